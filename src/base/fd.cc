@@ -1,0 +1,47 @@
+#include "base/fd.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace niccolite {
+
+Result<Fd> Fd::memfd(const char* name, size_t bytes) {
+  Fd fd(memfd_create(name, MFD_CLOEXEC));
+  if (!fd.valid()) return Status::from_errno(errno, "cannot create shared memory (memfd_create)");
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    const int error = errno;
+    return Status::from_errno(error, fmt::format("cannot size shared memory to {} bytes (ftruncate)", bytes));
+  }
+  return fd;
+}
+
+Result<Fd> Fd::duplicate() const {
+  Fd copy(fcntl(fd_, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return Status::from_errno(errno, "cannot duplicate a file descriptor (limit: ulimit -n)");
+  return copy;
+}
+
+void Fd::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+Result<Mapping> Mapping::shared(const Fd& fd, size_t bytes) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    return Status::from_errno(error, fmt::format("cannot map {} bytes of shared memory (mmap)", bytes));
+  }
+  return Mapping(data, bytes);
+}
+
+void Mapping::reset() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+  data_ = nullptr;
+  bytes_ = 0;
+}
+
+}  // namespace niccolite

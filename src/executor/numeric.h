@@ -1,0 +1,68 @@
+// The element types and reductions that the executors know, with their sizes. Values equal NCCL's ncclDataType_t and
+// ncclRedOp_t (api/ asserts it), so that translation is a range check. Plain C++: host and device include it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace niccolite::executor {
+
+// X(enumerator, bytes, "name as nccl-tests prints it")
+#define NICCOLITE_DATA_TYPES(X) \
+  X(Int8, 1, "int8")            \
+  X(Uint8, 1, "uint8")          \
+  X(Int32, 4, "int32")          \
+  X(Uint32, 4, "uint32")        \
+  X(Int64, 8, "int64")          \
+  X(Uint64, 8, "uint64")        \
+  X(Float16, 2, "half")         \
+  X(Float32, 4, "float")        \
+  X(Float64, 8, "double")       \
+  X(Bfloat16, 2, "bfloat16")    \
+  X(Float8e4m3, 1, "f8e4m3")    \
+  X(Float8e5m2, 1, "f8e5m2")
+
+enum class DataType : uint8_t {
+#define X(name, bytes, text) name,
+  NICCOLITE_DATA_TYPES(X)
+#undef X
+};
+inline constexpr int kDataTypes = 12;
+
+constexpr size_t size_of(DataType type) {
+  constexpr uint8_t sizes[] = {
+#define X(name, bytes, text) bytes,
+      NICCOLITE_DATA_TYPES(X)
+#undef X
+  };
+  return sizes[static_cast<int>(type)];
+}
+constexpr const char* name_of(DataType type) {
+  constexpr const char* names[] = {
+#define X(name, bytes, text) text,
+      NICCOLITE_DATA_TYPES(X)
+#undef X
+  };
+  return names[static_cast<int>(type)];
+}
+constexpr bool is_floating(DataType type) {
+  return type == DataType::Float16 || type == DataType::Float32 || type == DataType::Float64 ||
+         type == DataType::Bfloat16 || type == DataType::Float8e4m3 || type == DataType::Float8e5m2;
+}
+
+/// How two operands combine. An average is a Sum with scaling.
+enum class Fold : uint8_t { Sum, Product, Max, Min };
+inline constexpr int kFolds = 4;
+
+/// A reduction as executors see it. Floating types: each operand read from the input is multiplied by `input_scale`
+/// (when != 1), and an instruction with `finish` multiplies its result by `finish_scale` (when != 1), both in the
+/// accumulator's type (float; double for Float64) before the one rounding. Integer types: `finish` divides by
+/// `finish_divisor` (when != 1), truncating toward zero.
+struct Reduction {
+  Fold fold = Fold::Sum;
+  double input_scale = 1;
+  double finish_scale = 1;
+  int64_t finish_divisor = 1;
+};
+
+}  // namespace niccolite::executor
