@@ -13,14 +13,16 @@ Result<Fd> Fd::memfd(const char* name, size_t bytes) {
   if (!fd.valid()) return Status::from_errno(errno, "cannot create shared memory (memfd_create)");
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     const int error = errno;
-    return Status::from_errno(error, fmt::format("cannot size shared memory to {} bytes (ftruncate)", bytes));
+    return Status::from_errno(
+        error, fmt::format("cannot size shared memory to {} bytes (ftruncate)", bytes));
   }
   return fd;
 }
 
 Result<Fd> Fd::duplicate() const {
   Fd copy(fcntl(fd_, F_DUPFD_CLOEXEC, 0));
-  if (!copy.valid()) return Status::from_errno(errno, "cannot duplicate a file descriptor (limit: ulimit -n)");
+  if (!copy.valid())
+    return Status::from_errno(errno, "cannot duplicate a file descriptor (limit: ulimit -n)");
   return copy;
 }
 
@@ -33,7 +35,8 @@ Result<Mapping> Mapping::shared(const Fd& fd, size_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) {
     const int error = errno;
-    return Status::from_errno(error, fmt::format("cannot map {} bytes of shared memory (mmap)", bytes));
+    return Status::from_errno(error,
+                              fmt::format("cannot map {} bytes of shared memory (mmap)", bytes));
   }
   return Mapping(data, bytes);
 }

@@ -1,4 +1,5 @@
-// Fd: owner of a file descriptor; Mapping: owner of a memory mapping. Move-only; destruction closes or unmaps.
+// Fd: owner of a file descriptor; Mapping: owner of a memory mapping. Move-only; destruction closes
+// or unmaps.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,8 @@ class Fd {
   }
   ~Fd() { reset(); }
 
-  /// Anonymous shared memory of `bytes` bytes, all zero, close-on-exec. `name` shows up in /proc/PID/maps.
+  /// Anonymous shared memory of `bytes` bytes, all zero, close-on-exec. `name` shows up in
+  /// /proc/PID/maps.
   static Result<Fd> memfd(const char* name, size_t bytes);
   Result<Fd> duplicate() const;
 
@@ -51,7 +53,8 @@ class Mapping {
   }
   ~Mapping() { reset(); }
 
-  /// Maps the first `bytes` bytes of `fd` shared, readable and writable. The descriptor may be closed afterwards.
+  /// Maps the first `bytes` bytes of `fd` shared, readable and writable. The descriptor may be
+  /// closed afterwards.
   static Result<Mapping> shared(const Fd& fd, size_t bytes);
 
   void* data() const { return data_; }

@@ -7,13 +7,20 @@ namespace niccolite {
 
 const char* name_of(Code code) {
   switch (code) {
-    case Code::Ok: return "ok";
-    case Code::CudaError: return "CUDA error";
-    case Code::SystemError: return "system error";
-    case Code::InternalError: return "internal error";
-    case Code::InvalidArgument: return "invalid argument";
-    case Code::InvalidUsage: return "invalid usage";
-    case Code::RemoteError: return "remote error";
+    case Code::Ok:
+      return "ok";
+    case Code::CudaError:
+      return "CUDA error";
+    case Code::SystemError:
+      return "system error";
+    case Code::InternalError:
+      return "internal error";
+    case Code::InvalidArgument:
+      return "invalid argument";
+    case Code::InvalidUsage:
+      return "invalid usage";
+    case Code::RemoteError:
+      return "remote error";
   }
   return "unknown code";
 }
@@ -47,7 +54,9 @@ Status Status::copy() const {
   return status;
 }
 
-void Status::prepend(const std::string& context) { failure_->message = context + ": " + failure_->message; }
+void Status::prepend(const std::string& context) {
+  failure_->message = context + ": " + failure_->message;
+}
 
 Status detail::current_exception_status() {
   try {

@@ -1,7 +1,8 @@
-// Status: the result of a call that can fail; Result<T>: a value or a Status. One pointer wide, null when fine, so that
-// success costs nothing. A failure carries its code (one per failure of ncclResult_t), one line of text that names rank,
-// object, cause and remedy, the place that made it, and the peer rank where known.
-// Thread safety: as for any value. Both are [[nodiscard]]; dropping one is spelled `.ignore("why")`.
+// Status: the result of a call that can fail; Result<T>: a value or a Status. One pointer wide,
+// null when fine, so that success costs nothing. A failure carries its code (one per failure of
+// ncclResult_t), one line of text that names rank, object, cause and remedy, the place that made
+// it, and the peer rank where known. Thread safety: as for any value. Both are [[nodiscard]];
+// dropping one is spelled `.ignore("why")`.
 #pragma once
 
 #include <fmt/core.h>
@@ -33,11 +34,13 @@ struct Place {
   int line;
 };
 
-// A format string and the place where it stands; made implicitly from a literal, so that factories need no macro.
+// A format string and the place where it stands; made implicitly from a literal, so that factories
+// need no macro.
 template <typename... Args>
 struct Format {
   template <typename Text>
-  consteval Format(const Text& literal, const char* file = __builtin_FILE(),  // NOLINT(google-explicit-constructor)
+  consteval Format(const Text& literal,
+                   const char* file = __builtin_FILE(),  // NOLINT(google-explicit-constructor)
                    int line = __builtin_LINE())
       : text(literal), place{file, line} {}
   fmt::format_string<Args...> text;
@@ -53,10 +56,11 @@ class [[nodiscard]] Status {
   static Status error(Code code, Format<std::type_identity_t<Args>...> format, Args&&... args) {
     return make(code, format.place, fmt::vformat(format.text, fmt::make_format_args(args...)));
   }
-#define NICCOLITE_STATUS_FACTORY(function, code)                                                      \
-  template <typename... Args>                                                                         \
-  static Status function(Format<std::type_identity_t<Args>...> format, Args&&... args) {              \
-    return make(Code::code, format.place, fmt::vformat(format.text, fmt::make_format_args(args...))); \
+#define NICCOLITE_STATUS_FACTORY(function, code)                                         \
+  template <typename... Args>                                                            \
+  static Status function(Format<std::type_identity_t<Args>...> format, Args&&... args) { \
+    return make(Code::code, format.place,                                                \
+                fmt::vformat(format.text, fmt::make_format_args(args...)));              \
   }
   NICCOLITE_STATUS_FACTORY(cuda_error, CudaError)
   NICCOLITE_STATUS_FACTORY(system_error, SystemError)
@@ -67,7 +71,8 @@ class [[nodiscard]] Status {
 #undef NICCOLITE_STATUS_FACTORY
 
   /// A failed system call: "<what>: <errno text>". `error_number` is errno right after the call.
-  static Status from_errno(int error_number, std::string_view what, Place place = {__builtin_FILE(), __builtin_LINE()});
+  static Status from_errno(int error_number, std::string_view what,
+                           Place place = {__builtin_FILE(), __builtin_LINE()});
 
   bool is_ok() const { return failure_ == nullptr; }
   Code code() const { return failure_ ? failure_->code : Code::Ok; }
@@ -77,7 +82,8 @@ class [[nodiscard]] Status {
 
   Status& set_peer(int rank) &;
   Status&& with_peer(int rank) && { return std::move(set_peer(rank)); }
-  /// Puts "<context>: " in front of the message; for knowledge that the failing function did not have.
+  /// Puts "<context>: " in front of the message; for knowledge that the failing function did not
+  /// have.
   template <typename... Args>
   Status with_context(Format<std::type_identity_t<Args>...> format, Args&&... args) && {
     if (failure_) prepend(fmt::vformat(format.text, fmt::make_format_args(args...)));
@@ -107,12 +113,15 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : has_value_(true) { new (&value_) T(std::move(value)); }  // NOLINT(google-explicit-constructor)
+  Result(T value) : has_value_(true) {
+    new (&value_) T(std::move(value));
+  }  // NOLINT(google-explicit-constructor)
   /// `status` must be a failure.
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     if (status_.is_ok()) std::abort();
   }
-  Result(Result&& other) noexcept : status_(std::move(other.status_)), has_value_(other.has_value_) {
+  Result(Result&& other) noexcept
+      : status_(std::move(other.status_)), has_value_(other.has_value_) {
     if (has_value_) new (&value_) T(std::move(other.value_));
   }
   Result& operator=(Result&&) = delete;
@@ -139,7 +148,8 @@ class [[nodiscard]] Result {
   };
 };
 
-/// A call on data from outside ended in an exception (bad_alloc, a dependency): runs `body` and turns it into a Status.
+/// A call on data from outside ended in an exception (bad_alloc, a dependency): runs `body` and
+/// turns it into a Status.
 template <typename Body>
 Status guarded(Body&& body);
 
@@ -158,11 +168,11 @@ Status guarded(Body&& body) {
 
 }  // namespace niccolite
 
-/// Returns the failure of `expression` (a Status or a Result) from the enclosing function, or yields its value. Stands
-/// alone or initialises one variable, never inside a larger expression.
-#define TRY(...)                                                                                \
-  __extension__({                                                                               \
-    auto&& niccolite_try_result = (__VA_ARGS__);                                                \
-    if (!niccolite_try_result.is_ok()) return std::move(niccolite_try_result).status();         \
-    std::move(niccolite_try_result).take();                                                     \
+/// Returns the failure of `expression` (a Status or a Result) from the enclosing function, or
+/// yields its value. Stands alone or initialises one variable, never inside a larger expression.
+#define TRY(...)                                                                        \
+  __extension__({                                                                       \
+    auto&& niccolite_try_result = (__VA_ARGS__);                                        \
+    if (!niccolite_try_result.is_ok()) return std::move(niccolite_try_result).status(); \
+    std::move(niccolite_try_result).take();                                             \
   })

@@ -1,0 +1,312 @@
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "base/parameters.h"
+
+namespace niccolite::log {
+namespace {
+
+constexpr uint64_t kDefaultSubsystems = Init | Bootstrap | Env;
+constexpr size_t kLongestLine = 1023;  // NCCL's; readers of its log have buffers of this size
+
+struct Name {
+  const char* name;
+  uint64_t value;
+};
+constexpr Name kLevels[] = {{"VERSION", 1}, {"WARN", 2}, {"INFO", 3}, {"ABORT", 4}, {"TRACE", 5}};
+constexpr Name kSubsystems[] = {{"INIT", Init},
+                                {"COLL", Coll},
+                                {"P2P", P2p},
+                                {"SHM", Shm},
+                                {"NET", Net},
+                                {"GRAPH", Graph},
+                                {"TUNING", Tuning},
+                                {"ENV", Env},
+                                {"ALLOC", Alloc},
+                                {"CALL", Call},
+                                {"PROXY", Proxy},
+                                {"NVLS", Nvls},
+                                {"BOOTSTRAP", Bootstrap},
+                                {"REG", Reg},
+                                {"PROFILE", Profile},
+                                {"RAS", Ras},
+                                {"DESTROY", Destroy},
+                                {"ALLOC_HOST", AllocHost},
+                                {"ALL", All}};
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (std::toupper(static_cast<unsigned char>(a[i])) !=
+        std::toupper(static_cast<unsigned char>(b[i])))
+      return false;
+  return true;
+}
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())))
+    text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())))
+    text.remove_suffix(1);
+  return text;
+}
+
+// A comma list of names, with a leading ^ for "all but"; nullopt when a name is unknown.
+template <size_t kCount>
+std::optional<uint64_t> parse_bits(std::string_view text, const Name (&names)[kCount],
+                                   uint64_t all) {
+  const bool inverted = !text.empty() && text.front() == '^';
+  if (inverted) text.remove_prefix(1);
+  uint64_t bits = 0;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const std::string_view token = trim(text.substr(0, comma));
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    bool known = false;
+    for (const Name& entry : names)
+      if (equal_ignoring_case(token, entry.name)) {
+        bits |= entry.value;
+        known = true;
+      }
+    if (!known) return std::nullopt;
+  }
+  return inverted ? all & ~bits : bits;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  name[strcspn(name, ".")] = '\0';
+  return name;
+}
+
+std::string expand_file_name(const std::string& pattern, std::string host) {
+  for (char& c : host)
+    if (c == '%' || c == '/') c = '-';
+  std::string name;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%' || i + 1 == pattern.size()) {
+      name += pattern[i];
+      continue;
+    }
+    switch (pattern[++i]) {
+      case 'h':
+        name += host;
+        break;
+      case 'p':
+        name += fmt::format("{}", getpid());
+        break;
+      case '%':
+        name += '%';
+        break;
+      default:
+        name += '%', name += pattern[i];
+    }
+  }
+  return name;
+}
+
+// strftime with `_` for a blank and one %1f ... %9f for fractions of a second, as
+// NCCL_DEBUG_TIMESTAMP_FORMAT allows.
+std::string timestamp(std::string format) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  for (char& c : format)
+    if (c == '_') c = ' ';
+  for (size_t i = 0; i + 2 < format.size(); ++i)
+    if (format[i] == '%' && format[i + 1] >= '1' && format[i + 1] <= '9' && format[i + 2] == 'f') {
+      const std::string digits = fmt::format("{:09}", now.tv_nsec);
+      format.replace(i, 3, digits.substr(0, static_cast<size_t>(format[i + 1] - '0')));
+      break;
+    }
+  tm local{};
+  localtime_r(&now.tv_sec, &local);
+  char text[256];
+  const size_t length = strftime(text, sizeof text, format.c_str(), &local);
+  return std::string(text, length);
+}
+
+struct Settings {
+  Level level = Level::None;
+  uint64_t subsystems = kDefaultSubsystems;
+  uint64_t timestamp_levels = 1u << static_cast<int>(Level::Warn);
+  std::string timestamp_format = "[%F %T] ";
+  std::string host;
+  std::shared_ptr<FILE> file;  // null: stdout
+};
+
+Settings read_settings() {
+  parameters::load_files();
+  const auto get = [](const char* name) {
+    const char* value = getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  Settings settings;
+  settings.host = host_name();
+  if (auto text = get("NCCL_DEBUG"))
+    for (const Name& entry : kLevels)
+      if (equal_ignoring_case(trim(*text), entry.name))
+        settings.level = static_cast<Level>(entry.value);
+  if (auto text = get("NCCL_DEBUG_SUBSYS"))
+    settings.subsystems = parse_bits(*text, kSubsystems, All).value_or(kDefaultSubsystems);
+  if (auto text = get("NCCL_DEBUG_TIMESTAMP_LEVELS")) {
+    constexpr Name kBits[] = {{"VERSION", 1 << 1}, {"WARN", 1 << 2},  {"INFO", 1 << 3},
+                              {"ABORT", 1 << 4},   {"TRACE", 1 << 5}, {"ALL", ~uint64_t{0}}};
+    settings.timestamp_levels =
+        parse_bits(*text, kBits, ~uint64_t{0}).value_or(settings.timestamp_levels);
+  }
+  if (auto text = get("NCCL_DEBUG_TIMESTAMP_FORMAT"); text && text->size() < 256)
+    settings.timestamp_format = *text;
+  if (auto text = get("NCCL_DEBUG_FILE");
+      text && !text->empty() && settings.level > Level::Version) {
+    const std::string name = expand_file_name(*text, settings.host);
+    if (FILE* file = fopen(name.c_str(), "we")) {
+      setvbuf(file, nullptr, _IOLBF, 0);
+      settings.file = std::shared_ptr<FILE>(file, fclose);
+    }
+  }
+  return settings;
+}
+
+struct State {
+  std::mutex mutex;
+  std::shared_ptr<const Settings> settings;  // null: read again at the next line; guarded by mutex
+  std::string last_error;                    // guarded by mutex
+  bool version_printed = false;              // guarded by mutex
+};
+
+// Never destroyed: threads may log while the process ends.
+State& state() {
+  static State* const instance = new State;
+  return *instance;
+}
+
+// A copy of what enabled() needs, so that a disabled line costs one load. kUnread: settings must be
+// read first.
+constexpr int kUnread = -1;
+std::atomic<int> cached_level{kUnread};
+std::atomic<uint64_t> cached_subsystems{0};
+std::atomic<int (*)()> device_source{nullptr};
+
+std::shared_ptr<const Settings> settings() {
+  std::lock_guard lock(state().mutex);
+  if (state().settings == nullptr) {
+    state().settings = std::make_shared<const Settings>(read_settings());
+    cached_subsystems.store(state().settings->subsystems, std::memory_order_relaxed);
+    // [release] the subsystems, to enabled().
+    cached_level.store(static_cast<int>(state().settings->level), std::memory_order_release);
+  }
+  return state().settings;
+}
+
+const char* relative_to_source(const char* file) {
+  const char* found = strstr(file, "/src/");
+  return found != nullptr ? found + 5 : file;
+}
+
+const char* name_of_level(Level level) {
+  switch (level) {
+    case Level::Warn:
+      return "WARN";
+    case Level::Info:
+      return "INFO";
+    case Level::Abort:
+      return "ABORT";
+    case Level::Trace:
+      return "TRACE";
+    case Level::None:
+    case Level::Version:
+      break;
+  }
+  return "VERSION";
+}
+
+}  // namespace
+
+bool enabled(Level level, uint64_t subsystems) {
+  if (level == Level::Warn) return true;  // kept as the last error even when it is not printed
+  int current =
+      cached_level.load(std::memory_order_acquire);  // pairs with the release in settings()
+  if (current == kUnread) current = static_cast<int>(settings()->level);
+  return current >= static_cast<int>(level) &&
+         (cached_subsystems.load(std::memory_order_relaxed) & subsystems) != 0;
+}
+
+void write(Level level, Place place, const char* function, const std::string& text) {
+  const auto current = settings();
+  std::unique_lock lock(state().mutex);
+  if (level == Level::Warn) state().last_error = text.substr(0, kLongestLine);
+  lock.unlock();
+  if (level > current->level || current->subsystems == 0) return;
+  std::string line;
+  if (level == Level::Warn) line += '\n';
+  if ((current->timestamp_levels >> static_cast<int>(level) & 1) != 0 &&
+      !current->timestamp_format.empty())
+    line += timestamp(current->timestamp_format);
+  int (*source)() =
+      device_source.load(std::memory_order_acquire);  // a function: nothing else is published
+  line += fmt::format("{}:{}:{} [{}] ", current->host, getpid(), syscall(SYS_gettid),
+                      source != nullptr ? source() : 0);
+  if (level == Level::Warn)
+    line += fmt::format("{}:{} ({}) ", relative_to_source(place.file), place.line, function);
+  line += fmt::format("NCCL {} {}", name_of_level(level), text);
+  if (line.size() > kLongestLine - 1) line.resize(kLongestLine - 1);
+  line += '\n';
+  FILE* file = current->file ? current->file.get() : stdout;
+  fwrite(line.data(), 1, line.size(),
+         file);  // one call: stdio locks the stream, so that the line stays whole
+  fflush(file);
+}
+
+void error(const Status& status, const char* call) {
+  write(Level::Warn, status.place(), call, status.message());
+}
+
+void version_line(const std::string& text, bool first_rank) {
+  const auto current = settings();
+  {
+    std::lock_guard lock(state().mutex);
+    if (state().version_printed || current->level < Level::Version) return;
+    if (current->level < Level::Info && !first_rank) return;
+    state().version_printed = true;
+  }
+  if (current->level >= Level::Info) {
+    if ((current->subsystems & Init) != 0) write(Level::Info, {"", 0}, "", text);
+    return;
+  }
+  FILE* file = current->file ? current->file.get() : stdout;
+  fputs((text + "\n").c_str(), file);
+  fflush(file);
+}
+
+const char* last_error() {
+  thread_local std::string copy;
+  std::lock_guard lock(state().mutex);
+  copy = state().last_error;
+  return copy.c_str();
+}
+
+void reset() {
+  std::lock_guard lock(state().mutex);
+  state().settings = nullptr;
+  cached_level.store(kUnread, std::memory_order_relaxed);  // the next reader takes the mutex
+}
+
+void set_device_source(int (*current_device)()) {
+  device_source.store(current_device, std::memory_order_release);
+}
+
+}  // namespace niccolite::log

@@ -1,0 +1,70 @@
+// Log lines in NCCL's format and levels, because people grep them: NCCL_DEBUG, NCCL_DEBUG_SUBSYS,
+// NCCL_DEBUG_FILE, NCCL_DEBUG_TIMESTAMP_LEVELS, NCCL_DEBUG_TIMESTAMP_FORMAT.
+//   LOG(Info, Init, "comm {} rank {} nranks {}", ...)     host:pid:tid [dev] NCCL INFO text
+//   LOG(Warn, All, "...")                                  also kept as the process's last error
+//   (ncclGetLastError)
+// Rules: WARN is one line per error that the caller gets; INFO one line per object or decision;
+// nothing per step. Never in a signal handler. Arguments are evaluated only when the line is
+// printed or kept. Thread safety: any thread; a line is written whole.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace niccolite::log {
+
+enum class Level : int { None = 0, Version = 1, Warn = 2, Info = 3, Abort = 4, Trace = 5 };
+
+enum Subsystem : uint64_t {
+  Init = 0x1,
+  Coll = 0x2,
+  P2p = 0x4,
+  Shm = 0x8,
+  Net = 0x10,
+  Graph = 0x20,
+  Tuning = 0x40,
+  Env = 0x80,
+  Alloc = 0x100,
+  Call = 0x200,
+  Proxy = 0x400,
+  Nvls = 0x800,
+  Bootstrap = 0x1000,
+  Reg = 0x2000,
+  Profile = 0x4000,
+  Ras = 0x8000,
+  Destroy = 0x10000,
+  AllocHost = 0x20000,
+  All = ~uint64_t{0},
+};
+
+bool enabled(Level level, uint64_t subsystems);
+void write(Level level, Place place, const char* function, const std::string& text);
+/// Prints `status` as one WARN line (if the level allows) and keeps its message as the last error.
+/// Once per error, where it leaves the library.
+void error(const Status& status, const char* call);
+/// Prints text without a prefix, once per process: the version line.
+void version_line(const std::string& text, bool first_rank);
+
+/// The text of the last error of this process; valid until the thread's next call of last_error().
+const char* last_error();
+
+/// Makes the next line read the NCCL_DEBUG* variables again (ncclResetDebugInit).
+void reset();
+
+/// Gives the "[dev]" of a line: the calling thread's current device. Set once by gpu/.
+void set_device_source(int (*current_device)());
+
+}  // namespace niccolite::log
+
+#define LOG(level, subsystem, ...)                                                              \
+  do {                                                                                          \
+    if (::niccolite::log::enabled(::niccolite::log::Level::level, ::niccolite::log::subsystem)) \
+      ::niccolite::log::write(::niccolite::log::Level::level,                                   \
+                              {__builtin_FILE(), __builtin_LINE()}, __func__,                   \
+                              ::fmt::format(__VA_ARGS__));                                      \
+  } while (false)
