@@ -1,0 +1,391 @@
+/* nccl.h - the C API of collective communication between GPUs, as Niccolite implements it.
+ *
+ * Binary compatible with NCCL 2.30 (types, values, layouts, symbol names): a program compiled with
+ * this header runs on any libnccl.so.2 that has the functions it calls, and Niccolite's
+ * libnccl.so.2 runs programs compiled with the header of any NCCL 2.x release. Every function
+ * declared here is implemented; a function of NCCL 2.30 that is missing here is not implemented
+ * yet.
+ *
+ * Every function ncclX has a twin pncclX. ncclX is a weak symbol at the same address, so that a
+ * profiling tool can define its own ncclX and forward to pncclX.
+ *
+ * Threads: one thread at a time may use one communicator; different communicators may be used by
+ * different threads. ncclCommAbort and ncclCommGetAsyncError may be called while another thread is
+ * inside a call on that communicator.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef NCCL_H_
+#define NCCL_H_
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#if CUDART_VERSION >= 11000
+#include <cuda_bf16.h>
+#endif
+#if defined(__cplusplus) && CUDART_VERSION >= 11080
+#include <cuda_fp8.h>
+#endif
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- Version
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+#define NCCL_MAJOR 2
+#define NCCL_MINOR 30
+#define NCCL_PATCH 7
+#define NCCL_SUFFIX ""
+
+/* The version as one number. From 2.9 on minor and patch have two digits each (2.30.7 is 23007),
+ * before that the minor had one (2.8.4 is 2804); numbers of later versions are larger either way.
+ */
+#define NCCL_VERSION(X, Y, Z) \
+  (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
+/* Spelled out, since the preprocessor and other languages' bindings read it. */
+#define NCCL_VERSION_CODE 23007
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Handles and ids
+ * -------------------------------------------------------------------------------------------- */
+
+/* One rank's end of a communicator. Made by the ncclCommInit functions, ended by ncclCommDestroy or
+ * ncclCommAbort. */
+typedef struct ncclComm* ncclComm_t;
+#define NCCL_COMM_NULL NULL
+
+/* A registered range of memory that all ranks of a communicator can address. */
+typedef struct ncclWindow_vidmem* ncclWindow_t;
+
+/* A run-time parameter of the library, looked up by name. */
+typedef struct ncclParamHandle* ncclParamHandle_t;
+
+/* Names one communicator to be. Opaque bytes, passed by value; carry it from the process that made
+ * it to all ranks by any means. It contains the secret with which ranks recognise each other:
+ * whoever has it can join. */
+#define NCCL_UNIQUE_ID_BYTES 128
+typedef struct {
+  char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
+
+/* ---- Results
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+typedef enum {
+  ncclSuccess = 0,
+  ncclUnhandledCudaError = 1, /* a call of the CUDA driver failed */
+  ncclSystemError = 2,        /* a system call or an allocation failed */
+  ncclInternalError = 3,      /* the library met a state that should be impossible */
+  ncclInvalidArgument = 4,    /* an argument is null, out of range, or not a live communicator */
+  ncclInvalidUsage = 5,       /* valid arguments, used in a way that is not allowed */
+  ncclRemoteError = 6,        /* a peer has died, or a connection to it broke */
+  ncclInProgress = 7, /* a nonblocking communicator is still working; poll ncclCommGetAsyncError */
+  ncclTimeout = 8,    /* a wait with a limit has passed it */
+  ncclNumResults = 9
+} ncclResult_t;
+
+/* ---- Element types, reductions
+ * ---------------------------------------------------------------------------------- */
+
+typedef enum {
+  ncclInt8 = 0,
+  ncclChar = 0,
+  ncclUint8 = 1,
+  ncclInt32 = 2,
+  ncclInt = 2,
+  ncclUint32 = 3,
+  ncclInt64 = 4,
+  ncclUint64 = 5,
+  ncclFloat16 = 6,
+  ncclHalf = 6,
+  ncclFloat32 = 7,
+  ncclFloat = 7,
+  ncclFloat64 = 8,
+  ncclDouble = 8,
+  ncclBfloat16 = 9,
+  ncclFloat8e4m3 = 10,
+  ncclFloat8e5m2 = 11,
+  ncclNumTypes = 12
+} ncclDataType_t;
+
+/* Values from ncclNumOps to ncclMaxRedOp are operations made at run time for one communicator. */
+typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
+typedef enum {
+  ncclSum = 0,
+  ncclProd = 1,
+  ncclMax = 2,
+  ncclMin = 3,
+  ncclAvg = 4, /* sum divided by the number of ranks; integers are divided toward zero */
+  ncclNumOps = 5,
+  ncclMaxRedOp = 0x7fffffff /* makes the type wide enough for the run-time values */
+} ncclRedOp_t;
+
+/* Where the scalar of a run-time operation is read from, and when. */
+typedef enum {
+  ncclScalarDevice = 0,       /* from memory the device can read, each time the operation runs */
+  ncclScalarHostImmediate = 1 /* from host memory, once, while the operation is made */
+} ncclScalarResidence_t;
+
+/* ---- Flags and limits
+ * ------------------------------------------------------------------------------------------- */
+
+/* Color of a rank that takes part in a split without getting a communicator. */
+#define NCCL_SPLIT_NOCOLOR -1
+
+/* How windows are registered (bits). */
+#define NCCL_WIN_DEFAULT 0x00
+#define NCCL_WIN_COLL_SYMMETRIC 0x01 /* every rank uses the same offset in each call */
+#define NCCL_WIN_STRICT_ORDERING                                   \
+  0x02 /* remote writes become visible in the order they were made \
+        */
+#define NCCL_WIN_REQUIRED_ALIGNMENT 4096 /* bytes, of a window's start within its allocation */
+
+/* How many CTAs a communicator takes from computation (bits of ncclConfig_t::CTAPolicy). */
+#define NCCL_CTA_POLICY_DEFAULT 0x00
+#define NCCL_CTA_POLICY_EFFICIENCY 0x01 /* as few as keep the bandwidth */
+#define NCCL_CTA_POLICY_ZERO 0x02       /* none where the copy engines can do the work */
+
+#define NCCL_SHRINK_DEFAULT 0x00
+#define NCCL_SHRINK_ABORT 0x01 /* end operations in flight on the parent first */
+#define NCCL_REVOKE_DEFAULT 0x00
+#define NCCL_SUSPEND_MEM 0x01 /* give the communicator's device memory back */
+
+/* What ncclCommMemStats reports, in bytes. */
+typedef enum {
+  ncclStatGpuMemSuspend = 0,   /* memory that a suspension would release */
+  ncclStatGpuMemSuspended = 1, /* whether it is released now, 0 or 1 */
+  ncclStatGpuMemPersist = 2,   /* memory that stays */
+  ncclStatGpuMemTotal = 3
+} ncclCommMemStat_t;
+
+/* One wait of a rank for signals of a peer. */
+typedef struct {
+  int opCnt;  /* signals to wait for */
+  int peer;   /* rank they come from */
+  int sigIdx; /* which signal */
+  int ctx;    /* which context */
+} ncclWaitSignalDesc_t;
+
+/* ---- Configuration of a communicator
+ * ---------------------------------------------------------------------------- */
+
+/* "Not set": the library decides, or an environment variable does. */
+#define NCCL_CONFIG_UNDEF_INT INT_MIN
+#define NCCL_CONFIG_UNDEF_PTR NULL
+#define NCCL_UNDEF_FLOAT -1.0f
+
+/* First word of versioned structs that a caller hands in. */
+#define NCCL_API_MAGIC 0xcafebeef
+
+/* Start from NCCL_CONFIG_INITIALIZER, then set fields. The struct has only ever grown at its end:
+ * `size` and `version` tell the library which fields the caller's header had. It is read during the
+ * call and may be reused afterwards. */
+typedef struct ncclConfig_v23000 {
+  /* set by the initializer, not by hand */
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+
+  int blocking;            /* 1: calls return when done; 0: at once, with ncclInProgress */
+  int cgaClusterSize;      /* CTAs per thread block cluster, 0 to 8 */
+  int minCTAs;             /* fewest CTAs of an operation, from 1; needs maxCTAs set too */
+  int maxCTAs;             /* most CTAs of an operation */
+  const char* netName;     /* the network to use, by name; must be there */
+  int splitShare;          /* 1: children made by a split share this communicator's resources */
+  int trafficClass;        /* traffic class of the network */
+  const char* commName;    /* a name for logs and profiles */
+  int collnetEnable;       /* 1: reductions inside the network where it offers them */
+  int CTAPolicy;           /* NCCL_CTA_POLICY_ bits */
+  int shrinkShare;         /* as splitShare, for children made by a shrink */
+  int nvlsCTAs;            /* CTAs for operations that use NVLink multicast */
+  int nChannelsPerNetPeer; /* channels per network peer of send and receive, 1 to 64 */
+  int nvlinkCentricSched;  /* 1: schedule for NVLink first */
+  int graphUsageMode;      /* 0: never captured; 1: one graph at a time; 2: any mixture */
+  int numRmaCtx;           /* contexts of one-sided operations; 0: none */
+  int maxP2pPeers;         /* how many peers a rank sends to or receives from */
+  int graphStreamOrdering; /* 1: captured operations of a device run in the order of capture */
+} ncclConfig_t;
+
+#define NCCL_CONFIG_INITIALIZER                                                     \
+  {                                                                                 \
+    sizeof(ncclConfig_t),                                 /* size */                \
+        NCCL_API_MAGIC,                                   /* magic */               \
+        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), /* version */             \
+        NCCL_CONFIG_UNDEF_INT,                            /* blocking */            \
+        NCCL_CONFIG_UNDEF_INT,                            /* cgaClusterSize */      \
+        NCCL_CONFIG_UNDEF_INT,                            /* minCTAs */             \
+        NCCL_CONFIG_UNDEF_INT,                            /* maxCTAs */             \
+        NCCL_CONFIG_UNDEF_PTR,                            /* netName */             \
+        NCCL_CONFIG_UNDEF_INT,                            /* splitShare */          \
+        NCCL_CONFIG_UNDEF_INT,                            /* trafficClass */        \
+        NCCL_CONFIG_UNDEF_PTR,                            /* commName */            \
+        NCCL_CONFIG_UNDEF_INT,                            /* collnetEnable */       \
+        NCCL_CONFIG_UNDEF_INT,                            /* CTAPolicy */           \
+        NCCL_CONFIG_UNDEF_INT,                            /* shrinkShare */         \
+        NCCL_CONFIG_UNDEF_INT,                            /* nvlsCTAs */            \
+        NCCL_CONFIG_UNDEF_INT,                            /* nChannelsPerNetPeer */ \
+        NCCL_CONFIG_UNDEF_INT,                            /* nvlinkCentricSched */  \
+        NCCL_CONFIG_UNDEF_INT,                            /* graphUsageMode */      \
+        NCCL_CONFIG_UNDEF_INT,                            /* numRmaCtx */           \
+        NCCL_CONFIG_UNDEF_INT,                            /* maxP2pPeers */         \
+        NCCL_CONFIG_UNDEF_INT,                            /* graphStreamOrdering */ \
+  }
+
+/* What a simulated group reports. */
+typedef struct ncclSimInfo_v22200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  float estimatedTime; /* microseconds */
+} ncclSimInfo_t;
+
+#define NCCL_SIM_INFO_INITIALIZER                                                        \
+  {                                                                                      \
+    sizeof(ncclSimInfo_t), 0x74685283, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), \
+        NCCL_UNDEF_FLOAT                                                                 \
+  }
+
+/* ---- The library
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* Stores the version of the library that is loaded (NCCL_VERSION_CODE of its own header, which may
+ * differ from the caller's). Touches no device. ncclInvalidArgument: `version` is null. */
+ncclResult_t ncclGetVersion(int* version);
+ncclResult_t pncclGetVersion(int* version);
+
+/* A static text for `result`, never null. May be called from any thread at any time. */
+const char* ncclGetErrorString(ncclResult_t result);
+const char* pncclGetErrorString(ncclResult_t result);
+
+/* The text of the last error of this process, "" when there was none: which call, which rank, why,
+ * what to do. It belongs to the library and is overwritten by the next error. `comm` is not looked
+ * at and may be null. */
+const char* ncclGetLastError(ncclComm_t comm);
+const char* pncclGetLastError(ncclComm_t comm);
+
+/* Makes the library read the NCCL_DEBUG variables again. As in NCCL 2.30 the call compiles to
+ * nothing, unless NCCL_OS_LINUX is defined; binaries made with older headers find the function in
+ * the library. */
+#ifdef NCCL_OS_LINUX
+void ncclResetDebugInit(void);
+void pncclResetDebugInit(void);
+#else
+#define ncclResetDebugInit()
+#define pncclResetDebugInit()
+#endif
+
+/* ---- Communicators
+ * ---------------------------------------------------------------------------------------------- */
+
+/* Makes a new id, and a rendezvous point in this process, which has to live until every rank has
+ * joined. An id serves one communicator. With NCCL_COMM_ID=host:port the id is made from the
+ * variable instead, the same in every process, and rank 0 is the rendezvous point.
+ * ncclInvalidArgument: null, or NCCL_COMM_ID is malformed. ncclInvalidUsage: no network interface
+ * fits the NCCL_SOCKET_ variables. ncclSystemError: the socket could not be opened. */
+ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId);
+ncclResult_t pncclGetUniqueId(ncclUniqueId* uniqueId);
+
+/* Joins the communicator named by `commId` as `rank` of `nranks`, on the device that is current.
+ * Every rank has to call; the call returns when all have joined. A thread that creates several
+ * ranks does so between ncclGroupStart and ncclGroupEnd, and ncclGroupEnd then waits. `comm`
+ * receives the communicator, which the caller owns; null after a failure. ncclInvalidArgument:
+ * `comm` is null, or rank and nranks do not fit. ncclInvalidUsage: two ranks on one device, one
+ * rank twice, different versions, or a bad NCCL_ALGO or NCCL_PROTO. ncclUnhandledCudaError: no
+ * usable device. ncclSystemError, ncclRemoteError: ranks that never came (the message names them),
+ * or that have died. */
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
+ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
+
+/* The same with settings; a null `config` is the default. With `blocking` 0 it returns
+ * ncclInProgress and joins in the background: poll ncclCommGetAsyncError. ncclInvalidArgument also
+ * for a field out of range. */
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                    ncclConfig_t* config);
+ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                     ncclConfig_t* config);
+
+/* Makes one communicator over `ndev` devices of this process: rank i on device devlist[i], or i
+ * when `devlist` is null. `comm` is an array of ndev elements that receives the ranks in order.
+ * ncclInvalidArgument: `comm` is null, `ndev` is negative, no such device. ncclInvalidUsage: a
+ * device listed twice. */
+ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist);
+ncclResult_t pncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist);
+
+/* Begins the orderly end: waits until what was queued is done and closes the connections. All ranks
+ * call. Afterwards only ncclCommGetAsyncError, ncclCommDestroy and ncclCommAbort are allowed. A
+ * null `comm` succeeds. ncclInvalidArgument: finalized before, or still initializing. */
+ncclResult_t ncclCommFinalize(ncclComm_t comm);
+ncclResult_t pncclCommFinalize(ncclComm_t comm);
+
+/* Finalizes if that was not done, and frees everything; the handle is invalid afterwards. Graphs
+ * that contain operations of the communicator are to be destroyed before. A null `comm` succeeds.
+ */
+ncclResult_t ncclCommDestroy(ncclComm_t comm);
+ncclResult_t pncclCommDestroy(ncclComm_t comm);
+
+/* Ends operations in flight without their peers and frees everything; also from another thread than
+ * the one that is stuck. Local: it waits for no other rank. The handle is invalid afterwards. A
+ * null `comm` succeeds. */
+ncclResult_t ncclCommAbort(ncclComm_t comm);
+ncclResult_t pncclCommAbort(ncclComm_t comm);
+
+/* Stores the communicator's state: ncclSuccess, ncclInProgress while a nonblocking call works, or
+ * the first error that happened in the background, after which only ncclCommAbort is of use.
+ * ncclInvalidArgument: a null or bad argument. */
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
+ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
+
+/* The number of ranks, the device ordinal and the own rank. ncclInvalidArgument: a null or bad
+ * argument, or the communicator is still initializing; its error, when it has one. */
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count);
+ncclResult_t pncclCommCount(const ncclComm_t comm, int* count);
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device);
+ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int* device);
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
+ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank);
+
+/* ---- Groups
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+/* Calls between start and end are collected and carried out together by the outermost end: needed
+ * where one thread drives several ranks, and a way to join operations into one launch. Groups nest,
+ * and belong to the calling thread. ncclGroupEnd returns the last error of an argument inside the
+ * group, in which case nothing of it was carried out, or the first failure of carrying it out; the
+ * thread is outside any group afterwards. ncclInvalidUsage: no group is open. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t pncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+ncclResult_t pncclGroupEnd(void);
+
+/* ---- Collectives
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* Combines `count` elements of all ranks' `sendbuff` with `op` and gives the result, the same bits,
+ * to every `recvbuff`. Returns when the work is queued on `stream` (null: the default stream), and
+ * can be captured into a graph. All ranks call with equal count, type and operation. The buffers
+ * are memory of the communicator's device, aligned to an element, and stay valid until the stream
+ * has passed; they are equal (in place) or do not overlap. `count` 0 succeeds and queues nothing.
+ * ncclInvalidArgument: a bad communicator, type or operation; with NCCL_CHECK_POINTERS=1 also
+ * memory of another device or of none. ncclInvalidUsage: NCCL_ALGO and NCCL_PROTO leave nothing to
+ * run. ncclUnhandledCudaError: the launch failed. */
+ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                           ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                            ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                            cudaStream_t stream);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* NCCL_H_ */
