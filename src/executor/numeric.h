@@ -1,5 +1,6 @@
-// The element types and reductions that the executors know, with their sizes. Values equal NCCL's ncclDataType_t and
-// ncclRedOp_t (api/ asserts it), so that translation is a range check. Plain C++: host and device include it.
+// The element types and reductions that the executors know, with their sizes. Values equal NCCL's
+// ncclDataType_t and ncclRedOp_t (api/ asserts it), so that translation is a range check. Plain
+// C++: host and device include it.
 #pragma once
 
 #include <cstddef>
@@ -54,15 +55,25 @@ constexpr bool is_floating(DataType type) {
 enum class Fold : uint8_t { Sum, Product, Max, Min };
 inline constexpr int kFolds = 4;
 
-/// A reduction as executors see it. Floating types: each operand read from the input is multiplied by `input_scale`
-/// (when != 1), and an instruction with `finish` multiplies its result by `finish_scale` (when != 1), both in the
-/// accumulator's type (float; double for Float64) before the one rounding. Integer types: `finish` divides by
-/// `finish_divisor` (when != 1), truncating toward zero.
+/// A reduction as executors see it.
+///  - Every operand read from the input, to be folded or copied, is first multiplied by the input
+///  scale (when != 1) and
+///    rounded to its type. Rounded, because it meets the other operands here and is sent to other
+///    ranks that fold it there: all must see the same value. A floating type uses `input_scale` in
+///    the accumulator's type (float; double for Float64), an integer type `input_factor` modulo
+///    2^bits.
+///  - An instruction with `finish` scales its result: a floating type multiplies by `finish_scale`
+///  (when != 1) in the
+///    accumulator's type before the one rounding, an integer type divides by `finish_divisor` (when
+///    != 1; positive), truncating toward zero.
+/// Min and Max of a number and a NaN are the number, and -0 is less than +0, as for CUDA's fmin and
+/// fmax.
 struct Reduction {
   Fold fold = Fold::Sum;
   double input_scale = 1;
   double finish_scale = 1;
   int64_t finish_divisor = 1;
+  int64_t input_factor = 1;
 };
 
 }  // namespace niccolite::executor

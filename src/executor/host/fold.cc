@@ -1,0 +1,132 @@
+#include "executor/host/fold.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "executor/host/fold_loops.h"
+
+namespace niccolite::executor::host {
+
+/// The loops of fold_loops.h for one (type, fold), compiled for one instruction set.
+struct FoldLoops {
+  void (*pair)(const std::byte* a, const std::byte* b, std::byte* result, size_t count);
+  void (*first)(const std::byte* a, const std::byte* b, std::byte* accumulators, size_t count);
+  void (*next)(const std::byte* operand, std::byte* accumulators, size_t count);
+  void (*last)(const std::byte* accumulators, const std::byte* operand, std::byte* result,
+               size_t count);
+  void (*widen)(const std::byte* operand, std::byte* accumulators, size_t count);
+  void (*finish)(const std::byte* accumulators, const Reduction&, std::byte* result, size_t count);
+  void (*scale_input)(const std::byte* operand, const Reduction&, std::byte* result, size_t count);
+};
+
+namespace {
+
+// An instruction set is a way to compile a loop. AVX2 without FMA: a contracted multiply-add would
+// round differently.
+struct Baseline {
+  template <typename Loop, typename... Arguments>
+  static void run(Arguments... arguments) {
+    Loop::run(arguments...);
+  }
+};
+#if defined(__x86_64__)
+struct Avx2 {
+  template <typename Loop, typename... Arguments>
+  [[gnu::target("avx2")]] static void run(Arguments... arguments) {
+    Loop::run(arguments...);
+  }
+};
+#endif
+
+template <typename Isa, DataType kType, Fold kFold>
+constexpr FoldLoops loops_of() {
+  FoldLoops l{};
+  // The assignment chooses run()'s arguments.
+  l.pair = &Isa::template run<loops::FoldPair<kType, kFold>>;
+  l.first = &Isa::template run<loops::FoldFirst<kType, kFold>>;
+  l.next = &Isa::template run<loops::FoldNext<kType, kFold>>;
+  l.last = &Isa::template run<loops::FoldLast<kType, kFold>>;
+  l.widen = &Isa::template run<loops::Widen<kType>>;
+  l.finish = &Isa::template run<loops::Finish<kType>>;
+  l.scale_input = &Isa::template run<loops::ScaleInput<kType>>;
+  return l;
+}
+
+using Table = std::array<FoldLoops, size_t{kDataTypes} * kFolds>;  // [type][fold]
+
+template <typename Isa>
+constexpr Table table() {
+  return []<size_t... kIndex>(std::index_sequence<kIndex...>) {
+    return Table{loops_of<Isa, static_cast<DataType>(kIndex / kFolds),
+                          static_cast<Fold>(kIndex % kFolds)>()...};
+  }
+  (std::make_index_sequence<size_t{kDataTypes} * kFolds>());
+}
+
+constexpr Table kBaseline = table<Baseline>();
+#if defined(__x86_64__)
+constexpr Table kAvx2 = table<Avx2>();
+#endif
+
+const Table& table_of_this_cpu() {
+#if defined(__x86_64__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2) return kAvx2;
+#endif
+  return kBaseline;
+}
+
+constexpr size_t kStripElements =
+    1024;  // accumulators of at most 8 KiB: they stay in the first-level cache
+constexpr size_t kMostAccumulatorBytes = 8;
+
+}  // namespace
+
+Folder::Folder(DataType type, const Reduction& reduction)
+    : loops_(&table_of_this_cpu()[static_cast<size_t>(type) * kFolds +
+                                  static_cast<size_t>(reduction.fold)]),
+      reduction_(reduction),
+      element_bytes_(size_of(type)),
+      scales_input_(is_floating(type) ? reduction.input_scale != 1 : reduction.input_factor != 1),
+      scales_result_(is_floating(type) ? reduction.finish_scale != 1
+                                       : reduction.finish_divisor != 1) {}
+
+void Folder::fold(std::span<const std::byte* const> operands, bool finish, std::byte* result,
+                  size_t count) const {
+  finish = finish && scales_result_;
+  if (operands.size() == 1 && !finish) {
+    if (result != operands[0]) std::memcpy(result, operands[0], count * element_bytes_);
+    return;
+  }
+  if (operands.size() == 2 && !finish) return loops_->pair(operands[0], operands[1], result, count);
+
+  alignas(64) std::byte accumulators[kStripElements * kMostAccumulatorBytes];
+  for (size_t done = 0; done < count; done += kStripElements) {
+    const size_t n = std::min(kStripElements, count - done);
+    const size_t offset = done * element_bytes_;
+    // The last operand is folded on the way to the result, unless the result is scaled.
+    const size_t into_accumulators = finish ? operands.size() : operands.size() - 1;
+    size_t folded = 0;
+    if (into_accumulators == 1) {
+      loops_->widen(operands[0] + offset, accumulators, n);
+      folded = 1;
+    } else {
+      loops_->first(operands[0] + offset, operands[1] + offset, accumulators, n);
+      folded = 2;
+    }
+    for (; folded < into_accumulators; ++folded)
+      loops_->next(operands[folded] + offset, accumulators, n);
+    if (finish) {
+      loops_->finish(accumulators, reduction_, result + offset, n);
+    } else {
+      loops_->last(accumulators, operands[folded] + offset, result + offset, n);
+    }
+  }
+}
+
+void Folder::scale_input(const std::byte* operand, std::byte* result, size_t count) const {
+  loops_->scale_input(operand, reduction_, result, count);
+}
+
+}  // namespace niccolite::executor::host

@@ -1,0 +1,42 @@
+// Folder: the arithmetic of one operation on the CPU: folds any number of operands of a (type,
+// reduction) into one result, as numeric.h defines it. Operands and results have any alignment. The
+// values depend on the operands and their order only, never on the CPU, the strip or the alignment:
+// what several ranks compute for themselves is bitwise equal. Thread safety: immutable.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "executor/numeric.h"
+
+namespace niccolite::executor::host {
+
+struct FoldLoops;
+
+class Folder {
+ public:
+  Folder(DataType type, const Reduction& reduction);
+
+  size_t element_bytes() const { return element_bytes_; }
+  /// Does scale_input() change anything?
+  bool scales_input() const { return scales_input_; }
+  /// Does `finish` change anything?
+  bool scales_result() const { return scales_result_; }
+
+  /// Folds `count` elements of all operands (at least one) in their order, with the final scaling
+  /// if `finish`. `result` may equal operands, but not overlap them otherwise.
+  void fold(std::span<const std::byte* const> operands, bool finish, std::byte* result,
+            size_t count) const;
+
+  /// The scaling of an operand that is read from the input. `result` may equal `operand`.
+  void scale_input(const std::byte* operand, std::byte* result, size_t count) const;
+
+ private:
+  const FoldLoops* loops_;  // static tables
+  Reduction reduction_;
+  size_t element_bytes_;
+  bool scales_input_;
+  bool scales_result_;
+};
+
+}  // namespace niccolite::executor::host
