@@ -1,0 +1,31 @@
+# Sourced by ./run, ./test and .ci/run: configure and build a preset, saying how long each took.
+
+export DEBIAN_FRONTEND=noninteractive
+jobs=$(nproc)
+
+# configure <preset> <build directory> [cmake options]: quiet unless it fails or is the first time.
+configure() {
+  local preset=$1 directory=$2
+  shift 2
+  mkdir -p "$directory"
+  if ! cmake --preset "$preset" -B "$directory" "$@" >"$directory/configure.log" 2>&1 </dev/null; then
+    cat "$directory/configure.log" >&2
+    echo "configuring $directory failed" >&2
+    return 1
+  fi
+}
+
+# build <build directory> [targets]: ninja's one-line progress on a terminal, a line now and then elsewhere.
+build() {
+  local directory=$1 start=$SECONDS
+  shift
+  local arguments=(--build "$directory" -j "$jobs")
+  [[ $# -eq 0 ]] || arguments+=(--target "$@")
+  if [[ -t 1 ]]; then
+    cmake "${arguments[@]}" </dev/null || return 1
+  else
+    # [17/120] Building …: keep every tenth, and all that is no progress line (warnings, errors).
+    cmake "${arguments[@]}" </dev/null 2>&1 | awk '!/^\[[0-9]+\/[0-9]+\] / || ++steps % 10 == 1 {print; fflush()}' || return 1
+  fi
+  echo "built $directory in $((SECONDS - start)) s"
+}
