@@ -1,15 +1,40 @@
-// The checker: proves by symbolic execution over all ranks that a schedule is right, for any data and any timing.
+// The checker: proves by symbolic execution over all ranks that a schedule is right, for any data,
+// any timing, any number of rounds and any FIFO depth from CheckOptions::depth on.
 //
-//  - result:   after every lane has finished, each output block holds exactly the contributions the collective asks for,
-//              each once, in ascending rank order if the schedule claims to fold that way, finished exactly once;
-//  - progress: with FIFOs of `depth` slots no order of execution deadlocks, within a round and across rounds (an
-//              instruction holds its receive slots until it has credit for all its sends, as the executors do);
-//  - races:    no two lanes touch a block without an order between them through connections when at least one writes,
-//              both when input and output are different buffers and when they are the same (in place);
-//  - form:     indices in range, each connection used by one lane at either end with equal numbers of sends and
-//              receives, operands and destinations present, copy instructions with exactly one operand.
+//  - form:     indices in range, each connection used by one lane at either end with equal numbers
+//  of sends and
+//              receives, operands and destinations present, copy instructions with exactly one
+//              operand, all operands and destinations of an instruction in the same block;
+//  - progress: with FIFOs of `depth` slots no order of execution deadlocks (an instruction holds
+//  its receive slots until
+//              it has credit for all its sends, as the executors do);
+//  - races:    no two lanes touch a block without an order between them through connections when at
+//  least one writes;
+//  - result:   after every lane has finished, each output block holds exactly the contributions the
+//  collective asks for,
+//              each once, finished exactly once; and unless the schedule admits partial sums, each
+//              result is one fold of the ranks' inputs in ascending rank order.
 //
-// A failure is a Status whose message names rank, channel, lane and instruction.
+// All of it both when input and output are different buffers and when they are the same (in place).
+// Channels work on disjoint data and connections, so each is proved by itself.
+//
+// One round and one order of execution are enough:
+//  - Order. A lane that can run its next instruction stays able to: nobody else takes from its
+//  receive FIFOs or fills its
+//    send FIFOs. So runnable instructions of different lanes can be swapped without changing where
+//    the execution ends (the network is determinate, as Kahn's process networks are): either every
+//    order finishes or every order stops at the same instructions. Values are determinate too once
+//    there are no races.
+//  - Rounds. Sends and receives are equal in number on each connection, so a finished round leaves
+//  every FIFO empty, and
+//    the next may start as the first did: one order that finishes all rounds exists, hence all do.
+//    Rounds touch different elements, so a race needs two accesses of one round. An order between
+//    those passes through instructions of that round only, as no wait refers to a later round.
+//  - Depth. More slots only remove waits for credit. The order that races are judged by is that of
+//  the data alone,
+//    never that of credit, so it holds for every depth.
+//
+// A failure is a Status (InvalidUsage) whose message names rank, channel, lane and instruction.
 #pragma once
 
 #include "schedule/schedule.h"
@@ -17,10 +42,11 @@
 namespace niccolite::schedule {
 
 struct CheckOptions {
-  int depth = 2;   // slots of each FIFO
-  int rounds = 3;  // rounds executed: more than `depth`, so that every slot is used again
+  int depth = 2;  // slots of each FIFO
 };
 
+/// Proves `schedule`, which must hold all ranks. Costs about the number of instructions times the
+/// number of ranks.
 Status check(const Schedule& schedule, const CheckOptions& options = {});
 
 }  // namespace niccolite::schedule

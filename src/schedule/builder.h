@@ -1,0 +1,85 @@
+// Builder: writes a Schedule lane by lane, so that an algorithm reads as its idea.
+//
+//   Builder builder({.collective = Collective::AllReduce, .algorithm = "ring", .nranks = n,
+//   .nblocks = n}); for (int rank = 0; rank < n; ++rank) {
+//     LaneBuilder lane = builder.add_lane(rank);
+//     const Connections next = lane.to((rank + 1) % n), prev = lane.from((rank + n - 1) % n);
+//     lane.add({.receive_from = prev, .source = input(rank), .reduce = true, .target =
+//     output(rank)});
+//   }
+//   return std::move(builder).take();
+//
+// Connections come into being when first named, at either end. The builder accepts anything;
+// check() judges it. Thread safety: one thread per builder.
+#pragma once
+
+#include <map>
+#include <span>
+#include <tuple>
+
+#include "schedule/schedule.h"
+
+namespace niccolite::schedule {
+
+/// Indices of Schedule::connections: the type of Instruction::receive_from and send_to.
+using Connections = std::vector<int>;
+inline const Connections kNone;
+
+constexpr BlockReference input(int block) { return {Buffer::Input, block}; }
+constexpr BlockReference output(int block) { return {Buffer::Output, block}; }
+constexpr BlockReference scratch(int block) { return {Buffer::Scratch, block}; }
+
+class Builder;
+
+/// Appends instructions to one lane. Valid as long as its Builder stays where it is.
+class LaneBuilder {
+ public:
+  /// This lane's end of the connection from (to) `peer`. `tag` tells apart several between the same
+  /// two ranks.
+  Connections from(int peer, int tag = 0);
+  Connections to(int peer, int tag = 0);
+  /// The same for many peers, in the order given.
+  Connections from(std::span<const int> peers, int tag = 0);
+  Connections to(std::span<const int> peers, int tag = 0);
+
+  void add(Instruction instruction);
+
+ private:
+  friend class Builder;
+  LaneBuilder(Builder& builder, int rank, int channel, int lane)
+      : builder_(builder), rank_(rank), channel_(channel), lane_(lane) {}
+
+  Builder& builder_;
+  int rank_;
+  int channel_;
+  int lane_;
+};
+
+class Builder {
+ public:
+  /// What a schedule is before it has lanes; the fields are those of Schedule.
+  struct Head {
+    Collective collective;
+    std::string algorithm;
+    int nranks;
+    int nblocks;
+    int scratch_blocks = 0;
+    bool partial_sums = false;
+  };
+  explicit Builder(Head head);
+
+  /// A new lane of `rank` in `channel`, after those it has there.
+  LaneBuilder add_lane(int rank, int channel = 0, int weight = 1);
+
+  Schedule take() && { return std::move(schedule_); }
+
+ private:
+  friend class LaneBuilder;
+  int connection(int sender, int receiver, int channel, int tag);
+
+  Schedule schedule_;
+  std::map<std::tuple<int, int, int, int>, int>
+      numbers_;  // (sender, receiver, channel, tag) -> index
+};
+
+}  // namespace niccolite::schedule

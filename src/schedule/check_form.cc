@@ -1,0 +1,221 @@
+#include "schedule/check_form.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "schedule/index.h"
+
+namespace niccolite::schedule {
+namespace {
+
+bool is_within(int value, int bound) { return value >= 0 && value < bound; }
+
+Status check_head(const Schedule& schedule) {
+  if (schedule.nranks < 1)
+    return Status::invalid_usage("the schedule has {} ranks", schedule.nranks);
+  if (length(schedule.ranks) != schedule.nranks)
+    return Status::invalid_usage("the schedule is for {} ranks and describes {}", schedule.nranks,
+                                 schedule.ranks.size());
+  if (schedule.nblocks < 1)
+    return Status::invalid_usage("the schedule has {} blocks", schedule.nblocks);
+  if (schedule.scratch_blocks < 0)
+    return Status::invalid_usage("the schedule has {} scratch blocks", schedule.scratch_blocks);
+  const size_t nchannels = schedule.ranks[0].size();
+  if (nchannels == 0) return Status::invalid_usage("rank 0 has no channel");
+  for (int rank = 0; rank < schedule.nranks; ++rank)
+    if (at(schedule.ranks, rank).size() != nchannels)
+      return Status::invalid_usage("rank {} has {} channels, rank 0 has {}", rank,
+                                   at(schedule.ranks, rank).size(), nchannels);
+  return Status::ok();
+}
+
+Status check_connections(const Schedule& schedule) {
+  const int nchannels = length(schedule.ranks[0]);
+  std::set<std::tuple<int, int, int, int>> known;
+  for (int i = 0; i < length(schedule.connections); ++i) {
+    const Connection& c = at(schedule.connections, i);
+    if (!is_within(c.sender, schedule.nranks) || !is_within(c.receiver, schedule.nranks) ||
+        !is_within(c.channel, nchannels))
+      return Status::invalid_usage(
+          "connection {} goes from rank {} to rank {} on channel {}; there are {} ranks and {} "
+          "channels",
+          i, c.sender, c.receiver, c.channel, schedule.nranks, nchannels);
+    if (c.sender == c.receiver)
+      return Status::invalid_usage("connection {} goes from rank {} to itself", i, c.sender);
+    if (!known.insert({c.sender, c.receiver, c.channel, c.tag}).second)
+      return Status::invalid_usage(
+          "connection {} from rank {} to rank {} on channel {} with tag {} exists twice", i,
+          c.sender, c.receiver, c.channel, c.tag);
+  }
+  return Status::ok();
+}
+
+/// A block that an instruction names: it exists, and is the one whose chunk the instruction
+/// handles.
+Status check_block(const Schedule& schedule, const BlockReference& reference, int chunk) {
+  const bool is_scratch = reference.buffer == Buffer::Scratch;
+  const int blocks = is_scratch ? schedule.scratch_blocks : schedule.nblocks;
+  if (!is_within(reference.block, blocks))
+    return Status::invalid_usage("names {} block {} of {}", name_of(reference.buffer),
+                                 reference.block, blocks);
+  if (!is_scratch && reference.block != chunk)
+    return Status::invalid_usage("handles block {}, but names {} block {}", chunk,
+                                 name_of(reference.buffer), reference.block);
+  return Status::ok();
+}
+
+/// What can be said about one instruction by itself.
+Status check_instruction(const Schedule& schedule, const Instruction& instruction) {
+  const int receives = length(instruction.receive_from);
+  const int operands = receives + (instruction.source ? 1 : 0);
+  if (operands == 0) return Status::invalid_usage("has no operand");
+  if (!instruction.target && instruction.send_to.empty())
+    return Status::invalid_usage("has no destination");
+  if (!instruction.reduce && operands != 1)
+    return Status::invalid_usage("copies, but has {} operands", operands);
+  if (instruction.reduce && operands == 1)
+    return Status::invalid_usage("folds, but has only one operand");
+  const int positions = instruction.source ? receives + 1 : 1;
+  if (!is_within(instruction.source_position, positions))
+    return Status::invalid_usage("has source position {}, with {}{} receives",
+                                 instruction.source_position,
+                                 instruction.source ? "" : "no source and ", receives);
+
+  const int chunk = chunk_block(instruction);
+  if (!is_within(chunk, schedule.nblocks))
+    return Status::invalid_usage("handles the chunk of block {}; there are {} blocks", chunk,
+                                 schedule.nblocks);
+  if (instruction.source) TRY(check_block(schedule, *instruction.source, chunk));
+  if (instruction.target) {
+    TRY(check_block(schedule, *instruction.target, chunk));
+    if (instruction.target->buffer == Buffer::Input)
+      return Status::invalid_usage("writes to the input");
+  }
+  return Status::ok();
+}
+
+/// Finds the ends of all connections and counts what goes in and out.
+class EndFinder {
+ public:
+  explicit EndFinder(const Schedule& schedule)
+      : schedule_(schedule),
+        ends_(schedule.connections.size()),
+        sends_(schedule.connections.size()),
+        receives_(schedule.connections.size()) {}
+
+  Status visit(const Position& position, const Instruction& instruction) {
+    for (int i = 0; i < length(instruction.receive_from); ++i)
+      TRY(visit_end(position, instruction.receive_from, i, /*is_send=*/false));
+    for (int i = 0; i < length(instruction.send_to); ++i)
+      TRY(visit_end(position, instruction.send_to, i, /*is_send=*/true));
+    return Status::ok();
+  }
+
+  /// After all instructions: as many chunks enter each connection as leave it.
+  Status check_balance() const {
+    for (int i = 0; i < length(ends_); ++i) {
+      const Connection& c = at(schedule_.connections, i);
+      const int sent = at(sends_, i), received = at(receives_, i);
+      if (sent == 0 && received == 0)
+        return Status::invalid_usage(
+            "connection {} from rank {} to rank {} on channel {} is used by no instruction", i,
+            c.sender, c.receiver, c.channel);
+      if (received > sent)
+        return Status::invalid_usage(
+            "{} waits for a chunk from rank {} that is never sent (rank {} sends {} in a round, "
+            "rank {} takes {})",
+            describe(nth_use(i, sent, /*is_send=*/false)), c.sender, c.sender, sent, c.receiver,
+            received);
+      if (sent > received)
+        return Status::invalid_usage(
+            "{} sends a chunk to rank {} that is never taken (rank {} sends {} in a round, rank {} "
+            "takes {})",
+            describe(nth_use(i, received, /*is_send=*/true)), c.receiver, c.sender, sent,
+            c.receiver, received);
+    }
+    return Status::ok();
+  }
+
+  std::vector<Ends> take() && { return std::move(ends_); }
+
+ private:
+  Status visit_end(const Position& position, const std::vector<int>& list, int i, bool is_send) {
+    const char* verb = is_send ? "sends to" : "receives from";
+    const int index = at(list, i);
+    if (!is_within(index, length(schedule_.connections)))
+      return Status::invalid_usage("{} connection {}; there are {}", verb, index,
+                                   schedule_.connections.size());
+    const Connection& c = at(schedule_.connections, index);
+    if ((is_send ? c.sender : c.receiver) != position.rank || c.channel != position.channel)
+      return Status::invalid_usage(
+          "{} connection {}, which goes from rank {} to rank {} on channel {}", verb, index,
+          c.sender, c.receiver, c.channel);
+    if (std::count(list.begin(), list.begin() + i, index) > 0)
+      return Status::invalid_usage("{} the connection {} rank {} twice", verb,
+                                   is_send ? "to" : "from", is_send ? c.receiver : c.sender);
+    Ends& ends = at(ends_, index);
+    int& lane = is_send ? ends.sending_lane : ends.receiving_lane;
+    if (lane >= 0 && lane != position.lane)
+      return Status::invalid_usage("{} the connection {} rank {} that lane {} uses", verb,
+                                   is_send ? "to" : "from", is_send ? c.receiver : c.sender, lane);
+    lane = position.lane;
+    ++(is_send ? at(sends_, index) : at(receives_, index));
+    return Status::ok();
+  }
+
+  /// The instruction that uses one end of `connection` for the n-th time, counted from 0.
+  Position nth_use(int connection, int n, bool is_send) const {
+    const Connection& c = at(schedule_.connections, connection);
+    const Ends& ends = at(ends_, connection);
+    Position position{is_send ? c.sender : c.receiver, c.channel,
+                      is_send ? ends.sending_lane : ends.receiving_lane, 0};
+    const Channel& channel = at(at(schedule_.ranks, position.rank), position.channel);
+    for (const Instruction& instruction : at(channel.lanes, position.lane).instructions) {
+      const std::vector<int>& list = is_send ? instruction.send_to : instruction.receive_from;
+      if (std::count(list.begin(), list.end(), connection) > 0 && n-- == 0) break;
+      ++position.instruction;
+    }
+    return position;
+  }
+
+  const Schedule& schedule_;
+  std::vector<Ends> ends_;
+  std::vector<int> sends_;  // chunks per round, by connection
+  std::vector<int> receives_;
+};
+
+Status check_lane(const Schedule& schedule, Position position, const Lane& lane, EndFinder& ends) {
+  if (lane.weight < 1 || lane.instructions.empty())
+    return Status::invalid_usage("rank {} channel {} lane {} has weight {} and {} instructions",
+                                 position.rank, position.channel, position.lane, lane.weight,
+                                 lane.instructions.size());
+  for (; position.instruction < length(lane.instructions); ++position.instruction) {
+    const Instruction& instruction = at(lane.instructions, position.instruction);
+    Status status = check_instruction(schedule, instruction);
+    if (status.is_ok()) status = ends.visit(position, instruction);
+    if (!status.is_ok())
+      return Status::invalid_usage("{} {}", describe(position), status.message());
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::vector<Ends>> check_form(const Schedule& schedule) {
+  TRY(check_head(schedule));
+  TRY(check_connections(schedule));
+  EndFinder ends(schedule);
+  for (int rank = 0; rank < schedule.nranks; ++rank) {
+    const std::vector<Channel>& channels = at(schedule.ranks, rank);
+    for (int channel = 0; channel < length(channels); ++channel) {
+      const std::vector<Lane>& lanes = at(channels, channel).lanes;
+      for (int lane = 0; lane < length(lanes); ++lane)
+        TRY(check_lane(schedule, {rank, channel, lane, 0}, at(lanes, lane), ends));
+    }
+  }
+  TRY(ends.check_balance());
+  return std::move(ends).take();
+}
+
+}  // namespace niccolite::schedule

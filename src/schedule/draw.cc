@@ -1,0 +1,123 @@
+#include "schedule/draw.h"
+
+#include <algorithm>
+
+#include "schedule/index.h"
+
+namespace niccolite::schedule {
+namespace {
+
+enum class End : unsigned char { Receive, Send };
+
+std::string join(const std::vector<std::string>& parts, const char* separator) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
+  return text;
+}
+
+std::string name(const BlockReference& reference, int block) {
+  if (reference.block == block) return name_of(reference.buffer);
+  return fmt::format("{} {}", name_of(reference.buffer), reference.block);
+}
+
+/// The peers of connections[first, last), neighbours drawn together.
+void append_peers(std::vector<std::string>& parts, const Schedule& schedule,
+                  const std::vector<int>& connections, int first, int last, End end) {
+  struct Peer {
+    int rank;
+    int tag;
+  };
+  const auto peer_at = [&](int i) -> Peer {
+    const int index = at(connections, i);
+    if (index < 0 || index >= length(schedule.connections)) return {-1, 0};
+    const Connection& connection = at(schedule.connections, index);
+    return {end == End::Send ? connection.receiver : connection.sender, connection.tag};
+  };
+  for (int i = first; i < last;) {
+    const Peer peer = peer_at(i);
+    int run = 1;
+    while (i + run < last && peer_at(i + run).rank == peer.rank + run &&
+           peer_at(i + run).tag == peer.tag)
+      ++run;
+    const std::string tag = peer.tag == 0 ? "" : fmt::format("/{}", peer.tag);
+    if (peer.rank < 0) {
+      parts.push_back(fmt::format("no connection {}", at(connections, i)));
+      run = 1;
+    } else if (run < 3) {
+      parts.push_back(fmt::format("rank {}{}", peer.rank, tag));
+      run = 1;
+    } else {
+      parts.push_back(fmt::format("ranks {}..{}{}", peer.rank, peer.rank + run - 1, tag));
+    }
+    i += run;
+  }
+}
+
+struct Row {
+  std::string block;
+  std::string operands;
+  std::string destinations;
+};
+
+Row draw_row(const Schedule& schedule, const Instruction& instruction) {
+  const int block = chunk_block(instruction);
+  std::vector<std::string> operands;
+  const int receives = length(instruction.receive_from);
+  const int before = instruction.source ? std::clamp(instruction.source_position, 0, receives) : 0;
+  append_peers(operands, schedule, instruction.receive_from, 0, before, End::Receive);
+  if (instruction.source) operands.push_back(name(*instruction.source, block));
+  append_peers(operands, schedule, instruction.receive_from, before, receives, End::Receive);
+
+  std::vector<std::string> destinations;
+  if (instruction.target) destinations.push_back(name(*instruction.target, block));
+  append_peers(destinations, schedule, instruction.send_to, 0, length(instruction.send_to),
+               End::Send);
+
+  if (destinations.empty()) destinations.push_back("nothing");
+
+  std::string fold = join(operands, instruction.reduce ? " + " : " | ");
+  if (instruction.finish) fold = "finish(" + fold + ")";
+  return {fmt::format("block {}", block), std::move(fold), join(destinations, ", ")};
+}
+
+void draw_lane(std::string& text, const Schedule& schedule, const Lane& lane) {
+  std::vector<Row> rows;
+  size_t block_width = 0, operands_width = 0;
+  for (const Instruction& instruction : lane.instructions) {
+    rows.push_back(draw_row(schedule, instruction));
+    block_width = std::max(block_width, rows.back().block.size());
+    // A very long operand list keeps to its own line instead of pushing all others to the right.
+    if (rows.back().operands.size() <= 48)
+      operands_width = std::max(operands_width, rows.back().operands.size());
+  }
+  const size_t number_width = std::to_string(rows.size()).size();
+  for (size_t i = 0; i < rows.size(); ++i)
+    text += fmt::format("  {:>{}}  {:<{}}  {:<{}}  -> {}\n", i, number_width, rows[i].block,
+                        block_width, rows[i].operands, operands_width, rows[i].destinations);
+}
+
+}  // namespace
+
+std::string draw_text(const Schedule& schedule) {
+  std::string text =
+      fmt::format("{} {}: {} rank{}, {} block{}, {} connection{}{}\n", name_of(schedule.collective),
+                  schedule.algorithm, schedule.nranks, schedule.nranks == 1 ? "" : "s",
+                  schedule.nblocks, schedule.nblocks == 1 ? "" : "s", schedule.connections.size(),
+                  schedule.connections.size() == 1 ? "" : "s",
+                  schedule.partial_sums ? ", partial sums travel" : "");
+  for (int rank = 0; rank < length(schedule.ranks); ++rank) {
+    const std::vector<Channel>& channels = at(schedule.ranks, rank);
+    for (int channel = 0; channel < length(channels); ++channel) {
+      const std::vector<Lane>& lanes = at(channels, channel).lanes;
+      for (int lane = 0; lane < length(lanes); ++lane) {
+        const int weight = at(lanes, lane).weight;
+        text += fmt::format("rank {}, channel {}, lane {}{}\n", rank, channel, lane,
+                            weight == 1 ? "" : fmt::format(", weight {}", weight));
+        draw_lane(text, schedule, at(lanes, lane));
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace niccolite::schedule

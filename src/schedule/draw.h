@@ -1,0 +1,21 @@
+// A schedule as text for people: one line per instruction, its block, what it takes, and where the
+// result goes.
+//
+//   rank 0, channel 0, lane 0
+//     0  block 2  input                   -> rank 1
+//     2  block 0  finish(input + rank 2)  -> output, rank 1
+//
+// Operands stand in fold order. A connection is named by its peer, with its tag when that is not 0:
+// "rank 3/1". Runs of neighbouring ranks are drawn together: "ranks 1..7". Total: it draws broken
+// schedules too, as a checker's message is best read beside the picture.
+#pragma once
+
+#include <string>
+
+#include "schedule/schedule.h"
+
+namespace niccolite::schedule {
+
+std::string draw_text(const Schedule& schedule);
+
+}  // namespace niccolite::schedule

@@ -1,0 +1,249 @@
+#include "schedule/execution.h"
+
+#include <algorithm>
+
+#include "schedule/index.h"
+
+namespace niccolite::schedule {
+namespace {
+
+constexpr int kDrawnWaits = 6;  // a deadlock's message shows this many links of the cycle
+
+void merge(std::vector<uint32_t>& clock, const std::vector<uint32_t>& other) {
+  for (size_t i = 0; i < other.size(); ++i) clock[i] = std::max(clock[i], other[i]);
+}
+
+}  // namespace
+
+Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, int channel,
+                     Place place, int depth)
+    : schedule_(schedule), place_(place), channel_(channel), depth_(depth) {
+  for (int rank = 0; rank < schedule.nranks; ++rank) {
+    first_lane_.push_back(length(lanes_));
+    const std::vector<Lane>& lanes = at(at(schedule.ranks, rank), channel).lanes;
+    may_race_ |= lanes.size() > 1;
+    for (int lane = 0; lane < length(lanes); ++lane) {
+      LaneState state{.lane = &at(lanes, lane), .next = {rank, channel, lane, 0}, .clock = {}};
+      lanes_.push_back(std::move(state));
+    }
+    std::vector<Location> blocks(
+        static_cast<size_t>(2 * schedule.nblocks + schedule.scratch_blocks));
+    for (int block = 0; block < schedule.nblocks; ++block)
+      at(blocks, block).value = std::make_shared<Value>(Value{.block = block, .ranks = {rank}});
+    memory_.push_back(std::move(blocks));
+  }
+  if (may_race_)
+    for (LaneState& state : lanes_) state.clock.resize(lanes_.size());
+  fifos_.resize(schedule.connections.size());
+  for (int i = 0; i < length(fifos_); ++i) {
+    const Connection& c = at(schedule.connections, i);
+    if (c.channel != channel) continue;
+    at(fifos_, i).sender = flat_lane(c.sender, at(ends, i).sending_lane);
+    at(fifos_, i).receiver = flat_lane(c.receiver, at(ends, i).receiving_lane);
+  }
+}
+
+int Execution::flat_lane(int rank, int lane) const { return at(first_lane_, rank) + lane; }
+
+bool Execution::is_done(const LaneState& state) const {
+  return state.next.instruction == length(state.lane->instructions);
+}
+
+/// Has the next instruction all it waits for? Otherwise notes the first thing that it lacks.
+bool Execution::can_run(LaneState& state) const {
+  const Instruction& instruction = at(state.lane->instructions, state.next.instruction);
+  for (const int connection : instruction.receive_from) {
+    if (!at(fifos_, connection).slots.empty()) continue;
+    state.waits_for = connection;
+    state.waits_for_credit = false;
+    return false;
+  }
+  for (const int connection : instruction.send_to) {
+    if (length(at(fifos_, connection).slots) < depth_) continue;
+    state.waits_for = connection;
+    state.waits_for_credit = true;
+    return false;
+  }
+  state.waits_for = -1;
+  return true;
+}
+
+Status Execution::run() {
+  for (int flat = length(lanes_) - 1; flat >= 0; --flat) runnable_.push_back(flat);
+  Status status;
+  while (!runnable_.empty() && status.is_ok()) {
+    const int flat = runnable_.back();
+    runnable_.pop_back();
+    run_lane(flat, status);
+  }
+  if (!status.is_ok()) return status;
+  const bool all_done = std::all_of(lanes_.begin(), lanes_.end(),
+                                    [&](const LaneState& state) { return is_done(state); });
+  return all_done ? Status::ok() : report_deadlock();
+}
+
+void Execution::run_lane(int flat, Status& status) {
+  LaneState& state = at(lanes_, flat);
+  while (!is_done(state) && can_run(state)) {
+    status = step(state, flat);
+    if (!status.is_ok()) {
+      status = Status::invalid_usage("{} {}{}", describe(state.next), status.message(),
+                                     place_ == Place::InPlace ? " (in place)" : "");
+      return;
+    }
+    // Whoever waited for a chunk sent or a slot freed here tries again. The others still lack
+    // something else.
+    const Instruction& instruction = at(state.lane->instructions, state.next.instruction);
+    for (const int connection : instruction.send_to)
+      if (const int receiver = at(fifos_, connection).receiver;
+          at(lanes_, receiver).waits_for == connection)
+        runnable_.push_back(receiver);
+    for (const int connection : instruction.receive_from)
+      if (const int sender = at(fifos_, connection).sender;
+          at(lanes_, sender).waits_for == connection)
+        runnable_.push_back(sender);
+    ++state.next.instruction;
+  }
+}
+
+/// Runs one instruction that has all it waits for.
+Status Execution::step(LaneState& state, int flat) {
+  const Instruction& instruction = at(state.lane->instructions, state.next.instruction);
+  std::vector<Message> received;
+  for (const int connection : instruction.receive_from) {
+    received.push_back(std::move(at(fifos_, connection).slots.front()));
+    at(fifos_, connection).slots.pop_front();
+    if (may_race_) merge(state.clock, *received.back().clock);
+  }
+  if (may_race_) at(state.clock, flat) = static_cast<uint32_t>(state.next.instruction) + 1;
+
+  std::vector<Operand> operands;
+  for (int i = 0; i < length(received); ++i)
+    operands.push_back(
+        {at(received, i).value.get(),
+         fmt::format("the chunk from rank {}",
+                     at(schedule_.connections, at(instruction.receive_from, i)).sender)});
+  if (instruction.source) {
+    const BlockReference& source = *instruction.source;
+    TRY(access(state, flat, source, /*is_write=*/false));
+    const Location& from = location(state.next.rank, source);
+    std::string name = fmt::format("{} block {}", name_of(source.buffer), source.block);
+    if (from.value == nullptr)
+      return Status::invalid_usage("reads {}, which nothing was written to", name);
+    // The executors scale what they read from the input, so a result read through that name would
+    // be scaled again.
+    if (source.buffer == Buffer::Input && from.writer)
+      return Status::invalid_usage("reads {} after {} wrote over it", name, describe(*from.writer));
+    operands.insert(operands.begin() + instruction.source_position,
+                    Operand{from.value.get(), std::move(name)});
+  }
+  auto value = std::make_shared<const Value>(
+      TRY(combine(operands, chunk_block(instruction), instruction.finish,
+                  {schedule_.nranks, schedule_.partial_sums})));
+
+  if (instruction.target) {
+    TRY(access(state, flat, *instruction.target, /*is_write=*/true));
+    Location& to = location(state.next.rank, *instruction.target);
+    to.value = value;
+    to.writer = state.next;
+  }
+  if (!instruction.send_to.empty()) {
+    const auto clock = may_race_ ? std::make_shared<const Clock>(state.clock) : nullptr;
+    for (const int connection : instruction.send_to)
+      at(fifos_, connection).slots.push_back({value, clock});
+  }
+  return Status::ok();
+}
+
+Execution::Location& Execution::location(int rank, const BlockReference& reference) {
+  const int n = schedule_.nblocks;
+  int first = 0;
+  switch (reference.buffer) {
+    case Buffer::Input:
+      first = 0;
+      break;
+    case Buffer::Output:
+      first = place_ == Place::InPlace ? 0 : n;
+      break;
+    case Buffer::Scratch:
+      first = 2 * n;
+      break;
+  }
+  return at(at(memory_, rank), first + reference.block);
+}
+
+/// Records one access, after proving that it comes after each earlier access of another lane that
+/// it conflicts with. It cannot come before one: the execution itself follows the order.
+Status Execution::access(const LaneState& state, int flat, const BlockReference& reference,
+                         bool is_write) {
+  if (!may_race_) return Status::ok();
+  Location& place = location(state.next.rank, reference);
+  for (const Access& other : place.accesses) {
+    if (other.lane == flat || (!is_write && !other.is_write)) continue;
+    if (at(state.clock, other.lane) > static_cast<uint32_t>(other.instruction)) continue;
+    Position position = at(lanes_, other.lane).next;
+    position.instruction = other.instruction;
+    return Status::invalid_usage("{} {} block {}, which {} {} with no order between them",
+                                 is_write ? "writes" : "reads", name_of(reference.buffer),
+                                 reference.block, describe(position),
+                                 other.is_write ? "writes" : "reads");
+  }
+  for (Access& mine : place.accesses) {
+    if (mine.lane != flat || mine.is_write != is_write) continue;
+    mine.instruction =
+        state.next.instruction;  // whoever comes after this one comes after the one before
+    return Status::ok();
+  }
+  place.accesses.push_back({flat, state.next.instruction, is_write});
+  return Status::ok();
+}
+
+/// Follows the waits from a blocked lane until they close. Each leads to a lane that is blocked
+/// too: counts are balanced, so a lane that is done has sent all its chunks and freed all its
+/// slots.
+Status Execution::report_deadlock() const {
+  int flat = 0;
+  while (is_done(at(lanes_, flat))) ++flat;
+  std::vector<int> path;
+  while (std::find(path.begin(), path.end(), flat) == path.end()) {
+    path.push_back(flat);
+    const LaneState& state = at(lanes_, flat);
+    const Fifo& fifo = at(fifos_, state.waits_for);
+    flat = state.waits_for_credit ? fifo.receiver : fifo.sender;
+  }
+  path.erase(path.begin(), std::find(path.begin(), path.end(), flat));
+  std::string waits;
+  for (int i = 0; i < std::min(length(path), kDrawnWaits); ++i) {
+    const LaneState& state = at(lanes_, at(path, i));
+    const Connection& c = at(schedule_.connections, state.waits_for);
+    waits += fmt::format("{} waits for {} rank {}; ", describe(state.next),
+                         state.waits_for_credit ? "credit from" : "a chunk from",
+                         state.waits_for_credit ? c.receiver : c.sender);
+  }
+  if (length(path) > kDrawnWaits) waits += fmt::format("... {} more; ", length(path) - kDrawnWaits);
+  return Status::invalid_usage("deadlock with FIFOs of {} slot{}: {}and so round to the first",
+                               depth_, depth_ == 1 ? "" : "s", waits);
+}
+
+Status Execution::check_result() const {
+  for (int rank = 0; rank < schedule_.nranks; ++rank) {
+    for (int block = 0; block < schedule_.nblocks; ++block) {
+      const int first = place_ == Place::InPlace ? 0 : schedule_.nblocks;
+      const Location& place = at(at(memory_, rank), first + block);
+      if (!place.writer)
+        return Status::invalid_usage(
+            "rank {} channel {}: no instruction of any lane writes output block {}", rank, channel_,
+            block);
+      if (const std::string missing = missing_ranks(*place.value, schedule_.nranks);
+          !missing.empty())
+        return Status::invalid_usage("{} leaves output block {} without the contribution of {}",
+                                     describe(*place.writer), block, missing);
+      if (!place.value->finished)
+        return Status::invalid_usage("{} leaves output block {} unfinished",
+                                     describe(*place.writer), block);
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace niccolite::schedule

@@ -1,0 +1,93 @@
+// Execution: runs one round of one channel of all ranks on symbolic values, each lane as far as it
+// gets, with FIFOs of bounded depth. Finds deadlocks, races and wrong values; why one round in one
+// order proves all of them is in check.h. Checker use only. Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "schedule/check_form.h"
+#include "schedule/schedule.h"
+#include "schedule/value.h"
+
+namespace niccolite::schedule {
+
+enum class Place : unsigned char {
+  OutOfPlace,
+  InPlace
+};  // InPlace: input and output are one buffer
+
+class Execution {
+ public:
+  /// `ends` as check_form() found them. Both must outlive the execution.
+  Execution(const Schedule& schedule, const std::vector<Ends>& ends, int channel, Place place,
+            int depth);
+
+  /// Runs until all lanes are done. InvalidUsage: deadlock, race, or a value that must not be.
+  Status run();
+  /// After run(): the output of every rank is what the collective asks for.
+  Status check_result() const;
+
+ private:
+  /// A vector clock, by flat lane number: how many instructions of each lane come before, as the
+  /// data's way orders them.
+  using Clock = std::vector<uint32_t>;
+
+  struct LaneState {
+    const Lane* lane;
+    Position next;       // the instruction to run next
+    int waits_for = -1;  // the connection that it lacks a chunk or credit of, when blocked
+    bool waits_for_credit = false;
+    Clock clock;  // empty when no rank has two lanes, as nothing can race then
+  };
+
+  struct Message {
+    std::shared_ptr<const Value> value;
+    std::shared_ptr<const Clock> clock;
+  };
+
+  struct Fifo {
+    std::deque<Message> slots;
+    int sender;  // flat lane numbers
+    int receiver;
+  };
+
+  struct Access {
+    int lane;  // flat
+    int instruction;
+    bool is_write;
+  };
+
+  /// One block of one rank's memory.
+  struct Location {
+    std::shared_ptr<const Value> value;  // null: nothing was ever written here
+    std::optional<Position> writer;      // none: nobody yet; the value is the user's
+    std::vector<Access> accesses;        // newest of each lane and kind
+  };
+
+  int flat_lane(int rank, int lane) const;
+  bool is_done(const LaneState& state) const;
+  bool can_run(LaneState& state) const;
+  void run_lane(int flat, Status& status);
+  Status step(LaneState& state, int flat);
+  Location& location(int rank, const BlockReference& reference);
+  Status access(const LaneState& state, int flat, const BlockReference& reference, bool is_write);
+  Status report_deadlock() const;
+
+  const Schedule& schedule_;
+  const Place place_;
+  const int channel_;
+  const int depth_;
+  bool may_race_ = false;         // some rank has several lanes
+  std::vector<int> first_lane_;   // by rank: flat number of its lane 0
+  std::vector<LaneState> lanes_;  // by flat number
+  std::vector<Fifo> fifos_;       // by connection; those of other channels stay unused
+  std::vector<std::vector<Location>>
+      memory_;                 // [rank]: input blocks, output blocks, scratch blocks
+  std::vector<int> runnable_;  // flat lanes that may have become able to run
+};
+
+}  // namespace niccolite::schedule

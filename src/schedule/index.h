@@ -1,0 +1,18 @@
+// Indexing containers by rank, channel, lane and instruction numbers, which are `int` everywhere.
+#pragma once
+
+#include <cstddef>
+
+namespace niccolite::schedule {
+
+template <typename Container>
+constexpr auto& at(Container& container, int index) {
+  return container[static_cast<size_t>(index)];
+}
+
+template <typename Container>
+constexpr int length(const Container& container) {
+  return static_cast<int>(container.size());
+}
+
+}  // namespace niccolite::schedule

@@ -1,0 +1,81 @@
+#include "schedule/value.h"
+
+#include "schedule/index.h"
+
+namespace niccolite::schedule {
+namespace {
+
+constexpr int kNamedRanks = 4;  // a message names this many ranks and counts the others
+
+/// All inputs at once, each straight from its rank, in ascending order: what a schedule without
+/// partial sums promises.
+Status check_single_fold(const Value& folded, const std::vector<Operand>& operands,
+                         const FoldRules& rules) {
+  for (const Operand& operand : operands)
+    if (length(operand.value->ranks) > 1)
+      return Status::invalid_usage(
+          "folds {}, a sum of {} ranks, though the schedule claims that no partial sums exist",
+          operand.name, operand.value->ranks.size());
+  for (int i = 1; i < length(folded.ranks); ++i)
+    if (at(folded.ranks, i - 1) > at(folded.ranks, i))
+      return Status::invalid_usage(
+          "folds rank {} before rank {}, though the schedule claims ascending rank order",
+          at(folded.ranks, i - 1), at(folded.ranks, i));
+  if (length(folded.ranks) < rules.nranks)
+    return Status::invalid_usage(
+        "folds {} of {} contributions ({} missing), though the schedule claims that no partial "
+        "sums exist",
+        folded.ranks.size(), rules.nranks, missing_ranks(folded, rules.nranks));
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<Value> combine(const std::vector<Operand>& operands, int block, bool finish,
+                      const FoldRules& rules) {
+  Value result{.block = block, .ranks = {}};
+  std::vector<bool> seen(static_cast<size_t>(rules.nranks));
+  for (const Operand& operand : operands) {
+    const Value& value = *operand.value;
+    if (value.block != block)
+      return Status::invalid_usage("handles block {}, but {} is of block {}", block, operand.name,
+                                   value.block);
+    if (value.finished && operands.size() > 1)
+      return Status::invalid_usage("folds {}, which is finished already", operand.name);
+    for (const int rank : value.ranks) {
+      if (seen[static_cast<size_t>(rank)])
+        return Status::invalid_usage(
+            "folds the contribution of rank {} to block {} twice, again in {}", rank, block,
+            operand.name);
+      seen[static_cast<size_t>(rank)] = true;
+      result.ranks.push_back(rank);
+    }
+    result.finished |= value.finished;
+  }
+  if (operands.size() > 1 && !rules.partial_sums) TRY(check_single_fold(result, operands, rules));
+  if (!finish) return result;
+  if (result.finished) return Status::invalid_usage("finishes block {} a second time", block);
+  if (length(result.ranks) < rules.nranks)
+    return Status::invalid_usage("finishes block {} with {} of {} contributions ({} missing)",
+                                 block, result.ranks.size(), rules.nranks,
+                                 missing_ranks(result, rules.nranks));
+  result.finished = true;
+  return result;
+}
+
+std::string missing_ranks(const Value& value, int nranks) {
+  std::vector<bool> seen(static_cast<size_t>(nranks));
+  for (const int rank : value.ranks) seen[static_cast<size_t>(rank)] = true;
+  std::string names;
+  int missing = 0;
+  for (int rank = 0; rank < nranks; ++rank) {
+    if (seen[static_cast<size_t>(rank)]) continue;
+    if (missing < kNamedRanks) names += fmt::format("{}{}", missing == 0 ? "" : ", ", rank);
+    ++missing;
+  }
+  if (missing == 0) return "";
+  if (missing > kNamedRanks) names += fmt::format(" and {} more", missing - kNamedRanks);
+  return fmt::format("rank{} {}", missing == 1 ? "" : "s", names);
+}
+
+}  // namespace niccolite::schedule
