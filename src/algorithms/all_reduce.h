@@ -1,0 +1,23 @@
+// All-reduce algorithms. Each builds a schedule; its file holds the picture and the claim (cost,
+// depth, fold order). Pure functions: the same arguments give the same schedule on every rank. Any
+// thread.
+#pragma once
+
+#include "algorithms/options.h"
+#include "schedule/schedule.h"
+
+namespace niccolite::algorithms {
+
+// Limits of an instruction's compact form (executor/program.h): 255 receives in one, 65,535
+// instructions in a lane.
+inline constexpr int kMaxRingRanks = 32768;
+inline constexpr int kMaxDirectRanks = 256;
+
+Result<schedule::Schedule> all_reduce_ring(int nranks, const Options& options = {});
+Result<schedule::Schedule> all_reduce_one_shot(int nranks, const Options& options = {});
+Result<schedule::Schedule> all_reduce_two_shot(int nranks, const Options& options = {});
+/// The two-shot in one lane per rank, for small messages: fewer warps to wake, no lane waits for
+/// another.
+Result<schedule::Schedule> all_reduce_two_shot_lane(int nranks, const Options& options = {});
+
+}  // namespace niccolite::algorithms

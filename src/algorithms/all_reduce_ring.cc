@@ -1,0 +1,97 @@
+// Ring all-reduce: a reduce-scatter once round the ring, then an all-gather once round it.
+//
+//   rank order 0 -> 1 -> 2 -> 0, three blocks; what rank r sends in each step (sums written as
+//   lists of ranks)
+//
+//            reduce-scatter              all-gather
+//   rank 0   b2: 0      b1: 2,0         b0: 1,2,0 *   b2: all
+//   rank 1   b0: 1      b2: 0,1         b1: 2,0,1 *   b0: all        * finished here, and kept
+//   rank 2   b1: 2      b0: 1,2         b2: 0,1,2 *   b1: all
+//
+// Block b starts at the rank after position b, gains one contribution per hop, is complete at
+// position b after n - 1 hops, and goes round once more.
+//
+// Claim: 2n - 1 instructions per rank; each rank sends 2(n - 1)/n of the data, the least possible;
+// FIFO depth >= 2 (at depth 1 every rank holds its only receive slot while it waits for the next
+// rank's). Partial sums travel: block b is folded in ring order from the rank after position b,
+// rounded once per hop. In place is safe: a rank overwrites a block only with the finished sum,
+// which contains what was there. Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce
+// algorithms for clusters of workstations", 2009.
+#include <algorithm>
+
+#include "algorithms/all_reduce.h"
+#include "schedule/builder.h"
+#include "schedule/index.h"
+
+namespace niccolite::algorithms {
+
+using namespace schedule;  // the vocabulary of schedules: Builder, input, output, ...
+
+namespace {
+
+constexpr const char* kName = "ring";
+
+/// Appends the lane of the rank at `position` of `ring`, in pattern channel `channel`.
+void add_ring(Builder& builder, const std::vector<int>& ring, int position, int channel) {
+  const int n = length(ring);
+  const auto mod = [n](int i) { return (i % n + n) % n; };
+  LaneBuilder lane = builder.add_lane(at(ring, position), channel);
+  const Connections next = lane.to(at(ring, mod(position + 1)));
+  const Connections prev = lane.from(at(ring, mod(position - 1)));
+
+  for (int hop = 0; hop < n - 1; ++hop)  // reduce-scatter: the block gains this rank's contribution
+    lane.add({.receive_from = hop > 0 ? prev : kNone,
+              .source = input(mod(position - hop - 1)),
+              .source_position = hop > 0 ? 1 : 0,  // after the ranks before it on the ring
+              .reduce = hop > 0,
+              .send_to = next});
+  lane.add({.receive_from = prev,
+            .source = input(position),
+            .source_position = 1,
+            .reduce = true,
+            .target = output(position),
+            .send_to = next,
+            .finish = true});
+  for (int hop = 1; hop < n; ++hop)  // all-gather: the finished block goes round once more
+    lane.add({.receive_from = prev,
+              .target = output(mod(position - hop)),
+              .send_to = hop < n - 1 ? next : kNone});
+}
+
+Status check_ring(const std::vector<int>& ring, int nranks) {
+  std::vector<bool> seen(static_cast<size_t>(nranks));
+  for (const int rank : ring) {
+    if (rank < 0 || rank >= nranks || seen[static_cast<size_t>(rank)])
+      return Status::invalid_argument("a ring of {} ranks names rank {}, twice or out of range",
+                                      nranks, rank);
+    seen[static_cast<size_t>(rank)] = true;
+  }
+  if (length(ring) != nranks)
+    return Status::invalid_argument("a ring names {} of {} ranks", ring.size(), nranks);
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<Schedule> all_reduce_ring(int nranks, const Options& options) {
+  TRY(check_options(kName, nranks, kMaxRingRanks, options));
+  for (const std::vector<int>& ring : options.rings) TRY(check_ring(ring, nranks));
+  if (nranks == 1) return all_reduce_alone(kName);
+
+  std::vector<std::vector<int>> rings = options.rings;
+  if (rings.empty()) rings.push_back(ranks_to_build(nranks, {}));  // one ring, in rank order
+  Builder builder({.collective = Collective::AllReduce,
+                   .algorithm = kName,
+                   .nranks = nranks,
+                   .nblocks = nranks,
+                   .partial_sums = true});
+  for (int channel = 0; channel < length(rings); ++channel) {
+    const std::vector<int>& ring = at(rings, channel);
+    for (int position = 0; position < nranks; ++position)
+      if (!options.only_rank || *options.only_rank == at(ring, position))
+        add_ring(builder, ring, position, channel);
+  }
+  return std::move(builder).take();
+}
+
+}  // namespace niccolite::algorithms

@@ -1,0 +1,49 @@
+#include "algorithms/options.h"
+
+#include "schedule/builder.h"
+
+namespace niccolite::algorithms {
+
+using schedule::input;
+using schedule::output;
+
+Status check_options(const char* algorithm, int nranks, int max_ranks, const Options& options) {
+  if (nranks < 1 || nranks > max_ranks)
+    return Status::invalid_argument("{} is for 1 to {} ranks, not {}", algorithm, max_ranks,
+                                    nranks);
+  if (options.only_rank && (*options.only_rank < 0 || *options.only_rank >= nranks))
+    return Status::invalid_argument("there is no rank {} among {}", *options.only_rank, nranks);
+  return Status::ok();
+}
+
+std::vector<int> ranks_to_build(int nranks, const Options& options) {
+  if (options.only_rank) return {*options.only_rank};
+  std::vector<int> ranks;
+  for (int rank = 0; rank < nranks; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<int> peers_by_distance(int rank, int nranks, int step) {
+  std::vector<int> peers;
+  for (int distance = 1; distance < nranks; ++distance)
+    peers.push_back(((rank + step * distance) % nranks + nranks) % nranks);
+  return peers;
+}
+
+std::vector<int> peers_ascending(int rank, int nranks) {
+  std::vector<int> peers;
+  for (int peer = 0; peer < nranks; ++peer)
+    if (peer != rank) peers.push_back(peer);
+  return peers;
+}
+
+schedule::Schedule all_reduce_alone(const char* algorithm) {
+  schedule::Builder builder({.collective = schedule::Collective::AllReduce,
+                             .algorithm = algorithm,
+                             .nranks = 1,
+                             .nblocks = 1});
+  builder.add_lane(0).add({.source = input(0), .target = output(0), .finish = true});
+  return std::move(builder).take();
+}
+
+}  // namespace niccolite::algorithms
