@@ -1,1 +1,36 @@
-# install rules
+# cmake --install: the tree that programs are compiled against.
+#   include/nccl.h          the API
+#   include/vcuda/          CUDA headers for machines without the toolkit: pkg-config vcuda, Niccolite::vcuda
+#   lib/libnccl.so.2        and its links
+#   lib/vcuda/              libcudart.so.13 of the virtual GPUs; a folder of its own, so that it never shadows CUDA's
+#   lib/cmake/Niccolite     find_package(Niccolite): Niccolite::nccl, Niccolite::vcuda
+#   lib/pkgconfig           nccl.pc, vcuda.pc
+#   bin/niccolite
+include(CMakePackageConfigHelpers)
+
+set(vcuda_libdir ${CMAKE_INSTALL_LIBDIR}/vcuda)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Niccolite)
+file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+file(RELATIVE_PATH pkgconfig_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+
+install(FILES include/nccl.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY vcuda/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vcuda FILES_MATCHING PATTERN "*.h")
+install(TARGETS niccolite EXPORT NiccoliteTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS vcuda EXPORT NiccoliteTargets LIBRARY DESTINATION ${vcuda_libdir})
+set_target_properties(niccolite_cli PROPERTIES
+  INSTALL_RPATH "$ORIGIN/${bin_to_lib};$ORIGIN/${bin_to_lib}/vcuda")
+install(TARGETS niccolite_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+install(EXPORT NiccoliteTargets NAMESPACE Niccolite:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/NiccoliteConfig.cmake.in ${PROJECT_BINARY_DIR}/NiccoliteConfig.cmake
+  INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+# A program built for 2.18 runs with 2.30: any 2.x that is not newer than ours will do.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/NiccoliteConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/NiccoliteConfig.cmake ${PROJECT_BINARY_DIR}/NiccoliteConfigVersion.cmake
+  DESTINATION ${package_dir})
+
+foreach(package nccl vcuda)
+  configure_file(cmake/${package}.pc.in ${PROJECT_BINARY_DIR}/${package}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${package}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
