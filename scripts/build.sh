@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by ./run, ./test and .ci/run: configure and build a preset, saying how long each took.
 
 export DEBIAN_FRONTEND=noninteractive
