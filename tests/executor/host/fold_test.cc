@@ -1,0 +1,160 @@
+// Folder against a scalar fold by definition, for all types and reductions, on special values too.
+#include "executor/host/fold.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "tests/executor/host/reference.h"
+
+namespace niccolite::executor::host {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes random_bytes(size_t bytes, uint32_t seed) {
+  std::mt19937 random(seed);
+  Bytes data(bytes);
+  for (std::byte& b : data) b = static_cast<std::byte>(random());
+  return data;
+}
+
+// Bitwise, but any NaN of float and double stands for another: the sign of a sum's NaN is the CPU's
+// affair.
+bool same(DataType type, const std::byte* a, const std::byte* b) {
+  if (std::memcmp(a, b, size_of(type)) == 0) return true;
+  return is_nan(type, a) && is_nan(type, b);
+}
+
+struct FoldCase {
+  DataType type;
+  Reduction reduction;
+};
+
+void PrintTo(const FoldCase& c, std::ostream* out) {
+  *out << name_of(c.type) << " fold " << static_cast<int>(c.reduction.fold) << " scales "
+       << c.reduction.input_scale << " " << c.reduction.finish_scale << " "
+       << c.reduction.finish_divisor;
+}
+
+std::vector<FoldCase> all_cases() {
+  std::vector<FoldCase> cases;
+  for (int type = 0; type < kDataTypes; ++type) {
+    for (int fold = 0; fold < kFolds; ++fold) {
+      cases.push_back({static_cast<DataType>(type), {.fold = static_cast<Fold>(fold)}});
+    }
+    cases.push_back({static_cast<DataType>(type),
+                     {.fold = Fold::Sum,
+                      .input_scale = 0.7,
+                      .finish_scale = 1.0 / 3,
+                      .finish_divisor = 300,
+                      .input_factor = -5}});
+  }
+  return cases;
+}
+
+class FolderOf : public testing::TestWithParam<FoldCase> {};
+
+// Random bits: every NaN, infinity and subnormal of the 8-bit types, many of the others.
+TEST_P(FolderOf, AgreesWithTheDefinitionOnAnyBits) {
+  const auto& [type, reduction] = GetParam();
+  const Folder folder(type, reduction);
+  const size_t size = size_of(type);
+  for (const size_t operands : {1, 2, 3, 5}) {
+    for (const size_t count : {1, 31, 1024, 2500}) {
+      for (const size_t misalignment : {0, 1}) {
+        std::vector<Bytes> data;
+        std::vector<const std::byte*> pointers;
+        for (size_t k = 0; k < operands; ++k) {
+          data.push_back(
+              random_bytes(count * size + misalignment, static_cast<uint32_t>(7 * k + count)));
+          pointers.push_back(data[k].data() + misalignment);
+        }
+        Bytes result(misalignment + count * size + 1, std::byte{0x5a});
+        folder.fold(pointers, true, result.data() + misalignment, count);
+        ASSERT_EQ(result.back(), std::byte{0x5a});
+        for (size_t i = 0; i < count; ++i) {
+          std::vector<const std::byte*> elements;
+          for (const std::byte* p : pointers) elements.push_back(p + i * size);
+          std::byte expected[8];
+          reference_fold(type, reduction, elements, true, expected);
+          ASSERT_TRUE(same(type, expected, result.data() + misalignment + i * size))
+              << "element " << i << " of " << count << ", " << operands << " operands";
+        }
+      }
+    }
+  }
+}
+
+TEST_P(FolderOf, MayStoreOverAnOperand) {
+  const auto& [type, reduction] = GetParam();
+  const Folder folder(type, reduction);
+  const size_t count = 2100;
+  const size_t size = size_of(type);
+  for (const size_t operands : {1, 2, 4}) {
+    for (size_t over = 0; over < operands; ++over) {
+      std::vector<Bytes> data;
+      std::vector<const std::byte*> pointers;
+      for (size_t k = 0; k < operands; ++k) {
+        data.push_back(random_bytes(count * size, static_cast<uint32_t>(k)));
+        pointers.push_back(data[k].data());
+      }
+      Bytes apart(count * size);
+      folder.fold(pointers, true, apart.data(), count);
+      folder.fold(pointers, true, data[over].data(), count);
+      ASSERT_EQ(data[over], apart);
+    }
+  }
+}
+
+TEST_P(FolderOf, ScalesAndRoundsInput) {
+  const auto& [type, reduction] = GetParam();
+  const Folder folder(type, reduction);
+  const size_t size = size_of(type);
+  const Bytes data = random_bytes(1000 * size, 3);
+  Bytes scaled(data.size());
+  folder.scale_input(data.data(), scaled.data(), 1000);
+  for (size_t i = 0; i < 1000; ++i) {
+    std::byte expected[8];
+    reference_scale_input(type, reduction, data.data() + i * size, expected);
+    ASSERT_TRUE(same(type, expected, scaled.data() + i * size)) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(TypesAndReductions, FolderOf, testing::ValuesIn(all_cases()));
+
+TEST(Folder, MinAndMaxPreferNumbersAndOrderZeros) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const struct {
+    float a, b, max, min;
+  } cases[] = {
+      {1, nan, 1, 1}, {nan, -2, -2, -2}, {0.0f, -0.0f, 0.0f, -0.0f}, {-0.0f, 0.0f, 0.0f, -0.0f}};
+  for (const auto& c : cases) {
+    const std::byte* operands[] = {reinterpret_cast<const std::byte*>(&c.a),
+                                   reinterpret_cast<const std::byte*>(&c.b)};
+    float max, min;
+    Folder(DataType::Float32, {.fold = Fold::Max})
+        .fold(operands, false, reinterpret_cast<std::byte*>(&max), 1);
+    Folder(DataType::Float32, {.fold = Fold::Min})
+        .fold(operands, false, reinterpret_cast<std::byte*>(&min), 1);
+    EXPECT_EQ(std::bit_cast<uint32_t>(max), std::bit_cast<uint32_t>(c.max)) << c.a << " " << c.b;
+    EXPECT_EQ(std::bit_cast<uint32_t>(min), std::bit_cast<uint32_t>(c.min)) << c.a << " " << c.b;
+  }
+}
+
+TEST(Folder, RoundsOnceForManyLowPrecisionOperands) {
+  // 1 + 8 * 2^-4 in E4M3 steps of 1/8 from 1: rounding after each addition would lose every 2^-4.
+  const uint8_t one = 0x38, sixteenth = 0x18, expected = 0x3c;  // 1.5
+  std::vector<const std::byte*> operands = {reinterpret_cast<const std::byte*>(&one)};
+  for (int i = 0; i < 8; ++i) operands.push_back(reinterpret_cast<const std::byte*>(&sixteenth));
+  uint8_t result = 0;
+  Folder(DataType::Float8e4m3, {}).fold(operands, false, reinterpret_cast<std::byte*>(&result), 1);
+  EXPECT_EQ(result, expected);
+}
+
+}  // namespace
+}  // namespace niccolite::executor::host
