@@ -1,0 +1,74 @@
+// A libnccl.so.2 opened at run time: the functions that the command calls, and communicators of it.
+// The command links no NCCL, so that it can measure any, and two in one run. Thread safety: Library
+// is immutable after open(). A Communicator is used by one thread at a time.
+#pragma once
+
+#include <nccl.h>
+
+#include <string>
+
+#include "base/status.h"
+
+namespace niccolite::perf {
+
+class Library {
+ public:
+  /// `path` to a shared library. Its symbols stay private to it (RTLD_LOCAL), so two libraries do
+  /// not meet.
+  static Result<Library> open(const std::string& path);
+  Library(Library&& other) noexcept;
+  Library& operator=(Library&&) = delete;
+  ~Library();
+
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&ncclCommInitRank) comm_init_rank = nullptr;
+  decltype(&ncclCommDestroy) comm_destroy = nullptr;
+  decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
+  decltype(&ncclGetErrorString) get_error_string = nullptr;
+  decltype(&ncclGetLastError) get_last_error = nullptr;  // null in libraries before 2.13.4
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+
+  const std::string& path() const { return path_; }
+  int version() const { return version_; }
+  std::string version_text() const;  // "2.30.7"
+
+  /// A failure of `call`, with the library's own last error.
+  Status check(ncclResult_t result, const char* call) const;
+
+ private:
+  Library(std::string path, void* handle) : path_(std::move(path)), handle_(handle) {}
+  Status resolve();
+  std::string path_;
+  void* handle_ = nullptr;
+  int version_ = 0;
+};
+
+/// The library to measure when --lib says nothing: beside this command as installed, or in its
+/// build tree.
+Result<std::string> default_library_path();
+
+class Communicator {
+ public:
+  Communicator() = default;
+  Communicator(Communicator&& other) noexcept
+      : library_(other.library_), comm_(std::exchange(other.comm_, nullptr)) {}
+  Communicator& operator=(Communicator&&) = delete;
+  ~Communicator() { destroy().ignore("an error of destruction alone changes no result"); }
+
+  /// Starts initialisation, for the calling thread's current device. Inside a group it is done when
+  /// the group ends.
+  Status init(const Library& library, int nranks, const ncclUniqueId& id, int rank);
+  Status destroy();
+  Status async_error() const;
+  ncclComm_t get() const { return comm_; }
+  bool valid() const { return comm_ != nullptr; }
+
+ private:
+  const Library* library_ = nullptr;  // outlives the communicator; the caller keeps it
+  ncclComm_t comm_ = nullptr;
+};
+
+}  // namespace niccolite::perf

@@ -1,0 +1,247 @@
+#include "cli/perf/options.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+namespace niccolite::perf {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Sizes take K, M, G (powers of 1024). Defaults: every GPU of this machine, a thread each, 8 B to 64 MiB doubling.
+
+Columns: time is per operation; algbw = bytes / time; busbw = algbw x 2(n-1)/n, which is comparable between rank
+counts; #wrong counts elements, over all ranks, that differ from a reference computed on the host.
+
+Examples:
+  niccolite perf -b 8 -e 1G -f 2 -g 4          four GPUs driven by one thread
+  niccolite perf --processes 4 -G 20 -e 64K    a process per GPU, replays of a CUDA graph
+  niccolite perf -d all -o all -n 2 -e 1M      every type with every operation
+  niccolite perf --vs /path/libnccl.so.2       two libraries in turn, with the ratio of their times
+
+Exit status: 0 fine; 1 wrong results; 2 wrong usage; 3 the run failed (an error, a dead process).)";
+
+template <typename Entry, typename Find>
+Result<std::vector<const Entry*>> select(const std::string& list, std::span<const Entry> all,
+                                         Find find, const char* flag) {
+  std::vector<const Entry*> chosen;
+  size_t begin = 0;
+  while (begin <= list.size()) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string name = list.substr(begin, end - begin);
+    begin = end + 1;
+    if (name == "all") {
+      for (const Entry& entry : all) chosen.push_back(&entry);
+    } else if (const Entry* entry = find(name)) {
+      chosen.push_back(entry);
+    } else {
+      std::string known;
+      for (const Entry& each : all) known += std::string(each.name) + ", ";
+      return Status::invalid_argument("{}: \"{}\" is none of {}all", flag, name, known);
+    }
+  }
+  return chosen;
+}
+
+Result<Average> parse_average(const std::string& text) {
+  constexpr std::pair<const char*, Average> kNames[] = {
+      {"0", Average::Rank0},   {"1", Average::Mean},      {"2", Average::Least},
+      {"3", Average::Most},    {"rank0", Average::Rank0}, {"avg", Average::Mean},
+      {"min", Average::Least}, {"max", Average::Most}};
+  for (const auto& [name, average] : kNames)
+    if (text == name) return average;
+  return Status::invalid_argument(
+      "--average: \"{}\" is none of 0 (rank 0), 1 (avg), 2 (min), 3 (max)", text);
+}
+
+Result<size_t> parse_size_flag(const char* flag, const std::string& text) {
+  Result<size_t> bytes = parse_bytes(text);
+  if (!bytes.is_ok()) return std::move(bytes).status().with_context("{}", flag);
+  return bytes;
+}
+
+Status at_least(int value, int least, const char* flag) {
+  if (value >= least) return {};
+  return Status::invalid_argument("{}: {} is less than {}", flag, value, least);
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, RawOptions& raw) {
+  Options& options = raw.options;
+  app.footer(kFooter);
+  app.add_option("collective", options.collective, "Collective operation: all_reduce")
+      ->capture_default_str();
+
+  app.add_option("-t,--nthreads", options.threads, "Threads per process")->group("Ranks");
+  app.add_option("-g,--ngpus", options.gpus, "GPUs per thread")->group("Ranks");
+  app.add_option("--processes", options.processes,
+                 "Processes to start; ranks = processes x threads x GPUs")
+      ->group("Ranks");
+  app.add_option("-p,--parallel_init", options.parallel_init,
+                 "1: each thread initialises its own ranks")
+      ->group("Ranks");
+
+  app.add_option("-b,--minbytes", raw.min_bytes, "First size (default 8)")->group("Sizes and data");
+  app.add_option("-e,--maxbytes", raw.max_bytes, "Last size (default 64M)")
+      ->group("Sizes and data");
+  app.add_option("-i,--stepbytes", raw.step_bytes, "Add this to go from size to size")
+      ->group("Sizes and data");
+  app.add_option("-f,--stepfactor", options.step_factor, "Or multiply by this (default 2)")
+      ->group("Sizes and data");
+  app.add_option("-d,--datatype", raw.type, "Types, comma-separated, or all")
+      ->capture_default_str()
+      ->group("Sizes and data");
+  app.add_option("-o,--op", raw.operation,
+                 "Operations: sum, prod, min, max, avg, comma-separated, or all")
+      ->capture_default_str()
+      ->group("Sizes and data");
+  app.add_flag("--in-place", raw.only_in_place, "In-place results only")->group("Sizes and data");
+  app.add_flag("--out-of-place", raw.only_out_of_place, "Out-of-place results only")
+      ->group("Sizes and data");
+
+  app.add_option("-n,--iters", options.iterations, "Iterations timed together")
+      ->capture_default_str()
+      ->group("Timing");
+  app.add_option("-w,--warmup_iters", options.warmup_iterations, "Iterations before, not timed")
+      ->capture_default_str()
+      ->group("Timing");
+  app.add_option("-m,--agg_iters", options.aggregated, "Operations per group call")
+      ->capture_default_str()
+      ->group("Timing");
+  app.add_option("-G,--cudagraph", options.graph_launches,
+                 "Capture the iterations into a graph; time this many replays, take the median")
+      ->group("Timing");
+  app.add_option("-z,--blocking", options.blocking, "1: wait for the GPU after every operation")
+      ->group("Timing");
+  app.add_option("-a,--average", raw.average,
+                 "Time of a row: 0 rank 0's, 1 mean of the ranks, 2 least, 3 most")
+      ->capture_default_str()
+      ->group("Timing");
+  app.add_option("-C,--report_cputime", options.report_cpu_time,
+                 "1: time of the calls instead of the operations")
+      ->group("Timing");
+
+  app.add_option("-c,--check", options.check_iterations, "Verified iterations per row; 0: none")
+      ->capture_default_str()
+      ->group("Verification");
+  app.add_flag("--bitwise", options.bitwise,
+               "Also require equal bits on all ranks for values that round")
+      ->group("Verification");
+  app.add_option("-T,--timeout", options.timeout_seconds,
+                 "Give up after this many seconds without progress; 0: never")
+      ->group("Verification");
+
+  app.add_option("--lib", options.library,
+                 "Library to measure (default: ../lib/libnccl.so.2 beside this command)")
+      ->group("Libraries");
+  app.add_option("--vs", options.other_library, "Second library, measured in turn with the first")
+      ->group("Libraries");
+  app.add_option("--rounds", options.rounds,
+                 "Rounds per row, of which the median counts (default 1; 5 with --vs)")
+      ->group("Libraries");
+  app.add_option("-J,--output_file", options.json_path, "Write the results as JSON")
+      ->group("Output");
+
+  app.add_option("--child-process", options.process)
+      ->group("");  // an empty group hides it from --help
+  app.add_option("--team-fd", options.team_fd)->group("");
+  app.add_option("--report-fd", options.report_fd)->group("");
+}
+
+Result<size_t> parse_bytes(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  std::string suffix = end;
+  double unit = 1;
+  if (!suffix.empty()) {
+    switch (suffix[0]) {
+      case 'k':
+      case 'K':
+        unit = 1024.0;
+        break;
+      case 'm':
+      case 'M':
+        unit = 1024.0 * 1024;
+        break;
+      case 'g':
+      case 'G':
+        unit = 1024.0 * 1024 * 1024;
+        break;
+      default:
+        unit = 0;
+    }
+    suffix.erase(0, 1);
+  }
+  const bool has_unit_alone = suffix.empty() || suffix == "B" || suffix == "iB";
+  const double bytes = number * unit;
+  if (text.empty() || end == text.c_str() || !has_unit_alone || unit == 0 || !(bytes >= 0) ||
+      bytes > 0x1p60)
+    return Status::invalid_argument("\"{}\" is no size; write for example 8, 4K, 1.5M or 1G", text);
+  return static_cast<size_t>(bytes);
+}
+
+std::vector<size_t> sizes_of(const Options& options) {
+  std::vector<size_t> sizes;
+  size_t bytes = options.min_bytes;
+  while (bytes <= options.max_bytes) {
+    sizes.push_back(bytes);
+    const double next = static_cast<double>(bytes) * options.step_factor;
+    const size_t grown =
+        options.step_bytes > 0 ? bytes + options.step_bytes : static_cast<size_t>(next);
+    bytes = std::max(grown, bytes + 1);  // from 0, and with factors near 1, it must still grow
+  }
+  return sizes;
+}
+
+Result<Options> finish(const RawOptions& raw) {
+  Options options = raw.options;
+  if (options.collective != "all_reduce" && options.collective != "allreduce")
+    return Status::invalid_argument(
+        "\"{}\" is no collective of this command; it measures all_reduce", options.collective);
+  if (!raw.min_bytes.empty()) options.min_bytes = TRY(parse_size_flag("--minbytes", raw.min_bytes));
+  if (!raw.max_bytes.empty())
+    options.max_bytes = TRY(parse_size_flag("--maxbytes", raw.max_bytes));
+  else
+    options.max_bytes = std::max(options.max_bytes, options.min_bytes);
+  if (!raw.step_bytes.empty())
+    options.step_bytes = TRY(parse_size_flag("--stepbytes", raw.step_bytes));
+  if (options.min_bytes > options.max_bytes)
+    return Status::invalid_argument("--minbytes {} is more than --maxbytes {}", options.min_bytes,
+                                    options.max_bytes);
+  if (options.step_bytes == 0 && !(options.step_factor > 1))
+    return Status::invalid_argument(
+        "--stepfactor: {} does not grow; give more than 1, or --stepbytes", options.step_factor);
+  options.types = TRY(select(raw.type, element_types(), find_type, "--datatype"));
+  options.operations = TRY(select(raw.operation, operations(), find_operation, "--op"));
+  options.average = TRY(parse_average(raw.average));
+  TRY(at_least(options.threads, 0, "--nthreads"));
+  TRY(at_least(options.gpus, 0, "--ngpus"));
+  TRY(at_least(options.processes, 1, "--processes"));
+  if (options.processes > 1 || options.threads > 0 || options.gpus > 0) {
+    options.threads = std::max(options.threads, 1);
+    options.gpus = std::max(options.gpus, 1);
+  }
+  TRY(at_least(options.iterations, 1, "--iters"));
+  TRY(at_least(options.warmup_iterations, 0, "--warmup_iters"));
+  TRY(at_least(options.aggregated, 1, "--agg_iters"));
+  TRY(at_least(options.check_iterations, 0, "--check"));
+  TRY(at_least(options.graph_launches, 0, "--cudagraph"));
+  TRY(at_least(options.timeout_seconds, 0, "--timeout"));
+  TRY(at_least(options.rounds, 0, "--rounds"));
+  if (options.rounds == 0) options.rounds = options.other_library.empty() ? 1 : 5;
+  if (raw.only_in_place && !raw.only_out_of_place) options.out_of_place = false;
+  if (raw.only_out_of_place && !raw.only_in_place) options.in_place = false;
+  if (options.graph_launches > 0 && options.blocking)
+    return Status::invalid_argument(
+        "--blocking waits inside an iteration, which --cudagraph cannot capture");
+  if (options.graph_launches > 0 && options.report_cpu_time)
+    return Status::invalid_argument(
+        "--report_cputime: replays of --cudagraph make no calls to time");
+  return options;
+}
+
+}  // namespace niccolite::perf

@@ -1,0 +1,81 @@
+// Options of `niccolite perf`: the flags of nccl-tests, and ours. Plain data; parsed by
+// add_perf_options + finish.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/perf/element.h"
+
+namespace CLI {
+class App;
+}
+
+namespace niccolite::perf {
+
+enum class Average { Rank0, Mean, Least, Most };  // which rank's time a row shows
+
+struct Options {
+  std::string collective = "all_reduce";
+  size_t min_bytes = 8;
+  size_t max_bytes = size_t{64} << 20;
+  size_t step_bytes = 0;  // > 0: sizes grow by adding
+  double step_factor = 2;
+  int iterations = 20;
+  int warmup_iterations = 1;
+  int aggregated = 1;  // operations per group and iteration
+  int threads = 0;     // per process
+  int gpus = 0;        // per thread; both 0: every GPU of the machine, a thread each
+  int processes = 1;
+  std::vector<const ElementType*> types;
+  std::vector<const Operation*> operations;
+  int check_iterations = 1;
+  bool bitwise = false;  // also reduce values that round, and compare the ranks' bits
+  int graph_launches = 0;
+  bool blocking = false;
+  bool parallel_init = false;
+  Average average = Average::Mean;
+  bool report_cpu_time = false;
+  bool out_of_place = true;
+  bool in_place = true;
+  int timeout_seconds = 0;
+  std::string library;        // empty: found beside the command
+  std::string other_library;  // --vs; empty: none
+  int rounds = 0;             // alternations per row; 0: 1 alone, 5 with --vs
+  std::string json_path;
+
+  // Set by the supervisor in the processes that it starts; see processes.h.
+  int process = -1;
+  int team_fd = -1;
+  int report_fd = -1;
+
+  int ranks_per_process() const { return threads * gpus; }
+  int nranks() const { return processes * ranks_per_process(); }
+  int libraries() const { return other_library.empty() ? 1 : 2; }
+  bool is_child() const { return process >= 0; }
+  bool wants_every_gpu() const { return gpus == 0; }
+};
+
+/// What the flags say before it is checked; must live as long as the app parses.
+struct RawOptions {
+  Options options;
+  std::string min_bytes, max_bytes, step_bytes;
+  std::string type = "float", operation = "sum", average = "1";
+  bool only_in_place = false, only_out_of_place = false;
+};
+
+/// Gives `app` (the subcommand) its flags.
+void add_options(CLI::App& app, RawOptions& raw);
+
+/// Checks and completes what was parsed. InvalidArgument names the flag.
+Result<Options> finish(const RawOptions& raw);
+
+/// Parses "8", "4K", "1.5M", "1G" (powers of 1024) into bytes.
+Result<size_t> parse_bytes(const std::string& text);
+
+/// The sizes of a sweep, ascending, each at most max_bytes and at least min_bytes.
+std::vector<size_t> sizes_of(const Options& options);
+
+}  // namespace niccolite::perf

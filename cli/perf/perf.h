@@ -1,0 +1,16 @@
+// The subcommand `niccolite perf`: measures and verifies collectives, with the flags and the table
+// of nccl-tests.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/perf/options.h"
+
+namespace niccolite::perf {
+
+/// Runs what the flags ask for. `command` is the process's argument vector. Returns the exit
+/// status.
+int run(const RawOptions& raw, const std::vector<std::string>& command);
+
+}  // namespace niccolite::perf

@@ -1,0 +1,44 @@
+// Report: prints the table on standard output as rows arrive and keeps them for the JSON file.
+// Thread safety: any thread; finish() and failure() take the last word, whoever comes first.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cli/perf/options.h"
+#include "cli/perf/row.h"
+
+namespace niccolite::perf {
+
+class Report : public Sink {
+ public:
+  /// `command` is the command line as typed. Opens nothing yet.
+  Report(const Options& options, std::vector<std::string> command);
+  ~Report() override;
+
+  void start(const Start& start) override;
+  void row(const Row& row) override;
+  /// Prints the failure on standard error and writes the JSON file with the rows so far and the
+  /// failure.
+  void failure(const std::string& message) override;
+  /// Prints the closing lines and writes the JSON file; returns the exit status of the command.
+  int finish();
+
+ private:
+  void print_heads();
+  void print_place(const std::optional<PlaceResult>& place, const Row& row);
+  Status write_json();
+  bool has_wrong() const;
+
+  const Options options_;
+  const std::vector<std::string> command_;
+  std::mutex mutex_;  // guards all below
+  bool is_closed_ = false;
+  Start start_;
+  std::vector<Row> rows_;
+  std::string failure_;
+};
+
+}  // namespace niccolite::perf

@@ -1,0 +1,74 @@
+// What a run reports: a Start (who takes part) and a Row per size, type and operation. Plain data
+// with a JSON form, in which it also travels from the measuring process to the supervisor.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace niccolite::perf {
+
+struct Measurement {
+  double microseconds = 0;             // per operation; the median of `samples`
+  std::vector<double> samples;         // one per round
+  std::optional<uint64_t> wrong;       // elements over all ranks; absent: not checked
+  std::optional<int> differing_ranks;  // ranks with other bits than rank 0's (--bitwise)
+};
+
+struct PlaceResult {
+  Measurement ours;
+  std::optional<Measurement> other;  // of the library named by --vs
+};
+
+struct Row {
+  size_t bytes = 0;
+  size_t count = 0;
+  std::string type;
+  std::string operation;
+  int nranks = 0;
+  std::optional<PlaceResult> out_of_place;
+  std::optional<PlaceResult> in_place;
+};
+
+struct Participant {
+  int rank = 0;
+  int process_id = 0;
+  int device = 0;
+  std::string bus_id;
+  std::string device_name;
+};
+
+struct LibraryName {
+  std::string path;
+  std::string version;
+};
+
+struct Start {
+  bool is_virtual = false;
+  int driver_version = 0;
+  LibraryName library;
+  std::optional<LibraryName> other;
+  std::vector<Participant> participants;
+};
+
+/// GB/s as all collectives report them: bytes over time; and what that means per link of a ring of
+/// `nranks`.
+double algorithm_bandwidth(size_t bytes, double microseconds);
+double bus_bandwidth(size_t bytes, double microseconds, int nranks);
+/// The other library's time over ours: above 1, ours is faster.
+double ratio(const PlaceResult& result);
+
+/// Where the measuring process sends what it finds.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void start(const Start& start) = 0;
+  virtual void row(const Row& row) = 0;
+  /// The run ends here. Called once at most, perhaps from another thread than the others.
+  virtual void failure(const std::string& message) = 0;
+};
+
+}  // namespace niccolite::perf

@@ -1,0 +1,19 @@
+// The run of one process: its ranks, a thread per worker, and the sweep over types, operations and
+// sizes.
+#pragma once
+
+#include "cli/perf/options.h"
+#include "cli/perf/row.h"
+#include "cli/perf/team.h"
+
+namespace niccolite::perf {
+
+/// Runs this process's share of the sweep to its end. Rows go to `sink` from the process that has
+/// rank 0; failures from any. When the run cannot go on, `sink` gets the failure and the process
+/// exits with kExitFailed.
+/// @param team   of options.processes * options.threads callers and options.nranks() records.
+Status run_sweep(const Options& options, Team& team, Sink& sink);
+
+enum ExitCode : int { kExitFine = 0, kExitWrong = 1, kExitUsage = 2, kExitFailed = 3 };
+
+}  // namespace niccolite::perf

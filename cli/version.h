@@ -1,0 +1,16 @@
+// The subcommand `niccolite version`.
+#pragma once
+
+#include <string>
+
+namespace niccolite {
+
+struct VersionOptions {
+  std::string library;  // empty: the one beside the command
+};
+
+/// Prints the command's version and the library's. Returns the exit status: 3 when the library
+/// cannot be loaded.
+int print_version(const VersionOptions& options);
+
+}  // namespace niccolite
