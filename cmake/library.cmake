@@ -29,6 +29,8 @@ function(niccolite_shared_library target)
     target_link_options(${target} PRIVATE -Wl,-z,defs)
   endif()
   set_target_properties(${target} PROPERTIES
+    # The entry points are declared by nccl.h, which says nothing of visibility; the version script hides the rest.
+    CXX_VISIBILITY_PRESET default
     OUTPUT_NAME nccl
     EXPORT_NAME nccl
     VERSION ${PROJECT_VERSION}
