@@ -16,3 +16,6 @@ if(NICCOLITE_SANITIZE)
   target_link_options(abi_test PRIVATE -fsanitize=${NICCOLITE_SANITIZE})
 endif()
 add_test(NAME abi_test COMMAND abi_test)
+
+niccolite_test(older_callers_test SOURCES older_callers_test.cc DEPENDS niccolite niccolite_nccl_header)
+set_tests_properties(older_callers_test PROPERTIES ENVIRONMENT "NICCOLITE_DEVICES=virtual:1")
