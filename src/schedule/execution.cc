@@ -137,9 +137,9 @@ Status Execution::step(LaneState& state, int flat) {
     operands.insert(operands.begin() + instruction.source_position,
                     Operand{from.value.get(), std::move(name)});
   }
-  auto value = std::make_shared<const Value>(
-      TRY(combine(operands, chunk_block(instruction), instruction.finish,
-                  {schedule_.nranks, schedule_.partial_sums})));
+  Value folded = TRY(combine(operands, chunk_block(instruction), instruction.finish, state.next,
+                             {schedule_.nranks, schedule_.partial_sums}));
+  const auto value = std::make_shared<const Value>(std::move(folded));
 
   if (instruction.target) {
     TRY(access(state, flat, *instruction.target, /*is_write=*/true));
@@ -234,13 +234,15 @@ Status Execution::check_result() const {
         return Status::invalid_usage(
             "rank {} channel {}: no instruction of any lane writes output block {}", rank, channel_,
             block);
-      if (const std::string missing = missing_ranks(*place.value, schedule_.nranks);
-          !missing.empty())
-        return Status::invalid_usage("{} leaves output block {} without the contribution of {}",
-                                     describe(*place.writer), block, missing);
-      if (!place.value->finished)
-        return Status::invalid_usage("{} leaves output block {} unfinished",
-                                     describe(*place.writer), block);
+      const std::string missing = missing_ranks(*place.value, schedule_.nranks);
+      if (missing.empty() && place.value->finished) continue;
+      // The writer may only pass on what another instruction got wrong.
+      const std::string origin =
+          place.value->folder ? fmt::format("last folded by {}", describe(*place.value->folder))
+                              : "an input that nothing was folded with";
+      return Status::invalid_usage(
+          "{} leaves output block {} {} ({})", describe(*place.writer), block,
+          missing.empty() ? "unfinished" : "without the contribution of " + missing, origin);
     }
   }
   return Status::ok();

@@ -32,7 +32,7 @@ Status check_single_fold(const Value& folded, const std::vector<Operand>& operan
 }  // namespace
 
 Result<Value> combine(const std::vector<Operand>& operands, int block, bool finish,
-                      const FoldRules& rules) {
+                      const Position& position, const FoldRules& rules) {
   Value result{.block = block, .ranks = {}};
   std::vector<bool> seen(static_cast<size_t>(rules.nranks));
   for (const Operand& operand : operands) {
@@ -51,7 +51,9 @@ Result<Value> combine(const std::vector<Operand>& operands, int block, bool fini
       result.ranks.push_back(rank);
     }
     result.finished |= value.finished;
+    result.folder = value.folder;
   }
+  if (operands.size() > 1 || finish) result.folder = position;
   if (operands.size() > 1 && !rules.partial_sums) TRY(check_single_fold(result, operands, rules));
   if (!finish) return result;
   if (result.finished) return Status::invalid_usage("finishes block {} a second time", block);
