@@ -102,8 +102,10 @@ class Compiler {
                              bool is_send) {
     if (connections.empty()) return uint16_t{0};
     std::vector<uint16_t> list;
-    for (const int connection : connections)
-      list.push_back(TRY(add_port(position, connection, is_send)));
+    for (const int connection : connections) {
+      const uint16_t port = TRY(add_port(position, connection, is_send));
+      list.push_back(port);
+    }
     if (const auto known = lists_.find(list); known != lists_.end()) return known->second;
     const auto first = static_cast<uint16_t>(program_.indices.size());
     TRY(fit<uint16_t>(program_.indices.size() + list.size(), "the number of port indices"));
