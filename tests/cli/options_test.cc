@@ -1,0 +1,143 @@
+#include "cli/perf/options.h"
+
+#include <gmock/gmock.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+namespace niccolite::perf {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Result<Options> parse(const std::string& flags) {
+  RawOptions raw;
+  CLI::App app("perf");
+  add_options(app, raw);
+  app.parse(flags);
+  return finish(raw);
+}
+
+TEST(Bytes, AreReadWithPowersOf1024) {
+  struct Case {
+    const char* text;
+    size_t bytes;
+  };
+  for (const Case& c :
+       {Case{"8", 8}, Case{"0", 0}, Case{"4K", 4096}, Case{"4k", 4096}, Case{"1.5M", 3 << 19},
+        Case{"64MiB", 64 << 20}, Case{"2G", size_t{2} << 30}, Case{"1GB", 1 << 30}}) {
+    SCOPED_TRACE(c.text);
+    const Result<size_t> bytes = parse_bytes(c.text);
+    ASSERT_TRUE(bytes.is_ok()) << bytes.status().message();
+    EXPECT_EQ(bytes.value(), c.bytes);
+  }
+}
+
+TEST(Bytes, ThatMakeNoSenseAreRefused) {
+  for (const char* text : {"", "K", "8X", "-1", "4KK", "nan", "inf", "1e300", "12 K"}) {
+    SCOPED_TRACE(text);
+    EXPECT_FALSE(parse_bytes(text).is_ok());
+  }
+}
+
+TEST(Options, WithoutFlagsUseEveryGpuFrom8BytesTo64MiB) {
+  const Result<Options> options = parse("");
+  ASSERT_TRUE(options.is_ok()) << options.status().message();
+  EXPECT_TRUE(options.value().wants_every_gpu());
+  EXPECT_EQ(options.value().min_bytes, 8u);
+  EXPECT_EQ(options.value().max_bytes, size_t{64} << 20);
+  EXPECT_EQ(sizes_of(options.value()).size(), 24u);
+  ASSERT_EQ(options.value().types.size(), 1u);
+  EXPECT_STREQ(options.value().types[0]->name, "float");
+  EXPECT_STREQ(options.value().operations[0]->name, "sum");
+  EXPECT_TRUE(options.value().in_place && options.value().out_of_place);
+  EXPECT_EQ(options.value().rounds, 1);
+}
+
+TEST(Options, TakeTheFlagsOfNcclTests) {
+  const Result<Options> result = parse(
+      "all_reduce -b 1K -e 4K -i 1K -n 7 -w 3 -m 2 -t 2 -g 3 -d half -o max -c 4 -G 5 -p 1 -a 3 -J "
+      "out.json -T 9");
+  ASSERT_TRUE(result.is_ok()) << result.status().message();
+  const Options& options = result.value();
+  EXPECT_THAT(sizes_of(options), ElementsAre(1024, 2048, 3072, 4096));
+  EXPECT_EQ(options.iterations, 7);
+  EXPECT_EQ(options.warmup_iterations, 3);
+  EXPECT_EQ(options.aggregated, 2);
+  EXPECT_EQ(options.nranks(), 6);
+  EXPECT_STREQ(options.types[0]->name, "half");
+  EXPECT_STREQ(options.operations[0]->name, "max");
+  EXPECT_EQ(options.check_iterations, 4);
+  EXPECT_EQ(options.graph_launches, 5);
+  EXPECT_TRUE(options.parallel_init);
+  EXPECT_EQ(options.average, Average::Most);
+  EXPECT_EQ(options.json_path, "out.json");
+  EXPECT_EQ(options.timeout_seconds, 9);
+}
+
+TEST(Options, CountRanksOverProcessesThreadsAndGpus) {
+  const Result<Options> options = parse("--processes 4 -t 3 -g 2");
+  ASSERT_TRUE(options.is_ok());
+  EXPECT_EQ(options.value().nranks(), 24);
+  EXPECT_EQ(parse("--processes 4").value().nranks(), 4);  // one thread, one GPU each
+  EXPECT_EQ(parse("-g 4").value().nranks(), 4);
+  EXPECT_EQ(parse("-t 4").value().nranks(), 4);
+}
+
+TEST(Options, SelectTypesAndOperations) {
+  const Result<Options> all = parse("-d all -o all");
+  ASSERT_TRUE(all.is_ok());
+  EXPECT_EQ(all.value().types.size(), 12u);
+  EXPECT_EQ(all.value().operations.size(), 5u);
+  const Result<Options> some = parse("-d fp8_e4m3,bf16,f8e5m2 -o sum,avg");
+  ASSERT_TRUE(some.is_ok());
+  ASSERT_EQ(some.value().types.size(), 3u);
+  EXPECT_EQ(some.value().types[0]->id, ncclFloat8e4m3);
+  EXPECT_EQ(some.value().types[1]->id, ncclBfloat16);
+  EXPECT_EQ(some.value().operations[1]->id, ncclAvg);
+}
+
+TEST(Options, SelectPlaces) {
+  EXPECT_FALSE(parse("--in-place").value().out_of_place);
+  EXPECT_FALSE(parse("--out-of-place").value().in_place);
+  EXPECT_TRUE(parse("--in-place --out-of-place").value().in_place);
+}
+
+TEST(Options, MeasureFiveRoundsAgainstASecondLibrary) {
+  EXPECT_EQ(parse("--vs other.so").value().rounds, 5);
+  EXPECT_EQ(parse("--vs other.so --rounds 3").value().rounds, 3);
+}
+
+TEST(Options, ThatCannotBeAreRefusedByName) {
+  struct Case {
+    const char* flags;
+    const char* message;
+  };
+  for (const Case& c :
+       {Case{"-b 4K -e 1K", "--minbytes 4096"}, Case{"-f 1", "--stepfactor"},
+        Case{"-d long", "\"long\""}, Case{"-o mean", "\"mean\""}, Case{"-n 0", "--iters"},
+        Case{"-a 7", "--average"}, Case{"-b 1Q", "--minbytes"}, Case{"-d float,", "--datatype"},
+        Case{"-c -1", "--check"}, Case{"-G 2 -z 1", "--cudagraph"}, Case{"-t -1", "--nthreads"},
+        Case{"broadcast", "broadcast"}}) {
+    SCOPED_TRACE(c.flags);
+    const Result<Options> options = parse(c.flags);
+    ASSERT_FALSE(options.is_ok());
+    EXPECT_THAT(options.status().message(), HasSubstr(c.message));
+  }
+}
+
+TEST(Sizes, GrowEvenFromZeroAndByFactorsNearOne) {
+  Options options;
+  options.min_bytes = 0;
+  options.max_bytes = 9;
+  EXPECT_THAT(sizes_of(options), ElementsAre(0, 1, 2, 4, 8));
+  options.min_bytes = 2;
+  options.max_bytes = 5;
+  options.step_factor = 1.01;
+  EXPECT_THAT(sizes_of(options), ElementsAre(2, 3, 4, 5));
+}
+
+}  // namespace
+}  // namespace niccolite::perf

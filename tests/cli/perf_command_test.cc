@@ -1,0 +1,241 @@
+// The command `niccolite perf`, run as users run it, on virtual GPUs and with the libraries of
+// fake_nccl.cc.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/command.h"
+
+namespace niccolite {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+
+Outcome perf(std::vector<std::string> flags, std::map<std::string, std::string> environment = {},
+             const char* library = FAKE_NCCL) {
+  std::vector<std::string> arguments = {NICCOLITE_COMMAND, "perf", "--lib", library};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  environment.emplace("NICCOLITE_DEVICES", "virtual:4");
+  return testing::run_command(arguments, environment);
+}
+
+// The rows of the table: lines that are not comments, cut into words.
+std::vector<std::vector<std::string>> rows_of(const std::string& output) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream stream(output);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words(line);
+    rows.emplace_back(std::istream_iterator<std::string>(words),
+                      std::istream_iterator<std::string>());
+  }
+  return rows;
+}
+
+class JsonFile {
+ public:
+  JsonFile()
+      : path_(std::filesystem::temp_directory_path() /
+              ("perf_test_" + std::to_string(getpid()) + ".json")) {}
+  ~JsonFile() { std::filesystem::remove(path_); }
+  std::string path() const { return path_; }
+  json read() const { return json::parse(std::ifstream(path_)); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(PerfCommand, PrintsTheTableOfNcclTests) {
+  const Outcome outcome = perf({"-b", "8", "-e", "4K", "-f", "8", "-n", "2", "-g", "4"});
+  ASSERT_EQ(outcome.status, 0) << outcome.output << outcome.errors;
+  const auto rows = rows_of(outcome.output);
+  ASSERT_EQ(rows.size(), 4u) << outcome.output;
+  // size count type redop root, then time algbw busbw #wrong out of place and in place
+  ASSERT_EQ(rows[3].size(), 13u) << outcome.output;
+  EXPECT_EQ(rows[3][0], "4096");
+  EXPECT_EQ(rows[3][1], "1024");
+  EXPECT_EQ(rows[3][2], "float");
+  EXPECT_EQ(rows[3][3], "sum");
+  EXPECT_EQ(rows[3][4], "-1");
+  EXPECT_GT(std::stod(rows[3][5]), 0);
+  EXPECT_EQ(rows[3][8], "0");
+  EXPECT_EQ(rows[3][12], "0");
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("# Out of bounds values : 0 OK"),
+                                    HasSubstr("# Avg bus bandwidth    : "),
+                                    HasSubstr("#  Rank   3"), HasSubstr("version 2.28.4")));
+}
+
+TEST(PerfCommand, RunsThreadsProcessesAndGpusAlike) {
+  struct Case {
+    std::vector<std::string> flags;
+    const char* ranks;
+  };
+  for (const Case& c :
+       {Case{{"-t", "4"}, "#  Rank   3"}, Case{{"-t", "2", "-g", "2"}, "#  Rank   3"},
+        Case{{"-g", "1"}, "#  Rank   0"}, Case{{"--processes", "2", "-g", "2"}, "#  Rank   3"},
+        Case{{"--processes", "2", "-t", "2"}, "#  Rank   3"},
+        Case{{"-t", "2", "-p", "1"}, "#  Rank   1"}, Case{{}, "#  Rank   3"}}) {
+    std::vector<std::string> flags = {"-b", "4",  "-e",    "64K", "-f", "128", "-n",
+                                      "2",  "-d", "int32", "-m",  "2",  "-T",  "30"};
+    flags.insert(flags.end(), c.flags.begin(), c.flags.end());
+    SCOPED_TRACE(::testing::PrintToString(c.flags));
+    const Outcome outcome = perf(flags);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    EXPECT_EQ(rows_of(outcome.output).size(), 3u) << outcome.output;
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr(c.ranks), HasSubstr(": 0 OK")));
+  }
+}
+
+TEST(PerfCommand, CountsThePlantedWrongElementAndFails) {
+  JsonFile file;
+  for (const char* kind : {"int32", "float"}) {
+    SCOPED_TRACE(kind);
+    const Outcome outcome = perf(
+        {"-b", "40", "-e", "40", "-n", "1", "-g", "3", "-d", kind, "-c", "2", "-J", file.path()},
+        {}, FAKE_NCCL_WRONG);
+    EXPECT_EQ(outcome.status, 1) << outcome.errors;
+    const auto rows = rows_of(outcome.output);
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(rows[0][8], "2") << "one element of one rank in each of two verified iterations";
+    EXPECT_EQ(rows[0][12], "2");
+    EXPECT_THAT(outcome.output, HasSubstr("# Out of bounds values : 4 FAILED"));
+    EXPECT_EQ(file.read().at("wrong"), 4);
+  }
+}
+
+TEST(PerfCommand, SeesRanksThatDisagreeBitForBit) {
+  JsonFile file;
+  const Outcome outcome =
+      perf({"-b", "40", "-e", "40", "-n", "1", "-g", "3", "--bitwise", "-J", file.path()}, {},
+           FAKE_NCCL_WRONG);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(file.read().at("rows").at(0).at("in_place").at("differing_ranks"), 1);
+  EXPECT_EQ(perf({"-b", "40", "-e", "40", "-n", "1", "-g", "3", "--bitwise"}).status, 0);
+}
+
+TEST(PerfCommand, DoesNotVerifyWithCheckZero) {
+  const Outcome outcome =
+      perf({"-b", "40", "-e", "40", "-n", "1", "-g", "2", "-c", "0"}, {}, FAKE_NCCL_WRONG);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(rows_of(outcome.output).at(0).at(8), "N/A");
+  EXPECT_THAT(outcome.output, HasSubstr("not checked"));
+}
+
+TEST(PerfCommand, MeasuresTwoLibrariesInTurn) {
+  JsonFile file;
+  const Outcome outcome = perf({"-b", "64", "-e", "64", "-n", "2", "-g", "2", "--rounds", "3",
+                                "--vs", FAKE_NCCL_WRONG, "-J", file.path()});
+  // The other library's errors are told, but are not ours.
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("version 2.28.4"), HasSubstr("version 2.29.5"),
+                                    HasSubstr("ratio"), HasSubstr("--vs got 2 elements wrong")));
+  ASSERT_EQ(rows_of(outcome.output).at(0).size(), 17u);
+  const json document = file.read();
+  EXPECT_EQ(document.at("run").at("vs").at("version"), "2.29.5");
+  EXPECT_EQ(document.at("vs_wrong"), 2);
+  for (const char* place : {"out_of_place", "in_place"}) {
+    const json& result = document.at("rows").at(0).at(place);
+    EXPECT_EQ(result.at("samples_us").size(), 3u);
+    EXPECT_EQ(result.at("vs").at("samples_us").size(), 3u);
+    EXPECT_EQ(result.at("wrong"), 0);
+    EXPECT_EQ(result.at("vs").at("wrong"), 1);
+    EXPECT_DOUBLE_EQ(result.at("ratio"), result.at("vs").at("time_us").get<double>() /
+                                             result.at("time_us").get<double>());
+  }
+}
+
+TEST(PerfCommand, WritesJsonThatSaysHowItWasMeasured) {
+  JsonFile file;
+  const Outcome outcome = perf(
+      {"-b", "1K", "-e", "2K", "-n", "3", "--processes", "2", "--in-place", "-J", file.path()});
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const json document = file.read();
+  EXPECT_EQ(document.at("schema"), "niccolite-perf-1");
+  EXPECT_EQ(document.at("command").at(1), "perf");
+  EXPECT_EQ(document.at("machine").at("virtual"), true);
+  EXPECT_EQ(document.at("machine").at("ranks_on").at("Virtual GPU"), 2);
+  EXPECT_EQ(document.at("options").at("processes"), 2);
+  EXPECT_EQ(document.at("options").at("iterations"), 3);
+  EXPECT_EQ(document.at("run").at("library").at("version"), "2.28.4");
+  EXPECT_EQ(document.at("run").at("ranks").size(), 2u);
+  EXPECT_NE(document.at("run").at("ranks").at(0).at("pid"),
+            document.at("run").at("ranks").at(1).at("pid"));
+  EXPECT_EQ(document.at("rows").size(), 2u);
+  EXPECT_TRUE(document.at("rows").at(0).at("out_of_place").is_null());
+  EXPECT_EQ(document.at("wrong"), 0);
+  EXPECT_TRUE(document.at("failure").is_null());
+  EXPECT_THAT(document.at("date").get<std::string>(),
+              ::testing::MatchesRegex("....-..-..T..:..:..Z"));
+}
+
+TEST(PerfCommand, ReportsAKilledProcessInsteadOfHanging) {
+  JsonFile file;
+  const Outcome outcome =
+      perf({"-b", "8", "-e", "1K", "-n", "2", "--processes", "2", "-g", "2", "-J", file.path()},
+           {{"FAKE_NCCL_KILL_RANK", "3"}});
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.errors,
+              AllOf(HasSubstr("process 1"), HasSubstr("ranks 2 to 3"), HasSubstr("signal 9")));
+  EXPECT_THAT(file.read().at("failure").get<std::string>(), HasSubstr("signal 9"));
+}
+
+TEST(PerfCommand, ReportsAFailingRankInsteadOfHanging) {
+  // The other ranks wait inside the library, which never wakes them.
+  for (const std::vector<std::string>& ranks :
+       {std::vector<std::string>{"-t", "3"}, {"-g", "3"}, {"--processes", "3"}}) {
+    SCOPED_TRACE(::testing::PrintToString(ranks));
+    std::vector<std::string> flags = {"-b", "8", "-e", "1K", "-n", "2"};
+    flags.insert(flags.end(), ranks.begin(), ranks.end());
+    const Outcome outcome = perf(flags, {{"FAKE_NCCL_FAIL_RANK", "1"}});
+    EXPECT_EQ(outcome.status, 3);
+    EXPECT_THAT(outcome.errors,
+                AllOf(HasSubstr("failure made to order"), Not(HasSubstr("another rank"))));
+  }
+}
+
+TEST(PerfCommand, SaysWhatIsWrongWithItsArguments) {
+  struct Case {
+    std::vector<std::string> flags;
+    int status;
+    const char* message;
+  };
+  for (const Case& c :
+       {Case{{"-d", "quad"}, 2, "quad"}, Case{{"--no-such-flag"}, 2, "--no-such-flag"},
+        Case{{"-g", "5"}, 3, "5 ranks need 5 GPUs"},
+        Case{{"--vs", "/nonexistent/libnccl.so"}, 3, "/nonexistent"},
+        Case{{"-g", "2", "-d", "half"}, 3, "invalid argument"}}) {
+    SCOPED_TRACE(c.message);
+    const Outcome outcome = perf(c.flags);
+    EXPECT_EQ(outcome.status, c.status);
+    EXPECT_THAT(outcome.errors, HasSubstr(c.message));
+  }
+  EXPECT_EQ(testing::run_command({NICCOLITE_COMMAND}, {}).status, 2);
+}
+
+TEST(PerfCommand, ExplainsItself) {
+  const Outcome outcome = perf({"--help"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("--minbytes"), HasSubstr("--cudagraph"), HasSubstr("--processes"),
+                    HasSubstr("Exit status"), Not(HasSubstr("--team-fd"))));
+}
+
+TEST(VersionCommand, PrintsTheVersionOfTheLibrary) {
+  const Outcome outcome =
+      testing::run_command({NICCOLITE_COMMAND, "version", "--lib", FAKE_NCCL}, {});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("niccolite 2."), HasSubstr("2.28.4")));
+  EXPECT_EQ(
+      testing::run_command({NICCOLITE_COMMAND, "version", "--lib", "/nonexistent"}, {}).status, 3);
+}
+
+}  // namespace
+}  // namespace niccolite

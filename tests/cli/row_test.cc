@@ -1,0 +1,70 @@
+#include "cli/perf/row.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/perf/row_json.h"
+
+namespace niccolite::perf {
+namespace {
+
+Row example() {
+  return {.bytes = 4096,
+          .count = 1024,
+          .type = "float",
+          .operation = "sum",
+          .nranks = 4,
+          .out_of_place = PlaceResult{.ours = {.microseconds = 2,
+                                               .samples = {2, 2.5, 1.5},
+                                               .wrong = 3,
+                                               .differing_ranks = 1},
+                                      .other = Measurement{.microseconds = 5,
+                                                           .samples = {5},
+                                                           .wrong = std::nullopt,
+                                                           .differing_ranks = std::nullopt}},
+          .in_place = std::nullopt};
+}
+
+TEST(Bandwidth, IsThatOfNcclTests) {
+  EXPECT_DOUBLE_EQ(algorithm_bandwidth(1'000'000, 10), 100);
+  EXPECT_DOUBLE_EQ(bus_bandwidth(1'000'000, 10, 4), 150);
+  EXPECT_DOUBLE_EQ(bus_bandwidth(1'000'000, 10, 2), 100);
+  EXPECT_DOUBLE_EQ(bus_bandwidth(1'000'000, 10, 1), 0);
+  EXPECT_DOUBLE_EQ(algorithm_bandwidth(8, 0), 0);
+  EXPECT_DOUBLE_EQ(ratio(*example().out_of_place), 2.5);
+}
+
+TEST(RowJson, HasTheFieldsThatScriptsRead) {
+  const nlohmann::json json = to_json(example());
+  EXPECT_EQ(json.at("bytes"), 4096);
+  EXPECT_EQ(json.at("count"), 1024);
+  EXPECT_EQ(json.at("type"), "float");
+  EXPECT_EQ(json.at("op"), "sum");
+  EXPECT_EQ(json.at("nranks"), 4);
+  EXPECT_EQ(json.at("out_of_place").at("time_us"), 2);
+  EXPECT_EQ(json.at("out_of_place").at("wrong"), 3);
+  EXPECT_DOUBLE_EQ(json.at("out_of_place").at("busbw_gbs"), 4096 / 2.0 / 1e3 * 1.5);
+  EXPECT_EQ(json.at("out_of_place").at("vs").at("time_us"), 5);
+  EXPECT_TRUE(json.at("out_of_place").at("vs").at("wrong").is_null());
+  EXPECT_DOUBLE_EQ(json.at("out_of_place").at("ratio"), 2.5);
+  EXPECT_TRUE(json.at("in_place").is_null());
+}
+
+TEST(RowJson, ComesBackAsItWent) {
+  const nlohmann::json json = to_json(example());
+  EXPECT_EQ(to_json(row_from_json(json)), json);
+  const Start start = {.is_virtual = true,
+                       .driver_version = 13000,
+                       .library = {"/lib/libnccl.so.2", "2.30.7"},
+                       .other = LibraryName{"/other/libnccl.so.2", "2.28.9"},
+                       .participants = {{.rank = 0,
+                                         .process_id = 9,
+                                         .device = 1,
+                                         .bus_id = "0000:01:00.0",
+                                         .device_name = "Virtual GPU"}}};
+  EXPECT_EQ(to_json(start_from_json(to_json(start))), to_json(start));
+}
+
+}  // namespace
+}  // namespace niccolite::perf
