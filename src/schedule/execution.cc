@@ -37,7 +37,6 @@ Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, in
   fifos_.resize(schedule.connections.size());
   for (int i = 0; i < length(fifos_); ++i) {
     const Connection& c = at(schedule.connections, i);
-    if (c.channel != channel) continue;
     at(fifos_, i).sender = flat_lane(c.sender, at(ends, i).sending_lane);
     at(fifos_, i).receiver = flat_lane(c.receiver, at(ends, i).receiving_lane);
   }
@@ -179,7 +178,7 @@ Status Execution::access(const LaneState& state, int flat, const BlockReference&
   if (!may_race_) return Status::ok();
   Location& place = location(state.next.rank, reference);
   for (const Access& other : place.accesses) {
-    if (other.lane == flat || (!is_write && !other.is_write)) continue;
+    if (!is_write && !other.is_write) continue;
     if (at(state.clock, other.lane) > static_cast<uint32_t>(other.instruction)) continue;
     Position position = at(lanes_, other.lane).next;
     position.instruction = other.instruction;

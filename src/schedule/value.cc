@@ -7,15 +7,9 @@ namespace {
 
 constexpr int kNamedRanks = 4;  // a message names this many ranks and counts the others
 
-/// All inputs at once, each straight from its rank, in ascending order: what a schedule without
-/// partial sums promises.
-Status check_single_fold(const Value& folded, const std::vector<Operand>& operands,
-                         const FoldRules& rules) {
-  for (const Operand& operand : operands)
-    if (length(operand.value->ranks) > 1)
-      return Status::invalid_usage(
-          "folds {}, a sum of {} ranks, though the schedule claims that no partial sums exist",
-          operand.name, operand.value->ranks.size());
+/// All inputs at once, in ascending order: what a schedule without partial sums promises. As each
+/// fold must be whole, no operand of one can be a sum itself.
+Status check_single_fold(const Value& folded, const FoldRules& rules) {
   for (int i = 1; i < length(folded.ranks); ++i)
     if (at(folded.ranks, i - 1) > at(folded.ranks, i))
       return Status::invalid_usage(
@@ -54,7 +48,7 @@ Result<Value> combine(const std::vector<Operand>& operands, int block, bool fini
     result.folder = value.folder;
   }
   if (operands.size() > 1 || finish) result.folder = position;
-  if (operands.size() > 1 && !rules.partial_sums) TRY(check_single_fold(result, operands, rules));
+  if (operands.size() > 1 && !rules.partial_sums) TRY(check_single_fold(result, rules));
   if (!finish) return result;
   if (result.finished) return Status::invalid_usage("finishes block {} a second time", block);
   if (length(result.ranks) < rules.nranks)

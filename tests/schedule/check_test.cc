@@ -81,6 +81,8 @@ const Malformed kMalformed[] = {
      "rank 1 channel 0 lane 1 has weight 1 and 0 instructions"},
     {"ConnectionToNobody", [](Schedule& s) { s.connections[0].receiver = 2; },
      "connection 0 goes from rank 0 to rank 2 on channel 0; there are 2 ranks and 1 channels"},
+    {"ConnectionFromNobody", [](Schedule& s) { s.connections[0].sender = -1; },
+     "connection 0 goes from rank -1 to rank 1 on channel 0"},
     {"ConnectionOfNoChannel", [](Schedule& s) { s.connections[1].channel = 1; },
      "connection 1 goes from rank 1 to rank 0 on channel 1"},
     {"ConnectionToItself", [](Schedule& s) { s.connections[0].receiver = 0; },
@@ -244,6 +246,55 @@ TEST(Races, AnOrderThatCreditHappensToGiveDoesNot) {
   for (const int depth : {1, 2, 8})
     EXPECT_THAT(check(two_writers(false), {.depth = depth}).message(),
                 HasSubstr("with no order between them"));
+}
+
+/// What rank 0's lane 0 does after it sent has no order with lane 1, which waits for rank 1's
+/// answer to that alone.
+TEST(Races, AnOrderEndsWhereTheMessageLeft) {
+  for (const bool writes_before_it_sends : {true, false}) {
+    Builder builder = builder_of(2);
+    LaneBuilder asks = builder.add_lane(0), hears = builder.add_lane(0);
+    LaneBuilder peer = builder.add_lane(1);
+    const Instruction write{.source = input(0), .target = scratch(0), .chunk_of = 0};
+    if (writes_before_it_sends) asks.add(write);
+    asks.add({.source = input(0), .send_to = asks.to(1)});
+    if (!writes_before_it_sends) asks.add(write);
+    peer.add({.receive_from = peer.from(0), .send_to = peer.to(0), .chunk_of = 0});
+    hears.add({.receive_from = hears.from(1), .target = scratch(0), .chunk_of = 0});
+    EXPECT_THAT(
+        check(std::move(builder).take()).message(),
+        HasSubstr(writes_before_it_sends ? kOnlyTheOutputIsMissing
+                                         : "writes scratch block 0, which rank 0 channel 0 lane "))
+        << writes_before_it_sends;
+  }
+}
+
+/// Two lanes read a block; a third writes it, in order after one of the reads but not after the
+/// other, whose lane had only sent something before it read. Whichever reader runs first, neither
+/// read may hide the other.
+TEST(Races, OneOrderedReaderDoesNotExcuseAnother) {
+  for (const bool ordered_first : {true, false}) {
+    Builder builder = builder_of(2);
+    LaneBuilder starts = builder.add_lane(0), ordered = builder.add_lane(0);
+    LaneBuilder unordered = builder.add_lane(0), writes = builder.add_lane(0);
+    LaneBuilder peer = builder.add_lane(1);
+    starts.add({.source = input(0), .target = scratch(0), .send_to = starts.to(1), .chunk_of = 0});
+    ordered.add({.receive_from = ordered.from(1, 1), .target = scratch(1), .chunk_of = 0});
+    ordered.add({.source = scratch(0), .send_to = ordered.to(1, 1), .chunk_of = 0});
+    unordered.add(
+        {.receive_from = unordered.from(1, 2), .send_to = unordered.to(1, 2), .chunk_of = 0});
+    unordered.add({.source = scratch(0), .target = scratch(2), .chunk_of = 0});
+    writes.add({.receive_from = writes.from(1, 3), .target = scratch(0), .chunk_of = 0});
+    Connections readers = peer.to(0, ordered_first ? 2 : 1);
+    readers.push_back(peer.to(0, ordered_first ? 1 : 2)[0]);
+    peer.add({.receive_from = peer.from(0), .send_to = readers, .chunk_of = 0});
+    peer.add({.receive_from = peer.from(0, 1), .target = scratch(0), .chunk_of = 0});
+    peer.add({.receive_from = peer.from(0, 2), .send_to = peer.to(0, 3), .chunk_of = 0});
+    EXPECT_THAT(
+        check(std::move(builder).take()).message(),
+        HasSubstr("rank 0 channel 0 lane 3 instruction 0 writes scratch block 0, which rank 0 "
+                  "channel 0 lane 2 instruction 1 reads with no order between them"));
+  }
 }
 
 // ---- values
