@@ -11,6 +11,7 @@
 #include <ctime>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace niccolite::log {
 namespace {
 
 constexpr uint64_t kDefaultSubsystems = Init | Bootstrap | Env;
+constexpr size_t kMostUnasked = 16;    // error lines of a process that has not asked for any
 constexpr size_t kLongestLine = 1023;  // NCCL's; readers of its log have buffers of this size
 
 struct Name {
@@ -141,6 +143,7 @@ std::string timestamp(std::string format) {
 
 struct Settings {
   Level level = Level::None;
+  bool unset = true;  // NCCL_DEBUG: errors are then printed all the same, each once, to stderr
   uint64_t subsystems = kDefaultSubsystems;
   uint64_t timestamp_levels = 1u << static_cast<int>(Level::Warn);
   std::string timestamp_format = "[%F %T] ";
@@ -156,6 +159,7 @@ Settings read_settings() {
   };
   Settings settings;
   settings.host = host_name();
+  settings.unset = !get("NCCL_DEBUG").has_value();
   if (auto text = get("NCCL_DEBUG"))
     for (const Name& entry : kLevels)
       if (equal_ignoring_case(trim(*text), entry.name))
@@ -185,6 +189,7 @@ struct State {
   std::mutex mutex;
   std::shared_ptr<const Settings> settings;  // null: read again at the next line; guarded by mutex
   std::string last_error;                    // guarded by mutex
+  std::set<std::string> printed;             // guarded by mutex; at most kMostUnasked
   bool version_printed = false;              // guarded by mutex
 };
 
@@ -249,8 +254,10 @@ void write(Level level, Place place, const char* function, const std::string& te
   const auto current = settings();
   std::unique_lock lock(state().mutex);
   if (level == Level::Warn) state().last_error = text.substr(0, kLongestLine);
+  const bool unasked = level == Level::Warn && current->unset &&
+                       state().printed.size() < kMostUnasked && state().printed.insert(text).second;
   lock.unlock();
-  if (level > current->level || current->subsystems == 0) return;
+  if (!unasked && (level > current->level || current->subsystems == 0)) return;
   std::string line;
   if (level == Level::Warn) line += '\n';
   if ((current->timestamp_levels >> static_cast<int>(level) & 1) != 0 &&
@@ -265,7 +272,7 @@ void write(Level level, Place place, const char* function, const std::string& te
   line += fmt::format("NCCL {} {}", name_of_level(level), text);
   if (line.size() > kLongestLine - 1) line.resize(kLongestLine - 1);
   line += '\n';
-  FILE* file = current->file ? current->file.get() : stdout;
+  FILE* file = unasked ? stderr : current->file ? current->file.get() : stdout;
   fwrite(line.data(), 1, line.size(),
          file);  // one call: stdio locks the stream, so that the line stays whole
   fflush(file);

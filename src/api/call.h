@@ -1,0 +1,49 @@
+// The one way in and out of the C API: looks up the handle, stops every exception, translates and
+// reports failures. Every pncclX is a call of api::call(); every ncclX is its weak alias, so that
+// tools may take its place.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include "comm/communicator.h"
+#include "comm/group.h"
+
+// Everything that nccl.h declares is exported; all else is hidden (-fvisibility=hidden).
+#pragma GCC visibility push(default)
+#include "nccl.h"
+#pragma GCC visibility pop
+
+/// Defines the public name of an entry point; stands after the definition of pncclX.
+#define NICCOLITE_EXPORT(name) \
+  extern "C" __attribute__((visibility("default"), weak, alias("p" #name))) decltype(p##name) name
+
+namespace niccolite::api {
+
+ncclResult_t translate(Code code);
+
+/// Logs a failure once, keeps it for ncclGetLastError, makes an open group fail with it, and
+/// returns its code.
+ncclResult_t report(const char* function, const Status& status);
+
+/// The communicator behind a handle. InvalidArgument for null, freed and foreign handles.
+Result<std::shared_ptr<comm::Communicator>> find(ncclComm_t handle);
+
+/// Runs `body`, which returns a Status, or a Result<Completion> when the work may go on in the
+/// background.
+template <typename Body>
+ncclResult_t call(const char* function, Body&& body) {
+  comm::Completion completion = comm::Completion::Done;
+  const Status status = guarded([&]() -> Status {
+    if constexpr (std::is_same_v<std::invoke_result_t<Body>, Status>) {
+      return body();
+    } else {
+      completion = TRY(body());
+      return {};
+    }
+  });
+  if (!status.is_ok()) return report(function, status);
+  return completion == comm::Completion::Done ? ncclSuccess : ncclInProgress;
+}
+
+}  // namespace niccolite::api

@@ -1,0 +1,211 @@
+// Making, asking and ending communicators.
+
+#include <cstring>
+#include <set>
+
+#include "api/call.h"
+#include "api/configuration.h"
+#include "comm/live_communicators.h"
+
+namespace niccolite::api {
+namespace {
+
+using comm::Communicator;
+using comm::Completion;
+using comm::Group;
+using comm::LiveCommunicators;
+
+void give_up(ncclComm_t* handle, const std::shared_ptr<Communicator>& communicator) {
+  LiveCommunicators::instance().remove(communicator.get());
+  communicator->abort(Status::invalid_usage("the group that made this communicator failed"));
+  communicator->end().ignore("the failure of the group is the error to report");
+  *handle = nullptr;
+}
+
+// Makes the object and its handle, and has the ranks' rendezvous done as a job of the group.
+Result<Completion> make(const char* function, ncclComm_t* handle, int nranks,
+                        const bootstrap::UniqueId& id, int rank, int device,
+                        const comm::Configuration& configuration) {
+  gpu::Machine* machine = TRY(gpu::machine());
+  auto communicator = std::make_shared<Communicator>(
+      *machine,
+      comm::Identity{
+          .id = id, .nranks = nranks, .rank = rank, .device = device, .function = function},
+      configuration);
+  LiveCommunicators::instance().add(communicator);
+  *handle = reinterpret_cast<ncclComm_t>(communicator.get());
+  return Group::current().add_job(
+      communicator, configuration.blocking, [communicator] { return communicator->initialize(); },
+      [handle, communicator] { give_up(handle, communicator); });
+}
+
+Result<Completion> init_rank(const char* function, ncclComm_t* handle, int nranks,
+                             const ncclUniqueId& id_bytes, int rank, const ncclConfig_t* config) {
+  if (handle == nullptr) return Status::invalid_argument("{} : comm argument is NULL", function);
+  *handle = nullptr;
+  if (nranks < 1 || rank < 0 || rank >= nranks)
+    return Status::invalid_argument("{} : invalid rank requested : rank {} of {} ranks", function,
+                                    rank, nranks);
+  const comm::Configuration configuration = TRY(resolve(config));
+  const auto bytes = std::as_bytes(std::span(id_bytes.internal));
+  const bootstrap::UniqueId id = TRY(bootstrap::UniqueId::parse(bytes));
+  gpu::Machine* machine = TRY(gpu::machine());
+  const int device = TRY(machine->current_device());
+  return make(function, handle, nranks, id, rank, device, configuration);
+}
+
+Result<Completion> init_all(ncclComm_t* handles, int ndev, const int* devlist) {
+  constexpr const char* kFunction = "ncclCommInitAll";
+  if (handles == nullptr) return Status::invalid_argument("{} : comm argument is NULL", kFunction);
+  if (ndev < 0) return Status::invalid_argument("{} : ndev {} is negative", kFunction, ndev);
+  if (ndev == 0) return Completion::Done;
+  gpu::Machine* machine = TRY(gpu::machine());
+  std::set<int> used;
+  for (int i = 0; i < ndev; ++i) {
+    const int device = devlist != nullptr ? devlist[i] : i;
+    if (device < 0 || device >= machine->device_count())
+      return Status::invalid_argument(
+          "{} : invalid device ordinal {} for rank {}: this process sees {} devices", kFunction,
+          device, i, machine->device_count());
+    if (!used.insert(device).second)
+      return Status::invalid_usage("{} : device {} is listed twice", kFunction, device);
+  }
+  const comm::Configuration configuration = TRY(resolve(nullptr));
+  const bootstrap::UniqueId id = TRY(bootstrap::create_unique_id());
+  Group::current().start();
+  for (int i = 0; i < ndev; ++i) {
+    handles[i] = nullptr;
+    const int device = devlist != nullptr ? devlist[i] : i;
+    if (auto made = make(kFunction, &handles[i], ndev, id, i, device, configuration); !made.is_ok())
+      Group::current().poison(made.status());
+  }
+  return Group::current().end();
+}
+
+// What the queries have in common: a communicator that is ready, and a place for the answer.
+template <typename Value>
+ncclResult_t query(const char* function, ncclComm_t handle, const char* name, int* answer,
+                   Value&& value) {
+  return call(function, [&]() -> Status {
+    const auto communicator = TRY(find(handle));
+    if (answer == nullptr)
+      return Status::invalid_argument("{} : {} argument is NULL", function, name);
+    TRY(communicator->check_usable());
+    *answer = value(*communicator);
+    return {};
+  });
+}
+
+Result<Completion> finalize(ncclComm_t handle) {
+  if (handle == nullptr) return Completion::Done;
+  const auto communicator = TRY(find(handle));
+  TRY(communicator->check_ready());
+  return Group::current().add_job(communicator, communicator->configuration().blocking,
+                                  [communicator] { return communicator->finalize(); });
+}
+
+Status destroy(ncclComm_t handle) {
+  if (handle == nullptr) return {};
+  const auto communicator = TRY(find(handle));
+  if (communicator->state() == comm::State::InProgress) return communicator->check_ready();
+  if (LiveCommunicators::instance().remove(handle) == nullptr)
+    return Status::invalid_argument("ncclCommDestroy : another thread destroyed the communicator");
+  return communicator->end();
+}
+
+Status abort(ncclComm_t handle) {
+  if (handle == nullptr) return {};
+  const auto communicator = TRY(find(handle));
+  if (LiveCommunicators::instance().remove(handle) == nullptr)
+    return Status::invalid_argument("ncclCommAbort : another thread destroyed the communicator");
+  communicator->abort(Status::invalid_usage(
+      "the communicator of rank {} was aborted (ncclCommAbort)", communicator->rank()));
+  return communicator->end();
+}
+
+Status get_async_error(ncclComm_t handle, ncclResult_t* answer) {
+  const auto communicator = TRY(find(handle));
+  if (answer == nullptr)
+    return Status::invalid_argument("ncclCommGetAsyncError : asyncError argument is NULL");
+  switch (communicator->state()) {
+    case comm::State::InProgress:
+      *answer = ncclInProgress;
+      break;
+    case comm::State::Ready:
+    case comm::State::Finalized:
+      *answer = ncclSuccess;
+      break;
+    case comm::State::Failed:
+      *answer = translate(communicator->report_failure().code());
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace niccolite::api
+
+using namespace niccolite;
+
+extern "C" {
+
+ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
+  return api::call("ncclCommInitRank", [&] {
+    return api::init_rank("ncclCommInitRank", comm, nranks, commId, rank, nullptr);
+  });
+}
+
+ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                     ncclConfig_t* config) {
+  return api::call("ncclCommInitRankConfig", [&] {
+    return api::init_rank("ncclCommInitRankConfig", comm, nranks, commId, rank, config);
+  });
+}
+
+ncclResult_t pncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
+  return api::call("ncclCommInitAll", [&] { return api::init_all(comm, ndev, devlist); });
+}
+
+ncclResult_t pncclCommFinalize(ncclComm_t comm) {
+  return api::call("ncclCommFinalize", [&] { return api::finalize(comm); });
+}
+
+ncclResult_t pncclCommDestroy(ncclComm_t comm) {
+  return api::call("ncclCommDestroy", [&] { return api::destroy(comm); });
+}
+
+ncclResult_t pncclCommAbort(ncclComm_t comm) {
+  return api::call("ncclCommAbort", [&] { return api::abort(comm); });
+}
+
+ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
+  return api::call("ncclCommGetAsyncError", [&] { return api::get_async_error(comm, asyncError); });
+}
+
+ncclResult_t pncclCommCount(const ncclComm_t comm, int* count) {
+  return api::query("ncclCommCount", comm, "count", count,
+                    [](comm::Communicator& c) { return c.nranks(); });
+}
+
+ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int* device) {
+  return api::query("ncclCommCuDevice", comm, "device", device,
+                    [](comm::Communicator& c) { return c.device(); });
+}
+
+ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank) {
+  return api::query("ncclCommUserRank", comm, "rank", rank,
+                    [](comm::Communicator& c) { return c.rank(); });
+}
+
+}  // extern "C"
+
+NICCOLITE_EXPORT(ncclCommInitRank);
+NICCOLITE_EXPORT(ncclCommInitRankConfig);
+NICCOLITE_EXPORT(ncclCommInitAll);
+NICCOLITE_EXPORT(ncclCommFinalize);
+NICCOLITE_EXPORT(ncclCommDestroy);
+NICCOLITE_EXPORT(ncclCommAbort);
+NICCOLITE_EXPORT(ncclCommGetAsyncError);
+NICCOLITE_EXPORT(ncclCommCount);
+NICCOLITE_EXPORT(ncclCommCuDevice);
+NICCOLITE_EXPORT(ncclCommUserRank);

@@ -1,0 +1,117 @@
+#include "api/configuration.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/parameters.h"
+
+namespace niccolite::api {
+namespace {
+
+// The fields a caller's header could not have, by its version: bytes there are padding, or were
+// never set.
+void reset_newer_fields(ncclConfig_t& config) {
+  const ncclConfig_t unset = NCCL_CONFIG_INITIALIZER;
+  const unsigned version = config.version;
+  if (version < NCCL_VERSION(2, 14, 0)) config.blocking = unset.blocking;
+  if (version < NCCL_VERSION(2, 17, 0)) {
+    config.cgaClusterSize = unset.cgaClusterSize;
+    config.minCTAs = unset.minCTAs;
+    config.maxCTAs = unset.maxCTAs;
+    config.netName = unset.netName;
+  }
+  if (version < NCCL_VERSION(2, 26, 0))
+    config.trafficClass = unset.trafficClass;  // 2.25 had padding there
+  if (version < NCCL_VERSION(2, 27, 0)) {
+    config.collnetEnable = unset.collnetEnable;
+    config.CTAPolicy = unset.CTAPolicy;
+    config.shrinkShare = unset.shrinkShare;
+    config.nvlsCTAs = unset.nvlsCTAs;
+  }
+  if (version < NCCL_VERSION(2, 28, 0)) {
+    config.nChannelsPerNetPeer = unset.nChannelsPerNetPeer;
+    config.nvlinkCentricSched = unset.nvlinkCentricSched;
+  }
+  if (version < NCCL_VERSION(2, 29, 0)) {
+    config.graphUsageMode = unset.graphUsageMode;
+    config.numRmaCtx = unset.numRmaCtx;
+  }
+  if (version < NCCL_VERSION(2, 30, 0)) config.maxP2pPeers = unset.maxP2pPeers;
+  if (version < NCCL_VERSION(2, 30, 5))
+    config.graphStreamOrdering = unset.graphStreamOrdering;  // padding until then
+}
+
+struct Bounds {
+  const char* name;
+  int ncclConfig_t::*field;
+  int least;
+  int most;
+};
+constexpr Bounds kBounds[] = {
+    {"blocking", &ncclConfig_t::blocking, 0, 1},
+    {"cgaClusterSize", &ncclConfig_t::cgaClusterSize, 0, INT_MAX},
+    {"minCTAs", &ncclConfig_t::minCTAs, 1, INT_MAX},
+    {"maxCTAs", &ncclConfig_t::maxCTAs, 1, INT_MAX},
+    {"splitShare", &ncclConfig_t::splitShare, 0, 1},
+    {"collnetEnable", &ncclConfig_t::collnetEnable, 0, 1},
+    {"CTAPolicy", &ncclConfig_t::CTAPolicy, 0, 3},
+    {"shrinkShare", &ncclConfig_t::shrinkShare, 0, 1},
+    {"nvlsCTAs", &ncclConfig_t::nvlsCTAs, 1, INT_MAX},
+    {"nChannelsPerNetPeer", &ncclConfig_t::nChannelsPerNetPeer, 1, 64},
+    {"nvlinkCentricSched", &ncclConfig_t::nvlinkCentricSched, 0, 1},
+    {"graphUsageMode", &ncclConfig_t::graphUsageMode, 0, 2},
+    {"numRmaCtx", &ncclConfig_t::numRmaCtx, 0, INT_MAX},
+    {"maxP2pPeers", &ncclConfig_t::maxP2pPeers, 1, INT_MAX},
+    {"graphStreamOrdering", &ncclConfig_t::graphStreamOrdering, 0, 1},
+};
+
+Status check_bounds(const ncclConfig_t& config) {
+  for (const Bounds& bounds : kBounds) {
+    const int value = config.*bounds.field;
+    if (value == NCCL_CONFIG_UNDEF_INT) continue;
+    if (value < bounds.least || value > bounds.most)
+      return Status::invalid_argument("Invalid config {} attribute value {}: allowed are {} to {}",
+                                      bounds.name, value, bounds.least, bounds.most);
+    LOG(Info, Env, "Comm config {} set to {}", bounds.name, value);
+  }
+  // NCCL rejects minCTAs without maxCTAs, since it compares with "not set". Taking it is harmless.
+  if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT && config.minCTAs > config.maxCTAs)
+    return Status::invalid_argument("Invalid config: minCTAs {} is larger than maxCTAs {}",
+                                    config.minCTAs, config.maxCTAs);
+  return {};
+}
+
+}  // namespace
+
+Result<comm::Configuration> resolve(const ncclConfig_t* config) {
+  ncclConfig_t copy = NCCL_CONFIG_INITIALIZER;
+  if (config != nullptr) {
+    copy.magic = 0;  // must come from the caller
+    size_t size = 0;
+    std::memcpy(&size, config, sizeof size);
+    std::memcpy(&copy, config, std::min(size, sizeof copy));
+    if (copy.magic != NCCL_API_MAGIC)
+      return Status::invalid_argument(
+          "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+    reset_newer_fields(copy);
+    TRY(check_bounds(copy));
+  }
+  const auto or_zero = [](int value) { return value == NCCL_CONFIG_UNDEF_INT ? 0 : value; };
+  comm::Configuration result;
+  result.blocking = copy.blocking != 0;
+  if (const int64_t blocking = parameters::comm_blocking(); blocking != INT64_MIN) {
+    result.blocking = blocking != 0;
+    LOG(Info, Env, "Comm config blocking reset to NCCL_COMM_BLOCKING={}", blocking);
+  }
+  result.limits = {.min_ctas = or_zero(copy.minCTAs), .max_ctas = or_zero(copy.maxCTAs)};
+  if (copy.commName != nullptr) result.name = copy.commName;
+  if (copy.netName != nullptr)
+    return Status::invalid_usage(
+        "config.netName asks for the network '{}', but this version of Niccolite has no network "
+        "transport yet",
+        copy.netName);
+  return result;
+}
+
+}  // namespace niccolite::api

@@ -1,0 +1,257 @@
+#include "comm/communicator.h"
+
+#include <chrono>
+
+#include "base/log.h"
+#include "base/parameters.h"
+
+namespace niccolite::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr auto kConnectTime = seconds(30);  // a peer's process answers from a thread of its own
+constexpr auto kAbortTime = seconds(5);     // kernels see the abort word within microseconds
+constexpr auto kPatience = seconds(20);     // after which a wait says what it waits for
+
+Deadline init_deadline() { return Deadline::after(seconds(parameters::init_timeout())); }
+
+// "what is asked of all ranks" ends when its rank gives up: the peers need not wait for their own
+// time to be over.
+std::span<const std::byte> bytes_of(const RankInfo& info) {
+  return std::as_bytes(std::span(&info, 1));
+}
+
+}  // namespace
+
+Communicator::Communicator(gpu::Machine& machine, Identity identity, Configuration configuration)
+    : machine_(machine), identity_(std::move(identity)), configuration_(std::move(configuration)) {}
+
+Communicator::~Communicator() = default;
+
+std::string Communicator::describe() const {
+  return fmt::format("comm {} rank {} nranks {} cudaDev {}", static_cast<const void*>(this), rank(),
+                     nranks(), device());
+}
+
+Status Communicator::initialize() {
+  std::lock_guard in_use(in_use_);
+  Status status = guarded([&] { return join_and_connect(); });
+  if (!status.is_ok()) {
+    status =
+        std::move(status).with_context("{}: rank {} of {}", identity_.function, rank(), nranks());
+    // The peers learn of it now, not at their deadline.
+    operations_.reset();
+    endpoint_.reset();
+    member_.reset();
+    fail(status.copy());
+    return status;
+  }
+  if (configuration_.blocking && !change_state(State::InProgress, State::Ready)) return failure();
+  return {};
+}
+
+Status Communicator::join_and_connect() {
+  const auto start = std::chrono::steady_clock::now();
+  const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
+  const uint64_t hash = identity_.id.hash();
+  LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
+      identity_.function, describe(), device(), info.bus_id, hash);
+  {
+    std::lock_guard lock(control_mutex_);
+    control_ = TRY(machine_.allocate_host(sizeof(executor::ControlWords)));
+  }
+  if (abort_.raised())
+    raise_abort_word();  // abort() may have come before there was a word to raise
+
+  if (nranks() > 1) TRY(load_kernels(machine_, device()));
+  const planner::Settings mine =
+      TRY(planner::make_settings(machine_.kind(), nranks(), configuration_.limits));
+  planner::Settings settings = mine;
+  if (nranks() > 1) {
+    const Deadline deadline = init_deadline();
+    member_ = TRY(bootstrap::Member::join({.id = identity_.id,
+                                           .nranks = nranks(),
+                                           .rank = rank(),
+                                           .deadline = deadline,
+                                           .abort = &abort_}));
+    member_->on_peer_lost([this](int, const Status& why) { fail(why.copy()); });
+    const RankInfo self = TRY(describe_this_rank(machine_, device(), mine));
+    const auto blobs = TRY(member_->all_gather(bytes_of(self), deadline));
+    const auto ranks = TRY(decode_and_check(blobs, parameters::multi_rank_gpu() != 0));
+    settings = ranks[0].settings;
+    endpoint_ = TRY(transport::Endpoint::create(machine_, device(), *member_, settings.shapes));
+    // Nobody returns before everybody has checked: an error on one rank is an error on all.
+    TRY(member_->barrier(deadline));
+  }
+  const auto* control = static_cast<const executor::ControlWords*>(control_.data());
+  operations_ = std::make_unique<OperationQueue>(machine_, device(), rank(), settings,
+                                                 endpoint_.get(), control);
+
+  LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
+      describe(), device(), info.bus_id, hash);
+  const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
+  LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", identity_.function, rank(),
+      nranks(), total.count());
+  return {};
+}
+
+Result<std::shared_ptr<Prepared>> Communicator::prepare(const AllReduceTask& task) {
+  std::lock_guard in_use(in_use_);
+  if (operations_ == nullptr) return gone();
+  if (nranks() == 1) return std::shared_ptr<Prepared>();
+  return operations_->prepare(task, Deadline::after(kConnectTime));
+}
+
+Status Communicator::launch(const AllReduceTask& task, Prepared* prepared) {
+  return operations_->launch(task, prepared);
+}
+
+Status Communicator::check_ready() const {
+  if (state() == State::Finalized)
+    return Status::invalid_argument(
+        "communicator of rank {} was finalized: only ncclCommDestroy may follow", rank());
+  return check_usable();
+}
+
+Status Communicator::check_usable() const {
+  switch (state()) {
+    case State::Ready:
+    case State::Finalized:
+      return {};
+    case State::InProgress:
+      return Status::invalid_argument(
+          "communicator of rank {} is still in progress: poll ncclCommGetAsyncError until it "
+          "returns something other than "
+          "ncclInProgress",
+          rank());
+    case State::Failed:
+      return failure();
+  }
+  return Status::internal("communicator in an unknown state");
+}
+
+Status Communicator::failure() const {
+  std::lock_guard lock(failure_mutex_);
+  return failure_.copy();
+}
+
+Status Communicator::report_failure() {
+  Status status = failure();
+  if (!failure_reported_.exchange(
+          true, std::memory_order_relaxed))  // relaxed: only makes the line appear once
+    log::error(status, identity_.function);
+  return status;
+}
+
+void Communicator::fail(Status status) {
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (!failure_.is_ok()) return;
+    failure_ = status.copy();
+    LOG(Info, Init, "{} fails: {}", describe(), status.message());
+  }
+  state_.store(State::Failed, std::memory_order_release);  // pairs with state()
+  abort(std::move(status));
+}
+
+void Communicator::abort(Status reason) {
+  abort_.raise(std::move(reason));
+  raise_abort_word();
+}
+
+void Communicator::raise_abort_word() {
+  std::lock_guard lock(control_mutex_);
+  if (!control_.valid()) return;
+  auto* words = static_cast<executor::ControlWords*>(control_.data());
+  // [release] pairs with the polls of the executors; nothing but the word itself is published.
+  std::atomic_ref<uint32_t>(words->abort).store(1, std::memory_order_release);
+}
+
+// Waits until the device has done all that was queued before. Unbounded for a communicator in
+// order, but it says what it waits for; bounded once the abort word is raised, since its kernels
+// then end and other work is none of ours.
+Status Communicator::drain(bool bounded) {
+  const auto start = Deadline::Clock::now();
+  bool reported = false;
+  for (;;) {
+    if (TRY(machine_.drain(device(), Deadline::after(milliseconds(100))))) return {};
+    const auto waited = Deadline::Clock::now() - start;
+    if ((bounded || abort_.raised()) && waited > kAbortTime)
+      return Status::internal("device {} is still busy {} s after the abort", device(),
+                              seconds(kAbortTime).count());
+    if (!reported && waited > kPatience) {
+      reported = true;
+      LOG(Warn, All,
+          "rank {} of {} waits for the work queued on device {} to end. Have all ranks queued the "
+          "same operations?",
+          rank(), nranks(), device());
+    }
+  }
+}
+
+Status Communicator::finalize() {
+  std::lock_guard in_use(in_use_);
+  TRY(drain(/*bounded=*/false));
+  // Ready when it blocks its caller, InProgress when it works in the background.
+  if (change_state(State::Ready, State::Finalized) ||
+      change_state(State::InProgress, State::Finalized))
+    return {};
+  return failure();
+}
+
+Status Communicator::end() {
+  std::shared_ptr<Thread> background;
+  {
+    std::lock_guard lock(background_mutex_);
+    background = std::exchange(background_, nullptr);
+  }
+  background.reset();  // joins: what it did has settled, or the abort ends its waits
+  std::unique_lock in_use(in_use_, kAbortTime + kAbortTime);
+  Status status =
+      in_use.owns_lock()
+          ? drain(abort_.raised())
+          : Status::internal("another thread is still inside a call on this communicator");
+  if (status.code() == Code::InternalError) {
+    // A kernel or a thread may still use the memory: losing it is better than pulling it from under
+    // them.
+    LOG(Warn, All, "{}: its buffers are not given back: {}", describe(), status.message());
+    keep_for_ever();
+    return {};
+  }
+  operations_.reset();
+  endpoint_.reset();
+  member_.reset();
+  {
+    std::lock_guard lock(control_mutex_);
+    control_.reset();
+  }
+  LOG(Info, Destroy, "{} - {} COMPLETE", describe(), abort_.raised() ? "Abort" : "Destroy");
+  return status;
+}
+
+void Communicator::keep_for_ever() {
+  static auto* const kept = new std::vector<std::shared_ptr<Communicator>>;
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  kept->push_back(shared_from_this());
+}
+
+void Communicator::begin_background() { change_state(State::Ready, State::InProgress); }
+
+void Communicator::settle_background(Status result) {
+  if (!result.is_ok()) {
+    fail(std::move(result));
+  } else {
+    change_state(State::InProgress, State::Ready);
+  }
+}
+
+void Communicator::keep_background(std::shared_ptr<Thread> thread) {
+  std::shared_ptr<Thread> previous;  // has settled: a communicator in progress takes no new work
+  std::lock_guard lock(background_mutex_);
+  previous = std::exchange(background_, std::move(thread));
+}
+
+}  // namespace niccolite::comm

@@ -1,0 +1,127 @@
+// Communicator: one rank's membership in a group of ranks that operate together. What an ncclComm_t
+// points to.
+//
+// Life:   create ── initialize ──> Ready ── finalize ──> Finalized ── end
+//           │            └── failure ──> Failed                        ^
+//           └───────────────── abort, from any thread at any time ─────┘
+//
+// Errors: a failing call leaves a blocking communicator usable. What concerns the communicator
+// itself (a lost peer, an operation of a nonblocking one) becomes its *asynchronous error*: the
+// first one stays, every later call returns it. Thread safety: one thread at a time, except
+// abort(), state(), failure(), and the const getters.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/thread.h"
+#include "bootstrap/member.h"
+#include "comm/enqueue.h"
+#include "comm/rank_info.h"
+
+namespace niccolite::comm {
+
+/// ncclConfig_t as resolved: defaults and environment applied. Source: reference c-api §5.
+struct Configuration {
+  bool blocking = true;
+  planner::Limits limits;
+  std::string name;
+};
+
+struct Identity {
+  bootstrap::UniqueId id;
+  int nranks = 0;
+  int rank = -1;
+  int device = -1;            // the device current when the communicator was asked for
+  const char* function = "";  // the API call that made it, for log lines
+};
+
+enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  Communicator(gpu::Machine& machine, Identity identity, Configuration configuration);
+  ~Communicator();
+
+  /// Collective over all ranks; once. Blocks until every rank has come or the time is over.
+  Status initialize();
+
+  /// An operation, in two steps (see OperationQueue). Only when ready.
+  Result<std::shared_ptr<Prepared>> prepare(const AllReduceTask& task);
+  Status launch(const AllReduceTask& task, Prepared* prepared);
+
+  /// Waits until all work of this rank's device is done; afterwards no more operations.
+  Status finalize();
+  /// Ends the communicator in an orderly way: finalizes if need be, then gives everything back.
+  Status end();
+  /// Ends every wait of this communicator, on host and device. Local, and bounded in time.
+  void abort(Status reason);
+
+  /// Why the communicator cannot be used now: fine, InProgress as InvalidArgument, or its
+  /// asynchronous error.
+  Status check_ready() const;
+  /// The same, but a finalized communicator may still be asked about itself.
+  Status check_usable() const;
+  State state() const {
+    return state_.load(std::memory_order_acquire);
+  }  // pairs with change_state()
+  /// The asynchronous error; fine when there is none.
+  Status failure() const;
+  /// The same; the first time it also prints it and makes it the last error.
+  Status report_failure();
+  /// Makes `status` the asynchronous error, unless there is one, and ends all waits.
+  void fail(Status status);
+
+  int rank() const { return identity_.rank; }
+  int nranks() const { return identity_.nranks; }
+  int device() const { return identity_.device; }
+  gpu::Machine& machine() const { return machine_; }
+  const Configuration& configuration() const { return configuration_; }
+
+  /// Nonblocking communicators: background work marks the communicator as in progress, then settles
+  /// it.
+  void begin_background();
+  void settle_background(Status result);
+  void keep_background(std::shared_ptr<Thread> thread);
+
+ private:
+  /// Moves from one state to another; false if a failure came in between.
+  bool change_state(State from, State to) {
+    // [release] all that was made in state `from`, to readers of state().
+    return state_.compare_exchange_strong(from, to, std::memory_order_acq_rel);
+  }
+  Status join_and_connect();
+  void raise_abort_word();
+  Status drain(bool bounded);
+  Status gone() const;
+  void keep_for_ever();
+  std::string describe() const;
+
+  gpu::Machine& machine_;
+  const Identity identity_;
+  const Configuration configuration_;
+  std::atomic<State> state_{State::InProgress};
+  std::atomic<bool> failure_reported_{false};
+  Abort abort_;
+  mutable std::mutex failure_mutex_;
+  Status failure_ GUARDED_BY(failure_mutex_);
+
+  // Held by the thread that is inside initialize(), prepare(), launch() or finalize(); end() waits
+  // for it.
+  std::timed_mutex in_use_;
+  std::mutex background_mutex_;
+  std::shared_ptr<Thread> background_
+      GUARDED_BY(background_mutex_);  // of the last nonblocking work
+
+  // In order of construction; destroyed in reverse: operations before the memory they use, the
+  // endpoint before the member through which it serves peers.
+  std::mutex control_mutex_;
+  gpu::Memory control_ GUARDED_BY(control_mutex_);  // ControlWords
+  std::unique_ptr<bootstrap::Member> member_;
+  std::unique_ptr<transport::Endpoint> endpoint_;
+  std::unique_ptr<OperationQueue> operations_;
+};
+
+}  // namespace niccolite::comm

@@ -1,0 +1,146 @@
+#include "comm/group.h"
+
+#include <set>
+
+#include "base/thread.h"
+
+namespace niccolite::comm {
+
+Group& Group::current() {
+  thread_local Group group;
+  return group;
+}
+
+void Group::poison(const Status& status) {
+  if (depth_ > 0 && error_.is_ok()) error_ = status.copy();
+}
+
+Status Group::agree_on_blocking(bool blocking) {
+  if (!blocking_) blocking_ = blocking;
+  if (*blocking_ != blocking)
+    return Status::invalid_argument(
+        "blocking and nonblocking communicators cannot be in the same group: end the group between "
+        "them");
+  return {};
+}
+
+Result<Completion> Group::add_job(std::shared_ptr<Communicator> communicator, bool blocking,
+                                  std::function<Status()> job, std::function<void()> on_failure) {
+  start();
+  if (Status status = agree_on_blocking(blocking); !status.is_ok()) {
+    poison(status);
+    end().ignore("the mixture is the error to report");
+    if (on_failure) on_failure();
+    return status;
+  }
+  work_.jobs.push_back({std::move(communicator), std::move(job), std::move(on_failure)});
+  return end();
+}
+
+Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator,
+                                   const AllReduceTask& task) {
+  const bool blocking = communicator->configuration().blocking;
+  if (depth_ == 0 && blocking) {  // the common case: nothing to record
+    const std::shared_ptr<Prepared> prepared = TRY(communicator->prepare(task));
+    TRY(communicator->launch(task, prepared.get()));
+    return Completion::Done;
+  }
+  start();
+  if (Status status = agree_on_blocking(blocking); !status.is_ok()) {
+    poison(status);
+    end().ignore("the mixture is the error to report");
+    return status;
+  }
+  work_.tasks.push_back({std::move(communicator), task});
+  return end();
+}
+
+Result<Completion> Group::end() {
+  if (depth_ == 0) return Status::invalid_usage("ncclGroupEnd: not in a group call.");
+  if (--depth_ > 0) return Completion::Done;
+
+  Work work = std::exchange(work_, {});
+  Status error = std::exchange(error_, {});
+  const bool blocking = std::exchange(blocking_, std::nullopt).value_or(true);
+  if (!error.is_ok()) {
+    for (Job& job : work.jobs)
+      if (job.on_failure) job.on_failure();
+    return error;
+  }
+  if (work.jobs.empty() && work.tasks.empty()) return Completion::Done;
+  if (blocking) {
+    TRY(run(work));
+    return Completion::Done;
+  }
+  TRY(run_in_background(std::move(work)));
+  return Completion::Pending;
+}
+
+Status Group::run(Work& work) {
+  Status jobs = run_jobs(work.jobs);
+  if (!jobs.is_ok()) {
+    for (Job& job : work.jobs)
+      if (job.on_failure) job.on_failure();
+    return jobs;
+  }
+  return run_tasks(work.tasks);
+}
+
+Status Group::run_jobs(std::vector<Job>& jobs) {
+  if (jobs.size() == 1) return jobs[0].run();
+  std::vector<Status> results(jobs.size());
+  std::vector<Thread> threads;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    auto thread =
+        Thread::start("nccl-job", [&, i] { results[i] = guarded([&] { return jobs[i].run(); }); });
+    if (thread.is_ok()) {
+      threads.push_back(std::move(thread).take());
+      continue;
+    }
+    results[i] = std::move(thread).status();
+    // The others may be waiting for this one: they must not wait until their time is over.
+    for (Job& job : jobs) job.communicator->fail(results[i].copy());
+    break;
+  }
+  threads.clear();  // joins
+  for (Status& result : results)
+    if (!result.is_ok()) return std::move(result);
+  return {};
+}
+
+Status Group::run_tasks(const std::vector<Task>& tasks) {
+  std::vector<std::shared_ptr<Prepared>> prepared;
+  for (const Task& task : tasks) prepared.push_back(TRY(task.communicator->prepare(task.task)));
+  for (size_t i = 0; i < tasks.size(); ++i)
+    TRY(tasks[i].communicator->launch(tasks[i].task, prepared[i].get()));
+  return {};
+}
+
+Status Group::run_in_background(Work work) {
+  std::set<std::shared_ptr<Communicator>> communicators;
+  for (const Job& job : work.jobs) communicators.insert(job.communicator);
+  for (const Task& task : work.tasks) communicators.insert(task.communicator);
+  for (const auto& communicator : communicators) communicator->begin_background();
+  // The caller's variables may be gone by the time the work fails; it asks for the error instead.
+  for (Job& job : work.jobs) job.on_failure = {};
+  auto shared_work = std::make_shared<Work>(std::move(work));
+  auto body = [shared_work, communicators]() mutable {
+    Status status = guarded([&] { return run(*shared_work); });
+    for (const auto& communicator : communicators) communicator->settle_background(status.copy());
+    // Whoever destroys the last communicator joins this thread, so it must not be one of their
+    // owners by then.
+    shared_work.reset();
+    communicators.clear();
+  };
+  Result<Thread> thread = Thread::start("nccl-group", std::move(body));
+  if (!thread.is_ok()) {
+    for (const auto& communicator : communicators)
+      communicator->settle_background(thread.status().copy());
+    return std::move(thread).status();
+  }
+  const auto owner = std::make_shared<Thread>(std::move(thread).take());
+  for (const auto& communicator : communicators) communicator->keep_background(owner);
+  return {};
+}
+
+}  // namespace niccolite::comm

@@ -1,0 +1,65 @@
+#include "comm/launcher.h"
+
+#include "executor/cuda/kernels.h"
+#include "executor/cuda/prepared_launch.h"
+#include "executor/host/kernel.h"
+
+namespace niccolite::comm {
+namespace {
+
+class HostLauncher final : public Launcher {
+ public:
+  HostLauncher(gpu::virtual_::VirtualMachine& machine, int device, executor::Launch launch)
+      : machine_(machine), device_(device), launch_(std::move(launch)) {}
+
+  Status run(const void* input, void* output, gpu::StreamHandle stream) override {
+    executor::Launch launch = launch_;
+    launch.input = input;
+    launch.output = output;
+    return executor::host::launch(machine_, device_, stream, std::move(launch));
+  }
+
+ private:
+  gpu::virtual_::VirtualMachine& machine_;
+  const int device_;
+  const executor::Launch launch_;
+};
+
+class CudaLauncher final : public Launcher {
+ public:
+  explicit CudaLauncher(executor::cuda::PreparedLaunch launch) : launch_(std::move(launch)) {}
+
+  Status run(const void* input, void* output, gpu::StreamHandle stream) override {
+    launch_.set_buffers(input, output, nullptr);
+    return launch_.launch(stream);
+  }
+
+ private:
+  executor::cuda::PreparedLaunch launch_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int device,
+                                                   executor::Launch launch) {
+  std::unique_ptr<Launcher> launcher;
+  switch (machine.kind()) {
+    case gpu::Kind::Virtual:
+      launcher = std::make_unique<HostLauncher>(
+          static_cast<gpu::virtual_::VirtualMachine&>(machine), device, std::move(launch));
+      break;
+    case gpu::Kind::Cuda: {
+      auto prepared =
+          TRY(executor::cuda::PreparedLaunch::create(machine, device, launch));
+      launcher = std::make_unique<CudaLauncher>(std::move(prepared));
+      break;
+    }
+  }
+  return launcher;
+}
+
+Status load_kernels(gpu::Machine& machine, int device) {
+  return machine.kind() == gpu::Kind::Cuda ? executor::cuda::load(device) : Status();
+}
+
+}  // namespace niccolite::comm

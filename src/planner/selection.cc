@@ -1,0 +1,73 @@
+#include "planner/selection.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+namespace niccolite::planner {
+namespace {
+
+constexpr std::string_view kFunctions[] = {"broadcast", "reduce", "allgather", "reducescatter",
+                                           "allreduce"};
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  size_t start = 0;
+  for (size_t at = 0; at <= text.size(); ++at)
+    if (at == text.size() || text[at] == separator) {
+      parts.push_back(text.substr(start, at - start));
+      start = at + 1;
+    }
+  return parts;
+}
+
+}  // namespace
+
+Result<std::vector<bool>> parse_selection(std::string_view variable, std::string_view text,
+                                          std::string_view function,
+                                          std::span<const std::string_view> names,
+                                          std::span<const std::string_view> foreign) {
+  std::vector<bool> allowed(names.size(), true);
+  if (text.empty()) return allowed;
+  bool first = true;
+  for (std::string group : split(lower(text), ';')) {
+    bool applies = true;
+    if (const size_t colon = group.find(':'); colon != std::string::npos) {
+      const std::string named = group.substr(0, colon);
+      if (std::find(std::begin(kFunctions), std::end(kFunctions), named) == std::end(kFunctions))
+        return Status::invalid_usage("{} names the unknown function '{}' in '{}'", variable, named,
+                                     text);
+      applies = named == function;
+      group.erase(0, colon + 1);
+    } else if (!first) {
+      return Status::invalid_usage("{}: only the first group may omit the function, in '{}'",
+                                   variable, text);
+    }
+    first = false;
+    const bool inverted = !group.empty() && group.front() == '^';
+    if (inverted) group.erase(0, 1);
+    std::vector<bool> named(names.size(), false);
+    for (const std::string& token : split(group, ',')) {
+      const auto found = std::find(names.begin(), names.end(), token);
+      if (found != names.end()) {
+        named[static_cast<size_t>(found - names.begin())] = true;
+      } else if (std::find(foreign.begin(), foreign.end(), token) == foreign.end()) {
+        return Status::invalid_usage(
+            "{} names '{}', which is neither an algorithm nor a protocol of NCCL or of this "
+            "library",
+            variable, token);
+      }
+    }
+    if (!applies) continue;
+    for (size_t i = 0; i < named.size(); ++i) allowed[i] = named[i] != inverted;
+  }
+  return allowed;
+}
+
+}  // namespace niccolite::planner

@@ -1,0 +1,84 @@
+#include "transport/messages.h"
+
+namespace niccolite::transport {
+namespace {
+
+constexpr uint32_t kMostItems = 4096;
+constexpr size_t kMostAddress = 108;  // sockaddr_un::sun_path
+
+void write_token(Writer& writer, const Token& token) {
+  writer.raw(std::as_bytes(std::span(token)));
+}
+
+Token read_token(Reader& reader) {
+  Token token{};
+  const auto bytes = reader.raw(token.size());
+  for (size_t i = 0; i < bytes.size(); ++i) token[i] = static_cast<uint8_t>(bytes[i]);
+  return token;
+}
+
+}  // namespace
+
+std::vector<std::byte> ConnectRequest::encode() const {
+  Writer writer;
+  writer.u32(device);
+  writer.u8(same_process ? 1 : 0);
+  writer.u32(static_cast<uint32_t>(items.size()));
+  for (const Item& item : items) {
+    writer.u8(item.protocol);
+    writer.u16(item.tag);
+    writer.u8(item.asker_sends ? 1 : 0);
+  }
+  return std::move(writer).take();
+}
+
+Result<ConnectRequest> ConnectRequest::decode(std::span<const std::byte> bytes) {
+  Reader reader(bytes, "connection request");
+  ConnectRequest request;
+  request.device = reader.u32();
+  request.same_process = reader.u8() != 0;
+  const uint32_t count = reader.count(kMostItems, 4);
+  for (uint32_t i = 0; i < count; ++i) {
+    Item item;
+    item.protocol = reader.u8();
+    item.tag = reader.u16();
+    item.asker_sends = reader.u8() != 0;
+    if (item.protocol >= executor::kProtocols) reader.reject("unknown protocol");
+    request.items.push_back(item);
+  }
+  TRY(reader.finish());
+  return request;
+}
+
+std::vector<std::byte> ConnectReply::encode() const {
+  Writer writer;
+  writer.text(address);
+  writer.u32(static_cast<uint32_t>(items.size()));
+  for (const Item& item : items)
+    for (const Place& place : {item.control, item.slots}) {
+      write_token(writer, place.token);
+      writer.u64(place.chunk_bytes);
+      writer.u64(place.offset);
+    }
+  return std::move(writer).take();
+}
+
+Result<ConnectReply> ConnectReply::decode(std::span<const std::byte> bytes) {
+  Reader reader(bytes, "connection reply");
+  ConnectReply reply;
+  reply.address = reader.text(kMostAddress);
+  const uint32_t count = reader.count(kMostItems, 64);
+  for (uint32_t i = 0; i < count; ++i) {
+    Item item;
+    for (Place* place : {&item.control, &item.slots}) {
+      place->token = read_token(reader);
+      place->chunk_bytes = reader.u64();
+      place->offset = reader.u64();
+    }
+    reply.items.push_back(item);
+  }
+  TRY(reader.finish());
+  return reply;
+}
+
+}  // namespace niccolite::transport

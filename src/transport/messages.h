@@ -1,0 +1,47 @@
+// What endpoints ask each other through the bootstrap network: "give me your half of these
+// connections".
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/wire.h"
+#include "executor/protocol/fifo.h"
+#include "transport/arena.h"
+
+namespace niccolite::transport {
+
+struct ConnectRequest {
+  struct Item {
+    uint8_t protocol = 0;
+    uint16_t tag = 0;
+    bool asker_sends = false;
+  };
+  uint32_t device = 0;        // of the asker
+  bool same_process = false;  // the asker lives in the same process
+  std::vector<Item> items;
+
+  std::vector<std::byte> encode() const;
+  static Result<ConnectRequest> decode(std::span<const std::byte> bytes);
+};
+
+struct ConnectReply {
+  struct Place {
+    Token token{};  // of the chunk; all zero for "none"
+    uint64_t chunk_bytes = 0;
+    uint64_t offset = 0;  // in the chunk
+  };
+  struct Item {
+    Place control;
+    Place slots;  // only when the asker sends
+  };
+  std::string address;  // of the descriptor server; empty within a process
+  std::vector<Item> items;
+
+  std::vector<std::byte> encode() const;
+  static Result<ConnectReply> decode(std::span<const std::byte> bytes);
+};
+
+}  // namespace niccolite::transport

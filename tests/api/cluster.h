@@ -1,0 +1,97 @@
+// Cluster: N ranks of one process, each on a virtual GPU of its own, as a program with one thread
+// and many devices has them. Uses the C API of libnccl.so.2 and of vcuda only, as any program
+// would.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace niccolite::test {
+
+#define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << #call
+#define EXPECT_CUDA(call) EXPECT_EQ(call, cudaSuccess) << #call
+#define ASSERT_NCCL(call) ASSERT_EQ(call, ncclSuccess) << #call << ": " << ncclGetLastError(nullptr)
+#define EXPECT_NCCL(call) EXPECT_EQ(call, ncclSuccess) << #call << ": " << ncclGetLastError(nullptr)
+
+/// Device memory that is freed at the end of a test, with guard bytes around what the test uses.
+class DeviceBuffer {
+ public:
+  static constexpr size_t kGuard = 256;
+  static constexpr unsigned char kPoison = 0xa5;
+
+  DeviceBuffer(int device, size_t bytes, size_t misalignment = 0)
+      : device_(device), bytes_(bytes), shift_(misalignment) {
+    EXPECT_CUDA(cudaSetDevice(device));
+    EXPECT_CUDA(cudaMalloc(&base_, bytes + 2 * kGuard + misalignment));
+    poison();
+  }
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : device_(other.device_),
+        bytes_(other.bytes_),
+        shift_(other.shift_),
+        base_(std::exchange(other.base_, nullptr)) {}
+  ~DeviceBuffer() {
+    if (base_ != nullptr) EXPECT_CUDA(cudaFree(base_));
+  }
+
+  unsigned char* data() const { return static_cast<unsigned char*>(base_) + kGuard + shift_; }
+  void poison() { EXPECT_CUDA(cudaMemset(base_, kPoison, bytes_ + 2 * kGuard + shift_)); }
+  void write(const std::vector<unsigned char>& bytes) {
+    EXPECT_CUDA(cudaMemcpy(data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+  }
+  std::vector<unsigned char> read() const {
+    std::vector<unsigned char> bytes(bytes_);
+    EXPECT_CUDA(cudaMemcpy(bytes.data(), data(), bytes_, cudaMemcpyDeviceToHost));
+    return bytes;
+  }
+  bool guards_are_intact() const {
+    std::vector<unsigned char> all(bytes_ + 2 * kGuard + shift_);
+    EXPECT_CUDA(cudaMemcpy(all.data(), base_, all.size(), cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < all.size(); ++i)
+      if ((i < kGuard + shift_ || i >= kGuard + shift_ + bytes_) && all[i] != kPoison) return false;
+    return true;
+  }
+
+ private:
+  int device_;
+  size_t bytes_;
+  size_t shift_;
+  void* base_ = nullptr;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(int nranks)
+      : comms_(static_cast<size_t>(nranks)), streams_(static_cast<size_t>(nranks)) {
+    EXPECT_NCCL(ncclCommInitAll(comms_.data(), nranks, nullptr));
+    for (int rank = 0; rank < nranks; ++rank) {
+      EXPECT_CUDA(cudaSetDevice(rank));
+      EXPECT_CUDA(cudaStreamCreate(&streams_[static_cast<size_t>(rank)]));
+    }
+  }
+  ~Cluster() {
+    for (size_t rank = 0; rank < comms_.size(); ++rank) {
+      EXPECT_NCCL(ncclCommDestroy(comms_[rank]));
+      EXPECT_CUDA(cudaStreamDestroy(streams_[rank]));
+    }
+  }
+  Cluster(const Cluster&) = delete;
+
+  int nranks() const { return static_cast<int>(comms_.size()); }
+  ncclComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)]; }
+  cudaStream_t stream(int rank) const { return streams_[static_cast<size_t>(rank)]; }
+  void synchronize() const {
+    for (cudaStream_t stream : streams_) EXPECT_CUDA(cudaStreamSynchronize(stream));
+  }
+
+ private:
+  std::vector<ncclComm_t> comms_;
+  std::vector<cudaStream_t> streams_;
+};
+
+}  // namespace niccolite::test

@@ -1,0 +1,60 @@
+// Ranks in several processes: they find each other by the id alone and map each other's memory by
+// descriptor.
+
+#include <gtest/gtest.h>
+
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+namespace {
+
+// id nranks first count
+ROLE(reduce) {
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]),
+                   std::stoi(arguments[3]));
+  bool right = true;
+  for (size_t count : {1u, 1000u, 40'000u, 300'007u, 3u, 1000u})
+    right = right && ranks.all_reduce(count);
+  ranks.destroy();
+  return right ? 0 : 1;
+}
+
+class MultiProcess : public testing::TestWithParam<std::tuple<int, int, const char*>> {};
+
+TEST_P(MultiProcess, AllReduceIsRightOnEveryRank) {
+  const auto& [processes, devices, transport] = GetParam();
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  std::vector<Process> running;
+  for (int p = 0; p < processes; ++p)
+    running.emplace_back("reduce",
+                         Arguments{to_text(id), std::to_string(processes * devices),
+                                   std::to_string(p * devices), std::to_string(devices)},
+                         Process::Environment{{"NCCL_IPC_USE_ABSTRACT_SOCKET", transport}});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
+INSTANTIATE_TEST_SUITE_P(, MultiProcess,
+                         testing::Values(std::tuple(2, 1, "1"), std::tuple(4, 2, "1"),
+                                         std::tuple(3, 1, "0")));
+
+TEST(MultiProcessEnvironment, CommIdNamesTheRendezvousWithoutAnId) {
+  std::vector<Process> running;
+  for (int p = 0; p < 2; ++p)
+    running.emplace_back("reduce_by_environment", Arguments{"2", std::to_string(p)},
+                         Process::Environment{{"NCCL_COMM_ID", "127.0.0.1:48613"}});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
+ROLE(reduce_by_environment) {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  LocalRanks ranks(id, std::stoi(arguments[0]), std::stoi(arguments[1]), 1);
+  const bool right = ranks.all_reduce(1000);
+  ranks.destroy();
+  return right ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace niccolite::test

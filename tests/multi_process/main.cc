@@ -1,0 +1,10 @@
+#include <gtest/gtest.h>
+
+#include "tests/multi_process/process.h"
+
+int main(int argc, char** argv) {
+  const int role = niccolite::test::play_role(argc, argv);
+  if (role >= 0) return role;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,103 @@
+#include "tests/multi_process/ranks.h"
+
+#include <cstring>
+#include <thread>
+
+namespace niccolite::test {
+namespace {
+
+float value(int rank, size_t index) {
+  return static_cast<float>((index * 7 + static_cast<size_t>(rank) * 13) % 16);
+}
+
+}  // namespace
+
+std::string to_text(const ncclUniqueId& id) {
+  std::string text;
+  for (char byte : id.internal) {
+    char hex[3];
+    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned char>(byte));
+    text += hex;
+  }
+  return text;
+}
+
+ncclUniqueId to_id(const std::string& text) {
+  ncclUniqueId id{};
+  for (size_t i = 0; i < sizeof id.internal && 2 * i + 1 < text.size(); ++i)
+    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  return id;
+}
+
+LocalRanks::LocalRanks(const ncclUniqueId& id, int nranks, int first, int count)
+    : comms(static_cast<size_t>(count)),
+      streams(static_cast<size_t>(count)),
+      nranks_(nranks),
+      first_(first) {
+  REQUIRE_NCCL(ncclGroupStart());
+  for (int i = 0; i < count; ++i) {
+    REQUIRE_CUDA(cudaSetDevice(first + i));
+    REQUIRE_CUDA(cudaStreamCreate(&streams[static_cast<size_t>(i)]));
+    REQUIRE_NCCL(ncclCommInitRank(&comms[static_cast<size_t>(i)], nranks, id, first + i));
+  }
+  REQUIRE_NCCL(ncclGroupEnd());
+}
+
+ncclResult_t LocalRanks::start(size_t count) {
+  if (count > capacity_) {
+    for (float* buffer : buffers_) REQUIRE_CUDA(cudaFree(buffer));
+    buffers_.assign(comms.size(), nullptr);
+    for (size_t i = 0; i < comms.size(); ++i) {
+      REQUIRE_CUDA(cudaSetDevice(first_ + static_cast<int>(i)));
+      REQUIRE_CUDA(cudaMalloc(&buffers_[i], count * sizeof(float)));
+    }
+    capacity_ = count;
+  }
+  std::vector<float> input(count);
+  for (size_t i = 0; i < comms.size(); ++i) {
+    for (size_t k = 0; k < count; ++k) input[k] = value(first_ + static_cast<int>(i), k);
+    REQUIRE_CUDA(
+        cudaMemcpy(buffers_[i], input.data(), count * sizeof(float), cudaMemcpyHostToDevice));
+  }
+  ncclGroupStart();
+  for (size_t i = 0; i < comms.size(); ++i)
+    ncclAllReduce(buffers_[i], buffers_[i], count, ncclFloat, ncclSum, comms[i], streams[i]);
+  return ncclGroupEnd();
+}
+
+ncclResult_t LocalRanks::finish() {
+  for (cudaStream_t stream : streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
+  for (ncclComm_t comm : comms) {
+    ncclResult_t state = ncclSuccess;
+    REQUIRE_NCCL(ncclCommGetAsyncError(comm, &state));
+    if (state != ncclSuccess) return state;
+  }
+  return ncclSuccess;
+}
+
+bool LocalRanks::all_reduce(size_t count) {
+  REQUIRE_NCCL(start(count));
+  REQUIRE_NCCL(finish());
+  std::vector<float> output(count);
+  for (size_t i = 0; i < comms.size(); ++i) {
+    REQUIRE_CUDA(
+        cudaMemcpy(output.data(), buffers_[i], count * sizeof(float), cudaMemcpyDeviceToHost));
+    for (size_t k = 0; k < count; ++k) {
+      float want = 0;
+      for (int rank = 0; rank < nranks_; ++rank) want += value(rank, k);
+      if (output[k] == want) continue;
+      std::printf("WRONG rank %d index %zu: expected %g, got %g\n", first_ + static_cast<int>(i), k,
+                  static_cast<double>(want), static_cast<double>(output[k]));
+      return false;
+    }
+  }
+  return true;
+}
+
+void LocalRanks::destroy() {
+  for (float* buffer : buffers_) REQUIRE_CUDA(cudaFree(buffer));
+  for (ncclComm_t comm : comms) REQUIRE_NCCL(ncclCommDestroy(comm));
+  for (cudaStream_t stream : streams) REQUIRE_CUDA(cudaStreamDestroy(stream));
+}
+
+}  // namespace niccolite::test

@@ -1,0 +1,60 @@
+// What the roles of multi-process tests have in common: ids as text, and one process's ranks of a
+// communicator.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace niccolite::test {
+
+/// Ends the role with a message that names call and cause; for roles, which are not tests.
+#define REQUIRE_NCCL(call)                                                           \
+  do {                                                                               \
+    const ncclResult_t required = call;                                              \
+    if (required != ncclSuccess) {                                                   \
+      std::printf("FAILED %s: %d %s\n", #call, required, ncclGetLastError(nullptr)); \
+      std::exit(10 + static_cast<int>(required));                                    \
+    }                                                                                \
+  } while (false)
+#define REQUIRE_CUDA(call)                                                 \
+  do {                                                                     \
+    if (const cudaError_t required = call; required != cudaSuccess) {      \
+      std::printf("FAILED %s: %s\n", #call, cudaGetErrorString(required)); \
+      std::exit(30);                                                       \
+    }                                                                      \
+  } while (false)
+
+std::string to_text(const ncclUniqueId& id);
+ncclUniqueId to_id(const std::string& text);
+
+/// The ranks first ... first + count - 1, on the devices of the same numbers.
+class LocalRanks {
+ public:
+  LocalRanks(const ncclUniqueId& id, int nranks, int first, int count);
+  void destroy();
+
+  int count() const { return static_cast<int>(comms.size()); }
+  /// One all-reduce of `count` floats over all ranks, the result checked. False (and a line) when
+  /// it is wrong.
+  bool all_reduce(size_t count);
+  /// Queues an all-reduce whose peers may never come.
+  ncclResult_t start(size_t count);
+  /// Waits for the streams; what the communicators say then.
+  ncclResult_t finish();
+
+  std::vector<ncclComm_t> comms;
+  std::vector<cudaStream_t> streams;
+
+ private:
+  int nranks_;
+  int first_;
+  std::vector<float*> buffers_;
+  size_t capacity_ = 0;
+};
+
+}  // namespace niccolite::test
