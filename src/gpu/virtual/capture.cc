@@ -1,0 +1,176 @@
+// Capture: work queued to a capturing stream becomes nodes of a graph. Other streams join by
+// waiting for an event that was recorded in the capture, and must be joined to the origin again
+// before it ends.
+#include <algorithm>
+#include <utility>
+
+#include "gpu/virtual/runtime.h"
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+thread_local CaptureMode thread_mode = CaptureMode::Global;
+
+void add_all(std::vector<NodeIndex>& to, const std::vector<NodeIndex>& from) {
+  for (NodeIndex index : from)
+    if (std::find(to.begin(), to.end(), index) == to.end()) to.push_back(index);
+}
+
+}  // namespace
+
+CaptureMode Runtime::exchange_capture_mode(CaptureMode mode) {
+  return std::exchange(thread_mode, mode);
+}
+
+Error Runtime::begin_capture(int device, StreamHandle handle, CaptureMode mode) {
+  const std::shared_ptr<Stream> stream = find_stream(device, handle);
+  if (stream == nullptr) return Error::InvalidResourceHandle;
+  if (stream->is_legacy) return Error::StreamCaptureUnsupported;
+  auto capture = std::make_shared<Capture>();
+  capture->mode = mode;
+  capture->thread = std::this_thread::get_id();
+  capture->origin = stream.get();
+  capture->graph = std::make_shared<Graph>();
+  std::lock_guard lock(mutex_);
+  if (stream->capture) return Error::IllegalState;
+  capture->id = next_capture_id_++;
+  capture->graph_handle = graphs_.insert(capture->graph);
+  captures_.push_back(capture);
+  join_capture(stream, capture);
+  return Error::None;
+}
+
+void Runtime::join_capture(const std::shared_ptr<Stream>& stream,
+                           const std::shared_ptr<Capture>& capture) {
+  stream->capture = capture;
+  stream->capture_tips.clear();
+  capture->streams.push_back(stream);
+}
+
+Error Runtime::check_capture(Stream& stream) {
+  return stream.capture->is_invalidated ? Error::StreamCaptureInvalidated : Error::None;
+}
+
+void Runtime::capture_node(Stream& stream, Work work) {
+  const NodeIndex node =
+      stream.capture->graph->add(std::move(work), std::exchange(stream.capture_tips, {}));
+  stream.capture_tips.push_back(node);
+}
+
+// `stream` or `event` is capturing.
+Error Runtime::capture_wait(const std::shared_ptr<Stream>& stream, Event& event) {
+  if (!event.is_captured) {
+    // Work outside of the capture cannot become an edge of the graph; an event without a record is
+    // no work.
+    if (event.recorded == nullptr) return Error::None;
+    stream->capture->is_invalidated = true;
+    return Error::StreamCaptureIsolation;
+  }
+  const std::shared_ptr<Capture> capture = event.capture.lock();
+  const bool active =
+      capture && std::find(captures_.begin(), captures_.end(), capture) != captures_.end();
+  if (!active) return Error::CapturedEvent;
+  if (capture->is_invalidated) return Error::StreamCaptureInvalidated;
+  if (stream->is_legacy) {
+    capture->is_invalidated = true;
+    return Error::StreamCaptureImplicit;
+  }
+  if (stream->capture == nullptr) join_capture(stream, capture);
+  if (stream->capture != capture) {
+    capture->is_invalidated = stream->capture->is_invalidated = true;
+    return Error::StreamCaptureMerge;
+  }
+  add_all(stream->capture_tips, event.captured_after);
+  return Error::None;
+}
+
+// Ends the capture for all its streams. The caller drops the result when it no longer holds the
+// lock.
+std::shared_ptr<Capture> Runtime::leave_capture(Stream& stream) {
+  std::shared_ptr<Capture> capture = stream.capture;
+  std::erase(captures_, capture);
+  for (const std::weak_ptr<Stream>& weak : capture->streams) {
+    const std::shared_ptr<Stream> member = weak.lock();
+    if (member == nullptr || member->capture != capture) continue;
+    member->capture.reset();
+    member->capture_tips.clear();
+  }
+  return capture;
+}
+
+Error Runtime::end_capture(int device, StreamHandle handle, void** graph) {
+  *graph = nullptr;
+  const std::shared_ptr<Stream> stream = find_stream(device, handle);
+  if (stream == nullptr) return Error::InvalidResourceHandle;
+  std::shared_ptr<Capture> capture;
+  std::vector<NodeIndex> joined;
+  {
+    std::lock_guard lock(mutex_);
+    if (stream->capture == nullptr) return Error::IllegalState;
+    if (stream->capture->origin != stream.get()) {
+      stream->capture->is_invalidated = true;
+      return Error::StreamCaptureUnmatched;
+    }
+    if (stream->capture->mode != CaptureMode::Relaxed &&
+        stream->capture->thread != std::this_thread::get_id())
+      return Error::StreamCaptureWrongThread;
+    joined = stream->capture_tips;
+    capture = leave_capture(*stream);
+  }
+  Error error = capture->is_invalidated ? Error::StreamCaptureInvalidated : Error::None;
+  if (error == Error::None) {
+    for (NodeIndex leaf : capture->graph->leaves())
+      if (std::find(joined.begin(), joined.end(), leaf) == joined.end())
+        error = Error::StreamCaptureUnjoined;
+  }
+  if (error != Error::None) {
+    graphs_.remove(capture->graph_handle);
+    return error;
+  }
+  *graph = capture->graph_handle;
+  return Error::None;
+}
+
+Error Runtime::capture_info(int device, StreamHandle handle, CaptureInfo* out) {
+  const std::shared_ptr<Stream> stream = find_stream(device, handle);
+  if (stream == nullptr) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  *out = {};
+  if (stream->capture == nullptr) {
+    // To ask about the legacy stream while one that it waits for is capturing has no right answer.
+    return captures_.empty() ? Error::None : check_usable(*stream);
+  }
+  out->state = stream->capture->is_invalidated ? CaptureState::Invalidated : CaptureState::Active;
+  out->id = stream->capture->id;
+  out->graph = stream->capture->graph_handle;
+  return Error::None;
+}
+
+Error Runtime::keep_in_capture(int device, StreamHandle handle,
+                               std::shared_ptr<UserObject> object) {
+  const std::shared_ptr<Stream> stream = find_stream(device, handle);
+  if (stream == nullptr) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  if (stream->capture == nullptr) return Error::IllegalState;
+  TRY_VIRTUAL(check_capture(*stream));
+  stream->capture->graph->kept.push_back(std::move(object));
+  return Error::None;
+}
+
+Error Runtime::check_unsafe_call() {
+  if (thread_mode == CaptureMode::Relaxed) return Error::None;
+  std::lock_guard lock(mutex_);
+  Error error = Error::None;
+  for (const std::shared_ptr<Capture>& capture : captures_) {
+    const bool own = capture->thread == std::this_thread::get_id();
+    const bool forbids =
+        own ? capture->mode != CaptureMode::Relaxed
+            : capture->mode == CaptureMode::Global && thread_mode == CaptureMode::Global;
+    if (!forbids) continue;
+    capture->is_invalidated = true;
+    error = Error::StreamCaptureUnsupported;
+  }
+  return error;
+}
+
+}  // namespace niccolite::gpu::virtual_

@@ -1,0 +1,256 @@
+#include "gpu/virtual/driver.h"
+
+#include <utility>
+
+#include "gpu/virtual/runtime.h"
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+class Driver final : public VirtualMachine {
+ public:
+  explicit Driver(Runtime& runtime) : runtime_(runtime) {}
+
+  Kind kind() const override { return Kind::Virtual; }
+  int device_count() const override { return runtime_.device_count(); }
+  Result<DeviceInfo> device_info(int device) override { return runtime_.describe(device); }
+  int driver_version() const override { return kVersion; }
+  Result<int> current_device() override { return Runtime::current_device(); }
+  Status set_current_device(int device) override {
+    TRY(check_device("set the current device", device));
+    Runtime::set_current_device(device);
+    return {};
+  }
+
+  Result<Memory> allocate(int device, size_t bytes, bool shareable) override {
+    TRY(check_device("allocate memory", device));
+    MemoryProperties made;
+    const Error error =
+        runtime_.memory().allocate(device, bytes, PointerKind::Device, shareable, &made);
+    if (error != Error::None) return refused(error, "allocate {} bytes on", bytes, device);
+    return owner(made);
+  }
+
+  Result<Fd> export_memory(const Memory& memory) override {
+    Fd fd;
+    const Error error = runtime_.memory().export_memory(memory.handle(), &fd);
+    if (error == Error::InvalidValue) {
+      return Status::invalid_usage(
+          "cannot export memory at {} of virtual GPU {}: it is not a shareable allocation of this "
+          "process",
+          memory.data(), memory.device());
+    }
+    if (error != Error::None)
+      return refused(error, "export memory at {} of", memory.data(), memory.device());
+    return fd;
+  }
+
+  Result<Memory> import_memory(int device, Fd fd, size_t bytes) override {
+    TRY(check_device("import memory", device));
+    MemoryProperties made;
+    const Error error = runtime_.memory().import(device, std::move(fd), bytes, 0, &made);
+    if (error != Error::None)
+      return refused(error, "import {} bytes of another process for", bytes, device);
+    return owner(made);
+  }
+
+  bool can_access_peer(int device, int peer) override {
+    return device != peer && runtime_.is_device(device) && runtime_.is_device(peer);
+  }
+
+  Status grant_access(const Memory& memory, int device) override {
+    TRY(check_device("grant access", device));
+    MemoryProperties properties;
+    // All virtual GPUs see all memory of the process; what remains is to refuse what CUDA would.
+    if (runtime_.memory().find(memory.data(), &properties) &&
+        properties.origin == MemoryOrigin::Shareable)
+      return {};
+    return refused(Error::InvalidValue, "grant access to memory at {} to", memory.data(), device);
+  }
+
+  Result<Memory> allocate_host(size_t bytes) override {
+    MemoryProperties made;
+    const Error error = runtime_.memory().allocate(-1, bytes, PointerKind::Host, false, &made);
+    if (error != Error::None)
+      return Status::cuda_error("virtual GPUs cannot allocate {} bytes of host memory: {} ({})",
+                                bytes, text_of(error), name_of(error));
+    return owner(made);
+  }
+
+  Result<PointerInfo> pointer_info(const void* pointer) override {
+    MemoryProperties found;
+    if (!runtime_.memory().find(pointer, &found)) return PointerInfo{};
+    return PointerInfo{found.kind, found.device, found.base, found.bytes};
+  }
+
+  Result<gpu::Stream> create_stream(int device) override {
+    StreamHandle handle = nullptr;
+    const Error error = runtime_.create_stream(device, false, 0, &handle);
+    if (error != Error::None) return refused(error, "create {} on", "a stream", device);
+    return gpu::Stream(this, handle);
+  }
+  Status synchronize_stream(int device, StreamHandle stream) override {
+    return check(runtime_.synchronize_stream(device, stream), "wait for", stream, device);
+  }
+  Result<bool> query_stream(int device, StreamHandle stream) override {
+    const Error error = runtime_.query_stream(device, stream);
+    if (error == Error::NotReady) return false;
+    TRY(check(error, "query", stream, device));
+    return true;
+  }
+  Result<gpu::Capture> capture_of(int device, StreamHandle stream) override {
+    CaptureInfo info;
+    TRY(check(runtime_.capture_info(device, stream, &info), "ask for the capture of", stream,
+              device));
+    return gpu::Capture{info.state, info.id};
+  }
+
+  Result<gpu::Event> create_event(int device, bool timing) override {
+    TRY(check_device("create an event", device));
+    void* handle = nullptr;
+    TRY(check_event(runtime_.create_event(timing, &handle), "create", handle));
+    return gpu::Event(this, handle);
+  }
+  Status record_event(const gpu::Event& event, int device, StreamHandle stream) override {
+    return check(runtime_.record_event(event.handle(), device, stream), "record an event in",
+                 stream, device);
+  }
+  Status wait_event(int device, StreamHandle stream, const gpu::Event& event) override {
+    return check(runtime_.wait_event(device, stream, event.handle()),
+                 "queue a wait for an event to", stream, device);
+  }
+  Status synchronize_event(const gpu::Event& event) override {
+    return check_event(runtime_.synchronize_event(event.handle()), "wait for", event.handle());
+  }
+  Result<float> elapsed_milliseconds(const gpu::Event& start, const gpu::Event& stop) override {
+    float milliseconds = 0;
+    TRY(check_event(runtime_.elapsed_milliseconds(start.handle(), stop.handle(), &milliseconds),
+                    "take the time until", stop.handle()));
+    return milliseconds;
+  }
+
+  Status copy_async(void* target, const void* source, size_t bytes, int device,
+                    StreamHandle stream) override {
+    const Copy copy{static_cast<std::byte*>(target), static_cast<const std::byte*>(source), bytes};
+    return check(runtime_.copy(device, stream, copy), "queue a copy to", stream, device);
+  }
+  Status set_async(void* target, uint8_t value, size_t bytes, int device,
+                   StreamHandle stream) override {
+    const Set set{static_cast<std::byte*>(target), value, bytes};
+    return check(runtime_.set(device, stream, set), "queue a fill to", stream, device);
+  }
+  Status call_host(int device, StreamHandle stream, void (*function)(void*), void* data) override {
+    return check(runtime_.submit(device, stream, HostCall{[function, data] { function(data); }}),
+                 "queue a host call to", stream, device);
+  }
+  Status launch(int device, StreamHandle stream, std::shared_ptr<Kernel> kernel) override {
+    return check(runtime_.submit(device, stream, KernelLaunch{std::move(kernel)}),
+                 "launch a kernel in", stream, device);
+  }
+
+  Result<bool> drain(int device, Deadline deadline) override {
+    TRY(check_device("wait for the work of a device", device));
+    const Error error = runtime_.drain(device, deadline);
+    if (error == Error::NotReady) return false;
+    if (error != Error::None) return refused(error, "wait for {} of", "the work", device);
+    return true;
+  }
+
+  Status begin_capture(int device, StreamHandle stream) override {
+    return check(runtime_.begin_capture(device, stream, CaptureMode::ThreadLocal), "capture",
+                 stream, device);
+  }
+  Result<gpu::Graph> end_capture(int device, StreamHandle stream) override {
+    void* graph = nullptr;
+    TRY(check(runtime_.end_capture(device, stream, &graph), "end the capture of", stream, device));
+    void* executable = nullptr;
+    const Error error = runtime_.instantiate(graph, &executable);
+    // The executable has its own copy of all that the graph holds.
+    (void)runtime_.destroy_graph(graph);
+    TRY(check(error, "instantiate the graph captured from", stream, device));
+    return gpu::Graph(this, executable);
+  }
+  Status launch_graph(const gpu::Graph& graph, int device, StreamHandle stream) override {
+    return check(runtime_.launch(graph.handle(), device, stream), "launch a graph in", stream,
+                 device);
+  }
+  Status keep_in_graph(int device, StreamHandle stream, void* object,
+                       void (*release)(void*)) override {
+    CaptureInfo info;
+    TRY(check(runtime_.capture_info(device, stream, &info), "keep an object for the graph of",
+              stream, device));
+    // Asked first, because the object must not be released when this call fails.
+    if (info.state != CaptureState::Active)
+      return check(Error::IllegalState, "keep an object for the graph of", stream, device);
+    return check(
+        runtime_.keep_in_capture(device, stream, std::make_shared<UserObject>(object, release)),
+        "keep an object for the graph of", stream, device);
+  }
+
+ protected:
+  Status release_memory(void* handle) override {
+    const Error error = runtime_.memory().release(handle);
+    if (error == Error::None) return {};
+    return Status::cuda_error("virtual GPUs cannot free memory at {}: it is no live allocation",
+                              handle);
+  }
+  Status release_stream(void* handle) override {
+    return check(runtime_.destroy_stream(handle), "destroy", handle, -1);
+  }
+  Status release_event(void* handle) override {
+    return check_event(runtime_.destroy_event(handle), "destroy", handle);
+  }
+  Status release_graph(void* handle) override {
+    const Error error = runtime_.destroy_executable(handle);
+    if (error == Error::None) return {};
+    return Status::cuda_error("virtual GPUs cannot destroy graph {}: {} ({})", handle,
+                              text_of(error), name_of(error));
+  }
+
+ private:
+  Memory owner(const MemoryProperties& made) {
+    return Memory(this, made.base, made.base, made.bytes, made.device);
+  }
+
+  // "virtual GPU 3: cannot <what about object> this device: <cause>"
+  template <typename Object>
+  static Status refused(Error error, const char* what, const Object& object, int device) {
+    return Status::cuda_error("cannot {} virtual GPU {}: {} ({})",
+                              fmt::format(fmt::runtime(what), object), device, text_of(error),
+                              name_of(error));
+  }
+  static Status check(Error error, const char* what, StreamHandle stream, int device) {
+    if (error == Error::None) return {};
+    const char* hint = error == Error::InvalidResourceHandle
+                           ? "; the stream or event was destroyed, or belongs to another device"
+                           : "";
+    return Status::cuda_error("cannot {} stream {} of virtual GPU {}: {} ({}){}", what, stream,
+                              device, text_of(error), name_of(error), hint);
+  }
+  static Status check_event(Error error, const char* what, void* event) {
+    if (error == Error::None) return {};
+    return Status::cuda_error("cannot {} event {} of virtual GPUs: {} ({})", what, event,
+                              text_of(error), name_of(error));
+  }
+  Status check_device(const char* what, int device) const {
+    if (runtime_.is_device(device)) return {};
+    return Status::cuda_error("cannot {}: there is no virtual GPU {}; this process has {}", what,
+                              device, runtime_.device_count());
+  }
+
+  Runtime& runtime_;
+};
+
+}  // namespace
+
+VirtualMachine* open(int interface_version) {
+  if (interface_version != kInterfaceVersion) return nullptr;
+  // Never destroyed: callers keep the pointer for ever.
+  static VirtualMachine* const machine = []() -> VirtualMachine* {
+    Runtime* runtime = Runtime::instance();
+    return runtime ? new Driver(*runtime) : nullptr;
+  }();
+  return machine;
+}
+
+}  // namespace niccolite::gpu::virtual_

@@ -1,0 +1,104 @@
+// Events: places in the order of streams, for other streams and for the host.
+#include <utility>
+
+#include "gpu/virtual/runtime.h"
+#include "gpu/virtual/scheduler.h"
+
+namespace niccolite::gpu::virtual_ {
+
+Error Runtime::create_event(bool timing, void** out) {
+  *out = events_.insert(std::make_shared<Event>(timing));
+  return Error::None;
+}
+
+Error Runtime::destroy_event(void* event) {
+  return events_.remove(event) ? Error::None : Error::InvalidResourceHandle;
+}
+
+Error Runtime::record_event(void* handle, int device, StreamHandle stream_handle, bool as_node) {
+  const std::shared_ptr<Event> event = events_.find(handle);
+  const std::shared_ptr<Stream> stream = find_stream(device, stream_handle);
+  if (event == nullptr || stream == nullptr) return Error::InvalidResourceHandle;
+  auto marker = std::make_shared<Operation>(Nothing{});
+  {
+    std::lock_guard lock(mutex_);
+    TRY_VIRTUAL(check_usable(*stream));
+    if (stream->capture) {
+      if (as_node) {
+        capture_node(*stream, RecordEvent{event});
+      } else {
+        event->capture = stream->capture;
+        event->captured_after = stream->capture_tips;
+        event->is_captured = true;
+      }
+      return Error::None;
+    }
+    append(*stream, marker, marker);
+    event->recorded = marker;
+    event->is_captured = false;
+  }
+  scheduler().submit(std::move(marker));
+  return Error::None;
+}
+
+Error Runtime::wait_event(int device, StreamHandle stream_handle, void* handle, bool as_node) {
+  const std::shared_ptr<Event> event = events_.find(handle);
+  const std::shared_ptr<Stream> stream = find_stream(device, stream_handle);
+  if (event == nullptr || stream == nullptr) return Error::InvalidResourceHandle;
+  auto marker = std::make_shared<Operation>(Nothing{});
+  {
+    std::lock_guard lock(mutex_);
+    TRY_VIRTUAL(check_usable(*stream));
+    if (stream->capture && as_node) {
+      capture_node(*stream, WaitEvent{event});
+      return Error::None;
+    }
+    if (stream->capture || event->is_captured) return capture_wait(stream, *event);
+    if (event->recorded == nullptr || event->recorded->is_done()) return Error::None;
+    append(*stream, marker, marker);
+    Operation::after(marker, event->recorded);
+  }
+  scheduler().submit(std::move(marker));
+  return Error::None;
+}
+
+Error Runtime::query_event(void* handle) {
+  const std::shared_ptr<Event> event = events_.find(handle);
+  if (event == nullptr) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  if (event->is_captured) return Error::CapturedEvent;
+  return event->recorded && !event->recorded->is_done() ? Error::NotReady : Error::None;
+}
+
+Error Runtime::synchronize_event(void* handle) {
+  const std::shared_ptr<Event> event = events_.find(handle);
+  if (event == nullptr) return Error::InvalidResourceHandle;
+  OperationPtr recorded;
+  {
+    std::lock_guard lock(mutex_);
+    if (event->is_captured) {
+      if (const std::shared_ptr<Capture> capture = event->capture.lock())
+        capture->is_invalidated = true;
+      return Error::CapturedEvent;
+    }
+    recorded = event->recorded;
+  }
+  if (recorded == nullptr || recorded->is_done()) return Error::None;
+  return wait({recorded});
+}
+
+Error Runtime::elapsed_milliseconds(void* start_handle, void* stop_handle, float* out) {
+  const std::shared_ptr<Event> start = events_.find(start_handle);
+  const std::shared_ptr<Event> stop = events_.find(stop_handle);
+  if (start == nullptr || stop == nullptr) return Error::InvalidResourceHandle;
+  if (!start->timing || !stop->timing) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  if (start->is_captured || stop->is_captured) return Error::CapturedEvent;
+  if (start->recorded == nullptr || stop->recorded == nullptr) return Error::InvalidResourceHandle;
+  if (!start->recorded->is_done() || !stop->recorded->is_done()) return Error::NotReady;
+  const auto span = stop->recorded->finished_at() - start->recorded->finished_at();
+  *out = std::chrono::duration<float, std::milli>(span).count();
+  return Error::None;
+}
+
+}  // namespace niccolite::gpu::virtual_

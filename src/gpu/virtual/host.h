@@ -1,0 +1,22 @@
+// What virtual GPUs know of the machine that they are on: names that are equal in all its
+// processes, and its memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace niccolite::gpu::virtual_ {
+
+/// Equal in all processes of this host (as seen by host name and boot), different between devices
+/// and hosts.
+std::array<uint8_t, 16> device_uuid(int device);
+/// Looks like a PCI address, in a domain that no machine uses.
+std::string device_bus_id(int device);
+int device_bus_domain(int device);
+int device_bus(int device);
+/// Memory of the host, or of the process's control group where that is less.
+size_t usable_memory_bytes();
+
+}  // namespace niccolite::gpu::virtual_

@@ -1,0 +1,208 @@
+#include "gpu/virtual/memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <utility>
+
+#include "base/log.h"
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+constexpr size_t kPage = 4096;
+size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+void* map_shared(int fd, size_t bytes, size_t offset) {
+  void* mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+                       static_cast<off_t>(offset));
+  return mapping == MAP_FAILED ? nullptr : mapping;
+}
+
+}  // namespace
+
+MemoryMap::MemoryMap(int devices, size_t bytes_per_device)
+    : bytes_per_device_(bytes_per_device), used_(static_cast<size_t>(devices) + 1) {}
+
+size_t& MemoryMap::used(int device) {
+  return device < 0 ? used_.back() : used_[static_cast<size_t>(device)];
+}
+
+Error MemoryMap::allocate(int device, size_t bytes, PointerKind kind, bool shareable,
+                          MemoryProperties* out) {
+  if (bytes == 0) return Error::InvalidValue;
+  // Before any rounding, which could wrap around.
+  if (bytes > bytes_per_device_ * used_.size()) return Error::MemoryAllocation;
+  std::unique_lock lock(mutex_);
+  if (device >= 0 && bytes > bytes_per_device_ - used(device)) return Error::MemoryAllocation;
+  Entry entry;
+  entry.asked = bytes;
+  entry.properties = {nullptr, bytes, kind, device,
+                      shareable ? MemoryOrigin::Shareable : MemoryOrigin::Carved};
+  if (shareable) {
+    entry.mapped_bytes = entry.properties.bytes = round_up(bytes, kPage);
+    Result<Fd> fd = Fd::memfd("virtual-gpu-shared", entry.mapped_bytes);
+    if (!fd.is_ok()) {
+      LOG(Warn, Alloc, "shareable memory of a virtual GPU: {}", fd.status().message());
+      return Error::MemoryAllocation;
+    }
+    entry.fd = std::move(fd).take();
+    entry.mapping = map_shared(entry.fd.get(), entry.mapped_bytes, 0);
+    if (entry.mapping == nullptr) return Error::MemoryAllocation;
+    entry.properties.base = static_cast<std::byte*>(entry.mapping);
+  } else {
+    Result<std::byte*> block = arena_.allocate(bytes);
+    if (!block.is_ok()) {
+      LOG(Warn, Alloc, "memory of a virtual GPU: {}", block.status().message());
+      return Error::MemoryAllocation;
+    }
+    entry.properties.base = block.value();
+  }
+  used(device) += bytes;
+  *out = entry.properties;
+  entries_.emplace(reinterpret_cast<uintptr_t>(out->base), std::move(entry));
+  return Error::None;
+}
+
+Error MemoryMap::import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out) {
+  struct stat file {};
+  if (bytes == 0 || !fd.valid() || fstat(fd.get(), &file) != 0) return Error::InvalidValue;
+  // A mapping beyond the end of the file would fault on access.
+  const auto file_bytes = static_cast<size_t>(file.st_size);
+  if (offset > file_bytes || bytes > file_bytes - offset) return Error::InvalidValue;
+  const size_t page_offset = offset % kPage;
+  Entry entry;
+  entry.mapped_bytes = bytes + page_offset;
+  entry.mapping = map_shared(fd.get(), entry.mapped_bytes, offset - page_offset);
+  if (entry.mapping == nullptr) return Error::OperatingSystem;
+  entry.properties = {static_cast<std::byte*>(entry.mapping) + page_offset, bytes,
+                      PointerKind::Device, device, MemoryOrigin::Imported};
+  *out = entry.properties;
+  std::unique_lock lock(mutex_);
+  entries_.emplace(reinterpret_cast<uintptr_t>(out->base), std::move(entry));
+  return Error::None;
+}
+
+Error MemoryMap::register_host(void* base, size_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(base);
+  if (base == nullptr || bytes == 0 || address + bytes < address) return Error::InvalidValue;
+  std::unique_lock lock(mutex_);
+  if (arena_.owns(base)) return Error::InvalidValue;
+  if (overlaps(base, bytes)) return Error::HostMemoryAlreadyRegistered;
+  Entry entry;
+  entry.properties = {static_cast<std::byte*>(base), bytes, PointerKind::Host, -1,
+                      MemoryOrigin::Registered};
+  entries_.emplace(address, std::move(entry));
+  return Error::None;
+}
+
+Error MemoryMap::release(void* base, MemoryOrigin* origin) {
+  std::unique_lock lock(mutex_);
+  const auto found = entries_.find(reinterpret_cast<uintptr_t>(base));
+  if (found == entries_.end()) return Error::InvalidValue;
+  Entry& entry = found->second;
+  if (origin != nullptr) *origin = entry.properties.origin;
+  if (entry.mapping != nullptr) munmap(entry.mapping, entry.mapped_bytes);
+  if (entry.properties.origin == MemoryOrigin::Carved)
+    arena_.free(entry.properties.base, entry.asked);
+  if (entry.properties.origin <= MemoryOrigin::Shareable)
+    used(entry.properties.device) -= entry.asked;
+  entries_.erase(found);
+  return Error::None;
+}
+
+Error MemoryMap::export_memory(const void* base, Fd* out) const {
+  std::shared_lock lock(mutex_);
+  const Entry* entry = lookup(base);
+  if (entry == nullptr || entry->properties.base != base || !entry->fd.valid())
+    return Error::InvalidValue;
+  Result<Fd> copy = entry->fd.duplicate();
+  if (!copy.is_ok()) return Error::OperatingSystem;
+  *out = std::move(copy).take();
+  return Error::None;
+}
+
+Error MemoryMap::name_for_others(const void* pointer, RemoteName* out) const {
+  std::shared_lock lock(mutex_);
+  const Entry* entry = lookup(pointer);
+  if (entry == nullptr || entry->properties.kind != PointerKind::Device) return Error::InvalidValue;
+  Arena::Place place;
+  switch (entry->properties.origin) {
+    case MemoryOrigin::Carved:
+      place = arena_.place_of(entry->properties.base);
+      break;
+    case MemoryOrigin::Shareable:
+      place = {entry->fd.get(), 0};
+      break;
+    default:
+      return Error::InvalidValue;  // as on CUDA, imported memory is not handed on
+  }
+  struct stat file {};
+  if (fstat(place.fd, &file) != 0) return Error::OperatingSystem;
+  *out = {getpid(), place.fd, file.st_dev, file.st_ino, place.offset, entry->properties.bytes};
+  return Error::None;
+}
+
+Error MemoryMap::import_named(int device, const RemoteName& name, MemoryProperties* out) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", name.pid, name.fd);
+  // Needs the same user, and that the exporter lives: the rules of cudaIpcOpenMemHandle too.
+  Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat file {};
+  if (!fd.valid() || fstat(fd.get(), &file) != 0) return Error::InvalidValue;
+  if (file.st_dev != name.node || file.st_ino != name.inode) return Error::InvalidValue;
+  return import(device, std::move(fd), name.bytes, name.offset, out);
+}
+
+const MemoryMap::Entry* MemoryMap::lookup(const void* pointer) const {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  auto after = entries_.upper_bound(address);
+  if (after == entries_.begin()) return nullptr;
+  --after;
+  return address - after->first < after->second.properties.bytes ? &after->second : nullptr;
+}
+
+bool MemoryMap::overlaps(const void* base, size_t bytes) const {
+  if (lookup(base) != nullptr) return true;
+  const auto next = entries_.lower_bound(reinterpret_cast<uintptr_t>(base));
+  return next != entries_.end() && next->first < reinterpret_cast<uintptr_t>(base) + bytes;
+}
+
+bool MemoryMap::find(const void* pointer, MemoryProperties* out) const {
+  std::shared_lock lock(mutex_);
+  const Entry* entry = lookup(pointer);
+  if (entry == nullptr) return false;
+  *out = entry->properties;
+  return true;
+}
+
+Error MemoryMap::check_range(const void* pointer, size_t bytes, bool* pageable) const {
+  *pageable = false;
+  if (pointer == nullptr) return Error::InvalidValue;
+  std::shared_lock lock(mutex_);
+  const Entry* entry = lookup(pointer);
+  if (entry == nullptr) {
+    *pageable = true;
+    return arena_.owns(pointer) ? Error::InvalidValue : Error::None;
+  }
+  const auto offset =
+      static_cast<size_t>(static_cast<const std::byte*>(pointer) - entry->properties.base);
+  if (bytes <= entry->properties.bytes - offset) return Error::None;
+  // Host memory goes on where only a part of it was registered.
+  return entry->properties.origin == MemoryOrigin::Registered ? Error::None : Error::InvalidValue;
+}
+
+void MemoryMap::usage(int device, size_t* free, size_t* total) const {
+  std::shared_lock lock(mutex_);
+  *total = bytes_per_device_;
+  *free = bytes_per_device_ - used_[static_cast<size_t>(device)];
+}
+
+size_t MemoryMap::live() const {
+  std::shared_lock lock(mutex_);
+  return entries_.size();
+}
+
+}  // namespace niccolite::gpu::virtual_

@@ -1,0 +1,89 @@
+// MemoryMap: every allocation, import and registration of the process, by address: what it is,
+// whose it is, and whether a pointer is still good.
+//
+// Ordinary allocations are carved from the Arena. *Shareable* ones have a memfd of their own,
+// because the descriptor that export_memory() hands out must begin with the memory and show nothing
+// else. An allocation that was not made to be shared can still be found by another process of the
+// same user by file and offset (cudaIpcGetMemHandle). Thread safety: any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <shared_mutex>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/thread_annotations.h"
+#include "gpu/machine.h"
+#include "gpu/virtual/arena.h"
+#include "gpu/virtual/error.h"
+
+namespace niccolite::gpu::virtual_ {
+
+enum class MemoryOrigin : uint8_t { Carved, Shareable, Imported, Registered };
+
+struct MemoryProperties {
+  std::byte* base = nullptr;
+  size_t bytes = 0;
+  PointerKind kind = PointerKind::Unknown;
+  int device = -1;
+  MemoryOrigin origin = MemoryOrigin::Carved;
+};
+
+/// Names memory to other processes of this machine and user: file `fd` of process `pid`, at
+/// `offset`. `inode` and `node` (device number) tell whether it is still that file.
+struct RemoteName {
+  int32_t pid;
+  int32_t fd;
+  uint64_t node;
+  uint64_t inode;
+  uint64_t offset;
+  uint64_t bytes;
+};
+
+class MemoryMap {
+ public:
+  MemoryMap(int devices, size_t bytes_per_device);
+
+  /// `kind` Device or Managed, or Host with device -1. Errors: InvalidValue (0 bytes),
+  /// MemoryAllocation.
+  Error allocate(int device, size_t bytes, PointerKind kind, bool shareable, MemoryProperties* out);
+  Error import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out);
+  Error register_host(void* base, size_t bytes);
+  /// Ends an allocation, import or registration, which must begin at `base`. InvalidValue: it does
+  /// not.
+  Error release(void* base, MemoryOrigin* origin = nullptr);
+
+  Error export_memory(const void* base, Fd* out) const;  // InvalidValue: not shareable
+  Error name_for_others(const void* pointer, RemoteName* out) const;
+  Error import_named(int device, const RemoteName& name, MemoryProperties* out);
+
+  /// False for memory that this map does not know.
+  bool find(const void* pointer, MemoryProperties* out) const;
+  /// InvalidValue: null, reaching beyond its allocation, or freed. Unknown memory counts as
+  /// pageable memory of the host.
+  Error check_range(const void* pointer, size_t bytes, bool* pageable) const;
+  void usage(int device, size_t* free, size_t* total) const;
+  size_t live() const;
+
+ private:
+  struct Entry {
+    MemoryProperties properties;
+    size_t asked = 0;         // of a carved block
+    Fd fd;                    // of a shareable one
+    void* mapping = nullptr;  // of a shareable or imported one, with its length
+    size_t mapped_bytes = 0;
+  };
+  const Entry* lookup(const void* pointer) const REQUIRES(mutex_);
+  bool overlaps(const void* base, size_t bytes) const REQUIRES(mutex_);
+  size_t& used(int device) REQUIRES(mutex_);
+
+  const size_t bytes_per_device_;
+  mutable std::shared_mutex mutex_;
+  Arena arena_ GUARDED_BY(mutex_);
+  std::map<uintptr_t, Entry> entries_ GUARDED_BY(mutex_);  // by base
+  std::vector<size_t> used_ GUARDED_BY(mutex_);            // per device, the last for the host
+};
+
+}  // namespace niccolite::gpu::virtual_

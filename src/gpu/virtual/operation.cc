@@ -1,0 +1,113 @@
+#include "gpu/virtual/operation.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "gpu/virtual/graph.h"
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+// What one step of a copy or fill moves: well under a millisecond on any machine.
+constexpr size_t kPieceBytes = size_t{2} << 20;
+
+// Calls move(offset in the target, offset in the source, bytes) for the next piece of `rows` rows
+// of `width` bytes.
+template <typename Move>
+Progress move_piece(size_t& position, size_t width, size_t rows, size_t target_pitch,
+                    size_t source_pitch, Move&& move) {
+  const size_t total = width * rows;
+  size_t left = std::min(kPieceBytes, total - position);
+  while (left > 0) {
+    const size_t row = position / width;
+    const size_t column = position % width;
+    const size_t bytes = std::min(left, width - column);
+    move(row * target_pitch + column, row * source_pitch + column, bytes);
+    position += bytes;
+    left -= bytes;
+  }
+  return position == total ? Progress::Done : Progress::Advanced;
+}
+
+}  // namespace
+
+void Latch::open() {
+  std::lock_guard lock(mutex_);
+  is_open_ = true;
+  opened_.notify_all();
+}
+
+bool Latch::wait(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  while (!is_open_) {
+    if (deadline.passed()) return false;
+    // The clock's last moment would overflow inside wait_until().
+    if (deadline.at() == Deadline::Clock::time_point::max()) {
+      opened_.wait(lock);
+    } else {
+      opened_.wait_until(lock, deadline.at());
+    }
+  }
+  return true;
+}
+
+void Operation::after(const OperationPtr& self, const OperationPtr& predecessor) {
+  if (predecessor == nullptr || predecessor->is_done()) return;
+  std::lock_guard lock(predecessor->mutex_);
+  // relaxed: the flag is set under the same mutex, here only the decision matters.
+  if (predecessor->done_.load(std::memory_order_relaxed)) return;
+  // relaxed: the submitting thread still has its own hold, so nobody can see the count reach zero.
+  self->holds_.fetch_add(1, std::memory_order_relaxed);
+  predecessor->successors_.push_back(self);
+}
+
+Runner Operation::runner() const {
+  if (std::holds_alternative<HostCall>(work_)) return Runner::CallbackThread;
+  const bool moves = std::holds_alternative<Copy>(work_) || std::holds_alternative<Set>(work_) ||
+                     std::holds_alternative<KernelLaunch>(work_);
+  return moves ? Runner::Worker : Runner::Inline;
+}
+
+Progress Operation::step() {
+  if (auto* launch = std::get_if<KernelLaunch>(&work_)) {
+    // Only now: a task may look at what the stream's earlier work has left behind.
+    if (task_ == nullptr) task_ = launch->kernel->start();
+    return task_->step();
+  }
+  if (auto* copy = std::get_if<Copy>(&work_)) {
+    return move_piece(position_, copy->width, copy->rows, copy->target_pitch, copy->source_pitch,
+                      [&](size_t to, size_t from, size_t bytes) {
+                        std::memmove(copy->target + to, copy->source + from, bytes);
+                      });
+  }
+  if (auto* set = std::get_if<Set>(&work_)) {
+    return move_piece(
+        position_, set->width, set->rows, set->pitch, 0,
+        [&](size_t to, size_t, size_t bytes) { std::memset(set->target + to, set->value, bytes); });
+  }
+  return Progress::Done;
+}
+
+void Operation::call_host() { std::get<HostCall>(work_).call(); }
+
+void Operation::finish(std::vector<OperationPtr>& ready) {
+  std::shared_ptr<Latch> latch;
+  if (auto* notify = std::get_if<Notify>(&work_)) latch = std::move(notify->latch);
+  // Before anybody can see that the work is done: what the kernel kept alive must be gone when a
+  // wait returns.
+  task_.reset();
+  work_ = Nothing{};
+  finished_at_ = Clock::now();
+  std::vector<OperationPtr> successors;
+  {
+    std::lock_guard lock(mutex_);
+    // [done] publishes the results of the work and finished_at_ to is_done().
+    done_.store(true, std::memory_order_release);
+    successors.swap(successors_);
+  }
+  if (latch) latch->open();
+  for (OperationPtr& successor : successors)
+    if (successor->release()) ready.push_back(std::move(successor));
+}
+
+}  // namespace niccolite::gpu::virtual_

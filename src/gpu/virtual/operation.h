@@ -1,0 +1,134 @@
+// Operation: one piece of work of a stream or of one replay of a graph. Operations form a directed
+// acyclic graph: each counts its unfinished predecessors and knows its successors. A stream is the
+// chain from operation to operation, an event points at one operation, the legacy default stream is
+// a set of edges; whoever has no unfinished predecessor is handed to the scheduler.
+//
+// Life: created holding itself back; after() any number of times; submit() once; run by a worker
+// (step() until Done); finish() drops the work, then marks it done and releases the successors.
+// Thread safety: after() and submit() by the submitting thread; is_done() and finished_at() by any.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "base/wait.h"
+#include "gpu/virtual/tasks.h"
+
+namespace niccolite::gpu::virtual_ {
+
+struct Event;
+struct Graph;
+class Operation;
+using OperationPtr = std::shared_ptr<Operation>;
+
+/// Wakes one waiting host thread.
+class Latch {
+ public:
+  void open();
+  /// False when the deadline passed first.
+  bool wait(Deadline deadline);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool is_open_ GUARDED_BY(mutex_) = false;
+};
+
+// ---- what an operation does
+struct Nothing {};  // a point in the order: event record and wait, fork and join
+struct Copy {       // `rows` rows of `width` bytes
+  std::byte* target;
+  const std::byte* source;
+  size_t width;
+  size_t rows = 1;
+  size_t target_pitch = 0;
+  size_t source_pitch = 0;
+  std::shared_ptr<std::byte[]> staged =
+      nullptr;  // holds `source` when that was pageable host memory
+};
+struct Set {
+  std::byte* target;
+  uint8_t value;
+  size_t width;
+  size_t rows = 1;
+  size_t pitch = 0;
+};
+struct HostCall {  // on the callback thread
+  std::function<void()> call;
+};
+struct KernelLaunch {
+  std::shared_ptr<Kernel> kernel;
+};
+struct RecordEvent {  // node of a graph: each replay records anew
+  std::shared_ptr<Event> event;
+};
+struct WaitEvent {  // node of a graph: each replay waits for the event as it is at launch
+  std::shared_ptr<Event> event;
+};
+struct Notify {
+  std::shared_ptr<Latch> latch;
+};
+struct KeepGraph {  // the last operation of a replay: keeps the graph's objects until the replay is
+                    // over
+  std::shared_ptr<const Graph> graph;
+};
+using Work = std::variant<Nothing, Copy, Set, HostCall, KernelLaunch, RecordEvent, WaitEvent,
+                          Notify, KeepGraph>;
+
+/// Who runs an operation: nobody (it is done as soon as its predecessors are), a worker, or the
+/// callback thread.
+enum class Runner : uint8_t { Inline, Worker, CallbackThread };
+
+class Operation {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Operation(Work work) : work_(std::move(work)) {}
+  Operation(const Operation&) = delete;
+
+  /// `self` starts only when `predecessor` is done. Null and finished predecessors are fine.
+  static void after(const OperationPtr& self, const OperationPtr& predecessor);
+  /// Takes away one hold; true when it was the last one, so that the operation must be run now.
+  bool release() {
+    // acq_rel: each predecessor releases what it wrote, and the last one to arrive acquires all of
+    // it for the runner.
+    return holds_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+
+  Runner runner() const;
+  /// Workers only. A bounded amount of the work.
+  Progress step();
+  /// The callback thread only.
+  void call_host();
+  /// Drops the work, marks the operation done and gives the successors that became ready to
+  /// `ready`.
+  void finish(std::vector<OperationPtr>& ready);
+
+  bool is_done() const {
+    // Pairs with [done] in finish().
+    return done_.load(std::memory_order_acquire);
+  }
+  /// When is_done().
+  Clock::time_point finished_at() const { return finished_at_; }
+
+ private:
+  Work work_;                   // touched by the runner only, once submitted
+  std::unique_ptr<Task> task_;  // of a KernelLaunch, once started
+  size_t position_ = 0;         // bytes done of a Copy or Set
+  Clock::time_point finished_at_;
+  std::atomic<uint32_t> holds_{1};  // unfinished predecessors, and 1 until submitted
+  std::atomic<bool> done_{false};
+  std::mutex mutex_;
+  std::vector<OperationPtr> successors_ GUARDED_BY(mutex_);
+};
+
+}  // namespace niccolite::gpu::virtual_

@@ -1,0 +1,71 @@
+#include "gpu/virtual/runtime.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "gpu/choice.h"
+#include "gpu/virtual/host.h"
+#include "gpu/virtual/scheduler.h"
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+thread_local int thread_device = 0;
+
+// Among very many GPUs the host's memory is promised more than once: it costs nothing until
+// touched.
+constexpr size_t kLeastBytesPerDevice = size_t{256} << 20;
+
+size_t bytes_per_device(int devices) {
+  return std::max(usable_memory_bytes() / static_cast<size_t>(devices), kLeastBytesPerDevice);
+}
+
+std::vector<std::shared_ptr<Stream>> make_legacy_streams(int devices) {
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (int device = 0; device < devices; ++device) {
+    streams.push_back(std::make_shared<Stream>());
+    streams.back()->device = device;
+    streams.back()->is_legacy = true;
+  }
+  return streams;
+}
+
+}  // namespace
+
+Runtime* Runtime::instance() {
+  // Never destroyed: host threads and workers may use it until the process is gone.
+  static Runtime* const instance = []() -> Runtime* {
+    const Result<Choice> choice = chosen_devices();
+    if (!choice.is_ok()) {
+      LOG(Warn, Env, "{}", choice.status().message());
+      return nullptr;
+    }
+    return new Runtime(choice.value().virtual_devices);
+  }();
+  return instance;
+}
+
+Runtime::Runtime(int devices)
+    : legacy_(make_legacy_streams(devices)),
+      memory_(devices, bytes_per_device(devices)),
+      devices_(static_cast<size_t>(devices)) {}
+
+int Runtime::current_device() { return thread_device; }
+void Runtime::set_current_device(int device) { thread_device = device; }
+
+Result<DeviceInfo> Runtime::describe(int device) const {
+  if (!is_device(device))
+    return Status::cuda_error("there is no virtual GPU {}; NICCOLITE_DEVICES gives this process {}",
+                              device, device_count());
+  DeviceInfo info;
+  info.name = "Virtual GPU";
+  info.uuid = device_uuid(device);
+  info.bus_id = device_bus_id(device);
+  info.multiprocessors = scheduler().max_workers();
+  info.compute_capability = 90;
+  size_t free = 0;
+  memory_.usage(device, &free, &info.total_bytes);
+  return info;
+}
+
+}  // namespace niccolite::gpu::virtual_

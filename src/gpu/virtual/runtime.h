@@ -1,0 +1,162 @@
+// Runtime: the state of a process's virtual GPUs, with the semantics of the CUDA Runtime: devices,
+// streams, events, capture, graphs, memory. Machine (machine.cc) and the CUDA names (vcuda/) are
+// thin layers above it.
+//
+// Bodies by subject: streams.cc, events.cc, capture.cc, graphs.cc, runtime.cc. Streams are given as
+// (device, handle): the special handles null and 1 mean the device's legacy default stream, 2 the
+// calling thread's own. Thread safety: any thread. One mutex guards the order of all queues; it is
+// held for the few pointer operations of a submission, never while work runs, and never over a
+// callback.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "base/wait.h"
+#include "gpu/virtual/error.h"
+#include "gpu/virtual/event.h"
+#include "gpu/virtual/graph.h"
+#include "gpu/virtual/handle_table.h"
+#include "gpu/virtual/memory.h"
+#include "gpu/virtual/operation.h"
+#include "gpu/virtual/tasks.h"
+
+namespace niccolite::gpu::virtual_ {
+
+inline constexpr int kVersion = 13000;  // of CUDA, whose names and rules these are
+inline constexpr int kMaxDevices = 4096;
+
+struct Stream {
+  int device = 0;
+  bool is_legacy = false;
+  bool is_blocking = true;  // takes part in the ordering with the legacy stream
+  int priority = 0;         // kept for the caller; workers serve all streams alike
+  uint64_t id = 0;
+  // Under Runtime's mutex:
+  OperationPtr tail;  // the last operation queued
+  std::shared_ptr<Capture> capture;
+  std::vector<NodeIndex> capture_tips;  // what the next captured node comes after
+};
+
+struct CaptureInfo {
+  CaptureState state = CaptureState::None;
+  uint64_t id = 0;
+  void* graph = nullptr;
+};
+
+class Runtime {
+ public:
+  /// Null when NICCOLITE_DEVICES names no valid number of virtual GPUs.
+  static Runtime* instance();
+
+  // ---- devices
+  int device_count() const { return static_cast<int>(legacy_.size()); }
+  bool is_device(int device) const { return device >= 0 && device < device_count(); }
+  Result<DeviceInfo> describe(int device) const;
+  MemoryMap& memory() { return memory_; }
+  /// Of the calling thread.
+  static int current_device();
+  static void set_current_device(int device);
+  Error synchronize_device(int device);
+  /// Waits for all work queued so far, captures apart; NotReady at the deadline.
+  Error drain(int device, Deadline deadline);
+
+  // ---- streams
+  Error create_stream(int device, bool blocking, int priority, StreamHandle* out);
+  Error destroy_stream(StreamHandle stream);  // its work goes on
+  /// The device, flags, ... of a stream; `device` counts for special handles only.
+  Error stream_properties(int device, StreamHandle stream, Stream* out);
+  /// Queues `work`, or adds it to the graph that the stream is capturing into.
+  Error submit(int device, StreamHandle stream, Work work);
+  Error synchronize_stream(int device, StreamHandle stream);
+  Error query_stream(int device, StreamHandle stream);  // None or NotReady
+
+  /// A copy or fill with both ends checked. As on CUDA, pageable host memory is read before the
+  /// call returns, and written before it returns. `waits`: the call returns when all is done.
+  Error copy(int device, StreamHandle stream, Copy copy, bool waits = false);
+  Error set(int device, StreamHandle stream, Set set, bool waits = false);
+
+  // ---- events
+  Error create_event(bool timing, void** out);
+  Error destroy_event(void* event);
+  Error record_event(void* event, int device, StreamHandle stream, bool as_node = false);
+  Error wait_event(int device, StreamHandle stream, void* event, bool as_node = false);
+  Error query_event(void* event);  // None or NotReady
+  Error synchronize_event(void* event);
+  Error elapsed_milliseconds(void* start, void* stop, float* out);
+
+  // ---- capture
+  Error begin_capture(int device, StreamHandle stream, CaptureMode mode);
+  Error end_capture(int device, StreamHandle stream, void** graph);
+  Error capture_info(int device, StreamHandle stream, CaptureInfo* out);
+  Error keep_in_capture(int device, StreamHandle stream, std::shared_ptr<UserObject> object);
+  /// Whether a call that CUDA holds for unsafe during captures (allocation, event query) may go on;
+  /// a refusal invalidates the captures concerned.
+  Error check_unsafe_call();
+  static CaptureMode exchange_capture_mode(CaptureMode mode);
+
+  // ---- graphs
+  Error create_graph(void** out);
+  Error destroy_graph(void* graph);
+  Error graph_size(void* graph, size_t* nodes);
+  Error keep_in_graph(void* graph, std::vector<std::shared_ptr<UserObject>> objects);
+  Error release_from_graph(void* graph, const UserObject* object, size_t count);
+  Error instantiate(void* graph, void** executable);
+  Error destroy_executable(void* executable);
+  Error check_executable(void* executable);
+  Error launch(void* executable, int device, StreamHandle stream);
+
+ private:
+  struct Device {
+    std::vector<std::shared_ptr<Stream>> streams;  // all that exist, without the legacy one
+    struct Orphan {
+      OperationPtr tail;
+      bool is_blocking;
+    };
+    std::vector<Orphan> orphans;  // unfinished work of destroyed streams
+  };
+  struct ThreadStreams;
+
+  explicit Runtime(int devices);
+
+  std::shared_ptr<Stream> find_stream(int device, StreamHandle stream);
+  std::shared_ptr<Stream> thread_stream(int device);
+  std::shared_ptr<Stream> add_stream(int device, bool blocking, int priority);
+  void retire(const std::shared_ptr<Stream>& stream);
+
+  Error check_usable(Stream& stream) REQUIRES(mutex_);
+  void append(Stream& stream, const OperationPtr& first, const OperationPtr& last) REQUIRES(mutex_);
+  std::vector<OperationPtr> tails_to_wait_for(Stream& stream) REQUIRES(mutex_);
+  std::vector<OperationPtr> unfinished_tails(int device) REQUIRES(mutex_);
+  static Error wait(const std::vector<OperationPtr>& operations,
+                    Deadline deadline = Deadline::never());
+  Error refuse_while_capturing(Stream& stream) REQUIRES(mutex_);
+  Error check_waiting_call(int device, StreamHandle stream);
+
+  Error check_capture(Stream& stream) REQUIRES(mutex_);
+  void capture_node(Stream& stream, Work work) REQUIRES(mutex_);
+  void join_capture(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Capture>& capture)
+      REQUIRES(mutex_);
+  std::shared_ptr<Capture> leave_capture(Stream& stream) REQUIRES(mutex_);
+  Error capture_wait(const std::shared_ptr<Stream>& stream, Event& event) REQUIRES(mutex_);
+
+  const std::vector<std::shared_ptr<Stream>> legacy_;  // the default stream of each device
+  MemoryMap memory_;
+  HandleTable<Stream, HandleKind::Stream> streams_;
+  HandleTable<Event, HandleKind::Event> events_;
+  HandleTable<Graph, HandleKind::Graph> graphs_;
+  HandleTable<Executable, HandleKind::Executable> executables_;
+
+  std::mutex mutex_;  // before Operation's and Scheduler's
+  std::vector<Device> devices_ GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Capture>> captures_ GUARDED_BY(mutex_);  // active ones
+  uint64_t next_capture_id_ GUARDED_BY(mutex_) = 1;
+  std::atomic<uint64_t> next_stream_id_{1};
+};
+
+}  // namespace niccolite::gpu::virtual_

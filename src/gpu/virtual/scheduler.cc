@@ -1,0 +1,316 @@
+#include "gpu/virtual/scheduler.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <system_error>
+#include <thread>
+
+#include "base/log.h"
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr size_t kMaxBatch = 16;
+constexpr int kStepsInARow = 4;   // of an operation that advances, before others get their turn
+constexpr int kChainInARow = 32;  // operations of one stream, one after the other
+constexpr int kYieldingPasses = 32;
+constexpr microseconds kFirstNap{5};
+constexpr microseconds kLongestNap{100};
+
+// Set in the child of a fork when the parent's workers ran: the child has the queues but no
+// threads.
+std::atomic<bool> lost_in_fork{false};
+
+int usable_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// For threads started during its life: the program's signals are for the program's own threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &previous_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t previous_;
+};
+
+}  // namespace
+
+// What one worker has in its hands.
+struct Scheduler::Batch {
+  std::vector<OperationPtr> operations;  // to be stepped
+  std::vector<OperationPtr> unfinished;  // stepped, to go back to the queue
+  bool advanced = false;                 // the last run() moved something
+  bool is_poller = false;
+  size_t blocked_in_a_row = 0;  // steps since anything moved
+  size_t pass = 1;              // operations there were at the last refill
+  uint64_t progress_seen = 0;
+  int idle_passes = 0;
+  microseconds nap = kFirstNap;
+
+  // After a whole pass in which nothing moved: true when it is time to stop burning the processor.
+  bool should_rest(uint64_t progress) {
+    if (blocked_in_a_row < pass) return false;
+    blocked_in_a_row = 0;
+    if (progress != progress_seen) {
+      progress_seen = progress;
+      idle_passes = 0;
+      nap = kFirstNap;
+      return false;
+    }
+    return ++idle_passes > kYieldingPasses;
+  }
+};
+
+Scheduler& scheduler() {
+  // Never destroyed: workers and late callers may use it until the process is gone.
+  static Scheduler* const instance = new Scheduler;
+  return *instance;
+}
+
+Scheduler::Scheduler() : max_workers_(std::max(2, usable_cpus())) {}
+
+bool Scheduler::can_run() {
+  // acquire pairs with the release below: who sees `started_` may rely on a worker being there.
+  if (started_.load(std::memory_order_acquire)) {
+    // relaxed: set in the child of a fork while it has one thread only.
+    return !lost_in_fork.load(std::memory_order_relaxed);
+  }
+  std::lock_guard lock(mutex_);
+  if (workers_ > 0) return true;
+  if (!start_worker()) return false;
+  {
+    std::lock_guard callback_lock(callback_mutex_);
+    if (!start_callback_thread()) return false;
+  }
+  pthread_atfork(nullptr, nullptr, [] { lost_in_fork.store(true, std::memory_order_relaxed); });
+  // Libraries whose code runs in kernels were loaded before now, so this handler runs before their
+  // destructors.
+  std::atexit([] { scheduler().stop_stepping(); });
+  started_.store(true, std::memory_order_release);
+  return true;
+}
+
+bool Scheduler::start_worker() {
+  try {
+    const SignalsBlocked blocked;
+    std::thread([this] { work(); }).detach();
+  } catch (const std::system_error& error) {
+    if (workers_ == 0)
+      LOG(Warn, All, "virtual GPUs cannot start a worker thread: {}", error.what());
+    return false;
+  }
+  ++workers_;
+  return true;
+}
+
+bool Scheduler::start_callback_thread() {
+  if (callback_thread_) return true;
+  try {
+    const SignalsBlocked blocked;
+    std::thread([this] { run_callbacks(); }).detach();
+  } catch (const std::system_error& error) {
+    LOG(Warn, All, "virtual GPUs cannot start the thread for host callbacks: {}", error.what());
+    return false;
+  }
+  callback_thread_ = true;
+  return true;
+}
+
+void Scheduler::submit(OperationPtr operation) {
+  if (!operation->release()) return;
+  std::vector<OperationPtr> ready;
+  ready.push_back(std::move(operation));
+  dispatch(ready, nullptr);
+}
+
+// Sends each of `ready`, and what becomes ready by those that need no runner, to its runner. One
+// operation for a worker goes to `keep_one` instead, where the caller is a worker that can run it
+// next.
+void Scheduler::dispatch(std::vector<OperationPtr>& ready, OperationPtr* keep_one) {
+  while (!ready.empty()) {
+    OperationPtr operation = std::move(ready.back());
+    ready.pop_back();
+    switch (operation->runner()) {
+      case Runner::Inline:
+        operation->finish(ready);
+        break;
+      case Runner::CallbackThread:
+        enqueue_callback(std::move(operation));
+        break;
+      case Runner::Worker:
+        if (keep_one != nullptr && *keep_one == nullptr) {
+          *keep_one = std::move(operation);
+        } else {
+          enqueue(std::move(operation));
+        }
+        break;
+    }
+  }
+}
+
+void Scheduler::enqueue(OperationPtr operation) {
+  std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(operation));
+  const bool all_busy =
+      queue_.size() + static_cast<size_t>(running_) > static_cast<size_t>(workers_);
+  if (sleeping_ == 0 && workers_ < max_workers_ && all_busy) start_worker();
+  wake_one();
+}
+
+void Scheduler::wake_one() {
+  if (sleeping_ > 0) {
+    sleepers_wake_.notify_one();
+  } else if (has_poller_) {
+    poller_wake_.notify_one();
+  }
+}
+
+void Scheduler::work() {
+  pthread_setname_np(pthread_self(), "virtual-gpu");
+  // Naps are shorter than the 50 us by which Linux may by default lengthen them.
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+  Batch batch;
+  for (;;) {
+    refill(batch);
+    run(batch);
+  }
+}
+
+void Scheduler::refill(Batch& batch) {
+  if (batch.advanced) {
+    // relaxed: a hint only.
+    batch.progress_seen = progress_.fetch_add(1, std::memory_order_relaxed) + 1;
+    batch.blocked_in_a_row = 0;
+    batch.idle_passes = 0;
+    batch.nap = kFirstNap;
+  }
+  const bool rest = !batch.advanced && batch.should_rest(progress_.load(std::memory_order_relaxed));
+  if (!rest && batch.idle_passes > 0 && batch.blocked_in_a_row == 0) sched_yield();
+
+  std::unique_lock lock(mutex_);
+  running_ -= static_cast<int>(batch.unfinished.size());
+  for (OperationPtr& operation : batch.unfinished) queue_.push_back(std::move(operation));
+  batch.unfinished.clear();
+  if (stopping_) stopped_.notify_all();
+  if (batch.advanced) {
+    // Others went to sleep because nothing moved; that may have changed for their operations too.
+    if (!queue_.empty() && sleeping_ > 0) sleepers_wake_.notify_one();
+    if (std::exchange(batch.is_poller, false)) has_poller_ = false;
+  }
+  if (rest) nap_or_sleep(batch, lock);
+  while (queue_.empty() || stopping_) {
+    ++sleeping_;
+    sleepers_wake_.wait(lock);
+    --sleeping_;
+    batch.idle_passes = 0;
+    batch.nap = kFirstNap;
+  }
+  batch.advanced = false;
+  batch.pass = queue_.size() + static_cast<size_t>(running_);
+  const size_t share = queue_.size() / (2 * static_cast<size_t>(workers_));
+  const size_t count = std::clamp(share, size_t{1}, kMaxBatch);
+  for (size_t i = 0; i < count; ++i) {
+    batch.operations.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  running_ += static_cast<int>(count);
+}
+
+void Scheduler::nap_or_sleep(Batch& batch, std::unique_lock<std::mutex>& lock) {
+  if (has_poller_ && !batch.is_poller) {
+    ++sleeping_;
+    sleepers_wake_.wait(lock);
+    --sleeping_;
+    batch.idle_passes = 0;
+    batch.nap = kFirstNap;
+    return;
+  }
+  // Until it has advanced something: a poller that looks round between two naps is still the
+  // poller.
+  has_poller_ = batch.is_poller = true;
+  poller_wake_.wait_for(lock, batch.nap);
+  batch.nap = std::min(2 * batch.nap, kLongestNap);
+}
+
+void Scheduler::run(Batch& batch) {
+  std::vector<OperationPtr> ready;
+  int finished = 0;
+  for (OperationPtr& operation : batch.operations) {
+    for (int chain = 0; operation != nullptr; ++chain) {
+      Progress progress = operation->step();
+      for (int i = 1; i < kStepsInARow && progress == Progress::Advanced; ++i)
+        progress = operation->step();
+      if (progress == Progress::WouldBlock) {
+        ++batch.blocked_in_a_row;
+      } else {
+        batch.advanced = true;
+      }
+      if (progress != Progress::Done) {
+        batch.unfinished.push_back(std::move(operation));
+        break;
+      }
+      operation->finish(ready);
+      OperationPtr next;
+      dispatch(ready, chain < kChainInARow ? &next : nullptr);
+      operation = std::move(next);
+      if (operation == nullptr) ++finished;
+    }
+  }
+  batch.operations.clear();
+  if (finished > 0) {
+    std::lock_guard lock(mutex_);
+    running_ -= finished;
+  }
+}
+
+void Scheduler::enqueue_callback(OperationPtr operation) {
+  std::lock_guard lock(callback_mutex_);
+  callbacks_.push_back(std::move(operation));
+  callback_wake_.notify_one();
+}
+
+void Scheduler::run_callbacks() {
+  pthread_setname_np(pthread_self(), "virtual-gpu-cb");
+  std::vector<OperationPtr> ready;
+  for (;;) {
+    OperationPtr operation;
+    {
+      std::unique_lock lock(callback_mutex_);
+      while (callbacks_.empty()) callback_wake_.wait(lock);
+      operation = std::move(callbacks_.front());
+      callbacks_.pop_front();
+    }
+    operation->call_host();
+    operation->finish(ready);
+    dispatch(ready, nullptr);
+  }
+}
+
+// At exit: kernels run code and use data of other libraries, whose destructors come next.
+void Scheduler::stop_stepping() {
+  if (lost_in_fork.load(std::memory_order_relaxed)) return;
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  // Bounded, as a step is; the limit is for a step that does not keep its promise.
+  stopped_.wait_for(lock, std::chrono::seconds(2),
+                    [this]() REQUIRES(mutex_) { return running_ == 0; });
+}
+
+}  // namespace niccolite::gpu::virtual_
