@@ -1,0 +1,184 @@
+// Devices, memory, and sharing it between processes.
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "conformance/gpu_fixture.h"
+
+namespace niccolite::gpu {
+namespace {
+
+constexpr size_t kWords = 4099;  // no multiple of a page
+constexpr int kChildFd = 100;
+
+TEST_P(Gpu, DescribesEachDeviceDifferently) {
+  std::set<std::array<uint8_t, 16>> uuids;
+  std::set<std::string> bus_ids;
+  ASSERT_GE(machine->device_count(), 1);
+  EXPECT_GE(machine->driver_version(), 12000);
+  for (int device = 0; device < machine->device_count(); ++device) {
+    const DeviceInfo info = must(machine->device_info(device));
+    EXPECT_TRUE(uuids.insert(info.uuid).second) << device;
+    EXPECT_TRUE(bus_ids.insert(info.bus_id).second) << device;
+    EXPECT_FALSE(info.name.empty());
+    EXPECT_GT(info.multiprocessors, 0);
+    EXPECT_GT(info.total_bytes, size_t{1} << 20);
+  }
+}
+
+TEST_P(Gpu, RefusesDevicesThatDoNotExist) {
+  for (const int device : {-1, machine->device_count()}) {
+    EXPECT_EQ(machine->device_info(device).status().code(), Code::CudaError);
+    EXPECT_EQ(machine->allocate(device, 16, false).status().code(), Code::CudaError);
+    EXPECT_EQ(machine->create_stream(device).status().code(), Code::CudaError);
+    EXPECT_EQ(machine->set_current_device(device).code(), Code::CudaError);
+    EXPECT_FALSE(machine->can_access_peer(0, device));
+  }
+}
+
+TEST_P(Gpu, ScopedDeviceRestoresThePreviousOne) {
+  ASSERT_OK(machine->set_current_device(0));
+  {
+    ScopedDevice scoped(*machine, machine->device_count() - 1);
+    EXPECT_EQ(must(machine->current_device()), machine->device_count() - 1);
+  }
+  EXPECT_EQ(must(machine->current_device()), 0);
+}
+
+TEST_P(Gpu, AllocationsAreZeroEvenWhereOthersWroteBefore) {
+  for (const bool shareable : {false, true}) {
+    for (const size_t words : {size_t{1}, size_t{63}, kWords, size_t{1} << 20}) {
+      SCOPED_TRACE(testing::Message() << words << " words, shareable " << shareable);
+      for (int round = 0; round < 2; ++round) {
+        Memory memory = allocate(words, shareable);
+        EXPECT_GE(memory.bytes(), words * 4);
+        EXPECT_EQ(memory.device(), 0);
+        EXPECT_EQ(read(memory.data(), words), std::vector<uint32_t>(words, 0));
+        write(memory.data(), std::vector<uint32_t>(words, kPoison));
+      }
+    }
+  }
+}
+
+TEST_P(Gpu, AllocationsDoNotOverlap) {
+  std::vector<Memory> memories;
+  for (uint32_t i = 0; i < 50; ++i) {
+    memories.push_back(allocate(1 + i * 97, i % 5 == 0));
+    write(memories.back().data(), pattern(i, 1 + i * 97));
+  }
+  for (uint32_t i = 0; i < 50; ++i)
+    EXPECT_EQ(read(memories[i].data(), 1 + i * 97), pattern(i, 1 + i * 97)) << i;
+}
+
+TEST_P(Gpu, RefusesAllocationsThatCannotBe) {
+  EXPECT_EQ(machine->allocate(0, 0, false).status().code(), Code::CudaError);
+  for (const size_t bytes : {size_t{1} << 60, SIZE_MAX, SIZE_MAX - 4095}) {
+    EXPECT_EQ(machine->allocate(0, bytes, false).status().code(), Code::CudaError) << bytes;
+    EXPECT_EQ(machine->allocate(0, bytes, true).status().code(), Code::CudaError) << bytes;
+  }
+}
+
+TEST_P(Gpu, PointerInfoFindsTheAllocationOfAnyPointerInIt) {
+  const int last = machine->device_count() - 1;
+  Memory device = must(machine->allocate(last, 5000, false));
+  Memory host = must(machine->allocate_host(5000));
+  auto* bytes = static_cast<char*>(device.data());
+  for (const size_t offset : {size_t{0}, size_t{1}, size_t{4999}}) {
+    const PointerInfo info = must(machine->pointer_info(bytes + offset));
+    EXPECT_EQ(info.kind, PointerKind::Device);
+    EXPECT_EQ(info.device, last);
+    EXPECT_EQ(info.base, device.data());
+    EXPECT_GE(info.bytes, 5000u);
+  }
+  EXPECT_EQ(must(machine->pointer_info(static_cast<char*>(host.data()) + 7)).kind,
+            PointerKind::Host);
+  int local = 0;
+  EXPECT_EQ(must(machine->pointer_info(&local)).kind, PointerKind::Unknown);
+  void* freed = device.data();
+  device.reset();
+  EXPECT_EQ(must(machine->pointer_info(freed)).kind, PointerKind::Unknown);
+}
+
+TEST_P(Gpu, HostMemoryIsZeroAndSharedWithDevices) {
+  Memory host = must(machine->allocate_host(kWords * 4));
+  EXPECT_EQ(host.device(), -1);
+  auto* words = static_cast<uint32_t*>(host.data());
+  for (size_t i = 0; i < kWords; ++i) ASSERT_EQ(words[i], 0u) << i;
+  Stream stream = must(machine->create_stream(0));
+  ASSERT_OK(machine->set_async(host.data(), 0x5a, kWords * 4, 0, stream.handle()));
+  ASSERT_OK(machine->synchronize_stream(0, stream.handle()));
+  for (size_t i = 0; i < kWords; ++i) ASSERT_EQ(words[i], 0x5a5a5a5au) << i;
+}
+
+TEST_P(Gpu, PlainMemoryIsNotExported) {
+  Memory memory = allocate(16, false);
+  EXPECT_EQ(machine->export_memory(memory).status().code(), Code::InvalidUsage);
+}
+
+TEST_P(Gpu, GrantsAccessToShareableMemory) {
+  Memory memory = allocate(16, true);
+  for (int device = 0; device < machine->device_count(); ++device) {
+    if (device != 0 && !machine->can_access_peer(device, 0)) continue;
+    EXPECT_TRUE(machine->grant_access(memory, device).is_ok()) << device;
+  }
+}
+
+TEST_P(Gpu, AnImportSeesTheSameBytes) {
+  Memory memory = allocate(kWords, true);
+  write(memory.data(), pattern(3, kWords));
+  Memory import =
+      must(machine->import_memory(0, must(machine->export_memory(memory)), memory.bytes()));
+  EXPECT_EQ(read(import.data(), kWords), pattern(3, kWords));
+  write(import.data(), pattern(4, kWords));
+  EXPECT_EQ(read(memory.data(), kWords), pattern(4, kWords));
+  memory.reset();  // the import keeps the bytes alive
+  EXPECT_EQ(read(import.data(), kWords), pattern(4, kWords));
+}
+
+TEST_P(Gpu, RefusesToImportMoreThanWasExported) {
+  if (GetParam() == Kind::Cuda) GTEST_SKIP() << "the driver does not tell the size of an import";
+  Memory memory = allocate(16, true);
+  const Result<Memory> import =
+      machine->import_memory(0, must(machine->export_memory(memory)), memory.bytes() + 1);
+  EXPECT_EQ(import.status().code(), Code::CudaError);
+}
+
+// Runs in the child that the next test starts.
+TEST_P(Gpu, DISABLED_Importer) {
+  const size_t bytes = std::strtoull(std::getenv("NICCOLITE_TEST_BYTES"), nullptr, 10);
+  Memory import = must(machine->import_memory(0, Fd(kChildFd), bytes));
+  ASSERT_EQ(read(import.data(), kWords), pattern(5, kWords));
+  write(import.data(), pattern(6, kWords));
+}
+
+TEST_P(Gpu, AnotherProcessImportsByDescriptor) {
+  Memory memory = allocate(kWords, true);
+  write(memory.data(), pattern(5, kWords));
+  const Fd fd = must(machine->export_memory(memory));
+
+  const std::string filter = std::string("--gtest_filter=All/Gpu.DISABLED_Importer/") +
+                             (GetParam() == Kind::Virtual ? "Virtual" : "Cuda");
+  const std::string bytes = "NICCOLITE_TEST_BYTES=" + std::to_string(memory.bytes());
+  std::vector<char*> environment{const_cast<char*>(bytes.c_str())};
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
+  environment.push_back(nullptr);
+  char name[] = "/proc/self/exe";
+  char disabled[] = "--gtest_also_run_disabled_tests";
+  char* arguments[] = {name, const_cast<char*>(filter.c_str()), disabled, nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, fd.get(), kChildFd);
+  pid_t child = 0;
+  ASSERT_EQ(posix_spawn(&child, name, &actions, nullptr, arguments, environment.data()), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(read(memory.data(), kWords), pattern(6, kWords));
+}
+
+}  // namespace
+}  // namespace niccolite::gpu
