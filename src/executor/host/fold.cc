@@ -5,6 +5,11 @@
 #include <utility>
 
 #include "executor/host/fold_loops.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+#include "executor/host/half_loops.h"
+#endif
 
 namespace niccolite::executor::host {
 
@@ -22,9 +27,10 @@ struct FoldLoops {
 
 namespace {
 
-// An instruction set is a way to compile a loop. AVX2 without FMA: a contracted multiply-add would
-// round differently.
+// An instruction set is a way to compile a loop. AVX2 (and F16C, for half_loops.h) without FMA: a
+// contracted multiply-add would round differently.
 struct Baseline {
+  static constexpr bool kConvertsHalf = false;
   template <typename Loop, typename... Arguments>
   static void run(Arguments... arguments) {
     Loop::run(arguments...);
@@ -32,6 +38,13 @@ struct Baseline {
 };
 #if defined(__x86_64__)
 struct Avx2 {
+  static constexpr bool kConvertsHalf = true;
+  template <Fold kFold>
+  static constexpr FoldLoops half_loops_of() {
+    return {half_loops::pair<kFold>, half_loops::first<kFold>, half_loops::next<kFold>,
+            half_loops::last<kFold>, half_loops::widen,        half_loops::finish,
+            half_loops::scale_input};
+  }
   template <typename Loop, typename... Arguments>
   [[gnu::target("avx2")]] static void run(Arguments... arguments) {
     Loop::run(arguments...);
@@ -41,16 +54,20 @@ struct Avx2 {
 
 template <typename Isa, DataType kType, Fold kFold>
 constexpr FoldLoops loops_of() {
-  FoldLoops l{};
-  // The assignment chooses run()'s arguments.
-  l.pair = &Isa::template run<loops::FoldPair<kType, kFold>>;
-  l.first = &Isa::template run<loops::FoldFirst<kType, kFold>>;
-  l.next = &Isa::template run<loops::FoldNext<kType, kFold>>;
-  l.last = &Isa::template run<loops::FoldLast<kType, kFold>>;
-  l.widen = &Isa::template run<loops::Widen<kType>>;
-  l.finish = &Isa::template run<loops::Finish<kType>>;
-  l.scale_input = &Isa::template run<loops::ScaleInput<kType>>;
-  return l;
+  if constexpr (Isa::kConvertsHalf && kType == DataType::Float16) {
+    return Isa::template half_loops_of<kFold>();
+  } else {
+    FoldLoops l{};
+    // The assignment chooses run()'s arguments.
+    l.pair = &Isa::template run<loops::FoldPair<kType, kFold>>;
+    l.first = &Isa::template run<loops::FoldFirst<kType, kFold>>;
+    l.next = &Isa::template run<loops::FoldNext<kType, kFold>>;
+    l.last = &Isa::template run<loops::FoldLast<kType, kFold>>;
+    l.widen = &Isa::template run<loops::Widen<kType>>;
+    l.finish = &Isa::template run<loops::Finish<kType>>;
+    l.scale_input = &Isa::template run<loops::ScaleInput<kType>>;
+    return l;
+  }
 }
 
 using Table = std::array<FoldLoops, size_t{kDataTypes} * kFolds>;  // [type][fold]
@@ -69,9 +86,17 @@ constexpr Table kBaseline = table<Baseline>();
 constexpr Table kAvx2 = table<Avx2>();
 #endif
 
-const Table& table_of_this_cpu() {
 #if defined(__x86_64__)
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know it
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
+const Table& table_for(InstructionSet set) {
+  if (set == InstructionSet::Baseline) return kBaseline;
+#if defined(__x86_64__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") && has_f16c();
   if (has_avx2) return kAvx2;
 #endif
   return kBaseline;
@@ -83,9 +108,9 @@ constexpr size_t kMostAccumulatorBytes = 8;
 
 }  // namespace
 
-Folder::Folder(DataType type, const Reduction& reduction)
-    : loops_(&table_of_this_cpu()[static_cast<size_t>(type) * kFolds +
-                                  static_cast<size_t>(reduction.fold)]),
+Folder::Folder(DataType type, const Reduction& reduction, InstructionSet set)
+    : loops_(&table_for(
+          set)[static_cast<size_t>(type) * kFolds + static_cast<size_t>(reduction.fold)]),
       reduction_(reduction),
       element_bytes_(size_of(type)),
       scales_input_(is_floating(type) ? reduction.input_scale != 1 : reduction.input_factor != 1),

@@ -13,9 +13,12 @@ namespace niccolite::executor::host {
 
 struct FoldLoops;
 
+/// Baseline: what every CPU of the architecture has. Best: what this one has. Results are the same.
+enum class InstructionSet : unsigned char { Baseline, Best };
+
 class Folder {
  public:
-  Folder(DataType type, const Reduction& reduction);
+  Folder(DataType type, const Reduction& reduction, InstructionSet set = InstructionSet::Best);
 
   size_t element_bytes() const { return element_bytes_; }
   /// Does scale_input() change anything?

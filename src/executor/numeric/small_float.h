@@ -67,8 +67,8 @@ constexpr float widen(typename Format::Bits bits) {
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(normal + kOne) -
                                                      std::bit_cast<float>(kRebias + kOne));
   const uint32_t special = shifted | kFloatInfinity;
-  uint32_t value = magnitude < (1u << Format::kMantissaBits) ? subnormal : normal;
-  value = magnitude >= Format::kFirstSpecial ? special : value;
+  uint32_t value = shifted < kOne ? subnormal : normal;
+  value = shifted >= (Format::kFirstSpecial << kShift) ? special : value;
   return std::bit_cast<float>(value | ((uint32_t{bits} << kSignShift) & kFloatSign));
 }
 

@@ -3,8 +3,8 @@
 // chunk lies in word i / 4; the last word is padded. The flag of step s is the low half of s + 1.
 //
 // Stale flags: a slot's unused words keep flags of older steps, and a 32-bit flag returns after 2^32 steps. Whenever the
-// low 31 bits of a step are in the last `depth` before they wrap, the sender therefore writes every word of the slot, so
-// that no word is ever older than 2^31 steps.
+// low 31 bits of a step are in the last `depth` before they wrap, the sender therefore writes every word of the slot
+// (for an empty chunk too), so that no word is ever older than 2^31 steps.
 #pragma once
 
 #include <cstdint>
