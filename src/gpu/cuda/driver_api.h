@@ -1,0 +1,214 @@
+// The part of the CUDA driver's ABI that Niccolite uses, declared here so that the library builds
+// without the CUDA toolkit. Values and layouts are facts of that ABI (CUDA 12.0 and later);
+// tests/device/driver_api_test.cc holds them against cuda.h where there is one.
+// Who may use it: gpu/cuda and executor/cuda.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace niccolite::gpu::cuda {
+
+using CuResult = int;
+using CuDevice = int;
+using CuPointer = unsigned long long;  // CUdeviceptr
+using CuAllocation = unsigned long long;
+using CuContext = struct CuContextObject*;
+using CuStream = struct CuStreamObject*;
+using CuEvent = struct CuEventObject*;
+using CuGraph = struct CuGraphObject*;
+using CuGraphExec = struct CuGraphExecObject*;
+using CuUserObject = struct CuUserObjectObject*;
+using CuLibrary = struct CuLibraryObject*;
+using CuKernel = struct CuKernelObject*;
+using CuFunction = struct CuFunctionObject*;
+using CuHostFunction = void (*)(void*);
+
+inline constexpr CuResult kCuSuccess = 0;
+inline constexpr CuResult kCuInvalidValue = 1;
+inline constexpr CuResult kCuDeinitialized = 4;
+inline constexpr CuResult kCuInvalidContext = 201;
+inline constexpr CuResult kCuNotReady = 600;
+
+// CUdevice_attribute
+inline constexpr int kCuMultiprocessorCount = 16;
+inline constexpr int kCuComputeCapabilityMajor = 75;
+inline constexpr int kCuComputeCapabilityMinor = 76;
+inline constexpr int kCuVirtualMemoryManagementSupported = 102;
+inline constexpr int kCuGpuDirectRdmaWithVmmSupported = 110;
+
+// CUpointer_attribute
+inline constexpr int kCuPointerMemoryType = 2;
+inline constexpr int kCuPointerIsManaged = 8;
+inline constexpr int kCuPointerDeviceOrdinal = 9;
+inline constexpr int kCuPointerRangeStart = 11;
+inline constexpr int kCuPointerRangeSize = 12;
+// CUmemorytype
+inline constexpr unsigned kCuMemoryTypeHost = 1;
+inline constexpr unsigned kCuMemoryTypeDevice = 2;
+
+inline constexpr unsigned kCuStreamNonBlocking = 1;
+inline constexpr unsigned kCuEventDisableTiming = 2;
+inline constexpr unsigned kCuHostAllocPortable = 1;
+inline constexpr unsigned kCuHostAllocDeviceMap = 2;
+
+enum class CuCaptureMode : int { Global = 0, ThreadLocal = 1, Relaxed = 2 };
+enum class CuCaptureStatus : int { None = 0, Active = 1, Invalidated = 2 };
+inline constexpr unsigned kCuUserObjectNoDestructorSync = 1;
+inline constexpr unsigned kCuGraphUserObjectMove = 1;
+
+// Virtual memory management
+inline constexpr int kCuAllocationPinned = 1;
+inline constexpr int kCuHandleNone = 0;
+inline constexpr int kCuHandlePosixFd = 1;
+inline constexpr int kCuLocationDevice = 1;
+inline constexpr int kCuGranularityMinimum = 0;
+inline constexpr int kCuAccessReadWrite = 3;
+
+struct CuLocation {
+  int type;
+  int id;
+};
+struct CuAllocationProperties {
+  int type;
+  int requested_handle_types;
+  CuLocation location;
+  void* win32_handle_metadata;
+  struct {
+    unsigned char compression_type;
+    unsigned char gpu_direct_rdma_capable;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } flags;
+};
+static_assert(sizeof(CuAllocationProperties) == 32);
+struct CuAccess {
+  CuLocation location;
+  int flags;
+};
+static_assert(sizeof(CuAccess) == 12);
+struct CuUuid {
+  unsigned char bytes[16];
+};
+
+// Launches
+inline constexpr int kCuLaunchMemSyncDomain = 10;  // CUlaunchAttributeID
+inline constexpr int kCuMemSyncDomainRemote = 1;
+inline constexpr int kCuFunctionMaxDynamicShared = 8;  // CUfunction_attribute
+inline constexpr int kCuFunctionLocalBytes = 3;
+inline constexpr int kCuFunctionRegisters = 4;
+inline void* const kCuLaunchParameterEnd = nullptr;
+inline void* const kCuLaunchParameterPointer = reinterpret_cast<void*>(1);
+inline void* const kCuLaunchParameterSize = reinterpret_cast<void*>(2);
+
+struct CuLaunchAttribute {
+  int id;
+  char pad[4];
+  union {
+    char bytes[64];
+    int mem_sync_domain;
+    unsigned long long alignment;
+  } value;
+};
+static_assert(sizeof(CuLaunchAttribute) == 72);
+struct CuLaunchConfig {
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned shared_bytes;
+  CuStream stream;
+  CuLaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+static_assert(sizeof(CuLaunchConfig) == 56);
+
+// X(function, CUDA version of its signature, parameters): every driver function in use.
+#define NICCOLITE_CUDA_DRIVER_FUNCTIONS(X)                                                      \
+  X(cuInit, 12000, (unsigned flags))                                                            \
+  X(cuDriverGetVersion, 12000, (int* version))                                                  \
+  X(cuGetErrorName, 12000, (CuResult result, const char** name))                                \
+  X(cuGetErrorString, 12000, (CuResult result, const char** text))                              \
+  X(cuDeviceGetCount, 12000, (int* count))                                                      \
+  X(cuDeviceGet, 12000, (CuDevice * device, int ordinal))                                       \
+  X(cuDeviceGetName, 12000, (char* name, int length, CuDevice device))                          \
+  X(cuDeviceGetUuid, 12000, (CuUuid * uuid, CuDevice device))                                   \
+  X(cuDeviceGetPCIBusId, 12000, (char* bus_id, int length, CuDevice device))                    \
+  X(cuDeviceGetAttribute, 12000, (int* value, int attribute, CuDevice device))                  \
+  X(cuDeviceTotalMem, 12000, (size_t * bytes, CuDevice device))                                 \
+  X(cuDeviceCanAccessPeer, 12000, (int* can, CuDevice device, CuDevice peer))                   \
+  X(cuDevicePrimaryCtxRetain, 12000, (CuContext * context, CuDevice device))                    \
+  X(cuCtxGetCurrent, 12000, (CuContext * context))                                              \
+  X(cuCtxSetCurrent, 12000, (CuContext context))                                                \
+  X(cuCtxGetDevice, 12000, (CuDevice * device))                                                 \
+  X(cuCtxSynchronize, 12000, ())                                                                \
+  X(cuThreadExchangeStreamCaptureMode, 12000, (CuCaptureMode * mode))                           \
+  X(cuMemGetAllocationGranularity, 12000,                                                       \
+    (size_t * bytes, const CuAllocationProperties* properties, int option))                     \
+  X(cuMemCreate, 12000,                                                                         \
+    (CuAllocation * allocation, size_t bytes, const CuAllocationProperties* properties,         \
+     unsigned long long flags))                                                                 \
+  X(cuMemRelease, 12000, (CuAllocation allocation))                                             \
+  X(cuMemAddressReserve, 12000,                                                                 \
+    (CuPointer * address, size_t bytes, size_t alignment, CuPointer hint,                       \
+     unsigned long long flags))                                                                 \
+  X(cuMemAddressFree, 12000, (CuPointer address, size_t bytes))                                 \
+  X(cuMemMap, 12000,                                                                            \
+    (CuPointer address, size_t bytes, size_t offset, CuAllocation allocation,                   \
+     unsigned long long flags))                                                                 \
+  X(cuMemUnmap, 12000, (CuPointer address, size_t bytes))                                       \
+  X(cuMemSetAccess, 12000,                                                                      \
+    (CuPointer address, size_t bytes, const CuAccess* access, size_t count))                    \
+  X(cuMemExportToShareableHandle, 12000,                                                        \
+    (void* handle, CuAllocation allocation, int type, unsigned long long flags))                \
+  X(cuMemImportFromShareableHandle, 12000, (CuAllocation * allocation, void* handle, int type)) \
+  X(cuMemHostAlloc, 12000, (void** address, size_t bytes, unsigned flags))                      \
+  X(cuMemFreeHost, 12000, (void* address))                                                      \
+  X(cuPointerGetAttributes, 12000,                                                              \
+    (unsigned count, const int* attributes, void** data, CuPointer pointer))                    \
+  X(cuMemcpyAsync, 12000, (CuPointer target, CuPointer source, size_t bytes, CuStream stream))  \
+  X(cuMemsetD8Async, 12000,                                                                     \
+    (CuPointer target, unsigned char value, size_t bytes, CuStream stream))                     \
+  X(cuStreamCreate, 12000, (CuStream * stream, unsigned flags))                                 \
+  X(cuStreamDestroy, 12000, (CuStream stream))                                                  \
+  X(cuStreamGetCtx, 12000, (CuStream stream, CuContext * context))                              \
+  X(cuStreamSynchronize, 12000, (CuStream stream))                                              \
+  X(cuStreamQuery, 12000, (CuStream stream))                                                    \
+  X(cuStreamWaitEvent, 12000, (CuStream stream, CuEvent event, unsigned flags))                 \
+  X(cuLaunchHostFunc, 12000, (CuStream stream, CuHostFunction function, void* data))            \
+  X(cuEventCreate, 12000, (CuEvent * event, unsigned flags))                                    \
+  X(cuEventDestroy, 12000, (CuEvent event))                                                     \
+  X(cuEventRecord, 12000, (CuEvent event, CuStream stream))                                     \
+  X(cuEventQuery, 12000, (CuEvent event))                                                       \
+  X(cuEventSynchronize, 12000, (CuEvent event))                                                 \
+  X(cuEventElapsedTime, 12000, (float* milliseconds, CuEvent start, CuEvent stop))              \
+  X(cuStreamBeginCapture, 12000, (CuStream stream, CuCaptureMode mode))                         \
+  X(cuStreamEndCapture, 12000, (CuStream stream, CuGraph * graph))                              \
+  X(cuStreamGetCaptureInfo, 12000,                                                              \
+    (CuStream stream, CuCaptureStatus * status, unsigned long long* id, CuGraph* graph,         \
+     const void** dependencies, size_t* dependency_count))                                      \
+  X(cuGraphInstantiateWithFlags, 12000,                                                         \
+    (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                        \
+  X(cuGraphLaunch, 12000, (CuGraphExec executable, CuStream stream))                            \
+  X(cuGraphDestroy, 12000, (CuGraph graph))                                                     \
+  X(cuGraphExecDestroy, 12000, (CuGraphExec executable))                                        \
+  X(cuUserObjectCreate, 12000,                                                                  \
+    (CuUserObject * object, void* data, CuHostFunction destroy, unsigned references,            \
+     unsigned flags))                                                                           \
+  X(cuUserObjectRelease, 12000, (CuUserObject object, unsigned count))                          \
+  X(cuGraphRetainUserObject, 12000,                                                             \
+    (CuGraph graph, CuUserObject object, unsigned count, unsigned flags))                       \
+  X(cuLibraryLoadData, 12000,                                                                   \
+    (CuLibrary * library, const void* code, int* jit_options, void** jit_values,                \
+     unsigned jit_count, int* options, void** values, unsigned count))                          \
+  X(cuLibraryGetKernel, 12000, (CuKernel * kernel, CuLibrary library, const char* name))        \
+  X(cuKernelGetFunction, 12000, (CuFunction * function, CuKernel kernel))                       \
+  X(cuFuncGetAttribute, 12000, (int* value, int attribute, CuFunction function))                \
+  X(cuFuncSetAttribute, 12000, (CuFunction function, int attribute, int value))                 \
+  X(cuLaunchKernelEx, 12000,                                                                    \
+    (const CuLaunchConfig* config, CuFunction function, void** parameters, void** extra))
+
+// The same, for functions that older drivers lack; null there.
+#define NICCOLITE_CUDA_OPTIONAL_FUNCTIONS(X)  \
+  X(cuFuncLoad, 12040, (CuFunction function)) \
+  X(cuCtxRecordEvent, 12050, (CuContext context, CuEvent event))
+
+}  // namespace niccolite::gpu::cuda

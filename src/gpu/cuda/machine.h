@@ -1,0 +1,129 @@
+// CudaMachine: Machine by the CUDA driver. Uses the devices' primary contexts, as the CUDA runtime
+// does, so that streams and pointers are the caller's own; retained on first use, for ever.
+//
+//   device.cc   devices and contexts      memory.cc   memory
+//   stream.cc   streams and events        graph.cc    capture and graphs
+//
+// What it never does: wait for the caller's work unless asked to (nothing runs on the legacy
+// stream), and touch NVLink multicast. Thread safety: as Machine.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpu/cuda/driver.h"
+#include "gpu/machine.h"
+
+namespace niccolite::gpu::cuda {
+
+/// Makes a context current in the calling thread for its lifetime.
+class ScopedContext {
+ public:
+  ScopedContext() = default;
+  static Result<ScopedContext> enter(const Driver& driver, CuContext context);
+  ScopedContext(ScopedContext&& other) noexcept
+      : driver_(std::exchange(other.driver_, nullptr)), previous_(other.previous_) {}
+  ScopedContext& operator=(ScopedContext&&) = delete;
+  ~ScopedContext();
+
+ private:
+  const Driver* driver_ = nullptr;  // null: the context was current already
+  CuContext previous_ = nullptr;
+};
+
+/// For calls that a capture forbids the thread although they have nothing to do with it, such as
+/// allocating: lifts the ban for its lifetime.
+class ScopedRelaxedCapture {
+ public:
+  explicit ScopedRelaxedCapture(const Driver& driver);
+  ~ScopedRelaxedCapture();
+  ScopedRelaxedCapture(const ScopedRelaxedCapture&) = delete;
+
+ private:
+  const Driver& driver_;
+  CuCaptureMode mode_ = CuCaptureMode::Relaxed;
+};
+
+class CudaMachine final : public Machine {
+ public:
+  static Result<CudaMachine*> create();
+
+  const Driver& driver() const { return driver_; }
+  /// The primary context of `device`.
+  Result<CuContext> context(int device);
+  Result<ScopedContext> enter(int device);
+  /// Copies host memory to device memory, at once: waits for nobody's work but its own.
+  Status upload(int device, void* target, const void* source, size_t bytes);
+
+  Kind kind() const override { return Kind::Cuda; }
+  int device_count() const override { return static_cast<int>(devices_.size()); }
+  Result<DeviceInfo> device_info(int device) override;
+  int driver_version() const override { return driver_.version; }
+  Result<int> current_device() override;
+  Status set_current_device(int device) override;
+
+  Result<Memory> allocate(int device, size_t bytes, bool shareable) override;
+  Result<Fd> export_memory(const Memory& memory) override;
+  Result<Memory> import_memory(int device, Fd fd, size_t bytes) override;
+  bool can_access_peer(int device, int peer) override;
+  Status grant_access(const Memory& memory, int device) override;
+  Result<Memory> allocate_host(size_t bytes) override;
+  Result<PointerInfo> pointer_info(const void* pointer) override;
+
+  Result<Stream> create_stream(int device) override;
+  Status synchronize_stream(int device, StreamHandle stream) override;
+  Result<bool> query_stream(int device, StreamHandle stream) override;
+  Result<Capture> capture_of(int device, StreamHandle stream) override;
+  Result<Event> create_event(int device, bool timing) override;
+  Status record_event(const Event& event, int device, StreamHandle stream) override;
+  Status wait_event(int device, StreamHandle stream, const Event& event) override;
+  Status synchronize_event(const Event& event) override;
+  Result<float> elapsed_milliseconds(const Event& start, const Event& stop) override;
+  Status copy_async(void* target, const void* source, size_t bytes, int device,
+                    StreamHandle stream) override;
+  Status set_async(void* target, uint8_t value, size_t bytes, int device,
+                   StreamHandle stream) override;
+  Status call_host(int device, StreamHandle stream, void (*function)(void*), void* data) override;
+  Result<bool> drain(int device, Deadline deadline) override;
+
+  Status begin_capture(int device, StreamHandle stream) override;
+  Result<Graph> end_capture(int device, StreamHandle stream) override;
+  Status launch_graph(const Graph& graph, int device, StreamHandle stream) override;
+  Status keep_in_graph(int device, StreamHandle stream, void* object,
+                       void (*release)(void*)) override;
+
+ protected:
+  Status release_memory(void* handle) override;
+  Status release_stream(void* handle) override;
+  Status release_event(void* handle) override;
+  Status release_graph(void* handle) override;
+
+ private:
+  struct Device {
+    CuDevice device = 0;
+    bool has_virtual_memory = false;
+    bool can_be_rdma_target = false;
+    std::mutex mutex;
+    CuContext context = nullptr;         // guarded by mutex until set; null before first use
+    CuStream internal_stream = nullptr;  // guarded by mutex until set; for zeroing memory
+  };
+
+  explicit CudaMachine(const Driver& driver) : driver_(driver) {}
+  Status find_devices();
+  Result<Device*> device(int ordinal);
+  Result<CuStream> internal_stream(int device);
+  Status zero(int device, CuPointer address, size_t bytes);
+  Result<ScopedContext> enter_any();
+  Result<bool> synchronize_aside(int device, Deadline deadline);
+  Status allow_access(CuPointer address, size_t bytes, const std::vector<int>& devices);
+  Result<Memory> map(int device, CuAllocation allocation, size_t bytes,
+                     const std::vector<int>& devices, bool shareable);
+
+  const Driver& driver_;
+  std::vector<std::unique_ptr<Device>> devices_;
+};
+
+inline CuStream as_stream(StreamHandle stream) { return static_cast<CuStream>(stream); }
+
+}  // namespace niccolite::gpu::cuda

@@ -1,0 +1,240 @@
+// Memory. Device memory is virtual memory management's: it can be shared by file descriptor and
+// made accessible to chosen devices, and neither allocating nor freeing it waits for kernels.
+#include <fcntl.h>
+
+#include <array>
+#include <bit>
+
+#include "gpu/cuda/machine.h"
+
+namespace niccolite::gpu::cuda {
+namespace {
+
+struct Allocation {  // what Memory::handle() points to
+  enum class Kind : unsigned char { Device, Host } kind = Kind::Device;
+  bool shareable = false;
+  void* address = nullptr;
+  size_t bytes = 0;
+  CuAllocation allocation = 0;
+};
+
+CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }
+void* as_address(CuPointer pointer) { return std::bit_cast<void*>(uintptr_t{pointer}); }
+
+Allocation* allocation_of(const Memory& memory) {
+  return static_cast<Allocation*>(memory.handle());
+}
+
+// Undoes a step of an allocation when a later one fails.
+template <typename Undo>
+class Rollback {
+ public:
+  explicit Rollback(Undo undo) : undo_(std::move(undo)) {}
+  Rollback(const Rollback&) = delete;
+  ~Rollback() {
+    if (armed_) undo_();
+  }
+  void disarm() { armed_ = false; }
+
+ private:
+  Undo undo_;
+  bool armed_ = true;
+};
+
+CuAllocationProperties properties_of(CuDevice device, bool shareable, bool rdma_target) {
+  CuAllocationProperties properties{};
+  properties.type = kCuAllocationPinned;
+  properties.requested_handle_types = shareable ? kCuHandlePosixFd : kCuHandleNone;
+  properties.location = {kCuLocationDevice, device};
+  properties.flags.gpu_direct_rdma_capable = rdma_target ? 1 : 0;
+  return properties;
+}
+
+}  // namespace
+
+Result<CuStream> CudaMachine::internal_stream(int ordinal) {
+  Device* found = TRY(device(ordinal));
+  const std::lock_guard lock(found->mutex);
+  if (found->internal_stream == nullptr) {
+    TRY(driver_.check(driver_.cuStreamCreate(&found->internal_stream, kCuStreamNonBlocking),
+                      "cuStreamCreate(device {})", ordinal));
+  }
+  return found->internal_stream;
+}
+
+Status CudaMachine::zero(int ordinal, CuPointer address, size_t bytes) {
+  CuStream stream = TRY(internal_stream(ordinal));
+  TRY(driver_.check(driver_.cuMemsetD8Async(address, 0, bytes, stream),
+                    "cuMemsetD8Async({} bytes on device {})", bytes, ordinal));
+  return driver_.check(driver_.cuStreamSynchronize(stream),
+                       "cuStreamSynchronize(internal stream of device {})", ordinal);
+}
+
+Status CudaMachine::upload(int ordinal, void* target, const void* source, size_t bytes) {
+  const ScopedContext scoped = TRY(enter(ordinal));
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuStream stream = TRY(internal_stream(ordinal));
+  TRY(driver_.check(driver_.cuMemcpyAsync(as_pointer(target), as_pointer(source), bytes, stream),
+                    "cuMemcpyAsync({} bytes to device {})", bytes, ordinal));
+  return driver_.check(driver_.cuStreamSynchronize(stream),
+                       "cuStreamSynchronize(internal stream of device {})", ordinal);
+}
+
+Status CudaMachine::allow_access(CuPointer address, size_t bytes, const std::vector<int>& devices) {
+  std::vector<CuAccess> access;
+  for (const int ordinal : devices) {
+    access.push_back({{kCuLocationDevice, TRY(device(ordinal))->device}, kCuAccessReadWrite});
+  }
+  return driver_.check(driver_.cuMemSetAccess(address, bytes, access.data(), access.size()),
+                       "cuMemSetAccess({} bytes for {} devices, the first of them {})", bytes,
+                       access.size(), devices.front());
+}
+
+// Takes `allocation` over, also when it fails.
+Result<Memory> CudaMachine::map(int ordinal, CuAllocation allocation, size_t bytes,
+                                const std::vector<int>& devices, bool shareable) {
+  Rollback release([&] { driver_.cuMemRelease(allocation); });
+  CuPointer address = 0;
+  TRY(driver_.check(driver_.cuMemAddressReserve(&address, bytes, 0, 0, 0),
+                    "cuMemAddressReserve({} bytes)", bytes));
+  Rollback free_address([&] { driver_.cuMemAddressFree(address, bytes); });
+  TRY(driver_.check(driver_.cuMemMap(address, bytes, 0, allocation, 0), "cuMemMap({} bytes)",
+                    bytes));
+  Rollback unmap([&] { driver_.cuMemUnmap(address, bytes); });
+  TRY(allow_access(address, bytes, devices));
+  unmap.disarm();
+  free_address.disarm();
+  release.disarm();
+  auto* handle =
+      new Allocation{Allocation::Kind::Device, shareable, as_address(address), bytes, allocation};
+  return Memory(this, handle, handle->address, bytes, ordinal);
+}
+
+Result<Memory> CudaMachine::allocate(int ordinal, size_t bytes, bool shareable) {
+  Device* owner = TRY(device(ordinal));
+  if (!owner->has_virtual_memory) {
+    return Status::cuda_error("device {} has no virtual memory management", ordinal);
+  }
+  const ScopedContext scoped = TRY(enter(ordinal));
+  const ScopedRelaxedCapture relaxed(driver_);
+
+  const CuAllocationProperties properties =
+      properties_of(owner->device, shareable, owner->can_be_rdma_target);
+  size_t granularity = 0;
+  TRY(driver_.check(
+      driver_.cuMemGetAllocationGranularity(&granularity, &properties, kCuGranularityMinimum),
+      "cuMemGetAllocationGranularity(device {})", ordinal));
+  const size_t rounded = (bytes + granularity - 1) / granularity * granularity;
+  CuAllocation allocation = 0;
+  TRY(driver_.check(driver_.cuMemCreate(&allocation, rounded, &properties, 0),
+                    "cuMemCreate({} bytes on device {})", rounded, ordinal));
+
+  std::vector<int> devices{ordinal};
+  for (int peer = 0; shareable && peer < device_count(); ++peer) {
+    if (peer != ordinal && can_access_peer(peer, ordinal)) devices.push_back(peer);
+  }
+  Memory memory = TRY(map(ordinal, allocation, rounded, devices, shareable));
+  TRY(zero(ordinal, as_pointer(memory.data()), rounded));
+  return memory;
+}
+
+Result<Fd> CudaMachine::export_memory(const Memory& memory) {
+  const Allocation* allocation = allocation_of(memory);
+  if (allocation == nullptr || !allocation->shareable) {
+    return Status::invalid_usage("memory of {} bytes was not allocated to be shared",
+                                 memory.bytes());
+  }
+  int fd = -1;
+  TRY(driver_.check(
+      driver_.cuMemExportToShareableHandle(&fd, allocation->allocation, kCuHandlePosixFd, 0),
+      "cuMemExportToShareableHandle({} bytes of device {})", memory.bytes(), memory.device()));
+  Fd exported(fd);
+  if (fcntl(exported.get(), F_SETFD, FD_CLOEXEC) != 0) {
+    return Status::from_errno(errno, "fcntl(FD_CLOEXEC) on exported memory");
+  }
+  return exported;
+}
+
+Result<Memory> CudaMachine::import_memory(int ordinal, Fd fd, size_t bytes) {
+  const ScopedContext scoped = TRY(enter(ordinal));
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuAllocation allocation = 0;
+  // The descriptor travels in the pointer itself.
+  void* handle = std::bit_cast<void*>(static_cast<uintptr_t>(fd.get()));
+  TRY(driver_.check(driver_.cuMemImportFromShareableHandle(&allocation, handle, kCuHandlePosixFd),
+                    "cuMemImportFromShareableHandle({} bytes for device {})", bytes, ordinal));
+  return map(ordinal, allocation, bytes, {ordinal}, /*shareable=*/true);
+}
+
+Status CudaMachine::grant_access(const Memory& memory, int ordinal) {
+  const Allocation* allocation = allocation_of(memory);
+  if (allocation == nullptr || allocation->kind != Allocation::Kind::Device) {
+    return Status::invalid_usage("access can be granted to device memory only");
+  }
+  const ScopedRelaxedCapture relaxed(driver_);
+  return allow_access(as_pointer(memory.data()), memory.bytes(), {ordinal});
+}
+
+Result<Memory> CudaMachine::allocate_host(size_t bytes) {
+  const ScopedContext scoped = TRY(enter_any());
+  const ScopedRelaxedCapture relaxed(driver_);
+  void* address = nullptr;
+  TRY(driver_.check(
+      driver_.cuMemHostAlloc(&address, bytes, kCuHostAllocPortable | kCuHostAllocDeviceMap),
+      "cuMemHostAlloc({} bytes)", bytes));
+  __builtin_memset(address, 0, bytes);
+  auto* handle = new Allocation{Allocation::Kind::Host, false, address, bytes, 0};
+  return Memory(this, handle, address, bytes, -1);
+}
+
+Status CudaMachine::release_memory(void* handle) {
+  const std::unique_ptr<Allocation> allocation(static_cast<Allocation*>(handle));
+  const ScopedRelaxedCapture relaxed(driver_);
+  if (allocation->kind == Allocation::Kind::Host) {
+    const ScopedContext scoped = TRY(enter_any());
+    return driver_.check(driver_.cuMemFreeHost(allocation->address), "cuMemFreeHost({} bytes)",
+                         allocation->bytes);
+  }
+  // To its end, whatever fails; the first failure is the result.
+  const CuPointer address = as_pointer(allocation->address);
+  Status unmapped = driver_.check(driver_.cuMemUnmap(address, allocation->bytes),
+                                  "cuMemUnmap({} bytes)", allocation->bytes);
+  Status freed = driver_.check(driver_.cuMemAddressFree(address, allocation->bytes),
+                               "cuMemAddressFree({} bytes)", allocation->bytes);
+  Status released = driver_.check(driver_.cuMemRelease(allocation->allocation),
+                                  "cuMemRelease({} bytes)", allocation->bytes);
+  if (!unmapped.is_ok()) return unmapped;
+  return freed.is_ok() ? std::move(released) : std::move(freed);
+}
+
+Result<PointerInfo> CudaMachine::pointer_info(const void* pointer) {
+  unsigned type = 0;
+  int ordinal = -1;
+  unsigned is_managed = 0;
+  CuPointer base = 0;
+  size_t bytes = 0;
+  constexpr std::array kAttributes{kCuPointerMemoryType, kCuPointerDeviceOrdinal,
+                                   kCuPointerIsManaged, kCuPointerRangeStart, kCuPointerRangeSize};
+  std::array<void*, kAttributes.size()> values{&type, &ordinal, &is_managed, &base, &bytes};
+  const ScopedContext scoped = TRY(enter_any());
+  TRY(driver_.check(
+      driver_.cuPointerGetAttributes(static_cast<unsigned>(kAttributes.size()), kAttributes.data(),
+                                     values.data(), as_pointer(pointer)),
+      "cuPointerGetAttributes({})", pointer));
+  PointerInfo info;
+  if (is_managed != 0) {
+    info.kind = PointerKind::Managed;
+  } else if (type == kCuMemoryTypeDevice) {
+    info.kind = PointerKind::Device;
+  } else if (type == kCuMemoryTypeHost) {
+    info.kind = PointerKind::Host;
+  } else {
+    return info;  // memory the driver does not know
+  }
+  info.device = info.kind == PointerKind::Host ? -1 : ordinal;
+  info.base = as_address(base);
+  info.bytes = bytes;
+  return info;
+}
+
+}  // namespace niccolite::gpu::cuda

@@ -1,0 +1,12 @@
+// The machine of the GPUs that the CUDA driver shows.
+#pragma once
+
+#include "gpu/machine.h"
+
+namespace niccolite::gpu::cuda {
+
+/// The same pointer for ever; nobody owns it. Errors: CudaError when there is no driver, it is too
+/// old, or it finds no device. Thread safety: any thread.
+Result<Machine*> open();
+
+}  // namespace niccolite::gpu::cuda

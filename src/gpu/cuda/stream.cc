@@ -1,0 +1,167 @@
+// Streams and events. Handles go to the driver as they are, the special ones too, with the device's
+// context current: what 0, 1 and 2 mean depends on it.
+#include <bit>
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "gpu/cuda/machine.h"
+
+namespace niccolite::gpu::cuda {
+namespace {
+
+CuEvent as_event(const Event& event) { return static_cast<CuEvent>(event.handle()); }
+CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }
+
+}  // namespace
+
+Result<Stream> CudaMachine::create_stream(int device) {
+  const ScopedContext scoped = TRY(enter(device));
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuStream stream = nullptr;
+  TRY(driver_.check(driver_.cuStreamCreate(&stream, kCuStreamNonBlocking),
+                    "cuStreamCreate(device {})", device));
+  return Stream(this, stream);
+}
+
+Status CudaMachine::release_stream(void* handle) {
+  CuStream stream = as_stream(handle);
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuContext owner = nullptr;
+  TRY(driver_.check(driver_.cuStreamGetCtx(stream, &owner), "cuStreamGetCtx"));
+  const ScopedContext scoped = TRY(ScopedContext::enter(driver_, owner));
+  return driver_.check(driver_.cuStreamDestroy(stream), "cuStreamDestroy");
+}
+
+Status CudaMachine::synchronize_stream(int device, StreamHandle stream) {
+  const ScopedContext scoped = TRY(enter(device));
+  return driver_.check(driver_.cuStreamSynchronize(as_stream(stream)),
+                       "cuStreamSynchronize(device {})", device);
+}
+
+Result<bool> CudaMachine::query_stream(int device, StreamHandle stream) {
+  const ScopedContext scoped = TRY(enter(device));
+  const CuResult result = driver_.cuStreamQuery(as_stream(stream));
+  if (result == kCuNotReady) return false;
+  TRY(driver_.check(result, "cuStreamQuery(device {})", device));
+  return true;
+}
+
+Result<Capture> CudaMachine::capture_of(int device, StreamHandle stream) {
+  const ScopedContext scoped = TRY(enter(device));
+  CuCaptureStatus status = CuCaptureStatus::None;
+  unsigned long long id = 0;
+  TRY(driver_.check(
+      driver_.cuStreamGetCaptureInfo(as_stream(stream), &status, &id, nullptr, nullptr, nullptr),
+      "cuStreamGetCaptureInfo(device {})", device));
+  switch (status) {
+    case CuCaptureStatus::Active:
+      return Capture{CaptureState::Active, id};
+    case CuCaptureStatus::Invalidated:
+      return Capture{CaptureState::Invalidated, 0};
+    case CuCaptureStatus::None:
+      break;
+  }
+  return Capture{};
+}
+
+Result<Event> CudaMachine::create_event(int device, bool timing) {
+  const ScopedContext scoped = TRY(enter(device));
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuEvent event = nullptr;
+  TRY(driver_.check(driver_.cuEventCreate(&event, timing ? 0 : kCuEventDisableTiming),
+                    "cuEventCreate(device {})", device));
+  return Event(this, event);
+}
+
+Status CudaMachine::release_event(void* handle) {
+  const ScopedRelaxedCapture relaxed(driver_);
+  const ScopedContext scoped = TRY(enter_any());
+  return driver_.check(driver_.cuEventDestroy(static_cast<CuEvent>(handle)), "cuEventDestroy");
+}
+
+Status CudaMachine::record_event(const Event& event, int device, StreamHandle stream) {
+  const ScopedContext scoped = TRY(enter(device));
+  return driver_.check(driver_.cuEventRecord(as_event(event), as_stream(stream)),
+                       "cuEventRecord(device {})", device);
+}
+
+Status CudaMachine::wait_event(int device, StreamHandle stream, const Event& event) {
+  const ScopedContext scoped = TRY(enter(device));
+  return driver_.check(driver_.cuStreamWaitEvent(as_stream(stream), as_event(event), 0),
+                       "cuStreamWaitEvent(device {})", device);
+}
+
+Status CudaMachine::synchronize_event(const Event& event) {
+  const ScopedContext scoped = TRY(enter_any());
+  return driver_.check(driver_.cuEventSynchronize(as_event(event)), "cuEventSynchronize");
+}
+
+Result<float> CudaMachine::elapsed_milliseconds(const Event& start, const Event& stop) {
+  const ScopedContext scoped = TRY(enter_any());
+  float milliseconds = 0;
+  TRY(driver_.check(driver_.cuEventElapsedTime(&milliseconds, as_event(start), as_event(stop)),
+                    "cuEventElapsedTime"));
+  return milliseconds;
+}
+
+Status CudaMachine::copy_async(void* target, const void* source, size_t bytes, int device,
+                               StreamHandle stream) {
+  const ScopedContext scoped = TRY(enter(device));
+  return driver_.check(
+      driver_.cuMemcpyAsync(as_pointer(target), as_pointer(source), bytes, as_stream(stream)),
+      "cuMemcpyAsync({} bytes on device {})", bytes, device);
+}
+
+Status CudaMachine::set_async(void* target, uint8_t value, size_t bytes, int device,
+                              StreamHandle stream) {
+  const ScopedContext scoped = TRY(enter(device));
+  return driver_.check(driver_.cuMemsetD8Async(as_pointer(target), value, bytes, as_stream(stream)),
+                       "cuMemsetD8Async({} bytes on device {})", bytes, device);
+}
+
+Status CudaMachine::call_host(int device, StreamHandle stream, void (*function)(void*),
+                              void* data) {
+  const ScopedContext scoped = TRY(enter(device));
+  return driver_.check(driver_.cuLaunchHostFunc(as_stream(stream), function, data),
+                       "cuLaunchHostFunc(device {})", device);
+}
+
+Result<bool> CudaMachine::drain(int device, Deadline deadline) {
+  if (driver_.cuCtxRecordEvent == nullptr) return synchronize_aside(device, deadline);
+  CuContext primary = TRY(context(device));
+  const Event event = TRY(create_event(device, /*timing=*/false));
+  TRY(driver_.check(driver_.cuCtxRecordEvent(primary, as_event(event)),
+                    "cuCtxRecordEvent(device {})", device));
+  constexpr std::chrono::microseconds kPause(20);
+  for (;;) {
+    const CuResult result = driver_.cuEventQuery(as_event(event));
+    if (result != kCuNotReady) {
+      TRY(driver_.check(result, "cuEventQuery(device {})", device));
+      return true;
+    }
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+// drain() for drivers before CUDA 12.5, which can wait for a whole context only without a deadline:
+// a thread of its own does, and is left behind when it takes too long.
+Result<bool> CudaMachine::synchronize_aside(int device, Deadline deadline) {
+  CuContext primary = TRY(context(device));
+  std::promise<CuResult> promise;
+  std::future<CuResult> done = promise.get_future();
+  std::thread([&driver = driver_, primary, promise = std::move(promise)]() mutable {
+    CuResult result = driver.cuCtxSetCurrent(primary);
+    if (result == kCuSuccess) result = driver.cuCtxSynchronize();
+    promise.set_value(result);
+  }).detach();
+  while (done.wait_for(std::chrono::milliseconds(deadline.poll_milliseconds(100))) !=
+         std::future_status::ready) {
+    if (deadline.passed()) return false;
+  }
+  TRY(driver_.check(done.get(), "cuCtxSynchronize(device {})", device));
+  return true;
+}
+
+}  // namespace niccolite::gpu::cuda
