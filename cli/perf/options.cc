@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -24,15 +25,21 @@ Examples:
 
 Exit status: 0 fine; 1 wrong results; 2 wrong usage; 3 the run failed (an error, a dead process).)";
 
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 template <typename Entry, typename Find>
 Result<std::vector<const Entry*>> select(const std::string& list, std::span<const Entry> all,
                                          Find find, const char* flag) {
   std::vector<const Entry*> chosen;
-  size_t begin = 0;
-  while (begin <= list.size()) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    const std::string name = list.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string& name : split(list)) {
     if (name == "all") {
       for (const Entry& entry : all) chosen.push_back(&entry);
     } else if (const Entry* entry = find(name)) {
@@ -91,6 +98,8 @@ void add_options(CLI::App& app, RawOptions& raw) {
   app.add_option("-i,--stepbytes", raw.step_bytes, "Add this to go from size to size")
       ->group("Sizes and data");
   app.add_option("-f,--stepfactor", options.step_factor, "Or multiply by this (default 2)")
+      ->group("Sizes and data");
+  app.add_option("--sizes", raw.sizes, "These sizes instead, comma-separated")
       ->group("Sizes and data");
   app.add_option("-d,--datatype", raw.type, "Types, comma-separated, or all")
       ->capture_default_str()
@@ -185,7 +194,8 @@ Result<size_t> parse_bytes(const std::string& text) {
 }
 
 std::vector<size_t> sizes_of(const Options& options) {
-  std::vector<size_t> sizes;
+  std::vector<size_t> sizes = options.sizes;
+  if (!sizes.empty()) return sizes;
   size_t bytes = options.min_bytes;
   while (bytes <= options.max_bytes) {
     sizes.push_back(bytes);
@@ -209,6 +219,13 @@ Result<Options> finish(const RawOptions& raw) {
     options.max_bytes = std::max(options.max_bytes, options.min_bytes);
   if (!raw.step_bytes.empty())
     options.step_bytes = TRY(parse_size_flag("--stepbytes", raw.step_bytes));
+  if (!raw.sizes.empty()) {
+    for (const std::string& size : split(raw.sizes))
+      options.sizes.push_back(TRY(parse_size_flag("--sizes", size)));
+    const auto [least, most] = std::minmax_element(options.sizes.begin(), options.sizes.end());
+    options.min_bytes = *least;
+    options.max_bytes = *most;
+  }
   if (options.min_bytes > options.max_bytes)
     return Status::invalid_argument("--minbytes {} is more than --maxbytes {}", options.min_bytes,
                                     options.max_bytes);

@@ -23,6 +23,7 @@ struct Options {
   size_t max_bytes = size_t{64} << 20;
   size_t step_bytes = 0;  // > 0: sizes grow by adding
   double step_factor = 2;
+  std::vector<size_t> sizes;  // --sizes: these and no others
   int iterations = 20;
   int warmup_iterations = 1;
   int aggregated = 1;  // operations per group and iteration
@@ -61,7 +62,7 @@ struct Options {
 /// What the flags say before it is checked; must live as long as the app parses.
 struct RawOptions {
   Options options;
-  std::string min_bytes, max_bytes, step_bytes;
+  std::string min_bytes, max_bytes, step_bytes, sizes;
   std::string type = "float", operation = "sum", average = "1";
   bool only_in_place = false, only_out_of_place = false;
 };
@@ -75,7 +76,7 @@ Result<Options> finish(const RawOptions& raw);
 /// Parses "8", "4K", "1.5M", "1G" (powers of 1024) into bytes.
 Result<size_t> parse_bytes(const std::string& text);
 
-/// The sizes of a sweep, ascending, each at most max_bytes and at least min_bytes.
+/// The sizes of a sweep: those named, or from min_bytes to max_bytes, ascending.
 std::vector<size_t> sizes_of(const Options& options);
 
 }  // namespace niccolite::perf

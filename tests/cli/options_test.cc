@@ -128,6 +128,14 @@ TEST(Options, ThatCannotBeAreRefusedByName) {
   }
 }
 
+TEST(Sizes, CanBeNamed) {
+  const Result<Options> options = parse("--sizes 1003,4K,7");
+  ASSERT_TRUE(options.is_ok()) << options.status().message();
+  EXPECT_THAT(sizes_of(options.value()), ElementsAre(1003, 4096, 7));
+  EXPECT_EQ(options.value().max_bytes, 4096u);  // what the buffers must hold
+  EXPECT_FALSE(parse("--sizes 8,").is_ok());
+}
+
 TEST(Sizes, GrowEvenFromZeroAndByFactorsNearOne) {
   Options options;
   options.min_bytes = 0;
