@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "base/wait.h"
 
 namespace niccolite::gpu {
 
@@ -147,6 +148,10 @@ class Machine {
   /// Calls function(data) on a host thread when the stream gets there. It must not call the GPU.
   virtual Status call_host(int device, StreamHandle stream, void (*function)(void*), void* data) = 0;
 
+  /// Waits until all work queued so far on all streams of `device` by this process is done: true, or false at the
+  /// deadline. Does not depend on streams that still exist.
+  virtual Result<bool> drain(int device, Deadline deadline) = 0;
+
   // ---- graphs
   virtual Status begin_capture(int device, StreamHandle stream) = 0;  // thread-local mode
   virtual Result<Graph> end_capture(int device, StreamHandle stream) = 0;
@@ -166,8 +171,9 @@ class Machine {
   virtual Status release_graph(void* handle) = 0;
 };
 
-/// The machine of this process, chosen once by NICCOLITE_DEVICES: "cuda", "virtual" or "virtual:N"; unset: CUDA when a
-/// driver and a device are there, else virtual GPUs. The same pointer for ever; nobody owns it.
+/// The machine of this process, chosen once by NICCOLITE_DEVICES: "cuda", "virtual" or "virtual:N"; unset: virtual GPUs
+/// when the program has loaded their driver (its streams and buffers are theirs), else CUDA when a driver and a device are
+/// there, else virtual GPUs. The same pointer for ever; nobody owns it.
 /// Errors: CudaError when the chosen kind cannot be had, with the reason (no driver, no device, no virtual driver library).
 Result<Machine*> machine();
 
