@@ -171,8 +171,9 @@ Execution::Location& Execution::location(int rank, const BlockReference& referen
   return at(at(memory_, rank), first + reference.block);
 }
 
-/// Records one access, after proving that it comes after each earlier access of another lane that
-/// it conflicts with. It cannot come before one: the execution itself follows the order.
+/// Records one access, after proving that it comes after each earlier access that it conflicts with
+/// (those of its own lane are in its clock). It cannot come before one: the execution itself
+/// follows the order.
 Status Execution::access(const LaneState& state, int flat, const BlockReference& reference,
                          bool is_write) {
   if (!may_race_) return Status::ok();
@@ -189,8 +190,8 @@ Status Execution::access(const LaneState& state, int flat, const BlockReference&
   }
   for (Access& mine : place.accesses) {
     if (mine.lane != flat || mine.is_write != is_write) continue;
-    mine.instruction =
-        state.next.instruction;  // whoever comes after this one comes after the one before
+    // Enough to keep: whoever comes after this access comes after the lane's earlier ones.
+    mine.instruction = state.next.instruction;
     return Status::ok();
   }
   place.accesses.push_back({flat, state.next.instruction, is_write});
