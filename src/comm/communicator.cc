@@ -105,7 +105,16 @@ Result<std::shared_ptr<Prepared>> Communicator::prepare(const AllReduceTask& tas
 }
 
 Status Communicator::launch(const AllReduceTask& task, Prepared* prepared) {
+  std::lock_guard in_use(in_use_);
+  if (operations_ == nullptr) return gone();
   return operations_->launch(task, prepared);
+}
+
+// The error of a call that another thread's abort overtook.
+Status Communicator::gone() const {
+  Status status = failure();
+  if (!status.is_ok()) return status;
+  return Status::invalid_usage("the communicator of rank {} was aborted", rank());
 }
 
 Status Communicator::check_ready() const {
