@@ -1,0 +1,149 @@
+#include "base/interfaces.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+
+namespace niccolite {
+namespace {
+
+constexpr size_t kMaxInterfaces = 16;
+
+size_t sockaddr_length(const sockaddr* address) {
+  return address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+}
+
+bool in_subnet(const Interface& interface, const Address& address) {
+  if (address.family() == AF_UNSPEC || address.family() != interface.address.family() ||
+      interface.netmask.family() != address.family())
+    return false;
+  const auto mine = interface.address.bytes(), mask = interface.netmask.bytes(),
+             theirs = address.bytes();
+  for (size_t i = 0; i < mine.size(); ++i)
+    if ((mine[i] & mask[i]) != (theirs[i] & mask[i])) return false;
+  return true;
+}
+
+// Smaller is better; only used when the user named no interface.
+int automatic_order(const Interface& interface, const Address& reaches) {
+  const std::string_view name = interface.name;
+  if (name.starts_with("ib")) return 0;
+  if (in_subnet(interface, reaches)) return 1;
+  if (name.starts_with("docker")) return 3;
+  if (name.starts_with("lo")) return 4;
+  if (name.starts_with("virbr")) return 5;
+  return 2;
+}
+
+bool usable(const Interface& interface, int family) {
+  const Address& address = interface.address;
+  if (!interface.running || (family != AF_UNSPEC && address.family() != family)) return false;
+  return !(address.family() == AF_INET6 && address.is_loopback());
+}
+
+}  // namespace
+
+InterfaceFilter::InterfaceFilter(std::string_view text) {
+  if (text.starts_with('^')) {
+    excludes_ = true;
+    text.remove_prefix(1);
+  }
+  if (text.starts_with('=')) {
+    exact_ = true;
+    text.remove_prefix(1);
+  }
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    std::string_view name = text.substr(0, comma);
+    name = name.substr(0, name.find(':'));  // ports are for HCAs
+    if (!name.empty()) names_.emplace_back(name);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+}
+
+bool InterfaceFilter::accepts(std::string_view name) const {
+  if (names_.empty()) return true;
+  const bool matches = std::any_of(names_.begin(), names_.end(), [&](const std::string& entry) {
+    return exact_ ? name == entry : name.starts_with(entry);
+  });
+  return matches != excludes_;
+}
+
+int family_from(std::string_view text) {
+  if (text == "AF_INET") return AF_INET;
+  if (text == "AF_INET6") return AF_INET6;
+  return AF_UNSPEC;
+}
+
+Result<std::vector<Interface>> list_interfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0)
+    return Status::from_errno(errno, "cannot list the network interfaces (getifaddrs)");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::vector<Interface> interfaces;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    Interface interface {
+      .name = entry->ifa_name,
+      .address = TRY(Address::from_sockaddr(entry->ifa_addr, sockaddr_length(entry->ifa_addr))),
+      .netmask = {}, .running = (entry->ifa_flags & IFF_RUNNING) != 0
+    };
+    // The kernel leaves the family of an IPv6 netmask unset on some interfaces (tunnels): then
+    // there is no mask.
+    if (entry->ifa_netmask != nullptr && entry->ifa_netmask->sa_family == family)
+      interface.netmask =
+          TRY(Address::from_sockaddr(entry->ifa_netmask, sockaddr_length(entry->ifa_netmask)));
+    interfaces.push_back(std::move(interface));
+  }
+  return interfaces;
+}
+
+std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
+                                         const InterfaceRequest& request) {
+  const InterfaceFilter filter(request.filter);
+  const int family = family_from(request.family);
+  std::vector<Interface> candidates;
+  for (const Interface& interface : present)
+    if (usable(interface, family) && filter.accepts(interface.name))
+      candidates.push_back(interface);
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Interface& a, const Interface& b) {
+                     return a.address.is_link_local() < b.address.is_link_local();
+                   });
+  if (filter.empty())
+    std::stable_sort(
+        candidates.begin(), candidates.end(), [&](const Interface& a, const Interface& b) {
+          return automatic_order(a, request.reaches) < automatic_order(b, request.reaches);
+        });
+  std::vector<Interface> selected;
+  for (Interface& candidate : candidates) {
+    const bool known = std::any_of(selected.begin(), selected.end(), [&](const Interface& other) {
+      return other.name == candidate.name;
+    });
+    if (!known && selected.size() < kMaxInterfaces) selected.push_back(std::move(candidate));
+  }
+  return selected;
+}
+
+Result<Interface> choose_interface(const std::vector<Interface>& present,
+                                   const InterfaceRequest& request) {
+  std::vector<Interface> selected = select_interfaces(present, request);
+  if (!selected.empty()) return std::move(selected.front());
+  std::string names;
+  for (const Interface& interface : present)
+    names += fmt::format("{}{} ({}{})", names.empty() ? "" : ", ", interface.name,
+                         interface.address.host(), interface.running ? "" : ", down");
+  return Status::invalid_usage(
+      "no network interface is left for bootstrap with NCCL_SOCKET_IFNAME '{}' and "
+      "NCCL_SOCKET_FAMILY '{}'; "
+      "present are: {}",
+      request.filter, request.family, names.empty() ? "none" : names);
+}
+
+}  // namespace niccolite

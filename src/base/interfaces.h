@@ -1,0 +1,58 @@
+// The choice of a network interface: NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY, and the automatic
+// order without them. Thread safety: any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/address.h"
+
+namespace niccolite {
+
+struct Interface {
+  std::string name;
+  Address address;  // port 0
+  Address netmask;
+  bool running = true;
+};
+
+/// `[^][=]name,name...`: ^ excludes what matches, = compares whole names instead of prefixes; both
+/// hold for the whole list.
+class InterfaceFilter {
+ public:
+  explicit InterfaceFilter(std::string_view text);
+  /// True when nothing was asked for: every name is accepted.
+  bool empty() const { return names_.empty(); }
+  bool accepts(std::string_view name) const;
+
+ private:
+  bool excludes_ = false;
+  bool exact_ = false;
+  std::vector<std::string> names_;
+};
+
+struct InterfaceRequest {
+  std::string filter;  // NCCL_SOCKET_IFNAME
+  std::string family;  // NCCL_SOCKET_FAMILY
+  Address reaches;     // prefer the interface in this address's subnet; none: no preference
+};
+
+/// AF_INET, AF_INET6, or AF_UNSPEC for every other text.
+int family_from(std::string_view text);
+
+/// What this host has: addresses of IPv4 and IPv6 interfaces, in the system's order.
+Result<std::vector<Interface>> list_interfaces();
+
+/// Those of `present` that `request` accepts, best first, each name once, at most 16. Running
+/// interfaces only; without a filter: ib*, the subnet of `reaches`, others, docker*, lo*, virbr*;
+/// link-local addresses after all others of a name.
+std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
+                                         const InterfaceRequest& request);
+
+/// The first of select_interfaces(). InvalidUsage: nothing is left; the message names the filter
+/// and what is present.
+Result<Interface> choose_interface(const std::vector<Interface>& present,
+                                   const InterfaceRequest& request);
+
+}  // namespace niccolite

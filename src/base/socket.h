@@ -1,0 +1,49 @@
+// Non-blocking TCP sockets: close-on-exec, no SIGPIPE, small messages sent at once, dead peers
+// noticed by keepalive. Thread safety: a socket is used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "base/address.h"
+#include "base/fd.h"
+
+namespace niccolite {
+
+/// What one attempt to send or receive did. "Would block" is bytes == 0 with open == true.
+struct Transfer {
+  size_t bytes = 0;
+  bool open = true;  // false: the peer closed its side (receive only)
+};
+
+class Socket {
+ public:
+  Socket() = default;
+  /// Listens on `address`; port 0 lets the system choose. SystemError with errno in `error_number`,
+  /// if given.
+  static Result<Socket> listen(const Address& address, int* error_number = nullptr);
+  /// Starts to connect; finished when writable, then connect_result() tells how it went.
+  static Result<Socket> connect(const Address& address);
+  /// The next waiting connection, or nothing.
+  Result<std::optional<Socket>> accept(int* error_number) const;
+
+  /// errno of a finished connect; 0: connected.
+  int connect_result() const;
+  Result<Transfer> send(std::span<const std::byte> bytes) const;
+  Result<Transfer> receive(std::span<std::byte> bytes) const;
+  /// Ends this side's stream; the peer reads everything sent before, then the end.
+  void end_sending() const;
+
+  Result<Address> local_address() const;
+  Result<Address> peer_address() const;
+  int fd() const { return fd_.get(); }
+  bool valid() const { return fd_.valid(); }
+  void close() { fd_.reset(); }
+
+ private:
+  explicit Socket(Fd fd) : fd_(std::move(fd)) {}
+  Fd fd_;
+};
+
+}  // namespace niccolite

@@ -1,0 +1,64 @@
+#include "base/thread.h"
+
+#include <unistd.h>
+#include <csignal>
+#include <memory>
+
+#include "base/log.h"
+#include "base/parameters.h"
+
+namespace niccolite {
+namespace {
+
+struct Start {
+  std::string name;
+  std::function<void()> body;
+};
+
+void* run(void* argument) {
+  const std::unique_ptr<Start> start(static_cast<Start*>(argument));
+  if (parameters::set_thread_name() == 1)
+    pthread_setname_np(pthread_self(), start->name.substr(0, 15).c_str());
+  const Status status = guarded([&]() -> Status {
+    start->body();
+    return {};
+  });
+  if (!status.is_ok()) log::error(status, start->name.c_str());
+  return nullptr;
+}
+
+}  // namespace
+
+Result<Thread> Thread::start(std::string name, std::function<void()> body) {
+  auto start = std::make_unique<Start>(Start{std::move(name), std::move(body)});
+  // The new thread inherits the mask, so it never runs with a signal open, not even before its
+  // first line.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Thread thread;
+  const int error = pthread_create(&thread.thread_, nullptr, run, start.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0)
+    return Status::from_errno(
+        error, fmt::format("cannot start thread '{}' (limit: ulimit -u)", start->name));
+  thread.process_ = getpid();
+  start.release();  // now run()'s
+  return thread;
+}
+
+Thread& Thread::operator=(Thread&& other) noexcept {
+  if (this != &other) {
+    join();
+    thread_ = other.thread_;
+    process_ = std::exchange(other.process_, 0);
+  }
+  return *this;
+}
+
+void Thread::join() {
+  if (process_ == getpid()) pthread_join(thread_, nullptr);
+  process_ = 0;
+}
+
+}  // namespace niccolite

@@ -1,0 +1,39 @@
+// Thread: owner of one of the library's threads; destruction joins. The threads live inside other
+// people's processes: they block every signal, and carry a name when NCCL_SET_THREAD_NAME is 1. The
+// body runs under the guard against exceptions; what it throws is logged. Thread safety: one thread
+// at a time.
+#pragma once
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+
+namespace niccolite {
+
+class Thread {
+ public:
+  Thread() = default;
+  /// `name`: at most 15 characters are kept.
+  static Result<Thread> start(std::string name, std::function<void()> body);
+  Thread(Thread&& other) noexcept
+      : thread_(other.thread_), process_(std::exchange(other.process_, 0)) {}
+  Thread& operator=(Thread&& other) noexcept;
+  ~Thread() { join(); }
+
+  bool running() const { return process_ != 0; }
+  bool is_current() const { return running() && pthread_equal(thread_, pthread_self()) != 0; }
+  /// Waits for the body's end. In a child made by fork(), where the thread does not exist, it
+  /// forgets the thread.
+  void join();
+
+ private:
+  pthread_t thread_{};
+  pid_t process_ = 0;  // of start(); 0: no thread
+};
+
+}  // namespace niccolite

@@ -1,0 +1,90 @@
+#include "bootstrap/acceptor.h"
+
+#include <sys/epoll.h>
+
+#include "base/log.h"
+
+namespace niccolite::bootstrap {
+namespace {
+
+constexpr size_t kMaxStrangers = 512;
+constexpr int kMaxAcceptsPerTurn = 64;  // then open links have their turn
+constexpr int kMaxLoggedRefusals = 20;  // a scan in a loop must not fill the log
+constexpr auto kRest = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Result<std::unique_ptr<Acceptor>> Acceptor::create(
+    EventLoop& loop, Socket listener, const Link::Options& options,
+    std::function<void(std::unique_ptr<Link>)> welcome) {
+  std::unique_ptr<Acceptor> acceptor(
+      new Acceptor(loop, std::move(listener), options, std::move(welcome)));
+  acceptor->address_ = TRY(acceptor->listener_.local_address());
+  acceptor->watch_ = TRY(loop.watch(acceptor->listener_.fd(), EPOLLIN,
+                                    [self = acceptor.get()](uint32_t) { self->accept_waiting(); }));
+  return acceptor;
+}
+
+Acceptor::Acceptor(EventLoop& loop, Socket listener, const Link::Options& options,
+                   std::function<void(std::unique_ptr<Link>)> welcome)
+    : loop_(loop),
+      listener_(std::move(listener)),
+      options_(options),
+      welcome_(std::move(welcome)) {}
+
+Acceptor::~Acceptor() {
+  loop_.cancel(rest_);
+  loop_.forget(watch_);
+  for (auto& link : strangers_) Link::bury(loop_, std::move(link));
+}
+
+void Acceptor::accept_waiting() {
+  for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
+    int error = 0;
+    Result<std::optional<Socket>> socket = listener_.accept(&error);
+    if (!socket.is_ok()) {
+      // Out of descriptors. A stranger's is the first to go; without strangers wait for others of
+      // the process to close some.
+      log_refusal(address_, socket.status());
+      if (!strangers_.empty()) {
+        Link::bury(loop_, take(*strangers_.front()));
+        continue;
+      }
+      loop_.change(watch_, 0);
+      rest_ = loop_.after(kRest, [this] { loop_.change(watch_, EPOLLIN); });
+      return;
+    }
+    if (!socket->has_value()) return;
+    Result<std::unique_ptr<Link>> link =
+        Link::accepted(loop_, std::move(**socket), options_, *this);
+    if (!link.is_ok()) continue;  // it has gone already
+    if (strangers_.size() >= kMaxStrangers) Link::bury(loop_, take(*strangers_.front()));
+    strangers_.push_back(std::move(link.value()));
+  }
+}
+
+void Acceptor::link_opened(Link& link) { welcome_(take(link)); }
+
+void Acceptor::link_ended(Link& link, Link::End end, Status reason) {
+  if (end == Link::End::Refused) log_refusal(link.peer_address(), reason);
+  Link::bury(loop_, take(link));
+}
+
+std::unique_ptr<Link> Acceptor::take(Link& link) {
+  for (auto it = strangers_.begin(); it != strangers_.end(); ++it) {
+    if (it->get() != &link) continue;
+    std::unique_ptr<Link> taken = std::move(*it);
+    strangers_.erase(it);
+    return taken;
+  }
+  return nullptr;
+}
+
+void Acceptor::log_refusal(const Address& peer, const Status& reason) {
+  if (++refusals_ > kMaxLoggedRefusals) return;
+  LOG(Info, Bootstrap, "Bootstrap: refused a connection from {} to {}: {}{}", peer.text(),
+      address_.text(), reason.message(),
+      refusals_ == kMaxLoggedRefusals ? " (further refusals are not logged)" : "");
+}
+
+}  // namespace niccolite::bootstrap

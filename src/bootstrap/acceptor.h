@@ -1,0 +1,47 @@
+// Acceptor: a listening socket whose connections must authenticate themselves before their owner
+// hears of them. Strangers (port scans, garbage, silence) cost a bounded number of descriptors for
+// a bounded time and delay nobody: every step is non-blocking, each handshake has a few seconds,
+// and when too many are under way the oldest is dropped. Legitimate processes that are dropped in
+// such a crowd dial again. Thread safety: the loop's thread.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+
+#include "bootstrap/link.h"
+
+namespace niccolite::bootstrap {
+
+class Acceptor final : private Link::Owner {
+ public:
+  /// `welcome` gets each authenticated link and must set its owner.
+  static Result<std::unique_ptr<Acceptor>> create(
+      EventLoop& loop, Socket listener, const Link::Options& options,
+      std::function<void(std::unique_ptr<Link>)> welcome);
+  ~Acceptor();
+
+  const Address& address() const { return address_; }
+
+ private:
+  Acceptor(EventLoop& loop, Socket listener, const Link::Options& options,
+           std::function<void(std::unique_ptr<Link>)> welcome);
+  void accept_waiting();
+  void link_opened(Link& link) override;
+  void link_frame(Link&, std::span<const std::byte>) override {}  // only open links have frames
+  void link_ended(Link& link, Link::End end, Status reason) override;
+  std::unique_ptr<Link> take(Link& link);
+  void log_refusal(const Address& peer, const Status& reason);
+
+  EventLoop& loop_;
+  Socket listener_;
+  const Link::Options options_;
+  std::function<void(std::unique_ptr<Link>)> welcome_;
+  Address address_;
+  EventLoop::Id watch_ = 0;
+  EventLoop::Id rest_ = 0;                      // timer: no descriptors were left
+  std::list<std::unique_ptr<Link>> strangers_;  // oldest first
+  int refusals_ = 0;
+};
+
+}  // namespace niccolite::bootstrap

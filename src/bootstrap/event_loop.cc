@@ -1,0 +1,134 @@
+#include "bootstrap/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace niccolite::bootstrap {
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return Status::from_errno(errno, "cannot create an epoll (limit: ulimit -n)");
+  Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid())
+    return Status::from_errno(errno, "cannot create an eventfd (limit: ulimit -n)");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 0;
+  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
+    return Status::from_errno(errno, "cannot watch an eventfd");
+  return std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(wake)));
+}
+
+void EventLoop::run() {
+  while (!stopping_) {
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                 milliseconds_to_next_timer());
+    for (int i = 0; i < count; ++i) {
+      const auto& event = events[static_cast<size_t>(i)];
+      if (event.data.u64 == 0) {
+        run_tasks();
+        continue;
+      }
+      // A callback before this one may have forgotten the watch. The copy keeps it while it runs.
+      const auto found = watches_.find(event.data.u64);
+      if (found == watches_.end()) continue;
+      const std::shared_ptr<Watch> watch = found->second;
+      watch->ready(event.events);
+    }
+    run_timers();
+  }
+}
+
+void EventLoop::stop() {
+  post([this] { stopping_ = true; });
+}
+
+void EventLoop::post(std::function<void()> task) {
+  bool first;
+  {
+    std::lock_guard lock(mutex_);
+    first = tasks_.empty();
+    tasks_.push_back(std::move(task));
+  }
+  const uint64_t one = 1;
+  // Cannot fail but by a full counter, which wakes as well. Only the first task of a batch needs to
+  // wake the loop.
+  if (first && write(wake_.get(), &one, sizeof one) < 0) return;
+}
+
+void EventLoop::run_tasks() {
+  uint64_t count;
+  if (read(wake_.get(), &count, sizeof count) < 0) return;
+  std::vector<std::function<void()>> tasks;
+  {
+    std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (auto& task : tasks) task();
+}
+
+Result<EventLoop::Id> EventLoop::watch(int fd, uint32_t events,
+                                       std::function<void(uint32_t)> ready) {
+  const Id id = next_id_++;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return Status::from_errno(errno, "cannot watch a socket (epoll_ctl)");
+  watches_.emplace(id, std::make_shared<Watch>(Watch{fd, std::move(ready)}));
+  return id;
+}
+
+void EventLoop::change(Id watch, uint32_t events) {
+  const auto found = watches_.find(watch);
+  if (found == watches_.end()) return;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = watch;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, found->second->fd, &event);
+}
+
+void EventLoop::forget(Id watch) {
+  const auto found = watches_.find(watch);
+  if (found == watches_.end()) return;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second->fd, nullptr);
+  watches_.erase(found);
+}
+
+EventLoop::Id EventLoop::at(Clock::time_point time, std::function<void()> task) {
+  const Id id = next_id_++;
+  timers_.emplace(std::pair(time, id), std::move(task));
+  timer_times_.emplace(id, time);
+  return id;
+}
+
+void EventLoop::cancel(Id timer) {
+  const auto found = timer_times_.find(timer);
+  if (found == timer_times_.end()) return;
+  timers_.erase(std::pair(found->second, timer));
+  timer_times_.erase(found);
+}
+
+int EventLoop::milliseconds_to_next_timer() const {
+  if (timers_.empty()) return -1;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - Clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
+}
+
+void EventLoop::run_timers() {
+  const auto now = Clock::now();
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
+    auto node = timers_.extract(timers_.begin());
+    timer_times_.erase(node.key().second);
+    node.mapped()();
+  }
+}
+
+}  // namespace niccolite::bootstrap

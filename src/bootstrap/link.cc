@@ -1,0 +1,258 @@
+#include "bootstrap/link.h"
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cstring>
+
+namespace niccolite::bootstrap {
+namespace {
+constexpr size_t kReadBytes =
+    64u << 10;  // per turn, so that one busy link does not starve the others
+}
+
+Result<std::unique_ptr<Link>> Link::accepted(EventLoop& loop, Socket socket, const Options& options,
+                                             Owner& owner) {
+  std::unique_ptr<Link> link(
+      new Link(loop, std::move(socket), options, owner, false, State::Handshaking));
+  link->peer_ = TRY(link->socket_.peer_address());
+  TRY(link->begin());
+  return link;
+}
+
+Result<std::unique_ptr<Link>> Link::dial(EventLoop& loop, const Address& address, uint64_t number,
+                                         const Options& options, Owner& owner) {
+  Socket socket = TRY(Socket::connect(address));
+  std::unique_ptr<Link> link(
+      new Link(loop, std::move(socket), options, owner, true, State::Connecting));
+  link->peer_ = address;
+  link->outgoing_ = link->handshake_.make_hello(number);
+  TRY(link->begin());
+  return link;
+}
+
+void Link::bury(EventLoop& loop, std::unique_ptr<Link> link) {
+  if (link == nullptr) return;
+  link->close();
+  loop.post([link = std::shared_ptr<Link>(std::move(link))] {});
+}
+
+Link::Link(EventLoop& loop, Socket socket, const Options& options, Owner& owner, bool initiator,
+           State state)
+    : loop_(loop),
+      socket_(std::move(socket)),
+      options_(options),
+      owner_(&owner),
+      initiator_(initiator),
+      state_(state),
+      handshake_(options.self) {}
+
+Status Link::begin() {
+  watched_ = state_ == State::Connecting ? EPOLLOUT : EPOLLIN;
+  watch_ = TRY(loop_.watch(socket_.fd(), watched_, [this](uint32_t events) { ready(events); }));
+  arm_patience();
+  return {};
+}
+
+void Link::arm_patience() {
+  loop_.cancel(timer_);
+  timer_ = loop_.after(options_.patience, [this] {
+    const auto time = std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count();
+    end(Status::remote_error("no {} within {} s",
+                             state_ == State::Connecting ? "connection" : "handshake", time));
+  });
+}
+
+void Link::ready(uint32_t events) {
+  if (state_ == State::Closed) return;
+  Status status = step(events);
+  if (!status.is_ok()) return end(std::move(status));
+  if (state_ != State::Closed) update_watch();
+}
+
+Status Link::step(uint32_t events) {
+  if (state_ == State::Connecting) {
+    TRY(finish_connect());
+  }
+  if ((events & EPOLLOUT) != 0) {
+    TRY(flush());
+  }
+  if (state_ == State::Handshaking) {
+    TRY(read_handshake());
+  } else if (paused_) {
+    if ((events & (EPOLLHUP | EPOLLERR)) != 0) return Status::remote_error("connection reset");
+  } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+    TRY(read_frames());
+  }
+  return {};
+}
+
+Status Link::finish_connect() {
+  if (const int error = socket_.connect_result(); error != 0)
+    return Status::from_errno(error, fmt::format("cannot connect to {}", peer_.text()));
+  become(State::Handshaking);
+  arm_patience();
+  return flush();
+}
+
+// Reads no more than the message under way: what follows it is only read once the peer is known.
+Status Link::read_handshake() {
+  while (state_ == State::Handshaking) {
+    const size_t expected = initiator_                      ? authentication::kReplyBytes
+                            : handshake_.peer_number() == 0 ? authentication::kHelloBytes
+                                                            : authentication::kProofBytes;
+    std::array<std::byte, authentication::kReplyBytes> bytes;
+    const Transfer got = TRY(socket_.receive(std::span(bytes).first(expected - incoming_.size())));
+    if (!got.open) return Status::remote_error("closed during the handshake");
+    if (got.bytes == 0) return {};
+    incoming_.insert(incoming_.end(), bytes.begin(),
+                     bytes.begin() + static_cast<std::ptrdiff_t>(got.bytes));
+    if (incoming_.size() < expected) continue;
+    Status status = answer_handshake();
+    if (!status.is_ok()) {
+      refused_ = true;
+      return status;
+    }
+    incoming_.clear();
+    TRY(flush());
+  }
+  return {};
+}
+
+Status Link::answer_handshake() {
+  const std::span<const std::byte> message(incoming_);
+  if (initiator_) {
+    outgoing_ = TRY(handshake_.check_reply(message.first<authentication::kReplyBytes>()));
+    start_frames();
+    become(State::Confirming);
+  } else if (handshake_.peer_number() == 0) {
+    outgoing_ = TRY(handshake_.answer_hello(message.first<authentication::kHelloBytes>()));
+    if (handshake_.peer_number() == 0) return Status::remote_error("it has no number");
+  } else {
+    TRY(handshake_.check_proof(message.first<authentication::kProofBytes>()));
+    start_frames();
+    become(State::Open);
+    send({});  // the confirmation
+    loop_.cancel(timer_);
+    owner_->link_opened(*this);
+  }
+  return {};
+}
+
+void Link::start_frames() {
+  sealer_.emplace(handshake_.sending_key());
+  opener_.emplace(handshake_.receiving_key(), options_.max_frame);
+}
+
+void Link::become(State state) {
+  if (state_ != State::Closed) state_ = state;
+}
+
+Status Link::read_frames() {
+  std::vector<std::byte> bytes(kReadBytes);
+  const Transfer got = TRY(socket_.receive(bytes));
+  if (!got.open) return Status::remote_error("connection closed");
+  if (finishing_) return {};
+  opener_->feed(std::span(bytes).first(got.bytes));
+  return deliver_frames();
+}
+
+Status Link::deliver_frames() {
+  if (delivering_) return {};
+  delivering_ = true;
+  while (!paused_ && !finishing_ && (state_ == State::Open || state_ == State::Confirming)) {
+    auto frame = opener_->next();
+    if (!frame.is_ok()) {
+      delivering_ = false;
+      return std::move(frame).status();
+    }
+    if (!frame->has_value()) break;
+    if (state_ == State::Confirming) {
+      become(State::Open);
+      loop_.cancel(timer_);
+      owner_->link_opened(*this);
+    } else if (!(*frame)->empty()) {
+      owner_->link_frame(*this, **frame);
+    }
+  }
+  delivering_ = false;
+  return {};
+}
+
+void Link::send(std::span<const std::byte> payload) {
+  if (state_ != State::Open || finishing_) return;
+  sealer_->seal(payload, outgoing_);
+  update_watch();  // sent when the loop comes round: frames of one turn share a system call
+}
+
+Status Link::flush() {
+  while (sent_ < outgoing_.size()) {
+    const Transfer done = TRY(socket_.send(std::span<const std::byte>(outgoing_).subspan(sent_)));
+    if (done.bytes == 0) break;
+    sent_ += done.bytes;
+  }
+  if (sent_ == outgoing_.size()) {
+    outgoing_.clear();
+    sent_ = 0;
+    if (finishing_ && !sending_ended_) {
+      sending_ended_ = true;
+      socket_.end_sending();
+    }
+  }
+  return {};
+}
+
+void Link::pause() {
+  paused_ = true;
+  update_watch();
+}
+
+void Link::resume() {
+  if (!paused_) return;
+  paused_ = false;
+  update_watch();
+  // From a timer, not from here: the caller may be inside a callback of another link.
+  timer_ = loop_.after(EventLoop::Clock::duration::zero(), [this] {
+    Status status = deliver_frames();
+    if (!status.is_ok()) end(std::move(status));
+  });
+}
+
+void Link::finish() {
+  if (state_ != State::Open) return close();
+  finishing_ = true;
+  paused_ = false;
+  flush().ignore(
+      "the loop sees the broken socket and ends the link, outside the caller's callback");
+  update_watch();
+}
+
+void Link::update_watch() {
+  if (state_ == State::Closed) return;
+  uint32_t events = 0;
+  if (!paused_ && state_ != State::Connecting) events |= EPOLLIN;
+  if (sent_ < outgoing_.size() || state_ == State::Connecting) events |= EPOLLOUT;
+  if (events == watched_) return;
+  watched_ = events;
+  loop_.change(watch_, events);
+}
+
+void Link::close() {
+  if (state_ == State::Closed) return;
+  state_ = State::Closed;
+  loop_.cancel(timer_);
+  loop_.forget(watch_);
+  socket_.close();
+}
+
+void Link::end(Status reason) {
+  if (state_ == State::Closed) return;
+  const End end = refused_                      ? End::Refused
+                  : state_ == State::Connecting ? End::Unreachable
+                  : state_ == State::Open       ? End::Ended
+                                                : End::Dropped;
+  close();
+  owner_->link_ended(*this, end, std::move(reason));
+}
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,125 @@
+// Link: one TCP connection to another process of the communicator or to its root: connects or is
+// accepted, runs the handshake within a few seconds, then carries frames both ways. Lives on an
+// EventLoop.
+//
+//   Connecting --> Handshaking --> Confirming --> Open --> Closed       initiator; Closed from
+//   every state
+//                  Handshaking ----------------> Open --> Closed       acceptor
+//
+// Until it is Open nothing of the peer is used but the handshake, whose messages have fixed
+// lengths. The acceptor's first frame is empty and confirms that it has let the initiator in: one
+// that closes before that has dropped a stranger (an accept loop under attack drops its oldest),
+// one that closes after it has ended. Thread safety: the loop's thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/address.h"
+#include "base/authentication.h"
+#include "base/socket.h"
+#include "bootstrap/event_loop.h"
+#include "bootstrap/frames.h"
+
+namespace niccolite::bootstrap {
+
+class Link {
+ public:
+  /// Why a link ended, for those who decide whether to try again.
+  enum class End {
+    Unreachable,  // no connection came about: refused, timed out, no route
+    Dropped,      // the peer closed before the handshake was over
+    Refused,      // the peer is not who it should be
+    Ended,        // an open link: the peer closed it, its host died, or it broke the protocol
+  };
+
+  /// Hears of a link. A callback may close() the link but not destroy it: bury() does that safely.
+  class Owner {
+   public:
+    virtual void link_opened(Link& link) = 0;
+    virtual void link_frame(Link& link, std::span<const std::byte> payload) = 0;
+    /// The last call; not after close() by the owner itself.
+    virtual void link_ended(Link& link, End end, Status reason) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  struct Options {
+    authentication::Identity self;
+    size_t max_frame = kMaxFrame;
+    EventLoop::Clock::duration patience =
+        std::chrono::seconds(5);  // for connecting and handshake, each
+  };
+
+  static Result<std::unique_ptr<Link>> accepted(EventLoop& loop, Socket socket,
+                                                const Options& options, Owner& owner);
+  /// `number`: of the process that should answer; 0 for a root.
+  static Result<std::unique_ptr<Link>> dial(EventLoop& loop, const Address& address,
+                                            uint64_t number, const Options& options, Owner& owner);
+  ~Link() { close(); }
+  /// Destroys `link` once its callback, if one runs, has returned.
+  static void bury(EventLoop& loop, std::unique_ptr<Link> link);
+
+  void set_owner(Owner& owner) { owner_ = &owner; }
+  /// Queues a frame; only while open.
+  void send(std::span<const std::byte> payload);
+  /// Stops or resumes delivering frames; what arrives stays in the kernel.
+  void pause();
+  void resume();
+  /// Sends what is queued, ends this side's stream and drops what still arrives; link_ended() comes
+  /// when the peer has closed.
+  void finish();
+  void close();
+
+  bool is_open() const { return state_ == State::Open; }
+  bool is_finishing() const { return finishing_; }
+  uint64_t peer_number() const { return handshake_.peer_number(); }
+  const Address& peer_address() const { return peer_; }
+  Result<Address> local_address() const { return socket_.local_address(); }
+
+ private:
+  enum class State { Connecting, Handshaking, Confirming, Open, Closed };
+
+  Link(EventLoop& loop, Socket socket, const Options& options, Owner& owner, bool initiator,
+       State state);
+  Status begin();
+  void ready(uint32_t events);
+  Status step(uint32_t events);
+  Status finish_connect();
+  Status read_handshake();
+  Status answer_handshake();
+  Status read_frames();
+  Status deliver_frames();
+  Status flush();
+  void start_frames();
+  void become(State state);
+  void arm_patience();
+  void update_watch();
+  void end(Status reason);
+
+  EventLoop& loop_;
+  Socket socket_;
+  const Options options_;
+  Owner* owner_;
+  const bool initiator_;
+  State state_;
+  bool paused_ = false;
+  bool finishing_ = false;
+  bool sending_ended_ = false;
+  bool delivering_ = false;
+  bool refused_ = false;  // the failure under way is one of the handshake's checks
+  Address peer_;
+  uint64_t number_ = 0;
+  EventLoop::Id watch_ = 0;
+  EventLoop::Id timer_ = 0;
+  uint32_t watched_ = 0;
+  authentication::Handshake handshake_;
+  Bytes incoming_;  // of the handshake message under way
+  Bytes outgoing_;
+  size_t sent_ = 0;  // of outgoing_
+  std::optional<FrameSealer> sealer_;
+  std::optional<FrameOpener> opener_;
+};
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,200 @@
+#include "bootstrap/mailroom.h"
+
+#include <algorithm>
+
+namespace niccolite::bootstrap {
+namespace {
+
+// After this long without a word, a process to which there is no link is asked for a sign of life.
+constexpr auto kProbeAfter = std::chrono::milliseconds(500);
+
+Status timed_out(const Local& local, int32_t peer, std::string_view what,
+                 Deadline::Clock::time_point start) {
+  const double waited = std::chrono::duration<double>(Deadline::Clock::now() - start).count();
+  return Status::remote_error("rank {} of {} waited {:.1f} s for {} rank {}", local.rank,
+                              local.nranks, waited, what, peer)
+      .with_peer(peer);
+}
+
+}  // namespace
+
+Status Mailroom::send(const Local& local, int32_t peer, uint32_t tag,
+                      std::span<const std::byte> content) {
+  TRY(roster_.why_gone(peer));
+  const uint32_t process = roster_.process_of(peer);
+  if (process == roster_.self()) {
+    deliver(local.rank, peer, tag, Bytes(content.begin(), content.end()));
+  } else {
+    const messages::Data data{.from = local.rank, .to = peer, .tag = tag, .content = content};
+    transmit_(process, std::make_shared<const Bytes>(data.encode()));
+  }
+  return {};
+}
+
+void Mailroom::deliver(int32_t from, int32_t to, uint32_t tag, Bytes content) {
+  const std::shared_ptr<Local> local = roster_.find(to);
+  if (local == nullptr) return;  // it has left: nobody will read it
+  local->inbox[{from, tag}].push_back(std::move(content));
+  local->changed.notify_all();
+}
+
+Result<Bytes> Mailroom::receive(Roster::Lock& lock, Local& local, int32_t peer, uint32_t tag,
+                                Deadline deadline) {
+  const auto start = Deadline::Clock::now();
+  const std::pair key(peer, tag);
+  const auto arrived = [&] { return local.inbox.contains(key) || !roster_.why_gone(peer).is_ok(); };
+  const Deadline first = Deadline::after(kProbeAfter);
+  auto outcome = roster_.wait(lock, local, first.at() < deadline.at() ? first : deadline, arrived);
+  if (outcome == Roster::Outcome::TimedOut) {
+    if (roster_.process_of(peer) != roster_.self()) probe_(roster_.process_of(peer));
+    outcome = roster_.wait(lock, local, deadline, arrived);
+  }
+  // What has arrived is good, whatever happened to its sender since.
+  if (const auto box = local.inbox.find(key);
+      box != local.inbox.end() && outcome != Roster::Outcome::Aborted) {
+    Bytes content = std::move(box->second.front());
+    box->second.pop_front();
+    if (box->second.empty()) local.inbox.erase(box);
+    return content;
+  }
+  if (outcome == Roster::Outcome::Aborted) return Roster::why_aborted(local);
+  if (outcome == Roster::Outcome::TimedOut) return timed_out(local, peer, "a message of", start);
+  return roster_.why_gone(peer);
+}
+
+void Mailroom::serve(Local& local, Member::Handler handler) {
+  local.handler = std::move(handler);
+  for (size_t i = 0; i < local.calls.size(); ++i)
+    service_.post([this, rank = local.rank] { run_next_call(rank); });
+}
+
+Result<Bytes> Mailroom::request(Roster::Lock& lock, Local& local, int32_t peer,
+                                std::span<const std::byte> content, Deadline deadline) {
+  TRY(roster_.why_gone(peer));
+  const auto start = Deadline::Clock::now();
+  const uint64_t number = next_call_++;
+  pending_[number].caller = roster_.find(local.rank);
+  const uint32_t process = roster_.process_of(peer);
+  if (process == roster_.self()) {
+    take_call(peer, {.from = local.rank,
+                     .process = process,
+                     .number = number,
+                     .content = Bytes(content.begin(), content.end())});
+  } else {
+    const messages::Request message{
+        .from = local.rank, .to = peer, .call = number, .content = content};
+    transmit_(process, std::make_shared<const Bytes>(message.encode()));
+  }
+  const auto outcome = roster_.wait(lock, local, deadline, [&] {
+    return pending_[number].answer.has_value() || !roster_.why_gone(peer).is_ok();
+  });
+  auto node = pending_.extract(number);  // a later answer finds nobody
+  std::optional<Result<Bytes>>& answer = node.mapped().answer;
+  if (answer.has_value()) return std::move(*answer);
+  if (outcome == Roster::Outcome::Aborted) return Roster::why_aborted(local);
+  if (outcome == Roster::Outcome::TimedOut) return timed_out(local, peer, "an answer of", start);
+  return roster_.why_gone(peer);
+}
+
+Status Mailroom::take(Reader& reader, MessageType type, uint32_t process) {
+  const auto lives_there = [&](int32_t rank) {
+    return rank < roster_.nranks() && roster_.process_of(rank) == process;
+  };
+  switch (type) {
+    case MessageType::Data: {
+      const messages::Data data = TRY(messages::Data::decode(reader));
+      if (!lives_there(data.from))
+        return Status::remote_error("a message in the name of rank {}", data.from);
+      deliver(data.from, data.to, data.tag, Bytes(data.content.begin(), data.content.end()));
+      return {};
+    }
+    case MessageType::Request: {
+      const messages::Request request = TRY(messages::Request::decode(reader));
+      if (!lives_there(request.from))
+        return Status::remote_error("a request in the name of rank {}", request.from);
+      take_call(request.to, {.from = request.from,
+                             .process = process,
+                             .number = request.call,
+                             .content = Bytes(request.content.begin(), request.content.end())});
+      return {};
+    }
+    default: {
+      const messages::Response response = TRY(messages::Response::decode(reader));
+      if (response.succeeded) {
+        finish(response.call, Bytes(response.content.begin(), response.content.end()));
+      } else {
+        finish(response.call, response.failure.status());
+      }
+      return {};
+    }
+  }
+}
+
+void Mailroom::take_call(int32_t to, Call call) {
+  const std::shared_ptr<Local> local = roster_.find(to);
+  if (local == nullptr) {
+    answer(call.process, call.number,
+           Status::remote_error("rank {} has left the communicator", to).with_peer(to));
+    return;
+  }
+  local->calls.push_back(std::move(call));
+  if (local->handler) service_.post([this, to] { run_next_call(to); });
+}
+
+void Mailroom::run_next_call(int32_t rank) {
+  Roster::Lock lock = roster_.lock();
+  const std::shared_ptr<Local> local = roster_.find(rank);
+  if (local == nullptr || local->calls.empty()) return;
+  const Call call = std::move(local->calls.front());
+  local->calls.pop_front();
+  const Member::Handler handler = local->handler;
+  ++local->in_service;
+  lock.unlock();
+  std::optional<Result<Bytes>> result;
+  const Status thrown = guarded([&]() -> Status {
+    result.emplace(handler(call.from, call.content));
+    return {};
+  });
+  lock.lock();
+  --local->in_service;
+  local->changed.notify_all();
+  if (!thrown.is_ok()) {
+    answer(call.process, call.number, thrown.copy());
+  } else if (result->is_ok() && result->value().size() > kMaxMessage) {
+    answer(call.process, call.number,
+           Status::internal("the answer of rank {} has {} bytes, at most {} are allowed", rank,
+                            result->value().size(), kMaxMessage));
+  } else {
+    answer(call.process, call.number, std::move(*result));
+  }
+}
+
+void Mailroom::answer(uint32_t process, uint64_t number, Result<Bytes> result) {
+  if (process == roster_.self()) return finish(number, std::move(result));
+  messages::Response response{
+      .call = number, .succeeded = result.is_ok(), .failure = {}, .content = {}};
+  if (result.is_ok()) {
+    response.content = result.value();
+  } else {
+    response.failure = messages::Failed::of(result.status());
+  }
+  transmit_(process, std::make_shared<const Bytes>(response.encode()));
+}
+
+void Mailroom::finish(uint64_t number, Result<Bytes> result) {
+  const auto pending = pending_.find(number);
+  if (pending == pending_.end()) return;
+  pending->second.answer.emplace(std::move(result));
+  if (pending->second.caller != nullptr) pending->second.caller->changed.notify_all();
+}
+
+void Mailroom::local_left(Local& local) {
+  const std::deque<Call> calls = std::move(local.calls);
+  local.calls.clear();
+  for (const Call& call : calls)
+    answer(call.process, call.number,
+           Status::remote_error("rank {} has left the communicator", local.rank)
+               .with_peer(local.rank));
+}
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,60 @@
+// Mailroom: messages from rank to rank (send, receive) and calls (request, serve). Between ranks of
+// one process they are moved in memory; the rest goes through `transmit`. Thread safety: the
+// roster's lock is held in every call, but for those that say otherwise; waits release it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "bootstrap/roster.h"
+#include "bootstrap/service.h"
+
+namespace niccolite::bootstrap {
+
+class Mailroom {
+ public:
+  using Transmit = std::function<void(uint32_t process, std::shared_ptr<const Bytes> frame)>;
+  using Probe = std::function<void(uint32_t process)>;
+
+  /// `probe` finds out whether a process is still there, and has it reported when it is not.
+  Mailroom(Roster& roster, Service& service, Transmit transmit, Probe probe)
+      : roster_(roster),
+        service_(service),
+        transmit_(std::move(transmit)),
+        probe_(std::move(probe)) {}
+
+  Status send(const Local& local, int32_t peer, uint32_t tag, std::span<const std::byte> content);
+  Result<Bytes> receive(Roster::Lock& lock, Local& local, int32_t peer, uint32_t tag,
+                        Deadline deadline);
+  void serve(Local& local, Member::Handler handler);
+  Result<Bytes> request(Roster::Lock& lock, Local& local, int32_t peer,
+                        std::span<const std::byte> content, Deadline deadline);
+
+  /// Data, Request or Response of another process.
+  Status take(Reader& reader, MessageType type, uint32_t process);
+  /// Answers what waits for the handler of a rank that leaves.
+  void local_left(Local& local);
+
+ private:
+  struct Pending {
+    std::optional<Result<Bytes>> answer;
+    std::shared_ptr<Local> caller;
+  };
+
+  void deliver(int32_t from, int32_t to, uint32_t tag, Bytes content);
+  void take_call(int32_t to, Call call);
+  void answer(uint32_t process, uint64_t number, Result<Bytes> result);
+  void finish(uint64_t number, Result<Bytes> result);
+  void run_next_call(int32_t rank);  // on the service thread, without the lock
+
+  Roster& roster_;
+  Service& service_;
+  Transmit transmit_;
+  Probe probe_;
+  std::map<uint64_t, Pending> pending_;  // requests of this process' ranks
+  uint64_t next_call_ = 1;
+};
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,103 @@
+#include "bootstrap/member.h"
+
+#include "bootstrap/session.h"
+
+namespace niccolite::bootstrap {
+namespace {
+
+Status check_peer(const Local& local, int peer) {
+  if (peer >= 0 && peer < local.nranks) return {};
+  return Status::invalid_argument("rank {} is not one of the {} ranks of the communicator", peer,
+                                  local.nranks);
+}
+
+Status check_size(size_t bytes, size_t most, const char* what) {
+  if (bytes <= most) return {};
+  return Status::invalid_argument("{} of {} bytes, at most {} are allowed", what, bytes, most);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Member>> Member::join(const JoinOptions& options) {
+  if (options.nranks < 1 || options.nranks > static_cast<int>(kMaxRanks))
+    return Status::invalid_argument("nranks is {}, it must be from 1 to {}", options.nranks,
+                                    kMaxRanks);
+  if (options.rank < 0 || options.rank >= options.nranks)
+    return Status::invalid_argument("rank is {}, it must be from 0 to {}", options.rank,
+                                    options.nranks - 1);
+  auto [session, local] = TRY(Session::enter(options));
+  Status status = session->wait_ready(local, options.deadline);
+  if (!status.is_ok()) {
+    session->leave(local);
+    return status;
+  }
+  return std::unique_ptr<Member>(new Member(std::move(session), std::move(local)));
+}
+
+Member::Member(std::shared_ptr<Session> session, std::shared_ptr<Local> local)
+    : session_(std::move(session)), local_(std::move(local)) {}
+
+Member::~Member() {
+  leave();
+  // In a child made by fork() the session's threads do not exist and its links are the parent's:
+  // touch nothing.
+  if (!session_->belongs_to_this_process()) (void)new std::shared_ptr<Session>(std::move(session_));
+}
+
+int Member::rank() const { return local_->rank; }
+int Member::nranks() const { return local_->nranks; }
+
+bool Member::same_process(int peer) const {
+  Roster& roster = session_->roster();
+  const Roster::Lock lock = roster.lock();
+  return roster.process_of(peer) == roster.self();
+}
+
+std::string Member::describe(int peer) const {
+  Roster& roster = session_->roster();
+  const Roster::Lock lock = roster.lock();
+  return roster.process(roster.process_of(peer)).origin.text();
+}
+
+Result<Gathered> Member::all_gather(std::span<const std::byte> mine, Deadline deadline) {
+  TRY(check_size(mine.size(), kMaxContribution, "a contribution to an all-gather"));
+  Roster::Lock lock = session_->roster().lock();
+  return session_->gathers().all_gather(lock, *local_, mine, deadline);
+}
+
+Status Member::barrier(Deadline deadline) { return all_gather({}, deadline).status(); }
+
+Status Member::send(int peer, uint32_t tag, std::span<const std::byte> message) {
+  TRY(check_peer(*local_, peer));
+  TRY(check_size(message.size(), kMaxMessage, "a message"));
+  const Roster::Lock lock = session_->roster().lock();
+  return session_->mailroom().send(*local_, peer, tag, message);
+}
+
+Result<Bytes> Member::receive(int peer, uint32_t tag, Deadline deadline) {
+  TRY(check_peer(*local_, peer));
+  Roster::Lock lock = session_->roster().lock();
+  return session_->mailroom().receive(lock, *local_, peer, tag, deadline);
+}
+
+void Member::serve(Handler handler) {
+  const Roster::Lock lock = session_->roster().lock();
+  session_->mailroom().serve(*local_, std::move(handler));
+}
+
+Result<Bytes> Member::request(int peer, std::span<const std::byte> message, Deadline deadline) {
+  TRY(check_peer(*local_, peer));
+  TRY(check_size(message.size(), kMaxMessage, "a request"));
+  Roster::Lock lock = session_->roster().lock();
+  return session_->mailroom().request(lock, *local_, peer, message, deadline);
+}
+
+void Member::on_peer_lost(std::function<void(int rank, const Status& why)> callback) {
+  session_->on_peer_lost(local_, std::move(callback));
+}
+
+void Member::leave() {
+  if (session_->belongs_to_this_process()) session_->leave(local_);
+}
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,116 @@
+// Member: one rank's part in the out-of-band communication of its communicator. The public face of
+// bootstrap.
+//
+//   UniqueId id = TRY(create_unique_id());                        // once; the 128 bytes reach all
+//   ranks by any means auto member = TRY(Member::join({.id = id, .nranks = n, .rank = r, .deadline
+//   = Deadline::after(120s)})); auto cards = TRY(member->all_gather(my_card, deadline));      //
+//   cards[rank]: bytes of every rank
+//
+// Ranks of one process share one Session (one event loop, one listening port, links to other
+// processes made when needed) and never use sockets among themselves.
+//
+// Waits end with: the result; RemoteError with peer() set when a rank they need has ended or left;
+// RemoteError naming who is missing when the deadline passes; the abort's reason when the abort is
+// raised. Thread safety: any thread; collectives (all_gather, barrier) of one member one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/wait.h"
+#include "base/wire.h"
+#include "bootstrap/unique_id.h"
+
+namespace niccolite::bootstrap {
+
+class Session;
+struct Local;
+
+/// What each rank contributed to an all-gather, by rank. Shared, immutable, cheap to copy; spans
+/// live as long as a copy does.
+class Gathered {
+ public:
+  Gathered() = default;
+  Gathered(std::vector<std::shared_ptr<const Bytes>> frames,
+           std::vector<std::span<const std::byte>> by_rank)
+      : content_(std::make_shared<const Content>(Content{std::move(frames), std::move(by_rank)})) {}
+  size_t size() const { return content_ ? content_->by_rank.size() : 0; }
+  std::span<const std::byte> operator[](int rank) const {
+    return content_->by_rank[static_cast<size_t>(rank)];
+  }
+  auto begin() const { return content_->by_rank.begin(); }
+  auto end() const { return content_->by_rank.end(); }
+
+ private:
+  struct Content {
+    std::vector<std::shared_ptr<const Bytes>> frames;  // what the spans point into
+    std::vector<std::span<const std::byte>> by_rank;
+  };
+  std::shared_ptr<const Content> content_;
+};
+
+struct JoinOptions {
+  UniqueId id;
+  int nranks = 0;
+  int rank = 0;
+  Deadline deadline = Deadline::never();
+  Abort* abort = nullptr;  // ends all waits of the member when raised; outlives the member
+};
+
+class Member {
+ public:
+  /// Collective over `nranks` ranks that hold the same id. Serves one communicator: an id is used
+  /// once.
+  /// @return InvalidArgument: nranks or rank out of range. InvalidUsage: ranks disagree about
+  /// nranks, two claim one rank, or versions differ (reported on all ranks). RemoteError: the
+  /// deadline passed (names who is missing), a process ended, or the root cannot be reached.
+  static Result<std::unique_ptr<Member>> join(const JoinOptions& options);
+  ~Member();  // leave()
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  int rank() const;
+  int nranks() const;
+  bool same_process(int peer) const;
+  /// "process 4711 on host a12", for messages.
+  std::string describe(int peer) const;
+
+  /// Collective. Sizes may differ; at most 64 KiB per rank. After a failure every later one fails
+  /// with the same status.
+  Result<Gathered> all_gather(std::span<const std::byte> mine, Deadline deadline);
+  Status barrier(Deadline deadline);
+
+  /// Queues a message of at most 16 MiB for `peer`; messages from one rank to another with one tag
+  /// arrive in order.
+  Status send(int peer, uint32_t tag, std::span<const std::byte> message);
+  Result<Bytes> receive(int peer, uint32_t tag, Deadline deadline);
+
+  /// Answers requests of peers, on a service thread of the process; may take milliseconds, may not
+  /// call request().
+  using Handler = std::function<Result<Bytes>(int from, std::span<const std::byte> request)>;
+  void serve(Handler handler);
+  /// Asks `peer`, whatever its own threads are doing, and waits for the answer; also for the peer
+  /// to call serve().
+  Result<Bytes> request(int peer, std::span<const std::byte> message, Deadline deadline);
+
+  /// Calls `callback` on the service thread, once for each rank whose process ends without leaving,
+  /// now or later.
+  void on_peer_lost(std::function<void(int rank, const Status& why)> callback);
+
+  /// Ends the member gracefully: waits until no handler or callback of it runs (not from inside
+  /// one), and, for the last member of a process, until the goodbyes are sent (bounded). Calls that
+  /// still wait in other threads end with an error.
+  void leave();
+
+ private:
+  Member(std::shared_ptr<Session> session, std::shared_ptr<Local> local);
+  std::shared_ptr<Session> session_;
+  std::shared_ptr<Local> local_;
+};
+
+}  // namespace niccolite::bootstrap

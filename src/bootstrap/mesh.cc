@@ -1,0 +1,229 @@
+#include "bootstrap/mesh.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace niccolite::bootstrap {
+namespace {
+
+// A process listens before others learn its address, so a refused connection means that it has
+// gone: few attempts. A dropped one means that its accept loop is crowded by strangers: more.
+constexpr int kUnreachableAttempts = 3;
+constexpr int kDroppedAttempts = 20;
+constexpr auto kRetryPause = std::chrono::milliseconds(50);  // grows linearly
+constexpr auto kPatience = std::chrono::seconds(10);         // three SYNs
+
+}  // namespace
+
+Mesh::Mesh(EventLoop& loop, const authentication::Identity& self, Events& events)
+    : loop_(loop),
+      options_{.self = self, .max_frame = kMaxFrame, .patience = kPatience},
+      events_(events) {}
+
+Mesh::~Mesh() {
+  loop_.cancel(patience_);
+  for (Peer& peer : peers_) loop_.cancel(peer.retry);
+}
+
+Status Mesh::listen(const Address& interface) {
+  Socket listener = TRY(Socket::listen(interface.with_port(0)));
+  Link::Options options = options_;
+  options.patience = std::chrono::seconds(5);
+  acceptor_ =
+      TRY(Acceptor::create(loop_, std::move(listener), options,
+                           [this](std::unique_ptr<Link> link) { welcome(std::move(link)); }));
+  return {};
+}
+
+void Mesh::place(const messages::Place& place) {
+  peers_.resize(place.nprocesses);
+  for (const messages::Neighbor& neighbor : place.neighbors) {
+    neighbors_.push_back(neighbor.process);
+    peers_[neighbor.process].dials_us = neighbor.process < place.process;
+    introduce(neighbor.process, neighbor.address, neighbor.number);
+    if (!peers_[neighbor.process].dials_us) dial(neighbor.process);
+  }
+}
+
+void Mesh::introduce(uint32_t process, const Address& address, uint64_t number) {
+  Peer& peer = peers_[process];
+  if (peer.known) return;
+  peer.known = true;
+  // A link-local address is good on our link to it: the scope is of this host.
+  peer.address = address.is_link_local() && acceptor_ != nullptr
+                     ? address.with_scope(acceptor_->address().scope())
+                     : address;
+  peer.number = number;
+  process_of_[number] = process;
+  for (auto& [link, held] : links_)
+    if (held.process < 0 && link->peer_number() == number) attach(*link, process);
+}
+
+void Mesh::welcome(std::unique_ptr<Link> link) {
+  Link& opened = *link;
+  opened.set_owner(*this);
+  links_[&opened].link = std::move(link);
+  if (const auto process = process_of_.find(opened.peer_number()); process != process_of_.end()) {
+    attach(opened, process->second);
+  } else {
+    opened.pause();  // it is ahead of us: we shall know it soon
+  }
+}
+
+void Mesh::attach(Link& link, uint32_t process) {
+  Peer& peer = peers_[process];
+  links_[&link].process = process;
+  ++peer.links;
+  if (peer.sending == nullptr) {
+    peer.sending = &link;
+    for (const Frame& frame : peer.waiting) link.send(*frame);
+    peer.waiting.clear();
+    events_.mesh_linked(process);
+  }
+  link.resume();
+  if (leaving_) part(link);
+}
+
+void Mesh::send(uint32_t process, Frame frame) {
+  Peer& peer = peers_[process];
+  if (peer.gone || leaving_) return;
+  if (peer.sending != nullptr) return peer.sending->send(*frame);
+  peer.waiting.push_back(std::move(frame));
+  probe(process);
+}
+
+void Mesh::broadcast(const Frame& frame) {
+  for (Peer& peer : peers_)
+    if (peer.sending != nullptr) peer.sending->send(*frame);
+}
+
+void Mesh::probe(uint32_t process) {
+  Peer& peer = peers_[process];
+  if (peer.gone || peer.sending != nullptr || peer.dialing != nullptr || peer.retry != 0 ||
+      peer.dials_us)
+    return;
+  dial(process);
+}
+
+void Mesh::dial(uint32_t process) {
+  Peer& peer = peers_[process];
+  peer.retry = 0;
+  ++peer.attempts;
+  Result<std::unique_ptr<Link>> link =
+      Link::dial(loop_, peer.address, peer.number, options_, *this);
+  if (!link.is_ok()) return dial_failed(process, Link::End::Unreachable, std::move(link).status());
+  peer.dialing = link.value().get();
+  links_[peer.dialing] = {
+      .link = std::move(link.value()), .process = process, .said_goodbye = false};
+}
+
+void Mesh::dial_failed(uint32_t process, Link::End end, Status reason) {
+  Peer& peer = peers_[process];
+  peer.dialing = nullptr;
+  if (peer.sending != nullptr || peer.gone) return;  // it dialed us meanwhile
+  const int most = end == Link::End::Dropped ? kDroppedAttempts : kUnreachableAttempts;
+  if (end == Link::End::Refused || peer.attempts >= most || leaving_) {
+    peer.gone = true;
+    peer.waiting.clear();
+    events_.mesh_unreachable(process, std::move(reason));
+    return finish_if_over();
+  }
+  peer.retry = loop_.after(kRetryPause * peer.attempts, [this, process] { dial(process); });
+}
+
+void Mesh::link_opened(Link& link) {
+  const auto process = static_cast<uint32_t>(links_[&link].process);  // only dialed links open here
+  peers_[process].dialing = nullptr;
+  peers_[process].attempts = 0;
+  attach(link, process);
+}
+
+void Mesh::link_frame(Link& link, std::span<const std::byte> payload) {
+  Held& held = links_[&link];
+  if (payload[0] == static_cast<std::byte>(MessageType::Goodbye)) return heard_goodbye(held);
+  events_.mesh_frame(static_cast<uint32_t>(held.process), payload);
+}
+
+void Mesh::heard_goodbye(Held& held) {
+  held.said_goodbye = true;
+  const auto process = static_cast<uint32_t>(held.process);
+  Peer& peer = peers_[process];
+  if (peer.sending == held.link.get()) peer.sending = nullptr;
+  held.link->finish();
+  // Another link may still hold what the process sent before it left.
+  if (--peer.links > 0) return;
+  peer.gone = true;
+  peer.waiting.clear();
+  loop_.cancel(peer.retry);
+  peer.retry = 0;
+  events_.mesh_departed(process);
+}
+
+void Mesh::link_ended(Link& link, Link::End end, Status reason) {
+  const Held& held = links_[&link];
+  const int64_t process = held.process;
+  const bool expected = held.said_goodbye || leaving_ || process < 0;
+  drop(link);
+  if (process >= 0) {
+    Peer& peer = peers_[static_cast<uint32_t>(process)];
+    if (peer.dialing == &link) {
+      dial_failed(static_cast<uint32_t>(process), end, std::move(reason));
+    } else if (!expected) {
+      if (peer.sending == &link) peer.sending = nullptr;
+      peer.gone = true;
+      peer.waiting.clear();
+      events_.mesh_lost(static_cast<uint32_t>(process), std::move(reason));
+    }
+  }
+  finish_if_over();
+}
+
+void Mesh::drop(Link& link) {
+  auto node = links_.extract(&link);
+  if (!node.empty()) Link::bury(loop_, std::move(node.mapped().link));
+}
+
+void Mesh::farewell(EventLoop::Clock::duration patience) {
+  leaving_ = true;
+  patience_ = loop_.after(patience, [this] {
+    for (Peer& peer : peers_) peer.waiting.clear();
+    while (!links_.empty()) drop(*links_.begin()->first);
+    finish_if_over();
+  });
+  std::vector<Link*> links;
+  for (auto& [link, held] : links_) links.push_back(link);
+  for (Link* link : links) {
+    const Held& held = links_[link];
+    if (link->is_open()) {
+      if (!link->is_finishing()) part(*link);
+    } else if (held.process < 0 || peers_[static_cast<uint32_t>(held.process)].waiting.empty()) {
+      drop(*link);
+    }
+  }
+  finish_if_over();
+}
+
+// Says goodbye on one link. Its end follows when the peer has answered by closing.
+void Mesh::part(Link& link) {
+  link.send(messages::encode_type(MessageType::Goodbye));
+  link.finish();
+}
+
+bool Mesh::has_waiting() const {
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return !peer.gone && !peer.waiting.empty(); });
+}
+
+void Mesh::finish_if_over() {
+  if (!leaving_ || over_ || has_waiting()) return;
+  // Nobody is let in any more. Later, since the acceptor may be on the stack.
+  if (acceptor_ != nullptr)
+    loop_.post([acceptor = std::shared_ptr<Acceptor>(std::move(acceptor_))] {});
+  if (!links_.empty()) return;
+  over_ = true;
+  loop_.cancel(patience_);
+  events_.mesh_over();
+}
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,110 @@
+// Mesh: the links of one process to the other processes of its communicator, made when they are
+// needed. Between neighbors (see neighbors_of) the lower one dials as soon as it knows its place;
+// between others, who has something to send dials. If both dial at once there are two links: each
+// side keeps sending on the one it had first, so that messages stay in order.
+//
+// A process that leaves says Goodbye on every link. One whose link ends without it is lost.
+// Thread safety: the loop's thread.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "bootstrap/acceptor.h"
+#include "bootstrap/link.h"
+#include "bootstrap/messages.h"
+
+namespace niccolite::bootstrap {
+
+class Mesh final : private Link::Owner {
+ public:
+  using Frame = std::shared_ptr<const Bytes>;
+
+  class Events {
+   public:
+    virtual void mesh_linked(uint32_t process) = 0;  // a new link: tell it what it must know
+    virtual void mesh_frame(uint32_t process, std::span<const std::byte> payload) = 0;
+    virtual void mesh_departed(uint32_t process) = 0;  // it said Goodbye on all its links
+    virtual void mesh_lost(uint32_t process, Status reason) = 0;
+    virtual void mesh_unreachable(uint32_t process, Status reason) = 0;
+    virtual void mesh_over() = 0;  // the end of farewell()
+
+   protected:
+    ~Events() = default;
+  };
+
+  Mesh(EventLoop& loop, const authentication::Identity& self, Events& events);
+  ~Mesh();
+
+  /// Listens on a free port of `interface`.
+  Status listen(const Address& interface);
+  const Address& address() const { return acceptor_->address(); }
+
+  /// Sets this process' place; its neighbors are dialed or expected.
+  void place(const messages::Place& place);
+  /// Makes a process known by address and number; links that it has made already come to life.
+  void introduce(uint32_t process, const Address& address, uint64_t number);
+
+  /// Sends to `process`, dialing if need be. Frames to a process that has gone are dropped.
+  void send(uint32_t process, Frame frame);
+  /// Sends to every process to which there is a link.
+  void broadcast(const Frame& frame);
+  /// Dials `process` if there is no link: to learn whether it is still there.
+  void probe(uint32_t process);
+  const std::vector<uint32_t>& neighbors() const { return neighbors_; }
+
+  /// Sends what is queued, says Goodbye on every link and closes; mesh_over() follows within
+  /// `patience`.
+  void farewell(EventLoop::Clock::duration patience);
+
+ private:
+  struct Peer {
+    Address address;
+    uint64_t number = 0;
+    bool known = false;
+    bool dials_us = false;  // a neighbor that will come
+    bool gone = false;
+    int attempts = 0;
+    Link* dialing = nullptr;
+    EventLoop::Id retry = 0;
+    Link* sending = nullptr;    // where our frames go
+    int links = 0;              // open, Goodbye not yet heard
+    std::deque<Frame> waiting;  // until there is a link
+  };
+  struct Held {
+    std::unique_ptr<Link> link;
+    int64_t process = -1;  // -1: not introduced yet
+    bool said_goodbye = false;
+  };
+
+  void link_opened(Link& link) override;
+  void link_frame(Link& link, std::span<const std::byte> payload) override;
+  void link_ended(Link& link, Link::End end, Status reason) override;
+
+  void welcome(std::unique_ptr<Link> link);
+  void attach(Link& link, uint32_t process);
+  void dial(uint32_t process);
+  void dial_failed(uint32_t process, Link::End end, Status reason);
+  void heard_goodbye(Held& held);
+  void part(Link& link);
+  void drop(Link& link);
+  void finish_if_over();
+  bool has_waiting() const;
+
+  EventLoop& loop_;
+  const Link::Options options_;
+  Events& events_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::vector<Peer> peers_;  // by process
+  std::vector<uint32_t> neighbors_;
+  std::map<uint64_t, uint32_t> process_of_;  // by number
+  std::map<Link*, Held> links_;
+  bool leaving_ = false;
+  bool over_ = false;
+  EventLoop::Id patience_ = 0;
+};
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,189 @@
+// Every message of bootstrap, with its encoding. The first byte of a frame is its type. A process
+// sends Join, Ready and Failed to the root and hears Place and Refused; the rest travels between
+// processes. Encodings are those of base/wire.h. Decoders take a Reader behind the type byte and
+// reject what cannot be meant; `encode()` includes the type byte. Thread safety: plain values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/address.h"
+#include "base/status.h"
+#include "base/wire.h"
+
+namespace niccolite::bootstrap {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kMaxRanks = 1u << 20;
+inline constexpr size_t kMaxHostBytes = 256;
+inline constexpr size_t kMaxTextBytes = 4096;
+inline constexpr size_t kMaxContribution = 64u << 10;  // of one rank to an all-gather
+inline constexpr size_t kMaxMessage = 16u << 20;       // of send() and request()
+
+enum class MessageType : uint8_t {
+  Join = 1,
+  Place,
+  Refused,
+  Ready,
+  Failed,  // with the root
+  Gather = 16,
+  GatherAbsent,
+  Data,
+  Request,
+  Response,
+  Left,
+  Lost,
+  Goodbye,  // between processes
+};
+
+namespace messages {
+
+/// Whom a message concerns, for people: "process 4711 on host a12".
+struct Origin {
+  uint64_t pid = 0;
+  std::string host;
+  std::string text() const { return fmt::format("process {} on host {}", pid, host); }
+};
+
+/// One rank of the sending process has come.
+struct Join {
+  uint32_t version = kProtocolVersion;
+  int32_t rank = 0;
+  int32_t nranks = 0;
+  uint64_t milliseconds_left = 0;  // until its deadline
+  Address session;                 // where the process listens for other processes
+  uint64_t number = 0;             // of the process, in handshakes
+  Origin origin;
+  Bytes encode() const;
+  static Result<Join> decode(Reader& reader);
+};
+
+struct Neighbor {
+  uint32_t process = 0;
+  uint64_t number = 0;
+  Address address;
+};
+
+/// All ranks have come: the process' place in the order of processes, and those it exchanges with.
+struct Place {
+  uint32_t process = 0;
+  uint32_t nprocesses = 0;
+  int32_t nranks = 0;
+  std::vector<Neighbor> neighbors;
+  Bytes encode() const;
+  static Result<Place> decode(Reader& reader);
+};
+
+/// The rendezvous failed. `missing` is not empty when ranks did not come in time: each rank then
+/// words its own message.
+struct Refused {
+  Code code = Code::RemoteError;
+  int32_t peer = -1;
+  std::string text;
+  std::vector<int32_t> missing;
+  Bytes encode() const;
+  static Result<Refused> decode(Reader& reader);
+};
+
+/// A process gives up before it was ready, or a request failed at its handler.
+struct Failed {
+  Code code = Code::RemoteError;
+  int32_t peer = -1;
+  std::string text;
+  Bytes encode() const;
+  static Result<Failed> decode(Reader& reader);
+  static Failed of(const Status& status);
+  Status status() const;
+};
+
+/// What a process tells all others in the first all-gather.
+struct ProcessEntry {
+  uint64_t number = 0;
+  Address address;
+  Origin origin;
+  std::vector<int32_t> ranks;  // ascending
+  Bytes encode() const;        // without a type: it is the content of a Gather
+  static Result<ProcessEntry> decode(Reader& reader);
+};
+
+/// One process' part of all-gather `sequence`: forwarded along a binomial tree that starts at
+/// `process`.
+struct Gather {
+  uint64_t sequence = 0;
+  uint32_t process = 0;
+  std::span<const std::byte> content;  // points into the frame
+  Bytes encode() const;
+  static Result<Gather> decode(Reader& reader);
+};
+
+/// Instead of a Gather: that part will never come, because of `rank`.
+struct GatherAbsent {
+  uint64_t sequence = 0;
+  uint32_t process = 0;
+  int32_t rank = 0;
+  std::string why;
+  Bytes encode() const;
+  static Result<GatherAbsent> decode(Reader& reader);
+};
+
+/// The content of a Gather after the first: what each rank of the process contributes.
+struct Contribution {
+  int32_t rank = 0;
+  std::span<const std::byte> bytes;
+};
+Bytes encode_contributions(std::span<const Contribution> contributions);
+Result<std::vector<Contribution>> decode_contributions(Reader& reader);
+
+struct Data {
+  int32_t from = 0;
+  int32_t to = 0;
+  uint32_t tag = 0;
+  std::span<const std::byte> content;
+  Bytes encode() const;
+  static Result<Data> decode(Reader& reader);
+};
+
+struct Request {
+  int32_t from = 0;
+  int32_t to = 0;
+  uint64_t call = 0;
+  std::span<const std::byte> content;
+  Bytes encode() const;
+  static Result<Request> decode(Reader& reader);
+};
+
+struct Response {
+  uint64_t call = 0;
+  bool succeeded = false;
+  Failed failure;                      // when it did not
+  std::span<const std::byte> content;  // when it did
+  Bytes encode() const;
+  static Result<Response> decode(Reader& reader);
+};
+
+/// Ranks of the sending process have left gracefully while others of it stay.
+struct Left {
+  std::vector<int32_t> ranks;
+  Bytes encode() const;
+  static Result<Left> decode(Reader& reader);
+};
+
+/// A process ended without goodbye; flooded to all.
+struct Lost {
+  uint32_t process = 0;
+  std::string why;
+  Bytes encode() const;
+  static Result<Lost> decode(Reader& reader);
+};
+
+/// A message that is only a type: Ready, Goodbye.
+Bytes encode_type(MessageType type);
+
+}  // namespace messages
+
+/// "rank 5", "ranks 5, 6", "ranks 0-99, 120 and 30 more": for people; `ranks` ascending.
+std::string describe_ranks(std::span<const int32_t> ranks);
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,217 @@
+#include "bootstrap/rendezvous.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "bootstrap/root.h"
+
+namespace niccolite::bootstrap {
+namespace {
+
+// After a failure; also the longest that those present may take to read about it.
+constexpr auto kLinger = std::chrono::seconds(10);
+
+}  // namespace
+
+Rendezvous::Rendezvous(EventLoop& loop, Options options)
+    : loop_(loop), options_(std::move(options)) {}
+
+Rendezvous::~Rendezvous() {
+  loop_.cancel(deadline_timer_);
+  loop_.cancel(linger_timer_);
+}
+
+void Rendezvous::welcome(std::unique_ptr<Link> link) {
+  link->set_owner(*this);
+  Link* key = link.get();
+  guests_[key].link = std::move(link);
+}
+
+void Rendezvous::link_frame(Link& link, std::span<const std::byte> payload) {
+  const auto guest = guests_.find(&link);
+  if (guest == guests_.end()) return;
+  const Status status = take(guest->second, payload);
+  if (!status.is_ok()) fail(status);
+}
+
+Status Rendezvous::take(Guest& guest, std::span<const std::byte> payload) {
+  const std::string origin =
+      guest.ranks.empty()
+          ? guest.link->peer_address().text()
+          : fmt::format("{} ({})", describe_ranks(guest.ranks), guest.join.origin.text());
+  Reader reader(payload, origin);
+  switch (static_cast<MessageType>(reader.u8())) {
+    case MessageType::Join: {
+      messages::Join join = TRY(messages::Join::decode(reader));
+      return take_join(guest, std::move(join));
+    }
+    case MessageType::Ready:
+      TRY(reader.finish());
+      guest.ready = true;
+      guest.link->finish();
+      finish_if_over();
+      return {};
+    case MessageType::Failed: {
+      const messages::Failed failed = TRY(messages::Failed::decode(reader));
+      return failed.status();
+    }
+    default:
+      return Status::remote_error("{} sent a message that the root does not expect", origin);
+  }
+}
+
+Status Rendezvous::take_join(Guest& guest, messages::Join join) {
+  if (phase_ == Phase::Failed) {
+    guest.link->send(refusal_.encode());
+    return {};
+  }
+  if (phase_ != Phase::Gathering) {
+    // Too late to stop the others, and no reason to: all ranks have come already.
+    messages::Refused refused{
+        .code = Code::InvalidUsage,
+        .peer = join.rank,
+        .text = fmt::format("rank {} ({}) came after all {} ranks had joined with this "
+                            "unique id; does each communicator have an id of its own?",
+                            join.rank, join.origin.text(), nranks_),
+        .missing = {}};
+    guest.link->send(refused.encode());
+    return {};
+  }
+  TRY(check(join));
+  if (nranks_ == 0) {
+    nranks_ = join.nranks;
+    first_rank_ = join.rank;
+  }
+  const int32_t rank = join.rank;
+  seats_[rank] = {.origin = join.origin, .link = guest.link.get()};
+  guest.ranks.push_back(rank);
+  if (join.milliseconds_left < uint64_t{1} << 40) {
+    const auto deadline =
+        EventLoop::Clock::now() + std::chrono::milliseconds(join.milliseconds_left);
+    if (deadline < deadline_) {
+      deadline_ = deadline;
+      loop_.cancel(deadline_timer_);
+      deadline_timer_ = loop_.at(deadline_, [this] { deadline_passed(); });
+    }
+  }
+  if (guest.ranks.size() == 1) guest.join = std::move(join);
+  if (static_cast<int32_t>(seats_.size()) == nranks_) place();
+  return {};
+}
+
+Status Rendezvous::check(const messages::Join& join) const {
+  if (join.version != kProtocolVersion)
+    return Status::invalid_usage(
+               "rank {} ({}) runs another version of the library (bootstrap version {}, the root's "
+               "is {}); use one version "
+               "everywhere",
+               join.rank, join.origin.text(), join.version, kProtocolVersion)
+        .with_peer(join.rank);
+  if (nranks_ != 0 && join.nranks != nranks_)
+    return Status::invalid_usage(
+               "rank {} ({}) was called with {} ranks, rank {} ({}) with {}; make nranks equal on "
+               "all ranks",
+               join.rank, join.origin.text(), join.nranks, first_rank_,
+               seats_.at(first_rank_).origin.text(), nranks_)
+        .with_peer(join.rank);
+  if (join.rank < 0 || join.rank >= join.nranks || join.nranks > static_cast<int32_t>(kMaxRanks))
+    return Status::invalid_usage("{} claims to be rank {} of {}", join.origin.text(), join.rank,
+                                 join.nranks)
+        .with_peer(join.rank);
+  if (const auto seat = seats_.find(join.rank); seat != seats_.end())
+    return Status::invalid_usage("two callers claim rank {} of {}: {} and {}; give each rank once",
+                                 join.rank, nranks_, seat->second.origin.text(), join.origin.text())
+        .with_peer(join.rank);
+  return {};
+}
+
+void Rendezvous::place() {
+  phase_ = Phase::Placing;
+  loop_.cancel(deadline_timer_);
+  // In order of lowest rank: one process after the other as `seats_` is walked.
+  std::vector<Guest*> order;
+  std::map<Link*, uint32_t> place_of;
+  for (const auto& [rank, seat] : seats_)
+    if (place_of.emplace(seat.link, static_cast<uint32_t>(order.size())).second)
+      order.push_back(&guests_.at(seat.link));
+  const auto nprocesses = static_cast<uint32_t>(order.size());
+  for (uint32_t process = 0; process < nprocesses; ++process) {
+    messages::Place place{
+        .process = process, .nprocesses = nprocesses, .nranks = nranks_, .neighbors = {}};
+    for (uint32_t neighbor : neighbors_of(process, nprocesses))
+      place.neighbors.push_back({.process = neighbor,
+                                 .number = order[neighbor]->join.number,
+                                 .address = order[neighbor]->join.session});
+    order[process]->link->send(place.encode());
+  }
+  LOG(Info, Bootstrap, "Bootstrap: root at {}: all {} ranks have come, in {} processes",
+      options_.address.text(), nranks_, nprocesses);
+  options_.decided();
+}
+
+void Rendezvous::deadline_passed() {
+  messages::Refused refused{.code = Code::RemoteError, .peer = -1, .text = {}, .missing = {}};
+  for (int32_t rank = 0; rank < nranks_; ++rank)
+    if (!seats_.contains(rank)) refused.missing.push_back(rank);
+  refused.peer = refused.missing.empty() ? -1 : refused.missing.front();
+  refused.text = fmt::format("{} did not come to the root at {} in time",
+                             describe_ranks(refused.missing), options_.address.text());
+  fail(std::move(refused));
+}
+
+void Rendezvous::fail(const Status& status) {
+  fail(messages::Refused{
+      .code = status.code(), .peer = status.peer(), .text = status.message(), .missing = {}});
+}
+
+void Rendezvous::fail(messages::Refused refused) {
+  if (phase_ == Phase::Failed || phase_ == Phase::Over) return;
+  phase_ = Phase::Failed;
+  refusal_ = std::move(refused);
+  LOG(Info, Bootstrap, "Bootstrap: root at {}: {}", options_.address.text(), refusal_.text);
+  loop_.cancel(deadline_timer_);
+  const Bytes message = refusal_.encode();
+  for (auto& [link, guest] : guests_) link->send(message);
+  linger_timer_ = loop_.after(kLinger, [this] { finish(); });
+  options_.decided();
+}
+
+void Rendezvous::link_ended(Link& link, Link::End, Status reason) {
+  const auto found = guests_.find(&link);
+  if (found == guests_.end()) return;
+  Guest& guest = found->second;
+  if (!guest.ready && !guest.ranks.empty() &&
+      (phase_ == Phase::Gathering || phase_ == Phase::Placing)) {
+    std::sort(guest.ranks.begin(), guest.ranks.end());
+    const int32_t rank = guest.ranks.front();
+    fail(Status::remote_error("{} ({}) ended unexpectedly during initialization: {}",
+                              describe_ranks(guest.ranks), guest.join.origin.text(),
+                              reason.message())
+             .with_peer(rank));
+  }
+  guest.ready = true;  // nothing more is expected of it
+  dismiss(link);
+  finish_if_over();
+}
+
+void Rendezvous::dismiss(Link& link) {
+  auto node = guests_.extract(&link);
+  if (!node.empty()) Link::bury(loop_, std::move(node.mapped().link));
+}
+
+void Rendezvous::finish_if_over() {
+  if (phase_ == Phase::Failed && !options_.waits_for_late && guests_.empty()) return finish();
+  if (phase_ != Phase::Placing) return;
+  const bool waiting = std::any_of(guests_.begin(), guests_.end(), [](const auto& entry) {
+    return !entry.second.ready && !entry.second.ranks.empty();
+  });
+  if (!waiting) finish();
+}
+
+void Rendezvous::finish() {
+  if (phase_ == Phase::Over) return;
+  phase_ = Phase::Over;
+  options_.over();
+}
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,76 @@
+// Rendezvous: what a root does, without thread and without listening: the state of one meeting. See
+// root.h.
+//
+//   Gathering --(all ranks have come)--> Placing --(all processes Ready)--> over
+//       \------------(any failure)-----------\--> Failed --(all told, none came for a while)-->
+//       over
+//
+// Thread safety: the loop's thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "bootstrap/link.h"
+#include "bootstrap/messages.h"
+
+namespace niccolite::bootstrap {
+
+class Rendezvous final : private Link::Owner {
+ public:
+  struct Options {
+    Address address;      // of the root, for messages
+    bool waits_for_late;  // after a failure: stay a while, so that ranks that are late hear why
+    std::function<void()> decided;  // every rank has its place, or it failed
+    std::function<void()> over;     // nobody needs the root any more
+  };
+  Rendezvous(EventLoop& loop, Options options);
+  ~Rendezvous();
+
+  /// Takes an authenticated link of a process.
+  void welcome(std::unique_ptr<Link> link);
+
+ private:
+  enum class Phase { Gathering, Placing, Failed, Over };
+  struct Guest {
+    std::unique_ptr<Link> link;
+    std::vector<int32_t> ranks;
+    messages::Join join;  // of its first rank
+    bool ready = false;
+  };
+
+  void link_opened(Link&) override {}
+  void link_frame(Link& link, std::span<const std::byte> payload) override;
+  void link_ended(Link& link, Link::End end, Status reason) override;
+
+  Status take(Guest& guest, std::span<const std::byte> payload);
+  Status take_join(Guest& guest, messages::Join join);
+  Status check(const messages::Join& join) const;
+  void place();
+  void deadline_passed();
+  void fail(messages::Refused refused);
+  void fail(const Status& status);
+  void finish_if_over();
+  void finish();
+  void dismiss(Link& link);
+
+  EventLoop& loop_;
+  const Options options_;
+  Phase phase_ = Phase::Gathering;
+  std::map<Link*, Guest> guests_;
+  struct Seat {
+    messages::Origin origin;
+    Link* link = nullptr;
+  };
+  std::map<int32_t, Seat> seats_;  // by rank
+  int32_t nranks_ = 0;             // of the first Join; 0: none yet
+  int32_t first_rank_ = 0;         // who said so
+  EventLoop::Clock::time_point deadline_ = EventLoop::Clock::time_point::max();
+  EventLoop::Id deadline_timer_ = 0;
+  EventLoop::Id linger_timer_ = 0;
+  messages::Refused refusal_;  // once Failed
+};
+
+}  // namespace niccolite::bootstrap

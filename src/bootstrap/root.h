@@ -1,0 +1,33 @@
+// Root: the meeting point of a rendezvous. Listens where the unique id says, takes the Join of
+// every rank, checks that they agree (ranks, count, version), orders their processes by lowest rank
+// and tells each its neighbors, O(log P) of them; from then on processes talk among themselves. It
+// stays until each has said Ready, and spreads the first failure to all: a contradiction, a process
+// that ended, a deadline that passed with ranks missing.
+//
+// A root runs on a thread of its own in the process that called ncclGetUniqueId, and ends by
+// itself. What it leaves behind is collected when the next root starts or the process exits. Thread
+// safety: static functions from any thread.
+#pragma once
+
+#include "base/address.h"
+#include "base/wait.h"
+#include "bootstrap/unique_id.h"
+
+namespace niccolite::bootstrap {
+
+class Root {
+ public:
+  /// Listens on a free port of `interface` and returns the id that leads there.
+  static Result<UniqueId> start(const Address& interface);
+  /// For an id of NCCL_COMM_ID: listens on its address, waiting until the root of an earlier
+  /// rendezvous has left it.
+  static Status start_for(const UniqueId& id, Deadline deadline, const Abort* abort);
+  /// Roots of this process that still serve.
+  static int count_running();
+};
+
+/// The processes with which process `self` of `nprocesses` keeps links: at distances of 2^k both
+/// ways. Ascending.
+std::vector<uint32_t> neighbors_of(uint32_t self, uint32_t nprocesses);
+
+}  // namespace niccolite::bootstrap

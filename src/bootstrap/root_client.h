@@ -1,0 +1,60 @@
+// RootClient: a process' side of the rendezvous: finds the root, tells it of each rank that comes,
+// and hears the answer. Thread safety: the loop's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "bootstrap/link.h"
+#include "bootstrap/messages.h"
+#include "bootstrap/unique_id.h"
+
+namespace niccolite::bootstrap {
+
+class RootClient final : private Link::Owner {
+ public:
+  struct Events {
+    /// Authenticated; `local` is this host's address that reaches the root. Time to send a Join per
+    /// rank.
+    std::function<void(const Address& local)> connected;
+    std::function<void(std::string why)> trouble;  // one attempt failed; another follows
+    std::function<void(messages::Place)> placed;
+    std::function<void(messages::Refused)> refused;
+    std::function<void(Status)> failed;  // no attempt is left, or the root has gone
+    std::function<void()> over;          // finish() is done
+  };
+  RootClient(EventLoop& loop, const UniqueId& id, uint64_t number, Events events);
+  ~RootClient();
+
+  /// Connects, trying again as NCCL_SOCKET_RETRY_CNT and NCCL_SOCKET_RETRY_SLEEP_MSEC say.
+  void start(const Address& root);
+  bool idle() const { return link_ == nullptr; }
+  bool connected() const { return link_ != nullptr && link_->is_open(); }
+  void send(const Bytes& message);
+  /// Sends the last message, if the attempt under way reaches the root; what the root does after it
+  /// no longer matters.
+  void finish(const Bytes& message);
+
+ private:
+  void attempt();
+  void part();
+  void attempt_failed(Status reason);
+  void link_opened(Link& link) override;
+  void link_frame(Link& link, std::span<const std::byte> payload) override;
+  void link_ended(Link& link, Link::End end, Status reason) override;
+  Status take(std::span<const std::byte> payload);
+
+  EventLoop& loop_;
+  const UniqueId id_;
+  const Link::Options options_;
+  Events events_;
+  Address root_;
+  std::unique_ptr<Link> link_;
+  EventLoop::Id retry_ = 0;
+  int64_t attempts_ = 0;
+  bool answered_ = false;
+  bool finished_ = false;
+  Bytes last_message_;
+};
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,96 @@
+#include "bootstrap/roster.h"
+
+#include <algorithm>
+
+namespace niccolite::bootstrap {
+
+void Roster::set_place(uint32_t self, uint32_t nprocesses, int32_t nranks) {
+  self_ = self;
+  nprocesses_ = nprocesses;
+  nranks_ = nranks;
+  states_.resize(nprocesses);
+}
+
+Status Roster::set_table(std::vector<messages::ProcessEntry> table) {
+  constexpr uint32_t kNobody = ~uint32_t{0};
+  std::vector<uint32_t> process_of(static_cast<size_t>(nranks_), kNobody);
+  for (uint32_t process = 0; process < table.size(); ++process) {
+    for (int32_t rank : table[process].ranks) {
+      if (rank >= nranks_ || process_of[static_cast<size_t>(rank)] != kNobody)
+        return Status::internal("{} announces rank {} of {}, which is wrong or another's",
+                                table[process].origin.text(), rank, nranks_);
+      process_of[static_cast<size_t>(rank)] = process;
+    }
+  }
+  const auto missing = std::find(process_of.begin(), process_of.end(), kNobody);
+  if (missing != process_of.end())
+    return Status::internal("no process announces rank {}", missing - process_of.begin());
+  table_ = std::move(table);
+  process_of_ = std::move(process_of);
+  left_.resize(static_cast<size_t>(nranks_));
+  return {};
+}
+
+void Roster::remove(const Local& local) {
+  std::erase_if(locals_, [&](const auto& other) { return other.get() == &local; });
+}
+
+std::shared_ptr<Local> Roster::find(int32_t rank) const {
+  for (const auto& local : locals_)
+    if (local->rank == rank && !local->left) return local;
+  return nullptr;
+}
+
+void Roster::wake_all() {
+  for (const auto& local : locals_) local->changed.notify_all();
+}
+
+Status Roster::why_gone(int32_t rank) const {
+  const ProcessState& process = states_[process_of(rank)];
+  if (process.state == State::Lost) {
+    const messages::ProcessEntry& entry = table_[process_of(rank)];
+    return Status::remote_error("{} ({}) ended unexpectedly: {}", describe_ranks(entry.ranks),
+                                entry.origin.text(), process.why.message())
+        .with_peer(rank);
+  }
+  if (process.state == State::Departed || left_[static_cast<size_t>(rank)]) {
+    Status status = Status::remote_error("rank {} ({}) has left the communicator", rank,
+                                         table_[process_of(rank)].origin.text());
+    if (!process.why.is_ok())
+      status = Status::remote_error("rank {} ({}) has gone: {}", rank,
+                                    table_[process_of(rank)].origin.text(), process.why.message());
+    return std::move(status).with_peer(rank);
+  }
+  return {};
+}
+
+void Roster::mark_left(int32_t rank) { left_[static_cast<size_t>(rank)] = true; }
+
+void Roster::mark_departed(uint32_t process, Status why) {
+  if (is_gone(process)) return;
+  states_[process] = {.state = State::Departed, .why = std::move(why)};
+}
+
+void Roster::mark_lost(uint32_t process, Status why) {
+  // A process that said goodbye to us may have ended badly for others: the first word stays.
+  if (is_gone(process)) return;
+  states_[process] = {.state = State::Lost, .why = std::move(why)};
+}
+
+std::vector<std::pair<uint32_t, Status>> Roster::lost() const {
+  std::vector<std::pair<uint32_t, Status>> lost;
+  for (uint32_t process = 0; process < states_.size(); ++process)
+    if (states_[process].state == State::Lost)
+      lost.emplace_back(process, states_[process].why.copy());
+  return lost;
+}
+
+Status Roster::why_aborted(const Local& local) {
+  if (local.abort != nullptr && local.abort->raised()) {
+    Status reason = local.abort->reason();
+    if (!reason.is_ok()) return reason;
+  }
+  return Status::invalid_usage("rank {} left the communicator while it was waiting", local.rank);
+}
+
+}  // namespace niccolite::bootstrap

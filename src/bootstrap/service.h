@@ -1,0 +1,34 @@
+// Service: the thread on which a session runs what others wrote: handlers of requests and callbacks
+// about lost peers. They may take milliseconds, and the event loop may not wait for them. The
+// thread starts with the first task. Thread safety: any thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+#include "base/thread.h"
+#include "base/thread_annotations.h"
+
+namespace niccolite::bootstrap {
+
+class Service {
+ public:
+  ~Service() { stop(); }
+  void post(std::function<void()> task) EXCLUDES(mutex_);
+  /// Waits for the task under way and drops the others.
+  void stop() EXCLUDES(mutex_);
+  bool is_current() EXCLUDES(mutex_);
+
+ private:
+  void run() EXCLUDES(mutex_);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  Thread thread_ GUARDED_BY(mutex_);
+};
+
+}  // namespace niccolite::bootstrap

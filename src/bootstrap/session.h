@@ -1,0 +1,121 @@
+// Session: what the ranks of one communicator in one process share: an event loop with the links to
+// other processes, the roster, gathers and mailroom. The first rank that joins with an id makes it,
+// others of the process find it, the last that leaves ends it.
+//
+//   Joining --(all ranks have come)--> Placed --(table of processes complete)--> Ready --(last
+//   member left)--> Over
+//        \------------------------------\--> Failed --(last member left)--> Over
+//
+// Threads: members' threads enter through the functions of Member; everything of the loop (mesh,
+// root client) is touched on the loop's thread only. Lock order: the registry of sessions, then the
+// roster's mutex, then those of loop and service.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/thread.h"
+#include "bootstrap/gathers.h"
+#include "bootstrap/mailroom.h"
+#include "bootstrap/member.h"
+#include "bootstrap/mesh.h"
+#include "bootstrap/root_client.h"
+#include "bootstrap/roster.h"
+#include "bootstrap/service.h"
+
+namespace niccolite::bootstrap {
+
+class Session final : private Mesh::Events {
+ public:
+  /// Registers a rank with the session of its id, made if need be.
+  static Result<std::pair<std::shared_ptr<Session>, std::shared_ptr<Local>>> enter(
+      const JoinOptions& options);
+  ~Session();
+
+  /// Waits until the session is Ready.
+  Status wait_ready(const std::shared_ptr<Local>& local, Deadline deadline);
+  void leave(const std::shared_ptr<Local>& local);
+  void on_peer_lost(const std::shared_ptr<Local>& local,
+                    std::function<void(int, const Status&)> callback);
+
+  Roster& roster() { return roster_; }
+  Gathers& gathers() { return gathers_; }
+  Mailroom& mailroom() { return mailroom_; }
+  /// False in a child made by fork(): threads and links are the parent's.
+  bool belongs_to_this_process() const;
+
+ private:
+  enum class Phase { Joining, Placed, Ready, Failed };
+  struct Failure {
+    Status status;
+    std::vector<int32_t> missing;  // ranks that did not come in time
+  };
+
+  explicit Session(const UniqueId& id);
+  static Result<std::shared_ptr<Session>> create(const UniqueId& id);
+  friend class SessionRegistry;
+
+  // Any thread, without the lock unless said.
+  void transmit(uint32_t process, std::shared_ptr<const Bytes> frame);
+  void fail(Status status, std::vector<int32_t> missing = {});
+  void fail_locked(Status status, std::vector<int32_t> missing);                   // with the lock
+  Status describe_failure(const Local& local, Deadline::Clock::time_point start);  // with the lock
+  Status describe_silence(const Local& local, Deadline::Clock::time_point start);  // with the lock
+  void tell_lost(std::shared_ptr<Local> local, uint32_t process);
+  void shut_down(EventLoop::Clock::duration patience);
+
+  // The loop's thread, without the lock unless said.
+  void announce(const std::shared_ptr<Local>& local, Deadline deadline);
+  Status listen(const Address& local);
+  void root_connected(const Address& local);
+  void placed(const messages::Place& place);
+  void table_complete(Result<std::vector<messages::ProcessEntry>> table);  // with the lock
+  void introduce_if_ready();
+  void lost(uint32_t process, const std::string& why);
+  Status take_frame(uint32_t process, std::span<const std::byte> payload);
+  void stop_if_over();
+  void mesh_linked(uint32_t process) override;
+  void mesh_frame(uint32_t process, std::span<const std::byte> payload) override;
+  void mesh_departed(uint32_t process) override;
+  void mesh_lost(uint32_t process, Status reason) override;
+  void mesh_unreachable(uint32_t process, Status reason) override;
+  void mesh_over() override;
+
+  const UniqueId id_;
+  const pid_t process_;
+  uint64_t number_ = 0;
+  messages::Origin origin_;
+  Roster roster_;
+  // Guarded by the roster's mutex.
+  Phase phase_ = Phase::Joining;
+  Failure failure_;
+  bool root_knows_ = false;  // the root has heard of our ranks: it words what is missing
+  std::string trouble_;      // of the last attempt to reach the root
+  std::vector<std::pair<std::shared_ptr<Local>, Deadline>> joining_;
+  bool shut_down_ = false;
+
+  std::unique_ptr<EventLoop> loop_;
+  Service service_;
+  Gathers gathers_;
+  Mailroom mailroom_;
+  // Touched by the loop's thread only.
+  std::optional<Mesh> mesh_;
+  std::optional<RootClient> root_;
+  std::set<const Local*> announced_;  // on the present link to the root
+  std::vector<std::pair<uint32_t, Bytes>>
+      deferred_;  // frames that came before the table of processes
+  bool listening_ = false;
+  bool introduced_ = false;
+  bool stopping_ = false;
+  bool mesh_is_over_ = false;
+  EventLoop::Id grace_ = 0;
+
+  Thread thread_;  // runs loop_; last: joined first
+};
+
+}  // namespace niccolite::bootstrap

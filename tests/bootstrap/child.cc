@@ -1,0 +1,313 @@
+#include "child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+
+#include "ranks.h"
+
+namespace niccolite::bootstrap {
+namespace {
+
+std::string to_hex(const UniqueId& id) {
+  std::string hex;
+  for (std::byte byte : id.bytes()) hex += fmt::format("{:02x}", static_cast<int>(byte));
+  return hex;
+}
+
+UniqueId from_hex(const std::string& hex) {
+  std::array<std::byte, UniqueId::kBytes> bytes{};
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
+  return std::move(UniqueId::parse(bytes).value());
+}
+
+void report(const std::string& text) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  std::string line = text;
+  for (char& c : line)
+    if (c == '\n') c = ' ';
+  line += '\n';
+  if (write(STDOUT_FILENO, line.data(), line.size()) < 0) _exit(3);
+}
+
+std::string describe(const Status& status) {
+  return fmt::format("{}: peer {}: {}", name_of(status.code()), status.peer(), status.message());
+}
+
+struct Task {
+  ChildOptions options;
+  int rank;
+  Deadline deadline() const {
+    return Deadline::after(std::chrono::milliseconds(options.timeout_milliseconds));
+  }
+};
+
+std::unique_ptr<Member> join(const Task& task) {
+  report(fmt::format("joining {}", task.rank));
+  auto member = Member::join({.id = task.options.id,
+                              .nranks = task.options.nranks,
+                              .rank = task.rank,
+                              .deadline = task.deadline()});
+  if (!member.is_ok()) {
+    report(fmt::format("rank {} failed: {}", task.rank, describe(member.status())));
+    return nullptr;
+  }
+  report(fmt::format("joined {}", task.rank));
+  return std::move(member.value());
+}
+
+// Everything once: gathers of different sizes, messages in order to near and far ranks, requests.
+Status exchange(Member& member, Deadline deadline) {
+  const int rank = member.rank(), n = member.nranks();
+  member.serve([&member](int from, std::span<const std::byte> request) -> Result<Bytes> {
+    return to_bytes(fmt::format("{} to {}: {}", from, member.rank(), to_text(request)));
+  });
+  for (int round = 0; round < 5; ++round) {
+    const auto size = [round](int r) { return static_cast<size_t>(r * 37 % 101 * (round + 1)); };
+    const Gathered all = TRY(member.all_gather(pattern(rank, size(rank), round), deadline));
+    for (int r = 0; r < n; ++r)
+      if (!same(all[r], pattern(r, size(r), round)))
+        return Status::internal("all-gather {}: wrong for {}", round, r);
+  }
+  for (int distance : {1, n / 2}) {
+    const int to = (rank + distance) % n, from = (rank + n - distance) % n;
+    const uint32_t tag = static_cast<uint32_t>(distance);
+    for (int i = 0; i < 10; ++i)
+      TRY(member.send(to, tag, pattern(rank, static_cast<size_t>(i * 1000), i)));
+    for (int i = 0; i < 10; ++i) {
+      const Bytes got = TRY(member.receive(from, tag, deadline));
+      if (!same(got, pattern(from, static_cast<size_t>(i * 1000), i)))
+        return Status::internal("message {} from {} is wrong", i, from);
+    }
+    const Bytes answer = TRY(member.request(to, to_bytes("hello"), deadline));
+    if (to_text(answer) != fmt::format("{} to {}: hello", rank, to))
+      return Status::internal("wrong answer");
+  }
+  return member.barrier(deadline);
+}
+
+int run_exchange(const Task& task) {
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  const Status status = exchange(*member, task.deadline());
+  report(fmt::format("rank {}: {}", task.rank, status.is_ok() ? "exchanged" : describe(status)));
+  return status.is_ok() ? 0 : 1;
+}
+
+// Waits for the loss of rank `argument` without doing anything.
+int run_idle(const Task& task) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool lost = false;
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  member->on_peer_lost([&](int rank, const Status& why) {
+    report(fmt::format("rank {} lost {}: {}", task.rank, rank, describe(why)));
+    const std::lock_guard lock(mutex);
+    if (rank == task.options.argument) lost = true;
+    changed.notify_all();
+  });
+  report(fmt::format("idle {}", task.rank));
+  std::unique_lock lock(mutex);
+  const bool heard = changed.wait_until(lock, task.deadline().at(), [&] { return lost; });
+  lock.unlock();
+  if (!heard) return 1;
+  // What comes after says the same.
+  const Status gather = member->barrier(task.deadline());
+  report(fmt::format("rank {} gathers: {}", task.rank, describe(gather)));
+  const Status send = member->send(task.options.argument, 0, {});
+  report(fmt::format("rank {} sends: {}", task.rank, describe(send)));
+  return 0;
+}
+
+// All but rank `argument` wait in an all-gather.
+int run_gather(const Task& task) {
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  if (!member->barrier(task.deadline()).is_ok()) return 1;
+  report(fmt::format("gathering {}", task.rank));
+  if (task.rank == task.options.argument) pause();
+  const auto start = Deadline::Clock::now();
+  const Status status = member->barrier(task.deadline());
+  const auto waited =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - start);
+  report(fmt::format("rank {} after {} ms: {}", task.rank, waited.count(), describe(status)));
+  return status.is_ok() ? 1 : 0;
+}
+
+// Rank `argument` exits without leaving; the others must not take that for its death.
+int run_exit(const Task& task) {
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  std::atomic<bool> lost{false};
+  member->on_peer_lost([&](int, const Status&) { lost.store(true, std::memory_order_relaxed); });
+  if (!member->barrier(task.deadline()).is_ok()) return 1;
+  if (task.rank == task.options.argument) {
+    (void)member.release();
+    std::exit(0);
+  }
+  const auto message = member->receive(task.options.argument, 1, task.deadline());
+  // relaxed: a callback that came before the end of receive() has been seen by this thread through
+  // the roster's mutex.
+  const bool told = lost.load(std::memory_order_relaxed);
+  report(fmt::format("rank {}: {}; lost {}", task.rank, describe(message.status()), told));
+  return 0;
+}
+
+int run_join(const Task& task) {
+  auto member = join(task);
+  return member == nullptr ? 1 : 0;
+}
+
+int entries(const char* directory) {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++count;
+  return count;
+}
+
+// Communicators one after the other: what is open afterwards is what was open after the first.
+int run_leaks(const Task&) {
+  int descriptors = 0, threads = 0;
+  for (int i = 0; i <= 50; ++i) {
+    auto members = join_all(loopback_id(), 3);
+    members[0]->serve([](int, std::span<const std::byte>) -> Result<Bytes> { return Bytes(); });
+    if (!members[1]->request(0, {}, soon()).is_ok()) return 1;
+    members.clear();
+    if (i > 0 && i < 50) continue;
+    // Roots end on their own thread once the last rank is ready, and a joined thread takes a moment
+    // to leave the list.
+    const Deadline deadline = soon();
+    while (Root::count_running() > 0 && !deadline.passed()) std::this_thread::yield();
+    while (i > 0 && entries("/proc/self/task") > threads && !deadline.passed())
+      std::this_thread::yield();
+    if (i == 0) {
+      descriptors = entries("/proc/self/fd");
+      while (entries("/proc/self/task") > 2 && !deadline.passed()) std::this_thread::yield();
+      threads = entries("/proc/self/task");
+    }
+  }
+  report(fmt::format("descriptors {} threads {}", entries("/proc/self/fd") - descriptors,
+                     entries("/proc/self/task") - threads));
+  return 0;
+}
+
+int run_scenario(const ChildOptions& options) {
+  const std::vector<std::pair<std::string, int (*)(const Task&)>> scenarios = {
+      {"exchange", run_exchange}, {"idle", run_idle}, {"gather", run_gather},
+      {"exit", run_exit},         {"join", run_join}, {"leaks", run_leaks}};
+  for (const auto& [name, run] : scenarios) {
+    if (name != options.scenario) continue;
+    std::atomic<int> code{0};
+    on_threads(options.ranks, [&, run = run](int rank) {
+      if (run({options, rank}) != 0)
+        code.store(1, std::memory_order_relaxed);  // read after the threads are joined
+    });
+    return code.load(std::memory_order_relaxed);
+  }
+  return 2;
+}
+
+}  // namespace
+
+Child::Child(const ChildOptions& options) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+  output_ = Fd(ends[0]);
+  const Fd input(ends[1]);
+  std::string ranks;
+  for (int rank : options.ranks) ranks += fmt::format("{}{}", ranks.empty() ? "" : ",", rank);
+  std::vector<std::string> arguments = {"/proc/self/exe",
+                                        "--child",
+                                        options.scenario,
+                                        to_hex(options.id),
+                                        std::to_string(options.nranks),
+                                        ranks,
+                                        std::to_string(options.argument),
+                                        std::to_string(options.timeout_milliseconds)};
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  pid_ = fork();
+  if (pid_ != 0) return;
+  dup2(input.get(), STDOUT_FILENO);
+  execv("/proc/self/exe", argv.data());
+  _exit(127);
+}
+
+Child::Child(Child&& other) noexcept
+    : pid_(std::exchange(other.pid_, 0)),
+      output_(std::move(other.output_)),
+      buffer_(std::move(other.buffer_)) {}
+
+Child::~Child() {
+  if (pid_ == 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+std::string Child::line(std::chrono::milliseconds patience) {
+  const Deadline deadline = Deadline::after(patience);
+  while (true) {
+    if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
+      std::string line = buffer_.substr(0, end);
+      buffer_.erase(0, end + 1);
+      return line;
+    }
+    pollfd ready{.fd = output_.get(), .events = POLLIN, .revents = 0};
+    if (poll(&ready, 1, deadline.poll_milliseconds(60'000)) <= 0) return {};
+    char bytes[4096];
+    const ssize_t got = read(output_.get(), bytes, sizeof bytes);
+    if (got <= 0) return {};
+    buffer_.append(bytes, static_cast<size_t>(got));
+  }
+}
+
+std::vector<std::string> Child::rest() {
+  std::vector<std::string> lines;
+  for (std::string next = line(); !next.empty(); next = line()) lines.push_back(next);
+  return lines;
+}
+
+void Child::kill_hard() { kill(pid_, SIGKILL); }
+
+int Child::wait() {
+  int status = 0;
+  waitpid(std::exchange(pid_, 0), &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace niccolite::bootstrap
+
+int main(int argc, char** argv) {
+  using namespace niccolite::bootstrap;
+  if (argc == 8 && std::strcmp(argv[1], "--child") == 0) {
+    ChildOptions options{.scenario = argv[2],
+                         .id = from_hex(argv[3]),
+                         .nranks = std::atoi(argv[4]),
+                         .ranks = {},
+                         .argument = std::atoi(argv[6]),
+                         .timeout_milliseconds = std::atoi(argv[7])};
+    std::string_view ranks = argv[5];
+    while (!ranks.empty()) {
+      const size_t comma = std::min(ranks.find(','), ranks.size());
+      int rank = 0;
+      std::from_chars(ranks.data(), ranks.data() + comma, rank);
+      options.ranks.push_back(rank);
+      ranks.remove_prefix(std::min(comma + 1, ranks.size()));
+    }
+    return run_scenario(options);
+  }
+  testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,230 @@
+// Ranks as threads of one process.
+#include "bootstrap/member.h"
+
+#include <atomic>
+#include <latch>
+
+#include "base/socket.h"
+#include "ranks.h"
+
+namespace niccolite::bootstrap {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Ranks : public testing::TestWithParam<int> {};
+
+TEST_P(Ranks, GatherWhatEachContributes) {
+  const int n = GetParam();
+  auto members = join_all(loopback_id(), n);
+  on_threads(first_ranks(n), [&](int rank) {
+    Member& member = *members[static_cast<size_t>(rank)];
+    EXPECT_EQ(member.rank(), rank);
+    EXPECT_EQ(member.nranks(), n);
+    for (int round = 0; round < 3; ++round) {
+      const auto size = [&](int r) { return static_cast<size_t>((r + round) % 5 * 33); };
+      auto all = member.all_gather(pattern(rank, size(rank), round), soon());
+      ASSERT_TRUE(all.is_ok()) << all.status().message();
+      ASSERT_EQ(all->size(), static_cast<size_t>(n));
+      for (int r = 0; r < n; ++r)
+        ASSERT_TRUE(same((*all)[r], pattern(r, size(r), round))) << rank << " from " << r;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Bootstrap, Ranks, testing::Values(1, 2, 3, 4, 5, 7, 8, 16, 17, 64, 256));
+
+TEST(Member, SendsAndReceivesInOrderByTag) {
+  auto members = join_all(loopback_id(), 3);
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE(members[0]->send(2, static_cast<uint32_t>(i % 2), pattern(0, 50, i)).is_ok());
+  for (uint32_t tag : {1u, 0u})
+    for (int i = static_cast<int>(tag); i < 20; i += 2) {
+      auto got = members[2]->receive(0, tag, soon());
+      ASSERT_TRUE(got.is_ok());
+      EXPECT_TRUE(same(got.value(), pattern(0, 50, i)));
+    }
+  // To itself, too.
+  ASSERT_TRUE(members[1]->send(1, 9, to_bytes("me")).is_ok());
+  EXPECT_EQ(to_text(members[1]->receive(1, 9, soon()).value()), "me");
+}
+
+TEST(Member, AnswersRequestsWhileItsOwnThreadIsBusyAndOnceItServes) {
+  auto members = join_all(loopback_id(), 2);
+  std::thread asker([&] {
+    auto answer = members[0]->request(1, to_bytes("ping"), soon());  // before serve()
+    ASSERT_TRUE(answer.is_ok()) << answer.status().message();
+    EXPECT_EQ(to_text(answer.value()), "pong to 0");
+    auto refusal = members[0]->request(1, to_bytes("nonsense"), soon());
+    ASSERT_FALSE(refusal.is_ok());
+    EXPECT_EQ(refusal.status().code(), Code::InvalidArgument);
+    EXPECT_EQ(refusal.status().message(), "nonsense is not known");
+    ASSERT_TRUE(members[0]->send(1, 5, {}).is_ok());
+  });
+  members[1]->serve([](int from, std::span<const std::byte> request) -> Result<Bytes> {
+    if (to_text(request) != "ping")
+      return Status::invalid_argument("{} is not known", to_text(request));
+    return to_bytes(fmt::format("pong to {}", from));
+  });
+  EXPECT_TRUE(members[1]->receive(0, 5, soon()).is_ok());  // busy until the asker is done
+  asker.join();
+}
+
+TEST(Member, RefusesWhatIsOutOfRange) {
+  const UniqueId id = loopback_id();
+  EXPECT_EQ(Member::join({.id = id, .nranks = 0, .rank = 0, .deadline = soon()}).status().code(),
+            Code::InvalidArgument);
+  EXPECT_EQ(Member::join({.id = id, .nranks = 2, .rank = 2, .deadline = soon()}).status().code(),
+            Code::InvalidArgument);
+  EXPECT_EQ(Member::join({.id = id, .nranks = 2, .rank = -1, .deadline = soon()}).status().code(),
+            Code::InvalidArgument);
+  auto members = join_all(id, 1);
+  EXPECT_EQ(members[0]->send(1, 0, {}).code(), Code::InvalidArgument);
+  EXPECT_EQ(members[0]->all_gather(Bytes(65 << 10), soon()).status().code(), Code::InvalidArgument);
+}
+
+TEST(Member, ThatLeavesFailsTheAllGatherOfOthersByName) {
+  auto members = join_all(loopback_id(), 3);
+  std::thread waiting([&] {
+    const Status status = members[0]->barrier(soon());
+    EXPECT_EQ(status.code(), Code::RemoteError);
+    EXPECT_EQ(status.peer(), 1);
+    EXPECT_THAT(status.message(), HasSubstr("rank 1"));
+  });
+  members[1]->leave();
+  waiting.join();
+  EXPECT_EQ(members[2]->barrier(soon()).peer(), 1);
+  EXPECT_EQ(members[2]->send(1, 0, {}).peer(), 1);
+  EXPECT_EQ(members[2]->receive(1, 0, soon()).status().peer(), 1);
+  EXPECT_EQ(members[2]->request(1, {}, soon()).status().peer(), 1);
+}
+
+TEST(Member, StillDeliversWhatALeaverHasSent) {
+  auto members = join_all(loopback_id(), 2);
+  ASSERT_TRUE(members[0]->send(1, 3, to_bytes("last words")).is_ok());
+  members[0]->leave();
+  EXPECT_EQ(to_text(members[1]->receive(0, 3, soon()).value()), "last words");
+}
+
+TEST(Member, NamesWhoIsMissingFromAnAllGather) {
+  auto members = join_all(loopback_id(), 5);
+  std::thread other([&] { (void)members[1]->barrier(Deadline::after(100ms)).code(); });
+  const Status status = members[0]->barrier(Deadline::after(200ms));
+  other.join();
+  EXPECT_EQ(status.code(), Code::RemoteError);
+  EXPECT_EQ(status.peer(), 2);
+  EXPECT_THAT(status.message(), HasSubstr("rank 0 of 5 heard nothing from ranks 2-4"));
+  // The others' sequence has gone on without it: it must not join a later one by mistake.
+  EXPECT_EQ(members[0]->barrier(soon()).message(), status.message());
+}
+
+TEST(Member, WaitsEndWhenTheAbortIsRaised) {
+  const UniqueId id = loopback_id();
+  std::vector<Abort> aborts(2);
+  std::vector<std::unique_ptr<Member>> members(2);
+  on_threads({0, 1}, [&](int rank) {
+    auto member = Member::join({.id = id,
+                                .nranks = 2,
+                                .rank = rank,
+                                .deadline = soon(),
+                                .abort = &aborts[static_cast<size_t>(rank)]});
+    ASSERT_TRUE(member.is_ok());
+    members[static_cast<size_t>(rank)] = std::move(member.value());
+  });
+  std::vector<Status> ends(3);
+  std::latch waiting(3);
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    waiting.count_down();
+    ends[0] = members[0]->barrier(soon());
+  });
+  threads.emplace_back([&] {
+    waiting.count_down();
+    ends[1] = members[0]->receive(1, 0, soon()).status().copy();
+  });
+  threads.emplace_back([&] {
+    waiting.count_down();
+    ends[2] = members[0]->request(1, {}, soon()).status().copy();
+  });
+  waiting.wait();
+  aborts[0].raise(Status::invalid_usage("enough"));
+  for (auto& thread : threads) thread.join();
+  for (const Status& end : ends) EXPECT_EQ(end.message(), "enough");
+}
+
+TEST(Join, EndsForAllWhenOneRankIsAborted) {
+  const UniqueId id = loopback_id();
+  Abort abort;
+  std::thread aborted([&] {
+    auto member =
+        Member::join({.id = id, .nranks = 3, .rank = 0, .deadline = soon(), .abort = &abort});
+    EXPECT_EQ(member.status().message(), "enough");
+  });
+  std::thread other([&] {
+    auto member = Member::join({.id = id, .nranks = 3, .rank = 1, .deadline = soon()});
+    ASSERT_FALSE(member.is_ok());
+    EXPECT_THAT(member.status().message(),
+                AllOf(HasSubstr("rank 0"), HasSubstr("gave up"), HasSubstr("enough")));
+  });
+  abort.raise(Status::invalid_usage("enough"));
+  aborted.join();
+  other.join();
+}
+
+TEST(Join, OfOneRankTwiceInAProcessFailsForBoth) {
+  const UniqueId id = loopback_id();
+  on_threads({0, 0}, [&](int rank) {
+    auto member = Member::join({.id = id, .nranks = 3, .rank = rank, .deadline = soon()});
+    ASSERT_FALSE(member.is_ok());
+    EXPECT_EQ(member.status().code(), Code::InvalidUsage);
+    EXPECT_THAT(member.status().message(), HasSubstr("two callers claim rank 0"));
+  });
+}
+
+TEST(Join, WithAnotherSecretIsRefusedAndDisturbsNobody) {
+  const UniqueId id = loopback_id();
+  auto bytes = UniqueId::random(id.root());  // right address, wrong secret
+  auto stranger = Member::join({.id = bytes, .nranks = 2, .rank = 0, .deadline = soon()});
+  ASSERT_FALSE(stranger.is_ok());
+  EXPECT_EQ(stranger.status().code(), Code::RemoteError);
+  EXPECT_THAT(stranger.status().message(), HasSubstr("authentication failed"));
+  EXPECT_EQ(join_all(id, 2).size(), 2u);
+}
+
+TEST(Join, WithoutARootNamesTheAddress) {
+  UniqueId id = UniqueId::random(Address::parse("127.0.0.1:1").value());
+  auto member =
+      Member::join({.id = id, .nranks = 2, .rank = 0, .deadline = Deadline::after(300ms)});
+  ASSERT_FALSE(member.is_ok());
+  EXPECT_EQ(member.status().code(), Code::RemoteError);
+  EXPECT_THAT(member.status().message(),
+              AllOf(HasSubstr("127.0.0.1 port 1"), HasSubstr("refused")));
+}
+
+TEST(Join, ByEnvironmentIdServesOneCommunicatorAfterTheOther) {
+  // A free port: the system's choice for a listener that is closed again.
+  const uint16_t port =
+      Socket::listen(loopback_id().root().with_port(0)).value().local_address().value().port();
+  const auto id = UniqueId::from_environment(fmt::format("127.0.0.1:{}", port), AF_UNSPEC);
+  ASSERT_TRUE(id.is_ok());
+  for (int round = 0; round < 5; ++round) {
+    auto members = join_all(id.value(), 3);
+    on_threads(first_ranks(3), [&](int rank) {
+      EXPECT_TRUE(members[static_cast<size_t>(rank)]->barrier(soon()).is_ok());
+    });
+  }
+}
+
+TEST(Join, WorksOverIpv6) {
+  auto address = Address::parse("[::1]:1");
+  auto listener = Socket::listen(address.value().with_port(0));
+  if (!listener.is_ok()) GTEST_SKIP() << listener.status().message();
+  auto id = Root::start(address.value());
+  ASSERT_TRUE(id.is_ok());
+  auto members = join_all(id.value(), 2);
+  EXPECT_TRUE(members[0]->same_process(1));
+}
+
+}  // namespace
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,155 @@
+// Ranks in several processes: exchange, deaths in each phase, mistakes of the caller.
+#include "child.h"
+#include "ranks.h"
+
+namespace niccolite::bootstrap {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<Child> spawn(const std::string& scenario, const UniqueId& id, int nranks,
+                         const std::vector<std::vector<int>>& processes, int argument = 0,
+                         int timeout = 20'000) {
+  std::vector<Child> children;
+  for (const auto& ranks : processes)
+    children.emplace_back(ChildOptions{.scenario = scenario,
+                                       .id = id,
+                                       .nranks = nranks,
+                                       .ranks = ranks,
+                                       .argument = argument,
+                                       .timeout_milliseconds = timeout});
+  return children;
+}
+
+std::vector<std::vector<int>> one_rank_each(int n) {
+  std::vector<std::vector<int>> processes;
+  for (int rank = 0; rank < n; ++rank) processes.push_back({rank});
+  return processes;
+}
+
+// Reads lines up to one that begins with `start`.
+std::string await(Child& child, const std::string& start) {
+  for (std::string line = child.line(); !line.empty(); line = child.line())
+    if (line.starts_with(start)) return line;
+  return "(nothing)";
+}
+
+struct Placement {
+  const char* name;
+  int nranks;
+  std::vector<std::vector<int>> processes;
+};
+
+class Processes : public testing::TestWithParam<Placement> {};
+
+TEST_P(Processes, ExchangeEverything) {
+  const Placement& placement = GetParam();
+  auto children = spawn("exchange", loopback_id(), placement.nranks, placement.processes);
+  for (Child& child : children) {
+    const auto lines = child.rest();
+    EXPECT_EQ(child.wait(), 0) << testing::PrintToString(lines);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Bootstrap, Processes,
+    testing::Values(Placement{"TwoProcesses", 2, {{0}, {1}}},
+                    Placement{"Three", 3, {{0}, {1}, {2}}},
+                    Placement{"Five", 5, {{0}, {1}, {2}, {3}, {4}}},
+                    Placement{"FourOfTwoRanks", 8, {{0, 1}, {2, 3}, {4, 5}, {6, 7}}},
+                    Placement{"Interleaved", 6, {{5, 1}, {0, 4}, {2, 3}}},
+                    Placement{"OneLargeOneSmall",
+                              17,
+                              {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {16}}}),
+    [](const auto& instance) { return instance.param.name; });
+
+TEST(DeathOfAProcess, DuringJoinIsToldToAllWhoWait) {
+  auto children = spawn("join", loopback_id(), 4, {{0}, {1}, {2}});  // rank 3 never comes
+  for (Child& child : children) await(child, "joining");
+  // The victim must have been seen by the root; joining a second of its kind would tell, but its
+  // death must be told either way.
+  Child& victim = children[1];
+  EXPECT_THAT(victim.line(300ms), IsEmpty());
+  victim.kill_hard();
+  for (int survivor : {0, 2})
+    EXPECT_THAT(await(children[static_cast<size_t>(survivor)], "rank"),
+                AllOf(HasSubstr("remote error: peer 1"), HasSubstr("rank 1"),
+                      HasSubstr("ended unexpectedly")));
+}
+
+TEST(DeathOfAProcess, WhileIdleIsToldToAll) {
+  auto children = spawn("idle", loopback_id(), 6, {{0}, {1}, {2, 5}, {3}, {4}}, 3);
+  for (Child& child : children) await(child, "idle");
+  children[3].kill_hard();
+  for (size_t i : {0, 1, 2, 4}) {
+    const auto lines = children[i].rest();
+    EXPECT_EQ(children[i].wait(), 0);
+    EXPECT_THAT(lines, testing::Contains(AllOf(HasSubstr("lost 3: remote error: peer 3"),
+                                               HasSubstr("rank 3 (process"),
+                                               HasSubstr("ended unexpectedly"))));
+    EXPECT_THAT(lines, testing::Contains(AllOf(HasSubstr("gathers: remote error: peer 3"))));
+    EXPECT_THAT(lines, testing::Contains(AllOf(HasSubstr("sends: remote error: peer 3"))));
+  }
+}
+
+TEST(DeathOfAProcess, DuringAnAllGatherEndsItNamingTheRank) {
+  auto children = spawn("gather", loopback_id(), 7, one_rank_each(7), 2);
+  for (Child& child : children) await(child, "gathering");
+  children[2].kill_hard();
+  for (size_t i : {0, 1, 3, 4, 5, 6}) {
+    const std::string line = await(children[i], "rank");
+    EXPECT_THAT(line, AllOf(HasSubstr("remote error: peer 2"), HasSubstr("rank 2 (process")));
+    EXPECT_EQ(children[i].wait(), 0);
+  }
+}
+
+TEST(ExitOfAProcess, WithoutLeavingIsNoDeath) {
+  auto children = spawn("exit", loopback_id(), 3, one_rank_each(3), 1);
+  for (Child& child : children) {
+    const auto lines = child.rest();
+    EXPECT_EQ(child.wait(), 0) << testing::PrintToString(lines);
+    if (&child == &children[1]) continue;
+    EXPECT_THAT(lines, testing::Contains(AllOf(HasSubstr("has left"), HasSubstr("lost false"))));
+  }
+}
+
+TEST(Sessions, ReturnEveryDescriptorAndThread) {
+  Child child({.scenario = "leaks",
+               .id = UniqueId::random(Address::parse("127.0.0.1:1").value()),
+               .nranks = 1,
+               .ranks = {0}});
+  EXPECT_THAT(child.rest(), testing::ElementsAre("descriptors 0 threads 0"));
+}
+
+TEST(Mistakes, DuplicateRankIsToldToAllWithBothProcesses) {
+  auto children = spawn("join", loopback_id(), 4, {{0}, {1}, {1}});
+  for (Child& child : children)
+    EXPECT_THAT(
+        await(child, "rank"),
+        AllOf(HasSubstr("invalid usage"), HasSubstr("two callers claim rank 1"),
+              testing::ContainsRegex("process [0-9]+ on host .* and process [0-9]+ on host")));
+}
+
+TEST(Mistakes, DifferentNranksAreToldToAllWithBothSides) {
+  const UniqueId id = loopback_id();
+  Child four({.scenario = "join", .id = id, .nranks = 4, .ranks = {0}});
+  Child five({.scenario = "join", .id = id, .nranks = 5, .ranks = {1}});
+  for (Child* child : {&four, &five})
+    EXPECT_THAT(await(*child, "rank"), AllOf(HasSubstr("invalid usage"), HasSubstr("4"),
+                                             HasSubstr("5"), HasSubstr("make nranks equal")));
+}
+
+TEST(Mistakes, AMissingRankIsNamedToAllWhenTheDeadlinePasses) {
+  auto children = spawn("join", loopback_id(), 8, {{0, 1}, {2}, {3, 4, 7}}, 0, 1000);
+  for (Child& child : children)
+    EXPECT_THAT(
+        await(child, "rank"),
+        AllOf(HasSubstr("remote error: peer 5"),
+              HasSubstr("of 8 heard nothing from ranks 5, 6 for 1."), HasSubstr("same unique id"),
+              HasSubstr("127.0.0.1 port"), HasSubstr("NCCL_SOCKET_IFNAME")));
+}
+
+}  // namespace
+}  // namespace niccolite::bootstrap
