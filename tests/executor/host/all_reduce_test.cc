@@ -3,6 +3,7 @@
 // and out of place.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ostream>
 
@@ -319,6 +320,57 @@ TEST(AllReduceScaled, InputIsScaledTheSameWhereverItIsFolded) {
           ASSERT_EQ(std::memcmp(outputs[0].data() + i * size, expected, size), 0) << i;
           ASSERT_EQ(std::memcmp(outputs[1].data() + i * size, expected, size), 0) << i;
         }
+      }
+    }
+  }
+}
+
+// Sums that depend on the order: schedules without partial sums fold in ascending rank, once, and
+// so does the reference. The others need only give all ranks the same.
+TEST(AllReduceOrder, AllRanksFoldInTheSameOrder) {
+  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+    for (const Protocol protocol : {Protocol::LL, Protocol::Simple}) {
+      for (const DataType type : {DataType::Float32, DataType::Float16}) {
+        SCOPED_TRACE(testing::Message()
+                     << algorithm.name << " " << name_of(protocol) << " " << name_of(type));
+        constexpr size_t kRanks = 5;
+        constexpr uint64_t kCount = 777;
+        const size_t size = size_of(type);
+        const schedule::Schedule schedule = algorithm.build(kRanks, {}).take();
+        std::vector<GuardedMemory> inputs, outputs;
+        OperationBuffers buffers;
+        for (size_t rank = 0; rank < kRanks; ++rank) {
+          inputs.emplace_back(kCount * size);
+          outputs.emplace_back(kCount * size);
+          for (uint64_t i = 0; i < kCount; ++i) {
+            const auto mixed = static_cast<double>((i * 7919 + rank * 104729) % 1009);
+            store_number(type, (mixed - 504) / 7 * (rank % 2 == 0 ? 1 : 30),
+                         inputs.back().data() + i * size);
+          }
+          buffers.inputs.push_back(inputs.back().data());
+          buffers.outputs.push_back(outputs.back().data());
+        }
+        Cluster cluster(schedule, protocol, {.channels = 1, .depth = 2, .slot_bytes = 256});
+        ASSERT_TRUE(Cluster::run(
+            cluster.tasks(cluster.launches({.count = kCount, .type = type}, buffers)), 3));
+        uint64_t unlike_descending = 0;
+        for (uint64_t i = 0; i < kCount; ++i) {
+          std::vector<const std::byte*> operands;
+          for (const GuardedMemory& input : inputs) operands.push_back(input.data() + i * size);
+          std::byte ascending[8], descending[8];
+          reference_fold(type, {}, operands, true, ascending);
+          std::reverse(operands.begin(), operands.end());
+          reference_fold(type, {}, operands, true, descending);
+          if (std::memcmp(ascending, descending, size) != 0) ++unlike_descending;
+          const std::byte* expected =
+              schedule.partial_sums ? outputs[0].data() + i * size : ascending;
+          for (const GuardedMemory& output : outputs) {
+            ASSERT_EQ(std::memcmp(output.data() + i * size, expected, size), 0) << i;
+          }
+        }
+        // Half is summed in float, mostly without a rounding that the order could change.
+        ASSERT_TRUE(type == DataType::Float16 || unlike_descending > 0)
+            << "the data does not show the order";
       }
     }
   }
