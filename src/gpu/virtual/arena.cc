@@ -74,10 +74,7 @@ Result<std::byte*> Arena::allocate(size_t asked) {
         if (start > offset) segment.add_free(offset, start - offset);
         if (offset + size > start + bytes)
           segment.add_free(start + bytes, offset + size - start - bytes);
-        std::byte* block = segment.base + start;
-        // Larger ones are zero: untouched, or their pages were given back.
-        if (bytes < kPunchBytes) std::memset(block, 0, bytes);
-        return block;
+        return segment.base + start;
       }
     }
     if (grown) return Status::internal("a new segment has no room for {} bytes", bytes);
@@ -90,11 +87,11 @@ void Arena::free(std::byte* block, size_t asked) {
   const auto found = segments_.find(find(block)->first);
   Segment& segment = found->second;
   const auto offset = static_cast<size_t>(block - segment.base);
-  if (bytes >= kPunchBytes &&
-      fallocate(segment.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
-    std::memset(block, 0, bytes);
-  }
+  // A hole reads as zeros and holds no memory; it is not worth a system call for a few pages.
+  const bool punched = bytes >= kPunchBytes &&
+                       fallocate(segment.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                 static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+  if (!punched) std::memset(block, 0, bytes);
   segment.add_free(offset, bytes);
   if (segment.free_by_offset.begin()->second == segment.bytes) retire(found);
 }

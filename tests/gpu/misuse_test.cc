@@ -1,0 +1,161 @@
+// What is wrong is an error of the call, and nothing else: no crash, no hang, and the machine goes
+// on.
+#include <gtest/gtest.h>
+
+#include "gpu/virtual/driver.h"
+#include "gpu/virtual/runtime.h"
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+Runtime& runtime() { return *Runtime::instance(); }
+
+std::vector<void*> bad_handles() {
+  StreamHandle destroyed = nullptr;
+  void* event = nullptr;
+  EXPECT_EQ(runtime().create_stream(0, false, 0, &destroyed), Error::None);
+  EXPECT_EQ(runtime().destroy_stream(destroyed), Error::None);
+  EXPECT_EQ(runtime().create_event(false, &event), Error::None);
+  EXPECT_EQ(runtime().destroy_event(event), Error::None);
+  return {destroyed, event, reinterpret_cast<void*>(3), reinterpret_cast<void*>(0x1234567890),
+          reinterpret_cast<void*>(~uintptr_t{0})};
+}
+
+TEST(Misuse, StreamsThatDoNotExistAreRefused) {
+  void* event = nullptr;
+  ASSERT_EQ(runtime().create_event(true, &event), Error::None);
+  for (void* bad : bad_handles()) {
+    SCOPED_TRACE(bad);
+    CaptureInfo info;
+    void* graph = nullptr;
+    EXPECT_EQ(runtime().submit(0, bad, Nothing{}), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().synchronize_stream(0, bad), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().query_stream(0, bad), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().record_event(event, 0, bad), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().wait_event(0, bad, event), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().begin_capture(0, bad, CaptureMode::Global), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().end_capture(0, bad, &graph), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().capture_info(0, bad, &info), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().destroy_stream(bad), Error::InvalidResourceHandle);
+  }
+  EXPECT_EQ(runtime().destroy_event(event), Error::None);
+}
+
+TEST(Misuse, EventsAndGraphsThatDoNotExistAreRefused) {
+  float milliseconds = 0;
+  for (void* bad : bad_handles()) {
+    SCOPED_TRACE(bad);
+    void* executable = nullptr;
+    EXPECT_EQ(runtime().record_event(bad, 0, nullptr), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().wait_event(0, nullptr, bad), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().query_event(bad), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().synchronize_event(bad), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().elapsed_milliseconds(bad, bad, &milliseconds),
+              Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().destroy_event(bad), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().instantiate(bad, &executable), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().launch(bad, 0, nullptr), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().destroy_graph(bad), Error::InvalidResourceHandle);
+    EXPECT_EQ(runtime().destroy_executable(bad), Error::InvalidResourceHandle);
+  }
+}
+
+TEST(Misuse, AStreamOfAnotherDeviceIsRefused) {
+  StreamHandle stream = nullptr;
+  ASSERT_EQ(runtime().create_stream(1, false, 0, &stream), Error::None);
+  EXPECT_EQ(runtime().submit(0, stream, Nothing{}), Error::InvalidResourceHandle);
+  EXPECT_EQ(runtime().submit(1, stream, Nothing{}), Error::None);
+  EXPECT_EQ(runtime().destroy_stream(stream), Error::None);
+}
+
+TEST(Misuse, CopiesOutOfBoundsAreRefused) {
+  MemoryProperties memory;
+  ASSERT_EQ(runtime().memory().allocate(0, 100, PointerKind::Device, false, &memory), Error::None);
+  std::byte local[200] = {};
+  const auto copy = [](std::byte* target, const std::byte* source, size_t bytes) {
+    return runtime().copy(0, nullptr, Copy{target, source, bytes}, true);
+  };
+  EXPECT_EQ(copy(memory.base, local, 101), Error::InvalidValue);
+  EXPECT_EQ(copy(local, memory.base + 1, 100), Error::InvalidValue);
+  EXPECT_EQ(copy(memory.base, nullptr, 1), Error::InvalidValue);
+  EXPECT_EQ(copy(memory.base, nullptr, 0), Error::None);
+  EXPECT_EQ(runtime().set(0, nullptr, Set{local, 1, 10}), Error::InvalidValue);
+  EXPECT_EQ(copy(memory.base, local, 100), Error::None);
+  ASSERT_EQ(runtime().memory().release(memory.base), Error::None);
+  EXPECT_EQ(copy(memory.base, local, 1), Error::InvalidValue);
+}
+
+TEST(Misuse, CaptureRulesAreThoseOfCuda) {
+  StreamHandle a = nullptr;
+  StreamHandle b = nullptr;
+  void* inside = nullptr;
+  void* outside = nullptr;
+  void* graph = nullptr;
+  ASSERT_EQ(runtime().create_stream(0, true, 0, &a), Error::None);
+  ASSERT_EQ(runtime().create_stream(0, true, 0, &b), Error::None);
+  ASSERT_EQ(runtime().create_event(false, &inside), Error::None);
+  ASSERT_EQ(runtime().create_event(false, &outside), Error::None);
+  ASSERT_EQ(runtime().record_event(outside, 0, b), Error::None);
+  const auto begin = [&](StreamHandle stream) {
+    ASSERT_EQ(runtime().begin_capture(0, stream, CaptureMode::ThreadLocal), Error::None);
+  };
+
+  EXPECT_EQ(runtime().end_capture(0, a, &graph), Error::IllegalState);
+
+  begin(a);  // the legacy stream would have to wait for captured work
+  EXPECT_EQ(runtime().begin_capture(0, a, CaptureMode::Relaxed), Error::IllegalState);
+  EXPECT_EQ(runtime().submit(0, nullptr, Nothing{}), Error::StreamCaptureImplicit);
+  EXPECT_EQ(runtime().submit(0, a, Nothing{}), Error::StreamCaptureInvalidated);
+  EXPECT_EQ(runtime().end_capture(0, a, &graph), Error::StreamCaptureInvalidated);
+
+  begin(a);  // work from outside
+  EXPECT_EQ(runtime().wait_event(0, a, outside), Error::StreamCaptureIsolation);
+  EXPECT_EQ(runtime().end_capture(0, a, &graph), Error::StreamCaptureInvalidated);
+
+  begin(a);  // two captures cannot become one
+  begin(b);
+  ASSERT_EQ(runtime().record_event(inside, 0, a), Error::None);
+  EXPECT_EQ(runtime().query_event(inside), Error::CapturedEvent);
+  EXPECT_EQ(runtime().wait_event(0, b, inside), Error::StreamCaptureMerge);
+  EXPECT_EQ(runtime().end_capture(0, a, &graph), Error::StreamCaptureInvalidated);
+  EXPECT_EQ(runtime().end_capture(0, b, &graph), Error::StreamCaptureInvalidated);
+
+  begin(a);  // only its origin ends a capture
+  ASSERT_EQ(runtime().record_event(inside, 0, a), Error::None);
+  ASSERT_EQ(runtime().wait_event(0, b, inside), Error::None);
+  EXPECT_EQ(runtime().end_capture(0, b, &graph), Error::StreamCaptureUnmatched);
+  EXPECT_EQ(runtime().end_capture(0, a, &graph), Error::StreamCaptureInvalidated);
+
+  begin(a);  // allocation in the capturing thread is not safe, unless it says that it knows
+  EXPECT_EQ(Runtime::exchange_capture_mode(CaptureMode::Relaxed), CaptureMode::Global);
+  EXPECT_EQ(runtime().check_unsafe_call(), Error::None);
+  EXPECT_EQ(Runtime::exchange_capture_mode(CaptureMode::Global), CaptureMode::Relaxed);
+  EXPECT_EQ(runtime().check_unsafe_call(), Error::StreamCaptureUnsupported);
+  EXPECT_EQ(runtime().end_capture(0, a, &graph), Error::StreamCaptureInvalidated);
+
+  begin(a);  // a stream that goes away takes its capture with it
+  EXPECT_EQ(runtime().destroy_stream(a), Error::None);
+  EXPECT_EQ(runtime().submit(0, nullptr, Nothing{}), Error::None);
+
+  EXPECT_EQ(runtime().destroy_stream(b), Error::None);
+  EXPECT_EQ(runtime().destroy_event(inside), Error::None);
+  EXPECT_EQ(runtime().destroy_event(outside), Error::None);
+}
+
+TEST(Misuse, AWrongInterfaceVersionGetsNoDriver) {
+  EXPECT_EQ(open(kInterfaceVersion + 1), nullptr);
+  EXPECT_NE(open(kInterfaceVersion), nullptr);
+}
+
+TEST(Misuse, MessagesNameCallObjectAndCause) {
+  VirtualMachine& machine = *open(kInterfaceVersion);
+  const Status status = machine.synchronize_stream(0, reinterpret_cast<void*>(0x30));
+  EXPECT_EQ(status.code(), Code::CudaError);
+  EXPECT_NE(status.message().find("stream 0x30"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("cudaErrorInvalidResourceHandle"), std::string::npos);
+  const Status missing = machine.allocate(99, 16, false).status().copy();
+  EXPECT_NE(missing.message().find("no virtual GPU 99"), std::string::npos) << missing.message();
+}
+
+}  // namespace
+}  // namespace niccolite::gpu::virtual_
