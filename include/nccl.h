@@ -194,7 +194,7 @@ typedef struct ncclConfig_v23000 {
 
   int blocking;            /* 1: calls return when done; 0: at once, with ncclInProgress */
   int cgaClusterSize;      /* CTAs per thread block cluster, 0 to 8 */
-  int minCTAs;             /* fewest CTAs of an operation, from 1; needs maxCTAs set too */
+  int minCTAs;             /* fewest CTAs of an operation, from 1; NCCL wants maxCTAs set too */
   int maxCTAs;             /* most CTAs of an operation */
   const char* netName;     /* the network to use, by name; must be there */
   int splitShare;          /* 1: children made by a split share this communicator's resources */
