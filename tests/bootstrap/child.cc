@@ -11,7 +11,10 @@
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
+#include <set>
+#include <sstream>
 
 #include "ranks.h"
 
@@ -165,6 +168,42 @@ int run_exit(const Task& task) {
   return 0;
 }
 
+// TCP ports on which this process listens, from the kernel's list.
+std::vector<int> listening_ports() {
+  std::set<std::string> inodes;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (target.starts_with("socket:[")) inodes.insert(target.substr(8, target.size() - 9));
+  }
+  std::vector<int> ports;
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::istringstream fields(line);
+    std::string slot, local, remote, state, queues, timer, retries, uid, timeout, inode;
+    fields >> slot >> local >> remote >> state >> queues >> timer >> retries >> uid >> timeout >>
+        inode;
+    if (state == "0A" && inodes.contains(inode))
+      ports.push_back(std::stoi(local.substr(local.find(':') + 1), nullptr, 16));
+  }
+  return ports;
+}
+
+// Says where it listens, then `argument` barriers.
+int run_repeat(const Task& task) {
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  for (int port : listening_ports()) report(fmt::format("listens 127.0.0.1:{}", port));
+  for (int i = 0; i < task.options.argument; ++i)
+    if (const Status status = member->barrier(task.deadline()); !status.is_ok()) {
+      report(describe(status));
+      return 1;
+    }
+  return 0;
+}
+
 int run_join(const Task& task) {
   auto member = join(task);
   return member == nullptr ? 1 : 0;
@@ -204,8 +243,8 @@ int run_leaks(const Task&) {
 
 int run_scenario(const ChildOptions& options) {
   const std::vector<std::pair<std::string, int (*)(const Task&)>> scenarios = {
-      {"exchange", run_exchange}, {"idle", run_idle}, {"gather", run_gather},
-      {"exit", run_exit},         {"join", run_join}, {"leaks", run_leaks}};
+      {"exchange", run_exchange}, {"idle", run_idle},   {"gather", run_gather}, {"exit", run_exit},
+      {"join", run_join},         {"leaks", run_leaks}, {"repeat", run_repeat}};
   for (const auto& [name, run] : scenarios) {
     if (name != options.scenario) continue;
     std::atomic<int> code{0};

@@ -1,0 +1,91 @@
+#include "base/interfaces.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace niccolite {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+
+Address at(const std::string& host) {
+  return Address::parse(host.find(':') == std::string::npos ? host + ":1" : "[" + host + "]:1")
+      .value()
+      .with_port(0);
+}
+
+std::vector<Interface> machine() {
+  const Address mask = at("255.255.255.0");
+  return {{.name = "lo", .address = at("127.0.0.1"), .netmask = at("255.0.0.0")},
+          {.name = "lo", .address = at("::1"), .netmask = {}},
+          {.name = "virbr0", .address = at("192.168.122.1"), .netmask = mask},
+          {.name = "docker0", .address = at("172.17.0.1"), .netmask = mask},
+          {.name = "eth0", .address = at("10.0.0.4"), .netmask = mask},
+          {.name = "eth0", .address = at("fe80::1"), .netmask = {}},
+          {.name = "eth1", .address = at("10.0.1.4"), .netmask = mask},
+          {.name = "eth10", .address = at("10.0.2.4"), .netmask = mask},
+          {.name = "eth2", .address = at("10.0.3.4"), .netmask = mask, .running = false},
+          {.name = "ib0", .address = at("10.9.0.4"), .netmask = mask},
+          {.name = "v6only", .address = at("2001:db8::4"), .netmask = {}}};
+}
+
+struct Case {
+  const char* filter;
+  const char* family;
+  const char* reaches;
+  std::vector<std::string> names;
+};
+
+TEST(Interfaces, AreSelectedByFilterFamilyAndOrder) {
+  const Case cases[] = {
+      {"", "", "", {"ib0", "eth0", "eth1", "eth10", "v6only", "docker0", "lo", "virbr0"}},
+      {"", "", "10.0.1.77", {"ib0", "eth1", "eth0", "eth10", "v6only", "docker0", "lo", "virbr0"}},
+      {"", "", "127.0.0.1", {"ib0", "lo", "eth0", "eth1", "eth10", "v6only", "docker0", "virbr0"}},
+      {"", "AF_INET6", "", {"v6only", "eth0"}},
+      {"", "nonsense", "", {"ib0", "eth0", "eth1", "eth10", "v6only", "docker0", "lo", "virbr0"}},
+      {"eth1", "", "", {"eth1", "eth10"}},
+      {"=eth1", "", "", {"eth1"}},
+      {"=eth1,docker0", "", "", {"docker0", "eth1"}},
+      {"^eth,ib", "", "", {"lo", "virbr0", "docker0", "v6only"}},
+      {"^=eth1,lo", "", "", {"virbr0", "docker0", "eth0", "eth10", "ib0", "v6only"}},
+      {"eth0", "AF_INET", "", {"eth0"}},
+      {"eth2", "", "", {}},
+      {"wlan", "", "", {}},
+  };
+  for (const Case& c : cases) {
+    const InterfaceRequest request{.filter = c.filter,
+                                   .family = c.family,
+                                   .reaches = *c.reaches == 0 ? Address() : at(c.reaches)};
+    std::vector<std::string> names;
+    for (const Interface& interface : select_interfaces(machine(), request))
+      names.push_back(interface.name);
+    EXPECT_THAT(names, ElementsAreArray(c.names))
+        << "filter '" << c.filter << "' family '" << c.family << "'";
+  }
+}
+
+TEST(Interfaces, PreferAddressesThatNeedNoScope) {
+  const auto chosen = choose_interface(machine(), {.filter = "eth0", .family = "", .reaches = {}});
+  ASSERT_TRUE(chosen.is_ok());
+  EXPECT_EQ(chosen.value().address, at("10.0.0.4"));
+}
+
+TEST(Interfaces, AreNamedWhenNoneIsLeft) {
+  const auto chosen =
+      choose_interface(machine(), {.filter = "wlan", .family = "AF_INET", .reaches = {}});
+  ASSERT_FALSE(chosen.is_ok());
+  EXPECT_EQ(chosen.status().code(), Code::InvalidUsage);
+  EXPECT_THAT(chosen.status().message(), AllOf(HasSubstr("wlan"), HasSubstr("eth0 (10.0.0.4)"),
+                                               HasSubstr("eth2 (10.0.3.4, down)")));
+}
+
+TEST(Interfaces, OfThisHostIncludeTheLoopback) {
+  const auto interfaces = list_interfaces();
+  ASSERT_TRUE(interfaces.is_ok());
+  EXPECT_THAT(interfaces.value(), testing::Contains(testing::Field(&Interface::name, "lo")));
+}
+
+}  // namespace
+}  // namespace niccolite
