@@ -35,9 +35,7 @@ class DeviceBuffer {
         bytes_(other.bytes_),
         shift_(other.shift_),
         base_(std::exchange(other.base_, nullptr)) {}
-  ~DeviceBuffer() {
-    if (base_ != nullptr) EXPECT_CUDA(cudaFree(base_));
-  }
+  ~DeviceBuffer() { EXPECT_CUDA(cudaFree(base_)); }
 
   unsigned char* data() const { return static_cast<unsigned char*>(base_) + kGuard + shift_; }
   void poison() { EXPECT_CUDA(cudaMemset(base_, kPoison, bytes_ + 2 * kGuard + shift_)); }

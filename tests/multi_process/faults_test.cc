@@ -24,8 +24,8 @@ ncclUniqueId make_id() {
 ROLE(survivor) {
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
   if (!ranks.all_reduce(1000)) return 1;
-  std::printf("READY\n");
   REQUIRE_NCCL(ranks.start(100'000));
+  std::printf("STARTED\n");
   const ncclResult_t state = ranks.finish();
   std::printf("STATE %d LAST %s\n", state, ncclGetLastError(nullptr));
   // The communicator stays failed, and can be aborted.
@@ -49,8 +49,8 @@ TEST(Faults, AKilledPeerEndsTheOperationsThatWaitForIt) {
   Process first("survivor", {id, "3", "0"}), second("survivor", {id, "3", "1"}),
       victim("victim", {id, "3", "2"});
   ASSERT_TRUE(victim.wait_for_line("READY")) << victim.output();
-  ASSERT_TRUE(first.wait_for_line("READY")) << first.output();
-  ASSERT_TRUE(second.wait_for_line("READY")) << second.output();
+  ASSERT_TRUE(first.wait_for_line("STARTED")) << first.output();
+  ASSERT_TRUE(second.wait_for_line("STARTED")) << second.output();
   victim.kill(SIGKILL);
   for (Process* survivor : {&first, &second}) {
     EXPECT_EQ(survivor->wait(seconds(30)), 0) << survivor->output();
