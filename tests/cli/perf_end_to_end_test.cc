@@ -1,0 +1,96 @@
+// `niccolite perf` with the library of this build, over virtual GPUs: every type and operation, in
+// streams and graphs, with threads and processes. What fails here with right unit tests is the way
+// the parts are put together.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/command.h"
+
+namespace niccolite {
+namespace {
+
+using nlohmann::json;
+using testing::Outcome;
+
+struct Case {
+  const char* ranks;
+  const char* flags;
+  size_t rows;
+};
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
+}
+
+TEST(PerfEndToEnd, FindsEveryResultRight) {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() /
+                                     ("perf_end_to_end_" + std::to_string(getpid()) + ".json");
+  for (const Case& c : {
+           Case{"-t 4", "-d all -o all --sizes 13,3003 -n 1 --bitwise", 120},
+           Case{"-g 3", "-d all -o sum,avg --sizes 13,300007 -n 1 --bitwise", 48},
+           Case{"--processes 2 -g 2", "-d float,int8,f8e4m3 -o all --sizes 1003 -n 1 --bitwise",
+                15},
+           Case{"--processes 4", "-d half -o prod --sizes 0,2,100002 -n 2", 3},
+           Case{"-t 4", "-d float,bfloat16 -o sum,max --sizes 13,3003 -n 3 -G 3 -c 2 --bitwise", 8},
+           Case{"-g 4", "-d double --sizes 8,30008 -n 3 -G 3 -c 2", 2},
+           Case{"--processes 2 -t 2", "-d int64 --sizes 16,3000 -n 3 -G 2 -c 2", 2},
+           Case{"-t 2 -p 1", "-m 4 -z 1 -n 3 --sizes 4096", 1},
+           Case{"-g 1", "--sizes 1000 -n 2", 1},
+       }) {
+    SCOPED_TRACE(::testing::Message() << c.ranks << " " << c.flags);
+    std::filesystem::remove(file);
+    std::vector<std::string> arguments = {
+        NICCOLITE_COMMAND, "perf", "--lib", NICCOLITE_LIBRARY, "-T", "60", "-J", file};
+    for (const std::string& word : words_of(std::string(c.ranks) + " " + c.flags))
+      arguments.push_back(word);
+    const Outcome outcome =
+        testing::run_command(arguments, {{"NICCOLITE_DEVICES", "virtual:4"}}, 120);
+    EXPECT_EQ(outcome.status, 0) << outcome.output << outcome.errors;
+    if (!std::filesystem::exists(file)) continue;
+    const json document = json::parse(std::ifstream(file));
+    EXPECT_EQ(document.at("wrong"), 0);
+    EXPECT_EQ(document.at("rows").size(), c.rows);
+  }
+  std::filesystem::remove(file);
+}
+
+// A second copy of the library in one process: neither sees the other's symbols or state.
+TEST(PerfEndToEnd, MeasuresACopyOfTheLibraryBesideIt) {
+  const std::filesystem::path copy = std::filesystem::temp_directory_path() /
+                                     ("libnccl_copy_" + std::to_string(getpid()) + ".so.2");
+  std::filesystem::copy_file(NICCOLITE_LIBRARY, copy,
+                             std::filesystem::copy_options::overwrite_existing);
+  for (const char* flags : {"-t 2", "-t 2 -G 2"}) {
+    SCOPED_TRACE(flags);
+    std::vector<std::string> arguments = {NICCOLITE_COMMAND,
+                                          "perf",
+                                          "--lib",
+                                          NICCOLITE_LIBRARY,
+                                          "--vs",
+                                          copy,
+                                          "--rounds",
+                                          "2",
+                                          "--sizes",
+                                          "1000,100000",
+                                          "-n",
+                                          "3",
+                                          "-T",
+                                          "60"};
+    for (const std::string& word : words_of(flags)) arguments.push_back(word);
+    const Outcome outcome =
+        testing::run_command(arguments, {{"NICCOLITE_DEVICES", "virtual:2"}}, 120);
+    EXPECT_EQ(outcome.status, 0) << outcome.output << outcome.errors;
+    EXPECT_THAT(outcome.output, ::testing::Not(::testing::HasSubstr("elements wrong")));
+  }
+  std::filesystem::remove(copy);
+}
+
+}  // namespace
+}  // namespace niccolite
