@@ -25,10 +25,10 @@ struct Options {
   double step_factor = 2;
   std::vector<size_t> sizes;  // --sizes: these and no others
   int iterations = 20;
-  int warmup_iterations = 1;
-  int aggregated = 1;  // operations per group and iteration
-  int threads = 0;     // per process
-  int gpus = 0;        // per thread; both 0: every GPU of the machine, a thread each
+  int warmup_iterations = 5;  // the first operations of a connection touch its memory
+  int aggregated = 1;         // operations per group and iteration
+  int threads = 0;            // per process
+  int gpus = 0;               // per thread; both 0: every GPU of the machine, a thread each
   int processes = 1;
   std::vector<const ElementType*> types;
   std::vector<const Operation*> operations;

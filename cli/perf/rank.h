@@ -49,8 +49,10 @@ class Worker {
 
   Status init_communicators();
   Status destroy_communicators();
-  /// Runs `call` as the options say and writes the time into the ranks' records. All workers take
-  /// part.
+  /// Runs `call` as often as the options say, without timing it.
+  Status warm_up(const Call& call);
+  /// Warms up, runs `call` as the options say and writes the time into the ranks' records. All
+  /// workers take part.
   Status time(const Call& call);
   /// Runs `call` on the inputs of `pattern` and writes into the ranks' records how many elements
   /// were wrong.

@@ -84,6 +84,7 @@ class SweepThread {
       : options_(options), team_(team), patterns_(patterns), worker_(worker), sink_(sink) {}
 
   Status run() {
+    TRY(warm_up());
     for (const ElementType* type : options_.types)
       for (const Operation* operation : options_.operations)
         for (const size_t bytes : sizes_of(options_)) {
@@ -94,6 +95,19 @@ class SweepThread {
   }
 
  private:
+  // Largest and smallest size once, as nccl-tests does: connections are made on first use.
+  Status warm_up() {
+    for (int library = 0; library < options_.libraries(); ++library)
+      for (const size_t bytes : {options_.max_bytes, options_.min_bytes}) {
+        const ElementType& type = *options_.types[0];
+        TRY(worker_.warm_up({.library = library,
+                             .type = &type,
+                             .operation = options_.operations[0],
+                             .count = bytes / type.bytes}));
+      }
+    return {};
+  }
+
   Status row(Call call) {
     Row row = {.bytes = call.bytes(),
                .count = call.count,
