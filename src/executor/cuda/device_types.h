@@ -1,0 +1,24 @@
+// Types of the kernels that say nothing of instructions: what a thread loads and stores at once,
+// and the names of barriers. Plain C++.
+#pragma once
+
+#include <cstdint>
+
+namespace niccolite::executor::cuda {
+
+/// Named barriers of a CTA.
+enum class Barrier : uint32_t {
+  Cta = 0,        // all threads
+  FirstLane = 1,  // and 14 more: one for each lane of more than one warp
+};
+inline constexpr uint32_t kLaneBarriers = 15;
+
+struct alignas(16) Words {  // two words of the LL protocol
+  uint64_t first;
+  uint64_t second;
+};
+struct alignas(16) Pack {  // 16 bytes of data
+  uint64_t half[2];
+};
+
+}  // namespace niccolite::executor::cuda

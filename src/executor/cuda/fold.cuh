@@ -1,0 +1,253 @@
+// Arithmetic on *granules*: the 8 bytes of data that a thread handles at a time, 1 to 8 elements.
+// Granule<type> widens a granule to accumulators and narrows it back, rounding once; Operation adds
+// what a Reduction says. Compiled without contraction of multiplications and additions, so that
+// results equal those of executor/numeric/element.h, bit for bit.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "executor/cuda/launch_args.h"
+#include "executor/numeric.h"
+
+namespace niccolite::executor::cuda {
+
+template <typename To, typename From>
+__device__ __forceinline__ To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(static_cast<void*>(&to), static_cast<const void*>(&from), sizeof(to));
+  return to;
+}
+
+template <typename T, int kCount>
+struct Wide {
+  T value[kCount];
+};
+
+/// Types that are folded as they are. Narrow integers are folded in the width of a register: sums
+/// and products modulo 2^32 are right modulo 2^8, and maxima are exact.
+template <typename T, typename Register>
+struct PlainGranule {
+  using Element = T;
+  using Accumulator = Register;
+  static constexpr int kElements = 8 / sizeof(T);
+  using Values = Wide<Accumulator, kElements>;
+
+  static __device__ __forceinline__ Values widen(uint64_t granule) {
+    Values values;
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) {
+      if constexpr (sizeof(T) == 8) {
+        values.value[i] = bits_as<T>(granule);
+      } else if constexpr (sizeof(T) == 4) {
+        values.value[i] = bits_as<T>(static_cast<uint32_t>(granule >> (32 * i)));
+      } else {
+        values.value[i] = static_cast<T>(static_cast<uint8_t>(granule >> (8 * i)));
+      }
+    }
+    return values;
+  }
+  static __device__ __forceinline__ uint64_t narrow(const Values& values) {
+    uint64_t granule = 0;
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) {
+      if constexpr (sizeof(T) == 8) {
+        granule = bits_as<uint64_t>(values.value[i]);
+      } else if constexpr (sizeof(T) == 4) {
+        granule |= static_cast<uint64_t>(bits_as<uint32_t>(values.value[i])) << (32 * i);
+      } else {
+        granule |= static_cast<uint64_t>(static_cast<uint8_t>(values.value[i])) << (8 * i);
+      }
+    }
+    return granule;
+  }
+};
+
+struct Float16Granule {
+  using Element = uint16_t;
+  using Accumulator = float;
+  static constexpr int kElements = 4;
+  using Values = Wide<float, 4>;
+
+  static __device__ __forceinline__ Values widen(uint64_t granule) {
+    const float2 low = __half22float2(bits_as<__half2>(static_cast<uint32_t>(granule)));
+    const float2 high = __half22float2(bits_as<__half2>(static_cast<uint32_t>(granule >> 32)));
+    return {{low.x, low.y, high.x, high.y}};
+  }
+  static __device__ __forceinline__ uint64_t narrow(const Values& values) {
+    const __half2 low = __floats2half2_rn(values.value[0], values.value[1]);
+    const __half2 high = __floats2half2_rn(values.value[2], values.value[3]);
+    return static_cast<uint64_t>(bits_as<uint32_t>(high)) << 32 | bits_as<uint32_t>(low);
+  }
+};
+
+struct Bfloat16Granule {
+  using Element = uint16_t;
+  using Accumulator = float;
+  static constexpr int kElements = 4;
+  using Values = Wide<float, 4>;
+
+  static __device__ __forceinline__ Values widen(uint64_t granule) {
+    Values values;
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) {
+      values.value[i] = bits_as<float>(static_cast<uint32_t>(granule >> (16 * i)) << 16);
+    }
+    return values;
+  }
+  static __device__ __forceinline__ uint64_t narrow(const Values& values) {
+    const __nv_bfloat162 low = __floats2bfloat162_rn(values.value[0], values.value[1]);
+    const __nv_bfloat162 high = __floats2bfloat162_rn(values.value[2], values.value[3]);
+    return static_cast<uint64_t>(bits_as<uint32_t>(high)) << 32 | bits_as<uint32_t>(low);
+  }
+};
+
+template <__nv_fp8_interpretation_t kFormat>
+struct Float8Granule {
+  using Element = uint8_t;
+  using Accumulator = float;
+  static constexpr int kElements = 8;
+  using Values = Wide<float, 8>;
+
+  static __device__ __forceinline__ Values widen(uint64_t granule) {
+    Values values;
+#pragma unroll
+    for (int i = 0; i < kElements; i += 2) {
+      const auto pair = static_cast<__nv_fp8x2_storage_t>(granule >> (8 * i));
+      const __half2_raw halves = __nv_cvt_fp8x2_to_halfraw2(pair, kFormat);
+      const float2 floats = __half22float2(__half2(halves));
+      values.value[i] = floats.x;
+      values.value[i + 1] = floats.y;
+    }
+    return values;
+  }
+  static __device__ __forceinline__ uint64_t narrow(const Values& values) {
+    uint64_t granule = 0;
+#pragma unroll
+    for (int i = 0; i < kElements; i += 2) {
+      const float2 floats = make_float2(values.value[i], values.value[i + 1]);
+      const __nv_fp8x2_storage_t pair = __nv_cvt_float2_to_fp8x2(floats, __NV_SATFINITE, kFormat);
+      granule |= static_cast<uint64_t>(pair) << (8 * i);
+    }
+    return granule;
+  }
+};
+
+template <DataType kType>
+struct Granule;
+template <>
+struct Granule<DataType::Int8> : PlainGranule<int8_t, int32_t> {};
+template <>
+struct Granule<DataType::Uint8> : PlainGranule<uint8_t, uint32_t> {};
+template <>
+struct Granule<DataType::Int32> : PlainGranule<int32_t, int32_t> {};
+template <>
+struct Granule<DataType::Uint32> : PlainGranule<uint32_t, uint32_t> {};
+template <>
+struct Granule<DataType::Int64> : PlainGranule<int64_t, int64_t> {};
+template <>
+struct Granule<DataType::Uint64> : PlainGranule<uint64_t, uint64_t> {};
+template <>
+struct Granule<DataType::Float16> : Float16Granule {};
+template <>
+struct Granule<DataType::Float32> : PlainGranule<float, float> {};
+template <>
+struct Granule<DataType::Float64> : PlainGranule<double, double> {};
+template <>
+struct Granule<DataType::Bfloat16> : Bfloat16Granule {};
+template <>
+struct Granule<DataType::Float8e4m3> : Float8Granule<__NV_E4M3> {};
+template <>
+struct Granule<DataType::Float8e5m2> : Float8Granule<__NV_E5M2> {};
+
+template <Fold kFold, typename T>
+__device__ __forceinline__ T fold(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (kFold == Fold::Sum) return a + b;
+    if constexpr (kFold == Fold::Product) return a * b;
+    if constexpr (kFold == Fold::Max && sizeof(T) == 8) return fmax(a, b);
+    if constexpr (kFold == Fold::Max && sizeof(T) == 4) return fmaxf(a, b);
+    if constexpr (kFold == Fold::Min && sizeof(T) == 8) return fmin(a, b);
+    if constexpr (kFold == Fold::Min && sizeof(T) == 4) return fminf(a, b);
+  } else {
+    using Wrapping = std::make_unsigned_t<T>;
+    if constexpr (kFold == Fold::Sum) {
+      return static_cast<T>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
+    }
+    if constexpr (kFold == Fold::Product) {
+      return static_cast<T>(static_cast<Wrapping>(a) * static_cast<Wrapping>(b));
+    }
+    if constexpr (kFold == Fold::Max) return a > b ? a : b;
+    if constexpr (kFold == Fold::Min) return a < b ? a : b;
+  }
+}
+
+/// One reduction of one type.
+template <DataType kType, Fold kFold>
+struct ReduceOperation : Granule<kType> {
+  static constexpr bool kReduces = true;
+  using Base = Granule<kType>;
+  using typename Base::Accumulator;
+  using typename Base::Element;
+  using typename Base::Values;
+  /// Packs of 16 bytes that a thread of the Simple protocol folds at once: as many as there are
+  /// registers for. A pack takes 4 for what is folded, 4 for what is on its way, and accumulators.
+  /// Arithmetic of 64 bits wants some of its own.
+  static constexpr int kAccumulatorRegisters =
+      2 * Base::kElements * static_cast<int>(sizeof(Accumulator)) / 4;
+  static constexpr int kUnroll = kAccumulatorRegisters > 8 || sizeof(Accumulator) == 8 ? 2
+                                 : kAccumulatorRegisters > 4                           ? 3
+                                                                                       : 4;
+
+  static constexpr __host__ __device__ uint32_t element_bytes(const LaunchHeader&) {
+    return sizeof(Element);
+  }
+  static __device__ __forceinline__ void accumulate(Values& into, const Values& values) {
+#pragma unroll
+    for (int i = 0; i < Base::kElements; ++i) {
+      into.value[i] = cuda::fold<kFold>(into.value[i], values.value[i]);
+    }
+  }
+  static __device__ __forceinline__ uint64_t scale_input(const LaunchHeader& header,
+                                                         uint64_t granule) {
+    Values values = Base::widen(granule);
+#pragma unroll
+    for (int i = 0; i < Base::kElements; ++i) {
+      if constexpr (std::is_floating_point_v<Accumulator>) {
+        values.value[i] *= static_cast<Accumulator>(header.input_scale);
+      } else {
+        values.value[i] = cuda::fold<Fold::Product>(values.value[i],
+                                                    static_cast<Accumulator>(header.input_factor));
+      }
+    }
+    return Base::narrow(values);
+  }
+  static __device__ __forceinline__ void scale_result(const LaunchHeader& header, Values& values) {
+#pragma unroll
+    for (int i = 0; i < Base::kElements; ++i) {
+      if constexpr (std::is_floating_point_v<Accumulator>) {
+        values.value[i] *= static_cast<Accumulator>(header.result_scale);
+      } else {
+        // The quotient is that of the element, which has fewer bits than its register.
+        values.value[i] = static_cast<Accumulator>(static_cast<Element>(values.value[i])) /
+                          static_cast<Accumulator>(header.result_divisor);
+      }
+    }
+  }
+};
+
+/// Moves bytes; for programs in which every instruction has one operand.
+struct CopyOperation {
+  static constexpr bool kReduces = false;
+  using Element = uint8_t;
+  static __device__ __forceinline__ uint32_t element_bytes(const LaunchHeader& header) {
+    return header.element_bytes;
+  }
+};
+
+}  // namespace niccolite::executor::cuda

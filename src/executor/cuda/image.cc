@@ -1,0 +1,303 @@
+#include "executor/cuda/image.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <span>
+
+#include "executor/cuda/device_types.h"
+
+namespace niccolite::executor::cuda {
+namespace {
+
+bool reduces(const Launch& launch, uint32_t flags) {
+  if (flags != 0) return true;
+  for (const CompactInstruction& instruction : launch.program->instructions) {
+    if (instruction.receive_count + (instruction.source != Place::None) > 1) return true;
+  }
+  return false;
+}
+
+uint32_t flags_of(const Launch& launch) {
+  const Reduction& reduction = launch.reduction;
+  const bool floating = is_floating(launch.type);
+  uint32_t flags = 0;
+  if (floating ? reduction.input_scale != 1 : reduction.input_factor != 1) flags |= kScalesInput;
+  if (floating ? reduction.finish_scale != 1 : reduction.finish_divisor != 1) {
+    flags |= kScalesResult;
+  }
+  return flags;
+}
+
+size_t lanes_of_channel(const Program& program, int channel) {
+  return static_cast<size_t>(
+      std::count_if(program.lanes.begin(), program.lanes.end(),
+                    [&](const CompactLane& lane) { return lane.channel == channel; }));
+}
+
+/// Threads of a CTA. LL: as many as there are granules in a chunk, since a thread without data only
+/// makes the CTA start later. Simple: all there may be, since more loads are then in flight.
+uint32_t choose_threads(const Launch& launch) {
+  size_t most_lanes = 1;
+  for (int c = 0; c < launch.program->nchannels; ++c) {
+    most_lanes = std::max(most_lanes, lanes_of_channel(*launch.program, c));
+  }
+  uint64_t threads = kMaxThreads;
+  if (launch.threads > 0) {
+    threads = static_cast<uint64_t>(launch.threads);
+  } else if (launch.protocol == Protocol::LL) {
+    const uint64_t bytes = uint64_t{launch.partition.chunk} * size_of(launch.type);
+    threads = divide_up(bytes, 8) * most_lanes;
+  }
+  threads = std::max<uint64_t>(round_up(threads, kWarp), most_lanes * kWarp);
+  return static_cast<uint32_t>(std::min<uint64_t>(threads, kMaxThreads));
+}
+
+/// Warps for each lane by weight, at least one each. There are at least as many warps as lanes.
+std::vector<uint32_t> share_warps(std::span<const uint16_t> weights, uint32_t warps) {
+  std::vector<uint32_t> shares(weights.size(), 1);
+  for (uint32_t given = static_cast<uint32_t>(weights.size()); given < warps; ++given) {
+    size_t neediest = 0;  // the lane with the most weight per warp
+    for (size_t i = 1; i < weights.size(); ++i) {
+      if (uint64_t{weights[i]} * shares[neediest] > uint64_t{weights[neediest]} * shares[i]) {
+        neediest = i;
+      }
+    }
+    ++shares[neediest];
+  }
+  return shares;
+}
+
+/// Lays out the image section by section.
+class Layout {
+ public:
+  explicit Layout(std::vector<std::byte>& image) : image_(image) {}
+  /// Appends, and returns the offset. Every section starts at a multiple of 16 bytes.
+  template <typename T>
+  uint32_t add(const std::vector<T>& section) {
+    const size_t at = image_.size();
+    const size_t bytes = section.size() * sizeof(T);
+    image_.resize(at + (bytes + 15) / 16 * 16);
+    if (bytes != 0) std::memcpy(image_.data() + at, section.data(), bytes);
+    return static_cast<uint32_t>(at);
+  }
+
+ private:
+  std::vector<std::byte>& image_;
+};
+
+struct Tables {
+  std::vector<PortTask> ports;
+  std::vector<CompactInstruction> instructions;
+  std::vector<LaneTask> lanes;
+  std::vector<PortUse> uses;
+  std::vector<uint8_t> warps;
+  uint32_t pointers = 0;  // shared slot addresses of all lanes
+};
+
+void add_lanes(const Launch& launch, uint32_t threads, Tables& tables) {
+  const Program& program = *launch.program;
+  tables.lanes.resize(program.lanes.size());
+  tables.warps.assign(static_cast<size_t>(program.nchannels) * kMaxWarps, kNoLane);
+  for (int channel = 0; channel < program.nchannels; ++channel) {
+    std::vector<uint16_t> weights;
+    for (const CompactLane& lane : program.lanes) {
+      if (lane.channel == channel) weights.push_back(std::max<uint16_t>(lane.weight, 1));
+    }
+    const std::vector<uint32_t> shares = share_warps(weights, threads / kWarp);
+    uint32_t warp = 0;
+    auto barrier = static_cast<uint32_t>(Barrier::FirstLane);
+    uint32_t pointers = 0;
+    size_t share = 0;
+    for (size_t l = 0; l < program.lanes.size(); ++l) {
+      const CompactLane& lane = program.lanes[l];
+      if (lane.channel != channel) continue;
+      const uint32_t warps = shares[share++];
+      uint32_t most_pointers = 0;
+      for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
+        const CompactInstruction& instruction = program.instructions[i];
+        most_pointers = std::max(most_pointers,
+                                 2 + uint32_t{instruction.receive_count} + instruction.send_count);
+      }
+      tables.lanes[l] = {lane.first,
+                         lane.count,
+                         static_cast<uint16_t>(warp * kWarp),
+                         static_cast<uint16_t>(warps * kWarp),
+                         static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
+                         static_cast<uint16_t>(pointers),
+                         0};
+      for (uint32_t w = 0; w < warps; ++w) {
+        tables.warps[static_cast<size_t>(channel) * kMaxWarps + warp++] = static_cast<uint8_t>(l);
+      }
+      if (launch.protocol == Protocol::Simple) pointers += most_pointers;
+    }
+    tables.pointers = std::max(tables.pointers, pointers);
+  }
+}
+
+/// Instructions may share a list of ports, but not how often they have been named before: each gets
+/// its own list.
+Status add_uses(const Launch& launch, Tables& tables) {
+  const Program& program = *launch.program;
+  for (const CompactLane& lane : program.lanes) {
+    std::vector<uint16_t> used(program.ports.size(), 0);
+    const auto add = [&](uint32_t first, uint32_t count) {
+      const size_t at = tables.uses.size();
+      for (uint32_t i = first; i < first + count; ++i) {
+        const uint16_t port = program.indices[i];
+        tables.uses.push_back({port, used[port]++});
+      }
+      return static_cast<uint16_t>(at);
+    };
+    for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
+      CompactInstruction& instruction = tables.instructions[i];
+      instruction.receive = add(instruction.receive, instruction.receive_count);
+      instruction.send = add(instruction.send, instruction.send_count);
+    }
+  }
+  constexpr size_t kMost = std::numeric_limits<uint16_t>::max();
+  if (tables.uses.size() > kMost) {
+    return Status::invalid_usage("rank {}'s program names ports {} times, at most {} are possible",
+                                 program.rank, tables.uses.size(), kMost);
+  }
+  return {};
+}
+
+void add_instructions(const Launch& launch, Tables& tables) {
+  const Program& program = *launch.program;
+  tables.instructions = program.instructions;
+  for (CompactInstruction& instruction : tables.instructions) {
+    for (uint32_t r = 0; r < instruction.receive_count; ++r) {
+      const Port& port = program.ports[program.indices[instruction.receive + r]];
+      const uint64_t steps = uint64_t{launch.partition.rounds} * static_cast<uint64_t>(port.steps);
+      if (steps > launch.shape.depth) instruction.flags |= kGivesCredit;
+    }
+  }
+}
+
+void add_ports(const Launch& launch, Tables& tables) {
+  for (size_t p = 0; p < launch.ports.size(); ++p) {
+    const Port& port = launch.program->ports[p];
+    const PortAddress& address = launch.ports[p];
+    tables.ports.push_back({address.slots, address.control, address.remote_control,
+                            static_cast<uint32_t>(port.steps), static_cast<uint16_t>(port.channel),
+                            static_cast<uint16_t>(port.is_send)});
+  }
+}
+
+/// The block of the input that the first instruction of the first lane reads, if it does and the
+/// program has but one lane, whose threads are then those of the CTA.
+uint32_t prefetch_block(const Program& program) {
+  if (program.lanes.size() != 1 || program.lanes[0].count == 0) return kNoBlock;
+  const CompactInstruction& first = program.instructions[program.lanes[0].first];
+  const bool reads_own_chunk =
+      first.source == Place::Input && first.source_block == first.chunk_block;
+  return reads_own_chunk ? first.source_block : kNoBlock;
+}
+
+Status check(const Launch& launch) {
+  const Program& program = *launch.program;
+  if (launch.ports.size() != program.ports.size()) {
+    return Status::internal("a program of {} ports is launched with the addresses of {}",
+                            program.ports.size(), launch.ports.size());
+  }
+  if (launch.control_device == nullptr) {
+    return Status::internal("a launch without control words");
+  }
+  if (launch.partition.channels == 0) {
+    return Status::internal("a launch of no channels, for {} elements", launch.partition.count);
+  }
+  for (int channel = 0; channel < program.nchannels; ++channel) {
+    if (const size_t lanes = lanes_of_channel(program, channel); lanes > kMaxWarps) {
+      return Status::invalid_usage(
+          "channel {} of the program has {} lanes, a CTA of the CUDA executor has {} warps",
+          channel, lanes, kMaxWarps);
+    }
+  }
+  if (program.lanes.size() >= kNoLane) {
+    return Status::invalid_usage("the program has {} lanes, the CUDA executor knows {}",
+                                 program.lanes.size(), kNoLane - 1);
+  }
+  if (launch.partition.channels > launch.shape.channels && !program.ports.empty()) {
+    return Status::internal("{} channels are launched over connections of {}",
+                            launch.partition.channels, launch.shape.channels);
+  }
+  return {};
+}
+
+}  // namespace
+
+void set_buffers(LaunchHeader& header, const void* input, void* output, void* scratch) {
+  header.input = static_cast<const std::byte*>(input);
+  header.output = static_cast<std::byte*>(output);
+  header.scratch = static_cast<std::byte*>(scratch);
+  const uintptr_t bits =
+      std::bit_cast<uintptr_t>(input) | std::bit_cast<uintptr_t>(output) | uintptr_t{16};
+  header.width = 1u << std::countr_zero(bits);
+}
+
+Result<KernelLaunch> prepare(const Launch& launch) {
+  static_assert(kLaneBarriers >= kMaxWarps / 2, "every lane of two warps needs a barrier");
+  TRY(check(launch));
+  const Program& program = *launch.program;
+  KernelLaunch result;
+  LaunchHeader& header = result.args.header;
+  header.flags = flags_of(launch);
+  result.kernel = {launch.protocol, reduces(launch, header.flags), launch.type,
+                   launch.reduction.fold};
+  result.grid_x = launch.partition.channels;
+  result.grid_y = static_cast<uint32_t>(program.nchannels);
+  result.threads = choose_threads(launch);
+
+  set_buffers(header, launch.input, launch.output, launch.scratch);
+  header.abort = &launch.control_device->abort;
+  header.input_scale = launch.reduction.input_scale;
+  header.input_factor = launch.reduction.input_factor;
+  header.result_scale = launch.reduction.finish_scale;
+  header.result_divisor = launch.reduction.finish_divisor;
+  header.partition = launch.partition;
+  header.shape = launch.shape;
+  header.element_bytes = static_cast<uint32_t>(size_of(launch.type));
+  header.nports = static_cast<uint32_t>(launch.ports.size());
+  header.prefetch_block = prefetch_block(program);
+
+  Tables tables;
+  add_ports(launch, tables);
+  add_instructions(launch, tables);
+  add_lanes(launch, result.threads, tables);
+  TRY(add_uses(launch, tables));
+
+  std::vector<std::byte> image;
+  Layout layout(image);
+  layout.add(tables.ports);
+  header.staged_at = static_cast<uint32_t>(image.size());
+  header.instructions_at = layout.add(tables.instructions) - header.staged_at;
+  header.lanes_at = layout.add(tables.lanes) - header.staged_at;
+  header.uses_at = layout.add(tables.uses) - header.staged_at;
+  header.warps_at = layout.add(tables.warps) - header.staged_at;
+  header.image_bytes = static_cast<uint32_t>(image.size());
+  header.ports_at = header.image_bytes - header.staged_at;
+  header.pointers_at =
+      header.ports_at + static_cast<uint32_t>(tables.ports.size() * sizeof(PortState));
+  header.shared_bytes =
+      header.pointers_at + tables.pointers * static_cast<uint32_t>(sizeof(std::byte*));
+  if (header.shared_bytes > kMaxSharedBytes) {
+    return Status::invalid_usage(
+        "rank {}'s program needs {} bytes of shared memory ({} instructions, {} ports), a CTA of "
+        "the CUDA executor has {}",
+        program.rank, header.shared_bytes, program.instructions.size(), program.ports.size(),
+        kMaxSharedBytes);
+  }
+
+  if (image.size() <= sizeof(result.args.image)) {
+    std::memcpy(result.args.image, image.data(), image.size());
+    result.parameter_bytes = sizeof(LaunchHeader) + image.size();
+  } else {
+    result.device_image = std::move(image);
+    result.parameter_bytes = sizeof(LaunchHeader);
+  }
+  return result;
+}
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,41 @@
+// From a Launch to the kernel's parameters: which kernel, what shape, LaunchArgs. Pure arithmetic,
+// no GPU: tests run it with an emulated one. Thread safety: none needed, all functions are pure.
+#pragma once
+
+#include <vector>
+
+#include "executor/cuda/launch_args.h"
+#include "executor/launch.h"
+
+namespace niccolite::executor::cuda {
+
+/// Which kernel runs a launch.
+struct KernelId {
+  Protocol protocol;
+  bool reduces;  // false: the byte-moving kernel of the protocol, whatever type and fold are
+  DataType type;
+  Fold fold;
+};
+
+struct KernelLaunch {
+  KernelId kernel{};
+  LaunchArgs args{};
+  size_t parameter_bytes = 0;  // of args that the kernel reads; the rest need not be passed
+  std::vector<std::byte> device_image;  // not empty: to be copied to device memory, its address
+                                        // into args.header.image
+  uint32_t grid_x = 0;
+  uint32_t grid_y = 0;
+  uint32_t threads = 0;
+};
+
+/// Shared memory that a CTA may have; larger programs are refused.
+inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
+
+/// Errors: InternalError when the launch is inconsistent (ports missing, no abort word),
+/// InvalidUsage when the program is larger than the executor can hold.
+Result<KernelLaunch> prepare(const Launch& launch);
+
+/// The part of prepare() that depends on the user's buffers.
+void set_buffers(LaunchHeader& header, const void* input, void* output, void* scratch);
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,74 @@
+// The interpreter: runs a program's instructions (launch.h has their semantics), specialised by
+// operation and protocol; everything that differs between algorithms is data.
+//
+// Launch shape: grid (replicas, pattern channels), up to kMaxThreads threads, of which every lane
+// has some warps; shared memory as LaunchHeader::shared_bytes says. Registers and spills are
+// reported by the build (cmake/cuda.cmake fails on a spill). Small LL operations are limited by
+// latency: parameters -> control block -> peer's memory -> own memory; Simple by the links.
+#pragma once
+
+#include "executor/cuda/ll_step.cuh"
+#include "executor/cuda/simple_step.cuh"
+
+namespace niccolite::executor::cuda {
+
+/// Starts the load of the input that the thread will need first; see Prefetched.
+template <typename Operation>
+__device__ __forceinline__ Prefetched prefetch_input(const LaunchHeader& header) {
+  using Element = typename Operation::Element;
+  Prefetched prefetched{nullptr, 0};
+  if (header.prefetch_block == kNoBlock) return prefetched;
+  const uint32_t element_bytes = Operation::element_bytes(header);
+  const Range range = header.partition.range(header.prefetch_block, ptx::replica(), 0);
+  const uint32_t at = ptx::thread() * kGranule;
+  const uint32_t chunk_bytes = static_cast<uint32_t>(range.count) * element_bytes;
+  if (at < chunk_bytes) {
+    const uint32_t left = chunk_bytes - at;
+    prefetched.address = header.input + range.offset * element_bytes + at;
+    prefetched.granule =
+        load_granule<Element>(prefetched.address, left < kGranule ? left : kGranule, header.width);
+  }
+  return prefetched;
+}
+
+template <typename Operation, Protocol kProtocol>
+__device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
+  Prefetched prefetched{nullptr, 0};
+  if constexpr (kProtocol == Protocol::LL) prefetched = prefetch_input<Operation>(args.header);
+  const Cta cta = start_cta(args);
+  const LaneTask* task = lane_of_thread(args.header);
+  if (task == nullptr) return;
+  const LaneThreads lane{ptx::thread() - task->first_thread, task->threads, task->barrier};
+  const CompactInstruction* first = cta.instructions + task->first;
+  const uint32_t count = task->count;
+  const uint32_t rounds = args.header.partition.rounds;
+
+  if constexpr (kProtocol == Protocol::LL) {
+    bool live = true;
+    for (uint32_t round = 0; round < rounds; ++round) {
+      for (uint32_t i = 0; i < count; ++i) {
+        ll_step<Operation>(cta, lane, first[i], round, prefetched, live);
+      }
+    }
+  } else {
+    std::byte** pointers = cta.pointers + task->pointers;
+    // Any address but null; seen by all after the first barrier of the first instruction.
+    if (lane.rank == 0) pointers[0] = ptx::shared_memory();
+    lane.barrier();
+    for (uint32_t round = 0; round < rounds; ++round) {
+      for (uint32_t i = 0; i < count; ++i) {
+        if (!simple_step<Operation>(cta, lane, first[i], round, pointers)) return;
+      }
+    }
+  }
+}
+
+}  // namespace niccolite::executor::cuda
+
+/// Defines the kernel niccolite_<name>.
+#define NICCOLITE_KERNEL(name, Operation, kProtocol)                                            \
+  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads)          \
+      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) {    \
+    niccolite::executor::cuda::run_kernel<Operation, niccolite::executor::Protocol::kProtocol>( \
+        args);                                                                                  \
+  }

@@ -1,0 +1,146 @@
+#include "executor/cuda/kernels.h"
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "executor/cuda/fatbins.h"
+#include "gpu/cuda/machine.h"
+#include "gpu/cuda/open.h"
+
+namespace niccolite::executor::cuda {
+namespace {
+
+using gpu::cuda::CudaMachine;
+using gpu::cuda::CuFunction;
+using gpu::cuda::CuKernel;
+using gpu::cuda::CuLibrary;
+using gpu::cuda::Driver;
+using gpu::cuda::ScopedContext;
+using gpu::cuda::ScopedRelaxedCapture;
+
+constexpr std::array kFoldNames{"sum", "product", "max", "min"};  // as in the kernels' names
+static_assert(kFoldNames.size() == kFolds);
+constexpr std::array kProtocolNames{"ll", "simple"};
+static_assert(kProtocolNames.size() == kProtocols);
+
+// The enumerator's name in lower case.
+std::string kernel_name_of(DataType type) {
+  constexpr std::array kNames{
+#define X(name, bytes, text) #name,
+      NICCOLITE_DATA_TYPES(X)
+#undef X
+  };
+  std::string name = kNames[static_cast<size_t>(type)];
+  name[0] = static_cast<char>(name[0] - 'A' + 'a');
+  return name;
+}
+
+std::string name_of(const KernelId& id) {
+  const char* protocol = kProtocolNames[static_cast<size_t>(id.protocol)];
+  if (!id.reduces) return fmt::format("niccolite_copy_{}", protocol);
+  return fmt::format("niccolite_run_{}_{}_{}", kernel_name_of(id.type),
+                     kFoldNames[static_cast<size_t>(id.fold)], protocol);
+}
+
+// Every kernel's place in a device's table.
+constexpr size_t kReduceKernels = size_t{kDataTypes} * kFolds * kProtocols;
+constexpr size_t kKernels = kReduceKernels + kProtocols;
+size_t index_of(const KernelId& id) {
+  const auto protocol = static_cast<size_t>(id.protocol);
+  if (!id.reduces) return kReduceKernels + protocol;
+  return (static_cast<size_t>(id.type) * kFolds + static_cast<size_t>(id.fold)) * kProtocols +
+         protocol;
+}
+using Table = std::array<CuFunction, kKernels>;
+
+// Libraries belong to the process, functions to a device's context. Never unloaded: kernels may run
+// until the process ends.
+class Kernels {
+ public:
+  static Kernels& instance() {
+    static Kernels* const kernels = new Kernels;
+    return *kernels;
+  }
+
+  Result<const Table*> table(int device) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = tables_.find(device); found != tables_.end()) return &found->second;
+    if (fatbins().empty()) {
+      return Status::cuda_error(
+          "this build of Niccolite has no CUDA kernels; build it with nvcc (-DNICCOLITE_CUDA=ON)");
+    }
+    auto& machine = static_cast<CudaMachine&>(*TRY(gpu::cuda::open()));
+    const ScopedContext context = TRY(machine.enter(device));
+    const ScopedRelaxedCapture relaxed(machine.driver());
+    Table loaded{};
+    for (const Fatbin& fatbin : fatbins()) TRY(load(machine, device, fatbin, loaded));
+    return &tables_.emplace(device, loaded).first->second;
+  }
+
+ private:
+  Status load(CudaMachine& machine, int device, const Fatbin& fatbin, Table& table) {
+    const Driver& driver = machine.driver();
+    CuLibrary& library = libraries_[fatbin.name];
+    if (library == nullptr) {
+      TRY(driver.check(
+          driver.cuLibraryLoadData(&library, fatbin.data, nullptr, nullptr, 0, nullptr, nullptr, 0),
+          "cuLibraryLoadData(kernels of {} on device {})", fatbin.name, device));
+    }
+    const auto load_kernel = [&](const KernelId& id) -> Status {
+      const std::string name = name_of(id);
+      CuKernel kernel = nullptr;
+      TRY(driver.check(driver.cuLibraryGetKernel(&kernel, library, name.c_str()),
+                       "cuLibraryGetKernel({})", name));
+      CuFunction& function = table[index_of(id)];
+      TRY(driver.check(driver.cuKernelGetFunction(&function, kernel),
+                       "cuKernelGetFunction({} on device {})", name, device));
+      if (driver.cuFuncLoad != nullptr) {
+        return driver.check(driver.cuFuncLoad(function), "cuFuncLoad({} on device {})", name,
+                            device);
+      }
+      // Drivers before CUDA 12.4: asking for a function's properties loads it.
+      int registers = 0;
+      return driver.check(
+          driver.cuFuncGetAttribute(&registers, gpu::cuda::kCuFunctionRegisters, function),
+          "cuFuncGetAttribute({} on device {})", name, device);
+    };
+    for (const Protocol protocol : {Protocol::LL, Protocol::Simple}) {
+      if (std::string(fatbin.name) == "copy") {
+        TRY(load_kernel({protocol, /*reduces=*/false, DataType::Uint8, Fold::Sum}));
+        continue;
+      }
+      for (int type = 0; type < kDataTypes; ++type) {
+        if (kernel_name_of(static_cast<DataType>(type)) != fatbin.name) continue;
+        for (int fold = 0; fold < kFolds; ++fold) {
+          TRY(load_kernel(
+              {protocol, /*reduces=*/true, static_cast<DataType>(type), static_cast<Fold>(fold)}));
+        }
+      }
+    }
+    return {};
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, CuLibrary> libraries_;  // guarded by mutex_
+  std::map<int, Table> tables_;                 // guarded by mutex_; complete once entered
+};
+
+}  // namespace
+
+Status load(int device) {
+  TRY(Kernels::instance().table(device));
+  return {};
+}
+
+Result<CuFunction> find_kernel(int device, const KernelId& id) {
+  const Table* table = TRY(Kernels::instance().table(device));
+  CuFunction function = (*table)[index_of(id)];
+  if (function == nullptr) {
+    return Status::internal("kernel {} is missing from the library", name_of(id));
+  }
+  return function;
+}
+
+}  // namespace niccolite::executor::cuda

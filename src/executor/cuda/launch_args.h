@@ -1,0 +1,121 @@
+// LaunchArgs: what a launch tells the kernel, as one parameter block. Host and device include it.
+//
+//   header   addresses, partition, scales, where the tables are
+//   image    the program in the form the kernel reads: ports | instructions | lanes | uses | warps
+//
+// The image follows the header in the parameters when it fits there, so that nothing has to be
+// loaded from device memory before the first store; a larger one lies in device memory. The kernel
+// copies everything behind the ports to shared memory, and makes a PortState of every port.
+// CTA (x, y) of the grid runs pattern channel y on replica x of the partition; x is also the
+// channel of every FIFO.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "executor/partition.h"
+#include "executor/program.h"
+#include "executor/protocol/fifo.h"
+
+namespace niccolite::executor::cuda {
+
+inline constexpr uint32_t kWarp = 32;
+inline constexpr uint32_t kMaxThreads = 512;  // of a CTA: 128 registers a thread
+inline constexpr uint32_t kMaxWarps = kMaxThreads / kWarp;
+inline constexpr uint8_t kNoLane = 0xff;  // of a warp that has nothing to do
+inline constexpr uint32_t kNoBlock = ~uint32_t{0};
+inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
+
+/// A lane of a pattern channel: its instructions, and the threads of the CTA that run them.
+struct LaneTask {
+  uint16_t first;         // instruction
+  uint16_t count;         // of instructions
+  uint16_t first_thread;  // a multiple of kWarp
+  uint16_t threads;       // a multiple of kWarp
+  uint16_t barrier;       // Barrier id when the lane has more than one warp
+  uint16_t pointers;      // Simple: its first element of the shared array of slot addresses
+  uint32_t unused;
+};
+static_assert(sizeof(LaneTask) == 16);
+
+/// A port that an instruction names, with what the kernel would otherwise have to count.
+struct PortUse {
+  uint16_t port;
+  uint16_t use;  // how often the lane's list has named the port before, in one round
+};
+static_assert(sizeof(PortUse) == 4);
+
+struct PortTask {
+  std::byte* slots;
+  ControlBlock* control;
+  ControlBlock* remote_control;
+  uint32_t steps;    // in one round
+  uint16_t channel;  // pattern channel
+  uint16_t is_send;
+};
+static_assert(sizeof(PortTask) == 32);
+
+/// Shared memory: one end of a connection on this CTA's channel, while the operation runs. The step
+/// of a use is base + round * steps + use: nothing has to be counted, so that the threads of a lane
+/// need not run in step.
+struct alignas(16) PortState {
+  std::byte* slots;              // of this channel
+  uint64_t base;                 // step of the operation's first use
+  uint64_t seen;                 // ControlBlock::remote when last looked at
+  ControlBlock* control;         // of this channel
+  ControlBlock* remote_control;  // of this channel
+  uint32_t steps;                // in one round
+  uint32_t unused;
+};
+static_assert(sizeof(PortState) == 48);
+
+/// CompactInstruction::flags, beside kReduce and kFinish: a receive port of the instruction moves
+/// more slots in the operation than its FIFO is deep, so that credit has to be given back.
+inline constexpr uint8_t kGivesCredit = 0x80;
+
+enum LaunchFlags : uint32_t {
+  kScalesInput = 1,   // the reduction scales operands from the input
+  kScalesResult = 2,  // the reduction scales the result of instructions with kFinish
+};
+
+struct alignas(16) LaunchHeader {
+  const std::byte* input;
+  std::byte* output;
+  std::byte* scratch;
+  const uint32_t* abort;
+  const std::byte* image;  // in device memory; null: behind the header
+
+  double input_scale;
+  double result_scale;
+  int64_t input_factor;
+  int64_t result_divisor;
+  Partition partition;
+
+  FifoShape shape;
+  uint32_t flags;
+  uint32_t width;          // bytes that input and output are both aligned to: 1, 2, 4, 8 or 16
+  uint32_t element_bytes;  // for the byte-moving kernels
+  uint32_t nports;
+  uint32_t prefetch_block;  // of the input, which every thread reads first; kNoBlock: unknown
+
+  // Bytes from the start of the image.
+  uint32_t staged_at;  // end of the ports
+  uint32_t image_bytes;
+  // Bytes from the start of shared memory, which begins with the image from staged_at on.
+  uint32_t instructions_at;
+  uint32_t lanes_at;
+  uint32_t uses_at;
+  uint32_t warps_at;  // uint8_t [pattern channel][kMaxWarps]: lane of a warp, or kNoLane
+  uint32_t ports_at;
+  uint32_t pointers_at;
+  uint32_t shared_bytes;
+};
+
+struct LaunchArgs {
+  LaunchHeader header;
+  std::byte image[kParameterBytes - sizeof(LaunchHeader)];
+};
+static_assert(sizeof(LaunchArgs) == kParameterBytes);
+static_assert(offsetof(LaunchArgs, image) % 16 == 0, "the image is read 16 bytes at a time");
+
+}  // namespace niccolite::executor::cuda

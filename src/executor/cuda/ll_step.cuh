@@ -1,0 +1,224 @@
+// One instruction by the LL protocol (executor/protocol/ll.h). A thread handles one granule at a
+// time: 8 bytes of data, two words, 16 bytes of a slot. It waits for its own words and stores its
+// own, so that the threads of a lane meet only where credit has to be given back.
+//
+// Granule g of a chunk is always handled by thread g % size of the lane: what an instruction reads
+// from a local block that an earlier one of the lane has written, the same thread has written.
+#pragma once
+
+#include "executor/cuda/cta.cuh"
+#include "executor/protocol/ll.h"
+
+namespace niccolite::executor::cuda {
+
+inline constexpr uint32_t kGranule = 8;
+inline constexpr uint32_t kGranuleInSlot = 2 * ll::kWordBytes;
+/// Connections whose words are asked for together, before the first is waited for.
+inline constexpr uint32_t kWordsInFlight = 8;
+
+__device__ __forceinline__ Words pack_words(uint64_t granule, uint32_t flag) {
+  return {ll::pack(static_cast<uint32_t>(granule), flag),
+          ll::pack(static_cast<uint32_t>(granule >> 32), flag)};
+}
+__device__ __forceinline__ uint64_t unpack_words(const Words& words) {
+  return static_cast<uint64_t>(ll::data_of(words.second)) << 32 | ll::data_of(words.first);
+}
+__device__ __forceinline__ bool have_arrived(const Words& words, uint32_t flag, bool both) {
+  return ll::flag_in(words.first) == flag && (!both || ll::flag_in(words.second) == flag);
+}
+
+__device__ __forceinline__ std::byte* slot_of(const Cta& cta, const PortState& port,
+                                              uint64_t step) {
+  return port.slots + cta.header.shape.slot_offset(0, step);
+}
+
+/// Waits until the slot of `step` may be written; false: aborted. Each thread for itself.
+__device__ __forceinline__ bool ll_wait_for_credit(const Cta& cta, PortState& port, uint64_t step) {
+  for (Wait wait(cta);;) {
+    // [credit] pairs with the receiver's [consume].
+    const uint64_t seen = ptx::load_acquire_system(&port.control->remote);
+    // A copy to save others the look. Relaxed: whichever thread's copy stays is true.
+    ptx::store_relaxed_shared(&port.seen, seen);
+    if (static_cast<int64_t>(step - seen) < static_cast<int64_t>(cta.header.shape.depth)) {
+      return true;
+    }
+    if (!wait.keep_going()) return false;
+  }
+}
+
+/// Writes the words behind the chunk too, where ll.h asks for it: once in 2^31 steps.
+__device__ __forceinline__ void ll_clean(const Cta& cta, const LaneThreads& lane, std::byte* slot,
+                                         uint32_t granules, uint32_t flag) {
+  const uint32_t in_slot = cta.header.shape.slot_bytes / kGranuleInSlot;
+  for (uint32_t g = granules + lane.rank; g < in_slot; g += lane.size) {
+    ptx::store_words(slot + g * kGranuleInSlot, pack_words(0, flag));
+  }
+}
+
+/// The operands of one instruction for one granule, folded in order.
+template <typename Operation>
+class LlOperands {
+ public:
+  __device__ __forceinline__ LlOperands(bool folds) : folds_(folds) {}
+
+  __device__ __forceinline__ void add(uint64_t granule) {
+    if constexpr (Operation::kReduces) {
+      if (folds_) {
+        const auto values = Operation::widen(granule);
+        if (empty_) {
+          values_ = values;
+        } else {
+          Operation::accumulate(values_, values);
+        }
+        empty_ = false;
+        return;
+      }
+    }
+    granule_ = granule;
+  }
+  __device__ __forceinline__ uint64_t result(const LaunchHeader& header, bool scales) {
+    if constexpr (Operation::kReduces) {
+      if (folds_) {
+        if (scales) Operation::scale_result(header, values_);
+        return Operation::narrow(values_);
+      }
+    }
+    return granule_;
+  }
+
+ private:
+  struct Nothing {};
+  template <typename T, bool kReduces>
+  struct ValuesOf {
+    using Type = Nothing;
+  };
+  template <typename T>
+  struct ValuesOf<T, true> {
+    using Type = typename T::Values;
+  };
+  typename ValuesOf<Operation, Operation::kReduces>::Type values_;
+  uint64_t granule_ = 0;
+  bool folds_;
+  bool empty_ = true;
+};
+
+/// All threads of the lane. `live` turns false in a thread that saw an abort: it goes through the
+/// rest of the program doing nothing but meeting the others at barriers.
+template <typename Operation>
+__device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
+                                        const CompactInstruction& instruction, uint32_t round,
+                                        const Prefetched& prefetched, bool& live) {
+  using Element = typename Operation::Element;
+  const LaunchHeader& header = cta.header;
+  const PortUse* receives = cta.uses + instruction.receive;
+  const PortUse* sends = cta.uses + instruction.send;
+  const Chunk chunk = chunk_of<Operation>(cta, instruction, round);
+  const uint32_t granules = (chunk.bytes + kGranule - 1) / kGranule;
+
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  if (chunk.bytes != 0) {
+    if (instruction.source != Place::None) {
+      source = address_of<Operation>(cta, instruction.source, instruction.source_block, chunk);
+    }
+    if (instruction.target != Place::None) {
+      target = address_of<Operation>(cta, instruction.target, instruction.target_block, chunk);
+    }
+  }
+  const bool scales_input =
+      Operation::kReduces && (header.flags & kScalesInput) && instruction.source == Place::Input;
+  const bool scales_result =
+      Operation::kReduces && (header.flags & kScalesResult) && (instruction.flags & kFinish);
+  const bool folds =
+      scales_result || instruction.receive_count + (instruction.source != Place::None) > 1;
+
+  bool cleans = false;
+  for (uint32_t s = 0; live && s < instruction.send_count; ++s) {
+    PortState& port = cta.ports[sends[s].port];
+    const uint64_t step = step_of(port, sends[s], round);
+    cleans |= ll::cleans(step, header.shape.depth);
+    const uint64_t seen = ptx::load_relaxed_shared(&port.seen);
+    if (static_cast<int64_t>(step - seen) >= static_cast<int64_t>(header.shape.depth)) {
+      live = ll_wait_for_credit(cta, port, step);
+    }
+  }
+
+  for (uint32_t g = lane.rank; live && g < granules; g += lane.size) {
+    const uint32_t left = chunk.bytes - g * kGranule;
+    const uint32_t bytes = left < kGranule ? left : kGranule;
+    uint64_t local = 0;
+    if (source != nullptr) {
+      const std::byte* address = source + g * kGranule;
+      local = instruction.source == Place::Input && address == prefetched.address
+                  ? prefetched.granule
+                  : load_granule<Element>(address, bytes, header.width);
+      if constexpr (Operation::kReduces) {
+        if (scales_input) local = Operation::scale_input(header, local);
+      }
+    }
+
+    LlOperands<Operation> operands(folds);
+    for (uint32_t first = 0; first < instruction.receive_count; first += kWordsInFlight) {
+      const std::byte* address[kWordsInFlight];
+      uint32_t flag[kWordsInFlight];
+      Words words[kWordsInFlight];
+#pragma unroll
+      for (uint32_t i = 0; i < kWordsInFlight; ++i) {
+        if (first + i >= instruction.receive_count) continue;
+        const PortUse use = receives[first + i];
+        const PortState& port = cta.ports[use.port];
+        const uint64_t step = step_of(port, use, round);
+        address[i] = slot_of(cta, port, step) + g * kGranuleInSlot;
+        flag[i] = ll::flag_of(step);
+        words[i] = ptx::load_words(address[i]);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kWordsInFlight; ++i) {
+        if (first + i >= instruction.receive_count) continue;
+        for (Wait wait(cta); live && !have_arrived(words[i], flag[i], bytes > ll::kDataBytes);) {
+          live = wait.keep_going();
+          words[i] = ptx::load_words(address[i]);
+        }
+        if (source != nullptr && first + i == instruction.source_position) operands.add(local);
+        operands.add(unpack_words(words[i]));
+      }
+    }
+    if (source != nullptr && instruction.source_position >= instruction.receive_count) {
+      operands.add(local);
+    }
+    if (!live) break;
+
+    const uint64_t result = operands.result(header, scales_result);
+    for (uint32_t s = 0; s < instruction.send_count; ++s) {
+      const PortUse use = sends[s];
+      const PortState& port = cta.ports[use.port];
+      const uint64_t step = step_of(port, use, round);
+      ptx::store_words(slot_of(cta, port, step) + g * kGranuleInSlot,
+                       pack_words(result, ll::flag_of(step)));
+    }
+    if (target != nullptr) {
+      store_granule<Element>(target + g * kGranule, result, bytes, header.width);
+    }
+  }
+
+  for (uint32_t s = 0; cleans && live && s < instruction.send_count; ++s) {
+    const PortState& port = cta.ports[sends[s].port];
+    const uint64_t step = step_of(port, sends[s], round);
+    if (ll::cleans(step, header.shape.depth)) {
+      ll_clean(cta, lane, slot_of(cta, port, step), granules, ll::flag_of(step));
+    }
+  }
+
+  if (!(instruction.flags & kGivesCredit)) return;
+  lane.barrier();
+  for (uint32_t r = lane.rank; live && r < instruction.receive_count; r += lane.size) {
+    const PortState& port = cta.ports[receives[r].port];
+    const uint64_t step = step_of(port, receives[r], round);
+    if (!needs_credit(cta, port, step)) continue;
+    // [consume] all threads have used the words they read before they came to the barrier. Relaxed:
+    // a store cannot pass a load whose value has been used.
+    ptx::store_relaxed_system(&port.remote_control->remote, step + 1);
+  }
+}
+
+}  // namespace niccolite::executor::cuda

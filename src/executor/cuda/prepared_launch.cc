@@ -1,0 +1,145 @@
+#include "executor/cuda/prepared_launch.h"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "executor/cuda/kernels.h"
+
+namespace niccolite::executor::cuda {
+namespace {
+
+using gpu::cuda::CudaMachine;
+using gpu::cuda::CuLaunchAttribute;
+using gpu::cuda::CuLaunchConfig;
+using gpu::cuda::Driver;
+using gpu::cuda::ScopedContext;
+
+using Image = std::shared_ptr<gpu::Memory>;
+
+// Images that no kernel and no graph needs any more. The callbacks that find this out must not call
+// the driver, so that the memory is given back when the next launch is prepared.
+class RetiredImages {
+ public:
+  static RetiredImages& instance() {
+    static RetiredImages* const images = new RetiredImages;  // callbacks may outlive main()
+    return *images;
+  }
+  void add(Image image) {
+    const std::lock_guard lock(mutex_);
+    images_.push_back(std::move(image));
+  }
+  void release() {
+    std::vector<Image> images;
+    {
+      const std::lock_guard lock(mutex_);
+      images.swap(images_);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Image> images_;  // guarded by mutex_
+};
+
+void retire(void* data) {
+  const std::unique_ptr<Image> image(static_cast<Image*>(data));
+  RetiredImages::instance().add(std::move(*image));
+}
+
+}  // namespace
+
+Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
+                                              const Launch& launch) {
+  if (machine.kind() != gpu::Kind::Cuda) {
+    return Status::internal("the CUDA executor is asked to launch on a virtual GPU");
+  }
+  RetiredImages::instance().release();
+  PreparedLaunch prepared;
+  prepared.machine_ = static_cast<CudaMachine*>(&machine);
+  prepared.device_ = device;
+  prepared.context_ = TRY(prepared.machine_->context(device));
+  prepared.kernel_ = std::make_unique<KernelLaunch>(TRY(prepare(launch)));
+  KernelLaunch& kernel = *prepared.kernel_;
+  prepared.function_ = TRY(find_kernel(device, kernel.kernel));
+
+  const Driver& driver = prepared.machine_->driver();
+  const ScopedContext scoped = TRY(ScopedContext::enter(driver, prepared.context_));
+  gpu::cuda::CuDevice handle = 0;
+  TRY(driver.check(driver.cuCtxGetDevice(&handle), "cuCtxGetDevice"));
+  int major = 0;
+  TRY(driver.check(
+      driver.cuDeviceGetAttribute(&major, gpu::cuda::kCuComputeCapabilityMajor, handle),
+      "cuDeviceGetAttribute(compute capability, device {})", device));
+  prepared.has_sync_domains_ = major >= 9;
+
+  constexpr uint32_t kSharedWithoutAsking = 48 * 1024;
+  const uint32_t shared_bytes = kernel.args.header.shared_bytes;
+  if (shared_bytes > kSharedWithoutAsking) {
+    // The largest any launch may need: launches of one function must not undo each other's wish.
+    TRY(driver.check(
+        driver.cuFuncSetAttribute(prepared.function_, gpu::cuda::kCuFunctionMaxDynamicShared,
+                                  static_cast<int>(kMaxSharedBytes)),
+        "cuFuncSetAttribute({} bytes of shared memory, device {})", kMaxSharedBytes, device));
+  }
+  if (!kernel.device_image.empty()) {
+    prepared.image_ = std::make_shared<gpu::Memory>(
+        TRY(machine.allocate(device, kernel.device_image.size(), /*shareable=*/false)));
+    TRY(prepared.machine_->upload(device, prepared.image_->data(), kernel.device_image.data(),
+                                  kernel.device_image.size()));
+    kernel.args.header.image = static_cast<const std::byte*>(prepared.image_->data());
+    kernel.device_image = {};
+  }
+  return prepared;
+}
+
+Status PreparedLaunch::launch(gpu::StreamHandle stream) {
+  const Driver& driver = machine_->driver();
+  const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
+  KernelLaunch& kernel = *kernel_;
+
+  // A release to system scope waits for all stores of its domain: in a domain of our own it does
+  // not wait for those of the caller's kernels on the same GPU.
+  CuLaunchAttribute attribute{};
+  attribute.id = gpu::cuda::kCuLaunchMemSyncDomain;
+  attribute.value.mem_sync_domain = gpu::cuda::kCuMemSyncDomainRemote;
+  CuLaunchConfig config{};
+  config.grid_x = kernel.grid_x;
+  config.grid_y = kernel.grid_y;
+  config.grid_z = 1;
+  config.block_x = kernel.threads;
+  config.block_y = 1;
+  config.block_z = 1;
+  config.shared_bytes = kernel.args.header.shared_bytes;
+  config.stream = gpu::cuda::as_stream(stream);
+  config.attributes = &attribute;
+  config.attribute_count = has_sync_domains_ ? 1 : 0;
+  // Only the part of the parameters that the kernel reads: they are copied with every launch.
+  void* extra[] = {gpu::cuda::kCuLaunchParameterPointer, &kernel.args,
+                   gpu::cuda::kCuLaunchParameterSize, &kernel.parameter_bytes,
+                   gpu::cuda::kCuLaunchParameterEnd};
+  TRY(driver.check(driver.cuLaunchKernelEx(&config, function_, nullptr, extra),
+                   "cuLaunchKernelEx({}x{} CTAs of {} threads on device {})", config.grid_x,
+                   config.grid_y, config.block_x, device_));
+  return image_ == nullptr ? Status() : keep_image(stream);
+}
+
+// The image lives until the kernel has run, or until the graph is gone that will run it.
+Status PreparedLaunch::keep_image(gpu::StreamHandle stream) {
+  const gpu::Capture capture = TRY(machine_->capture_of(device_, stream));
+  auto kept = std::make_unique<Image>(image_);
+  if (capture.state == gpu::CaptureState::Active) {
+    TRY(machine_->keep_in_graph(device_, stream, kept.get(), retire));
+  } else {
+    TRY(machine_->call_host(device_, stream, retire, kept.get()));
+  }
+  static_cast<void>(kept.release());  // retire() owns it now
+  return {};
+}
+
+Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const Launch& launch) {
+  PreparedLaunch prepared = TRY(PreparedLaunch::create(machine, device, launch));
+  return prepared.launch(stream);
+}
+
+}  // namespace niccolite::executor::cuda

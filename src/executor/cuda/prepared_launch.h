@@ -1,0 +1,45 @@
+// PreparedLaunch: a Launch compiled for one device, to be queued again and again. Queuing it is one
+// driver call and allocates nothing; only the user's buffers may change in between.
+// Thread safety: one thread at a time. The connections, buffers and control words that the Launch
+// names must live until the work is done, in a graph as long as the graph; the program is copied.
+#pragma once
+
+#include <memory>
+
+#include "executor/cuda/image.h"
+#include "gpu/cuda/machine.h"
+#include "gpu/machine.h"
+
+namespace niccolite::executor::cuda {
+
+class PreparedLaunch {
+ public:
+  /// `machine` is a CUDA machine; the kernels are loaded into `device` (kernels.h: load()).
+  /// Errors: those of prepare() and of find_kernel(); CudaError for want of memory when the program
+  /// is too large for the parameters.
+  static Result<PreparedLaunch> create(gpu::Machine& machine, int device, const Launch& launch);
+
+  /// Other buffers for the launches to come.
+  void set_buffers(const void* input, void* output, void* scratch) {
+    cuda::set_buffers(kernel_->args.header, input, output, scratch);
+  }
+  /// Queues the operation on `stream` of the device, which may be capturing.
+  Status launch(gpu::StreamHandle stream);
+
+ private:
+  PreparedLaunch() = default;
+  Status keep_image(gpu::StreamHandle stream);
+
+  gpu::cuda::CudaMachine* machine_ = nullptr;
+  int device_ = -1;
+  gpu::cuda::CuContext context_ = nullptr;
+  gpu::cuda::CuFunction function_ = nullptr;
+  bool has_sync_domains_ = false;
+  std::unique_ptr<KernelLaunch> kernel_;
+  std::shared_ptr<gpu::Memory> image_;  // null when the program fits into the parameters
+};
+
+/// Prepares and queues a Launch that will not come again.
+Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const Launch& launch);
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,129 @@
+// The instructions of the GPU that C++ has no name for: the only file with inline assembly. Each
+// function is one instruction, named by what it means. "System" is the scope of the PTX memory
+// model: all GPUs and the host.
+//
+// An include guard instead of a pragma: tests/device replaces this file by an emulation for CPUs.
+#ifndef NICCOLITE_EXECUTOR_CUDA_PTX_CUH
+#define NICCOLITE_EXECUTOR_CUDA_PTX_CUH
+
+#include <cstddef>
+#include <cstdint>
+
+#include "executor/cuda/device_types.h"
+
+namespace niccolite::executor::cuda {
+
+namespace ptx {
+
+__device__ __forceinline__ uint32_t thread() { return threadIdx.x; }
+__device__ __forceinline__ uint32_t threads() { return blockDim.x; }
+__device__ __forceinline__ uint32_t replica() { return blockIdx.x; }
+__device__ __forceinline__ uint32_t pattern_channel() { return blockIdx.y; }
+__device__ __forceinline__ std::byte* shared_memory() {
+  extern __shared__ __align__(16) unsigned char dynamic_shared_memory[];
+  return reinterpret_cast<std::byte*>(dynamic_shared_memory);
+}
+
+// ---- control words
+__device__ __forceinline__ uint64_t load_acquire_system(const uint64_t* address) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint32_t load_relaxed_system(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address));
+  return value;
+}
+__device__ __forceinline__ void store_relaxed_system(uint64_t* address, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+__device__ __forceinline__ void store_release_system(uint64_t* address, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+/// A counter in shared memory that other threads read and write without a barrier.
+__device__ __forceinline__ uint64_t load_relaxed_shared(const uint64_t* address) {
+  uint64_t value;
+  asm volatile("ld.relaxed.cta.shared.u64 %0, [%1];"
+               : "=l"(value)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(address))));
+  return value;
+}
+__device__ __forceinline__ void store_relaxed_shared(uint64_t* address, uint64_t value) {
+  asm volatile("st.relaxed.cta.shared.u64 [%0], %1;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(address))),
+               "l"(value)
+               : "memory");
+}
+
+// ---- LL words: each of the two is written and read whole; nothing else is ordered by them
+__device__ __forceinline__ Words load_words(const std::byte* address) {
+  Words words;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(words.first), "=l"(words.second)
+               : "l"(address));
+  return words;
+}
+__device__ __forceinline__ void store_words(std::byte* address, Words words) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(words.first),
+               "l"(words.second)
+               : "memory");
+}
+
+// ---- data: streamed, so that it does not push the caller's lines out of the first-level cache
+__device__ __forceinline__ Pack load_pack(const std::byte* address) {
+  Pack pack;
+  asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];"
+               : "=l"(pack.half[0]), "=l"(pack.half[1])
+               : "l"(address));
+  return pack;
+}
+__device__ __forceinline__ void store_pack(std::byte* address, Pack pack) {
+  asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(pack.half[0]),
+               "l"(pack.half[1])
+               : "memory");
+}
+template <typename T>
+__device__ __forceinline__ T load(const std::byte* address) {
+  T value;
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(address));
+  } else if constexpr (sizeof(T) == 4) {
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(value) : "l"(address));
+  } else if constexpr (sizeof(T) == 2) {
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(value) : "l"(address));
+  } else {
+    uint32_t byte;
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(byte) : "l"(address));
+    value = static_cast<T>(byte);
+  }
+  return value;
+}
+template <typename T>
+__device__ __forceinline__ void store(std::byte* address, T value) {
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("st.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+  } else if constexpr (sizeof(T) == 4) {
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+  } else if constexpr (sizeof(T) == 2) {
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "h"(value) : "memory");
+  } else {
+    asm volatile("st.global.u8 [%0], %1;" ::"l"(address), "r"(static_cast<uint32_t>(value))
+                 : "memory");
+  }
+}
+
+// ---- barriers: all of the named threads must arrive
+__device__ __forceinline__ void barrier_cta() {
+  asm volatile("barrier.cta.sync.aligned %0;" ::"n"(static_cast<uint32_t>(Barrier::Cta))
+               : "memory");
+}
+__device__ __forceinline__ void barrier(uint32_t id, uint32_t threads) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void barrier_warp() { __syncwarp(); }
+
+}  // namespace ptx
+}  // namespace niccolite::executor::cuda
+
+#endif  // NICCOLITE_EXECUTOR_CUDA_PTX_CUH

@@ -1,0 +1,275 @@
+// One instruction by the Simple protocol: plain bytes in slots, counters for their arrival.
+//   wait     one thread per port looks at its counter and writes the slot's address to shared
+//            memory;
+//   fold     all threads of the lane, packs of 16 bytes, several in flight;
+//   publish  one thread per port.
+// A lane barrier stands between them. The barriers also carry the order of the PTX memory model:
+// [publish] -> [arrival] -> barrier -> loads of all threads, and loads and stores of all threads ->
+// barrier -> [consume], [publish].
+#pragma once
+
+#include "executor/cuda/cta.cuh"
+
+namespace niccolite::executor::cuda {
+
+inline constexpr uint32_t kPack = 16;
+inline constexpr int kCopyUnroll = 8;
+
+/// What the fold of one instruction works on. Operands stand in fold order.
+struct SimpleWork {
+  std::byte* const* operands;
+  std::byte* const* sends;
+  std::byte* target;  // or null
+  uint32_t operand_count;
+  uint32_t send_count;
+  uint32_t source_index;  // of the local operand, or kNoSource
+  uint32_t bytes;
+  bool scales_input;
+  bool scales_result;
+};
+inline constexpr uint32_t kNoSource = ~uint32_t{0};
+
+/// Ports are numbered receives first, then sends.
+struct PortsOfInstruction {
+  const PortUse* receives;
+  const PortUse* sends;
+  uint32_t receive_count;
+  uint32_t count;
+
+  __device__ __forceinline__ bool is_send(uint32_t i) const { return i >= receive_count; }
+  __device__ __forceinline__ PortUse use(uint32_t i) const {
+    return is_send(i) ? sends[i - receive_count] : receives[i];
+  }
+};
+
+/// Waits until the slot of `step` has arrived (receiver) or may be written (sender); false:
+/// aborted.
+__device__ __forceinline__ bool simple_wait(const Cta& cta, PortState& port, uint64_t step,
+                                            bool is_send) {
+  // A sender needs remote + depth > step, a receiver remote > step.
+  const uint64_t ahead = is_send ? cta.header.shape.depth : 0;
+  uint64_t seen = port.seen;
+  for (Wait wait(cta); static_cast<int64_t>(seen + ahead - step) <= 0;) {
+    if (!wait.keep_going()) return false;
+    // Sender: [credit], pairs with [consume]. Receiver: [arrival], pairs with [publish].
+    seen = ptx::load_acquire_system(&port.control->remote);
+  }
+  port.seen = seen;
+  return true;
+}
+
+/// Pack `p` of an operand: slots are aligned, the local operand is as far as `kExact` says.
+template <typename Operation, bool kExact>
+__device__ __forceinline__ Pack load_operand(const LaunchHeader& header, const SimpleWork& work,
+                                             uint32_t k, uint32_t p) {
+  const std::byte* address = work.operands[k] + static_cast<size_t>(p) * kPack;
+  Pack pack;
+  if (kExact || k != work.source_index) {
+    pack = ptx::load_pack(address);
+  } else {
+    using Element = typename Operation::Element;
+    const uint32_t left = work.bytes - p * kPack;
+    const uint32_t low = left < 8 ? left : 8;
+    const uint32_t high = left < 8 ? 0 : left < 16 ? left - 8 : 8;
+    pack.half[0] = load_granule<Element>(address, low, header.width);
+    pack.half[1] = high == 0 ? 0 : load_granule<Element>(address + 8, high, header.width);
+  }
+  if constexpr (Operation::kReduces) {
+    if (work.scales_input && k == work.source_index) {
+      pack.half[0] = Operation::scale_input(header, pack.half[0]);
+      pack.half[1] = Operation::scale_input(header, pack.half[1]);
+    }
+  }
+  return pack;
+}
+
+/// Stores the result of pack `p`. Slots have room for a whole pack.
+template <typename Operation, bool kExact>
+__device__ __forceinline__ void store_target(const LaunchHeader& header, const SimpleWork& work,
+                                             uint32_t p, const Pack& pack) {
+  std::byte* address = work.target + static_cast<size_t>(p) * kPack;
+  if (kExact) {
+    ptx::store_pack(address, pack);
+  } else {
+    using Element = typename Operation::Element;
+    const uint32_t left = work.bytes - p * kPack;
+    const uint32_t low = left < 8 ? left : 8;
+    const uint32_t high = left < 8 ? 0 : left < 16 ? left - 8 : 8;
+    store_granule<Element>(address, pack.half[0], low, header.width);
+    if (high != 0) store_granule<Element>(address + 8, pack.half[1], high, header.width);
+  }
+}
+
+/// Packs p, p + stride, ... (kUnroll of them, those below `end` when kChecked): folded, stored.
+template <typename Operation, int kUnroll, bool kExact, bool kChecked, bool kFolds>
+__device__ __forceinline__ void simple_packs(const LaunchHeader& header, const SimpleWork& work,
+                                             uint32_t p, uint32_t stride, uint32_t end) {
+  const auto takes_part = [&](int i) { return !kChecked || p + i * stride < end; };
+  Pack result[kUnroll];
+#pragma unroll
+  for (int i = 0; i < kUnroll; ++i) {
+    if (takes_part(i)) {
+      result[i] = load_operand<Operation, kExact>(header, work, 0, p + i * stride);
+    }
+  }
+  if constexpr (kFolds) {
+    typename Operation::Values values[kUnroll][2];
+    Pack next[kUnroll];
+    const auto load_next = [&](uint32_t k) {
+#pragma unroll
+      for (int i = 0; i < kUnroll; ++i) {
+        if (takes_part(i)) {
+          next[i] = load_operand<Operation, kExact>(header, work, k, p + i * stride);
+        }
+      }
+    };
+    if (work.operand_count > 1) load_next(1);
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      values[i][0] = Operation::widen(result[i].half[0]);
+      values[i][1] = Operation::widen(result[i].half[1]);
+    }
+    for (uint32_t k = 1; k < work.operand_count; ++k) {
+#pragma unroll
+      for (int i = 0; i < kUnroll; ++i) result[i] = next[i];
+      if (k + 1 < work.operand_count) load_next(k + 1);  // on its way while this one is folded
+#pragma unroll
+      for (int i = 0; i < kUnroll; ++i) {
+        Operation::accumulate(values[i][0], Operation::widen(result[i].half[0]));
+        Operation::accumulate(values[i][1], Operation::widen(result[i].half[1]));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      if (work.scales_result) {
+        Operation::scale_result(header, values[i][0]);
+        Operation::scale_result(header, values[i][1]);
+      }
+      result[i].half[0] = Operation::narrow(values[i][0]);
+      result[i].half[1] = Operation::narrow(values[i][1]);
+    }
+  }
+  for (uint32_t s = 0; s < work.send_count; ++s) {
+    std::byte* slot = work.sends[s];
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      if (takes_part(i)) {
+        ptx::store_pack(slot + static_cast<size_t>(p + i * stride) * kPack, result[i]);
+      }
+    }
+  }
+  if (work.target != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      if (takes_part(i)) store_target<Operation, kExact>(header, work, p + i * stride, result[i]);
+    }
+  }
+}
+
+/// The whole chunk. When all addresses are aligned, body and end are the same fold, the end checked
+/// against the bound; a last pack that is not whole, and buffers that are not aligned, go by
+/// pieces.
+template <typename Operation, int kUnroll, bool kFolds>
+__device__ __forceinline__ void simple_chunk(const LaunchHeader& header, const LaneThreads& lane,
+                                             const SimpleWork& work) {
+  const uint32_t packs = (work.bytes + kPack - 1) / kPack;
+  const uint32_t exact = header.width >= kPack ? work.bytes / kPack : 0;
+  uint32_t p = lane.rank;
+  for (; p + (kUnroll - 1) * lane.size < exact; p += kUnroll * lane.size) {
+    simple_packs<Operation, kUnroll, true, false, kFolds>(header, work, p, lane.size, exact);
+  }
+  if (p < exact) {
+    simple_packs<Operation, kUnroll, true, true, kFolds>(header, work, p, lane.size, exact);
+  }
+  for (p = exact + lane.rank; p < packs; p += lane.size) {
+    simple_packs<Operation, 1, false, false, kFolds>(header, work, p, lane.size, packs);
+  }
+}
+
+/// All threads of the lane. False: aborted, in all threads alike.
+template <typename Operation>
+__device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& lane,
+                                            const CompactInstruction& instruction, uint32_t round,
+                                            std::byte** pointers) {
+  const LaunchHeader& header = cta.header;
+  const PortsOfInstruction ports{cta.uses + instruction.receive, cta.uses + instruction.send,
+                                 instruction.receive_count,
+                                 uint32_t{instruction.receive_count} + instruction.send_count};
+  const bool has_source = instruction.source != Place::None;
+  const Chunk chunk = chunk_of<Operation>(cta, instruction, round);
+
+  // pointers[0]: null once aborted; then operands in fold order; then slots to send.
+  std::byte** operands = pointers + 1;
+  std::byte** sends = operands + instruction.receive_count + has_source;
+  bool live = true;
+  for (uint32_t i = lane.rank; i < ports.count; i += lane.size) {
+    const PortUse use = ports.use(i);
+    PortState& port = cta.ports[use.port];
+    const uint64_t step = step_of(port, use, round);
+    live = live && simple_wait(cta, port, step, ports.is_send(i));
+    std::byte* slot = port.slots + header.shape.slot_offset(0, step);
+    if (ports.is_send(i)) {
+      sends[i - ports.receive_count] = slot;
+    } else {
+      operands[i + (has_source && i >= instruction.source_position)] = slot;
+    }
+  }
+  if (!live) pointers[0] = nullptr;
+  const uint32_t source_index = instruction.source_position < instruction.receive_count
+                                    ? instruction.source_position
+                                    : instruction.receive_count;
+  std::byte* target = nullptr;
+  if (chunk.bytes != 0) {
+    if (has_source && lane.rank == 0) {
+      operands[source_index] =
+          address_of<Operation>(cta, instruction.source, instruction.source_block, chunk);
+    }
+    if (instruction.target != Place::None) {
+      target = address_of<Operation>(cta, instruction.target, instruction.target_block, chunk);
+    }
+  }
+  lane.barrier();
+  // Written before this barrier of an earlier or of this instruction, never between two: the same
+  // for all threads.
+  if (pointers[0] == nullptr) return false;
+
+  const bool scales_result =
+      Operation::kReduces && (header.flags & kScalesResult) && (instruction.flags & kFinish);
+  const SimpleWork work{
+      operands,
+      sends,
+      target,
+      uint32_t{instruction.receive_count} + has_source,
+      instruction.send_count,
+      has_source ? source_index : kNoSource,
+      chunk.bytes,
+      Operation::kReduces && (header.flags & kScalesInput) && instruction.source == Place::Input,
+      scales_result};
+  if constexpr (Operation::kReduces) {
+    if (work.operand_count > 1 || scales_result) {
+      simple_chunk<Operation, Operation::kUnroll, true>(header, lane, work);
+    } else {
+      simple_chunk<Operation, kCopyUnroll, false>(header, lane, work);
+    }
+  } else {
+    simple_chunk<Operation, kCopyUnroll, false>(header, lane, work);
+  }
+
+  lane.barrier();
+  for (uint32_t i = lane.rank; i < ports.count; i += lane.size) {
+    const PortUse use = ports.use(i);
+    PortState& port = cta.ports[use.port];
+    const uint64_t step = step_of(port, use, round);
+    if (ports.is_send(i)) {
+      // [publish] what all threads stored to the slot before the barrier.
+      ptx::store_release_system(&port.remote_control->remote, step + 1);
+    } else if ((instruction.flags & kGivesCredit) && needs_credit(cta, port, step)) {
+      // [consume] all threads have used what they read from the slot before they came to the
+      // barrier. Relaxed: a store cannot pass a load whose value has been used.
+      ptx::store_relaxed_system(&port.remote_control->remote, step + 1);
+    }
+  }
+  return true;
+}
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,100 @@
+// A GPU for the kernels' source on a CPU, one fiber per GPU thread: included before
+// executor/cuda/kernel.cuh, it stands in for ptx.cuh. Finds errors of logic (a wrong address, flag,
+// step, barrier, fold order, a deadlock), not of memory order: fibers run one at a time.
+#pragma once
+#define NICCOLITE_EXECUTOR_CUDA_PTX_CUH
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#include "executor/cuda/device_types.h"
+
+namespace niccolite::emulation {
+
+/// Where the running fiber is.
+struct Thread {
+  uint32_t index = 0;
+  uint32_t count = 0;
+  uint32_t x = 0;
+  uint32_t y = 0;
+  std::byte* shared = nullptr;
+};
+const Thread& this_thread();
+/// Lets another fiber run, sometimes, so that every run has its own interleaving.
+void maybe_yield();
+void yield();
+/// Waits until `threads` fibers of the CTA have come to barrier `id`.
+void barrier(uint32_t id, uint32_t threads);
+
+struct Grid {
+  std::function<void()> kernel;
+  uint32_t x = 1;
+  uint32_t y = 1;
+  uint32_t threads = 0;
+  uint32_t shared_bytes = 0;
+};
+/// Runs all grids at once. False: they have not ended after `limit` switches of fibers (a
+/// deadlock).
+bool run(const std::vector<Grid>& grids, uint64_t seed, uint64_t limit);
+
+}  // namespace niccolite::emulation
+
+namespace niccolite::executor::cuda::ptx {
+
+inline uint32_t thread() { return emulation::this_thread().index; }
+inline uint32_t threads() { return emulation::this_thread().count; }
+inline uint32_t replica() { return emulation::this_thread().x; }
+inline uint32_t pattern_channel() { return emulation::this_thread().y; }
+inline std::byte* shared_memory() { return emulation::this_thread().shared; }
+
+inline uint64_t load_acquire_system(const uint64_t* address) {
+  emulation::yield();
+  return *address;
+}
+inline uint32_t load_relaxed_system(const uint32_t* address) { return *address; }
+inline void store_relaxed_system(uint64_t* address, uint64_t value) { *address = value; }
+inline void store_release_system(uint64_t* address, uint64_t value) { *address = value; }
+inline uint64_t load_relaxed_shared(const uint64_t* address) { return *address; }
+inline void store_relaxed_shared(uint64_t* address, uint64_t value) { *address = value; }
+
+inline Words load_words(const std::byte* address) {
+  emulation::maybe_yield();
+  Words words;
+  std::memcpy(&words, address, sizeof words);
+  return words;
+}
+inline void store_words(std::byte* address, Words words) {
+  emulation::maybe_yield();
+  std::memcpy(address, &words, sizeof words);
+}
+inline Pack load_pack(const std::byte* address) {
+  Pack pack;
+  std::memcpy(&pack, address, sizeof pack);
+  return pack;
+}
+inline void store_pack(std::byte* address, Pack pack) { std::memcpy(address, &pack, sizeof pack); }
+template <typename T>
+T load(const std::byte* address) {
+  T value;
+  std::memcpy(&value, address, sizeof value);
+  return value;
+}
+template <typename T>
+void store(std::byte* address, T value) {
+  std::memcpy(address, &value, sizeof value);
+}
+
+inline void barrier_cta() {
+  emulation::barrier(static_cast<uint32_t>(Barrier::Cta), emulation::this_thread().count);
+}
+inline void barrier(uint32_t id, uint32_t threads) { emulation::barrier(id, threads); }
+inline void barrier_warp() {
+  constexpr uint32_t kFirstWarp = 16;  // behind the named barriers
+  emulation::barrier(kFirstWarp + emulation::this_thread().index / 32, 32);
+}
+
+}  // namespace niccolite::executor::cuda::ptx

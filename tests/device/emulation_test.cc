@@ -1,0 +1,377 @@
+// The kernels' own source, run by fibers on the CPU (emulated_ptx.h): all ranks of an all-reduce at
+// once, against the reference, bit for bit.
+#include <vector>
+
+// Before the kernels: replaces ptx.cuh.
+#include "tests/device/emulated_ptx.h"
+//
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "executor/cuda/image.h"
+#include "executor/cuda/kernel.cuh"
+#include "tests/device/all_reduce.h"
+
+namespace niccolite::device_test {
+namespace {
+
+using executor::DataType;
+using executor::Fold;
+using executor::Protocol;
+using executor::cuda::KernelLaunch;
+using executor::cuda::LaunchArgs;
+
+template <typename Operation>
+void run_with(Protocol protocol, const LaunchArgs& args) {
+  if (protocol == Protocol::LL) {
+    executor::cuda::run_kernel<Operation, Protocol::LL>(args);
+  } else {
+    executor::cuda::run_kernel<Operation, Protocol::Simple>(args);
+  }
+}
+
+template <DataType kType>
+void run_type(const executor::cuda::KernelId& id, const LaunchArgs& args) {
+  using executor::cuda::ReduceOperation;
+  switch (id.fold) {
+    case Fold::Sum:
+      return run_with<ReduceOperation<kType, Fold::Sum>>(id.protocol, args);
+    case Fold::Product:
+      return run_with<ReduceOperation<kType, Fold::Product>>(id.protocol, args);
+    case Fold::Max:
+      return run_with<ReduceOperation<kType, Fold::Max>>(id.protocol, args);
+    case Fold::Min:
+      return run_with<ReduceOperation<kType, Fold::Min>>(id.protocol, args);
+  }
+}
+
+void run_kernel_of(const executor::cuda::KernelId& id, const LaunchArgs& args) {
+  if (!id.reduces) return run_with<executor::cuda::CopyOperation>(id.protocol, args);
+  switch (id.type) {
+#define X(name, bytes, text) \
+  case DataType::name:       \
+    return run_type<DataType::name>(id, args);
+    NICCOLITE_DATA_TYPES(X)
+#undef X
+  }
+}
+
+constexpr size_t kGuardBytes = 64;
+constexpr auto kPoison = std::byte{0xcd};
+
+/// Ranks whose memory is the host's, kept over several operations as a communicator's is.
+class Ranks {
+ public:
+  explicit Ranks(const AllReduce& operation) : operation_(operation) {
+    auto programs = compile_all(operation.algorithm, operation.nranks);
+    EXPECT_TRUE(programs.is_ok()) << programs.status().message();
+    programs_ = std::move(programs).take();
+    std::vector<executor::Program> plain;
+    for (const auto& program : programs_) plain.push_back(*program);
+    wiring_ = std::make_unique<Wiring>(plain, shape_of(operation));
+    for (int rank = 0; rank < operation.nranks; ++rank) {
+      memory_.emplace_back(wiring_->bytes(rank) / sizeof(Line) + 1);
+      addresses_.push_back(reinterpret_cast<std::byte*>(memory_.back().data()));
+    }
+  }
+
+  executor::ControlWords control{};
+  uint64_t limit = 20'000'000;  // switches of fibers
+
+  void set_steps(uint64_t step) {
+    for (int rank = 0; rank < operation_.nranks; ++rank) {
+      for (const auto& port : wiring_->ports(rank, addresses_)) {
+        for (uint32_t c = 0; c < operation_.channels; ++c) {
+          port.control[c].step = step;
+          port.control[c].remote = step;
+        }
+      }
+    }
+  }
+
+  /// Runs the operation once; the ranks in `absent` do not take part. False: it does not end.
+  bool run(const std::vector<std::vector<std::byte>>& inputs, uint64_t seed,
+           std::vector<int> absent = {}) {
+    const size_t element = size_of(operation_.type);
+    const size_t bytes = operation_.count * element;
+    outputs_.clear();
+    std::vector<std::vector<std::byte>> input_buffers;
+    std::vector<KernelLaunch> launches;
+    for (int rank = 0; rank < operation_.nranks; ++rank) {
+      const size_t offset = kGuardBytes + operation_.misalignment * element;
+      outputs_.emplace_back(offset + bytes + kGuardBytes + 16, kPoison);
+      input_buffers.emplace_back(offset + bytes + kGuardBytes + 16, kPoison);
+      const auto aligned = [&](std::vector<std::byte>& buffer) {
+        std::byte* data = buffer.data();
+        return data + (16 - reinterpret_cast<uintptr_t>(data) % 16) % 16 + offset;
+      };
+      std::byte* output = aligned(outputs_.back());
+      std::byte* input = operation_.in_place ? output : aligned(input_buffers.back());
+      std::memcpy(input, inputs[static_cast<size_t>(rank)].data(), bytes);
+      output_data_.resize(outputs_.size());
+      output_data_.back() = output;
+
+      executor::Launch launch = launch_of(operation_, programs_[static_cast<size_t>(rank)]);
+      launch.ports = wiring_->ports(rank, addresses_);
+      launch.input = input;
+      launch.output = output;
+      launch.control = &control;
+      launch.control_device = &control;
+      auto prepared = executor::cuda::prepare(launch);
+      EXPECT_TRUE(prepared.is_ok()) << prepared.status().message();
+      launches.push_back(std::move(prepared).take());
+    }
+    std::vector<emulation::Grid> grids;
+    for (int rank = 0; rank < operation_.nranks; ++rank) {
+      if (std::find(absent.begin(), absent.end(), rank) != absent.end()) continue;
+      KernelLaunch& launch = launches[static_cast<size_t>(rank)];
+      if (!launch.device_image.empty()) launch.args.header.image = launch.device_image.data();
+      grids.push_back({[&launch] { run_kernel_of(launch.kernel, launch.args); }, launch.grid_x,
+                       launch.grid_y, launch.threads, launch.args.header.shared_bytes});
+    }
+    return emulation::run(grids, seed, limit);
+  }
+
+  void expect_equal(const std::vector<std::byte>& expected) {
+    for (int rank = 0; rank < operation_.nranks; ++rank) {
+      const auto& buffer = outputs_[static_cast<size_t>(rank)];
+      const std::byte* data = output_data_[static_cast<size_t>(rank)];
+      EXPECT_EQ(difference(operation_, data, expected), "") << "rank " << rank;
+      for (const std::byte* at = buffer.data(); at < data; ++at) {
+        ASSERT_EQ(*at, kPoison) << "written in front of rank " << rank << "'s output";
+      }
+      for (const std::byte* at = data + expected.size(); at < buffer.data() + buffer.size(); ++at) {
+        ASSERT_EQ(*at, kPoison) << "written behind rank " << rank << "'s output";
+      }
+    }
+  }
+
+ private:
+  struct alignas(128) Line {
+    std::byte bytes[128];
+  };
+  AllReduce operation_;
+  std::vector<std::shared_ptr<const executor::Program>> programs_;
+  std::unique_ptr<Wiring> wiring_;
+  std::vector<std::vector<Line>> memory_;
+  std::vector<std::byte*> addresses_;
+  std::vector<std::vector<std::byte>> outputs_;
+  std::vector<std::byte*> output_data_;
+};
+
+std::vector<std::vector<std::byte>> inputs_of(const AllReduce& operation, bool rough = false) {
+  std::vector<std::vector<std::byte>> inputs;
+  for (int rank = 0; rank < operation.nranks; ++rank) {
+    inputs.push_back(rough ? rough_input_of(operation, rank) : input_of(operation, rank));
+  }
+  return inputs;
+}
+
+void expect_right(const AllReduce& operation, bool rough = false, int times = 2) {
+  SCOPED_TRACE(describe(operation));
+  Ranks ranks(operation);
+  const auto inputs = inputs_of(operation, rough);
+  const auto expected = expected_output(operation, inputs);
+  for (int time = 0; time < times; ++time) {
+    ASSERT_TRUE(ranks.run(inputs, static_cast<uint64_t>(time))) << "does not end";
+    ranks.expect_equal(expected);
+  }
+}
+
+constexpr Protocol kProtocols[] = {Protocol::LL, Protocol::Simple};
+const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_lane"};
+
+TEST(EmulatedKernel, GivesTheSumOnEveryRankAtEverySize) {
+  for (const Protocol protocol : kProtocols) {
+    for (const char* algorithm : kAlgorithms) {
+      for (const int nranks : {1, 2, 3, 4}) {
+        for (const uint64_t count : {1, 2, 3, 31, 256, 1000, 5003}) {
+          expect_right({.algorithm = algorithm,
+                        .nranks = nranks,
+                        .protocol = protocol,
+                        .count = count,
+                        .channels = 2,
+                        .depth = 2,
+                        .slot_bytes = 1024,
+                        .threads = 96});
+        }
+      }
+    }
+  }
+}
+
+TEST(EmulatedKernel, KnowsEveryTypeAndFold) {
+  for (const Protocol protocol : kProtocols) {
+    for (int type = 0; type < executor::kDataTypes; ++type) {
+      for (int fold = 0; fold < executor::kFolds; ++fold) {
+        for (const char* algorithm : {"one_shot", "ring"}) {
+          expect_right({.algorithm = algorithm,
+                        .nranks = 3,
+                        .protocol = protocol,
+                        .type = static_cast<DataType>(type),
+                        .reduction = {.fold = static_cast<Fold>(fold)},
+                        .count = 777,
+                        .slot_bytes = 512,
+                        .threads = 64});
+        }
+      }
+    }
+  }
+}
+
+TEST(EmulatedKernel, FoldsInRankOrderRoundingOnce) {
+  for (const Protocol protocol : kProtocols) {
+    for (const DataType type : {DataType::Float16, DataType::Bfloat16, DataType::Float32,
+                                DataType::Float64, DataType::Float8e4m3, DataType::Float8e5m2}) {
+      for (const char* algorithm : {"one_shot", "two_shot"}) {
+        expect_right({.algorithm = algorithm,
+                      .nranks = 4,
+                      .protocol = protocol,
+                      .type = type,
+                      .count = 1001,
+                      .threads = 128},
+                     /*rough=*/true);
+      }
+    }
+  }
+}
+
+TEST(EmulatedKernel, ScalesInputsAndResults) {
+  for (const Protocol protocol : kProtocols) {
+    for (const DataType type : {DataType::Float16, DataType::Float32, DataType::Float64}) {
+      for (const char* algorithm : {"one_shot", "two_shot"}) {
+        for (const int nranks : {1, 3}) {
+          AllReduce operation{.algorithm = algorithm,
+                              .nranks = nranks,
+                              .protocol = protocol,
+                              .type = type,
+                              .count = 333,
+                              .threads = 96};
+          operation.reduction.finish_scale = 1.0 / 3;
+          expect_right(operation, /*rough=*/true);
+          operation.reduction.finish_scale = 1;
+          operation.reduction.input_scale = 0.7;
+          expect_right(operation, /*rough=*/true);
+        }
+      }
+    }
+    for (const DataType type : {DataType::Int8, DataType::Uint32, DataType::Int64}) {
+      AllReduce operation{.nranks = 3, .protocol = protocol, .type = type, .count = 333};
+      operation.reduction.finish_divisor = 3;
+      expect_right(operation);
+    }
+  }
+}
+
+TEST(EmulatedKernel, TakesBuffersOfAnyAlignment) {
+  for (const Protocol protocol : kProtocols) {
+    for (const DataType type :
+         {DataType::Uint8, DataType::Bfloat16, DataType::Float32, DataType::Float64}) {
+      for (const size_t misalignment : {1, 2, 4, 8}) {
+        for (const bool in_place : {false, true}) {
+          expect_right({.algorithm = "two_shot",
+                        .nranks = 2,
+                        .protocol = protocol,
+                        .type = type,
+                        .count = 517,
+                        .slot_bytes = 512,
+                        .threads = 96,
+                        .misalignment = misalignment,
+                        .in_place = in_place});
+        }
+      }
+    }
+  }
+}
+
+TEST(EmulatedKernel, WorksInPlace) {
+  for (const Protocol protocol : kProtocols) {
+    for (const char* algorithm : kAlgorithms) {
+      for (const int nranks : {1, 3, 4}) {
+        expect_right({.algorithm = algorithm,
+                      .nranks = nranks,
+                      .protocol = protocol,
+                      .count = 3001,
+                      .channels = 3,
+                      .slot_bytes = 512,
+                      .threads = 96,
+                      .in_place = true});
+      }
+    }
+  }
+}
+
+TEST(EmulatedKernel, WorksForEveryFifoDepthAndManyOperations) {
+  for (const Protocol protocol : kProtocols) {
+    for (const char* algorithm : kAlgorithms) {
+      for (const uint32_t depth : {2u, 4u, 8u}) {
+        expect_right({.algorithm = algorithm,
+                      .nranks = 3,
+                      .protocol = protocol,
+                      .count = 900,
+                      .depth = depth,
+                      .slot_bytes = 256,
+                      .threads = 96},
+                     /*rough=*/false, /*times=*/6);
+      }
+    }
+  }
+}
+
+TEST(EmulatedKernel, WorksWithManyRanksAndAProgramInDeviceMemory) {
+  for (const Protocol protocol : kProtocols) {
+    for (const char* algorithm : {"one_shot", "ring"}) {
+      const AllReduce operation{.algorithm = algorithm,
+                                .nranks = 40,
+                                .protocol = protocol,
+                                .type = DataType::Int32,
+                                .count = 100,
+                                .slot_bytes = 256,
+                                .threads = 32};
+      expect_right(operation, /*rough=*/false, /*times=*/1);
+    }
+  }
+}
+
+TEST(EmulatedKernel, FlagsWrapWithoutBeingTakenForOldOnes) {
+  for (const uint64_t wrap : {uint64_t{1} << 31, uint64_t{1} << 32}) {
+    const AllReduce operation{.nranks = 2, .count = 300, .depth = 2, .slot_bytes = 1024};
+    Ranks ranks(operation);
+    ranks.set_steps(wrap - 3);
+    const auto inputs = inputs_of(operation);
+    const auto expected = expected_output(operation, inputs);
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      ASSERT_TRUE(ranks.run(inputs, seed));
+      ranks.expect_equal(expected);
+    }
+  }
+}
+
+TEST(EmulatedKernel, EndsWhenAborted) {
+  for (const Protocol protocol : kProtocols) {
+    for (const char* algorithm : kAlgorithms) {
+      const AllReduce operation{.algorithm = algorithm,
+                                .nranks = 3,
+                                .protocol = protocol,
+                                .count = 900,
+                                .depth = 2,
+                                .slot_bytes = 256,
+                                .threads = 96};
+      Ranks ranks(operation);
+      ranks.control.abort = 1;
+      EXPECT_TRUE(ranks.run(inputs_of(operation), 1, /*absent=*/{2})) << describe(operation);
+    }
+  }
+}
+
+TEST(EmulatedKernel, WaitsForAnAbsentRank) {
+  const AllReduce operation{.nranks = 2, .count = 16};
+  Ranks ranks(operation);
+  ranks.limit = 1'000'000;
+  EXPECT_FALSE(ranks.run(inputs_of(operation), 1, /*absent=*/{1}));
+}
+
+}  // namespace
+}  // namespace niccolite::device_test
