@@ -24,19 +24,27 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   return std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(wake)));
 }
 
+EventLoop::~EventLoop() {
+  // Tasks that never ran may own links, which unregister here: they go while watches and timers
+  // still exist.
+  std::lock_guard lock(mutex_);
+  tasks_.clear();
+}
+
 void EventLoop::run() {
   while (!stopping_) {
     std::array<epoll_event, 64> events;
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                  milliseconds_to_next_timer());
     for (int i = 0; i < count; ++i) {
-      const auto& event = events[static_cast<size_t>(i)];
-      if (event.data.u64 == 0) {
+      const epoll_event event = events[static_cast<size_t>(i)];
+      const Id id = event.data.u64;  // a copy: the structure is packed, nothing may refer into it
+      if (id == 0) {
         run_tasks();
         continue;
       }
       // A callback before this one may have forgotten the watch. The copy keeps it while it runs.
-      const auto found = watches_.find(event.data.u64);
+      const auto found = watches_.find(id);
       if (found == watches_.end()) continue;
       const std::shared_ptr<Watch> watch = found->second;
       watch->ready(event.events);

@@ -25,6 +25,7 @@ class EventLoop {
   using Id = uint64_t;  // of a watch or a timer; never used twice
 
   static Result<std::unique_ptr<EventLoop>> create();
+  ~EventLoop();
 
   /// Runs callbacks until stop(). Tasks posted before stop() are run.
   void run();

@@ -110,7 +110,6 @@ class Link {
   bool delivering_ = false;
   bool refused_ = false;  // the failure under way is one of the handshake's checks
   Address peer_;
-  uint64_t number_ = 0;
   EventLoop::Id watch_ = 0;
   EventLoop::Id timer_ = 0;
   uint32_t watched_ = 0;

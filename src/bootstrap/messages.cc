@@ -325,6 +325,8 @@ Result<Left> Left::decode(Reader& reader) {
 Bytes Lost::encode() const {
   Writer writer = begin(MessageType::Lost);
   writer.u32(process);
+  writer.i32(rank);
+  writer.text(bounded(who));
   writer.text(bounded(why));
   return std::move(writer).take();
 }
@@ -332,6 +334,8 @@ Bytes Lost::encode() const {
 Result<Lost> Lost::decode(Reader& reader) {
   Lost lost;
   lost.process = reader.u32();
+  lost.rank = reader.i32();
+  lost.who = reader.text(kMaxTextBytes);
   lost.why = reader.text(kMaxTextBytes);
   TRY(reader.finish());
   return lost;

@@ -173,6 +173,8 @@ struct Left {
 /// A process ended without goodbye; flooded to all.
 struct Lost {
   uint32_t process = 0;
+  int32_t rank = -1;  // its lowest; -1: the sender does not know its ranks yet
+  std::string who;    // "rank 3 (process 4711 on host a12)"
   std::string why;
   Bytes encode() const;
   static Result<Lost> decode(Reader& reader);

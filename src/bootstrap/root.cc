@@ -130,11 +130,12 @@ class Roots {
   };
 
   void clear() {
-    std::list<std::unique_ptr<Running>> all;
-    std::lock_guard lock(mutex_);
+    std::list<std::unique_ptr<Running>> all;  // joined after the lock is released
+    // Held for ever in a child made by fork() while another thread of the parent held it.
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
     forget_parents();
     all.swap(running_);
-    all.clear();
   }
 
   // In a child made by fork() the parent's roots are not ours to stop: neither their threads nor
@@ -164,13 +165,16 @@ Result<UniqueId> Root::start(const Address& interface) {
 
 Status Root::start_for(const UniqueId& id, Deadline deadline, const Abort* abort) {
   TRY(authentication::initialize());
+  // An earlier rendezvous at this address ends within moments; what stays longer is another
+  // program.
   constexpr auto kPause = std::chrono::milliseconds(20);
+  const Deadline patience = Deadline::after(std::chrono::seconds(15));
   while (true) {
     int error = 0;
     Result<Socket> listener = Socket::listen(id.root(), &error);
     if (listener.is_ok())
       return Roots::of_process().add(std::move(listener.value()), id, id.root());
-    if (error != EADDRINUSE || deadline.passed())
+    if (error != EADDRINUSE || deadline.passed() || patience.passed())
       return std::move(listener).status().with_context(
           "NCCL_COMM_ID must be an address of the host of rank 0 with a free port");
     if (abort != nullptr && abort->raised()) return abort->reason();

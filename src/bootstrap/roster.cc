@@ -45,14 +45,17 @@ void Roster::wake_all() {
   for (const auto& local : locals_) local->changed.notify_all();
 }
 
+std::string Roster::describe(uint32_t process) const {
+  return fmt::format("{} ({})", describe_ranks(table_[process].ranks),
+                     table_[process].origin.text());
+}
+
 Status Roster::why_gone(int32_t rank) const {
   const ProcessState& process = states_[process_of(rank)];
-  if (process.state == State::Lost) {
-    const messages::ProcessEntry& entry = table_[process_of(rank)];
-    return Status::remote_error("{} ({}) ended unexpectedly: {}", describe_ranks(entry.ranks),
-                                entry.origin.text(), process.why.message())
+  if (process.state == State::Lost)
+    return Status::remote_error("{} ended unexpectedly: {}", describe(process_of(rank)),
+                                process.why.message())
         .with_peer(rank);
-  }
   if (process.state == State::Departed || left_[static_cast<size_t>(rank)]) {
     Status status = Status::remote_error("rank {} ({}) has left the communicator", rank,
                                          table_[process_of(rank)].origin.text());

@@ -78,6 +78,8 @@ class Roster {
   std::shared_ptr<Local> find(int32_t rank) const;
   void wake_all();
 
+  /// "rank 3 (process 4711 on host a12)"; needs the table.
+  std::string describe(uint32_t process) const;
   /// Why `rank` cannot take part any more; fine while it can.
   Status why_gone(int32_t rank) const;
   bool is_gone(uint32_t process) const { return states_[process].state != State::Alive; }

@@ -90,7 +90,9 @@ class SessionRegistry {
   void say_goodbye() {
     std::multimap<std::array<std::byte, UniqueId::kBytes>, std::weak_ptr<Session>> sessions;
     {
-      std::lock_guard lock(mutex_);
+      // Held for ever in a child made by fork() while another thread of the parent held it.
+      const std::unique_lock lock(mutex_, std::try_to_lock);
+      if (!lock.owns_lock()) return;
       sessions.swap(sessions_);
     }
     for (const auto& [id, weak] : sessions) {
@@ -396,7 +398,7 @@ void Session::introduce_if_ready() {
 
 void Session::mesh_frame(uint32_t process, std::span<const std::byte> payload) {
   const Status status = take_frame(process, payload);
-  if (!status.is_ok()) lost(process, status.message());
+  if (!status.is_ok()) lost({.process = process, .rank = -1, .who = {}, .why = status.message()});
   introduce_if_ready();
 }
 
@@ -410,11 +412,11 @@ Status Session::take_frame(uint32_t process, std::span<const std::byte> payload)
     case MessageType::GatherAbsent:
       return gathers_.take(reader, type, payload);
     case MessageType::Lost: {
-      const messages::Lost message = TRY(messages::Lost::decode(reader));
+      messages::Lost message = TRY(messages::Lost::decode(reader));
       if (message.process >= roster_.nprocesses() || message.process == roster_.self())
         return Status::remote_error("process number {} is said to be lost", message.process);
       lock.unlock();
-      lost(message.process, message.why);
+      lost(std::move(message));
       return {};
     }
     case MessageType::Data:
@@ -458,7 +460,9 @@ void Session::mesh_departed(uint32_t process) {
   roster_.wake_all();
 }
 
-void Session::mesh_lost(uint32_t process, Status reason) { lost(process, reason.message()); }
+void Session::mesh_lost(uint32_t process, Status reason) {
+  lost({.process = process, .rank = -1, .who = {}, .why = reason.message()});
+}
 
 void Session::mesh_unreachable(uint32_t process, Status reason) {
   Roster::Lock lock = roster_.lock();
@@ -475,28 +479,32 @@ void Session::mesh_unreachable(uint32_t process, Status reason) {
   roster_.wake_all();
 }
 
-void Session::lost(uint32_t process, const std::string& why) {
+void Session::lost(messages::Lost loss) {
   Roster::Lock lock = roster_.lock();
+  const uint32_t process = loss.process;
   if (roster_.is_gone(process)) return;
-  roster_.mark_lost(process, Status::remote_error("{}", why));
-  const messages::Lost message{.process = process, .why = why};
-  const auto frame = std::make_shared<const Bytes>(message.encode());
+  roster_.mark_lost(process, Status::remote_error("{}", loss.why));
+  if (roster_.has_table()) {
+    loss.rank = roster_.process(process).ranks.front();
+    loss.who = roster_.describe(process);
+  }
+  const auto frame = std::make_shared<const Bytes>(loss.encode());
   for (uint32_t neighbor : mesh_->neighbors())
-    if (neighbor != process) mesh_->send(neighbor, frame);
+    if (neighbor != process) transmit(neighbor, frame);
+  const Status why =
+      Status::remote_error("{} ended unexpectedly: {}",
+                           loss.who.empty() ? "a process of the communicator" : loss.who, loss.why)
+          .with_peer(loss.rank);
+  LOG(Info, Bootstrap, "Bootstrap: {}", why.message());
+  gathers_.fail_all(why);
+  roster_.wake_all();
   if (phase_ != Phase::Ready) {
-    gathers_.fail_all(
-        Status::remote_error("a process ended unexpectedly during initialization: {}", why));
     if (grace_ == 0)
-      grace_ = loop_->after(kGrace, [this, why] {
-        fail(Status::remote_error(
-            "a process of the communicator ended unexpectedly during initialization: {}", why));
+      grace_ = loop_->after(kGrace, [this, text = why.message(), rank = loss.rank] {
+        fail(Status::remote_error("{}", text).with_peer(rank));
       });
     return;
   }
-  const int32_t rank = roster_.process(process).ranks.front();
-  gathers_.fail_all(roster_.why_gone(rank));
-  roster_.wake_all();
-  LOG(Info, Bootstrap, "Bootstrap: {}", roster_.why_gone(rank).message());
   const auto locals = roster_.locals();
   lock.unlock();
   for (const auto& local : locals) tell_lost(local, process);

@@ -76,7 +76,7 @@ class Session final : private Mesh::Events {
   void placed(const messages::Place& place);
   void table_complete(Result<std::vector<messages::ProcessEntry>> table);  // with the lock
   void introduce_if_ready();
-  void lost(uint32_t process, const std::string& why);
+  void lost(messages::Lost loss);
   Status take_frame(uint32_t process, std::span<const std::byte> payload);
   void stop_if_over();
   void mesh_linked(uint32_t process) override;

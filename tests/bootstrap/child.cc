@@ -157,7 +157,8 @@ int run_exit(const Task& task) {
   member->on_peer_lost([&](int, const Status&) { lost.store(true, std::memory_order_relaxed); });
   if (!member->barrier(task.deadline()).is_ok()) return 1;
   if (task.rank == task.options.argument) {
-    (void)member.release();
+    static Member* const kept = member.release();  // still there when the process exits
+    (void)kept;
     std::exit(0);
   }
   const auto message = member->receive(task.options.argument, 1, task.deadline());
@@ -204,6 +205,20 @@ int run_repeat(const Task& task) {
   return 0;
 }
 
+// A child made by fork() that exits must not say goodbye for its parent, nor hang.
+int run_fork(const Task& task) {
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  int status = 0;
+  waitpid(child, &status, 0);
+  const Status after = member->barrier(task.deadline());
+  report(fmt::format("rank {}: child {} barrier {}", task.rank, status,
+                     after.is_ok() ? "fine" : describe(after)));
+  return after.is_ok() ? 0 : 1;
+}
+
 int run_join(const Task& task) {
   auto member = join(task);
   return member == nullptr ? 1 : 0;
@@ -217,7 +232,8 @@ int entries(const char* directory) {
 
 // Communicators one after the other: what is open afterwards is what was open after the first.
 int run_leaks(const Task&) {
-  int descriptors = 0, threads = 0;
+  int descriptors = 0;
+  const int threads = entries("/proc/self/task");
   for (int i = 0; i <= 50; ++i) {
     auto members = join_all(loopback_id(), 3);
     members[0]->serve([](int, std::span<const std::byte>) -> Result<Bytes> { return Bytes(); });
@@ -228,13 +244,8 @@ int run_leaks(const Task&) {
     // to leave the list.
     const Deadline deadline = soon();
     while (Root::count_running() > 0 && !deadline.passed()) std::this_thread::yield();
-    while (i > 0 && entries("/proc/self/task") > threads && !deadline.passed())
-      std::this_thread::yield();
-    if (i == 0) {
-      descriptors = entries("/proc/self/fd");
-      while (entries("/proc/self/task") > 2 && !deadline.passed()) std::this_thread::yield();
-      threads = entries("/proc/self/task");
-    }
+    while (entries("/proc/self/task") > threads && !deadline.passed()) std::this_thread::yield();
+    if (i == 0) descriptors = entries("/proc/self/fd");
   }
   report(fmt::format("descriptors {} threads {}", entries("/proc/self/fd") - descriptors,
                      entries("/proc/self/task") - threads));
@@ -244,7 +255,7 @@ int run_leaks(const Task&) {
 int run_scenario(const ChildOptions& options) {
   const std::vector<std::pair<std::string, int (*)(const Task&)>> scenarios = {
       {"exchange", run_exchange}, {"idle", run_idle},   {"gather", run_gather}, {"exit", run_exit},
-      {"join", run_join},         {"leaks", run_leaks}, {"repeat", run_repeat}};
+      {"join", run_join},         {"leaks", run_leaks}, {"repeat", run_repeat}, {"fork", run_fork}};
   for (const auto& [name, run] : scenarios) {
     if (name != options.scenario) continue;
     std::atomic<int> code{0};

@@ -26,7 +26,7 @@ std::string next_text(FrameOpener& opener) {
 }
 
 TEST(Frames, ArriveWholeHoweverTheBytesAreCut) {
-  for (size_t piece : {1, 2, 7, 1000}) {
+  for (size_t piece : {1u, 2u, 7u, 1000u}) {
     FrameSealer sealer(key(1));
     FrameOpener opener(key(1), 1000);
     const Bytes bytes = stream(sealer, {"one", "", "three"});

@@ -64,7 +64,8 @@ std::vector<Sample> samples() {
        Response{.call = 3, .succeeded = false, .failure = failed, .content = {}}.encode(),
        decode_only<Response>},
       {"Left", Left{.ranks = {1, 2}}.encode(), decode_only<Left>},
-      {"Lost", Lost{.process = 2, .why = "gone"}.encode(), decode_only<Lost>},
+      {"Lost", Lost{.process = 2, .rank = 3, .who = "rank 3", .why = "gone"}.encode(),
+       decode_only<Lost>},
   };
 }
 

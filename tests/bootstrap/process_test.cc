@@ -1,4 +1,5 @@
 // Ranks in several processes: exchange, deaths in each phase, mistakes of the caller.
+#include "base/socket.h"
 #include "child.h"
 #include "ranks.h"
 
@@ -83,7 +84,7 @@ TEST(DeathOfAProcess, WhileIdleIsToldToAll) {
   auto children = spawn("idle", loopback_id(), 6, {{0}, {1}, {2, 5}, {3}, {4}}, 3);
   for (Child& child : children) await(child, "idle");
   children[3].kill_hard();
-  for (size_t i : {0, 1, 2, 4}) {
+  for (size_t i : {0u, 1u, 2u, 4u}) {
     const auto lines = children[i].rest();
     EXPECT_EQ(children[i].wait(), 0);
     EXPECT_THAT(lines, testing::Contains(AllOf(HasSubstr("lost 3: remote error: peer 3"),
@@ -98,7 +99,7 @@ TEST(DeathOfAProcess, DuringAnAllGatherEndsItNamingTheRank) {
   auto children = spawn("gather", loopback_id(), 7, one_rank_each(7), 2);
   for (Child& child : children) await(child, "gathering");
   children[2].kill_hard();
-  for (size_t i : {0, 1, 3, 4, 5, 6}) {
+  for (size_t i : {0u, 1u, 3u, 4u, 5u, 6u}) {
     const std::string line = await(children[i], "rank");
     EXPECT_THAT(line, AllOf(HasSubstr("remote error: peer 2"), HasSubstr("rank 2 (process")));
     EXPECT_EQ(children[i].wait(), 0);
@@ -112,6 +113,31 @@ TEST(ExitOfAProcess, WithoutLeavingIsNoDeath) {
     EXPECT_EQ(child.wait(), 0) << testing::PrintToString(lines);
     if (&child == &children[1]) continue;
     EXPECT_THAT(lines, testing::Contains(AllOf(HasSubstr("has left"), HasSubstr("lost false"))));
+  }
+}
+
+TEST(Sessions, AreUndisturbedByForkedChildren) {
+  auto children = spawn("fork", loopback_id(), 2, one_rank_each(2));
+  for (Child& child : children) {
+    const auto lines = child.rest();
+    EXPECT_EQ(child.wait(), 0);
+    EXPECT_THAT(lines, testing::Contains(HasSubstr("child 0 barrier fine")));
+  }
+}
+
+TEST(Sessions, MeetByEnvironmentIdInAnyOrder) {
+  // A free port: the system's choice for a listener that is closed again.
+  const uint16_t port = Socket::listen(Address::parse("127.0.0.1:1").value().with_port(0))
+                            .value()
+                            .local_address()
+                            .value()
+                            .port();
+  const auto id = UniqueId::from_environment(fmt::format("127.0.0.1:{}", port), AF_UNSPEC);
+  ASSERT_TRUE(id.is_ok());
+  auto children = spawn("exchange", id.value(), 4, {{1}, {3}, {2, 0}});
+  for (Child& child : children) {
+    const auto lines = child.rest();
+    EXPECT_EQ(child.wait(), 0) << testing::PrintToString(lines);
   }
 }
 

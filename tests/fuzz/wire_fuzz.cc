@@ -42,7 +42,8 @@ void frames(std::span<const std::byte> bytes) {
   size_t received = 0;
   for (size_t at = 0; at < stream.size(); at += 13) {
     opener.feed(std::span(stream).subspan(at, std::min<size_t>(13, stream.size() - at)));
-    for (auto frame = opener.next();; frame = opener.next()) {
+    while (true) {
+      auto frame = opener.next();
       require(frame.is_ok());
       if (!frame->has_value()) break;
       require(std::memcmp((*frame)->data(), bytes.data() + received, (*frame)->size()) == 0);
