@@ -1,0 +1,58 @@
+// The ranks of an all-reduce on real GPUs, all in this process: memory, connections, streams.
+// Ranks are dealt to the GPUs in turn; several may share one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/cuda/prepared_launch.h"
+#include "gpu/machine.h"
+#include "tests/device/all_reduce.h"
+
+namespace niccolite::device_test {
+
+using Programs = std::vector<std::shared_ptr<const executor::Program>>;
+
+class GpuRanks {
+ public:
+  /// Connections for `operation`'s algorithm, protocol and FIFO shape; buffers of `buffer_bytes`
+  /// bytes for input and for output.
+  static Result<GpuRanks> create(gpu::Machine& machine, int ngpus, const AllReduce& operation,
+                                 Programs programs, size_t buffer_bytes);
+
+  int nranks() const { return static_cast<int>(ranks_.size()); }
+  int device(int rank) const { return at(rank).device; }
+  gpu::StreamHandle stream(int rank) const { return at(rank).stream.handle(); }
+  std::byte* input(int rank) const { return static_cast<std::byte*>(at(rank).input.data()); }
+  std::byte* output(int rank) const { return static_cast<std::byte*>(at(rank).output.data()); }
+
+  /// `operation` may differ from the one of create() in all but algorithm, ranks, protocol and
+  /// shape.
+  Result<executor::cuda::PreparedLaunch> prepare(int rank, const AllReduce& operation,
+                                                 const std::byte* input, std::byte* output);
+  /// Waits until all ranks' streams are empty. When they are not at the deadline, aborts what runs:
+  /// the ranks are of no use then. RemoteError names the ranks that had not ended.
+  Status finish(Deadline deadline);
+  void abort();
+
+ private:
+  struct Rank {
+    int device = 0;
+    gpu::Stream stream;
+    gpu::Memory connections;
+    gpu::Memory input;
+    gpu::Memory output;
+  };
+  const Rank& at(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+  Result<std::vector<int>> running_at(Deadline deadline);
+
+  gpu::Machine* machine_ = nullptr;
+  Programs programs_;
+  std::unique_ptr<Wiring> wiring_;
+  gpu::Memory control_;  // executor::ControlWords
+  std::vector<Rank> ranks_;
+  std::vector<std::byte*> addresses_;
+};
+
+}  // namespace niccolite::device_test
