@@ -129,6 +129,7 @@ __device__ __forceinline__ void simple_packs(const LaunchHeader& header, const S
       values[i][0] = Operation::widen(result[i].half[0]);
       values[i][1] = Operation::widen(result[i].half[1]);
     }
+#pragma unroll 1
     for (uint32_t k = 1; k < work.operand_count; ++k) {
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) result[i] = next[i];
@@ -149,6 +150,8 @@ __device__ __forceinline__ void simple_packs(const LaunchHeader& header, const S
       result[i].half[1] = Operation::narrow(values[i][1]);
     }
   }
+  // Not unrolled: the compiler's copies of the loop cost registers, and save nothing of the stores.
+#pragma unroll 1
   for (uint32_t s = 0; s < work.send_count; ++s) {
     std::byte* slot = work.sends[s];
 #pragma unroll
