@@ -45,8 +45,8 @@ class Team {
   /// Ends the run for all; may be called from anywhere.
   void abort();
   bool aborted() const;
-  /// Grows with every barrier: who sees it stand still sees no progress.
-  uint32_t progress() const;
+  /// Grows with every arrival at a barrier: who sees it stand still sees no progress.
+  uint64_t progress() const;
 
   ncclUniqueId& id(int library);
   std::span<RankRecord> records();

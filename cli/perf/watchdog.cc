@@ -42,7 +42,7 @@ Status Watchdog::look() {
 }
 
 void Watchdog::run() {
-  uint32_t progress = team_.progress();
+  uint64_t progress = team_.progress();
   Clock::time_point moved = Clock::now();
   std::optional<Clock::time_point> aborted;
   std::unique_lock lock(mutex_);

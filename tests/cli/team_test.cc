@@ -29,7 +29,7 @@ TEST(Team, SeesAllRecordsAfterEachBarrier) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(mismatches, ::testing::Each(0));
-  EXPECT_EQ(team->progress(), 2u * kRounds);
+  EXPECT_EQ(team->progress(), 2u * kRounds * kThreads);
 }
 
 TEST(Team, IsOneForAllWhoHaveItsDescriptor) {
