@@ -1,0 +1,84 @@
+#include "bootstrap/session_registry.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+
+namespace niccolite::bootstrap {
+namespace {
+constexpr auto kFarewellAtExit = std::chrono::milliseconds(300);
+}
+
+// Never destroyed, because members may outlive static objects.
+class SessionRegistry {
+ public:
+  static SessionRegistry& of_process() {
+    static SessionRegistry* const registry = new SessionRegistry;
+    static const AtExit at_exit;
+    return *registry;
+  }
+
+  Result<std::shared_ptr<Session>> enter(const UniqueId& id, const std::shared_ptr<Local>& local,
+                                         Deadline deadline) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(sessions_, [](const auto& entry) { return entry.second.expired(); });
+    const auto [first, last] = sessions_.equal_range(id.bytes());
+    for (auto it = first; it != last; ++it) {
+      std::shared_ptr<Session> session = it->second.lock();
+      if (session != nullptr && session->belongs_to_this_process() &&
+          admit(*session, local, deadline))
+        return session;
+    }
+    std::shared_ptr<Session> session = TRY(Session::create(id));
+    sessions_.emplace(id.bytes(), session);
+    admit(*session, local, deadline);
+    return session;
+  }
+
+ private:
+  // A process that exits without destroying its communicators has not died: say goodbye for it.
+  struct AtExit {
+    ~AtExit() { of_process().say_goodbye(); }
+  };
+
+  // Only a session that still waits for ranks takes one: with NCCL_COMM_ID the same id leads to one
+  // session after the other.
+  static bool admit(Session& session, const std::shared_ptr<Local>& local, Deadline deadline) {
+    const Roster::Lock lock = session.roster_.lock();
+    if (session.phase_ != Session::Phase::Joining || session.shut_down_) return false;
+    session.roster_.add(local);
+    session.joining_.emplace_back(local, deadline);
+    session.loop_->post([&session, local, deadline] { session.announce(local, deadline); });
+    return true;
+  }
+
+  void say_goodbye() {
+    std::multimap<std::array<std::byte, UniqueId::kBytes>, std::weak_ptr<Session>> sessions;
+    {
+      // Held for ever in a child made by fork() while another thread of the parent held it.
+      const std::unique_lock lock(mutex_, std::try_to_lock);
+      if (!lock.owns_lock()) return;
+      sessions.swap(sessions_);
+    }
+    for (const auto& [id, weak] : sessions) {
+      const std::shared_ptr<Session> session = weak.lock();
+      if (session == nullptr || !session->belongs_to_this_process()) continue;
+      Roster::Lock lock = session->roster_.lock();
+      if (session->phase_ != Session::Phase::Ready) continue;
+      lock.unlock();
+      session->shut_down(kFarewellAtExit);
+    }
+  }
+
+  std::mutex mutex_;
+  std::multimap<std::array<std::byte, UniqueId::kBytes>, std::weak_ptr<Session>> sessions_;
+};
+
+Result<std::shared_ptr<Session>> enter_session(const UniqueId& id,
+                                               const std::shared_ptr<Local>& local,
+                                               Deadline deadline) {
+  return SessionRegistry::of_process().enter(id, local, deadline);
+}
+
+}  // namespace niccolite::bootstrap
