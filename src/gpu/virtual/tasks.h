@@ -1,8 +1,10 @@
-// What virtual GPUs offer beyond Machine: running resumable tasks as kernels. Used by executor/host.
+// What virtual GPUs offer beyond Machine: running resumable tasks as kernels. Used by
+// executor/host.
 //
-// Where virtual GPUs live: one shared library per process, the *virtual driver*, holds their state, as libcuda.so.1 does
-// for real ones. It is vcuda's libcudart.so.13, which host programs link for the CUDA Runtime's names; libnccl.so.2 finds
-// it by the symbol below: among the libraries already loaded, else as `vcuda/libcudart.so.13` beside itself.
+// Where virtual GPUs live: one shared library per process, the *virtual driver*, holds their state,
+// as libcuda.so.1 does for real ones. It is vcuda's libcudart.so.13, which host programs link for
+// the CUDA Runtime's names; libnccl.so.2 finds it by the symbol below: among the libraries already
+// loaded, else as `vcuda/libcudart.so.13` beside itself.
 #pragma once
 
 #include <memory>
@@ -13,9 +15,10 @@ namespace niccolite::gpu::virtual_ {
 
 enum class Progress : unsigned char { Done, Advanced, WouldBlock };
 
-/// One execution of a kernel. A worker thread calls step() again and again until it returns Done; never two at once, but
-/// successive calls may come from different threads (with a happens-before between them).
-/// step() does a bounded amount of work (about a millisecond at most) and never blocks.
+/// One execution of a kernel. A worker thread calls step() again and again until it returns Done;
+/// never two at once, but successive calls may come from different threads (with a happens-before
+/// between them). step() does a bounded amount of work (about a millisecond at most) and never
+/// blocks.
 class Task {
  public:
   virtual ~Task() = default;
@@ -35,8 +38,9 @@ class VirtualMachine : public Machine {
   virtual Status launch(int device, StreamHandle stream, std::shared_ptr<Kernel> kernel) = 0;
 };
 
-/// The entry point of the virtual driver. `interface_version` must be kInterfaceVersion, else null: the two libraries are
-/// of different builds. Signature: VirtualMachine* niccolite_virtual_driver(int interface_version).
+/// The entry point of the virtual driver. `interface_version` must be kInterfaceVersion, else null:
+/// the two libraries are of different builds. Signature: VirtualMachine*
+/// niccolite_virtual_driver(int interface_version).
 inline constexpr int kInterfaceVersion = 1;
 inline constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
