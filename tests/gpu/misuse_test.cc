@@ -1,6 +1,8 @@
 // What is wrong is an error of the call, and nothing else: no crash, no hang, and the machine goes
 // on.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "gpu/virtual/driver.h"
 #include "gpu/virtual/runtime.h"
@@ -140,6 +142,21 @@ TEST(Misuse, CaptureRulesAreThoseOfCuda) {
   EXPECT_EQ(runtime().destroy_stream(b), Error::None);
   EXPECT_EQ(runtime().destroy_event(inside), Error::None);
   EXPECT_EQ(runtime().destroy_event(outside), Error::None);
+}
+
+TEST(Misuse, AForkedChildIsToldThatItHasNoWorkers) {
+  ASSERT_EQ(runtime().submit(0, nullptr, Nothing{}), Error::None);
+  ASSERT_EQ(runtime().synchronize_stream(0, nullptr), Error::None);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool refused = runtime().submit(0, nullptr, Nothing{}) == Error::InitializationError &&
+                         runtime().synchronize_stream(0, nullptr) == Error::InitializationError;
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(Misuse, AWrongInterfaceVersionGetsNoDriver) {

@@ -9,7 +9,8 @@ namespace niccolite::gpu::virtual_ {
 #define NICCOLITE_VIRTUAL_ERRORS(X)                                                              \
   X(InvalidValue, 1, "invalid argument")                                                         \
   X(MemoryAllocation, 2, "out of memory")                                                        \
-  X(InitializationError, 3, "initialization error")                                              \
+  X(InitializationError, 3,                                                                      \
+    "initialization error: forked from a process that used its virtual GPUs, or no threads")     \
   X(InvalidPitchValue, 12, "invalid pitch argument")                                             \
   X(InvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                             \
   X(NoDevice, 100, "no virtual GPU is configured")                                               \

@@ -23,7 +23,9 @@ constexpr int kStepsInARow = 4;   // of an operation that advances, before other
 constexpr int kChainInARow = 32;  // operations of one stream, one after the other
 constexpr int kYieldingPasses = 32;
 constexpr microseconds kFirstNap{5};
-constexpr microseconds kLongestNap{100};
+constexpr microseconds kUsualNap{100};
+constexpr microseconds kLongestNap{1000};
+constexpr int kNapShare = 32;  // beyond kUsualNap a nap lengthens a wait by at most a 32nd
 
 // Set in the child of a fork when the parent's workers ran: the child has the queues but no
 // threads.
@@ -63,6 +65,19 @@ struct Scheduler::Batch {
   uint64_t progress_seen = 0;
   int idle_passes = 0;
   microseconds nap = kFirstNap;
+  microseconds napped{0};  // since anything moved
+
+  void notice_progress() {
+    blocked_in_a_row = 0;
+    idle_passes = 0;
+    nap = kFirstNap;
+    napped = microseconds(0);
+  }
+
+  void lengthen_nap() {
+    napped += nap;
+    nap = std::min(2 * nap, std::clamp(napped / kNapShare, kUsualNap, kLongestNap));
+  }
 
   // After a whole pass in which nothing moved: true when it is time to stop burning the processor.
   bool should_rest(uint64_t progress) {
@@ -70,8 +85,7 @@ struct Scheduler::Batch {
     blocked_in_a_row = 0;
     if (progress != progress_seen) {
       progress_seen = progress;
-      idle_passes = 0;
-      nap = kFirstNap;
+      notice_progress();
       return false;
     }
     return ++idle_passes > kYieldingPasses;
@@ -197,9 +211,7 @@ void Scheduler::refill(Batch& batch) {
   if (batch.advanced) {
     // relaxed: a hint only.
     batch.progress_seen = progress_.fetch_add(1, std::memory_order_relaxed) + 1;
-    batch.blocked_in_a_row = 0;
-    batch.idle_passes = 0;
-    batch.nap = kFirstNap;
+    batch.notice_progress();
   }
   const bool rest = !batch.advanced && batch.should_rest(progress_.load(std::memory_order_relaxed));
   if (!rest && batch.idle_passes > 0 && batch.blocked_in_a_row == 0) sched_yield();
@@ -219,8 +231,7 @@ void Scheduler::refill(Batch& batch) {
     ++sleeping_;
     sleepers_wake_.wait(lock);
     --sleeping_;
-    batch.idle_passes = 0;
-    batch.nap = kFirstNap;
+    batch.notice_progress();
   }
   batch.advanced = false;
   batch.pass = queue_.size() + static_cast<size_t>(running_);
@@ -238,15 +249,14 @@ void Scheduler::nap_or_sleep(Batch& batch, std::unique_lock<std::mutex>& lock) {
     ++sleeping_;
     sleepers_wake_.wait(lock);
     --sleeping_;
-    batch.idle_passes = 0;
-    batch.nap = kFirstNap;
+    batch.notice_progress();
     return;
   }
   // Until it has advanced something: a poller that looks round between two naps is still the
   // poller.
   has_poller_ = batch.is_poller = true;
   poller_wake_.wait_for(lock, batch.nap);
-  batch.nap = std::min(2 * batch.nap, kLongestNap);
+  batch.lengthen_nap();
 }
 
 void Scheduler::run(Batch& batch) {
@@ -255,12 +265,11 @@ void Scheduler::run(Batch& batch) {
   for (OperationPtr& operation : batch.operations) {
     for (int chain = 0; operation != nullptr; ++chain) {
       Progress progress = operation->step();
-      for (int i = 1; i < kStepsInARow && progress == Progress::Advanced; ++i)
-        progress = operation->step();
-      if (progress == Progress::WouldBlock) {
-        ++batch.blocked_in_a_row;
-      } else {
+      if (progress == Progress::WouldBlock) ++batch.blocked_in_a_row;
+      for (int i = 0; progress != Progress::WouldBlock; ++i) {
         batch.advanced = true;
+        if (progress == Progress::Done || i == kStepsInARow) break;
+        progress = operation->step();
       }
       if (progress != Progress::Done) {
         batch.unfinished.push_back(std::move(operation));

@@ -7,9 +7,10 @@
 //
 // When nothing moves, the cause is usually a peer in another process, which cannot wake us. A
 // worker that has seen the whole queue block, while nobody else in the process advanced, first
-// yields the processor for some passes; then one worker (the *poller*) goes on looking with naps of
-// growing length, and all others sleep until there is progress or new work. So an idle process
-// costs one short pass per 100 us, however many streams and cores it has.
+// yields the processor for some passes; then one worker (the *poller*) goes on looking between
+// naps, and all others sleep until there is progress or new work. Naps grow to 100 us, and further
+// to 1 ms only as long as they lengthen the wait by no more than a 32nd. So a waiting process costs
+// a few short passes per millisecond, however many streams and cores it has.
 //
 // Callbacks have a thread of their own: one that blocks delays other callbacks, as on CUDA, but
 // never a kernel. Thread safety: any thread. Never destroyed; threads start on first use, and stop
