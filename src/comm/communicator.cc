@@ -69,13 +69,14 @@ Status Communicator::join_and_connect() {
   const planner::Settings mine =
       TRY(planner::make_settings(machine_.kind(), nranks(), configuration_.limits));
   planner::Settings settings = mine;
+  const Deadline deadline = init_deadline();
+  // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
+  member_ = TRY(bootstrap::Member::join({.id = identity_.id,
+                                         .nranks = nranks(),
+                                         .rank = rank(),
+                                         .deadline = deadline,
+                                         .abort = &abort_}));
   if (nranks() > 1) {
-    const Deadline deadline = init_deadline();
-    member_ = TRY(bootstrap::Member::join({.id = identity_.id,
-                                           .nranks = nranks(),
-                                           .rank = rank(),
-                                           .deadline = deadline,
-                                           .abort = &abort_}));
     member_->on_peer_lost([this](int, const Status& why) { fail(why.copy()); });
     const RankInfo self = TRY(describe_this_rank(machine_, device(), mine));
     const auto blobs = TRY(member_->all_gather(bytes_of(self), deadline));
@@ -84,6 +85,8 @@ Status Communicator::join_and_connect() {
     endpoint_ = TRY(transport::Endpoint::create(machine_, device(), *member_, settings.shapes));
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
+  } else {
+    member_.reset();
   }
   const auto* control = static_cast<const executor::ControlWords*>(control_.data());
   operations_ = std::make_unique<OperationQueue>(machine_, device(), rank(), settings,

@@ -49,8 +49,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
           static_cast<gpu::virtual_::VirtualMachine&>(machine), device, std::move(launch));
       break;
     case gpu::Kind::Cuda: {
-      auto prepared =
-          TRY(executor::cuda::PreparedLaunch::create(machine, device, launch));
+      auto prepared = TRY(executor::cuda::PreparedLaunch::create(machine, device, launch));
       launcher = std::make_unique<CudaLauncher>(std::move(prepared));
       break;
     }

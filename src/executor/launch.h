@@ -1,16 +1,21 @@
-// Launch: one rank's share of one operation, ready to run: which program, on which data, over which connections. The
-// planner fills it in; an executor turns it into a kernel (CUDA) or a task (virtual GPU) on a stream.
+// Launch: one rank's share of one operation, ready to run: which program, on which data, over which
+// connections. The planner fills it in; an executor turns it into a kernel (CUDA) or a task
+// (virtual GPU) on a stream.
 //
-// Instruction semantics, the same for all executors. In every round each lane runs its instructions in order:
-//   1. wait until every receive port has its chunk and every send port has credit (both may be waited for in any order);
-//   2. fold the operands in the program's order into one value per element, in the accumulator's type (float for 16- and
-//      8-bit floating types, else the type itself), rounding once; or copy the bytes of the one operand. Scaling
-//      (Reduction in numeric.h) is of operands read from the input and of results with `finish`, copies included;
+// Instruction semantics, the same for all executors. In every round each lane runs its instructions
+// in order:
+//   1. wait until every receive port has its chunk and every send port has credit (both may be
+//   waited for in any order);
+//   2. fold the operands in the program's order into one value per element, in the accumulator's
+//   type (float for 16- and
+//      8-bit floating types, else the type itself), rounding once; or copy the bytes of the one
+//      operand. Scaling (Reduction in numeric.h) is of operands read from the input and of results
+//      with `finish`, copies included;
 //   3. store to the target block and/or to the slot of every send port;
 //   4. give credit for the received slots and publish the sent ones.
-// All operands and destinations of an instruction have the same number of elements in a round: those of the chunk of
-// block CompactInstruction::chunk_block. An empty chunk is still a step: its slots are counted, though nothing is stored
-// (LL then has no flag to wait for, and does not wait).
+// All operands and destinations of an instruction have the same number of elements in a round:
+// those of the chunk of block CompactInstruction::chunk_block. An empty chunk is still a step: its
+// slots are counted, though nothing is stored (LL then has no flag to wait for, and does not wait).
 #pragma once
 
 #include <cstdint>
@@ -24,22 +29,25 @@
 
 namespace niccolite::executor {
 
-/// Words in host memory that both the host and the device may access at any time; owned by the communicator.
+/// Words in host memory that both the host and the device may access at any time; owned by the
+/// communicator.
 struct ControlWords {
-  alignas(64) uint32_t abort;  // non-zero: every wait of every kernel of this communicator ends, leaving data undefined
+  alignas(64) uint32_t abort;  // non-zero: every wait of every kernel of this communicator ends,
+                               // leaving data undefined
 };
 
 struct Launch {
-  std::shared_ptr<const Program> program;  // kept alive by the executor until the operation (or its graph) is gone
+  std::shared_ptr<const Program>
+      program;  // kept alive by the executor until the operation (or its graph) is gone
   Protocol protocol = Protocol::Simple;
   FifoShape shape;                 // of all connections of the program
   std::vector<PortAddress> ports;  // by port number
   Partition partition;
   DataType type = DataType::Uint8;
   Reduction reduction;
-  const void* input = nullptr;   // aligned to the element, no more
-  void* output = nullptr;        // may equal input
-  void* scratch = nullptr;       // scratch_blocks blocks of partition.block_stride elements, or null
+  const void* input = nullptr;  // aligned to the element, no more
+  void* output = nullptr;       // may equal input
+  void* scratch = nullptr;      // scratch_blocks blocks of partition.block_stride elements, or null
   const ControlWords* control = nullptr;         // address for the host
   const ControlWords* control_device = nullptr;  // the same for the device
   int threads = 0;                               // CUDA: threads of a CTA; 0: the executor's choice

@@ -1,11 +1,14 @@
-// Partition: which elements of a block each channel handles in each round. Pure arithmetic, for host and device.
+// Partition: which elements of a block each channel handles in each round. Pure arithmetic, for
+// host and device.
 //
 //   buffer   | block 0 | block 1 | ... |            block b starts at b * block_stride
-//   block    | channel 0 | channel 1 | ... |        channel c starts at c * channel_stride inside its block
-//   channel  | round 0 | round 1 | ... |            round r starts at r * chunk inside its channel
+//   block    | channel 0 | channel 1 | ... |        channel c starts at c * channel_stride inside
+//   its block channel  | round 0 | round 1 | ... |            round r starts at r * chunk inside
+//   its channel
 //
-// All strides are multiples of 16 bytes, so that every chunk has the alignment of its buffer. Blocks may be cut short,
-// or be empty, at the end of the buffer. All ranks compute the same partition from the same arguments.
+// All strides are multiples of 16 bytes, so that every chunk has the alignment of its buffer.
+// Blocks may be cut short, or be empty, at the end of the buffer. All ranks compute the same
+// partition from the same arguments.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +34,8 @@ struct Partition {
     const uint64_t in_block = uint64_t{channel} * channel_stride + in_channel;
     const uint64_t block_start = uint64_t{block} * block_stride;
     if (block_start >= count || in_channel >= channel_stride) return {0, 0};
-    const uint64_t block_count = count - block_start < block_stride ? count - block_start : block_stride;
+    const uint64_t block_count =
+        count - block_start < block_stride ? count - block_start : block_stride;
     if (in_block >= block_count) return {0, 0};
     uint64_t n = block_count - in_block;
     if (n > channel_stride - in_channel) n = channel_stride - in_channel;
@@ -43,11 +47,12 @@ struct Partition {
 constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 constexpr uint64_t round_up(uint64_t a, uint64_t to) { return divide_up(a, to) * to; }
 
-/// Cuts `count` elements of `element_bytes` into `nblocks` equal blocks over at most `max_channels` channels, with
-/// chunks of at most `slot_data_bytes` bytes. Uses fewer channels when they would get less than `min_channel_bytes`
-/// bytes of each block.
-constexpr Partition make_partition(uint64_t count, uint32_t element_bytes, uint32_t nblocks, uint32_t max_channels,
-                                   uint64_t slot_data_bytes, uint64_t min_channel_bytes) {
+/// Cuts `count` elements of `element_bytes` into `nblocks` equal blocks over at most `max_channels`
+/// channels, with chunks of at most `slot_data_bytes` bytes. Uses fewer channels when they would
+/// get less than `min_channel_bytes` bytes of each block.
+constexpr Partition make_partition(uint64_t count, uint32_t element_bytes, uint32_t nblocks,
+                                   uint32_t max_channels, uint64_t slot_data_bytes,
+                                   uint64_t min_channel_bytes) {
   const uint64_t grain = 16 / element_bytes;
   Partition p;
   p.count = count;
@@ -60,8 +65,10 @@ constexpr Partition make_partition(uint64_t count, uint32_t element_bytes, uint3
   p.channels = static_cast<uint32_t>(divide_up(p.block_stride, p.channel_stride));
   const uint64_t most = slot_data_bytes / 16 * grain;
   p.rounds = static_cast<uint32_t>(divide_up(p.channel_stride, most));
-  // Equal rounds: a short last round would leave the pipeline with one chunk that costs a full latency.
-  p.chunk = static_cast<uint32_t>(round_up(divide_up(p.channel_stride, p.rounds == 0 ? 1 : p.rounds), grain));
+  // Equal rounds: a short last round would leave the pipeline with one chunk that costs a full
+  // latency.
+  p.chunk = static_cast<uint32_t>(
+      round_up(divide_up(p.channel_stride, p.rounds == 0 ? 1 : p.rounds), grain));
   if (p.chunk > most) p.chunk = static_cast<uint32_t>(most);
   p.rounds = static_cast<uint32_t>(divide_up(p.channel_stride, p.chunk));
   return p;

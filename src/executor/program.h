@@ -1,10 +1,11 @@
-// Program: one rank's part of a schedule in the compact form that executors run. Flat arrays of small integers, no
-// pointers, trivially copyable to a GPU; the host executor and the CUDA kernel read the same bytes.
+// Program: one rank's part of a schedule in the compact form that executors run. Flat arrays of
+// small integers, no pointers, trivially copyable to a GPU; the host executor and the CUDA kernel
+// read the same bytes.
 //
-//   lanes[l]         instructions [first, first + count) of `instructions`, one list per (channel, lane)
-//   instructions[i]  receives `indices[receive, receive + receive_count)`, sends `indices[send, send + send_count)`
-//   indices[]        numbers of *ports*: this rank's ends of connections
-//   ports[p]         one end of one connection: direction, peer, tag, pattern channel
+//   lanes[l]         instructions [first, first + count) of `instructions`, one list per (channel,
+//   lane) instructions[i]  receives `indices[receive, receive + receive_count)`, sends
+//   `indices[send, send + send_count)` indices[]        numbers of *ports*: this rank's ends of
+//   connections ports[p]         one end of one connection: direction, peer, tag, pattern channel
 //
 // Who may use it: executors, planner, transport. Thread safety: immutable once compiled.
 #pragma once
@@ -19,8 +20,8 @@ namespace niccolite::executor {
 enum class Place : uint8_t { None, Input, Output, Scratch };
 
 struct CompactInstruction {
-  uint16_t receive;        // first index of the receive ports in `indices`, in fold order
-  uint16_t send;           // first index of the send ports in `indices`
+  uint16_t receive;  // first index of the receive ports in `indices`, in fold order
+  uint16_t send;     // first index of the send ports in `indices`
   uint8_t receive_count;
   uint8_t send_count;
   uint8_t source_position;  // place of the local operand in the fold order
@@ -29,7 +30,7 @@ struct CompactInstruction {
   Place target;
   uint16_t source_block;
   uint16_t target_block;
-  uint16_t chunk_block;     // the block whose chunk is moved: gives the number of elements
+  uint16_t chunk_block;  // the block whose chunk is moved: gives the number of elements
 };
 static_assert(sizeof(CompactInstruction) == 16);
 
@@ -48,9 +49,9 @@ static_assert(sizeof(CompactLane) == 8);
 struct Port {
   int peer;
   int tag;
-  int channel;   // pattern channel
+  int channel;  // pattern channel
   bool is_send;
-  int steps;     // slots this port moves in one round: how often the lane's list names it
+  int steps;  // slots this port moves in one round: how often the lane's list names it
 };
 
 struct Program {
@@ -65,7 +66,8 @@ struct Program {
   std::vector<Port> ports;
 };
 
-/// Compiles `rank`'s part. InvalidUsage when the schedule exceeds a field's range (e.g. an instruction with over 255 receives).
+/// Compiles `rank`'s part. InvalidUsage when the schedule exceeds a field's range (e.g. an
+/// instruction with over 255 receives).
 Result<Program> compile(const schedule::Schedule& schedule, int rank);
 
 }  // namespace niccolite::executor

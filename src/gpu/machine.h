@@ -1,11 +1,13 @@
-// Machine: the library's only view of GPUs. Two implementations: gpu/cuda (the CUDA driver, opened at run time) and
-// gpu/virtual (GPUs made of CPU threads and memfd memory). tests/conformance runs one suite on both.
+// Machine: the library's only view of GPUs. Two implementations: gpu/cuda (the CUDA driver, opened
+// at run time) and gpu/virtual (GPUs made of CPU threads and memfd memory). tests/conformance runs
+// one suite on both.
 //
-// Handles that cross the C API are the caller's: `StreamHandle` is a cudaStream_t (equal to a CUstream), null for the
-// legacy default stream, 1 and 2 for CUDA's special handles cudaStreamLegacy and cudaStreamPerThread.
-// Thread safety: all functions may be called from any thread. Calls that name a device do not depend on the calling
-// thread's current device and leave it as it was.
-// Errors: CudaError for what the driver (or the virtual driver) refuses; the message names call, object and cause.
+// Handles that cross the C API are the caller's: `StreamHandle` is a cudaStream_t (equal to a
+// CUstream), null for the legacy default stream, 1 and 2 for CUDA's special handles
+// cudaStreamLegacy and cudaStreamPerThread. Thread safety: all functions may be called from any
+// thread. Calls that name a device do not depend on the calling thread's current device and leave
+// it as it was. Errors: CudaError for what the driver (or the virtual driver) refuses; the message
+// names call, object and cause.
 #pragma once
 
 #include <array>
@@ -23,20 +25,26 @@ enum class Kind : unsigned char { Cuda, Virtual };
 using StreamHandle = void*;
 
 struct DeviceInfo {
-  std::string name;                  // "NVIDIA H200", "Virtual GPU"
-  std::array<uint8_t, 16> uuid{};    // equal in all processes that see the same device, differs between devices and hosts
-  std::string bus_id;                // "0000:1b:00.0"
+  std::string name;  // "NVIDIA H200", "Virtual GPU"
+  std::array<uint8_t, 16>
+      uuid{};  // equal in all processes that see the same device, differs between devices and hosts
+  std::string bus_id;  // "0000:1b:00.0"
   int multiprocessors = 0;
-  int compute_capability = 0;        // 90 for 9.0
+  int compute_capability = 0;  // 90 for 9.0
   size_t total_bytes = 0;
 };
 
-enum class PointerKind : unsigned char { Unknown, Device, Host, Managed };  // Host: page-locked or registered
+enum class PointerKind : unsigned char {
+  Unknown,
+  Device,
+  Host,
+  Managed
+};  // Host: page-locked or registered
 struct PointerInfo {
   PointerKind kind = PointerKind::Unknown;
-  int device = -1;          // owner, for Device and Managed
-  void* base = nullptr;     // start of its allocation
-  size_t bytes = 0;         // size of its allocation
+  int device = -1;       // owner, for Device and Managed
+  void* base = nullptr;  // start of its allocation
+  size_t bytes = 0;      // size of its allocation
 };
 
 enum class CaptureState : unsigned char { None, Active, Invalidated };
@@ -47,37 +55,39 @@ struct Capture {
 
 class Machine;
 
-// Owners: move-only; destruction gives the object back to its machine (and logs what the driver refuses).
-#define NICCOLITE_GPU_OWNER(Name, release_function)                                                   \
-  class Name {                                                                                        \
-   public:                                                                                            \
-    Name() = default;                                                                                 \
-    Name(Machine* machine, void* handle) : machine_(machine), handle_(handle) {}                      \
-    Name(Name&& other) noexcept                                                                       \
-        : machine_(other.machine_), handle_(std::exchange(other.handle_, nullptr)) {}                 \
-    Name& operator=(Name&& other) noexcept {                                                          \
-      if (this != &other) {                                                                           \
-        reset();                                                                                      \
-        machine_ = other.machine_;                                                                    \
-        handle_ = std::exchange(other.handle_, nullptr);                                              \
-      }                                                                                               \
-      return *this;                                                                                   \
-    }                                                                                                 \
-    ~Name() { reset(); }                                                                              \
-    void* handle() const { return handle_; }                                                          \
-    bool valid() const { return handle_ != nullptr; }                                                 \
-    void reset();                                                                                     \
-                                                                                                      \
-   private:                                                                                           \
-    Machine* machine_ = nullptr;                                                                      \
-    void* handle_ = nullptr;                                                                          \
+// Owners: move-only; destruction gives the object back to its machine (and logs what the driver
+// refuses).
+#define NICCOLITE_GPU_OWNER(Name, release_function)                                   \
+  class Name {                                                                        \
+   public:                                                                            \
+    Name() = default;                                                                 \
+    Name(Machine* machine, void* handle) : machine_(machine), handle_(handle) {}      \
+    Name(Name&& other) noexcept                                                       \
+        : machine_(other.machine_), handle_(std::exchange(other.handle_, nullptr)) {} \
+    Name& operator=(Name&& other) noexcept {                                          \
+      if (this != &other) {                                                           \
+        reset();                                                                      \
+        machine_ = other.machine_;                                                    \
+        handle_ = std::exchange(other.handle_, nullptr);                              \
+      }                                                                               \
+      return *this;                                                                   \
+    }                                                                                 \
+    ~Name() { reset(); }                                                              \
+    void* handle() const { return handle_; }                                          \
+    bool valid() const { return handle_ != nullptr; }                                 \
+    void reset();                                                                     \
+                                                                                      \
+   private:                                                                           \
+    Machine* machine_ = nullptr;                                                      \
+    void* handle_ = nullptr;                                                          \
   };
 NICCOLITE_GPU_OWNER(Stream, release_stream)
 NICCOLITE_GPU_OWNER(Event, release_event)
-NICCOLITE_GPU_OWNER(Graph, release_graph)            // an instantiated (executable) graph
+NICCOLITE_GPU_OWNER(Graph, release_graph)  // an instantiated (executable) graph
 #undef NICCOLITE_GPU_OWNER
 
-/// Device memory, an imported mapping of another process's device memory, or page-locked host memory.
+/// Device memory, an imported mapping of another process's device memory, or page-locked host
+/// memory.
 class Memory {
  public:
   Memory() = default;
@@ -87,10 +97,12 @@ class Memory {
   Memory& operator=(Memory&& other) noexcept;
   ~Memory() { reset(); }
 
-  void* data() const { return data_; }            // device address (equal to the host's for host memory and virtual GPUs)
-  size_t bytes() const { return bytes_; }         // usable bytes, at least those asked for
-  int device() const { return device_; }          // -1 for host memory
-  void* handle() const { return handle_; }        // the machine's own
+  void* data() const {
+    return data_;
+  }  // device address (equal to the host's for host memory and virtual GPUs)
+  size_t bytes() const { return bytes_; }   // usable bytes, at least those asked for
+  int device() const { return device_; }    // -1 for host memory
+  void* handle() const { return handle_; }  // the machine's own
   bool valid() const { return data_ != nullptr; }
   void reset();
 
@@ -109,7 +121,8 @@ class Machine {
   virtual Kind kind() const = 0;
   virtual int device_count() const = 0;
   virtual Result<DeviceInfo> device_info(int device) = 0;
-  /// Version of the CUDA driver, as cuDriverGetVersion gives it (13000 for 13.0); virtual GPUs report that of their shim.
+  /// Version of the CUDA driver, as cuDriverGetVersion gives it (13000 for 13.0); virtual GPUs
+  /// report that of their shim.
   virtual int driver_version() const = 0;
 
   /// The calling thread's current device; 0 when it never chose one.
@@ -117,23 +130,27 @@ class Machine {
   virtual Status set_current_device(int device) = 0;
 
   // ---- memory
-  /// `bytes` > 0 of zeroed device memory. Shareable memory can be exported to other processes. Waits for no stream of the
-  /// user's (a kernel there may be waiting for this call's outcome).
+  /// `bytes` > 0 of zeroed device memory. Shareable memory can be exported to other processes.
+  /// Waits for no stream of the user's (a kernel there may be waiting for this call's outcome).
   virtual Result<Memory> allocate(int device, size_t bytes, bool shareable) = 0;
-  /// A descriptor by which another process of this machine may map `memory`. InvalidUsage if it is not shareable.
+  /// A descriptor by which another process of this machine may map `memory`. InvalidUsage if it is
+  /// not shareable.
   virtual Result<Fd> export_memory(const Memory& memory) = 0;
-  /// Maps memory that another process exported, for access by `device`. `bytes` as in the exporter's Memory::bytes().
+  /// Maps memory that another process exported, for access by `device`. `bytes` as in the
+  /// exporter's Memory::bytes().
   virtual Result<Memory> import_memory(int device, Fd fd, size_t bytes) = 0;
   /// Can kernels of `device` load and store in memory of `peer`?
   virtual bool can_access_peer(int device, int peer) = 0;
   /// Lets kernels of `device` access `memory` (a shareable allocation of this process).
   virtual Status grant_access(const Memory& memory, int device) = 0;
-  /// `bytes` > 0 of zeroed page-locked host memory, accessible at the same address by the host and by every device.
+  /// `bytes` > 0 of zeroed page-locked host memory, accessible at the same address by the host and
+  /// by every device.
   virtual Result<Memory> allocate_host(size_t bytes) = 0;
   virtual Result<PointerInfo> pointer_info(const void* pointer) = 0;
 
   // ---- streams and events
-  virtual Result<Stream> create_stream(int device) = 0;  // does not synchronise with the legacy default stream
+  virtual Result<Stream> create_stream(
+      int device) = 0;  // does not synchronise with the legacy default stream
   virtual Status synchronize_stream(int device, StreamHandle stream) = 0;
   /// True when all work queued before the call is done.
   virtual Result<bool> query_stream(int device, StreamHandle stream) = 0;
@@ -143,22 +160,27 @@ class Machine {
   virtual Status wait_event(int device, StreamHandle stream, const Event& event) = 0;
   virtual Status synchronize_event(const Event& event) = 0;
   virtual Result<float> elapsed_milliseconds(const Event& start, const Event& stop) = 0;
-  virtual Status copy_async(void* target, const void* source, size_t bytes, int device, StreamHandle stream) = 0;
-  virtual Status set_async(void* target, uint8_t value, size_t bytes, int device, StreamHandle stream) = 0;
+  virtual Status copy_async(void* target, const void* source, size_t bytes, int device,
+                            StreamHandle stream) = 0;
+  virtual Status set_async(void* target, uint8_t value, size_t bytes, int device,
+                           StreamHandle stream) = 0;
   /// Calls function(data) on a host thread when the stream gets there. It must not call the GPU.
-  virtual Status call_host(int device, StreamHandle stream, void (*function)(void*), void* data) = 0;
+  virtual Status call_host(int device, StreamHandle stream, void (*function)(void*),
+                           void* data) = 0;
 
-  /// Waits until all work queued so far on all streams of `device` by this process is done: true, or false at the
-  /// deadline. Does not depend on streams that still exist.
+  /// Waits until all work queued so far on all streams of `device` by this process is done: true,
+  /// or false at the deadline. Does not depend on streams that still exist.
   virtual Result<bool> drain(int device, Deadline deadline) = 0;
 
   // ---- graphs
   virtual Status begin_capture(int device, StreamHandle stream) = 0;  // thread-local mode
   virtual Result<Graph> end_capture(int device, StreamHandle stream) = 0;
   virtual Status launch_graph(const Graph& graph, int device, StreamHandle stream) = 0;
-  /// Work that is queued into a capture may need an object as long as the graph (or any executable made of it) lives:
-  /// calls release(object) when the last is destroyed, on any thread. Only while `stream` is capturing.
-  virtual Status keep_in_graph(int device, StreamHandle stream, void* object, void (*release)(void*)) = 0;
+  /// Work that is queued into a capture may need an object as long as the graph (or any executable
+  /// made of it) lives: calls release(object) when the last is destroyed, on any thread. Only while
+  /// `stream` is capturing.
+  virtual Status keep_in_graph(int device, StreamHandle stream, void* object,
+                               void (*release)(void*)) = 0;
 
  protected:
   friend class Memory;
@@ -171,10 +193,11 @@ class Machine {
   virtual Status release_graph(void* handle) = 0;
 };
 
-/// The machine of this process, chosen once by NICCOLITE_DEVICES: "cuda", "virtual" or "virtual:N"; unset: virtual GPUs
-/// when the program has loaded their driver (its streams and buffers are theirs), else CUDA when a driver and a device are
-/// there, else virtual GPUs. The same pointer for ever; nobody owns it.
-/// Errors: CudaError when the chosen kind cannot be had, with the reason (no driver, no device, no virtual driver library).
+/// The machine of this process, chosen once by NICCOLITE_DEVICES: "cuda", "virtual" or "virtual:N";
+/// unset: virtual GPUs when the program has loaded their driver (its streams and buffers are
+/// theirs), else CUDA when a driver and a device are there, else virtual GPUs. The same pointer for
+/// ever; nobody owns it. Errors: CudaError when the chosen kind cannot be had, with the reason (no
+/// driver, no device, no virtual driver library).
 Result<Machine*> machine();
 
 /// Makes `device` current in the calling thread for its lifetime.

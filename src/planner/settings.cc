@@ -20,11 +20,11 @@ struct Defaults {
       shapes;  // LL, Simple; channels: the most that pay
 };
 
-// CUDA (H200): LL slots hold one chunk of a 128 KiB one-shot spread over 32 CTAs twice over; Simple
-// slots are large enough that the system-scope fence of a slot costs under a tenth of moving it.
-// Virtual GPUs: a slot and the data it is copied from and to fit a core's L2 cache, and ranks, not
-// channels, keep the cores busy.
-constexpr Defaults kCuda{64, {{{32, 4, 16 << 10}, {64, 2, 64 << 10}}}};
+// CUDA (H200): an LL slot holds a CTA's chunk of a 256 KiB one-shot. Simple: with the same memory,
+// four slots of 32 KiB move 6 % more than two of 64 KiB, since the lanes of a two-shot wait less
+// for each other (bench/results/two_shot_slots.md). Virtual GPUs: a slot and the data it is copied
+// from and to fit a core's second-level cache, and ranks, not channels, keep the cores busy.
+constexpr Defaults kCuda{64, {{{32, 4, 16 << 10}, {64, 4, 32 << 10}}}};
 constexpr Defaults kVirtual{1, {{{1, 4, 16 << 10}, {1, 4, 128 << 10}}}};
 
 int larger(int64_t a, int64_t b, int none) {

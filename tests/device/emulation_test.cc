@@ -12,6 +12,7 @@
 
 #include "executor/cuda/image.h"
 #include "executor/cuda/kernel.cuh"
+#include "executor/cuda/one_shot.cuh"
 #include "tests/device/all_reduce.h"
 
 namespace niccolite::device_test {
@@ -32,18 +33,30 @@ void run_with(Protocol protocol, const LaunchArgs& args) {
   }
 }
 
+template <typename Operation>
+void run_reduction(const executor::cuda::KernelId& id, const LaunchArgs& args) {
+  using namespace executor::cuda;  // NOLINT(google-build-using-namespace)
+  if (id.one_shot_peers == kFewOneShotPeers) {
+    OneShot<Operation, kFewOneShotPeers>(args).run();
+  } else if (id.one_shot_peers == kMostOneShotPeers) {
+    OneShot<Operation, kMostOneShotPeers>(args).run();
+  } else {
+    run_with<Operation>(id.protocol, args);
+  }
+}
+
 template <DataType kType>
 void run_type(const executor::cuda::KernelId& id, const LaunchArgs& args) {
   using executor::cuda::ReduceOperation;
   switch (id.fold) {
     case Fold::Sum:
-      return run_with<ReduceOperation<kType, Fold::Sum>>(id.protocol, args);
+      return run_reduction<ReduceOperation<kType, Fold::Sum>>(id, args);
     case Fold::Product:
-      return run_with<ReduceOperation<kType, Fold::Product>>(id.protocol, args);
+      return run_reduction<ReduceOperation<kType, Fold::Product>>(id, args);
     case Fold::Max:
-      return run_with<ReduceOperation<kType, Fold::Max>>(id.protocol, args);
+      return run_reduction<ReduceOperation<kType, Fold::Max>>(id, args);
     case Fold::Min:
-      return run_with<ReduceOperation<kType, Fold::Min>>(id.protocol, args);
+      return run_reduction<ReduceOperation<kType, Fold::Min>>(id, args);
   }
 }
 
@@ -78,6 +91,7 @@ class Ranks {
   }
 
   executor::ControlWords control{};
+  executor::cuda::Specialisation specialisation = executor::cuda::Specialisation::Allowed;
   uint64_t limit = 20'000'000;  // switches of fibers
 
   void set_steps(uint64_t step) {
@@ -119,7 +133,7 @@ class Ranks {
       launch.output = output;
       launch.control = &control;
       launch.control_device = &control;
-      auto prepared = executor::cuda::prepare(launch);
+      auto prepared = executor::cuda::prepare(launch, specialisation);
       EXPECT_TRUE(prepared.is_ok()) << prepared.status().message();
       launches.push_back(std::move(prepared).take());
     }
@@ -175,6 +189,9 @@ void expect_right(const AllReduce& operation, bool rough = false, int times = 2)
   const auto inputs = inputs_of(operation, rough);
   const auto expected = expected_output(operation, inputs);
   for (int time = 0; time < times; ++time) {
+    // In turn by the kernel written for the pattern, if there is one, and by the interpreter.
+    ranks.specialisation = time % 2 == 0 ? executor::cuda::Specialisation::Allowed
+                                         : executor::cuda::Specialisation::Off;
     ASSERT_TRUE(ranks.run(inputs, static_cast<uint64_t>(time))) << "does not end";
     ranks.expect_equal(expected);
   }

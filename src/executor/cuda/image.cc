@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "executor/cuda/device_types.h"
@@ -176,13 +177,20 @@ void add_instructions(const Launch& launch, Tables& tables) {
   }
 }
 
+PortTask task_of(const Launch& launch, uint16_t port) {
+  const PortAddress& address = launch.ports[port];
+  const Port& end = launch.program->ports[port];
+  return {address.slots,
+          address.control,
+          address.remote_control,
+          static_cast<uint32_t>(end.steps),
+          static_cast<uint16_t>(end.channel),
+          static_cast<uint16_t>(end.is_send)};
+}
+
 void add_ports(const Launch& launch, Tables& tables) {
   for (size_t p = 0; p < launch.ports.size(); ++p) {
-    const Port& port = launch.program->ports[p];
-    const PortAddress& address = launch.ports[p];
-    tables.ports.push_back({address.slots, address.control, address.remote_control,
-                            static_cast<uint32_t>(port.steps), static_cast<uint16_t>(port.channel),
-                            static_cast<uint16_t>(port.is_send)});
+    tables.ports.push_back(task_of(launch, static_cast<uint16_t>(p)));
   }
 }
 
@@ -226,6 +234,40 @@ Status check(const Launch& launch) {
   return {};
 }
 
+/// The launch as the one-shot kernel wants it, if it is of that pattern: one lane that sends the
+/// input to all peers and then folds what all have sent with the input into the output.
+std::optional<OneShotImage> one_shot_image(const Launch& launch) {
+  const Program& program = *launch.program;
+  if (launch.protocol != Protocol::LL || program.nchannels != 1 || program.lanes.size() != 1 ||
+      program.lanes[0].count != 2 || program.nblocks != 1) {
+    return std::nullopt;
+  }
+  const CompactInstruction& push = program.instructions[program.lanes[0].first];
+  const CompactInstruction& fold = program.instructions[program.lanes[0].first + 1u];
+  const uint32_t peers = push.send_count;
+  const bool pushes = push.receive_count == 0 && push.source == Place::Input &&
+                      push.target == Place::None && push.flags == 0;
+  const bool folds = fold.send_count == 0 && fold.source == Place::Input &&
+                     fold.target == Place::Output && fold.flags == (kReduce | kFinish) &&
+                     fold.receive_count == peers;
+  if (!pushes || !folds || peers == 0 || peers > kMostOneShotPeers) return std::nullopt;
+
+  OneShotImage image{};
+  image.peers = peers;
+  image.source_position = fold.source_position;
+  for (uint32_t i = 0; i < peers; ++i) {
+    const uint16_t receive = program.indices[fold.receive + i];
+    image.receive[i] = task_of(launch, receive);
+    for (uint32_t k = 0; k < peers; ++k) {
+      const uint16_t send = program.indices[push.send + k];
+      if (program.ports[send].peer == program.ports[receive].peer)
+        image.send[i] = task_of(launch, send);
+    }
+    if (image.send[i].slots == nullptr) return std::nullopt;
+  }
+  return image;
+}
+
 }  // namespace
 
 void set_buffers(LaunchHeader& header, const void* input, void* output, void* scratch) {
@@ -237,15 +279,15 @@ void set_buffers(LaunchHeader& header, const void* input, void* output, void* sc
   header.width = 1u << std::countr_zero(bits);
 }
 
-Result<KernelLaunch> prepare(const Launch& launch) {
+Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation) {
   static_assert(kLaneBarriers >= kMaxWarps / 2, "every lane of two warps needs a barrier");
   TRY(check(launch));
   const Program& program = *launch.program;
   KernelLaunch result;
   LaunchHeader& header = result.args.header;
   header.flags = flags_of(launch);
-  result.kernel = {launch.protocol, reduces(launch, header.flags), launch.type,
-                   launch.reduction.fold};
+  result.kernel = {launch.protocol, reduces(launch, header.flags), /*one_shot_peers=*/0,
+                   launch.type, launch.reduction.fold};
   result.grid_x = launch.partition.channels;
   result.grid_y = static_cast<uint32_t>(program.nchannels);
   result.threads = choose_threads(launch);
@@ -261,6 +303,16 @@ Result<KernelLaunch> prepare(const Launch& launch) {
   header.element_bytes = static_cast<uint32_t>(size_of(launch.type));
   header.nports = static_cast<uint32_t>(launch.ports.size());
   header.prefetch_block = prefetch_block(program);
+
+  if (specialisation == Specialisation::Allowed) {
+    if (const std::optional<OneShotImage> image = one_shot_image(launch)) {
+      result.kernel.one_shot_peers =
+          image->peers <= kFewOneShotPeers ? kFewOneShotPeers : kMostOneShotPeers;
+      std::memcpy(result.args.image, &*image, sizeof *image);
+      result.parameter_bytes = sizeof(LaunchHeader) + sizeof *image;
+      return result;
+    }
+  }
 
   Tables tables;
   add_ports(launch, tables);

@@ -13,6 +13,8 @@ namespace niccolite::executor::cuda {
 struct KernelId {
   Protocol protocol;
   bool reduces;  // false: the byte-moving kernel of the protocol, whatever type and fold are
+  uint32_t
+      one_shot_peers;  // not 0: the kernel of one_shot.cuh for at most so many peers; LL, reducing
   DataType type;
   Fold fold;
 };
@@ -31,9 +33,14 @@ struct KernelLaunch {
 /// Shared memory that a CTA may have; larger programs are refused.
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
 
+/// Whether a pattern that has a kernel of its own may use it; tests hold the two against each
+/// other.
+enum class Specialisation : uint8_t { Allowed, Off };
+
 /// Errors: InternalError when the launch is inconsistent (ports missing, no abort word),
 /// InvalidUsage when the program is larger than the executor can hold.
-Result<KernelLaunch> prepare(const Launch& launch);
+Result<KernelLaunch> prepare(const Launch& launch,
+                             Specialisation specialisation = Specialisation::Allowed);
 
 /// The part of prepare() that depends on the user's buffers.
 void set_buffers(LaunchHeader& header, const void* input, void* output, void* scratch);

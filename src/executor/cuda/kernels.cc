@@ -40,18 +40,27 @@ std::string kernel_name_of(DataType type) {
 std::string name_of(const KernelId& id) {
   const char* protocol = kProtocolNames[static_cast<size_t>(id.protocol)];
   if (!id.reduces) return fmt::format("niccolite_copy_{}", protocol);
+  if (id.one_shot_peers != 0) {
+    return fmt::format("niccolite_one_shot_{}_{}_{}", kernel_name_of(id.type),
+                       kFoldNames[static_cast<size_t>(id.fold)], id.one_shot_peers);
+  }
   return fmt::format("niccolite_run_{}_{}_{}", kernel_name_of(id.type),
                      kFoldNames[static_cast<size_t>(id.fold)], protocol);
 }
 
 // Every kernel's place in a device's table.
-constexpr size_t kReduceKernels = size_t{kDataTypes} * kFolds * kProtocols;
+constexpr size_t kVariants =
+    kProtocols + 1;  // of a type and fold: the protocols, and the one-shot kernel
+constexpr size_t kReduceKernels = size_t{kDataTypes} * kFolds * kVariants;
 constexpr size_t kKernels = kReduceKernels + kProtocols;
 size_t index_of(const KernelId& id) {
   const auto protocol = static_cast<size_t>(id.protocol);
   if (!id.reduces) return kReduceKernels + protocol;
-  return (static_cast<size_t>(id.type) * kFolds + static_cast<size_t>(id.fold)) * kProtocols +
-         protocol;
+  const size_t variant = id.one_shot_peers == 0                  ? protocol
+                         : id.one_shot_peers == kFewOneShotPeers ? size_t{kProtocols}
+                                                                 : size_t{kProtocols} + 1;
+  return (static_cast<size_t>(id.type) * kFolds + static_cast<size_t>(id.fold)) * kVariants +
+         variant;
 }
 using Table = std::array<CuFunction, kKernels>;
 
@@ -106,17 +115,22 @@ class Kernels {
           driver.cuFuncGetAttribute(&registers, gpu::cuda::kCuFunctionRegisters, function),
           "cuFuncGetAttribute({} on device {})", name, device);
     };
-    for (const Protocol protocol : {Protocol::LL, Protocol::Simple}) {
-      if (std::string(fatbin.name) == "copy") {
-        TRY(load_kernel({protocol, /*reduces=*/false, DataType::Uint8, Fold::Sum}));
-        continue;
+    if (std::string(fatbin.name) == "copy") {
+      for (const Protocol protocol : {Protocol::LL, Protocol::Simple}) {
+        TRY(load_kernel(
+            {protocol, /*reduces=*/false, /*one_shot_peers=*/0, DataType::Uint8, Fold::Sum}));
       }
-      for (int type = 0; type < kDataTypes; ++type) {
-        if (kernel_name_of(static_cast<DataType>(type)) != fatbin.name) continue;
-        for (int fold = 0; fold < kFolds; ++fold) {
-          TRY(load_kernel(
-              {protocol, /*reduces=*/true, static_cast<DataType>(type), static_cast<Fold>(fold)}));
+      return {};
+    }
+    for (int t = 0; t < kDataTypes; ++t) {
+      const auto type = static_cast<DataType>(t);
+      if (kernel_name_of(type) != fatbin.name) continue;
+      for (int f = 0; f < kFolds; ++f) {
+        const auto fold = static_cast<Fold>(f);
+        for (const uint32_t peers : {0u, kFewOneShotPeers, kMostOneShotPeers}) {
+          TRY(load_kernel({Protocol::LL, /*reduces=*/true, peers, type, fold}));
         }
+        TRY(load_kernel({Protocol::Simple, /*reduces=*/true, /*one_shot_peers=*/0, type, fold}));
       }
     }
     return {};

@@ -118,4 +118,16 @@ struct LaunchArgs {
 static_assert(sizeof(LaunchArgs) == kParameterBytes);
 static_assert(offsetof(LaunchArgs, image) % 16 == 0, "the image is read 16 bytes at a time");
 
+/// What stands in LaunchArgs::image for the one-shot kernels (one_shot.cuh): peers in fold order,
+/// that is ascending.
+inline constexpr uint32_t kMostOneShotPeers = 7;
+inline constexpr uint32_t kFewOneShotPeers = 3;  // what the kernel with more in flight can hold
+struct OneShotImage {
+  PortTask send[kMostOneShotPeers];
+  PortTask receive[kMostOneShotPeers];
+  uint32_t peers;
+  uint32_t source_position;  // the own chunk is folded before that of this peer
+};
+static_assert(sizeof(OneShotImage) <= sizeof(LaunchArgs::image));
+
 }  // namespace niccolite::executor::cuda

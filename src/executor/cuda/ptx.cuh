@@ -35,6 +35,11 @@ __device__ __forceinline__ uint32_t load_relaxed_system(const uint32_t* address)
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address));
   return value;
 }
+__device__ __forceinline__ uint64_t load_relaxed_system(const uint64_t* address) {
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address));
+  return value;
+}
 __device__ __forceinline__ void store_relaxed_system(uint64_t* address, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }

@@ -1,18 +1,22 @@
-// The memory of a connection: a one-way FIFO between two ranks, for all channels at once. Host and device include it.
+// The memory of a connection: a one-way FIFO between two ranks, for all channels at once. Host and
+// device include it.
 //
 //   receiver's memory                                sender's memory
 //   slots    [channel][depth] of slot_bytes          control  [channel]  ControlBlock
 //   control  [channel]  ControlBlock
 //
-// Every counter has one writer. `step` is private to its end: slots sent or received so far. `remote` is advanced by
-// the other end: at the receiver it is the *tail* (slots produced; Simple only), at the sender the *head* (slots
-// consumed: credit). All only grow, are 64 bits wide, are compared by difference, and persist between operations.
+// Every counter has one writer. `step` is private to its end: slots sent or received so far.
+// `remote` is advanced by the other end: at the receiver it is the *tail* (slots produced; Simple
+// only), at the sender the *head* (slots consumed: credit). All only grow, are 64 bits wide, are
+// compared by difference, and persist between operations.
 //
-// Invariant: the sender may write the slot of step s when remote + depth > s; the slot of step s is s % depth.
+// Invariant: the sender may write the slot of step s when remote + depth > s; the slot of step s is
+// s % depth.
 //
-// Credit is lazy: within one operation the receiver advances the head only for slots whose credit the sender can need in
-// that operation (all but the last `depth`); the rest is published when the connection is next used, before anything
-// else: the end of an operation is thus never delayed by a store that nobody waits for.
+// Credit is lazy: within one operation the receiver advances the head only for slots whose credit
+// the sender can need in that operation (all but the last `depth`); the rest is published when the
+// connection is next used, before anything else: the end of an operation is thus never delayed by a
+// store that nobody waits for.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +26,9 @@ namespace niccolite::executor {
 
 enum class Protocol : uint8_t { LL, Simple };
 inline constexpr int kProtocols = 2;
-constexpr const char* name_of(Protocol protocol) { return protocol == Protocol::LL ? "LL" : "Simple"; }
+constexpr const char* name_of(Protocol protocol) {
+  return protocol == Protocol::LL ? "LL" : "Simple";
+}
 
 struct alignas(128) ControlBlock {
   alignas(64) uint64_t remote;  // written by the other end
@@ -44,11 +50,14 @@ struct FifoShape {
   }
 };
 
-/// One end of a connection as an executor sees it. Addresses are valid on the device (or in the process) of this end.
+/// One end of a connection as an executor sees it. Addresses are valid on the device (or in the
+/// process) of this end.
 struct PortAddress {
-  std::byte* slots = nullptr;              // first slot of channel 0: own memory at the receiver, the peer's at the sender
-  ControlBlock* control = nullptr;         // own control blocks, by channel
-  ControlBlock* remote_control = nullptr;  // the peer's control blocks, by channel: this end advances `remote` there
+  std::byte* slots =
+      nullptr;  // first slot of channel 0: own memory at the receiver, the peer's at the sender
+  ControlBlock* control = nullptr;  // own control blocks, by channel
+  ControlBlock* remote_control =
+      nullptr;  // the peer's control blocks, by channel: this end advances `remote` there
 };
 
 /// Bytes of data that one slot carries.

@@ -1,10 +1,12 @@
-// LL: the low-latency protocol. A slot is an array of 8-byte words, 4 bytes of data and a 4-byte flag each, so that data
-// and its arrival are one atomic store: no fence, no counter on the data path, half of the bandwidth. Data byte i of a
-// chunk lies in word i / 4; the last word is padded. The flag of step s is the low half of s + 1.
+// LL: the low-latency protocol. A slot is an array of 8-byte words, 4 bytes of data and a 4-byte
+// flag each, so that data and its arrival are one atomic store: no fence, no counter on the data
+// path, half of the bandwidth. Data byte i of a chunk lies in word i / 4; the last word is padded.
+// The flag of step s is the low half of s + 1.
 //
-// Stale flags: a slot's unused words keep flags of older steps, and a 32-bit flag returns after 2^32 steps. Whenever the
-// low 31 bits of a step are in the last `depth` before they wrap, the sender therefore writes every word of the slot
-// (for an empty chunk too), so that no word is ever older than 2^31 steps.
+// Stale flags: a slot's unused words keep flags of older steps, and a 32-bit flag returns after
+// 2^32 steps. Whenever the low 31 bits of a step are in the last `depth` before they wrap, the
+// sender therefore writes every word of the slot (for an empty chunk too), so that no word is ever
+// older than 2^31 steps.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,9 @@ constexpr uint32_t data_of(uint64_t word) { return static_cast<uint32_t>(word); 
 constexpr uint32_t flag_in(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
 
 /// Must the sender fill the whole slot at this step (see above)?
-constexpr bool cleans(uint64_t step, uint32_t depth) { return ((step + depth) & 0x7fffffffu) < depth; }
+constexpr bool cleans(uint64_t step, uint32_t depth) {
+  return ((step + depth) & 0x7fffffffu) < depth;
+}
 
 constexpr uint64_t words_of(uint64_t bytes) { return (bytes + kDataBytes - 1) / kDataBytes; }
 
