@@ -1,6 +1,7 @@
 // Communication calls: check the arguments, translate them, hand them to the group.
 
 #include <cctype>
+#include <cstring>
 
 #include "api/call.h"
 #include "base/log.h"
@@ -22,16 +23,24 @@ static_assert(ncclInt8 == static_cast<int>(DataType::Int8) &&
 static_assert(ncclSum == static_cast<int>(Operation::Sum) &&
               ncclAvg == static_cast<int>(Operation::Average));
 
-Result<DataType> data_type(const char* function, ncclDataType_t type) {
-  const int value = static_cast<int>(type);
+/// What a caller passed for an enumeration, which may be no value of it: such a value must not be
+/// read as one.
+template <typename Enumeration>
+int number_of(const Enumeration& value) {
+  static_assert(sizeof(Enumeration) == sizeof(int));
+  int number = 0;
+  std::memcpy(&number, &value, sizeof number);
+  return number;
+}
+
+Result<DataType> data_type(const char* function, int value) {
   if (value < 0 || value >= ncclNumTypes)
     return Status::invalid_argument("{} : invalid type {}: 0 to {} are types", function, value,
                                     ncclNumTypes - 1);
   return static_cast<DataType>(value);
 }
 
-Result<Operation> operation(const char* function, ncclRedOp_t op) {
-  const int value = static_cast<int>(op);
+Result<Operation> operation(const char* function, int value) {
   if (value < 0 || value >= ncclNumOps)
     return Status::invalid_argument("{} : invalid reduction operation {}: 0 to {} are operations",
                                     function, value, ncclNumOps - 1);
@@ -76,8 +85,7 @@ Status check_pointer(const char* function, const char* name, const void* pointer
 }  // namespace
 
 Result<comm::Completion> all_reduce(const void* sendbuff, void* recvbuff, size_t count,
-                                    ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t handle,
-                                    cudaStream_t stream) {
+                                    int datatype, int op, ncclComm_t handle, cudaStream_t stream) {
   constexpr const char* kFunction = "ncclAllReduce";
   const auto communicator = TRY(find(handle));
   TRY(communicator->check_ready());
@@ -87,8 +95,8 @@ Result<comm::Completion> all_reduce(const void* sendbuff, void* recvbuff, size_t
   LOG(Info, Coll,
       "AllReduce: sendbuff {} recvbuff {} count {} datatype {} op {} root 0 comm {} [nranks={}] "
       "stream {}",
-      sendbuff, recvbuff, count, static_cast<int>(datatype), static_cast<int>(op),
-      static_cast<const void*>(handle), communicator->nranks(), static_cast<const void*>(stream));
+      sendbuff, recvbuff, count, datatype, op, static_cast<const void*>(handle),
+      communicator->nranks(), static_cast<const void*>(stream));
   if (count == 0) return comm::Completion::Done;
   if (pointer_checks_wanted()) {
     TRY(check_pointer(kFunction, "sendbuff", sendbuff, *communicator));
@@ -108,8 +116,9 @@ extern "C" ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, siz
                                        ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                        cudaStream_t stream) {
   using namespace niccolite::api;
-  return call("ncclAllReduce",
-              [&] { return all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream); });
+  return call("ncclAllReduce", [&] {
+    return all_reduce(sendbuff, recvbuff, count, number_of(datatype), number_of(op), comm, stream);
+  });
 }
 
 NICCOLITE_EXPORT(ncclAllReduce);

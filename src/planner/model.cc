@@ -8,30 +8,44 @@ namespace {
 
 using executor::Protocol;
 
-struct ProtocolCost {
-  double step_microseconds;  // one slot from the sender's data to the receiver's fold
-  double channel_gigabytes;  // GB/s of memory traffic that one channel can move
-  double link_gigabytes;     // GB/s that all channels together can send
+/// What one variant costs on one class of machine:
+///   time = fixed + steps * step + bytes that a rank sends / bandwidth
+struct VariantCost {
+  double fixed_microseconds;
+  double step_microseconds;
+  double gigabytes_two_ranks;  // GB/s of one rank, with all the channels that pay
+  double gigabytes_more_ranks;
+  double channel_gigabytes;  // GB/s that one channel can move
   size_t channel_bytes;      // fewest bytes of a block worth a channel of its own
 };
 
 struct MachineCost {
-  double launch_microseconds;
-  ProtocolCost protocols[executor::kProtocols];  // LL, Simple
+  VariantCost variants[kAlgorithms]
+                      [executor::kProtocols];  // [ring, one-shot, two-shot][LL, Simple]
+  bool ranks_share;                            // the ranks share one pool of bandwidth, the cores
   int most_direct_ranks;  // largest communicator in which every rank is connected to every other
 };
 
-// H200: bench/results/ (four GPUs, NVLink through switches).
-constexpr MachineCost kCuda{2.4, {{0.9, 12.0, 330.0, 1024}, {3.2, 7.0, 345.0, 4096}}, 8};
-// Virtual GPUs: two cores of a CI machine. Ranks share the cores, so bytes count, not links.
-constexpr MachineCost kVirtual{12.0, {{2.0, 3.0, 3.0, 1024}, {4.0, 8.0, 8.0, 16384}}, 16};
+// H200, NVLink through switches: fitted to 2 and 4 ranks in graph replay
+// (bench/results/h200_variants.json).
+constexpr MachineCost kCuda{{{{2, 2.0, 68, 68, 8.5, 1024}, {2, 5.1, 205, 215, 4.8, 2048}},
+                             {{2, 0.35, 180, 180, 8.5, 128}, {2, 5.5, 150, 150, 8, 2048}},
+                             {{1, 2.7, 240, 200, 8.5, 1024}, {0, 5.6, 300, 320, 11.7, 2048}}},
+                            false,
+                            8};
+// Virtual GPUs on two cores; GB/s of all ranks together (bench/results/virtual_variants.md).
+constexpr MachineCost kVirtual{{{{2, 1.3, 8, 8, 64, 1 << 20}, {2, 1, 21, 29, 64, 1 << 20}},
+                                {{1, 1.3, 9, 10, 64, 1 << 20}, {3, 1.5, 9, 10, 64, 1 << 20}},
+                                {{1, 1.5, 6, 10, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}}},
+                               true,
+                               16};
 
 const MachineCost& cost_of(gpu::Kind machine) {
   return machine == gpu::Kind::Cuda ? kCuda : kVirtual;
 }
 
 struct Shape {
-  double steps;  // slots that follow one another on the critical path, for one chunk
+  double steps;  // what the fixed latency grows with
   double sent;   // bytes that one rank sends, per byte of data
   int blocks;
 };
@@ -40,11 +54,11 @@ Shape shape_of(AlgorithmId algorithm, int nranks) {
   const double n = nranks;
   switch (algorithm) {
     case AlgorithmId::Ring:
-      return {2 * (n - 1), 2 * (n - 1) / n, nranks};
+      return {2 * (n - 1), 2 * (n - 1) / n, nranks};  // slots on the critical path
     case AlgorithmId::OneShot:
-      return {1, n - 1, 1};
+      return {n, n - 1, 1};  // peers to store to and to wait for
     case AlgorithmId::TwoShot:
-      return {2, 2 * (n - 1) / n, nranks};
+      return {n, 2 * (n - 1) / n, nranks};
   }
   return {};
 }
@@ -61,7 +75,8 @@ bool is_possible(const Settings& settings, AlgorithmId algorithm, Protocol proto
 
 Choice predict(const Settings& settings, AlgorithmId algorithm, Protocol protocol, size_t bytes) {
   const MachineCost& machine = cost_of(settings.machine);
-  const ProtocolCost& cost = machine.protocols[static_cast<size_t>(protocol)];
+  const VariantCost& cost =
+      machine.variants[static_cast<size_t>(algorithm)][static_cast<size_t>(protocol)];
   const Shape shape = shape_of(algorithm, settings.nranks);
   const executor::FifoShape& fifo = settings.shapes[static_cast<size_t>(protocol)];
 
@@ -72,10 +87,12 @@ Choice predict(const Settings& settings, AlgorithmId algorithm, Protocol protoco
                                   std::min(settings.min_channels, most), most);
 
   const double sent = static_cast<double>(bytes) * shape.sent * (protocol == Protocol::LL ? 2 : 1);
-  const double bandwidth = std::min(cost.link_gigabytes, channels * cost.channel_gigabytes);
+  double bandwidth = settings.nranks == 2 ? cost.gigabytes_two_ranks : cost.gigabytes_more_ranks;
+  if (machine.ranks_share) bandwidth /= settings.nranks;
+  bandwidth = std::min(bandwidth, channels * cost.channel_gigabytes);
   Choice choice{algorithm, protocol, channels, 0};
   choice.microseconds =
-      machine.launch_microseconds + shape.steps * cost.step_microseconds + sent / (bandwidth * 1e3);
+      cost.fixed_microseconds + shape.steps * cost.step_microseconds + sent / (bandwidth * 1e3);
   return choice;
 }
 

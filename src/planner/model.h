@@ -1,7 +1,7 @@
 // The cost model: predicted time of one operation for each variant, and the choice of the fastest.
 // A pure function of its arguments: every rank computes the same choice without a word.
 //
-//   time = launch + steps * step latency + bytes through the busiest link / bandwidth
+//   time = fixed + steps * step latency + bytes that a rank sends / bandwidth
 //
 // with a handful of constants per machine class, measured (model.cc says where and when).
 #pragma once

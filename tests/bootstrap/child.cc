@@ -24,7 +24,9 @@ bool is_forked_child = false;
 
 // LeakSanitizer asks: in a child made by fork() the stacks that lead to the parent's objects are
 // not searched.
-extern "C" int __lsan_is_turned_off() { return is_forked_child ? 1 : 0; }
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
+  return is_forked_child ? 1 : 0;
+}
 
 namespace niccolite::bootstrap {
 namespace {

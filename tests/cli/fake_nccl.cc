@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/fd.h"
@@ -62,7 +63,12 @@ void fold(const Shared& shared, int nranks, size_t count, void* output) {
     for (int rank = 0; rank < nranks; ++rank) {
       T value;
       std::memcpy(&value, shared.slots[rank] + i * sizeof(T), sizeof(T));
-      sum = static_cast<T>(sum + value);
+      if constexpr (std::is_integral_v<T>) {  // wraps, as NCCL's does
+        sum = static_cast<T>(static_cast<std::make_unsigned_t<T>>(sum) +
+                             static_cast<std::make_unsigned_t<T>>(value));
+      } else {
+        sum = static_cast<T>(sum + value);
+      }
     }
     std::memcpy(static_cast<char*>(output) + i * sizeof(T), &sum, sizeof(T));
   }

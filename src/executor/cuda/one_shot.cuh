@@ -45,21 +45,27 @@ __device__ __forceinline__ OneShotSteps<kMostPeers> load_steps(const OneShotImag
   return steps;
 }
 
+/// Gives back the slots that earlier operations read. One thread per peer, before anything waits
+/// for the credit that the peers give in the same way.
+__device__ __forceinline__ void resume(const OneShotImage& image) {
+  if (ptx::thread() >= image.peers) return;
+  const PortTask& receive = image.receive[ptx::thread()];
+  const uint64_t received = ptx::load<uint64_t>(
+      reinterpret_cast<const std::byte*>(&receive.control[ptx::replica()].step));
+  // [resume] Relaxed: those reads were over when their kernel ended.
+  ptx::store_relaxed_system(&receive.remote_control[ptx::replica()].remote, received);
+}
+
 /// All threads of the CTA, which have met since they loaded the steps. One thread per peer.
 __device__ __forceinline__ void advance_steps(const LaunchHeader& header,
                                               const OneShotImage& image) {
   if (ptx::thread() >= image.peers) return;
-  const uint32_t replica = ptx::replica();
-  const PortTask& send = image.send[ptx::thread()];
-  const PortTask& receive = image.receive[ptx::thread()];
-  auto* send_step = reinterpret_cast<std::byte*>(&send.control[replica].step);
-  auto* receive_step = reinterpret_cast<std::byte*>(&receive.control[replica].step);
-  const uint64_t received = ptx::load<uint64_t>(receive_step);
-  ptx::store<uint64_t>(send_step, ptx::load<uint64_t>(send_step) + header.partition.rounds);
-  ptx::store<uint64_t>(receive_step, received + header.partition.rounds);
-  // [resume] the slots that earlier operations read. Relaxed: those reads were over when their
-  // kernel ended.
-  ptx::store_relaxed_system(&receive.remote_control[replica].remote, received);
+  const auto advance = [&](const PortTask& port) {
+    auto* step = reinterpret_cast<std::byte*>(&port.control[ptx::replica()].step);
+    ptx::store<uint64_t>(step, ptx::load<uint64_t>(step) + header.partition.rounds);
+  };
+  advance(image.send[ptx::thread()]);
+  advance(image.receive[ptx::thread()]);
 }
 
 template <typename Operation, uint32_t kMostPeers>
@@ -68,6 +74,7 @@ class OneShot {
   __device__ __forceinline__ OneShot(const LaunchArgs& args)
       : header_(args.header),
         image_(*reinterpret_cast<const OneShotImage*>(args.image)),
+        threads_{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)},
         cta_{args.header, nullptr, nullptr, nullptr, nullptr, ptx::replica()} {}
 
   __device__ __forceinline__ void run() {
@@ -76,6 +83,7 @@ class OneShot {
     uint64_t first = 0;
     if (ptx::thread() * kGranule < chunk.bytes) first = load_input(chunk, ptx::thread());
     steps_ = load_steps<kMostPeers>(image_);
+    resume(image_);
     for (uint32_t round = 0; round < rounds; ++round) {
       if (round != 0) {
         chunk = chunk_of_round(round);
@@ -84,7 +92,7 @@ class OneShot {
       wait_for_credit(round);
       send(chunk, round, first);
       if (round == 0) {
-        ptx::barrier_cta();
+        threads_.barrier();
         advance_steps(header_, image_);
       }
       receive(chunk, round, first);
@@ -143,11 +151,10 @@ class OneShot {
                          pack_words(granule, ll::flag_of(step)));
       }
     }
-    const LaneThreads threads{ptx::thread(), ptx::threads(), 0};
     for (uint32_t p = 0; live_ && p < image_.peers; ++p) {
       const uint32_t step = send_step(p, round);
       if (!ll::cleans(step, header_.shape.depth)) continue;
-      ll_clean(cta_, threads, slot_at(image_.send[p], step), granules, ll::flag_of(step));
+      ll_clean(cta_, threads_, slot_at(image_.send[p], step), granules, ll::flag_of(step));
     }
   }
 
@@ -216,7 +223,7 @@ class OneShot {
 
   // Only in operations of more rounds than a FIFO has slots.
   __device__ __forceinline__ void give_credit(uint32_t round) const {
-    ptx::barrier_cta();
+    threads_.barrier();
     if (!live_ || round + header_.shape.depth >= header_.partition.rounds) return;
     if (ptx::thread() >= image_.peers) return;
     const PortTask& receive = image_.receive[ptx::thread()];
@@ -231,6 +238,7 @@ class OneShot {
 
   const LaunchHeader& header_;
   const OneShotImage& image_;
+  const LaneThreads threads_;
   const Cta cta_;  // for Wait and ll_clean
   OneShotSteps<kMostPeers> steps_;
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
