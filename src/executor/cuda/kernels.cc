@@ -49,8 +49,8 @@ std::string name_of(const KernelId& id) {
 }
 
 // Every kernel's place in a device's table.
-constexpr size_t kVariants =
-    kProtocols + 1;  // of a type and fold: the protocols, and the one-shot kernel
+// Of a type and fold: by protocol, and the one-shot kernels for few and for many peers.
+constexpr size_t kVariants = kProtocols + 2;
 constexpr size_t kReduceKernels = size_t{kDataTypes} * kFolds * kVariants;
 constexpr size_t kKernels = kReduceKernels + kProtocols;
 size_t index_of(const KernelId& id) {
@@ -103,6 +103,7 @@ class Kernels {
       TRY(driver.check(driver.cuLibraryGetKernel(&kernel, library, name.c_str()),
                        "cuLibraryGetKernel({})", name));
       CuFunction& function = table[index_of(id)];
+      if (function != nullptr) return Status::internal("kernel {} has the place of another", name);
       TRY(driver.check(driver.cuKernelGetFunction(&function, kernel),
                        "cuKernelGetFunction({} on device {})", name, device));
       if (driver.cuFuncLoad != nullptr) {
