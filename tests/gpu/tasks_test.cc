@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/wait.h"
 #include "gpu/virtual/driver.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -96,6 +97,40 @@ TEST(Tasks, AThousandKernelsThatWaitForEachOtherInARingComplete) {
                       .synchronize_stream(device_of(i), streams[static_cast<size_t>(i)].handle())
                       .is_ok());
     EXPECT_EQ(ring.token.load(), kTasks * 3);
+  }
+}
+
+// The worker that polled went to sleep still counted as the poller: the next one left the polling
+// to it, and a kernel that waited for another process was never looked at again.
+TEST(Tasks, AKernelThatWaitsIsLookedAtForAsLongAsItWaits) {
+  std::vector<Stream> streams = make_streams(2);
+  const auto queue = [&](int stream, std::shared_ptr<Kernel> work) {
+    ASSERT_TRUE(machine()
+                    .launch(device_of(stream), streams[static_cast<size_t>(stream)].handle(),
+                            std::move(work))
+                    .is_ok());
+  };
+  for (int repetition = 0; repetition < 200; ++repetition) {
+    std::atomic<bool> arrived{false};  // what another process would write
+    std::atomic<int> looks{0};
+    queue(0, kernel([&] {
+            return [&] {
+              looks.fetch_add(1);
+              return arrived.load() ? Progress::Done : Progress::WouldBlock;
+            };
+          }));
+    // Work that comes and goes meanwhile, each time after the workers have begun to rest.
+    for (int i = 0; i < 3; ++i) {
+      const int seen = looks.load();
+      const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+      while (looks.load() < seen + 40 + repetition % 7 && !deadline.passed())
+        std::this_thread::yield();
+      ASSERT_GE(looks.load(), seen + 40) << "repetition " << repetition;
+      queue(1, once([] {}));
+    }
+    arrived = true;
+    ASSERT_TRUE(machine().synchronize_stream(device_of(0), streams[0].handle()).is_ok());
+    ASSERT_TRUE(machine().synchronize_stream(device_of(1), streams[1].handle()).is_ok());
   }
 }
 

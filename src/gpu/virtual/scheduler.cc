@@ -228,6 +228,8 @@ void Scheduler::refill(Batch& batch) {
   }
   if (rest) nap_or_sleep(batch, lock);
   while (queue_.empty() || stopping_) {
+    // A poller that sleeps would be waited for by all who leave the polling to it.
+    if (std::exchange(batch.is_poller, false)) has_poller_ = false;
     ++sleeping_;
     sleepers_wake_.wait(lock);
     --sleeping_;
