@@ -220,11 +220,12 @@ Status Communicator::end() {
     background = std::exchange(background_, nullptr);
   }
   background.reset();  // joins: what it did has settled, or the abort ends its waits
-  std::unique_lock in_use(in_use_, kAbortTime + kAbortTime);
-  Status status =
-      in_use.owns_lock()
-          ? drain(abort_.raised())
-          : Status::internal("another thread is still inside a call on this communicator");
+  std::unique_lock in_use(in_use_, std::defer_lock);
+  Status status = Status::internal("another thread is still inside a call on this communicator");
+  if (in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime))) {
+    in_use = std::unique_lock(in_use_, std::adopt_lock);
+    status = drain(abort_.raised());
+  }
   if (status.code() == Code::InternalError) {
     // A kernel or a thread may still use the memory: losing it is better than pulling it from under
     // them.

@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "bootstrap/member.h"
 #include "comm/enqueue.h"
+#include "comm/exclusive_use.h"
 #include "comm/rank_info.h"
 
 namespace niccolite::comm {
@@ -110,7 +111,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // Held by the thread that is inside initialize(), prepare(), launch() or finalize(); end() waits
   // for it.
-  std::timed_mutex in_use_;
+  ExclusiveUse in_use_;
   std::mutex background_mutex_;
   std::shared_ptr<Thread> background_
       GUARDED_BY(background_mutex_);  // of the last nonblocking work

@@ -116,7 +116,9 @@ std::vector<std::byte> input_of(const AllReduce& operation, int rank) {
   return with_type(operation.type, [&](auto type) {
     return fill<type()>(operation.count, [&](uint64_t i) -> double {
       if (operation.reduction.fold == Fold::Product) return (mix(i * 64 + r) & 1) != 0 ? 2 : 1;
-      return static_cast<double>(mix(i * 64 + r) % 4);  // sums of up to four are exact everywhere
+      // Sums of up to four are exact in every type; Float8e5m2 has whole numbers up to 8 only.
+      const uint64_t values = operation.type == DataType::Float8e5m2 ? 3 : 4;
+      return static_cast<double>(mix(i * 64 + r) % values);
     });
   });
 }

@@ -30,6 +30,8 @@ Result<Graph> CudaMachine::end_capture(int device, StreamHandle stream) {
   CuGraph graph = nullptr;
   TRY(driver_.check(driver_.cuStreamEndCapture(as_stream(stream), &graph),
                     "cuStreamEndCapture(device {})", device));
+  // A thread with several devices may still be capturing on the others.
+  const ScopedRelaxedCapture relaxed(driver_);
   CuGraphExec executable = nullptr;
   Status instantiated = driver_.check(driver_.cuGraphInstantiateWithFlags(&executable, graph, 0),
                                       "cuGraphInstantiateWithFlags(device {})", device);
