@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "comm/version.h"
 
 namespace niccolite::comm {
 namespace {
@@ -56,6 +57,10 @@ Status Communicator::join_and_connect() {
   const auto start = std::chrono::steady_clock::now();
   const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
   const uint64_t hash = identity_.id.hash();
+  const int driver = machine_.driver_version();
+  log::version_line(fmt::format("NCCL version {}.{}.{}+cuda{}.{}", kMajor, kMinor, kPatch,
+                                driver / 1000, driver % 1000 / 10),
+                    rank() == 0);
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
       identity_.function, describe(), device(), info.bus_id, hash);
   {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/log.h"
 #include "gpu/choice.h"
 #include "gpu/virtual/tasks.h"
 #ifdef NICCOLITE_HAVE_CUDA_MACHINE
@@ -111,9 +112,25 @@ Result<Machine*> choose() {
 
 }  // namespace
 
+namespace {
+
+// The "[dev]" of log lines: the calling thread's device.
+int device_for_log_lines() {
+  const Result<Machine*> chosen = machine();
+  if (!chosen.is_ok()) return 0;
+  const Result<int> device = chosen.value()->current_device();
+  return device.is_ok() ? device.value() : 0;
+}
+
+}  // namespace
+
 Result<Machine*> machine() {
   // Kept as it is, failure included: all callers of a process see the same.
-  static const Result<Machine*>* const chosen = new Result<Machine*>(choose());
+  static const Result<Machine*>* const chosen = [] {
+    auto* const result = new Result<Machine*>(choose());
+    if (result->is_ok()) log::set_device_source(device_for_log_lines);
+    return result;
+  }();
   if (chosen->is_ok()) return chosen->value();
   return chosen->status().copy();
 }

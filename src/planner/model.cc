@@ -27,7 +27,7 @@ struct MachineCost {
 };
 
 // H200, NVLink through switches: fitted to 2 and 4 ranks in graph replay
-// (bench/results/h200_variants.json).
+// (bench/results/h200_variants.md).
 constexpr MachineCost kCuda{{{{2, 2.0, 68, 68, 8.5, 1024}, {2, 5.1, 205, 215, 4.8, 2048}},
                              {{2, 0.35, 180, 180, 8.5, 128}, {2, 5.5, 150, 150, 8, 2048}},
                              {{1, 2.7, 240, 200, 8.5, 1024}, {0, 5.6, 300, 320, 11.7, 2048}}},

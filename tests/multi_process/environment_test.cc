@@ -1,0 +1,160 @@
+// What the environment changes: log lines in NCCL's format, configuration files, selections,
+// pointer checks. Each in a process of its own, since variables are read once per process.
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// count: one all-reduce over two ranks of this process.
+ROLE(pair) {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  LocalRanks ranks(id, 2, 0, 2);
+  const bool right = ranks.all_reduce(std::stoul(arguments[0]));
+  ranks.destroy();
+  return right ? 0 : 1;
+}
+
+std::string output_of(const Process::Environment& environment, int status = 0,
+                      const char* count = "1000") {
+  Process process("pair", {count}, environment);
+  EXPECT_EQ(process.wait(), status) << process.output();
+  return process.output();
+}
+
+TEST(Log, SaysNothingUnlessAsked) { EXPECT_THAT(output_of({}), IsEmpty()); }
+
+TEST(Log, HasNcclsLines) {
+  const std::string output = output_of({{"NCCL_DEBUG", "INFO"}});
+  EXPECT_THAT(output, ContainsRegex("[a-zA-Z0-9_-]+:[0-9]+:[0-9]+ \\[[0-9]+\\] NCCL INFO "));
+  EXPECT_THAT(output, ContainsRegex("NCCL version 2\\.30\\.7\\+cuda[0-9]+\\.[0-9]"));
+  EXPECT_THAT(
+      output,
+      ContainsRegex(
+          "\\[Rank 1\\] ncclCommInitRank comm 0x[0-9a-f]+ rank 1 nranks 2 cudaDev 1 nvmlDev 1 "
+          "busId [0-9a-f:.]+ commId 0x[0-9a-f]+ - Init START"));
+  EXPECT_THAT(output, ContainsRegex(
+                          "ncclCommInitRank comm 0x[0-9a-f]+ rank 0 nranks 2 .* - Init COMPLETE"));
+  EXPECT_THAT(output, HasSubstr("Bootstrap: Using "));
+}
+
+TEST(Log, OfVersionIsOneRawLine) {
+  EXPECT_THAT(output_of({{"NCCL_DEBUG", "VERSION"}}),
+              testing::MatchesRegex("NCCL version [0-9.]+\\+cuda[0-9.]+\n"));
+}
+
+TEST(Log, IsFilteredBySubsystem) {
+  const std::string coll = output_of({{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "COLL"}});
+  EXPECT_THAT(coll, ContainsRegex("AllReduce: sendbuff 0x[0-9a-f]+ recvbuff 0x[0-9a-f]+ count 1000 "
+                                  "datatype 7 op 0 root 0"));
+  EXPECT_THAT(coll, Not(HasSubstr("Init START")));
+  EXPECT_THAT(
+      output_of({{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "TUNING"}, {"NCCL_ALGO", "ring"}}),
+      ContainsRegex("AllReduce: 4000 Bytes -> Algo RING proto [A-Z]+ channel\\{Lo\\.\\.Hi\\}="));
+}
+
+TEST(Log, GoesToTheFileNamedByHostAndProcess) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("niccolite-log-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string pattern = folder / "log.%h.%p.%%";
+  EXPECT_THAT(output_of({{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_FILE", pattern}}), IsEmpty());
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    ++files;
+    EXPECT_THAT(entry.path().filename().string(),
+                ContainsRegex("log\\.[a-zA-Z0-9_-]+\\.[0-9]+\\.%"));
+    std::ifstream file(entry.path());
+    const std::string text((std::istreambuf_iterator<char>(file)),
+                           std::istreambuf_iterator<char>());
+    EXPECT_THAT(text, HasSubstr("Init COMPLETE"));
+  }
+  EXPECT_EQ(files, 1);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Environment, ComesFromTheConfigurationFileToo) {
+  const std::string path =
+      testing::TempDir() + "niccolite-test-" + std::to_string(getpid()) + ".conf";
+  std::ofstream(path)
+      << "# a comment\nNCCL_DEBUG=INFO\nNCCL_PROTO=simple\nNCCL_DEBUG_SUBSYS=ENV,TUNING\nno "
+         "assignment\n";
+  const std::string output = output_of({{"NCCL_CONF_FILE", path}});
+  EXPECT_THAT(output, HasSubstr("proto SIMPLE"));
+  // What is set already stays.
+  EXPECT_THAT(output_of({{"NCCL_CONF_FILE", path}, {"NCCL_PROTO", "ll"}}), HasSubstr("proto LL"));
+  std::remove(path.c_str());
+}
+
+TEST(Environment, AnUnknownAlgorithmFailsInitNamingIt) {
+  EXPECT_THAT(output_of({{"NCCL_ALGO", "rong"}}, 10 + ncclInvalidUsage),
+              AllOf(HasSubstr("NCCL_ALGO"), HasSubstr("rong")));
+}
+
+TEST(Environment, ASelectionThatLeavesNothingFailsTheCall) {
+  EXPECT_THAT(output_of({{"NCCL_ALGO", "tree"}}, 10 + ncclInvalidUsage),
+              HasSubstr("no algorithm/protocol available"));
+}
+
+TEST(Environment, BufferAndChannelSettingsKeepResultsRight) {
+  for (const char* bytes : {"1", "4096", "1000000"})
+    for (const char* channels : {"1", "5"})
+      output_of({{"NCCL_BUFFSIZE", bytes},
+                 {"NCCL_MIN_NCHANNELS", channels},
+                 {"NCCL_MAX_CTAS", channels},
+                 {"NCCL_NTHREADS", "100"}},
+                0, "100003");
+}
+
+ROLE(wrong_device) {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  LocalRanks ranks(id, 2, 0, 2);
+  void* foreign = nullptr;
+  REQUIRE_CUDA(cudaSetDevice(1));
+  REQUIRE_CUDA(cudaMalloc(&foreign, 64));
+  const ncclResult_t other =
+      ncclAllReduce(foreign, foreign, 1, ncclFloat, ncclSum, ranks.comms[0], ranks.streams[0]);
+  std::printf("OTHER %d %s\n", other, ncclGetLastError(nullptr));
+  int local = 0;
+  const ncclResult_t host =
+      ncclAllReduce(&local, &local, 1, ncclFloat, ncclSum, ranks.comms[0], ranks.streams[0]);
+  std::printf("HOST %d %s\n", host, ncclGetLastError(nullptr));
+  const ncclResult_t null =
+      ncclAllReduce(nullptr, nullptr, 1, ncclFloat, ncclSum, ranks.comms[0], ranks.streams[0]);
+  std::printf("NULL %d %s\n", null, ncclGetLastError(nullptr));
+  REQUIRE_CUDA(cudaFree(foreign));
+  ranks.destroy();
+  return 0;
+}
+
+TEST(Environment, PointerChecksNameBufferAndDevices) {
+  for (const auto& variable :
+       {std::pair("NCCL_CHECK_POINTERS", "1"), std::pair("NCCL_CHECK_MODE", "debug_local")}) {
+    Process process("wrong_device", {}, {{variable.first, variable.second}});
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(
+        process.output(),
+        ContainsRegex("OTHER 4 .*sendbuff .* is allocated on device 1, .* rank 0 is on device 0"));
+    EXPECT_THAT(process.output(), ContainsRegex("HOST 4 .*is not a valid pointer"));
+    EXPECT_THAT(process.output(), ContainsRegex("NULL 4 .*sendbuff argument is NULL"));
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::test
