@@ -30,9 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- Version
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- Version ---- */
 
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 30
@@ -51,8 +49,7 @@
 extern "C" {
 #endif
 
-/* ---- Handles and ids
- * -------------------------------------------------------------------------------------------- */
+/* ---- Handles and ids ---- */
 
 /* One rank's end of a communicator. Made by the ncclCommInit functions, ended by ncclCommDestroy or
  * ncclCommAbort. */
@@ -73,9 +70,7 @@ typedef struct {
   char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
 
-/* ---- Results
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- Results ---- */
 
 typedef enum {
   ncclSuccess = 0,
@@ -90,8 +85,7 @@ typedef enum {
   ncclNumResults = 9
 } ncclResult_t;
 
-/* ---- Element types, reductions
- * ---------------------------------------------------------------------------------- */
+/* ---- Element types, reductions ---- */
 
 typedef enum {
   ncclInt8 = 0,
@@ -132,18 +126,15 @@ typedef enum {
   ncclScalarHostImmediate = 1 /* from host memory, once, while the operation is made */
 } ncclScalarResidence_t;
 
-/* ---- Flags and limits
- * ------------------------------------------------------------------------------------------- */
+/* ---- Flags and limits ---- */
 
 /* Color of a rank that takes part in a split without getting a communicator. */
 #define NCCL_SPLIT_NOCOLOR -1
 
 /* How windows are registered (bits). */
 #define NCCL_WIN_DEFAULT 0x00
-#define NCCL_WIN_COLL_SYMMETRIC 0x01 /* every rank uses the same offset in each call */
-#define NCCL_WIN_STRICT_ORDERING                                   \
-  0x02 /* remote writes become visible in the order they were made \
-        */
+#define NCCL_WIN_COLL_SYMMETRIC 0x01     /* every rank uses the same offset in each call */
+#define NCCL_WIN_STRICT_ORDERING 0x02    /* remote writes become visible in order */
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096 /* bytes, of a window's start within its allocation */
 
 /* How many CTAs a communicator takes from computation (bits of ncclConfig_t::CTAPolicy). */
@@ -172,8 +163,7 @@ typedef struct {
   int ctx;    /* which context */
 } ncclWaitSignalDesc_t;
 
-/* ---- Configuration of a communicator
- * ---------------------------------------------------------------------------- */
+/* ---- Configuration of a communicator ---- */
 
 /* "Not set": the library decides, or an environment variable does. */
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
@@ -251,9 +241,7 @@ typedef struct ncclSimInfo_v22200 {
         NCCL_UNDEF_FLOAT                                                                 \
   }
 
-/* ---- The library
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- The library ---- */
 
 /* Stores the version of the library that is loaded (NCCL_VERSION_CODE of its own header, which may
  * differ from the caller's). Touches no device. ncclInvalidArgument: `version` is null. */
@@ -281,8 +269,7 @@ void pncclResetDebugInit(void);
 #define pncclResetDebugInit()
 #endif
 
-/* ---- Communicators
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Communicators ---- */
 
 /* Makes a new id, and a rendezvous point in this process, which has to live until every rank has
  * joined. An id serves one communicator. With NCCL_COMM_ID=host:port the id is made from the
@@ -351,9 +338,7 @@ ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int* device);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
 ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank);
 
-/* ---- Groups
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- Groups ---- */
 
 /* Calls between start and end are collected and carried out together by the outermost end: needed
  * where one thread drives several ranks, and a way to join operations into one launch. Groups nest,
@@ -365,9 +350,7 @@ ncclResult_t pncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 ncclResult_t pncclGroupEnd(void);
 
-/* ---- Collectives
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- Collectives ---- */
 
 /* Combines `count` elements of all ranks' `sendbuff` with `op` and gives the result, the same bits,
  * to every `recvbuff`. Returns when the work is queued on `stream` (null: the default stream), and
