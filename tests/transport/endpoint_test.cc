@@ -1,0 +1,89 @@
+// Endpoints of several ranks of one process: both ends of every connection see the same memory.
+#include "transport/endpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "algorithms/registry.h"
+#include "gpu/virtual/driver.h"
+
+namespace niccolite::transport {
+namespace {
+
+using executor::PortAddress;
+using executor::Protocol;
+using std::chrono::seconds;
+
+constexpr int kRanks = 4;
+constexpr Shapes kShapes{{{2, 4, 1024}, {2, 2, 4096}}};
+
+gpu::Machine& machine() { return *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion); }
+
+struct Rank {
+  executor::Program program;
+  std::unique_ptr<bootstrap::Member> member;
+  std::unique_ptr<Endpoint> endpoint;
+  std::vector<PortAddress> ports;
+};
+
+std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol) {
+  const bootstrap::UniqueId id = bootstrap::create_unique_id().take();
+  std::vector<Rank> ranks(kRanks);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kRanks; ++r)
+    threads.emplace_back([&, r] {
+      Rank& rank = ranks[static_cast<size_t>(r)];
+      const auto* found = algorithms::find(schedule::Collective::AllReduce, algorithm);
+      rank.program = executor::compile(found->build(kRanks, {}).value(), r).take();
+      rank.member =
+          bootstrap::Member::join(
+              {.id = id, .nranks = kRanks, .rank = r, .deadline = Deadline::after(seconds(30))})
+              .take();
+      rank.endpoint = Endpoint::create(machine(), r, *rank.member, kShapes).take();
+      rank.ports =
+          rank.endpoint->connect(rank.program, protocol, Deadline::after(seconds(30))).take();
+    });
+  for (std::thread& thread : threads) thread.join();
+  return ranks;
+}
+
+TEST(Endpoint, BothEndsOfAConnectionSeeTheSameMemory) {
+  for (const char* algorithm : {"ring", "two_shot"})
+    for (Protocol protocol : {Protocol::LL, Protocol::Simple}) {
+      std::vector<Rank> ranks = connected_ranks(algorithm, protocol);
+      int pairs = 0;
+      for (int r = 0; r < kRanks; ++r) {
+        const Rank& sender = ranks[static_cast<size_t>(r)];
+        for (size_t p = 0; p < sender.ports.size(); ++p) {
+          const executor::Port& port = sender.program.ports[p];
+          if (!port.is_send) continue;
+          const Rank& receiver = ranks[static_cast<size_t>(port.peer)];
+          for (size_t q = 0; q < receiver.ports.size(); ++q) {
+            const executor::Port& other = receiver.program.ports[q];
+            if (other.is_send || other.peer != r || other.tag != port.tag) continue;
+            EXPECT_EQ(sender.ports[p].slots, receiver.ports[q].slots);
+            EXPECT_EQ(sender.ports[p].remote_control, receiver.ports[q].control);
+            EXPECT_EQ(sender.ports[p].control, receiver.ports[q].remote_control);
+            EXPECT_NE(sender.ports[p].control, receiver.ports[q].control);
+            ++pairs;
+          }
+        }
+      }
+      EXPECT_EQ(pairs, algorithm == std::string("ring") ? kRanks : 2 * kRanks * (kRanks - 1));
+    }
+}
+
+TEST(Endpoint, ConnectingAgainGivesTheSameMemoryAndAllocatesNothing) {
+  std::vector<Rank> ranks = connected_ranks("two_shot", Protocol::Simple);
+  Rank& rank = ranks[1];
+  const size_t bytes = rank.endpoint->allocated_bytes();
+  EXPECT_GT(bytes, 0u);
+  const auto again =
+      rank.endpoint->connect(rank.program, Protocol::Simple, Deadline::after(seconds(30))).take();
+  for (size_t p = 0; p < again.size(); ++p) EXPECT_EQ(again[p].slots, rank.ports[p].slots);
+  EXPECT_EQ(rank.endpoint->allocated_bytes(), bytes);
+}
+
+}  // namespace
+}  // namespace niccolite::transport
