@@ -2,6 +2,7 @@
 # Sourced by ./run, ./test and .ci/run: configure and build a preset, saying how long each took.
 
 export DEBIAN_FRONTEND=noninteractive
+export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/.ccache}  # nothing is kept outside the checkout
 jobs=$(nproc)
 
 # configure <preset> <build directory> [cmake options]: quiet unless it fails or is the first time.
