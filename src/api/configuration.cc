@@ -105,7 +105,6 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
     LOG(Info, Env, "Comm config blocking reset to NCCL_COMM_BLOCKING={}", blocking);
   }
   result.limits = {.min_ctas = or_zero(copy.minCTAs), .max_ctas = or_zero(copy.maxCTAs)};
-  if (copy.commName != nullptr) result.name = copy.commName;
   if (copy.netName != nullptr)
     return Status::invalid_usage(
         "config.netName asks for the network '{}', but this version of Niccolite has no network "

@@ -77,17 +77,6 @@ std::optional<std::string> read_now(const char* name) {
   return is_set(name) ? std::optional<std::string>(getenv(name)) : std::nullopt;
 }
 
-std::vector<Description> describe_all() {
-  std::vector<Description> all;
-#define INTEGER(function, name, value, minimum, maximum, meaning) \
-  all.push_back({name, meaning, (value) == INT64_MIN ? "" : std::to_string(value)});
-#define TEXT(function, name, meaning) all.push_back({name, meaning, ""});
-#include "base/parameters.def"
-#undef INTEGER
-#undef TEXT
-  return all;
-}
-
 void load_files() {
   static std::once_flag once;
   std::call_once(once, [] {

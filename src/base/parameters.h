@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace niccolite::parameters {
 
@@ -28,13 +27,6 @@ bool is_set(const char* name);
 /// The text of any variable, read now: for the few that are read at each use (NCCL_ALGO,
 /// NCCL_PROTO, NCCL_COMM_ID).
 std::optional<std::string> read_now(const char* name);
-
-struct Description {
-  const char* name;
-  const char* meaning;
-  std::string value;  // default, as text
-};
-std::vector<Description> describe_all();
 
 /// Reads the configuration files into the environment; called by the first read of any parameter.
 void load_files();

@@ -28,7 +28,6 @@ namespace niccolite::comm {
 struct Configuration {
   bool blocking = true;
   planner::Limits limits;
-  std::string name;
 };
 
 struct Identity {

@@ -36,7 +36,6 @@ Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device,
   info.version = kVersionCode;
   info.device = device;
   info.machine = machine.kind();
-  info.process = getpid();
   std::array<char, 64> name{};
   gethostname(name.data(), name.size() - 1);
   copy_text(info.host_name, name.data());

@@ -17,7 +17,6 @@ struct RankInfo {
   uint32_t version = 0;  // NCCL version code of the library
   int32_t device = -1;   // ordinal in its process
   gpu::Kind machine = gpu::Kind::Virtual;
-  int32_t process = 0;  // pid
   std::array<char, 48>
       host{};  // boot id of the kernel: equal for processes of one machine, also across containers
   std::array<char, 64> host_name{};
