@@ -35,10 +35,13 @@ Builder::Builder(Head head) {
   schedule_.collective = head.collective;
   schedule_.algorithm = std::move(head.algorithm);
   schedule_.nranks = head.nranks;
+  schedule_.root = head.root;
   schedule_.nblocks = head.nblocks;
   schedule_.scratch_blocks = head.scratch_blocks;
   schedule_.partial_sums = head.partial_sums;
-  schedule_.ranks.resize(static_cast<size_t>(head.nranks));
+  schedule_.messages = std::move(head.messages);
+  schedule_.ranks.resize(static_cast<size_t>(head.nranks),
+                         std::vector<Channel>(static_cast<size_t>(head.nchannels)));
 }
 
 LaneBuilder Builder::add_lane(int rank, int channel, int weight) {

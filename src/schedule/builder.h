@@ -63,8 +63,11 @@ class Builder {
     std::string algorithm;
     int nranks;
     int nblocks;
+    int root = 0;
     int scratch_blocks = 0;
     bool partial_sums = false;
+    int nchannels = 0;  // that every rank has, though it may add no lane to some
+    std::vector<Message> messages{};
   };
   explicit Builder(Head head);
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "schedule/check_messages.h"
 #include "schedule/index.h"
 
 namespace niccolite::schedule {
@@ -19,6 +20,11 @@ Status check_head(const Schedule& schedule) {
                                  schedule.ranks.size());
   if (schedule.nblocks < 1)
     return Status::invalid_usage("the schedule has {} blocks", schedule.nblocks);
+  if (!cuts_one_buffer(schedule.collective) && schedule.nblocks != schedule.nranks)
+    return Status::invalid_usage("the schedule for {} has {} blocks for {} ranks",
+                                 name_of(schedule.collective), schedule.nblocks, schedule.nranks);
+  if (has_root(schedule.collective) && !is_within(schedule.root, schedule.nranks))
+    return Status::invalid_usage("the root is rank {} of {}", schedule.root, schedule.nranks);
   if (schedule.scratch_blocks < 0)
     return Status::invalid_usage("the schedule has {} scratch blocks", schedule.scratch_blocks);
   const size_t nchannels = schedule.ranks[0].size();
@@ -51,22 +57,45 @@ Status check_connections(const Schedule& schedule) {
   return Status::ok();
 }
 
-/// A block that an instruction names: it exists, and is the one whose chunk the instruction
-/// handles.
-Status check_block(const Schedule& schedule, const BlockReference& reference, int chunk) {
-  const bool is_scratch = reference.buffer == Buffer::Scratch;
-  const int blocks = is_scratch ? schedule.scratch_blocks : schedule.nblocks;
+/// How many blocks one rank has of each buffer; counted once, as messages take long to count.
+struct Extent {
+  int input;
+  int output;
+};
+
+int blocks_of(const Schedule& schedule, const Extent& extent, Buffer buffer) {
+  switch (buffer) {
+    case Buffer::Input:
+      return extent.input;
+    case Buffer::Output:
+      return extent.output;
+    case Buffer::Scratch:
+      return schedule.scratch_blocks;
+  }
+  return 0;
+}
+
+/// A block that an instruction names: the rank has it, and where blocks differ in size it is the
+/// one whose chunk the instruction handles.
+Status check_block(const Schedule& schedule, const Extent& extent, const BlockReference& reference,
+                   int chunk) {
+  const int blocks = blocks_of(schedule, extent, reference.buffer);
+  if (blocks == 0 && reference.buffer != Buffer::Scratch && has_root(schedule.collective))
+    return Status::invalid_usage("names {} block {}, but only the root, rank {}, has an {}",
+                                 name_of(reference.buffer), reference.block, schedule.root,
+                                 name_of(reference.buffer));
   if (!is_within(reference.block, blocks))
     return Status::invalid_usage("names {} block {} of {}", name_of(reference.buffer),
                                  reference.block, blocks);
-  if (!is_scratch && reference.block != chunk)
+  if (cuts_one_buffer(schedule.collective) && reference.buffer != Buffer::Scratch &&
+      reference.block != chunk)
     return Status::invalid_usage("handles block {}, but names {} block {}", chunk,
                                  name_of(reference.buffer), reference.block);
   return Status::ok();
 }
 
-/// What can be said about one instruction by itself.
-Status check_instruction(const Schedule& schedule, const Instruction& instruction) {
+/// The operands by number, and what is done with them.
+Status check_operands(const Schedule& schedule, const Instruction& instruction) {
   const int receives = length(instruction.receive_from);
   const int operands = receives + (instruction.source ? 1 : 0);
   if (operands == 0) return Status::invalid_usage("has no operand");
@@ -76,22 +105,31 @@ Status check_instruction(const Schedule& schedule, const Instruction& instructio
     return Status::invalid_usage("copies, but has {} operands", operands);
   if (instruction.reduce && operands == 1)
     return Status::invalid_usage("folds, but has only one operand");
+  if (!reduces(schedule.collective) && (instruction.reduce || instruction.finish))
+    return Status::invalid_usage("{}, but {} only moves data",
+                                 instruction.reduce ? "folds" : "finishes",
+                                 name_of(schedule.collective));
   const int positions = instruction.source ? receives + 1 : 1;
   if (!is_within(instruction.source_position, positions))
     return Status::invalid_usage("has source position {}, with {}{} receives",
                                  instruction.source_position,
                                  instruction.source ? "" : "no source and ", receives);
+  return Status::ok();
+}
 
+/// What can be said about one instruction by itself.
+Status check_instruction(const Schedule& schedule, const Extent& extent,
+                         const Instruction& instruction) {
+  TRY(check_operands(schedule, instruction));
   const int chunk = chunk_block(instruction);
   if (!is_within(chunk, schedule.nblocks))
     return Status::invalid_usage("handles the chunk of block {}; there are {} blocks", chunk,
                                  schedule.nblocks);
-  if (instruction.source) TRY(check_block(schedule, *instruction.source, chunk));
-  if (instruction.target) {
-    TRY(check_block(schedule, *instruction.target, chunk));
-    if (instruction.target->buffer == Buffer::Input)
-      return Status::invalid_usage("writes to the input");
-  }
+  if (instruction.source) TRY(check_block(schedule, extent, *instruction.source, chunk));
+  if (!instruction.target) return Status::ok();
+  TRY(check_block(schedule, extent, *instruction.target, chunk));
+  if (instruction.target->buffer == Buffer::Input)
+    return Status::invalid_usage("writes to the input");
   return Status::ok();
 }
 
@@ -185,15 +223,18 @@ class EndFinder {
   std::vector<int> receives_;
 };
 
-Status check_lane(const Schedule& schedule, Position position, const Lane& lane, EndFinder& ends) {
+Status check_lane(const Schedule& schedule, const Extent& extent, Position position,
+                  const Lane& lane, EndFinder& ends, MessageCheck& messages) {
   if (lane.weight < 1 || lane.instructions.empty())
     return Status::invalid_usage("rank {} channel {} lane {} has weight {} and {} instructions",
                                  position.rank, position.channel, position.lane, lane.weight,
                                  lane.instructions.size());
   for (; position.instruction < length(lane.instructions); ++position.instruction) {
     const Instruction& instruction = at(lane.instructions, position.instruction);
-    Status status = check_instruction(schedule, instruction);
+    Status status = check_instruction(schedule, extent, instruction);
     if (status.is_ok()) status = ends.visit(position, instruction);
+    if (status.is_ok() && schedule.collective == Collective::PointToPoint)
+      status = messages.visit(position, instruction);
     if (!status.is_ok())
       return Status::invalid_usage("{} {}", describe(position), status.message());
   }
@@ -205,16 +246,21 @@ Status check_lane(const Schedule& schedule, Position position, const Lane& lane,
 Result<std::vector<Ends>> check_form(const Schedule& schedule) {
   TRY(check_head(schedule));
   TRY(check_connections(schedule));
+  MessageCheck messages(schedule);
+  TRY(messages.check_table());
   EndFinder ends(schedule);
   for (int rank = 0; rank < schedule.nranks; ++rank) {
+    const Extent extent{input_blocks(schedule, rank), output_blocks(schedule, rank)};
     const std::vector<Channel>& channels = at(schedule.ranks, rank);
     for (int channel = 0; channel < length(channels); ++channel) {
       const std::vector<Lane>& lanes = at(channels, channel).lanes;
       for (int lane = 0; lane < length(lanes); ++lane)
-        TRY(check_lane(schedule, {rank, channel, lane, 0}, at(lanes, lane), ends));
+        TRY(check_lane(schedule, extent, {rank, channel, lane, 0}, at(lanes, lane), ends,
+                       messages));
     }
   }
   TRY(ends.check_balance());
+  TRY(messages.check_all_moved());
   return std::move(ends).take();
 }
 

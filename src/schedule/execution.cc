@@ -9,11 +9,74 @@ namespace {
 
 constexpr int kDrawnWaits = 6;  // a deadlock's message shows this many links of the cycle
 
+/// The input block that output block `block` of `rank` is when the operation is in place
+/// (schedule.h).
+std::optional<int> input_in_place(const Schedule& schedule, int rank, int block) {
+  switch (schedule.collective) {
+    case Collective::AllReduce:
+      return block;
+    case Collective::Reduce:
+    case Collective::Broadcast:
+      if (rank == schedule.root) return block;
+      return std::nullopt;
+    case Collective::AllGather:
+      if (block == rank) return 0;
+      return std::nullopt;
+    case Collective::Gather:
+      if (rank == schedule.root && block == rank) return 0;
+      return std::nullopt;
+    case Collective::ReduceScatter:
+      return rank;
+    case Collective::Scatter:
+      if (rank == schedule.root) return rank;
+      return std::nullopt;
+    case Collective::AllToAll:
+    case Collective::PointToPoint:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// What an output block must hold at the end: input block `block` of rank `from`, or of all ranks,
+/// folded and finished.
+struct Wanted {
+  int block;
+  int from;  // -1: all
+};
+
+Wanted wanted_result(const Schedule& schedule, int rank, int block) {
+  switch (schedule.collective) {
+    case Collective::AllReduce:
+    case Collective::Reduce:
+      return {block, -1};
+    case Collective::ReduceScatter:
+      return {rank, -1};
+    case Collective::Broadcast:
+      return {block, schedule.root};
+    case Collective::AllGather:
+    case Collective::Gather:
+      return {0, block};
+    case Collective::AllToAll:
+      return {rank, block};
+    case Collective::Scatter:
+      return {rank, schedule.root};
+    case Collective::PointToPoint:
+      for (const Message& message : schedule.messages)
+        if (message.receiver == rank && message.receive_block == block)
+          return {message.send_block, message.sender};
+  }
+  return {block, rank};
+}
+
 void merge(std::vector<uint32_t>& clock, const std::vector<uint32_t>& other) {
   for (size_t i = 0; i < other.size(); ++i) clock[i] = std::max(clock[i], other[i]);
 }
 
 }  // namespace
+
+bool can_be_in_place(Collective collective) {
+  return collective != Collective::AllToAll && collective != Collective::PointToPoint;
+}
 
 Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, int channel,
                      Place place, int depth)
@@ -26,11 +89,15 @@ Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, in
       LaneState state{.lane = &at(lanes, lane), .next = {rank, channel, lane, 0}, .clock = {}};
       lanes_.push_back(std::move(state));
     }
-    std::vector<Location> blocks(
-        static_cast<size_t>(2 * schedule.nblocks + schedule.scratch_blocks));
-    for (int block = 0; block < schedule.nblocks; ++block)
-      at(blocks, block).value = std::make_shared<Value>(Value{.block = block, .ranks = {rank}});
-    memory_.push_back(std::move(blocks));
+    Memory memory;
+    for (int block = 0; block < input_blocks(schedule, rank); ++block)
+      memory.input.push_back(
+          {.value = std::make_shared<Value>(Value{.block = block, .ranks = {rank}}),
+           .writer = {},
+           .accesses = {}});
+    memory.output.resize(static_cast<size_t>(output_blocks(schedule, rank)));
+    memory.scratch.resize(static_cast<size_t>(schedule.scratch_blocks));
+    memory_.push_back(std::move(memory));
   }
   if (may_race_)
     for (LaneState& state : lanes_) state.clock.resize(lanes_.size());
@@ -108,7 +175,7 @@ void Execution::run_lane(int flat, Status& status) {
 /// Runs one instruction that has all it waits for.
 Status Execution::step(LaneState& state, int flat) {
   const Instruction& instruction = at(state.lane->instructions, state.next.instruction);
-  std::vector<Message> received;
+  std::vector<Chunk> received;
   for (const int connection : instruction.receive_from) {
     received.push_back(std::move(at(fifos_, connection).slots.front()));
     at(fifos_, connection).slots.pop_front();
@@ -119,7 +186,7 @@ Status Execution::step(LaneState& state, int flat) {
   std::vector<Operand> operands;
   for (int i = 0; i < length(received); ++i)
     operands.push_back(
-        {at(received, i).value.get(),
+        {at(received, i).value,
          fmt::format("the chunk from rank {}",
                      at(schedule_.connections, at(instruction.receive_from, i)).sender)});
   if (instruction.source) {
@@ -134,11 +201,13 @@ Status Execution::step(LaneState& state, int flat) {
     if (source.buffer == Buffer::Input && from.writer)
       return Status::invalid_usage("reads {} after {} wrote over it", name, describe(*from.writer));
     operands.insert(operands.begin() + instruction.source_position,
-                    Operand{from.value.get(), std::move(name)});
+                    Operand{from.value, std::move(name)});
   }
-  Value folded = TRY(combine(operands, chunk_block(instruction), instruction.finish, state.next,
-                             {schedule_.nranks, schedule_.partial_sums}));
-  const auto value = std::make_shared<const Value>(std::move(folded));
+  const std::optional<int> block = cuts_one_buffer(schedule_.collective)
+                                       ? std::optional(chunk_block(instruction))
+                                       : std::nullopt;
+  const SharedValue value = TRY(combine(operands, block, instruction.finish, state.next,
+                                        {schedule_.nranks, schedule_.partial_sums}));
 
   if (instruction.target) {
     TRY(access(state, flat, *instruction.target, /*is_write=*/true));
@@ -155,20 +224,13 @@ Status Execution::step(LaneState& state, int flat) {
 }
 
 Execution::Location& Execution::location(int rank, const BlockReference& reference) {
-  const int n = schedule_.nblocks;
-  int first = 0;
-  switch (reference.buffer) {
-    case Buffer::Input:
-      first = 0;
-      break;
-    case Buffer::Output:
-      first = place_ == Place::InPlace ? 0 : n;
-      break;
-    case Buffer::Scratch:
-      first = 2 * n;
-      break;
-  }
-  return at(at(memory_, rank), first + reference.block);
+  Memory& memory = at(memory_, rank);
+  if (reference.buffer == Buffer::Input) return at(memory.input, reference.block);
+  if (reference.buffer == Buffer::Scratch) return at(memory.scratch, reference.block);
+  if (place_ == Place::InPlace)
+    if (const auto input = input_in_place(schedule_, rank, reference.block))
+      return at(memory.input, *input);
+  return at(memory.output, reference.block);
 }
 
 /// Records one access, after proving that it comes after each earlier access that it conflicts with
@@ -225,27 +287,41 @@ Status Execution::report_deadlock() const {
                                depth_, depth_ == 1 ? "" : "s", waits);
 }
 
-Status Execution::check_result() const {
-  for (int rank = 0; rank < schedule_.nranks; ++rank) {
-    for (int block = 0; block < schedule_.nblocks; ++block) {
-      const int first = place_ == Place::InPlace ? 0 : schedule_.nblocks;
-      const Location& place = at(at(memory_, rank), first + block);
-      if (!place.writer)
-        return Status::invalid_usage(
-            "rank {} channel {}: no instruction of any lane writes output block {}", rank, channel_,
-            block);
-      const std::string missing = missing_ranks(*place.value, schedule_.nranks);
-      if (missing.empty() && place.value->finished) continue;
-      // The writer may only pass on what another instruction got wrong.
-      const std::string origin =
-          place.value->folder ? fmt::format("last folded by {}", describe(*place.value->folder))
-                              : "an input that nothing was folded with";
-      return Status::invalid_usage(
-          "{} leaves output block {} {} ({})", describe(*place.writer), block,
-          missing.empty() ? "unfinished" : "without the contribution of " + missing, origin);
-    }
-  }
+Status Execution::check_result() {
+  for (int rank = 0; rank < schedule_.nranks; ++rank)
+    for (int block = 0; block < length(at(memory_, rank).output); ++block)
+      TRY(check_block(rank, block));
   return Status::ok();
+}
+
+Status Execution::check_block(int rank, int block) {
+  const Location& place = location(rank, {Buffer::Output, block});
+  if (!place.writer) {
+    // A message moves in one channel; that it does in some one, the form has proved.
+    if (schedule_.collective == Collective::PointToPoint) return Status::ok();
+    return Status::invalid_usage(
+        "rank {} channel {}: no instruction of any lane writes output block {}", rank, channel_,
+        block);
+  }
+  const Value& value = *place.value;
+  const Wanted wanted = wanted_result(schedule_, rank, block);
+  const bool is_sum = wanted.from < 0;
+  if (value.block != wanted.block || (!is_sum && value.ranks[0] != wanted.from))
+    return Status::invalid_usage(
+        "{} leaves output block {} with input block {} of {}, not input block {} of {}",
+        describe(*place.writer), block, value.block,
+        is_sum ? "the ranks" : fmt::format("rank {}", value.ranks[0]), wanted.block,
+        is_sum ? "all ranks" : fmt::format("rank {}", wanted.from));
+  if (!is_sum) return Status::ok();
+  const std::string missing = missing_ranks(value, schedule_.nranks);
+  if (missing.empty() && value.finished) return Status::ok();
+  // The writer may only pass on what another instruction got wrong.
+  const std::string origin = value.folder
+                                 ? fmt::format("last folded by {}", describe(*value.folder))
+                                 : "an input that nothing was folded with";
+  return Status::invalid_usage(
+      "{} leaves output block {} {} ({})", describe(*place.writer), block,
+      missing.empty() ? "unfinished" : "without the contribution of " + missing, origin);
 }
 
 }  // namespace niccolite::schedule

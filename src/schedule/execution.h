@@ -15,10 +15,11 @@
 
 namespace niccolite::schedule {
 
-enum class Place : unsigned char {
-  OutOfPlace,
-  InPlace
-};  // InPlace: input and output are one buffer
+/// InPlace: input and output are one buffer, at the ranks that have both.
+enum class Place : unsigned char { OutOfPlace, InPlace };
+
+/// Has `collective` an in-place form?
+bool can_be_in_place(Collective collective);
 
 class Execution {
  public:
@@ -29,7 +30,7 @@ class Execution {
   /// Runs until all lanes are done. InvalidUsage: deadlock, race, or a value that must not be.
   Status run();
   /// After run(): the output of every rank is what the collective asks for.
-  Status check_result() const;
+  Status check_result();
 
  private:
   /// A vector clock, by flat lane number: how many instructions of each lane come before, as the
@@ -44,13 +45,13 @@ class Execution {
     Clock clock;  // empty when no rank has two lanes, as nothing can race then
   };
 
-  struct Message {
-    std::shared_ptr<const Value> value;
+  struct Chunk {
+    SharedValue value;
     std::shared_ptr<const Clock> clock;
   };
 
   struct Fifo {
-    std::deque<Message> slots;
+    std::deque<Chunk> slots;
     int sender;  // flat lane numbers
     int receiver;
   };
@@ -63,9 +64,16 @@ class Execution {
 
   /// One block of one rank's memory.
   struct Location {
-    std::shared_ptr<const Value> value;  // null: nothing was ever written here
-    std::optional<Position> writer;      // none: nobody yet; the value is the user's
-    std::vector<Access> accesses;        // newest of each lane and kind
+    SharedValue value;               // null: nothing was ever written here
+    std::optional<Position> writer;  // none: nobody yet; the value is the user's
+    std::vector<Access> accesses;    // newest of each lane and kind
+  };
+
+  /// One rank's buffers. In place some of `output` is never used: its blocks are input blocks.
+  struct Memory {
+    std::vector<Location> input;
+    std::vector<Location> output;
+    std::vector<Location> scratch;
   };
 
   int flat_lane(int rank, int lane) const;
@@ -74,6 +82,7 @@ class Execution {
   void run_lane(int flat, Status& status);
   Status step(LaneState& state, int flat);
   Location& location(int rank, const BlockReference& reference);
+  Status check_block(int rank, int block);
   Status access(const LaneState& state, int flat, const BlockReference& reference, bool is_write);
   Status report_deadlock() const;
 
@@ -85,9 +94,8 @@ class Execution {
   std::vector<int> first_lane_;   // by rank: flat number of its lane 0
   std::vector<LaneState> lanes_;  // by flat number
   std::vector<Fifo> fifos_;       // by connection; those of other channels stay unused
-  std::vector<std::vector<Location>>
-      memory_;                 // [rank]: input blocks, output blocks, scratch blocks
-  std::vector<int> runnable_;  // flat lanes that may have become able to run
+  std::vector<Memory> memory_;    // by rank
+  std::vector<int> runnable_;     // flat lanes that may have become able to run
 };
 
 }  // namespace niccolite::schedule

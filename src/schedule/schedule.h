@@ -21,7 +21,53 @@
 namespace niccolite::schedule {
 
 enum class Buffer : unsigned char { Input, Output, Scratch };
-enum class Collective : unsigned char { AllReduce };
+
+/// What the ranks do together, and what the blocks of their buffers are. n: number of ranks.
+///
+///   collective       input blocks          output blocks         a block is
+///   AllReduce        nblocks               nblocks               a part of the one buffer
+///   Reduce           nblocks               nblocks, root only    a part of the one buffer
+///   Broadcast        nblocks, root only    nblocks               a part of the one buffer
+///   AllGather        1                     n                     what one rank contributes
+///   ReduceScatter    n                     1                     what one rank receives
+///   AllToAll         n, by receiver        n, by sender          what one rank sends to one other
+///   Gather           1                     n, root only          what one rank contributes
+///   Scatter          n, root only          1                     what one rank receives
+///   PointToPoint     one for each send     one for each receive  a message (Schedule::messages)
+///
+/// "Root only": other ranks have no such buffer. The blocks of one buffer are parts of equal size,
+/// the last ones cut short; the others' are all of one size, except that messages differ.
+/// In place (NCCL guide, "In-place Operations"): output block b is input block b where both are
+/// parts of one buffer (Broadcast: at the root, and other ranks have the output alone); output
+/// block `rank` is input block 0 (AllGather; Gather at the root); output block 0 is input block
+/// `rank` (ReduceScatter; Scatter at the root). AllToAll and messages are never in place.
+enum class Collective : unsigned char {
+  AllReduce,
+  Reduce,
+  Broadcast,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Gather,
+  Scatter,
+  PointToPoint,
+};
+inline constexpr int kCollectives = 9;
+
+/// Are the blocks parts of one buffer, rather than buffers' worth of one size each?
+constexpr bool cuts_one_buffer(Collective collective) {
+  return collective == Collective::AllReduce || collective == Collective::Reduce ||
+         collective == Collective::Broadcast;
+}
+/// Is every result a fold of all ranks' contributions? Otherwise bytes are only moved.
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::AllReduce || collective == Collective::Reduce ||
+         collective == Collective::ReduceScatter;
+}
+constexpr bool has_root(Collective collective) {
+  return collective == Collective::Reduce || collective == Collective::Broadcast ||
+         collective == Collective::Gather || collective == Collective::Scatter;
+}
 
 const char* name_of(Buffer buffer);
 const char* name_of(Collective collective);
@@ -48,7 +94,8 @@ struct Instruction {
                       // where both are absent
 };
 
-/// The block whose chunk `instruction` handles, or -1 when nothing says it.
+/// The block whose chunk `instruction` handles, or -1 when nothing says it. Where all blocks have
+/// one size, any block will do.
 int chunk_block(const Instruction& instruction);
 
 struct Lane {
@@ -78,18 +125,32 @@ struct Connection {
   int tag;  // tells apart the connections of one (sender, receiver, channel)
 };
 
+/// A message of a PointToPoint schedule, moved by one lane of one instruction at either end. At
+/// most one for each ordered pair; a rank may send to itself.
+struct Message {
+  int sender;
+  int receiver;
+  int send_block;     // of the sender's input: the number of the message among its sends
+  int receive_block;  // of the receiver's output: its number among the receives
+};
+
 struct Schedule {
   Collective collective;
-  std::string algorithm;  // "ring", "one_shot", "two_shot"
+  std::string algorithm;  // as the registry names it: "ring", "two_shot"
   int nranks = 0;
-  int nblocks =
-      0;  // blocks of the input and of the output (an all-reduce: into how many parts data is cut)
+  int root = 0;            // of collectives that have one
+  int nblocks = 0;         // parts of the one buffer; else the number of ranks
   int scratch_blocks = 0;  // blocks of the scratch buffer
   bool partial_sums =
       false;  // sums of some but not all ranks travel between ranks: rounded once per hop
+  std::vector<Message> messages{};  // PointToPoint alone
   std::vector<Connection> connections;
   std::vector<std::vector<Channel>>
       ranks;  // [rank][channel]; all ranks have the same number of channels
 };
+
+/// Blocks that `rank` has of either buffer; 0: it has no such buffer.
+int input_blocks(const Schedule& schedule, int rank);
+int output_blocks(const Schedule& schedule, int rank);
 
 }  // namespace niccolite::schedule

@@ -25,38 +25,45 @@ Status check_single_fold(const Value& folded, const FoldRules& rules) {
 
 }  // namespace
 
-Result<Value> combine(const std::vector<Operand>& operands, int block, bool finish,
-                      const Position& position, const FoldRules& rules) {
-  Value result{.block = block, .ranks = {}};
+Result<SharedValue> combine(const std::vector<Operand>& operands, std::optional<int> block,
+                            bool finish, const Position& position, const FoldRules& rules) {
+  for (const Operand& operand : operands) {
+    if (block && operand.value->block != *block)
+      return Status::invalid_usage("handles block {}, but {} is of block {}", *block, operand.name,
+                                   operand.value->block);
+    if (operand.value->block != operands[0].value->block)
+      return Status::invalid_usage("folds {}, of block {}, with {}, of block {}", operands[0].name,
+                                   operands[0].value->block, operand.name, operand.value->block);
+  }
+  if (operands.size() == 1 && !finish) return operands[0].value;
+
+  Value result{.block = operands[0].value->block, .ranks = {}};
   std::vector<bool> seen(static_cast<size_t>(rules.nranks));
   for (const Operand& operand : operands) {
     const Value& value = *operand.value;
-    if (value.block != block)
-      return Status::invalid_usage("handles block {}, but {} is of block {}", block, operand.name,
-                                   value.block);
     if (value.finished && operands.size() > 1)
       return Status::invalid_usage("folds {}, which is finished already", operand.name);
     for (const int rank : value.ranks) {
       if (seen[static_cast<size_t>(rank)])
         return Status::invalid_usage(
-            "folds the contribution of rank {} to block {} twice, again in {}", rank, block,
+            "folds the contribution of rank {} to block {} twice, again in {}", rank, result.block,
             operand.name);
       seen[static_cast<size_t>(rank)] = true;
       result.ranks.push_back(rank);
     }
     result.finished |= value.finished;
-    result.folder = value.folder;
   }
-  if (operands.size() > 1 || finish) result.folder = position;
+  result.folder = position;
   if (operands.size() > 1 && !rules.partial_sums) TRY(check_single_fold(result, rules));
-  if (!finish) return result;
-  if (result.finished) return Status::invalid_usage("finishes block {} a second time", block);
+  if (!finish) return std::make_shared<const Value>(std::move(result));
+  if (result.finished)
+    return Status::invalid_usage("finishes block {} a second time", result.block);
   if (length(result.ranks) < rules.nranks)
     return Status::invalid_usage("finishes block {} with {} of {} contributions ({} missing)",
-                                 block, result.ranks.size(), rules.nranks,
+                                 result.block, result.ranks.size(), rules.nranks,
                                  missing_ranks(result, rules.nranks));
   result.finished = true;
-  return result;
+  return std::make_shared<const Value>(std::move(result));
 }
 
 std::string missing_ranks(const Value& value, int nranks) {

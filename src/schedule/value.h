@@ -1,7 +1,8 @@
-// Value: what a chunk holds during symbolic execution: whose contributions, in the order in which
-// they were folded. For checker use only. Thread safety: as for any value.
+// Value: what a chunk holds during symbolic execution: whose contributions to which block, in the
+// order in which they were folded. For checker use only. Thread safety: as for any value.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,17 +12,20 @@
 namespace niccolite::schedule {
 
 struct Value {
-  int block;               // the block of the user's data that the contributions come from
-  std::vector<int> ranks;  // in fold order
+  int block;               // the input block that the contributions come from, at each of `ranks`
+  std::vector<int> ranks;  // in fold order; one where data is only moved
   bool finished = false;
   std::optional<Position>
       folder{};  // the last instruction that changed it; none: an input as it was
 };
 
+/// A chunk that is passed on is one value in many places.
+using SharedValue = std::shared_ptr<const Value>;
+
 /// One operand of an instruction, with words that name it in messages: "the chunk from rank 1",
 /// "input block 2".
 struct Operand {
-  const Value* value;
+  SharedValue value;
   std::string name;
 };
 
@@ -31,11 +35,12 @@ struct FoldRules {
   bool partial_sums;
 };
 
-/// The value of the instruction at `position`, which handles `block`. Fails, without saying where
-/// it stands, when an operand belongs to another block, a contribution is in twice, the order or
-/// the partial sums are not as claimed, or `finish` is misplaced.
-Result<Value> combine(const std::vector<Operand>& operands, int block, bool finish,
-                      const Position& position, const FoldRules& rules);
+/// The value of the instruction at `position`. `block`: the one that it handles, where blocks are
+/// parts of one buffer; elsewhere its operands need only belong to one block. Fails, without saying
+/// where it stands, when an operand belongs to another block, a contribution is in twice, the order
+/// or the partial sums are not as claimed, or `finish` is misplaced.
+Result<SharedValue> combine(const std::vector<Operand>& operands, std::optional<int> block,
+                            bool finish, const Position& position, const FoldRules& rules);
 
 /// The ranks that `value` lacks, for messages: "rank 3", "ranks 1, 2, 5 and 4 more"; empty when it
 /// is complete.
