@@ -8,11 +8,6 @@
 
 namespace niccolite::algorithms {
 
-// Limits of an instruction's compact form (executor/program.h): 255 receives in one, 65,535
-// instructions in a lane.
-inline constexpr int kMaxRingRanks = 32768;
-inline constexpr int kMaxDirectRanks = 256;
-
 Result<schedule::Schedule> all_reduce_ring(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_one_shot(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_two_shot(int nranks, const Options& options = {});

@@ -28,7 +28,7 @@ constexpr const char* kName = "one_shot";
 
 Result<Schedule> all_reduce_one_shot(int nranks, const Options& options) {
   TRY(check_options(kName, nranks, kMaxDirectRanks, options));
-  if (nranks == 1) return all_reduce_alone(kName);
+  if (nranks == 1) return alone(Collective::AllReduce, kName);
   Builder builder(
       {.collective = Collective::AllReduce, .algorithm = kName, .nranks = nranks, .nblocks = 1});
   for (const int rank : ranks_to_build(nranks, options)) {

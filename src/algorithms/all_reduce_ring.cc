@@ -17,11 +17,9 @@
 // rounded once per hop. In place is safe: a rank overwrites a block only with the finished sum,
 // which contains what was there. Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", 2009.
-#include <algorithm>
-
 #include "algorithms/all_reduce.h"
+#include "algorithms/ring.h"
 #include "schedule/builder.h"
-#include "schedule/index.h"
 
 namespace niccolite::algorithms {
 
@@ -31,66 +29,41 @@ namespace {
 
 constexpr const char* kName = "ring";
 
-/// Appends the lane of the rank at `position` of `ring`, in pattern channel `channel`.
-void add_ring(Builder& builder, const std::vector<int>& ring, int position, int channel) {
-  const int n = length(ring);
-  const auto mod = [n](int i) { return (i % n + n) % n; };
-  LaneBuilder lane = builder.add_lane(at(ring, position), channel);
-  const Connections next = lane.to(at(ring, mod(position + 1)));
-  const Connections prev = lane.from(at(ring, mod(position - 1)));
+void add_lane(Builder& builder, const Seat& seat, int n) {
+  LaneBuilder lane = builder.add_lane(seat.rank(), seat.channel());
+  const Connections next = lane.to(seat.rank(1)), prev = lane.from(seat.rank(-1));
 
   for (int hop = 0; hop < n - 1; ++hop)  // reduce-scatter: the block gains this rank's contribution
     lane.add({.receive_from = hop > 0 ? prev : kNone,
-              .source = input(mod(position - hop - 1)),
+              .source = input(seat.position(-hop - 1)),
               .source_position = hop > 0 ? 1 : 0,  // after the ranks before it on the ring
               .reduce = hop > 0,
               .send_to = next});
   lane.add({.receive_from = prev,
-            .source = input(position),
+            .source = input(seat.position()),
             .source_position = 1,
             .reduce = true,
-            .target = output(position),
+            .target = output(seat.position()),
             .send_to = next,
             .finish = true});
   for (int hop = 1; hop < n; ++hop)  // all-gather: the finished block goes round once more
     lane.add({.receive_from = prev,
-              .target = output(mod(position - hop)),
+              .target = output(seat.position(-hop)),
               .send_to = hop < n - 1 ? next : kNone});
-}
-
-Status check_ring(const std::vector<int>& ring, int nranks) {
-  std::vector<bool> seen(static_cast<size_t>(nranks));
-  for (const int rank : ring) {
-    if (rank < 0 || rank >= nranks || seen[static_cast<size_t>(rank)])
-      return Status::invalid_argument("a ring of {} ranks names rank {}, twice or out of range",
-                                      nranks, rank);
-    seen[static_cast<size_t>(rank)] = true;
-  }
-  if (length(ring) != nranks)
-    return Status::invalid_argument("a ring names {} of {} ranks", ring.size(), nranks);
-  return Status::ok();
 }
 
 }  // namespace
 
 Result<Schedule> all_reduce_ring(int nranks, const Options& options) {
   TRY(check_options(kName, nranks, kMaxRingRanks, options));
-  for (const std::vector<int>& ring : options.rings) TRY(check_ring(ring, nranks));
-  if (nranks == 1) return all_reduce_alone(kName);
-
-  std::vector<std::vector<int>> rings = options.rings;
-  if (rings.empty()) rings.push_back(ranks_to_build(nranks, {}));  // one ring, in rank order
+  const std::vector<std::vector<int>> rings = TRY(rings_of(nranks, options));
+  if (nranks == 1) return alone(Collective::AllReduce, kName);
   Builder builder({.collective = Collective::AllReduce,
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks,
                    .partial_sums = true});
-  for (int channel = 0; channel < length(rings); ++channel) {
-    const std::vector<int>& ring = at(rings, channel);
-    for (int position = 0; position < nranks; ++position)
-      if (!options.only_rank || *options.only_rank == at(ring, position))
-        add_ring(builder, ring, position, channel);
-  }
+  for (const Seat& seat : seats_to_build(rings, options)) add_lane(builder, seat, nranks);
   return std::move(builder).take();
 }
 

@@ -55,7 +55,7 @@ void add_gather(LaneBuilder& lane, int rank, int nranks) {
 
 Result<Schedule> build(const char* name, bool one_lane, int nranks, const Options& options) {
   TRY(check_options(name, nranks, kMaxDirectRanks, options));
-  if (nranks == 1) return all_reduce_alone(name);
+  if (nranks == 1) return alone(Collective::AllReduce, name);
   Builder builder({.collective = Collective::AllReduce,
                    .algorithm = name,
                    .nranks = nranks,

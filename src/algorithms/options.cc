@@ -13,6 +13,10 @@ Status check_options(const char* algorithm, int nranks, int max_ranks, const Opt
                                     nranks);
   if (options.only_rank && (*options.only_rank < 0 || *options.only_rank >= nranks))
     return Status::invalid_argument("there is no rank {} among {}", *options.only_rank, nranks);
+  if (options.root < 0 || options.root >= nranks)
+    return Status::invalid_argument("the root cannot be rank {} of {}", options.root, nranks);
+  if (options.window < 1)
+    return Status::invalid_argument("{} chunks in flight are none", options.window);
   return Status::ok();
 }
 
@@ -37,12 +41,11 @@ std::vector<int> peers_ascending(int rank, int nranks) {
   return peers;
 }
 
-schedule::Schedule all_reduce_alone(const char* algorithm) {
-  schedule::Builder builder({.collective = schedule::Collective::AllReduce,
-                             .algorithm = algorithm,
-                             .nranks = 1,
-                             .nblocks = 1});
-  builder.add_lane(0).add({.source = input(0), .target = output(0), .finish = true});
+schedule::Schedule alone(schedule::Collective collective, const char* algorithm) {
+  schedule::Builder builder(
+      {.collective = collective, .algorithm = algorithm, .nranks = 1, .nblocks = 1});
+  builder.add_lane(0).add(
+      {.source = input(0), .target = output(0), .finish = schedule::reduces(collective)});
   return std::move(builder).take();
 }
 

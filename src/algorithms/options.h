@@ -10,19 +10,35 @@
 
 namespace niccolite::algorithms {
 
+// Limits of an instruction's compact form (executor/program.h): 255 receives in one, 65,535
+// instructions in a lane.
+inline constexpr int kMaxRingRanks = 32768;
+inline constexpr int kMaxDirectRanks = 256;
+
 struct Options {
   /// Builds the lanes of this rank alone, which is all that executor::compile() needs of a
   /// schedule: O(nranks) instead of O(nranks^2). Every rank's part is the same as in the whole
   /// schedule; only the whole can be checked.
   std::optional<int> only_rank{};
+  /// Of collectives that have one.
+  int root = 0;
   /// Rings: the orders in which data goes round, one pattern channel each. Each names every rank
   /// once. Empty: one ring, in rank order.
   std::vector<std::vector<int>> rings{};
-  /// Two-shot: shares of a channel's warps for the lanes push, fold, gather.
+  /// Algorithms with several lanes: shares of a channel's warps for those that push, fold, gather.
   std::array<int, 3> weights{3, 3, 3};
+  /// PAT: chunks that it may have in flight to one peer, at most the slots of the FIFOs. More of
+  /// them save latency; two suffice up to 8 ranks.
+  int window = 2;
 };
 
-/// InvalidArgument when `nranks` is outside [1, max_ranks] or `only_rank` is no rank.
+/// Positions in Options::weights.
+inline constexpr size_t kPushLane = 0;
+inline constexpr size_t kFoldLane = 1;
+inline constexpr size_t kGatherLane = 2;
+
+/// InvalidArgument when `nranks` is outside [1, max_ranks], `only_rank` or `root` is no rank, or
+/// `window` is not positive.
 Status check_options(const char* algorithm, int nranks, int max_ranks, const Options& options);
 
 /// The ranks whose lanes are to be built.
@@ -35,7 +51,8 @@ std::vector<int> peers_by_distance(int rank, int nranks, int step);
 /// All other ranks, ascending.
 std::vector<int> peers_ascending(int rank, int nranks);
 
-/// One rank has nobody to talk to: any all-reduce is a scaled copy of the one block.
-schedule::Schedule all_reduce_alone(const char* algorithm);
+/// One rank has nobody to talk to: every collective is a copy of its one block, scaled where it
+/// reduces.
+schedule::Schedule alone(schedule::Collective collective, const char* algorithm);
 
 }  // namespace niccolite::algorithms

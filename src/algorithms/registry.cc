@@ -1,6 +1,13 @@
 #include "algorithms/registry.h"
 
+#include "algorithms/all_gather.h"
 #include "algorithms/all_reduce.h"
+#include "algorithms/all_to_all.h"
+#include "algorithms/broadcast.h"
+#include "algorithms/gather.h"
+#include "algorithms/reduce.h"
+#include "algorithms/reduce_scatter.h"
+#include "algorithms/scatter.h"
 
 namespace niccolite::algorithms {
 namespace {
@@ -12,6 +19,23 @@ constexpr Algorithm kAlgorithms[] = {
     {"one_shot", Collective::AllReduce, 1, kMaxDirectRanks, all_reduce_one_shot},
     {"two_shot", Collective::AllReduce, 1, kMaxDirectRanks, all_reduce_two_shot},
     {"two_shot_lane", Collective::AllReduce, 1, kMaxDirectRanks, all_reduce_two_shot_lane},
+    {"ring", Collective::Reduce, 1, kMaxRingRanks, reduce_ring},
+    {"direct", Collective::Reduce, 1, kMaxDirectRanks, reduce_direct},
+    {"ring", Collective::Broadcast, 1, kMaxRingRanks, broadcast_ring},
+    {"direct", Collective::Broadcast, 1, kMaxDirectRanks, broadcast_direct},
+    {"scatter_gather", Collective::Broadcast, 1, kMaxDirectRanks, broadcast_scatter_gather},
+    {"ring", Collective::AllGather, 1, kMaxRingRanks, all_gather_ring},
+    {"direct", Collective::AllGather, 1, kMaxDirectRanks, all_gather_direct},
+    {"direct_lane", Collective::AllGather, 1, kMaxDirectRanks, all_gather_direct_lane},
+    {"pat", Collective::AllGather, 1, kMaxRingRanks, all_gather_pat},
+    {"ring", Collective::ReduceScatter, 1, kMaxRingRanks, reduce_scatter_ring},
+    {"direct", Collective::ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_direct},
+    {"direct_lane", Collective::ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_direct_lane},
+    {"pat", Collective::ReduceScatter, 1, kMaxRingRanks, reduce_scatter_pat},
+    {"direct", Collective::AllToAll, 1, kMaxDirectRanks, all_to_all_direct},
+    {"direct_lane", Collective::AllToAll, 1, kMaxDirectRanks, all_to_all_direct_lane},
+    {"direct", Collective::Gather, 1, kMaxDirectRanks, gather_direct},
+    {"direct", Collective::Scatter, 1, kMaxDirectRanks, scatter_direct},
 };
 
 }  // namespace

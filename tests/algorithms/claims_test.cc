@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "algorithms/registry.h"
 #include "schedule/check.h"
 
@@ -15,103 +17,193 @@ using schedule::Instruction;
 using schedule::Schedule;
 using testing::HasSubstr;
 
+constexpr int kRoot = 1;  // of those that have one
+
+/// Numbers of `n` ranks, for each rank; where ranks differ, the root comes first.
 struct Claim {
+  Collective collective;
   const char* algorithm;
-  int (*instructions)(int n);  // per rank
-  int (*blocks)(int n);
-  int (*blocks_sent)(int n);  // per rank; a block is 1/blocks of the data
-  int lanes;
+  int blocks;
+  int instructions;
+  int sent;   // chunks of one block
+  int lanes;  // that every rank has
   int smallest_depth;
-  bool partial_sums;
-};
-void PrintTo(const Claim& claim, std::ostream* out) { *out << claim.algorithm; }
-
-const Claim kClaims[] = {
-    {.algorithm = "ring",
-     .instructions = [](int n) { return 2 * n - 1; },
-     .blocks = [](int n) { return n; },
-     .blocks_sent = [](int n) { return 2 * (n - 1); },
-     .lanes = 1,
-     .smallest_depth = 2,
-     .partial_sums = true},
-    {.algorithm = "one_shot",
-     .instructions = [](int) { return 2; },
-     .blocks = [](int) { return 1; },
-     .blocks_sent = [](int n) { return n - 1; },
-     .lanes = 1,
-     .smallest_depth = 1,
-     .partial_sums = false},
-    {.algorithm = "two_shot",
-     .instructions = [](int n) { return 2 * n - 1; },
-     .blocks = [](int n) { return n; },
-     .blocks_sent = [](int n) { return 2 * (n - 1); },
-     .lanes = 3,
-     .smallest_depth = 1,
-     .partial_sums = false},
-    {.algorithm = "two_shot_lane",
-     .instructions = [](int n) { return 2 * n - 1; },
-     .blocks = [](int n) { return n; },
-     .blocks_sent = [](int n) { return 2 * (n - 1); },
-     .lanes = 1,
-     .smallest_depth = 1,
-     .partial_sums = false},
+  bool partial_sums = false;
+  /// The root's, where they are different.
+  std::optional<int> root_instructions{};
+  std::optional<int> root_sent{};
+  std::optional<int> root_lanes{};
 };
 
-class Claims : public testing::TestWithParam<Claim> {
+struct Row {
+  Claim (*of)(int n);
+};
+Claim claim_of(const Row& row, int n) { return row.of(n); }
+std::string name_of(const Row& row) {
+  return fmt::format("{}_{}", schedule::name_of(row.of(2).collective), row.of(2).algorithm);
+}
+void PrintTo(const Row& row, std::ostream* out) { *out << name_of(row); }
+
+// clang-format off: a table
+const Row kRows[] = {
+    {[](int n) {
+      return Claim{Collective::AllReduce, "ring", n, 2 * n - 1, 2 * (n - 1), 1, 2, true};
+    }},
+    {[](int n) { return Claim{Collective::AllReduce, "one_shot", 1, 2, n - 1, 1, 1}; }},
+    {[](int n) {
+      return Claim{Collective::AllReduce, "two_shot", n, 2 * n - 1, 2 * (n - 1), 3, 1};
+    }},
+    {[](int n) {
+      return Claim{Collective::AllReduce, "two_shot_lane", n, 2 * n - 1, 2 * (n - 1), 1, 1};
+    }},
+    {[](int) { return Claim{Collective::Reduce, "ring", 1, 1, 1, 1, 1, true, 1, 0}; }},
+    {[](int) { return Claim{Collective::Reduce, "direct", 1, 1, 1, 1, 1, false, 1, 0}; }},
+    {[](int n) { return Claim{Collective::AllGather, "ring", n, n, n - 1, 1, n > 2 ? 2 : 1}; }},
+    {[](int n) { return Claim{Collective::AllGather, "direct", n, n, n - 1, 2, 1}; }},
+    {[](int n) { return Claim{Collective::AllGather, "direct_lane", n, n, n - 1, 1, 1}; }},
+    {[](int n) { return Claim{Collective::AllGather, "pat", n, n, n - 1, 1, n > 3 ? 2 : 1}; }},
+    {[](int n) {
+      return Claim{Collective::ReduceScatter, "ring", n, n, n - 1, 1, n > 2 ? 2 : 1, true};
+    }},
+    {[](int n) { return Claim{Collective::ReduceScatter, "direct", n, n, n - 1, 2, 1}; }},
+    {[](int n) { return Claim{Collective::ReduceScatter, "direct_lane", n, n, n - 1, 1, 1}; }},
+    {[](int n) {
+      return Claim{Collective::ReduceScatter, "pat", n, n, n - 1, 1, n > 3 ? 2 : 1, true};
+    }},
+    {[](int n) { return Claim{Collective::AllToAll, "direct", n, 2 * n - 1, n - 1, 2, 1}; }},
+    {[](int n) { return Claim{Collective::AllToAll, "direct_lane", n, 2 * n - 1, n - 1, 1, 1}; }},
+    {[](int n) { return Claim{Collective::Broadcast, "direct", 1, 1, 0, 1, 1, false, 1, n - 1}; }},
+    {[](int n) {
+      return Claim{Collective::Broadcast,
+                   "scatter_gather",
+                   n - 1,
+                   n - 1,
+                   n - 2,
+                   n > 2 ? 2 : 1,
+                   1,
+                   false,
+                   n - 1,
+                   n - 1,
+                   1};
+    }},
+    {[](int n) { return Claim{Collective::Gather, "direct", n, 1, 1, 1, 1, false, n, 0}; }},
+    {[](int n) { return Claim{Collective::Scatter, "direct", n, 1, 0, 1, 1, false, n, n - 1}; }},
+};
+// clang-format on
+
+class Claims : public testing::TestWithParam<Row> {
  protected:
   static Schedule build(int nranks) {
-    return find(Collective::AllReduce, GetParam().algorithm)->build(nranks, {}).take();
+    const Claim claim = claim_of(GetParam(), 2);
+    const int root = nranks > kRoot ? kRoot : 0;
+    return find(claim.collective, claim.algorithm)->build(nranks, {.root = root}).take();
   }
 };
 
+struct Counts {
+  int instructions = 0;
+  int sent = 0;
+  int lanes = 0;
+};
+
+Counts count(const Schedule& schedule, int rank) {
+  Counts counts;
+  for (const schedule::Channel& channel : schedule.ranks.at(static_cast<size_t>(rank))) {
+    counts.lanes += static_cast<int>(channel.lanes.size());
+    for (const schedule::Lane& lane : channel.lanes) {
+      counts.instructions += static_cast<int>(lane.instructions.size());
+      for (const Instruction& i : lane.instructions)
+        counts.sent += static_cast<int>(i.send_to.size());
+    }
+  }
+  return counts;
+}
+
 TEST_P(Claims, InstructionsAndBlocksSentPerRank) {
   for (const int n : {2, 3, 4, 7, 16}) {
+    const Claim claim = claim_of(GetParam(), n);
     const Schedule schedule = build(n);
-    EXPECT_EQ(schedule.nblocks, GetParam().blocks(n)) << n;
-    EXPECT_EQ(schedule.partial_sums, GetParam().partial_sums);
+    EXPECT_EQ(schedule.nblocks, claim.blocks) << n;
+    EXPECT_EQ(schedule.partial_sums, claim.partial_sums);
     for (int rank = 0; rank < n; ++rank) {
       SCOPED_TRACE(fmt::format("rank {} of {}", rank, n));
-      const auto& channels = schedule.ranks.at(static_cast<size_t>(rank));
-      ASSERT_EQ(channels.size(), 1u);
-      EXPECT_EQ(channels[0].lanes.size(), static_cast<size_t>(GetParam().lanes));
-      size_t instructions = 0, sent = 0;
-      for (const schedule::Lane& lane : channels[0].lanes) {
-        instructions += lane.instructions.size();
-        for (const Instruction& instruction : lane.instructions) sent += instruction.send_to.size();
-      }
-      EXPECT_EQ(instructions, static_cast<size_t>(GetParam().instructions(n)));
-      EXPECT_EQ(sent, static_cast<size_t>(GetParam().blocks_sent(n)));
+      ASSERT_EQ(schedule.ranks[static_cast<size_t>(rank)].size(), 1u);
+      const bool is_root = schedule::has_root(claim.collective) && rank == kRoot;
+      const auto at_rank = [&](int everywhere, std::optional<int> at_root) {
+        return is_root ? at_root.value_or(everywhere) : everywhere;
+      };
+      const Counts counts = count(schedule, rank);
+      EXPECT_EQ(counts.instructions, at_rank(claim.instructions, claim.root_instructions));
+      EXPECT_EQ(counts.sent, at_rank(claim.sent, claim.root_sent));
+      EXPECT_EQ(counts.lanes, at_rank(claim.lanes, claim.root_lanes));
     }
   }
 }
 
 TEST_P(Claims, SmallestDepthRunsAndOneLessDeadlocks) {
   for (const int n : {2, 3, 4, 9, 32}) {
+    const Claim claim = claim_of(GetParam(), n);
     const Schedule schedule = build(n);
-    for (int depth = GetParam().smallest_depth; depth <= 8; ++depth) {
+    for (int depth = claim.smallest_depth; depth <= 8; ++depth) {
       const Status status = check(schedule, {.depth = depth});
       EXPECT_TRUE(status.is_ok()) << n << " ranks, depth " << depth << ": " << status.message();
     }
-    if (GetParam().smallest_depth == 1) continue;  // there is nothing less
-    const Status status = check(schedule, {.depth = GetParam().smallest_depth - 1});
+    if (claim.smallest_depth == 1) continue;  // there is nothing less
+    const Status status = check(schedule, {.depth = claim.smallest_depth - 1});
     ASSERT_FALSE(status.is_ok()) << n;
-    EXPECT_THAT(status.message(), HasSubstr(fmt::format("deadlock with FIFOs of {} slot",
-                                                        GetParam().smallest_depth - 1)));
+    EXPECT_THAT(status.message(),
+                HasSubstr(fmt::format("deadlock with FIFOs of {} slot", claim.smallest_depth - 1)));
   }
 }
 
-TEST_P(Claims, OneRankCopiesItsInputAndFinishes) {
+TEST_P(Claims, OneRankCopiesItsInputAndFinishesWhatIsReduced) {
   const Schedule schedule = build(1);
   EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
   ASSERT_EQ(schedule.ranks[0][0].lanes.size(), 1u);
   ASSERT_EQ(schedule.ranks[0][0].lanes[0].instructions.size(), 1u);
-  EXPECT_TRUE(schedule.ranks[0][0].lanes[0].instructions[0].finish);
+  EXPECT_EQ(schedule.ranks[0][0].lanes[0].instructions[0].finish,
+            schedule::reduces(schedule.collective));
   EXPECT_TRUE(schedule.connections.empty());
 }
 
+INSTANTIATE_TEST_SUITE_P(Registry, Claims, testing::ValuesIn(kRows),
+                         [](const testing::TestParamInfo<Row>& test) {
+                           return name_of(test.param);
+                         });
+
+/// The ring broadcast's last rank sends nothing, so that it has a test of its own below.
 TEST(ClaimTable, HasARowForEachAlgorithm) {
-  ASSERT_EQ(std::size(kClaims), all().size());
-  for (size_t i = 0; i < all().size(); ++i) EXPECT_STREQ(kClaims[i].algorithm, all()[i].name);
+  std::set<std::string> rows{"broadcast_ring"}, algorithms;
+  for (const Row& row : kRows) EXPECT_TRUE(rows.insert(name_of(row)).second);
+  for (const Algorithm& algorithm : all())
+    algorithms.insert(
+        fmt::format("{}_{}", schedule::name_of(algorithm.collective), algorithm.name));
+  EXPECT_EQ(rows, algorithms);
+}
+
+TEST(BroadcastRing, AllButTheLastSendTheDataOnceAndDepthOneSuffices) {
+  for (const int n : {2, 3, 4, 9}) {
+    const Schedule schedule = find(Collective::Broadcast, "ring")->build(n, {.root = kRoot}).take();
+    EXPECT_EQ(schedule.nblocks, 1);
+    for (int rank = 0; rank < n; ++rank) {
+      EXPECT_EQ(count(schedule, rank).instructions, 1);
+      EXPECT_EQ(count(schedule, rank).sent, rank == (kRoot + n - 1) % n ? 0 : 1);
+    }
+    EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
+  }
+}
+
+/// What a window allows is used: no more chunks are in flight, and no fewer where it matters.
+TEST(Pat, TakesTheDepthOfItsWindow) {
+  for (const Collective collective : {Collective::AllGather, Collective::ReduceScatter}) {
+    for (const int window : {1, 2, 4, 8}) {
+      const Schedule schedule = find(collective, "pat")->build(33, {.window = window}).take();
+      EXPECT_TRUE(check(schedule, {.depth = window}).is_ok());
+      if (window > 1) {
+        EXPECT_FALSE(check(schedule, {.depth = window - 1}).is_ok());
+      }
+    }
+  }
 }
 
 TEST(Ring, AtDepthOneEveryRankWaitsForCreditOfTheNext) {
@@ -146,11 +238,6 @@ TEST(TwoShot, GivesItsLanesTheWeightsAskedFor) {
     EXPECT_EQ(channels[0].lanes[2].weight, 2);
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(Registry, Claims, testing::ValuesIn(kClaims),
-                         [](const testing::TestParamInfo<Claim>& test) {
-                           return std::string(test.param.algorithm);
-                         });
 
 }  // namespace
 }  // namespace niccolite::algorithms

@@ -1,0 +1,17 @@
+// All-gather algorithms. Each builds a schedule; its file holds the picture and the claim (cost,
+// depth, fold order). Pure functions: the same arguments give the same schedule on every rank. Any
+// thread.
+#pragma once
+
+#include "algorithms/options.h"
+#include "schedule/schedule.h"
+
+namespace niccolite::algorithms {
+
+Result<schedule::Schedule> all_gather_ring(int nranks, const Options& options = {});
+Result<schedule::Schedule> all_gather_direct(int nranks, const Options& options = {});
+/// The direct one in one lane per rank, for small data.
+Result<schedule::Schedule> all_gather_direct_lane(int nranks, const Options& options = {});
+Result<schedule::Schedule> all_gather_pat(int nranks, const Options& options = {});
+
+}  // namespace niccolite::algorithms

@@ -1,0 +1,58 @@
+#include "algorithms/pat.h"
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+
+#include "schedule/index.h"
+
+namespace niccolite::algorithms {
+
+using schedule::at;
+using schedule::length;
+
+int pat_dimension(int position) { return std::countr_zero(static_cast<unsigned>(position)); }
+
+std::vector<int> pat_forwards(int position, int nranks) {
+  int dimension =
+      position > 0 ? pat_dimension(position) : std::bit_width(static_cast<unsigned>(nranks - 1));
+  std::vector<int> dimensions;
+  while (--dimension >= 0)
+    if (position + (1 << dimension) < nranks) dimensions.push_back(dimension);
+  return dimensions;
+}
+
+std::vector<int> pat_order(int nranks, int window) {
+  std::vector<int> order;
+  // By dimension: the positions that chunks in flight will have where they arrive.
+  std::vector<std::deque<int>> in_flight(std::bit_width(static_cast<unsigned>(nranks - 1)));
+  const auto has_room = [&](int dimension) { return length(at(in_flight, dimension)) < window; };
+  const auto take = [&](int position) {
+    order.push_back(position);
+    for (const int dimension : pat_forwards(position, nranks))
+      at(in_flight, dimension).push_back(position + (1 << dimension));
+  };
+  take(0);
+  while (length(order) < nranks) {
+    // One latency later: what was in flight has arrived, and is taken where there is room for what
+    // it is passed on as. Of the lowest dimension in flight some always is.
+    std::vector<int> arrived;
+    for (const std::deque<int>& queue : in_flight) arrived.push_back(length(queue));
+    for (bool is_stuck = false; !is_stuck;) {
+      is_stuck = true;
+      for (int dimension = length(in_flight) - 1; dimension >= 0; --dimension) {
+        if (at(arrived, dimension) == 0) continue;
+        const int position = at(in_flight, dimension).front();
+        const std::vector<int> forwards = pat_forwards(position, nranks);
+        if (!std::all_of(forwards.begin(), forwards.end(), has_room)) continue;
+        at(in_flight, dimension).pop_front();
+        --at(arrived, dimension);
+        take(position);
+        is_stuck = false;
+      }
+    }
+  }
+  return order;
+}
+
+}  // namespace niccolite::algorithms

@@ -1,0 +1,13 @@
+// Reduce algorithms. Each builds a schedule; its file holds the picture and the claim (cost, depth,
+// fold order). Pure functions: the same arguments give the same schedule on every rank. Any thread.
+#pragma once
+
+#include "algorithms/options.h"
+#include "schedule/schedule.h"
+
+namespace niccolite::algorithms {
+
+Result<schedule::Schedule> reduce_ring(int nranks, const Options& options = {});
+Result<schedule::Schedule> reduce_direct(int nranks, const Options& options = {});
+
+}  // namespace niccolite::algorithms

@@ -1,0 +1,48 @@
+// Direct reduce: everybody sends its whole input to the root, which folds all of them.
+//
+//   root 1
+//   rank 0   input -> 1
+//   rank 1   output = 0 + 1 + 2 + 3
+//   rank 2   input -> 1
+//   rank 3   input -> 1
+//
+// Claim: 1 instruction per rank and one network latency, the least possible; each rank but the root
+// sends the data once, and the root takes n - 1 times the data; FIFO depth >= 1; one block. Folded
+// in ascending rank order in one instruction: no partial sum is ever rounded, and the result does
+// not depend on the root. Source: the one-shot all-reduce, for one rank alone.
+#include "algorithms/reduce.h"
+#include "schedule/builder.h"
+
+namespace niccolite::algorithms {
+
+using namespace schedule;  // the vocabulary of schedules: Builder, input, output, ...
+
+namespace {
+constexpr const char* kName = "direct";
+}
+
+Result<Schedule> reduce_direct(int nranks, const Options& options) {
+  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
+  if (nranks == 1) return alone(Collective::Reduce, kName);
+  const int root = options.root;
+  Builder builder({.collective = Collective::Reduce,
+                   .algorithm = kName,
+                   .nranks = nranks,
+                   .nblocks = 1,
+                   .root = root});
+  for (const int rank : ranks_to_build(nranks, options)) {
+    LaneBuilder lane = builder.add_lane(rank);
+    if (rank == root)
+      lane.add({.receive_from = lane.from(peers_ascending(rank, nranks)),
+                .source = input(0),
+                .source_position = rank,  // behind the `rank` peers that come before it
+                .reduce = true,
+                .target = output(0),
+                .finish = true});
+    else
+      lane.add({.source = input(0), .send_to = lane.to(root)});
+  }
+  return std::move(builder).take();
+}
+
+}  // namespace niccolite::algorithms
