@@ -92,16 +92,20 @@ executor::FifoShape shape_of(const AllReduce& operation) {
 }
 
 executor::Partition partition_of(const AllReduce& operation, const executor::Program& program) {
-  return executor::make_partition(operation.count, static_cast<uint32_t>(size_of(operation.type)),
-                                  static_cast<uint32_t>(program.nblocks), operation.channels,
-                                  executor::data_bytes(operation.protocol, operation.slot_bytes),
-                                  operation.min_channel_bytes);
+  return executor::make_partition(
+      operation.count, static_cast<uint32_t>(size_of(operation.type)),
+      static_cast<uint32_t>(program.works[0].nblocks),
+      {.max_channels = operation.channels,
+       .slot_data_bytes = executor::data_bytes(operation.protocol, operation.slot_bytes),
+       .min_channel_bytes = operation.min_channel_bytes});
 }
 
 executor::Launch launch_of(const AllReduce& operation,
                            std::shared_ptr<const executor::Program> program) {
   executor::Launch launch;
-  launch.partition = partition_of(operation, *program);
+  launch.works.resize(1);
+  launch.works[0].partition = partition_of(operation, *program);
+  launch.works[0].tag = operation.tag;
   launch.program = std::move(program);
   launch.protocol = operation.protocol;
   launch.shape = shape_of(operation);

@@ -24,6 +24,7 @@ struct AllReduce {
   uint32_t slot_bytes = 4096;
   uint64_t min_channel_bytes = 256;
   int threads = 0;
+  uint16_t tag = 0x1234;
   size_t misalignment = 0;  // elements that input and output start behind a multiple of 16 bytes
   bool in_place = false;
 };

@@ -324,7 +324,7 @@ class Steps {
     executor::Program program;
     program.rank = rank;
     program.nranks = 2;
-    program.nblocks = 1;
+    program.works = {{.nblocks = 1, .input_blocks = 1, .output_blocks = 1}};
     program.nchannels = 1;
     const auto add = [&](uint8_t receives, uint8_t sends, executor::Place source,
                          executor::Place target) {
@@ -341,8 +341,8 @@ class Steps {
     };
     if (hops) {
       program.indices = {0, 1};
-      program.ports = {{1 - rank, 0, 0, /*is_send=*/true, 0},
-                       {1 - rank, 0, 0, /*is_send=*/false, 0}};
+      program.ports = {{1 - rank, 0, 0, /*is_send=*/true, 0, 0},
+                       {1 - rank, 0, 0, /*is_send=*/false, 0, 0}};
       for (int hop = rank; hop <= count; hop += 2) {
         const bool first = hop == 0;
         const bool last = hop == count;
@@ -352,7 +352,7 @@ class Steps {
     } else {
       for (int i = 0; i < count; ++i) add(0, 0, executor::Place::Input, executor::Place::Output);
     }
-    program.lanes = {{0, static_cast<uint16_t>(program.instructions.size()), 0, 1}};
+    program.lanes = {{0, static_cast<uint16_t>(program.instructions.size()), 0, 1, 0}};
     return program;
   }
 

@@ -39,6 +39,7 @@ ucontext_t scheduler;
 Fiber* current = nullptr;
 std::mt19937_64 random_bits;
 bool current_is_done = false;
+uint64_t time_of_day = 0;
 
 void enter();
 
@@ -63,6 +64,8 @@ void enter() {
 const Thread& this_thread() { return current->thread; }
 
 void yield() { swapcontext(&current->context, &scheduler); }
+
+uint64_t now() { return time_of_day += 250'000'000; }
 
 void maybe_yield() {
   if (random_bits() % 4 == 0) yield();

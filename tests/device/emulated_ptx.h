@@ -30,6 +30,9 @@ void yield();
 /// Waits until `threads` fibers of the CTA have come to barrier `id`.
 void barrier(uint32_t id, uint32_t threads);
 
+/// Nanoseconds; every look takes a quarter of a second, so that a wait need not be long to be late.
+uint64_t now();
+
 struct Grid {
   std::function<void()> kernel;
   uint32_t x = 1;
@@ -50,6 +53,8 @@ inline uint32_t threads() { return emulation::this_thread().count; }
 inline uint32_t replica() { return emulation::this_thread().x; }
 inline uint32_t pattern_channel() { return emulation::this_thread().y; }
 inline std::byte* shared_memory() { return emulation::this_thread().shared; }
+
+inline uint64_t global_timer() { return emulation::now(); }
 
 inline uint64_t load_acquire_system(const uint64_t* address) {
   emulation::yield();

@@ -129,8 +129,7 @@ class Ranks {
 
       executor::Launch launch = launch_of(operation_, programs_[static_cast<size_t>(rank)]);
       launch.ports = wiring_->ports(rank, addresses_);
-      launch.input = input;
-      launch.output = output;
+      launch.works[0].buffers = {input, output};
       launch.control = &control;
       launch.control_device = &control;
       auto prepared = executor::cuda::prepare(launch, specialisation);
@@ -353,7 +352,7 @@ TEST(EmulatedKernel, WorksWithManyRanksAndAProgramInDeviceMemory) {
 }
 
 TEST(EmulatedKernel, FlagsWrapWithoutBeingTakenForOldOnes) {
-  for (const uint64_t wrap : {uint64_t{1} << 31, uint64_t{1} << 32}) {
+  for (const uint64_t wrap : {uint64_t{1} << 15, uint64_t{1} << 16, uint64_t{1} << 32}) {
     const AllReduce operation{.nranks = 2, .count = 300, .depth = 2, .slot_bytes = 1024};
     Ranks ranks(operation);
     ranks.set_steps(wrap - 3);

@@ -36,8 +36,7 @@ Result<executor::cuda::PreparedLaunch> GpuRanks::prepare(int rank, const AllRedu
                                                          std::byte* output) {
   executor::Launch launch = launch_of(operation, programs_[static_cast<size_t>(rank)]);
   launch.ports = wiring_->ports(rank, addresses_);
-  launch.input = input;
-  launch.output = output;
+  launch.works[0].buffers = {input, output};
   launch.control = static_cast<const ControlWords*>(control_.data());
   launch.control_device = launch.control;
   return executor::cuda::PreparedLaunch::create(*machine_, device(rank), launch);

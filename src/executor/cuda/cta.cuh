@@ -1,16 +1,19 @@
-// What the interpreters of both protocols share: the start of a CTA, where an instruction's data
-// lies, access to user memory of any alignment, and the ways out of a wait.
+// What the interpreters of all protocols share: the start of a CTA, and where an instruction's data
+// lies.
 #pragma once
 
 #include "executor/cuda/fold.cuh"
 #include "executor/cuda/launch_args.h"
 #include "executor/cuda/ptx.cuh"
+#include "executor/cuda/user_memory.cuh"
+#include "executor/protocol/tag.h"
 
 namespace niccolite::executor::cuda {
 
-/// The CTA's view of the launch: the tables in shared memory.
+/// A lane's view of the launch: its work, and the tables in shared memory.
 struct Cta {
   const LaunchHeader& header;
+  const WorkTask* work;
   const CompactInstruction* instructions;
   const PortUse* uses;
   PortState* ports;
@@ -41,95 +44,6 @@ struct Prefetched {
   uint64_t granule;
 };
 
-/// A wait that looks at the abort word now and then: it lies in host memory, a microsecond away.
-class Wait {
- public:
-  __device__ __forceinline__ explicit Wait(const Cta& cta) : abort_(cta.header.abort) {}
-  /// False when the operation was aborted.
-  __device__ __forceinline__ bool keep_going() {
-    if (++spins_ % kSpinsPerLook != 0) return true;
-    // Relaxed: nothing is read on account of it; the kernel just ends.
-    return ptx::load_relaxed_system(abort_) == 0;
-  }
-
- private:
-  static constexpr uint32_t kSpinsPerLook = 4096;
-  const uint32_t* abort_;
-  uint32_t spins_ = 0;
-};
-
-// ---- user memory: aligned to the element, and whatever more LaunchHeader::width says
-
-template <typename Piece>
-__device__ __forceinline__ uint64_t load_pieces(const std::byte* address, uint32_t bytes) {
-  uint64_t granule = 0;
-#pragma unroll
-  for (uint32_t at = 0; at < 8; at += sizeof(Piece)) {
-    if (at < bytes) {
-      granule |= static_cast<uint64_t>(ptx::load<Piece>(address + at)) << (8 * at);
-    }
-  }
-  return granule;
-}
-template <typename Piece>
-__device__ __forceinline__ void store_pieces(std::byte* address, uint64_t granule, uint32_t bytes) {
-#pragma unroll
-  for (uint32_t at = 0; at < 8; at += sizeof(Piece)) {
-    if (at < bytes) ptx::store<Piece>(address + at, static_cast<Piece>(granule >> (8 * at)));
-  }
-}
-
-template <uint32_t kBytes>
-struct PieceOf;
-template <>
-struct PieceOf<1> {
-  using Type = uint8_t;
-};
-template <>
-struct PieceOf<2> {
-  using Type = uint16_t;
-};
-template <>
-struct PieceOf<4> {
-  using Type = uint32_t;
-};
-template <>
-struct PieceOf<8> {
-  using Type = uint64_t;
-};
-
-/// Calls function(Piece()) with the widest piece for `bytes` bytes at an address aligned to
-/// `width`: a whole granule goes by the alignment, the end of a buffer element by element.
-template <typename Element, typename Function>
-__device__ __forceinline__ void with_piece(uint32_t width, uint32_t bytes, Function&& function) {
-  constexpr uint32_t kElement = sizeof(Element);
-  if (bytes >= 8 && width >= 8) return function(uint64_t());
-  if constexpr (kElement <= 4) {
-    if (bytes >= 8 && width == 4) return function(uint32_t());
-  }
-  if constexpr (kElement <= 2) {
-    if (bytes >= 8 && width == 2) return function(uint16_t());
-  }
-  return function(typename PieceOf<kElement>::Type());
-}
-
-/// `bytes` (at most 8, a multiple of the element) bytes of user memory; the rest of the granule is
-/// zero.
-template <typename Element>
-__device__ __forceinline__ uint64_t load_granule(const std::byte* address, uint32_t bytes,
-                                                 uint32_t width) {
-  uint64_t granule = 0;
-  with_piece<Element>(width, bytes,
-                      [&](auto piece) { granule = load_pieces<decltype(piece)>(address, bytes); });
-  return granule;
-}
-template <typename Element>
-__device__ __forceinline__ void store_granule(std::byte* address, uint64_t granule, uint32_t bytes,
-                                              uint32_t width) {
-  with_piece<Element>(width, bytes,
-                      [&](auto piece) { store_pieces<decltype(piece)>(address, granule, bytes); });
-}
-
 // ---- instructions
 
 /// The bytes that an instruction moves in a round.
@@ -141,7 +55,7 @@ struct Chunk {
 template <typename Operation>
 __device__ __forceinline__ Chunk chunk_of(const Cta& cta, const CompactInstruction& instruction,
                                           uint32_t round) {
-  const Partition& partition = cta.header.partition;
+  const Partition& partition = cta.work->partition;
   const uint32_t element_bytes = Operation::element_bytes(cta.header);
   const Range range = partition.range(instruction.chunk_block, cta.replica, round);
   const uint64_t block_start = instruction.chunk_block * partition.block_stride;
@@ -153,11 +67,11 @@ __device__ __forceinline__ Chunk chunk_of(const Cta& cta, const CompactInstructi
 template <typename Operation>
 __device__ __forceinline__ std::byte* address_of(const Cta& cta, Place place, uint32_t block,
                                                  const Chunk& chunk) {
-  const LaunchHeader& header = cta.header;
-  std::byte* buffer = place == Place::Input    ? const_cast<std::byte*>(header.input)
-                      : place == Place::Output ? header.output
-                                               : header.scratch;
-  return buffer + block * header.partition.block_stride * Operation::element_bytes(header) +
+  const WorkTask& work = *cta.work;
+  std::byte* buffer = place == Place::Input    ? const_cast<std::byte*>(work.input)
+                      : place == Place::Output ? work.output
+                                               : work.scratch;
+  return buffer + block * work.partition.block_stride * Operation::element_bytes(cta.header) +
          chunk.in_block;
 }
 
@@ -167,48 +81,82 @@ __device__ __forceinline__ uint64_t step_of(const PortState& port, const PortUse
   return port.base + static_cast<uint64_t>(round) * port.steps + use.use;
 }
 
+/// The step of the first use of a port after the operation.
+__device__ __forceinline__ uint64_t end_of(const PortState& port, const WorkTask& work) {
+  return port.base + static_cast<uint64_t>(work.partition.rounds) * port.steps;
+}
+
 /// Receiver: can the sender need the credit of `step` in this operation (fifo.h: lazy credit)?
 /// Never, unless the instruction is marked kGivesCredit.
 __device__ __forceinline__ bool needs_credit(const Cta& cta, const PortState& port, uint64_t step) {
-  const uint64_t steps = static_cast<uint64_t>(cta.header.partition.rounds) * port.steps;
-  return step - port.base + cta.header.shape.depth < steps;
+  return step + cta.header.shape.depth < end_of(port, *cta.work);
+}
+
+/// A granule of the input, scaled.
+template <typename Operation>
+__device__ __forceinline__ uint64_t scale_input(const Cta& cta, uint64_t granule) {
+  if (cta.header.device_scale == nullptr) {
+    return Operation::scale_input(Operation::input_scale(cta.header), granule);
+  }
+  const auto scale = *reinterpret_cast<const uint64_t*>(ptx::shared_memory() + cta.header.scale_at);
+  return Operation::scale_input(Operation::input_scale(scale), granule);
+}
+
+/// Receiver, Simple: does the tail announce slots of this operation that belong to another call
+/// (tag.h)?
+__device__ __forceinline__ bool is_of_other_call(const PortState& port, const WorkTask& work,
+                                                 uint64_t tail) {
+  const uint64_t steps = tag::steps_in(tail, port.base);
+  return steps > port.base && steps <= end_of(port, work) && tag::tag_in(tail) != work.tag;
 }
 
 // ---- start
 
-/// Takes up the CTA's ports where the last operation left them, and the tables.
+/// Where the works lie in the parameters.
+__device__ __forceinline__ const WorkTask* work_tasks(const LaunchArgs& args) {
+  return reinterpret_cast<const WorkTask*>(args.tables);
+}
+
+/// Takes up a port where the last operation left it.
 __device__ __forceinline__ void start_port(const LaunchHeader& header, const PortTask& task,
-                                           PortState& state) {
+                                           const WorkTask& work, PortState& state) {
   const uint32_t replica = ptx::replica();
   ControlBlock* control = task.control + replica;
+  const bool is_send = (task.end & PortTask::kSendEnd) != 0;
   // Written by this rank's last kernel; ordered by the stream.
   const uint64_t base = ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(&control->step));
   // A sender: [credit], pairs with the [consume] and [resume] of the receiver. A receiver:
   // [arrival], pairs with [publish].
-  const uint64_t seen = ptx::load_acquire_system(&control->remote);
+  const uint64_t remote = ptx::load_acquire_system(&control->remote);
   state.slots = task.slots + header.shape.slot_offset(replica, 0);
   state.base = base;
-  state.seen = seen;
   state.control = control;
   state.remote_control = task.remote_control + replica;
   state.steps = task.steps;
+  state.peer = task.end & PortTask::kPeerMask;
+  if (is_send) {
+    state.seen = remote;
+  } else {
+    state.seen = is_of_other_call(state, work, remote) ? base : tag::steps_in(remote, base);
+  }
   // Nobody reads the step before the next kernel, so that it may be advanced at once rather than at
   // the end, where it would be waited for. (An aborted operation leaves it wrong: its communicator
   // moves no more data.)
-  ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&control->step),
-                       base + static_cast<uint64_t>(header.partition.rounds) * task.steps);
-  if (!task.is_send) {
+  ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&control->step), end_of(state, work));
+  if (!is_send) {
     // [resume] the slots that earlier operations read, whose credit they did not give back.
     // Relaxed: those reads were over when their kernel ended.
     ptx::store_relaxed_system(&state.remote_control->remote, base);
   }
 }
 
-/// All threads of the CTA. Ends with a barrier.
+/// All threads of the CTA. Ends with a barrier. The view is that of the first work.
+template <typename Operation>
 __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
   const LaunchHeader& header = args.header;
+  const WorkTask* works = work_tasks(args);
   std::byte* shared = ptx::shared_memory();
-  const std::byte* image = header.image == nullptr ? args.image : header.image;
+  const std::byte* image = header.image == nullptr ? args.tables + header.image_at : header.image;
   const uint32_t units = (header.image_bytes - header.staged_at) / sizeof(uint4);
   const auto* source = reinterpret_cast<const uint4*>(image + header.staged_at);
   auto* staged = reinterpret_cast<uint4*>(shared);
@@ -224,14 +172,25 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
     const uint4 parts[2] = {reinterpret_cast<const uint4*>(image)[2 * p],
                             reinterpret_cast<const uint4*>(image)[2 * p + 1]};
     const auto task = bits_as<PortTask>(parts);
-    if (task.channel == ptx::pattern_channel()) start_port(header, task, ports[p]);
+    if (task.channel != ptx::pattern_channel()) continue;
+    // Every replica has its part of the only work: nothing to look up before the control block.
+    const bool takes_part =
+        header.nworks == 1 || ptx::replica() < works[task.work].partition.channels;
+    if (takes_part) start_port(header, task, works[task.work], ports[p]);
   }
   if (reversed < units) staged[reversed] = first;
   for (uint32_t unit = reversed + ptx::threads(); unit < units; unit += ptx::threads()) {
     staged[unit] = source[unit];
   }
+  if constexpr (Operation::kReduces) {
+    if (header.device_scale != nullptr && reversed == 0) {
+      *reinterpret_cast<uint64_t*>(shared + header.scale_at) =
+          load_element<typename Operation::Element>(header.device_scale);
+    }
+  }
   ptx::barrier_cta();
   return {header,
+          works,
           reinterpret_cast<const CompactInstruction*>(shared + header.instructions_at),
           reinterpret_cast<const PortUse*>(shared + header.uses_at),
           ports,
@@ -239,13 +198,16 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
           ptx::replica()};
 }
 
-/// The lane of the calling thread; null: none.
-__device__ __forceinline__ const LaneTask* lane_of_thread(const LaunchHeader& header) {
+/// The lane of the calling thread; null: none, here.
+__device__ __forceinline__ const LaneTask* lane_of_thread(const LaunchArgs& args) {
   const std::byte* shared = ptx::shared_memory();
-  const auto* warps = reinterpret_cast<const uint8_t*>(shared + header.warps_at);
+  const auto* warps = reinterpret_cast<const uint8_t*>(shared + args.header.warps_at);
   const uint8_t lane = warps[ptx::pattern_channel() * kMaxWarps + ptx::thread() / kWarp];
   if (lane == kNoLane) return nullptr;
-  return reinterpret_cast<const LaneTask*>(shared + header.lanes_at) + lane;
+  const LaneTask* task = reinterpret_cast<const LaneTask*>(shared + args.header.lanes_at) + lane;
+  const bool takes_part =
+      args.header.nworks == 1 || ptx::replica() < work_tasks(args)[task->work].partition.channels;
+  return takes_part ? task : nullptr;
 }
 
 }  // namespace niccolite::executor::cuda

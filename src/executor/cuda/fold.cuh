@@ -213,17 +213,23 @@ struct ReduceOperation : Granule<kType> {
       into.value[i] = cuda::fold<kFold>(into.value[i], values.value[i]);
     }
   }
-  static __device__ __forceinline__ uint64_t scale_input(const LaunchHeader& header,
-                                                         uint64_t granule) {
+  /// The scale of the launch, or factor of an integer type.
+  static __device__ __forceinline__ Accumulator input_scale(const LaunchHeader& header) {
+    if constexpr (std::is_floating_point_v<Accumulator>) {
+      return static_cast<Accumulator>(header.input_scale);
+    } else {
+      return static_cast<Accumulator>(header.input_factor);
+    }
+  }
+  /// The scale that is the first element of a granule.
+  static __device__ __forceinline__ Accumulator input_scale(uint64_t granule) {
+    return Base::widen(granule).value[0];
+  }
+  static __device__ __forceinline__ uint64_t scale_input(Accumulator scale, uint64_t granule) {
     Values values = Base::widen(granule);
 #pragma unroll
     for (int i = 0; i < Base::kElements; ++i) {
-      if constexpr (std::is_floating_point_v<Accumulator>) {
-        values.value[i] *= static_cast<Accumulator>(header.input_scale);
-      } else {
-        values.value[i] = cuda::fold<Fold::Product>(values.value[i],
-                                                    static_cast<Accumulator>(header.input_factor));
-      }
+      values.value[i] = cuda::fold<Fold::Product>(values.value[i], scale);
     }
     return Base::narrow(values);
   }

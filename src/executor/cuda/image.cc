@@ -25,6 +25,7 @@ uint32_t flags_of(const Launch& launch) {
   const bool floating = is_floating(launch.type);
   uint32_t flags = 0;
   if (floating ? reduction.input_scale != 1 : reduction.input_factor != 1) flags |= kScalesInput;
+  if (reduction.device_scale != nullptr) flags |= kScalesInput;
   if (floating ? reduction.finish_scale != 1 : reduction.finish_divisor != 1) {
     flags |= kScalesResult;
   }
@@ -48,15 +49,16 @@ uint32_t choose_threads(const Launch& launch) {
   if (launch.threads > 0) {
     threads = static_cast<uint64_t>(launch.threads);
   } else if (launch.protocol == Protocol::LL) {
-    const uint64_t bytes = uint64_t{launch.partition.chunk} * size_of(launch.type);
-    threads = divide_up(bytes, 8) * most_lanes;
+    uint64_t chunk = 0;
+    for (const Work& work : launch.works) chunk = std::max<uint64_t>(chunk, work.partition.chunk);
+    threads = divide_up(chunk * size_of(launch.type), 8) * most_lanes;
   }
   threads = std::max<uint64_t>(round_up(threads, kWarp), most_lanes * kWarp);
   return static_cast<uint32_t>(std::min<uint64_t>(threads, kMaxThreads));
 }
 
 /// Warps for each lane by weight, at least one each. There are at least as many warps as lanes.
-std::vector<uint32_t> share_warps(std::span<const uint16_t> weights, uint32_t warps) {
+std::vector<uint32_t> share_warps(std::span<const uint8_t> weights, uint32_t warps) {
   std::vector<uint32_t> shares(weights.size(), 1);
   for (uint32_t given = static_cast<uint32_t>(weights.size()); given < warps; ++given) {
     size_t neediest = 0;  // the lane with the most weight per warp
@@ -102,9 +104,9 @@ void add_lanes(const Launch& launch, uint32_t threads, Tables& tables) {
   tables.lanes.resize(program.lanes.size());
   tables.warps.assign(static_cast<size_t>(program.nchannels) * kMaxWarps, kNoLane);
   for (int channel = 0; channel < program.nchannels; ++channel) {
-    std::vector<uint16_t> weights;
+    std::vector<uint8_t> weights;
     for (const CompactLane& lane : program.lanes) {
-      if (lane.channel == channel) weights.push_back(std::max<uint16_t>(lane.weight, 1));
+      if (lane.channel == channel) weights.push_back(std::max<uint8_t>(lane.weight, 1));
     }
     const std::vector<uint32_t> shares = share_warps(weights, threads / kWarp);
     uint32_t warp = 0;
@@ -127,7 +129,7 @@ void add_lanes(const Launch& launch, uint32_t threads, Tables& tables) {
                          static_cast<uint16_t>(warps * kWarp),
                          static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
                          static_cast<uint16_t>(pointers),
-                         0};
+                         lane.work};
       for (uint32_t w = 0; w < warps; ++w) {
         tables.warps[static_cast<size_t>(channel) * kMaxWarps + warp++] = static_cast<uint8_t>(l);
       }
@@ -171,7 +173,8 @@ void add_instructions(const Launch& launch, Tables& tables) {
   for (CompactInstruction& instruction : tables.instructions) {
     for (uint32_t r = 0; r < instruction.receive_count; ++r) {
       const Port& port = program.ports[program.indices[instruction.receive + r]];
-      const uint64_t steps = uint64_t{launch.partition.rounds} * static_cast<uint64_t>(port.steps);
+      const Partition& partition = launch.works[static_cast<size_t>(port.work)].partition;
+      const uint64_t steps = uint64_t{partition.rounds} * static_cast<uint64_t>(port.steps);
       if (steps > launch.shape.depth) instruction.flags |= kGivesCredit;
     }
   }
@@ -180,12 +183,14 @@ void add_instructions(const Launch& launch, Tables& tables) {
 PortTask task_of(const Launch& launch, uint16_t port) {
   const PortAddress& address = launch.ports[port];
   const Port& end = launch.program->ports[port];
-  return {address.slots,
-          address.control,
-          address.remote_control,
-          static_cast<uint32_t>(end.steps),
-          static_cast<uint16_t>(end.channel),
-          static_cast<uint16_t>(end.is_send)};
+  const uint32_t channel = launch.works[static_cast<size_t>(end.work)].first_channel;
+  return {address.slots + launch.shape.slot_offset(channel, 0),
+          address.control + channel,
+          address.remote_control + channel,
+          static_cast<uint16_t>(end.steps),
+          static_cast<uint8_t>(end.channel),
+          static_cast<uint8_t>(end.work),
+          static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0)};
 }
 
 void add_ports(const Launch& launch, Tables& tables) {
@@ -204,6 +209,35 @@ uint32_t prefetch_block(const Program& program) {
   return reads_own_chunk ? first.source_block : kNoBlock;
 }
 
+Status check_works(const Launch& launch) {
+  const Program& program = *launch.program;
+  if (launch.works.empty() || launch.works.size() != program.works.size() ||
+      launch.works.size() > kMaxWorks) {
+    return Status::internal("a program of {} works is launched with the data of {}",
+                            program.works.size(), launch.works.size());
+  }
+  for (const Work& work : launch.works) {
+    const Partition& partition = work.partition;
+    if (partition.channels == 0) {
+      return Status::internal("a launch of no channels, for {} elements", partition.count);
+    }
+    if (work.first_channel + partition.channels > launch.shape.channels && !program.ports.empty()) {
+      return Status::internal("{} channels from {} on are launched over connections of {}",
+                              partition.channels, work.first_channel, launch.shape.channels);
+    }
+  }
+  const auto is_known = [&](int work) {
+    return work >= 0 && static_cast<size_t>(work) < launch.works.size();
+  };
+  for (const CompactLane& lane : program.lanes) {
+    if (!is_known(lane.work)) return Status::internal("a lane of work {}", lane.work);
+  }
+  for (const Port& port : program.ports) {
+    if (!is_known(port.work)) return Status::internal("a port of work {}", port.work);
+  }
+  return {};
+}
+
 Status check(const Launch& launch) {
   const Program& program = *launch.program;
   if (launch.ports.size() != program.ports.size()) {
@@ -213,9 +247,7 @@ Status check(const Launch& launch) {
   if (launch.control_device == nullptr) {
     return Status::internal("a launch without control words");
   }
-  if (launch.partition.channels == 0) {
-    return Status::internal("a launch of no channels, for {} elements", launch.partition.count);
-  }
+  TRY(check_works(launch));
   for (int channel = 0; channel < program.nchannels; ++channel) {
     if (const size_t lanes = lanes_of_channel(program, channel); lanes > kMaxWarps) {
       return Status::invalid_usage(
@@ -223,13 +255,18 @@ Status check(const Launch& launch) {
           channel, lanes, kMaxWarps);
     }
   }
-  if (program.lanes.size() >= kNoLane) {
-    return Status::invalid_usage("the program has {} lanes, the CUDA executor knows {}",
-                                 program.lanes.size(), kNoLane - 1);
+  constexpr int kMostChannels = std::numeric_limits<uint8_t>::max();  // PortTask
+  if (program.lanes.size() >= kNoLane || program.nchannels > kMostChannels) {
+    return Status::invalid_usage(
+        "the program has {} lanes in {} channels, the CUDA executor knows {} in {}",
+        program.lanes.size(), program.nchannels, kNoLane - 1, kMostChannels);
   }
-  if (launch.partition.channels > launch.shape.channels && !program.ports.empty()) {
-    return Status::internal("{} channels are launched over connections of {}",
-                            launch.partition.channels, launch.shape.channels);
+  for (const Port& port : program.ports) {
+    constexpr int kMostSteps = std::numeric_limits<uint16_t>::max();  // PortTask
+    if (port.steps > kMostSteps) {
+      return Status::invalid_usage("a port of the program moves {} slots in a round, at most {}",
+                                   port.steps, kMostSteps);
+    }
   }
   return {};
 }
@@ -238,8 +275,8 @@ Status check(const Launch& launch) {
 /// input to all peers and then folds what all have sent with the input into the output.
 std::optional<OneShotImage> one_shot_image(const Launch& launch) {
   const Program& program = *launch.program;
-  if (launch.protocol != Protocol::LL || program.nchannels != 1 || program.lanes.size() != 1 ||
-      program.lanes[0].count != 2 || program.nblocks != 1) {
+  if (launch.protocol != Protocol::LL || program.nchannels != 1 || program.works.size() != 1 ||
+      program.lanes.size() != 1 || program.lanes[0].count != 2 || program.works[0].nblocks != 1) {
     return std::nullopt;
   }
   const CompactInstruction& push = program.instructions[program.lanes[0].first];
@@ -268,15 +305,78 @@ std::optional<OneShotImage> one_shot_image(const Launch& launch) {
   return image;
 }
 
+/// What the header says of the operation, whatever its data.
+void set_operation(const Launch& launch, LaunchHeader& header) {
+  header.abort = &launch.control_device->abort;
+  // The one word of the host's that executors write.
+  header.report = const_cast<uint64_t*>(&launch.control_device->report);
+  header.device_scale = static_cast<const std::byte*>(launch.reduction.device_scale);
+  header.input_scale = launch.reduction.input_scale;
+  header.input_factor = launch.reduction.input_factor;
+  header.result_scale = launch.reduction.finish_scale;
+  header.result_divisor = launch.reduction.finish_divisor;
+  header.shape = launch.shape;
+  header.element_bytes = static_cast<uint32_t>(size_of(launch.type));
+  header.nworks = static_cast<uint32_t>(launch.works.size());
+  header.nports = static_cast<uint32_t>(launch.ports.size());
+  header.prefetch_block = prefetch_block(*launch.program);
+  header.image_at = header.nworks * static_cast<uint32_t>(sizeof(WorkTask));
+}
+
+/// Bytes that the blocks of an aligned buffer are aligned to. A buffer of one block has no stride.
+uint8_t stride_width(const Launch& launch, size_t work) {
+  const WorkShape& shape = launch.program->works[work];
+  if (std::max({shape.input_blocks, shape.output_blocks, shape.scratch_blocks}) <= 1) return 16;
+  const uint64_t bytes = launch.works[work].partition.block_stride * size_of(launch.type);
+  return static_cast<uint8_t>(1u << std::countr_zero(bytes | 16));
+}
+
+void add_works(const Launch& launch, KernelLaunch& result) {
+  auto* tasks = reinterpret_cast<WorkTask*>(result.args.tables);
+  std::vector<Buffers> buffers;
+  for (size_t w = 0; w < launch.works.size(); ++w) {
+    tasks[w].partition = launch.works[w].partition;
+    tasks[w].tag = launch.works[w].tag;
+    tasks[w].stride_width = stride_width(launch, w);
+    buffers.push_back(launch.works[w].buffers);
+  }
+  set_buffers(result, buffers);
+}
+
+/// The image, and in the header where everything lies in it and in shared memory.
+std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
+  std::vector<std::byte> image;
+  Layout layout(image);
+  layout.add(tables.ports);
+  header.staged_at = static_cast<uint32_t>(image.size());
+  header.instructions_at = layout.add(tables.instructions) - header.staged_at;
+  header.lanes_at = layout.add(tables.lanes) - header.staged_at;
+  header.uses_at = layout.add(tables.uses) - header.staged_at;
+  header.warps_at = layout.add(tables.warps) - header.staged_at;
+  header.image_bytes = static_cast<uint32_t>(image.size());
+  header.ports_at = header.image_bytes - header.staged_at;
+  header.scale_at =
+      header.ports_at + static_cast<uint32_t>(tables.ports.size() * sizeof(PortState));
+  header.pointers_at = header.scale_at + static_cast<uint32_t>(sizeof(uint64_t));
+  header.shared_bytes =
+      header.pointers_at + tables.pointers * static_cast<uint32_t>(sizeof(std::byte*));
+  return image;
+}
+
 }  // namespace
 
-void set_buffers(LaunchHeader& header, const void* input, void* output, void* scratch) {
-  header.input = static_cast<const std::byte*>(input);
-  header.output = static_cast<std::byte*>(output);
-  header.scratch = static_cast<std::byte*>(scratch);
-  const uintptr_t bits =
-      std::bit_cast<uintptr_t>(input) | std::bit_cast<uintptr_t>(output) | uintptr_t{16};
-  header.width = 1u << std::countr_zero(bits);
+void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
+  auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
+  for (size_t w = 0; w < buffers.size() && w < launch.args.header.nworks; ++w) {
+    const auto& [input, output, scratch] = buffers[w];
+    WorkTask& task = tasks[w];
+    task.input = static_cast<const std::byte*>(input);
+    task.output = static_cast<std::byte*>(output);
+    task.scratch = static_cast<std::byte*>(scratch);
+    const uintptr_t bits = std::bit_cast<uintptr_t>(input) | std::bit_cast<uintptr_t>(output) |
+                           std::bit_cast<uintptr_t>(scratch) | uintptr_t{task.stride_width};
+    task.width = static_cast<uint8_t>(1u << std::countr_zero(bits));
+  }
 }
 
 Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation) {
@@ -288,28 +388,20 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   header.flags = flags_of(launch);
   result.kernel = {launch.protocol, reduces(launch, header.flags), /*one_shot_peers=*/0,
                    launch.type, launch.reduction.fold};
-  result.grid_x = launch.partition.channels;
+  for (const Work& work : launch.works) {
+    result.grid_x = std::max(result.grid_x, work.partition.channels);
+  }
   result.grid_y = static_cast<uint32_t>(program.nchannels);
   result.threads = choose_threads(launch);
-
-  set_buffers(header, launch.input, launch.output, launch.scratch);
-  header.abort = &launch.control_device->abort;
-  header.input_scale = launch.reduction.input_scale;
-  header.input_factor = launch.reduction.input_factor;
-  header.result_scale = launch.reduction.finish_scale;
-  header.result_divisor = launch.reduction.finish_divisor;
-  header.partition = launch.partition;
-  header.shape = launch.shape;
-  header.element_bytes = static_cast<uint32_t>(size_of(launch.type));
-  header.nports = static_cast<uint32_t>(launch.ports.size());
-  header.prefetch_block = prefetch_block(program);
+  set_operation(launch, header);
+  add_works(launch, result);
 
   if (specialisation == Specialisation::Allowed) {
     if (const std::optional<OneShotImage> image = one_shot_image(launch)) {
       result.kernel.one_shot_peers =
           image->peers <= kFewOneShotPeers ? kFewOneShotPeers : kMostOneShotPeers;
-      std::memcpy(result.args.image, &*image, sizeof *image);
-      result.parameter_bytes = sizeof(LaunchHeader) + sizeof *image;
+      std::memcpy(result.args.tables + header.image_at, &*image, sizeof *image);
+      result.parameter_bytes = sizeof(LaunchHeader) + header.image_at + sizeof *image;
       return result;
     }
   }
@@ -319,21 +411,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   add_instructions(launch, tables);
   add_lanes(launch, result.threads, tables);
   TRY(add_uses(launch, tables));
-
-  std::vector<std::byte> image;
-  Layout layout(image);
-  layout.add(tables.ports);
-  header.staged_at = static_cast<uint32_t>(image.size());
-  header.instructions_at = layout.add(tables.instructions) - header.staged_at;
-  header.lanes_at = layout.add(tables.lanes) - header.staged_at;
-  header.uses_at = layout.add(tables.uses) - header.staged_at;
-  header.warps_at = layout.add(tables.warps) - header.staged_at;
-  header.image_bytes = static_cast<uint32_t>(image.size());
-  header.ports_at = header.image_bytes - header.staged_at;
-  header.pointers_at =
-      header.ports_at + static_cast<uint32_t>(tables.ports.size() * sizeof(PortState));
-  header.shared_bytes =
-      header.pointers_at + tables.pointers * static_cast<uint32_t>(sizeof(std::byte*));
+  std::vector<std::byte> image = lay_out(tables, header);
   if (header.shared_bytes > kMaxSharedBytes) {
     return Status::invalid_usage(
         "rank {}'s program needs {} bytes of shared memory ({} instructions, {} ports), a CTA of "
@@ -342,12 +420,12 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
         kMaxSharedBytes);
   }
 
-  if (image.size() <= sizeof(result.args.image)) {
-    std::memcpy(result.args.image, image.data(), image.size());
-    result.parameter_bytes = sizeof(LaunchHeader) + image.size();
+  result.parameter_bytes = sizeof(LaunchHeader) + header.image_at;
+  if (image.size() <= sizeof(result.args.tables) - header.image_at) {
+    std::memcpy(result.args.tables + header.image_at, image.data(), image.size());
+    result.parameter_bytes += image.size();
   } else {
     result.device_image = std::move(image);
-    result.parameter_bytes = sizeof(LaunchHeader);
   }
   return result;
 }

@@ -2,6 +2,7 @@
 // no GPU: tests run it with an emulated one. Thread safety: none needed, all functions are pure.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "executor/cuda/launch_args.h"
@@ -42,7 +43,7 @@ enum class Specialisation : uint8_t { Allowed, Off };
 Result<KernelLaunch> prepare(const Launch& launch,
                              Specialisation specialisation = Specialisation::Allowed);
 
-/// The part of prepare() that depends on the user's buffers.
-void set_buffers(LaunchHeader& header, const void* input, void* output, void* scratch);
+/// The part of prepare() that depends on the user's buffers: those of all works.
+void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
 
 }  // namespace niccolite::executor::cuda

@@ -14,19 +14,21 @@ namespace niccolite::executor::cuda {
 
 /// Starts the load of the input that the thread will need first; see Prefetched.
 template <typename Operation>
-__device__ __forceinline__ Prefetched prefetch_input(const LaunchHeader& header) {
+__device__ __forceinline__ Prefetched prefetch_input(const LaunchArgs& args) {
   using Element = typename Operation::Element;
   Prefetched prefetched{nullptr, 0};
+  const LaunchHeader& header = args.header;
   if (header.prefetch_block == kNoBlock) return prefetched;
+  const WorkTask& work = *work_tasks(args);
   const uint32_t element_bytes = Operation::element_bytes(header);
-  const Range range = header.partition.range(header.prefetch_block, ptx::replica(), 0);
+  const Range range = work.partition.range(header.prefetch_block, ptx::replica(), 0);
   const uint32_t at = ptx::thread() * kGranule;
   const uint32_t chunk_bytes = static_cast<uint32_t>(range.count) * element_bytes;
   if (at < chunk_bytes) {
     const uint32_t left = chunk_bytes - at;
-    prefetched.address = header.input + range.offset * element_bytes + at;
+    prefetched.address = work.input + range.offset * element_bytes + at;
     prefetched.granule =
-        load_granule<Element>(prefetched.address, left < kGranule ? left : kGranule, header.width);
+        load_granule<Element>(prefetched.address, left < kGranule ? left : kGranule, work.width);
   }
   return prefetched;
 }
@@ -34,14 +36,15 @@ __device__ __forceinline__ Prefetched prefetch_input(const LaunchHeader& header)
 template <typename Operation, Protocol kProtocol>
 __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
   Prefetched prefetched{nullptr, 0};
-  if constexpr (kProtocol == Protocol::LL) prefetched = prefetch_input<Operation>(args.header);
-  const Cta cta = start_cta(args);
-  const LaneTask* task = lane_of_thread(args.header);
+  if constexpr (kProtocol == Protocol::LL) prefetched = prefetch_input<Operation>(args);
+  Cta cta = start_cta<Operation>(args);
+  const LaneTask* task = lane_of_thread(args);
   if (task == nullptr) return;
+  cta.work += task->work;
   const LaneThreads lane{ptx::thread() - task->first_thread, task->threads, task->barrier};
   const CompactInstruction* first = cta.instructions + task->first;
   const uint32_t count = task->count;
-  const uint32_t rounds = args.header.partition.rounds;
+  const uint32_t rounds = cta.work->partition.rounds;
 
   if constexpr (kProtocol == Protocol::LL) {
     bool live = true;

@@ -22,7 +22,7 @@ using gpu::cuda::ScopedRelaxedCapture;
 
 constexpr std::array kFoldNames{"sum", "product", "max", "min"};  // as in the kernels' names
 static_assert(kFoldNames.size() == kFolds);
-constexpr std::array kProtocolNames{"ll", "simple"};
+constexpr std::array kProtocolNames{"ll", "ll128", "simple"};
 static_assert(kProtocolNames.size() == kProtocols);
 
 // The enumerator's name in lower case.

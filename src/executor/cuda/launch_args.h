@@ -1,13 +1,15 @@
 // LaunchArgs: what a launch tells the kernel, as one parameter block. Host and device include it.
 //
-//   header   addresses, partition, scales, where the tables are
+//   header   control words, scales, where the tables are
+//   works    the user's buffers and how they are cut up
 //   image    the program in the form the kernel reads: ports | instructions | lanes | uses | warps
 //
-// The image follows the header in the parameters when it fits there, so that nothing has to be
-// loaded from device memory before the first store; a larger one lies in device memory. The kernel
-// copies everything behind the ports to shared memory, and makes a PortState of every port.
-// CTA (x, y) of the grid runs pattern channel y on replica x of the partition; x is also the
-// channel of every FIFO.
+// The works always lie in the parameters, so that other buffers need no upload. So does the image
+// when it fits there, and nothing has to be loaded from device memory before the first store; a
+// larger one lies in device memory. The kernel copies everything behind the ports to shared memory,
+// and makes a PortState of every port.
+// CTA (x, y) of the grid runs pattern channel y on replica x of the works' partitions; lanes of
+// works that have fewer channels do nothing there.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +36,7 @@ struct LaneTask {
   uint16_t threads;       // a multiple of kWarp
   uint16_t barrier;       // Barrier id when the lane has more than one warp
   uint16_t pointers;      // Simple: its first element of the shared array of slot addresses
-  uint32_t unused;
+  uint32_t work;
 };
 static_assert(sizeof(LaneTask) == 16);
 
@@ -45,13 +47,19 @@ struct PortUse {
 };
 static_assert(sizeof(PortUse) == 4);
 
+/// One end of a connection, over all replicas: the addresses are those of its work's first FIFO
+/// channel, so that the number of the replica is all that is to be added.
 struct PortTask {
   std::byte* slots;
   ControlBlock* control;
   ControlBlock* remote_control;
-  uint32_t steps;    // in one round
-  uint16_t channel;  // pattern channel
-  uint16_t is_send;
+  uint16_t steps;   // in one round
+  uint8_t channel;  // pattern channel
+  uint8_t work;
+  uint32_t end;  // rank of the peer; kSendEnd: this end sends
+
+  static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
+  static constexpr uint32_t kPeerMask = kSendEnd - 1;
 };
 static_assert(sizeof(PortTask) == 32);
 
@@ -65,7 +73,7 @@ struct alignas(16) PortState {
   ControlBlock* control;         // of this channel
   ControlBlock* remote_control;  // of this channel
   uint32_t steps;                // in one round
-  uint32_t unused;
+  uint32_t peer;                 // rank
 };
 static_assert(sizeof(PortState) == 48);
 
@@ -78,26 +86,38 @@ enum LaunchFlags : uint32_t {
   kScalesResult = 2,  // the reduction scales the result of instructions with kFinish
 };
 
-struct alignas(16) LaunchHeader {
+/// A work as the kernel sees it.
+struct alignas(16) WorkTask {
   const std::byte* input;
   std::byte* output;
   std::byte* scratch;
+  Partition partition;
+  uint16_t tag;
+  uint8_t width;         // bytes that all blocks of all buffers are aligned to: 1, 2, 4, 8 or 16
+  uint8_t stride_width;  // bytes that blocks are aligned to in a buffer that is; for set_buffers()
+};
+static_assert(sizeof(WorkTask) == 80);
+
+struct alignas(16) LaunchHeader {
   const uint32_t* abort;
-  const std::byte* image;  // in device memory; null: behind the header
+  uint64_t* report;
+  const std::byte* image;         // in device memory; null: behind the works
+  const std::byte* device_scale;  // an element; null: the input's scale is one of the following
 
   double input_scale;
   double result_scale;
   int64_t input_factor;
   int64_t result_divisor;
-  Partition partition;
 
   FifoShape shape;
   uint32_t flags;
-  uint32_t width;          // bytes that input and output are both aligned to: 1, 2, 4, 8 or 16
   uint32_t element_bytes;  // for the byte-moving kernels
+  uint32_t nworks;
   uint32_t nports;
-  uint32_t prefetch_block;  // of the input, which every thread reads first; kNoBlock: unknown
+  uint32_t prefetch_block;  // of the first work's input, which every thread reads first; kNoBlock:
+                            // unknown
 
+  uint32_t image_at;  // bytes from the start of LaunchArgs::tables
   // Bytes from the start of the image.
   uint32_t staged_at;  // end of the ports
   uint32_t image_bytes;
@@ -107,18 +127,20 @@ struct alignas(16) LaunchHeader {
   uint32_t uses_at;
   uint32_t warps_at;  // uint8_t [pattern channel][kMaxWarps]: lane of a warp, or kNoLane
   uint32_t ports_at;
+  uint32_t scale_at;  // a granule that begins with the element at device_scale
   uint32_t pointers_at;
   uint32_t shared_bytes;
 };
 
 struct LaunchArgs {
   LaunchHeader header;
-  std::byte image[kParameterBytes - sizeof(LaunchHeader)];
+  std::byte tables[kParameterBytes - sizeof(LaunchHeader)];  // WorkTask [header.nworks] | image
 };
 static_assert(sizeof(LaunchArgs) == kParameterBytes);
-static_assert(offsetof(LaunchArgs, image) % 16 == 0, "the image is read 16 bytes at a time");
+static_assert(offsetof(LaunchArgs, tables) % 16 == 0, "the image is read 16 bytes at a time");
+static_assert(sizeof(LaunchArgs::tables) >= kMaxWorks * sizeof(WorkTask));
 
-/// What stands in LaunchArgs::image for the one-shot kernels (one_shot.cuh): peers in fold order,
+/// What stands behind the one work for the one-shot kernels (one_shot.cuh): peers in fold order,
 /// that is ascending.
 inline constexpr uint32_t kMostOneShotPeers = 7;
 inline constexpr uint32_t kFewOneShotPeers = 3;  // what the kernel with more in flight can hold
@@ -128,6 +150,6 @@ struct OneShotImage {
   uint32_t peers;
   uint32_t source_position;  // the own chunk is folded before that of this peer
 };
-static_assert(sizeof(OneShotImage) <= sizeof(LaunchArgs::image));
+static_assert(sizeof(WorkTask) + sizeof(OneShotImage) <= sizeof(LaunchArgs::tables));
 
 }  // namespace niccolite::executor::cuda

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "executor/cuda/cta.cuh"
+#include "executor/cuda/wait.cuh"
 #include "executor/protocol/ll.h"
 
 namespace niccolite::executor::cuda {
@@ -27,6 +28,14 @@ __device__ __forceinline__ bool have_arrived(const Words& words, uint32_t flag, 
   return ll::flag_in(words.first) == flag && (!both || ll::flag_in(words.second) == flag);
 }
 
+/// Of words that have not arrived: the tag of the call whose data lies there, if it is of this
+/// step.
+__device__ __forceinline__ uint32_t other_tag_in(const Words& words, uint32_t flag) {
+  const uint32_t first = ll::flag_in(words.first);
+  const uint32_t there = first == flag ? ll::flag_in(words.second) : first;
+  return ll::is_mismatch(there, flag) ? ll::tag_in(there) : Awaited::kNoTag;
+}
+
 __device__ __forceinline__ std::byte* slot_of(const Cta& cta, const PortState& port,
                                               uint64_t step) {
   return port.slots + cta.header.shape.slot_offset(0, step);
@@ -34,7 +43,7 @@ __device__ __forceinline__ std::byte* slot_of(const Cta& cta, const PortState& p
 
 /// Waits until the slot of `step` may be written; false: aborted. Each thread for itself.
 __device__ __forceinline__ bool ll_wait_for_credit(const Cta& cta, PortState& port, uint64_t step) {
-  for (Wait wait(cta);;) {
+  for (Wait wait(cta.header, *cta.work);;) {
     // [credit] pairs with the receiver's [consume].
     const uint64_t seen = ptx::load_acquire_system(&port.control->remote);
     // A copy to save others the look. Relaxed: whichever thread's copy stays is true.
@@ -42,11 +51,11 @@ __device__ __forceinline__ bool ll_wait_for_credit(const Cta& cta, PortState& po
     if (static_cast<int64_t>(step - seen) < static_cast<int64_t>(cta.header.shape.depth)) {
       return true;
     }
-    if (!wait.keep_going()) return false;
+    if (!wait.keep_going([&] { return Awaited{port.peer}; })) return false;
   }
 }
 
-/// Writes the words behind the chunk too, where ll.h asks for it: once in 2^31 steps.
+/// Writes the words behind the chunk too, where ll.h asks for it: once in 2^15 steps.
 __device__ __forceinline__ void ll_clean(const Cta& cta, const LaneThreads& lane, std::byte* slot,
                                          uint32_t granules, uint32_t flag) {
   const uint32_t in_slot = cta.header.shape.slot_bytes / kGranuleInSlot;
@@ -125,10 +134,15 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
       target = address_of<Operation>(cta, instruction.target, instruction.target_block, chunk);
     }
   }
+  const uint16_t tag = cta.work->tag;
+  const uint32_t width = cta.work->width;
   const bool scales_input =
       Operation::kReduces && (header.flags & kScalesInput) && instruction.source == Place::Input;
   const bool scales_result =
       Operation::kReduces && (header.flags & kScalesResult) && (instruction.flags & kFinish);
+  if (source == target && instruction.receive_count == 0 && !scales_input && !scales_result) {
+    target = nullptr;  // it is there
+  }
   const bool folds =
       scales_result || instruction.receive_count + (instruction.source != Place::None) > 1;
 
@@ -143,7 +157,9 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
     }
   }
 
-  for (uint32_t g = lane.rank; live && g < granules; g += lane.size) {
+  const bool moves =
+      instruction.receive_count != 0 || instruction.send_count != 0 || target != nullptr;
+  for (uint32_t g = lane.rank; live && moves && g < granules; g += lane.size) {
     const uint32_t left = chunk.bytes - g * kGranule;
     const uint32_t bytes = left < kGranule ? left : kGranule;
     uint64_t local = 0;
@@ -151,9 +167,9 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
       const std::byte* address = source + g * kGranule;
       local = instruction.source == Place::Input && address == prefetched.address
                   ? prefetched.granule
-                  : load_granule<Element>(address, bytes, header.width);
+                  : load_granule<Element>(address, bytes, width);
       if constexpr (Operation::kReduces) {
-        if (scales_input) local = Operation::scale_input(header, local);
+        if (scales_input) local = scale_input<Operation>(cta, local);
       }
     }
 
@@ -169,14 +185,18 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
         const PortState& port = cta.ports[use.port];
         const uint64_t step = step_of(port, use, round);
         address[i] = slot_of(cta, port, step) + g * kGranuleInSlot;
-        flag[i] = ll::flag_of(step);
+        flag[i] = ll::flag_of(step, tag);
         words[i] = ptx::load_words(address[i]);
       }
 #pragma unroll
       for (uint32_t i = 0; i < kWordsInFlight; ++i) {
         if (first + i >= instruction.receive_count) continue;
-        for (Wait wait(cta); live && !have_arrived(words[i], flag[i], bytes > ll::kDataBytes);) {
-          live = wait.keep_going();
+        for (Wait wait(header, *cta.work);
+             live && !have_arrived(words[i], flag[i], bytes > ll::kDataBytes);) {
+          live = wait.keep_going([&] {
+            return Awaited{cta.ports[receives[first + i].port].peer,
+                           other_tag_in(words[i], flag[i])};
+          });
           words[i] = ptx::load_words(address[i]);
         }
         if (source != nullptr && first + i == instruction.source_position) operands.add(local);
@@ -194,10 +214,10 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
       const PortState& port = cta.ports[use.port];
       const uint64_t step = step_of(port, use, round);
       ptx::store_words(slot_of(cta, port, step) + g * kGranuleInSlot,
-                       pack_words(result, ll::flag_of(step)));
+                       pack_words(result, ll::flag_of(step, tag)));
     }
     if (target != nullptr) {
-      store_granule<Element>(target + g * kGranule, result, bytes, header.width);
+      store_granule<Element>(target + g * kGranule, result, bytes, width);
     }
   }
 
@@ -205,7 +225,7 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
     const PortState& port = cta.ports[sends[s].port];
     const uint64_t step = step_of(port, sends[s], round);
     if (ll::cleans(step, header.shape.depth)) {
-      ll_clean(cta, lane, slot_of(cta, port, step), granules, ll::flag_of(step));
+      ll_clean(cta, lane, slot_of(cta, port, step), granules, ll::flag_of(step, tag));
     }
   }
 

@@ -57,12 +57,11 @@ __device__ __forceinline__ void resume(const OneShotImage& image) {
 }
 
 /// All threads of the CTA, which have met since they loaded the steps. One thread per peer.
-__device__ __forceinline__ void advance_steps(const LaunchHeader& header,
-                                              const OneShotImage& image) {
+__device__ __forceinline__ void advance_steps(uint32_t rounds, const OneShotImage& image) {
   if (ptx::thread() >= image.peers) return;
   const auto advance = [&](const PortTask& port) {
     auto* step = reinterpret_cast<std::byte*>(&port.control[ptx::replica()].step);
-    ptx::store<uint64_t>(step, ptx::load<uint64_t>(step) + header.partition.rounds);
+    ptx::store<uint64_t>(step, ptx::load<uint64_t>(step) + rounds);
   };
   advance(image.send[ptx::thread()]);
   advance(image.receive[ptx::thread()]);
@@ -73,12 +72,13 @@ class OneShot {
  public:
   __device__ __forceinline__ OneShot(const LaunchArgs& args)
       : header_(args.header),
-        image_(*reinterpret_cast<const OneShotImage*>(args.image)),
+        work_(*work_tasks(args)),
+        image_(*reinterpret_cast<const OneShotImage*>(args.tables + sizeof(WorkTask))),
         threads_{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)},
-        cta_{args.header, nullptr, nullptr, nullptr, nullptr, ptx::replica()} {}
+        cta_{args.header, work_tasks(args), nullptr, nullptr, nullptr, nullptr, ptx::replica()} {}
 
   __device__ __forceinline__ void run() {
-    const uint32_t rounds = header_.partition.rounds;
+    const uint32_t rounds = work_.partition.rounds;
     Chunk chunk = chunk_of_round(0);
     uint64_t first = 0;
     if (ptx::thread() * kGranule < chunk.bytes) first = load_input(chunk, ptx::thread());
@@ -93,7 +93,7 @@ class OneShot {
       send(chunk, round, first);
       if (round == 0) {
         threads_.barrier();
-        advance_steps(header_, image_);
+        advance_steps(rounds, image_);
       }
       receive(chunk, round, first);
       if (rounds > header_.shape.depth) give_credit(round);
@@ -104,7 +104,7 @@ class OneShot {
   using Element = typename Operation::Element;
 
   __device__ __forceinline__ Chunk chunk_of_round(uint32_t round) const {
-    const Range range = header_.partition.range(0, ptx::replica(), round);
+    const Range range = work_.partition.range(0, ptx::replica(), round);
     const uint32_t element_bytes = Operation::element_bytes(header_);
     return {range.offset * element_bytes, static_cast<uint32_t>(range.count) * element_bytes};
   }
@@ -113,10 +113,18 @@ class OneShot {
     return left < kGranule ? left : kGranule;
   }
   __device__ __forceinline__ uint64_t load_input(const Chunk& chunk, uint32_t g) const {
-    uint64_t granule = load_granule<Element>(header_.input + chunk.in_block + g * kGranule,
-                                             bytes_of(chunk, g), header_.width);
-    if (header_.flags & kScalesInput) granule = Operation::scale_input(header_, granule);
+    uint64_t granule = load_granule<Element>(work_.input + chunk.in_block + g * kGranule,
+                                             bytes_of(chunk, g), work_.width);
+    if (header_.flags & kScalesInput) {
+      const auto scale = header_.device_scale == nullptr
+                             ? Operation::input_scale(header_)
+                             : Operation::input_scale(load_element<Element>(header_.device_scale));
+      granule = Operation::scale_input(scale, granule);
+    }
     return granule;
+  }
+  __device__ __forceinline__ static uint32_t peer_of(const PortTask& port) {
+    return port.end & PortTask::kPeerMask;
   }
   __device__ __forceinline__ std::byte* slot_at(const PortTask& port, uint32_t step) const {
     return port.slots + header_.shape.slot_offset(ptx::replica(), step);
@@ -129,9 +137,9 @@ class OneShot {
     for (uint32_t p = 0; p < kMostPeers; ++p) {
       if (p >= image_.peers) continue;
       const uint32_t step = steps_.send[p] + round;
-      for (Wait wait(cta_); live_ && static_cast<int32_t>(step - steps_.credit[p]) >=
-                                         static_cast<int32_t>(header_.shape.depth);) {
-        live_ = wait.keep_going();
+      for (Wait wait(header_, work_); live_ && static_cast<int32_t>(step - steps_.credit[p]) >=
+                                                   static_cast<int32_t>(header_.shape.depth);) {
+        live_ = wait.keep_going([&] { return Awaited{peer_of(image_.send[p])}; });
         // [credit], as in load_steps().
         steps_.credit[p] = static_cast<uint32_t>(
             ptx::load_relaxed_system(&image_.send[p].control[ptx::replica()].remote));
@@ -148,13 +156,14 @@ class OneShot {
         if (p >= image_.peers) continue;
         const uint32_t step = steps_.send[p] + round;
         ptx::store_words(slot_at(image_.send[p], step) + g * kGranuleInSlot,
-                         pack_words(granule, ll::flag_of(step)));
+                         pack_words(granule, ll::flag_of(step, work_.tag)));
       }
     }
     for (uint32_t p = 0; live_ && p < image_.peers; ++p) {
       const uint32_t step = send_step(p, round);
       if (!ll::cleans(step, header_.shape.depth)) continue;
-      ll_clean(cta_, threads_, slot_at(image_.send[p], step), granules, ll::flag_of(step));
+      ll_clean(cta_, threads_, slot_at(image_.send[p], step), granules,
+               ll::flag_of(step, work_.tag));
     }
   }
 
@@ -206,9 +215,13 @@ class OneShot {
         if (p == image_.source_position) operands.add(local[k]);
         if (p >= image_.peers) continue;
         const uint32_t step = steps_.receive[p] + round;
-        for (Wait wait(cta_);
-             live_ && !have_arrived(words[k][p], ll::flag_of(step), bytes > ll::kDataBytes);) {
-          live_ = wait.keep_going();
+        for (Wait wait(header_, work_);
+             live_ &&
+             !have_arrived(words[k][p], ll::flag_of(step, work_.tag), bytes > ll::kDataBytes);) {
+          live_ = wait.keep_going([&] {
+            return Awaited{peer_of(image_.receive[p]),
+                           other_tag_in(words[k][p], ll::flag_of(step, work_.tag))};
+          });
           words[k][p] = ptx::load_words(slot_at(image_.receive[p], step) + at * kGranuleInSlot);
         }
         operands.add(unpack_words(words[k][p]));
@@ -216,15 +229,15 @@ class OneShot {
       if (image_.source_position >= kMostPeers) operands.add(local[k]);
       if (!live_) return;
       const bool scales = (header_.flags & kScalesResult) != 0;
-      store_granule<Element>(header_.output + chunk.in_block + at * kGranule,
-                             operands.result(header_, scales), bytes, header_.width);
+      store_granule<Element>(work_.output + chunk.in_block + at * kGranule,
+                             operands.result(header_, scales), bytes, work_.width);
     }
   }
 
   // Only in operations of more rounds than a FIFO has slots.
   __device__ __forceinline__ void give_credit(uint32_t round) const {
     threads_.barrier();
-    if (!live_ || round + header_.shape.depth >= header_.partition.rounds) return;
+    if (!live_ || round + header_.shape.depth >= work_.partition.rounds) return;
     if (ptx::thread() >= image_.peers) return;
     const PortTask& receive = image_.receive[ptx::thread()];
     // The counter of the operation's end, which advance_steps() has stored by now.
@@ -233,13 +246,14 @@ class OneShot {
     // [consume] all threads have used the words they read before they came to the barrier. Relaxed:
     // a store cannot pass a load whose value has been used.
     ptx::store_relaxed_system(&receive.remote_control[ptx::replica()].remote,
-                              end - header_.partition.rounds + round + 1);
+                              end - work_.partition.rounds + round + 1);
   }
 
   const LaunchHeader& header_;
+  const WorkTask& work_;
   const OneShotImage& image_;
   const LaneThreads threads_;
-  const Cta cta_;  // for Wait and ll_clean
+  const Cta cta_;  // for ll_clean
   OneShotSteps<kMostPeers> steps_;
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
 };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "executor/cuda/image.h"
 #include "gpu/cuda/machine.h"
@@ -19,10 +20,8 @@ class PreparedLaunch {
   /// is too large for the parameters.
   static Result<PreparedLaunch> create(gpu::Machine& machine, int device, const Launch& launch);
 
-  /// Other buffers for the launches to come.
-  void set_buffers(const void* input, void* output, void* scratch) {
-    cuda::set_buffers(kernel_->args.header, input, output, scratch);
-  }
+  /// Other buffers for the launches to come: those of all works of the program.
+  void set_buffers(std::span<const Buffers> buffers) { cuda::set_buffers(*kernel_, buffers); }
   /// Queues the operation on `stream` of the device, which may be capturing.
   Status launch(gpu::StreamHandle stream);
 

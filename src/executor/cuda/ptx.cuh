@@ -24,6 +24,12 @@ __device__ __forceinline__ std::byte* shared_memory() {
   return reinterpret_cast<std::byte*>(dynamic_shared_memory);
 }
 
+__device__ __forceinline__ uint64_t global_timer() {  // nanoseconds
+  uint64_t nanoseconds;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(nanoseconds));
+  return nanoseconds;
+}
+
 // ---- control words
 __device__ __forceinline__ uint64_t load_acquire_system(const uint64_t* address) {
   uint64_t value;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "executor/cuda/cta.cuh"
+#include "executor/cuda/wait.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -43,16 +44,24 @@ struct PortsOfInstruction {
 };
 
 /// Waits until the slot of `step` has arrived (receiver) or may be written (sender); false:
-/// aborted.
+/// aborted. Slots of another call do not arrive.
 __device__ __forceinline__ bool simple_wait(const Cta& cta, PortState& port, uint64_t step,
                                             bool is_send) {
   // A sender needs remote + depth > step, a receiver remote > step.
   const uint64_t ahead = is_send ? cta.header.shape.depth : 0;
   uint64_t seen = port.seen;
-  for (Wait wait(cta); static_cast<int64_t>(seen + ahead - step) <= 0;) {
-    if (!wait.keep_going()) return false;
+  uint32_t other_tag = Awaited::kNoTag;
+  for (Wait wait(cta.header, *cta.work); static_cast<int64_t>(seen + ahead - step) <= 0;) {
+    if (!wait.keep_going([&] { return Awaited{port.peer, other_tag}; })) return false;
     // Sender: [credit], pairs with [consume]. Receiver: [arrival], pairs with [publish].
-    seen = ptx::load_acquire_system(&port.control->remote);
+    const uint64_t remote = ptx::load_acquire_system(&port.control->remote);
+    if (is_send) {
+      seen = remote;
+    } else if (is_of_other_call(port, *cta.work, remote)) {
+      other_tag = tag::tag_in(remote);
+    } else {
+      seen = tag::steps_in(remote, port.base);
+    }
   }
   port.seen = seen;
   return true;
@@ -60,8 +69,8 @@ __device__ __forceinline__ bool simple_wait(const Cta& cta, PortState& port, uin
 
 /// Pack `p` of an operand: slots are aligned, the local operand is as far as `kExact` says.
 template <typename Operation, bool kExact>
-__device__ __forceinline__ Pack load_operand(const LaunchHeader& header, const SimpleWork& work,
-                                             uint32_t k, uint32_t p) {
+__device__ __forceinline__ Pack load_operand(const Cta& cta, const SimpleWork& work, uint32_t k,
+                                             uint32_t p) {
   const std::byte* address = work.operands[k] + static_cast<size_t>(p) * kPack;
   Pack pack;
   if (kExact || k != work.source_index) {
@@ -71,13 +80,13 @@ __device__ __forceinline__ Pack load_operand(const LaunchHeader& header, const S
     const uint32_t left = work.bytes - p * kPack;
     const uint32_t low = left < 8 ? left : 8;
     const uint32_t high = left < 8 ? 0 : left < 16 ? left - 8 : 8;
-    pack.half[0] = load_granule<Element>(address, low, header.width);
-    pack.half[1] = high == 0 ? 0 : load_granule<Element>(address + 8, high, header.width);
+    pack.half[0] = load_granule<Element>(address, low, cta.work->width);
+    pack.half[1] = high == 0 ? 0 : load_granule<Element>(address + 8, high, cta.work->width);
   }
   if constexpr (Operation::kReduces) {
     if (work.scales_input && k == work.source_index) {
-      pack.half[0] = Operation::scale_input(header, pack.half[0]);
-      pack.half[1] = Operation::scale_input(header, pack.half[1]);
+      pack.half[0] = scale_input<Operation>(cta, pack.half[0]);
+      pack.half[1] = scale_input<Operation>(cta, pack.half[1]);
     }
   }
   return pack;
@@ -85,8 +94,8 @@ __device__ __forceinline__ Pack load_operand(const LaunchHeader& header, const S
 
 /// Stores the result of pack `p`. Slots have room for a whole pack.
 template <typename Operation, bool kExact>
-__device__ __forceinline__ void store_target(const LaunchHeader& header, const SimpleWork& work,
-                                             uint32_t p, const Pack& pack) {
+__device__ __forceinline__ void store_target(const Cta& cta, const SimpleWork& work, uint32_t p,
+                                             const Pack& pack) {
   std::byte* address = work.target + static_cast<size_t>(p) * kPack;
   if (kExact) {
     ptx::store_pack(address, pack);
@@ -95,21 +104,21 @@ __device__ __forceinline__ void store_target(const LaunchHeader& header, const S
     const uint32_t left = work.bytes - p * kPack;
     const uint32_t low = left < 8 ? left : 8;
     const uint32_t high = left < 8 ? 0 : left < 16 ? left - 8 : 8;
-    store_granule<Element>(address, pack.half[0], low, header.width);
-    if (high != 0) store_granule<Element>(address + 8, pack.half[1], high, header.width);
+    store_granule<Element>(address, pack.half[0], low, cta.work->width);
+    if (high != 0) store_granule<Element>(address + 8, pack.half[1], high, cta.work->width);
   }
 }
 
 /// Packs p, p + stride, ... (kUnroll of them, those below `end` when kChecked): folded, stored.
 template <typename Operation, int kUnroll, bool kExact, bool kChecked, bool kFolds>
-__device__ __forceinline__ void simple_packs(const LaunchHeader& header, const SimpleWork& work,
-                                             uint32_t p, uint32_t stride, uint32_t end) {
+__device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleWork& work, uint32_t p,
+                                             uint32_t stride, uint32_t end) {
   const auto takes_part = [&](int i) { return !kChecked || p + i * stride < end; };
   Pack result[kUnroll];
 #pragma unroll
   for (int i = 0; i < kUnroll; ++i) {
     if (takes_part(i)) {
-      result[i] = load_operand<Operation, kExact>(header, work, 0, p + i * stride);
+      result[i] = load_operand<Operation, kExact>(cta, work, 0, p + i * stride);
     }
   }
   if constexpr (kFolds) {
@@ -119,7 +128,7 @@ __device__ __forceinline__ void simple_packs(const LaunchHeader& header, const S
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) {
         if (takes_part(i)) {
-          next[i] = load_operand<Operation, kExact>(header, work, k, p + i * stride);
+          next[i] = load_operand<Operation, kExact>(cta, work, k, p + i * stride);
         }
       }
     };
@@ -143,8 +152,8 @@ __device__ __forceinline__ void simple_packs(const LaunchHeader& header, const S
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
       if (work.scales_result) {
-        Operation::scale_result(header, values[i][0]);
-        Operation::scale_result(header, values[i][1]);
+        Operation::scale_result(cta.header, values[i][0]);
+        Operation::scale_result(cta.header, values[i][1]);
       }
       result[i].half[0] = Operation::narrow(values[i][0]);
       result[i].half[1] = Operation::narrow(values[i][1]);
@@ -164,7 +173,7 @@ __device__ __forceinline__ void simple_packs(const LaunchHeader& header, const S
   if (work.target != nullptr) {
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
-      if (takes_part(i)) store_target<Operation, kExact>(header, work, p + i * stride, result[i]);
+      if (takes_part(i)) store_target<Operation, kExact>(cta, work, p + i * stride, result[i]);
     }
   }
 }
@@ -173,19 +182,19 @@ __device__ __forceinline__ void simple_packs(const LaunchHeader& header, const S
 /// against the bound; a last pack that is not whole, and buffers that are not aligned, go by
 /// pieces.
 template <typename Operation, int kUnroll, bool kFolds>
-__device__ __forceinline__ void simple_chunk(const LaunchHeader& header, const LaneThreads& lane,
+__device__ __forceinline__ void simple_chunk(const Cta& cta, const LaneThreads& lane,
                                              const SimpleWork& work) {
   const uint32_t packs = (work.bytes + kPack - 1) / kPack;
-  const uint32_t exact = header.width >= kPack ? work.bytes / kPack : 0;
+  const uint32_t exact = cta.work->width >= kPack ? work.bytes / kPack : 0;
   uint32_t p = lane.rank;
   for (; p + (kUnroll - 1) * lane.size < exact; p += kUnroll * lane.size) {
-    simple_packs<Operation, kUnroll, true, false, kFolds>(header, work, p, lane.size, exact);
+    simple_packs<Operation, kUnroll, true, false, kFolds>(cta, work, p, lane.size, exact);
   }
   if (p < exact) {
-    simple_packs<Operation, kUnroll, true, true, kFolds>(header, work, p, lane.size, exact);
+    simple_packs<Operation, kUnroll, true, true, kFolds>(cta, work, p, lane.size, exact);
   }
   for (p = exact + lane.rank; p < packs; p += lane.size) {
-    simple_packs<Operation, 1, false, false, kFolds>(header, work, p, lane.size, packs);
+    simple_packs<Operation, 1, false, false, kFolds>(cta, work, p, lane.size, packs);
   }
 }
 
@@ -221,41 +230,47 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
   const uint32_t source_index = instruction.source_position < instruction.receive_count
                                     ? instruction.source_position
                                     : instruction.receive_count;
+  const bool scales_input =
+      Operation::kReduces && (header.flags & kScalesInput) && instruction.source == Place::Input;
+  const bool scales_result =
+      Operation::kReduces && (header.flags & kScalesResult) && (instruction.flags & kFinish);
+  std::byte* source = nullptr;
   std::byte* target = nullptr;
   if (chunk.bytes != 0) {
-    if (has_source && lane.rank == 0) {
-      operands[source_index] =
-          address_of<Operation>(cta, instruction.source, instruction.source_block, chunk);
+    if (has_source) {
+      source = address_of<Operation>(cta, instruction.source, instruction.source_block, chunk);
+      if (lane.rank == 0) operands[source_index] = source;
     }
     if (instruction.target != Place::None) {
       target = address_of<Operation>(cta, instruction.target, instruction.target_block, chunk);
     }
   }
+  if (source == target && instruction.receive_count == 0 && !scales_input && !scales_result) {
+    target = nullptr;  // it is there
+  }
+  const bool moves = ports.count != 0 || target != nullptr;
   lane.barrier();
   // Written before this barrier of an earlier or of this instruction, never between two: the same
   // for all threads.
   if (pointers[0] == nullptr) return false;
 
-  const bool scales_result =
-      Operation::kReduces && (header.flags & kScalesResult) && (instruction.flags & kFinish);
-  const SimpleWork work{
-      operands,
-      sends,
-      target,
-      uint32_t{instruction.receive_count} + has_source,
-      instruction.send_count,
-      has_source ? source_index : kNoSource,
-      chunk.bytes,
-      Operation::kReduces && (header.flags & kScalesInput) && instruction.source == Place::Input,
-      scales_result};
+  const SimpleWork work{operands,
+                        sends,
+                        target,
+                        uint32_t{instruction.receive_count} + has_source,
+                        instruction.send_count,
+                        has_source ? source_index : kNoSource,
+                        moves ? chunk.bytes : 0,
+                        scales_input,
+                        scales_result};
   if constexpr (Operation::kReduces) {
     if (work.operand_count > 1 || scales_result) {
-      simple_chunk<Operation, Operation::kUnroll, true>(header, lane, work);
+      simple_chunk<Operation, Operation::kUnroll, true>(cta, lane, work);
     } else {
-      simple_chunk<Operation, kCopyUnroll, false>(header, lane, work);
+      simple_chunk<Operation, kCopyUnroll, false>(cta, lane, work);
     }
   } else {
-    simple_chunk<Operation, kCopyUnroll, false>(header, lane, work);
+    simple_chunk<Operation, kCopyUnroll, false>(cta, lane, work);
   }
 
   lane.barrier();
@@ -265,7 +280,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
     const uint64_t step = step_of(port, use, round);
     if (ports.is_send(i)) {
       // [publish] what all threads stored to the slot before the barrier.
-      ptx::store_release_system(&port.remote_control->remote, step + 1);
+      ptx::store_release_system(&port.remote_control->remote, tag::tail(step + 1, cta.work->tag));
     } else if ((instruction.flags & kGivesCredit) && needs_credit(cta, port, step)) {
       // [consume] all threads have used what they read from the slot before they came to the
       // barrier. Relaxed: a store cannot pass a load whose value has been used.
