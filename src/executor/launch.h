@@ -32,8 +32,30 @@ namespace niccolite::executor {
 /// Words in host memory that both the host and the device may access at any time; owned by the
 /// communicator.
 struct ControlWords {
-  alignas(64) uint32_t abort;  // non-zero: every wait of every kernel of this communicator ends,
-                               // leaving data undefined
+  alignas(64) uint32_t abort;   // non-zero: every wait of every kernel of this communicator ends,
+                                // leaving data undefined
+  alignas(64) uint64_t report;  // of a wait that takes long (report.h); 0: nothing to report.
+                                // Written by executors, taken by the host's watchdog
+};
+
+/// The user's memory of one work, aligned to the element and no more; null where the program has no
+/// blocks of it.
+struct Buffers {
+  const void* input = nullptr;
+  void* output = nullptr;   // may equal input
+  void* scratch = nullptr;  // scratch_blocks blocks of partition.block_stride elements
+};
+
+/// The data of one operation, or of one message. A lane of the program belongs to one work: replica
+/// x of its channel moves what the partition gives channel x, over FIFO channel first_channel + x;
+/// replicas that the partition does not have do nothing. Where several pattern channels share a
+/// work (WorkShape::nchannels: one for each ring), they take turns: x is that of the pattern
+/// channel WorkShape::first_channel + x % nchannels alone.
+struct Work {
+  Partition partition;
+  uint32_t first_channel = 0;
+  uint16_t tag = 0;  // of the call; equal on all ranks (protocol/tag.h)
+  Buffers buffers;
 };
 
 struct Launch {
@@ -42,15 +64,12 @@ struct Launch {
   Protocol protocol = Protocol::Simple;
   FifoShape shape;                 // of all connections of the program
   std::vector<PortAddress> ports;  // by port number
-  Partition partition;
+  std::vector<Work> works;         // by the program's numbers
   DataType type = DataType::Uint8;
   Reduction reduction;
-  const void* input = nullptr;  // aligned to the element, no more
-  void* output = nullptr;       // may equal input
-  void* scratch = nullptr;      // scratch_blocks blocks of partition.block_stride elements, or null
-  const ControlWords* control = nullptr;         // address for the host
-  const ControlWords* control_device = nullptr;  // the same for the device
-  int threads = 0;                               // CUDA: threads of a CTA; 0: the executor's choice
+  ControlWords* control = nullptr;         // address for the host
+  ControlWords* control_device = nullptr;  // the same for the device
+  int threads = 0;                         // CUDA: threads of a CTA; 0: the executor's choice
 };
 
 }  // namespace niccolite::executor

@@ -74,6 +74,9 @@ struct Reduction {
   double finish_scale = 1;
   int64_t finish_divisor = 1;
   int64_t input_factor = 1;
+  /// Not null: the input scale (or factor) is this element, of the operation's type, in memory of
+  /// the device (or of the host, page-locked), read whenever the operation runs.
+  const void* device_scale = nullptr;
 };
 
 }  // namespace niccolite::executor

@@ -6,8 +6,10 @@
 //   its block channel  | round 0 | round 1 | ... |            round r starts at r * chunk inside
 //   its channel
 //
-// All strides are multiples of 16 bytes, so that every chunk has the alignment of its buffer.
-// Blocks may be cut short, or be empty, at the end of the buffer. All ranks compute the same
+// Blocks that are parts of one buffer have strides that are multiples of 16 bytes, so that every
+// chunk has the alignment of its buffer; the last ones may be cut short or be empty. Blocks that
+// lie side by side (an all-gather's) have the user's count for a stride, which may be any number of
+// elements. Channels and chunks are multiples of 16 bytes in both. All ranks compute the same
 // partition from the same arguments.
 #pragma once
 
@@ -47,22 +49,27 @@ struct Partition {
 constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 constexpr uint64_t round_up(uint64_t a, uint64_t to) { return divide_up(a, to) * to; }
 
-/// Cuts `count` elements of `element_bytes` into `nblocks` equal blocks over at most `max_channels`
-/// channels, with chunks of at most `slot_data_bytes` bytes. Uses fewer channels when they would
-/// get less than `min_channel_bytes` bytes of each block.
-constexpr Partition make_partition(uint64_t count, uint32_t element_bytes, uint32_t nblocks,
-                                   uint32_t max_channels, uint64_t slot_data_bytes,
-                                   uint64_t min_channel_bytes) {
+/// What is cut how; sizes in bytes, counts in elements.
+struct Cut {
+  uint32_t max_channels = 1;
+  uint64_t slot_data_bytes = 0;     // the most that a chunk may have
+  uint64_t min_channel_bytes = 16;  // fewer channels are used when they would get less of a block
+};
+
+/// Channels and rounds for blocks of `block_stride` elements; the blocks are the caller's to fill
+/// in.
+constexpr Partition cut_block(uint64_t block_stride, uint32_t element_bytes, const Cut& cut) {
   const uint64_t grain = 16 / element_bytes;
+  const auto [max_channels, slot_data_bytes, min_channel_bytes] = cut;
   Partition p;
-  p.count = count;
-  p.block_stride = round_up(divide_up(count, nblocks), grain);
+  p.block_stride = block_stride;
   uint64_t least = round_up(divide_up(min_channel_bytes, element_bytes), grain);
   if (least < grain) least = grain;
   p.channel_stride = round_up(divide_up(p.block_stride, max_channels), grain);
   if (p.channel_stride < least) p.channel_stride = least < p.block_stride ? least : p.block_stride;
   if (p.channel_stride == 0) p.channel_stride = grain;
   p.channels = static_cast<uint32_t>(divide_up(p.block_stride, p.channel_stride));
+  if (p.channels == 0) p.channels = 1;
   const uint64_t most = slot_data_bytes / 16 * grain;
   p.rounds = static_cast<uint32_t>(divide_up(p.channel_stride, most));
   // Equal rounds: a short last round would leave the pipeline with one chunk that costs a full
@@ -71,6 +78,24 @@ constexpr Partition make_partition(uint64_t count, uint32_t element_bytes, uint3
       round_up(divide_up(p.channel_stride, p.rounds == 0 ? 1 : p.rounds), grain));
   if (p.chunk > most) p.chunk = static_cast<uint32_t>(most);
   p.rounds = static_cast<uint32_t>(divide_up(p.channel_stride, p.chunk));
+  return p;
+}
+
+/// `count` elements of one buffer in `nblocks` equal parts.
+constexpr Partition make_partition(uint64_t count, uint32_t element_bytes, uint32_t nblocks,
+                                   const Cut& cut) {
+  const uint64_t grain = 16 / element_bytes;
+  Partition p = cut_block(round_up(divide_up(count, nblocks), grain), element_bytes, cut);
+  p.count = count;
+  return p;
+}
+
+/// `nblocks` blocks of `count` elements each, side by side. A count of 0 (an empty message) gives
+/// one channel and one round, of an empty chunk.
+constexpr Partition make_block_partition(uint64_t count, uint32_t element_bytes, uint32_t nblocks,
+                                         const Cut& cut) {
+  Partition p = cut_block(count, element_bytes, cut);
+  p.count = count * nblocks;
   return p;
 }
 

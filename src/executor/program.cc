@@ -1,5 +1,6 @@
 #include "executor/program.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -11,9 +12,11 @@ namespace {
 using schedule::at;
 using schedule::BlockReference;
 using schedule::Buffer;
+using schedule::Collective;
 using schedule::Connection;
 using schedule::Instruction;
 using schedule::length;
+using schedule::Message;
 using schedule::Position;
 using schedule::Schedule;
 
@@ -44,15 +47,38 @@ Place place_of(const std::optional<BlockReference>& reference) {
   return Place::None;
 }
 
+/// `count` works in a program of `what`, or InvalidUsage.
+Status check_works(size_t count, const char* what) {
+  if (count > kMaxWorks)
+    return Status::invalid_usage("{} are {} works; a program has room for {}", what, count,
+                                 kMaxWorks);
+  return {};
+}
+
 class Compiler {
  public:
   Compiler(const Schedule& schedule, int rank)
-      : schedule_(schedule), ports_(schedule.connections.size(), -1) {
+      : schedule_(schedule),
+        rank_(rank),
+        is_messages_(schedule.collective == Collective::PointToPoint),
+        ports_(schedule.connections.size(), -1) {
     program_.rank = rank;
     program_.nranks = schedule.nranks;
-    program_.nblocks = schedule.nblocks;
-    program_.scratch_blocks = schedule.scratch_blocks;
     program_.nchannels = length(at(schedule.ranks, rank));
+  }
+
+  Status add_works() {
+    if (is_messages_) {
+      add_messages();
+      return check_works(program_.works.size(), "a rank's messages");
+    }
+    program_.works.push_back({.nblocks = schedule_.nblocks,
+                              .input_blocks = schedule::input_blocks(schedule_, rank_),
+                              .output_blocks = schedule::output_blocks(schedule_, rank_),
+                              .scratch_blocks = schedule_.scratch_blocks,
+                              .first_channel = 0,
+                              .nchannels = program_.nchannels});
+    return {};
   }
 
   Status add_lane(int channel, const schedule::Lane& lane) {
@@ -63,7 +89,13 @@ class Compiler {
         TRY(fit<uint16_t>(lane.instructions.size(), "the number of instructions of a lane"));
     compact.channel = TRY(fit<uint16_t>(static_cast<size_t>(channel), "a channel's number"));
     if (lane.weight < 1) return Status::invalid_usage("a lane's weight is {}", lane.weight);
-    compact.weight = TRY(fit<uint16_t>(static_cast<size_t>(lane.weight), "a lane's weight"));
+    compact.weight = TRY(fit<uint8_t>(static_cast<size_t>(lane.weight), "a lane's weight"));
+    if (is_messages_) {
+      compact.work = TRY(work_of(lane));
+      WorkShape& work = program_.works[compact.work];
+      work.first_channel = channel;
+      work.nchannels = 1;
+    }
     program_.lanes.push_back(compact);
     return Status::ok();
   }
@@ -83,12 +115,14 @@ class Compiler {
                                          (instruction.finish ? kFinish : 0));
     compact.source = place_of(instruction.source);
     compact.target = place_of(instruction.target);
-    if (instruction.source)
+    if (instruction.source && !is_messages_)
       compact.source_block = TRY(fit_block(instruction.source->block, "the source block"));
-    if (instruction.target)
+    if (instruction.target && !is_messages_)
       compact.target_block = TRY(fit_block(instruction.target->block, "the target block"));
-    compact.chunk_block =
-        TRY(fit_block(schedule::chunk_block(instruction), "the block of the chunk"));
+    // Blocks that lie side by side are all of one size; a scratch block's number may exceed theirs.
+    if (schedule::cuts_one_buffer(schedule_.collective))
+      compact.chunk_block =
+          TRY(fit_block(schedule::chunk_block(instruction), "the block of the chunk"));
     program_.instructions.push_back(compact);
     return Status::ok();
   }
@@ -96,6 +130,49 @@ class Compiler {
   Program take() && { return std::move(program_); }
 
  private:
+  /// The works of a PointToPoint schedule. A message to oneself is one work, among the sends.
+  void add_messages() {
+    std::vector<const Message*> sends, receives;
+    for (const Message& message : schedule_.messages) {
+      if (message.sender == rank_) sends.push_back(&message);
+      if (message.receiver == rank_ && message.sender != rank_) receives.push_back(&message);
+    }
+    std::ranges::sort(sends, {}, &Message::send_block);
+    std::ranges::sort(receives, {}, &Message::receive_block);
+    for (const Message* message : sends) {
+      const bool is_to_self = message->receiver == rank_;
+      works_of_input_[message->send_block] = length(program_.works);
+      if (is_to_self) works_of_output_[message->receive_block] = length(program_.works);
+      program_.works.push_back(
+          {.nblocks = 1, .input_blocks = 1, .output_blocks = is_to_self ? 1 : 0});
+    }
+    for (const Message* message : receives) {
+      works_of_output_[message->receive_block] = length(program_.works);
+      program_.works.push_back({.nblocks = 1, .output_blocks = 1});
+    }
+  }
+
+  /// The one message that all instructions of a lane belong to.
+  Result<uint8_t> work_of(const schedule::Lane& lane) const {
+    int work = -1;
+    for (const Instruction& instruction : lane.instructions) {
+      for (const auto& reference : {instruction.source, instruction.target}) {
+        if (!reference) continue;
+        const auto& works = reference->buffer == Buffer::Input ? works_of_input_ : works_of_output_;
+        const auto found = works.find(reference->block);
+        if (found == works.end() || reference->buffer == Buffer::Scratch)
+          return Status::invalid_usage("{} block {} is no message of rank {}",
+                                       schedule::name_of(reference->buffer), reference->block,
+                                       rank_);
+        if (work >= 0 && work != found->second)
+          return Status::invalid_usage("a lane moves two messages");
+        work = found->second;
+      }
+    }
+    if (work < 0) return Status::invalid_usage("a lane moves no message");
+    return static_cast<uint8_t>(work);
+  }
+
   /// The first index of a list of ports. Equal lists are stored once: a ring of any size needs two
   /// indices.
   Result<uint16_t> add_ports(const Position& position, const std::vector<int>& connections,
@@ -130,14 +207,18 @@ class Compiler {
                                 .tag = c.tag,
                                 .channel = c.channel,
                                 .is_send = is_send,
-                                .steps = 0});
+                                .steps = 0,
+                                .work = program_.lanes.back().work});
     }
     ++at(program_.ports, port).steps;
     return static_cast<uint16_t>(port);
   }
 
   const Schedule& schedule_;
+  const int rank_;
+  const bool is_messages_;
   Program program_;
+  std::map<int, int> works_of_input_, works_of_output_;  // messages: by block
   std::vector<int> ports_;  // by connection; -1: not used by this rank so far
   std::map<std::vector<uint16_t>, uint16_t> lists_;
 };
@@ -149,6 +230,7 @@ Result<Program> compile(const Schedule& schedule, int rank) {
     return Status::invalid_usage("the schedule has no rank {}; it is for {} ranks", rank,
                                  schedule.ranks.size());
   Compiler compiler(schedule, rank);
+  TRY(compiler.add_works().with_context("rank {}", rank));
   const std::vector<schedule::Channel>& channels = at(schedule.ranks, rank);
   for (int channel = 0; channel < length(channels); ++channel) {
     const std::vector<schedule::Lane>& lanes = at(channels, channel).lanes;
@@ -164,6 +246,57 @@ Result<Program> compile(const Schedule& schedule, int rank) {
     }
   }
   return std::move(compiler).take();
+}
+
+Result<Program> join(const std::vector<const Program*>& programs) {
+  if (programs.empty()) return Status::invalid_usage("no programs to join");
+  Program joined;
+  joined.rank = programs.front()->rank;
+  joined.nranks = programs.front()->nranks;
+  for (const Program* program : programs) {
+    if (program->rank != joined.rank || program->nranks != joined.nranks)
+      return Status::invalid_usage("a program of rank {} of {} cannot join one of rank {} of {}",
+                                   program->rank, program->nranks, joined.rank, joined.nranks);
+    const size_t first_work = joined.works.size();
+    const size_t first_instruction = joined.instructions.size();
+    const size_t first_index = joined.indices.size();
+    const size_t first_port = joined.ports.size();
+    const int first_channel = joined.nchannels;
+    TRY(check_works(first_work + program->works.size(), "joined programs"));
+    TRY(fit<uint16_t>(first_instruction + program->instructions.size(),
+                      "the number of instructions of joined programs"));
+    TRY(fit<uint16_t>(first_index + program->indices.size(),
+                      "the number of port indices of joined programs"));
+    TRY(fit<uint16_t>(first_port + program->ports.size(),
+                      "the number of ports of joined programs"));
+    TRY(fit<uint16_t>(static_cast<size_t>(first_channel) + static_cast<size_t>(program->nchannels),
+                      "the number of channels of joined programs"));
+
+    joined.nchannels += program->nchannels;
+    for (WorkShape work : program->works) {
+      work.first_channel += first_channel;
+      joined.works.push_back(work);
+    }
+    for (CompactLane lane : program->lanes) {
+      lane.first = static_cast<uint16_t>(lane.first + first_instruction);
+      lane.channel = static_cast<uint16_t>(lane.channel + first_channel);
+      lane.work = static_cast<uint8_t>(lane.work + first_work);
+      joined.lanes.push_back(lane);
+    }
+    for (CompactInstruction instruction : program->instructions) {
+      instruction.receive = static_cast<uint16_t>(instruction.receive + first_index);
+      instruction.send = static_cast<uint16_t>(instruction.send + first_index);
+      joined.instructions.push_back(instruction);
+    }
+    for (const uint16_t index : program->indices)
+      joined.indices.push_back(static_cast<uint16_t>(index + first_port));
+    for (Port port : program->ports) {
+      port.channel += first_channel;
+      port.work += static_cast<int>(first_work);
+      joined.ports.push_back(port);
+    }
+  }
+  return joined;
 }
 
 }  // namespace niccolite::executor

@@ -41,7 +41,8 @@ struct CompactLane {
   uint16_t first;
   uint16_t count;
   uint16_t channel;  // pattern channel
-  uint16_t weight;
+  uint8_t weight;
+  uint8_t work;  // of Launch::works: whose data the lane moves
 };
 static_assert(sizeof(CompactLane) == 8);
 
@@ -52,22 +53,42 @@ struct Port {
   int channel;  // pattern channel
   bool is_send;
   int steps;  // slots this port moves in one round: how often the lane's list names it
+  int work;   // of its lane
+};
+
+/// What one work of a program needs of its buffers.
+struct WorkShape {
+  int nblocks = 0;        // into which the partition cuts, or which it finds side by side
+  int input_blocks = 0;   // 0: no input buffer
+  int output_blocks = 0;  // 0: no output buffer
+  int scratch_blocks = 0;
+  int first_channel = 0;  // pattern channels that share the work's data: a message's one; those of
+  int nchannels = 1;      // all rings of a collective
 };
 
 struct Program {
   int rank = 0;
   int nranks = 0;
-  int nblocks = 0;
-  int scratch_blocks = 0;
-  int nchannels = 0;  // pattern channels
+  int nchannels = 0;             // pattern channels
+  std::vector<WorkShape> works;  // one, but for messages (one each) and for joined programs
   std::vector<CompactLane> lanes;
   std::vector<CompactInstruction> instructions;
   std::vector<uint16_t> indices;
   std::vector<Port> ports;
 };
 
-/// Compiles `rank`'s part. InvalidUsage when the schedule exceeds a field's range (e.g. an
-/// instruction with over 255 receives).
+inline constexpr int kMaxWorks = 32;  // of one program
+
+/// Compiles `rank`'s part. Each message of a PointToPoint schedule becomes a work of its own, the
+/// sends first, then the receives, both in the order of their blocks, with block 0 of its buffer
+/// for every block; a message to oneself is one work with both buffers, among the sends.
+/// InvalidUsage when the schedule exceeds a field's range (e.g. an instruction with over 255
+/// receives) or kMaxWorks.
 Result<Program> compile(const schedule::Schedule& schedule, int rank);
+
+/// Several programs of one rank as one: their works, lanes, channels and ports one after the other.
+/// Their operations run side by side, so that each must have FIFO channels of its own
+/// (Work::first_channel). InvalidUsage when a field's range or kMaxWorks is exceeded.
+Result<Program> join(const std::vector<const Program*>& programs);
 
 }  // namespace niccolite::executor

@@ -106,7 +106,33 @@ constexpr size_t kStripElements =
     1024;  // accumulators of at most 8 KiB: they stay in the first-level cache
 constexpr size_t kMostAccumulatorBytes = 8;
 
+template <DataType kType>
+void read_scale_of(Reduction& reduction) {
+  using E = Element<kType>;
+  const auto* element = static_cast<const std::byte*>(reduction.device_scale);
+  const auto scale = E::widen(loops::load<typename E::Storage>(element, 0));
+  if constexpr (is_floating(kType)) {
+    reduction.input_scale = scale;
+  } else {
+    reduction.input_factor = static_cast<int64_t>(scale);  // modulo 2^64, of which any type is part
+  }
+}
+
 }  // namespace
+
+Reduction read_scale(DataType type, const Reduction& reduction) {
+  Reduction read = reduction;
+  if (reduction.device_scale == nullptr) return read;
+  switch (type) {
+#define X(name, bytes, text)             \
+  case DataType::name:                   \
+    read_scale_of<DataType::name>(read); \
+    break;
+    NICCOLITE_DATA_TYPES(X)
+#undef X
+  }
+  return read;
+}
 
 Folder::Folder(DataType type, const Reduction& reduction, InstructionSet set)
     : loops_(&table_for(

@@ -16,6 +16,9 @@ struct FoldLoops;
 /// Baseline: what every CPU of the architecture has. Best: what this one has. Results are the same.
 enum class InstructionSet : unsigned char { Baseline, Best };
 
+/// `reduction` with the scale that its device_scale holds now, if it has one.
+Reduction read_scale(DataType type, const Reduction& reduction);
+
 class Folder {
  public:
   Folder(DataType type, const Reduction& reduction, InstructionSet set = InstructionSet::Best);

@@ -1,9 +1,11 @@
 #include "executor/host/kernel.h"
 
-#include <atomic>
+#include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
+#include "executor/host/control.h"
 #include "executor/host/lane.h"
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
@@ -14,34 +16,34 @@ namespace {
 using gpu::virtual_::Kernel;
 using gpu::virtual_::Progress;
 using gpu::virtual_::Task;
+using Clock = std::chrono::steady_clock;
 
 // About a millisecond of work on a slow core.
 constexpr Budget kBudget{.bytes = 1 << 20, .instructions = 256};
+// Without progress; then the host compares the calls of the ranks.
+constexpr std::chrono::seconds kLongWait{1};
 
 // One execution of a Plan: all channels of one rank. It does not touch the connections before its
 // first step: the operation before it on the stream may still be using them when it is made.
 class Operation final : public Task {
  public:
-  explicit Operation(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {
-    const uint32_t channels = plan_->launch().partition.channels;
+  explicit Operation(std::shared_ptr<const Plan> plan)
+      : plan_(std::move(plan)), folder_(plan_->folder()) {
     size_t ports = 0;
-    for (uint32_t channel = 0; channel < channels; ++channel) ports += ports_of(channel).size();
+    for_each_lane([&](size_t lane, uint32_t) { ports += plan_->ports_of(lane).size(); });
     ports_.resize(ports);
     PortState* next = ports_.data();
-    for (uint32_t channel = 0; channel < channels; ++channel) {
-      for (const CompactLane& lane : plan_->program().lanes) {
-        if (lane.channel == pattern_channel(channel))
-          lanes_.emplace_back(*plan_, lane, channel, next);
-      }
-      next += ports_of(channel).size();
-    }
+    for_each_lane([&](size_t lane, uint32_t channel) {
+      lanes_.emplace_back(*plan_, folder_, lane, channel, next);
+      next += plan_->ports_of(lane).size();
+    });
   }
 
   Progress step() override {
-    if (is_aborted()) return Progress::Done;
+    if (is_aborted(*plan_->launch().control)) return Progress::Done;
+    bool advanced = !has_begun_;  // the credit that it gives may be what a peer waits for
     if (!has_begun_) begin();
     Budget budget = kBudget;
-    bool advanced = false;
     // Goes on where the last step stopped, so that no lane waits for those before it.
     for (size_t tried = 0, lanes = lanes_.size(); tried < lanes && !budget.is_spent(); ++tried) {
       if (next_lane_ >= lanes_.size()) next_lane_ = 0;
@@ -58,43 +60,64 @@ class Operation final : public Task {
       for (PortState& port : ports_) port.end();
       return Progress::Done;
     }
+    if (!advanced) watch();
+    is_waiting_ = !advanced;
     return advanced ? Progress::Advanced : Progress::WouldBlock;
   }
 
  private:
-  uint32_t pattern_channel(uint32_t channel) const {
-    return channel % static_cast<uint32_t>(plan_->program().nchannels);
-  }
-  const std::vector<uint16_t>& ports_of(uint32_t channel) const {
-    return plan_->ports_of(pattern_channel(channel));
-  }
-
-  bool is_aborted() const {
-    // acquire: pairs with the communicator's release store; nothing of the connections is used
-    // after it.
-    auto& abort =
-        const_cast<uint32_t&>(plan_->launch().control->abort);  // atomic_ref needs a mutable object
-    return std::atomic_ref(abort).load(std::memory_order_acquire) != 0;
+  // Calls visit(lane of the program, channel of its work) for all that run, channel by channel.
+  template <typename Visit>
+  void for_each_lane(Visit visit) const {
+    uint32_t channels = 0;
+    for (const Work& work : plan_->launch().works)
+      channels = std::max(channels, work.partition.channels);
+    const size_t lanes = plan_->program().lanes.size();
+    for (uint32_t channel = 0; channel < channels; ++channel) {
+      for (size_t lane = 0; lane < lanes; ++lane) {
+        if (plan_->runs_on(lane, channel)) visit(lane, channel);
+      }
+    }
   }
 
   void begin() {
     has_begun_ = true;
     const Launch& launch = plan_->launch();
+    if (launch.reduction.device_scale != nullptr)
+      folder_ = Folder(launch.type, read_scale(launch.type, launch.reduction));
     PortState* state = ports_.data();
-    for (uint32_t channel = 0; channel < launch.partition.channels; ++channel) {
-      for (const uint16_t number : ports_of(channel)) {
+    for_each_lane([&](size_t lane, uint32_t channel) {
+      const Work& work = plan_->work_of(lane);
+      for (const uint16_t number : plan_->ports_of(lane)) {
         const Port& port = plan_->program().ports[number];
-        const uint64_t steps = static_cast<uint64_t>(port.steps) * launch.partition.rounds;
-        (state++)->begin(launch.ports[number], launch.shape, channel, port.is_send, steps);
+        const uint64_t steps = static_cast<uint64_t>(port.steps) * work.partition.rounds;
+        (state++)->begin(launch.ports[number], launch.shape, work.first_channel + channel,
+                         port.is_send, steps, work.tag);
       }
-    }
+    });
+  }
+
+  // After a step in which nothing moved. The scheduler steps a blocked operation every millisecond
+  // or so.
+  void watch() {
+    const Clock::time_point now = Clock::now();
+    if (!is_waiting_) looked_ = now;
+    if (now - looked_ < kLongWait) return;
+    looked_ = now;
+    for (Lane& lane : lanes_) lane.look_for_mismatch();
+    if (!has_reported_wait_)
+      has_reported_wait_ = report(*plan_->launch().control, lanes_.front().wait());
   }
 
   std::shared_ptr<const Plan> plan_;
-  std::vector<PortState> ports_;  // [channel][Plan::ports_of]
+  Folder folder_;                 // the plan's, or with the scale of this execution
+  std::vector<PortState> ports_;  // [channel][lane][Plan::ports_of]
   std::vector<Lane> lanes_;       // those that are not done; they point into ports_ and *plan_
   size_t next_lane_ = 0;
   bool has_begun_ = false;
+  bool is_waiting_ = false;  // nothing moved in the last step
+  bool has_reported_wait_ = false;
+  Clock::time_point looked_;  // when the wait began, or was last looked into
 };
 
 class LaunchKernel final : public Kernel {

@@ -1,17 +1,18 @@
-// Lane: runs the instructions of one lane of one channel, over all rounds, as a resumable state
-// machine: it goes on until it would have to wait or has used up what it is allowed at once.
-// Semantics: executor/launch.h.
+// Lane: runs the instructions of one lane on one channel of its work, over all rounds, as a
+// resumable state machine: it goes on until it would have to wait or has used up what it is allowed
+// at once. Semantics: executor/launch.h.
 //
 // A chunk is moved strip by strip, so that what one operand leaves in the cache is there for the
-// next destination. With Simple the first strip waits for all receives and credits. With LL the
-// first strip waits for all credits, and every strip for its own words of every receive. Thread
-// safety: one thread at a time.
+// next destination. With Simple the first strip waits for all receives and credits. With LL and
+// LL128 the first strip waits for all credits, and every strip for its own flags of every receive.
+// Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
 
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
+#include "executor/report.h"
 #include "gpu/virtual/tasks.h"
 
 namespace niccolite::executor::host {
@@ -25,13 +26,20 @@ struct Budget {
 
 class Lane {
  public:
-  /// `ports` are those of `channel`, in the order of Plan::ports_of; they and `plan` outlive the
-  /// lane.
-  Lane(const Plan& plan, const CompactLane& lane, uint32_t channel, PortState* ports);
+  /// `number` is that of the program's lane, `channel` one of its work's partition. `ports` are
+  /// those of the lane on this channel, in the order of Plan::ports_of; they, `plan` and `folder`
+  /// outlive the lane.
+  Lane(const Plan& plan, const Folder& folder, size_t number, uint32_t channel, PortState* ports);
 
   /// Done once all instructions of all rounds are; Advanced also when the budget was spent before
   /// anything was moved.
   gpu::virtual_::Progress run(Budget& budget);
+
+  /// After run() has returned WouldBlock: what the lane waits for, as a report.
+  Report wait() const;
+  /// The same, and whether the data of any receive are another call's. run() finds that only of
+  /// the one it waits for.
+  void look_for_mismatch();
 
  private:
   const CompactInstruction& instruction() const { return instructions_[next_]; }
@@ -42,24 +50,31 @@ class Lane {
 
   void start();
   bool may_begin();
-  bool words_arrived(uint64_t bytes);
+  Arrival arrival(uint32_t receive) const;
+  bool all_arrived();
+  void report_mismatch(uint32_t receive, uint16_t tag);
   uint64_t strip_bytes() const;
-  bool move_strip(uint64_t bytes);
-  bool gather(uint64_t bytes, std::byte* staging, const std::byte** operands);
-  void deliver(const std::byte* result, uint64_t bytes);
+  bool move_strip();
+  bool gather(std::byte* staging, const std::byte** operands);
+  void deliver(const std::byte* result);
   void finish();
 
   const Plan* plan_;
+  const Folder* folder_;
+  const Work* work_;
   PortState* ports_;
   const CompactInstruction* instructions_;
   uint32_t count_;  // instructions
   uint32_t channel_;
   uint32_t round_ = 0;
-  uint32_t next_ = 0;       // instruction
-  bool has_begun_ = false;  // has waited for all that it has to wait for before its first strip
-  uint32_t arrived_ = 0;    // LL: receives whose words of this strip were there when last looked
-  uint64_t bytes_ = 0;      // of the present chunk
-  uint64_t offset_ = 0;     // of the present strip in the chunk
+  uint32_t next_ = 0;          // instruction
+  uint32_t blocked_ = 0;       // index of the port that is waited for
+  uint32_t arrived_ = 0;       // receives that were there when last looked at
+  bool has_begun_ = false;     // has waited for all that it has to wait for before its first strip
+  bool has_reported_ = false;  // that the present instruction receives another call's data
+  uint64_t bytes_ = 0;         // of the present chunk
+  uint64_t offset_ = 0;        // of the present strip in the chunk
+  uint64_t strip_ = 0;         // bytes of the present strip
 };
 
 }  // namespace niccolite::executor::host

@@ -22,8 +22,8 @@ void store(std::byte* slot, uint64_t index, uint32_t data, uint32_t flag) {
 
 }  // namespace
 
-bool ll_arrived(const std::byte* slot, uint64_t byte, uint32_t flag) {
-  return ll::flag_in(load(slot, byte / ll::kDataBytes)) == flag;
+uint32_t ll_flag(const std::byte* slot, uint64_t byte) {
+  return ll::flag_in(load(slot, byte / ll::kDataBytes));
 }
 
 bool ll_unpack(const std::byte* slot, uint64_t offset, uint64_t bytes, uint32_t flag,

@@ -16,8 +16,8 @@ namespace niccolite::executor::host {
 static_assert(std::atomic_ref<uint64_t>::is_always_lock_free,
               "words are shared with other processes");
 
-/// Has data byte `byte` of the slot arrived for the step of `flag`?
-bool ll_arrived(const std::byte* slot, uint64_t byte, uint32_t flag);
+/// The flag of the word that data byte `byte` of the slot lies in.
+uint32_t ll_flag(const std::byte* slot, uint64_t byte);
 
 /// Takes data bytes [offset, offset + bytes) of the slot; `offset` is a multiple of 4. False when
 /// some have not arrived: `data` is then undefined.

@@ -6,21 +6,11 @@
 namespace niccolite::executor::host {
 namespace {
 
-Status check_memory(const Launch& launch) {
+Status check_connections(const Launch& launch) {
   const Program& program = *launch.program;
-  const Partition& partition = launch.partition;
   if (!std::has_single_bit(launch.shape.depth) || launch.shape.slot_bytes % 128 != 0) {
     return Status::internal("a FIFO of {} slots of {} bytes", launch.shape.depth,
                             launch.shape.slot_bytes);
-  }
-  if (partition.channels == 0 || partition.channels > launch.shape.channels) {
-    return Status::internal("a partition over {} channels; connections have {}", partition.channels,
-                            launch.shape.channels);
-  }
-  const size_t chunk_bytes = partition.chunk * size_of(launch.type);
-  if (chunk_bytes > data_bytes(launch.protocol, launch.shape.slot_bytes)) {
-    return Status::internal("a chunk of {} bytes in a {} slot of {} bytes", chunk_bytes,
-                            name_of(launch.protocol), launch.shape.slot_bytes);
   }
   if (launch.ports.size() != program.ports.size()) {
     return Status::internal("{} port addresses for a program of {} ports", launch.ports.size(),
@@ -35,22 +25,43 @@ Status check_memory(const Launch& launch) {
   return {};
 }
 
-Status check_place(const Launch& launch, Place place, uint32_t block) {
-  const bool is_scratch = place == Place::Scratch;
-  const auto blocks =
-      static_cast<uint32_t>(is_scratch ? launch.program->scratch_blocks : launch.program->nblocks);
-  if (place != Place::None && block >= blocks)
-    return Status::internal("block {} of {}", block, blocks);
-  if (place == Place::Input && launch.input == nullptr) return Status::internal("no input buffer");
-  if (place == Place::Output && launch.output == nullptr)
+Status check_work(const Launch& launch, const Work& work, const WorkShape& shape) {
+  const Partition& partition = work.partition;
+  if (partition.channels == 0 || work.first_channel > launch.shape.channels ||
+      partition.channels > launch.shape.channels - work.first_channel) {
+    return Status::internal("a partition over {} channels from {} on; connections have {}",
+                            partition.channels, work.first_channel, launch.shape.channels);
+  }
+  const size_t chunk_bytes = partition.chunk * size_of(launch.type);
+  if (chunk_bytes > data_bytes(launch.protocol, launch.shape.slot_bytes)) {
+    return Status::internal("a chunk of {} bytes in a {} slot of {} bytes", chunk_bytes,
+                            name_of(launch.protocol), launch.shape.slot_bytes);
+  }
+  if (shape.nblocks <= 0 || shape.nchannels <= 0) {
+    return Status::internal("{} blocks over {} channels", shape.nblocks, shape.nchannels);
+  }
+  if (partition.count == 0) return {};  // an empty message may have no buffer
+  if (shape.input_blocks > 0 && work.buffers.input == nullptr)
+    return Status::internal("no input buffer");
+  if (shape.output_blocks > 0 && work.buffers.output == nullptr)
     return Status::internal("no output buffer");
-  if (is_scratch && launch.scratch == nullptr) return Status::internal("no scratch buffer");
+  if (shape.scratch_blocks > 0 && work.buffers.scratch == nullptr)
+    return Status::internal("no scratch buffer");
   return {};
 }
 
-Status check_instruction(const Launch& launch, const CompactInstruction& instruction,
-                         uint16_t channel) {
-  const Program& program = *launch.program;
+Status check_place(const WorkShape& work, Place place, uint32_t block) {
+  if (place == Place::None) return {};
+  const int blocks = place == Place::Input    ? work.input_blocks
+                     : place == Place::Output ? work.output_blocks
+                                              : work.scratch_blocks;
+  if (block >= static_cast<uint32_t>(blocks))
+    return Status::internal("block {} of {}", block, blocks);
+  return {};
+}
+
+Status check_instruction(const Program& program, const CompactInstruction& instruction, size_t lane,
+                         std::vector<int>& lanes_of_ports) {
   const int operands = instruction.receive_count + (instruction.source != Place::None ? 1 : 0);
   const bool has_destination = instruction.target != Place::None || instruction.send_count > 0;
   if (operands == 0 || !has_destination) return Status::internal("no operand or no destination");
@@ -59,16 +70,24 @@ Status check_instruction(const Launch& launch, const CompactInstruction& instruc
   if (instruction.source_position > instruction.receive_count)
     return Status::internal("a source beyond the operands");
   if (instruction.target == Place::Input) return Status::internal("a store to the input");
-  TRY(check_place(launch, instruction.source, instruction.source_block));
-  TRY(check_place(launch, instruction.target, instruction.target_block));
+  const CompactLane& owner = program.lanes[lane];
+  const WorkShape& work = program.works[owner.work];
+  if (instruction.chunk_block >= work.nblocks)
+    return Status::internal("a chunk of block {} of {}", instruction.chunk_block, work.nblocks);
+  TRY(check_place(work, instruction.source, instruction.source_block));
+  TRY(check_place(work, instruction.target, instruction.target_block));
   const auto check_ports = [&](uint32_t first, uint32_t count, bool is_send) -> Status {
     if (first + count > program.indices.size())
       return Status::internal("ports beyond the program's indices");
     for (uint32_t i = first; i < first + count; ++i) {
-      const uint16_t port = program.indices[i];
-      if (port >= program.ports.size() || program.ports[port].is_send != is_send ||
-          program.ports[port].channel != channel) {
-        return Status::internal("port {} cannot be used here", port);
+      const uint16_t number = program.indices[i];
+      if (number >= program.ports.size()) return Status::internal("there is no port {}", number);
+      const Port& port = program.ports[number];
+      int& user = lanes_of_ports[number];
+      if (user < 0) user = static_cast<int>(lane);
+      if (port.is_send != is_send || port.channel != owner.channel || port.work != owner.work ||
+          user != static_cast<int>(lane)) {
+        return Status::internal("port {} cannot be used here", number);
       }
     }
     return {};
@@ -77,24 +96,32 @@ Status check_instruction(const Launch& launch, const CompactInstruction& instruc
   return check_ports(instruction.send, instruction.send_count, true);
 }
 
-Status check(const Launch& launch) {
+// Fills in the lane of every port, or -1 for one that no instruction names.
+Status check(const Launch& launch, std::vector<int>& lanes_of_ports) {
   if (launch.program == nullptr) return Status::internal("no program");
   const Program& program = *launch.program;
-  if (program.nchannels <= 0) return Status::internal("a program without channels");
-  TRY(check_memory(launch));
-  for (const Port& port : program.ports) {
-    if (port.channel < 0 || port.channel >= program.nchannels) {
-      return Status::internal("a port of channel {} of {}", port.channel, program.nchannels);
-    }
+  TRY(check_connections(launch));
+  if (launch.works.size() != program.works.size()) {
+    return Status::internal("{} works for a program of {}", launch.works.size(),
+                            program.works.size());
   }
+  for (size_t w = 0; w < program.works.size(); ++w) {
+    TRY(check_work(launch, launch.works[w], program.works[w]).with_context("work {}", w));
+  }
+  lanes_of_ports.assign(program.ports.size(), -1);
   for (size_t l = 0; l < program.lanes.size(); ++l) {
     const CompactLane& lane = program.lanes[l];
-    if (lane.channel >= program.nchannels ||
+    if (lane.work >= program.works.size() ||
         size_t{lane.first} + lane.count > program.instructions.size()) {
       return Status::internal("lane {} is not inside the program", l);
     }
+    const WorkShape& work = program.works[lane.work];
+    if (lane.channel < work.first_channel || lane.channel >= work.first_channel + work.nchannels) {
+      return Status::internal("lane {} is in channel {}, its work in {} from {} on", l,
+                              lane.channel, work.nchannels, work.first_channel);
+    }
     for (size_t i = lane.first; i < size_t{lane.first} + lane.count; ++i) {
-      TRY(check_instruction(launch, program.instructions[i], lane.channel)
+      TRY(check_instruction(program, program.instructions[i], l, lanes_of_ports)
               .with_context("lane {}, instruction {}", l, i - lane.first));
     }
   }
@@ -104,19 +131,31 @@ Status check(const Launch& launch) {
 }  // namespace
 
 Result<Plan> Plan::create(Launch launch) {
-  TRY(check(launch).with_context("a launch for a virtual GPU"));
-  return Plan(std::move(launch));
+  std::vector<int> lanes_of_ports;
+  TRY(check(launch, lanes_of_ports).with_context("a launch for a virtual GPU"));
+  return Plan(std::move(launch), lanes_of_ports);
 }
 
-Plan::Plan(Launch launch) : launch_(std::move(launch)), folder_(launch_.type, launch_.reduction) {
-  const Program& program = *launch_.program;
-  ports_of_.resize(static_cast<size_t>(program.nchannels));
-  port_in_channel_.reserve(program.ports.size());
-  for (size_t port = 0; port < program.ports.size(); ++port) {
-    std::vector<uint16_t>& ports = ports_of_[static_cast<size_t>(program.ports[port].channel)];
-    port_in_channel_.push_back(static_cast<uint16_t>(ports.size()));
+Plan::Plan(Launch launch, const std::vector<int>& lanes_of_ports)
+    : launch_(std::move(launch)),
+      folder_(launch_.type, launch_.reduction),
+      port_in_lane_(lanes_of_ports.size()),
+      ports_of_(program().lanes.size()) {
+  for (size_t port = 0; port < lanes_of_ports.size(); ++port) {
+    if (lanes_of_ports[port] < 0) continue;
+    std::vector<uint16_t>& ports = ports_of_[static_cast<size_t>(lanes_of_ports[port])];
+    port_in_lane_[port] = static_cast<uint16_t>(ports.size());
     ports.push_back(static_cast<uint16_t>(port));
   }
+}
+
+bool Plan::runs_on(size_t lane, uint32_t channel) const {
+  const CompactLane& compact = program().lanes[lane];
+  const WorkShape& work = program().works[compact.work];
+  // Checked: the lane's channel is one of the work's.
+  const auto pattern = static_cast<uint32_t>(compact.channel - work.first_channel);
+  return channel < launch_.works[compact.work].partition.channels &&
+         channel % static_cast<uint32_t>(work.nchannels) == pattern;
 }
 
 }  // namespace niccolite::executor::host

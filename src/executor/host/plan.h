@@ -22,21 +22,23 @@ class Plan {
   const Folder& folder() const { return folder_; }
   size_t element_bytes() const { return folder_.element_bytes(); }
 
-  /// A channel uses only the ports of its pattern channel. This is the number of `port` among
-  /// those.
-  uint16_t port_in_channel(uint16_t port) const { return port_in_channel_[port]; }
-  /// The ports of a pattern channel, in that order.
-  const std::vector<uint16_t>& ports_of(uint32_t pattern_channel) const {
-    return ports_of_[pattern_channel];
-  }
+  /// The work whose data the program's lane `lane` moves.
+  const Work& work_of(size_t lane) const { return launch_.works[program().lanes[lane].work]; }
+  /// Does the lane run on this channel of its work's partition?
+  bool runs_on(size_t lane, uint32_t channel) const;
+
+  /// A port belongs to one lane. This is the number of `port` among the lane's.
+  uint16_t port_in_lane(uint16_t port) const { return port_in_lane_[port]; }
+  /// The ports of a lane, in that order.
+  const std::vector<uint16_t>& ports_of(size_t lane) const { return ports_of_[lane]; }
 
  private:
-  explicit Plan(Launch launch);
+  Plan(Launch launch, const std::vector<int>& lanes_of_ports);
 
   Launch launch_;
   Folder folder_;
-  std::vector<uint16_t> port_in_channel_;
-  std::vector<std::vector<uint16_t>> ports_of_;
+  std::vector<uint16_t> port_in_lane_;
+  std::vector<std::vector<uint16_t>> ports_of_;  // by lane
 };
 
 }  // namespace niccolite::executor::host

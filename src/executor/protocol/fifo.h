@@ -7,8 +7,8 @@
 //
 // Every counter has one writer. `step` is private to its end: slots sent or received so far.
 // `remote` is advanced by the other end: at the receiver it is the *tail* (slots produced; Simple
-// only), at the sender the *head* (slots consumed: credit). All only grow, are 64 bits wide, are
-// compared by difference, and persist between operations.
+// only; with the call's tag in its high bits, protocol/tag.h), at the sender the *head* (slots
+// consumed: credit). All only grow, are compared by difference, and persist between operations.
 //
 // Invariant: the sender may write the slot of step s when remote + depth > s; the slot of step s is
 // s % depth.
@@ -24,10 +24,10 @@
 
 namespace niccolite::executor {
 
-enum class Protocol : uint8_t { LL, Simple };
-inline constexpr int kProtocols = 2;
+enum class Protocol : uint8_t { LL, LL128, Simple };
+inline constexpr int kProtocols = 3;
 constexpr const char* name_of(Protocol protocol) {
-  return protocol == Protocol::LL ? "LL" : "Simple";
+  return protocol == Protocol::LL ? "LL" : protocol == Protocol::LL128 ? "LL128" : "Simple";
 }
 
 struct alignas(128) ControlBlock {
@@ -62,7 +62,9 @@ struct PortAddress {
 
 /// Bytes of data that one slot carries.
 constexpr size_t data_bytes(Protocol protocol, size_t slot_bytes) {
-  return protocol == Protocol::LL ? slot_bytes / 2 : slot_bytes;
+  return protocol == Protocol::LL      ? slot_bytes / 2
+         : protocol == Protocol::LL128 ? slot_bytes / 128 * 120 / 16 * 16
+                                       : slot_bytes;
 }
 
 }  // namespace niccolite::executor

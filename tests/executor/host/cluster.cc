@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <thread>
 
 #include "executor/protocol/ll.h"
+#include "executor/protocol/ll128.h"
+#include "executor/protocol/tag.h"
 
 namespace niccolite::executor::host {
 namespace {
@@ -17,6 +20,18 @@ using gpu::virtual_::Task;
 constexpr size_t kAlignment = 128;
 constexpr size_t kGuard = 64;
 constexpr std::byte kGuardByte{0xa5};
+constexpr uint16_t kOldTag = 0x0b5;  // of the calls before the first
+
+// LL128: leaves the flags of the last steps before `step` in all lines.
+void fill_lines(const ConnectionMemory& memory, uint32_t channel, uint64_t step) {
+  for (uint64_t old = step - memory.shape.depth; old != step; ++old) {
+    std::byte* slot = memory.slots.data() + memory.shape.slot_offset(channel, old);
+    for (uint32_t line = 0; line < memory.shape.slot_bytes; line += ll128::kLineBytes) {
+      const uint64_t flag = ll128::flag_of(old, kOldTag);
+      std::memcpy(slot + line + ll128::kFlagOffset, &flag, sizeof flag);
+    }
+  }
+}
 
 }  // namespace
 
@@ -44,29 +59,39 @@ ConnectionMemory::ConnectionMemory(const FifoShape& of)
       receiver_control(std::make_unique<ControlBlock[]>(of.channels)) {}
 
 Cluster::Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape& shape)
-    : schedule_(std::move(schedule)), protocol_(protocol), shape_(shape) {
-  std::map<std::tuple<int, int, int, int>, ConnectionMemory*>
-      by_ends;  // sender, receiver, channel, tag
-  for (const schedule::Connection& c : schedule_.connections) {
-    connections_.push_back(std::make_unique<ConnectionMemory>(shape));
-    by_ends[{c.sender, c.receiver, c.channel, c.tag}] = connections_.back().get();
-  }
-  for (int rank = 0; rank < schedule_.nranks; ++rank) {
-    Result<Program> program = compile(schedule_, rank);
-    if (!program.is_ok()) ADD_FAILURE() << program.status().message();
-    std::vector<PortAddress> ports;
-    for (const Port& port : program->ports) {
-      const int sender = port.is_send ? rank : port.peer;
-      const int receiver = port.is_send ? port.peer : rank;
-      const ConnectionMemory& memory = *by_ends.at({sender, receiver, port.channel, port.tag});
-      ControlBlock* ends[] = {memory.sender_control.get(), memory.receiver_control.get()};
-      ports.push_back({.slots = memory.slots.data(),
-                       .control = ends[port.is_send ? 0 : 1],
-                       .remote_control = ends[port.is_send ? 1 : 0]});
+    : Cluster(std::vector<schedule::Schedule>{std::move(schedule)}, protocol, shape) {}
+
+Cluster::Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol,
+                 const FifoShape& shape)
+    : schedules_(std::move(schedules)), protocol_(protocol), shape_(shape) {
+  for (const schedule::Schedule& schedule : schedules_) {
+    for (const schedule::Connection& c : schedule.connections) {
+      const ConnectionMemory*& memory = by_ends_[{c.sender, c.receiver, c.tag}];
+      if (memory != nullptr) continue;
+      connections_.push_back(std::make_unique<ConnectionMemory>(shape));
+      memory = connections_.back().get();
     }
-    ports_.push_back(std::move(ports));
-    programs_.push_back(std::make_shared<const Program>(std::move(program).take()));
+    std::vector<std::shared_ptr<const Program>>& programs = programs_.emplace_back();
+    for (int rank = 0; rank < schedule.nranks; ++rank) {
+      Result<Program> program = compile(schedule, rank);
+      if (!program.is_ok()) ADD_FAILURE() << program.status().message();
+      programs.push_back(std::make_shared<const Program>(std::move(program).take()));
+    }
   }
+}
+
+std::vector<PortAddress> Cluster::addresses(const Program& program) {
+  std::vector<PortAddress> ports;
+  for (const Port& port : program.ports) {
+    const int sender = port.is_send ? program.rank : port.peer;
+    const int receiver = port.is_send ? port.peer : program.rank;
+    const ConnectionMemory& memory = *by_ends_.at({sender, receiver, port.tag});
+    ControlBlock* ends[] = {memory.sender_control.get(), memory.receiver_control.get()};
+    ports.push_back({.slots = memory.slots.data(),
+                     .control = ends[port.is_send ? 0 : 1],
+                     .remote_control = ends[port.is_send ? 1 : 0]});
+  }
+  return ports;
 }
 
 uint64_t Cluster::elements_per_slot(DataType type) const {
@@ -76,17 +101,19 @@ uint64_t Cluster::elements_per_slot(DataType type) const {
 void Cluster::start_at(uint64_t step) {
   // The oldest flags that LL slots may hold then: those of the last cleaning (see ll::cleans), or
   // of no step at all.
-  const uint64_t cleaned = step >> 31 << 31;
+  const uint64_t cleaned = step >> 15 << 15;
   for (const auto& connection : connections_) {
     for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
       connection->sender(channel) = {.remote = step, .step = step};
-      connection->receiver(channel) = {.remote = protocol_ == Protocol::Simple ? step : 0,
-                                       .step = step};
+      connection->receiver(channel) = {
+          .remote = protocol_ == Protocol::Simple ? tag::tail(step, kOldTag) : 0, .step = step};
+      if (protocol_ == Protocol::LL128) fill_lines(*connection, channel, step);
       if (protocol_ != Protocol::LL || cleaned == 0) continue;
       for (uint64_t clean = cleaned - shape_.depth; clean < cleaned; ++clean) {
         auto* words = reinterpret_cast<uint64_t*>(connection->slots.data() +
                                                   shape_.slot_offset(channel, clean));
-        std::fill_n(words, shape_.slot_bytes / ll::kWordBytes, ll::pack(0, ll::flag_of(clean)));
+        std::fill_n(words, shape_.slot_bytes / ll::kWordBytes,
+                    ll::pack(0, ll::flag_of(clean, kOldTag)));
       }
     }
   }
@@ -94,33 +121,84 @@ void Cluster::start_at(uint64_t step) {
 
 std::vector<Launch> Cluster::launches(const OperationArguments& arguments,
                                       const OperationBuffers& buffers) {
-  const Partition partition =
-      make_partition(arguments.count, static_cast<uint32_t>(size_of(arguments.type)),
-                     static_cast<uint32_t>(schedule_.nblocks), shape_.channels,
-                     data_bytes(protocol_, shape_.slot_bytes), /*min_channel_bytes=*/32);
-  const size_t scratch = static_cast<size_t>(schedule_.scratch_blocks) * partition.block_stride *
-                         size_of(arguments.type);
-  const auto nranks = static_cast<size_t>(schedule_.nranks);
-  if (scratch_.bytes() < scratch * nranks) scratch_ = GuardedMemory(scratch * nranks);
+  return launches({{.counts = {arguments.count}, .buffers = buffers, .tag = arguments.tag}},
+                  arguments.type, arguments.reduction);
+}
+
+std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType type,
+                                      const Reduction& reduction) {
+  const uint32_t channels = shape_.channels / static_cast<uint32_t>(parts.size());
   std::vector<Launch> launches;
-  for (size_t rank = 0; rank < nranks; ++rank) {
-    launches.push_back({.program = programs_[rank],
-                        .protocol = protocol_,
-                        .shape = shape_,
-                        .ports = ports_[rank],
-                        .partition = partition,
-                        .type = arguments.type,
-                        .reduction = arguments.reduction,
-                        .input = buffers.inputs[rank],
-                        .output = buffers.outputs[rank],
-                        .scratch = scratch_.data() + scratch * rank,
-                        .control = &control});
+  for (int rank = 0; rank < nranks(); ++rank) {
+    Launch launch;
+    launch.protocol = protocol_;
+    launch.shape = shape_;
+    launch.type = type;
+    launch.reduction = reduction;
+    launch.control = &control;
+    std::vector<const Program*> programs;
+    for (const Part& part : parts) {
+      launch.program = programs_[part.schedule][static_cast<size_t>(rank)];
+      const auto first = static_cast<uint32_t>(programs.size()) * channels;
+      for (const Work& work : works(part, rank, type, first, channels)) {
+        launch.works.push_back(work);
+      }
+      programs.push_back(launch.program.get());
+    }
+    if (parts.size() > 1) {
+      Result<Program> joined = join(programs);
+      if (!joined.is_ok()) ADD_FAILURE() << joined.status().message();
+      launch.program = std::make_shared<const Program>(std::move(joined).take());
+    }
+    launch.ports = addresses(*launch.program);
+    launches.push_back(std::move(launch));
   }
   return launches;
 }
 
-std::vector<std::unique_ptr<Task>> Cluster::tasks(const std::vector<Launch>& launches) {
-  std::vector<std::unique_ptr<Task>> tasks;
+std::vector<Work> Cluster::works(const Part& part, int rank, DataType type, uint32_t first_channel,
+                                 uint32_t channels) {
+  const schedule::Schedule& schedule = schedules_[part.schedule];
+  const auto element = static_cast<uint32_t>(size_of(type));
+  const auto nblocks = static_cast<uint32_t>(schedule.nblocks);
+  const Cut cut{.max_channels = channels,
+                .slot_data_bytes = data_bytes(protocol_, shape_.slot_bytes),
+                .min_channel_bytes = 32};
+  if (schedule.collective != schedule::Collective::PointToPoint) {
+    const Partition partition = schedule::cuts_one_buffer(schedule.collective)
+                                    ? make_partition(part.counts[0], element, nblocks, cut)
+                                    : make_block_partition(part.counts[0], element, nblocks, cut);
+    const size_t bytes =
+        static_cast<size_t>(schedule.scratch_blocks) * partition.block_stride * element;
+    auto& scratch = scratch_.try_emplace({part.schedule, rank}, 128).first->second;
+    if (scratch.bytes() < bytes) scratch = GuardedMemory(bytes);
+    const auto r = static_cast<size_t>(rank);
+    return {{.partition = partition,
+             .first_channel = first_channel,
+             .tag = part.tag,
+             .buffers = {part.buffers.inputs[r], part.buffers.outputs[r], scratch.data()}}};
+  }
+  // The sends first, then the receives from others, each in the order of its blocks.
+  std::map<std::tuple<bool, int>, Work> ordered;
+  for (size_t m = 0; m < schedule.messages.size(); ++m) {
+    const schedule::Message& message = schedule.messages[m];
+    if (message.sender != rank && message.receiver != rank) continue;
+    const bool is_send = message.sender == rank;
+    Work work{.partition = make_block_partition(part.counts[m], element, 1, cut),
+              .first_channel = first_channel,
+              .tag = part.tag,
+              .buffers = {}};
+    if (is_send) work.buffers.input = part.buffers.inputs[m];
+    if (message.receiver == rank) work.buffers.output = part.buffers.outputs[m];
+    ordered[{!is_send, is_send ? message.send_block : message.receive_block}] = work;
+  }
+  std::vector<Work> works;
+  for (const auto& [place, work] : ordered) works.push_back(work);
+  return works;
+}
+
+Cluster::Tasks Cluster::tasks(const std::vector<Launch>& launches) {
+  Tasks tasks;
   for (const Launch& launch : launches) {
     auto kernel = make_kernel(launch);
     if (!kernel.is_ok()) {
@@ -132,7 +210,7 @@ std::vector<std::unique_ptr<Task>> Cluster::tasks(const std::vector<Launch>& lau
   return tasks;
 }
 
-bool Cluster::run(std::vector<std::unique_ptr<Task>> tasks, uint32_t seed) {
+bool Cluster::run(Tasks tasks, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<bool> is_blocked(tasks.size(), false);
   size_t blocked = 0;
@@ -155,7 +233,7 @@ bool Cluster::run(std::vector<std::unique_ptr<Task>> tasks, uint32_t seed) {
   return true;
 }
 
-void Cluster::run_threaded(std::vector<std::unique_ptr<Task>> tasks, int threads) {
+void Cluster::run_threaded(Tasks tasks, int threads) {
   std::vector<std::thread> workers;
   for (int worker = 0; worker < threads; ++worker) {
     workers.emplace_back([&tasks, worker, threads] {
@@ -183,7 +261,9 @@ void Cluster::run_threaded(std::vector<std::unique_ptr<Task>> tasks, int threads
 
 bool Cluster::guards_intact() const {
   return std::all_of(connections_.begin(), connections_.end(),
-                     [](const auto& connection) { return connection->slots.guards_intact(); });
+                     [](const auto& c) { return c->slots.guards_intact(); }) &&
+         std::all_of(scratch_.begin(), scratch_.end(),
+                     [](const auto& memory) { return memory.second.guards_intact(); });
 }
 
 bool Cluster::counters_consistent() const {
@@ -193,7 +273,9 @@ bool Cluster::counters_consistent() const {
       const ControlBlock& receiver = connection->receiver(channel);
       if (sender.step != receiver.step) return false;
       if (sender.step - sender.remote > shape_.depth) return false;
-      if (protocol_ == Protocol::Simple && receiver.remote != receiver.step) return false;
+      if (protocol_ == Protocol::Simple &&
+          tag::steps_in(receiver.remote, receiver.step) != receiver.step)
+        return false;
     }
   }
   return true;

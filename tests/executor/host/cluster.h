@@ -1,6 +1,6 @@
-// Cluster: all ranks of one algorithm in one process, with connections in ordinary memory, run by
-// the host executor without a GPU: their tasks are stepped in a random order on one thread, or on
-// several threads.
+// Cluster: all ranks of one or more schedules in one process, with connections in ordinary memory,
+// run by the host executor without a GPU: their tasks are stepped in a random order on one thread,
+// or on several threads.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,8 @@
 #include "schedule/schedule.h"
 
 namespace niccolite::executor::host {
+
+inline constexpr Protocol kAllProtocols[] = {Protocol::LL, Protocol::LL128, Protocol::Simple};
 
 /// Zeroed bytes at any wanted distance from an alignment of 128, between guard bytes that are
 /// checked.
@@ -44,7 +46,7 @@ struct ConnectionMemory {
   std::unique_ptr<ControlBlock[]> receiver_control;
 };
 
-/// Where the operands of one operation are, by rank.
+/// Where the operands of one operation are, by rank; those of messages, by message.
 struct OperationBuffers {
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
@@ -54,30 +56,47 @@ struct OperationArguments {
   uint64_t count = 0;
   DataType type = DataType::Float32;
   Reduction reduction{};
+  uint16_t tag = 0x7a9;
+};
+
+/// One of the operations that run in one launch.
+struct Part {
+  size_t schedule = 0;           // number of the cluster's
+  std::vector<uint64_t> counts;  // one, or one for each message
+  OperationBuffers buffers;
+  uint16_t tag = 0x7a9;
 };
 
 class Cluster {
  public:
-  Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape& shape);
+  using Tasks = std::vector<std::unique_ptr<gpu::virtual_::Task>>;
 
-  int nranks() const { return schedule_.nranks; }
+  Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape& shape);
+  /// Connections with the same ends and tag are one, whichever schedules and channels use them.
+  Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol, const FifoShape& shape);
+
+  int nranks() const { return schedules_[0].nranks; }
+  const schedule::Schedule& schedule(size_t i = 0) const { return schedules_[i]; }
   uint64_t elements_per_slot(DataType type) const;
-  int nblocks() const { return schedule_.nblocks; }
   std::vector<std::unique_ptr<ConnectionMemory>>& connections() { return connections_; }
 
   /// Lets all connections stand at `step`, as if that many slots had been sent and received, most
   /// of them nearly empty.
   void start_at(uint64_t step);
 
+  /// One collective, the first schedule's.
   std::vector<Launch> launches(const OperationArguments& arguments,
                                const OperationBuffers& buffers);
-  std::vector<std::unique_ptr<gpu::virtual_::Task>> tasks(const std::vector<Launch>& launches);
+  /// All parts in one launch for each rank, on channels of their own.
+  std::vector<Launch> launches(const std::vector<Part>& parts, DataType type,
+                               const Reduction& reduction);
+  Tasks tasks(const std::vector<Launch>& launches);
 
   /// Runs tasks to their end in an order drawn from `seed`. False: all of them would block, which
   /// is a deadlock.
-  static bool run(std::vector<std::unique_ptr<gpu::virtual_::Task>> tasks, uint32_t seed);
+  static bool run(Tasks tasks, uint32_t seed);
   /// Runs tasks to their end on `threads` threads.
-  static void run_threaded(std::vector<std::unique_ptr<gpu::virtual_::Task>> tasks, int threads);
+  static void run_threaded(Tasks tasks, int threads);
 
   bool guards_intact() const;
   /// Do both ends of all connections agree on how far they are, and does every sender know it or
@@ -87,13 +106,17 @@ class Cluster {
   ControlWords control{};
 
  private:
-  schedule::Schedule schedule_;
+  std::vector<Work> works(const Part& part, int rank, DataType type, uint32_t first_channel,
+                          uint32_t channels);
+  std::vector<PortAddress> addresses(const Program& program);
+
+  std::vector<schedule::Schedule> schedules_;
   Protocol protocol_;
   FifoShape shape_;
-  std::vector<std::shared_ptr<const Program>> programs_;        // by rank
-  std::vector<std::vector<PortAddress>> ports_;                 // by rank
-  std::vector<std::unique_ptr<ConnectionMemory>> connections_;  // as in the schedule
-  GuardedMemory scratch_{128};                                  // grown as needed
+  std::vector<std::vector<std::shared_ptr<const Program>>> programs_;     // [schedule][rank]
+  std::map<std::tuple<int, int, int>, const ConnectionMemory*> by_ends_;  // sender, receiver, tag
+  std::vector<std::unique_ptr<ConnectionMemory>> connections_;            // as first named
+  std::map<std::tuple<size_t, int>, GuardedMemory> scratch_;  // [schedule, rank], grown as needed
 };
 
 }  // namespace niccolite::executor::host

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "executor/protocol/ll.h"
+#include "executor/protocol/ll128.h"
 #include "schedule/builder.h"
 #include "tests/executor/host/cluster.h"
 
@@ -16,6 +17,7 @@ using gpu::virtual_::Task;
 using namespace schedule;
 
 constexpr uint64_t kChunk = 64;  // bytes
+constexpr uint16_t kTag = 0x3c5a;
 
 // Rank 0 sends its input, of one block or more, to rank 1's output.
 Schedule push_schedule(int nblocks = 1) {
@@ -35,9 +37,8 @@ class Push : public testing::TestWithParam<Protocol> {
  protected:
   Push() : Push(1) {}
   explicit Push(int nblocks)
-      : cluster_(
-            push_schedule(nblocks), GetParam(),
-            {.channels = 1, .depth = 4, .slot_bytes = GetParam() == Protocol::LL ? 128u : 128u}) {}
+      : cluster_(push_schedule(nblocks), GetParam(),
+                 {.channels = 1, .depth = 4, .slot_bytes = 128u}) {}
 
   uint64_t slot_data() const { return data_bytes(GetParam(), 128); }
   ControlBlock& sender() { return cluster_.connections()[0]->sender(0); }
@@ -55,8 +56,8 @@ class Push : public testing::TestWithParam<Protocol> {
     output_.assign(bytes, 0xee);
     const OperationBuffers buffers{.inputs = {input_.data(), input_.data()},
                                    .outputs = {output_.data(), output_.data()}};
-    auto tasks =
-        cluster_.tasks(cluster_.launches({.count = bytes, .type = DataType::Uint8}, buffers));
+    auto tasks = cluster_.tasks(
+        cluster_.launches({.count = bytes, .type = DataType::Uint8, .tag = kTag}, buffers));
     send_ = std::move(tasks[0]);
     receive_ = std::move(tasks[1]);
   }
@@ -73,14 +74,14 @@ class Push : public testing::TestWithParam<Protocol> {
   std::unique_ptr<Task> receive_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Protocols, Push, testing::Values(Protocol::LL, Protocol::Simple),
+INSTANTIATE_TEST_SUITE_P(Protocols, Push, testing::ValuesIn(kAllProtocols),
                          [](const auto& c) { return std::string(name_of(c.param)); });
 
 TEST_P(Push, SenderStopsWhenAllSlotsAreFull) {
   start(10 * slot_data());
   EXPECT_EQ(run(*send_), Progress::WouldBlock);
   if (GetParam() == Protocol::Simple) {
-    EXPECT_EQ(receiver().remote, 4u);
+    EXPECT_EQ(receiver().remote, tag::tail(4, kTag));
   }
   EXPECT_EQ(run(*receive_), Progress::WouldBlock);
   EXPECT_EQ(std::memcmp(output_.data(), input_.data(), 4 * slot_data()), 0);
@@ -152,7 +153,7 @@ class PushTwo : public Push {
  protected:
   PushTwo() : Push(2) {}
 };
-INSTANTIATE_TEST_SUITE_P(Protocols, PushTwo, testing::Values(Protocol::LL, Protocol::Simple),
+INSTANTIATE_TEST_SUITE_P(Protocols, PushTwo, testing::ValuesIn(kAllProtocols),
                          [](const auto& c) { return std::string(name_of(c.param)); });
 
 TEST_P(PushTwo, AnEmptyChunkIsAStep) {
@@ -163,7 +164,7 @@ TEST_P(PushTwo, AnEmptyChunkIsAStep) {
   EXPECT_EQ(sender().step, 2u);
   EXPECT_EQ(receiver().step, 2u);
   if (GetParam() == Protocol::Simple) {
-    EXPECT_EQ(receiver().remote, 2u);
+    EXPECT_EQ(receiver().remote, tag::tail(2, kTag));
   } else {
     EXPECT_EQ(words(1)[0], 0u) << "nothing is stored for an empty chunk";
   }
@@ -185,21 +186,21 @@ TEST_P(PushLl, ReceiverWaitsForEveryWordInAnyOrder) {
       words(step)[word] = ll::pack(data, flag);
     };
     for (uint64_t word = 0; word < 6; ++word) {
-      if (word != missing) put(word, ll::flag_of(step));
+      if (word != missing) put(word, ll::flag_of(step, kTag));
     }
     EXPECT_EQ(run(*receive_), Progress::WouldBlock) << missing;
     EXPECT_EQ(output_, std::vector<uint8_t>(count, 0xee))
         << "what is not complete is not delivered";
-    put(missing, ll::flag_of(step) + 1);  // some other step's
+    put(missing, ll::flag_of(step, kTag) + 1);  // some other step's
     EXPECT_EQ(run(*receive_), Progress::WouldBlock) << missing;
-    put(missing, ll::flag_of(step));
+    put(missing, ll::flag_of(step, kTag));
     EXPECT_EQ(run(*receive_), Progress::Done) << missing;
     EXPECT_EQ(output_, input_);
   }
 }
 
 TEST_P(PushLl, NoWordKeepsAFlagOlderThanHalfARoundOfFlags) {
-  const uint64_t wrap = uint64_t{1} << 31;
+  const uint64_t wrap = uint64_t{1} << 15;
   cluster_.start_at(wrap - 6);
   for (int i = 0; i < 8; ++i) {
     start(1 + static_cast<uint64_t>(i) % 3);
@@ -210,7 +211,7 @@ TEST_P(PushLl, NoWordKeepsAFlagOlderThanHalfARoundOfFlags) {
   }
   for (uint64_t slot = 0; slot < 4; ++slot) {
     for (uint64_t word = 0; word < 128 / ll::kWordBytes; ++word) {
-      EXPECT_GE(ll::flag_in(words(slot)[word]), ll::flag_of(wrap - 4)) << slot << " " << word;
+      EXPECT_GE(ll::flag_in(words(slot)[word]), ll::flag_of(wrap - 4, kTag)) << slot << " " << word;
     }
   }
 }
@@ -220,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(Protocols, PushTwoLl, testing::Values(Protocol::LL),
                          [](const auto& c) { return std::string(name_of(c.param)); });
 
 TEST_P(PushTwoLl, EmptyChunksCleanSlotsToo) {
-  const uint64_t wrap = uint64_t{1} << 31;
+  const uint64_t wrap = uint64_t{1} << 15;
   cluster_.start_at(wrap - 4);
   for (int i = 0; i < 2; ++i) {
     start(3);
@@ -229,8 +230,29 @@ TEST_P(PushTwoLl, EmptyChunksCleanSlotsToo) {
     EXPECT_EQ(run(*receive_), Progress::Done);
   }
   for (uint64_t slot = 0; slot < 4; ++slot) {
-    EXPECT_EQ(ll::flag_in(words(slot)[15]), ll::flag_of(wrap - 4 + slot)) << slot;
+    EXPECT_EQ(ll::flag_in(words(slot)[15]), ll::flag_of(wrap - 4 + slot, kTag)) << slot;
   }
+}
+
+class PushLl128 : public Push {};
+INSTANTIATE_TEST_SUITE_P(Protocols, PushLl128, testing::Values(Protocol::LL128),
+                         [](const auto& c) { return std::string(name_of(c.param)); });
+
+// The slots are of one line each, so that the lines of a receiver that waits are those of steps.
+TEST_P(PushLl128, ReceiverWaitsForTheFlagOfItsStep) {
+  start(slot_data());
+  const uint64_t step = receiver().step;
+  uint64_t* line = words(step);
+  std::memcpy(line, input_.data(), slot_data());
+  for (const uint64_t flag : {ll128::flag_of(step, kTag) + 1, ll128::flag_of(step, kTag) - 1}) {
+    line[15] = flag;
+    EXPECT_EQ(run(*receive_), Progress::WouldBlock);
+  }
+  EXPECT_EQ(output_, std::vector<uint8_t>(slot_data(), 0xee));
+  EXPECT_EQ(cluster_.control.report, 0u) << "another step's flag is no mismatch";
+  line[15] = ll128::flag_of(step, kTag);
+  EXPECT_EQ(run(*receive_), Progress::Done);
+  EXPECT_EQ(output_, input_);
 }
 
 TEST(MakeKernel, RefusesWhatCannotRun) {
@@ -247,11 +269,13 @@ TEST(MakeKernel, RefusesWhatCannotRun) {
       {"no program", [](Launch& l) { l.program = nullptr; }},
       {"no control words", [](Launch& l) { l.control = nullptr; }},
       {"depth", [](Launch& l) { l.shape.depth = 3; }},
-      {"chunk", [](Launch& l) { l.partition.chunk = 129; }},
-      {"channels", [](Launch& l) { l.partition.channels = 2; }},
+      {"chunk", [](Launch& l) { l.works[0].partition.chunk = 129; }},
+      {"channels", [](Launch& l) { l.works[0].partition.channels = 2; }},
+      {"first channel", [](Launch& l) { l.works[0].first_channel = 1; }},
+      {"works", [](Launch& l) { l.works.clear(); }},
       {"ports", [](Launch& l) { l.ports.clear(); }},
       {"port memory", [](Launch& l) { l.ports[0].slots = nullptr; }},
-      {"input", [](Launch& l) { l.input = nullptr; }},
+      {"input", [](Launch& l) { l.works[0].buffers.input = nullptr; }},
   };
   for (const auto& c : cases) {
     Launch bad = good;
