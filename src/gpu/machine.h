@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/status.h"
@@ -50,7 +51,15 @@ struct PointerInfo {
 enum class CaptureState : unsigned char { None, Active, Invalidated };
 struct Capture {
   CaptureState state = CaptureState::None;
-  uint64_t id = 0;  // of the capture sequence, when Active
+  uint64_t id = 0;  // of the capture sequence, when Active; never used again in this process
+};
+
+using GraphNode = void*;
+/// A place in a graph that is being captured: what a stream's next work comes after. Means nothing
+/// once the capture has ended.
+struct CapturePoint {
+  void* graph = nullptr;
+  std::vector<GraphNode> nodes;
 };
 
 class Machine;
@@ -154,11 +163,18 @@ class Machine {
   virtual Status synchronize_stream(int device, StreamHandle stream) = 0;
   /// True when all work queued before the call is done.
   virtual Result<bool> query_stream(int device, StreamHandle stream) = 0;
+  /// Names the stream that `stream` means to the calling thread: two handles of the legacy stream
+  /// have one id, each thread's default stream has its own, and a new stream never has the id of
+  /// one that is gone, though it may have its handle.
+  virtual Result<uint64_t> stream_id(int device, StreamHandle stream) = 0;
   virtual Result<Capture> capture_of(int device, StreamHandle stream) = 0;
   virtual Result<Event> create_event(int device, bool timing) = 0;
   virtual Status record_event(const Event& event, int device, StreamHandle stream) = 0;
   virtual Status wait_event(int device, StreamHandle stream, const Event& event) = 0;
   virtual Status synchronize_event(const Event& event) = 0;
+  /// Waits until what `event` recorded last is done: true, or false at the deadline. Disturbs no
+  /// capture, whosever it is.
+  virtual Result<bool> await_event(const Event& event, Deadline deadline) = 0;
   virtual Result<float> elapsed_milliseconds(const Event& start, const Event& stop) = 0;
   virtual Status copy_async(void* target, const void* source, size_t bytes, int device,
                             StreamHandle stream) = 0;
@@ -169,7 +185,9 @@ class Machine {
                            void* data) = 0;
 
   /// Waits until all work queued so far on all streams of `device` by this process is done: true,
-  /// or false at the deadline. Does not depend on streams that still exist.
+  /// or false at the deadline. Does not depend on streams that still exist. On CUDA not possible
+  /// while a stream of the device is capturing: it is refused, and all such captures are
+  /// invalidated.
   virtual Result<bool> drain(int device, Deadline deadline) = 0;
 
   // ---- graphs
@@ -177,10 +195,27 @@ class Machine {
   virtual Result<Graph> end_capture(int device, StreamHandle stream) = 0;
   virtual Status launch_graph(const Graph& graph, int device, StreamHandle stream) = 0;
   /// Work that is queued into a capture may need an object as long as the graph (or any executable
-  /// made of it) lives: calls release(object) when the last is destroyed, on any thread. Only while
-  /// `stream` is capturing.
+  /// made of it) lives: calls release(object) when the last is destroyed, on any thread; it must
+  /// not call the GPU. Only while `stream` is capturing.
   virtual Status keep_in_graph(int device, StreamHandle stream, void* object,
                                void (*release)(void*)) = 0;
+
+  // ---- the graph of a capture in progress, node by node. A graph does not keep an event alive:
+  // one that it names must not be destroyed before it (see keep_in_graph).
+  /// Where `stream` is in the graph that it captures into. InvalidUsage if it is not capturing.
+  virtual Result<CapturePoint> capture_point(int device, StreamHandle stream) = 0;
+  /// The next work of `stream` comes after `point`, a place in the same graph, too.
+  virtual Status capture_after(int device, StreamHandle stream, const CapturePoint& point) = 0;
+  /// Adds work to `stream`, which is capturing: to wait, at each launch of the graph, for what
+  /// `event` recorded last before that launch. wait_event() would wait for work of the same graph.
+  virtual Status wait_event_at_launch(int device, StreamHandle stream, const Event& event) = 0;
+  /// Adds a node that records `event` at each launch of the graph, when all of `point` is done. It
+  /// counts as a record from the launch call on. No work of any stream comes after the node.
+  virtual Result<GraphNode> record_event_at_launch(int device, const CapturePoint& point,
+                                                   const Event& event) = 0;
+  /// The node of record_event_at_launch() waits for `point`, too; no node of `point` must have been
+  /// named to it before.
+  virtual Status record_after(int device, GraphNode record, const CapturePoint& point) = 0;
 
  protected:
   friend class Memory;

@@ -17,6 +17,7 @@ using CuContext = struct CuContextObject*;
 using CuStream = struct CuStreamObject*;
 using CuEvent = struct CuEventObject*;
 using CuGraph = struct CuGraphObject*;
+using CuGraphNode = struct CuGraphNodeObject*;
 using CuGraphExec = struct CuGraphExecObject*;
 using CuUserObject = struct CuUserObjectObject*;
 using CuLibrary = struct CuLibraryObject*;
@@ -28,7 +29,9 @@ inline constexpr CuResult kCuSuccess = 0;
 inline constexpr CuResult kCuInvalidValue = 1;
 inline constexpr CuResult kCuDeinitialized = 4;
 inline constexpr CuResult kCuInvalidContext = 201;
+inline constexpr CuResult kCuIllegalState = 401;
 inline constexpr CuResult kCuNotReady = 600;
+inline constexpr CuResult kCuStreamCaptureUnsupported = 900;
 
 // CUdevice_attribute
 inline constexpr int kCuMultiprocessorCount = 16;
@@ -49,6 +52,8 @@ inline constexpr unsigned kCuMemoryTypeDevice = 2;
 
 inline constexpr unsigned kCuStreamNonBlocking = 1;
 inline constexpr unsigned kCuEventDisableTiming = 2;
+inline constexpr unsigned kCuEventWaitExternal = 1;
+inline constexpr unsigned kCuStreamAddCaptureDependencies = 0;
 inline constexpr unsigned kCuHostAllocPortable = 1;
 inline constexpr unsigned kCuHostAllocDeviceMap = 2;
 
@@ -170,6 +175,7 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuStreamCreate, 12000, (CuStream * stream, unsigned flags))                                 \
   X(cuStreamDestroy, 12000, (CuStream stream))                                                  \
   X(cuStreamGetCtx, 12000, (CuStream stream, CuContext * context))                              \
+  X(cuStreamGetId, 12000, (CuStream stream, unsigned long long* id))                            \
   X(cuStreamSynchronize, 12000, (CuStream stream))                                              \
   X(cuStreamQuery, 12000, (CuStream stream))                                                    \
   X(cuStreamWaitEvent, 12000, (CuStream stream, CuEvent event, unsigned flags))                 \
@@ -184,7 +190,14 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuStreamEndCapture, 12000, (CuStream stream, CuGraph * graph))                              \
   X(cuStreamGetCaptureInfo, 12000,                                                              \
     (CuStream stream, CuCaptureStatus * status, unsigned long long* id, CuGraph* graph,         \
-     const void** dependencies, size_t* dependency_count))                                      \
+     const CuGraphNode** dependencies, size_t* dependency_count))                               \
+  X(cuStreamUpdateCaptureDependencies, 12000,                                                   \
+    (CuStream stream, CuGraphNode * dependencies, size_t count, unsigned flags))                \
+  X(cuGraphAddEventRecordNode, 12000,                                                           \
+    (CuGraphNode * node, CuGraph graph, const CuGraphNode* dependencies, size_t count,          \
+     CuEvent event))                                                                            \
+  X(cuGraphAddDependencies, 12000,                                                              \
+    (CuGraph graph, const CuGraphNode* from, const CuGraphNode* to, size_t count))              \
   X(cuGraphInstantiateWithFlags, 12000,                                                         \
     (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                        \
   X(cuGraphLaunch, 12000, (CuGraphExec executable, CuStream stream))                            \

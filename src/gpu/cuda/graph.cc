@@ -17,6 +17,14 @@ void release_kept(void* data) {
   if (kept->release != nullptr) kept->release(kept->object);
 }
 
+// Nodes as the driver takes them: our GraphNode is its CUgraphNode.
+CuGraphNode as_node(GraphNode node) { return static_cast<CuGraphNode>(node); }
+std::vector<CuGraphNode> nodes_of(const CapturePoint& point) {
+  std::vector<CuGraphNode> nodes;
+  for (GraphNode node : point.nodes) nodes.push_back(as_node(node));
+  return nodes;
+}
+
 }  // namespace
 
 Status CudaMachine::begin_capture(int device, StreamHandle stream) {
@@ -83,6 +91,63 @@ Status CudaMachine::keep_in_graph(int device, StreamHandle stream, void* object,
   // The stream is still capturing, so that the graph, and with it `owned`, lives.
   owned->release = release;
   return {};
+}
+
+// The functions below have, by Driver's choice of version, the signatures without edge data of CUDA
+// 12.0 on every driver; the edges here are plain ones.
+
+Result<CapturePoint> CudaMachine::capture_point(int device, StreamHandle stream) {
+  const ScopedContext scoped = TRY(enter(device));
+  CuCaptureStatus status = CuCaptureStatus::None;
+  CuGraph graph = nullptr;
+  const CuGraphNode* nodes = nullptr;
+  size_t count = 0;
+  TRY(driver_.check(
+      driver_.cuStreamGetCaptureInfo(as_stream(stream), &status, nullptr, &graph, &nodes, &count),
+      "cuStreamGetCaptureInfo(device {})", device));
+  if (status != CuCaptureStatus::Active)
+    return Status::invalid_usage("stream {} is not capturing", stream);
+  CapturePoint point;
+  point.graph = graph;
+  point.nodes.assign(nodes, nodes + count);
+  return point;
+}
+
+Status CudaMachine::capture_after(int device, StreamHandle stream, const CapturePoint& point) {
+  const ScopedContext scoped = TRY(enter(device));
+  std::vector<CuGraphNode> nodes = nodes_of(point);
+  const CuResult result = driver_.cuStreamUpdateCaptureDependencies(
+      as_stream(stream), nodes.data(), nodes.size(), kCuStreamAddCaptureDependencies);
+  if (result == kCuIllegalState) return Status::invalid_usage("stream {} is not capturing", stream);
+  return driver_.check(result, "cuStreamUpdateCaptureDependencies(device {})", device);
+}
+
+Status CudaMachine::wait_event_at_launch(int device, StreamHandle stream, const Event& event) {
+  const ScopedContext scoped = TRY(enter(device));
+  const CuResult result =
+      driver_.cuStreamWaitEvent(as_stream(stream), as_event(event), kCuEventWaitExternal);
+  if (result == kCuIllegalState) return Status::invalid_usage("stream {} is not capturing", stream);
+  return driver_.check(result, "cuStreamWaitEvent(external, device {})", device);
+}
+
+Result<GraphNode> CudaMachine::record_event_at_launch(int device, const CapturePoint& point,
+                                                      const Event& event) {
+  const ScopedContext scoped = TRY(enter(device));
+  const std::vector<CuGraphNode> nodes = nodes_of(point);
+  CuGraphNode record = nullptr;
+  TRY(driver_.check(driver_.cuGraphAddEventRecordNode(&record, static_cast<CuGraph>(point.graph),
+                                                      nodes.data(), nodes.size(), as_event(event)),
+                    "cuGraphAddEventRecordNode(device {})", device));
+  return static_cast<GraphNode>(record);
+}
+
+Status CudaMachine::record_after(int device, GraphNode record, const CapturePoint& point) {
+  const ScopedContext scoped = TRY(enter(device));
+  const std::vector<CuGraphNode> from = nodes_of(point);
+  const std::vector<CuGraphNode> to(from.size(), as_node(record));
+  return driver_.check(driver_.cuGraphAddDependencies(static_cast<CuGraph>(point.graph),
+                                                      from.data(), to.data(), from.size()),
+                       "cuGraphAddDependencies(device {})", device);
 }
 
 }  // namespace niccolite::gpu::cuda

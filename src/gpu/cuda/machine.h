@@ -74,11 +74,13 @@ class CudaMachine final : public Machine {
   Result<Stream> create_stream(int device) override;
   Status synchronize_stream(int device, StreamHandle stream) override;
   Result<bool> query_stream(int device, StreamHandle stream) override;
+  Result<uint64_t> stream_id(int device, StreamHandle stream) override;
   Result<Capture> capture_of(int device, StreamHandle stream) override;
   Result<Event> create_event(int device, bool timing) override;
   Status record_event(const Event& event, int device, StreamHandle stream) override;
   Status wait_event(int device, StreamHandle stream, const Event& event) override;
   Status synchronize_event(const Event& event) override;
+  Result<bool> await_event(const Event& event, Deadline deadline) override;
   Result<float> elapsed_milliseconds(const Event& start, const Event& stop) override;
   Status copy_async(void* target, const void* source, size_t bytes, int device,
                     StreamHandle stream) override;
@@ -92,6 +94,12 @@ class CudaMachine final : public Machine {
   Status launch_graph(const Graph& graph, int device, StreamHandle stream) override;
   Status keep_in_graph(int device, StreamHandle stream, void* object,
                        void (*release)(void*)) override;
+  Result<CapturePoint> capture_point(int device, StreamHandle stream) override;
+  Status capture_after(int device, StreamHandle stream, const CapturePoint& point) override;
+  Status wait_event_at_launch(int device, StreamHandle stream, const Event& event) override;
+  Result<GraphNode> record_event_at_launch(int device, const CapturePoint& point,
+                                           const Event& event) override;
+  Status record_after(int device, GraphNode record, const CapturePoint& point) override;
 
  protected:
   Status release_memory(void* handle) override;
@@ -115,6 +123,7 @@ class CudaMachine final : public Machine {
   Result<CuStream> internal_stream(int device);
   Status zero(int device, CuPointer address, size_t bytes);
   Result<ScopedContext> enter_any();
+  Status check_drain(CuResult result, const char* call, int device);
   Result<bool> synchronize_aside(int device, Deadline deadline);
   Status allow_access(CuPointer address, size_t bytes, const std::vector<int>& devices);
   Result<Memory> map(int device, CuAllocation allocation, size_t bytes,
@@ -125,5 +134,6 @@ class CudaMachine final : public Machine {
 };
 
 inline CuStream as_stream(StreamHandle stream) { return static_cast<CuStream>(stream); }
+inline CuEvent as_event(const Event& event) { return static_cast<CuEvent>(event.handle()); }
 
 }  // namespace niccolite::gpu::cuda

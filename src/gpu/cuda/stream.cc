@@ -10,7 +10,8 @@
 namespace niccolite::gpu::cuda {
 namespace {
 
-CuEvent as_event(const Event& event) { return static_cast<CuEvent>(event.handle()); }
+constexpr std::chrono::microseconds kPause(20);  // between two looks at an event
+
 CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }
 
 }  // namespace
@@ -45,6 +46,14 @@ Result<bool> CudaMachine::query_stream(int device, StreamHandle stream) {
   if (result == kCuNotReady) return false;
   TRY(driver_.check(result, "cuStreamQuery(device {})", device));
   return true;
+}
+
+Result<uint64_t> CudaMachine::stream_id(int device, StreamHandle stream) {
+  const ScopedContext scoped = TRY(enter(device));
+  unsigned long long id = 0;
+  TRY(driver_.check(driver_.cuStreamGetId(as_stream(stream), &id), "cuStreamGetId(device {})",
+                    device));
+  return uint64_t{id};
 }
 
 Result<Capture> CudaMachine::capture_of(int device, StreamHandle stream) {
@@ -97,6 +106,24 @@ Status CudaMachine::synchronize_event(const Event& event) {
   return driver_.check(driver_.cuEventSynchronize(as_event(event)), "cuEventSynchronize");
 }
 
+Result<bool> CudaMachine::await_event(const Event& event, Deadline deadline) {
+  const ScopedContext scoped = TRY(enter_any());
+  for (;;) {
+    CuResult result = kCuSuccess;
+    {
+      // Else a look at an event, though at none of the capture's, invalidates captures.
+      const ScopedRelaxedCapture relaxed(driver_);
+      result = driver_.cuEventQuery(as_event(event));
+    }
+    if (result != kCuNotReady) {
+      TRY(driver_.check(result, "cuEventQuery"));
+      return true;
+    }
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 Result<float> CudaMachine::elapsed_milliseconds(const Event& start, const Event& stop) {
   const ScopedContext scoped = TRY(enter_any());
   float milliseconds = 0;
@@ -127,22 +154,24 @@ Status CudaMachine::call_host(int device, StreamHandle stream, void (*function)(
                        "cuLaunchHostFunc(device {})", device);
 }
 
+// Work of a device, whatever its streams, is what its context has: to record it, or to wait for it,
+// is refused while a stream of the context is capturing, in any mode and by any thread.
+Status CudaMachine::check_drain(CuResult result, const char* call, int device) {
+  if (result == kCuStreamCaptureUnsupported) {
+    return Status::invalid_usage(
+        "device {} cannot be waited for while a stream of it is being captured, and the capture is "
+        "now invalid: end captures before finalizing, destroying or aborting a communicator",
+        device);
+  }
+  return driver_.check(result, "{}(device {})", call, device);
+}
+
 Result<bool> CudaMachine::drain(int device, Deadline deadline) {
   if (driver_.cuCtxRecordEvent == nullptr) return synchronize_aside(device, deadline);
   CuContext primary = TRY(context(device));
   const Event event = TRY(create_event(device, /*timing=*/false));
-  TRY(driver_.check(driver_.cuCtxRecordEvent(primary, as_event(event)),
-                    "cuCtxRecordEvent(device {})", device));
-  constexpr std::chrono::microseconds kPause(20);
-  for (;;) {
-    const CuResult result = driver_.cuEventQuery(as_event(event));
-    if (result != kCuNotReady) {
-      TRY(driver_.check(result, "cuEventQuery(device {})", device));
-      return true;
-    }
-    if (deadline.passed()) return false;
-    std::this_thread::sleep_for(kPause);
-  }
+  TRY(check_drain(driver_.cuCtxRecordEvent(primary, as_event(event)), "cuCtxRecordEvent", device));
+  return await_event(event, deadline);
 }
 
 // drain() for drivers before CUDA 12.5, which can wait for a whole context only without a deadline:
@@ -160,7 +189,7 @@ Result<bool> CudaMachine::synchronize_aside(int device, Deadline deadline) {
          std::future_status::ready) {
     if (deadline.passed()) return false;
   }
-  TRY(driver_.check(done.get(), "cuCtxSynchronize(device {})", device));
+  TRY(check_drain(done.get(), "cuCtxSynchronize", device));
   return true;
 }
 

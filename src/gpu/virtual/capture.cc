@@ -119,7 +119,7 @@ Error Runtime::end_capture(int device, StreamHandle handle, void** graph) {
   }
   Error error = capture->is_invalidated ? Error::StreamCaptureInvalidated : Error::None;
   if (error == Error::None) {
-    for (NodeIndex leaf : capture->graph->leaves())
+    for (NodeIndex leaf : capture->graph->tips())
       if (std::find(joined.begin(), joined.end(), leaf) == joined.end())
         error = Error::StreamCaptureUnjoined;
   }
@@ -143,6 +143,63 @@ Error Runtime::capture_info(int device, StreamHandle handle, CaptureInfo* out) {
   out->state = stream->capture->is_invalidated ? CaptureState::Invalidated : CaptureState::Active;
   out->id = stream->capture->id;
   out->graph = stream->capture->graph_handle;
+  return Error::None;
+}
+
+Error Runtime::capture_point(int device, StreamHandle handle, void** graph,
+                             std::vector<NodeIndex>* nodes) {
+  const std::shared_ptr<Stream> stream = find_stream(device, handle);
+  if (stream == nullptr) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  if (stream->capture == nullptr) return Error::IllegalState;
+  TRY_VIRTUAL(check_capture(*stream));
+  *graph = stream->capture->graph_handle;
+  *nodes = stream->capture_tips;
+  return Error::None;
+}
+
+Error Runtime::capture_after(int device, StreamHandle handle, void* graph,
+                             const std::vector<NodeIndex>& nodes) {
+  const std::shared_ptr<Stream> stream = find_stream(device, handle);
+  if (stream == nullptr) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  if (stream->capture == nullptr) return Error::IllegalState;
+  TRY_VIRTUAL(check_capture(*stream));
+  const bool fits =
+      stream->capture->graph_handle == graph && stream->capture->graph->has_all(nodes);
+  if (!fits) return Error::InvalidValue;
+  add_all(stream->capture_tips, nodes);
+  return Error::None;
+}
+
+Graph* Runtime::graph_in_capture(void* handle) {
+  for (const std::shared_ptr<Capture>& capture : captures_)
+    if (capture->graph_handle == handle) return capture->graph.get();
+  return nullptr;
+}
+
+Error Runtime::add_record_node(void* handle, const std::vector<NodeIndex>& after, void* event,
+                               NodeIndex* out) {
+  std::shared_ptr<Event> found = events_.find(event);
+  if (found == nullptr) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  Graph* graph = graph_in_capture(handle);
+  if (graph == nullptr) return Error::IllegalState;
+  if (!graph->has_all(after)) return Error::InvalidValue;
+  *out = graph->add(RecordEvent{std::move(found)}, after);
+  graph->nodes[*out].is_open = true;
+  return Error::None;
+}
+
+Error Runtime::extend_record_node(void* handle, NodeIndex record,
+                                  const std::vector<NodeIndex>& after) {
+  std::lock_guard lock(mutex_);
+  Graph* graph = graph_in_capture(handle);
+  if (graph == nullptr) return Error::IllegalState;
+  const bool is_record = record < graph->nodes.size() && graph->nodes[record].is_open;
+  if (!is_record || !graph->has_all(after)) return Error::InvalidValue;
+  std::vector<NodeIndex>& all = graph->nodes[record].after;
+  all.insert(all.end(), after.begin(), after.end());
   return Error::None;
 }
 

@@ -98,6 +98,12 @@ class Driver final : public VirtualMachine {
     TRY(check(error, "query", stream, device));
     return true;
   }
+  Result<uint64_t> stream_id(int device, StreamHandle stream) override {
+    Stream properties;
+    const Error error = runtime_.stream_properties(device, stream, &properties);
+    TRY(check(error, "ask for the identity of", stream, device));
+    return properties.id;
+  }
   Result<gpu::Capture> capture_of(int device, StreamHandle stream) override {
     CaptureInfo info;
     TRY(check(runtime_.capture_info(device, stream, &info), "ask for the capture of", stream,
@@ -121,6 +127,12 @@ class Driver final : public VirtualMachine {
   }
   Status synchronize_event(const gpu::Event& event) override {
     return check_event(runtime_.synchronize_event(event.handle()), "wait for", event.handle());
+  }
+  Result<bool> await_event(const gpu::Event& event, Deadline deadline) override {
+    const Error error = runtime_.await_event(event.handle(), deadline);
+    if (error == Error::NotReady) return false;
+    TRY(check_event(error, "wait for", event.handle()));
+    return true;
   }
   Result<float> elapsed_milliseconds(const gpu::Event& start, const gpu::Event& stop) override {
     float milliseconds = 0;
@@ -187,6 +199,41 @@ class Driver final : public VirtualMachine {
         "keep an object for the graph of", stream, device);
   }
 
+  Result<CapturePoint> capture_point(int device, StreamHandle stream) override {
+    CapturePoint point;
+    std::vector<NodeIndex> nodes;
+    const Error error = runtime_.capture_point(device, stream, &point.graph, &nodes);
+    if (error == Error::IllegalState) return not_capturing(stream);
+    TRY(check(error, "find the place in its graph of", stream, device));
+    for (NodeIndex node : nodes) point.nodes.push_back(as_handle(node));
+    return point;
+  }
+  Status capture_after(int device, StreamHandle stream, const CapturePoint& point) override {
+    const Error error = runtime_.capture_after(device, stream, point.graph, indices_of(point));
+    if (error == Error::IllegalState) return not_capturing(stream);
+    return check(error, "add dependencies to", stream, device);
+  }
+  Status wait_event_at_launch(int device, StreamHandle stream, const gpu::Event& event) override {
+    const Error error = runtime_.wait_event(device, stream, event.handle(), /*as_node=*/true);
+    if (error == Error::IllegalState) return not_capturing(stream);
+    return check(error, "add a wait for an event to the graph of", stream, device);
+  }
+  Result<GraphNode> record_event_at_launch(int device, const CapturePoint& point,
+                                           const gpu::Event& event) override {
+    NodeIndex node = 0;
+    const Error error =
+        runtime_.add_record_node(point.graph, indices_of(point), event.handle(), &node);
+    if (error != Error::None)
+      return refused(error, "record an event in graph {} of", point.graph, device);
+    return as_handle(node);
+  }
+  Status record_after(int device, GraphNode record, const CapturePoint& point) override {
+    const Error error =
+        runtime_.extend_record_node(point.graph, index_of(record), indices_of(point));
+    if (error == Error::None) return {};
+    return refused(error, "extend the record of an event in graph {} of", point.graph, device);
+  }
+
  protected:
   Status release_memory(void* handle) override {
     const Error error = runtime_.memory().release(handle);
@@ -208,6 +255,22 @@ class Driver final : public VirtualMachine {
   }
 
  private:
+  // Handles of nodes: their indices, but none is null.
+  static GraphNode as_handle(NodeIndex node) {
+    return reinterpret_cast<GraphNode>(uintptr_t{node} + 1);
+  }
+  static NodeIndex index_of(GraphNode node) {
+    return static_cast<NodeIndex>(reinterpret_cast<uintptr_t>(node) - 1);
+  }
+  static std::vector<NodeIndex> indices_of(const CapturePoint& point) {
+    std::vector<NodeIndex> indices;
+    for (GraphNode node : point.nodes) indices.push_back(index_of(node));
+    return indices;
+  }
+
+  static Status not_capturing(StreamHandle stream) {
+    return Status::invalid_usage("stream {} is not capturing", stream);
+  }
   Memory owner(const MemoryProperties& made) {
     return Memory(this, made.base, made.base, made.bytes, made.device);
   }

@@ -19,7 +19,7 @@ Error Runtime::record_event(void* handle, int device, StreamHandle stream_handle
   const std::shared_ptr<Event> event = events_.find(handle);
   const std::shared_ptr<Stream> stream = find_stream(device, stream_handle);
   if (event == nullptr || stream == nullptr) return Error::InvalidResourceHandle;
-  auto marker = std::make_shared<Operation>(Nothing{});
+  OperationPtr marker;
   {
     std::lock_guard lock(mutex_);
     TRY_VIRTUAL(check_usable(*stream));
@@ -33,9 +33,18 @@ Error Runtime::record_event(void* handle, int device, StreamHandle stream_handle
       }
       return Error::None;
     }
-    append(*stream, marker, marker);
-    event->recorded = marker;
+    if (as_node) return Error::IllegalState;
     event->is_captured = false;
+    // Where one operation stands for all work so far, and nobody asks when it ended, it is the mark
+    // itself.
+    std::vector<OperationPtr> tails = tails_to_wait_for(*stream);
+    if (tails.size() == 1 && !event->timing) {
+      event->recorded = std::move(tails.front());
+      return Error::None;
+    }
+    marker = std::make_shared<Operation>(Nothing{});
+    for (const OperationPtr& tail : tails) Operation::after(marker, tail);
+    stream->tail = event->recorded = marker;
   }
   scheduler().submit(std::move(marker));
   return Error::None;
@@ -53,6 +62,7 @@ Error Runtime::wait_event(int device, StreamHandle stream_handle, void* handle, 
       capture_node(*stream, WaitEvent{event});
       return Error::None;
     }
+    if (as_node) return Error::IllegalState;
     if (stream->capture || event->is_captured) return capture_wait(stream, *event);
     if (event->recorded == nullptr || event->recorded->is_done()) return Error::None;
     append(*stream, marker, marker);
@@ -85,6 +95,19 @@ Error Runtime::synchronize_event(void* handle) {
   }
   if (recorded == nullptr || recorded->is_done()) return Error::None;
   return wait({recorded});
+}
+
+Error Runtime::await_event(void* handle, Deadline deadline) {
+  const std::shared_ptr<Event> event = events_.find(handle);
+  if (event == nullptr) return Error::InvalidResourceHandle;
+  OperationPtr recorded;
+  {
+    std::lock_guard lock(mutex_);
+    if (event->is_captured) return Error::CapturedEvent;
+    recorded = event->recorded;
+  }
+  if (recorded == nullptr || recorded->is_done()) return Error::None;
+  return wait({recorded}, deadline);
 }
 
 Error Runtime::elapsed_milliseconds(void* start_handle, void* stop_handle, float* out) {

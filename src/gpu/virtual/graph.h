@@ -22,6 +22,8 @@ using NodeIndex = uint32_t;
 struct Node {
   Work work;
   std::vector<NodeIndex> after;
+  bool is_open = false;  // a record that may yet come after more, also later, nodes; nothing comes
+                         // after it
 };
 
 /// Calls release(object) once, when its last holder is gone: on the thread that let go, with no
@@ -38,7 +40,7 @@ class UserObject {
 };
 
 struct Graph {
-  std::vector<Node> nodes;  // in an order that respects `after`
+  std::vector<Node> nodes;  // in an order that respects `after`, open nodes apart
   std::vector<std::shared_ptr<UserObject>> kept;
 
   NodeIndex add(Work work, std::vector<NodeIndex> after);
@@ -46,7 +48,13 @@ struct Graph {
   std::vector<NodeIndex> add_copy_of(const Graph& child, const std::vector<NodeIndex>& after);
   /// The nodes that no other node waits for.
   std::vector<NodeIndex> leaves() const;
+  /// What streams have queued and no other work of streams waits for.
+  std::vector<NodeIndex> tips() const;
+  bool has_all(const std::vector<NodeIndex>& indices) const;
   Graph copy() const { return {nodes, kept}; }
+
+ private:
+  std::vector<NodeIndex> leaves_without(bool open_nodes) const;
 };
 
 struct Executable {

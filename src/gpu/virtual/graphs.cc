@@ -89,14 +89,17 @@ Error Runtime::launch(void* handle, int device, StreamHandle stream_handle) {
     append(*stream, replay.first, replay.last);
     Operation::after(replay.first, executable->last_replay);
     executable->last_replay = replay.last;
-    for (size_t i = 0; i < replay.operations.size(); ++i) {
-      const Work& work = executable->graph->nodes[i].work;
-      if (const auto* wait = std::get_if<WaitEvent>(&work)) {
+    const std::vector<Node>& nodes = executable->graph->nodes;
+    // Waits first: they mean what was recorded before this launch.
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (const auto* wait = std::get_if<WaitEvent>(&nodes[i].work))
         Operation::after(replay.operations[i], wait->event->recorded);
-      } else if (const auto* record = std::get_if<RecordEvent>(&work)) {
-        record->event->recorded = replay.operations[i];
-        record->event->is_captured = false;
-      }
+    }
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const auto* record = std::get_if<RecordEvent>(&nodes[i].work);
+      if (record == nullptr) continue;
+      record->event->recorded = replay.operations[i];
+      record->event->is_captured = false;
     }
   }
   scheduler().submit(std::move(replay.first));

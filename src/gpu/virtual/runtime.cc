@@ -26,6 +26,7 @@ std::vector<std::shared_ptr<Stream>> make_legacy_streams(int devices) {
     streams.push_back(std::make_shared<Stream>());
     streams.back()->device = device;
     streams.back()->is_legacy = true;
+    streams.back()->id = static_cast<uint64_t>(device) + 1;
   }
   return streams;
 }
@@ -48,7 +49,8 @@ Runtime* Runtime::instance() {
 Runtime::Runtime(int devices)
     : legacy_(make_legacy_streams(devices)),
       memory_(devices, bytes_per_device(devices)),
-      devices_(static_cast<size_t>(devices)) {}
+      devices_(static_cast<size_t>(devices)),
+      next_stream_id_(static_cast<uint64_t>(devices) + 1) {}
 
 int Runtime::current_device() { return thread_device; }
 void Runtime::set_current_device(int device) { thread_device = device; }

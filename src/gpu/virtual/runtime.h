@@ -84,16 +84,31 @@ class Runtime {
   // ---- events
   Error create_event(bool timing, void** out);
   Error destroy_event(void* event);
+  /// `as_node`: while capturing, as a node that records, or waits for, the event at each launch;
+  /// IllegalState when the stream is not capturing.
   Error record_event(void* event, int device, StreamHandle stream, bool as_node = false);
   Error wait_event(int device, StreamHandle stream, void* event, bool as_node = false);
   Error query_event(void* event);  // None or NotReady
   Error synchronize_event(void* event);
+  /// The same, but a captured event is no reason to invalidate its capture; NotReady at the
+  /// deadline.
+  Error await_event(void* event, Deadline deadline);
   Error elapsed_milliseconds(void* start, void* stop, float* out);
 
   // ---- capture
   Error begin_capture(int device, StreamHandle stream, CaptureMode mode);
   Error end_capture(int device, StreamHandle stream, void** graph);
   Error capture_info(int device, StreamHandle stream, CaptureInfo* out);
+  /// The nodes that the stream's next work comes after, and the graph that they are in.
+  Error capture_point(int device, StreamHandle stream, void** graph, std::vector<NodeIndex>* nodes);
+  /// Adds `nodes` of `graph`, which the stream is capturing into, to those.
+  Error capture_after(int device, StreamHandle stream, void* graph,
+                      const std::vector<NodeIndex>& nodes);
+  /// Adds a node to a graph that is being captured: a record of `event` after `after`, which may be
+  /// extended later, and which nothing can come after.
+  Error add_record_node(void* graph, const std::vector<NodeIndex>& after, void* event,
+                        NodeIndex* out);
+  Error extend_record_node(void* graph, NodeIndex record, const std::vector<NodeIndex>& after);
   Error keep_in_capture(int device, StreamHandle stream, std::shared_ptr<UserObject> object);
   /// Whether a call that CUDA holds for unsafe during captures (allocation, event query) may go on;
   /// a refusal invalidates the captures concerned.
@@ -144,6 +159,7 @@ class Runtime {
       REQUIRES(mutex_);
   std::shared_ptr<Capture> leave_capture(Stream& stream) REQUIRES(mutex_);
   Error capture_wait(const std::shared_ptr<Stream>& stream, Event& event) REQUIRES(mutex_);
+  Graph* graph_in_capture(void* handle) REQUIRES(mutex_);
 
   const std::vector<std::shared_ptr<Stream>> legacy_;  // the default stream of each device
   MemoryMap memory_;
@@ -156,7 +172,7 @@ class Runtime {
   std::vector<Device> devices_ GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Capture>> captures_ GUARDED_BY(mutex_);  // active ones
   uint64_t next_capture_id_ GUARDED_BY(mutex_) = 1;
-  std::atomic<uint64_t> next_stream_id_{1};
+  std::atomic<uint64_t> next_stream_id_;  // after those of the legacy streams
 };
 
 }  // namespace niccolite::gpu::virtual_
