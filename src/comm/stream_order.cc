@@ -1,45 +1,144 @@
 #include "comm/stream_order.h"
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/thread_annotations.h"
+
 namespace niccolite::comm {
+namespace {
 
-Status StreamOrder::ensure_events() {
-  if (!live_event_.valid()) live_event_ = TRY(machine_.create_event(device_, /*timing=*/false));
-  if (!captured_event_.valid())
-    captured_event_ = TRY(machine_.create_event(device_, /*timing=*/false));
-  return {};
+// Captures that one communicator's operations may take turns in. Nobody tells when a capture ends,
+// so the one that was not used for longest is forgotten.
+constexpr size_t kMostCaptures = 64;
+
+// Events that graphs may share with a communicator. The last holder may be a graph, whose end comes
+// on a thread that must not call the GPU: so an event is never destroyed, but goes to the next
+// communicator of the device. Thread safety: any thread.
+class SharedEvents {
+ public:
+  static SharedEvents& instance() {
+    static auto* const events = new SharedEvents;  // never destroyed: graphs outlive main()
+    return *events;
+  }
+
+  Result<std::shared_ptr<gpu::Event>> take(gpu::Machine& machine, int device) {
+    const Key key{&machine, device};
+    std::unique_ptr<gpu::Event> event = take_unused(key);
+    if (event == nullptr) {
+      gpu::Event made = TRY(machine.create_event(device, /*timing=*/false));
+      event = std::make_unique<gpu::Event>(std::move(made));
+    }
+    return std::shared_ptr<gpu::Event>(event.release(), [this, key](gpu::Event* unused) {
+      std::lock_guard lock(mutex_);
+      unused_[key].emplace_back(unused);
+    });
+  }
+
+ private:
+  using Key = std::pair<gpu::Machine*, int>;
+
+  std::unique_ptr<gpu::Event> take_unused(const Key& key) {
+    std::lock_guard lock(mutex_);
+    std::vector<std::unique_ptr<gpu::Event>>& events = unused_[key];
+    if (events.empty()) return nullptr;
+    std::unique_ptr<gpu::Event> event = std::move(events.back());
+    events.pop_back();
+    return event;
+  }
+
+  std::mutex mutex_;
+  std::map<Key, std::vector<std::unique_ptr<gpu::Event>>> unused_ GUARDED_BY(mutex_);
+};
+
+void let_go(void* kept) { delete static_cast<std::shared_ptr<gpu::Event>*>(kept); }
+
+// The nodes of `point` that are not in `before`.
+gpu::CapturePoint new_in(gpu::CapturePoint point, const gpu::CapturePoint& before) {
+  std::erase_if(point.nodes, [&before](gpu::GraphNode node) {
+    return std::find(before.nodes.begin(), before.nodes.end(), node) != before.nodes.end();
+  });
+  return point;
 }
 
-Status StreamOrder::order(Last& last, const gpu::Event& event, gpu::StreamHandle stream) {
-  if (!last.exists || last.stream == stream) return {};
-  if (!last.recorded) TRY(machine_.record_event(event, device_, last.stream));
-  last.recorded = true;
-  return machine_.wait_event(device_, stream, event);
-}
+}  // namespace
 
 Status StreamOrder::before(gpu::StreamHandle stream) {
   const gpu::Capture capture = TRY(machine_.capture_of(device_, stream));
   if (capture.state == gpu::CaptureState::Invalidated)
     return Status::cuda_error("the capture of the stream was invalidated by an earlier call");
-  capturing_ = capture.state == gpu::CaptureState::Active;
-  if (capturing_ && capture.id != capture_id_) {
-    captured_ = {};
-    capture_id_ = capture.id;
-  }
-  Last& last = capturing_ ? captured_ : live_;
-  if (last.exists && last.stream != stream) {
-    many_streams_ = true;
-    TRY(ensure_events());
-  }
-  return order(last, capturing_ ? captured_event_ : live_event_, stream);
+  stream_ = TRY(machine_.stream_id(device_, stream));
+  if (last_work_ == nullptr) last_work_ = TRY(SharedEvents::instance().take(machine_, device_));
+  is_captured_ = capture.state == gpu::CaptureState::Active;
+  if (is_captured_) return before_captured(stream, capture.id);
+  // Graphs may have been launched since, which nobody has told us of.
+  const bool graphs_may_run = has_captured_ && graphs_mix_;
+  const bool is_ordered = !has_live_ || live_stream_ == stream_;
+  if (is_ordered && !graphs_may_run) return {};
+  return machine_.wait_event(device_, stream, *last_work_);
 }
 
 Status StreamOrder::after(gpu::StreamHandle stream) {
-  Last& last = capturing_ ? captured_ : live_;
-  last = {.exists = true, .stream = stream, .recorded = false};
-  if (!many_streams_) return {};
-  TRY(machine_.record_event(capturing_ ? captured_event_ : live_event_, device_, stream));
-  last.recorded = true;
+  if (is_captured_) return after_captured(stream);
+  // At once, also where one stream is all there is: later the stream may be gone, or capturing.
+  TRY(machine_.record_event(*last_work_, device_, stream));
+  has_live_ = true;
+  live_stream_ = stream_;
   return {};
+}
+
+Status StreamOrder::before_captured(gpu::StreamHandle stream, uint64_t capture) {
+  const auto found =
+      std::find_if(captures_.begin(), captures_.end(),
+                   [capture](const Captured& known) { return known.capture == capture; });
+  if (found == captures_.end()) {
+    TRY(begin_capture(stream, capture));
+  } else {
+    std::rotate(found, found + 1, captures_.end());
+    if (captures_.back().stream != stream_)
+      TRY(machine_.capture_after(device_, stream, captures_.back().last));
+  }
+  start_ = TRY(machine_.capture_point(device_, stream));
+  return {};
+}
+
+Status StreamOrder::begin_capture(gpu::StreamHandle stream, uint64_t capture) {
+  if (graphs_mix_) {
+    auto kept = std::make_unique<std::shared_ptr<gpu::Event>>(last_work_);
+    TRY(machine_.keep_in_graph(device_, stream, kept.get(), let_go));
+    static_cast<void>(kept.release());  // let_go() owns it now
+    TRY(machine_.wait_event_at_launch(device_, stream, *last_work_));
+  }
+  gpu::CapturePoint point = TRY(machine_.capture_point(device_, stream));
+  if (captures_.size() == kMostCaptures) captures_.erase(captures_.begin());
+  captures_.push_back({.capture = capture, .stream = stream_, .last = std::move(point)});
+  has_captured_ = true;
+  return {};
+}
+
+Status StreamOrder::after_captured(gpu::StreamHandle stream) {
+  gpu::CapturePoint end = TRY(machine_.capture_point(device_, stream));
+  const gpu::CapturePoint work = new_in(std::move(end), start_);
+  if (work.nodes.empty()) return {};  // an operation without work, in place on one rank
+  Captured& mine = captures_.back();
+  if (!graphs_mix_) {
+    // Nothing to record: nobody outside of the graph waits for it.
+  } else if (mine.record == nullptr) {
+    mine.record = TRY(machine_.record_event_at_launch(device_, work, *last_work_));
+  } else {
+    TRY(machine_.record_after(device_, mine.record, work));
+  }
+  mine.stream = stream_;
+  mine.last = work;
+  return {};
+}
+
+Result<bool> StreamOrder::drain(Deadline deadline) {
+  if (has_captured_ && !graphs_mix_) return machine_.drain(device_, deadline);
+  if (last_work_ == nullptr) return true;
+  return machine_.await_event(*last_work_, deadline);
 }
 
 }  // namespace niccolite::comm

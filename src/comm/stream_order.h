@@ -1,48 +1,71 @@
-// StreamOrder: makes the operations of one communicator run one after the other, whatever streams
-// they are queued on. They share connections, whose counters the next operation reads.
+// StreamOrder: makes the operations of one communicator run one after the other, in the order in
+// which the host launches them, whatever streams they are queued on and whether they are live or
+// captured in graphs: they share connections, whose counters the next operation reads.
 //
-//   same stream as before            nothing to do: the stream orders them
-//   another stream                   an event of the last operation's stream is waited for by the
-//   new one within one stream capture        the same, which becomes edges of the graph capture
-//   after live work, and     nothing here: a graph replays where its user launches it, ordered by
-//   the stream it is live work after capture          launched on
+// One event E always stands for the communicator's last work.
 //
-// The first time a second stream appears, the previous operation's stream must still exist; from
-// then on an event is recorded after each operation, so that streams may be destroyed at will.
-// Thread safety: one thread at a time.
+//   live operation       waits for E unless its stream orders it already, and records E anew
+//   captured operation   the first one of a capture comes after a node that waits, at each launch
+//   of
+//                        the graph, for E as it is then; all of them come before one node that
+//                        records E. That node is a leaf: nothing in the graph waits for it. Within
+//                        the capture, operations of several streams are chained by edges.
+//
+// A launch of a graph thus counts as an operation, at its place in the host's order. Why so, and
+// what it costs: docs/design/0007-graph-order.md. Thread safety: one thread at a time, the launches
+// of the communicator's graphs included.
 #pragma once
 
+#include <memory>
+#include <vector>
+
+#include "base/wait.h"
 #include "gpu/machine.h"
 
 namespace niccolite::comm {
 
 class StreamOrder {
  public:
-  StreamOrder(gpu::Machine& machine, int device) : machine_(machine), device_(device) {}
+  /// `graphs_mix` false: the program promises that a graph of this communicator never runs beside
+  /// other work of it (ncclConfig_t::graphUsageMode 0 or 1); graphs then hold nothing but the
+  /// operations.
+  StreamOrder(gpu::Machine& machine, int device, bool graphs_mix = true)
+      : machine_(machine), device_(device), graphs_mix_(graphs_mix) {}
 
   /// To be called before an operation is queued on `stream`.
   Status before(gpu::StreamHandle stream);
-  /// To be called after it was queued.
+  /// To be called after it was queued, on the same stream. Once it has returned, the stream may be
+  /// destroyed.
   Status after(gpu::StreamHandle stream);
 
+  /// Waits until all operations so far, and all launches of graphs that hold some, are done: true,
+  /// or false at the deadline. Disturbs no capture, unless graphs do not mix and there were some.
+  Result<bool> drain(Deadline deadline);
+
  private:
-  struct Last {
-    bool exists = false;
-    gpu::StreamHandle stream = nullptr;
-    bool recorded = false;  // event_ stands for it
+  struct Captured {
+    uint64_t capture = 0;
+    uint64_t stream = 0;              // of the last operation
+    gpu::CapturePoint last;           // what the next operation comes after
+    gpu::GraphNode record = nullptr;  // the leaf; null while there was no work
   };
-  Status order(Last& last, const gpu::Event& event, gpu::StreamHandle stream);
-  Status ensure_events();
+
+  Status before_captured(gpu::StreamHandle stream, uint64_t capture);
+  Status after_captured(gpu::StreamHandle stream);
+  Status begin_capture(gpu::StreamHandle stream, uint64_t capture);
 
   gpu::Machine& machine_;
   const int device_;
-  bool many_streams_ = false;
-  uint64_t capture_id_ = 0;  // of `captured_`
-  bool capturing_ = false;   // the operation between before() and after() is being captured
-  Last live_;
-  Last captured_;
-  gpu::Event live_event_;
-  gpu::Event captured_event_;
+  const bool graphs_mix_;
+  std::shared_ptr<gpu::Event> last_work_;  // E; graphs share it
+  bool has_live_ = false;
+  bool has_captured_ = false;
+  uint64_t live_stream_ = 0;  // of the last live operation; names the stream, not its handle
+  // Of the operation between before() and after():
+  uint64_t stream_ = 0;
+  bool is_captured_ = false;
+  gpu::CapturePoint start_;
+  std::vector<Captured> captures_;  // the last one used is the last; at most kMostCaptures
 };
 
 }  // namespace niccolite::comm
