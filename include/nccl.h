@@ -350,22 +350,129 @@ ncclResult_t pncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 ncclResult_t pncclGroupEnd(void);
 
-/* ---- Collectives ---- */
+/* Closes the group without carrying out its operations, and stores the time that they would take,
+ * in microseconds, in simInfo->estimatedTime (-1 when there are none). Start `simInfo` from
+ * NCCL_SIM_INFO_INITIALIZER; a null one makes it ncclGroupEnd. In a nested group only the level is
+ * closed. ncclInvalidArgument: `simInfo` was not initialized. ncclInvalidUsage: no group is open.
+ */
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
+ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
+
+/* ---- Operations made at run time ---- */
+
+/* Makes the operation "multiply this rank's contribution by a scalar, then sum", for reductions of
+ * `datatype` on `comm`, and stores its handle in `op`. `scalar` points to one element of
+ * `datatype`: with ncclScalarHostImmediate in host memory, read during the call; with
+ * ncclScalarDevice in memory that the device can read, which is read each time an operation runs
+ * and has to stay valid until then. Local: every rank makes its own, with any scalar.
+ * ncclInvalidArgument: a null pointer, a bad type or residence, a bad communicator. */
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
+                                      ncclScalarResidence_t residence, ncclComm_t comm);
+ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
+                                       ncclScalarResidence_t residence, ncclComm_t comm);
+
+/* Ends a run-time operation. Calls that have returned keep what they need of it, also inside a
+ * group. ncclInvalidArgument: a built-in operation, or none of `comm`. */
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
+ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
+
+/* ---- Collectives ----
+ *
+ * What holds for all: every rank of the communicator calls, in the same order, with equal counts,
+ * types, operations and roots; ranks that differ get ncclInvalidUsage as asynchronous error, with a
+ * message that shows both calls. The call returns when the work is queued on `stream` (null: the
+ * legacy default stream) and can be captured into a graph. Counts are elements of `datatype`; 0
+ * succeeds and queues nothing. Buffers are memory of the communicator's device, aligned to an
+ * element, and stay valid until the stream has passed. They do not overlap, except where a call may
+ * work in place. ncclInvalidArgument: a bad communicator, type, operation or root; with
+ * NCCL_CHECK_POINTERS=1 also memory of another device or of none. ncclInvalidUsage: NCCL_ALGO and
+ * NCCL_PROTO leave nothing to run. ncclUnhandledCudaError: the launch failed. */
 
 /* Combines `count` elements of all ranks' `sendbuff` with `op` and gives the result, the same bits,
- * to every `recvbuff`. Returns when the work is queued on `stream` (null: the default stream), and
- * can be captured into a graph. All ranks call with equal count, type and operation. The buffers
- * are memory of the communicator's device, aligned to an element, and stay valid until the stream
- * has passed; they are equal (in place) or do not overlap. `count` 0 succeeds and queues nothing.
- * ncclInvalidArgument: a bad communicator, type or operation; with NCCL_CHECK_POINTERS=1 also
- * memory of another device or of none. ncclInvalidUsage: NCCL_ALGO and NCCL_PROTO leave nothing to
- * run. ncclUnhandledCudaError: the launch failed. */
+ * to every `recvbuff`. In place: sendbuff == recvbuff. */
 ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                            ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                            cudaStream_t stream);
 ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                             ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                             cudaStream_t stream);
+
+/* The same, with the result at `root` alone; other ranks' `recvbuff` is not used and may be null.
+ * In place: sendbuff == recvbuff. */
+ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclReduce(const void* sendbuff, void* recvbuff, size_t count,
+                         ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+                         cudaStream_t stream);
+
+/* Copies `count` elements of the root's `sendbuff` to every `recvbuff`, the root's included; other
+ * ranks' `sendbuff` is not used. In place: sendbuff == recvbuff. */
+ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                            ncclDataType_t datatype, int root, ncclComm_t comm,
+                            cudaStream_t stream);
+
+/* ncclBroadcast in place, by its older name. */
+ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                       cudaStream_t stream);
+ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root,
+                        ncclComm_t comm, cudaStream_t stream);
+
+/* Gathers `sendcount` elements of every rank, in rank order, in every rank's `recvbuff` of nranks *
+ * sendcount elements. In place: sendbuff == recvbuff + rank * sendcount. */
+ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                           ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream);
+
+/* Combines the ranks' `sendbuff` of nranks * recvcount elements with `op` and gives rank i the i-th
+ * part of the result. In place: recvbuff == sendbuff + rank * recvcount. */
+ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                               ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                               cudaStream_t stream);
+ncclResult_t pncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                cudaStream_t stream);
+
+/* Sends the i-th `count` elements of `sendbuff` to rank i, which finds them at place `rank` of its
+ * `recvbuff`. Both have nranks * count elements. Not in place. */
+ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                          ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                           ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream);
+
+/* Gathers `count` elements of every rank, in rank order, in the root's `recvbuff` of nranks * count
+ * elements; other ranks' is not used. In place at the root: sendbuff == recvbuff + root * count. */
+ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                        int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count,
+                         ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+
+/* Gives rank i the i-th `count` elements of the root's `sendbuff` of nranks * count elements; other
+ * ranks' is not used. In place at the root: recvbuff == sendbuff + root * count. */
+ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count,
+                         ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count,
+                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+
+/* ---- Point to point ----
+ *
+ * A send matches one receive of the peer with the same number of bytes; messages from one rank to
+ * another are matched in the order of the calls. The stream waits for the peer. All sends and
+ * receives of a group progress together, in any pattern; calls that have to progress together, such
+ * as the two halves of an exchange, belong into one group. A message to the own rank needs its send
+ * and its receive in one group (ncclInvalidUsage). A count of 0 has to be matched as well.
+ * ncclInvalidArgument: a bad communicator, type or peer. */
+
+ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
+                      ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
+                       ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
+                      ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
+                       ncclComm_t comm, cudaStream_t stream);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,7 +1,8 @@
 // Communication calls: check the arguments, translate them, hand them to the group.
 
 #include <cctype>
-#include <cstring>
+
+#include "api/arguments.h"
 
 #include "api/call.h"
 #include "base/log.h"
@@ -10,10 +11,14 @@
 namespace niccolite::api {
 namespace {
 
+using comm::Communicator;
+using comm::Task;
 using executor::DataType;
 using planner::Operation;
+using planner::Request;
+using schedule::Collective;
 
-static_assert(ncclNumTypes == executor::kDataTypes && ncclNumOps == planner::kOperations);
+static_assert(ncclNumTypes == executor::kDataTypes && ncclNumOps == planner::kBuiltInOperations);
 static_assert(ncclInt8 == static_cast<int>(DataType::Int8) &&
               ncclUint64 == static_cast<int>(DataType::Uint64) &&
               ncclFloat16 == static_cast<int>(DataType::Float16) &&
@@ -23,36 +28,16 @@ static_assert(ncclInt8 == static_cast<int>(DataType::Int8) &&
 static_assert(ncclSum == static_cast<int>(Operation::Sum) &&
               ncclAvg == static_cast<int>(Operation::Average));
 
-/// What a caller passed for an enumeration, which may be no value of it: such a value must not be
-/// read as one.
-template <typename Enumeration>
-int number_of(const Enumeration& value) {
-  static_assert(sizeof(Enumeration) == sizeof(int));
-  int number = 0;
-  std::memcpy(&number, &value, sizeof number);
-  return number;
-}
-
-Result<DataType> data_type(const char* function, int value) {
-  if (value < 0 || value >= ncclNumTypes)
-    return Status::invalid_argument("{} : invalid type {}: 0 to {} are types", function, value,
-                                    ncclNumTypes - 1);
-  return static_cast<DataType>(value);
-}
-
-Result<Operation> operation(const char* function, int value) {
-  if (value < 0 || value >= ncclNumOps)
-    return Status::invalid_argument("{} : invalid reduction operation {}: 0 to {} are operations",
-                                    function, value, ncclNumOps - 1);
-  return static_cast<Operation>(value);
-}
-
-Status check_size(const char* function, size_t count, DataType type) {
+/// Where blocks lie side by side, the buffer has a block for each rank.
+Status check_size(const char* function, const Request& request, int nranks) {
   constexpr size_t kMost =
       size_t{1} << 62;  // beyond any address space; keeps the arithmetic on sizes from wrapping
-  if (count > kMost / executor::size_of(type))
+  const bool is_whole = schedule::cuts_one_buffer(request.collective) ||
+                        request.collective == Collective::PointToPoint;
+  const size_t blocks = is_whole ? 1 : static_cast<size_t>(nranks);
+  if (request.count > kMost / executor::size_of(request.type) / blocks)
     return Status::invalid_argument("{} : count {} of {} does not fit the address space", function,
-                                    count, executor::name_of(type));
+                                    request.count, executor::name_of(request.type));
   return {};
 }
 
@@ -66,8 +51,9 @@ bool pointer_checks_wanted() {
   return wanted;
 }
 
-Status check_pointer(const char* function, const char* name, const void* pointer,
-                     comm::Communicator& communicator) {
+Status check_pointer(const Task& task, const char* name, const void* pointer,
+                     Communicator& communicator) {
+  const char* function = comm::function_of(task.call);
   if (pointer == nullptr)
     return Status::invalid_argument("{} : {} argument is NULL", function, name);
   const gpu::PointerInfo info = TRY(communicator.machine().pointer_info(pointer));
@@ -82,43 +68,244 @@ Status check_pointer(const char* function, const char* name, const void* pointer
   return {};
 }
 
-}  // namespace
-
-Result<comm::Completion> all_reduce(const void* sendbuff, void* recvbuff, size_t count,
-                                    int datatype, int op, ncclComm_t handle, cudaStream_t stream) {
-  constexpr const char* kFunction = "ncclAllReduce";
-  const auto communicator = TRY(find(handle));
-  TRY(communicator->check_ready());
-  const DataType type = TRY(data_type(kFunction, datatype));
-  const Operation fold = TRY(operation(kFunction, op));
-  TRY(check_size(kFunction, count, type));
-  LOG(Info, Coll,
-      "AllReduce: sendbuff {} recvbuff {} count {} datatype {} op {} root 0 comm {} [nranks={}] "
-      "stream {}",
-      sendbuff, recvbuff, count, datatype, op, static_cast<const void*>(handle),
-      communicator->nranks(), static_cast<const void*>(stream));
-  if (count == 0) return comm::Completion::Done;
-  if (pointer_checks_wanted()) {
-    TRY(check_pointer(kFunction, "sendbuff", sendbuff, *communicator));
-    TRY(check_pointer(kFunction, "recvbuff", recvbuff, *communicator));
+/// The buffers that this rank's part of the call uses.
+Status check_pointers(const Task& task, Communicator& communicator) {
+  const Request& request = task.call.request;
+  const bool is_root = request.root == communicator.rank();
+  bool reads = true, writes = true;
+  switch (request.collective) {
+    case Collective::Broadcast:
+    case Collective::Scatter:
+      reads = is_root;
+      break;
+    case Collective::Reduce:
+    case Collective::Gather:
+      writes = is_root;
+      break;
+    case Collective::PointToPoint:
+      reads = task.call.is_send;
+      writes = !reads;
+      break;
+    default:
+      break;
   }
-  return comm::Group::current().add_task(communicator, {.input = sendbuff,
-                                                        .output = recvbuff,
-                                                        .count = count,
-                                                        .type = type,
-                                                        .operation = fold,
-                                                        .stream = stream});
+  if (reads) TRY(check_pointer(task, "sendbuff", task.input, communicator));
+  if (writes) TRY(check_pointer(task, "recvbuff", task.output, communicator));
+  return {};
 }
 
+/// What a call passed, enumerations as they came.
+struct Arguments {
+  Collective collective;
+  const void* sendbuff = nullptr;
+  void* recvbuff = nullptr;
+  size_t count = 0;
+  int datatype = 0;
+  int op = 0;
+  int root = 0;  // or the peer of a message
+  bool is_send = false;
+  ncclComm_t handle = nullptr;
+  cudaStream_t stream = nullptr;
+};
+
+Result<planner::Operator> operation(const char* function, int value, DataType type,
+                                    const Communicator& communicator) {
+  if (value < 0)
+    return Status::invalid_argument("{} : invalid reduction operation {}", function, value);
+  if (value < ncclNumOps) return planner::Operator{.operation = static_cast<Operation>(value)};
+  return communicator.operators().find(value, type);
+}
+
+// In the order in which NCCL checks (c-api reference §6.5).
+Result<comm::Completion> enqueue(const Arguments& arguments) {
+  Task task;
+  task.call.request.collective = arguments.collective;
+  task.call.is_send = arguments.is_send;
+  const char* function = comm::function_of(task.call);
+  const auto communicator = TRY(find(arguments.handle));
+  TRY(communicator->check_ready());
+  Request& request = task.call.request;
+  const bool is_message = task.call.is_message();
+  if (arguments.root < 0 || arguments.root >= communicator->nranks())
+    return Status::invalid_argument("{} : invalid {} {}: the communicator has {} ranks", function,
+                                    is_message ? "peer" : "root", arguments.root,
+                                    communicator->nranks());
+  (is_message ? task.call.peer : request.root) = arguments.root;
+  request.type = TRY(data_type(function, arguments.datatype));
+  request.count = arguments.count;
+  if (schedule::reduces(arguments.collective))
+    request.op = TRY(operation(function, arguments.op, request.type, *communicator));
+  TRY(check_size(function, request, communicator->nranks()));
+  task.input = arguments.sendbuff;
+  task.output = arguments.recvbuff;
+  task.stream = arguments.stream;
+  LOG(Info, Coll,
+      "{}: sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} [nranks={}] stream "
+      "{}",
+      function + 4, arguments.sendbuff, arguments.recvbuff, arguments.count, arguments.datatype,
+      arguments.op, arguments.root, static_cast<const void*>(arguments.handle),
+      communicator->nranks(), static_cast<const void*>(arguments.stream));
+  if (arguments.count == 0 && !is_message) return comm::Completion::Done;
+  if (arguments.count != 0 && pointer_checks_wanted()) TRY(check_pointers(task, *communicator));
+  return comm::Group::current().add_task(communicator, task);
+}
+
+ncclResult_t run(const char* function, const Arguments& arguments) {
+  return call(function, [&] { return enqueue(arguments); });
+}
+
+}  // namespace
 }  // namespace niccolite::api
 
-extern "C" ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
-                                       ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                                       cudaStream_t stream) {
-  using namespace niccolite::api;
-  return call("ncclAllReduce", [&] {
-    return all_reduce(sendbuff, recvbuff, count, number_of(datatype), number_of(op), comm, stream);
-  });
+using niccolite::api::number_of;
+using niccolite::schedule::Collective;
+
+extern "C" {
+
+ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                            ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                            cudaStream_t stream) {
+  return niccolite::api::run("ncclAllReduce", {.collective = Collective::AllReduce,
+                                               .sendbuff = sendbuff,
+                                               .recvbuff = recvbuff,
+                                               .count = count,
+                                               .datatype = number_of(datatype),
+                                               .op = number_of(op),
+                                               .handle = comm,
+                                               .stream = stream});
 }
 
+ncclResult_t pncclReduce(const void* sendbuff, void* recvbuff, size_t count,
+                         ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+                         cudaStream_t stream) {
+  return niccolite::api::run("ncclReduce", {.collective = Collective::Reduce,
+                                            .sendbuff = sendbuff,
+                                            .recvbuff = recvbuff,
+                                            .count = count,
+                                            .datatype = number_of(datatype),
+                                            .op = number_of(op),
+                                            .root = root,
+                                            .handle = comm,
+                                            .stream = stream});
+}
+
+ncclResult_t pncclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                            ncclDataType_t datatype, int root, ncclComm_t comm,
+                            cudaStream_t stream) {
+  return niccolite::api::run("ncclBroadcast", {.collective = Collective::Broadcast,
+                                               .sendbuff = sendbuff,
+                                               .recvbuff = recvbuff,
+                                               .count = count,
+                                               .datatype = number_of(datatype),
+                                               .root = root,
+                                               .handle = comm,
+                                               .stream = stream});
+}
+
+ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return niccolite::api::run("ncclBcast", {.collective = Collective::Broadcast,
+                                           .sendbuff = buff,
+                                           .recvbuff = buff,
+                                           .count = count,
+                                           .datatype = number_of(datatype),
+                                           .root = root,
+                                           .handle = comm,
+                                           .stream = stream});
+}
+
+ncclResult_t pncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
+  return niccolite::api::run("ncclAllGather", {.collective = Collective::AllGather,
+                                               .sendbuff = sendbuff,
+                                               .recvbuff = recvbuff,
+                                               .count = sendcount,
+                                               .datatype = number_of(datatype),
+                                               .handle = comm,
+                                               .stream = stream});
+}
+
+ncclResult_t pncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                cudaStream_t stream) {
+  return niccolite::api::run("ncclReduceScatter", {.collective = Collective::ReduceScatter,
+                                                   .sendbuff = sendbuff,
+                                                   .recvbuff = recvbuff,
+                                                   .count = recvcount,
+                                                   .datatype = number_of(datatype),
+                                                   .op = number_of(op),
+                                                   .handle = comm,
+                                                   .stream = stream});
+}
+
+ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                           ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
+  return niccolite::api::run("ncclAlltoAll", {.collective = Collective::AllToAll,
+                                              .sendbuff = sendbuff,
+                                              .recvbuff = recvbuff,
+                                              .count = count,
+                                              .datatype = number_of(datatype),
+                                              .handle = comm,
+                                              .stream = stream});
+}
+
+ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count,
+                         ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
+  return niccolite::api::run("ncclGather", {.collective = Collective::Gather,
+                                            .sendbuff = sendbuff,
+                                            .recvbuff = recvbuff,
+                                            .count = count,
+                                            .datatype = number_of(datatype),
+                                            .root = root,
+                                            .handle = comm,
+                                            .stream = stream});
+}
+
+ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count,
+                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
+  return niccolite::api::run("ncclScatter", {.collective = Collective::Scatter,
+                                             .sendbuff = sendbuff,
+                                             .recvbuff = recvbuff,
+                                             .count = count,
+                                             .datatype = number_of(datatype),
+                                             .root = root,
+                                             .handle = comm,
+                                             .stream = stream});
+}
+
+ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
+                       ncclComm_t comm, cudaStream_t stream) {
+  return niccolite::api::run("ncclSend", {.collective = Collective::PointToPoint,
+                                          .sendbuff = sendbuff,
+                                          .count = count,
+                                          .datatype = number_of(datatype),
+                                          .root = peer,
+                                          .is_send = true,
+                                          .handle = comm,
+                                          .stream = stream});
+}
+
+ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
+                       ncclComm_t comm, cudaStream_t stream) {
+  return niccolite::api::run("ncclRecv", {.collective = Collective::PointToPoint,
+                                          .recvbuff = recvbuff,
+                                          .count = count,
+                                          .datatype = number_of(datatype),
+                                          .root = peer,
+                                          .handle = comm,
+                                          .stream = stream});
+}
+
+}  // extern "C"
+
 NICCOLITE_EXPORT(ncclAllReduce);
+NICCOLITE_EXPORT(ncclReduce);
+NICCOLITE_EXPORT(ncclBroadcast);
+NICCOLITE_EXPORT(ncclBcast);
+NICCOLITE_EXPORT(ncclAllGather);
+NICCOLITE_EXPORT(ncclReduceScatter);
+NICCOLITE_EXPORT(ncclAlltoAll);
+NICCOLITE_EXPORT(ncclGather);
+NICCOLITE_EXPORT(ncclScatter);
+NICCOLITE_EXPORT(ncclSend);
+NICCOLITE_EXPORT(ncclRecv);

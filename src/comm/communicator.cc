@@ -27,7 +27,10 @@ std::span<const std::byte> bytes_of(const RankInfo& info) {
 }  // namespace
 
 Communicator::Communicator(gpu::Machine& machine, Identity identity, Configuration configuration)
-    : machine_(machine), identity_(std::move(identity)), configuration_(std::move(configuration)) {}
+    : machine_(machine),
+      identity_(std::move(identity)),
+      configuration_(std::move(configuration)),
+      operators_(identity_.id.hash() + static_cast<uint64_t>(identity_.rank)) {}
 
 Communicator::~Communicator() = default;
 
@@ -93,7 +96,7 @@ Status Communicator::join_and_connect() {
   } else {
     member_.reset();
   }
-  const auto* control = static_cast<const executor::ControlWords*>(control_.data());
+  auto* control = static_cast<executor::ControlWords*>(control_.data());
   operations_ = std::make_unique<OperationQueue>(machine_, device(), rank(), settings,
                                                  endpoint_.get(), control);
 
@@ -105,17 +108,28 @@ Status Communicator::join_and_connect() {
   return {};
 }
 
-Result<std::shared_ptr<Prepared>> Communicator::prepare(const AllReduceTask& task) {
+Status Communicator::run(const Task& task) {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
-  if (nranks() == 1) return std::shared_ptr<Prepared>();
-  return operations_->prepare(task, Deadline::after(kConnectTime));
+  return operations_->run(task, Deadline::after(kConnectTime));
 }
 
-Status Communicator::launch(const AllReduceTask& task, Prepared* prepared) {
+Result<std::vector<Ready>> Communicator::prepare(std::span<const Task> tasks) {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
-  return operations_->launch(task, prepared);
+  return operations_->prepare(tasks, Deadline::after(kConnectTime));
+}
+
+Status Communicator::launch(const Ready& ready) {
+  std::lock_guard in_use(in_use_);
+  if (operations_ == nullptr) return gone();
+  return operations_->launch(ready);
+}
+
+Result<double> Communicator::predict(std::span<const Task> tasks) {
+  std::lock_guard in_use(in_use_);
+  if (operations_ == nullptr) return gone();
+  return operations_->predict(tasks);
 }
 
 // The error of a call that another thread's abort overtook.

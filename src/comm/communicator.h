@@ -20,6 +20,7 @@
 #include "bootstrap/member.h"
 #include "comm/enqueue.h"
 #include "comm/exclusive_use.h"
+#include "comm/operators.h"
 #include "comm/rank_info.h"
 
 namespace niccolite::comm {
@@ -48,9 +49,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Collective over all ranks; once. Blocks until every rank has come or the time is over.
   Status initialize();
 
-  /// An operation, in two steps (see OperationQueue). Only when ready.
-  Result<std::shared_ptr<Prepared>> prepare(const AllReduceTask& task);
-  Status launch(const AllReduceTask& task, Prepared* prepared);
+  /// Operations (see OperationQueue). Only when ready.
+  Status run(const Task& task);
+  Result<std::vector<Ready>> prepare(std::span<const Task> tasks);
+  Status launch(const Ready& ready);
+  Result<double> predict(std::span<const Task> tasks);
+  Operators& operators() { return operators_; }
+  const Operators& operators() const { return operators_; }
 
   /// Waits until all work of this rank's device is done; afterwards no more operations.
   Status finalize();
@@ -74,6 +79,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Makes `status` the asynchronous error, unless there is one, and ends all waits.
   void fail(Status status);
 
+  /// Equal for the ranks of one communicator, and different from other communicators'.
+  uint64_t id_hash() const { return identity_.id.hash(); }
   int rank() const { return identity_.rank; }
   int nranks() const { return identity_.nranks; }
   int device() const { return identity_.device; }
@@ -102,14 +109,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   gpu::Machine& machine_;
   const Identity identity_;
   const Configuration configuration_;
+  Operators operators_;
   std::atomic<State> state_{State::InProgress};
   std::atomic<bool> failure_reported_{false};
   Abort abort_;
   mutable std::mutex failure_mutex_;
   Status failure_ GUARDED_BY(failure_mutex_);
 
-  // Held by the thread that is inside initialize(), prepare(), launch() or finalize(); end() waits
-  // for it.
+  // Held by the thread that is inside a call that waits or queues work; end() waits for it.
   ExclusiveUse in_use_;
   std::mutex background_mutex_;
   std::shared_ptr<Thread> background_

@@ -1,11 +1,16 @@
 #include "comm/enqueue.h"
 
 #include <algorithm>
+#include <cctype>
+#include <optional>
 
 #include "base/log.h"
 
 namespace niccolite::comm {
 namespace {
+
+using executor::Buffers;
+using planner::Plan;
 
 // A program that uses more shapes than this in turn plans some of them anew; planning costs
 // microseconds.
@@ -18,58 +23,260 @@ std::string upper(const char* text) {
   return result;
 }
 
+template <typename Map, typename Key>
+void remember(Map& map, Key&& key, const std::shared_ptr<Prepared>& prepared) {
+  if (map.size() >= kMostPrepared) map.erase(map.begin());
+  map.emplace(std::forward<Key>(key), prepared);
+}
+
+/// The buffers that the call's program has: users may pass anything for those that it has not.
+Buffers buffers_of(const Task& task, int rank) {
+  Buffers buffers{.input = task.input, .output = task.output};
+  const planner::Request& request = task.call.request;
+  if (!schedule::has_root(request.collective) || request.root == rank) return buffers;
+  const bool root_reads =
+      request.collective == Collective::Broadcast || request.collective == Collective::Scatter;
+  if (root_reads) {
+    buffers.input = nullptr;
+  } else {
+    buffers.output = nullptr;
+  }
+  return buffers;
+}
+
+/// All that a batch's plan depends on, as a key.
+std::string key_of(const Batch& batch) {
+  std::string key;
+  const auto add = [&](const auto& value) {
+    key.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  add(batch.protocol);
+  add(batch.most_channels);
+  for (const Task* task : batch.tasks) {
+    const planner::Request& request = task->call.request;
+    add(request.collective);
+    if (task->call.is_message()) {
+      add(request.bytes());
+      add(task->call.peer);
+      add(task->call.is_send);
+      continue;
+    }
+    add(request.count);
+    add(request.type);
+    add(request.root);
+    add(request.op.operation);
+    add(request.op.scale);
+    add(request.op.factor);
+    add(request.op.device_scale);
+  }
+  return key;
+}
+
 }  // namespace
+
+size_t OperationQueue::Hash::operator()(const planner::Request& request) const {
+  size_t hash = request.count;
+  const auto mix = [&](size_t value) { hash = (hash ^ value) * 0x9e3779b97f4a7c15u; };
+  mix(static_cast<size_t>(request.collective) << 16 | static_cast<size_t>(request.type) << 8 |
+      static_cast<size_t>(request.op.operation));
+  mix(static_cast<size_t>(request.root));
+  return hash ^ hash >> 32;
+}
 
 OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
                                const planner::Settings& settings, transport::Endpoint* endpoint,
-                               const executor::ControlWords* control)
+                               executor::ControlWords* control)
     : machine_(machine),
       device_(device),
-      rank_(rank),
+      rank_alone_(settings.nranks == 1),
       endpoint_(endpoint),
       control_(control),
       planner_(settings, rank),
       order_(machine, device) {}
 
-Result<std::shared_ptr<Prepared>> OperationQueue::prepare(const AllReduceTask& task,
-                                                          const Deadline& deadline) {
-  const Key key{task.count, task.type, task.operation};
-  if (const auto found = prepared_.find(key); found != prepared_.end()) return found->second;
+Status OperationQueue::run(const Task& task, const Deadline& deadline) {
+  if (is_copy(task.call)) {
+    TRY(order_.before(task.stream));
+    TRY(copy(task));
+    return order_.after(task.stream);
+  }
+  const std::shared_ptr<Prepared> prepared = TRY(prepare_one(task.call, deadline));
+  const Buffers buffers = buffers_of(task, planner_.rank());
+  TRY(order_.before(task.stream));
+  TRY(prepared->launcher->run({&buffers, 1}, task.stream));
+  return order_.after(task.stream);
+}
 
-  auto prepared = std::make_shared<Prepared>();
-  prepared->plan = TRY(planner_.all_reduce(task.count, task.type, task.operation));
-  const planner::Plan& plan = prepared->plan;
-  const auto protocol = static_cast<size_t>(plan.choice.protocol);
+Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks,
+                                                   const Deadline& deadline) {
+  TRY(check_captures(tasks));
+  const std::vector<Batch> batches = TRY(make_batches(tasks, planner_));
+  std::vector<Ready> launches;
+  for (const Batch& batch : batches) {
+    Ready ready;
+    ready.streams = batch.streams;
+    for (size_t work = 0; work < batch.tasks.size(); ++work) {
+      const Task& task = *batch.tasks[work];
+      ready.buffers.push_back(buffers_of(task, planner_.rank()));
+      ready.bytes.push_back(task.call.request.bytes());
+      if (batch.self_outputs[work] != nullptr)
+        ready.buffers[work].output = batch.self_outputs[work];
+    }
+    const Call& first = batch.tasks[0]->call;
+    if (!is_copy(first)) {
+      const bool is_single = batch.tasks.size() == 1 && !batch.holds_messages;
+      ready.prepared =
+          is_single ? TRY(prepare_one(first, deadline)) : TRY(prepare_batch(batch, deadline));
+    }
+    launches.push_back(std::move(ready));
+  }
+  return launches;
+}
+
+// Streams of one group are joined, which cannot be done across the border of a capture.
+Status OperationQueue::check_captures(std::span<const Task> tasks) {
+  std::optional<gpu::Capture> first;
+  gpu::StreamHandle last = nullptr;
+  for (const Task& task : tasks) {
+    if (first && task.stream == last) continue;
+    last = task.stream;
+    const gpu::Capture capture = TRY(machine_.capture_of(device_, task.stream));
+    if (!first) first = capture;
+    if (capture.state != first->state || capture.id != first->id)
+      return Status::invalid_usage(
+          "rank {}: the streams of one group must all be captured by one graph, or none of them",
+          planner_.rank());
+  }
+  return {};
+}
+
+Status OperationQueue::launch(const Ready& ready) {
+  const gpu::StreamHandle stream = ready.streams[0];
+  const bool joins = ready.streams.size() > 1;
+  if (joins && !join_event_.valid())
+    join_event_ = TRY(machine_.create_event(device_, /*timing=*/false));
+  for (size_t other = 1; other < ready.streams.size(); ++other) {
+    TRY(machine_.record_event(join_event_, device_, ready.streams[other]));
+    TRY(machine_.wait_event(device_, stream, join_event_));
+  }
+  TRY(order_.before(stream));
+  if (ready.prepared != nullptr) {
+    TRY(ready.prepared->launcher->run(ready.buffers, stream));
+  } else {
+    for (size_t i = 0; i < ready.buffers.size(); ++i) {
+      const Buffers& buffers = ready.buffers[i];
+      if (buffers.input != buffers.output && ready.bytes[i] > 0)
+        TRY(machine_.copy_async(buffers.output, buffers.input, ready.bytes[i], device_, stream));
+    }
+  }
+  TRY(order_.after(stream));
+  if (joins) TRY(machine_.record_event(join_event_, device_, stream));
+  for (size_t other = 1; other < ready.streams.size(); ++other)
+    TRY(machine_.wait_event(device_, ready.streams[other], join_event_));
+  return {};
+}
+
+Result<double> OperationQueue::predict(std::span<const Task> tasks) {
+  double microseconds = 0;
+  const std::vector<Batch> batches = TRY(make_batches(tasks, planner_));
+  for (const Batch& batch : batches) {
+    executor::Launch launch;
+    microseconds += TRY(plan_batch(batch, launch)).microseconds;
+  }
+  return microseconds;
+}
+
+Result<std::shared_ptr<Prepared>> OperationQueue::prepare_one(const Call& call,
+                                                              const Deadline& deadline) {
+  const planner::Request& request = call.request;
+  if (const auto found = collectives_.find(request); found != collectives_.end())
+    return found->second;
+  const Plan plan = TRY(planner_.collective(request));
   executor::Launch launch;
+  launch.works.push_back({.partition = plan.partitions[0], .tag = tag_of(call), .buffers = {}});
+  const std::shared_ptr<Prepared> prepared = TRY(bind(plan, std::move(launch), deadline));
+  if (planner_.rank() == 0)
+    LOG(Info, Tuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
+        planner::function_name(request.collective), request.bytes(),
+        planner::log_name_of(plan.choice.algorithm), upper(executor::name_of(plan.protocol)),
+        plan.partitions[0].channels - 1);
+  remember(collectives_, request, prepared);
+  return prepared;
+}
+
+Result<std::shared_ptr<Prepared>> OperationQueue::prepare_batch(const Batch& batch,
+                                                                const Deadline& deadline) {
+  std::string key = key_of(batch);
+  if (const auto found = batches_.find(key); found != batches_.end()) return found->second;
+  executor::Launch launch;
+  const Plan plan = TRY(plan_batch(batch, launch));
+  std::shared_ptr<Prepared> prepared = TRY(bind(plan, std::move(launch), deadline));
+  remember(batches_, std::move(key), prepared);
+  return prepared;
+}
+
+// Plans the batch and fills in the works of `launch`.
+Result<Plan> OperationQueue::plan_batch(const Batch& batch, executor::Launch& launch) {
+  if (batch.holds_messages) {
+    std::vector<planner::Message> messages;
+    for (const Task* task : batch.tasks)
+      messages.push_back({.peer = task->call.peer,
+                          .is_send = task->call.is_send,
+                          .bytes = task->call.request.bytes()});
+    Plan plan = TRY(planner_.messages(messages, batch.protocol));
+    for (size_t work = 0; work < batch.tasks.size(); ++work)
+      launch.works.push_back({.partition = plan.partitions[work],
+                              .tag = tag_of(batch.tasks[work]->call),
+                              .buffers = {}});
+    return plan;
+  }
+  std::vector<Plan> plans;
+  std::vector<const executor::Program*> programs;
+  for (const Task* task : batch.tasks)
+    plans.push_back(TRY(planner_.collective(task->call.request, batch.most_channels)));
+  uint32_t first_channel = 0;
+  double microseconds = 0;
+  for (size_t work = 0; work < plans.size(); ++work) {
+    programs.push_back(plans[work].program.get());
+    const executor::Partition& partition = plans[work].partitions[0];
+    launch.works.push_back({.partition = partition,
+                            .first_channel = first_channel,
+                            .tag = tag_of(batch.tasks[work]->call),
+                            .buffers = {}});
+    first_channel += partition.channels;
+    // They run side by side: the links are shared, the latency is not added up.
+    microseconds = std::max(microseconds, plans[work].microseconds);
+  }
+  Plan plan = plans[0];
+  plan.microseconds = microseconds;
+  if (plans.size() > 1)
+    plan.program = std::make_shared<const executor::Program>(TRY(executor::join(programs)));
+  return plan;
+}
+
+// Connects the plan's program and hands it to the executor.
+Result<std::shared_ptr<Prepared>> OperationQueue::bind(const Plan& plan, executor::Launch launch,
+                                                       const Deadline& deadline) {
   launch.program = plan.program;
-  launch.protocol = plan.choice.protocol;
-  launch.shape = planner_.settings().shapes[protocol];
-  launch.ports = TRY(endpoint_->connect(*plan.program, plan.choice.protocol, deadline));
-  launch.partition = plan.partition;
-  launch.type = task.type;
+  launch.protocol = plan.protocol;
+  launch.shape = planner_.settings().shapes[static_cast<size_t>(plan.protocol)];
+  if (endpoint_ != nullptr)
+    launch.ports = TRY(endpoint_->connect(*plan.program, plan.protocol, deadline));
+  launch.type = plan.type;
   launch.reduction = plan.reduction;
   launch.control = control_;
   launch.control_device = control_;
   launch.threads = planner_.settings().threads;
+  auto prepared = std::make_shared<Prepared>();
   prepared->launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
-  if (rank_ == 0)
-    LOG(Info, Tuning, "AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
-        task.bytes(), planner::log_name_of(plan.choice.algorithm),
-        upper(executor::name_of(plan.choice.protocol)), plan.partition.channels - 1);
-
-  if (prepared_.size() >= kMostPrepared) prepared_.erase(prepared_.begin());
-  prepared_.emplace(key, prepared);
+  prepared->microseconds = plan.microseconds;
   return prepared;
 }
 
-Status OperationQueue::launch(const AllReduceTask& task, Prepared* prepared) {
-  TRY(order_.before(task.stream));
-  if (prepared != nullptr) {
-    TRY(prepared->launcher->run(task.input, task.output, task.stream));
-  } else if (task.input != task.output) {
-    TRY(machine_.copy_async(task.output, task.input, task.bytes(), device_, task.stream));
-  }
-  return order_.after(task.stream);
+Status OperationQueue::copy(const Task& task) {
+  if (task.input == task.output) return {};
+  return machine_.copy_async(task.output, task.input, task.call.request.bytes(), device_,
+                             task.stream);
 }
 
 }  // namespace niccolite::comm

@@ -1,72 +1,80 @@
-// OperationQueue: from the calls of one communicator to work on streams. An operation is *prepared*
+// OperationQueue: from the calls of one communicator to work on streams. Calls are *prepared*
 // (planned, connected: may allocate and wait for peers' processes) and then *launched* (one call of
-// the driver). Groups prepare all before they launch any. Preparation is remembered: repeating an
-// operation only launches. Thread safety: one thread at a time.
+// the driver each). Groups prepare all before they launch any. Preparation is remembered: repeating
+// a call, or a group of the same calls, only launches. Thread safety: one thread at a time.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "base/wait.h"
+#include "comm/batches.h"
 #include "comm/launcher.h"
 #include "comm/stream_order.h"
+#include "comm/task.h"
 #include "planner/plan.h"
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {
 
-struct AllReduceTask {
-  const void* input = nullptr;
-  void* output = nullptr;
-  size_t count = 0;
-  executor::DataType type = executor::DataType::Uint8;
-  planner::Operation operation = planner::Operation::Sum;
-  gpu::StreamHandle stream = nullptr;
-
-  size_t bytes() const { return count * executor::size_of(type); }
+/// One launch, planned and connected, without its buffers. Owned by the queue; stays valid for as
+/// long as a group holds it.
+struct Prepared {
+  std::unique_ptr<Launcher> launcher;
+  double microseconds = 0;  // predicted
 };
 
-/// A planned and connected operation. Owned by the queue; stays valid for as long as a group holds
-/// it.
-struct Prepared {
-  planner::Plan plan;
-  std::unique_ptr<Launcher> launcher;
+/// One launch with its buffers: what launch() wants.
+struct Ready {
+  std::shared_ptr<Prepared> prepared;      // null: `buffers` are copied, each from input to output
+  std::vector<executor::Buffers> buffers;  // by work
+  std::vector<gpu::StreamHandle> streams;  // of the calls; the launch is on the first
+  std::vector<size_t> bytes;               // of each copy
 };
 
 class OperationQueue {
  public:
-  /// `endpoint` is null for a communicator of one rank. `abort` ends waits.
+  /// `endpoint` is null for a communicator of one rank.
   OperationQueue(gpu::Machine& machine, int device, int rank, const planner::Settings& settings,
-                 transport::Endpoint* endpoint, const executor::ControlWords* control);
+                 transport::Endpoint* endpoint, executor::ControlWords* control);
 
-  /// For count > 0 and more than one rank.
-  Result<std::shared_ptr<Prepared>> prepare(const AllReduceTask& task, const Deadline& deadline);
-  /// `prepared` may be null for one rank: the operation is then a copy.
-  Status launch(const AllReduceTask& task, Prepared* prepared);
+  /// One collective by itself, of more than 0 elements: prepares and launches. Allocates nothing
+  /// when it has been prepared before.
+  Status run(const Task& task, const Deadline& deadline);
+
+  /// The calls of a group, which outlive the result. Collectives have more than 0 elements.
+  Result<std::vector<Ready>> prepare(std::span<const Task> tasks, const Deadline& deadline);
+  Status launch(const Ready& ready);
+  /// Microseconds that the calls of a group would take.
+  Result<double> predict(std::span<const Task> tasks);
 
  private:
-  struct Key {
-    size_t count;
-    executor::DataType type;
-    planner::Operation operation;
-    friend bool operator==(const Key&, const Key&) = default;
-  };
   struct Hash {
-    size_t operator()(const Key& key) const {
-      return (key.count * 64 + static_cast<size_t>(key.type) * 8 +
-              static_cast<size_t>(key.operation)) *
-             0x9e3779b97f4a7c15u;
-    }
+    size_t operator()(const planner::Request& request) const;
   };
+
+  bool is_copy(const Call& call) const { return rank_alone_ && !call.request.op.scales(); }
+  Result<std::shared_ptr<Prepared>> prepare_one(const Call& call, const Deadline& deadline);
+  Result<std::shared_ptr<Prepared>> prepare_batch(const Batch& batch, const Deadline& deadline);
+  Result<std::shared_ptr<Prepared>> bind(const planner::Plan& plan, executor::Launch launch,
+                                         const Deadline& deadline);
+  Result<planner::Plan> plan_batch(const Batch& batch, executor::Launch& launch);
+  Status copy(const Task& task);
+  Status check_captures(std::span<const Task> tasks);
 
   gpu::Machine& machine_;
   const int device_;
-  const int rank_;
+  const bool rank_alone_;
   transport::Endpoint* const endpoint_;
-  const executor::ControlWords* const control_;
+  executor::ControlWords* const control_;
   planner::Planner planner_;
   StreamOrder order_;
-  std::unordered_map<Key, std::shared_ptr<Prepared>, Hash> prepared_;  // at most kMostPrepared
+  gpu::Event join_event_;  // of the streams of a batch
+  // Each at most kMostPrepared.
+  std::unordered_map<planner::Request, std::shared_ptr<Prepared>, Hash> collectives_;
+  std::unordered_map<std::string, std::shared_ptr<Prepared>> batches_;  // by what is in them
 };
 
 }  // namespace niccolite::comm

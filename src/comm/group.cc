@@ -1,5 +1,6 @@
 #include "comm/group.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/thread.h"
@@ -37,12 +38,10 @@ Result<Completion> Group::add_job(std::shared_ptr<Communicator> communicator, bo
   return end();
 }
 
-Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator,
-                                   const AllReduceTask& task) {
+Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, const Task& task) {
   const bool blocking = communicator->configuration().blocking;
-  if (depth_ == 0 && blocking) {  // the common case: nothing to record
-    const std::shared_ptr<Prepared> prepared = TRY(communicator->prepare(task));
-    TRY(communicator->launch(task, prepared.get()));
+  if (depth_ == 0 && blocking && !task.call.is_message()) {  // the common case: nothing to record
+    TRY(communicator->run(task));
     return Completion::Done;
   }
   start();
@@ -51,12 +50,25 @@ Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator,
     end().ignore("the mixture is the error to report");
     return status;
   }
-  work_.tasks.push_back({std::move(communicator), task});
+  const auto of_communicator =
+      std::find_if(work_.tasks.begin(), work_.tasks.end(),
+                   [&](const Tasks& tasks) { return tasks.communicator == communicator; });
+  if (of_communicator != work_.tasks.end()) {
+    of_communicator->tasks.push_back(task);
+  } else {
+    work_.tasks.push_back({std::move(communicator), {task}});
+  }
   return end();
 }
 
-Result<Completion> Group::end() {
-  if (depth_ == 0) return Status::invalid_usage("ncclGroupEnd: not in a group call.");
+Result<Completion> Group::end() { return close(nullptr); }
+
+Result<Completion> Group::end_simulated(double& microseconds) { return close(&microseconds); }
+
+Result<Completion> Group::close(double* simulated) {
+  if (depth_ == 0)
+    return Status::invalid_usage("{}: not in a group call.",
+                                 simulated != nullptr ? "ncclGroupSimulateEnd" : "ncclGroupEnd");
   if (--depth_ > 0) return Completion::Done;
 
   Work work = std::exchange(work_, {});
@@ -67,6 +79,17 @@ Result<Completion> Group::end() {
       if (job.on_failure) job.on_failure();
     return error;
   }
+  if (simulated != nullptr) {
+    double longest = -1;
+    for (const Tasks& tasks : work.tasks)
+      longest = std::max(longest, TRY(tasks.communicator->predict(tasks.tasks)));
+    *simulated = longest;
+    work.tasks.clear();
+  }
+  return carry_out(std::move(work), blocking);
+}
+
+Result<Completion> Group::carry_out(Work work, bool blocking) {
   if (work.jobs.empty() && work.tasks.empty()) return Completion::Done;
   if (blocking) {
     TRY(run(work));
@@ -108,18 +131,28 @@ Status Group::run_jobs(std::vector<Job>& jobs) {
   return {};
 }
 
-Status Group::run_tasks(const std::vector<Task>& tasks) {
-  std::vector<std::shared_ptr<Prepared>> prepared;
-  for (const Task& task : tasks) prepared.push_back(TRY(task.communicator->prepare(task.task)));
-  for (size_t i = 0; i < tasks.size(); ++i)
-    TRY(tasks[i].communicator->launch(tasks[i].task, prepared[i].get()));
+Status Group::run_tasks(std::vector<Tasks>& tasks) {
+  std::stable_sort(tasks.begin(), tasks.end(), [](const Tasks& a, const Tasks& b) {
+    return a.communicator->id_hash() < b.communicator->id_hash();
+  });
+  std::vector<std::vector<Ready>> launches;
+  for (const Tasks& of : tasks) launches.push_back(TRY(of.communicator->prepare(of.tasks)));
+  for (size_t first = 0, end = 0; first < tasks.size(); first = end) {
+    size_t most = 0;
+    const uint64_t id = tasks[first].communicator->id_hash();
+    for (end = first; end < tasks.size() && tasks[end].communicator->id_hash() == id; ++end)
+      most = std::max(most, launches[end].size());
+    for (size_t i = 0; i < most; ++i)
+      for (size_t rank = first; rank < end; ++rank)
+        if (i < launches[rank].size()) TRY(tasks[rank].communicator->launch(launches[rank][i]));
+  }
   return {};
 }
 
 Status Group::run_in_background(Work work) {
   std::set<std::shared_ptr<Communicator>> communicators;
   for (const Job& job : work.jobs) communicators.insert(job.communicator);
-  for (const Task& task : work.tasks) communicators.insert(task.communicator);
+  for (const Tasks& tasks : work.tasks) communicators.insert(tasks.communicator);
   for (const auto& communicator : communicators) communicator->begin_background();
   // The caller's variables may be gone by the time the work fails; it asks for the error instead.
   for (Job& job : work.jobs) job.on_failure = {};

@@ -1,9 +1,15 @@
 // Group: what a thread's calls between ncclGroupStart and ncclGroupEnd have recorded, and how it is
 // carried out.
 //
-//   jobs   things that wait for other ranks (init, finalize, destroy): one thread each, all at
-//   once, joined tasks  operations: all are prepared first, then all are launched, so that an error
-//   launches nothing
+//   jobs   things that wait for other ranks (init, finalize): one thread each, all at once, joined
+//   tasks  operations: those of all communicators are prepared first, then all are launched, so
+//   that
+//          an error launches nothing
+//
+// Order of launches. Communicators that share a stream must be launched in the same order by every
+// rank, whose first calls may be to different ones: they go by their ids. The ranks of one
+// communicator that this thread drives take turns, so that what waits for each other is queued
+// close together.
 //
 // A call outside of a group is a group of its own. With nonblocking communicators the group is
 // carried out by a background thread, its communicators being in progress until it is done. One
@@ -29,15 +35,19 @@ class Group {
 
   void start() { ++depth_; }
   bool is_open() const { return depth_ > 0; }
+  int depth() const { return depth_; }
 
   /// Closes one level; the outermost carries everything out. The group is empty afterwards,
   /// whatever happened. Errors: InvalidUsage when no group is open; the first error of a call
   /// inside the group; the first failure.
   Result<Completion> end();
 
+  /// The same, but the tasks are not carried out: stores the microseconds that they would take, the
+  /// longest of the communicators', or -1 when there are none. Not in a nested group.
+  Result<Completion> end_simulated(double& microseconds);
+
   /// Records, or carries out at once when no group is open.
-  Result<Completion> add_task(std::shared_ptr<Communicator> communicator,
-                              const AllReduceTask& task);
+  Result<Completion> add_task(std::shared_ptr<Communicator> communicator, const Task& task);
   /// `job` runs on another thread if there are several; `on_failure` undoes what the call did, on
   /// the calling thread or, for nonblocking communicators, not at all.
   Result<Completion> add_job(std::shared_ptr<Communicator> communicator, bool blocking,
@@ -51,19 +61,21 @@ class Group {
     std::function<Status()> run;
     std::function<void()> on_failure;
   };
-  struct Task {
+  struct Tasks {
     std::shared_ptr<Communicator> communicator;
-    AllReduceTask task;
+    std::vector<Task> tasks;
   };
   struct Work {
     std::vector<Job> jobs;
-    std::vector<Task> tasks;
+    std::vector<Tasks> tasks;  // by communicator, in the order of their first calls
   };
 
   Status agree_on_blocking(bool blocking);
   static Status run(Work& work);
   static Status run_jobs(std::vector<Job>& jobs);
-  static Status run_tasks(const std::vector<Task>& tasks);
+  static Status run_tasks(std::vector<Tasks>& tasks);
+  Result<Completion> carry_out(Work work, bool blocking);
+  Result<Completion> close(double* simulated);
   static Status run_in_background(Work work);
 
   int depth_ = 0;

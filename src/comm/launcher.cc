@@ -12,10 +12,9 @@ class HostLauncher final : public Launcher {
   HostLauncher(gpu::virtual_::VirtualMachine& machine, int device, executor::Launch launch)
       : machine_(machine), device_(device), launch_(std::move(launch)) {}
 
-  Status run(const void* input, void* output, gpu::StreamHandle stream) override {
+  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) override {
     executor::Launch launch = launch_;
-    launch.input = input;
-    launch.output = output;
+    for (size_t work = 0; work < buffers.size(); ++work) launch.works[work].buffers = buffers[work];
     return executor::host::launch(machine_, device_, stream, std::move(launch));
   }
 
@@ -29,8 +28,8 @@ class CudaLauncher final : public Launcher {
  public:
   explicit CudaLauncher(executor::cuda::PreparedLaunch launch) : launch_(std::move(launch)) {}
 
-  Status run(const void* input, void* output, gpu::StreamHandle stream) override {
-    launch_.set_buffers(input, output, nullptr);
+  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) override {
+    launch_.set_buffers(buffers);
     return launch_.launch(stream);
   }
 

@@ -1,8 +1,9 @@
-// Launcher: one planned operation bound to its connections, ready to be queued again and again;
-// hides which executor runs it. Thread safety: one thread at a time.
+// Launcher: planned operations bound to their connections, ready to be queued again and again;
+// hides which executor runs them. Thread safety: one thread at a time.
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "executor/launch.h"
 #include "gpu/machine.h"
@@ -15,8 +16,9 @@ class Launcher {
   /// `launch` without its buffers.
   static Result<std::unique_ptr<Launcher>> create(gpu::Machine& machine, int device,
                                                   executor::Launch launch);
-  /// Queues the operation on `stream`, or into the graph that `stream` captures.
-  virtual Status run(const void* input, void* output, gpu::StreamHandle stream) = 0;
+  /// Queues the launch on `stream`, or into the graph that `stream` captures, with the buffers of
+  /// each of its works.
+  virtual Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) = 0;
 };
 
 /// Makes the kernels of `device` ready to be launched; part of making a communicator, since the

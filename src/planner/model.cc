@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 namespace niccolite::planner {
 namespace {
@@ -21,24 +22,38 @@ struct VariantCost {
 
 struct MachineCost {
   VariantCost variants[kAlgorithms]
-                      [executor::kProtocols];  // [ring, one-shot, two-shot][LL, Simple]
+                      [executor::kProtocols];  // as AlgorithmId and Protocol order them
   bool ranks_share;                            // the ranks share one pool of bandwidth, the cores
   int most_direct_ranks;  // largest communicator in which every rank is connected to every other
 };
 
 // H200, NVLink through switches: fitted to 2 and 4 ranks in graph replay
 // (bench/results/h200_variants.md).
-constexpr MachineCost kCuda{{{{2, 2.0, 68, 68, 8.5, 1024}, {2, 5.1, 205, 215, 4.8, 2048}},
-                             {{2, 0.35, 180, 180, 8.5, 128}, {2, 5.5, 150, 150, 8, 2048}},
-                             {{1, 2.7, 240, 200, 8.5, 1024}, {0, 5.6, 300, 320, 11.7, 2048}}},
-                            false,
-                            8};
+constexpr MachineCost kCuda{
+    {
+        {{2, 2.0, 68, 68, 8.5, 1024}, {2, 2.3, 120, 120, 8.5, 1920}, {2, 5.1, 205, 215, 4.8, 2048}},
+        {{3, 0.5, 180, 180, 8.5, 512}, {3, 0.7, 250, 250, 10, 960}, {3, 2.5, 320, 330, 11.7, 2048}},
+        {{2, 0.35, 180, 180, 8.5, 128}, {3, 0.7, 250, 250, 8, 960}, {2, 5.5, 150, 150, 8, 2048}},
+        {{1, 2.7, 240, 200, 8.5, 1024},
+         {2, 3.0, 250, 250, 8, 1920},
+         {0, 5.6, 300, 320, 11.7, 2048}},
+        {{2, 2.0, 68, 68, 8.5, 1024}, {2, 2.3, 120, 120, 8.5, 1920}, {2, 5.1, 150, 150, 4.8, 2048}},
+        {{2, 2.5, 200, 200, 8.5, 512}, {2, 2.8, 250, 250, 8, 1920}, {4, 6, 300, 330, 11.7, 2048}},
+    },
+    false,
+    8};
 // Virtual GPUs on two cores; GB/s of all ranks together (bench/results/virtual_variants.md).
-constexpr MachineCost kVirtual{{{{2, 1.3, 8, 8, 64, 1 << 20}, {2, 1, 21, 29, 64, 1 << 20}},
-                                {{1, 1.3, 9, 10, 64, 1 << 20}, {3, 1.5, 9, 10, 64, 1 << 20}},
-                                {{1, 1.5, 6, 10, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}}},
-                               true,
-                               16};
+constexpr MachineCost kVirtual{
+    {
+        {{2, 1.3, 8, 8, 64, 1 << 20}, {2, 1.4, 7, 7, 64, 1 << 20}, {2, 1, 21, 29, 64, 1 << 20}},
+        {{1, 1.5, 6, 10, 64, 1 << 20}, {1, 1.6, 5, 8, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}},
+        {{1, 1.3, 9, 10, 64, 1 << 20}, {1, 1.4, 8, 8, 64, 1 << 20}, {3, 1.5, 9, 10, 64, 1 << 20}},
+        {{1, 1.5, 6, 10, 64, 1 << 20}, {1, 1.6, 5, 8, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}},
+        {{2, 1.3, 8, 8, 64, 1 << 20}, {2, 1.4, 7, 7, 64, 1 << 20}, {2, 1, 21, 29, 64, 1 << 20}},
+        {{1, 1.5, 6, 10, 64, 1 << 20}, {1, 1.6, 5, 8, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}},
+    },
+    true,
+    16};
 
 const MachineCost& cost_of(gpu::Kind machine) {
   return machine == gpu::Kind::Cuda ? kCuda : kVirtual;
@@ -46,38 +61,81 @@ const MachineCost& cost_of(gpu::Kind machine) {
 
 struct Shape {
   double steps;  // what the fixed latency grows with
-  double sent;   // bytes that one rank sends, per byte of data
-  int blocks;
+  double sent;   // bytes that the busiest rank sends or receives, per byte of the request
+  int blocks;    // of the buffer that is cut
 };
 
-Shape shape_of(AlgorithmId algorithm, int nranks) {
+Shape shape_of(Collective collective, AlgorithmId algorithm, int nranks) {
   const double n = nranks;
-  switch (algorithm) {
-    case AlgorithmId::Ring:
-      return {2 * (n - 1), 2 * (n - 1) / n, nranks};  // slots on the critical path
-    case AlgorithmId::OneShot:
-      return {n, n - 1, 1};  // peers to store to and to wait for
-    case AlgorithmId::TwoShot:
-      return {n, 2 * (n - 1) / n, nranks};
+  const double others = n - 1;
+  double hops = 1;  // of a logarithmic algorithm
+  for (int reach = 1; 2 * reach < nranks; reach *= 2) ++hops;
+  switch (collective) {
+    case Collective::AllReduce:
+      switch (algorithm) {
+        case AlgorithmId::Ring:
+          return {2 * others, 2 * others / n, nranks};  // slots on the critical path
+        case AlgorithmId::OneShot:
+          return {n, others, 1};  // peers to store to and to wait for
+        default:
+          return {n, 2 * others / n, nranks};
+      }
+    case Collective::Broadcast:
+      if (algorithm == AlgorithmId::ScatterGather) return {2, 1, std::max(1, nranks - 1)};
+      [[fallthrough]];
+    case Collective::Reduce:
+      if (algorithm == AlgorithmId::Ring) return {others, 1, 1};
+      return {n, others, 1};
+    default:
+      if (algorithm == AlgorithmId::Pat) return {hops, others, 1};
+      return {algorithm == AlgorithmId::Ring ? others : n, others, 1};
+    case Collective::PointToPoint:
+      return {2, 1, 1};
   }
-  return {};
+}
+
+const VariantCost& cost_of(const Settings& settings, AlgorithmId algorithm, Protocol protocol) {
+  return cost_of(settings.machine)
+      .variants[static_cast<size_t>(algorithm)][static_cast<size_t>(protocol)];
+}
+
+double wire_bytes(Protocol protocol, double bytes) {
+  return protocol == Protocol::LL      ? bytes * 2
+         : protocol == Protocol::LL128 ? bytes * 128 / 120
+                                       : bytes;
+}
+
+double predicted(const Settings& settings, AlgorithmId algorithm, Protocol protocol, double steps,
+                 double sent, int channels) {
+  const VariantCost& cost = cost_of(settings, algorithm, protocol);
+  double bandwidth = settings.nranks == 2 ? cost.gigabytes_two_ranks : cost.gigabytes_more_ranks;
+  if (cost_of(settings.machine).ranks_share) bandwidth /= settings.nranks;
+  bandwidth = std::min(bandwidth, channels * cost.channel_gigabytes);
+  return cost.fixed_microseconds + steps * cost.step_microseconds +
+         wire_bytes(protocol, sent) / (bandwidth * 1e3);
 }
 
 }  // namespace
 
-bool is_possible(const Settings& settings, AlgorithmId algorithm, Protocol protocol) {
-  if (algorithm == AlgorithmId::Ring) return true;
-  if (settings.nranks > cost_of(settings.machine).most_direct_ranks) return false;
-  // One-shot holds all of a chunk's operands at once; it is a latency algorithm, and Simple adds
-  // only latency to it.
+bool is_possible(const Settings& settings, Collective collective, AlgorithmId algorithm,
+                 Protocol protocol) {
+  if (!has_algorithm(collective, algorithm)) return false;
+  const bool connects_all = algorithm != AlgorithmId::Ring && algorithm != AlgorithmId::Pat;
+  const bool has_choice = collective != Collective::AllToAll && collective != Collective::Gather &&
+                          collective != Collective::Scatter &&
+                          collective != Collective::PointToPoint;
+  if (connects_all && has_choice && settings.nranks > cost_of(settings.machine).most_direct_ranks)
+    return false;
+  if (algorithm == AlgorithmId::ScatterGather && settings.nranks < 3) return false;
+  // One-shot holds all of a chunk's operands at once; it is a latency algorithm, and the other
+  // protocols add only latency to it.
   return algorithm != AlgorithmId::OneShot || protocol == Protocol::LL || settings.nranks == 2;
 }
 
-Choice predict(const Settings& settings, AlgorithmId algorithm, Protocol protocol, size_t bytes) {
-  const MachineCost& machine = cost_of(settings.machine);
-  const VariantCost& cost =
-      machine.variants[static_cast<size_t>(algorithm)][static_cast<size_t>(protocol)];
-  const Shape shape = shape_of(algorithm, settings.nranks);
+Choice predict(const Settings& settings, Collective collective, AlgorithmId algorithm,
+               Protocol protocol, size_t bytes) {
+  const VariantCost& cost = cost_of(settings, algorithm, protocol);
+  const Shape shape = shape_of(collective, algorithm, settings.nranks);
   const executor::FifoShape& fifo = settings.shapes[static_cast<size_t>(protocol)];
 
   const double block = static_cast<double>(bytes) / shape.blocks;
@@ -85,36 +143,43 @@ Choice predict(const Settings& settings, AlgorithmId algorithm, Protocol protoco
   const int most = std::min<int>(settings.max_channels, static_cast<int>(fifo.channels));
   const int channels = std::clamp(static_cast<int>(std::min<double>(useful, most)),
                                   std::min(settings.min_channels, most), most);
-
-  const double sent = static_cast<double>(bytes) * shape.sent * (protocol == Protocol::LL ? 2 : 1);
-  double bandwidth = settings.nranks == 2 ? cost.gigabytes_two_ranks : cost.gigabytes_more_ranks;
-  if (machine.ranks_share) bandwidth /= settings.nranks;
-  bandwidth = std::min(bandwidth, channels * cost.channel_gigabytes);
-  Choice choice{algorithm, protocol, channels, 0};
-  choice.microseconds =
-      cost.fixed_microseconds + shape.steps * cost.step_microseconds + sent / (bandwidth * 1e3);
-  return choice;
+  return {algorithm, protocol, channels,
+          predicted(settings, algorithm, protocol, shape.steps,
+                    static_cast<double>(bytes) * shape.sent, channels)};
 }
 
-Result<Choice> choose(const Settings& settings, size_t bytes) {
+double predict_messages(const Settings& settings, Protocol protocol, int ends, size_t bytes) {
+  const executor::FifoShape& fifo = settings.shapes[static_cast<size_t>(protocol)];
+  const int most = std::min<int>(settings.max_channels, static_cast<int>(fifo.channels));
+  return predicted(settings, AlgorithmId::Direct, protocol, 1 + ends / 2.0,
+                   static_cast<double>(bytes), most);
+}
+
+Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes) {
   std::optional<Choice> best;
   for (int a = 0; a < kAlgorithms; ++a)
     for (int p = 0; p < executor::kProtocols; ++p) {
-      if (!settings.algorithms[static_cast<size_t>(a)] ||
-          !settings.protocols[static_cast<size_t>(p)])
+      const auto kind = static_cast<size_t>(collective);
+      if (!settings.algorithms[kind][static_cast<size_t>(a)] ||
+          !settings.protocols[kind][static_cast<size_t>(p)])
         continue;
       const auto algorithm = static_cast<AlgorithmId>(a);
       const auto protocol = static_cast<Protocol>(p);
-      if (!is_possible(settings, algorithm, protocol)) continue;
-      const Choice candidate = predict(settings, algorithm, protocol, bytes);
+      if (!is_possible(settings, collective, algorithm, protocol)) continue;
+      const Choice candidate = predict(settings, collective, algorithm, protocol, bytes);
       if (!best || candidate.microseconds < best->microseconds) best = candidate;
     }
   if (best) return *best;
+  std::string names;
+  for (int a = 0; a < kAlgorithms; ++a)
+    if (has_algorithm(collective, static_cast<AlgorithmId>(a)))
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(static_cast<AlgorithmId>(a)));
   return Status::invalid_usage(
-      "no algorithm/protocol available for AllReduce of {} bytes over {} ranks: NCCL_ALGO and "
-      "NCCL_PROTO leave none. This "
-      "version has ring (LL, Simple), one_shot (LL) and two_shot (LL, Simple) for up to {} ranks",
-      bytes, settings.nranks, cost_of(settings.machine).most_direct_ranks);
+      "no algorithm/protocol available for {} of {} bytes over {} ranks: NCCL_ALGO and NCCL_PROTO "
+      "leave none. This version has {} by LL, LL128 and Simple; all but ring and pat for up to {} "
+      "ranks",
+      function_name(collective), bytes, settings.nranks, names,
+      cost_of(settings.machine).most_direct_ranks);
 }
 
 }  // namespace niccolite::planner

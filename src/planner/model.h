@@ -6,6 +6,7 @@
 // with a handful of constants per machine class, measured (model.cc says where and when).
 #pragma once
 
+#include "planner/request.h"
 #include "planner/settings.h"
 
 namespace niccolite::planner {
@@ -18,13 +19,20 @@ struct Choice {
 };
 
 /// May this variant run at all with this number of ranks?
-bool is_possible(const Settings& settings, AlgorithmId algorithm, executor::Protocol protocol);
+bool is_possible(const Settings& settings, Collective collective, AlgorithmId algorithm,
+                 executor::Protocol protocol);
 
-/// Predicted time of an all-reduce of `bytes` per rank.
-Choice predict(const Settings& settings, AlgorithmId algorithm, executor::Protocol protocol,
-               size_t bytes);
+/// Predicted time of `collective` over `bytes`: of the buffer that is cut, or of one block.
+Choice predict(const Settings& settings, Collective collective, AlgorithmId algorithm,
+               executor::Protocol protocol, size_t bytes);
 
-/// The fastest allowed variant. Errors: InvalidUsage when NCCL_ALGO and NCCL_PROTO leave none.
-Result<Choice> choose(const Settings& settings, size_t bytes);
+/// The fastest allowed variant. For a PointToPoint, `bytes` is one message's, and both ends choose
+/// alike. Errors: InvalidUsage when NCCL_ALGO and NCCL_PROTO leave none.
+Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes);
+
+/// Predicted time of messages that progress together: of `ends` message ends of one rank, of which
+/// the busier direction moves `bytes`.
+double predict_messages(const Settings& settings, executor::Protocol protocol, int ends,
+                        size_t bytes);
 
 }  // namespace niccolite::planner

@@ -1,5 +1,8 @@
 #include "planner/plan.h"
 
+#include <algorithm>
+
+#include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
 
 namespace niccolite::planner {
@@ -14,8 +17,8 @@ using executor::Reduction;
 // type (a ring), scaling at the end could come after an overflow, so that each contribution is
 // scaled when it is read; where all operands meet in one wide accumulator, scaling once at the end
 // is exact to one rounding. Integers are divided at the end, as NCCL defines.
-Reduction make_reduction(Operation operation, DataType type, int nranks, bool partial_sums) {
-  switch (operation) {
+Reduction make_reduction(const Operator& op, DataType type, int nranks, bool partial_sums) {
+  switch (op.operation) {
     case Operation::Sum:
       return {.fold = Fold::Sum};
     case Operation::Product:
@@ -24,6 +27,11 @@ Reduction make_reduction(Operation operation, DataType type, int nranks, bool pa
       return {.fold = Fold::Max};
     case Operation::Min:
       return {.fold = Fold::Min};
+    case Operation::PreMulSum:
+      return {.fold = Fold::Sum,
+              .input_scale = op.scale,
+              .input_factor = op.factor,
+              .device_scale = op.device_scale};
     case Operation::Average:
       break;
   }
@@ -32,11 +40,13 @@ Reduction make_reduction(Operation operation, DataType type, int nranks, bool pa
   return {.fold = Fold::Sum, .finish_scale = 1.0 / nranks};
 }
 
-// LL data are small: one lane that pushes, folds and gathers in turn saves the hand-over between
-// lanes.
-std::string variant_of(AlgorithmId algorithm, Protocol protocol) {
-  if (algorithm == AlgorithmId::TwoShot && protocol == Protocol::LL) return "two_shot_lane";
-  return name_of(algorithm);
+// Small data have one round and nothing to overlap: one lane that does everything in turn saves the
+// hand-over between lanes.
+std::string variant_of(Collective collective, AlgorithmId algorithm, Protocol protocol) {
+  const std::string name = name_of(algorithm);
+  if (protocol == Protocol::Simple) return name;
+  const std::string one_lane = name + "_lane";
+  return algorithms::find(collective, one_lane) != nullptr ? one_lane : name;
 }
 
 }  // namespace
@@ -53,37 +63,96 @@ const char* name_of(Operation operation) {
       return "min";
     case Operation::Average:
       return "avg";
+    case Operation::PreMulSum:
+      return "premulsum";
   }
   return "?";
 }
 
-Result<Planner::Compiled> Planner::program(const std::string& name) {
-  if (const auto found = programs_.find(name); found != programs_.end()) return found->second;
-  const algorithms::Algorithm* algorithm = algorithms::find(schedule::Collective::AllReduce, name);
-  if (algorithm == nullptr) return Status::internal("no algorithm '{}'", name);
+Result<Planner::Compiled> Planner::program(Collective collective, const std::string& name,
+                                           int root) {
+  const auto key = std::tuple(collective, name, root);
+  if (const auto found = programs_.find(key); found != programs_.end()) return found->second;
+  const algorithms::Algorithm* algorithm = algorithms::find(collective, name);
+  if (algorithm == nullptr)
+    return Status::internal("no algorithm '{}' for {}", name, function_name(collective));
   algorithms::Options options;
   options.only_rank = rank_;
+  options.root = root;
   const schedule::Schedule schedule = TRY(algorithm->build(settings_.nranks, options));
   Compiled compiled;
   compiled.program =
       std::make_shared<const executor::Program>(TRY(executor::compile(schedule, rank_)));
   compiled.partial_sums = schedule.partial_sums;
-  programs_.emplace(name, compiled);
+  programs_.emplace(key, compiled);
   return compiled;
 }
 
-Result<Plan> Planner::all_reduce(size_t count, DataType type, Operation operation) {
-  const size_t bytes = count * executor::size_of(type);
+executor::Cut Planner::cut(Protocol protocol, int channels) const {
+  const executor::FifoShape& shape = settings_.shapes[static_cast<size_t>(protocol)];
+  return {.max_channels = static_cast<uint32_t>(std::max(1, channels)),
+          .slot_data_bytes = executor::data_bytes(protocol, shape.slot_bytes)};
+}
+
+Result<Plan> Planner::collective(const Request& request, int most_channels) {
   Plan plan;
-  plan.choice = TRY(choose(settings_, bytes));
-  const Compiled compiled = TRY(program(variant_of(plan.choice.algorithm, plan.choice.protocol)));
+  plan.choice = TRY(choose(settings_, request.collective, request.bytes()));
+  if (most_channels > 0) plan.choice.channels = std::min(plan.choice.channels, most_channels);
+  plan.protocol = plan.choice.protocol;
+  plan.microseconds = plan.choice.microseconds;
+  const Compiled compiled = TRY(program(
+      request.collective, variant_of(request.collective, plan.choice.algorithm, plan.protocol),
+      schedule::has_root(request.collective) ? request.root : 0));
   plan.program = compiled.program;
-  const executor::FifoShape& shape = settings_.shapes[static_cast<size_t>(plan.choice.protocol)];
-  plan.partition = executor::make_partition(
-      count, static_cast<uint32_t>(executor::size_of(type)),
-      static_cast<uint32_t>(plan.program->nblocks), static_cast<uint32_t>(plan.choice.channels),
-      executor::data_bytes(plan.choice.protocol, shape.slot_bytes), 16);
-  plan.reduction = make_reduction(operation, type, settings_.nranks, compiled.partial_sums);
+  plan.reduces = schedule::reduces(request.collective);
+  size_t count = request.count;
+  if (plan.reduces) {
+    plan.type = request.type;
+    plan.reduction =
+        make_reduction(request.op, request.type, settings_.nranks, compiled.partial_sums);
+  } else {
+    count = request.bytes();
+  }
+  const auto element = static_cast<uint32_t>(executor::size_of(plan.type));
+  const auto nblocks = static_cast<uint32_t>(plan.program->works[0].nblocks);
+  const executor::Cut cuts = cut(plan.protocol, plan.choice.channels);
+  plan.partitions.push_back(schedule::cuts_one_buffer(request.collective)
+                                ? executor::make_partition(count, element, nblocks, cuts)
+                                : executor::make_block_partition(count, element, nblocks, cuts));
+  return plan;
+}
+
+Result<Protocol> Planner::protocol_of_message(size_t bytes) const {
+  return TRY(choose(settings_, Collective::PointToPoint, bytes)).protocol;
+}
+
+Result<Plan> Planner::messages(std::span<const Message> messages, Protocol protocol) {
+  std::vector<algorithms::Envelope> ends;
+  size_t sent = 0, received = 0;
+  for (const Message& message : messages) {
+    if (message.is_send) {
+      ends.push_back({rank_, message.peer});
+    } else {
+      ends.push_back({message.peer, rank_});
+    }
+    (message.is_send ? sent : received) += message.bytes;
+  }
+  algorithms::Options options;
+  options.only_rank = rank_;
+  const schedule::Schedule schedule =
+      TRY(algorithms::point_to_point(settings_.nranks, ends, options));
+  Plan plan;
+  plan.protocol = protocol;
+  plan.program = std::make_shared<const executor::Program>(TRY(executor::compile(schedule, rank_)));
+  for (const Message& message : messages) {
+    // Of the message alone: both ends have to come to the same.
+    const Choice choice =
+        predict(settings_, Collective::PointToPoint, AlgorithmId::Direct, protocol, message.bytes);
+    plan.partitions.push_back(
+        executor::make_block_partition(message.bytes, 1, 1, cut(protocol, choice.channels)));
+  }
+  plan.microseconds = predict_messages(settings_, protocol, static_cast<int>(messages.size()),
+                                       std::max(sent, received));
   return plan;
 }
 

@@ -6,43 +6,55 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "executor/launch.h"
 #include "planner/model.h"
 
 namespace niccolite::planner {
 
-enum class Operation : uint8_t { Sum, Product, Max, Min, Average };
-inline constexpr int kOperations = 5;
-const char* name_of(Operation operation);
-
 struct Plan {
-  Choice choice;
+  executor::Protocol protocol = executor::Protocol::Simple;
   std::shared_ptr<const executor::Program> program;
-  executor::Partition partition;
+  std::vector<executor::Partition> partitions;          // by the program's works
+  executor::DataType type = executor::DataType::Uint8;  // Uint8 for all that only moves bytes
   executor::Reduction reduction;
+  bool reduces = false;
+  Choice choice;            // of a collective
+  double microseconds = 0;  // predicted
 };
 
 class Planner {
  public:
   Planner(const Settings& settings, int rank) : settings_(settings), rank_(rank) {}
 
-  /// `count` > 0 elements per rank. Errors: InvalidUsage when the user's selection leaves no
-  /// variant.
-  Result<Plan> all_reduce(size_t count, executor::DataType type, Operation operation);
+  /// One collective over at most `most_channels` channels (0: as many as pay). Errors: InvalidUsage
+  /// when the user's selection leaves no variant.
+  Result<Plan> collective(const Request& request, int most_channels = 0);
+
+  /// The protocol that both ends of a message choose.
+  Result<executor::Protocol> protocol_of_message(size_t bytes) const;
+  /// Messages that progress together, all of `protocol`: at most one for each peer and direction;
+  /// the sends first, and a message to the own rank as a send alone, whose work has both buffers.
+  Result<Plan> messages(std::span<const Message> messages, executor::Protocol protocol);
+
   const Settings& settings() const { return settings_; }
+  int rank() const { return rank_; }
 
  private:
   struct Compiled {
     std::shared_ptr<const executor::Program> program;
     bool partial_sums = false;
   };
-  Result<Compiled> program(const std::string& algorithm);
+  Result<Compiled> program(Collective collective, const std::string& algorithm, int root);
+  executor::Cut cut(executor::Protocol protocol, int channels) const;
 
   const Settings settings_;
   const int rank_;
-  std::map<std::string, Compiled> programs_;
+  std::map<std::tuple<Collective, std::string, int>, Compiled> programs_;
 };
 
 }  // namespace niccolite::planner

@@ -7,8 +7,9 @@
 namespace niccolite::planner {
 namespace {
 
-constexpr std::string_view kFunctions[] = {"broadcast", "reduce", "allgather", "reducescatter",
-                                           "allreduce"};
+constexpr std::string_view kFunctions[] = {"broadcast",     "reduce",    "allgather",
+                                           "reducescatter", "allreduce", "alltoall",
+                                           "gather",        "scatter",   "sendrecv"};
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -28,6 +29,12 @@ std::vector<std::string> split(const std::string& text, char separator) {
 }
 
 }  // namespace
+
+bool is_named(std::string_view text, std::string_view function) {
+  for (const std::string& group : split(lower(text), ';'))
+    if (group.substr(0, group.find(':')) == function) return true;
+  return false;
+}
 
 Result<std::vector<bool>> parse_selection(std::string_view variable, std::string_view text,
                                           std::string_view function,

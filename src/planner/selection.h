@@ -21,4 +21,7 @@ Result<std::vector<bool>> parse_selection(std::string_view variable, std::string
                                           std::span<const std::string_view> names,
                                           std::span<const std::string_view> foreign);
 
+/// Has `text` a group for `function` (in lower case)?
+bool is_named(std::string_view text, std::string_view function);
+
 }  // namespace niccolite::planner

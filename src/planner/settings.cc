@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
+#include <string>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -11,6 +13,7 @@ namespace niccolite::planner {
 namespace {
 
 using executor::Protocol;
+using schedule::Collective;
 
 constexpr int kMostChannels = 64;
 
@@ -24,8 +27,26 @@ struct Defaults {
 // four slots of 32 KiB move 6 % more than two of 64 KiB, since the lanes of a two-shot wait less
 // for each other (bench/results/two_shot_slots.md). Virtual GPUs: a slot and the data it is copied
 // from and to fit a core's second-level cache, and ranks, not channels, keep the cores busy.
-constexpr Defaults kCuda{64, {{{32, 4, 16 << 10}, {64, 4, 32 << 10}}}};
-constexpr Defaults kVirtual{1, {{{1, 4, 16 << 10}, {1, 4, 128 << 10}}}};
+constexpr Defaults kCuda{64, {{{32, 4, 16 << 10}, {32, 4, 16 << 10}, {64, 4, 32 << 10}}}};
+constexpr Defaults kVirtual{1, {{{1, 4, 16 << 10}, {1, 4, 32 << 10}, {1, 4, 128 << 10}}}};
+
+struct AlgorithmName {
+  std::string_view name;  // in the schedule registry and in NCCL_ALGO
+  const char* log_name;
+};
+constexpr std::array<AlgorithmName, kAlgorithms> kNames{{{"ring", "RING"},
+                                                         {"direct", "DIRECT"},
+                                                         {"one_shot", "ONE_SHOT"},
+                                                         {"two_shot", "TWO_SHOT"},
+                                                         {"pat", "PAT"},
+                                                         {"scatter_gather", "SCATTER_GATHER"}}};
+constexpr std::array<std::string_view, 5> kForeignAlgorithms{"tree", "collnetdirect",
+                                                             "collnetchain", "nvls", "nvlstree"};
+constexpr std::array<std::string_view, executor::kProtocols> kProtocolNames{"ll", "ll128",
+                                                                            "simple"};
+constexpr std::array<const char*, schedule::kCollectives> kFunctionNames{
+    "AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter",
+    "AlltoAll",  "Gather", "Scatter",   "SendRecv"};
 
 int larger(int64_t a, int64_t b, int none) {
   const int64_t most = std::max(a, b);
@@ -51,30 +72,68 @@ int threads_from_environment() {
   return threads;
 }
 
-}  // namespace
-
-const char* name_of(AlgorithmId id) {
-  switch (id) {
-    case AlgorithmId::Ring:
-      return "ring";
-    case AlgorithmId::OneShot:
-      return "one_shot";
-    case AlgorithmId::TwoShot:
-      return "two_shot";
-  }
-  return "?";
+/// Does the first group of a selection, the one without a function, leave nothing of what
+/// `collective` has, while no group names it? NCCL_ALGO=two_shot is then meant for all-reduce.
+template <size_t kCount, typename Has>
+void ignore_empty(std::array<bool, kCount>& allowed, std::string_view text,
+                  std::string_view function, Has&& has) {
+  if (function == "allreduce" || is_named(text, function)) return;
+  bool any = false;
+  for (size_t i = 0; i < kCount; ++i) any = any || (allowed[i] && has(i));
+  if (!any) allowed.fill(true);
 }
 
-const char* log_name_of(AlgorithmId id) {
-  switch (id) {
-    case AlgorithmId::Ring:
-      return "RING";
-    case AlgorithmId::OneShot:
-      return "ONE_SHOT";
-    case AlgorithmId::TwoShot:
-      return "TWO_SHOT";
+/// Fills in what NCCL_ALGO and NCCL_PROTO allow.
+Status select(Settings& settings) {
+  const std::string algorithm_text = parameters::read_now("NCCL_ALGO").value_or("");
+  const std::string protocol_text = parameters::read_now("NCCL_PROTO").value_or("");
+  std::array<std::string_view, kAlgorithms> names;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kNames[i].name;
+  for (size_t c = 0; c < schedule::kCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    std::string function = function_name(collective);
+    std::transform(function.begin(), function.end(), function.begin(),
+                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+    const auto algorithms =
+        TRY(parse_selection("NCCL_ALGO", algorithm_text, function, names, kForeignAlgorithms));
+    const auto protocols =
+        TRY(parse_selection("NCCL_PROTO", protocol_text, function, kProtocolNames, {}));
+    std::copy(algorithms.begin(), algorithms.end(), settings.algorithms[c].begin());
+    std::copy(protocols.begin(), protocols.end(), settings.protocols[c].begin());
+    ignore_empty(settings.algorithms[c], algorithm_text, function, [&](size_t id) {
+      return has_algorithm(collective, static_cast<AlgorithmId>(id));
+    });
   }
-  return "?";
+  return {};
+}
+
+}  // namespace
+
+const char* name_of(AlgorithmId id) { return kNames[static_cast<size_t>(id)].name.data(); }
+const char* log_name_of(AlgorithmId id) { return kNames[static_cast<size_t>(id)].log_name; }
+const char* function_name(Collective collective) {
+  return kFunctionNames[static_cast<size_t>(collective)];
+}
+
+bool has_algorithm(Collective collective, AlgorithmId id) {
+  switch (collective) {
+    case Collective::AllReduce:
+      return id == AlgorithmId::Ring || id == AlgorithmId::OneShot || id == AlgorithmId::TwoShot;
+    case Collective::Reduce:
+      return id == AlgorithmId::Ring || id == AlgorithmId::Direct;
+    case Collective::Broadcast:
+      return id == AlgorithmId::Ring || id == AlgorithmId::Direct ||
+             id == AlgorithmId::ScatterGather;
+    case Collective::AllGather:
+    case Collective::ReduceScatter:
+      return id == AlgorithmId::Ring || id == AlgorithmId::Direct || id == AlgorithmId::Pat;
+    case Collective::AllToAll:
+    case Collective::Gather:
+    case Collective::Scatter:
+    case Collective::PointToPoint:
+      return id == AlgorithmId::Direct;
+  }
+  return false;
 }
 
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits) {
@@ -108,20 +167,7 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
     simple.slot_bytes = static_cast<uint32_t>(std::clamp<uint64_t>(slot, 512, 64 << 20));
   }
 
-  constexpr std::string_view kAlgorithmNames[] = {"ring", "one_shot", "two_shot"};
-  constexpr std::string_view kForeignAlgorithms[] = {"tree", "collnetdirect", "collnetchain",
-                                                     "nvls", "nvlstree",      "pat"};
-  constexpr std::string_view kProtocolNames[] = {"ll", "simple"};
-  constexpr std::string_view kForeignProtocols[] = {"ll128"};
-  const auto algorithm_text = parameters::read_now("NCCL_ALGO");
-  const auto protocol_text = parameters::read_now("NCCL_PROTO");
-  const auto algorithms = TRY(parse_selection("NCCL_ALGO", algorithm_text.value_or(""), "allreduce",
-                                              kAlgorithmNames, kForeignAlgorithms));
-  const auto protocols = TRY(parse_selection("NCCL_PROTO", protocol_text.value_or(""), "allreduce",
-                                             kProtocolNames, kForeignProtocols));
-  std::copy(algorithms.begin(), algorithms.end(), settings.algorithms.begin());
-  std::copy(protocols.begin(), protocols.end(), settings.protocols.begin());
-  settings.selected_by_user = algorithm_text.has_value() || protocol_text.has_value();
+  TRY(select(settings));
   return settings;
 }
 

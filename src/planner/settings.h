@@ -9,14 +9,19 @@
 
 #include "executor/protocol/fifo.h"
 #include "gpu/machine.h"
+#include "schedule/schedule.h"
 
 namespace niccolite::planner {
 
-enum class AlgorithmId : uint8_t { Ring, OneShot, TwoShot };
-inline constexpr int kAlgorithms = 3;
+enum class AlgorithmId : uint8_t { Ring, Direct, OneShot, TwoShot, Pat, ScatterGather };
+inline constexpr int kAlgorithms = 6;
 const char* name_of(AlgorithmId id);  // as the schedule registry and NCCL_ALGO spell it: "ring",
                                       // "one_shot", "two_shot"
 const char* log_name_of(AlgorithmId id);  // "RING", as log lines have it
+/// Is `id` an algorithm of `collective`?
+bool has_algorithm(schedule::Collective collective, AlgorithmId id);
+/// "AllReduce", as NCCL's functions and log lines have it.
+const char* function_name(schedule::Collective collective);
 
 struct Settings {
   gpu::Kind machine = gpu::Kind::Virtual;
@@ -25,10 +30,9 @@ struct Settings {
   int max_channels = 1;
   int threads = 0;  // of a CTA; 0: the executor's choice
   std::array<executor::FifoShape, executor::kProtocols> shapes{};
-  std::array<bool, kAlgorithms> algorithms{};          // allowed by NCCL_ALGO
-  std::array<bool, executor::kProtocols> protocols{};  // allowed by NCCL_PROTO
-  bool selected_by_user =
-      false;  // either variable is set: an empty selection is then the user's error
+  // By collective: allowed by NCCL_ALGO and NCCL_PROTO.
+  std::array<std::array<bool, kAlgorithms>, schedule::kCollectives> algorithms{};
+  std::array<std::array<bool, executor::kProtocols>, schedule::kCollectives> protocols{};
 
   friend bool operator==(const Settings&, const Settings&) = default;
 };

@@ -15,27 +15,69 @@ Settings settings_for(gpu::Kind machine, int nranks, const Limits& limits = {}) 
   return make_settings(machine, nranks, limits).value();
 }
 
+Request all_reduce(size_t count, DataType type, Operation operation) {
+  return {.collective = Collective::AllReduce,
+          .count = count,
+          .type = type,
+          .op = {.operation = operation}};
+}
+
+void allow_only(Settings& settings, Collective collective, AlgorithmId id) {
+  auto& allowed = settings.algorithms[static_cast<size_t>(collective)];
+  allowed.fill(false);
+  allowed[static_cast<size_t>(id)] = true;
+}
+
 TEST(Plan, EveryRankChoosesAlike) {
   for (gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
-    for (int nranks : {2, 3, 4, 8, 16, 33, 200})
-      for (size_t count = 1; count < (size_t{1} << 28); count = count * 3 + 1) {
-        const Settings settings = settings_for(machine, nranks);
-        Planner first(settings, 0), last(settings, nranks - 1);
-        const Plan a = first.all_reduce(count, DataType::Float32, Operation::Sum).value();
-        const Plan b = last.all_reduce(count, DataType::Float32, Operation::Sum).value();
-        ASSERT_EQ(a.choice.algorithm, b.choice.algorithm);
-        ASSERT_EQ(a.choice.protocol, b.choice.protocol);
-        ASSERT_EQ(a.partition.channels, b.partition.channels);
-        ASSERT_EQ(a.partition.chunk, b.partition.chunk);
-        ASSERT_LE(a.partition.channels,
-                  settings.shapes[static_cast<size_t>(a.choice.protocol)].channels);
-      }
+    for (int nranks : {1, 2, 3, 4, 8, 16, 33, 200})
+      for (int c = 0; c < static_cast<int>(Collective::PointToPoint); ++c)
+        for (size_t count = 1; count < (size_t{1} << 28); count = count * 5 + 1) {
+          const Settings settings = settings_for(machine, nranks);
+          Planner first(settings, 0), last(settings, nranks - 1);
+          const Request request{.collective = static_cast<Collective>(c),
+                                .count = count,
+                                .type = DataType::Float32,
+                                .root = nranks / 2};
+          SCOPED_TRACE(testing::Message() << function_name(request.collective) << " of " << count
+                                          << " over " << nranks << " ranks");
+          const Plan a = first.collective(request).value();
+          const Plan b = last.collective(request).value();
+          ASSERT_EQ(a.choice.algorithm, b.choice.algorithm);
+          ASSERT_EQ(a.protocol, b.protocol);
+          const executor::Partition &left = a.partitions[0], &right = b.partitions[0];
+          ASSERT_EQ(left.channels, right.channels);
+          ASSERT_EQ(left.chunk, right.chunk);
+          ASSERT_LE(left.channels, settings.shapes[static_cast<size_t>(a.protocol)].channels);
+          ASSERT_GT(a.microseconds, 0);
+        }
+}
+
+TEST(Plan, BothEndsOfAMessageChooseAlikeWhateverElseTheyDo) {
+  const Settings settings = settings_for(gpu::Kind::Cuda, 4);
+  Planner sender(settings, 1), receiver(settings, 3);
+  for (size_t bytes = 0; bytes < (size_t{1} << 30); bytes = bytes * 3 + 1) {
+    const executor::Protocol protocol = sender.protocol_of_message(bytes).value();
+    ASSERT_EQ(protocol, receiver.protocol_of_message(bytes).value());
+    const Message sent[] = {{.peer = 3, .is_send = true, .bytes = bytes}};
+    const Message received[] = {{.peer = 0, .is_send = true, .bytes = 77},
+                                {.peer = 2, .is_send = false, .bytes = 1 << 20},
+                                {.peer = 1, .is_send = false, .bytes = bytes}};
+    const Plan a = sender.messages(sent, protocol).value();
+    const Plan b = receiver.messages(received, protocol).value();
+    ASSERT_EQ(a.partitions.size(), 1u);
+    ASSERT_EQ(b.partitions.size(), 3u);
+    ASSERT_EQ(a.partitions[0].channels, b.partitions[2].channels);
+    ASSERT_EQ(a.partitions[0].rounds, b.partitions[2].rounds);
+    ASSERT_EQ(a.partitions[0].chunk, b.partitions[2].chunk);
+  }
 }
 
 TEST(Plan, LargeCommunicatorsDoNotConnectEveryoneToEveryone) {
   Planner planner(settings_for(gpu::Kind::Virtual, 256), 7);
   for (size_t count : {1u, 1u << 20}) {
-    const Plan plan = planner.all_reduce(count, DataType::Float32, Operation::Sum).value();
+    const Plan plan =
+        planner.collective(all_reduce(count, DataType::Float32, Operation::Sum)).value();
     EXPECT_EQ(plan.choice.algorithm, AlgorithmId::Ring);
     EXPECT_EQ(plan.program->ports.size(), 2u);
   }
@@ -43,30 +85,48 @@ TEST(Plan, LargeCommunicatorsDoNotConnectEveryoneToEveryone) {
 
 TEST(Plan, ScalesAveragesWhereNothingCanOverflow) {
   Settings settings = settings_for(gpu::Kind::Virtual, 4);
-  settings.algorithms = {true, false, false};
-  Planner ring(settings, 0);
-  const auto in_ring =
-      ring.all_reduce(100, DataType::Float16, Operation::Average).value().reduction;
+  const auto reduction_of = [&](AlgorithmId id, DataType type) {
+    allow_only(settings, Collective::AllReduce, id);
+    Planner planner(settings, 0);
+    return planner.collective(all_reduce(100, type, Operation::Average)).value().reduction;
+  };
+  const auto in_ring = reduction_of(AlgorithmId::Ring, DataType::Float16);
   EXPECT_EQ(in_ring.input_scale, 0.25);
   EXPECT_EQ(in_ring.finish_scale, 1);
-  settings.algorithms = {false, false, true};
-  Planner direct(settings, 0);
-  const auto direct_scale =
-      direct.all_reduce(100, DataType::Float16, Operation::Average).value().reduction;
-  EXPECT_EQ(direct_scale.input_scale, 1);
-  EXPECT_EQ(direct_scale.finish_scale, 0.25);
-  EXPECT_EQ(
-      direct.all_reduce(100, DataType::Int32, Operation::Average).value().reduction.finish_divisor,
-      4);
+  const auto direct = reduction_of(AlgorithmId::TwoShot, DataType::Float16);
+  EXPECT_EQ(direct.input_scale, 1);
+  EXPECT_EQ(direct.finish_scale, 0.25);
+  EXPECT_EQ(reduction_of(AlgorithmId::TwoShot, DataType::Int32).finish_divisor, 4);
 }
 
 TEST(Plan, SaysWhatAnEmptySelectionLeavesOut) {
   Settings settings = settings_for(gpu::Kind::Virtual, 4);
-  settings.algorithms = {false, false, false};
-  const auto plan = Planner(settings, 0).all_reduce(100, DataType::Float32, Operation::Sum);
+  settings.algorithms[static_cast<size_t>(Collective::AllReduce)].fill(false);
+  const auto plan =
+      Planner(settings, 0).collective(all_reduce(100, DataType::Float32, Operation::Sum));
   ASSERT_FALSE(plan.is_ok());
   EXPECT_EQ(plan.status().code(), Code::InvalidUsage);
   EXPECT_THAT(plan.status().message(), HasSubstr("NCCL_ALGO"));
+}
+
+TEST(Settings, AnAlgorithmOfOneCollectiveLeavesTheOthersAlone) {
+  ASSERT_EQ(setenv("NCCL_ALGO", "two_shot", 1), 0);
+  const Settings two_shot = settings_for(gpu::Kind::Virtual, 4);
+  ASSERT_EQ(setenv("NCCL_ALGO", "ring;broadcast:direct", 1), 0);
+  const Settings ring = settings_for(gpu::Kind::Virtual, 4);
+  ASSERT_EQ(unsetenv("NCCL_ALGO"), 0);
+  const auto chosen = [](const Settings& settings, Collective collective) {
+    return Planner(settings, 0)
+        .collective({.collective = collective, .count = 100})
+        .value()
+        .choice.algorithm;
+  };
+  EXPECT_EQ(chosen(two_shot, Collective::AllReduce), AlgorithmId::TwoShot);
+  EXPECT_EQ(chosen(two_shot, Collective::AllToAll), AlgorithmId::Direct);
+  EXPECT_EQ(chosen(ring, Collective::AllReduce), AlgorithmId::Ring);
+  EXPECT_EQ(chosen(ring, Collective::AllGather), AlgorithmId::Ring);
+  EXPECT_EQ(chosen(ring, Collective::Broadcast), AlgorithmId::Direct);
+  EXPECT_EQ(chosen(ring, Collective::Scatter), AlgorithmId::Direct);
 }
 
 TEST(Settings, ObeysTheLimitsOfTheConfiguration) {

@@ -44,7 +44,7 @@ TEST(Selection, NamesWhatItDoesNotKnow) {
     const char* text;
     const char* culprit;
   } cases[] = {{"rong", "'rong'"},           {"ring,", "''"},
-               {"CollNet", "'collnet'"},     {"gather:ring", "'gather'"},
+               {"CollNet", "'collnet'"},     {"collect:ring", "'collect'"},
                {"ring;tree", "first group"}, {"^", "''"}};
   for (const auto& c : cases) {
     const auto got = parse(c.text);

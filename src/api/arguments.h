@@ -1,0 +1,30 @@
+// Checks of arguments that several entry points share.
+#pragma once
+
+#include <cstring>
+
+#include "base/status.h"
+#include "executor/numeric.h"
+#include "nccl.h"
+
+namespace niccolite::api {
+
+/// What a caller passed for an enumeration, which may be no value of it: such a value must not be
+/// read as one.
+template <typename Enumeration>
+int number_of(const Enumeration& value) {
+  static_assert(sizeof(Enumeration) == sizeof(int));
+  int number = 0;
+  std::memcpy(&number, &value, sizeof number);
+  return number;
+}
+
+/// InvalidArgument, naming `function`, when `value` is no ncclDataType_t.
+inline Result<executor::DataType> data_type(const char* function, int value) {
+  if (value < 0 || value >= ncclNumTypes)
+    return Status::invalid_argument("{} : invalid type {}: 0 to {} are types", function, value,
+                                    ncclNumTypes - 1);
+  return static_cast<executor::DataType>(value);
+}
+
+}  // namespace niccolite::api

@@ -1,0 +1,39 @@
+// From the calls that a group collected for one communicator to the launches that carry them out.
+//
+//   collectives   in the order of the calls; small ones of one kernel (same protocol, and type and
+//                 operation when they reduce) share a launch, each on FIFO channels of its own
+//   messages      after the collectives, in batches with the key (k, protocol, distance class): k
+//                 counts the messages of one ordered pair, distance is receiver - sender
+//
+// Why no pattern of messages deadlocks. Both ends of a message know its key, and every rank
+// launches its batches in ascending order of keys, one after the other. Of the messages that are
+// not done take one with the least key: both of its ranks are done with all batches before, so both
+// are in the batch that holds it, where each message has a lane of its own and waits for no other.
+// (The ranks' groups must hold both ends of it, or come to it in their order, as NCCL asks.)
+//
+// All ranks make the same batches of collectives, since they make the same calls. Pure functions.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "comm/task.h"
+#include "planner/plan.h"
+
+namespace niccolite::comm {
+
+/// What one launch carries out.
+struct Batch {
+  executor::Protocol protocol = executor::Protocol::Simple;
+  std::vector<const Task*> tasks;   // the program's works, in order
+  std::vector<void*> self_outputs;  // by work: where a message to the own rank goes, else null
+  std::vector<gpu::StreamHandle> streams;  // of the calls, each once; the launch is on the first
+  int most_channels = 0;                   // collectives: of each
+  bool holds_messages = false;
+};
+
+/// Errors: InvalidUsage for a message to the own rank without its other end, or of another size.
+/// `planner` plans the collectives and chooses protocols.
+Result<std::vector<Batch>> make_batches(std::span<const Task> tasks, planner::Planner& planner);
+
+}  // namespace niccolite::comm

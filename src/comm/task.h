@@ -1,0 +1,42 @@
+// Task: one call of the API with its buffers and stream, as groups collect them. Call: what ranks
+// must agree on about it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "gpu/machine.h"
+#include "planner/request.h"
+
+namespace niccolite::comm {
+
+using planner::Collective;
+
+/// A collective, or one end of a message (collective PointToPoint; count and type are the
+/// caller's).
+struct Call {
+  planner::Request request;
+  int peer = -1;         // of a message
+  bool is_send = false;  // of a message
+
+  bool is_message() const { return request.collective == Collective::PointToPoint; }
+};
+
+struct Task {
+  Call call;
+  const void* input = nullptr;  // null for a receive
+  void* output = nullptr;       // null for a send
+  gpu::StreamHandle stream = nullptr;
+};
+
+/// The call's fingerprint (executor/protocol/tag.h). Equal for calls that match: collectives of one
+/// kind, count, type, operation and root; a send and a receive of as many bytes. Calls that do not
+/// match differ, but for one pair in 65,536.
+uint16_t tag_of(const Call& call);
+
+/// The API function: "ncclAllReduce", "ncclSend".
+const char* function_of(const Call& call);
+/// The call as a user would recognise it: "ncclReduce(count 1024, float, sum, root 0)".
+std::string describe(const Call& call);
+
+}  // namespace niccolite::comm
