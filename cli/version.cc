@@ -4,8 +4,8 @@
 
 #include <cstdio>
 
+#include "cli/perf/exit_code.h"
 #include "cli/perf/library.h"
-#include "cli/perf/sweep.h"
 
 namespace niccolite {
 

@@ -24,13 +24,16 @@ constexpr std::array<ElementType, 12> kTypes = {{
     {ncclFloat8e4m3, "f8e4m3", 1, Encoding::Floating, 4, 3},
     {ncclFloat8e5m2, "f8e5m2", 1, Encoding::Floating, 5, 2},
 }};
-constexpr std::array<Operation, 5> kOperations = {{
+constexpr std::array<Operation, 7> kOperations = {{
     {ncclSum, "sum"},
     {ncclProd, "prod"},
     {ncclMin, "min"},
     {ncclMax, "max"},
     {ncclAvg, "avg"},
+    {ncclSum, "mulsum", Scalar::Host},
+    {ncclSum, "mulsumd", Scalar::Device},
 }};
+constexpr Operation kNoOperation = {ncclSum, "none"};
 
 template <typename Table>
 auto find(const Table& table, std::string_view name) -> decltype(table.data()) {
@@ -43,6 +46,7 @@ auto find(const Table& table, std::string_view name) -> decltype(table.data()) {
 
 std::span<const ElementType> element_types() { return kTypes; }
 std::span<const Operation> operations() { return kOperations; }
+const Operation& no_operation() { return kNoOperation; }
 
 const ElementType* find_type(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOtherNames = {{
@@ -93,6 +97,15 @@ double decode(const ElementType& type, uint64_t bits) {
     magnitude = std::ldexp(static_cast<double>(mantissa + (uint64_t{1} << type.mantissa_bits)),
                            exponent_field - type.bias() - type.mantissa_bits);
   return negative ? -magnitude : magnitude;
+}
+
+int scalar_of(int rank) {
+  constexpr int kScalars[] = {2, 3, 1};
+  return kScalars[rank % 3];
+}
+
+uint64_t encode_integer(const ElementType& type, int value) {
+  return type.is_floating() ? encode(type, value) : static_cast<uint64_t>(int64_t{value});
 }
 
 uint64_t load_bits(const ElementType& type, const void* data, size_t index) {

@@ -29,13 +29,19 @@ struct ElementType {
   int precision() const { return mantissa_bits + 1; }
 };
 
+/// Where an operation that multiplies each rank's operand by a scalar of the rank finds the scalar.
+enum class Scalar : unsigned char { None, Host, Device };
+
 struct Operation {
-  ncclRedOp_t id;
+  ncclRedOp_t id;  // of one with a scalar: what it does to the products
   const char* name;
+  Scalar scalar = Scalar::None;
 };
 
 std::span<const ElementType> element_types();
 std::span<const Operation> operations();
+/// Of collectives that only move data.
+const Operation& no_operation();
 /// Null when there is no such type. Knows nccl-tests' spellings of fp8 too.
 const ElementType* find_type(std::string_view name);
 const Operation* find_operation(std::string_view name);
@@ -46,6 +52,12 @@ uint64_t encode(const ElementType& type, double value);
 /// The value that the low bits of `bits` stand for; infinities and NaNs of the 8-bit types as the
 /// formats define them.
 double decode(const ElementType& type, uint64_t bits);
+
+/// What an operation with a scalar multiplies the operand of `rank` with. Differs between
+/// neighbours, and is not 1 for a rank alone.
+int scalar_of(int rank);
+/// The bits of the small integer `value` in any type.
+uint64_t encode_integer(const ElementType& type, int value);
 
 uint64_t load_bits(const ElementType& type, const void* data, size_t index);
 void store_bits(const ElementType& type, void* data, size_t index, uint64_t bits);

@@ -21,26 +21,6 @@ Result<Library> Library::open(const std::string& path) {
   return library;
 }
 
-Library::Library(Library&& other) noexcept
-    : get_version(other.get_version),
-      get_unique_id(other.get_unique_id),
-      comm_init_rank(other.comm_init_rank),
-      comm_destroy(other.comm_destroy),
-      comm_get_async_error(other.comm_get_async_error),
-      get_error_string(other.get_error_string),
-      get_last_error(other.get_last_error),
-      all_reduce(other.all_reduce),
-      group_start(other.group_start),
-      group_end(other.group_end),
-      path_(std::move(other.path_)),
-      handle_(std::exchange(other.handle_, nullptr)),
-      version_(other.version_) {}
-
-Library::~Library() {
-  // Stays loaded: a library with threads of its own must not be unmapped under them, and the
-  // process ends soon.
-}
-
 Status Library::resolve() {
   const auto find = [this](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle_, name));
@@ -55,13 +35,26 @@ Status Library::resolve() {
   NICCOLITE_RESOLVE(comm_destroy, "ncclCommDestroy");
   NICCOLITE_RESOLVE(comm_get_async_error, "ncclCommGetAsyncError");
   NICCOLITE_RESOLVE(get_error_string, "ncclGetErrorString");
-  NICCOLITE_RESOLVE(all_reduce, "ncclAllReduce");
   NICCOLITE_RESOLVE(group_start, "ncclGroupStart");
   NICCOLITE_RESOLVE(group_end, "ncclGroupEnd");
 #undef NICCOLITE_RESOLVE
   find(get_last_error, "ncclGetLastError");
+  find(all_reduce, "ncclAllReduce");
+  find(all_gather, "ncclAllGather");
+  find(reduce_scatter, "ncclReduceScatter");
+  find(broadcast, "ncclBroadcast");
+  find(reduce, "ncclReduce");
+  find(all_to_all, "ncclAlltoAll");
+  find(gather, "ncclGather");
+  find(scatter, "ncclScatter");
+  find(send, "ncclSend");
+  find(receive, "ncclRecv");
+  find(create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
+  find(destroy_operation, "ncclRedOpDestroy");
   return check(get_version(&version_), "ncclGetVersion");
 }
+
+bool Library::has(const char* function) const { return dlsym(handle_, function) != nullptr; }
 
 std::string Library::version_text() const {
   // The scale changed with 2.9: 2804 is 2.8.4, 20906 is 2.9.6.
@@ -107,6 +100,30 @@ Status Communicator::async_error() const {
   TRY(library_->check(library_->comm_get_async_error(comm_, &state), "ncclCommGetAsyncError"));
   if (state == ncclInProgress) return {};
   return library_->check(state, "asynchronous error");
+}
+
+Result<ReductionOperation> ReductionOperation::create(const Communicator& comm,
+                                                      const ElementType& type,
+                                                      const Operation& operation, void* scalar) {
+  if (operation.scalar == Scalar::None) return ReductionOperation(operation.id, nullptr);
+  const Library& library = comm.library();
+  if (library.create_pre_mul_sum == nullptr || library.destroy_operation == nullptr)
+    return Status::invalid_usage(
+        "{} needs ncclRedOpCreatePreMulSum, which {} (version {}) does not have", operation.name,
+        library.path(), library.version_text());
+  ncclRedOp_t id = operation.id;
+  const auto residence =
+      operation.scalar == Scalar::Host ? ncclScalarHostImmediate : ncclScalarDevice;
+  TRY(library.check(library.create_pre_mul_sum(&id, scalar, type.id, residence, comm.get()),
+                    "ncclRedOpCreatePreMulSum"));
+  return ReductionOperation(id, &comm);
+}
+
+ReductionOperation::~ReductionOperation() {
+  if (comm_ == nullptr) return;
+  const Library& library = comm_->library();
+  library.check(library.destroy_operation(id_, comm_->get()), "ncclRedOpDestroy")
+      .ignore("an error of destruction alone changes no result");
 }
 
 }  // namespace niccolite::perf

@@ -12,18 +12,24 @@ namespace niccolite::perf {
 namespace {
 
 constexpr const char* kFooter =
-    R"(Sizes take K, M, G (powers of 1024). Defaults: every GPU of this machine, a thread each, 8 B to 64 MiB doubling.
+    R"(  all             each of them at a few sizes
 
-Columns: time is per operation; algbw = bytes / time; busbw = algbw x 2(n-1)/n, which is comparable between rank
-counts; #wrong counts elements, over all ranks, that differ from a reference computed on the host.
+Sizes take K, M, G (powers of 1024) and are those of the larger buffer, so that n ranks gather, scatter and exchange
+blocks of size / n. Defaults: every GPU of this machine, a thread each, 8 B to 64 MiB doubling.
+
+Columns: time is per operation; algbw = bytes / time; busbw = algbw x 2(n-1)/n of all_reduce, x (n-1)/n where the
+data are n blocks, x 1 of broadcast, reduce and sendrecv, which is comparable between rank counts; #wrong counts
+elements, over all ranks, that differ from a reference computed on the host.
 
 Examples:
-  niccolite perf -b 8 -e 1G -f 2 -g 4          four GPUs driven by one thread
-  niccolite perf --processes 4 -G 20 -e 64K    a process per GPU, replays of a CUDA graph
-  niccolite perf -d all -o all -n 2 -e 1M      every type with every operation
-  niccolite perf --vs /path/libnccl.so.2       two libraries in turn, with the ratio of their times
+  niccolite perf all_reduce -b 8 -e 1G -f 2 -g 4         four GPUs driven by one thread
+  niccolite perf all_gather --processes 4 -G 20 -e 64K   a process per GPU, replays of a CUDA graph
+  niccolite perf reduce -d all -o all -r -1 -n 2 -e 1M   every type with every operation, every root
+  niccolite perf alltoall --vs /path/libnccl.so.2        two libraries in turn, with the ratio of their times
 
 Exit status: 0 fine; 1 wrong results; 2 wrong usage; 3 the run failed (an error, a dead process).)";
+
+constexpr const char* kFewSizes = "1K,64K,4M";  // of a run of all collectives
 
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> parts;
@@ -75,12 +81,24 @@ Status at_least(int value, int least, const char* flag) {
   return Status::invalid_argument("{}: {} is less than {}", flag, value, least);
 }
 
+/// What one collective cannot do with the other flags.
+Status check_combination(const Options& options, const Collective& collective) {
+  if (options.is_every_collective) return {};  // left out where it has no result
+  if (!collective.has_in_place && !options.out_of_place)
+    return Status::invalid_argument("--in-place: {} has no in-place form", collective.name);
+  if (collective.needs_power_of_two && options.aggregated > 1)
+    return Status::invalid_argument(
+        "--agg_iters: the groups of {} depend on each other and cannot be joined", collective.name);
+  return {};
+}
+
 }  // namespace
 
 void add_options(CLI::App& app, RawOptions& raw) {
   Options& options = raw.options;
-  app.footer(kFooter);
-  app.add_option("collective", options.collective, "Collective operation: all_reduce")
+  app.footer("Collectives:\n" + describe_collectives() + kFooter);
+  app.add_option("collective", raw.collective,
+                 "What to measure: collectives, comma-separated, or all")
       ->capture_default_str();
 
   app.add_option("-t,--nthreads", options.threads, "Threads per process")->group("Ranks");
@@ -105,8 +123,15 @@ void add_options(CLI::App& app, RawOptions& raw) {
       ->capture_default_str()
       ->group("Sizes and data");
   app.add_option("-o,--op", raw.operation,
-                 "Operations: sum, prod, min, max, avg, comma-separated, or all")
+                 "Operations: sum, prod, min, max, avg, mulsum (a scalar per rank, from the host) "
+                 "or mulsumd (from the device), comma-separated, or all")
       ->capture_default_str()
+      ->group("Sizes and data");
+  app.add_option("-r,--root", options.root, "Root, where there is one; -1: every rank in turn")
+      ->capture_default_str()
+      ->group("Sizes and data");
+  app.add_flag("--send-recv", options.send_recv,
+               "alltoall, gather and scatter by sends and receives, not by their own functions")
       ->group("Sizes and data");
   app.add_flag("--in-place", raw.only_in_place, "In-place results only")->group("Sizes and data");
   app.add_flag("--out-of-place", raw.only_out_of_place, "Out-of-place results only")
@@ -152,6 +177,8 @@ void add_options(CLI::App& app, RawOptions& raw) {
   app.add_option("--rounds", options.rounds,
                  "Rounds per row, of which the median counts (default 1; 5 with --vs)")
       ->group("Libraries");
+  app.add_flag("--memory", options.memory, "Measure the device memory that the communicators take")
+      ->group("Output");
   app.add_option("-J,--output_file", options.json_path, "Write the results as JSON")
       ->group("Output");
 
@@ -209,9 +236,8 @@ std::vector<size_t> sizes_of(const Options& options) {
 
 Result<Options> finish(const RawOptions& raw) {
   Options options = raw.options;
-  if (options.collective != "all_reduce" && options.collective != "allreduce")
-    return Status::invalid_argument(
-        "\"{}\" is no collective of this command; it measures all_reduce", options.collective);
+  options.is_every_collective = raw.collective == "all";
+  options.collectives = TRY(select(raw.collective, collectives(), find_collective, "collective"));
   if (!raw.min_bytes.empty()) options.min_bytes = TRY(parse_size_flag("--minbytes", raw.min_bytes));
   if (!raw.max_bytes.empty())
     options.max_bytes = TRY(parse_size_flag("--maxbytes", raw.max_bytes));
@@ -219,8 +245,10 @@ Result<Options> finish(const RawOptions& raw) {
     options.max_bytes = std::max(options.max_bytes, options.min_bytes);
   if (!raw.step_bytes.empty())
     options.step_bytes = TRY(parse_size_flag("--stepbytes", raw.step_bytes));
-  if (!raw.sizes.empty()) {
-    for (const std::string& size : split(raw.sizes))
+  const bool has_sizes = !(raw.sizes + raw.min_bytes + raw.max_bytes).empty();
+  const std::string sizes = options.is_every_collective && !has_sizes ? kFewSizes : raw.sizes;
+  if (!sizes.empty()) {
+    for (const std::string& size : split(sizes))
       options.sizes.push_back(TRY(parse_size_flag("--sizes", size)));
     const auto [least, most] = std::minmax_element(options.sizes.begin(), options.sizes.end());
     options.min_bytes = *least;
@@ -247,6 +275,7 @@ Result<Options> finish(const RawOptions& raw) {
   TRY(at_least(options.aggregated, 1, "--agg_iters"));
   TRY(at_least(options.check_iterations, 0, "--check"));
   TRY(at_least(options.graph_launches, 0, "--cudagraph"));
+  TRY(at_least(options.root, -1, "--root"));
   TRY(at_least(options.timeout_seconds, 0, "--timeout"));
   TRY(at_least(options.rounds, 0, "--rounds"));
   if (options.rounds == 0) options.rounds = options.other_library.empty() ? 1 : 5;
@@ -258,6 +287,7 @@ Result<Options> finish(const RawOptions& raw) {
   if (options.graph_launches > 0 && options.report_cpu_time)
     return Status::invalid_argument(
         "--report_cputime: replays of --cudagraph make no calls to time");
+  for (const Collective* each : options.collectives) TRY(check_combination(options, *each));
   return options;
 }
 

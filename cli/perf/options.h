@@ -1,5 +1,5 @@
 // Options of `niccolite perf`: the flags of nccl-tests, and ours. Plain data; parsed by
-// add_perf_options + finish.
+// add_options + finish.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cli/perf/collective.h"
 #include "cli/perf/element.h"
 
 namespace CLI {
@@ -18,7 +19,10 @@ namespace niccolite::perf {
 enum class Average { Rank0, Mean, Least, Most };  // which rank's time a row shows
 
 struct Options {
-  std::string collective = "all_reduce";
+  std::vector<const Collective*> collectives;
+  bool is_every_collective = false;  // "all": those that cannot be measured are left out
+  bool send_recv = false;            // sends and receives where there is a choice
+  int root = 0;                      // -1: every rank in turn
   size_t min_bytes = 8;
   size_t max_bytes = size_t{64} << 20;
   size_t step_bytes = 0;  // > 0: sizes grow by adding
@@ -44,6 +48,7 @@ struct Options {
   int timeout_seconds = 0;
   std::string library;        // empty: found beside the command
   std::string other_library;  // --vs; empty: none
+  bool memory = false;        // measure what communicators take of the devices
   int rounds = 0;             // alternations per row; 0: 1 alone, 5 with --vs
   std::string json_path;
 
@@ -62,6 +67,7 @@ struct Options {
 /// What the flags say before it is checked; must live as long as the app parses.
 struct RawOptions {
   Options options;
+  std::string collective = "all_reduce";
   std::string min_bytes, max_bytes, step_bytes, sizes;
   std::string type = "float", operation = "sum", average = "1";
   bool only_in_place = false, only_out_of_place = false;

@@ -51,14 +51,17 @@ int64_t sum_budget(const ElementType& type) {
 // Largest sum of exponents of a product: it and every part stay normal numbers.
 int64_t product_budget(const ElementType& type) { return std::min(type.bias() - 1, 20); }
 
+constexpr int64_t kLargestScalar = 3;  // of scalar_of()
+
 struct Column {
   std::vector<uint64_t> inputs;  // bits, one per rank
   uint64_t result = 0;
   double tolerance = 0;
 };
 
-void fill_integers(const ElementType& type, ncclRedOp_t operation, size_t index,
+void fill_integers(const ElementType& type, const Operation& op, size_t index,
                    std::span<int64_t> drawn, Column& column) {
+  const ncclRedOp_t operation = op.id;
   const int unused_bits = 64 - 8 * static_cast<int>(type.bytes);
   const bool is_signed = type.encoding == Encoding::Signed;
   // Values as the type holds them, widened to 64 bits.
@@ -81,6 +84,8 @@ void fill_integers(const ElementType& type, ncclRedOp_t operation, size_t index,
     else
       value = widen(random_bits(rank, index, 5));
     column.inputs[rank] = value;
+    if (op.scalar != Scalar::None)
+      value *= static_cast<uint64_t>(scalar_of(static_cast<int>(rank)));
     if (rank == 0)
       column.result = value;
     else if (operation == ncclSum || operation == ncclAvg)
@@ -97,13 +102,14 @@ void fill_integers(const ElementType& type, ncclRedOp_t operation, size_t index,
   column.result = static_cast<uint64_t>(static_cast<int64_t>(column.result) / nranks);
 }
 
-void fill_floats(const ElementType& type, ncclRedOp_t operation, size_t index,
+void fill_floats(const ElementType& type, const Operation& op, size_t index,
                  std::span<int64_t> drawn, Column& column) {
+  const ncclRedOp_t operation = op.id;
   const auto nranks = static_cast<double>(drawn.size());
   double result = 0;
   double magnitude = 0;
   if (operation == ncclSum || operation == ncclAvg)
-    draw(drawn, index, sum_budget(type), true);
+    draw(drawn, index, sum_budget(type) / (op.scalar == Scalar::None ? 1 : kLargestScalar), true);
   else if (operation == ncclProd)
     draw(drawn, index, product_budget(type), true);
   else
@@ -117,6 +123,7 @@ void fill_floats(const ElementType& type, ncclRedOp_t operation, size_t index,
       value =
           std::ldexp(random_bits(rank, index, 7) % 2 ? 1.0 : -1.0, static_cast<int>(drawn[rank]));
     column.inputs[rank] = encode(type, value);
+    if (op.scalar != Scalar::None) value *= scalar_of(static_cast<int>(rank));
     magnitude += std::fabs(value);
     if (rank == 0)
       result = value;
@@ -140,20 +147,26 @@ void fill_floats(const ElementType& type, ncclRedOp_t operation, size_t index,
 
 }  // namespace
 
-Pattern::Pattern(const ElementType& type, int first_rank, int local_ranks)
+Pattern::Pattern(const ElementType& type, Ranks ranks)
     : type_(&type),
-      first_rank_(first_rank),
-      inputs_(static_cast<size_t>(local_ranks), Tile(2 * kPeriod * type.bytes)),
-      expected_(2 * kPeriod * type.bytes) {}
+      ranks_(ranks),
+      inputs_(static_cast<size_t>(ranks.count), Tile(2 * kPeriod * type.bytes)) {}
 
 void Pattern::put(Tile& tile, size_t index, uint64_t bits) {
   store_bits(*type_, tile.data(), index, bits);
   store_bits(*type_, tile.data(), index + kPeriod, bits);
 }
 
+const std::byte* Pattern::data(int source, size_t index) const {
+  const Tile& tile =
+      source == kReduced ? reduced_ : inputs_[static_cast<size_t>(source - ranks_.first)];
+  return tile.data() + index % kPeriod * type_->bytes;
+}
+
 Pattern Pattern::exact(const ElementType& type, const Operation& operation, int nranks,
-                       int first_rank, int local_ranks) {
-  Pattern pattern(type, first_rank, local_ranks);
+                       Ranks ranks) {
+  Pattern pattern(type, ranks);
+  pattern.reduced_.resize(2 * kPeriod * type.bytes);
   const bool is_bounded = type.is_floating() && operation.id == ncclAvg &&
                           !std::has_single_bit(static_cast<unsigned>(nranks));
   if (is_bounded) pattern.tolerance_.resize(kPeriod);
@@ -162,22 +175,31 @@ Pattern Pattern::exact(const ElementType& type, const Operation& operation, int 
   std::vector<int64_t> drawn(static_cast<size_t>(nranks));
   for (size_t index = 0; index < kPeriod; ++index) {
     const auto fill = type.is_floating() ? fill_floats : fill_integers;
-    fill(type, operation.id, index, drawn, column);
-    for (int rank = 0; rank < local_ranks; ++rank)
+    fill(type, operation, index, drawn, column);
+    for (int rank = 0; rank < ranks.count; ++rank)
       pattern.put(pattern.inputs_[static_cast<size_t>(rank)], index,
-                  column.inputs[static_cast<size_t>(first_rank + rank)]);
-    pattern.put(pattern.expected_, index, column.result);
+                  column.inputs[static_cast<size_t>(ranks.first + rank)]);
+    pattern.put(pattern.reduced_, index, column.result);
     if (is_bounded) pattern.tolerance_[index] = column.tolerance;
   }
   return pattern;
 }
 
-Pattern Pattern::rounding(const ElementType& type, int first_rank, int local_ranks) {
-  Pattern pattern(type, first_rank, local_ranks);
+Pattern Pattern::moving(const ElementType& type, Ranks ranks) {
+  Pattern pattern(type, ranks);
+  for (int rank = 0; rank < ranks.count; ++rank)
+    for (size_t index = 0; index < kPeriod; ++index)
+      pattern.put(pattern.inputs_[static_cast<size_t>(rank)], index,
+                  random_bits(static_cast<size_t>(ranks.first + rank), index, 9));
+  return pattern;
+}
+
+Pattern Pattern::rounding(const ElementType& type, Ranks ranks) {
+  Pattern pattern(type, ranks);
   const uint64_t mantissa = (uint64_t{1} << type.mantissa_bits) - 1;
-  for (int rank = 0; rank < local_ranks; ++rank)
+  for (int rank = 0; rank < ranks.count; ++rank)
     for (size_t index = 0; index < kPeriod; ++index) {
-      const uint64_t random = random_bits(static_cast<size_t>(first_rank + rank), index, 8);
+      const uint64_t random = random_bits(static_cast<size_t>(ranks.first + rank), index, 8);
       // Exponents -1, 0 and 1: sums of neighbours differ in exponent from their operands, and lose
       // bits.
       const uint64_t exponent = static_cast<uint64_t>(type.bias() - 1) + (random >> 60) % 3;
@@ -189,27 +211,27 @@ Pattern Pattern::rounding(const ElementType& type, int first_rank, int local_ran
   return pattern;
 }
 
-bool Pattern::is_right(uint64_t expected_bits, size_t period_index, uint64_t bits) const {
+bool Pattern::is_right(int source, uint64_t expected_bits, size_t period_index,
+                       uint64_t bits) const {
   if (bits == expected_bits) return true;
-  if (!type_->is_floating()) return false;
+  if (source != kReduced || !type_->is_floating()) return false;
   const double expected = decode(*type_, expected_bits);
   const double value = decode(*type_, bits);
   if (tolerance_.empty()) return value == expected;  // the two zeros are equal
   return std::fabs(value - expected) <= tolerance_[period_index];
 }
 
-uint64_t Pattern::count_wrong(const std::byte* result, size_t first, size_t count,
-                              size_t shift) const {
+uint64_t Pattern::count_wrong(int source, size_t index, const std::byte* got, size_t count) const {
   uint64_t wrong = 0;
   for (size_t done = 0; done < count;) {
-    const size_t period_index = (first + done + shift) % kPeriod;
+    const size_t period_index = (index + done) % kPeriod;
     const size_t piece = std::min(kPeriod, count - done);
-    const std::byte* right = expected(period_index);
-    const std::byte* got = result + done * type_->bytes;
-    if (std::memcmp(got, right, piece * type_->bytes) != 0)
+    const std::byte* right = data(source, period_index);
+    const std::byte* piece_got = got + done * type_->bytes;
+    if (std::memcmp(piece_got, right, piece * type_->bytes) != 0)
       for (size_t i = 0; i < piece; ++i)
-        if (!is_right(load_bits(*type_, right, i), (period_index + i) % kPeriod,
-                      load_bits(*type_, got, i)))
+        if (!is_right(source, load_bits(*type_, right, i), (period_index + i) % kPeriod,
+                      load_bits(*type_, piece_got, i)))
           ++wrong;
     done += piece;
   }

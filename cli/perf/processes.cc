@@ -12,8 +12,9 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
+#include "cli/perf/exit_code.h"
 #include "cli/perf/row_json.h"
-#include "cli/perf/sweep.h"
+#include "cli/perf/share.h"
 
 namespace niccolite::perf {
 namespace {
@@ -33,6 +34,11 @@ class PipeSink : public Sink {
   explicit PipeSink(int fd) : fd_(fd) {}
   void start(const Start& start) override { send({{"start", to_json(start)}}); }
   void row(const Row& row) override { send({{"row", to_json(row)}}); }
+  void memory(const std::vector<MemoryUse>& uses) override {
+    json values = json::array();
+    for (const MemoryUse& use : uses) values.push_back(to_json(use));
+    send({{"memory", values}});
+  }
   void failure(const std::string& message) override { send({{"failure", message}}); }
 
  private:
@@ -173,6 +179,11 @@ class Supervisor {
   Status take(const json& message, const Child& child) {
     if (message.contains("start")) report_.start(start_from_json(message.at("start")));
     if (message.contains("row")) report_.row(row_from_json(message.at("row")));
+    if (message.contains("memory")) {
+      std::vector<MemoryUse> uses;
+      for (const json& use : message.at("memory")) uses.push_back(memory_use_from_json(use));
+      report_.memory(uses);
+    }
     if (message.contains("failure")) {
       const std::string text = message.at("failure");
       fail();
@@ -232,7 +243,7 @@ int run_child(const Options& options) {
   const auto run = [&]() -> Status {
     Team team = TRY(
         Team::attach(Fd(options.team_fd), options.processes * options.threads, options.nranks()));
-    return run_sweep(options, team, sink);
+    return run_share(options, team, sink);
   };
   const Status status = run();
   if (status.is_ok()) return kExitFine;

@@ -2,8 +2,8 @@
 // ranks, hands them the team's memory, and prints the one table. A child that dies ends the run
 // with a report, within a few seconds.
 //
-// Each child has a pipe to the supervisor. On it go lines of JSON: {"start": ...}, {"row": ...}
-// from the child with rank 0, {"failure": "text"} from any.
+// Each child has a pipe to the supervisor. On it go lines of JSON: {"start": ...}, {"row": ...},
+// {"memory": ...} from the child with rank 0, {"failure": "text"} from any.
 #pragma once
 
 #include <string>

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/perf/document.h"
 #include "cli/perf/options.h"
 #include "cli/perf/row.h"
 
@@ -20,6 +21,7 @@ class Report : public Sink {
 
   void start(const Start& start) override;
   void row(const Row& row) override;
+  void memory(const std::vector<MemoryUse>& uses) override;
   /// Prints the failure on standard error and writes the JSON file with the rows so far and the
   /// failure.
   void failure(const std::string& message) override;
@@ -27,10 +29,9 @@ class Report : public Sink {
   int finish();
 
  private:
-  void print_heads();
+  void print_heads(const std::string& collective);
   void print_place(const std::optional<PlaceResult>& place, const Row& row);
-  Status write_json();
-  bool has_wrong() const;
+  Status write() const;
 
   const Options options_;
   const std::vector<std::string> command_;
@@ -38,6 +39,7 @@ class Report : public Sink {
   bool is_closed_ = false;
   Start start_;
   std::vector<Row> rows_;
+  std::vector<MemoryUse> memory_;
   std::string failure_;
 };
 

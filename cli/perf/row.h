@@ -1,5 +1,6 @@
-// What a run reports: a Start (who takes part) and a Row per size, type and operation. Plain data
-// with a JSON form, in which it also travels from the measuring process to the supervisor.
+// What a run reports: a Start (who takes part), a Row per collective, size, type, operation and
+// root, and at the end what memory the libraries took. Plain data with a JSON form, in which it
+// also travels from the measuring process to the supervisor.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +25,12 @@ struct PlaceResult {
 };
 
 struct Row {
-  size_t bytes = 0;
-  size_t count = 0;
+  std::string collective;
+  size_t bytes = 0;  // of the larger buffer
+  size_t count = 0;  // the call's
   std::string type;
   std::string operation;
+  int root = -1;  // -1: the collective has none
   int nranks = 0;
   std::optional<PlaceResult> out_of_place;
   std::optional<PlaceResult> in_place;
@@ -52,12 +55,19 @@ struct Start {
   LibraryName library;
   std::optional<LibraryName> other;
   std::vector<Participant> participants;
+  std::vector<std::string> skipped;  // collectives of "all" that cannot be measured here, and why
 };
 
-/// GB/s as all collectives report them: bytes over time; and what that means per link of a ring of
-/// `nranks`.
-double algorithm_bandwidth(size_t bytes, double microseconds);
-double bus_bandwidth(size_t bytes, double microseconds, int nranks);
+/// Device memory that a library's communicator takes, on the GPU where it takes most.
+struct MemoryUse {
+  int64_t after_init_bytes = 0;
+  int64_t after_run_bytes = 0;
+};
+
+/// GB/s as nccl-tests reports them: bytes over time, and what that means per link, by the factors
+/// of the row's collective.
+double algorithm_bandwidth(const Row& row, double microseconds);
+double bus_bandwidth(const Row& row, double microseconds);
 /// The other library's time over ours: above 1, ours is faster.
 double ratio(const PlaceResult& result);
 
@@ -67,6 +77,8 @@ class Sink {
   virtual ~Sink() = default;
   virtual void start(const Start& start) = 0;
   virtual void row(const Row& row) = 0;
+  /// One entry per library, after the last row (--memory).
+  virtual void memory(const std::vector<MemoryUse>& uses) = 0;
   /// The run ends here. Called once at most, perhaps from another thread than the others.
   virtual void failure(const std::string& message) = 0;
 };

@@ -6,16 +6,6 @@ namespace niccolite::perf {
 
 using nlohmann::json;
 
-double algorithm_bandwidth(size_t bytes, double microseconds) {
-  return microseconds > 0 ? static_cast<double>(bytes) / microseconds / 1e3 : 0;
-}
-double bus_bandwidth(size_t bytes, double microseconds, int nranks) {
-  return algorithm_bandwidth(bytes, microseconds) * 2 * (nranks - 1) / nranks;
-}
-double ratio(const PlaceResult& result) {
-  return result.ours.microseconds > 0 ? result.other->microseconds / result.ours.microseconds : 0;
-}
-
 namespace {
 
 template <typename T>
@@ -32,8 +22,8 @@ std::optional<T> optional_from(const json& value) {
 json measurement_to_json(const Measurement& measurement, const Row& row) {
   return {{"time_us", measurement.microseconds},
           {"samples_us", measurement.samples},
-          {"algbw_gbs", algorithm_bandwidth(row.bytes, measurement.microseconds)},
-          {"busbw_gbs", bus_bandwidth(row.bytes, measurement.microseconds, row.nranks)},
+          {"algbw_gbs", algorithm_bandwidth(row, measurement.microseconds)},
+          {"busbw_gbs", bus_bandwidth(row, measurement.microseconds)},
           {"wrong", or_null(measurement.wrong)},
           {"differing_ranks", or_null(measurement.differing_ranks)}};
 }
@@ -70,21 +60,24 @@ LibraryName name_from_json(const json& value) { return {value.at("path"), value.
 }  // namespace
 
 json to_json(const Row& row) {
-  return {{"bytes", row.bytes},
+  return {{"collective", row.collective},
+          {"bytes", row.bytes},
           {"count", row.count},
           {"type", row.type},
           {"op", row.operation},
-          {"root", -1},
+          {"root", row.root},
           {"nranks", row.nranks},
           {"out_of_place", place_to_json(row.out_of_place, row)},
           {"in_place", place_to_json(row.in_place, row)}};
 }
 
 Row row_from_json(const json& value) {
-  return {.bytes = value.at("bytes"),
+  return {.collective = value.at("collective"),
+          .bytes = value.at("bytes"),
           .count = value.at("count"),
           .type = value.at("type"),
           .operation = value.at("op"),
+          .root = value.at("root"),
           .nranks = value.at("nranks"),
           .out_of_place = place_from_json(value.at("out_of_place")),
           .in_place = place_from_json(value.at("in_place"))};
@@ -102,7 +95,8 @@ json to_json(const Start& start) {
           {"driver_version", start.driver_version},
           {"library", name_to_json(start.library)},
           {"vs", start.other ? name_to_json(*start.other) : json()},
-          {"ranks", participants}};
+          {"ranks", participants},
+          {"skipped", start.skipped}};
 }
 
 Start start_from_json(const json& value) {
@@ -110,7 +104,8 @@ Start start_from_json(const json& value) {
                  .driver_version = value.at("driver_version"),
                  .library = name_from_json(value.at("library")),
                  .other = std::nullopt,
-                 .participants = {}};
+                 .participants = {},
+                 .skipped = value.at("skipped")};
   if (!value.at("vs").is_null()) start.other = name_from_json(value.at("vs"));
   for (const json& each : value.at("ranks"))
     start.participants.push_back({.rank = each.at("rank"),
@@ -119,6 +114,15 @@ Start start_from_json(const json& value) {
                                   .bus_id = each.at("bus_id"),
                                   .device_name = each.at("name")});
   return start;
+}
+
+json to_json(const MemoryUse& use) {
+  return {{"after_init_bytes", use.after_init_bytes}, {"after_run_bytes", use.after_run_bytes}};
+}
+
+MemoryUse memory_use_from_json(const json& value) {
+  return {.after_init_bytes = value.at("after_init_bytes"),
+          .after_run_bytes = value.at("after_run_bytes")};
 }
 
 }  // namespace niccolite::perf

@@ -10,8 +10,10 @@ namespace niccolite::perf {
 
 nlohmann::json to_json(const Start& start);
 nlohmann::json to_json(const Row& row);
+nlohmann::json to_json(const MemoryUse& use);
 /// Only what to_json made; throws nlohmann's exceptions on anything else.
 Start start_from_json(const nlohmann::json& json);
 Row row_from_json(const nlohmann::json& json);
+MemoryUse memory_use_from_json(const nlohmann::json& json);
 
 }  // namespace niccolite::perf

@@ -1,19 +1,43 @@
-// The run of one process: its ranks, a thread per worker, and the sweep over types, operations and
-// sizes.
+// Sweep: one thread's way through collectives, types, operations, roots and sizes: measures and
+// verifies each row, and tells a sink. All threads of a run make the same calls in the same order.
 #pragma once
 
 #include "cli/perf/options.h"
+#include "cli/perf/pattern_cache.h"
 #include "cli/perf/row.h"
 #include "cli/perf/team.h"
+#include "cli/perf/verifier.h"
+#include "cli/perf/worker.h"
 
 namespace niccolite::perf {
 
-/// Runs this process's share of the sweep to its end. Rows go to `sink` from the process that has
-/// rank 0; failures from any. When the run cannot go on, `sink` gets the failure and the process
-/// exits with kExitFailed.
-/// @param team   of options.processes * options.threads callers and options.nranks() records.
-Status run_sweep(const Options& options, Team& team, Sink& sink);
+class Sweep {
+ public:
+  /// All arguments must outlive the sweep. `sink` is null but for the thread that reports.
+  Sweep(const Options& options, Team& team, PatternCache& patterns, Worker& worker, Sink* sink)
+      : options_(options),
+        team_(team),
+        patterns_(patterns),
+        worker_(worker),
+        verifier_(worker),
+        sink_(sink) {}
 
-enum ExitCode : int { kExitFine = 0, kExitWrong = 1, kExitUsage = 2, kExitFailed = 3 };
+  Status run();
+
+ private:
+  Status measure(const Collective& collective);
+  Status warm_up(Call call);
+  Status row(Call call);
+  Result<PlaceResult> place(Call call);
+  Status verify(const Call& call, Measurement& measurement);
+  std::vector<MemoryUse> memory() const;
+
+  const Options& options_;
+  Team& team_;
+  PatternCache& patterns_;
+  Worker& worker_;
+  Verifier verifier_;
+  Sink* sink_;
+};
 
 }  // namespace niccolite::perf

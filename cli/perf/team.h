@@ -29,6 +29,9 @@ struct RankRecord {
   double microseconds = 0;
   uint64_t wrong = 0;
   uint64_t digest = 0;
+  // What each library has taken of the device's memory so far (--memory).
+  int64_t device_bytes_after_init[2] = {};
+  int64_t device_bytes[2] = {};
 };
 
 class Team {

@@ -52,6 +52,9 @@ TEST(Options, WithoutFlagsUseEveryGpuFrom8BytesTo64MiB) {
   ASSERT_EQ(options.value().types.size(), 1u);
   EXPECT_STREQ(options.value().types[0]->name, "float");
   EXPECT_STREQ(options.value().operations[0]->name, "sum");
+  ASSERT_EQ(options.value().collectives.size(), 1u);
+  EXPECT_STREQ(options.value().collectives[0]->name, "all_reduce");
+  EXPECT_EQ(options.value().root, 0);
   EXPECT_TRUE(options.value().in_place && options.value().out_of_place);
   EXPECT_EQ(options.value().rounds, 1);
 }
@@ -90,13 +93,33 @@ TEST(Options, SelectTypesAndOperations) {
   const Result<Options> all = parse("-d all -o all");
   ASSERT_TRUE(all.is_ok());
   EXPECT_EQ(all.value().types.size(), 12u);
-  EXPECT_EQ(all.value().operations.size(), 5u);
+  EXPECT_EQ(all.value().operations.size(), 7u);
   const Result<Options> some = parse("-d fp8_e4m3,bf16,f8e5m2 -o sum,avg");
   ASSERT_TRUE(some.is_ok());
   ASSERT_EQ(some.value().types.size(), 3u);
   EXPECT_EQ(some.value().types[0]->id, ncclFloat8e4m3);
   EXPECT_EQ(some.value().types[1]->id, ncclBfloat16);
   EXPECT_EQ(some.value().operations[1]->id, ncclAvg);
+}
+
+TEST(Options, SelectCollectivesInEverySpelling) {
+  const Result<Options> some = parse("reduce-scatter,all_to_all,allgather,sendrecv -r -1");
+  ASSERT_TRUE(some.is_ok()) << some.status().message();
+  std::vector<std::string> names;
+  for (const Collective* each : some.value().collectives) names.emplace_back(each->name);
+  EXPECT_THAT(names, ElementsAre("reduce_scatter", "alltoall", "all_gather", "sendrecv"));
+  EXPECT_EQ(some.value().root, -1);
+  EXPECT_FALSE(some.value().is_every_collective);
+}
+
+TEST(Options, MeasureAllCollectivesAtFewSizesUnlessTold) {
+  const Result<Options> all = parse("all");
+  ASSERT_TRUE(all.is_ok()) << all.status().message();
+  EXPECT_EQ(all.value().collectives.size(), collectives().size());
+  EXPECT_TRUE(all.value().is_every_collective);
+  EXPECT_EQ(sizes_of(all.value()).size(), 3u);
+  EXPECT_THAT(sizes_of(parse("all -b 8 -e 16").value()), ElementsAre(8, 16));
+  EXPECT_TRUE(parse("all --in-place -m 2").is_ok());  // leaves out those that cannot
 }
 
 TEST(Options, SelectPlaces) {
@@ -120,7 +143,9 @@ TEST(Options, ThatCannotBeAreRefusedByName) {
         Case{"-d long", "\"long\""}, Case{"-o mean", "\"mean\""}, Case{"-n 0", "--iters"},
         Case{"-a 7", "--average"}, Case{"-b 1Q", "--minbytes"}, Case{"-d float,", "--datatype"},
         Case{"-c -1", "--check"}, Case{"-G 2 -z 1", "--cudagraph"}, Case{"-t -1", "--nthreads"},
-        Case{"broadcast", "broadcast"}}) {
+        Case{"all_shuffle", "\"all_shuffle\""}, Case{"all_gather,", "\"\""},
+        Case{"-r -2", "--root"}, Case{"alltoall --in-place", "alltoall has no in-place form"},
+        Case{"hypercube -m 2", "--agg_iters"}}) {
     SCOPED_TRACE(c.flags);
     const Result<Options> options = parse(c.flags);
     ASSERT_FALSE(options.is_ok());

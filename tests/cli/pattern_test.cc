@@ -63,6 +63,13 @@ class Library {
     return is_average && !scale_first ? scaled(result) : result;
   }
 
+  // A rank's operand times its scalar, which is 2, 3, 1, 2, 3, 1 and so on.
+  uint64_t multiplied(uint64_t bits, int rank) const {
+    const int scalar = rank % 3 == 0 ? 2 : rank % 3 == 1 ? 3 : 1;
+    if (type_.is_floating()) return encode(type_, decode(type_, bits) * scalar);
+    return bits * static_cast<uint64_t>(scalar);
+  }
+
  private:
   int64_t widened(uint64_t bits) const {
     const int unused = 64 - 8 * static_cast<int>(type_.bytes);
@@ -113,7 +120,7 @@ TEST(Pattern, GivesOneResultInEveryOrderOfTheRanks) {
       for (const int nranks : {1, 2, 3, 4, 7, 8, 33}) {
         SCOPED_TRACE(::testing::Message()
                      << type.name << " " << operation.name << " " << nranks << " ranks");
-        const Pattern pattern = Pattern::exact(type, operation, nranks, 0, nranks);
+        const Pattern pattern = Pattern::exact(type, operation, nranks, {0, nranks});
         const Library library(type, operation.id, nranks);
         std::vector<int> order(static_cast<size_t>(nranks));
         std::iota(order.begin(), order.end(), 0);
@@ -121,13 +128,16 @@ TEST(Pattern, GivesOneResultInEveryOrderOfTheRanks) {
           std::vector<std::byte> result(pattern.period_bytes());
           for (size_t i = 0; i < Pattern::kPeriod; ++i) {
             std::vector<uint64_t> operands;
-            for (const int rank : order)
-              operands.push_back(load_bits(type, pattern.input(rank, 0), i));
+            for (const int rank : order) {
+              const uint64_t bits = load_bits(type, pattern.data(rank, 0), i);
+              operands.push_back(operation.scalar == Scalar::None ? bits
+                                                                  : library.multiplied(bits, rank));
+            }
             // Scaling before the sum is the floating types' freedom; integers are divided once.
             store_bits(type, result.data(), i,
                        library.reduce(operands, type.is_floating() && rotation == 1));
           }
-          ASSERT_EQ(pattern.count_wrong(result.data(), 0, Pattern::kPeriod, 0), 0u)
+          ASSERT_EQ(pattern.count_wrong(Pattern::kReduced, 0, result.data(), Pattern::kPeriod), 0u)
               << "rotation " << rotation;
           std::reverse(order.begin(), order.end());
           std::rotate(order.begin(), order.begin() + nranks / 2, order.end());
@@ -138,22 +148,24 @@ TEST(Pattern, GivesOneResultInEveryOrderOfTheRanks) {
 TEST(Pattern, SeesOneWrongElementAnywhere) {
   for (const ElementType& type : element_types()) {
     SCOPED_TRACE(type.name);
-    const Pattern pattern = Pattern::exact(type, *find_operation("sum"), 4, 0, 4);
+    const Pattern pattern = Pattern::exact(type, *find_operation("sum"), 4, {0, 4});
     const size_t count = 3 * Pattern::kPeriod + 5;
     const size_t shift = 1009;
     std::vector<std::byte> result(count * type.bytes);
     for (size_t i = 0; i < count; ++i)
-      store_bits(type, result.data(), i,
-                 load_bits(type, pattern.expected(0), (i + shift) % Pattern::kPeriod));
-    ASSERT_EQ(pattern.count_wrong(result.data(), 0, count, shift), 0u);
+      store_bits(
+          type, result.data(), i,
+          load_bits(type, pattern.data(Pattern::kReduced, 0), (i + shift) % Pattern::kPeriod));
+    ASSERT_EQ(pattern.count_wrong(Pattern::kReduced, shift, result.data(), count), 0u);
     for (const size_t index : {size_t{0}, Pattern::kPeriod - 1, Pattern::kPeriod, count - 1}) {
       const std::vector<std::byte> right = result;
       result[index * type.bytes] ^= std::byte{0x14};
-      EXPECT_EQ(pattern.count_wrong(result.data(), 0, count, shift), 1u) << index;
+      EXPECT_EQ(pattern.count_wrong(Pattern::kReduced, shift, result.data(), count), 1u) << index;
       // The same through a window that begins elsewhere in the buffer.
       const size_t first = std::min<size_t>(index, 77);
-      EXPECT_EQ(
-          pattern.count_wrong(result.data() + first * type.bytes, first, count - first, shift), 1u)
+      EXPECT_EQ(pattern.count_wrong(Pattern::kReduced, first + shift,
+                                    result.data() + first * type.bytes, count - first),
+                1u)
           << index;
       result = right;
     }
@@ -162,43 +174,75 @@ TEST(Pattern, SeesOneWrongElementAnywhere) {
 
 TEST(Pattern, SeesABlockInTheWrongPlaceAndAMissingRank) {
   const ElementType& type = *find_type("float");
-  const Pattern pattern = Pattern::exact(type, *find_operation("sum"), 4, 0, 4);
+  const Pattern pattern = Pattern::exact(type, *find_operation("sum"), 4, {0, 4});
   // Block 1 where block 0 belongs, for usual block sizes.
   for (const size_t block : {size_t{1}, size_t{2}, size_t{512}, size_t{4096}, size_t{1} << 20})
-    EXPECT_GT(pattern.count_wrong(pattern.expected(block % Pattern::kPeriod), 0, 64, 0), 0u)
+    EXPECT_GT(pattern.count_wrong(Pattern::kReduced, 0, pattern.data(Pattern::kReduced, block), 64),
+              0u)
         << block;
   // Rank 2 left out.
   std::vector<float> partial(Pattern::kPeriod);
   for (const int rank : {0, 1, 3})
     for (size_t i = 0; i < partial.size(); ++i) {
       float value;
-      std::memcpy(&value, pattern.input(rank, i), sizeof value);
+      std::memcpy(&value, pattern.data(rank, i), sizeof value);
       partial[i] += value;
     }
-  EXPECT_GT(
-      pattern.count_wrong(reinterpret_cast<const std::byte*>(partial.data()), 0, partial.size(), 0),
-      Pattern::kPeriod * 9 / 10);
+  EXPECT_GT(pattern.count_wrong(Pattern::kReduced, 0,
+                                reinterpret_cast<const std::byte*>(partial.data()), partial.size()),
+            Pattern::kPeriod * 9 / 10);
 }
 
 TEST(Pattern, GivesEachProcessItsOwnRanks) {
   const ElementType& type = *find_type("int32");
   const Operation& sum = *find_operation("sum");
-  const Pattern all = Pattern::exact(type, sum, 6, 0, 6);
-  const Pattern part = Pattern::exact(type, sum, 6, 2, 3);
+  const Pattern all = Pattern::exact(type, sum, 6, {0, 6});
+  const Pattern part = Pattern::exact(type, sum, 6, {2, 3});
   for (int rank = 2; rank < 5; ++rank)
-    EXPECT_EQ(std::memcmp(all.input(rank, 0), part.input(rank, 0), all.period_bytes()), 0) << rank;
-  EXPECT_EQ(std::memcmp(all.expected(0), part.expected(0), all.period_bytes()), 0);
-  EXPECT_NE(std::memcmp(all.input(0, 0), all.input(1, 0), all.period_bytes()), 0);
+    EXPECT_EQ(std::memcmp(all.data(rank, 0), part.data(rank, 0), all.period_bytes()), 0) << rank;
+  EXPECT_EQ(std::memcmp(all.data(Pattern::kReduced, 0), part.data(Pattern::kReduced, 0),
+                        all.period_bytes()),
+            0);
+  EXPECT_NE(std::memcmp(all.data(0, 0), all.data(1, 0), all.period_bytes()), 0);
+}
+
+TEST(MovingPattern, DiffersBetweenRanks) {
+  for (const ElementType& type : element_types()) {
+    SCOPED_TRACE(type.name);
+    const Pattern pattern = Pattern::moving(type, {0, 3});
+    for (int rank = 0; rank < 3; ++rank)
+      for (int other = 0; other < 3; ++other) {
+        const uint64_t wrong =
+            pattern.count_wrong(rank, 5, pattern.data(other, 5), Pattern::kPeriod);
+        if (rank == other)
+          EXPECT_EQ(wrong, 0u);
+        else
+          EXPECT_GT(wrong, Pattern::kPeriod * 9 / 10);
+      }
+  }
+}
+
+TEST(MovingPattern, TakesTheTwoZerosForDifferent) {
+  const ElementType& type = *find_type("f8e4m3");
+  const Pattern pattern = Pattern::moving(type, {0, 1});
+  const std::byte negative_zero{0x80};
+  size_t zeros = 0;
+  for (size_t i = 0; i < Pattern::kPeriod; ++i) {
+    if (load_bits(type, pattern.data(0, i), 0) != 0) continue;
+    ++zeros;
+    EXPECT_EQ(pattern.count_wrong(0, i, &negative_zero, 1), 1u);
+  }
+  EXPECT_GT(zeros, 0u);
 }
 
 TEST(RoundingPattern, RoundsSoThatTheOrderShows) {
   const ElementType& type = *find_type("float");
-  const Pattern pattern = Pattern::rounding(type, 0, 4);
+  const Pattern pattern = Pattern::rounding(type, {0, 4});
   size_t differences = 0;
   for (size_t i = 0; i < Pattern::kPeriod; ++i) {
     float x[4];
     for (int rank = 0; rank < 4; ++rank)
-      std::memcpy(&x[rank], pattern.input(rank, i), sizeof(float));
+      std::memcpy(&x[rank], pattern.data(rank, i), sizeof(float));
     const float ascending = ((x[0] + x[1]) + x[2]) + x[3];
     const float rotated = ((x[1] + x[2]) + x[3]) + x[0];
     differences += ascending != rotated;

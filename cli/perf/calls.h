@@ -1,0 +1,51 @@
+// How the functions of a library, or groups of its sends and receives, carry out each collective:
+// one rank's calls. What they mean stands in collective.cc.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstddef>
+
+#include "base/status.h"
+#include "cli/perf/element.h"
+
+namespace niccolite::perf {
+
+class Library;
+
+/// One rank's call, as the library gets it.
+struct Invocation {
+  const std::byte* send = nullptr;
+  std::byte* receive = nullptr;
+  size_t count = 0;  // of the whole data or of a block
+  const ElementType* type = nullptr;
+  ncclRedOp_t operation = ncclSum;
+  int root = 0;
+  int rank = 0;
+  int nranks = 0;
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  bool by_send_recv = false;  // even where the library has the collective
+
+  size_t block_bytes() const { return count * type->bytes; }
+  const std::byte* send_block(int index) const {
+    return send + static_cast<size_t>(index) * block_bytes();
+  }
+  std::byte* receive_block(int index) const {
+    return receive + static_cast<size_t>(index) * block_bytes();
+  }
+};
+
+/// Each makes the calls of step `step`, which is 0 but for collectives of several groups.
+Status call_all_reduce(const Library& nccl, const Invocation& call, int step);
+Status call_all_gather(const Library& nccl, const Invocation& call, int step);
+Status call_reduce_scatter(const Library& nccl, const Invocation& call, int step);
+Status call_broadcast(const Library& nccl, const Invocation& call, int step);
+Status call_reduce(const Library& nccl, const Invocation& call, int step);
+Status call_alltoall(const Library& nccl, const Invocation& call, int step);
+Status call_gather(const Library& nccl, const Invocation& call, int step);
+Status call_scatter(const Library& nccl, const Invocation& call, int step);
+Status call_sendrecv(const Library& nccl, const Invocation& call, int step);
+Status call_hypercube(const Library& nccl, const Invocation& call, int step);
+
+}  // namespace niccolite::perf

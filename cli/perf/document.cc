@@ -1,0 +1,142 @@
+#include "cli/perf/document.h"
+
+#include <sys/utsname.h>
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/perf/row_json.h"
+
+namespace niccolite::perf {
+namespace {
+
+using nlohmann::json;
+
+std::string first_line_with(const char* file, const std::string& key) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);)
+    if (line.starts_with(key)) {
+      const size_t colon = line.find(": ");
+      return colon == std::string::npos ? line : line.substr(colon + 2);
+    }
+  return "";
+}
+
+json describe_machine(const Start& start) {
+  utsname names = {};
+  uname(&names);
+  json gpus = json::object();
+  for (const Participant& each : start.participants) {
+    json& count = gpus[each.device_name];
+    count = count.is_null() ? 1 : count.get<int>() + 1;
+  }
+  return {{"cpu", first_line_with("/proc/cpuinfo", "model name")},
+          {"cpus", std::thread::hardware_concurrency()},
+          {"system", std::string(names.sysname) + " " + names.release + " " + names.machine},
+          {"virtual", start.is_virtual},
+          {"ranks_on", gpus},
+          {"cuda_driver_api", start.driver_version},
+          {"nvidia_driver", first_line_with("/proc/driver/nvidia/version", "NVRM version")}};
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+json options_to_json(const Options& options) {
+  constexpr const char* kAverages[] = {"rank0", "avg", "min", "max"};
+  std::vector<std::string> names;
+  for (const Collective* each : options.collectives) names.emplace_back(each->name);
+  return {{"collectives", names},
+          {"send_recv", options.send_recv},
+          {"root", options.root},
+          {"processes", options.processes},
+          {"threads", options.threads},
+          {"gpus", options.gpus},
+          {"nranks", options.nranks()},
+          {"iterations", options.iterations},
+          {"warmup_iterations", options.warmup_iterations},
+          {"aggregated", options.aggregated},
+          {"check_iterations", options.check_iterations},
+          {"bitwise", options.bitwise},
+          {"graph_launches", options.graph_launches},
+          {"blocking", options.blocking},
+          {"cpu_time", options.report_cpu_time},
+          {"average", kAverages[static_cast<int>(options.average)]},
+          {"rounds", options.rounds}};
+}
+
+json memory_to_json(const Document& document) {
+  if (document.memory.empty()) return nullptr;
+  json value = {{"library", to_json(document.memory[0])}, {"vs", nullptr}};
+  if (document.memory.size() > 1) value["vs"] = to_json(document.memory[1]);
+  return value;
+}
+
+uint64_t wrong_in(const std::optional<PlaceResult>& place) {
+  if (!place) return 0;
+  return place->ours.wrong.value_or(0) +
+         static_cast<uint64_t>(place->ours.differing_ranks.value_or(0));
+}
+uint64_t other_wrong_in(const std::optional<PlaceResult>& place) {
+  if (!place || !place->other) return 0;
+  return place->other->wrong.value_or(0) +
+         static_cast<uint64_t>(place->other->differing_ranks.value_or(0));
+}
+
+}  // namespace
+
+Totals totals_of(const std::vector<Row>& rows) {
+  Totals totals;
+  double bandwidths = 0;
+  int places = 0;
+  for (const Row& row : rows)
+    for (const auto* place : {&row.out_of_place, &row.in_place}) {
+      totals.wrong += wrong_in(*place);
+      totals.other_wrong += other_wrong_in(*place);
+      if (!*place) continue;
+      bandwidths += bus_bandwidth(row, (*place)->ours.microseconds);
+      ++places;
+    }
+  totals.average_bus_bandwidth = places ? bandwidths / places : 0;
+  return totals;
+}
+
+Status write_document(const Document& document) {
+  const Totals totals = totals_of(document.rows);
+  json rows = json::array();
+  for (const Row& row : document.rows) rows.push_back(to_json(row));
+  const json contents = {{"schema", "niccolite-perf-2"},
+                         {"date", utc_now()},
+                         {"command", document.command},
+                         {"machine", describe_machine(document.start)},
+                         {"run", to_json(document.start)},
+                         {"options", options_to_json(document.options)},
+                         {"rows", rows},
+                         {"device_memory", memory_to_json(document)},
+                         {"wrong", totals.wrong},
+                         {"vs_wrong", totals.other_wrong},
+                         {"average_busbw_gbs", totals.average_bus_bandwidth},
+                         {"failure", document.failure.empty() ? json() : json(document.failure)}};
+  const std::string& path = document.options.json_path;
+  const std::string temporary = path + ".partial";
+  {
+    std::ofstream stream(temporary);
+    stream << contents.dump(1) << '\n';
+    stream.close();
+    if (!stream) return Status::from_errno(errno, "cannot write " + temporary);
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    return Status::from_errno(errno, "cannot rename " + temporary);
+  return {};
+}
+
+}  // namespace niccolite::perf

@@ -1,0 +1,16 @@
+// This process's share of a run: its ranks, a thread per worker, and the watchdog over them.
+#pragma once
+
+#include "cli/perf/options.h"
+#include "cli/perf/row.h"
+#include "cli/perf/team.h"
+
+namespace niccolite::perf {
+
+/// Runs this process's share of the sweep to its end. Rows go to `sink` from the process that has
+/// rank 0; failures from any. When the run cannot go on, `sink` gets the failure and the process
+/// exits with kExitFailed.
+/// @param team   of options.processes * options.threads callers and options.nranks() records.
+Status run_share(const Options& options, Team& team, Sink& sink);
+
+}  // namespace niccolite::perf

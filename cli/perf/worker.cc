@@ -1,0 +1,219 @@
+#include "cli/perf/worker.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "cli/perf/device_memory.h"
+
+namespace niccolite::perf {
+
+/// Measures what a library takes of its devices' memory between two points (--memory).
+class Worker::MemoryMeter {
+ public:
+  static Result<MemoryMeter> start(const Worker& worker) {
+    MemoryMeter meter(worker);
+    if (worker.options_.memory) meter.free_ = TRY(meter.free_now());
+    return meter;
+  }
+
+  /// Adds what has gone since start() to the ranks' records.
+  Status stop(int library) {
+    if (!worker_.options_.memory) return {};
+    const std::vector<int64_t> now = TRY(free_now());
+    for (size_t i = 0; i < now.size(); ++i) {
+      RankRecord& record = worker_.team_.records()[static_cast<size_t>(worker_.ranks_[i].rank)];
+      record.device_bytes[library] += free_[i] - now[i];
+    }
+    return {};
+  }
+
+ private:
+  explicit MemoryMeter(const Worker& worker) : worker_(worker) {}
+  Result<std::vector<int64_t>> free_now() const {
+    std::vector<int64_t> free;
+    for (const Rank& rank : worker_.ranks_)
+      free.push_back(TRY(free_device_memory(worker_.machine_, rank.device)));
+    return free;
+  }
+  const Worker& worker_;
+  std::vector<int64_t> free_;
+};
+
+Status Worker::init_communicators() {
+  for (size_t library = 0; library < libraries_.size(); ++library) {
+    const Library& nccl = libraries_[library];
+    MemoryMeter meter = TRY(MemoryMeter::start(*this));
+    TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
+    for (Rank& rank : ranks_) {
+      TRY(machine_.set_current_device(rank.device));
+      TRY(rank.comms.emplace_back().init(nccl, team_.nranks(), team_.id(static_cast<int>(library)),
+                                         rank.rank));
+    }
+    TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
+    TRY(meter.stop(static_cast<int>(library)));
+  }
+  for (const Rank& rank : ranks_) {
+    RankRecord& record = team_.records()[static_cast<size_t>(rank.rank)];
+    std::copy_n(record.device_bytes, libraries_.size(), record.device_bytes_after_init);
+  }
+  return {};
+}
+
+Status Worker::destroy_communicators() {
+  for (Rank& rank : ranks_) rank.operations.clear();
+  for (size_t library = 0; library < libraries_.size(); ++library)
+    for (Rank& rank : ranks_) TRY(rank.comms[library].destroy());
+  return {};
+}
+
+Status Worker::set_operation(const ElementType& type, const Operation& operation) {
+  for (Rank& rank : ranks_) TRY(rank.set_operation(machine_, type, operation));
+  return {};
+}
+
+Invocation Worker::invocation(const Call& call, const Rank& rank, size_t offset) const {
+  const Shape shape = this->shape(call, rank);
+  const size_t bytes = call.type->bytes;
+  const auto library = static_cast<size_t>(call.library);
+  auto* receive = static_cast<std::byte*>(rank.receive.data()) + offset;
+  const auto* send = static_cast<const std::byte*>(rank.send.data()) + offset;
+  if (call.is_in_place) {
+    send = receive + shape.send_offset * bytes;
+    receive += shape.receive_offset * bytes;
+  }
+  return {.send = send,
+          .receive = receive,
+          .count = shape.count,
+          .type = call.type,
+          .operation = rank.operations[library].id(),
+          .root = call.root,
+          .rank = rank.rank,
+          .nranks = team_.nranks(),
+          .comm = rank.comms[library].get(),
+          .stream = static_cast<cudaStream_t>(rank.stream.handle()),
+          .by_send_recv = options_.send_recv};
+}
+
+Status Worker::copy_own_blocks(const Call& call, size_t offset) {
+  for (const Rank& rank : ranks_) {
+    const Invocation each = invocation(call, rank, offset);
+    if (each.count > 0)
+      TRY(machine_.copy_async(each.receive_block(rank.rank), each.send, each.block_bytes(),
+                              rank.device, rank.stream.handle()));
+  }
+  return {};
+}
+
+Status Worker::launch_at(const Call& call, size_t offset) {
+  const Library& nccl = libraries_[static_cast<size_t>(call.library)];
+  const Collective& collective = *call.collective;
+  const bool is_group = ranks_.size() > 1;
+  if (collective.copies_own_block && !call.is_in_place) TRY(copy_own_blocks(call, offset));
+  const int steps = collective.steps(team_.nranks());
+  for (int step = 0; step < steps; ++step) {
+    if (is_group) TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
+    for (const Rank& rank : ranks_)
+      TRY(collective.call(nccl, invocation(call, rank, offset), step));
+    if (is_group) TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
+  }
+  return {};
+}
+
+Status Worker::launch_iterations(const Call& call, int iterations) {
+  // Successive operations walk through the buffers, so that a small one does not find its data in a
+  // cache by itself.
+  const Library& nccl = libraries_[static_cast<size_t>(call.library)];
+  const size_t bytes = shape(call, ranks_[0]).area() * call.type->bytes;
+  const size_t stride = aligned(std::max<size_t>(bytes, 1));
+  const size_t places = std::max<size_t>(aligned(options_.max_bytes) / stride, 1);
+  size_t place = 0;
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    if (options_.aggregated > 1) TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
+    for (int i = 0; i < options_.aggregated; ++i) {
+      TRY(launch_at(call, place * stride));
+      place = place + 1 == places ? 0 : place + 1;
+    }
+    if (options_.aggregated > 1) TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
+    if (options_.blocking) TRY(synchronize());
+  }
+  return {};
+}
+
+Status Worker::launch_graphs(const std::vector<gpu::Graph>& graphs) {
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    TRY(machine_.launch_graph(graphs[i], ranks_[i].device, ranks_[i].stream.handle()));
+  return {};
+}
+
+Status Worker::synchronize() {
+  for (const Rank& rank : ranks_)
+    TRY(machine_.synchronize_stream(rank.device, rank.stream.handle()));
+  return {};
+}
+
+Result<std::vector<gpu::Graph>> Worker::capture(const Call& call, int iterations) {
+  for (const Rank& rank : ranks_) TRY(machine_.begin_capture(rank.device, rank.stream.handle()));
+  TRY(launch_iterations(call, iterations));
+  std::vector<gpu::Graph> graphs;
+  for (const Rank& rank : ranks_)
+    graphs.push_back(TRY(machine_.end_capture(rank.device, rank.stream.handle())));
+  return graphs;
+}
+
+Status Worker::warm_up(const Call& call) {
+  MemoryMeter meter = TRY(MemoryMeter::start(*this));
+  TRY(launch_iterations(call, options_.warmup_iterations));
+  TRY(synchronize());
+  return meter.stop(call.library);
+}
+
+Status Worker::time(const Call& call) {
+  TRY(warm_up(call));
+  return options_.graph_launches > 0 ? time_graph(call) : time_stream(call);
+}
+
+Status Worker::time_stream(const Call& call) {
+  using Clock = std::chrono::steady_clock;
+  TRY(team_.barrier());
+  const Clock::time_point begin = Clock::now();
+  TRY(launch_iterations(call, options_.iterations));
+  const Clock::time_point called = Clock::now();
+  TRY(synchronize());
+  const Clock::time_point end = options_.report_cpu_time ? called : Clock::now();
+  const double microseconds = std::chrono::duration<double, std::micro>(end - begin).count();
+  for (const Rank& rank : ranks_)
+    team_.records()[static_cast<size_t>(rank.rank)].microseconds =
+        microseconds / options_.iterations / options_.aggregated;
+  return {};
+}
+
+Status Worker::time_graph(const Call& call) {
+  const std::vector<gpu::Graph> graphs = TRY(capture(call, options_.iterations));
+  TRY(team_.barrier());
+  // One replay more than asked: the first waits for the last rank to arrive, and is not counted.
+  // All GPUs of this thread get replay k before any gets k + 1, so that a full launch queue never
+  // holds back the work that would empty it.
+  for (int replay = 0; replay <= options_.graph_launches; ++replay)
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const Rank& rank = ranks_[i];
+      TRY(machine_.launch_graph(graphs[i], rank.device, rank.stream.handle()));
+      TRY(machine_.record_event(rank.events[static_cast<size_t>(replay)], rank.device,
+                                rank.stream.handle()));
+    }
+  TRY(synchronize());
+  for (const Rank& rank : ranks_) {
+    std::vector<double> samples;
+    for (size_t i = 1; i < rank.events.size(); ++i) {
+      const float milliseconds =
+          TRY(machine_.elapsed_milliseconds(rank.events[i - 1], rank.events[i]));
+      samples.push_back(1e3 * static_cast<double>(milliseconds) / options_.iterations /
+                        options_.aggregated);
+    }
+    const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+    std::nth_element(samples.begin(), middle, samples.end());
+    team_.records()[static_cast<size_t>(rank.rank)].microseconds = *middle;
+  }
+  return {};
+}
+
+}  // namespace niccolite::perf

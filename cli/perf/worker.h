@@ -1,0 +1,78 @@
+// Worker: the ranks that one thread drives, and what it does with them: communicators, calls,
+// timing. Times go into the team's records; who reads them does so between two barriers. Thread
+// safety: a Worker and its ranks belong to one thread.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cli/perf/collective.h"
+#include "cli/perf/library.h"
+#include "cli/perf/options.h"
+#include "cli/perf/rank.h"
+#include "cli/perf/team.h"
+#include "gpu/machine.h"
+
+namespace niccolite::perf {
+
+/// One operation as the worker calls it.
+struct Call {
+  int library = 0;  // index
+  const Collective* collective = nullptr;
+  const ElementType* type = nullptr;
+  const Operation* operation = nullptr;
+  int root = 0;
+  size_t elements = 0;  // of the larger buffer
+  bool is_in_place = false;
+};
+
+class Worker {
+ public:
+  /// All arguments must outlive the worker.
+  Worker(gpu::Machine& machine, const Options& options, std::span<const Library> libraries,
+         Team& team, std::span<Rank> ranks)
+      : machine_(machine), options_(options), libraries_(libraries), team_(team), ranks_(ranks) {}
+
+  Status init_communicators();
+  Status destroy_communicators();
+  /// The operation of the calls that follow, on every communicator.
+  Status set_operation(const ElementType& type, const Operation& operation);
+
+  /// Runs `call` as often as the options say, without timing it.
+  Status warm_up(const Call& call);
+  /// Warms up, runs `call` as the options say and writes the time into the ranks' records. All
+  /// workers take part.
+  Status time(const Call& call);
+
+  /// Queues `call` once, at the beginning of the buffers.
+  Status launch(const Call& call) { return launch_at(call, 0); }
+  Status launch_graphs(const std::vector<gpu::Graph>& graphs);
+  /// A graph for each rank with so many runs of `call`.
+  Result<std::vector<gpu::Graph>> capture(const Call& call, int iterations);
+  Status synchronize();
+
+  gpu::Machine& machine() const { return machine_; }
+  const Options& options() const { return options_; }
+  Team& team() const { return team_; }
+  std::span<Rank> ranks() const { return ranks_; }
+  Shape shape(const Call& call, const Rank& rank) const {
+    return call.collective->shape(call.elements, team_.nranks(), rank.rank);
+  }
+
+ private:
+  class MemoryMeter;
+  Invocation invocation(const Call& call, const Rank& rank, size_t offset) const;
+  Status copy_own_blocks(const Call& call, size_t offset);
+  Status launch_at(const Call& call, size_t offset);
+  Status launch_iterations(const Call& call, int iterations);
+  Status time_stream(const Call& call);
+  Status time_graph(const Call& call);
+
+  gpu::Machine& machine_;
+  const Options& options_;
+  std::span<const Library> libraries_;
+  Team& team_;
+  std::span<Rank> ranks_;
+};
+
+}  // namespace niccolite::perf
