@@ -2,20 +2,23 @@
 // any timing, any number of rounds and any FIFO depth from CheckOptions::depth on.
 //
 //  - form:     indices in range, each connection used by one lane at either end with equal numbers
-//  of sends and
-//              receives, operands and destinations present, copy instructions with exactly one
-//              operand, all operands and destinations of an instruction in the same block;
+//              of sends and receives, operands and destinations present, copy instructions with
+//              exactly one operand, folds only where the collective reduces, root-only buffers used
+//              at the root only; where blocks are parts of one buffer, all operands and
+//              destinations of an instruction in the same block; each message moved once, by
+//              instructions that move nothing else;
 //  - progress: with FIFOs of `depth` slots no order of execution deadlocks (an instruction holds
-//  its receive slots until
-//              it has credit for all its sends, as the executors do);
+//  its
+//              receive slots until it has credit for all its sends, as the executors do);
 //  - races:    no two lanes touch a block without an order between them through connections when at
-//  least one writes;
-//  - result:   after every lane has finished, each output block holds exactly the contributions the
-//  collective asks for,
-//              each once, finished exactly once; and unless the schedule admits partial sums, each
+//              least one writes;
+//  - result:   after every lane has finished, each output block holds exactly what the collective
+//              asks for: the right block of the right rank, or every rank's contribution, each
+//              once, finished exactly once; and unless the schedule admits partial sums, each
 //              result is one fold of the ranks' inputs in ascending rank order.
 //
-// All of it both when input and output are different buffers and when they are the same (in place).
+// All of it both when input and output are different buffers and, where the collective has it, when
+// they are the same (in place).
 // Channels work on disjoint data and connections, so each is proved by itself.
 //
 // One round and one order of execution are enough:

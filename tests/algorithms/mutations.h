@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,15 +10,20 @@
 
 namespace niccolite::algorithms {
 
+/// What the checker's message must contain.
+using Expected = std::vector<std::string>;
+
 struct Mutation {
   const char* name;
-  /// Breaks `schedule`, and returns what the checker's message must contain; none when the schedule
-  /// has nothing to break in this way.
-  std::optional<std::vector<std::string>> (*apply)(schedule::Schedule& schedule);
-  /// Algorithms to which it does not apply, by name; `apply` returns none for exactly these.
-  std::vector<std::string> not_for;
+  /// Can `schedule` be broken in this way? By what it is, not by what is found in it.
+  bool (*applies)(const schedule::Schedule& schedule);
+  /// Breaks it; none when there was nothing to break.
+  std::optional<Expected> (*apply)(schedule::Schedule& schedule);
 };
 
-const std::vector<Mutation>& mutations();
+/// Of the network: blocks, connections, lanes, roots.
+std::span<const Mutation> mutations_of_moves();
+/// Of what is done to operands: order, sums, finishing.
+std::span<const Mutation> mutations_of_folds();
 
 }  // namespace niccolite::algorithms

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "algorithms/all_reduce.h"
+#include "algorithms/registry.h"
 #include "schedule/check.h"
 
 namespace niccolite::algorithms {
@@ -15,7 +16,14 @@ using schedule::check;
 using schedule::Connection;
 using schedule::Schedule;
 
-TEST(Rings, AnyOrderIsRight) {
+class Rings : public testing::TestWithParam<schedule::Collective> {
+ protected:
+  static Result<Schedule> build(int n, const Options& options) {
+    return find(GetParam(), "ring")->build(n, options);
+  }
+};
+
+TEST_P(Rings, InAnyOrderAndWithAnyRootAreRight) {
   std::mt19937 random(20240607);
   for (const int n : {2, 3, 5, 8, 17}) {
     std::vector<int> ring(static_cast<size_t>(n));
@@ -23,7 +31,7 @@ TEST(Rings, AnyOrderIsRight) {
     for (int i = 0; i < 5; ++i) {
       std::shuffle(ring.begin(), ring.end(), random);
       SCOPED_TRACE(testing::PrintToString(ring));
-      const Result<Schedule> schedule = all_reduce_ring(n, {.rings = {ring}});
+      const Result<Schedule> schedule = build(n, {.root = i % n, .rings = {ring}});
       ASSERT_TRUE(schedule.is_ok()) << schedule.status().message();
       const Status status = check(schedule.value());
       EXPECT_TRUE(status.is_ok()) << status.message();
@@ -35,16 +43,16 @@ TEST(Rings, AnyOrderIsRight) {
   }
 }
 
-TEST(Rings, EachIsAChannelOfItsOwn) {
+TEST_P(Rings, AreAChannelEach) {
   const Result<Schedule> schedule =
-      all_reduce_ring(4, {.rings = {{0, 1, 2, 3}, {0, 2, 1, 3}, {3, 2, 1, 0}}});
+      build(4, {.root = 2, .rings = {{0, 1, 2, 3}, {0, 2, 1, 3}, {3, 2, 1, 0}}});
   ASSERT_TRUE(schedule.is_ok());
   for (const auto& channels : schedule.value().ranks) EXPECT_EQ(channels.size(), 3u);
-  EXPECT_EQ(schedule.value().connections.size(), 12u);
+  EXPECT_EQ(schedule.value().connections.size(), schedule::has_root(GetParam()) ? 9u : 12u);
   EXPECT_TRUE(check(schedule.value()).is_ok());
 }
 
-TEST(Rings, AFaultInALaterChannelIsFoundThere) {
+TEST(RingFaults, AFaultInALaterChannelIsFoundThere) {
   Schedule schedule = all_reduce_ring(3, {.rings = {{0, 1, 2}, {0, 2, 1}}}).take();
   schedule.ranks[1][1].lanes[0].instructions[2].finish = false;
   EXPECT_EQ(
@@ -53,14 +61,24 @@ TEST(Rings, AFaultInALaterChannelIsFoundThere) {
       "rank 1 channel 1 lane 0 instruction 2)");
 }
 
-TEST(Rings, ThatAreNoPermutationsAreRefused) {
+TEST_P(Rings, ThatAreNoPermutationsAreRefused) {
   for (const std::vector<int>& ring :
        std::vector<std::vector<int>>{{0, 1}, {0, 1, 1}, {0, 1, 3}, {-1, 0, 1}, {0, 1, 2, 0}}) {
-    const Result<Schedule> schedule = all_reduce_ring(3, {.rings = {ring}});
+    const Result<Schedule> schedule = build(3, {.rings = {ring}});
     ASSERT_FALSE(schedule.is_ok()) << testing::PrintToString(ring);
     EXPECT_EQ(schedule.status().code(), Code::InvalidArgument);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Registry, Rings,
+                         testing::Values(schedule::Collective::AllReduce,
+                                         schedule::Collective::Reduce,
+                                         schedule::Collective::Broadcast,
+                                         schedule::Collective::AllGather,
+                                         schedule::Collective::ReduceScatter),
+                         [](const testing::TestParamInfo<schedule::Collective>& test) {
+                           return std::string(name_of(test.param));
+                         });
 
 }  // namespace
 }  // namespace niccolite::algorithms
