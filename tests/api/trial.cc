@@ -222,26 +222,30 @@ Bytes Trial::expected_of(int rank) const {
 }
 
 testing::AssertionResult Trial::is_right() const {
-  for (int rank = 0; rank < nranks_; ++rank) {
-    const Buffers& buffers = buffers_[static_cast<size_t>(rank)];
-    const auto failure = [&] {
-      return testing::AssertionFailure() << operation_ << ": rank " << rank;
-    };
-    if (buffers.output) {
-      const Bytes want = expected_of(rank);
-      Bytes got(want.size());
-      if (!want.empty() && blocks_out(rank) > 0) {
-        EXPECT_CUDA(cudaMemcpy(got.data(), buffers.receive, got.size(), cudaMemcpyDeviceToHost));
-      }
-      const auto [at, wanted] = std::mismatch(got.begin(), got.end(), want.begin());
-      if (at != got.end())
-        return failure() << " has " << int{*at} << " instead of " << int{*wanted} << " at byte "
-                         << at - got.begin() << " of " << got.size();
-      if (!buffers.output->guards_are_intact()) return failure() << " wrote outside its output";
+  for (int rank = 0; rank < nranks_; ++rank)
+    if (testing::AssertionResult result = is_right(rank); !result) return result;
+  return testing::AssertionSuccess();
+}
+
+testing::AssertionResult Trial::is_right(int rank) const {
+  const Buffers& buffers = buffers_[static_cast<size_t>(rank)];
+  const auto failure = [&] {
+    return testing::AssertionFailure() << operation_ << ": rank " << rank;
+  };
+  if (buffers.output) {
+    const Bytes want = expected_of(rank);
+    Bytes got(want.size());
+    if (!want.empty() && blocks_out(rank) > 0) {
+      EXPECT_CUDA(cudaMemcpy(got.data(), buffers.receive, got.size(), cudaMemcpyDeviceToHost));
     }
-    if (buffers.input && buffers.input->read() != input_of(rank))
-      return failure() << " changed its input";
+    const auto [at, wanted] = std::mismatch(got.begin(), got.end(), want.begin());
+    if (at != got.end())
+      return failure() << " has " << int{*at} << " instead of " << int{*wanted} << " at byte "
+                       << at - got.begin() << " of " << got.size();
+    if (!buffers.output->guards_are_intact()) return failure() << " wrote outside its output";
   }
+  if (buffers.input && buffers.input->read() != input_of(rank))
+    return failure() << " changed its input";
   return testing::AssertionSuccess();
 }
 

@@ -59,6 +59,8 @@ class Trial {
   /// After the streams are done: every byte of every rank is what it must be, and nothing else was
   /// written.
   testing::AssertionResult is_right() const;
+  /// The same of one rank, where the others are in other processes.
+  testing::AssertionResult is_right(int rank) const;
 
  private:
   struct Buffers {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include "tests/api/trial.h"
 #include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
 
@@ -60,6 +61,59 @@ TEST(Faults, AKilledPeerEndsTheOperationsThatWaitForIt) {
     EXPECT_THAT(survivor->output(), HasSubstr("ABORTED 0"));
   }
 }
+
+// id nranks rank kind: runs operations of one kind until one fails.
+ROLE(worker) {
+  const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
+  const auto kind = static_cast<Kind>(std::stoi(arguments[3]));
+  LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
+  std::vector<std::unique_ptr<Trial>> trials;
+  if (kind == Kind::Message) {  // a ring of messages
+    for (int from = 0; from < nranks; ++from)
+      trials.push_back(std::make_unique<Trial>(
+          Operation{kind, ncclFloat, ncclSum, 100'003, from, (from + 1) % nranks}, nranks));
+  } else {
+    trials.push_back(
+        std::make_unique<Trial>(Operation{kind, ncclFloat, ncclSum, 100'003, 1}, nranks));
+  }
+  ncclResult_t state = ncclSuccess;
+  for (int round = 0; state == ncclSuccess; ++round) {
+    ncclGroupStart();
+    for (const auto& trial : trials)
+      if (trial->takes_part(rank)) trial->call(rank, ranks.comms[0], ranks.streams[0]);
+    state = ncclGroupEnd();
+    if (state == ncclSuccess) state = ranks.finish();
+    if (round == 0) std::printf("RUNNING\n");
+  }
+  std::printf("STATE %d LAST %s\n", state, ncclGetLastError(nullptr));
+  std::printf("ABORTED %d\n", ncclCommAbort(ranks.comms[0]));
+  return 0;
+}
+
+class KilledInside : public testing::TestWithParam<Kind> {};
+
+TEST_P(KilledInside, APeerIsNamedByTheOthers) {
+  const std::string id = to_text(make_id()), kind = std::to_string(static_cast<int>(GetParam()));
+  std::vector<Process> workers;
+  for (int rank = 0; rank < 3; ++rank)
+    workers.emplace_back("worker", Arguments{id, "3", std::to_string(rank), kind});
+  for (Process& worker : workers) {
+    ASSERT_TRUE(worker.wait_for_line("RUNNING")) << worker.output();
+  }
+  workers[1].kill(SIGKILL);
+  for (int survivor : {0, 2}) {
+    Process& worker = workers[static_cast<size_t>(survivor)];
+    EXPECT_EQ(worker.wait(seconds(30)), 0) << worker.output();
+    EXPECT_THAT(worker.output(), HasSubstr("STATE 6"));  // ncclRemoteError
+    EXPECT_THAT(worker.output(), HasSubstr("rank 1"));
+    EXPECT_THAT(worker.output(), HasSubstr("ABORTED 0"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, KilledInside,
+                         testing::Values(Kind::AllReduce, Kind::AllToAll, Kind::Broadcast,
+                                         Kind::Message),
+                         [](const auto& kind) { return std::string(name_of(kind.param)); });
 
 // id nranks rank: joins, and reports.
 ROLE(joiner) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/api/random_program.h"
 #include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
 
@@ -38,6 +39,46 @@ TEST_P(MultiProcess, AllReduceIsRightOnEveryRank) {
 INSTANTIATE_TEST_SUITE_P(, MultiProcess,
                          testing::Values(std::tuple(2, 1, "1"), std::tuple(4, 2, "1"),
                                          std::tuple(3, 1, "0")));
+
+// id id nranks first count: every collective, then random programs, on two communicators.
+ROLE(perform) {
+  const int nranks = std::stoi(arguments[2]);
+  LocalRanks one(to_id(arguments[0]), nranks, std::stoi(arguments[3]), std::stoi(arguments[4]));
+  LocalRanks two(to_id(arguments[1]), nranks, std::stoi(arguments[3]), std::stoi(arguments[4]));
+  Stage stage{.first_rank = std::stoi(arguments[3]), .ranks = {}};
+  for (size_t i = 0; i < one.comms.size(); ++i)
+    stage.ranks.push_back({{one.comms[i], two.comms[i]}, {one.streams[i], two.streams[i]}});
+
+  RandomProgram every{
+      .seed = 0, .nranks = nranks, .thread_per_rank = false, .as_graph = false, .groups = {}};
+  for (Kind kind : kCollectives)
+    for (size_t count : {1u, 1000u, 70'001u})
+      every.groups.push_back({{{{kind, ncclFloat, ncclSum, count, nranks - 1}, 0, 0}}, true});
+  perform(every, stage);
+  constexpr uint64_t kPrograms = 40;
+  for (uint64_t seed = 1; seed <= kPrograms && !testing::Test::HasFailure(); ++seed) {
+    const RandomProgram program = generate(seed, nranks);
+    SCOPED_TRACE(testing::Message() << program);
+    perform(program, stage);
+  }
+  one.destroy();
+  two.destroy();
+  return testing::Test::HasFailure() ? 1 : 0;
+}
+
+TEST_P(MultiProcess, EveryOperationIsRightOnEveryRank) {
+  const auto& [processes, devices, transport] = GetParam();
+  ncclUniqueId one, two;
+  ASSERT_EQ(ncclGetUniqueId(&one), ncclSuccess) << ncclGetLastError(nullptr);
+  ASSERT_EQ(ncclGetUniqueId(&two), ncclSuccess) << ncclGetLastError(nullptr);
+  std::vector<Process> running;
+  for (int p = 0; p < processes; ++p)
+    running.emplace_back("perform",
+                         Arguments{to_text(one), to_text(two), std::to_string(processes * devices),
+                                   std::to_string(p * devices), std::to_string(devices)},
+                         Process::Environment{{"NCCL_IPC_USE_ABSTRACT_SOCKET", transport}});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+}
 
 TEST(MultiProcessEnvironment, CommIdNamesTheRendezvousWithoutAnId) {
   std::vector<Process> running;
