@@ -20,6 +20,7 @@ struct Report {
   uint32_t peer = 0;      // below 2^24
   uint16_t own_tag = 0;   // Work::tag
   uint16_t peer_tag = 0;  // Mismatch
+  friend bool operator==(const Report&, const Report&) = default;
 };
 
 constexpr uint64_t encode(const Report& report) {

@@ -6,6 +6,7 @@
 
 #include "algorithms/registry.h"
 #include "tests/executor/host/cluster.h"
+#include "tests/executor/host/operands.h"
 #include "tests/executor/host/reference.h"
 
 namespace niccolite::executor::host {
@@ -60,6 +61,34 @@ TEST(AllReduceScaled, InputIsScaledTheSameWhereverItIsFolded) {
           ASSERT_EQ(std::memcmp(outputs[1].data() + i * size, expected, size), 0) << i;
         }
       }
+    }
+  }
+}
+
+// The scale lies in memory that a kernel before this one on the stream may write.
+TEST(AllReduceScaled, ScaleInMemoryIsReadWhenTheOperationRuns) {
+  for (const algorithms::Algorithm& algorithm : all_reduces()) {
+    for (int i = 0; i < kDataTypes; ++i) {
+      const auto type = static_cast<DataType>(i);
+      SCOPED_TRACE(testing::Message() << algorithm.name << " " << name_of(type));
+      Cluster cluster(algorithm.build(3, {}).take(), kAllProtocols[i % kProtocols],
+                      {.channels = 2, .depth = 2, .slot_bytes = 256});
+      constexpr uint64_t kCount = 100;
+      std::byte scale[8] = {};
+      const Operands first(cluster.schedule(), type, {kCount},
+                           {.reduction = {.input_scale = 2, .input_factor = 2}});
+      const Operands second(cluster.schedule(), type, {kCount},
+                            {.reduction = {.input_scale = 1, .input_factor = 1}});
+      const OperationArguments arguments{
+          .count = kCount, .type = type, .reduction = {.device_scale = scale}};
+      auto first_tasks = cluster.tasks(cluster.launches(arguments, first.addresses()));
+      auto second_tasks = cluster.tasks(cluster.launches(arguments, second.addresses()));
+      store_number(type, 2, scale);
+      ASSERT_TRUE(Cluster::run(std::move(first_tasks), 1));
+      ASSERT_NO_FATAL_FAILURE(first.check());
+      store_number(type, 1, scale);
+      ASSERT_TRUE(Cluster::run(std::move(second_tasks), 2));
+      ASSERT_NO_FATAL_FAILURE(second.check());
     }
   }
 }
