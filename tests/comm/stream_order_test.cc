@@ -64,24 +64,22 @@ class FunctionKernel final : public Kernel {
   std::function<Step()> start_;
 };
 
-/// Holds back streams that run wait().
+/// Holds back the streams that wait() was queued on, until it is opened or gone.
 class Gate {
  public:
-  void open() { is_open_.store(true, std::memory_order_release); }  // pairs with wait()
+  ~Gate() { open(); }
+  void open() { is_open_->store(true, std::memory_order_release); }  // pairs with wait()
   void wait(StreamHandle stream) {
+    const auto step = [is_open = is_open_] {
+      return is_open->load(std::memory_order_acquire) ? Progress::Done : Progress::WouldBlock;
+    };
     EXPECT_TRUE(machine()
-                    .launch(0, stream, std::make_shared<FunctionKernel>([this] {
-                              return [this] {
-                                return is_open_.load(std::memory_order_acquire)
-                                           ? Progress::Done
-                                           : Progress::WouldBlock;
-                              };
-                            }))
+                    .launch(0, stream, std::make_shared<FunctionKernel>([step] { return step; }))
                     .is_ok());
   }
 
  private:
-  std::atomic<bool> is_open_{false};
+  std::shared_ptr<std::atomic<bool>> is_open_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// One communicator: its order, and what ran.
@@ -89,6 +87,7 @@ class Communicator {
  public:
   explicit Communicator(bool graphs_mix = true)
       : order(std::in_place, machine(), /*device=*/0, graphs_mix) {}
+  ~Communicator() { EXPECT_TRUE(must(machine().drain(0, Deadline::never()))); }
 
   /// Launches operation `name` on `stream`; it takes `steps`.
   Status launch(int name, StreamHandle stream, int steps = 3) {

@@ -1,4 +1,5 @@
 // Streams, events and host calls: what comes after what.
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -147,6 +148,40 @@ TEST_P(Gpu, TheLegacyStreamWaitsForEachThreadsDefaultStream) {
   gate.open();
   ASSERT_OK(machine->synchronize_stream(0, kLegacy));
   EXPECT_EQ(*static_cast<uint32_t*>(host.data()), 0x02020202u);
+}
+
+TEST_P(Gpu, BothHandlesOfTheLegacyStreamAreOneStream) {
+  Memory host = must(machine->allocate_host(4));
+  const StreamHandle named = reinterpret_cast<StreamHandle>(1);
+  EXPECT_EQ(must(machine->stream_id(0, kLegacy)), must(machine->stream_id(0, named)));
+  Gate gate;
+  ASSERT_OK(machine->call_host(0, kLegacy, &Gate::pass, &gate));
+  ASSERT_OK(machine->set_async(host.data(), 1, 4, 0, named));
+  gate.wait_for_arrival();
+  EXPECT_FALSE(must(machine->query_stream(0, named)));
+  EXPECT_EQ(*static_cast<uint32_t*>(host.data()), 0u);
+  gate.open();
+  ASSERT_OK(machine->synchronize_stream(0, named));
+  EXPECT_EQ(*static_cast<uint32_t*>(host.data()), 0x01010101u);
+}
+
+TEST_P(Gpu, StreamsHaveIdentities) {
+  std::vector<uint64_t> ids{must(machine->stream_id(0, kLegacy)),
+                            must(machine->stream_id(0, kPerThread))};
+  EXPECT_EQ(must(machine->stream_id(0, kPerThread)), ids[1]) << "the same each time";
+  for (int i = 0; i < 2; ++i) {
+    std::thread other([&] { ids.push_back(must(machine->stream_id(0, kPerThread))); });
+    other.join();
+  }
+  for (int i = 0; i < 3; ++i) {  // perhaps of one handle
+    Stream stream = must(machine->create_stream(0));
+    ids.push_back(must(machine->stream_id(0, stream.handle())));
+    EXPECT_EQ(must(machine->stream_id(0, stream.handle())), ids.back());
+  }
+  const int last = machine->device_count() - 1;
+  if (last > 0) ids.push_back(must(machine->stream_id(last, kLegacy)));
+  std::sort(ids.begin(), ids.end());
+  EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end());
 }
 
 TEST_P(Gpu, DrainWaitsForDestroyedStreamsToo) {

@@ -14,7 +14,9 @@ namespace {
 static_assert(kCuSuccess == CUDA_SUCCESS && kCuInvalidValue == CUDA_ERROR_INVALID_VALUE);
 static_assert(kCuDeinitialized == CUDA_ERROR_DEINITIALIZED);
 static_assert(kCuInvalidContext == CUDA_ERROR_INVALID_CONTEXT);
+static_assert(kCuIllegalState == CUDA_ERROR_ILLEGAL_STATE);
 static_assert(kCuNotReady == CUDA_ERROR_NOT_READY);
+static_assert(kCuStreamCaptureUnsupported == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 
 static_assert(kCuMultiprocessorCount == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(kCuComputeCapabilityMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
@@ -34,6 +36,8 @@ static_assert(kCuMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
 
 static_assert(kCuStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(kCuEventDisableTiming == CU_EVENT_DISABLE_TIMING);
+static_assert(kCuEventWaitExternal == CU_EVENT_WAIT_EXTERNAL);
+static_assert(kCuStreamAddCaptureDependencies == CU_STREAM_ADD_CAPTURE_DEPENDENCIES);
 static_assert(kCuHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(kCuHostAllocDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
 static_assert(static_cast<int>(CuCaptureMode::Global) == CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -127,6 +131,7 @@ EXPECT_SAME(cuMemsetD8Async, 3020);
 EXPECT_SAME(cuStreamCreate, 2000);
 EXPECT_SAME(cuStreamDestroy, 4000);
 EXPECT_SAME(cuStreamGetCtx, 9020);
+EXPECT_SAME(cuStreamGetId, 12000);
 EXPECT_SAME(cuStreamSynchronize, 2000);
 EXPECT_SAME(cuStreamQuery, 2000);
 EXPECT_SAME(cuStreamWaitEvent, 3020);
@@ -140,6 +145,9 @@ EXPECT_SAME(cuEventElapsedTime, 2000);
 EXPECT_SAME(cuStreamBeginCapture, 10010);
 EXPECT_SAME(cuStreamEndCapture, 10000);
 EXPECT_SAME(cuStreamGetCaptureInfo, 11030);
+EXPECT_SAME(cuStreamUpdateCaptureDependencies, 11030);
+EXPECT_SAME(cuGraphAddEventRecordNode, 11010);
+EXPECT_SAME(cuGraphAddDependencies, 10000);
 EXPECT_SAME(cuGraphInstantiateWithFlags, 11040);
 EXPECT_SAME(cuGraphLaunch, 10000);
 EXPECT_SAME(cuGraphDestroy, 10000);

@@ -144,6 +144,42 @@ TEST(Misuse, CaptureRulesAreThoseOfCuda) {
   EXPECT_EQ(runtime().destroy_event(outside), Error::None);
 }
 
+TEST(Misuse, NodesAreAddedToGraphsInCaptureOnly) {
+  StreamHandle stream = nullptr;
+  void* event = nullptr;
+  void* graph = nullptr;
+  void* ended = nullptr;
+  NodeIndex record = 0;
+  std::vector<NodeIndex> tips;
+  ASSERT_EQ(runtime().create_stream(0, false, 0, &stream), Error::None);
+  ASSERT_EQ(runtime().create_event(false, &event), Error::None);
+  EXPECT_EQ(runtime().record_event(event, 0, stream, true), Error::IllegalState);
+  EXPECT_EQ(runtime().wait_event(0, stream, event, true), Error::IllegalState);
+  EXPECT_EQ(runtime().capture_point(0, stream, &graph, &tips), Error::IllegalState);
+  EXPECT_EQ(runtime().capture_after(0, stream, nullptr, {}), Error::IllegalState);
+  EXPECT_EQ(runtime().add_record_node(nullptr, {}, event, &record), Error::IllegalState);
+
+  ASSERT_EQ(runtime().begin_capture(0, stream, CaptureMode::ThreadLocal), Error::None);
+  ASSERT_EQ(runtime().submit(0, stream, Nothing{}), Error::None);
+  ASSERT_EQ(runtime().capture_point(0, stream, &graph, &tips), Error::None);
+  EXPECT_EQ(tips, std::vector<NodeIndex>({0}));
+  EXPECT_EQ(runtime().add_record_node(graph, {7}, event, &record), Error::InvalidValue);
+  EXPECT_EQ(runtime().add_record_node(graph, tips, stream, &record), Error::InvalidResourceHandle);
+  ASSERT_EQ(runtime().add_record_node(graph, tips, event, &record), Error::None);
+  // Nothing comes after the record, it has each edge once, and no other node is one.
+  EXPECT_EQ(runtime().capture_after(0, stream, graph, {record}), Error::InvalidValue);
+  EXPECT_EQ(runtime().extend_record_node(graph, record, {record}), Error::InvalidValue);
+  EXPECT_EQ(runtime().extend_record_node(graph, record, tips), Error::InvalidValue);
+  EXPECT_EQ(runtime().extend_record_node(graph, tips[0], {}), Error::InvalidValue);
+  EXPECT_EQ(runtime().capture_after(0, stream, event, tips), Error::InvalidValue);
+  ASSERT_EQ(runtime().end_capture(0, stream, &ended), Error::None);
+  EXPECT_EQ(runtime().extend_record_node(graph, record, {}), Error::IllegalState);
+
+  EXPECT_EQ(runtime().destroy_graph(ended), Error::None);
+  EXPECT_EQ(runtime().destroy_event(event), Error::None);
+  EXPECT_EQ(runtime().destroy_stream(stream), Error::None);
+}
+
 TEST(Misuse, AForkedChildIsToldThatItHasNoWorkers) {
   ASSERT_EQ(runtime().submit(0, nullptr, Nothing{}), Error::None);
   ASSERT_EQ(runtime().synchronize_stream(0, nullptr), Error::None);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -291,6 +292,48 @@ TEST(Runtime, BlockingStreamsAndTheLegacyStreamTakeTurns) {
   CUDA(cudaFreeHost(words));
 }
 
+TEST(Runtime, NamedDefaultStreamsAreThoseOfCuda) {
+  unsigned long long null = 0;
+  unsigned long long legacy = 0;
+  unsigned long long mine = 0;
+  unsigned long long others = 0;
+  unsigned int flags = 7;
+  CUDA(cudaStreamGetId(nullptr, &null));
+  CUDA(cudaStreamGetId(cudaStreamLegacy, &legacy));
+  CUDA(cudaStreamGetId(cudaStreamPerThread, &mine));
+  std::thread([&] { CUDA(cudaStreamGetId(cudaStreamPerThread, &others)); }).join();
+  EXPECT_EQ(null, legacy);
+  EXPECT_NE(mine, legacy);
+  EXPECT_NE(mine, others);
+  CUDA(cudaStreamGetFlags(cudaStreamPerThread, &flags));
+  EXPECT_EQ(flags, static_cast<unsigned int>(cudaStreamDefault));
+
+  // The legacy stream waits for each thread's default stream, and they for it.
+  std::vector<int> order;
+  const auto note = [&order](cudaStream_t stream, int value) {
+    struct Note {
+      std::vector<int>* order;
+      int value;
+    };
+    CUDA(cudaLaunchHostFunc(
+        stream,
+        [](void* data) {
+          const std::unique_ptr<Note> taken(static_cast<Note*>(data));
+          taken->order->push_back(taken->value);
+        },
+        new Note{&order, value}));
+  };
+  note(cudaStreamPerThread, 1);
+  note(cudaStreamLegacy, 2);
+  std::thread([&] { note(cudaStreamPerThread, 3); }).join();
+  note(nullptr, 4);
+  note(cudaStreamPerThread, 5);
+  CUDA(cudaStreamSynchronize(cudaStreamPerThread));
+  EXPECT_EQ(order, std::vector<int>({1, 2, 3, 4, 5}));
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported,
+              cudaStreamBeginCapture(cudaStreamLegacy, cudaStreamCaptureModeRelaxed));
+}
+
 TEST(Runtime, CallbacksGetTheirStream) {
   struct Call {
     cudaStream_t stream = nullptr;
@@ -370,6 +413,55 @@ TEST(Runtime, GraphsAreCapturedAndReplayed) {
   CUDA(cudaGraphExecDestroy(executable));
   CUDA(cudaGraphDestroy(graph));
   EXPECT_CUDA(cudaErrorInvalidResourceHandle, cudaGraphLaunch(executable, stream));
+  CUDA(cudaStreamDestroy(stream));
+}
+
+TEST(Runtime, ExternalEventsAreNodesOfGraphs) {
+  cudaStream_t stream;
+  cudaStream_t live;
+  cudaEvent_t before;
+  cudaEvent_t after;
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  size_t nodes = 0;
+  std::atomic<int> calls{0};
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA(cudaStreamCreateWithFlags(&live, cudaStreamNonBlocking));
+  CUDA(cudaEventCreateWithFlags(&before, cudaEventDisableTiming));
+  CUDA(cudaEventCreateWithFlags(&after, cudaEventDisableTiming));
+  EXPECT_CUDA(cudaErrorIllegalState,
+              cudaEventRecordWithFlags(after, stream, cudaEventRecordExternal));
+  EXPECT_CUDA(cudaErrorIllegalState, cudaStreamWaitEvent(stream, before, cudaEventWaitExternal));
+  CUDA(cudaEventRecord(before, live));
+  CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  CUDA(cudaStreamWaitEvent(stream, before, cudaEventWaitExternal));  // no work from outside
+  CUDA(cudaLaunchHostFunc(stream, &increment, &calls));
+  CUDA(cudaEventRecordWithFlags(after, stream, cudaEventRecordExternal));
+  CUDA(cudaStreamEndCapture(stream, &graph));
+  CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+  EXPECT_EQ(nodes, 3u);
+  CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  CUDA(cudaGraphDestroy(graph));
+
+  std::atomic<bool> proceed{false};
+  CUDA(cudaLaunchHostFunc(
+      live,
+      [](void* flag) {
+        while (!static_cast<std::atomic<bool>*>(flag)->load()) std::this_thread::yield();
+      },
+      &proceed));
+  CUDA(cudaEventRecord(before, live));
+  CUDA(cudaGraphLaunch(executable, stream));
+  EXPECT_CUDA(cudaErrorNotReady, cudaEventQuery(after));
+  EXPECT_CUDA(cudaErrorNotReady, cudaStreamQuery(stream));
+  proceed = true;
+  CUDA(cudaEventSynchronize(after));
+  EXPECT_EQ(calls, 1);
+  CUDA(cudaStreamSynchronize(stream));
+  CUDA(cudaGraphExecDestroy(executable));
+  CUDA(cudaEventDestroy(before));
+  CUDA(cudaEventDestroy(after));
+  CUDA(cudaStreamDestroy(live));
   CUDA(cudaStreamDestroy(stream));
 }
 

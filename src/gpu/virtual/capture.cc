@@ -199,6 +199,9 @@ Error Runtime::extend_record_node(void* handle, NodeIndex record,
   const bool is_record = record < graph->nodes.size() && graph->nodes[record].is_open;
   if (!is_record || !graph->has_all(after)) return Error::InvalidValue;
   std::vector<NodeIndex>& all = graph->nodes[record].after;
+  // As CUDA has it, an edge is added once.
+  if (std::find_first_of(all.begin(), all.end(), after.begin(), after.end()) != all.end())
+    return Error::InvalidValue;
   all.insert(all.end(), after.begin(), after.end());
   return Error::None;
 }
