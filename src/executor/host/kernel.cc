@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -101,12 +102,17 @@ class Operation final : public Task {
   // or so.
   void watch() {
     const Clock::time_point now = Clock::now();
-    if (!is_waiting_) looked_ = now;
+    if (!is_waiting_) {
+      looked_ = now;
+      repeats_ = 0;
+    }
     if (now - looked_ < kLongWait) return;
     looked_ = now;
     for (Lane& lane : lanes_) lane.look_for_mismatch();
-    if (!has_reported_wait_)
-      has_reported_wait_ = report(*plan_->launch().control, lanes_.front().wait());
+    Report wait = lanes_.front().wait();
+    wait.repeats = repeats_;
+    report(*plan_->launch().control, wait);
+    if (repeats_ < std::numeric_limits<uint16_t>::max()) ++repeats_;
   }
 
   std::shared_ptr<const Plan> plan_;
@@ -116,7 +122,7 @@ class Operation final : public Task {
   size_t next_lane_ = 0;
   bool has_begun_ = false;
   bool is_waiting_ = false;  // nothing moved in the last step
-  bool has_reported_wait_ = false;
+  uint16_t repeats_ = 0;     // reports of the present wait so far
   Clock::time_point looked_;  // when the wait began, or was last looked into
 };
 

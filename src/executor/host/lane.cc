@@ -13,9 +13,8 @@ namespace {
 using gpu::virtual_::Progress;
 
 constexpr uint64_t kGrain = PackedSlot::kGrain;
-constexpr uint32_t kMostOperands = 256;  // 255 receives and a local one
-constexpr uint64_t kStripBytes =
-    8000 / kGrain * kGrain;                   // a few operands fit the first-level cache
+constexpr uint32_t kMostOperands = 256;       // 255 receives and a local one
+constexpr uint64_t kStripBytes = 8 << 10;     // a few operands fit the first-level cache
 constexpr uint64_t kStagingBytes = 64 << 10;  // unpacked and scaled operands of a strip
 constexpr uint64_t kLongestCopy = 1 << 20;    // a strip that nobody reads again
 static_assert(kStagingBytes / (kMostOperands + 1) >= kGrain);
@@ -143,7 +142,7 @@ uint64_t Lane::strip_bytes() const {
   const uint32_t destinations = present.send_count + (present.target != Place::None ? 1u : 0u);
   if (is_packed(plan_->launch().protocol)) {
     // Each receive is unpacked, and there may be a scaled operand or a result to stage.
-    return std::min(kStripBytes, kStagingBytes / (present.receive_count + 2u) / kGrain * kGrain);
+    return std::min(kStripBytes, kStagingBytes / (present.receive_count + 2u)) / kGrain * kGrain;
   }
   const bool is_one_copy = destinations == 1 && !(present.flags & (kReduce | kFinish));
   const bool is_scaled = present.source == Place::Input && folder_->scales_input();

@@ -190,10 +190,9 @@ TEST_P(Collectives, StepsMayWrap) {
 
 // Chunks of many strips, and more bytes than a step may move.
 TEST_P(Collectives, LargeChunksTakeManySteps) {
-  const int nranks = GetParam().nranks;
-  if (nranks == 1 || nranks > 3) return;
+  if (GetParam().nranks != 3) return;
   Case c{.protocol = GetParam().protocol,
-         .count = kIsSanitized ? 200'001u : 700'001u,
+         .count = kIsSanitized ? 200'001u : 500'001u,
          .is_in_place = true,
          .is_misaligned = true,
          .threads = 2};
