@@ -1,12 +1,15 @@
 // Report: what a wait that takes long tells the host, in one word, so that it can be stored by many
 // waits at once and read at any time. Host and device include it.
 //
-//   63..56 kind    55..32 peer    31..16 tag of the own call    15..0 tag that the peer sent
+//   63..56 kind    55..32 peer    31..16 tag of the own call    15..0 tag that the peer sent,
+//                                                                      or repeats of a Waiting
 //
 // Mismatch: what arrived from `peer` belongs to another call. The wait goes on, as for data that
 // has not arrived; the host asks the peer, tells all ranks, and aborts. Waiting: nothing has
-// arrived for about a second, which need not be wrong: the host compares the calls of both ranks. A
-// mismatch is not replaced by a Waiting. Source of the idea: docs/design/0006.
+// arrived for about a second, which need not be wrong: the host compares the calls of both ranks.
+// It is told again about every second while the same wait lasts, so that the host knows for how
+// long it has lasted. A mismatch is not replaced by a Waiting. What the host does with reports:
+// docs/design/0006-call-tags.md.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +23,21 @@ struct Report {
   uint32_t peer = 0;      // below 2^24
   uint16_t own_tag = 0;   // Work::tag
   uint16_t peer_tag = 0;  // Mismatch
+  uint16_t repeats = 0;   // Waiting: earlier reports of this wait, at least a second apart
   friend bool operator==(const Report&, const Report&) = default;
 };
 
 constexpr uint64_t encode(const Report& report) {
   return uint64_t{static_cast<uint8_t>(report.kind)} << 56 |
-         uint64_t{report.peer & 0xffffffu} << 32 | uint64_t{report.own_tag} << 16 | report.peer_tag;
+         uint64_t{report.peer & 0xffffffu} << 32 | uint64_t{report.own_tag} << 16 |
+         (report.kind == ReportKind::Waiting ? report.repeats : report.peer_tag);
 }
 constexpr Report decode_report(uint64_t word) {
-  return {static_cast<ReportKind>(word >> 56), static_cast<uint32_t>(word >> 32 & 0xffffff),
-          static_cast<uint16_t>(word >> 16), static_cast<uint16_t>(word)};
+  Report report{static_cast<ReportKind>(word >> 56), static_cast<uint32_t>(word >> 32 & 0xffffff),
+                static_cast<uint16_t>(word >> 16)};
+  (report.kind == ReportKind::Waiting ? report.repeats : report.peer_tag) =
+      static_cast<uint16_t>(word);
+  return report;
 }
 
 }  // namespace niccolite::executor

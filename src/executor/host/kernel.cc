@@ -121,8 +121,8 @@ class Operation final : public Task {
   std::vector<Lane> lanes_;       // those that are not done; they point into ports_ and *plan_
   size_t next_lane_ = 0;
   bool has_begun_ = false;
-  bool is_waiting_ = false;  // nothing moved in the last step
-  uint16_t repeats_ = 0;     // reports of the present wait so far
+  bool is_waiting_ = false;   // nothing moved in the last step
+  uint16_t repeats_ = 0;      // reports of the present wait so far
   Clock::time_point looked_;  // when the wait began, or was last looked into
 };
 
