@@ -74,6 +74,26 @@ Result<Bytes> Mailroom::request(Roster::Lock& lock, Local& local, int32_t peer,
   const auto start = Deadline::Clock::now();
   const uint64_t number = next_call_++;
   pending_[number].caller = roster_.find(local.rank);
+  call(local, peer, number, content);
+  const auto outcome = roster_.wait(lock, local, deadline, [&] {
+    return pending_[number].answer.has_value() || !roster_.why_gone(peer).is_ok();
+  });
+  auto node = pending_.extract(number);  // a later answer finds nobody
+  std::optional<Result<Bytes>>& answer = node.mapped().answer;
+  if (answer.has_value()) return std::move(*answer);
+  if (outcome == Roster::Outcome::Aborted) return Roster::why_aborted(local);
+  if (outcome == Roster::Outcome::TimedOut) return timed_out(local, peer, "an answer of", start);
+  return roster_.why_gone(peer);
+}
+
+Status Mailroom::notify(const Local& local, int32_t peer, std::span<const std::byte> content) {
+  TRY(roster_.why_gone(peer));
+  call(local, peer, kUnanswered, content);
+  return {};
+}
+
+void Mailroom::call(const Local& local, int32_t peer, uint64_t number,
+                    std::span<const std::byte> content) {
   const uint32_t process = roster_.process_of(peer);
   if (process == roster_.self()) {
     take_call(peer, {.from = local.rank,
@@ -85,15 +105,6 @@ Result<Bytes> Mailroom::request(Roster::Lock& lock, Local& local, int32_t peer,
         .from = local.rank, .to = peer, .call = number, .content = content};
     transmit_(process, std::make_shared<const Bytes>(message.encode()));
   }
-  const auto outcome = roster_.wait(lock, local, deadline, [&] {
-    return pending_[number].answer.has_value() || !roster_.why_gone(peer).is_ok();
-  });
-  auto node = pending_.extract(number);  // a later answer finds nobody
-  std::optional<Result<Bytes>>& answer = node.mapped().answer;
-  if (answer.has_value()) return std::move(*answer);
-  if (outcome == Roster::Outcome::Aborted) return Roster::why_aborted(local);
-  if (outcome == Roster::Outcome::TimedOut) return timed_out(local, peer, "an answer of", start);
-  return roster_.why_gone(peer);
 }
 
 Status Mailroom::take(Reader& reader, MessageType type, uint32_t process) {
@@ -170,6 +181,7 @@ void Mailroom::run_next_call(int32_t rank) {
 }
 
 void Mailroom::answer(uint32_t process, uint64_t number, Result<Bytes> result) {
+  if (number == kUnanswered) return;
   if (process == roster_.self()) return finish(number, std::move(result));
   messages::Response response{
       .call = number, .succeeded = result.is_ok(), .failure = {}, .content = {}};

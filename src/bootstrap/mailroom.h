@@ -31,6 +31,8 @@ class Mailroom {
   void serve(Local& local, Member::Handler handler);
   Result<Bytes> request(Roster::Lock& lock, Local& local, int32_t peer,
                         std::span<const std::byte> content, Deadline deadline);
+  /// A request whose answer nobody waits for.
+  Status notify(const Local& local, int32_t peer, std::span<const std::byte> content);
 
   /// Data, Request or Response of another process.
   Status take(Reader& reader, MessageType type, uint32_t process);
@@ -43,6 +45,7 @@ class Mailroom {
     std::shared_ptr<Local> caller;
   };
 
+  void call(const Local& local, int32_t peer, uint64_t number, std::span<const std::byte> content);
   void deliver(int32_t from, int32_t to, uint32_t tag, Bytes content);
   void take_call(int32_t to, Call call);
   void answer(uint32_t process, uint64_t number, Result<Bytes> result);
@@ -53,7 +56,8 @@ class Mailroom {
   Service& service_;
   Transmit transmit_;
   Probe probe_;
-  std::map<uint64_t, Pending> pending_;  // requests of this process' ranks
+  std::map<uint64_t, Pending> pending_;       // requests of this process' ranks
+  static constexpr uint64_t kUnanswered = 0;  // the number of calls that get no answer
   uint64_t next_call_ = 1;
 };
 

@@ -92,6 +92,18 @@ Result<Bytes> Member::request(int peer, std::span<const std::byte> message, Dead
   return session_->mailroom().request(lock, *local_, peer, message, deadline);
 }
 
+Status Member::notify(int peer, std::span<const std::byte> message) {
+  TRY(check_peer(*local_, peer));
+  TRY(check_size(message.size(), kMaxMessage, "a request"));
+  const Roster::Lock lock = session_->roster().lock();
+  return session_->mailroom().notify(*local_, peer, message);
+}
+
+bool Member::has_left(int peer) const {
+  const Roster::Lock lock = session_->roster().lock();
+  return session_->roster().has_left(peer);
+}
+
 void Member::on_peer_lost(std::function<void(int rank, const Status& why)> callback) {
   session_->on_peer_lost(local_, std::move(callback));
 }

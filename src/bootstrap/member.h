@@ -97,7 +97,11 @@ class Member {
   /// Asks `peer`, whatever its own threads are doing, and waits for the answer; also for the peer
   /// to call serve().
   Result<Bytes> request(int peer, std::span<const std::byte> message, Deadline deadline);
+  /// Hands `peer` a request whose answer nobody waits for; only queues it.
+  Status notify(int peer, std::span<const std::byte> message);
 
+  /// Has `peer` ended in an orderly way, so that nothing more will come from it?
+  bool has_left(int peer) const;
   /// Calls `callback` on the service thread, once for each rank whose process ends without leaving,
   /// now or later.
   void on_peer_lost(std::function<void(int rank, const Status& why)> callback);

@@ -67,6 +67,12 @@ Status Roster::why_gone(int32_t rank) const {
   return {};
 }
 
+bool Roster::has_left(int32_t rank) const {
+  const ProcessState& process = states_[process_of(rank)];
+  return process.state == State::Departed ||
+         (process.state == State::Alive && left_[static_cast<size_t>(rank)]);
+}
+
 void Roster::mark_left(int32_t rank) { left_[static_cast<size_t>(rank)] = true; }
 
 void Roster::mark_departed(uint32_t process, Status why) {

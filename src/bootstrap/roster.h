@@ -83,6 +83,8 @@ class Roster {
   /// Why `rank` cannot take part any more; fine while it can.
   Status why_gone(int32_t rank) const;
   bool is_gone(uint32_t process) const { return states_[process].state != State::Alive; }
+  /// Has `rank` ended in an orderly way, by itself or with its process?
+  bool has_left(int32_t rank) const;
   void mark_left(int32_t rank);
   void mark_departed(uint32_t process, Status why);
   void mark_lost(uint32_t process, Status why);

@@ -15,6 +15,8 @@ using std::chrono::seconds;
 constexpr auto kConnectTime = seconds(30);  // a peer's process answers from a thread of its own
 constexpr auto kAbortTime = seconds(5);     // kernels see the abort word within microseconds
 constexpr auto kPatience = seconds(20);     // after which a wait says what it waits for
+constexpr auto kAskTime = seconds(2);       // for a peer's process to tell what its rank does
+constexpr size_t kMostText = 4096;          // of a failure that a peer tells
 
 Deadline init_deadline() { return Deadline::after(seconds(parameters::init_timeout())); }
 
@@ -46,9 +48,7 @@ Status Communicator::initialize() {
     status =
         std::move(status).with_context("{}: rank {} of {}", identity_.function, rank(), nranks());
     // The peers learn of it now, not at their deadline.
-    operations_.reset();
-    endpoint_.reset();
-    member_.reset();
+    disconnect();
     fail(status.copy());
     return status;
   }
@@ -90,7 +90,14 @@ Status Communicator::join_and_connect() {
     const auto blobs = TRY(member_->all_gather(bytes_of(self), deadline));
     const auto ranks = TRY(decode_and_check(blobs, parameters::multi_rank_gpu() != 0));
     settings = ranks[0].settings;
-    endpoint_ = TRY(transport::Endpoint::create(machine_, device(), *member_, settings.shapes));
+    endpoint_ = std::make_unique<transport::Endpoint>(
+        machine_, device(), *member_, settings.shapes,
+        [this](int peer, std::span<const std::byte> request, const Deadline& until) {
+          return ask(peer, Question::Connect, request, until);
+        });
+    TRY(start_watch());
+    member_->serve(
+        [this](int from, std::span<const std::byte> request) { return answer(from, request); });
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
   } else {
@@ -98,7 +105,7 @@ Status Communicator::join_and_connect() {
   }
   auto* control = static_cast<executor::ControlWords*>(control_.data());
   operations_ = std::make_unique<OperationQueue>(machine_, device(), rank(), settings,
-                                                 endpoint_.get(), control);
+                                                 endpoint_.get(), control, log_.get());
 
   LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
       describe(), device(), info.bus_id, hash);
@@ -106,6 +113,84 @@ Status Communicator::join_and_connect() {
   LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", identity_.function, rank(),
       nranks(), total.count());
   return {};
+}
+
+Status Communicator::start_watch() {
+  log_ = std::make_unique<CallLog>(nranks());
+  Watch::Hooks hooks;
+  hooks.now = &Deadline::Clock::now;
+  hooks.ask = [this](int peer) -> Result<Account> {
+    const Bytes bytes = TRY(ask(peer, Question::Account, {}, Deadline::after(kAskTime)));
+    return Account::decode(bytes, peer);
+  };
+  hooks.has_left = [this](int peer) { return member_->has_left(peer); };
+  hooks.fail_all = [this](const Status& status) { fail_all(status); };
+  auto* control = static_cast<executor::ControlWords*>(control_.data());
+  watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control, std::move(hooks));
+  watchdog_ = TRY(Watchdog::instance());
+  watchdog_->add(*watch_);
+  return {};
+}
+
+// Ends all that other ranks and threads of ours may still be doing here, then gives it back.
+void Communicator::disconnect() {
+  if (member_ != nullptr) member_->leave();  // answer() and the waits of ask() end
+  if (watchdog_ != nullptr) watchdog_->remove(*watch_);
+  watchdog_.reset();
+  operations_.reset();
+  watch_.reset();
+  log_.reset();
+  endpoint_.reset();
+  member_.reset();
+}
+
+Result<Bytes> Communicator::ask(int peer, Question question, std::span<const std::byte> request,
+                                const Deadline& deadline) {
+  Writer writer;
+  writer.u8(static_cast<uint8_t>(question));
+  writer.raw(request);
+  return member_->request(peer, writer.bytes(), deadline);
+}
+
+// A peer asks. On a service thread, at any time between join_and_connect() and disconnect().
+Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request) {
+  Reader reader(request, "a peer");
+  switch (static_cast<Question>(reader.u8())) {
+    case Question::Connect:
+      return endpoint_->answer(from, reader.rest());
+    case Question::Account:
+      TRY(failure());  // what failed waits for nothing any more
+      return watch_->account(from).encode();
+    case Question::Fail: {
+      const uint8_t code = reader.u8();
+      const std::string text = reader.text(kMostText);
+      if (code == static_cast<uint8_t>(Code::Ok) || code > static_cast<uint8_t>(Code::RemoteError))
+        reader.reject("a failure without a code");
+      TRY(reader.finish());
+      fail(Status::error(static_cast<Code>(code), "{}", text));
+      report_failure().ignore("printed");
+      return Bytes();
+    }
+  }
+  return Status::remote_error("rank {} asks what rank {} does not understand", from, rank());
+}
+
+// A failure that concerns every rank. The others are told first: afterwards this rank's user may
+// end the communicator at any time.
+void Communicator::fail_all(const Status& status) {
+  if (!failure().is_ok()) return;  // then they have been told
+  Writer writer;
+  writer.u8(static_cast<uint8_t>(Question::Fail));
+  writer.u8(static_cast<uint8_t>(status.code()));
+  writer.text(status.message().substr(0, kMostText));
+  for (int peer = 0; peer < nranks(); ++peer) {
+    if (peer == rank()) continue;
+    const Status told = member_->notify(peer, writer.bytes());
+    if (!told.is_ok())
+      LOG(Info, Init, "{} cannot tell rank {}: {}", describe(), peer, told.message());
+  }
+  fail(status.copy());
+  report_failure().ignore("printed");
 }
 
 Status Communicator::run(const Task& task) {
@@ -249,12 +334,12 @@ Status Communicator::end() {
     // A kernel or a thread may still use the memory: losing it is better than pulling it from under
     // them.
     LOG(Warn, All, "{}: its buffers are not given back: {}", describe(), status.message());
+    if (watchdog_ != nullptr) watchdog_->remove(*watch_);
+    watchdog_.reset();
     keep_for_ever();
     return {};
   }
-  operations_.reset();
-  endpoint_.reset();
-  member_.reset();
+  disconnect();
   {
     std::lock_guard lock(control_mutex_);
     control_.reset();

@@ -22,6 +22,8 @@
 #include "comm/exclusive_use.h"
 #include "comm/operators.h"
 #include "comm/rank_info.h"
+#include "comm/watch.h"
+#include "comm/watchdog.h"
 
 namespace niccolite::comm {
 
@@ -37,6 +39,13 @@ struct Identity {
   int rank = -1;
   int device = -1;            // the device current when the communicator was asked for
   const char* function = "";  // the API call that made it, for log lines
+};
+
+/// What ranks ask each other; the first byte of a request.
+enum class Question : uint8_t {
+  Connect,  // transport::Endpoint::answer
+  Account,  // what do you do? (comm/account.h)
+  Fail,     // none, but a failure of all ranks: code, text
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
@@ -100,6 +109,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     return state_.compare_exchange_strong(from, to, std::memory_order_acq_rel);
   }
   Status join_and_connect();
+  void disconnect();
+  Result<Bytes> answer(int from, std::span<const std::byte> request);
+  Result<Bytes> ask(int peer, Question question, std::span<const std::byte> request,
+                    const Deadline& deadline);
+  Status start_watch();
+  void fail_all(const Status& status);
   void raise_abort_word();
   Status drain(bool bounded);
   Status gone() const;
@@ -122,13 +137,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Thread> background_
       GUARDED_BY(background_mutex_);  // of the last nonblocking work
 
-  // In order of construction; destroyed in reverse: operations before the memory they use, the
-  // endpoint before the member through which it serves peers.
+  // In order of construction; see disconnect(). All but the first two are null for one rank.
   std::mutex control_mutex_;
   gpu::Memory control_ GUARDED_BY(control_mutex_);  // ControlWords
   std::unique_ptr<bootstrap::Member> member_;
   std::unique_ptr<transport::Endpoint> endpoint_;
-  std::unique_ptr<OperationQueue> operations_;
+  std::unique_ptr<CallLog> log_;
+  std::unique_ptr<Watch> watch_;
+  std::shared_ptr<Watchdog> watchdog_;          // looks at *watch_
+  std::unique_ptr<OperationQueue> operations_;  // of one rank, too
 };
 
 }  // namespace niccolite::comm

@@ -85,12 +85,13 @@ size_t OperationQueue::Hash::operator()(const planner::Request& request) const {
 
 OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
                                const planner::Settings& settings, transport::Endpoint* endpoint,
-                               executor::ControlWords* control)
+                               executor::ControlWords* control, CallLog* log)
     : machine_(machine),
       device_(device),
       rank_alone_(settings.nranks == 1),
       endpoint_(endpoint),
       control_(control),
+      log_(log),
       planner_(settings, rank),
       order_(machine, device) {}
 
@@ -104,6 +105,7 @@ Status OperationQueue::run(const Task& task, const Deadline& deadline) {
   const Buffers buffers = buffers_of(task, planner_.rank());
   TRY(order_.before(task.stream));
   TRY(prepared->launcher->run({&buffers, 1}, task.stream));
+  log_launch({&task.call, 1});
   return order_.after(task.stream);
 }
 
@@ -117,6 +119,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks,
     ready.streams = batch.streams;
     for (size_t work = 0; work < batch.tasks.size(); ++work) {
       const Task& task = *batch.tasks[work];
+      ready.calls.push_back(task.call);
       ready.buffers.push_back(buffers_of(task, planner_.rank()));
       ready.bytes.push_back(task.call.request.bytes());
       if (batch.self_outputs[work] != nullptr)
@@ -162,6 +165,7 @@ Status OperationQueue::launch(const Ready& ready) {
   TRY(order_.before(stream));
   if (ready.prepared != nullptr) {
     TRY(ready.prepared->launcher->run(ready.buffers, stream));
+    log_launch(ready.calls);
   } else {
     for (size_t i = 0; i < ready.buffers.size(); ++i) {
       const Buffers& buffers = ready.buffers[i];
@@ -174,6 +178,12 @@ Status OperationQueue::launch(const Ready& ready) {
   for (size_t other = 1; other < ready.streams.size(); ++other)
     TRY(machine_.wait_event(device_, ready.streams[other], join_event_));
   return {};
+}
+
+// Between order_.before() and after().
+void OperationQueue::log_launch(std::span<const Call> calls) {
+  if (log_ == nullptr) return;
+  for (const Call& call : calls) log_->add(call, order_.is_captured(), calls.size() > 1);
 }
 
 Result<double> OperationQueue::predict(std::span<const Task> tasks) {

@@ -11,6 +11,7 @@
 
 #include "base/wait.h"
 #include "comm/batches.h"
+#include "comm/call_log.h"
 #include "comm/launcher.h"
 #include "comm/stream_order.h"
 #include "comm/task.h"
@@ -29,16 +30,17 @@ struct Prepared {
 /// One launch with its buffers: what launch() wants.
 struct Ready {
   std::shared_ptr<Prepared> prepared;      // null: `buffers` are copied, each from input to output
-  std::vector<executor::Buffers> buffers;  // by work
+  std::vector<Call> calls;                 // by work
+  std::vector<executor::Buffers> buffers;  // the same
   std::vector<gpu::StreamHandle> streams;  // of the calls; the launch is on the first
   std::vector<size_t> bytes;               // of each copy
 };
 
 class OperationQueue {
  public:
-  /// `endpoint` is null for a communicator of one rank.
+  /// `endpoint` and `log` are null for a communicator of one rank. All outlive the queue.
   OperationQueue(gpu::Machine& machine, int device, int rank, const planner::Settings& settings,
-                 transport::Endpoint* endpoint, executor::ControlWords* control);
+                 transport::Endpoint* endpoint, executor::ControlWords* control, CallLog* log);
 
   /// One collective by itself, of more than 0 elements: prepares and launches. Allocates nothing
   /// when it has been prepared before.
@@ -63,12 +65,14 @@ class OperationQueue {
   Result<planner::Plan> plan_batch(const Batch& batch, executor::Launch& launch);
   Status copy(const Task& task);
   Status check_captures(std::span<const Task> tasks);
+  void log_launch(std::span<const Call> calls);
 
   gpu::Machine& machine_;
   const int device_;
   const bool rank_alone_;
   transport::Endpoint* const endpoint_;
   executor::ControlWords* const control_;
+  CallLog* const log_;
   planner::Planner planner_;
   StreamOrder order_;
   gpu::Event join_event_;  // of the streams of a batch

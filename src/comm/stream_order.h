@@ -37,6 +37,8 @@ class StreamOrder {
   /// To be called after it was queued, on the same stream. Once it has returned, the stream may be
   /// destroyed.
   Status after(gpu::StreamHandle stream);
+  /// Was that operation captured in a graph?
+  bool is_captured() const { return is_captured_; }
 
   /// Waits until all operations so far, and all launches of graphs that hold some, are done: true,
   /// or false at the deadline. Disturbs no capture, unless graphs do not mix and there were some.

@@ -19,27 +19,14 @@ ConnectReply::Place place_of(const Span& span) {
 
 }  // namespace
 
-Result<std::unique_ptr<Endpoint>> Endpoint::create(gpu::Machine& machine, int device,
-                                                   bootstrap::Member& member,
-                                                   const Shapes& shapes) {
-  std::unique_ptr<Endpoint> endpoint(
-      new Endpoint(machine, device, member, shapes, chunk_bytes(machine.kind())));
-  Endpoint* self = endpoint.get();
-  member.serve(
-      [self](int from, std::span<const std::byte> request) { return self->answer(from, request); });
-  return endpoint;
-}
-
-Endpoint::Endpoint(gpu::Machine& machine, int device, bootstrap::Member& member,
-                   const Shapes& shapes, size_t chunk)
+Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
+                   const Shapes& shapes, Ask ask)
     : machine_(machine),
       device_(device),
       member_(member),
       shapes_(shapes),
-      arena_(machine, device, chunk) {}
-
-// After this the handler does not run any more, and refers to nothing.
-Endpoint::~Endpoint() { member_.serve(nullptr); }
+      ask_(std::move(ask)),
+      arena_(machine, device, chunk_bytes(machine.kind())) {}
 
 size_t Endpoint::allocated_bytes() const {
   std::lock_guard lock(mutex_);
@@ -93,7 +80,7 @@ Status Endpoint::connect_peer(int peer, std::span<const Name> names, const Deadl
     request.items.push_back({.protocol = static_cast<uint8_t>(name.protocol),
                              .tag = static_cast<uint16_t>(name.tag),
                              .asker_sends = name.role == Role::Sender});
-  const auto bytes = TRY(member_.request(peer, request.encode(), deadline));
+  const auto bytes = TRY(ask_(peer, request.encode(), deadline));
   const ConnectReply reply = TRY(ConnectReply::decode(bytes));
   if (reply.items.size() != names.size())
     return Status::remote_error("rank {} answered {} connections of {}", peer, reply.items.size(),
@@ -140,9 +127,7 @@ Result<const Endpoint::RemoteChunk*> Endpoint::remote_chunk(int peer, const Toke
   return &remote_chunks_.emplace(token, std::move(chunk)).first->second;
 }
 
-// A peer connects: makes this rank's half of each connection and tells where it is. Runs on a
-// service thread.
-Result<std::vector<std::byte>> Endpoint::answer(int from, std::span<const std::byte> bytes) {
+Result<Bytes> Endpoint::answer(int from, std::span<const std::byte> bytes) {
   const ConnectRequest request = TRY(ConnectRequest::decode(bytes));
   ConnectReply reply;
   if (!request.same_process) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,16 +29,22 @@ using Shapes = std::array<executor::FifoShape, executor::kProtocols>;  // equal 
 
 class Endpoint {
  public:
-  /// `machine` and `member` outlive the endpoint. Serves peers' requests from here on.
-  static Result<std::unique_ptr<Endpoint>> create(gpu::Machine& machine, int device,
-                                                  bootstrap::Member& member, const Shapes& shapes);
-  ~Endpoint();
+  /// Has `peer`'s endpoint answer() a request.
+  using Ask = std::function<Result<Bytes>(int peer, std::span<const std::byte> request,
+                                          const Deadline& deadline)>;
+
+  /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only.
+  Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
+           Ask ask);
 
   /// Addresses for every port of `program`, in port order. Connects what is not yet connected,
   /// which may wait for peers' processes until `deadline`, but not for their calls.
   Result<std::vector<executor::PortAddress>> connect(const executor::Program& program,
                                                      executor::Protocol protocol,
                                                      const Deadline& deadline);
+
+  /// A peer connects: makes this rank's half of each connection and tells where it is.
+  Result<Bytes> answer(int from, std::span<const std::byte> request);
 
   /// Device memory of this rank's own ends.
   size_t allocated_bytes() const;
@@ -68,18 +75,16 @@ class Endpoint {
     size_t bytes() const { return shared ? shared->bytes() : imported.bytes(); }
   };
 
-  Endpoint(gpu::Machine& machine, int device, bootstrap::Member& member, const Shapes& shapes,
-           size_t chunk_bytes);
   Result<LocalEnd> local_end(const Name& name) EXCLUDES(mutex_);
   Status connect_peer(int peer, std::span<const Name> names, const Deadline& deadline);
-  Result<std::vector<std::byte>> answer(int from, std::span<const std::byte> request);
   Result<const RemoteChunk*> remote_chunk(int peer, const Token& token, size_t bytes,
                                           const std::string& address, const Deadline& deadline);
 
   gpu::Machine& machine_;
   const int device_;
-  bootstrap::Member& member_;
+  const bootstrap::Member& member_;
   const Shapes shapes_;
+  const Ask ask_;
   std::map<Token, RemoteChunk> remote_chunks_;  // connect() only
   std::map<Name, RemoteEnd> remote_ends_;       // connect() only
   std::shared_ptr<DescriptorServer> server_

@@ -21,6 +21,12 @@ constexpr Shapes kShapes{{{2, 4, 1024}, {2, 2, 4096}}};
 gpu::Machine& machine() { return *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion); }
 
 struct Rank {
+  Rank() = default;
+  Rank(Rank&&) = default;
+  ~Rank() {
+    if (member != nullptr) member->leave();  // nothing is served any more
+  }
+
   executor::Program program;
   std::unique_ptr<bootstrap::Member> member;
   std::unique_ptr<Endpoint> endpoint;
@@ -40,7 +46,14 @@ std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol) {
           bootstrap::Member::join(
               {.id = id, .nranks = kRanks, .rank = r, .deadline = Deadline::after(seconds(30))})
               .take();
-      rank.endpoint = Endpoint::create(machine(), r, *rank.member, kShapes).take();
+      rank.endpoint = std::make_unique<Endpoint>(
+          machine(), r, *rank.member, kShapes,
+          [member = rank.member.get()](int peer, auto request, const Deadline& deadline) {
+            return member->request(peer, request, deadline);
+          });
+      rank.member->serve([endpoint = rank.endpoint.get()](int from, auto request) {
+        return endpoint->answer(from, request);
+      });
       rank.ports =
           rank.endpoint->connect(rank.program, protocol, Deadline::after(seconds(30))).take();
     });

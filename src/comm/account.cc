@@ -1,0 +1,124 @@
+#include "comm/account.h"
+
+#include <algorithm>
+
+#include "executor/numeric.h"
+
+namespace niccolite::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint32_t kMostCalls = 2 * CallLog::kKept;
+constexpr size_t kCallBytes = 36;
+
+void write(Writer& writer, const Numbers& numbers) {
+  writer.u64(numbers.count);
+  writer.u64(numbers.provable);
+}
+
+Numbers read_numbers(Reader& reader) {
+  const uint64_t count = reader.u64();
+  return {.count = count, .provable = reader.u64()};
+}
+
+void write(Writer& writer, const LoggedCall& logged) {
+  const planner::Request& request = logged.call.request;
+  writer.u8(static_cast<uint8_t>(request.collective));
+  writer.u8(static_cast<uint8_t>(request.type));
+  writer.u8(static_cast<uint8_t>(request.op.operation));
+  writer.u8(logged.call.is_send ? 1 : 0);
+  writer.u64(request.count);
+  writer.i32(request.root);
+  writer.i32(logged.call.peer);
+  writer.u64(logged.number);
+  writer.u64(logged.order);
+}
+
+LoggedCall read_call(Reader& reader) {
+  const uint8_t collective = reader.u8();
+  const uint8_t type = reader.u8();
+  const uint8_t operation = reader.u8();
+  if (collective >= schedule::kCollectives || type >= executor::kDataTypes ||
+      operation > static_cast<uint8_t>(planner::Operation::PreMulSum)) {
+    reader.reject("unknown collective, type or operation");
+    return {};
+  }
+  LoggedCall logged;
+  planner::Request& request = logged.call.request;
+  request.collective = static_cast<Collective>(collective);
+  request.type = static_cast<executor::DataType>(type);
+  request.op.operation = static_cast<planner::Operation>(operation);
+  logged.call.is_send = reader.u8() != 0;
+  request.count = reader.u64();
+  request.root = reader.i32();
+  logged.call.peer = reader.i32();
+  logged.number = reader.u64();
+  logged.order = reader.u64();
+  return logged;
+}
+
+void write(Writer& writer, const WaitReport& wait) {
+  writer.i32(wait.peer);
+  writer.u16(wait.tag);
+  writer.u64(static_cast<uint64_t>(wait.least_age.count()));
+  writer.u64(static_cast<uint64_t>(wait.most_age.count()));
+  writer.u32(static_cast<uint32_t>(wait.lasted.count()));
+  writer.u8(wait.is_joined ? 1 : 0);
+}
+
+WaitReport read_wait(Reader& reader) {
+  // Ages beyond what any process lives are those of a sender that does not speak our language.
+  constexpr uint64_t kMostAge = uint64_t{1} << 40;
+  WaitReport wait;
+  wait.peer = reader.i32();
+  wait.tag = reader.u16();
+  const uint64_t least = reader.u64();
+  const uint64_t most = reader.u64();
+  if (least > most || most > kMostAge) reader.reject("impossible ages");
+  wait.least_age = milliseconds(std::min(least, kMostAge));
+  wait.most_age = milliseconds(std::min(most, kMostAge));
+  wait.lasted = seconds(reader.u32());
+  wait.is_joined = reader.u8() != 0;
+  return wait;
+}
+
+}  // namespace
+
+Bytes Account::encode() const {
+  Writer writer;
+  write(writer, log.collectives);
+  write(writer, log.sends);
+  write(writer, log.receives);
+  writer.u32(static_cast<uint32_t>(log.calls.size()));
+  for (const LoggedCall& call : log.calls) write(writer, call);
+  writer.u8(wait ? 1 : 0);
+  if (wait) write(writer, *wait);
+  return std::move(writer).take();
+}
+
+Result<Account> Account::decode(std::span<const std::byte> bytes, int rank) {
+  Reader reader(bytes, "the account of a rank's calls");
+  Account account;
+  account.rank = rank;
+  account.log.collectives = read_numbers(reader);
+  account.log.sends = read_numbers(reader);
+  account.log.receives = read_numbers(reader);
+  const uint32_t count = reader.count(kMostCalls, kCallBytes);
+  for (uint32_t i = 0; i < count; ++i) account.log.calls.push_back(read_call(reader));
+  if (reader.u8() != 0) account.wait = read_wait(reader);
+  TRY(reader.finish().with_context("rank {}", rank));
+  return account;
+}
+
+const LoggedCall* Account::find(uint16_t tag, int peer) const {
+  const auto is_it = [&](const LoggedCall& logged) {
+    if (tag_of(logged.call) != tag) return false;
+    return peer < 0 || !logged.call.is_message() || logged.call.peer == peer;
+  };
+  const auto found = std::find_if(log.calls.rbegin(), log.calls.rend(), is_it);
+  return found == log.calls.rend() ? nullptr : &*found;
+}
+
+}  // namespace niccolite::comm

@@ -1,0 +1,43 @@
+// Account: what one rank says when another asks what it is doing: what it has called and what it
+// waits for. Times are ages, since ranks do not share a clock.
+// Thread safety: as for any value.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/wire.h"
+#include "comm/call_log.h"
+
+namespace niccolite::comm {
+
+/// The last report of a wait that takes long (executor/report.h).
+struct WaitReport {
+  int peer = -1;  // whose data or credit has not come
+  uint16_t tag = 0;
+  /// When the wait was last seen to go on: between these times ago.
+  std::chrono::milliseconds least_age{0};
+  std::chrono::milliseconds most_age{0};
+  /// For how long the operation had been under way by then, at least.
+  std::chrono::seconds lasted{0};
+  /// Calls with this tag were launched together with others: which of them waits is not known.
+  bool is_joined = false;
+};
+
+struct Account {
+  int rank = -1;
+  CallLog::Content log;  // sends and receives: with the rank that asks
+  std::optional<WaitReport> wait;
+
+  Bytes encode() const;
+  /// `rank` is whom the bytes come from.
+  static Result<Account> decode(std::span<const std::byte> bytes, int rank);
+
+  /// The newest call with this tag, if `peer` is not negative one whose other end is there; null:
+  /// it is not in the log any more.
+  const LoggedCall* find(uint16_t tag, int peer = -1) const;
+};
+
+}  // namespace niccolite::comm

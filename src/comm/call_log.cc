@@ -1,0 +1,74 @@
+#include "comm/call_log.h"
+
+#include <algorithm>
+
+namespace niccolite::comm {
+
+CallLog::CallLog(int nranks) : messages_(static_cast<size_t>(nranks)) {}
+
+void CallLog::add(const Call& call, bool is_captured, bool is_joined) {
+  std::lock_guard lock(mutex_);
+  Numbers& numbers = call.is_message()
+                         ? messages_[static_cast<size_t>(call.peer)][call.is_send ? 1 : 0]
+                         : collectives_;
+  if (is_joined) {
+    if (joined_ == nullptr) joined_ = std::make_unique<std::bitset<65536>>();
+    joined_->set(tag_of(call));
+  }
+  LoggedCall entry{.call = call, .number = 0, .order = ++order_};
+  if (is_captured) {
+    numbers.provable = std::min(numbers.provable, numbers.count);
+    return add_captured(std::move(entry));
+  }
+  entry.number = ++numbers.count;
+  if (live_.size() < kKept) {
+    live_.push_back(entry);
+  } else {
+    live_[next_live_] = entry;
+    next_live_ = (next_live_ + 1) % kKept;
+  }
+}
+
+// A program may capture one call thousands of times, in graphs of every size; which calls it
+// captured is what matters.
+void CallLog::add_captured(LoggedCall entry) {
+  const auto is_equal = [&](const LoggedCall& other) {
+    return other.call.request == entry.call.request && other.call.peer == entry.call.peer &&
+           other.call.is_send == entry.call.is_send;
+  };
+  auto place = std::find_if(captured_.begin(), captured_.end(), is_equal);
+  if (place == captured_.end() && captured_.size() == kKept) place = captured_.begin();
+  if (place != captured_.end()) captured_.erase(place);
+  captured_.push_back(std::move(entry));
+}
+
+CallLog::Content CallLog::content(int peer) const {
+  std::lock_guard lock(mutex_);
+  Content content;
+  content.collectives = collectives_;
+  const auto& messages = messages_[static_cast<size_t>(peer)];
+  content.receives = messages[0];
+  content.sends = messages[1];
+  content.calls.reserve(live_.size() + captured_.size());
+  auto captured = captured_.begin();
+  for (size_t i = 0; i < live_.size(); ++i) {
+    const LoggedCall& next = live_[(next_live_ + i) % live_.size()];
+    for (; captured != captured_.end() && captured->order < next.order; ++captured)
+      content.calls.push_back(*captured);
+    content.calls.push_back(next);
+  }
+  content.calls.insert(content.calls.end(), captured, captured_.end());
+  return content;
+}
+
+uint64_t CallLog::collectives() const {
+  std::lock_guard lock(mutex_);
+  return collectives_.count;
+}
+
+bool CallLog::was_joined(uint16_t tag) const {
+  std::lock_guard lock(mutex_);
+  return joined_ != nullptr && joined_->test(tag);
+}
+
+}  // namespace niccolite::comm

@@ -1,0 +1,73 @@
+// CallLog: what one rank has called on one communicator, for the day on which the ranks turn out to
+// have called different things (docs/design/0006-call-tags.md). Adding costs a few nanoseconds;
+// nothing is formatted before somebody asks. Thread safety: any thread.
+//
+// Numbers. Ranks that make the same calls in the same order give them the same numbers, so that
+// calls can be compared one by one: collectives count from 1, the messages of each pair of ranks
+// and direction count from 1. A call that is captured in a graph runs when the graph is replayed,
+// any number of times, which the host does not see: it has no number, and from the first of them on
+// the numbers of its kind prove nothing any more (Numbers::provable).
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "comm/task.h"
+
+namespace niccolite::comm {
+
+struct LoggedCall {
+  Call call;
+  uint64_t number = 0;  // 0: captured in a graph
+  uint64_t order = 0;   // among all calls of this rank, from 1
+
+  bool is_captured() const { return number == 0; }
+};
+
+/// How far a count of calls has come.
+struct Numbers {
+  uint64_t count = 0;                // calls that have a number
+  uint64_t provable = ~uint64_t{0};  // numbers up to this one may be compared with other ranks'
+  friend bool operator==(const Numbers&, const Numbers&) = default;
+};
+
+class CallLog {
+ public:
+  /// Calls that are kept, of those with a number and of those without.
+  static constexpr size_t kKept = 256;
+
+  explicit CallLog(int nranks);
+
+  /// A call was launched, or captured in a graph; `is_joined`: with others in one launch.
+  void add(const Call& call, bool is_captured, bool is_joined) EXCLUDES(mutex_);
+
+  struct Content {
+    std::vector<LoggedCall> calls;  // oldest first
+    Numbers collectives;
+    Numbers sends;     // to `peer`
+    Numbers receives;  // from `peer`
+  };
+  Content content(int peer) const EXCLUDES(mutex_);
+  uint64_t collectives() const EXCLUDES(mutex_);
+  /// Was a call with this tag ever launched together with others?
+  bool was_joined(uint16_t tag) const EXCLUDES(mutex_);
+
+ private:
+  void add_captured(LoggedCall entry) REQUIRES(mutex_);
+
+  mutable std::mutex mutex_;
+  uint64_t order_ GUARDED_BY(mutex_) = 0;
+  Numbers collectives_ GUARDED_BY(mutex_);
+  std::vector<std::array<Numbers, 2>> messages_ GUARDED_BY(mutex_);  // by peer; receives, sends
+  std::vector<LoggedCall> live_ GUARDED_BY(mutex_);  // a ring when full: the oldest at next_live_
+  size_t next_live_ GUARDED_BY(mutex_) = 0;
+  std::vector<LoggedCall> captured_ GUARDED_BY(mutex_);            // oldest first; equal calls once
+  std::unique_ptr<std::bitset<65536>> joined_ GUARDED_BY(mutex_);  // by tag; null: none
+};
+
+}  // namespace niccolite::comm

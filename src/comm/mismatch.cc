@@ -1,0 +1,180 @@
+#include "comm/mismatch.h"
+
+#include <algorithm>
+
+namespace niccolite::comm {
+namespace {
+
+constexpr const char* kRule =
+    "all ranks of a communicator must make the same calls in the same order";
+
+std::string call_of(const LoggedCall* logged) {
+  if (logged == nullptr) return "something else, which its log does not tell";
+  std::string text = describe(logged->call);
+  if (logged->is_captured()) {
+    text += " in a graph";
+  } else if (!logged->call.is_message()) {
+    text += fmt::format(" as its collective #{}", logged->number);
+  }
+  return text;
+}
+
+std::string describe_calls(const Account& a, const LoggedCall* call_of_a, const Account& b,
+                           const LoggedCall* call_of_b) {
+  return fmt::format("rank {} called {} while rank {} called {}: {}", a.rank, call_of(call_of_a),
+                     b.rank, call_of(call_of_b), kRule);
+}
+
+bool are_two_ends(const Account& a, const Call& of_a, const Account& b, const Call& of_b) {
+  return of_a.is_message() && of_b.is_message() && of_a.is_send != of_b.is_send &&
+         of_a.peer == b.rank && of_b.peer == a.rank;
+}
+
+std::string describe_message(int sender, const Call& send, int receiver, const Call& receive) {
+  return fmt::format(
+      "rank {} sends {} bytes to rank {} ({}), which receives {} ({}): both ends of a message must "
+      "have the same size",
+      sender, send.request.bytes(), receiver, describe(send), receive.request.bytes(),
+      describe(receive));
+}
+
+/// Calls with a number, of one kind, in order.
+template <typename Filter>
+std::vector<const LoggedCall*> numbered(const Account& account, uint64_t most, Filter&& filter) {
+  std::vector<const LoggedCall*> calls;
+  for (const LoggedCall& logged : account.log.calls)
+    if (!logged.is_captured() && logged.number <= most && filter(logged.call))
+      calls.push_back(&logged);
+  return calls;
+}
+
+using Pair = std::pair<const LoggedCall*, const LoggedCall*>;
+
+/// The first two calls of one number that do not match.
+std::optional<Pair> first_difference(const std::vector<const LoggedCall*>& a,
+                                     const std::vector<const LoggedCall*>& b) {
+  auto left = a.begin(), right = b.begin();
+  while (left != a.end() && right != b.end()) {
+    if ((*left)->number < (*right)->number) {
+      ++left;
+    } else if ((*left)->number > (*right)->number) {
+      ++right;
+    } else if (!calls_match((*left)->call, (*right)->call)) {
+      return Pair{*left, *right};
+    } else {
+      ++left;
+      ++right;
+    }
+  }
+  return std::nullopt;
+}
+
+/// One direction: `sender` gave its account to the receiver, and the other way round.
+std::optional<std::string> compare_direction(const Account& sender, const Account& receiver) {
+  const uint64_t most = std::min(sender.log.sends.provable, receiver.log.receives.provable);
+  const auto sends = numbered(sender, most, [&](const Call& call) {
+    return call.is_message() && call.is_send && call.peer == receiver.rank;
+  });
+  const auto receives = numbered(receiver, most, [&](const Call& call) {
+    return call.is_message() && !call.is_send && call.peer == sender.rank;
+  });
+  const auto difference = first_difference(sends, receives);
+  if (!difference) return std::nullopt;
+  return describe_message(sender.rank, difference->first->call, receiver.rank,
+                          difference->second->call);
+}
+
+enum class Kind : uint8_t { Unknown, Collective, Message };
+
+/// Unknown also when the tag stands for calls of both kinds, as happens once in 65,536.
+Kind kind_of_wait(const Account& account) {
+  Kind kind = Kind::Unknown;
+  for (const LoggedCall& logged : account.log.calls) {
+    if (tag_of(logged.call) != account.wait->tag) continue;
+    const Kind found = logged.call.is_message() ? Kind::Message : Kind::Collective;
+    if (kind != Kind::Unknown && kind != found) return Kind::Unknown;
+    kind = found;
+  }
+  return kind;
+}
+
+/// Can the operations in which `a` and `b` wait not be the same, whatever else was launched with
+/// the calls that we know of? Messages and collectives are never launched together.
+bool are_different(const Account& a, const Account& b) {
+  const Kind of_a = kind_of_wait(a), of_b = kind_of_wait(b);
+  if (of_a != of_b) return true;
+  if (of_a == Kind::Message) return false;  // a launch has messages of any size, to any peer
+  return a.wait->tag != b.wait->tag && !(a.wait->is_joined && b.wait->is_joined);
+}
+
+std::string describe_waits(const Account& a, const Account& b) {
+  const auto wait_of = [](const Account& account) {
+    return fmt::format("rank {} waits in {} for rank {}", account.rank,
+                       call_of(account.find(account.wait->tag, account.wait->peer)),
+                       account.wait->peer);
+  };
+  return fmt::format("{} while {}, and neither can go on: {}", wait_of(a), wait_of(b), kRule);
+}
+
+}  // namespace
+
+bool calls_match(const Call& a, const Call& b) {
+  const planner::Request &of_a = a.request, &of_b = b.request;
+  if (of_a.collective != of_b.collective) return false;
+  if (a.is_message()) return a.is_send != b.is_send && of_a.bytes() == of_b.bytes();
+  if (of_a.count != of_b.count || of_a.type != of_b.type) return false;
+  if (schedule::reduces(of_a.collective) && of_a.op.operation != of_b.op.operation) return false;
+  return !schedule::has_root(of_a.collective) || of_a.root == of_b.root;
+}
+
+std::optional<std::string> compare_collectives(const Account& a, const Account& b) {
+  const uint64_t most = std::min(a.log.collectives.provable, b.log.collectives.provable);
+  const auto is_collective = [](const Call& call) { return !call.is_message(); };
+  const auto difference =
+      first_difference(numbered(a, most, is_collective), numbered(b, most, is_collective));
+  if (!difference) return std::nullopt;
+  return describe_calls(a, difference->first, b, difference->second);
+}
+
+std::optional<std::string> compare_messages(const Account& a, const Account& b) {
+  if (auto difference = compare_direction(a, b)) return difference;
+  return compare_direction(b, a);
+}
+
+std::string describe_difference(const Account& a, uint16_t a_tag, const Account& b,
+                                uint16_t b_tag) {
+  // The first difference says more than the one that was noticed.
+  if (auto text = compare_collectives(a, b)) return *text;
+  if (auto text = compare_messages(a, b)) return *text;
+  const LoggedCall* const of_a = a.find(a_tag, b.rank);
+  const LoggedCall* const of_b = b.find(b_tag, a.rank);
+  if (of_a != nullptr && of_b != nullptr && are_two_ends(a, of_a->call, b, of_b->call))
+    return of_a->call.is_send ? describe_message(a.rank, of_a->call, b.rank, of_b->call)
+                              : describe_message(b.rank, of_b->call, a.rank, of_a->call);
+  return describe_calls(a, of_a, b, of_b);
+}
+
+std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
+  bool all_collective = true;
+  size_t different = 0;
+  const Waiter* first = nullptr;
+  for (size_t i = 0; i < cycle.size(); ++i) {
+    const Waiter& waiter = cycle[i];
+    const Waiter& awaited = cycle[(i + 1) % cycle.size()];
+    // It may have begun to wait, and the other may have done its part, after what we know of.
+    if (waiter.earliest_look < awaited.under_way) return std::nullopt;
+    const Kind kind = kind_of_wait(waiter.account);
+    if (kind == Kind::Unknown) return std::nullopt;
+    all_collective = all_collective && kind == Kind::Collective;
+    if (!are_different(waiter.account, awaited.account)) continue;
+    ++different;
+    if (first == nullptr) first = &waiter;
+  }
+  if (first == nullptr) return std::nullopt;
+  // Where messages are involved, ranks in one operation may go on as soon as a third one comes.
+  if (!all_collective && different != cycle.size()) return std::nullopt;
+  const size_t next = static_cast<size_t>(first - cycle.data() + 1) % cycle.size();
+  return describe_waits(first->account, cycle[next].account);
+}
+
+}  // namespace niccolite::comm

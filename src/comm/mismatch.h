@@ -1,0 +1,41 @@
+// What proves that ranks have made calls that do not match, and the sentence that says so: one that
+// names both calls and both ranks. A correct program is never accused; why each of these is a proof
+// is in docs/design/0006-call-tags.md. Pure functions.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "comm/account.h"
+
+namespace niccolite::comm {
+
+/// Do these calls belong together: a collective with itself, a send with a receive?
+bool calls_match(const Call& a, const Call& b);
+
+/// The first collective in which the logs differ, of those that both have.
+std::optional<std::string> compare_collectives(const Account& a, const Account& b);
+
+/// The first message between two ranks whose ends differ in size. Each account was given to the
+/// other rank.
+std::optional<std::string> compare_messages(const Account& a, const Account& b);
+
+/// What to say when rank `a`, in a call of tag `a_tag`, got data of a call of tag `b_tag` from rank
+/// `b`: a proof by itself. The logs may have forgotten the calls.
+std::string describe_difference(const Account& a, uint16_t a_tag, const Account& b, uint16_t b_tag);
+
+/// A rank whose wait is known, in the time of whoever asked.
+struct Waiter {
+  using Time = std::chrono::steady_clock::time_point;
+  Account account;       // has a wait
+  Time earliest_look{};  // it was seen to wait then or later
+  Time under_way{};      // it was in the operation that waits then at the latest
+};
+
+/// Each of the ranks waits for the next, the last for the first. A rank that is late is no proof,
+/// and these are not late: what do they say if not all of them can be in the same operation?
+std::optional<std::string> judge_cycle(std::span<const Waiter> cycle);
+
+}  // namespace niccolite::comm

@@ -1,0 +1,219 @@
+#include "comm/watch.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/log.h"
+
+namespace niccolite::comm {
+namespace {
+
+using executor::Report;
+using executor::ReportKind;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kFirstInterval{1};
+constexpr seconds kLongestInterval{30};
+constexpr seconds kPatience{30};   // after which a wait is worth a line
+constexpr seconds kFollowTime{4};  // for asking one rank after the other
+constexpr size_t kMostFollowed = 64;
+constexpr int kMostAttempts = 20;  // a second's looks: a call is logged right after its launch
+
+seconds after(seconds interval) { return std::min(2 * interval, kLongestInterval); }
+
+std::string last_call_of(const Account& account) {
+  if (account.log.calls.empty()) return "which has called nothing yet";
+  const LoggedCall& last = account.log.calls.back();
+  std::string text = "whose last call was " + describe(last.call);
+  if (last.is_captured()) return text + " in a graph";
+  return last.call.is_message() ? text : text + fmt::format(" as its collective #{}", last.number);
+}
+
+}  // namespace
+
+Watch::Watch(int rank, int nranks, const CallLog& log, executor::ControlWords& control, Hooks hooks)
+    : rank_(rank),
+      nranks_(nranks),
+      log_(log),
+      control_(control),
+      hooks_(std::move(hooks)),
+      looked_(hooks_.now()),
+      next_comparison_(looked_ + kFirstInterval),
+      comparison_interval_(kFirstInterval) {}
+
+void Watch::look() {
+  Time earliest, latest;
+  const Report report = take_report(&earliest, &latest);
+  if (is_over_) return;
+  if (report.kind != ReportKind::None && is_other_rank(static_cast<int>(report.peer), rank_)) {
+    if (report.kind == ReportKind::Mismatch) {
+      if (!mismatch_) mismatch_ = report;
+    } else {
+      const Wait wait{.peer = static_cast<int>(report.peer),
+                      .tag = report.own_tag,
+                      .repeats = report.repeats,
+                      .earliest = earliest,
+                      .latest = latest};
+      {
+        std::lock_guard lock(mutex_);
+        wait_ = wait;
+      }
+      if (!mismatch_) examine_wait(wait);
+    }
+  }
+  if (mismatch_ && !is_over_) examine_mismatch();
+  if (!is_over_) compare_with_neighbor();
+}
+
+// A report was stored since the look before, which left none.
+Report Watch::take_report(Time* earliest, Time* latest) {
+  *earliest = looked_;
+  looked_ = hooks_.now();
+  const std::atomic_ref word(control_.report);
+  // relaxed: the word says all there is to say.
+  if (word.load(std::memory_order_relaxed) == 0) return {};
+  const uint64_t report = word.exchange(0, std::memory_order_relaxed);
+  *latest = hooks_.now();
+  return executor::decode_report(report);
+}
+
+Account Watch::account(int asker) const {
+  Account account{.rank = rank_, .log = log_.content(asker), .wait = std::nullopt};
+  std::lock_guard lock(mutex_);
+  if (!wait_) return account;
+  const Time now = hooks_.now();
+  account.wait = {.peer = wait_->peer,
+                  .tag = wait_->tag,
+                  .least_age = std::chrono::floor<milliseconds>(now - wait_->latest),
+                  .most_age = std::chrono::ceil<milliseconds>(now - wait_->earliest),
+                  .lasted = wait_->lasted(),
+                  .is_joined = log_.was_joined(wait_->tag)};
+  return account;
+}
+
+void Watch::examine_mismatch() {
+  const int peer = static_cast<int>(mismatch_->peer);
+  const Account mine = account(peer);
+  Result<Account> answer = hooks_.ask(peer);
+  if (!answer.is_ok())
+    LOG(Info, Coll, "rank {} cannot ask rank {} for its calls: {}", rank_, peer,
+        answer.status().message());
+  Account theirs{.rank = peer, .log = {}, .wait = std::nullopt};
+  if (answer.is_ok()) theirs = std::move(answer).take();
+  const bool is_complete =
+      mine.find(mismatch_->own_tag) != nullptr && theirs.find(mismatch_->peer_tag) != nullptr;
+  attempts_ += answer.is_ok() ? 1 : kMostAttempts / 2;
+  if (!is_complete && attempts_ < kMostAttempts && !hooks_.has_left(peer)) return;
+  accuse(describe_difference(mine, mismatch_->own_tag, theirs, mismatch_->peer_tag));
+}
+
+void Watch::examine_wait(const Wait& wait) {
+  if (is_doomed(wait)) return;
+  if (wait.repeats == 0) {
+    next_look_ = kFirstInterval;
+    has_warned_ = false;
+  }
+  if (wait.lasted() < next_look_) return;
+  next_look_ = wait.lasted() + std::min(wait.lasted(), kLongestInterval);
+  follow(wait);
+}
+
+// A rank leaves when its work is done: all that it was ever going to send is there. What was seen
+// to wait after that waits in vain.
+bool Watch::is_doomed(const Wait& wait) {
+  if (!hooks_.has_left(wait.peer)) return false;
+  if (left_peer_ != wait.peer) {
+    left_peer_ = wait.peer;
+    left_since_ = hooks_.now();
+  } else if (wait.earliest >= left_since_) {
+    const Account mine = account(wait.peer);
+    const LoggedCall* const call = mine.find(wait.tag, wait.peer);
+    fail_all(Status::remote_error(
+        "rank {} waits in {} for rank {}, which has left the communicator (ncclCommDestroy or "
+        "ncclCommAbort) without taking part",
+        rank_, call != nullptr ? describe(call->call) : "a call", wait.peer));
+  }
+  return true;
+}
+
+// From this rank to the one that it waits for, to the one that that one waits for, and so on: to a
+// rank that is late, to a difference, or to a rank that was met before.
+void Watch::follow(const Wait& wait) {
+  const Account mine = account(wait.peer);
+  std::vector<Waiter> path{
+      {.account = mine, .earliest_look = wait.earliest, .under_way = wait.latest - wait.lasted()}};
+  const Time deadline = hooks_.now() + kFollowTime;
+  while (path.size() < kMostFollowed && hooks_.now() < deadline) {
+    const Account& last = path.back().account;
+    const int next = last.wait->peer;
+    if (!is_other_rank(next, last.rank)) return;
+    const auto met = std::find_if(path.begin(), path.end(), [&](const Waiter& waiter) {
+      return waiter.account.rank == next;
+    });
+    if (met != path.end()) {
+      accuse(judge_cycle({met, path.end()}));
+      return;
+    }
+    const Time asked = hooks_.now();
+    Result<Account> answer = hooks_.ask(next);
+    const Time answered = hooks_.now();
+    if (!answer.is_ok()) {
+      LOG(Info, Coll, "rank {} cannot ask rank {} for its calls: {}", rank_, next,
+          answer.status().message());
+      return;
+    }
+    Account theirs = std::move(answer).take();
+    if (accuse(compare_collectives(last, theirs)) || accuse(compare_collectives(mine, theirs)) ||
+        (next == wait.peer && accuse(compare_messages(mine, theirs))))
+      return;
+    if (path.size() == 1) say(wait, mine, theirs);
+    if (!theirs.wait) return;
+    const WaitReport report = *theirs.wait;
+    path.push_back({.account = std::move(theirs),
+                    .earliest_look = asked - report.most_age,
+                    .under_way = answered - report.least_age - report.lasted});
+  }
+}
+
+void Watch::say(const Wait& wait, const Account& mine, const Account& last) {
+  const LoggedCall* const call = mine.find(wait.tag, wait.peer);
+  const std::string text =
+      fmt::format("rank {} has waited for {} s in {} for rank {}, {}", rank_, wait.lasted().count(),
+                  call != nullptr ? describe(call->call) : "a call", last.rank, last_call_of(last));
+  if (wait.repeats == 0) LOG(Info, Coll, "{}", text);
+  if (has_warned_ || wait.lasted() < kPatience) return;
+  has_warned_ = true;
+  LOG(Warn, All, "{}. Have all ranks made the same calls?", text);
+}
+
+// Finds calls that do not match and that nobody waits for, such as two broadcasts from different
+// roots. Each rank looks after the next one: if there are two different logs, then there are two
+// different neighbours.
+void Watch::compare_with_neighbor() {
+  if (looked_ < next_comparison_) return;
+  const uint64_t collectives = log_.collectives();
+  if (collectives == compared_) return;
+  const int neighbor = (rank_ + 1) % nranks_;
+  next_comparison_ = looked_ + comparison_interval_;
+  comparison_interval_ = after(comparison_interval_);
+  if (hooks_.has_left(neighbor)) return;
+  const Account mine = account(neighbor);
+  const Result<Account> theirs = hooks_.ask(neighbor);
+  if (!theirs.is_ok()) return;  // whoever needs the neighbour finds out why
+  compared_ = collectives;
+  if (!accuse(compare_collectives(mine, theirs.value())))
+    accuse(compare_messages(mine, theirs.value()));
+}
+
+bool Watch::accuse(const std::optional<std::string>& text) {
+  if (text) fail_all(Status::invalid_usage("{}", *text));
+  return text.has_value();
+}
+
+void Watch::fail_all(const Status& status) {
+  is_over_ = true;
+  hooks_.fail_all(status);
+}
+
+}  // namespace niccolite::comm

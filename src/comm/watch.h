@@ -1,0 +1,89 @@
+// Watch: looks after one communicator of several ranks: takes what waits have reported (executor/
+// report.h), asks other ranks for their calls, and has the communicator fail on all ranks once it
+// is proved that they have called different things. Whoever merely waits for a late rank goes on
+// waiting. The decisions and their reasons: docs/design/0006-call-tags.md.
+//
+// Thread safety: look() by one thread at a time; account() by any.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "base/wait.h"
+#include "comm/account.h"
+#include "comm/call_log.h"
+#include "comm/mismatch.h"
+#include "executor/launch.h"
+#include "executor/report.h"
+
+namespace niccolite::comm {
+
+class Watch {
+ public:
+  using Time = Deadline::Clock::time_point;
+
+  /// What the watch needs of its communicator and of the world; outlives it.
+  struct Hooks {
+    std::function<Time()> now;
+    std::function<Result<Account>(int peer)> ask;  // waits for an answer, for seconds at most
+    std::function<bool(int peer)> has_left;
+    std::function<void(const Status&)> fail_all;  // makes the communicator fail on all ranks
+  };
+
+  /// `log` and `control` outlive the watch.
+  Watch(int rank, int nranks, const CallLog& log, executor::ControlWords& control, Hooks hooks);
+
+  /// To be called some twenty times a second. Nearly always one load; may take seconds when ranks
+  /// have to be asked.
+  void look();
+
+  /// What this rank tells `asker`.
+  Account account(int asker) const EXCLUDES(mutex_);
+
+ private:
+  struct Wait {
+    int peer = -1;
+    uint16_t tag = 0;
+    uint16_t repeats = 0;
+    Time earliest{}, latest{};  // between which it was reported
+    std::chrono::seconds lasted() const { return std::chrono::seconds(repeats + 1); }
+  };
+
+  executor::Report take_report(Time* earliest, Time* latest);
+  void examine_mismatch();
+  void examine_wait(const Wait& wait);
+  bool is_doomed(const Wait& wait);
+  void follow(const Wait& wait);
+  void say(const Wait& wait, const Account& mine, const Account& last);
+  void compare_with_neighbor();
+  bool accuse(const std::optional<std::string>& text);
+  void fail_all(const Status& status);
+  bool is_other_rank(int rank, int of) const { return rank >= 0 && rank < nranks_ && rank != of; }
+
+  const int rank_;
+  const int nranks_;
+  const CallLog& log_;
+  executor::ControlWords& control_;
+  const Hooks hooks_;
+
+  bool is_over_ = false;  // has failed the communicator
+  Time looked_;           // before the last look at the report
+  std::optional<executor::Report> mismatch_;
+  int attempts_ = 0;                   // to name the calls of mismatch_
+  std::chrono::seconds next_look_{0};  // how long a wait lasts when ranks are next asked
+  bool has_warned_ = false;            // of the present wait
+  int left_peer_ = -1;                 // a rank that was waited for and found to have left,
+  Time left_since_{};                  // then or before
+  uint64_t compared_ = 0;              // collectives when last compared with the neighbour
+  Time next_comparison_;
+  std::chrono::seconds comparison_interval_;
+
+  mutable std::mutex mutex_;
+  std::optional<Wait> wait_ GUARDED_BY(mutex_);  // the last
+};
+
+}  // namespace niccolite::comm

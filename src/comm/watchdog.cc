@@ -1,0 +1,74 @@
+#include "comm/watchdog.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace niccolite::comm {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{50};
+
+}  // namespace
+
+Result<std::shared_ptr<Watchdog>> Watchdog::instance() {
+  static std::mutex mutex;
+  static std::weak_ptr<Watchdog> current;
+  std::lock_guard lock(mutex);
+  if (auto watchdog = current.lock()) return watchdog;
+  std::shared_ptr<Watchdog> watchdog(new Watchdog);
+  watchdog->thread_ = TRY(Thread::start("nccl-watch", [self = watchdog.get()] { self->run(); }));
+  current = watchdog;
+  return watchdog;
+}
+
+Watchdog::Watchdog() : process_(getpid()) {}
+
+Watchdog::~Watchdog() {
+  if (process_ != getpid()) return;  // a child made by fork() has neither thread nor sound mutex
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Watchdog::add(Watch& watch) {
+  std::lock_guard lock(mutex_);
+  watches_.push_back(&watch);
+}
+
+void Watchdog::remove(Watch& watch) {
+  if (process_ != getpid()) return;  // as in the destructor
+  std::unique_lock lock(mutex_);
+  std::erase(watches_, &watch);
+  changed_.wait(lock, [&] { return current_ != &watch; });
+}
+
+void Watchdog::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    // By index: watches come and go while one of them is looked at. One that moves down past the
+    // index is looked at the next time.
+    for (size_t i = 0; i < watches_.size() && !stopping_; ++i) {
+      Watch* const watch = watches_[i];
+      current_ = watch;
+      lock.unlock();
+      const Status status = guarded([&]() -> Status {
+        watch->look();
+        return {};
+      });
+      if (!status.is_ok()) log::error(status, "watchdog");
+      lock.lock();
+      current_ = nullptr;
+      changed_.notify_all();
+    }
+    const Deadline next = Deadline::after(kInterval);
+    changed_.wait_until(lock, next.at(), [&] { return stopping_; });
+  }
+}
+
+}  // namespace niccolite::comm

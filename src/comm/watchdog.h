@@ -1,0 +1,42 @@
+// Watchdog: the thread that looks after all communicators of the process, some twenty times a
+// second. It starts with the first watch and ends with its last owner. It never touches a GPU.
+// Thread safety: any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/thread.h"
+#include "base/thread_annotations.h"
+#include "comm/watch.h"
+
+namespace niccolite::comm {
+
+class Watchdog {
+ public:
+  /// The process's, started if need be.
+  static Result<std::shared_ptr<Watchdog>> instance();
+  ~Watchdog();
+
+  /// `watch` is looked at until remove(), which waits while it is.
+  void add(Watch& watch) EXCLUDES(mutex_);
+  void remove(Watch& watch) EXCLUDES(mutex_);
+
+ private:
+  Watchdog();
+  void run() EXCLUDES(mutex_);
+
+  const pid_t process_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::vector<Watch*> watches_ GUARDED_BY(mutex_);
+  const Watch* current_ GUARDED_BY(mutex_) = nullptr;  // being looked at
+  Thread thread_;                                      // last: joined first
+};
+
+}  // namespace niccolite::comm
