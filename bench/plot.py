@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws results of `niccolite perf -J` as an SVG: time or bus bandwidth over size, both logarithmic.
 
-  bench/plot.py result.json [more.json ...] -o plot.svg [--value time|busbw] [--limit "NVLink peer copy=392"]
+  bench/plot.py result.json [more.json ...] -o plot.svg [--collective NAME] [--value time|busbw] [--limit "peer copy=392"]
 
 Each file gives a curve of its library, and one of the library named by --vs if there was one. Curves of several files are
 named after their files. Needs nothing but Python.
@@ -25,20 +25,31 @@ def size_label(size):
     return f"{size} B"
 
 
-def curves_of(path, document, place, value, is_alone):
+def collective_of(row):
+    return row.get("collective", "all_reduce")  # files of schema niccolite-perf-1 know no other
+
+
+def only_collective(documents):
+    names = {collective_of(row) for document in documents for row in document["rows"]}
+    if len(names) != 1:
+        raise SystemExit(f"plot.py: choose with --collective one of {', '.join(sorted(names)) or 'none'}")
+    return names.pop()
+
+
+def curves_of(path, document, collective, place, value, is_alone):
     key = {"time": "time_us", "busbw": "busbw_gbs"}[value]
     run = document["run"]
     prefix = "" if is_alone else pathlib.Path(path).stem + ": "
     ours, other = [], []
     for row in document["rows"]:
         result = row[place]
-        if not result or row["bytes"] == 0:
+        if not result or row["bytes"] == 0 or collective_of(row) != collective:
             continue
         ours.append((row["bytes"], result[key]))
         if "vs" in result:
             other.append((row["bytes"], result["vs"][key]))
     if not ours:
-        raise SystemExit(f"plot.py: {path} has no {place} results")
+        raise SystemExit(f"plot.py: {path} has no {place} results of {collective}")
     curves = [(f"{prefix}Niccolite {run['library']['version']}", ours)]
     if other:
         curves.append((f"{prefix}NCCL {run['vs']['version']}", other))
@@ -84,7 +95,7 @@ def draw(curves, limits, title, label):
         out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e4e4e4"/>')
         out.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
-    out.append(f'<text x="{middle:.0f}" y="{HEIGHT - 16}" text-anchor="middle">size per rank</text>')
+    out.append(f'<text x="{middle:.0f}" y="{HEIGHT - 16}" text-anchor="middle">size of the larger buffer</text>')
     out.append(f'<text transform="translate(18 {HEIGHT / 2:.0f}) rotate(-90)" text-anchor="middle">{html.escape(label)}</text>')
     for name, value in limits:
         _, y = axes.at(2 ** axes.x[0], value)
@@ -106,20 +117,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", help="JSON files of niccolite perf")
     parser.add_argument("-o", "--output", required=True, help="SVG file to write")
+    parser.add_argument("--collective", help="whose rows; needed where the files hold several")
     parser.add_argument("--value", choices=("time", "busbw"), default="busbw")
     parser.add_argument("--place", choices=("out_of_place", "in_place"), default="out_of_place")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help="a dashed line, in the unit of the plot")
     parser.add_argument("--title", help="default: ranks and devices of the first file")
     arguments = parser.parse_args()
     documents = [json.loads(pathlib.Path(path).read_text()) for path in arguments.files]
+    collective = arguments.collective or only_collective(documents)
     curves = []
     for path, document in zip(arguments.files, documents):
-        curves += curves_of(path, document, arguments.place, arguments.value, len(documents) == 1)
+        curves += curves_of(path, document, collective, arguments.place, arguments.value, len(documents) == 1)
     limits = [(name, float(value)) for name, _, value in (limit.rpartition("=") for limit in arguments.limit)]
     first = documents[0]
     devices = ", ".join(f"{count} x {name}" for name, count in first["machine"]["ranks_on"].items())
     mode = "graph replay" if first["options"]["graph_launches"] else "stream launches"
-    title = arguments.title or f"All-reduce, {devices}, {mode}"
+    title = arguments.title or f"{collective}, {devices}, {mode}"
     label = "time (us)" if arguments.value == "time" else "bus bandwidth (GB/s)"
     pathlib.Path(arguments.output).write_text(draw(curves, limits, title, label))
 

@@ -83,7 +83,6 @@ Status at_least(int value, int least, const char* flag) {
 
 /// What one collective cannot do with the other flags.
 Status check_combination(const Options& options, const Collective& collective) {
-  if (options.is_every_collective) return {};  // left out where it has no result
   if (!collective.has_in_place && !options.out_of_place)
     return Status::invalid_argument("--in-place: {} has no in-place form", collective.name);
   if (collective.needs_power_of_two && options.aggregated > 1)
@@ -234,6 +233,21 @@ std::vector<size_t> sizes_of(const Options& options) {
   return sizes;
 }
 
+Status keep_collectives(Options& options, const std::function<Status(const Collective&)>& check) {
+  std::vector<const Collective*> kept;
+  for (const Collective* each : options.collectives) {
+    Status status = check(*each);
+    if (status.is_ok())
+      kept.push_back(each);
+    else if (options.is_every_collective)
+      options.skipped.emplace_back(status.message());
+    else
+      return status;
+  }
+  options.collectives = std::move(kept);
+  return {};
+}
+
 Result<Options> finish(const RawOptions& raw) {
   Options options = raw.options;
   options.is_every_collective = raw.collective == "all";
@@ -287,7 +301,9 @@ Result<Options> finish(const RawOptions& raw) {
   if (options.graph_launches > 0 && options.report_cpu_time)
     return Status::invalid_argument(
         "--report_cputime: replays of --cudagraph make no calls to time");
-  for (const Collective* each : options.collectives) TRY(check_combination(options, *each));
+  TRY(keep_collectives(options, [&](const Collective& collective) {
+    return check_combination(options, collective);
+  }));
   return options;
 }
 

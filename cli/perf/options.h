@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ enum class Average { Rank0, Mean, Least, Most };  // which rank's time a row sho
 struct Options {
   std::vector<const Collective*> collectives;
   bool is_every_collective = false;  // "all": those that cannot be measured are left out
+  std::vector<std::string> skipped;  // why some of "all" are left out
   bool send_recv = false;            // sends and receives where there is a choice
   int root = 0;                      // -1: every rank in turn
   size_t min_bytes = 8;
@@ -78,6 +80,10 @@ void add_options(CLI::App& app, RawOptions& raw);
 
 /// Checks and completes what was parsed. InvalidArgument names the flag.
 Result<Options> finish(const RawOptions& raw);
+
+/// Leaves out of options.collectives those that `check` refuses, if all of them are asked for; else
+/// the first refusal is the result.
+Status keep_collectives(Options& options, const std::function<Status(const Collective&)>& check);
 
 /// Parses "8", "4K", "1.5M", "1G" (powers of 1024) into bytes.
 Result<size_t> parse_bytes(const std::string& text);

@@ -20,11 +20,10 @@ namespace {
 class Process {
  public:
   Process(gpu::Machine& machine, const Options& options, std::span<const Library> libraries,
-          std::vector<std::string> skipped, Team& team, Sink& sink)
+          Team& team, Sink& sink)
       : machine_(machine),
         options_(options),
         libraries_(libraries),
-        skipped_(std::move(skipped)),
         team_(team),
         sink_(sink),
         first_rank_(std::max(options.process, 0) * options.ranks_per_process()),
@@ -110,7 +109,7 @@ class Process {
                    .library = {libraries_[0].path(), libraries_[0].version_text()},
                    .other = std::nullopt,
                    .participants = {},
-                   .skipped = skipped_};
+                   .skipped = options_.skipped};
     if (libraries_.size() > 1) start.other = {libraries_[1].path(), libraries_[1].version_text()};
     for (const RankRecord& record : team_.records())
       start.participants.push_back({.rank = static_cast<int>(start.participants.size()),
@@ -146,7 +145,6 @@ class Process {
   gpu::Machine& machine_;
   const Options& options_;
   std::span<const Library> libraries_;
-  const std::vector<std::string> skipped_;
   Team& team_;
   Sink& sink_;
   const int first_rank_;
@@ -157,28 +155,16 @@ class Process {
   Watchdog watchdog_;
 };
 
-/// Leaves out of `options` what the ranks or a library cannot do, if every collective is asked for,
-/// and says so in `skipped`. InvalidUsage if one was asked for by name.
-Status select_collectives(std::span<const Library> libraries, Options& options,
-                          std::vector<std::string>& skipped) {
+/// Leaves what the ranks or a library cannot do out of `options`, or says that it was asked for.
+Status select_collectives(std::span<const Library> libraries, Options& options) {
   if (options.root >= options.nranks())
     return Status::invalid_argument("--root: the roots of {} ranks are 0 to {}, not {}",
                                     options.nranks(), options.nranks() - 1, options.root);
-  std::vector<const Collective*> possible;
-  for (const Collective* each : options.collectives) {
-    Status status;
+  return keep_collectives(options, [&](const Collective& collective) -> Status {
     for (const Library& library : libraries)
-      if (status.is_ok())
-        status = each->check_available(library, options.nranks(), options.send_recv);
-    if (status.is_ok())
-      possible.push_back(each);
-    else if (options.is_every_collective)
-      skipped.emplace_back(status.message());
-    else
-      return status;
-  }
-  options.collectives = std::move(possible);
-  return {};
+      TRY(collective.check_available(library, options.nranks(), options.send_recv));
+    return {};
+  });
 }
 
 }  // namespace
@@ -192,9 +178,8 @@ Status run_share(const Options& options, Team& team, Sink& sink) {
   if (!options.other_library.empty())
     libraries.push_back(TRY(Library::open(options.other_library)));
   Options possible = options;
-  std::vector<std::string> skipped;
-  TRY(select_collectives(libraries, possible, skipped));
-  return Process(*machine, possible, libraries, std::move(skipped), team, sink).run();
+  TRY(select_collectives(libraries, possible));
+  return Process(*machine, possible, libraries, team, sink).run();
 }
 
 }  // namespace niccolite::perf

@@ -119,7 +119,12 @@ TEST(Options, MeasureAllCollectivesAtFewSizesUnlessTold) {
   EXPECT_TRUE(all.value().is_every_collective);
   EXPECT_EQ(sizes_of(all.value()).size(), 3u);
   EXPECT_THAT(sizes_of(parse("all -b 8 -e 16").value()), ElementsAre(8, 16));
-  EXPECT_TRUE(parse("all --in-place -m 2").is_ok());  // leaves out those that cannot
+  // Leaves out those that cannot, and says so.
+  const Result<Options> some = parse("all --in-place -m 2");
+  ASSERT_TRUE(some.is_ok()) << some.status().message();
+  EXPECT_EQ(some.value().collectives.size(), 7u);
+  EXPECT_THAT(some.value().skipped,
+              ElementsAre(HasSubstr("alltoall"), HasSubstr("sendrecv"), HasSubstr("hypercube")));
 }
 
 TEST(Options, SelectPlaces) {

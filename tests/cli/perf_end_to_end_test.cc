@@ -1,6 +1,6 @@
-// `niccolite perf` with the library of this build, over virtual GPUs: every type and operation, in
-// streams and graphs, with threads and processes. What fails here with right unit tests is the way
-// the parts are put together.
+// `niccolite perf` with the library of this build, over virtual GPUs: every collective, type and
+// operation, in streams and graphs, with threads and processes. What fails here with right unit
+// tests is the way the parts are put together.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -33,16 +33,17 @@ TEST(PerfEndToEnd, FindsEveryResultRight) {
   const std::filesystem::path file = std::filesystem::temp_directory_path() /
                                      ("perf_end_to_end_" + std::to_string(getpid()) + ".json");
   for (const Case& c : {
-           Case{"-t 4", "-d all -o all --sizes 13,3003 -n 1 --bitwise", 120},
-           Case{"-g 3", "-d all -o sum,avg --sizes 13,300007 -n 1 --bitwise", 48},
-           Case{"--processes 2 -g 2", "-d float,int8,f8e4m3 -o all --sizes 1003 -n 1 --bitwise",
-                15},
-           Case{"--processes 4", "-d half -o prod --sizes 0,2,100002 -n 2", 3},
-           Case{"-t 4", "-d float,bfloat16 -o sum,max --sizes 13,3003 -n 3 -G 3 -c 2 --bitwise", 8},
-           Case{"-g 4", "-d double --sizes 8,30008 -n 3 -G 3 -c 2", 2},
-           Case{"--processes 2 -t 2", "-d int64 --sizes 16,3000 -n 3 -G 2 -c 2", 2},
-           Case{"-t 2 -p 1", "-m 4 -z 1 -n 3 --sizes 4096", 1},
-           Case{"-g 1", "--sizes 1000 -n 2", 1},
+           Case{"all -t 4", "-d all -o all --sizes 13,1003 -n 1 -w 0 --bitwise -r 1", 672},
+           Case{"all -g 3", "-d float,int8 -o sum,avg,mulsumd --sizes 13,300007 -n 1 -r 2", 60},
+           Case{"all --processes 2 -g 2", "-d float,f8e4m3 -o all --sizes 1003 -n 1 -w 0", 56},
+           Case{"all --processes 4", "-d half --sizes 0,2,100002 -n 2", 30},
+           Case{"all -t 4", "-d float,int8 -o sum,mulsum --sizes 13,3003 -n 2 -G 2 -c 2 -r 3", 52},
+           Case{"all -g 4", "-d double --sizes 8,30008 -n 2 -G 2 -c 2 --send-recv", 20},
+           Case{"all --processes 2 -t 2", "-d int64 --sizes 16,3000 -n 3 -G 2 -c 2", 20},
+           Case{"broadcast,reduce,gather,scatter -t 4", "-r -1 --sizes 1003 -n 1", 16},
+           Case{"all -t 2 -p 1", "-m 4 -z 1 -n 3 --sizes 4096", 9},
+           Case{"all -g 1", "--sizes 1000 -n 2 -o sum,mulsum", 13},
+           Case{"all_reduce -t 4", "-d float,bfloat16 --sizes 3003 -n 3 -G 3 -c 2 --bitwise", 2},
        }) {
     SCOPED_TRACE(::testing::Message() << c.ranks << " " << c.flags);
     std::filesystem::remove(file);
@@ -67,7 +68,7 @@ TEST(PerfEndToEnd, MeasuresACopyOfTheLibraryBesideIt) {
                                      ("libnccl_copy_" + std::to_string(getpid()) + ".so.2");
   std::filesystem::copy_file(NICCOLITE_LIBRARY, copy,
                              std::filesystem::copy_options::overwrite_existing);
-  for (const char* flags : {"-t 2", "-t 2 -G 2"}) {
+  for (const char* flags : {"all -t 2", "all -t 2 -G 2"}) {
     SCOPED_TRACE(flags);
     std::vector<std::string> arguments = {NICCOLITE_COMMAND,
                                           "perf",
