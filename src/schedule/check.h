@@ -8,34 +8,31 @@
 //              destinations of an instruction in the same block; each message moved once, by
 //              instructions that move nothing else;
 //  - progress: with FIFOs of `depth` slots no order of execution deadlocks (an instruction holds
-//  its
-//              receive slots until it has credit for all its sends, as the executors do);
-//  - races:    no two lanes touch a block without an order between them through connections when at
-//              least one writes;
+//              its receive slots until it has credit for all its sends, as the executors do);
+//  - races:    no two lanes touch a block without an order between them through connections when
+//              at least one writes;
 //  - result:   after every lane has finished, each output block holds exactly what the collective
 //              asks for: the right block of the right rank, or every rank's contribution, each
 //              once, finished exactly once; and unless the schedule admits partial sums, each
 //              result is one fold of the ranks' inputs in ascending rank order.
 //
 // All of it both when input and output are different buffers and, where the collective has it, when
-// they are the same (in place).
-// Channels work on disjoint data and connections, so each is proved by itself.
+// they are the same (in place). Channels work on disjoint data and connections, so each is proved
+// by itself.
 //
 // One round and one order of execution are enough:
 //  - Order. A lane that can run its next instruction stays able to: nobody else takes from its
-//  receive FIFOs or fills its
-//    send FIFOs. So runnable instructions of different lanes can be swapped without changing where
-//    the execution ends (the network is determinate, as Kahn's process networks are): either every
-//    order finishes or every order stops at the same instructions. Values are determinate too once
-//    there are no races.
+//    receive FIFOs or fills its send FIFOs. So runnable instructions of different lanes can be
+//    swapped without changing where the execution ends (the network is determinate, as Kahn's
+//    process networks are): either every order finishes or every order stops at the same
+//    instructions. Values are determinate too once there are no races.
 //  - Rounds. Sends and receives are equal in number on each connection, so a finished round leaves
-//  every FIFO empty, and
-//    the next may start as the first did: one order that finishes all rounds exists, hence all do.
-//    Rounds touch different elements, so a race needs two accesses of one round. An order between
-//    those passes through instructions of that round only, as no wait refers to a later round.
+//    every FIFO empty, and the next may start as the first did: one order that finishes all rounds
+//    exists, hence all do. Rounds touch different elements, so a race needs two accesses of one
+//    round. An order between those passes through instructions of that round only, as no wait
+//    refers to a later round.
 //  - Depth. More slots only remove waits for credit. The order that races are judged by is that of
-//  the data alone,
-//    never that of credit, so it holds for every depth.
+//    the data alone, never that of credit, so it holds for every depth.
 //
 // A failure is a Status (InvalidUsage) whose message names rank, channel, lane and instruction.
 #pragma once

@@ -15,8 +15,27 @@ std::string join(const std::vector<std::string>& parts, const char* separator) {
   return text;
 }
 
-std::string name(const BlockReference& reference, int block) {
-  if (reference.block == block) return name_of(reference.buffer);
+/// Has `buffer` one block at every rank that has it?
+bool has_one_block(const Schedule& schedule, Buffer buffer) {
+  switch (schedule.collective) {
+    case Collective::AllGather:
+    case Collective::Gather:
+      return buffer == Buffer::Input;
+    case Collective::ReduceScatter:
+    case Collective::Scatter:
+      return buffer == Buffer::Output;
+    default:
+      return false;
+  }
+}
+
+/// A block is named by its number, unless that is said already: by the row, where it is about one
+/// block, or by the buffer, where it is all there is of it.
+std::string name(const Schedule& schedule, const BlockReference& reference, int block) {
+  const bool is_said = cuts_one_buffer(schedule.collective)
+                           ? reference.block == block
+                           : reference.block == 0 && has_one_block(schedule, reference.buffer);
+  if (is_said) return name_of(reference.buffer);
   return fmt::format("{} {}", name_of(reference.buffer), reference.block);
 }
 
@@ -65,11 +84,11 @@ Row draw_row(const Schedule& schedule, const Instruction& instruction) {
   const int receives = length(instruction.receive_from);
   const int before = instruction.source ? std::clamp(instruction.source_position, 0, receives) : 0;
   append_peers(operands, schedule, instruction.receive_from, 0, before, End::Receive);
-  if (instruction.source) operands.push_back(name(*instruction.source, block));
+  if (instruction.source) operands.push_back(name(schedule, *instruction.source, block));
   append_peers(operands, schedule, instruction.receive_from, before, receives, End::Receive);
 
   std::vector<std::string> destinations;
-  if (instruction.target) destinations.push_back(name(*instruction.target, block));
+  if (instruction.target) destinations.push_back(name(schedule, *instruction.target, block));
   append_peers(destinations, schedule, instruction.send_to, 0, length(instruction.send_to),
                End::Send);
 
@@ -77,7 +96,10 @@ Row draw_row(const Schedule& schedule, const Instruction& instruction) {
 
   std::string fold = join(operands, instruction.reduce ? " + " : " | ");
   if (instruction.finish) fold = "finish(" + fold + ")";
-  return {fmt::format("block {}", block), std::move(fold), join(destinations, ", ")};
+  // Which block sets the size says something only where blocks are parts of one buffer.
+  const std::string about =
+      cuts_one_buffer(schedule.collective) ? fmt::format("block {}  ", block) : "";
+  return {about, std::move(fold), join(destinations, ", ")};
 }
 
 void draw_lane(std::string& text, const Schedule& schedule, const Lane& lane) {
@@ -92,19 +114,30 @@ void draw_lane(std::string& text, const Schedule& schedule, const Lane& lane) {
   }
   const size_t number_width = std::to_string(rows.size()).size();
   for (size_t i = 0; i < rows.size(); ++i)
-    text += fmt::format("  {:>{}}  {:<{}}  {:<{}}  -> {}\n", i, number_width, rows[i].block,
+    text += fmt::format("  {:>{}}  {:<{}}{:<{}}  -> {}\n", i, number_width, rows[i].block,
                         block_width, rows[i].operands, operands_width, rows[i].destinations);
+}
+
+std::string plural(size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+std::string draw_head(const Schedule& schedule) {
+  std::string text = fmt::format("{} {}: {}", name_of(schedule.collective), schedule.algorithm,
+                                 plural(static_cast<size_t>(schedule.nranks), "rank"));
+  if (has_root(schedule.collective)) text += fmt::format(", root {}", schedule.root);
+  text += ", " + (schedule.collective == Collective::PointToPoint
+                      ? plural(schedule.messages.size(), "message")
+                      : plural(static_cast<size_t>(schedule.nblocks), "block"));
+  text += ", " + plural(schedule.connections.size(), "connection");
+  if (schedule.partial_sums) text += ", partial sums travel";
+  return text + "\n";
 }
 
 }  // namespace
 
 std::string draw_text(const Schedule& schedule) {
-  std::string text =
-      fmt::format("{} {}: {} rank{}, {} block{}, {} connection{}{}\n", name_of(schedule.collective),
-                  schedule.algorithm, schedule.nranks, schedule.nranks == 1 ? "" : "s",
-                  schedule.nblocks, schedule.nblocks == 1 ? "" : "s", schedule.connections.size(),
-                  schedule.connections.size() == 1 ? "" : "s",
-                  schedule.partial_sums ? ", partial sums travel" : "");
+  std::string text = draw_head(schedule);
   for (int rank = 0; rank < length(schedule.ranks); ++rank) {
     const std::vector<Channel>& channels = at(schedule.ranks, rank);
     for (int channel = 0; channel < length(channels); ++channel) {

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "schedule/builder.h"
+#include "schedule/draw_svg.h"
 
 namespace niccolite::schedule {
 namespace {
@@ -84,6 +88,48 @@ rank 0, channel 0, lane 0, weight 3
 )");
 }
 
+TEST(DrawText, NamesEachBlockWhereBlocksAreSideBySide) {
+  Builder builder({.collective = Collective::Gather,
+                   .algorithm = "sketch",
+                   .nranks = 2,
+                   .nblocks = 2,
+                   .root = 1});
+  LaneBuilder sender = builder.add_lane(0), root = builder.add_lane(1);
+  sender.add({.source = input(0), .send_to = sender.to(1)});
+  root.add({.source = input(0), .target = output(1)});
+  root.add({.receive_from = root.from(0), .target = output(0)});
+  EXPECT_EQ(draw_text(std::move(builder).take()),
+            R"(gather sketch: 2 ranks, root 1, 2 blocks, 1 connection
+rank 0, channel 0, lane 0
+  0  input  -> rank 1
+rank 1, channel 0, lane 0
+  0  input   -> output 1
+  1  rank 0  -> output 0
+)");
+}
+
+TEST(DrawText, ShowsMessages) {
+  Builder builder({.collective = Collective::PointToPoint,
+                   .algorithm = "sketch",
+                   .nranks = 2,
+                   .nblocks = 2,
+                   .nchannels = 1,
+                   .messages = {{0, 1, 0, 1}, {1, 1, 0, 0}}});
+  LaneBuilder sender = builder.add_lane(0), receiver = builder.add_lane(1);
+  sender.add({.source = input(0), .send_to = sender.to(1)});
+  receiver.add({.receive_from = receiver.from(0), .target = output(1)});
+  builder.add_lane(1).add({.source = input(0), .target = output(0)});
+  EXPECT_EQ(draw_text(std::move(builder).take()),
+            R"(point_to_point sketch: 2 ranks, 2 messages, 1 connection
+rank 0, channel 0, lane 0
+  0  input 0  -> rank 1
+rank 1, channel 0, lane 0
+  0  rank 0  -> output 1
+rank 1, channel 0, lane 1
+  0  input 0  -> output 0
+)");
+}
+
 TEST(DrawText, ShowsBrokenInstructionsToo) {
   Builder builder(
       {.collective = Collective::AllReduce, .algorithm = "broken", .nranks = 1, .nblocks = 1});
@@ -93,6 +139,89 @@ TEST(DrawText, ShowsBrokenInstructionsToo) {
 rank 0, channel 0, lane 0
   0  block 3  no connection 9 | input  -> nothing
 )");
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+/// Every element is closed where it must be, and no text holds a bare "<" or "&".
+void expect_well_formed(const std::string& svg) {
+  std::vector<std::string> open;
+  for (size_t at = svg.find('<'); at != std::string::npos; at = svg.find('<', at + 1)) {
+    const size_t end = svg.find('>', at);
+    ASSERT_NE(end, std::string::npos);
+    const std::string tag = svg.substr(at + 1, end - at - 1);
+    ASSERT_EQ(tag.find('<'), std::string::npos) << tag;
+    ASSERT_EQ(count(tag, "\"") % 2, 0u) << tag;
+    if (tag.back() == '/') continue;
+    if (tag[0] != '/') {
+      open.push_back(tag.substr(0, tag.find(' ')));
+      continue;
+    }
+    ASSERT_FALSE(open.empty());
+    EXPECT_EQ("/" + open.back(), tag);
+    open.pop_back();
+  }
+  EXPECT_TRUE(open.empty());
+  for (size_t at = svg.find('&'); at != std::string::npos; at = svg.find('&', at + 1))
+    EXPECT_EQ(svg[at + 1], '#') << svg.substr(at, 12);
+}
+
+TEST(DrawSvg, HasABoxForEachInstructionAndAnArrowForEachChunk) {
+  const std::string svg = draw_svg(ring_of_three()).take();
+  expect_well_formed(svg);
+  EXPECT_EQ(count(svg, "<title>rank "), 15u);  // boxes name their instruction
+  EXPECT_EQ(count(svg, " step 0 to rank "), 3u);
+  EXPECT_EQ(count(svg, "<g stroke="), 12u);
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(count(svg, fmt::format(">rank {}</text>", rank)), 1u);
+  EXPECT_EQ(count(svg, "&#10003;</text></g>"), 3u) << "three instructions finish";
+  EXPECT_EQ(count(svg, "each rank sends 1.33 times the data"), 1u);
+}
+
+TEST(DrawSvg, DrawsEachChannelAndNamesTheRoot) {
+  Builder builder({.collective = Collective::Broadcast,
+                   .algorithm = "sketch",
+                   .nranks = 2,
+                   .nblocks = 1,
+                   .root = 1});
+  for (int channel = 0; channel < 2; ++channel) {
+    LaneBuilder root = builder.add_lane(1, channel), other = builder.add_lane(0, channel);
+    root.add({.source = input(0), .target = output(0), .send_to = root.to(0)});
+    other.add({.receive_from = other.from(1), .target = output(0)});
+  }
+  const std::string svg = draw_svg(std::move(builder).take()).take();
+  expect_well_formed(svg);
+  EXPECT_EQ(count(svg, ">root</text>"), 2u);
+  EXPECT_EQ(count(svg, ">channel 1</text>"), 1u);
+  EXPECT_EQ(count(svg, "ranks send 0 to 1 times the data"), 1u);
+}
+
+TEST(DrawSvg, SameDataHaveTheSameColourAndOthersAnother) {
+  const std::string svg = draw_svg(ring_of_three()).take();
+  std::map<std::string, std::set<std::string>> colors;  // by label of the arrows' data
+  const std::string start = "<g stroke=\"";
+  for (size_t at = svg.find(start); at != std::string::npos; at = svg.find(start, at + 1)) {
+    const size_t color = at + start.size(), title = svg.find("<title>", at) + 7;
+    colors[svg.substr(title, svg.find(':', title) - title)].insert(
+        svg.substr(color, svg.find('"', color) - color));
+  }
+  ASSERT_EQ(colors.size(), 3u);
+  std::set<std::string> distinct;
+  for (const auto& [label, used] : colors) {
+    EXPECT_EQ(used.size(), 1u) << label;
+    distinct.insert(used.begin(), used.end());
+  }
+  EXPECT_EQ(distinct.size(), 3u);
+}
+
+TEST(DrawSvg, RefusesWhatHasNoTimeline) {
+  Schedule schedule = ring_of_three();
+  schedule.ranks[1][0].lanes[0].instructions.pop_back();
+  EXPECT_FALSE(draw_svg(schedule).is_ok());
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+// What pictures of schedules say in words and colours. For draw_svg.cc and commands.
+#pragma once
+
+#include <string>
+
+#include "schedule/schedule.h"
+#include "schedule/timeline.h"
+
+namespace niccolite::schedule {
+
+/// How a piece of data looks: what its label says is `legend_of` the collective.
+struct Style {
+  std::string color;  // dark enough for white letters on it
+  std::string label;  // "2", or "0:2" where one number does not name it
+};
+Style style_of(const Schedule& schedule, const Data& data);
+
+/// What labels are: "block", "rank that contributed it", ...
+const char* legend_of(Collective collective);
+
+/// "block 2", "rank 1's block", "rank 0's block 2".
+std::string describe_data(const Schedule& schedule, const Data& data);
+
+/// What a schedule costs: "4 ranks, 4 blocks; 7 steps, 6 network latencies; each rank sends 1.5
+/// times the data". The data are the buffer that blocks are parts of, or else all ranks' blocks.
+std::string describe_cost(const Schedule& schedule, const Timeline& timeline);
+
+}  // namespace niccolite::schedule

@@ -1,0 +1,123 @@
+#include "schedule/timeline.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <tuple>
+
+#include "schedule/check_form.h"
+#include "schedule/index.h"
+
+namespace niccolite::schedule {
+namespace {
+
+class Run {
+ public:
+  explicit Run(const Schedule& schedule)
+      : schedule_(schedule), in_flight_(schedule.connections.size()) {
+    for (int rank = 0; rank < schedule.nranks; ++rank) {
+      const std::vector<Channel>& channels = at(schedule.ranks, rank);
+      for (int channel = 0; channel < length(channels); ++channel)
+        for (int lane = 0; lane < length(at(channels, channel).lanes); ++lane)
+          lanes_.push_back({.next = {rank, channel, lane, 0}});
+    }
+  }
+
+  /// Goes over the lanes until none gets any further.
+  Result<Timeline> finish() && {
+    for (bool is_stuck = false; !is_stuck;) {
+      is_stuck = true;
+      for (LaneState& lane : lanes_) {
+        while (can_run(lane)) {
+          run(lane);
+          is_stuck = false;
+        }
+      }
+    }
+    for (const LaneState& lane : lanes_)
+      if (lane.next.instruction < length(list_of(lane)))
+        return Status::invalid_usage("{} never has all the chunks that it waits for",
+                                     describe(lane.next));
+    return std::move(timeline_);
+  }
+
+ private:
+  struct LaneState {
+    Position next;
+    int step = 0;     // at which the next instruction can run as far as its lane goes
+    int latency = 0;  // of the instruction before
+  };
+
+  const std::vector<Instruction>& list_of(const LaneState& lane) const {
+    const Channel& channel = at(at(schedule_.ranks, lane.next.rank), lane.next.channel);
+    return at(channel.lanes, lane.next.lane).instructions;
+  }
+
+  bool can_run(const LaneState& lane) const {
+    const std::vector<Instruction>& list = list_of(lane);
+    if (lane.next.instruction == length(list)) return false;
+    const std::vector<int>& from = at(list, lane.next.instruction).receive_from;
+    return std::all_of(from.begin(), from.end(),
+                       [&](int connection) { return !at(in_flight_, connection).empty(); });
+  }
+
+  void run(LaneState& lane) {
+    const Instruction& instruction = at(list_of(lane), lane.next.instruction);
+    Event event{.position = lane.next, .step = lane.step, .latency = lane.latency};
+    for (const int connection : instruction.receive_from) {
+      const int cause = at(in_flight_, connection).front();
+      at(in_flight_, connection).pop_front();
+      const Event& sent = at(timeline_.events, cause);
+      event.step = std::max(event.step, sent.step + 1);
+      event.latency = std::max(event.latency, sent.latency + 1);
+      event.data = sent.data;
+      event.causes.push_back(cause);
+    }
+    if (instruction.source) event.data = data_in(lane.next, *instruction.source);
+    if (instruction.target) memory_[key(lane.next, *instruction.target)] = event.data;
+    for (const int connection : instruction.send_to)
+      at(in_flight_, connection).push_back(length(timeline_.events));
+
+    timeline_.steps = std::max(timeline_.steps, event.step + 1);
+    timeline_.latencies = std::max(timeline_.latencies, event.latency);
+    lane.step = event.step + 1;
+    lane.latency = event.latency;
+    ++lane.next.instruction;
+    timeline_.events.push_back(std::move(event));
+  }
+
+  using Key = std::tuple<int, int, Buffer, int>;  // rank, channel, buffer, block
+  static Key key(const Position& position, const BlockReference& reference) {
+    return {position.rank, position.channel, reference.buffer, reference.block};
+  }
+
+  /// What a block holds: what was written to it, or the user's input.
+  Data data_in(const Position& position, const BlockReference& source) const {
+    if (const auto found = memory_.find(key(position, source)); found != memory_.end())
+      return found->second;
+    return {reduces(schedule_.collective) ? Data::kSum : position.rank, source.block};
+  }
+
+  const Schedule& schedule_;
+  std::vector<std::deque<int>> in_flight_;  // by connection: the events that sent
+  std::vector<LaneState> lanes_;
+  std::map<Key, Data> memory_;
+  Timeline timeline_;
+};
+
+}  // namespace
+
+Result<Timeline> timeline(const Schedule& schedule) {
+  TRY(check_form(schedule));
+  return Run(schedule).finish();
+}
+
+int blocks_sent(const Schedule& schedule, int rank) {
+  int sent = 0;
+  for (const Channel& channel : at(schedule.ranks, rank))
+    for (const Lane& lane : channel.lanes)
+      for (const Instruction& instruction : lane.instructions) sent += length(instruction.send_to);
+  return sent;
+}
+
+}  // namespace niccolite::schedule
