@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/perf/perf.h"
+#include "cli/schedule/command.h"
 #include "cli/version.h"
 
 int main(int argc, char** argv) {
@@ -18,6 +19,11 @@ int main(int argc, char** argv) {
   niccolite::perf::RawOptions perf_options;
   CLI::App* perf = app.add_subcommand("perf", "Measure and verify a collective operation");
   niccolite::perf::add_options(*perf, perf_options);
+
+  niccolite::schedule_command::Options schedule_options;
+  CLI::App* schedule =
+      app.add_subcommand("schedule", "Print, draw and prove what an algorithm makes ranks do");
+  niccolite::schedule_command::add_options(*schedule, schedule_options);
 
   niccolite::VersionOptions version_options;
   CLI::App* version =
@@ -32,6 +38,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (perf->parsed()) return niccolite::perf::run(perf_options, command);
+  if (schedule->parsed()) return niccolite::schedule_command::run(schedule_options);
   if (version->parsed()) return niccolite::print_version(version_options);
   return 2;
 }

@@ -1,0 +1,202 @@
+#include "cli/schedule/command.h"
+
+#include <fmt/core.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+
+#include "algorithms/point_to_point.h"
+#include "algorithms/registry.h"
+#include "cli/perf/exit_code.h"
+#include "schedule/check.h"
+#include "schedule/draw.h"
+#include "schedule/draw_style.h"
+#include "schedule/draw_svg.h"
+#include "schedule/timeline.h"
+
+namespace niccolite::schedule_command {
+namespace {
+
+using perf::kExitFailed;
+using perf::kExitFine;
+using perf::kExitUsage;
+using perf::kExitWrong;
+using schedule::Collective;
+using schedule::Schedule;
+
+constexpr int kMaxRanks = 1024;  // whole schedules grow with the square
+
+constexpr const char* kFooter =
+    R"(Prints what every rank does, unless the picture goes to a file, and what it costs: steps of the longest chain of
+instructions, network latencies of the longest chain of chunks, instructions and data sent per rank.
+
+Examples:
+  niccolite schedule --list                                    what there is
+  niccolite schedule all_reduce                                the first algorithm listed, for four ranks
+  niccolite schedule broadcast --algorithm scatter_gather --ranks 8 --root 3 --check
+  niccolite schedule all_gather --algorithm pat --ranks 8 --svg pat.svg
+  niccolite schedule point_to_point --ranks 3 --messages 0:1,1:2,2:2
+
+Exit status: 0 fine; 1 the schedule is wrong; 2 wrong usage; 3 the picture cannot be written.)";
+
+int fail(const Status& status, int exit_code) {
+  fmt::print(stderr, "niccolite schedule: {}\n", status.message());
+  return exit_code;
+}
+
+std::optional<Collective> find_collective(const std::string& name) {
+  for (int i = 0; i < schedule::kCollectives; ++i)
+    if (const auto collective = static_cast<Collective>(i); name == name_of(collective))
+      return collective;
+  return std::nullopt;
+}
+
+std::string names_of_algorithms(Collective collective) {
+  std::string names;
+  for (const algorithms::Algorithm& algorithm : algorithms::all())
+    if (algorithm.collective == collective)
+      names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
+  return names;
+}
+
+int list() {
+  for (int i = 0; i < schedule::kCollectives; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    fmt::print(
+        "{:<16}{}\n", name_of(collective),
+        collective == Collective::PointToPoint ? "of --messages" : names_of_algorithms(collective));
+  }
+  return kExitFine;
+}
+
+std::vector<algorithms::Envelope> everyone_to_everyone(int ranks) {
+  std::vector<algorithms::Envelope> messages;
+  for (int sender = 0; sender < ranks; ++sender)
+    for (int receiver = 0; receiver < ranks; ++receiver) messages.push_back({sender, receiver});
+  return messages;
+}
+
+/// "0:1,1:2" as messages.
+Result<std::vector<algorithms::Envelope>> parse_messages(const std::string& text) {
+  std::vector<algorithms::Envelope> messages;
+  const char *next = text.data(), *const end = next + text.size();
+  while (true) {
+    algorithms::Envelope message{};
+    const auto [colon, sender_error] = std::from_chars(next, end, message.sender);
+    const bool has_colon = sender_error == std::errc() && colon < end && *colon == ':';
+    const auto [comma, receiver_error] =
+        std::from_chars(has_colon ? colon + 1 : end, end, message.receiver);
+    if (receiver_error != std::errc() || (comma < end && *comma != ','))
+      return Status::invalid_argument(
+          "--messages: \"{}\" is no list of SENDER:RECEIVER, such as 0:1,1:0", text);
+    messages.push_back(message);
+    if (comma == end) return messages;
+    next = comma + 1;
+  }
+}
+
+Result<Schedule> build(const Options& options) {
+  const std::optional<Collective> collective = find_collective(options.collective);
+  if (!collective)
+    return Status::invalid_argument("\"{}\" is no collective; niccolite schedule --list names all",
+                                    options.collective);
+  if (options.ranks > kMaxRanks)
+    return Status::invalid_argument("--ranks: {} are too many to show; {} are the most",
+                                    options.ranks, kMaxRanks);
+  if (*collective == Collective::PointToPoint) {
+    if (options.messages.empty())
+      return algorithms::point_to_point(options.ranks, everyone_to_everyone(options.ranks));
+    const std::vector<algorithms::Envelope> messages = TRY(parse_messages(options.messages));
+    return algorithms::point_to_point(options.ranks, messages);
+  }
+  if (!options.messages.empty())
+    return Status::invalid_argument("--messages are for point_to_point, not {}",
+                                    options.collective);
+  if (options.root != 0 && !has_root(*collective))
+    return Status::invalid_argument("--root: {} has none", options.collective);
+  for (const algorithms::Algorithm& algorithm : algorithms::all())
+    if (algorithm.collective == *collective &&
+        (options.algorithm.empty() || options.algorithm == algorithm.name))
+      return algorithm.build(options.ranks, {.root = options.root, .window = options.depth});
+  return Status::invalid_argument("--algorithm: \"{}\" is none of {}", options.algorithm,
+                                  names_of_algorithms(*collective));
+}
+
+/// "7 instructions per rank", "1 to 4 instructions per rank".
+std::string describe_instructions(const Schedule& schedule) {
+  std::vector<size_t> counts;
+  for (const std::vector<schedule::Channel>& channels : schedule.ranks) {
+    size_t count = 0;
+    for (const schedule::Channel& channel : channels)
+      for (const schedule::Lane& lane : channel.lanes) count += lane.instructions.size();
+    counts.push_back(count);
+  }
+  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+  const std::string range =
+      *least == *most ? std::to_string(*most) : fmt::format("{} to {}", *least, *most);
+  return fmt::format("{} instruction{} per rank", range, *most == 1 ? "" : "s");
+}
+
+Status write_svg(const Schedule& schedule, const std::string& path) {
+  const std::string picture = TRY(draw_svg(schedule));
+  std::ofstream file(path, std::ios::binary);
+  file << picture << std::flush;
+  if (!file) return Status::system_error("--svg: {} cannot be written", path);
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, Options& options) {
+  app.footer(kFooter);
+  app.add_option("collective", options.collective, "all_reduce, broadcast, ...; see --list");
+  app.add_option("-a,--algorithm", options.algorithm, "Algorithm (default: the first listed)");
+  app.add_option("-n,--ranks", options.ranks, "Number of ranks")->capture_default_str();
+  app.add_option("-r,--root", options.root, "Root, of collectives that have one")
+      ->capture_default_str();
+  app.add_option("-m,--messages", options.messages,
+                 "SENDER:RECEIVER,... of point_to_point (default: everyone to everyone)");
+  app.add_option("-d,--depth", options.depth,
+                 "Slots of each FIFO, of which --check assumes no more and pat uses as many")
+      ->capture_default_str();
+  app.add_option("-o,--svg", options.svg_path, "Draw to this file instead of printing");
+  app.add_flag("-c,--check", options.wants_proof,
+               "Prove that results are right and nothing deadlocks or races");
+  app.add_flag("-l,--list", options.wants_list, "List collectives and their algorithms");
+}
+
+int run(const Options& options) {
+  if (options.wants_list) return list();
+  if (options.collective.empty())
+    return fail(Status::invalid_argument("which collective? See niccolite schedule --help"),
+                kExitUsage);
+  const Result<Schedule> built = build(options);
+  if (!built.is_ok()) return fail(built.status(), kExitUsage);
+  const Schedule& schedule = built.value();
+
+  if (options.svg_path.empty()) {
+    fmt::print("{}\n", draw_text(schedule));
+  } else if (const Status status = write_svg(schedule, options.svg_path); !status.is_ok()) {
+    return fail(status, kExitFailed);
+  }
+  const Result<schedule::Timeline> events = timeline(schedule);
+  if (!events.is_ok()) return fail(events.status(), kExitWrong);
+  fmt::print("{} {}: {}; {}\n", options.collective, schedule.algorithm,
+             describe_cost(schedule, events.value()), describe_instructions(schedule));
+  if (!options.wants_proof) return kExitFine;
+  if (const Status status = check(schedule, {.depth = options.depth}); !status.is_ok())
+    return fail(status, kExitWrong);
+  fmt::print(
+      "proved right for any data and timing, in place too where that exists, with FIFOs of "
+      "{} slot{} or more\n",
+      options.depth, options.depth == 1 ? "" : "s");
+  return kExitFine;
+}
+
+}  // namespace niccolite::schedule_command

@@ -1,0 +1,32 @@
+// The subcommand `niccolite schedule`: prints, draws and proves what an algorithm makes every rank
+// do.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace niccolite::schedule_command {
+
+/// What the flags say; must live as long as the app parses.
+struct Options {
+  std::string collective;
+  std::string algorithm;  // empty: the registry's first of the collective
+  int ranks = 4;
+  int root = 0;
+  int depth = 2;         // slots of a FIFO
+  std::string messages;  // of point_to_point; empty: everyone to everyone
+  std::string svg_path;
+  bool wants_proof = false;
+  bool wants_list = false;
+};
+
+/// Gives `app` (the subcommand) its flags.
+void add_options(CLI::App& app, Options& options);
+
+/// Does what the flags ask for. Returns the exit status.
+int run(const Options& options);
+
+}  // namespace niccolite::schedule_command
