@@ -33,8 +33,7 @@ class Wait {
 
  private:
   static constexpr uint32_t kSpinsPerLook = 4096;
-  static constexpr uint32_t kReported = ~uint32_t{0};
-  static constexpr uint32_t kLate = 954;  // about a second, in units of 2^20 ns
+  static constexpr uint32_t kLate = 62;  // about a second, in units of 2^24 ns
 
   // A load and a store instead of a compare-and-swap, which PCIe need not have. Each word is whole;
   // should a Waiting replace a Mismatch between the two, then the wait that saw the mismatch stores
@@ -45,23 +44,26 @@ class Wait {
     const ReportKind told = decode_report(ptx::load_relaxed_system(header_.report)).kind;
     if (told == ReportKind::Mismatch || (told == ReportKind::Waiting && !is_mismatch)) return;
     const Report report{is_mismatch ? ReportKind::Mismatch : ReportKind::Waiting, awaited.peer,
-                        work_.tag, static_cast<uint16_t>(is_mismatch ? awaited.other_tag : 0)};
+                        work_.tag, static_cast<uint16_t>(awaited.other_tag),
+                        static_cast<uint16_t>((late_ >> 16) - 1)};
     ptx::store_relaxed_system(header_.report, encode(report));
   }
 
-  /// Once true, when the wait has taken about a second since its first look.
+  /// True about every second from the wait's first look on.
   __device__ __forceinline__ bool is_late() {
-    const uint32_t now = static_cast<uint32_t>(ptx::global_timer() >> 20) | 1;
-    if (since_ == 0) since_ = now;
-    if (since_ == kReported || now - since_ < kLate) return false;
-    since_ = kReported;
+    const uint32_t now = static_cast<uint16_t>(ptx::global_timer() >> 24) | 1;
+    if (late_ == 0) late_ = now;
+    if (static_cast<uint16_t>(now - late_) < kLate) return false;
+    late_ = ((late_ >> 16) + 1) << 16 | now;
     return true;
   }
 
   const LaunchHeader& header_;
   const WorkTask& work_;
   uint32_t spins_ = 0;
-  uint32_t since_ = 0;  // 0: not looked at the time so far
+  // How often it was late << 16 | the time from which on it is late again; 0: not looked so far. In
+  // one register.
+  uint32_t late_ = 0;
 };
 
 }  // namespace niccolite::executor::cuda
