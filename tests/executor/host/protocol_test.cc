@@ -36,11 +36,11 @@ Schedule push_schedule(int nblocks = 1) {
 class Push : public testing::TestWithParam<Protocol> {
  protected:
   Push() : Push(1) {}
-  explicit Push(int nblocks)
+  explicit Push(int nblocks, uint32_t slot_bytes = 128)
       : cluster_(push_schedule(nblocks), GetParam(),
-                 {.channels = 1, .depth = 4, .slot_bytes = 128u}) {}
+                 {.channels = 1, .depth = 4, .slot_bytes = slot_bytes}) {}
 
-  uint64_t slot_data() const { return data_bytes(GetParam(), 128); }
+  uint64_t slot_data() const { return cluster_.elements_per_slot(DataType::Uint8); }
   ControlBlock& sender() { return cluster_.connections()[0]->sender(0); }
   ControlBlock& receiver() { return cluster_.connections()[0]->receiver(0); }
   uint64_t* words(uint64_t step) {
@@ -234,25 +234,41 @@ TEST_P(PushTwoLl, EmptyChunksCleanSlotsToo) {
   }
 }
 
-class PushLl128 : public Push {};
+// Slots of four lines.
+class PushLl128 : public Push {
+ protected:
+  PushLl128() : Push(1, 512) {}
+};
 INSTANTIATE_TEST_SUITE_P(Protocols, PushLl128, testing::Values(Protocol::LL128),
                          [](const auto& c) { return std::string(name_of(c.param)); });
 
-// The slots are of one line each, so that the lines of a receiver that waits are those of steps.
-TEST_P(PushLl128, ReceiverWaitsForTheFlagOfItsStep) {
-  start(slot_data());
-  const uint64_t step = receiver().step;
-  uint64_t* line = words(step);
-  std::memcpy(line, input_.data(), slot_data());
-  for (const uint64_t flag : {ll128::flag_of(step, kTag) + 1, ll128::flag_of(step, kTag) - 1}) {
-    line[15] = flag;
-    EXPECT_EQ(run(*receive_), Progress::WouldBlock);
+// Lines may arrive in any order; the test plays the sender.
+TEST_P(PushLl128, ReceiverWaitsForEveryLineInAnyOrder) {
+  const uint64_t count = 3 * ll128::kDataBytes + 7;
+  for (uint64_t missing = 0; missing < 4; ++missing) {
+    start(count);
+    const uint64_t step = receiver().step;
+    const uint64_t flag = ll128::flag_of(step, kTag);
+    const auto put = [&](uint64_t line, uint64_t line_flag) {
+      uint64_t* words_of_line = words(step) + line * ll128::kLineBytes / 8;
+      std::memcpy(words_of_line, input_.data() + line * ll128::kDataBytes,
+                  line < 3 ? ll128::kDataBytes : 7);
+      words_of_line[ll128::kFlagOffset / 8] = line_flag;
+    };
+    for (uint64_t line = 0; line < 4; ++line) {
+      if (line != missing) put(line, flag);
+    }
+    for (const uint64_t other_step : {flag - 1, flag + 1}) {
+      put(missing, other_step);
+      EXPECT_EQ(run(*receive_), Progress::WouldBlock) << missing;
+    }
+    EXPECT_EQ(output_, std::vector<uint8_t>(count, 0xee))
+        << "what is not complete is not delivered";
+    EXPECT_EQ(cluster_.control.report, 0u) << "another step's flag is no mismatch";
+    put(missing, flag);
+    EXPECT_EQ(run(*receive_), Progress::Done) << missing;
+    EXPECT_EQ(output_, input_);
   }
-  EXPECT_EQ(output_, std::vector<uint8_t>(slot_data(), 0xee));
-  EXPECT_EQ(cluster_.control.report, 0u) << "another step's flag is no mismatch";
-  line[15] = ll128::flag_of(step, kTag);
-  EXPECT_EQ(run(*receive_), Progress::Done);
-  EXPECT_EQ(output_, input_);
 }
 
 TEST(MakeKernel, RefusesWhatCannotRun) {
