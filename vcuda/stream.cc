@@ -94,10 +94,10 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
 
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
   return call([&](Runtime& runtime) {
-    Stream found;
+    uint64_t found = 0;
     if (id == nullptr) return Error::InvalidValue;
-    TRY_VIRTUAL(properties(runtime, stream, &found));
-    *id = found.id;
+    TRY_VIRTUAL(runtime.stream_id(place_of(runtime, stream).device, stream, &found));
+    *id = found;
     return Error::None;
   });
 }

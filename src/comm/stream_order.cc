@@ -1,6 +1,7 @@
 #include "comm/stream_order.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -9,6 +10,8 @@
 
 namespace niccolite::comm {
 namespace {
+
+const gpu::StreamHandle kPerThreadStream = reinterpret_cast<gpu::StreamHandle>(2);
 
 // Captures that one communicator's operations may take turns in. Nobody tells when a capture ends,
 // so the one that was not used for longest is forgotten.
@@ -65,14 +68,22 @@ gpu::CapturePoint new_in(gpu::CapturePoint point, const gpu::CapturePoint& befor
 
 }  // namespace
 
+StreamOrder::StreamKey StreamOrder::key_of(gpu::StreamHandle stream) {
+  if (stream != kPerThreadStream) return {.handle = stream};
+  static std::atomic<uint64_t> next{1};
+  // relaxed: only the number matters.
+  static thread_local const uint64_t thread = next.fetch_add(1, std::memory_order_relaxed);
+  return {.handle = stream, .thread = thread};
+}
+
 Status StreamOrder::before(gpu::StreamHandle stream) {
   const gpu::Capture capture = TRY(machine_.capture_of(device_, stream));
   if (capture.state == gpu::CaptureState::Invalidated)
     return Status::cuda_error("the capture of the stream was invalidated by an earlier call");
-  stream_ = TRY(machine_.stream_id(device_, stream));
   if (last_work_ == nullptr) last_work_ = TRY(SharedEvents::instance().take(machine_, device_));
   is_captured_ = capture.state == gpu::CaptureState::Active;
   if (is_captured_) return before_captured(stream, capture.id);
+  stream_ = TRY(machine_.stream_id(device_, stream));
   // Graphs may have been launched since, which nobody has told us of.
   const bool graphs_may_run = has_captured_ && graphs_mix_;
   const bool is_ordered = !has_live_ || live_stream_ == stream_;
@@ -97,7 +108,7 @@ Status StreamOrder::before_captured(gpu::StreamHandle stream, uint64_t capture) 
     TRY(begin_capture(stream, capture));
   } else {
     std::rotate(found, found + 1, captures_.end());
-    if (captures_.back().stream != stream_)
+    if (captures_.back().stream != key_of(stream))
       TRY(machine_.capture_after(device_, stream, captures_.back().last));
   }
   start_ = TRY(machine_.capture_point(device_, stream));
@@ -113,7 +124,7 @@ Status StreamOrder::begin_capture(gpu::StreamHandle stream, uint64_t capture) {
   }
   gpu::CapturePoint point = TRY(machine_.capture_point(device_, stream));
   if (captures_.size() == kMostCaptures) captures_.erase(captures_.begin());
-  captures_.push_back({.capture = capture, .stream = stream_, .last = std::move(point)});
+  captures_.push_back({.capture = capture, .stream = key_of(stream), .last = std::move(point)});
   has_captured_ = true;
   return {};
 }
@@ -128,9 +139,9 @@ Status StreamOrder::after_captured(gpu::StreamHandle stream) {
   } else if (mine.record == nullptr) {
     mine.record = TRY(machine_.record_event_at_launch(device_, work, *last_work_));
   } else {
-    TRY(machine_.record_after(device_, mine.record, work));
+    TRY(machine_.move_record(device_, mine.record, mine.last, work));
   }
-  mine.stream = stream_;
+  mine.stream = key_of(stream);
   mine.last = work;
   return {};
 }

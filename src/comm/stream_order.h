@@ -6,10 +6,9 @@
 //
 //   live operation       waits for E unless its stream orders it already, and records E anew
 //   captured operation   the first one of a capture comes after a node that waits, at each launch
-//   of
-//                        the graph, for E as it is then; all of them come before one node that
-//                        records E. That node is a leaf: nothing in the graph waits for it. Within
-//                        the capture, operations of several streams are chained by edges.
+//                        of the graph, for E as it is then; the last one comes before a node that
+//                        records E, which moves on with each operation and is in nobody's way.
+//                        Within the capture, operations of several streams are chained by edges.
 //
 // A launch of a graph thus counts as an operation, at its place in the host's order. Why so, and
 // what it costs: docs/design/0007-graph-order.md. Thread safety: one thread at a time, the launches
@@ -45,15 +44,24 @@ class StreamOrder {
   Result<bool> drain(Deadline deadline);
 
  private:
+  // A stream of a capture. Its identity cannot be asked for while it is capturing, but its handle
+  // stays its own until the capture ends, unless it is the one that each thread understands in its
+  // own way.
+  struct StreamKey {
+    gpu::StreamHandle handle = nullptr;
+    uint64_t thread = 0;
+    friend bool operator==(const StreamKey&, const StreamKey&) = default;
+  };
   struct Captured {
     uint64_t capture = 0;
-    uint64_t stream = 0;              // of the last operation
+    StreamKey stream;                 // of the last operation
     gpu::CapturePoint last;           // what the next operation comes after
-    gpu::GraphNode record = nullptr;  // the leaf; null while there was no work
+    gpu::GraphNode record = nullptr;  // of E, after `last`; null while there was no work
   };
 
   Status before_captured(gpu::StreamHandle stream, uint64_t capture);
   Status after_captured(gpu::StreamHandle stream);
+  static StreamKey key_of(gpu::StreamHandle stream);
   Status begin_capture(gpu::StreamHandle stream, uint64_t capture);
 
   gpu::Machine& machine_;
@@ -62,11 +70,11 @@ class StreamOrder {
   std::shared_ptr<gpu::Event> last_work_;  // E; graphs share it
   bool has_live_ = false;
   bool has_captured_ = false;
-  uint64_t live_stream_ = 0;  // of the last live operation; names the stream, not its handle
+  uint64_t live_stream_ = 0;  // stream_id() of the last live operation
   // Of the operation between before() and after():
-  uint64_t stream_ = 0;
   bool is_captured_ = false;
-  gpu::CapturePoint start_;
+  uint64_t stream_ = 0;             // stream_id(), of a live one
+  gpu::CapturePoint start_;         // of a captured one
   std::vector<Captured> captures_;  // the last one used is the last; at most kMostCaptures
 };
 

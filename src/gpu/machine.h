@@ -165,7 +165,8 @@ class Machine {
   virtual Result<bool> query_stream(int device, StreamHandle stream) = 0;
   /// Names the stream that `stream` means to the calling thread: two handles of the legacy stream
   /// have one id, each thread's default stream has its own, and a new stream never has the id of
-  /// one that is gone, though it may have its handle.
+  /// one that is gone, though it may have its handle. A stream that is capturing must not be asked:
+  /// that is refused, and invalidates its capture.
   virtual Result<uint64_t> stream_id(int device, StreamHandle stream) = 0;
   virtual Result<Capture> capture_of(int device, StreamHandle stream) = 0;
   virtual Result<Event> create_event(int device, bool timing) = 0;
@@ -213,9 +214,10 @@ class Machine {
   /// counts as a record from the launch call on. No work of any stream comes after the node.
   virtual Result<GraphNode> record_event_at_launch(int device, const CapturePoint& point,
                                                    const Event& event) = 0;
-  /// The node of record_event_at_launch() waits for `point`, too; no node of `point` must have been
-  /// named to it before.
-  virtual Status record_after(int device, GraphNode record, const CapturePoint& point) = 0;
+  /// The node of record_event_at_launch(), which was to come after `from`, comes after `to`
+  /// instead. They have no node in common.
+  virtual Status move_record(int device, GraphNode record, const CapturePoint& from,
+                             const CapturePoint& to) = 0;
 
  protected:
   friend class Memory;

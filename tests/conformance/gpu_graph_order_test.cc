@@ -84,24 +84,20 @@ TEST_P(Gpu, ARecordInAGraphCountsFromItsLaunch) {
   ASSERT_OK(machine->synchronize_stream(0, stream.handle()));
 }
 
-TEST_P(Gpu, ARecordInAGraphWaitsForAllThatItWasGiven) {
+TEST_P(Gpu, ARecordInAGraphMovesOnWithTheCapture) {
   Stream stream = must(machine->create_stream(0));
   Stream other = must(machine->create_stream(0));
   Event event = must(machine->create_event(0, false));
   Order order;
   Order::Call calls[3] = {{&order}, {&order}, {&order}};
-  GraphNode record = nullptr;
   ASSERT_OK(machine->begin_capture(0, stream.handle()));
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_OK(machine->call_host(0, stream.handle(), &Order::run, &calls[i]));
-    const CapturePoint point = must(machine->capture_point(0, stream.handle()));
-    if (i == 0) {
-      record = must(machine->record_event_at_launch(0, point, event));
-    } else {
-      ASSERT_OK(machine->record_after(0, record, point));
-      EXPECT_FALSE(machine->record_after(0, record, point).is_ok()) << "an edge is added once";
-    }
-  }
+  ASSERT_OK(machine->call_host(0, stream.handle(), &Order::run, &calls[0]));
+  const CapturePoint first = must(machine->capture_point(0, stream.handle()));
+  const GraphNode record = must(machine->record_event_at_launch(0, first, event));
+  ASSERT_OK(machine->call_host(0, stream.handle(), &Order::run, &calls[1]));
+  const CapturePoint second = must(machine->capture_point(0, stream.handle()));
+  ASSERT_OK(machine->move_record(0, record, first, second));
+  EXPECT_FALSE(machine->move_record(0, record, first, second).is_ok()) << "each edge is once";
   Graph graph = must(machine->end_capture(0, stream.handle()));
   ASSERT_OK(machine->launch_graph(graph, 0, stream.handle()));
   ASSERT_OK(machine->wait_event(0, other.handle(), event));
@@ -192,6 +188,18 @@ TEST_P(Gpu, ThePerThreadStreamIsCaptured) {
   ASSERT_OK(machine->launch_graph(graph, 0, kPerThread));
   ASSERT_OK(machine->synchronize_stream(0, kPerThread));
   EXPECT_EQ(*static_cast<uint32_t*>(host.data()), 0x01010101u);
+}
+
+TEST_P(Gpu, ACapturingStreamIsNotAskedForItsIdentity) {
+  Stream stream = must(machine->create_stream(0));
+  Stream live = must(machine->create_stream(0));
+  ASSERT_OK(machine->begin_capture(0, stream.handle()));
+  for (StreamHandle other : {live.handle(), StreamHandle{nullptr}, kPerThread})
+    EXPECT_TRUE(machine->stream_id(0, other).is_ok());
+  EXPECT_EQ(must(machine->capture_of(0, stream.handle())).state, CaptureState::Active);
+  EXPECT_EQ(machine->stream_id(0, stream.handle()).status().code(), Code::CudaError);
+  EXPECT_EQ(must(machine->capture_of(0, stream.handle())).state, CaptureState::Invalidated);
+  EXPECT_FALSE(machine->end_capture(0, stream.handle()).is_ok());
 }
 
 TEST_P(Gpu, WaitingForAnEventDisturbsNoCapture) {

@@ -148,6 +148,7 @@ EXPECT_SAME(cuStreamGetCaptureInfo, 11030);
 EXPECT_SAME(cuStreamUpdateCaptureDependencies, 11030);
 EXPECT_SAME(cuGraphAddEventRecordNode, 11010);
 EXPECT_SAME(cuGraphAddDependencies, 10000);
+EXPECT_SAME(cuGraphRemoveDependencies, 10000);
 EXPECT_SAME(cuGraphInstantiateWithFlags, 11040);
 EXPECT_SAME(cuGraphLaunch, 10000);
 EXPECT_SAME(cuGraphDestroy, 10000);

@@ -168,12 +168,13 @@ TEST(Misuse, NodesAreAddedToGraphsInCaptureOnly) {
   ASSERT_EQ(runtime().add_record_node(graph, tips, event, &record), Error::None);
   // Nothing comes after the record, it has each edge once, and no other node is one.
   EXPECT_EQ(runtime().capture_after(0, stream, graph, {record}), Error::InvalidValue);
-  EXPECT_EQ(runtime().extend_record_node(graph, record, {record}), Error::InvalidValue);
-  EXPECT_EQ(runtime().extend_record_node(graph, record, tips), Error::InvalidValue);
-  EXPECT_EQ(runtime().extend_record_node(graph, tips[0], {}), Error::InvalidValue);
+  EXPECT_EQ(runtime().move_record_node(graph, record, {}, {record}), Error::InvalidValue);
+  EXPECT_EQ(runtime().move_record_node(graph, record, {}, tips), Error::InvalidValue);
+  EXPECT_EQ(runtime().move_record_node(graph, record, {record}, {}), Error::InvalidValue);
+  EXPECT_EQ(runtime().move_record_node(graph, tips[0], {}, {}), Error::InvalidValue);
   EXPECT_EQ(runtime().capture_after(0, stream, event, tips), Error::InvalidValue);
   ASSERT_EQ(runtime().end_capture(0, stream, &ended), Error::None);
-  EXPECT_EQ(runtime().extend_record_node(graph, record, {}), Error::IllegalState);
+  EXPECT_EQ(runtime().move_record_node(graph, record, {}, {}), Error::IllegalState);
 
   EXPECT_EQ(runtime().destroy_graph(ended), Error::None);
   EXPECT_EQ(runtime().destroy_event(event), Error::None);

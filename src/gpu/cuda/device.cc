@@ -71,8 +71,8 @@ Status CudaMachine::find_devices() {
 
 Result<CudaMachine::Device*> CudaMachine::device(int ordinal) {
   if (ordinal < 0 || ordinal >= device_count()) {
-    return Status::invalid_argument("there is no device {}: the CUDA driver shows {}", ordinal,
-                                    device_count());
+    return Status::cuda_error("there is no device {}: the CUDA driver shows {}", ordinal,
+                              device_count());
   }
   return devices_[static_cast<size_t>(ordinal)].get();
 }

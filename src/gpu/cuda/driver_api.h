@@ -198,6 +198,8 @@ static_assert(sizeof(CuLaunchConfig) == 56);
      CuEvent event))                                                                            \
   X(cuGraphAddDependencies, 12000,                                                              \
     (CuGraph graph, const CuGraphNode* from, const CuGraphNode* to, size_t count))              \
+  X(cuGraphRemoveDependencies, 12000,                                                           \
+    (CuGraph graph, const CuGraphNode* from, const CuGraphNode* to, size_t count))              \
   X(cuGraphInstantiateWithFlags, 12000,                                                         \
     (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                        \
   X(cuGraphLaunch, 12000, (CuGraphExec executable, CuStream stream))                            \

@@ -1,4 +1,5 @@
 // Capture and graphs.
+#include <algorithm>
 #include <memory>
 
 #include "gpu/cuda/machine.h"
@@ -141,13 +142,20 @@ Result<GraphNode> CudaMachine::record_event_at_launch(int device, const CaptureP
   return static_cast<GraphNode>(record);
 }
 
-Status CudaMachine::record_after(int device, GraphNode record, const CapturePoint& point) {
+Status CudaMachine::move_record(int device, GraphNode record, const CapturePoint& from,
+                                const CapturePoint& to) {
   const ScopedContext scoped = TRY(enter(device));
-  const std::vector<CuGraphNode> from = nodes_of(point);
-  const std::vector<CuGraphNode> to(from.size(), as_node(record));
-  return driver_.check(driver_.cuGraphAddDependencies(static_cast<CuGraph>(point.graph),
-                                                      from.data(), to.data(), from.size()),
-                       "cuGraphAddDependencies(device {})", device);
+  const std::vector<CuGraphNode> old_nodes = nodes_of(from);
+  const std::vector<CuGraphNode> new_nodes = nodes_of(to);
+  const std::vector<CuGraphNode> records(std::max(old_nodes.size(), new_nodes.size()),
+                                         as_node(record));
+  auto* const graph = static_cast<CuGraph>(to.graph);
+  TRY(driver_.check(
+      driver_.cuGraphAddDependencies(graph, new_nodes.data(), records.data(), new_nodes.size()),
+      "cuGraphAddDependencies(device {})", device));
+  return driver_.check(
+      driver_.cuGraphRemoveDependencies(graph, old_nodes.data(), records.data(), old_nodes.size()),
+      "cuGraphRemoveDependencies(device {})", device);
 }
 
 }  // namespace niccolite::gpu::cuda

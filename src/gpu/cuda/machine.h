@@ -99,7 +99,8 @@ class CudaMachine final : public Machine {
   Status wait_event_at_launch(int device, StreamHandle stream, const Event& event) override;
   Result<GraphNode> record_event_at_launch(int device, const CapturePoint& point,
                                            const Event& event) override;
-  Status record_after(int device, GraphNode record, const CapturePoint& point) override;
+  Status move_record(int device, GraphNode record, const CapturePoint& from,
+                     const CapturePoint& to) override;
 
  protected:
   Status release_memory(void* handle) override;

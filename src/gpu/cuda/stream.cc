@@ -50,6 +50,7 @@ Result<bool> CudaMachine::query_stream(int device, StreamHandle stream) {
 
 Result<uint64_t> CudaMachine::stream_id(int device, StreamHandle stream) {
   const ScopedContext scoped = TRY(enter(device));
+  const ScopedRelaxedCapture relaxed(driver_);
   unsigned long long id = 0;
   TRY(driver_.check(driver_.cuStreamGetId(as_stream(stream), &id), "cuStreamGetId(device {})",
                     device));

@@ -191,18 +191,23 @@ Error Runtime::add_record_node(void* handle, const std::vector<NodeIndex>& after
   return Error::None;
 }
 
-Error Runtime::extend_record_node(void* handle, NodeIndex record,
-                                  const std::vector<NodeIndex>& after) {
+Error Runtime::move_record_node(void* handle, NodeIndex record, const std::vector<NodeIndex>& from,
+                                const std::vector<NodeIndex>& to) {
   std::lock_guard lock(mutex_);
   Graph* graph = graph_in_capture(handle);
   if (graph == nullptr) return Error::IllegalState;
   const bool is_record = record < graph->nodes.size() && graph->nodes[record].is_open;
-  if (!is_record || !graph->has_all(after)) return Error::InvalidValue;
-  std::vector<NodeIndex>& all = graph->nodes[record].after;
-  // As CUDA has it, an edge is added once.
-  if (std::find_first_of(all.begin(), all.end(), after.begin(), after.end()) != all.end())
-    return Error::InvalidValue;
-  all.insert(all.end(), after.begin(), after.end());
+  if (!is_record || !graph->has_all(to)) return Error::InvalidValue;
+  std::vector<NodeIndex>& after = graph->nodes[record].after;
+  const auto is_there = [&after](NodeIndex node) {
+    return std::find(after.begin(), after.end(), node) != after.end();
+  };
+  if (!std::all_of(from.begin(), from.end(), is_there)) return Error::InvalidValue;
+  if (std::any_of(to.begin(), to.end(), is_there)) return Error::InvalidValue;
+  std::erase_if(after, [&from](NodeIndex node) {
+    return std::find(from.begin(), from.end(), node) != from.end();
+  });
+  after.insert(after.end(), to.begin(), to.end());
   return Error::None;
 }
 

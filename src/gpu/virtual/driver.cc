@@ -99,10 +99,9 @@ class Driver final : public VirtualMachine {
     return true;
   }
   Result<uint64_t> stream_id(int device, StreamHandle stream) override {
-    Stream properties;
-    const Error error = runtime_.stream_properties(device, stream, &properties);
-    TRY(check(error, "ask for the identity of", stream, device));
-    return properties.id;
+    uint64_t id = 0;
+    TRY(check(runtime_.stream_id(device, stream, &id), "ask for the identity of", stream, device));
+    return id;
   }
   Result<gpu::Capture> capture_of(int device, StreamHandle stream) override {
     CaptureInfo info;
@@ -227,11 +226,12 @@ class Driver final : public VirtualMachine {
       return refused(error, "record an event in graph {} of", point.graph, device);
     return as_handle(node);
   }
-  Status record_after(int device, GraphNode record, const CapturePoint& point) override {
+  Status move_record(int device, GraphNode record, const CapturePoint& from,
+                     const CapturePoint& to) override {
     const Error error =
-        runtime_.extend_record_node(point.graph, index_of(record), indices_of(point));
+        runtime_.move_record_node(to.graph, index_of(record), indices_of(from), indices_of(to));
     if (error == Error::None) return {};
-    return refused(error, "extend the record of an event in graph {} of", point.graph, device);
+    return refused(error, "move the record of an event in graph {} of", to.graph, device);
   }
 
  protected:

@@ -10,19 +10,6 @@ NodeIndex Graph::add(Work work, std::vector<NodeIndex> after) {
   return static_cast<NodeIndex>(nodes.size() - 1);
 }
 
-std::vector<NodeIndex> Graph::add_copy_of(const Graph& child, const std::vector<NodeIndex>& after) {
-  const auto base = static_cast<NodeIndex>(nodes.size());
-  for (const Node& node : child.nodes) {
-    std::vector<NodeIndex> moved = node.after;
-    for (NodeIndex& index : moved) index += base;
-    add(node.work, node.after.empty() ? after : std::move(moved));
-  }
-  kept.insert(kept.end(), child.kept.begin(), child.kept.end());
-  std::vector<NodeIndex> tips = child.leaves();
-  for (NodeIndex& index : tips) index += base;
-  return tips.empty() ? after : tips;
-}
-
 std::vector<NodeIndex> Graph::leaves() const { return leaves_without(/*open_nodes=*/false); }
 std::vector<NodeIndex> Graph::tips() const { return leaves_without(/*open_nodes=*/true); }
 

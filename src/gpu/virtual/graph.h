@@ -44,8 +44,6 @@ struct Graph {
   std::vector<std::shared_ptr<UserObject>> kept;
 
   NodeIndex add(Work work, std::vector<NodeIndex> after);
-  /// Adds all of `child`, its roots after `after`; returns its leaves.
-  std::vector<NodeIndex> add_copy_of(const Graph& child, const std::vector<NodeIndex>& after);
   /// The nodes that no other node waits for.
   std::vector<NodeIndex> leaves() const;
   /// What streams have queued and no other work of streams waits for.

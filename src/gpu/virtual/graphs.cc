@@ -74,18 +74,10 @@ Error Runtime::launch(void* handle, int device, StreamHandle stream_handle) {
   const std::shared_ptr<Executable> executable = executables_.find(handle);
   const std::shared_ptr<Stream> stream = find_stream(device, stream_handle);
   if (executable == nullptr || stream == nullptr) return Error::InvalidResourceHandle;
-  {
-    std::lock_guard lock(mutex_);
-    TRY_VIRTUAL(check_usable(*stream));
-    if (stream->capture) {
-      stream->capture_tips =
-          stream->capture->graph->add_copy_of(*executable->graph, stream->capture_tips);
-      return Error::None;
-    }
-  }
   Replay replay(executable->graph);  // without the lock: a large graph takes its time
   {
     std::lock_guard lock(mutex_);
+    TRY_VIRTUAL(refuse_while_capturing(*stream));
     append(*stream, replay.first, replay.last);
     Operation::after(replay.first, executable->last_replay);
     executable->last_replay = replay.last;

@@ -71,6 +71,8 @@ class Runtime {
   Error destroy_stream(StreamHandle stream);  // its work goes on
   /// The device, flags, ... of a stream; `device` counts for special handles only.
   Error stream_properties(int device, StreamHandle stream, Stream* out);
+  /// Refused while the stream is capturing, as on CUDA.
+  Error stream_id(int device, StreamHandle stream, uint64_t* out);
   /// Queues `work`, or adds it to the graph that the stream is capturing into.
   Error submit(int device, StreamHandle stream, Work work);
   Error synchronize_stream(int device, StreamHandle stream);
@@ -105,10 +107,12 @@ class Runtime {
   Error capture_after(int device, StreamHandle stream, void* graph,
                       const std::vector<NodeIndex>& nodes);
   /// Adds a node to a graph that is being captured: a record of `event` after `after`, which may be
-  /// extended later, and which nothing can come after.
+  /// moved later, and which nothing can come after.
   Error add_record_node(void* graph, const std::vector<NodeIndex>& after, void* event,
                         NodeIndex* out);
-  Error extend_record_node(void* graph, NodeIndex record, const std::vector<NodeIndex>& after);
+  /// As on CUDA, each edge of `from` must be there, and none of `to`.
+  Error move_record_node(void* graph, NodeIndex record, const std::vector<NodeIndex>& from,
+                         const std::vector<NodeIndex>& to);
   Error keep_in_capture(int device, StreamHandle stream, std::shared_ptr<UserObject> object);
   /// Whether a call that CUDA holds for unsafe during captures (allocation, event query) may go on;
   /// a refusal invalidates the captures concerned.

@@ -95,7 +95,18 @@ Error Runtime::stream_properties(int device, StreamHandle handle, Stream* out) {
   out->is_legacy = stream->is_legacy;
   out->is_blocking = stream->is_blocking;
   out->priority = stream->priority;
-  out->id = stream->id;
+  return Error::None;
+}
+
+Error Runtime::stream_id(int device, StreamHandle handle, uint64_t* out) {
+  const std::shared_ptr<Stream> stream = find_stream(device, handle);
+  if (stream == nullptr) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  if (stream->capture) {
+    stream->capture->is_invalidated = true;
+    return Error::StreamCaptureUnsupported;
+  }
+  *out = stream->id;
   return Error::None;
 }
 
@@ -174,7 +185,8 @@ Error Runtime::wait(const std::vector<OperationPtr>& operations, Deadline deadli
   return latch->wait(deadline) ? Error::None : Error::NotReady;
 }
 
-// To wait for a stream, or ask it, is no work that a graph could hold.
+// To wait for a stream or to ask it is no work that a graph could hold; nor, on CUDA, is the launch
+// of another graph.
 Error Runtime::refuse_while_capturing(Stream& stream) {
   TRY_VIRTUAL(check_usable(stream));
   if (!stream.capture) return Error::None;
