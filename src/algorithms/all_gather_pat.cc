@@ -9,7 +9,7 @@
 //   position 3   from rank r + 1      -> output
 //
 // Claim: n instructions per rank; each rank sends n - 1 blocks, the least possible, to about log2 n
-// peers; ceil(log2 n) latencies while Options::window suffices; FIFO depth >= Options::window; any
+// peers; floor(log2 n) latencies while Options::window suffices; FIFO depth >= Options::window; any
 // n. In place is safe: a rank writes others' blocks only, and its own where it is.
 #include "algorithms/all_gather.h"
 #include "algorithms/pat.h"

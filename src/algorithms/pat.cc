@@ -11,11 +11,19 @@ namespace niccolite::algorithms {
 using schedule::at;
 using schedule::length;
 
+namespace {
+
+/// ceil(log2 nranks).
+int dimensions_of(int nranks) {
+  return static_cast<int>(std::bit_width(static_cast<unsigned>(nranks - 1)));
+}
+
+}  // namespace
+
 int pat_dimension(int position) { return std::countr_zero(static_cast<unsigned>(position)); }
 
 std::vector<int> pat_forwards(int position, int nranks) {
-  int dimension =
-      position > 0 ? pat_dimension(position) : std::bit_width(static_cast<unsigned>(nranks - 1));
+  int dimension = position > 0 ? pat_dimension(position) : dimensions_of(nranks);
   std::vector<int> dimensions;
   while (--dimension >= 0)
     if (position + (1 << dimension) < nranks) dimensions.push_back(dimension);
@@ -25,7 +33,7 @@ std::vector<int> pat_forwards(int position, int nranks) {
 std::vector<int> pat_order(int nranks, int window) {
   std::vector<int> order;
   // By dimension: the positions that chunks in flight will have where they arrive.
-  std::vector<std::deque<int>> in_flight(std::bit_width(static_cast<unsigned>(nranks - 1)));
+  std::vector<std::deque<int>> in_flight(static_cast<size_t>(dimensions_of(nranks)));
   const auto has_room = [&](int dimension) { return length(at(in_flight, dimension)) < window; };
   const auto take = [&](int position) {
     order.push_back(position);

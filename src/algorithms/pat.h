@@ -31,7 +31,7 @@ std::vector<int> pat_forwards(int position, int nranks);
 
 /// All positions, in an order that keeps at most `window` chunks of a dimension in flight: as ranks
 /// run in step, what is passed on and not yet taken. Each chunk is taken as soon as that allows, so
-/// that with window >= n/2 all of it takes ceil(log2 n) latencies, and with a small one about
+/// that with window >= n/2 all of it takes floor(log2 n) latencies, and with a small one about
 /// n/2 / window, which is how long the n/2 chunks of dimension 0 take.
 std::vector<int> pat_order(int nranks, int window);
 

@@ -9,8 +9,8 @@
 //   position 0   input + from rank r - 2 + from rank r - 1 -> output, finished
 //
 // Claim: n instructions per rank; each rank sends n - 1 blocks, the least possible, to about log2 n
-// peers; ceil(log2 n) latencies while Options::window suffices; FIFO depth >= Options::window; any
-// n. Partial sums travel: each contribution is rounded at most ceil(log2 n) times. In place is
+// peers; floor(log2 n) latencies while Options::window suffices; FIFO depth >= Options::window; any
+// n. Partial sums travel: each contribution is rounded at most floor(log2 n) times. In place is
 // safe: a rank writes last, where it has just read.
 #include <algorithm>
 

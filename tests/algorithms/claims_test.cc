@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+#include <map>
 #include <set>
 
 #include "algorithms/registry.h"
 #include "schedule/check.h"
+#include "schedule/timeline.h"
 
 namespace niccolite::algorithms {
 namespace {
@@ -190,6 +194,60 @@ TEST(BroadcastRing, AllButTheLastSendTheDataOnceAndDepthOneSuffices) {
       EXPECT_EQ(count(schedule, rank).sent, rank == (kRoot + n - 1) % n ? 0 : 1);
     }
     EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
+  }
+}
+
+/// Chunks that travel one after another in one round, which is what a small message takes.
+TEST(Latencies, AreThoseClaimed) {
+  const auto one = [](int) { return 1; };
+  const auto two = [](int) { return 2; };
+  const auto chain = [](int n) { return n - 1; };
+  const auto tree = [](int n) { return static_cast<int>(std::floor(std::log2(n))); };
+  const std::map<std::string, std::function<int(int)>> claims{
+      {"all_reduce ring", [](int n) { return 2 * (n - 1); }},
+      {"all_reduce one_shot", one},
+      {"all_reduce two_shot", two},
+      {"all_reduce two_shot_lane", two},
+      {"reduce ring", chain},
+      {"reduce direct", one},
+      {"broadcast ring", chain},
+      {"broadcast direct", one},
+      {"broadcast scatter_gather", [](int n) { return n > 2 ? 2 : 1; }},
+      {"all_gather ring", chain},
+      {"all_gather direct", one},
+      {"all_gather direct_lane", one},
+      {"all_gather pat", tree},
+      {"reduce_scatter ring", chain},
+      {"reduce_scatter direct", one},
+      {"reduce_scatter direct_lane", one},
+      {"reduce_scatter pat", tree},
+      {"all_to_all direct", one},
+      {"all_to_all direct_lane", one},
+      {"gather direct", one},
+      {"scatter direct", one}};
+  EXPECT_EQ(claims.size(), all().size());
+  for (const Algorithm& algorithm : all()) {
+    const std::string name =
+        fmt::format("{} {}", schedule::name_of(algorithm.collective), algorithm.name);
+    for (const int n : {2, 3, 4, 7, 8, 16, 33}) {
+      const Schedule schedule = algorithm.build(n, {.root = kRoot, .window = n}).take();
+      EXPECT_EQ(schedule::timeline(schedule).take().latencies, claims.at(name)(n))
+          << name << " " << n;
+    }
+  }
+}
+
+/// A small window delays PAT by no more than its busiest dimension needs.
+TEST(Pat, TakesHalfTheRanksOverItsWindowMoreLatencies) {
+  for (const Collective collective : {Collective::AllGather, Collective::ReduceScatter}) {
+    for (const int n : {2, 8, 16, 33, 64, 128}) {
+      for (const int window : {1, 2, 4, 8}) {
+        const Schedule schedule = find(collective, "pat")->build(n, {.window = window}).take();
+        const int tree = static_cast<int>(std::floor(std::log2(n)));
+        EXPECT_LE(schedule::timeline(schedule).take().latencies, n / 2 / window + tree)
+            << n << " ranks, window " << window;
+      }
+    }
   }
 }
 
