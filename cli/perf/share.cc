@@ -160,11 +160,15 @@ Status select_collectives(std::span<const Library> libraries, Options& options) 
   if (options.root >= options.nranks())
     return Status::invalid_argument("--root: the roots of {} ranks are 0 to {}, not {}",
                                     options.nranks(), options.nranks() - 1, options.root);
-  return keep_collectives(options, [&](const Collective& collective) -> Status {
+  const auto check = [&](const Collective& collective) -> Status {
     for (const Library& library : libraries)
       TRY(collective.check_available(library, options.nranks(), options.send_recv));
     return {};
-  });
+  };
+  TRY(keep_collectives(options, check));
+  if (options.collectives.empty())
+    return Status::invalid_usage("no collective can be measured: {}", options.skipped.front());
+  return {};
 }
 
 }  // namespace
