@@ -16,6 +16,7 @@ using std::chrono::seconds;
 constexpr seconds kFirstInterval{1};
 constexpr seconds kLongestInterval{30};
 constexpr seconds kPatience{30};   // after which a wait is worth a line
+constexpr seconds kFresh{3};       // a wait that goes on is reported every second
 constexpr seconds kFollowTime{4};  // for asking one rank after the other
 constexpr size_t kMostFollowed = 64;
 constexpr int kMostAttempts = 20;  // a second's looks: a call is logged right after its launch
@@ -81,8 +82,8 @@ Report Watch::take_report(Time* earliest, Time* latest) {
 Account Watch::account(int asker) const {
   Account account{.rank = rank_, .log = log_.content(asker), .wait = std::nullopt};
   std::lock_guard lock(mutex_);
-  if (!wait_) return account;
   const Time now = hooks_.now();
+  if (!wait_ || now - wait_->latest > kFresh) return account;
   account.wait = {.peer = wait_->peer,
                   .tag = wait_->tag,
                   .least_age = std::chrono::floor<milliseconds>(now - wait_->latest),
@@ -159,16 +160,20 @@ void Watch::follow(const Wait& wait) {
     Result<Account> answer = hooks_.ask(next);
     const Time answered = hooks_.now();
     if (!answer.is_ok()) {
-      LOG(Info, Coll, "rank {} cannot ask rank {} for its calls: {}", rank_, next,
-          answer.status().message());
+      say(wait, mine,
+          fmt::format("rank {}, which does not answer ({})", next, answer.status().message()));
       return;
     }
     Account theirs = std::move(answer).take();
     if (accuse(compare_collectives(last, theirs)) || accuse(compare_collectives(mine, theirs)) ||
         (next == wait.peer && accuse(compare_messages(mine, theirs))))
       return;
-    if (path.size() == 1) say(wait, mine, theirs);
-    if (!theirs.wait) return;
+    if (!theirs.wait) {
+      const std::string late = fmt::format("rank {}, {}", theirs.rank, last_call_of(theirs));
+      say(wait, mine,
+          next == wait.peer ? late : fmt::format("rank {}, and that for {}", wait.peer, late));
+      return;
+    }
     const WaitReport report = *theirs.wait;
     path.push_back({.account = std::move(theirs),
                     .earliest_look = asked - report.most_age,
@@ -176,11 +181,11 @@ void Watch::follow(const Wait& wait) {
   }
 }
 
-void Watch::say(const Wait& wait, const Account& mine, const Account& last) {
+void Watch::say(const Wait& wait, const Account& mine, const std::string& for_whom) {
   const LoggedCall* const call = mine.find(wait.tag, wait.peer);
   const std::string text =
-      fmt::format("rank {} has waited for {} s in {} for rank {}, {}", rank_, wait.lasted().count(),
-                  call != nullptr ? describe(call->call) : "a call", last.rank, last_call_of(last));
+      fmt::format("rank {} has waited for {} s in {} for {}", rank_, wait.lasted().count(),
+                  call != nullptr ? describe(call->call) : "a call", for_whom);
   if (wait.repeats == 0) LOG(Info, Coll, "{}", text);
   if (has_warned_ || wait.lasted() < kPatience) return;
   has_warned_ = true;

@@ -58,7 +58,7 @@ class Watch {
   void examine_wait(const Wait& wait);
   bool is_doomed(const Wait& wait);
   void follow(const Wait& wait);
-  void say(const Wait& wait, const Account& mine, const Account& last);
+  void say(const Wait& wait, const Account& mine, const std::string& for_whom);
   void compare_with_neighbor();
   bool accuse(const std::optional<std::string>& text);
   void fail_all(const Status& status);

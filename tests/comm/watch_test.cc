@@ -1,0 +1,366 @@
+// Watches over ranks without GPUs, threads or clocks: logs are filled and reports stored by hand.
+#include "comm/watch.h"
+
+#include <gmock/gmock.h>
+
+#include <deque>
+
+#include "base/log.h"
+#include "tests/comm/calls.h"
+
+namespace niccolite::comm {
+namespace {
+
+using executor::Report;
+using executor::ReportKind;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class World {
+ public:
+  explicit World(int nranks) {
+    for (int rank = 0; rank < nranks; ++rank) {
+      Rank& added = ranks_.emplace_back(nranks);
+      Watch::Hooks hooks;
+      hooks.now = [this] { return now_; };
+      hooks.ask = [this, rank](int peer) -> Result<Account> {
+        Rank& asked = of(peer);
+        if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
+        ++asked.asked;
+        return Account::decode(asked.watch->account(rank).encode(), peer);
+      };
+      hooks.has_left = [this](int peer) { return of(peer).has_left; };
+      hooks.fail_all = [this](const Status& status) { failures_.push_back(status.copy()); };
+      added.watch =
+          std::make_unique<Watch>(rank, nranks, added.log, added.control, std::move(hooks));
+    }
+  }
+
+  struct Rank {
+    explicit Rank(int nranks) : log(nranks) {}
+    CallLog log;
+    executor::ControlWords control{};
+    std::unique_ptr<Watch> watch;
+    bool has_left = false;
+    bool is_unreachable = false;
+    int asked = 0;
+  };
+  Rank& of(int rank) { return ranks_[static_cast<size_t>(rank)]; }
+
+  void call(int rank, const Call& call) { of(rank).log.add(call, false, false); }
+  void call_all(const Call& made) {
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) call(rank, made);
+  }
+  void capture(int rank, const Call& call) { of(rank).log.add(call, true, false); }
+
+  void wait(int rank, int peer, const Call& call, int repeats = 0) {
+    of(rank).control.report = encode(Report{.kind = ReportKind::Waiting,
+                                            .peer = static_cast<uint32_t>(peer),
+                                            .own_tag = tag_of(call),
+                                            .repeats = static_cast<uint16_t>(repeats)});
+  }
+  void mismatch(int rank, int peer, const Call& call, const Call& peers_call) {
+    of(rank).control.report = encode(Report{.kind = ReportKind::Mismatch,
+                                            .peer = static_cast<uint32_t>(peer),
+                                            .own_tag = tag_of(call),
+                                            .peer_tag = tag_of(peers_call)});
+  }
+
+  /// Time passes, and every watch looks as often as the watchdog has it look.
+  void pass(milliseconds time) {
+    for (const auto end = now_ + time; now_ < end;) {
+      now_ += milliseconds(50);
+      for (Rank& rank : ranks_) rank.watch->look();
+    }
+  }
+  /// `seconds` seconds in which ranks wait: `report` stores what they report after each.
+  template <typename Function>
+  void wait_for(int length, Function&& report) {
+    for (int repeats = 0; repeats < length; ++repeats) {
+      pass(seconds(1));
+      report(repeats);
+    }
+    pass(milliseconds(100));
+  }
+
+  const std::vector<Status>& failures() const { return failures_; }
+  std::string failure() const { return failures_.empty() ? "" : failures_.front().message(); }
+
+ private:
+  Watch::Time now_{seconds(1000)};
+  std::deque<Rank> ranks_;  // watches refer to their neighbours
+  std::vector<Status> failures_;
+};
+
+TEST(Watch, NamesBothCallsAndRanksOfAMismatch) {
+  World world(3);
+  world.call_all(all_reduce(1));
+  world.call(0, all_reduce(1024));
+  world.call(2, broadcast(1024, 1));
+  world.mismatch(0, 2, all_reduce(1024), broadcast(1024, 1));
+  world.pass(milliseconds(50));
+  ASSERT_EQ(world.failures().size(), 1u);
+  EXPECT_EQ(world.failures()[0].code(), Code::InvalidUsage);
+  EXPECT_THAT(
+      world.failure(),
+      AllOf(HasSubstr("rank 0 called ncclAllReduce(count 1024, float, sum) as its collective #2"),
+            HasSubstr("rank 2 called ncclBroadcast(count 1024, float, root 1) as its collective "
+                      "#2")));
+}
+
+TEST(Watch, NamesTheFirstDifferenceRatherThanTheOneThatWasNoticed) {
+  World world(2);
+  world.call(0, all_reduce(5));
+  world.call_all(all_reduce(6));
+  world.call_all(all_reduce(7));
+  world.mismatch(1, 0, all_reduce(7), all_reduce(6));
+  world.pass(milliseconds(50));
+  EXPECT_THAT(world.failure(), AllOf(HasSubstr("rank 1 called ncclAllReduce(count 6, float, sum)"),
+                                     HasSubstr("rank 0 called ncclAllReduce(count 5, float, sum)"),
+                                     HasSubstr("#1")));
+}
+
+TEST(Watch, NamesAMismatchOfGraphs) {
+  World world(2);
+  for (int rank : {0, 1}) world.capture(rank, all_reduce(1));
+  world.capture(0, all_reduce(2));
+  world.capture(1, broadcast(2, 0));
+  world.mismatch(1, 0, broadcast(2, 0), all_reduce(2));
+  world.pass(milliseconds(50));
+  EXPECT_THAT(world.failure(),
+              AllOf(HasSubstr("rank 1 called ncclBroadcast(count 2, float, root 0) in a graph"),
+                    HasSubstr("rank 0 called ncclAllReduce(count 2, float, sum) in a graph")));
+}
+
+TEST(Watch, NamesBothSizesOfAMessage) {
+  for (bool is_captured : {false, true}) {
+    World world(2);
+    world.of(0).log.add(send(1, 1000), is_captured, false);
+    world.of(1).log.add(receive(0, 2000), is_captured, false);
+    world.mismatch(1, 0, receive(0, 2000), send(1, 1000));
+    world.pass(milliseconds(50));
+    EXPECT_THAT(world.failure(),
+                AllOf(HasSubstr("rank 0 sends 4000 bytes to rank 1 (ncclSend(count 1000, float, "
+                                "peer 1))"),
+                      HasSubstr("receives 8000 (ncclRecv(count 2000, float, peer 0))")));
+  }
+}
+
+TEST(Watch, WaitsForTheLogOfACallThatWasJustLaunched) {
+  World world(2);
+  world.mismatch(0, 1, all_reduce(1), all_reduce(2));
+  world.pass(milliseconds(200));
+  EXPECT_THAT(world.failures(), testing::IsEmpty());
+  world.call(0, all_reduce(1));
+  world.call(1, all_reduce(2));
+  world.pass(milliseconds(50));
+  EXPECT_THAT(world.failure(), AllOf(HasSubstr("count 1,"), HasSubstr("count 2,")));
+}
+
+TEST(Watch, AccusesEvenWhenThePeerDoesNotAnswer) {
+  World world(2);
+  world.call(0, all_reduce(1));
+  world.of(1).is_unreachable = true;
+  world.mismatch(0, 1, all_reduce(1), all_reduce(2));
+  world.pass(seconds(2));
+  ASSERT_EQ(world.failures().size(), 1u);
+  EXPECT_THAT(world.failure(), AllOf(HasSubstr("rank 0 called ncclAllReduce(count 1, float, sum)"),
+                                     HasSubstr("rank 1")));
+}
+
+TEST(Watch, FindsTheDifferenceThatALongWaitComesFrom) {
+  // 0 waits for 1, which has done the same, and waits for 2, which has not.
+  World world(3);
+  world.call_all(all_reduce(1));
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  world.call(2, all_reduce(3));
+  world.pass(seconds(1));
+  world.wait(1, 2, all_reduce(2));
+  world.pass(milliseconds(50));
+  EXPECT_THAT(world.failure(), AllOf(HasSubstr("rank 1 called"), HasSubstr("rank 2 called"),
+                                     HasSubstr("count 2,"), HasSubstr("count 3,")));
+}
+
+TEST(Watch, FindsMessagesOfDifferentSizesInTheirOrder) {
+  World world(3);
+  world.call(0, send(1, 1));
+  world.call(0, send(2, 9));
+  world.call(0, send(1, 2));
+  world.call(1, receive(0, 1));
+  world.call(1, receive(0, 3));
+  world.pass(milliseconds(50));
+  world.wait(1, 0, receive(0, 3));
+  world.pass(milliseconds(50));
+  EXPECT_THAT(world.failure(),
+              AllOf(HasSubstr("rank 0 sends 8 bytes to rank 1"), HasSubstr("receives 12")));
+}
+
+TEST(Watch, WaitsForALateRankForEver) {
+  World world(3);
+  world.call_all(all_reduce(1));
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  world.wait_for(200, [&](int repeats) {
+    world.wait(0, 2, all_reduce(2), repeats);
+    world.wait(1, 0, all_reduce(2), repeats);
+  });
+  EXPECT_EQ(world.failure(), "");
+  EXPECT_THAT(log::last_error(),
+              AllOf(HasSubstr("waited for 3"), HasSubstr("ncclAllReduce(count 2, float, sum)"),
+                    HasSubstr("for rank 0, and that for rank 2, whose last call was "
+                              "ncclAllReduce(count 1, float, sum) "
+                              "as its collective #1")));
+  EXPECT_LT(world.of(2).asked, 40) << "asked too often";
+}
+
+TEST(Watch, DoesNotCompareNumbersOfCallsAfterACapture) {
+  // The first rank replays what the second one calls live; both are right.
+  World world(2);
+  world.capture(0, all_reduce(1));
+  world.call(1, all_reduce(1));
+  world.call_all(all_reduce(2));
+  world.call(1, all_reduce(1));
+  world.call_all(all_reduce(3));
+  world.wait_for(100, [&](int repeats) { world.wait(0, 1, all_reduce(3), repeats); });
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Watch, DoesNotMindDifferentNumbersOfMessages) {
+  World world(3);
+  for (int i = 0; i < 5; ++i) world.call(0, send(1, 10));
+  for (int i = 0; i < 3; ++i) world.call(1, receive(0, 10));
+  world.call(2, send(0, 77));
+  world.call_all(all_reduce(1));
+  world.wait_for(50, [&](int repeats) { world.wait(0, 1, send(1, 10), repeats); });
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Watch, FindsRanksThatWaitForEachOtherInDifferentGraphs) {
+  World world(3);
+  for (int rank : {0, 1}) world.capture(rank, all_reduce(1));
+  world.capture(2, broadcast(100, 0));
+  world.wait_for(4, [&](int repeats) {
+    world.wait(0, 2, all_reduce(1), repeats);
+    world.wait(1, 0, all_reduce(1), repeats);
+    world.wait(2, 1, broadcast(100, 0), repeats);
+  });
+  ASSERT_FALSE(world.failures().empty());
+  EXPECT_THAT(world.failure(),
+              AllOf(HasSubstr("ncclAllReduce(count 1, float, sum) in a graph"),
+                    HasSubstr("rank 2 waits in ncclBroadcast(count 100, float, root 0)")));
+}
+
+TEST(Watch, FindsACollectiveAndAMessageThatWaitForEachOther) {
+  World world(2);
+  world.call(0, all_reduce(1));
+  world.call(1, receive(0, 5));
+  world.wait_for(4, [&](int repeats) {
+    world.wait(0, 1, all_reduce(1), repeats);
+    world.wait(1, 0, receive(0, 5), repeats);
+  });
+  EXPECT_THAT(world.failure(), AllOf(HasSubstr("rank 0"), HasSubstr("ncclAllReduce(count 1,"),
+                                     HasSubstr("rank 1"), HasSubstr("ncclRecv(count 5,")));
+}
+
+TEST(Watch, IsNotMisledByRanksThatWaitInTurn) {
+  // Both replay {a, b}. The first is late for b by 2 s, then the second for a, and so on: the last
+  // reports of both always name the other rank and another call.
+  World world(2);
+  const Call a = all_reduce(1), b = all_reduce(2);
+  for (int rank : {0, 1})
+    for (const Call& call : {a, b}) world.capture(rank, call);
+  for (int round = 0; round < 20; ++round) {
+    world.wait_for(2, [&](int repeats) { world.wait(1, 0, b, repeats); });
+    world.wait_for(2, [&](int repeats) { world.wait(0, 1, a, repeats); });
+  }
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Watch, DoesNotAccuseOperationsThatShareALaunch) {
+  // Two collectives in one launch; a third rank is late for both.
+  World world(3);
+  const Call a = all_reduce(1), b = all_reduce(2);
+  for (int rank : {0, 1})
+    for (const Call& call : {a, b}) world.of(rank).log.add(call, true, /*is_joined=*/true);
+  world.wait_for(20, [&](int repeats) {
+    world.wait(0, 1, a, repeats);
+    world.wait(1, 0, b, repeats);
+  });
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Watch, DoesNotAccuseMessagesInOneLaunch) {
+  // Each sends to the other in one group, of different sizes; slow, but right.
+  World world(2);
+  for (int rank : {0, 1}) {
+    world.call(rank, send(1 - rank, 10 + static_cast<size_t>(rank)));
+    world.call(rank, receive(1 - rank, 11 - static_cast<size_t>(rank)));
+  }
+  world.wait_for(20, [&](int repeats) {
+    world.wait(0, 1, receive(1, 11), repeats);
+    world.wait(1, 0, receive(0, 10), repeats);
+  });
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Watch, FindsDifferencesThatNobodyWaitsFor) {
+  // Each rank takes itself for the root and has nothing to wait for.
+  World world(2);
+  world.call(0, broadcast(8, 0));
+  world.call(1, broadcast(8, 1));
+  world.pass(seconds(2));
+  EXPECT_THAT(world.failure(), AllOf(HasSubstr("root 0"), HasSubstr("root 1")));
+}
+
+TEST(Watch, AsksIdleRanksNothing) {
+  World world(4);
+  world.call_all(all_reduce(1));
+  world.pass(seconds(2));
+  const int asked = world.of(2).asked;
+  EXPECT_EQ(asked, 1);
+  world.pass(seconds(600));
+  EXPECT_EQ(world.of(2).asked, asked);
+}
+
+TEST(Watch, AComparisonThatFailedIsMadeLater) {
+  World world(2);
+  world.call(0, broadcast(8, 0));
+  world.call(1, broadcast(8, 1));
+  for (int rank : {0, 1}) world.of(rank).is_unreachable = true;
+  world.pass(seconds(10));
+  EXPECT_EQ(world.failure(), "");
+  for (int rank : {0, 1}) world.of(rank).is_unreachable = false;
+  world.pass(seconds(31));
+  EXPECT_THAT(world.failure(), HasSubstr("root 1"));
+}
+
+TEST(Watch, ARankThatHasLeftIsWaitedForInVain) {
+  World world(2);
+  world.call(0, all_reduce(1));
+  world.pass(seconds(1));
+  world.wait(0, 1, all_reduce(1));  // before it left
+  world.of(1).has_left = true;
+  world.pass(milliseconds(500));
+  EXPECT_EQ(world.failure(), "") << "what it sent last may just have arrived";
+  world.wait(0, 1, all_reduce(1), 1);
+  world.pass(milliseconds(50));
+  ASSERT_EQ(world.failures().size(), 1u);
+  EXPECT_EQ(world.failures()[0].code(), Code::RemoteError);
+  EXPECT_THAT(world.failure(), AllOf(HasSubstr("rank 0 waits in ncclAllReduce(count 1,"),
+                                     HasSubstr("rank 1, which has left")));
+}
+
+TEST(Watch, IgnoresReportsOfRanksThatDoNotExist) {
+  World world(2);
+  for (int peer : {0, 2, 0xffffff}) {
+    world.wait(0, peer, all_reduce(1));
+    world.pass(milliseconds(50));
+    world.mismatch(0, peer, all_reduce(1), all_reduce(2));
+    world.pass(milliseconds(50));
+  }
+  EXPECT_EQ(world.failure(), "");
+}
+
+}  // namespace
+}  // namespace niccolite::comm
