@@ -1,7 +1,9 @@
-// Fibers for emulated_ptx.h.
+#include "tests/device/emulated_gpu.h"
+
 #include <ucontext.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -13,13 +15,31 @@
 namespace niccolite::emulation {
 namespace {
 
+constexpr uint32_t kWarp = 32;
+constexpr uint32_t kLineThreads = 8;
+constexpr size_t kPartBytes = 16;
+
+// Barriers: those of the kernels, then one for each warp and each group of threads at a line.
+constexpr uint32_t kFirstWarp = 16;
+constexpr uint32_t kFirstLine = kFirstWarp + 32;
+
 struct Cta {
   struct Meeting {
     uint32_t arrived = 0;
     uint64_t generation = 0;
   };
+  struct Line {  // an access of eight threads that comes together
+    std::byte* address[kLineThreads];
+    void* part[kLineThreads];
+  };
+  struct Vote {
+    bool any = false;
+    bool result = false;
+  };
   std::vector<std::byte> shared;
   std::map<uint32_t, Meeting> meetings;
+  std::map<uint32_t, Line> lines;  // by thread / kLineThreads
+  std::map<uint32_t, Vote> votes;  // by warp
 };
 
 struct Fiber {
@@ -27,7 +47,7 @@ struct Fiber {
   std::unique_ptr<std::byte[]> stack;
   Thread thread;
   Cta* cta = nullptr;
-  const std::function<void()>* kernel = nullptr;
+  const executor::cuda::KernelLaunch* launch = nullptr;
   // Not to run before its barrier has this generation.
   const Cta::Meeting* waits_for = nullptr;
   uint64_t generation = 0;
@@ -40,6 +60,7 @@ Fiber* current = nullptr;
 std::mt19937_64 random_bits;
 bool current_is_done = false;
 uint64_t time_of_day = 0;
+bool is_torn = false;
 
 void enter();
 
@@ -54,7 +75,7 @@ void prepare(Fiber& fiber) {
 }
 
 void enter() {
-  (*current->kernel)();
+  run_thread(current->launch->kernel, current->launch->args);
   current_is_done = true;
   swapcontext(&current->context, &scheduler);
 }
@@ -71,9 +92,14 @@ void maybe_yield() {
   if (random_bits() % 4 == 0) yield();
 }
 
-void barrier(uint32_t id, uint32_t threads) {
+namespace {
+
+// Calls `complete` when the last has come, before any goes on.
+template <typename Function>
+void meet(uint32_t id, uint32_t threads, Function&& complete) {
   Cta::Meeting& meeting = current->cta->meetings[id];
   if (++meeting.arrived == threads) {
+    complete();
     meeting.arrived = 0;
     ++meeting.generation;
     return;
@@ -84,22 +110,71 @@ void barrier(uint32_t id, uint32_t threads) {
   current->waits_for = nullptr;
 }
 
-bool run(const std::vector<Grid>& grids, uint64_t seed, uint64_t limit) {
+// All eight at once: `move` of every part, when they are those of one line.
+template <typename Function>
+void access_line(std::byte* address, void* part, Function&& move) {
+  maybe_yield();
+  const uint32_t group = current->thread.index / kLineThreads;
+  const uint32_t place = current->thread.index % kLineThreads;
+  Cta::Line& line = current->cta->lines[group];
+  line.address[place] = address;
+  line.part[place] = part;
+  meet(kFirstLine + group, kLineThreads, [&] {
+    is_torn |= reinterpret_cast<uintptr_t>(line.address[0]) % (kLineThreads * kPartBytes) != 0;
+    for (uint32_t i = 0; i < kLineThreads; ++i) {
+      is_torn |= line.address[i] != line.address[0] + i * kPartBytes;
+      move(line.address[i], line.part[i]);
+    }
+  });
+}
+
+}  // namespace
+
+void barrier(uint32_t id, uint32_t threads) {
+  meet(id, threads, [] {});
+}
+
+void barrier_warp() { barrier(kFirstWarp + current->thread.index / kWarp, kWarp); }
+
+bool any_of_warp(bool value) {
+  const uint32_t warp = current->thread.index / kWarp;
+  Cta::Vote& vote = current->cta->votes[warp];
+  vote.any |= value;
+  meet(kFirstWarp + warp, kWarp, [&] {
+    vote.result = vote.any;
+    vote.any = false;
+  });
+  return vote.result;
+}
+
+void load_line_part(const std::byte* address, void* part) {
+  access_line(const_cast<std::byte*>(address), part,
+              [](std::byte* from, void* to) { std::memcpy(to, from, kPartBytes); });
+}
+
+void store_line_part(std::byte* address, const void* part) {
+  access_line(address, const_cast<void*>(part),
+              [](std::byte* to, void* from) { std::memcpy(to, from, kPartBytes); });
+}
+
+bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed, uint64_t limit) {
   random_bits.seed(seed);
+  is_torn = false;
   std::deque<Cta> ctas;
   std::deque<Fiber> fibers;
   std::vector<Fiber*> ready;
-  for (const Grid& grid : grids) {
-    for (uint32_t cta = 0; cta < grid.x * grid.y; ++cta) {
+  for (executor::cuda::KernelLaunch* launch : launches) {
+    if (!launch->device_image.empty()) launch->args.header.image = launch->device_image.data();
+    for (uint32_t cta = 0; cta < launch->grid_x * launch->grid_y; ++cta) {
       // Shared memory of a new CTA holds anything.
-      ctas.push_back({std::vector<std::byte>(grid.shared_bytes + 16, std::byte{0xa5}), {}});
-      for (uint32_t t = 0; t < grid.threads; ++t) {
+      ctas.emplace_back().shared.assign(launch->args.header.shared_bytes + 16, std::byte{0xa5});
+      for (uint32_t t = 0; t < launch->threads; ++t) {
         Fiber& fiber = fibers.emplace_back();
         fiber.cta = &ctas.back();
         auto* shared = fiber.cta->shared.data();
         shared += (16 - reinterpret_cast<uintptr_t>(shared) % 16) % 16;
-        fiber.thread = {t, grid.threads, cta % grid.x, cta / grid.x, shared};
-        fiber.kernel = &grid.kernel;
+        fiber.thread = {t, launch->threads, cta % launch->grid_x, cta / launch->grid_x, shared};
+        fiber.launch = launch;
         prepare(fiber);
         ready.push_back(&fiber);
       }
@@ -118,7 +193,7 @@ bool run(const std::vector<Grid>& grids, uint64_t seed, uint64_t limit) {
       ready.pop_back();
     }
   }
-  return true;
+  return !is_torn;
 }
 
 }  // namespace niccolite::emulation

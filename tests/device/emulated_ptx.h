@@ -1,6 +1,11 @@
 // A GPU for the kernels' source on a CPU, one fiber per GPU thread: included before
 // executor/cuda/kernel.cuh, it stands in for ptx.cuh. Finds errors of logic (a wrong address, flag,
 // step, barrier, fold order, a deadlock), not of memory order: fibers run one at a time.
+//
+// The threads of a warp do not run in step here. What kernels may count on is only that accesses of
+// up to 16 bytes are whole, and that eight neighbours who access the parts of one LL128 line do so
+// at once: they meet, and the last to come moves all 128 bytes. Eight that come with parts of
+// different lines, or in the wrong order, are torn; some that do not come at all, a deadlock.
 #pragma once
 #define NICCOLITE_EXECUTOR_CUDA_PTX_CUH
 
@@ -9,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 
 #include "executor/cuda/device_types.h"
 
@@ -29,20 +33,13 @@ void maybe_yield();
 void yield();
 /// Waits until `threads` fibers of the CTA have come to barrier `id`.
 void barrier(uint32_t id, uint32_t threads);
-
+void barrier_warp();
+bool any_of_warp(bool value);
+/// The fiber's 16 bytes of a line of 128, together with those of its seven neighbours.
+void load_line_part(const std::byte* address, void* part);
+void store_line_part(std::byte* address, const void* part);
 /// Nanoseconds; every look takes a quarter of a second, so that a wait need not be long to be late.
 uint64_t now();
-
-struct Grid {
-  std::function<void()> kernel;
-  uint32_t x = 1;
-  uint32_t y = 1;
-  uint32_t threads = 0;
-  uint32_t shared_bytes = 0;
-};
-/// Runs all grids at once. False: they have not ended after `limit` switches of fibers (a
-/// deadlock).
-bool run(const std::vector<Grid>& grids, uint64_t seed, uint64_t limit);
 
 }  // namespace niccolite::emulation
 
@@ -80,6 +77,15 @@ inline void store_words(std::byte* address, Words words) {
   emulation::maybe_yield();
   std::memcpy(address, &words, sizeof words);
 }
+inline Words load_line_part(const std::byte* address) {
+  Words words;
+  emulation::load_line_part(address, &words);
+  return words;
+}
+inline void store_line_part(std::byte* address, Words words) {
+  emulation::store_line_part(address, &words);
+}
+inline bool any_of_warp(bool value) { return emulation::any_of_warp(value); }
 inline Pack load_pack(const std::byte* address) {
   Pack pack;
   std::memcpy(&pack, address, sizeof pack);
@@ -101,9 +107,6 @@ inline void barrier_cta() {
   emulation::barrier(static_cast<uint32_t>(Barrier::Cta), emulation::this_thread().count);
 }
 inline void barrier(uint32_t id, uint32_t threads) { emulation::barrier(id, threads); }
-inline void barrier_warp() {
-  constexpr uint32_t kFirstWarp = 16;  // behind the named barriers
-  emulation::barrier(kFirstWarp + emulation::this_thread().index / 32, 32);
-}
+inline void barrier_warp() { emulation::barrier_warp(); }
 
 }  // namespace niccolite::executor::cuda::ptx

@@ -1,19 +1,12 @@
-// The kernels' own source, run by fibers on the CPU (emulated_ptx.h): all ranks of an all-reduce at
+// The kernels' own source, run by fibers on the CPU (emulated_gpu.h): all ranks of an all-reduce at
 // once, against the reference, bit for bit.
-#include <vector>
-
-// Before the kernels: replaces ptx.cuh.
-#include "tests/device/emulated_ptx.h"
-//
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 
-#include "executor/cuda/image.h"
-#include "executor/cuda/kernel.cuh"
-#include "executor/cuda/one_shot.cuh"
 #include "tests/device/all_reduce.h"
+#include "tests/device/emulated_gpu.h"
 
 namespace niccolite::device_test {
 namespace {
@@ -22,54 +15,6 @@ using executor::DataType;
 using executor::Fold;
 using executor::Protocol;
 using executor::cuda::KernelLaunch;
-using executor::cuda::LaunchArgs;
-
-template <typename Operation>
-void run_with(Protocol protocol, const LaunchArgs& args) {
-  if (protocol == Protocol::LL) {
-    executor::cuda::run_kernel<Operation, Protocol::LL>(args);
-  } else {
-    executor::cuda::run_kernel<Operation, Protocol::Simple>(args);
-  }
-}
-
-template <typename Operation>
-void run_reduction(const executor::cuda::KernelId& id, const LaunchArgs& args) {
-  using namespace executor::cuda;  // NOLINT(google-build-using-namespace)
-  if (id.one_shot_peers == kFewOneShotPeers) {
-    OneShot<Operation, kFewOneShotPeers>(args).run();
-  } else if (id.one_shot_peers == kMostOneShotPeers) {
-    OneShot<Operation, kMostOneShotPeers>(args).run();
-  } else {
-    run_with<Operation>(id.protocol, args);
-  }
-}
-
-template <DataType kType>
-void run_type(const executor::cuda::KernelId& id, const LaunchArgs& args) {
-  using executor::cuda::ReduceOperation;
-  switch (id.fold) {
-    case Fold::Sum:
-      return run_reduction<ReduceOperation<kType, Fold::Sum>>(id, args);
-    case Fold::Product:
-      return run_reduction<ReduceOperation<kType, Fold::Product>>(id, args);
-    case Fold::Max:
-      return run_reduction<ReduceOperation<kType, Fold::Max>>(id, args);
-    case Fold::Min:
-      return run_reduction<ReduceOperation<kType, Fold::Min>>(id, args);
-  }
-}
-
-void run_kernel_of(const executor::cuda::KernelId& id, const LaunchArgs& args) {
-  if (!id.reduces) return run_with<executor::cuda::CopyOperation>(id.protocol, args);
-  switch (id.type) {
-#define X(name, bytes, text) \
-  case DataType::name:       \
-    return run_type<DataType::name>(id, args);
-    NICCOLITE_DATA_TYPES(X)
-#undef X
-  }
-}
 
 constexpr size_t kGuardBytes = 64;
 constexpr auto kPoison = std::byte{0xcd};
@@ -136,15 +81,13 @@ class Ranks {
       EXPECT_TRUE(prepared.is_ok()) << prepared.status().message();
       launches.push_back(std::move(prepared).take());
     }
-    std::vector<emulation::Grid> grids;
+    std::vector<KernelLaunch*> present;
     for (int rank = 0; rank < operation_.nranks; ++rank) {
-      if (std::find(absent.begin(), absent.end(), rank) != absent.end()) continue;
-      KernelLaunch& launch = launches[static_cast<size_t>(rank)];
-      if (!launch.device_image.empty()) launch.args.header.image = launch.device_image.data();
-      grids.push_back({[&launch] { run_kernel_of(launch.kernel, launch.args); }, launch.grid_x,
-                       launch.grid_y, launch.threads, launch.args.header.shared_bytes});
+      if (std::find(absent.begin(), absent.end(), rank) == absent.end()) {
+        present.push_back(&launches[static_cast<size_t>(rank)]);
+      }
     }
-    return emulation::run(grids, seed, limit);
+    return emulation::run(present, seed, limit);
   }
 
   void expect_equal(const std::vector<std::byte>& expected) {
@@ -196,7 +139,7 @@ void expect_right(const AllReduce& operation, bool rough = false, int times = 2)
   }
 }
 
-constexpr Protocol kProtocols[] = {Protocol::LL, Protocol::Simple};
+constexpr Protocol kProtocols[] = {Protocol::LL, Protocol::LL128, Protocol::Simple};
 const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_lane"};
 
 TEST(EmulatedKernel, GivesTheSumOnEveryRankAtEverySize) {

@@ -18,7 +18,7 @@ struct Cta {
   const PortUse* uses;
   PortState* ports;
   std::byte** pointers;
-  uint32_t replica;
+  uint32_t channel;  // of the work's partition
 };
 
 /// The threads of the CTA that run one lane. Named in every cooperative call.
@@ -57,7 +57,7 @@ __device__ __forceinline__ Chunk chunk_of(const Cta& cta, const CompactInstructi
                                           uint32_t round) {
   const Partition& partition = cta.work->partition;
   const uint32_t element_bytes = Operation::element_bytes(cta.header);
-  const Range range = partition.range(instruction.chunk_block, cta.replica, round);
+  const Range range = partition.range(instruction.chunk_block, cta.channel, round);
   const uint64_t block_start = instruction.chunk_block * partition.block_stride;
   return {(range.offset - block_start) * element_bytes,
           static_cast<uint32_t>(range.count) * element_bytes};
@@ -73,6 +73,41 @@ __device__ __forceinline__ std::byte* address_of(const Cta& cta, Place place, ui
                                                : work.scratch;
   return buffer + block * work.partition.block_stride * Operation::element_bytes(cta.header) +
          chunk.in_block;
+}
+
+/// What an instruction does with local data in a round.
+struct Transfer {
+  uint32_t bytes;           // 0: nothing is moved, be the chunk empty or the copy onto itself
+  const std::byte* source;  // null: none
+  std::byte* target;        // null: none, or the result is there already
+  bool scales_input;
+  bool scales_result;
+};
+
+template <typename Operation>
+__device__ __forceinline__ Transfer transfer_of(const Cta& cta,
+                                                const CompactInstruction& instruction,
+                                                uint32_t round) {
+  const uint32_t flags = Operation::kReduces ? cta.header.flags : 0;
+  const Chunk chunk = chunk_of<Operation>(cta, instruction, round);
+  Transfer transfer{chunk.bytes, nullptr, nullptr,
+                    (flags & kScalesInput) && instruction.source == Place::Input,
+                    (flags & kScalesResult) && (instruction.flags & kFinish)};
+  if (chunk.bytes == 0) return transfer;
+  if (instruction.source != Place::None) {
+    transfer.source =
+        address_of<Operation>(cta, instruction.source, instruction.source_block, chunk);
+  }
+  if (instruction.target != Place::None) {
+    transfer.target =
+        address_of<Operation>(cta, instruction.target, instruction.target_block, chunk);
+  }
+  if (transfer.source == transfer.target && instruction.receive_count == 0 &&
+      !transfer.scales_input && !transfer.scales_result) {
+    transfer.target = nullptr;
+    if (instruction.send_count == 0) transfer.bytes = 0;
+  }
+  return transfer;
 }
 
 /// The step of one use of a port.
@@ -117,21 +152,28 @@ __device__ __forceinline__ const WorkTask* work_tasks(const LaunchArgs& args) {
   return reinterpret_cast<const WorkTask*>(args.tables);
 }
 
+/// The channel of the work's partition that the CTA handles; none when it has no such channel.
+__device__ __forceinline__ uint32_t channel_of(const WorkTask& work) {
+  return ptx::replica() * work.pattern_channels + ptx::pattern_channel() -
+         work.first_pattern_channel;
+}
+
 /// Takes up a port where the last operation left it.
 __device__ __forceinline__ void start_port(const LaunchHeader& header, const PortTask& task,
                                            const WorkTask& work, PortState& state) {
-  const uint32_t replica = ptx::replica();
-  ControlBlock* control = task.control + replica;
+  const uint32_t channel = channel_of(work);
+  if (channel >= work.partition.channels) return;
+  ControlBlock* control = task.control + channel;
   const bool is_send = (task.end & PortTask::kSendEnd) != 0;
   // Written by this rank's last kernel; ordered by the stream.
   const uint64_t base = ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(&control->step));
   // A sender: [credit], pairs with the [consume] and [resume] of the receiver. A receiver:
   // [arrival], pairs with [publish].
   const uint64_t remote = ptx::load_acquire_system(&control->remote);
-  state.slots = task.slots + header.shape.slot_offset(replica, 0);
+  state.slots = task.slots + header.shape.slot_offset(channel, 0);
   state.base = base;
   state.control = control;
-  state.remote_control = task.remote_control + replica;
+  state.remote_control = task.remote_control + channel;
   state.steps = task.steps;
   state.peer = task.end & PortTask::kPeerMask;
   if (is_send) {
@@ -150,7 +192,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   }
 }
 
-/// All threads of the CTA. Ends with a barrier. The view is that of the first work.
+/// All threads of the CTA. Ends with a barrier. The view is still that of no lane.
 template <typename Operation>
 __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
   const LaunchHeader& header = args.header;
@@ -173,10 +215,12 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
                             reinterpret_cast<const uint4*>(image)[2 * p + 1]};
     const auto task = bits_as<PortTask>(parts);
     if (task.channel != ptx::pattern_channel()) continue;
-    // Every replica has its part of the only work: nothing to look up before the control block.
-    const bool takes_part =
-        header.nworks == 1 || ptx::replica() < works[task.work].partition.channels;
-    if (takes_part) start_port(header, task, works[task.work], ports[p]);
+    // Of the only work nothing has to be looked up before the control block.
+    if (header.nworks == 1) {
+      start_port(header, task, works[0], ports[p]);
+    } else {
+      start_port(header, task, works[task.work], ports[p]);
+    }
   }
   if (reversed < units) staged[reversed] = first;
   for (uint32_t unit = reversed + ptx::threads(); unit < units; unit += ptx::threads()) {
@@ -195,19 +239,19 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
           reinterpret_cast<const PortUse*>(shared + header.uses_at),
           ports,
           reinterpret_cast<std::byte**>(shared + header.pointers_at),
-          ptx::replica()};
+          /*channel=*/0};
 }
 
-/// The lane of the calling thread; null: none, here.
-__device__ __forceinline__ const LaneTask* lane_of_thread(const LaunchArgs& args) {
+/// The lane of the calling thread, whose work becomes that of the view; null: none, here.
+__device__ __forceinline__ const LaneTask* enter_lane(const LaunchArgs& args, Cta& cta) {
   const std::byte* shared = ptx::shared_memory();
   const auto* warps = reinterpret_cast<const uint8_t*>(shared + args.header.warps_at);
   const uint8_t lane = warps[ptx::pattern_channel() * kMaxWarps + ptx::thread() / kWarp];
   if (lane == kNoLane) return nullptr;
   const LaneTask* task = reinterpret_cast<const LaneTask*>(shared + args.header.lanes_at) + lane;
-  const bool takes_part =
-      args.header.nworks == 1 || ptx::replica() < work_tasks(args)[task->work].partition.channels;
-  return takes_part ? task : nullptr;
+  cta.work = work_tasks(args) + task->work;
+  cta.channel = channel_of(*cta.work);
+  return cta.channel < cta.work->partition.channels ? task : nullptr;
 }
 
 }  // namespace niccolite::executor::cuda

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <span>
 
 #include "executor/cuda/device_types.h"
+#include "executor/cuda/tables.h"
 
 namespace niccolite::executor::cuda {
 namespace {
@@ -38,165 +38,34 @@ size_t lanes_of_channel(const Program& program, int channel) {
                     [&](const CompactLane& lane) { return lane.channel == channel; }));
 }
 
-/// Threads of a CTA. LL: as many as there are granules in a chunk, since a thread without data only
-/// makes the CTA start later. Simple: all there may be, since more loads are then in flight.
+/// Threads that have something to do at once for a chunk of so many bytes.
+uint64_t threads_of_chunk(Protocol protocol, uint64_t bytes) {
+  switch (protocol) {
+    case Protocol::LL:
+      return divide_up(bytes, 8);  // a granule each
+    case Protocol::LL128:
+      return divide_up(bytes, 120) * 8;  // eight to a line
+    case Protocol::Simple:
+      return kMaxThreads;  // all there may be: more loads are then in flight
+  }
+  return kMaxThreads;
+}
+
+/// Threads of a CTA, for its lanes together. No more than have data: a thread without only makes
+/// the CTA start later.
 uint32_t choose_threads(const Launch& launch) {
   size_t most_lanes = 1;
   for (int c = 0; c < launch.program->nchannels; ++c) {
     most_lanes = std::max(most_lanes, lanes_of_channel(*launch.program, c));
   }
-  uint64_t threads = kMaxThreads;
-  if (launch.threads > 0) {
-    threads = static_cast<uint64_t>(launch.threads);
-  } else if (launch.protocol == Protocol::LL) {
+  uint64_t threads = static_cast<uint64_t>(launch.threads);
+  if (launch.threads <= 0) {
     uint64_t chunk = 0;
     for (const Work& work : launch.works) chunk = std::max<uint64_t>(chunk, work.partition.chunk);
-    threads = divide_up(chunk * size_of(launch.type), 8) * most_lanes;
+    threads = threads_of_chunk(launch.protocol, chunk * size_of(launch.type)) * most_lanes;
   }
   threads = std::max<uint64_t>(round_up(threads, kWarp), most_lanes * kWarp);
   return static_cast<uint32_t>(std::min<uint64_t>(threads, kMaxThreads));
-}
-
-/// Warps for each lane by weight, at least one each. There are at least as many warps as lanes.
-std::vector<uint32_t> share_warps(std::span<const uint8_t> weights, uint32_t warps) {
-  std::vector<uint32_t> shares(weights.size(), 1);
-  for (uint32_t given = static_cast<uint32_t>(weights.size()); given < warps; ++given) {
-    size_t neediest = 0;  // the lane with the most weight per warp
-    for (size_t i = 1; i < weights.size(); ++i) {
-      if (uint64_t{weights[i]} * shares[neediest] > uint64_t{weights[neediest]} * shares[i]) {
-        neediest = i;
-      }
-    }
-    ++shares[neediest];
-  }
-  return shares;
-}
-
-/// Lays out the image section by section.
-class Layout {
- public:
-  explicit Layout(std::vector<std::byte>& image) : image_(image) {}
-  /// Appends, and returns the offset. Every section starts at a multiple of 16 bytes.
-  template <typename T>
-  uint32_t add(const std::vector<T>& section) {
-    const size_t at = image_.size();
-    const size_t bytes = section.size() * sizeof(T);
-    image_.resize(at + (bytes + 15) / 16 * 16);
-    if (bytes != 0) std::memcpy(image_.data() + at, section.data(), bytes);
-    return static_cast<uint32_t>(at);
-  }
-
- private:
-  std::vector<std::byte>& image_;
-};
-
-struct Tables {
-  std::vector<PortTask> ports;
-  std::vector<CompactInstruction> instructions;
-  std::vector<LaneTask> lanes;
-  std::vector<PortUse> uses;
-  std::vector<uint8_t> warps;
-  uint32_t pointers = 0;  // shared slot addresses of all lanes
-};
-
-void add_lanes(const Launch& launch, uint32_t threads, Tables& tables) {
-  const Program& program = *launch.program;
-  tables.lanes.resize(program.lanes.size());
-  tables.warps.assign(static_cast<size_t>(program.nchannels) * kMaxWarps, kNoLane);
-  for (int channel = 0; channel < program.nchannels; ++channel) {
-    std::vector<uint8_t> weights;
-    for (const CompactLane& lane : program.lanes) {
-      if (lane.channel == channel) weights.push_back(std::max<uint8_t>(lane.weight, 1));
-    }
-    const std::vector<uint32_t> shares = share_warps(weights, threads / kWarp);
-    uint32_t warp = 0;
-    auto barrier = static_cast<uint32_t>(Barrier::FirstLane);
-    uint32_t pointers = 0;
-    size_t share = 0;
-    for (size_t l = 0; l < program.lanes.size(); ++l) {
-      const CompactLane& lane = program.lanes[l];
-      if (lane.channel != channel) continue;
-      const uint32_t warps = shares[share++];
-      uint32_t most_pointers = 0;
-      for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
-        const CompactInstruction& instruction = program.instructions[i];
-        most_pointers = std::max(most_pointers,
-                                 2 + uint32_t{instruction.receive_count} + instruction.send_count);
-      }
-      tables.lanes[l] = {lane.first,
-                         lane.count,
-                         static_cast<uint16_t>(warp * kWarp),
-                         static_cast<uint16_t>(warps * kWarp),
-                         static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
-                         static_cast<uint16_t>(pointers),
-                         lane.work};
-      for (uint32_t w = 0; w < warps; ++w) {
-        tables.warps[static_cast<size_t>(channel) * kMaxWarps + warp++] = static_cast<uint8_t>(l);
-      }
-      if (launch.protocol == Protocol::Simple) pointers += most_pointers;
-    }
-    tables.pointers = std::max(tables.pointers, pointers);
-  }
-}
-
-/// Instructions may share a list of ports, but not how often they have been named before: each gets
-/// its own list.
-Status add_uses(const Launch& launch, Tables& tables) {
-  const Program& program = *launch.program;
-  for (const CompactLane& lane : program.lanes) {
-    std::vector<uint16_t> used(program.ports.size(), 0);
-    const auto add = [&](uint32_t first, uint32_t count) {
-      const size_t at = tables.uses.size();
-      for (uint32_t i = first; i < first + count; ++i) {
-        const uint16_t port = program.indices[i];
-        tables.uses.push_back({port, used[port]++});
-      }
-      return static_cast<uint16_t>(at);
-    };
-    for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
-      CompactInstruction& instruction = tables.instructions[i];
-      instruction.receive = add(instruction.receive, instruction.receive_count);
-      instruction.send = add(instruction.send, instruction.send_count);
-    }
-  }
-  constexpr size_t kMost = std::numeric_limits<uint16_t>::max();
-  if (tables.uses.size() > kMost) {
-    return Status::invalid_usage("rank {}'s program names ports {} times, at most {} are possible",
-                                 program.rank, tables.uses.size(), kMost);
-  }
-  return {};
-}
-
-void add_instructions(const Launch& launch, Tables& tables) {
-  const Program& program = *launch.program;
-  tables.instructions = program.instructions;
-  for (CompactInstruction& instruction : tables.instructions) {
-    for (uint32_t r = 0; r < instruction.receive_count; ++r) {
-      const Port& port = program.ports[program.indices[instruction.receive + r]];
-      const Partition& partition = launch.works[static_cast<size_t>(port.work)].partition;
-      const uint64_t steps = uint64_t{partition.rounds} * static_cast<uint64_t>(port.steps);
-      if (steps > launch.shape.depth) instruction.flags |= kGivesCredit;
-    }
-  }
-}
-
-PortTask task_of(const Launch& launch, uint16_t port) {
-  const PortAddress& address = launch.ports[port];
-  const Port& end = launch.program->ports[port];
-  const uint32_t channel = launch.works[static_cast<size_t>(end.work)].first_channel;
-  return {address.slots + launch.shape.slot_offset(channel, 0),
-          address.control + channel,
-          address.remote_control + channel,
-          static_cast<uint16_t>(end.steps),
-          static_cast<uint8_t>(end.channel),
-          static_cast<uint8_t>(end.work),
-          static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0)};
-}
-
-void add_ports(const Launch& launch, Tables& tables) {
-  for (size_t p = 0; p < launch.ports.size(); ++p) {
-    tables.ports.push_back(task_of(launch, static_cast<uint16_t>(p)));
-  }
 }
 
 /// The block of the input that the first instruction of the first lane reads, if it does and the
@@ -211,8 +80,7 @@ uint32_t prefetch_block(const Program& program) {
 
 Status check_works(const Launch& launch) {
   const Program& program = *launch.program;
-  if (launch.works.empty() || launch.works.size() != program.works.size() ||
-      launch.works.size() > kMaxWorks) {
+  if (launch.works.size() != program.works.size() || launch.works.size() > kMaxWorks) {
     return Status::internal("a program of {} works is launched with the data of {}",
                             program.works.size(), launch.works.size());
   }
@@ -231,6 +99,11 @@ Status check_works(const Launch& launch) {
   };
   for (const CompactLane& lane : program.lanes) {
     if (!is_known(lane.work)) return Status::internal("a lane of work {}", lane.work);
+    const WorkShape& work = program.works[lane.work];
+    if (lane.channel < work.first_channel || lane.channel >= work.first_channel + work.nchannels) {
+      return Status::internal("a lane is in channel {}, its work in {} from {} on", lane.channel,
+                              work.nchannels, work.first_channel);
+    }
   }
   for (const Port& port : program.ports) {
     if (!is_known(port.work)) return Status::internal("a port of work {}", port.work);
@@ -338,29 +211,11 @@ void add_works(const Launch& launch, KernelLaunch& result) {
     tasks[w].partition = launch.works[w].partition;
     tasks[w].tag = launch.works[w].tag;
     tasks[w].stride_width = stride_width(launch, w);
+    tasks[w].first_pattern_channel = static_cast<uint16_t>(launch.program->works[w].first_channel);
+    tasks[w].pattern_channels = static_cast<uint16_t>(launch.program->works[w].nchannels);
     buffers.push_back(launch.works[w].buffers);
   }
   set_buffers(result, buffers);
-}
-
-/// The image, and in the header where everything lies in it and in shared memory.
-std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
-  std::vector<std::byte> image;
-  Layout layout(image);
-  layout.add(tables.ports);
-  header.staged_at = static_cast<uint32_t>(image.size());
-  header.instructions_at = layout.add(tables.instructions) - header.staged_at;
-  header.lanes_at = layout.add(tables.lanes) - header.staged_at;
-  header.uses_at = layout.add(tables.uses) - header.staged_at;
-  header.warps_at = layout.add(tables.warps) - header.staged_at;
-  header.image_bytes = static_cast<uint32_t>(image.size());
-  header.ports_at = header.image_bytes - header.staged_at;
-  header.scale_at =
-      header.ports_at + static_cast<uint32_t>(tables.ports.size() * sizeof(PortState));
-  header.pointers_at = header.scale_at + static_cast<uint32_t>(sizeof(uint64_t));
-  header.shared_bytes =
-      header.pointers_at + tables.pointers * static_cast<uint32_t>(sizeof(std::byte*));
-  return image;
 }
 
 }  // namespace
@@ -388,8 +243,11 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   header.flags = flags_of(launch);
   result.kernel = {launch.protocol, reduces(launch, header.flags), /*one_shot_peers=*/0,
                    launch.type, launch.reduction.fold};
-  for (const Work& work : launch.works) {
-    result.grid_x = std::max(result.grid_x, work.partition.channels);
+  result.grid_x = 1;  // also of a rank that has no part in the messages
+  for (size_t w = 0; w < launch.works.size(); ++w) {
+    const auto replicas = divide_up(launch.works[w].partition.channels,
+                                    static_cast<uint64_t>(program.works[w].nchannels));
+    result.grid_x = std::max(result.grid_x, static_cast<uint32_t>(replicas));
   }
   result.grid_y = static_cast<uint32_t>(program.nchannels);
   result.threads = choose_threads(launch);
@@ -406,12 +264,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     }
   }
 
-  Tables tables;
-  add_ports(launch, tables);
-  add_instructions(launch, tables);
-  add_lanes(launch, result.threads, tables);
-  TRY(add_uses(launch, tables));
-  std::vector<std::byte> image = lay_out(tables, header);
+  std::vector<std::byte> image = TRY(make_image(launch, result.threads, header));
   if (header.shared_bytes > kMaxSharedBytes) {
     return Status::invalid_usage(
         "rank {}'s program needs {} bytes of shared memory ({} instructions, {} ports), a CTA of "

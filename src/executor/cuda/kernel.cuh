@@ -7,6 +7,7 @@
 // latency: parameters -> control block -> peer's memory -> own memory; Simple by the links.
 #pragma once
 
+#include "executor/cuda/ll128_step.cuh"
 #include "executor/cuda/ll_step.cuh"
 #include "executor/cuda/simple_step.cuh"
 
@@ -38,9 +39,8 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
   Prefetched prefetched{nullptr, 0};
   if constexpr (kProtocol == Protocol::LL) prefetched = prefetch_input<Operation>(args);
   Cta cta = start_cta<Operation>(args);
-  const LaneTask* task = lane_of_thread(args);
+  const LaneTask* task = enter_lane(args, cta);
   if (task == nullptr) return;
-  cta.work += task->work;
   const LaneThreads lane{ptx::thread() - task->first_thread, task->threads, task->barrier};
   const CompactInstruction* first = cta.instructions + task->first;
   const uint32_t count = task->count;
@@ -52,6 +52,11 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
       for (uint32_t i = 0; i < count; ++i) {
         ll_step<Operation>(cta, lane, first[i], round, prefetched, live);
       }
+    }
+  } else if constexpr (kProtocol == Protocol::LL128) {
+    bool live = true;
+    for (uint32_t round = 0; round < rounds; ++round) {
+      for (uint32_t i = 0; i < count; ++i) ll128_step<Operation>(cta, lane, first[i], round, live);
     }
   } else {
     std::byte** pointers = cta.pointers + task->pointers;
@@ -68,9 +73,10 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
 
 }  // namespace niccolite::executor::cuda
 
-/// Defines the kernel niccolite_<name>.
+/// Defines the kernel niccolite_<name>. One CTA on a multiprocessor is enough: without saying so,
+/// the compiler may spill registers to make room for more.
 #define NICCOLITE_KERNEL(name, Operation, kProtocol)                                            \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads)          \
+  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)       \
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) {    \
     niccolite::executor::cuda::run_kernel<Operation, niccolite::executor::Protocol::kProtocol>( \
         args);                                                                                  \

@@ -117,7 +117,7 @@ class Kernels {
           "cuFuncGetAttribute({} on device {})", name, device);
     };
     if (std::string(fatbin.name) == "copy") {
-      for (const Protocol protocol : {Protocol::LL, Protocol::Simple}) {
+      for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
         TRY(load_kernel(
             {protocol, /*reduces=*/false, /*one_shot_peers=*/0, DataType::Uint8, Fold::Sum}));
       }
@@ -131,7 +131,9 @@ class Kernels {
         for (const uint32_t peers : {0u, kFewOneShotPeers, kMostOneShotPeers}) {
           TRY(load_kernel({Protocol::LL, /*reduces=*/true, peers, type, fold}));
         }
-        TRY(load_kernel({Protocol::Simple, /*reduces=*/true, /*one_shot_peers=*/0, type, fold}));
+        for (const Protocol protocol : {Protocol::LL128, Protocol::Simple}) {
+          TRY(load_kernel({protocol, /*reduces=*/true, /*one_shot_peers=*/0, type, fold}));
+        }
       }
     }
     return {};

@@ -8,8 +8,10 @@
 // when it fits there, and nothing has to be loaded from device memory before the first store; a
 // larger one lies in device memory. The kernel copies everything behind the ports to shared memory,
 // and makes a PortState of every port.
-// CTA (x, y) of the grid runs pattern channel y on replica x of the works' partitions; lanes of
-// works that have fewer channels do nothing there.
+// CTA (x, y) of the grid runs replica x of pattern channel y. A work's pattern channels share its
+// data: replica x of the p-th of n handles channel x * n + p of the partition, over the FIFO
+// channel of that number behind the work's first. Lanes of works that have fewer channels do
+// nothing there.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +49,8 @@ struct PortUse {
 };
 static_assert(sizeof(PortUse) == 4);
 
-/// One end of a connection, over all replicas: the addresses are those of its work's first FIFO
-/// channel, so that the number of the replica is all that is to be added.
+/// One end of a connection. The addresses are those of its work's first FIFO channel, so that the
+/// channel of the partition is all that is to be added.
 struct PortTask {
   std::byte* slots;
   ControlBlock* control;
@@ -95,6 +97,8 @@ struct alignas(16) WorkTask {
   uint16_t tag;
   uint8_t width;         // bytes that all blocks of all buffers are aligned to: 1, 2, 4, 8 or 16
   uint8_t stride_width;  // bytes that blocks are aligned to in a buffer that is; for set_buffers()
+  uint16_t first_pattern_channel;
+  uint16_t pattern_channels;
 };
 static_assert(sizeof(WorkTask) == 80);
 

@@ -6,8 +6,7 @@
 // from a local block that an earlier one of the lane has written, the same thread has written.
 #pragma once
 
-#include "executor/cuda/cta.cuh"
-#include "executor/cuda/wait.cuh"
+#include "executor/cuda/credit.cuh"
 #include "executor/protocol/ll.h"
 
 namespace niccolite::executor::cuda {
@@ -34,25 +33,6 @@ __device__ __forceinline__ uint32_t other_tag_in(const Words& words, uint32_t fl
   const uint32_t first = ll::flag_in(words.first);
   const uint32_t there = first == flag ? ll::flag_in(words.second) : first;
   return ll::is_mismatch(there, flag) ? ll::tag_in(there) : Awaited::kNoTag;
-}
-
-__device__ __forceinline__ std::byte* slot_of(const Cta& cta, const PortState& port,
-                                              uint64_t step) {
-  return port.slots + cta.header.shape.slot_offset(0, step);
-}
-
-/// Waits until the slot of `step` may be written; false: aborted. Each thread for itself.
-__device__ __forceinline__ bool ll_wait_for_credit(const Cta& cta, PortState& port, uint64_t step) {
-  for (Wait wait(cta.header, *cta.work);;) {
-    // [credit] pairs with the receiver's [consume].
-    const uint64_t seen = ptx::load_acquire_system(&port.control->remote);
-    // A copy to save others the look. Relaxed: whichever thread's copy stays is true.
-    ptx::store_relaxed_shared(&port.seen, seen);
-    if (static_cast<int64_t>(step - seen) < static_cast<int64_t>(cta.header.shape.depth)) {
-      return true;
-    }
-    if (!wait.keep_going([&] { return Awaited{port.peer}; })) return false;
-  }
 }
 
 /// Writes the words behind the chunk too, where ll.h asks for it: once in 2^15 steps.
@@ -121,55 +101,32 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
   const LaunchHeader& header = cta.header;
   const PortUse* receives = cta.uses + instruction.receive;
   const PortUse* sends = cta.uses + instruction.send;
-  const Chunk chunk = chunk_of<Operation>(cta, instruction, round);
-  const uint32_t granules = (chunk.bytes + kGranule - 1) / kGranule;
-
-  const std::byte* source = nullptr;
-  std::byte* target = nullptr;
-  if (chunk.bytes != 0) {
-    if (instruction.source != Place::None) {
-      source = address_of<Operation>(cta, instruction.source, instruction.source_block, chunk);
-    }
-    if (instruction.target != Place::None) {
-      target = address_of<Operation>(cta, instruction.target, instruction.target_block, chunk);
-    }
-  }
+  const Transfer transfer = transfer_of<Operation>(cta, instruction, round);
+  const uint32_t granules = (transfer.bytes + kGranule - 1) / kGranule;
   const uint16_t tag = cta.work->tag;
   const uint32_t width = cta.work->width;
-  const bool scales_input =
-      Operation::kReduces && (header.flags & kScalesInput) && instruction.source == Place::Input;
-  const bool scales_result =
-      Operation::kReduces && (header.flags & kScalesResult) && (instruction.flags & kFinish);
-  if (source == target && instruction.receive_count == 0 && !scales_input && !scales_result) {
-    target = nullptr;  // it is there
-  }
   const bool folds =
-      scales_result || instruction.receive_count + (instruction.source != Place::None) > 1;
+      transfer.scales_result || instruction.receive_count + (instruction.source != Place::None) > 1;
 
   bool cleans = false;
   for (uint32_t s = 0; live && s < instruction.send_count; ++s) {
     PortState& port = cta.ports[sends[s].port];
     const uint64_t step = step_of(port, sends[s], round);
     cleans |= ll::cleans(step, header.shape.depth);
-    const uint64_t seen = ptx::load_relaxed_shared(&port.seen);
-    if (static_cast<int64_t>(step - seen) >= static_cast<int64_t>(header.shape.depth)) {
-      live = ll_wait_for_credit(cta, port, step);
-    }
+    live = wait_for_credit(cta, port, step);
   }
 
-  const bool moves =
-      instruction.receive_count != 0 || instruction.send_count != 0 || target != nullptr;
-  for (uint32_t g = lane.rank; live && moves && g < granules; g += lane.size) {
-    const uint32_t left = chunk.bytes - g * kGranule;
+  for (uint32_t g = lane.rank; live && g < granules; g += lane.size) {
+    const uint32_t left = transfer.bytes - g * kGranule;
     const uint32_t bytes = left < kGranule ? left : kGranule;
     uint64_t local = 0;
-    if (source != nullptr) {
-      const std::byte* address = source + g * kGranule;
+    if (transfer.source != nullptr) {
+      const std::byte* address = transfer.source + g * kGranule;
       local = instruction.source == Place::Input && address == prefetched.address
                   ? prefetched.granule
                   : load_granule<Element>(address, bytes, width);
       if constexpr (Operation::kReduces) {
-        if (scales_input) local = scale_input<Operation>(cta, local);
+        if (transfer.scales_input) local = scale_input<Operation>(cta, local);
       }
     }
 
@@ -199,16 +156,17 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
           });
           words[i] = ptx::load_words(address[i]);
         }
-        if (source != nullptr && first + i == instruction.source_position) operands.add(local);
+        if (transfer.source != nullptr && first + i == instruction.source_position)
+          operands.add(local);
         operands.add(unpack_words(words[i]));
       }
     }
-    if (source != nullptr && instruction.source_position >= instruction.receive_count) {
+    if (transfer.source != nullptr && instruction.source_position >= instruction.receive_count) {
       operands.add(local);
     }
     if (!live) break;
 
-    const uint64_t result = operands.result(header, scales_result);
+    const uint64_t result = operands.result(header, transfer.scales_result);
     for (uint32_t s = 0; s < instruction.send_count; ++s) {
       const PortUse use = sends[s];
       const PortState& port = cta.ports[use.port];
@@ -216,8 +174,8 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
       ptx::store_words(slot_of(cta, port, step) + g * kGranuleInSlot,
                        pack_words(result, ll::flag_of(step, tag)));
     }
-    if (target != nullptr) {
-      store_granule<Element>(target + g * kGranule, result, bytes, width);
+    if (transfer.target != nullptr) {
+      store_granule<Element>(transfer.target + g * kGranule, result, bytes, width);
     }
   }
 
@@ -229,16 +187,7 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
     }
   }
 
-  if (!(instruction.flags & kGivesCredit)) return;
-  lane.barrier();
-  for (uint32_t r = lane.rank; live && r < instruction.receive_count; r += lane.size) {
-    const PortState& port = cta.ports[receives[r].port];
-    const uint64_t step = step_of(port, receives[r], round);
-    if (!needs_credit(cta, port, step)) continue;
-    // [consume] all threads have used the words they read before they came to the barrier. Relaxed:
-    // a store cannot pass a load whose value has been used.
-    ptx::store_relaxed_system(&port.remote_control->remote, step + 1);
-  }
+  give_credit(cta, lane, instruction, round, live);
 }
 
 }  // namespace niccolite::executor::cuda

@@ -260,9 +260,9 @@ class OneShot {
 
 }  // namespace niccolite::executor::cuda
 
-/// Defines the kernel niccolite_<name>.
+/// Defines the kernel niccolite_<name>; see NICCOLITE_KERNEL.
 #define NICCOLITE_ONE_SHOT_KERNEL(name, Operation, kMostPeers)                               \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads)       \
+  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
     niccolite::executor::cuda::OneShot<Operation, kMostPeers>(args).run();                   \
   }

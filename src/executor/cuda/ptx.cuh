@@ -81,6 +81,16 @@ __device__ __forceinline__ void store_words(std::byte* address, Words words) {
                : "memory");
 }
 
+// ---- LL128 lines: a thread's 16 bytes of a line, of which eight neighbours access their parts by
+// one instruction. What the PTX memory model does not promise, NVLink and the memory of a GPU keep:
+// the line is written and read whole.
+__device__ __forceinline__ Words load_line_part(const std::byte* address) {
+  return load_words(address);
+}
+__device__ __forceinline__ void store_line_part(std::byte* address, Words words) {
+  store_words(address, words);
+}
+
 // ---- data: streamed, so that it does not push the caller's lines out of the first-level cache
 __device__ __forceinline__ Pack load_pack(const std::byte* address) {
   Pack pack;
@@ -133,6 +143,10 @@ __device__ __forceinline__ void barrier(uint32_t id, uint32_t threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 __device__ __forceinline__ void barrier_warp() { __syncwarp(); }
+/// Is it true in any thread of the warp? All 32 must arrive; they go on together.
+__device__ __forceinline__ bool any_of_warp(bool value) {
+  return __any_sync(0xffffffffu, value) != 0;
+}
 
 }  // namespace ptx
 }  // namespace niccolite::executor::cuda

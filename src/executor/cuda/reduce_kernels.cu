@@ -15,6 +15,7 @@ using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TY
   NICCOLITE_ONE_SHOT_KERNEL(one_shot_##type##_##fold##_3, Reduce<Fold>, 3) \
   NICCOLITE_ONE_SHOT_KERNEL(one_shot_##type##_##fold##_7, Reduce<Fold>, 7) \
   NICCOLITE_KERNEL(run_##type##_##fold##_ll, Reduce<Fold>, LL)             \
+  NICCOLITE_KERNEL(run_##type##_##fold##_ll128, Reduce<Fold>, LL128)       \
   NICCOLITE_KERNEL(run_##type##_##fold##_simple, Reduce<Fold>, Simple)
 static_assert(niccolite::executor::cuda::kFewOneShotPeers == 3 &&
               niccolite::executor::cuda::kMostOneShotPeers == 7);

@@ -17,8 +17,8 @@ inline constexpr uint32_t kPack = 16;
 inline constexpr int kCopyUnroll = 8;
 
 /// What the fold of one instruction works on. Operands stand in fold order.
-struct SimpleWork {
-  std::byte* const* operands;
+struct SimpleMove {
+  std::byte* const* operands;  // addresses
   std::byte* const* sends;
   std::byte* target;  // or null
   uint32_t operand_count;
@@ -69,22 +69,22 @@ __device__ __forceinline__ bool simple_wait(const Cta& cta, PortState& port, uin
 
 /// Pack `p` of an operand: slots are aligned, the local operand is as far as `kExact` says.
 template <typename Operation, bool kExact>
-__device__ __forceinline__ Pack load_operand(const Cta& cta, const SimpleWork& work, uint32_t k,
+__device__ __forceinline__ Pack load_operand(const Cta& cta, const SimpleMove& move, uint32_t k,
                                              uint32_t p) {
-  const std::byte* address = work.operands[k] + static_cast<size_t>(p) * kPack;
+  const std::byte* address = move.operands[k] + static_cast<size_t>(p) * kPack;
   Pack pack;
-  if (kExact || k != work.source_index) {
+  if (kExact || k != move.source_index) {
     pack = ptx::load_pack(address);
   } else {
     using Element = typename Operation::Element;
-    const uint32_t left = work.bytes - p * kPack;
+    const uint32_t left = move.bytes - p * kPack;
     const uint32_t low = left < 8 ? left : 8;
     const uint32_t high = left < 8 ? 0 : left < 16 ? left - 8 : 8;
     pack.half[0] = load_granule<Element>(address, low, cta.work->width);
     pack.half[1] = high == 0 ? 0 : load_granule<Element>(address + 8, high, cta.work->width);
   }
   if constexpr (Operation::kReduces) {
-    if (work.scales_input && k == work.source_index) {
+    if (move.scales_input && k == move.source_index) {
       pack.half[0] = scale_input<Operation>(cta, pack.half[0]);
       pack.half[1] = scale_input<Operation>(cta, pack.half[1]);
     }
@@ -94,14 +94,14 @@ __device__ __forceinline__ Pack load_operand(const Cta& cta, const SimpleWork& w
 
 /// Stores the result of pack `p`. Slots have room for a whole pack.
 template <typename Operation, bool kExact>
-__device__ __forceinline__ void store_target(const Cta& cta, const SimpleWork& work, uint32_t p,
+__device__ __forceinline__ void store_target(const Cta& cta, const SimpleMove& move, uint32_t p,
                                              const Pack& pack) {
-  std::byte* address = work.target + static_cast<size_t>(p) * kPack;
+  std::byte* address = move.target + static_cast<size_t>(p) * kPack;
   if (kExact) {
     ptx::store_pack(address, pack);
   } else {
     using Element = typename Operation::Element;
-    const uint32_t left = work.bytes - p * kPack;
+    const uint32_t left = move.bytes - p * kPack;
     const uint32_t low = left < 8 ? left : 8;
     const uint32_t high = left < 8 ? 0 : left < 16 ? left - 8 : 8;
     store_granule<Element>(address, pack.half[0], low, cta.work->width);
@@ -111,14 +111,14 @@ __device__ __forceinline__ void store_target(const Cta& cta, const SimpleWork& w
 
 /// Packs p, p + stride, ... (kUnroll of them, those below `end` when kChecked): folded, stored.
 template <typename Operation, int kUnroll, bool kExact, bool kChecked, bool kFolds>
-__device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleWork& work, uint32_t p,
+__device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleMove& move, uint32_t p,
                                              uint32_t stride, uint32_t end) {
   const auto takes_part = [&](int i) { return !kChecked || p + i * stride < end; };
   Pack result[kUnroll];
 #pragma unroll
   for (int i = 0; i < kUnroll; ++i) {
     if (takes_part(i)) {
-      result[i] = load_operand<Operation, kExact>(cta, work, 0, p + i * stride);
+      result[i] = load_operand<Operation, kExact>(cta, move, 0, p + i * stride);
     }
   }
   if constexpr (kFolds) {
@@ -128,21 +128,21 @@ __device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleWork& w
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) {
         if (takes_part(i)) {
-          next[i] = load_operand<Operation, kExact>(cta, work, k, p + i * stride);
+          next[i] = load_operand<Operation, kExact>(cta, move, k, p + i * stride);
         }
       }
     };
-    if (work.operand_count > 1) load_next(1);
+    if (move.operand_count > 1) load_next(1);
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
       values[i][0] = Operation::widen(result[i].half[0]);
       values[i][1] = Operation::widen(result[i].half[1]);
     }
 #pragma unroll 1
-    for (uint32_t k = 1; k < work.operand_count; ++k) {
+    for (uint32_t k = 1; k < move.operand_count; ++k) {
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) result[i] = next[i];
-      if (k + 1 < work.operand_count) load_next(k + 1);  // on its way while this one is folded
+      if (k + 1 < move.operand_count) load_next(k + 1);  // on its way while this one is folded
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) {
         Operation::accumulate(values[i][0], Operation::widen(result[i].half[0]));
@@ -151,7 +151,7 @@ __device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleWork& w
     }
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
-      if (work.scales_result) {
+      if (move.scales_result) {
         Operation::scale_result(cta.header, values[i][0]);
         Operation::scale_result(cta.header, values[i][1]);
       }
@@ -161,8 +161,8 @@ __device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleWork& w
   }
   // Not unrolled: the compiler's copies of the loop cost registers, and save nothing of the stores.
 #pragma unroll 1
-  for (uint32_t s = 0; s < work.send_count; ++s) {
-    std::byte* slot = work.sends[s];
+  for (uint32_t s = 0; s < move.send_count; ++s) {
+    std::byte* slot = move.sends[s];
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
       if (takes_part(i)) {
@@ -170,10 +170,10 @@ __device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleWork& w
       }
     }
   }
-  if (work.target != nullptr) {
+  if (move.target != nullptr) {
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
-      if (takes_part(i)) store_target<Operation, kExact>(cta, work, p + i * stride, result[i]);
+      if (takes_part(i)) store_target<Operation, kExact>(cta, move, p + i * stride, result[i]);
     }
   }
 }
@@ -183,18 +183,18 @@ __device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleWork& w
 /// pieces.
 template <typename Operation, int kUnroll, bool kFolds>
 __device__ __forceinline__ void simple_chunk(const Cta& cta, const LaneThreads& lane,
-                                             const SimpleWork& work) {
-  const uint32_t packs = (work.bytes + kPack - 1) / kPack;
-  const uint32_t exact = cta.work->width >= kPack ? work.bytes / kPack : 0;
+                                             const SimpleMove& move) {
+  const uint32_t packs = (move.bytes + kPack - 1) / kPack;
+  const uint32_t exact = cta.work->width >= kPack ? move.bytes / kPack : 0;
   uint32_t p = lane.rank;
   for (; p + (kUnroll - 1) * lane.size < exact; p += kUnroll * lane.size) {
-    simple_packs<Operation, kUnroll, true, false, kFolds>(cta, work, p, lane.size, exact);
+    simple_packs<Operation, kUnroll, true, false, kFolds>(cta, move, p, lane.size, exact);
   }
   if (p < exact) {
-    simple_packs<Operation, kUnroll, true, true, kFolds>(cta, work, p, lane.size, exact);
+    simple_packs<Operation, kUnroll, true, true, kFolds>(cta, move, p, lane.size, exact);
   }
   for (p = exact + lane.rank; p < packs; p += lane.size) {
-    simple_packs<Operation, 1, false, false, kFolds>(cta, work, p, lane.size, packs);
+    simple_packs<Operation, 1, false, false, kFolds>(cta, move, p, lane.size, packs);
   }
 }
 
@@ -208,7 +208,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
                                  instruction.receive_count,
                                  uint32_t{instruction.receive_count} + instruction.send_count};
   const bool has_source = instruction.source != Place::None;
-  const Chunk chunk = chunk_of<Operation>(cta, instruction, round);
+  const Transfer transfer = transfer_of<Operation>(cta, instruction, round);
 
   // pointers[0]: null once aborted; then operands in fold order; then slots to send.
   std::byte** operands = pointers + 1;
@@ -230,47 +230,31 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
   const uint32_t source_index = instruction.source_position < instruction.receive_count
                                     ? instruction.source_position
                                     : instruction.receive_count;
-  const bool scales_input =
-      Operation::kReduces && (header.flags & kScalesInput) && instruction.source == Place::Input;
-  const bool scales_result =
-      Operation::kReduces && (header.flags & kScalesResult) && (instruction.flags & kFinish);
-  std::byte* source = nullptr;
-  std::byte* target = nullptr;
-  if (chunk.bytes != 0) {
-    if (has_source) {
-      source = address_of<Operation>(cta, instruction.source, instruction.source_block, chunk);
-      if (lane.rank == 0) operands[source_index] = source;
-    }
-    if (instruction.target != Place::None) {
-      target = address_of<Operation>(cta, instruction.target, instruction.target_block, chunk);
-    }
+  if (has_source && lane.rank == 0) {
+    operands[source_index] = const_cast<std::byte*>(transfer.source);
   }
-  if (source == target && instruction.receive_count == 0 && !scales_input && !scales_result) {
-    target = nullptr;  // it is there
-  }
-  const bool moves = ports.count != 0 || target != nullptr;
   lane.barrier();
   // Written before this barrier of an earlier or of this instruction, never between two: the same
   // for all threads.
   if (pointers[0] == nullptr) return false;
 
-  const SimpleWork work{operands,
+  const SimpleMove move{operands,
                         sends,
-                        target,
+                        transfer.target,
                         uint32_t{instruction.receive_count} + has_source,
                         instruction.send_count,
                         has_source ? source_index : kNoSource,
-                        moves ? chunk.bytes : 0,
-                        scales_input,
-                        scales_result};
+                        transfer.bytes,
+                        transfer.scales_input,
+                        transfer.scales_result};
   if constexpr (Operation::kReduces) {
-    if (work.operand_count > 1 || scales_result) {
-      simple_chunk<Operation, Operation::kUnroll, true>(cta, lane, work);
+    if (move.operand_count > 1 || move.scales_result) {
+      simple_chunk<Operation, Operation::kUnroll, true>(cta, lane, move);
     } else {
-      simple_chunk<Operation, kCopyUnroll, false>(cta, lane, work);
+      simple_chunk<Operation, kCopyUnroll, false>(cta, lane, move);
     }
   } else {
-    simple_chunk<Operation, kCopyUnroll, false>(cta, lane, work);
+    simple_chunk<Operation, kCopyUnroll, false>(cta, lane, move);
   }
 
   lane.barrier();

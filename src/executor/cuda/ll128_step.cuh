@@ -1,0 +1,283 @@
+// One instruction by the LL128 protocol (executor/protocol/ll128.h). Eight neighbouring threads
+// handle a line, 16 bytes each, the eighth 8 bytes and the flag; a warp handles four lines by one
+// access, a *row* of the lane's warps as many as they have threads for, and several rows are in
+// flight. Everything is folded in the order of the line; only local buffers are read and written 8
+// bytes at a time, since every other line begins 8 bytes behind a multiple of 16.
+//
+// All threads of a warp make the same accesses to lines, at the same time: that keeps a line whole,
+// and the flag that the eighth thread has read speaks for what the other seven have read with it.
+// Waits are therefore those of a warp, as is `live`.
+//
+// Line l of a chunk is always handled by the same eight threads: what an instruction reads from a
+// local block that an earlier one of the lane has written, the same thread has written.
+#pragma once
+
+#include "executor/cuda/credit.cuh"
+#include "executor/protocol/ll128.h"
+
+namespace niccolite::executor::cuda {
+
+inline constexpr uint32_t kLineThreads = 8;
+inline constexpr uint32_t kLinePart = ll128::kLineBytes / kLineThreads;
+inline constexpr uint32_t kWarpLines = kWarp / kLineThreads;
+inline constexpr int kCopyRows = 4;
+
+/// What one instruction does in a round, as the calling thread sees it.
+struct LineMove {
+  const PortUse* receives;
+  const PortUse* sends;
+  Transfer transfer;
+  uint32_t round;
+  uint32_t operand_count;
+  uint32_t send_count;
+  uint32_t source_index;  // of the local operand; operand_count: none
+  uint32_t lines;
+  uint32_t exact_lines;  // so many from the first on are read and written locally without pieces
+  uint32_t stride;       // lines of a row
+  uint32_t part;         // of the thread in its line
+
+  __device__ __forceinline__ bool has_flag() const { return part == kLineThreads - 1; }
+  __device__ __forceinline__ uint32_t offset_of(uint32_t line) const {
+    return line * ll128::kDataBytes + part * kLinePart;
+  }
+};
+
+/// Where the thread's part of a port's first line lies, and the flag that the line has.
+struct LinePort {
+  std::byte* slot;
+  uint64_t flag;
+};
+__device__ __forceinline__ LinePort line_port(const Cta& cta, const LineMove& move,
+                                              const PortUse& use) {
+  const PortState& port = cta.ports[use.port];
+  const uint64_t step = step_of(port, use, move.round);
+  return {slot_of(cta, port, step) + move.part * kLinePart, ll128::flag_of(step, cta.work->tag)};
+}
+
+/// The port of an operand that is not the local one.
+__device__ __forceinline__ const PortUse& receive_of(const LineMove& move, uint32_t operand) {
+  return move.receives[operand - (operand > move.source_index)];
+}
+
+/// Bytes of the granule at `offset` that belong to the chunk.
+__device__ __forceinline__ uint32_t bytes_at(const LineMove& move, uint32_t offset) {
+  if (offset >= move.transfer.bytes) return 0;
+  const uint32_t left = move.transfer.bytes - offset;
+  return left < 8 ? left : 8;
+}
+
+template <typename Operation, bool kExact>
+__device__ __forceinline__ Words load_local(const Cta& cta, const LineMove& move, uint32_t line) {
+  const auto load = [&](uint32_t offset) -> uint64_t {
+    const uint32_t bytes = bytes_at(move, offset);
+    if (bytes == 0) return 0;
+    const std::byte* address = move.transfer.source + offset;
+    uint64_t granule =
+        kExact ? ptx::load<uint64_t>(address)
+               : load_granule<typename Operation::Element>(address, bytes, cta.work->width);
+    if constexpr (Operation::kReduces) {
+      if (move.transfer.scales_input) granule = scale_input<Operation>(cta, granule);
+    }
+    return granule;
+  };
+  const uint32_t offset = move.offset_of(line);
+  return {load(offset), move.has_flag() ? 0 : load(offset + 8)};
+}
+
+template <typename Operation, bool kExact>
+__device__ __forceinline__ void store_local(const Cta& cta, const LineMove& move, uint32_t line,
+                                            const Words& words) {
+  const auto store = [&](uint32_t offset, uint64_t granule) {
+    const uint32_t bytes = bytes_at(move, offset);
+    if (bytes == 0) return;
+    std::byte* address = move.transfer.target + offset;
+    if constexpr (kExact) {
+      ptx::store<uint64_t>(address, granule);
+    } else {
+      store_granule<typename Operation::Element>(address, granule, bytes, cta.work->width);
+    }
+  };
+  const uint32_t offset = move.offset_of(line);
+  store(offset, words.first);
+  if (!move.has_flag()) store(offset + 8, words.second);
+}
+
+/// The thread's lines `line`, `line` + stride, ... (kRows of them, those that exist), from operands
+/// to destinations. All threads of a warp; false: aborted, in all of them alike.
+template <typename Operation, int kRows, bool kExact, bool kFolds>
+__device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move, uint32_t line) {
+  const auto exists = [&](int i) { return line + i * move.stride < move.lines; };
+  const auto at = [&](int i) {
+    return static_cast<size_t>(line + i * move.stride) * ll128::kLineBytes;
+  };
+  // Asks for an operand; what has not arrived by then is asked for again in settle().
+  const auto ask = [&](uint32_t operand, Words(&words)[kRows]) {
+    if (operand == move.source_index) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        if (exists(i)) words[i] = load_local<Operation, kExact>(cta, move, line + i * move.stride);
+      }
+      return;
+    }
+    const std::byte* slot = line_port(cta, move, receive_of(move, operand)).slot;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (exists(i)) words[i] = ptx::load_line_part(slot + at(i));
+    }
+  };
+  const auto settle = [&](uint32_t operand, Words(&words)[kRows]) {
+    if (operand == move.source_index) return true;
+    const PortUse& use = receive_of(move, operand);
+    const LinePort port = line_port(cta, move, use);
+    for (Wait wait(cta.header, *cta.work);;) {
+      bool is_missing = false;
+      uint32_t other_tag = Awaited::kNoTag;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        if (!move.has_flag() || !exists(i) || words[i].second == port.flag) continue;
+        is_missing = true;
+        if (ll128::is_mismatch(words[i].second, port.flag)) {
+          other_tag = tag::tag_in(words[i].second);
+        }
+      }
+      if (!ptx::any_of_warp(is_missing)) return true;
+      const bool goes_on = wait.keep_going([&] {
+        return Awaited{cta.ports[use.port].peer, other_tag};
+      });
+      if (ptx::any_of_warp(!goes_on)) return false;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        if (exists(i)) words[i] = ptx::load_line_part(port.slot + at(i));
+      }
+    }
+  };
+
+  ptx::barrier_warp();  // together again after local accesses of different widths
+  Words result[kRows];
+  ask(0, result);
+  if constexpr (kFolds) {
+    typename Operation::Values values[kRows][2];
+    Words next[kRows];
+    if (move.operand_count > 1) ask(1, next);
+    if (!settle(0, result)) return false;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      values[i][0] = Operation::widen(result[i].first);
+      values[i][1] = Operation::widen(result[i].second);
+    }
+#pragma unroll 1
+    for (uint32_t k = 1; k < move.operand_count; ++k) {
+      if (!settle(k, next)) return false;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) result[i] = next[i];
+      if (k + 1 < move.operand_count) ask(k + 1, next);  // on its way while this one is folded
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        Operation::accumulate(values[i][0], Operation::widen(result[i].first));
+        Operation::accumulate(values[i][1], Operation::widen(result[i].second));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (move.transfer.scales_result) {
+        Operation::scale_result(cta.header, values[i][0]);
+        Operation::scale_result(cta.header, values[i][1]);
+      }
+      result[i] = {Operation::narrow(values[i][0]), Operation::narrow(values[i][1])};
+    }
+  } else {
+    if (!settle(0, result)) return false;
+  }
+
+  ptx::barrier_warp();
+#pragma unroll 1
+  for (uint32_t s = 0; s < move.send_count; ++s) {
+    const LinePort port = line_port(cta, move, move.sends[s]);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (!exists(i)) continue;
+      ptx::store_line_part(port.slot + at(i),
+                           {result[i].first, move.has_flag() ? port.flag : result[i].second});
+    }
+  }
+  if (move.transfer.target != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (exists(i)) {
+        store_local<Operation, kExact>(cta, move, line + i * move.stride, result[i]);
+      }
+    }
+  }
+  return true;
+}
+
+/// The whole chunk. Rows whose local accesses need pieces go one at a time.
+template <typename Operation, int kRows, bool kFolds>
+__device__ __forceinline__ bool ll128_chunk(const Cta& cta, const LaneThreads& lane,
+                                            const LineMove& move) {
+  // Of the warp, so that all its threads take the same way.
+  uint32_t first = lane.rank / kWarp * kWarpLines;
+  const uint32_t in_warp = lane.rank % kWarp / kLineThreads;
+  while (first < move.lines) {
+    uint32_t end = first + (kRows - 1) * move.stride + kWarpLines;
+    if (end > move.lines) end = move.lines;
+    if (end <= move.exact_lines) {
+      if (!ll128_rows<Operation, kRows, true, kFolds>(cta, move, first + in_warp)) return false;
+      first += kRows * move.stride;
+    } else {
+      if (!ll128_rows<Operation, 1, false, kFolds>(cta, move, first + in_warp)) return false;
+      first += move.stride;
+    }
+  }
+  return true;
+}
+
+/// All threads of the lane. `live` turns false in all threads of a warp that saw an abort: they go
+/// through the rest of the program doing nothing but meeting the others at barriers.
+template <typename Operation>
+__device__ __forceinline__ void ll128_step(const Cta& cta, const LaneThreads& lane,
+                                           const CompactInstruction& instruction, uint32_t round,
+                                           bool& live) {
+  const bool has_source = instruction.source != Place::None;
+  const Transfer transfer = transfer_of<Operation>(cta, instruction, round);
+  const uint32_t operand_count = uint32_t{instruction.receive_count} + has_source;
+  const uint32_t source_index = !has_source ? operand_count
+                                : instruction.source_position < instruction.receive_count
+                                    ? instruction.source_position
+                                    : instruction.receive_count;
+  const auto lines = static_cast<uint32_t>(ll128::lines_of(transfer.bytes));
+  const uint32_t exact_lines = cta.work->width < 8       ? 0
+                               : transfer.bytes % 8 == 0 ? lines
+                                                         : lines - 1;
+  const LineMove move{cta.uses + instruction.receive,
+                      cta.uses + instruction.send,
+                      transfer,
+                      round,
+                      operand_count,
+                      instruction.send_count,
+                      source_index,
+                      lines,
+                      exact_lines,
+                      lane.size / kLineThreads,
+                      lane.rank % kLineThreads};
+
+  for (uint32_t s = 0; live && s < move.send_count; ++s) {
+    PortState& port = cta.ports[move.sends[s].port];
+    live = wait_for_credit(cta, port, step_of(port, move.sends[s], round));
+  }
+  live = !ptx::any_of_warp(!live);
+  if (live && lines != 0) {
+    if constexpr (Operation::kReduces) {
+      if (operand_count > 1 || transfer.scales_result) {
+        live = ll128_chunk<Operation, Operation::kUnroll, true>(cta, lane, move);
+      } else {
+        live = ll128_chunk<Operation, kCopyRows, false>(cta, lane, move);
+      }
+    } else {
+      live = ll128_chunk<Operation, kCopyRows, false>(cta, lane, move);
+    }
+  }
+  give_credit(cta, lane, instruction, round, live);
+}
+
+}  // namespace niccolite::executor::cuda

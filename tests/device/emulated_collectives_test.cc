@@ -1,0 +1,339 @@
+// Every collective of the registry, batches of messages and joined programs by the kernels' own
+// source on the CPU (emulated_gpu.h), against the reference of the host executor's tests; calls
+// that do not match, and waits that take long.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+
+#include "algorithms/all_reduce.h"
+#include "algorithms/point_to_point.h"
+#include "algorithms/registry.h"
+#include "executor/report.h"
+#include "tests/device/emulated_gpu.h"
+#include "tests/executor/host/cluster.h"
+#include "tests/executor/host/operands.h"
+
+namespace niccolite::device_test {
+namespace {
+
+using algorithms::Envelope;
+using executor::DataType;
+using executor::FifoShape;
+using executor::Launch;
+using executor::Protocol;
+using executor::Reduction;
+using executor::Report;
+using executor::ReportKind;
+using executor::cuda::KernelLaunch;
+using executor::host::Cluster;
+using executor::host::kAllProtocols;
+using executor::host::Operands;
+using executor::host::Part;
+using schedule::Schedule;
+
+constexpr int kThreads = 96;  // of a CTA with few lanes: three warps, which share lanes unevenly
+
+/// Runs the launches of all ranks, or of some; false: they do not end, or tear a line.
+bool run_emulated(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
+                  uint64_t limit = 20'000'000) {
+  std::deque<KernelLaunch> prepared;
+  std::vector<KernelLaunch*> pointers;
+  for (Launch& launch : launches) {
+    launch.control_device = &cluster.control;
+    if (launch.threads == 0) launch.threads = kThreads;
+    auto kernel = executor::cuda::prepare(launch);
+    if (!kernel.is_ok()) {
+      ADD_FAILURE() << kernel.status().message();
+      return false;
+    }
+    prepared.push_back(std::move(kernel).take());
+    pointers.push_back(&prepared.back());
+  }
+  return emulation::run(pointers, seed, limit);
+}
+
+struct Mix {
+  std::vector<std::vector<uint64_t>> counts;  // by part
+  DataType type = DataType::Uint8;
+  Reduction reduction{};
+  bool is_in_place = false;
+  bool is_misaligned = false;
+  uint32_t seed = 1;
+};
+
+/// All the cluster's schedules in one launch.
+void run(Cluster& cluster, const Mix& mix) {
+  std::deque<Operands> operands;
+  std::vector<Part> parts;
+  for (size_t i = 0; i < mix.counts.size(); ++i) {
+    operands.emplace_back(cluster.schedule(i), mix.type, mix.counts[i],
+                          executor::host::OperandOptions{.is_in_place = mix.is_in_place,
+                                                         .is_misaligned = mix.is_misaligned,
+                                                         .reduction = mix.reduction});
+    parts.push_back({.schedule = i,
+                     .counts = mix.counts[i],
+                     .buffers = operands.back().addresses(),
+                     .tag = static_cast<uint16_t>(mix.seed * 31 + i)});
+  }
+  ASSERT_TRUE(run_emulated(cluster, cluster.launches(parts, mix.type, mix.reduction), mix.seed));
+  for (const Operands& part : operands) ASSERT_NO_FATAL_FAILURE(part.check());
+  ASSERT_TRUE(cluster.guards_intact());
+  ASSERT_TRUE(cluster.counters_consistent());
+  ASSERT_EQ(cluster.control.report, 0u);
+}
+
+class EmulatedProtocol : public testing::TestWithParam<Protocol> {};
+INSTANTIATE_TEST_SUITE_P(Protocols, EmulatedProtocol, testing::ValuesIn(kAllProtocols),
+                         [](const auto& c) { return std::string(name_of(c.param)); });
+
+// Slots of several lines, which no size of data fills exactly.
+FifoShape shape_of(Protocol protocol, uint32_t channels, uint32_t depth) {
+  return {.channels = channels,
+          .depth = depth,
+          .slot_bytes = protocol == Protocol::Simple ? 512u : 640u};
+}
+
+TEST_P(EmulatedProtocol, RunsEveryAlgorithmOfEveryCollective) {
+  uint32_t turn = 0;
+  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+    const bool reduces = schedule::reduces(algorithm.collective);
+    for (const int nranks : {1, 2, 3, 4, 5}) {
+      algorithms::Options options;
+      if (schedule::has_root(algorithm.collective)) {
+        options.root = static_cast<int>(++turn) % nranks;
+      }
+      Cluster cluster(algorithm.build(nranks, options).take(), GetParam(),
+                      shape_of(GetParam(), 2, 2 + 2 * (turn % 2)));
+      const uint64_t slot = data_bytes(GetParam(), 640);
+      for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{7}, slot / 4 + 1, 3 * slot}) {
+        ++turn;
+        const Mix mix{.counts = {{count}},
+                      .type = reduces ? DataType::Float32 : DataType::Uint8,
+                      .is_in_place = turn % 2 == 0,
+                      .is_misaligned = turn % 3 == 0,
+                      .seed = turn};
+        SCOPED_TRACE(testing::Message()
+                     << schedule::name_of(algorithm.collective) << " " << algorithm.name << " of "
+                     << nranks << " ranks, root " << options.root << ", count " << count
+                     << (mix.is_in_place ? ", in place" : "")
+                     << (mix.is_misaligned ? ", misaligned" : "") << ", seed " << mix.seed);
+        ASSERT_NO_FATAL_FAILURE(run(cluster, mix));
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(EmulatedProtocol, DeliversMessagesOfDifferentSizes) {
+  const std::vector<std::pair<int, std::vector<Envelope>>> patterns{
+      {1, {{0, 0}}},
+      {2, {{0, 1}, {1, 0}, {1, 1}}},
+      {4, {{3, 1}, {2, 1}, {0, 1}, {1, 1}}},
+      {6, {{5, 0}, {0, 3}, {3, 3}}},
+      {4,
+       {{0, 1},
+        {0, 2},
+        {0, 3},
+        {1, 0},
+        {1, 2},
+        {1, 3},
+        {2, 0},
+        {2, 1},
+        {2, 3},
+        {3, 0},
+        {3, 1},
+        {3, 2}}}};
+  const uint64_t slot = data_bytes(GetParam(), 640);
+  const uint64_t sizes[] = {0, 1, 33, slot - 1, slot, slot + 1, 2 * slot + 5, 9 * slot + 7};
+  for (const auto& [nranks, messages] : patterns) {
+    Cluster cluster(algorithms::point_to_point(nranks, messages).take(), GetParam(),
+                    shape_of(GetParam(), 3, 2));
+    for (uint32_t turn = 0; turn < std::size(sizes); ++turn) {
+      SCOPED_TRACE(testing::Message() << nranks << " ranks, turn " << turn);
+      Mix mix{.counts = {{}}, .is_misaligned = turn % 2 == 0, .seed = turn};
+      for (size_t m = 0; m < messages.size(); ++m) {
+        mix.counts[0].push_back(sizes[(turn + 3 * m) % std::size(sizes)]);
+      }
+      ASSERT_NO_FATAL_FAILURE(run(cluster, mix));
+    }
+  }
+}
+
+// Sixteen lanes in a channel, and as many works as a program may have.
+TEST_P(EmulatedProtocol, SendsFromEveryoneToEveryone) {
+  constexpr int kRanks = 9;
+  std::vector<Envelope> messages;
+  for (int sender = 0; sender < kRanks; ++sender) {
+    for (int receiver = 0; receiver < kRanks; ++receiver) messages.push_back({sender, receiver});
+  }
+  Cluster cluster(algorithms::point_to_point(kRanks, messages).take(), GetParam(),
+                  shape_of(GetParam(), 1, 2));
+  Mix mix{.counts = {{}}};
+  for (size_t m = 0; m < messages.size(); ++m) mix.counts[0].push_back(m * 37 % 700);
+  ASSERT_NO_FATAL_FAILURE(run(cluster, mix));
+}
+
+TEST_P(EmulatedProtocol, RunsJoinedOperationsSideBySide) {
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    std::mt19937 random(seed);
+    const auto draw = [&random](size_t below) { return random() % below; };
+    const int nranks = 2 + static_cast<int>(draw(3));
+    Mix mix{.counts = {},
+            .type = draw(2) == 0 ? DataType::Float32 : DataType::Uint8,
+            .is_in_place = draw(2) == 0,
+            .is_misaligned = draw(2) == 0,
+            .seed = seed};
+    std::vector<Schedule> schedules;
+    testing::Message drawn;
+    drawn << "seed " << seed << ", " << nranks << " ranks";
+    for (size_t part = 0; part < 2 + seed % 2; ++part) {
+      if (draw(4) == 0) {
+        std::vector<Envelope> messages;
+        for (int sender = 0; sender < nranks; ++sender) {
+          for (int receiver = 0; receiver < nranks; ++receiver) {
+            if (draw(3) == 0) messages.push_back({sender, receiver});
+          }
+        }
+        schedules.push_back(algorithms::point_to_point(nranks, messages).take());
+        mix.counts.emplace_back();
+        for (size_t m = 0; m < messages.size(); ++m) mix.counts.back().push_back(draw(1500));
+      } else {
+        const algorithms::Algorithm& algorithm = algorithms::all()[draw(algorithms::all().size())];
+        schedules.push_back(algorithm.build(nranks, {}).take());
+        mix.counts.push_back({draw(900)});
+      }
+      drawn << ", " << schedule::name_of(schedules.back().collective) << " "
+            << schedules.back().algorithm;
+    }
+    SCOPED_TRACE(drawn);
+    Cluster cluster(std::move(schedules), GetParam(), shape_of(GetParam(), 6, 2));
+    for (int again = 0; again < 2; ++again) ASSERT_NO_FATAL_FAILURE(run(cluster, mix));
+  }
+}
+
+TEST_P(EmulatedProtocol, DividesTheDataAmongRings) {
+  const algorithms::Options options{.rings = {{0, 1, 2, 3}, {3, 1, 0, 2}, {0, 2, 1, 3}}};
+  Cluster cluster(algorithms::all_reduce_ring(4, options).take(), GetParam(),
+                  shape_of(GetParam(), 7, 2));
+  for (const uint64_t count : {1u, 30u, 999u, 7000u}) {
+    ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{count}}, .type = DataType::Float32}));
+  }
+}
+
+TEST_P(EmulatedProtocol, KnowsEveryTypeAndFold) {
+  uint32_t turn = 0;
+  for (int type = 0; type < executor::kDataTypes; ++type) {
+    for (int fold = 0; fold < executor::kFolds; ++fold) {
+      const auto* algorithm = algorithms::find(schedule::Collective::ReduceScatter,
+                                               ++turn % 2 == 0 ? "direct" : "ring");
+      Cluster cluster(algorithm->build(3, {}).take(), GetParam(), shape_of(GetParam(), 1, 2));
+      Mix mix{.counts = {{333}},
+              .type = static_cast<DataType>(type),
+              .is_misaligned = turn % 3 == 0,
+              .seed = turn};
+      mix.reduction.fold = static_cast<executor::Fold>(fold);
+      SCOPED_TRACE(testing::Message() << name_of(mix.type) << " fold " << fold);
+      ASSERT_NO_FATAL_FAILURE(run(cluster, mix));
+    }
+  }
+}
+
+// The scale of a premultiplied sum that lies in memory, read when the operation runs.
+TEST_P(EmulatedProtocol, ReadsAScaleFromMemory) {
+  const float half = 0.5F;
+  const int32_t three = 3;
+  const uint16_t bfloat_half = 0x3f00;
+  const std::tuple<DataType, const void*, double, int64_t> scales[] = {
+      {DataType::Float32, &half, 0.5, 1},
+      {DataType::Bfloat16, &bfloat_half, 0.5, 1},
+      {DataType::Int32, &three, 1, 3}};
+  for (const auto& [type, address, scale, factor] : scales) {
+    for (const char* name : {"one_shot", "two_shot", "ring"}) {
+      SCOPED_TRACE(testing::Message() << name_of(type) << " " << name);
+      Cluster cluster(algorithms::find(schedule::Collective::AllReduce, name)->build(3, {}).take(),
+                      GetParam(), shape_of(GetParam(), 2, 2));
+      const Reduction stated{.input_scale = scale, .input_factor = factor};
+      const Operands operands(cluster.schedule(), type, {500}, {.reduction = stated});
+      ASSERT_TRUE(run_emulated(
+          cluster,
+          cluster.launches({.count = 500, .type = type, .reduction = {.device_scale = address}},
+                           operands.addresses()),
+          1));
+      ASSERT_NO_FATAL_FAILURE(operands.check());
+    }
+  }
+}
+
+TEST_P(EmulatedProtocol, GoesOnWhereStepsWrap) {
+  for (const uint64_t wrap : {uint64_t{1} << 15, uint64_t{1} << 16, uint64_t{1} << 31,
+                              uint64_t{1} << 32, uint64_t{1} << 48}) {
+    SCOPED_TRACE(wrap);
+    for (const char* name : {"one_shot", "two_shot"}) {
+      Cluster cluster(algorithms::find(schedule::Collective::AllReduce, name)->build(2, {}).take(),
+                      GetParam(), shape_of(GetParam(), 1, 2));
+      cluster.start_at(wrap - 3);
+      for (uint32_t seed = 0; seed < 6; ++seed) {
+        ASSERT_NO_FATAL_FAILURE(
+            run(cluster, {.counts = {{300}}, .type = DataType::Float32, .seed = seed}));
+      }
+    }
+  }
+}
+
+// ---- other calls
+
+constexpr uint16_t kTag = 0x1111;
+constexpr uint16_t kOther = 0x2222;
+
+/// Both ranks of an all-reduce, of which the second makes another call; or the first alone. Few
+/// elements, so that few threads wait: waits look up only now and then.
+Report report_of(Protocol protocol, const char* algorithm, bool is_alone) {
+  Cluster cluster(algorithms::find(schedule::Collective::AllReduce, algorithm)->build(2, {}).take(),
+                  protocol, shape_of(protocol, 1, 4));
+  const Operands operands(cluster.schedule(), DataType::Float32, {4}, {});
+  const auto launches_of = [&](uint16_t tag) {
+    return cluster.launches({.count = 4, .tag = tag}, operands.addresses());
+  };
+  std::vector<Launch> launches{launches_of(kTag)[0]};
+  if (!is_alone) launches.push_back(launches_of(kOther)[1]);
+  for (Launch& launch : launches) launch.threads = 32;
+  // They wait until they are aborted, which is not now.
+  EXPECT_FALSE(run_emulated(cluster, launches, 1, 800'000));
+  return executor::decode_report(cluster.control.report);
+}
+
+TEST_P(EmulatedProtocol, TellsTheHostOfAnotherCall) {
+  for (const char* algorithm : {"one_shot", "two_shot_lane"}) {
+    const Report report = report_of(GetParam(), algorithm, /*is_alone=*/false);
+    EXPECT_EQ(report.kind, ReportKind::Mismatch) << algorithm;
+    EXPECT_EQ(report.own_tag, report.peer == 1 ? kTag : kOther);
+    EXPECT_EQ(report.peer_tag, report.peer == 1 ? kOther : kTag);
+  }
+}
+
+TEST_P(EmulatedProtocol, TellsTheHostOfALongWait) {
+  for (const char* algorithm : {"one_shot", "two_shot_lane"}) {
+    const Report report = report_of(GetParam(), algorithm, /*is_alone=*/true);
+    EXPECT_EQ(report.kind, ReportKind::Waiting) << algorithm;
+    EXPECT_EQ(report.peer, 1u);
+    EXPECT_EQ(report.own_tag, kTag);
+  }
+}
+
+TEST_P(EmulatedProtocol, TakesNoDataOfAnotherCall) {
+  Cluster cluster(
+      algorithms::find(schedule::Collective::AllReduce, "two_shot")->build(2, {}).take(),
+      GetParam(), shape_of(GetParam(), 1, 4));
+  const Operands operands(cluster.schedule(), DataType::Float32, {40}, {});
+  std::vector<float> untouched(40, -1);
+  auto launches = cluster.launches({.count = 40, .tag = kTag}, operands.addresses());
+  launches[1].works[0].tag = kOther;
+  for (Launch& launch : launches) launch.works[0].buffers.output = untouched.data();
+  EXPECT_FALSE(run_emulated(cluster, launches, 1, 300'000));
+  EXPECT_EQ(untouched, std::vector<float>(40, -1));
+  cluster.control.abort = 1;
+}
+
+}  // namespace
+}  // namespace niccolite::device_test

@@ -1,0 +1,19 @@
+// A GPU on the CPU for tests of the kernels: emulated_ptx.h says what it models.
+#pragma once
+
+#include <span>
+
+#include "executor/cuda/image.h"
+
+namespace niccolite::emulation {
+
+/// Runs all launches at once, a fiber for each GPU thread, in an order drawn from `seed`. Their
+/// device images stay in host memory. False: they have not ended after `limit` switches of fibers
+/// (a deadlock), or an access to an LL128 line was torn.
+bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
+         uint64_t limit = 20'000'000);
+
+/// What one thread does; called by its fiber.
+void run_thread(const executor::cuda::KernelId& id, const executor::cuda::LaunchArgs& args);
+
+}  // namespace niccolite::emulation
