@@ -1,33 +1,36 @@
-// Times the CUDA executor on the GPUs of this machine: algorithm x protocol x channels x threads x
-// size, in graph replay and by stream launches, a host thread per GPU. Prints a table, and JSON to
-// a file. `device_bench --help` lists what can be selected; defaults fit into three minutes.
+// Times the CUDA executor on the GPUs of this machine: collective x algorithm x protocol x channels
+// x threads x size, in graph replay and by stream launches, a host thread per GPU. Prints a table,
+// and JSON to a file. `device_bench --help` lists what can be selected; the defaults, all-reduces,
+// fit into three minutes.
+//
+// Sizes and bandwidths are those of nccl-tests: bytes are of the larger buffer of a rank, for
+// messages of what a rank sends; bandwidth is what a link carries when data takes the shortest way.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <barrier>
-#include <chrono>
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <thread>
 
+#include "algorithms/registry.h"
 #include "executor/cuda/kernels.h"
 #include "gpu/cuda/open.h"
 #include "tests/device/gpu_ranks.h"
+#include "tests/device/instruction_costs.h"
+#include "tests/device/timing.h"
 
 namespace niccolite::device_test {
 namespace {
 
 using executor::Protocol;
 using executor::cuda::PreparedLaunch;
-using Clock = std::chrono::steady_clock;
+using schedule::Collective;
 
 struct Options {
   std::vector<int> gpus{4, 2};
-  std::vector<std::string> algorithms{"one_shot", "two_shot_lane", "two_shot", "ring"};
-  std::vector<std::string> protocols{"LL", "Simple"};
+  std::vector<std::string> collectives{"all_reduce"};
+  std::vector<std::string> algorithms;  // empty: all there are
+  std::vector<std::string> protocols{"ll", "ll128", "simple"};
   std::vector<uint32_t> channels{1, 4, 8, 16, 32, 64};
   std::vector<int> threads{0};
   uint64_t min_bytes = 8;
@@ -37,6 +40,8 @@ struct Options {
   std::string type = "float";
   uint32_t ll_slot = 65536;
   uint32_t ll_depth = 8;
+  uint32_t ll128_slot = 65536;
+  uint32_t ll128_depth = 8;
   uint32_t simple_slot = 131072;
   uint32_t simple_depth = 4;
   double milliseconds = 15;  // of measuring per row
@@ -44,106 +49,68 @@ struct Options {
   std::string json;
 };
 
-struct Timing {
-  double microseconds = 0;  // the slowest rank's, per operation
-};
-
-// All ranks run `operations` operations, `rounds` times; a thread per rank.
-class Bench {
- public:
-  Bench(gpu::Machine& machine, GpuRanks& ranks, std::vector<PreparedLaunch>& launches)
-      : machine_(machine), ranks_(ranks), launches_(launches) {}
-
-  Result<Timing> graph(double milliseconds) { return run(milliseconds, /*use_graph=*/true); }
-  Result<Timing> stream(double milliseconds) { return run(milliseconds, /*use_graph=*/false); }
-
- private:
-  static constexpr int kOperations = 20;  // in one graph
-
-  Result<Timing> run(double milliseconds, bool use_graph) {
-    // A first, short run warms up and tells how many fit.
-    const double guess = TRY(run_rounds(2, use_graph));
-    const double per_round = guess * kOperations / 1000;
-    const auto rounds = static_cast<int>(std::clamp(milliseconds / per_round, 2.0, 200.0));
-    std::vector<double> times;
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      const double microseconds = TRY(run_rounds(rounds, use_graph));
-      times.push_back(microseconds);
-    }
-    std::sort(times.begin(), times.end());
-    return Timing{times[times.size() / 2]};
-  }
-
-  Result<double> run_rounds(int rounds, bool use_graph) {
-    const int nranks = ranks_.nranks();
-    std::barrier meeting(nranks);
-    std::vector<Status> results(static_cast<size_t>(nranks));
-    std::vector<float> times(static_cast<size_t>(nranks));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < nranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        const auto r = static_cast<size_t>(rank);
-        results[r] = run_rank(rank, rounds, use_graph, meeting, times[r]);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (Status& result : results) TRY(std::move(result));
-    const float slowest = *std::max_element(times.begin(), times.end());
-    return double{slowest} * 1000 / rounds / kOperations;
-  }
-
-  Status run_rank(int rank, int rounds, bool use_graph, std::barrier<>& meeting, float& time) {
-    const int device = ranks_.device(rank);
-    const gpu::StreamHandle stream = ranks_.stream(rank);
-    PreparedLaunch& launch = launches_[static_cast<size_t>(rank)];
-    const auto queue = [&]() -> Status {
-      for (int i = 0; i < kOperations; ++i) TRY(launch.launch(stream));
-      return {};
-    };
-    gpu::Graph graph;
-    gpu::Event start;
-    gpu::Event stop;
-    const auto prepare = [&]() -> Status {
-      start = TRY(machine_.create_event(device, /*timing=*/true));
-      stop = TRY(machine_.create_event(device, /*timing=*/true));
-      if (!use_graph) return {};
-      TRY(machine_.begin_capture(device, stream));
-      TRY(queue());
-      graph = TRY(machine_.end_capture(device, stream));
-      return {};
-    };
-    Status prepared = prepare();
-    meeting.arrive_and_wait();  // whatever came of it: the others wait here
-    TRY(std::move(prepared));
-    const auto once = [&]() -> Status {
-      return use_graph ? machine_.launch_graph(graph, device, stream) : queue();
-    };
-    TRY(once());  // the ranks meet on the GPUs: they start the timed part together
-    TRY(machine_.record_event(start, device, stream));
-    for (int i = 0; i < rounds; ++i) TRY(once());
-    TRY(machine_.record_event(stop, device, stream));
-    const Deadline deadline = Deadline::after(std::chrono::milliseconds(20'000));
-    while (!TRY(machine_.query_stream(device, stream))) {
-      if (deadline.passed()) {
-        ranks_.abort();
-        return Status::remote_error("rank {} did not end in 20 s", rank);
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    time = TRY(machine_.elapsed_milliseconds(start, stop));
-    return {};
-  }
-
-  gpu::Machine& machine_;
-  GpuRanks& ranks_;
-  std::vector<PreparedLaunch>& launches_;
-};
+Result<Protocol> protocol_of(const std::string& name) {
+  if (name == "ll") return Protocol::LL;
+  if (name == "ll128") return Protocol::LL128;
+  if (name == "simple") return Protocol::Simple;
+  return Status::invalid_argument("no protocol {}: ll, ll128, simple", name);
+}
 
 std::string size_text(uint64_t bytes) {
   if (bytes >= uint64_t{1} << 30) return fmt::format("{} GiB", bytes >> 30);
   if (bytes >= uint64_t{1} << 20) return fmt::format("{} MiB", bytes >> 20);
   if (bytes >= uint64_t{1} << 10) return fmt::format("{} KiB", bytes >> 10);
   return fmt::format("{} B", bytes);
+}
+
+Result<Collective> collective_of(const std::string& name) {
+  for (int c = 0; c < schedule::kCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (name == schedule::name_of(collective)) return collective;
+  }
+  return Status::invalid_argument("no collective {}", name);
+}
+
+// What is called an algorithm of point_to_point: to the next rank, or to all others.
+constexpr const char* kMessagePatterns[] = {"ring", "all"};
+
+std::vector<algorithms::Envelope> messages_of(const std::string& pattern, int nranks) {
+  std::vector<algorithms::Envelope> messages;
+  for (int sender = 0; sender < nranks; ++sender) {
+    for (int distance = 1; distance < (pattern == "ring" ? 2 : nranks); ++distance) {
+      messages.push_back({sender, (sender + distance) % nranks});
+    }
+  }
+  return messages;
+}
+
+// Operation::count for `bytes` as nccl-tests counts them.
+uint64_t count_of(const Operation& operation, uint64_t bytes) {
+  uint64_t parts =
+      schedule::cuts_one_buffer(operation.collective) ? 1 : static_cast<uint64_t>(operation.nranks);
+  if (operation.collective == Collective::PointToPoint) {
+    parts = operation.messages.size() / static_cast<uint64_t>(operation.nranks);
+  }
+  return std::max<uint64_t>(bytes / size_of(operation.type) / parts, 1);
+}
+
+// Bytes that a link carries for each byte of the size.
+double bus_factor(Collective collective, double n) {
+  switch (collective) {
+    case Collective::AllReduce:
+      return 2 * (n - 1) / n;
+    case Collective::AllGather:
+    case Collective::ReduceScatter:
+    case Collective::AllToAll:
+    case Collective::Gather:
+    case Collective::Scatter:
+      return (n - 1) / n;
+    case Collective::Reduce:
+    case Collective::Broadcast:
+    case Collective::PointToPoint:
+      return 1;
+  }
+  return 1;
 }
 
 class Sweep {
@@ -156,11 +123,14 @@ class Sweep {
         fmt::print("{} GPUs: not here, there are {}\n", gpus, machine_.device_count());
         continue;
       }
-      for (const std::string& algorithm : options_.algorithms) {
-        for (const std::string& protocol : options_.protocols) {
-          for (const uint32_t channels : options_.channels) {
-            TRY(run_shape(gpus, algorithm, protocol == "LL" ? Protocol::LL : Protocol::Simple,
-                          channels));
+      for (const std::string& name : options_.collectives) {
+        const Collective collective = TRY(collective_of(name));
+        for (const std::string& algorithm : algorithms_of(collective)) {
+          for (const std::string& text : options_.protocols) {
+            const Protocol protocol = TRY(protocol_of(text));
+            for (const uint32_t channels : options_.channels) {
+              TRY(run_shape(gpus, collective, algorithm, protocol, channels));
+            }
           }
         }
       }
@@ -172,38 +142,68 @@ class Sweep {
   nlohmann::json take_rows() { return std::move(rows_); }
 
  private:
-  // Sizes at which this combination could be of use: the sweep is long enough without the others.
-  bool is_sensible(const AllReduce& operation, uint64_t bytes) const {
-    const bool is_ll = operation.protocol == Protocol::LL;
-    if (is_ll && bytes > (operation.algorithm == "one_shot" ? 2u << 20 : 8u << 20)) return false;
-    if (!is_ll && bytes < 64 << 10) return false;
-    if (!is_ll && operation.algorithm == "one_shot" && bytes > 8 << 20) return false;
-    const uint64_t per_channel = bytes / operation.channels;
-    if (operation.channels > 1 && per_channel < 512) return false;
-    return per_channel <= (is_ll ? 1u << 20 : 1u << 25);
+  std::vector<std::string> algorithms_of(Collective collective) const {
+    std::vector<std::string> names;
+    const auto add = [&](const char* name) {
+      const auto& wanted = options_.algorithms;
+      if (wanted.empty() || std::ranges::find(wanted, name) != wanted.end()) names.push_back(name);
+    };
+    if (collective == Collective::PointToPoint) {
+      for (const char* pattern : kMessagePatterns) add(pattern);
+    }
+    for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+      if (algorithm.collective == collective) add(algorithm.name);
+    }
+    return names;
   }
 
-  Status run_shape(int gpus, const std::string& algorithm, Protocol protocol, uint32_t channels) {
-    AllReduce operation{.algorithm = algorithm, .nranks = gpus, .protocol = protocol};
+  // Sizes at which this combination could be of use: the sweep is long enough without the others.
+  static bool is_sensible(const Operation& operation, uint64_t bytes) {
+    const uint64_t per_channel = bytes / operation.channels;
+    if (operation.channels > 1 && per_channel < 512) return false;
+    if (operation.algorithm == "one_shot" && bytes > 8 << 20) return false;
+    switch (operation.protocol) {
+      case Protocol::LL:
+        return bytes <= 8u << 20 && per_channel <= 1u << 20;
+      case Protocol::LL128:
+        return bytes >= 2u << 10 && bytes <= 128u << 20 && per_channel <= 4u << 20;
+      case Protocol::Simple:
+        return bytes >= 64u << 10 && per_channel <= 1u << 25;
+    }
+    return false;
+  }
+
+  Status run_shape(int gpus, Collective collective, const std::string& algorithm, Protocol protocol,
+                   uint32_t channels) {
+    Operation operation{
+        .collective = collective, .algorithm = algorithm, .nranks = gpus, .protocol = protocol};
     operation.channels = channels;
     operation.min_channel_bytes = 16;
-    const bool is_ll = protocol == Protocol::LL;
-    operation.depth = is_ll ? options_.ll_depth : options_.simple_depth;
-    operation.slot_bytes = is_ll ? options_.ll_slot : options_.simple_slot;
+    operation.depth = protocol == Protocol::LL      ? options_.ll_depth
+                      : protocol == Protocol::LL128 ? options_.ll128_depth
+                                                    : options_.simple_depth;
+    operation.slot_bytes = protocol == Protocol::LL      ? options_.ll_slot
+                           : protocol == Protocol::LL128 ? options_.ll128_slot
+                                                         : options_.simple_slot;
     operation.type = options_.type == "half"       ? executor::DataType::Float16
                      : options_.type == "bfloat16" ? executor::DataType::Bfloat16
                                                    : executor::DataType::Float32;
+    if (!schedule::reduces(collective)) operation.type = executor::DataType::Uint8;
+    if (collective == Collective::PointToPoint) operation.messages = messages_of(algorithm, gpus);
     std::vector<uint64_t> sizes;
     for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes; bytes *= options_.step) {
       if (is_sensible(operation, bytes)) sizes.push_back(bytes);
     }
     if (sizes.empty()) return {};
-    Programs programs = TRY(compile_all(algorithm, gpus));
+    // Rounding up to an element for every rank may exceed the smallest sizes.
+    const uint64_t buffer_bytes = sizes.back() + 1024;
+    operation.count = count_of(operation, sizes.back());
+    Programs programs = TRY(compile_all(operation));
     GpuRanks ranks =
-        TRY(GpuRanks::create(machine_, gpus, operation, std::move(programs), sizes.back()));
-    TRY(fill(ranks, operation, sizes.back()));
+        TRY(GpuRanks::create(machine_, gpus, operation, std::move(programs), buffer_bytes));
+    TRY(fill(ranks, buffer_bytes));
     for (const uint64_t bytes : sizes) {
-      operation.count = bytes / size_of(operation.type);
+      operation.count = count_of(operation, bytes);
       for (const int threads : options_.threads) {
         operation.threads = threads;
         TRY(run_row(ranks, operation, bytes));
@@ -213,10 +213,11 @@ class Sweep {
   }
 
   // Not zeros: they would be faster than what people send.
-  Status fill(GpuRanks& ranks, AllReduce operation, uint64_t bytes) {
-    operation.count = std::min<uint64_t>(bytes, 1 << 20) / size_of(operation.type);
+  Status fill(GpuRanks& ranks, uint64_t bytes) {
+    const Operation pattern{.type = executor::DataType::Float32,
+                            .count = std::min<uint64_t>(bytes, 1 << 20) / sizeof(float)};
     for (int r = 0; r < ranks.nranks(); ++r) {
-      const std::vector<std::byte> input = rough_input_of(operation, r);
+      const std::vector<std::byte> input = rough_input_of(pattern, r);
       for (uint64_t at = 0; at < bytes; at += input.size()) {
         TRY(machine_.copy_async(ranks.input(r) + at, input.data(),
                                 std::min<uint64_t>(input.size(), bytes - at), ranks.device(r),
@@ -227,7 +228,7 @@ class Sweep {
     return {};
   }
 
-  Status run_row(GpuRanks& ranks, const AllReduce& operation, uint64_t bytes) {
+  Status run_row(GpuRanks& ranks, const Operation& operation, uint64_t bytes) {
     std::vector<PreparedLaunch> launches;
     for (int r = 0; r < ranks.nranks(); ++r) {
       launches.push_back(TRY(ranks.prepare(r, operation, ranks.input(r), ranks.output(r))));
@@ -236,17 +237,19 @@ class Sweep {
     for (const std::string& mode : options_.modes) {
       const Timing timing = TRY(mode == "graph" ? bench.graph(options_.milliseconds)
                                                 : bench.stream(options_.milliseconds));
-      const double n = operation.nranks;
-      const double bus = static_cast<double>(bytes) / timing.microseconds / 1000 * 2 * (n - 1) / n;
+      const double bus = static_cast<double>(bytes) / timing.microseconds / 1000 *
+                         bus_factor(operation.collective, operation.nranks);
       fmt::print(
-          "{} GPUs {:<14} {:<6} {:<6} {:>3} channels {:>3} threads {:>9} {:>10.2f} us {:>7.1f} "
-          "GB/s\n",
-          operation.nranks, operation.algorithm, name_of(operation.protocol), mode,
-          operation.channels, operation.threads, size_text(bytes), timing.microseconds, bus);
+          "{} GPUs {:<14} {:<14} {:<6} {:<6} {:>3} channels {:>3} threads {:>9} {:>10.2f} us "
+          "{:>7.1f} GB/s\n",
+          operation.nranks, schedule::name_of(operation.collective), operation.algorithm,
+          executor::name_of(operation.protocol), mode, operation.channels, operation.threads,
+          size_text(bytes), timing.microseconds, bus);
       std::fflush(stdout);
       rows_.push_back({{"gpus", operation.nranks},
+                       {"collective", schedule::name_of(operation.collective)},
                        {"algorithm", operation.algorithm},
-                       {"protocol", name_of(operation.protocol)},
+                       {"protocol", executor::name_of(operation.protocol)},
                        {"mode", mode},
                        {"type", options_.type},
                        {"channels", operation.channels},
@@ -264,116 +267,37 @@ class Sweep {
   void print_best() {
     fmt::print("\nbest by graph or stream:\n");
     for (const int gpus : options_.gpus) {
-      for (const std::string& mode : options_.modes) {
-        for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes;
-             bytes *= options_.step) {
-          const nlohmann::json* best = nullptr;
-          for (const nlohmann::json& row : rows_) {
-            if (row["gpus"] != gpus || row["mode"] != mode || row["bytes"] != bytes) continue;
-            if (best == nullptr || row["microseconds"] < (*best)["microseconds"]) best = &row;
+      for (const std::string& collective : options_.collectives) {
+        for (const std::string& mode : options_.modes) {
+          for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes;
+               bytes *= options_.step) {
+            print_best(gpus, collective, mode, bytes);
           }
-          if (best == nullptr) continue;
-          fmt::print("{} GPUs {} {:>9}: {:>9.2f} us {:>6.1f} GB/s  {} {} {} channels\n", gpus, mode,
-                     size_text(bytes), (*best)["microseconds"].get<double>(),
-                     (*best)["bus_gb_per_s"].get<double>(), (*best)["algorithm"].get<std::string>(),
-                     (*best)["protocol"].get<std::string>(), (*best)["channels"].get<int>());
         }
       }
     }
   }
 
+  void print_best(int gpus, const std::string& collective, const std::string& mode,
+                  uint64_t bytes) {
+    const nlohmann::json* best = nullptr;
+    for (const nlohmann::json& row : rows_) {
+      if (row["gpus"] != gpus || row["collective"] != collective || row["mode"] != mode ||
+          row["bytes"] != bytes) {
+        continue;
+      }
+      if (best == nullptr || row["microseconds"] < (*best)["microseconds"]) best = &row;
+    }
+    if (best == nullptr) return;
+    fmt::print("{} GPUs {:<14} {} {:>9}: {:>9.2f} us {:>6.1f} GB/s  {} {} {} channels\n", gpus,
+               collective, mode, size_text(bytes), (*best)["microseconds"].get<double>(),
+               (*best)["bus_gb_per_s"].get<double>(), (*best)["algorithm"].get<std::string>(),
+               (*best)["protocol"].get<std::string>(), (*best)["channels"].get<int>());
+  }
+
   gpu::Machine& machine_;
   const Options& options_;
   nlohmann::json rows_ = nlohmann::json::array();
-};
-
-/// What one instruction costs: the slope of the time over programs of more and more instructions,
-/// copies of 8 bytes within a GPU, and hops to the other GPU and back.
-class Steps {
- public:
-  explicit Steps(gpu::Machine& machine) : machine_(machine) {}
-
-  Result<nlohmann::json> run() {
-    nlohmann::json rows = nlohmann::json::array();
-    for (const Protocol protocol : {Protocol::LL, Protocol::Simple}) {
-      for (const bool hops : {false, true}) {
-        if (hops && machine_.device_count() < 2) continue;
-        const double few = TRY(time(protocol, hops, kFew));
-        const double many = TRY(time(protocol, hops, kMany));
-        const double slope = (many - few) / (kMany - kFew);
-        const char* what = hops ? "hop to the other GPU" : "local copy";
-        fmt::print(
-            "one instruction, {:<6} {:<22} {:>7.3f} us ({} of them {:.2f} us, {} {:.2f} us)\n",
-            name_of(protocol), what, slope, kFew, few, kMany, many);
-        rows.push_back({{"protocol", name_of(protocol)},
-                        {"instruction", what},
-                        {"microseconds", slope},
-                        {"launch_microseconds", few - slope * kFew}});
-      }
-    }
-    return rows;
-  }
-
- private:
-  static constexpr int kFew = 4;
-  static constexpr int kMany = 36;
-
-  // The part of `rank` of `count` instructions: copies, or hops 0 -> 1 -> 0 -> ... in which each
-  // rank makes every other one.
-  static executor::Program program(int rank, bool hops, int count) {
-    executor::Program program;
-    program.rank = rank;
-    program.nranks = 2;
-    program.works = {{.nblocks = 1, .input_blocks = 1, .output_blocks = 1}};
-    program.nchannels = 1;
-    const auto add = [&](uint8_t receives, uint8_t sends, executor::Place source,
-                         executor::Place target) {
-      executor::CompactInstruction instruction{};
-      instruction.send = 0;
-      instruction.receive = 1;
-      instruction.send_count = sends;
-      instruction.receive_count = receives;
-      instruction.source = source;
-      instruction.target = target;
-      program.instructions.push_back(instruction);
-      if (sends > 0) ++program.ports[0].steps;
-      if (receives > 0) ++program.ports[1].steps;
-    };
-    if (hops) {
-      program.indices = {0, 1};
-      program.ports = {{1 - rank, 0, 0, /*is_send=*/true, 0, 0},
-                       {1 - rank, 0, 0, /*is_send=*/false, 0, 0}};
-      for (int hop = rank; hop <= count; hop += 2) {
-        const bool first = hop == 0;
-        const bool last = hop == count;
-        add(first ? 0 : 1, last ? 0 : 1, first ? executor::Place::Input : executor::Place::None,
-            last ? executor::Place::Output : executor::Place::None);
-      }
-    } else {
-      for (int i = 0; i < count; ++i) add(0, 0, executor::Place::Input, executor::Place::Output);
-    }
-    program.lanes = {{0, static_cast<uint16_t>(program.instructions.size()), 0, 1, 0}};
-    return program;
-  }
-
-  Result<double> time(Protocol protocol, bool hops, int count) {
-    AllReduce operation{.nranks = 2, .protocol = protocol, .count = 2};
-    operation.depth = 64;
-    Programs programs;
-    for (int rank = 0; rank < 2; ++rank) {
-      programs.push_back(std::make_shared<const executor::Program>(program(rank, hops, count)));
-    }
-    const int ngpus = std::min(machine_.device_count(), 2);
-    GpuRanks ranks = TRY(GpuRanks::create(machine_, ngpus, operation, std::move(programs), 64));
-    std::vector<PreparedLaunch> launches;
-    for (int r = 0; r < 2; ++r) {
-      launches.push_back(TRY(ranks.prepare(r, operation, ranks.input(r), ranks.output(r))));
-    }
-    const Timing timing = TRY(Bench(machine_, ranks, launches).graph(10));
-    return timing.microseconds;
-  }
-
-  gpu::Machine& machine_;
 };
 
 Status bench(const Options& options) {
@@ -385,7 +309,7 @@ Status bench(const Options& options) {
   const gpu::DeviceInfo info = TRY(machine->device_info(0));
   nlohmann::json report{{"device", info.name}, {"driver", machine->driver_version()}};
   if (options.steps) {
-    report["steps"] = TRY(Steps(*machine).run());
+    report["steps"] = TRY(time_instructions(*machine));
   }
   Sweep sweep(*machine, options);
   TRY(sweep.run());
@@ -403,11 +327,18 @@ Status bench(const Options& options) {
 
 int main(int argc, char** argv) {
   niccolite::device_test::Options options;
-  CLI::App app("Times the CUDA executor's all-reduces.");
+  CLI::App app("Times the CUDA executor.");
   app.add_option("--gpus", options.gpus, "Numbers of GPUs")->delimiter(',');
-  app.add_option("--algorithms", options.algorithms)->delimiter(',');
-  app.add_option("--protocols", options.protocols, "LL, Simple")->delimiter(',');
-  app.add_option("--channels", options.channels)->delimiter(',');
+  app.add_option("--collective", options.collectives,
+                 "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, "
+                 "scatter, point_to_point")
+      ->delimiter(',');
+  app.add_option("--algorithm", options.algorithms,
+                 "As the registry names them; of point_to_point: ring, all. None: all there are")
+      ->delimiter(',');
+  app.add_option("--protocol", options.protocols, "ll, ll128, simple")->delimiter(',');
+  app.add_option("--channels,--ctas", options.channels, "CTAs of a pattern channel")
+      ->delimiter(',');
   app.add_option("--threads", options.threads, "Of a CTA; 0: the executor's choice")
       ->delimiter(',');
   app.add_option("--min", options.min_bytes, "Smallest message, bytes");
@@ -417,6 +348,8 @@ int main(int argc, char** argv) {
   app.add_option("--type", options.type, "float, half, bfloat16");
   app.add_option("--ll-slot", options.ll_slot, "Bytes of memory of an LL slot");
   app.add_option("--ll-depth", options.ll_depth);
+  app.add_option("--ll128-slot", options.ll128_slot);
+  app.add_option("--ll128-depth", options.ll128_depth);
   app.add_option("--simple-slot", options.simple_slot);
   app.add_option("--simple-depth", options.simple_depth);
   app.add_option("--milliseconds", options.milliseconds, "Of measuring per repetition of a row");

@@ -4,12 +4,12 @@
 #include <fmt/core.h>
 
 #include <chrono>
-#include <cstring>
 #include <string_view>
 
+#include "algorithms/registry.h"
 #include "executor/cuda/kernels.h"
 #include "gpu/cuda/open.h"
-#include "tests/device/gpu_ranks.h"
+#include "tests/device/checker.h"
 
 namespace niccolite::device_test {
 namespace {
@@ -17,155 +17,13 @@ namespace {
 using executor::DataType;
 using executor::Fold;
 using executor::Protocol;
+using schedule::Collective;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint8_t kPoison = 0xcd;
-constexpr size_t kGuardBytes = 256;
-constexpr Protocol kProtocols[] = {Protocol::LL, Protocol::Simple};
+constexpr Protocol kProtocols[] = {Protocol::LL, Protocol::LL128, Protocol::Simple};
 const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_lane"};
 
-class Checker {
- public:
-  Checker(gpu::Machine& machine, int ngpus) : machine_(machine), ngpus_(ngpus) {}
-
-  int failed() const { return failed_; }
-  int passed() const { return passed_; }
-
-  void begin(const char* group) {
-    group_ = group;
-    start_ = Clock::now();
-    passed_before_ = passed_;
-    failed_before_ = failed_;
-  }
-  void end() {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    fmt::print("{:<44} {:>5} passed {:>3} failed  {:6.1f} s\n", group_, passed_ - passed_before_,
-               failed_ - failed_before_, seconds);
-    std::fflush(stdout);
-  }
-
-  enum class Inputs { Exact, Rough };
-  enum class Mode { Stream, Graph };
-  void check(const AllReduce& operation, Mode mode = Mode::Stream, Inputs inputs = Inputs::Exact,
-             int times = 2) {
-    count(run(operation, mode, inputs, times), operation, mode);
-  }
-
-  /// One rank is missing; the others end once aborted, and not before.
-  void check_abort(const AllReduce& operation) {
-    count(run_abort(operation), operation, Mode::Stream);
-  }
-
- private:
-  void count(const Status& status, const AllReduce& operation, Mode mode) {
-    if (status.is_ok()) {
-      ++passed_;
-      return;
-    }
-    ++failed_;
-    fmt::print("FAILED {} ({}): {}\n", describe(operation),
-               mode == Mode::Graph ? "graph" : "stream", status.message());
-    std::fflush(stdout);
-  }
-
-  Status run(const AllReduce& operation, Mode mode, Inputs kind, int times) {
-    const size_t element = size_of(operation.type);
-    const size_t bytes = operation.count * element;
-    const size_t offset = kGuardBytes + operation.misalignment * element;
-    const size_t buffer_bytes = offset + bytes + kGuardBytes;
-    Programs programs = TRY(compile_all(operation.algorithm, operation.nranks));
-    GpuRanks ranks =
-        TRY(GpuRanks::create(machine_, ngpus_, operation, std::move(programs), buffer_bytes));
-
-    std::vector<std::vector<std::byte>> inputs;
-    std::vector<executor::cuda::PreparedLaunch> launches;
-    for (int r = 0; r < ranks.nranks(); ++r) {
-      inputs.push_back(kind == Inputs::Rough ? rough_input_of(operation, r)
-                                             : input_of(operation, r));
-      const std::byte* input = operation.in_place ? ranks.output(r) : ranks.input(r);
-      launches.push_back(
-          TRY(ranks.prepare(r, operation, input + offset, ranks.output(r) + offset)));
-    }
-    const std::vector<std::byte> expected = expected_output(operation, inputs);
-    std::vector<gpu::Graph> graphs;
-    if (mode == Mode::Graph) {
-      for (int r = 0; r < ranks.nranks(); ++r) {
-        TRY(machine_.begin_capture(ranks.device(r), ranks.stream(r)));
-        TRY(launches[static_cast<size_t>(r)].launch(ranks.stream(r)));
-        graphs.push_back(TRY(machine_.end_capture(ranks.device(r), ranks.stream(r))));
-      }
-    }
-
-    std::vector<std::byte> got(buffer_bytes);
-    for (int time = 0; time < times; ++time) {
-      for (int r = 0; r < ranks.nranks(); ++r) {
-        const int device = ranks.device(r);
-        TRY(machine_.set_async(ranks.output(r), kPoison, buffer_bytes, device, ranks.stream(r)));
-        std::byte* input = operation.in_place ? ranks.output(r) : ranks.input(r);
-        TRY(machine_.copy_async(input + offset, inputs[static_cast<size_t>(r)].data(), bytes,
-                                device, ranks.stream(r)));
-      }
-      TRY(ranks.finish(deadline()));
-      for (int r = 0; r < ranks.nranks(); ++r) {
-        const auto i = static_cast<size_t>(r);
-        if (mode == Mode::Graph) {
-          TRY(machine_.launch_graph(graphs[i], ranks.device(r), ranks.stream(r)));
-        } else {
-          TRY(launches[i].launch(ranks.stream(r)));
-        }
-      }
-      TRY(ranks.finish(deadline()));
-      for (int r = 0; r < ranks.nranks(); ++r) {
-        TRY(machine_.copy_async(got.data(), ranks.output(r), buffer_bytes, ranks.device(r),
-                                ranks.stream(r)));
-        TRY(ranks.finish(deadline()));
-        TRY(compare(operation, got, offset, expected).with_context("time {}, rank {}", time, r));
-      }
-    }
-    return {};
-  }
-
-  static Status compare(const AllReduce& operation, const std::vector<std::byte>& got,
-                        size_t offset, const std::vector<std::byte>& expected) {
-    const std::string text = difference(operation, got.data() + offset, expected);
-    if (!text.empty()) return Status::internal("{}", text);
-    for (size_t b = 0; b < got.size(); ++b) {
-      const bool is_guard = b < offset || b >= offset + expected.size();
-      if (is_guard && got[b] != std::byte{kPoison}) {
-        return Status::internal("byte {} was written outside of the output", b);
-      }
-    }
-    return {};
-  }
-
-  Status run_abort(const AllReduce& operation) {
-    const size_t bytes = operation.count * size_of(operation.type);
-    Programs programs = TRY(compile_all(operation.algorithm, operation.nranks));
-    GpuRanks ranks = TRY(GpuRanks::create(machine_, ngpus_, operation, std::move(programs), bytes));
-    for (int r = 1; r < ranks.nranks(); ++r) {
-      executor::cuda::PreparedLaunch launch =
-          TRY(ranks.prepare(r, operation, ranks.input(r), ranks.output(r)));
-      TRY(launch.launch(ranks.stream(r)));
-    }
-    const Status early = ranks.finish(Deadline::after(std::chrono::milliseconds(50)));
-    if (early.is_ok()) return Status::internal("it ended without rank 0");
-    return ranks.finish(Deadline::after(std::chrono::milliseconds(50)))
-        .with_context("after the abort");
-  }
-
-  static Deadline deadline() { return Deadline::after(std::chrono::milliseconds(10'000)); }
-
-  gpu::Machine& machine_;
-  int ngpus_;
-  int passed_ = 0;
-  int failed_ = 0;
-  int passed_before_ = 0;
-  int failed_before_ = 0;
-  const char* group_ = "";
-  Clock::time_point start_{};
-};
-
-uint32_t slot_bytes(Protocol protocol) { return protocol == Protocol::LL ? 16384 : 65536; }
+uint32_t slot_bytes(Protocol protocol) { return protocol == Protocol::Simple ? 65536 : 16384; }
 
 void check_sizes(Checker& checker, Checker::Mode mode) {
   for (const Protocol protocol : kProtocols) {
@@ -211,7 +69,7 @@ void check_rounding(Checker& checker) {
     for (const char* algorithm : {"one_shot", "two_shot"}) {
       for (const DataType type : {DataType::Float16, DataType::Float32, DataType::Float64,
                                   DataType::Bfloat16, DataType::Float8e4m3, DataType::Float8e5m2}) {
-        AllReduce operation{.algorithm = algorithm,
+        Operation operation{.algorithm = algorithm,
                             .nranks = 4,
                             .protocol = protocol,
                             .type = type,
@@ -303,6 +161,76 @@ void check_aborts(Checker& checker) {
   }
 }
 
+// Every algorithm but the all-reduces, which have groups of their own.
+void check_collectives(Checker& checker, Checker::Mode mode) {
+  uint32_t turn = 0;
+  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+    if (algorithm.collective == Collective::AllReduce) continue;
+    const bool reduces = schedule::reduces(algorithm.collective);
+    for (const Protocol protocol : kProtocols) {
+      for (const int nranks : {1, 2, 3, 4}) {
+        for (const uint64_t count : {1u, 7u, 4'096u, 65'537u, 1'000'003u}) {
+          ++turn;
+          checker.check({.collective = algorithm.collective,
+                         .algorithm = algorithm.name,
+                         .nranks = nranks,
+                         .root = static_cast<int>(turn) % nranks,
+                         .protocol = protocol,
+                         .type = reduces ? DataType::Bfloat16 : DataType::Uint8,
+                         .count = count,
+                         .channels = 8,
+                         .slot_bytes = slot_bytes(protocol),
+                         .misalignment = turn % 5 == 0 ? 3u : 0u,
+                         .in_place = turn % 2 == 0 && algorithm.collective != Collective::AllToAll},
+                        mode);
+        }
+      }
+    }
+  }
+}
+
+void check_messages(Checker& checker) {
+  std::vector<algorithms::Envelope> all;
+  std::vector<algorithms::Envelope> ring;
+  for (int sender = 0; sender < 4; ++sender) {
+    ring.push_back({sender, (sender + 1) % 4});
+    for (int receiver = 0; receiver < 4; ++receiver) all.push_back({sender, receiver});
+  }
+  const std::vector<algorithms::Envelope> some{{3, 1}, {0, 1}, {1, 1}, {2, 0}};
+  for (const Protocol protocol : kProtocols) {
+    for (const auto& messages : {all, ring, some}) {
+      for (const uint64_t count : {1u, 1'000u, 200'000u, 3'000'000u}) {
+        Operation operation{.collective = Collective::PointToPoint,
+                            .algorithm = "direct",
+                            .nranks = 4,
+                            .protocol = protocol,
+                            .type = DataType::Uint8,
+                            .count = count,
+                            .messages = messages,
+                            .channels = 4,
+                            .slot_bytes = slot_bytes(protocol)};
+        checker.check(operation, Checker::Mode::Graph);
+        for (size_t m = 0; m < messages.size(); ++m) {  // 0 among them
+          operation.message_counts.push_back(count * (m * 7 % 5) / 3 + m % 3);
+        }
+        checker.check(operation);
+      }
+    }
+  }
+}
+
+void check_mismatches(Checker& checker) {
+  for (const Protocol protocol : kProtocols) {
+    for (const char* algorithm : kAlgorithms) {
+      checker.check_mismatch({.algorithm = algorithm,
+                              .nranks = 3,
+                              .protocol = protocol,
+                              .count = 1'000,
+                              .slot_bytes = 4096});
+    }
+  }
+}
+
 Result<int> check_all(int ngpus, std::string_view only) {
   gpu::Machine* machine = TRY(gpu::cuda::open());
   if (ngpus == 0 || ngpus > machine->device_count()) ngpus = machine->device_count();
@@ -328,6 +256,10 @@ Result<int> check_all(int ngpus, std::string_view only) {
   group("alignment", [&] { check_alignment(checker); });
   group("in place, 20 replays", [&] { check_in_place_and_reuse(checker); });
   group("large messages and programs", [&] { check_large(checker); });
+  group("collectives, stream", [&] { check_collectives(checker, Checker::Mode::Stream); });
+  group("collectives, graph", [&] { check_collectives(checker, Checker::Mode::Graph); });
+  group("messages", [&] { check_messages(checker); });
+  group("calls that do not match", [&] { check_mismatches(checker); });
   group("aborts", [&] { check_aborts(checker); });
   fmt::print("{} passed, {} failed\n", checker.passed(), checker.failed());
   return checker.failed() == 0 && checker.passed() > 0 ? 0 : 1;

@@ -299,7 +299,8 @@ Report report_of(Protocol protocol, const char* algorithm, bool is_alone) {
   if (!is_alone) launches.push_back(launches_of(kOther)[1]);
   for (Launch& launch : launches) launch.threads = 32;
   // They wait until they are aborted, which is not now.
-  EXPECT_FALSE(run_emulated(cluster, launches, 1, 800'000));
+  const uint64_t limit = protocol == Protocol::LL128 ? 6'000'000 : 800'000;  // all of a warp wait
+  EXPECT_FALSE(run_emulated(cluster, launches, 1, limit));
   return executor::decode_report(cluster.control.report);
 }
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tests/device/all_reduce.h"
 #include "tests/device/emulated_gpu.h"
+#include "tests/device/operation.h"
 
 namespace niccolite::device_test {
 namespace {
@@ -22,8 +22,8 @@ constexpr auto kPoison = std::byte{0xcd};
 /// Ranks whose memory is the host's, kept over several operations as a communicator's is.
 class Ranks {
  public:
-  explicit Ranks(const AllReduce& operation) : operation_(operation) {
-    auto programs = compile_all(operation.algorithm, operation.nranks);
+  explicit Ranks(const Operation& operation) : operation_(operation) {
+    auto programs = compile_all(operation);
     EXPECT_TRUE(programs.is_ok()) << programs.status().message();
     programs_ = std::move(programs).take();
     std::vector<executor::Program> plain;
@@ -72,9 +72,9 @@ class Ranks {
       output_data_.resize(outputs_.size());
       output_data_.back() = output;
 
-      executor::Launch launch = launch_of(operation_, programs_[static_cast<size_t>(rank)]);
+      executor::Launch launch =
+          launch_of(operation_, programs_[static_cast<size_t>(rank)], {input, output});
       launch.ports = wiring_->ports(rank, addresses_);
-      launch.works[0].buffers = {input, output};
       launch.control = &control;
       launch.control_device = &control;
       auto prepared = executor::cuda::prepare(launch, specialisation);
@@ -108,8 +108,8 @@ class Ranks {
   struct alignas(128) Line {
     std::byte bytes[128];
   };
-  AllReduce operation_;
-  std::vector<std::shared_ptr<const executor::Program>> programs_;
+  Operation operation_;
+  Programs programs_;
   std::unique_ptr<Wiring> wiring_;
   std::vector<std::vector<Line>> memory_;
   std::vector<std::byte*> addresses_;
@@ -117,7 +117,7 @@ class Ranks {
   std::vector<std::byte*> output_data_;
 };
 
-std::vector<std::vector<std::byte>> inputs_of(const AllReduce& operation, bool rough = false) {
+std::vector<std::vector<std::byte>> inputs_of(const Operation& operation, bool rough = false) {
   std::vector<std::vector<std::byte>> inputs;
   for (int rank = 0; rank < operation.nranks; ++rank) {
     inputs.push_back(rough ? rough_input_of(operation, rank) : input_of(operation, rank));
@@ -125,11 +125,11 @@ std::vector<std::vector<std::byte>> inputs_of(const AllReduce& operation, bool r
   return inputs;
 }
 
-void expect_right(const AllReduce& operation, bool rough = false, int times = 2) {
+void expect_right(const Operation& operation, bool rough = false, int times = 2) {
   SCOPED_TRACE(describe(operation));
   Ranks ranks(operation);
   const auto inputs = inputs_of(operation, rough);
-  const auto expected = expected_output(operation, inputs);
+  const auto expected = expected_output(operation, inputs, /*rank=*/0);
   for (int time = 0; time < times; ++time) {
     // In turn by the kernel written for the pattern, if there is one, and by the interpreter.
     ranks.specialisation = time % 2 == 0 ? executor::cuda::Specialisation::Allowed
@@ -202,7 +202,7 @@ TEST(EmulatedKernel, ScalesInputsAndResults) {
     for (const DataType type : {DataType::Float16, DataType::Float32, DataType::Float64}) {
       for (const char* algorithm : {"one_shot", "two_shot"}) {
         for (const int nranks : {1, 3}) {
-          AllReduce operation{.algorithm = algorithm,
+          Operation operation{.algorithm = algorithm,
                               .nranks = nranks,
                               .protocol = protocol,
                               .type = type,
@@ -217,7 +217,7 @@ TEST(EmulatedKernel, ScalesInputsAndResults) {
       }
     }
     for (const DataType type : {DataType::Int8, DataType::Uint32, DataType::Int64}) {
-      AllReduce operation{.nranks = 3, .protocol = protocol, .type = type, .count = 333};
+      Operation operation{.nranks = 3, .protocol = protocol, .type = type, .count = 333};
       operation.reduction.finish_divisor = 3;
       expect_right(operation);
     }
@@ -282,7 +282,7 @@ TEST(EmulatedKernel, WorksForEveryFifoDepthAndManyOperations) {
 TEST(EmulatedKernel, WorksWithManyRanksAndAProgramInDeviceMemory) {
   for (const Protocol protocol : kProtocols) {
     for (const char* algorithm : {"one_shot", "ring"}) {
-      const AllReduce operation{.algorithm = algorithm,
+      const Operation operation{.algorithm = algorithm,
                                 .nranks = 40,
                                 .protocol = protocol,
                                 .type = DataType::Int32,
@@ -296,11 +296,11 @@ TEST(EmulatedKernel, WorksWithManyRanksAndAProgramInDeviceMemory) {
 
 TEST(EmulatedKernel, FlagsWrapWithoutBeingTakenForOldOnes) {
   for (const uint64_t wrap : {uint64_t{1} << 15, uint64_t{1} << 16, uint64_t{1} << 32}) {
-    const AllReduce operation{.nranks = 2, .count = 300, .depth = 2, .slot_bytes = 1024};
+    const Operation operation{.nranks = 2, .count = 300, .depth = 2, .slot_bytes = 1024};
     Ranks ranks(operation);
     ranks.set_steps(wrap - 3);
     const auto inputs = inputs_of(operation);
-    const auto expected = expected_output(operation, inputs);
+    const auto expected = expected_output(operation, inputs, /*rank=*/0);
     for (uint64_t seed = 0; seed < 8; ++seed) {
       ASSERT_TRUE(ranks.run(inputs, seed));
       ranks.expect_equal(expected);
@@ -311,7 +311,7 @@ TEST(EmulatedKernel, FlagsWrapWithoutBeingTakenForOldOnes) {
 TEST(EmulatedKernel, EndsWhenAborted) {
   for (const Protocol protocol : kProtocols) {
     for (const char* algorithm : kAlgorithms) {
-      const AllReduce operation{.algorithm = algorithm,
+      const Operation operation{.algorithm = algorithm,
                                 .nranks = 3,
                                 .protocol = protocol,
                                 .count = 900,
@@ -326,7 +326,7 @@ TEST(EmulatedKernel, EndsWhenAborted) {
 }
 
 TEST(EmulatedKernel, WaitsForAnAbsentRank) {
-  const AllReduce operation{.nranks = 2, .count = 16};
+  const Operation operation{.nranks = 2, .count = 16};
   Ranks ranks(operation);
   ranks.limit = 1'000'000;
   EXPECT_FALSE(ranks.run(inputs_of(operation), 1, /*absent=*/{1}));

@@ -8,7 +8,7 @@ namespace niccolite::device_test {
 
 using executor::ControlWords;
 
-Result<GpuRanks> GpuRanks::create(gpu::Machine& machine, int ngpus, const AllReduce& operation,
+Result<GpuRanks> GpuRanks::create(gpu::Machine& machine, int ngpus, const Operation& operation,
                                   Programs programs, size_t buffer_bytes) {
   GpuRanks ranks;
   ranks.machine_ = &machine;
@@ -25,19 +25,22 @@ Result<GpuRanks> GpuRanks::create(gpu::Machine& machine, int ngpus, const AllRed
     rank.connections = TRY(machine.allocate(rank.device, bytes, /*shareable=*/true));
     rank.input = TRY(machine.allocate(rank.device, buffer_bytes, /*shareable=*/false));
     rank.output = TRY(machine.allocate(rank.device, buffer_bytes, /*shareable=*/false));
+    const size_t scratch = scratch_bytes(operation, *ranks.programs_[static_cast<size_t>(r)]);
+    rank.scratch =
+        TRY(machine.allocate(rank.device, std::max<size_t>(scratch, 1), /*shareable=*/false));
     ranks.addresses_.push_back(static_cast<std::byte*>(rank.connections.data()));
     ranks.ranks_.push_back(std::move(rank));
   }
   return ranks;
 }
 
-Result<executor::cuda::PreparedLaunch> GpuRanks::prepare(int rank, const AllReduce& operation,
+Result<executor::cuda::PreparedLaunch> GpuRanks::prepare(int rank, const Operation& operation,
                                                          const std::byte* input,
                                                          std::byte* output) {
-  executor::Launch launch = launch_of(operation, programs_[static_cast<size_t>(rank)]);
+  executor::Launch launch = launch_of(operation, programs_[static_cast<size_t>(rank)],
+                                      {input, output, at(rank).scratch.data()});
   launch.ports = wiring_->ports(rank, addresses_);
-  launch.works[0].buffers = {input, output};
-  launch.control = static_cast<const ControlWords*>(control_.data());
+  launch.control = static_cast<ControlWords*>(control_.data());
   launch.control_device = launch.control;
   return executor::cuda::PreparedLaunch::create(*machine_, device(rank), launch);
 }
@@ -62,6 +65,12 @@ Status GpuRanks::finish(Deadline deadline) {
   for (const int rank : running) names += fmt::format(" {}", rank);
   return Status::remote_error("ranks{} did not end in time{}", names,
                               stuck.empty() ? "" : ", and not when aborted either");
+}
+
+uint64_t GpuRanks::report() const {
+  auto* control = static_cast<ControlWords*>(control_.data());
+  // Relaxed: the word is all there is to read.
+  return std::atomic_ref(control->report).load(std::memory_order_relaxed);
 }
 
 void GpuRanks::abort() {

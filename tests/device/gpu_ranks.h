@@ -1,4 +1,4 @@
-// The ranks of an all-reduce on real GPUs, all in this process: memory, connections, streams.
+// The ranks of an operation on real GPUs, all in this process: memory, connections, streams.
 // Ranks are dealt to the GPUs in turn; several may share one.
 #pragma once
 
@@ -8,17 +8,15 @@
 
 #include "executor/cuda/prepared_launch.h"
 #include "gpu/machine.h"
-#include "tests/device/all_reduce.h"
+#include "tests/device/operation.h"
 
 namespace niccolite::device_test {
 
-using Programs = std::vector<std::shared_ptr<const executor::Program>>;
-
 class GpuRanks {
  public:
-  /// Connections for `operation`'s algorithm, protocol and FIFO shape; buffers of `buffer_bytes`
+  /// Connections and scratch memory for `operation`; buffers of `buffer_bytes`
   /// bytes for input and for output.
-  static Result<GpuRanks> create(gpu::Machine& machine, int ngpus, const AllReduce& operation,
+  static Result<GpuRanks> create(gpu::Machine& machine, int ngpus, const Operation& operation,
                                  Programs programs, size_t buffer_bytes);
 
   int nranks() const { return static_cast<int>(ranks_.size()); }
@@ -27,14 +25,16 @@ class GpuRanks {
   std::byte* input(int rank) const { return static_cast<std::byte*>(at(rank).input.data()); }
   std::byte* output(int rank) const { return static_cast<std::byte*>(at(rank).output.data()); }
 
-  /// `operation` may differ from the one of create() in all but algorithm, ranks, protocol and
-  /// shape.
-  Result<executor::cuda::PreparedLaunch> prepare(int rank, const AllReduce& operation,
+  /// `operation` may differ from the one of create() in all but collective, algorithm, root,
+  /// messages, ranks, protocol and shape, and be no larger.
+  Result<executor::cuda::PreparedLaunch> prepare(int rank, const Operation& operation,
                                                  const std::byte* input, std::byte* output);
   /// Waits until all ranks' streams are empty. When they are not at the deadline, aborts what runs:
   /// the ranks are of no use then. RemoteError names the ranks that had not ended.
   Status finish(Deadline deadline);
   void abort();
+  /// What waits have told the host so far (executor/report.h).
+  uint64_t report() const;
 
  private:
   struct Rank {
@@ -43,6 +43,7 @@ class GpuRanks {
     gpu::Memory connections;
     gpu::Memory input;
     gpu::Memory output;
+    gpu::Memory scratch;
   };
   const Rank& at(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   Result<std::vector<int>> running_at(Deadline deadline);

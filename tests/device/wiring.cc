@@ -1,55 +1,52 @@
 #include "tests/device/wiring.h"
 
-#include <cstdlib>
+#include <algorithm>
 
 namespace niccolite::device_test {
 namespace {
 
-size_t port_at_peer(const executor::Program& peer, int rank, const executor::Port& port) {
-  for (size_t p = 0; p < peer.ports.size(); ++p) {
-    const executor::Port& other = peer.ports[p];
-    if (other.peer == rank && other.tag == port.tag && other.channel == port.channel &&
-        other.is_send != port.is_send) {
-      return p;
-    }
-  }
-  std::abort();  // a program without its other half: a bug of the compiler
+std::tuple<int, int, int> ends_of(int rank, const executor::Port& port) {
+  return port.is_send ? std::tuple(rank, port.peer, port.tag)
+                      : std::tuple(port.peer, rank, port.tag);
 }
 
 }  // namespace
 
-Wiring::Wiring(const std::vector<executor::Program>& programs, const executor::FifoShape& shape) {
+Wiring::Wiring(const std::vector<executor::Program>& programs, const executor::FifoShape& shape)
+    : bytes_(programs.size(), 0) {
+  const auto take = [&](int rank, size_t bytes) {
+    const size_t at = bytes_[static_cast<size_t>(rank)];
+    bytes_[static_cast<size_t>(rank)] += bytes;
+    return at;
+  };
   for (const executor::Program& program : programs) {
-    Rank rank;
+    ports_.push_back(program.ports);
     for (const executor::Port& port : program.ports) {
-      End end{};
-      end.control = rank.bytes;
-      rank.bytes += shape.control_bytes();
-      end.slots = rank.bytes;
-      if (!port.is_send) rank.bytes += shape.slots_bytes();
-      end.is_send = port.is_send;
-      end.peer = port.peer;
-      end.peer_port = port_at_peer(programs[static_cast<size_t>(port.peer)], program.rank, port);
-      rank.ends.push_back(end);
+      const auto ends = ends_of(program.rank, port);
+      if (connections_.contains(ends)) continue;
+      const auto [sender, receiver, tag] = ends;
+      const size_t sender_control = take(sender, shape.control_bytes());
+      const size_t receiver_control = take(receiver, shape.control_bytes());
+      connections_[ends] = {sender_control, receiver_control, take(receiver, shape.slots_bytes())};
     }
-    ranks_.push_back(std::move(rank));
   }
 }
 
 std::vector<executor::PortAddress> Wiring::ports(int rank,
                                                  std::span<std::byte* const> memories) const {
-  const auto control = [&](size_t r, const End& end) {
-    return reinterpret_cast<executor::ControlBlock*>(memories[r] + end.control);
-  };
-  std::vector<executor::PortAddress> ports;
-  for (const End& end : ranks_[static_cast<size_t>(rank)].ends) {
-    const auto peer = static_cast<size_t>(end.peer);
-    const End& other = ranks_[peer].ends[end.peer_port];
-    ports.push_back({end.is_send ? memories[peer] + other.slots
-                                 : memories[static_cast<size_t>(rank)] + end.slots,
-                     control(static_cast<size_t>(rank), end), control(peer, other)});
+  std::vector<executor::PortAddress> addresses;
+  for (const executor::Port& port : ports_[static_cast<size_t>(rank)]) {
+    const auto ends = ends_of(rank, port);
+    const Connection& connection = connections_.at(ends);
+    std::byte* sender = memories[static_cast<size_t>(std::get<0>(ends))];
+    std::byte* receiver = memories[static_cast<size_t>(std::get<1>(ends))];
+    auto* control = reinterpret_cast<executor::ControlBlock*>(sender + connection.sender_control);
+    auto* remote =
+        reinterpret_cast<executor::ControlBlock*>(receiver + connection.receiver_control);
+    if (!port.is_send) std::swap(control, remote);
+    addresses.push_back({receiver + connection.slots, control, remote});
   }
-  return ports;
+  return addresses;
 }
 
 }  // namespace niccolite::device_test

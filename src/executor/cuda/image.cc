@@ -181,8 +181,7 @@ std::optional<OneShotImage> one_shot_image(const Launch& launch) {
 /// What the header says of the operation, whatever its data.
 void set_operation(const Launch& launch, LaunchHeader& header) {
   header.abort = &launch.control_device->abort;
-  // The one word of the host's that executors write.
-  header.report = const_cast<uint64_t*>(&launch.control_device->report);
+  header.report = &launch.control_device->report;
   header.device_scale = static_cast<const std::byte*>(launch.reduction.device_scale);
   header.input_scale = launch.reduction.input_scale;
   header.input_factor = launch.reduction.input_factor;

@@ -269,7 +269,7 @@ __device__ __forceinline__ void ll128_step(const Cta& cta, const LaneThreads& la
   if (live && lines != 0) {
     if constexpr (Operation::kReduces) {
       if (operand_count > 1 || transfer.scales_result) {
-        live = ll128_chunk<Operation, Operation::kUnroll, true>(cta, lane, move);
+        live = ll128_chunk<Operation, Operation::kLineRows, true>(cta, lane, move);
       } else {
         live = ll128_chunk<Operation, kCopyRows, false>(cta, lane, move);
       }
