@@ -207,6 +207,15 @@ TEST(MismatchOfOrder, NamesTheFirstCallsThatDiffer) {
                                       "collective #2")));
 }
 
+TEST(MismatchAndDestroy, EndsWhereverTheRanksAre) {
+  // Ranks leave while others still find out, ask and are told.
+  for (int round = 0; round < 6; ++round) {
+    Quarrel quarrel(4);
+    for (int rank = 0; rank < 4; ++rank)
+      quarrel.issue(rank, rank == round % 4 ? all_reduce(11) : all_reduce(10));
+  }
+}
+
 TEST(MismatchOfGraphs, IsToldToEveryRank) {
   // The second pair is carried by different protocols: no rank sees anything of the other's.
   const std::pair<size_t, size_t> counts[] = {{100, 101}, {1, 500'000}};
