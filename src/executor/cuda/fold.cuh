@@ -204,10 +204,11 @@ struct ReduceOperation : Granule<kType> {
                                  : kAccumulatorRegisters > 4                           ? 3
                                                                                        : 4;
 
-  /// The same for the rows of LL128, whose threads have more to keep beside: the eight sums of
-  /// small integers leave no room for a second row.
-  static constexpr int kLineRows =
-      kAccumulatorRegisters > 8 && std::is_integral_v<Accumulator> ? 1 : kUnroll;
+  /// The same for the rows of LL128, whose threads have more to keep beside: found by the spills
+  /// that one row more brings.
+  static constexpr int kLineRows = kAccumulatorRegisters > 8   ? 1
+                                   : kAccumulatorRegisters > 4 ? 2
+                                                               : kUnroll;
 
   static constexpr __host__ __device__ uint32_t element_bytes(const LaunchHeader&) {
     return sizeof(Element);
