@@ -21,7 +21,7 @@ using schedule::Collective;
 using Clock = std::chrono::steady_clock;
 
 constexpr Protocol kProtocols[] = {Protocol::LL, Protocol::LL128, Protocol::Simple};
-const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_lane"};
+const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_lanes"};
 
 uint32_t slot_bytes(Protocol protocol) { return protocol == Protocol::Simple ? 65536 : 16384; }
 

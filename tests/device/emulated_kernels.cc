@@ -1,5 +1,5 @@
 // All kernels, compiled for the CPU.
-#include <vector>
+#include <cmath>
 
 // Before the kernels: replaces ptx.cuh.
 #include "tests/device/emulated_ptx.h"

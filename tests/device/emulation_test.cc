@@ -140,7 +140,7 @@ void expect_right(const Operation& operation, bool rough = false, int times = 2)
 }
 
 constexpr Protocol kProtocols[] = {Protocol::LL, Protocol::LL128, Protocol::Simple};
-const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_lane"};
+const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_lanes"};
 
 TEST(EmulatedKernel, GivesTheSumOnEveryRankAtEverySize) {
   for (const Protocol protocol : kProtocols) {
