@@ -10,10 +10,10 @@
 // block once and sends it n - 1 times, the least possible; FIFO depth >= 1.
 //
 // Two lanes let the rounds overlap. They write different blocks. Ranks start with different peers
-// (rank + 1, rank + 2, ...) so that no receiver is addressed by all at once. "direct_lane" has the
-// same instructions in one lane: a small message has one round, nothing to overlap, and all warps
-// are better used on one instruction at a time.
+// (rank + 1, rank + 2, ...) so that no receiver is addressed by all at once. "direct_lanes" has a
+// lane for each instruction.
 #include "algorithms/all_gather.h"
+#include "algorithms/lanes.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -22,33 +22,24 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-void add_push(LaneBuilder& lane, int rank, int nranks) {
-  lane.add({.source = input(0),
-            .target = output(rank),
-            .send_to = lane.to(peers_by_distance(rank, nranks, 1))});
-}
-
-void add_gather(LaneBuilder& lane, int rank, int nranks) {
-  // Rank - 1 sends here first, rank + 1 last.
-  for (const int owner : peers_by_distance(rank, nranks, -1))
-    lane.add({.receive_from = lane.from(owner), .target = output(owner)});
-}
-
-Result<Schedule> build(const char* name, bool one_lane, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, kMaxDirectRanks, options));
+Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
   if (nranks == 1) return alone(Collective::AllGather, name);
   Builder builder({.collective = Collective::AllGather,
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
-    const auto add_lane = [&](size_t kind) {
-      return builder.add_lane(rank, /*channel=*/0, one_lane ? 1 : options.weights[kind]);
-    };
-    LaneBuilder push = add_lane(kPushLane);
-    add_push(push, rank, nranks);
-    LaneBuilder gather = one_lane ? push : add_lane(kGatherLane);
-    add_gather(gather, rank, nranks);
+    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    LaneBuilder push = spreader.of(kPushLane);
+    push.add({.source = input(0),
+              .target = output(rank),
+              .send_to = push.to(peers_by_distance(rank, nranks, 1))});
+    // Rank - 1 sends here first, rank + 1 last.
+    for (const int owner : peers_by_distance(rank, nranks, -1)) {
+      LaneBuilder lane = spreader.of(kGatherLane);
+      lane.add({.receive_from = lane.from(owner), .target = output(owner)});
+    }
   }
   return std::move(builder).take();
 }
@@ -56,11 +47,11 @@ Result<Schedule> build(const char* name, bool one_lane, int nranks, const Option
 }  // namespace
 
 Result<Schedule> all_gather_direct(int nranks, const Options& options) {
-  return build("direct", /*one_lane=*/false, nranks, options);
+  return build("direct", Lanes::ByPhase, nranks, options);
 }
 
-Result<Schedule> all_gather_direct_lane(int nranks, const Options& options) {
-  return build("direct_lane", /*one_lane=*/true, nranks, options);
+Result<Schedule> all_gather_direct_lanes(int nranks, const Options& options) {
+  return build("direct_lanes", Lanes::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -11,8 +11,7 @@ namespace niccolite::algorithms {
 Result<schedule::Schedule> all_reduce_ring(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_one_shot(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_two_shot(int nranks, const Options& options = {});
-/// The two-shot in one lane per rank, for small messages: fewer warps to wake, no lane waits for
-/// another.
-Result<schedule::Schedule> all_reduce_two_shot_lane(int nranks, const Options& options = {});
+/// The two-shot with a lane for each instruction (lanes.h).
+Result<schedule::Schedule> all_reduce_two_shot_lanes(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

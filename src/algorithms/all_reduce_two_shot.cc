@@ -14,12 +14,12 @@
 // Three lanes let the rounds overlap: while one round is folded, the next is pushed and the last
 // one gathered. The lanes share buffers in place, and causality keeps them apart: gather writes
 // block p at rank r only when p's sum has arrived, which contains what r's push read there.
-// "two_shot_lane" has the same instructions in one lane: a small message has one round, nothing to
-// overlap, and all warps are better used on one instruction at a time. Source: R. Rabenseifner,
-// "Optimization of collective reduction operations", 2004, with both halves done directly.
-#include <array>
-
+// "two_shot_lanes" has a lane for each instruction, which the same causality keeps apart.
+//
+// Source: R. Rabenseifner, "Optimization of collective reduction operations", 2004, with both
+// halves done directly.
 #include "algorithms/all_reduce.h"
+#include "algorithms/lanes.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -32,44 +32,31 @@ namespace {
 constexpr int kPush = 0;  // inputs, to the block's owner
 constexpr int kSums = 1;  // sums, from the block's owner
 
-void add_push(LaneBuilder& lane, int rank, int nranks) {
-  for (const int owner : peers_by_distance(rank, nranks, 1))
-    lane.add({.source = input(owner), .send_to = lane.to(owner, kPush)});
-}
-
-void add_fold(LaneBuilder& lane, int rank, int nranks) {
-  lane.add({.receive_from = lane.from(peers_ascending(rank, nranks), kPush),
-            .source = input(rank),
-            .source_position = rank,  // behind the `rank` peers that come before it
-            .reduce = true,
-            .target = output(rank),
-            .send_to = lane.to(peers_by_distance(rank, nranks, 1), kSums),
-            .finish = true});
-}
-
-void add_gather(LaneBuilder& lane, int rank, int nranks) {
-  // Owner rank - 1 sends here first, rank + 1 last.
-  for (const int owner : peers_by_distance(rank, nranks, -1))
-    lane.add({.receive_from = lane.from(owner, kSums), .target = output(owner)});
-}
-
-Result<Schedule> build(const char* name, bool one_lane, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, kMaxDirectRanks, options));
+Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
   if (nranks == 1) return alone(Collective::AllReduce, name);
   Builder builder({.collective = Collective::AllReduce,
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = nranks});
-  constexpr std::array kPhases{add_push, add_fold, add_gather};
   for (const int rank : ranks_to_build(nranks, options)) {
-    if (one_lane) {
-      LaneBuilder lane = builder.add_lane(rank);
-      for (const auto add : kPhases) add(lane, rank, nranks);
-      continue;
+    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    for (const int owner : peers_by_distance(rank, nranks, 1)) {
+      LaneBuilder lane = spreader.of(kPushLane);
+      lane.add({.source = input(owner), .send_to = lane.to(owner, kPush)});
     }
-    for (size_t phase = 0; phase < kPhases.size(); ++phase) {
-      LaneBuilder lane = builder.add_lane(rank, /*channel=*/0, options.weights[phase]);
-      kPhases[phase](lane, rank, nranks);
+    LaneBuilder fold = spreader.of(kFoldLane);
+    fold.add({.receive_from = fold.from(peers_ascending(rank, nranks), kPush),
+              .source = input(rank),
+              .source_position = rank,  // behind the `rank` peers that come before it
+              .reduce = true,
+              .target = output(rank),
+              .send_to = fold.to(peers_by_distance(rank, nranks, 1), kSums),
+              .finish = true});
+    // Owner rank - 1 sends here first, rank + 1 last.
+    for (const int owner : peers_by_distance(rank, nranks, -1)) {
+      LaneBuilder lane = spreader.of(kGatherLane);
+      lane.add({.receive_from = lane.from(owner, kSums), .target = output(owner)});
     }
   }
   return std::move(builder).take();
@@ -78,11 +65,11 @@ Result<Schedule> build(const char* name, bool one_lane, int nranks, const Option
 }  // namespace
 
 Result<Schedule> all_reduce_two_shot(int nranks, const Options& options) {
-  return build("two_shot", /*one_lane=*/false, nranks, options);
+  return build("two_shot", Lanes::ByPhase, nranks, options);
 }
 
-Result<Schedule> all_reduce_two_shot_lane(int nranks, const Options& options) {
-  return build("two_shot_lane", /*one_lane=*/true, nranks, options);
+Result<Schedule> all_reduce_two_shot_lanes(int nranks, const Options& options) {
+  return build("two_shot_lanes", Lanes::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -9,7 +9,7 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> all_to_all_direct(int nranks, const Options& options = {});
-/// The direct one in one lane per rank, for small data.
-Result<schedule::Schedule> all_to_all_direct_lane(int nranks, const Options& options = {});
+/// The direct one with a lane for each instruction (lanes.h).
+Result<schedule::Schedule> all_to_all_direct_lanes(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

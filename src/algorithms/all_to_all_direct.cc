@@ -10,10 +10,9 @@
 // n - 1 blocks, the least possible; FIFO depth >= 1.
 //
 // Two lanes let the rounds overlap. At each place of the lists all ranks address different peers.
-// The own block comes last: nobody waits for it. "direct_lane" has the same instructions in one
-// lane: a small message has one round, nothing to overlap, and all warps are better used on one
-// instruction at a time.
+// The own block comes last: nobody waits for it. "direct_lanes" has a lane for each instruction.
 #include "algorithms/all_to_all.h"
+#include "algorithms/lanes.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -22,31 +21,23 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-void add_push(LaneBuilder& lane, int rank, int nranks) {
-  for (const int receiver : peers_by_distance(rank, nranks, 1))
-    lane.add({.source = input(receiver), .send_to = lane.to(receiver)});
-  lane.add({.source = input(rank), .target = output(rank)});
-}
-
-void add_gather(LaneBuilder& lane, int rank, int nranks) {
-  // Rank - 1 sends here first, rank + 1 last.
-  for (const int sender : peers_by_distance(rank, nranks, -1))
-    lane.add({.receive_from = lane.from(sender), .target = output(sender)});
-}
-
-Result<Schedule> build(const char* name, bool one_lane, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, kMaxDirectRanks, options));
+Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
   if (nranks == 1) return alone(Collective::AllToAll, name);
   Builder builder(
       {.collective = Collective::AllToAll, .algorithm = name, .nranks = nranks, .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
-    const auto add_lane = [&](size_t kind) {
-      return builder.add_lane(rank, /*channel=*/0, one_lane ? 1 : options.weights[kind]);
-    };
-    LaneBuilder push = add_lane(kPushLane);
-    add_push(push, rank, nranks);
-    LaneBuilder gather = one_lane ? push : add_lane(kGatherLane);
-    add_gather(gather, rank, nranks);
+    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    for (const int receiver : peers_by_distance(rank, nranks, 1)) {
+      LaneBuilder lane = spreader.of(kPushLane);
+      lane.add({.source = input(receiver), .send_to = lane.to(receiver)});
+    }
+    spreader.of(kPushLane).add({.source = input(rank), .target = output(rank)});
+    // Rank - 1 sends here first, rank + 1 last.
+    for (const int sender : peers_by_distance(rank, nranks, -1)) {
+      LaneBuilder lane = spreader.of(kGatherLane);
+      lane.add({.receive_from = lane.from(sender), .target = output(sender)});
+    }
   }
   return std::move(builder).take();
 }
@@ -54,11 +45,11 @@ Result<Schedule> build(const char* name, bool one_lane, int nranks, const Option
 }  // namespace
 
 Result<Schedule> all_to_all_direct(int nranks, const Options& options) {
-  return build("direct", /*one_lane=*/false, nranks, options);
+  return build("direct", Lanes::ByPhase, nranks, options);
 }
 
-Result<Schedule> all_to_all_direct_lane(int nranks, const Options& options) {
-  return build("direct_lane", /*one_lane=*/true, nranks, options);
+Result<Schedule> all_to_all_direct_lanes(int nranks, const Options& options) {
+  return build("direct_lanes", Lanes::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -9,6 +9,8 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> broadcast_ring(int nranks, const Options& options = {});
+/// The ring as two chains side by side, for large data.
+Result<schedule::Schedule> broadcast_ring_strands(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_direct(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_scatter_gather(int nranks, const Options& options = {});
 

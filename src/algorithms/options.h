@@ -25,7 +25,8 @@ struct Options {
   /// Rings: the orders in which data goes round, one pattern channel each. Each names every rank
   /// once. Empty: one ring, in rank order.
   std::vector<std::vector<int>> rings{};
-  /// Algorithms with several lanes: shares of a channel's warps for those that push, fold, gather.
+  /// Algorithms with a lane for each phase: shares of a channel's warps for those that push, fold,
+  /// gather.
   std::array<int, 3> weights{3, 3, 3};
   /// PAT: chunks that it may have in flight to one peer, at most the slots of the FIFOs. More of
   /// them save latency; two suffice up to 8 ranks.

@@ -8,6 +8,8 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> reduce_ring(int nranks, const Options& options = {});
+/// The ring as two chains side by side, for large data.
+Result<schedule::Schedule> reduce_ring_strands(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_direct(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

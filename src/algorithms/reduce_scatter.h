@@ -10,8 +10,8 @@ namespace niccolite::algorithms {
 
 Result<schedule::Schedule> reduce_scatter_ring(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_scatter_direct(int nranks, const Options& options = {});
-/// The direct one in one lane per rank, for small data.
-Result<schedule::Schedule> reduce_scatter_direct_lane(int nranks, const Options& options = {});
+/// The direct one with a lane for each instruction (lanes.h).
+Result<schedule::Schedule> reduce_scatter_direct_lanes(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_scatter_pat(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

@@ -11,8 +11,8 @@
 // in one instruction: no partial sum is ever rounded.
 //
 // Two lanes let the rounds overlap. In place, the fold writes the one block that the push does not
-// read. "direct_lane" has the same instructions in one lane: a small message has one round, nothing
-// to overlap, and all warps are better used on one instruction at a time.
+// read. "direct_lanes" has a lane for each instruction.
+#include "algorithms/lanes.h"
 #include "algorithms/reduce_scatter.h"
 #include "schedule/builder.h"
 
@@ -22,35 +22,26 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-void add_push(LaneBuilder& lane, int rank, int nranks) {
-  for (const int owner : peers_by_distance(rank, nranks, 1))
-    lane.add({.source = input(owner), .send_to = lane.to(owner)});
-}
-
-void add_fold(LaneBuilder& lane, int rank, int nranks) {
-  lane.add({.receive_from = lane.from(peers_ascending(rank, nranks)),
-            .source = input(rank),
-            .source_position = rank,  // behind the `rank` peers that come before it
-            .reduce = true,
-            .target = output(0),
-            .finish = true});
-}
-
-Result<Schedule> build(const char* name, bool one_lane, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, kMaxDirectRanks, options));
+Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
   if (nranks == 1) return alone(Collective::ReduceScatter, name);
   Builder builder({.collective = Collective::ReduceScatter,
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
-    const auto add_lane = [&](size_t kind) {
-      return builder.add_lane(rank, /*channel=*/0, one_lane ? 1 : options.weights[kind]);
-    };
-    LaneBuilder push = add_lane(kPushLane);
-    add_push(push, rank, nranks);
-    LaneBuilder fold = one_lane ? push : add_lane(kFoldLane);
-    add_fold(fold, rank, nranks);
+    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    for (const int owner : peers_by_distance(rank, nranks, 1)) {
+      LaneBuilder lane = spreader.of(kPushLane);
+      lane.add({.source = input(owner), .send_to = lane.to(owner)});
+    }
+    LaneBuilder fold = spreader.of(kFoldLane);
+    fold.add({.receive_from = fold.from(peers_ascending(rank, nranks)),
+              .source = input(rank),
+              .source_position = rank,  // behind the `rank` peers that come before it
+              .reduce = true,
+              .target = output(0),
+              .finish = true});
   }
   return std::move(builder).take();
 }
@@ -58,11 +49,11 @@ Result<Schedule> build(const char* name, bool one_lane, int nranks, const Option
 }  // namespace
 
 Result<Schedule> reduce_scatter_direct(int nranks, const Options& options) {
-  return build("direct", /*one_lane=*/false, nranks, options);
+  return build("direct", Lanes::ByPhase, nranks, options);
 }
 
-Result<Schedule> reduce_scatter_direct_lane(int nranks, const Options& options) {
-  return build("direct_lane", /*one_lane=*/true, nranks, options);
+Result<Schedule> reduce_scatter_direct_lanes(int nranks, const Options& options) {
+  return build("direct_lanes", Lanes::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -5,6 +5,7 @@
 #include "algorithms/all_to_all.h"
 #include "algorithms/broadcast.h"
 #include "algorithms/gather.h"
+#include "algorithms/lanes.h"
 #include "algorithms/reduce.h"
 #include "algorithms/reduce_scatter.h"
 #include "algorithms/scatter.h"
@@ -18,24 +19,28 @@ constexpr Algorithm kAlgorithms[] = {
     {"ring", Collective::AllReduce, 1, kMaxRingRanks, all_reduce_ring},
     {"one_shot", Collective::AllReduce, 1, kMaxDirectRanks, all_reduce_one_shot},
     {"two_shot", Collective::AllReduce, 1, kMaxDirectRanks, all_reduce_two_shot},
-    {"two_shot_lane", Collective::AllReduce, 1, kMaxDirectRanks, all_reduce_two_shot_lane},
+    {"two_shot_lanes", Collective::AllReduce, 1, kMaxLanesRanks, all_reduce_two_shot_lanes},
     {"ring", Collective::Reduce, 1, kMaxRingRanks, reduce_ring},
+    {"ring_strands", Collective::Reduce, 1, kMaxRingRanks, reduce_ring_strands},
     {"direct", Collective::Reduce, 1, kMaxDirectRanks, reduce_direct},
     {"ring", Collective::Broadcast, 1, kMaxRingRanks, broadcast_ring},
+    {"ring_strands", Collective::Broadcast, 1, kMaxRingRanks, broadcast_ring_strands},
     {"direct", Collective::Broadcast, 1, kMaxDirectRanks, broadcast_direct},
     {"scatter_gather", Collective::Broadcast, 1, kMaxDirectRanks, broadcast_scatter_gather},
     {"ring", Collective::AllGather, 1, kMaxRingRanks, all_gather_ring},
     {"direct", Collective::AllGather, 1, kMaxDirectRanks, all_gather_direct},
-    {"direct_lane", Collective::AllGather, 1, kMaxDirectRanks, all_gather_direct_lane},
+    {"direct_lanes", Collective::AllGather, 1, kMaxLanesRanks, all_gather_direct_lanes},
     {"pat", Collective::AllGather, 1, kMaxRingRanks, all_gather_pat},
     {"ring", Collective::ReduceScatter, 1, kMaxRingRanks, reduce_scatter_ring},
     {"direct", Collective::ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_direct},
-    {"direct_lane", Collective::ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_direct_lane},
+    {"direct_lanes", Collective::ReduceScatter, 1, kMaxLanesRanks, reduce_scatter_direct_lanes},
     {"pat", Collective::ReduceScatter, 1, kMaxRingRanks, reduce_scatter_pat},
     {"direct", Collective::AllToAll, 1, kMaxDirectRanks, all_to_all_direct},
-    {"direct_lane", Collective::AllToAll, 1, kMaxDirectRanks, all_to_all_direct_lane},
+    {"direct_lanes", Collective::AllToAll, 1, kMaxLanesRanks, all_to_all_direct_lanes},
     {"direct", Collective::Gather, 1, kMaxDirectRanks, gather_direct},
+    {"direct_lanes", Collective::Gather, 1, kMaxLanesRanks, gather_direct_lanes},
     {"direct", Collective::Scatter, 1, kMaxDirectRanks, scatter_direct},
+    {"direct_lanes", Collective::Scatter, 1, kMaxLanesRanks, scatter_direct_lanes},
 };
 
 }  // namespace

@@ -7,6 +7,9 @@
 
 namespace niccolite::algorithms {
 
+/// Chains side by side, each with half of the data, in algorithms whose name ends in "_strands".
+inline constexpr int kStrands = 2;
+
 /// One rank's place on one ring.
 class Seat {
  public:

@@ -9,5 +9,7 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> scatter_direct(int nranks, const Options& options = {});
+/// The direct one with a lane for each instruction (lanes.h).
+Result<schedule::Schedule> scatter_direct_lanes(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

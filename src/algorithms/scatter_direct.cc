@@ -8,6 +8,9 @@
 //
 // Claim: n instructions at the root, 1 elsewhere; one network latency, the least possible; the root
 // sends n - 1 blocks; FIFO depth >= 1. The own block comes last: nobody waits for it.
+//
+// "direct_lanes" has a lane for each instruction, so that no peer's block waits for another's.
+#include "algorithms/lanes.h"
 #include "algorithms/scatter.h"
 #include "schedule/builder.h"
 
@@ -16,29 +19,40 @@ namespace niccolite::algorithms {
 using namespace schedule;  // the vocabulary of schedules: Builder, input, output, ...
 
 namespace {
-constexpr const char* kName = "direct";
-}
 
-Result<Schedule> scatter_direct(int nranks, const Options& options) {
-  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
-  if (nranks == 1) return alone(Collective::Scatter, kName);
+Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
+  if (nranks == 1) return alone(Collective::Scatter, name);
   const int root = options.root;
   Builder builder({.collective = Collective::Scatter,
-                   .algorithm = kName,
+                   .algorithm = name,
                    .nranks = nranks,
                    .nblocks = nranks,
                    .root = root});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneBuilder lane = builder.add_lane(rank);
+    LaneSpreader spreader(builder, rank, nranks, lanes, options);
     if (rank != root) {
+      LaneBuilder lane = spreader.of(kGatherLane);
       lane.add({.receive_from = lane.from(root), .target = output(0)});
       continue;
     }
-    for (const int receiver : peers_by_distance(root, nranks, 1))
+    for (const int receiver : peers_by_distance(root, nranks, 1)) {
+      LaneBuilder lane = spreader.of(kPushLane);
       lane.add({.source = input(receiver), .send_to = lane.to(receiver)});
-    lane.add({.source = input(root), .target = output(0)});
+    }
+    spreader.of(kPushLane).add({.source = input(root), .target = output(0)});
   }
   return std::move(builder).take();
+}
+
+}  // namespace
+
+Result<Schedule> scatter_direct(int nranks, const Options& options) {
+  return build("direct", Lanes::ByPhase, nranks, options);
+}
+
+Result<Schedule> scatter_direct_lanes(int nranks, const Options& options) {
+  return build("direct_lanes", Lanes::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -58,24 +58,28 @@ const Row kRows[] = {
       return Claim{Collective::AllReduce, "two_shot", n, 2 * n - 1, 2 * (n - 1), 3, 1};
     }},
     {[](int n) {
-      return Claim{Collective::AllReduce, "two_shot_lane", n, 2 * n - 1, 2 * (n - 1), 1, 1};
+      return Claim{Collective::AllReduce, "two_shot_lanes", n, 2 * n - 1,
+                   2 * (n - 1),           2 * n - 1,        1};
     }},
     {[](int) { return Claim{Collective::Reduce, "ring", 1, 1, 1, 1, 1, true, 1, 0}; }},
+    {[](int) { return Claim{Collective::Reduce, "ring_strands", 2, 2, 2, 2, 1, true, 2, 0}; }},
     {[](int) { return Claim{Collective::Reduce, "direct", 1, 1, 1, 1, 1, false, 1, 0}; }},
     {[](int n) { return Claim{Collective::AllGather, "ring", n, n, n - 1, 1, n > 2 ? 2 : 1}; }},
     {[](int n) { return Claim{Collective::AllGather, "direct", n, n, n - 1, 2, 1}; }},
-    {[](int n) { return Claim{Collective::AllGather, "direct_lane", n, n, n - 1, 1, 1}; }},
+    {[](int n) { return Claim{Collective::AllGather, "direct_lanes", n, n, n - 1, n, 1}; }},
     {[](int n) { return Claim{Collective::AllGather, "pat", n, n, n - 1, 1, n > 3 ? 2 : 1}; }},
     {[](int n) {
       return Claim{Collective::ReduceScatter, "ring", n, n, n - 1, 1, n > 2 ? 2 : 1, true};
     }},
     {[](int n) { return Claim{Collective::ReduceScatter, "direct", n, n, n - 1, 2, 1}; }},
-    {[](int n) { return Claim{Collective::ReduceScatter, "direct_lane", n, n, n - 1, 1, 1}; }},
+    {[](int n) { return Claim{Collective::ReduceScatter, "direct_lanes", n, n, n - 1, n, 1}; }},
     {[](int n) {
       return Claim{Collective::ReduceScatter, "pat", n, n, n - 1, 1, n > 3 ? 2 : 1, true};
     }},
     {[](int n) { return Claim{Collective::AllToAll, "direct", n, 2 * n - 1, n - 1, 2, 1}; }},
-    {[](int n) { return Claim{Collective::AllToAll, "direct_lane", n, 2 * n - 1, n - 1, 1, 1}; }},
+    {[](int n) {
+      return Claim{Collective::AllToAll, "direct_lanes", n, 2 * n - 1, n - 1, 2 * n - 1, 1};
+    }},
     {[](int n) { return Claim{Collective::Broadcast, "direct", 1, 1, 0, 1, 1, false, 1, n - 1}; }},
     {[](int n) {
       return Claim{Collective::Broadcast,
@@ -91,16 +95,25 @@ const Row kRows[] = {
                    1};
     }},
     {[](int n) { return Claim{Collective::Gather, "direct", n, 1, 1, 1, 1, false, n, 0}; }},
+    {[](int n) {
+      return Claim{Collective::Gather, "direct_lanes", n, 1, 1, 1, 1, false, n, 0, n};
+    }},
     {[](int n) { return Claim{Collective::Scatter, "direct", n, 1, 0, 1, 1, false, n, n - 1}; }},
+    {[](int n) {
+      return Claim{Collective::Scatter, "direct_lanes", n, 1, 0, 1, 1, false, n, n - 1, n};
+    }},
 };
 // clang-format on
 
 class Claims : public testing::TestWithParam<Row> {
  protected:
-  static Schedule build(int nranks) {
+  static const Algorithm& algorithm() {
     const Claim claim = claim_of(GetParam(), 2);
+    return *find(claim.collective, claim.algorithm);
+  }
+  static Schedule build(int nranks) {
     const int root = nranks > kRoot ? kRoot : 0;
-    return find(claim.collective, claim.algorithm)->build(nranks, {.root = root}).take();
+    return algorithm().build(nranks, {.root = root}).take();
   }
 };
 
@@ -124,7 +137,8 @@ Counts count(const Schedule& schedule, int rank) {
 }
 
 TEST_P(Claims, InstructionsAndBlocksSentPerRank) {
-  for (const int n : {2, 3, 4, 7, 16}) {
+  for (const int n : {2, 3, 4, 7, 8, 16}) {
+    if (n > algorithm().max_ranks) continue;
     const Claim claim = claim_of(GetParam(), n);
     const Schedule schedule = build(n);
     EXPECT_EQ(schedule.nblocks, claim.blocks) << n;
@@ -145,7 +159,8 @@ TEST_P(Claims, InstructionsAndBlocksSentPerRank) {
 }
 
 TEST_P(Claims, SmallestDepthRunsAndOneLessDeadlocks) {
-  for (const int n : {2, 3, 4, 9, 32}) {
+  for (const int n : {2, 3, 4, 8, 9, 32}) {
+    if (n > algorithm().max_ranks) continue;
     const Claim claim = claim_of(GetParam(), n);
     const Schedule schedule = build(n);
     for (int depth = claim.smallest_depth; depth <= 8; ++depth) {
@@ -175,9 +190,9 @@ INSTANTIATE_TEST_SUITE_P(Registry, Claims, testing::ValuesIn(kRows),
                            return name_of(test.param);
                          });
 
-/// The ring broadcast's last rank sends nothing, so that it has a test of its own below.
+/// A ring broadcast's last rank sends nothing, so that these have a test of their own below.
 TEST(ClaimTable, HasARowForEachAlgorithm) {
-  std::set<std::string> rows{"broadcast_ring"}, algorithms;
+  std::set<std::string> rows{"broadcast_ring", "broadcast_ring_strands"}, algorithms;
   for (const Row& row : kRows) EXPECT_TRUE(rows.insert(name_of(row)).second);
   for (const Algorithm& algorithm : all())
     algorithms.insert(
@@ -186,14 +201,19 @@ TEST(ClaimTable, HasARowForEachAlgorithm) {
 }
 
 TEST(BroadcastRing, AllButTheLastSendTheDataOnceAndDepthOneSuffices) {
-  for (const int n : {2, 3, 4, 9}) {
-    const Schedule schedule = find(Collective::Broadcast, "ring")->build(n, {.root = kRoot}).take();
-    EXPECT_EQ(schedule.nblocks, 1);
-    for (int rank = 0; rank < n; ++rank) {
-      EXPECT_EQ(count(schedule, rank).instructions, 1);
-      EXPECT_EQ(count(schedule, rank).sent, rank == (kRoot + n - 1) % n ? 0 : 1);
+  for (const auto& [name, strands] : {std::pair("ring", 1), std::pair("ring_strands", 2)}) {
+    for (const int n : {2, 3, 4, 9}) {
+      SCOPED_TRACE(fmt::format("{} of {}", name, n));
+      const Schedule schedule = find(Collective::Broadcast, name)->build(n, {.root = kRoot}).take();
+      EXPECT_EQ(schedule.nblocks, strands);
+      for (int rank = 0; rank < n; ++rank) {
+        const Counts counts = count(schedule, rank);
+        EXPECT_EQ(counts.instructions, strands);
+        EXPECT_EQ(counts.lanes, strands);
+        EXPECT_EQ(counts.sent, rank == (kRoot + n - 1) % n ? 0 : strands);
+      }
+      EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
     }
-    EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
   }
 }
 
@@ -207,29 +227,34 @@ TEST(Latencies, AreThoseClaimed) {
       {"all_reduce ring", [](int n) { return 2 * (n - 1); }},
       {"all_reduce one_shot", one},
       {"all_reduce two_shot", two},
-      {"all_reduce two_shot_lane", two},
+      {"all_reduce two_shot_lanes", two},
       {"reduce ring", chain},
+      {"reduce ring_strands", chain},
       {"reduce direct", one},
       {"broadcast ring", chain},
+      {"broadcast ring_strands", chain},
       {"broadcast direct", one},
       {"broadcast scatter_gather", [](int n) { return n > 2 ? 2 : 1; }},
       {"all_gather ring", chain},
       {"all_gather direct", one},
-      {"all_gather direct_lane", one},
+      {"all_gather direct_lanes", one},
       {"all_gather pat", tree},
       {"reduce_scatter ring", chain},
       {"reduce_scatter direct", one},
-      {"reduce_scatter direct_lane", one},
+      {"reduce_scatter direct_lanes", one},
       {"reduce_scatter pat", tree},
       {"all_to_all direct", one},
-      {"all_to_all direct_lane", one},
+      {"all_to_all direct_lanes", one},
       {"gather direct", one},
-      {"scatter direct", one}};
+      {"gather direct_lanes", one},
+      {"scatter direct", one},
+      {"scatter direct_lanes", one}};
   EXPECT_EQ(claims.size(), all().size());
   for (const Algorithm& algorithm : all()) {
     const std::string name =
         fmt::format("{} {}", schedule::name_of(algorithm.collective), algorithm.name);
     for (const int n : {2, 3, 4, 7, 8, 16, 33}) {
+      if (n > algorithm.max_ranks) continue;
       const Schedule schedule = algorithm.build(n, {.root = kRoot, .window = n}).take();
       EXPECT_EQ(schedule::timeline(schedule).take().latencies, claims.at(name)(n))
           << name << " " << n;

@@ -25,6 +25,9 @@ Outcome target_of_another_block(Schedule& schedule) {
   found.instruction->target->block = wrong;
   if (blocks > 1 && is_not_cut(schedule))  // one block too few, or written twice
     return {{fmt::format("rank {} channel 0", found.rank()), "output block"}};
+  if (blocks > 1 && has_source)
+    return {
+        {found.name(), fmt::format("handles block {}, but names output block {}", right, wrong)}};
   if (blocks > 1) return {{found.name(), "but the chunk from rank", "is of block"}};
   if (is_cut(schedule) && !has_source)
     return {{found.name(), "handles the chunk of block 1; there are 1 blocks"}};

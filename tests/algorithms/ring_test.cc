@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <random>
 
 #include "algorithms/all_reduce.h"
 #include "algorithms/registry.h"
+#include "algorithms/ring.h"
 #include "schedule/check.h"
 
 namespace niccolite::algorithms {
@@ -16,10 +18,14 @@ using schedule::check;
 using schedule::Connection;
 using schedule::Schedule;
 
-class Rings : public testing::TestWithParam<schedule::Collective> {
+std::string name_of(const Algorithm& algorithm) {
+  return fmt::format("{}_{}", schedule::name_of(algorithm.collective), algorithm.name);
+}
+
+class Rings : public testing::TestWithParam<Algorithm> {
  protected:
   static Result<Schedule> build(int n, const Options& options) {
-    return find(GetParam(), "ring")->build(n, options);
+    return GetParam().build(n, options);
   }
 };
 
@@ -48,7 +54,9 @@ TEST_P(Rings, AreAChannelEach) {
       build(4, {.root = 2, .rings = {{0, 1, 2, 3}, {0, 2, 1, 3}, {3, 2, 1, 0}}});
   ASSERT_TRUE(schedule.is_ok());
   for (const auto& channels : schedule.value().ranks) EXPECT_EQ(channels.size(), 3u);
-  EXPECT_EQ(schedule.value().connections.size(), schedule::has_root(GetParam()) ? 9u : 12u);
+  const size_t hops = schedule::has_root(GetParam().collective) ? 9 : 12;
+  const size_t strands = schedule.value().ranks[0][0].lanes.size();
+  EXPECT_EQ(schedule.value().connections.size(), hops * strands);
   EXPECT_TRUE(check(schedule.value()).is_ok());
 }
 
@@ -70,14 +78,38 @@ TEST_P(Rings, ThatAreNoPermutationsAreRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Registry, Rings,
-                         testing::Values(schedule::Collective::AllReduce,
-                                         schedule::Collective::Reduce,
-                                         schedule::Collective::Broadcast,
-                                         schedule::Collective::AllGather,
-                                         schedule::Collective::ReduceScatter),
-                         [](const testing::TestParamInfo<schedule::Collective>& test) {
-                           return std::string(name_of(test.param));
+/// A strand of the data never meets another: its own lane, block and connections.
+TEST(Strands, AreRingsOfHalfOfTheDataEach) {
+  for (const schedule::Collective collective :
+       {schedule::Collective::Reduce, schedule::Collective::Broadcast}) {
+    const Schedule schedule = find(collective, "ring_strands")->build(5, {.root = 3}).take();
+    EXPECT_EQ(schedule.nblocks, kStrands);
+    for (const auto& channels : schedule.ranks) {
+      ASSERT_EQ(channels[0].lanes.size(), size_t{kStrands});
+      for (int strand = 0; strand < kStrands; ++strand) {
+        const schedule::Lane& lane = channels[0].lanes[static_cast<size_t>(strand)];
+        ASSERT_EQ(lane.instructions.size(), 1u);
+        const schedule::Instruction& i = lane.instructions[0];
+        EXPECT_EQ(schedule::chunk_block(i), strand);
+        for (const std::vector<int>& connections : {i.receive_from, i.send_to}) {
+          for (const int c : connections)
+            EXPECT_EQ(schedule.connections[static_cast<size_t>(c)].tag, strand);
+        }
+      }
+    }
+  }
+}
+
+std::vector<Algorithm> rings() {
+  std::vector<Algorithm> result;
+  std::copy_if(all().begin(), all().end(), std::back_inserter(result),
+               [](const Algorithm& a) { return std::string_view(a.name).starts_with("ring"); });
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, Rings, testing::ValuesIn(rings()),
+                         [](const testing::TestParamInfo<Algorithm>& test) {
+                           return name_of(test.param);
                          });
 
 }  // namespace
