@@ -105,6 +105,12 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
     LOG(Info, Env, "Comm config blocking reset to NCCL_COMM_BLOCKING={}", blocking);
   }
   result.limits = {.min_ctas = or_zero(copy.minCTAs), .max_ctas = or_zero(copy.maxCTAs)};
+  int64_t graph_mode = copy.graphUsageMode == NCCL_CONFIG_UNDEF_INT ? 2 : copy.graphUsageMode;
+  if (const int64_t mixing = parameters::graph_mixing_support(); mixing != INT64_MIN) {
+    graph_mode = mixing != 0 ? 2 : 0;
+    LOG(Info, Env, "Comm config graphUsageMode reset to NCCL_GRAPH_MIXING_SUPPORT={}", mixing);
+  }
+  result.graphs_mix = graph_mode == 2;
   if (copy.netName != nullptr)
     return Status::invalid_usage(
         "config.netName asks for the network '{}', but this version of Niccolite has no network "

@@ -19,13 +19,19 @@ constexpr size_t kMostJoinedBytes = 512 << 10;
 constexpr int kDistancesInBatch = 16;
 static_assert(2 * kDistancesInBatch <= executor::kMaxWorks);
 
-/// What operations must have in common to share a launch.
-using Kernel = std::tuple<Protocol, bool, executor::DataType, executor::Fold, double, double,
-                          int64_t, int64_t, const void*>;
+/// What operations must have in common to share a launch; equal on all ranks, as batches must be.
+using Kernel =
+    std::tuple<Protocol, bool, executor::DataType, executor::Fold, double, double, int64_t>;
 Kernel kernel_of(const Plan& plan) {
   const executor::Reduction& r = plan.reduction;
-  return {plan.protocol,  plan.reduces,     plan.type,      r.fold,        r.input_scale,
-          r.finish_scale, r.finish_divisor, r.input_factor, r.device_scale};
+  return {plan.protocol, plan.reduces,   plan.type,       r.fold,
+          r.input_scale, r.finish_scale, r.finish_divisor};
+}
+
+/// A scalar is its rank's own, and a launch has one: such operations stay alone.
+bool may_share(const Task& task, const planner::Settings& settings) {
+  return task.call.request.bytes() <= kMostJoinedBytes && settings.nranks > 1 &&
+         !task.call.request.op.scales();
 }
 
 /// Each call's stream once, the first call's first.
@@ -44,6 +50,7 @@ Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vecto
   struct Bin {
     std::vector<const Task*> tasks;
     uint32_t channels = 0;  // of the protocol's connections
+    size_t lanes = 1;       // most of one operation
   };
   std::map<Kernel, size_t> bin_of;
   std::vector<std::pair<Protocol, Bin>> bins;  // in the order of their first calls
@@ -52,16 +59,19 @@ Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vecto
     const Plan plan = TRY(planner.collective(task.call.request));
     const uint32_t channels =
         planner.settings().shapes[static_cast<size_t>(plan.protocol)].channels;
-    if (task.call.request.bytes() > kMostJoinedBytes || planner.settings().nranks == 1) {
-      bins.push_back({plan.protocol, {{&task}, channels}});
+    if (!may_share(task, planner.settings())) {
+      bins.push_back({plan.protocol, {.tasks = {&task}, .channels = channels}});
       continue;
     }
     const auto [place, is_new] = bin_of.try_emplace(kernel_of(plan), bins.size());
-    if (is_new) bins.push_back({plan.protocol, {{}, channels}});
-    bins[place->second].second.tasks.push_back(&task);
+    if (is_new) bins.push_back({plan.protocol, {.tasks = {}, .channels = channels}});
+    Bin& bin = bins[place->second].second;
+    bin.tasks.push_back(&task);
+    bin.lanes = std::max(bin.lanes, plan.program->lanes.size());
   }
   for (const auto& [protocol, bin] : bins) {
-    const size_t most = std::min<size_t>(bin.channels, executor::kMaxWorks);
+    const size_t most = std::min(
+        {size_t{bin.channels}, size_t{executor::kMaxWorks}, executor::kMaxLanes / bin.lanes});
     for (size_t first = 0; first < bin.tasks.size(); first += most) {
       const size_t count = std::min(most, bin.tasks.size() - first);
       const auto begin = bin.tasks.begin() + static_cast<std::ptrdiff_t>(first);

@@ -104,8 +104,9 @@ Status Communicator::join_and_connect() {
     member_.reset();
   }
   auto* control = static_cast<executor::ControlWords*>(control_.data());
-  operations_ = std::make_unique<OperationQueue>(machine_, device(), rank(), settings,
-                                                 endpoint_.get(), control, log_.get());
+  operations_ =
+      std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
+                                       control, log_.get(), configuration_.graphs_mix);
 
   LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
       describe(), device(), info.bus_id, hash);
@@ -285,14 +286,15 @@ void Communicator::raise_abort_word() {
   std::atomic_ref<uint32_t>(words->abort).store(1, std::memory_order_release);
 }
 
-// Waits until the device has done all that was queued before. Unbounded for a communicator in
-// order, but it says what it waits for; bounded once the abort word is raised, since its kernels
-// then end and other work is none of ours.
+// Waits until all operations are done, those in graphs that were launched included. Unbounded for a
+// communicator in order, but it says what it waits for; bounded once the abort word is raised,
+// since its kernels then end.
 Status Communicator::drain(bool bounded) {
+  if (operations_ == nullptr) return {};
   const auto start = Deadline::Clock::now();
   bool reported = false;
   for (;;) {
-    if (TRY(machine_.drain(device(), Deadline::after(milliseconds(100))))) return {};
+    if (TRY(operations_->drain(Deadline::after(milliseconds(100))))) return {};
     const auto waited = Deadline::Clock::now() - start;
     if ((bounded || abort_.raised()) && waited > kAbortTime)
       return Status::internal("device {} is still busy {} s after the abort", device(),

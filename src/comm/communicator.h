@@ -30,6 +30,7 @@ namespace niccolite::comm {
 /// ncclConfig_t as resolved: defaults and environment applied. Source: reference c-api §5.
 struct Configuration {
   bool blocking = true;
+  bool graphs_mix = true;  // see StreamOrder
   planner::Limits limits;
 };
 

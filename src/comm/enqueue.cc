@@ -85,7 +85,7 @@ size_t OperationQueue::Hash::operator()(const planner::Request& request) const {
 
 OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
                                const planner::Settings& settings, transport::Endpoint* endpoint,
-                               executor::ControlWords* control, CallLog* log)
+                               executor::ControlWords* control, CallLog* log, bool graphs_mix)
     : machine_(machine),
       device_(device),
       rank_alone_(settings.nranks == 1),
@@ -93,7 +93,7 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
       control_(control),
       log_(log),
       planner_(settings, rank),
-      order_(machine, device) {}
+      order_(machine, device, graphs_mix) {}
 
 Status OperationQueue::run(const Task& task, const Deadline& deadline) {
   if (is_copy(task.call)) {

@@ -39,8 +39,10 @@ struct Ready {
 class OperationQueue {
  public:
   /// `endpoint` and `log` are null for a communicator of one rank. All outlive the queue.
+  /// `graphs_mix`: see StreamOrder.
   OperationQueue(gpu::Machine& machine, int device, int rank, const planner::Settings& settings,
-                 transport::Endpoint* endpoint, executor::ControlWords* control, CallLog* log);
+                 transport::Endpoint* endpoint, executor::ControlWords* control, CallLog* log,
+                 bool graphs_mix = true);
 
   /// One collective by itself, of more than 0 elements: prepares and launches. Allocates nothing
   /// when it has been prepared before.
@@ -49,6 +51,8 @@ class OperationQueue {
   /// The calls of a group, which outlive the result. Collectives have more than 0 elements.
   Result<std::vector<Ready>> prepare(std::span<const Task> tasks, const Deadline& deadline);
   Status launch(const Ready& ready);
+  /// Waits until everything launched is done, launches of graphs included; false at the deadline.
+  Result<bool> drain(Deadline deadline) { return order_.drain(deadline); }
   /// Microseconds that the calls of a group would take.
   Result<double> predict(std::span<const Task> tasks);
 

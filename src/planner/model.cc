@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace niccolite::planner {
@@ -20,40 +21,117 @@ struct VariantCost {
   size_t channel_bytes;      // fewest bytes of a block worth a channel of its own
 };
 
+/// The variants of one algorithm, by protocol: LL, LL128, Simple.
+using Costs = VariantCost[executor::kProtocols];
+
+/// Constants of one algorithm, for one collective or for all that have no line of their own.
+struct Line {
+  std::optional<Collective> collective;
+  AlgorithmId algorithm;
+  Costs costs;
+};
+
 struct MachineCost {
-  VariantCost variants[kAlgorithms]
-                      [executor::kProtocols];  // as AlgorithmId and Protocol order them
-  bool ranks_share;                            // the ranks share one pool of bandwidth, the cores
+  std::span<const Line> lines;
+  bool ranks_share;       // the ranks share one pool of bandwidth, the cores
   int most_direct_ranks;  // largest communicator in which every rank is connected to every other
 };
 
 // H200, NVLink through switches: fitted to 2 and 4 ranks in graph replay
-// (bench/results/h200_variants.md).
-constexpr MachineCost kCuda{
-    {
-        {{2, 2.0, 68, 68, 8.5, 1024}, {2, 2.3, 120, 120, 8.5, 1920}, {2, 5.1, 205, 215, 4.8, 2048}},
-        {{3, 0.5, 180, 180, 8.5, 512}, {3, 0.7, 250, 250, 10, 960}, {3, 2.5, 320, 330, 11.7, 2048}},
-        {{2, 0.35, 180, 180, 8.5, 128}, {3, 0.7, 250, 250, 8, 960}, {2, 5.5, 150, 150, 8, 2048}},
-        {{1, 2.7, 240, 200, 8.5, 1024},
-         {2, 3.0, 250, 250, 8, 1920},
-         {0, 5.6, 300, 320, 11.7, 2048}},
-        {{2, 2.0, 68, 68, 8.5, 1024}, {2, 2.3, 120, 120, 8.5, 1920}, {2, 5.1, 150, 150, 4.8, 2048}},
-        {{2, 2.5, 200, 200, 8.5, 512}, {2, 2.8, 250, 250, 8, 1920}, {4, 6, 300, 330, 11.7, 2048}},
-    },
-    false,
-    8};
+// (bench/results/h200_variants.md, h200_lanes.md).
+constexpr Line kCudaLines[] = {
+    {Collective::AllReduce,
+     AlgorithmId::OneShot,
+     {{2.4, 0.35, 190, 200, 8.5, 128}, {3, 0.7, 250, 250, 8, 960}, {4, 5.5, 150, 150, 8, 2048}}},
+    {Collective::AllReduce,
+     AlgorithmId::TwoShot,
+     {{5.2, 0.45, 190, 190, 8.5, 512},
+      {5.6, 0.45, 250, 250, 12, 960},
+      {9.7, 0.45, 300, 315, 11.7, 2048}}},
+    {Collective::AllReduce,
+     AlgorithmId::Ring,
+     {{2, 2.0, 68, 68, 8.5, 1024}, {1.3, 2.0, 120, 120, 8.5, 1920}, {2, 3.7, 205, 215, 4.8, 2048}}},
+    {Collective::Reduce,
+     AlgorithmId::Direct,
+     {{3.6, 0.2, 300, 600, 20, 512},
+      {4.3, 0.2, 250, 400, 16, 960},
+      {6, 0.5, 300, 330, 11.7, 2048}}},
+    {Collective::Broadcast,
+     AlgorithmId::Direct,
+     {{3.0, 0.1, 200, 330, 12, 512},
+      {3.4, 0.1, 220, 310, 12, 960},
+      {5, 0.5, 300, 330, 11.7, 2048}}},
+    {Collective::Broadcast,
+     AlgorithmId::ScatterGather,
+     {{6, 0.5, 150, 150, 8.5, 512}, {5.2, 0.5, 220, 220, 12, 960}, {8, 0.5, 270, 270, 11.7, 2048}}},
+    {Collective::AllGather,
+     AlgorithmId::Direct,
+     {{4.1, 0.15, 150, 167, 8.5, 512},
+      {4.5, 0.15, 220, 270, 12, 960},
+      {7.2, 0.2, 310, 335, 11.7, 2048}}},
+    {Collective::ReduceScatter,
+     AlgorithmId::Direct,
+     {{4.6, 0.2, 150, 182, 8.5, 512},
+      {5.2, 0.2, 200, 226, 12, 960},
+      {9.5, 0.2, 300, 312, 11.7, 2048}}},
+    {Collective::AllToAll,
+     AlgorithmId::Direct,
+     {{3.8, 0.15, 100, 100, 8.5, 512},
+      {4.2, 0.15, 185, 185, 12, 960},
+      {8.2, 0.2, 310, 320, 11.7, 2048}}},
+    {Collective::Gather,
+     AlgorithmId::Direct,
+     {{3.6, 0.05, 120, 200, 8.5, 512},
+      {3.3, 0.05, 200, 300, 12, 960},
+      {3.8, 0.05, 330, 375, 11.7, 2048}}},
+    {Collective::Scatter,
+     AlgorithmId::Direct,
+     {{3.2, 0.05, 120, 200, 8.5, 512},
+      {3.1, 0.05, 200, 300, 12, 960},
+      {5.8, 0.05, 320, 340, 11.7, 2048}}},
+    {Collective::PointToPoint,
+     AlgorithmId::Direct,
+     {{3.8, 0.1, 135, 135, 8.5, 512},
+      {4.1, 0.1, 180, 180, 8, 960},
+      {5.8, 0.1, 320, 325, 11.7, 2048}}},
+    // All-gather and reduce-scatter; chains of broadcast and reduce.
+    {std::nullopt,
+     AlgorithmId::Ring,
+     {{2, 2.0, 68, 68, 8.5, 1024}, {1.9, 0.8, 200, 205, 12, 960}, {2, 1.0, 320, 340, 11.7, 2048}}},
+    {Collective::AllGather,
+     AlgorithmId::Ring,
+     {{2, 2.0, 68, 68, 8.5, 1024}, {1.6, 2.0, 170, 170, 12, 960}, {2, 3.2, 230, 240, 4.8, 2048}}},
+    {Collective::ReduceScatter,
+     AlgorithmId::Ring,
+     {{2, 2.0, 68, 68, 8.5, 1024}, {1.6, 2.2, 150, 150, 12, 960}, {2, 3.8, 230, 240, 4.8, 2048}}},
+    {std::nullopt,
+     AlgorithmId::Pat,
+     {{3, 2.4, 68, 68, 8.5, 1024}, {3, 2.6, 120, 120, 8.5, 960}, {3, 5, 150, 150, 4.8, 2048}}},
+};
+constexpr MachineCost kCuda{kCudaLines, false, 8};
+
 // Virtual GPUs on two cores; GB/s of all ranks together (bench/results/virtual_variants.md).
-constexpr MachineCost kVirtual{
-    {
-        {{2, 1.3, 8, 8, 64, 1 << 20}, {2, 1.4, 7, 7, 64, 1 << 20}, {2, 1, 21, 29, 64, 1 << 20}},
-        {{1, 1.5, 6, 10, 64, 1 << 20}, {1, 1.6, 5, 8, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}},
-        {{1, 1.3, 9, 10, 64, 1 << 20}, {1, 1.4, 8, 8, 64, 1 << 20}, {3, 1.5, 9, 10, 64, 1 << 20}},
-        {{1, 1.5, 6, 10, 64, 1 << 20}, {1, 1.6, 5, 8, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}},
-        {{2, 1.3, 8, 8, 64, 1 << 20}, {2, 1.4, 7, 7, 64, 1 << 20}, {2, 1, 21, 29, 64, 1 << 20}},
-        {{1, 1.5, 6, 10, 64, 1 << 20}, {1, 1.6, 5, 8, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}},
-    },
-    true,
-    16};
+constexpr Line kVirtualLines[] = {
+    {std::nullopt,
+     AlgorithmId::Ring,
+     {{2, 1.3, 8, 8, 64, 1 << 20}, {2, 1.4, 7, 7, 64, 1 << 20}, {2, 1, 21, 29, 64, 1 << 20}}},
+    {std::nullopt,
+     AlgorithmId::Pat,
+     {{2, 1.3, 8, 8, 64, 1 << 20}, {2, 1.4, 7, 7, 64, 1 << 20}, {2, 1, 21, 29, 64, 1 << 20}}},
+    {std::nullopt,
+     AlgorithmId::OneShot,
+     {{1, 1.3, 9, 10, 64, 1 << 20}, {1, 1.4, 8, 8, 64, 1 << 20}, {3, 1.5, 9, 10, 64, 1 << 20}}},
+    {std::nullopt,
+     AlgorithmId::TwoShot,
+     {{1, 1.5, 6, 10, 64, 1 << 20}, {1, 1.6, 5, 8, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}}},
+    {std::nullopt,
+     AlgorithmId::Direct,
+     {{1, 1.5, 6, 10, 64, 1 << 20}, {1, 1.6, 5, 8, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}}},
+    {std::nullopt,
+     AlgorithmId::ScatterGather,
+     {{1, 1.5, 6, 10, 64, 1 << 20}, {1, 1.6, 5, 8, 64, 1 << 20}, {2, 1.5, 34, 21, 64, 1 << 20}}},
+};
+constexpr MachineCost kVirtual{kVirtualLines, true, 16};
 
 const MachineCost& cost_of(gpu::Kind machine) {
   return machine == gpu::Kind::Cuda ? kCuda : kVirtual;
@@ -94,9 +172,16 @@ Shape shape_of(Collective collective, AlgorithmId algorithm, int nranks) {
   }
 }
 
-const VariantCost& cost_of(const Settings& settings, AlgorithmId algorithm, Protocol protocol) {
-  return cost_of(settings.machine)
-      .variants[static_cast<size_t>(algorithm)][static_cast<size_t>(protocol)];
+/// Of the line of `collective`, or else of the one for all; has_algorithm() holds.
+const VariantCost& cost_of(const Settings& settings, Collective collective, AlgorithmId algorithm,
+                           Protocol protocol) {
+  const Line* for_all = nullptr;
+  for (const Line& line : cost_of(settings.machine).lines) {
+    if (line.algorithm != algorithm) continue;
+    if (line.collective == collective) return line.costs[static_cast<size_t>(protocol)];
+    if (!line.collective) for_all = &line;
+  }
+  return for_all->costs[static_cast<size_t>(protocol)];
 }
 
 double wire_bytes(Protocol protocol, double bytes) {
@@ -105,9 +190,8 @@ double wire_bytes(Protocol protocol, double bytes) {
                                        : bytes;
 }
 
-double predicted(const Settings& settings, AlgorithmId algorithm, Protocol protocol, double steps,
+double predicted(const Settings& settings, const VariantCost& cost, Protocol protocol, double steps,
                  double sent, int channels) {
-  const VariantCost& cost = cost_of(settings, algorithm, protocol);
   double bandwidth = settings.nranks == 2 ? cost.gigabytes_two_ranks : cost.gigabytes_more_ranks;
   if (cost_of(settings.machine).ranks_share) bandwidth /= settings.nranks;
   bandwidth = std::min(bandwidth, channels * cost.channel_gigabytes);
@@ -134,7 +218,7 @@ bool is_possible(const Settings& settings, Collective collective, AlgorithmId al
 
 Choice predict(const Settings& settings, Collective collective, AlgorithmId algorithm,
                Protocol protocol, size_t bytes) {
-  const VariantCost& cost = cost_of(settings, algorithm, protocol);
+  const VariantCost& cost = cost_of(settings, collective, algorithm, protocol);
   const Shape shape = shape_of(collective, algorithm, settings.nranks);
   const executor::FifoShape& fifo = settings.shapes[static_cast<size_t>(protocol)];
 
@@ -144,15 +228,16 @@ Choice predict(const Settings& settings, Collective collective, AlgorithmId algo
   const int channels = std::clamp(static_cast<int>(std::min<double>(useful, most)),
                                   std::min(settings.min_channels, most), most);
   return {algorithm, protocol, channels,
-          predicted(settings, algorithm, protocol, shape.steps,
-                    static_cast<double>(bytes) * shape.sent, channels)};
+          predicted(settings, cost, protocol, shape.steps, static_cast<double>(bytes) * shape.sent,
+                    channels)};
 }
 
 double predict_messages(const Settings& settings, Protocol protocol, int ends, size_t bytes) {
   const executor::FifoShape& fifo = settings.shapes[static_cast<size_t>(protocol)];
   const int most = std::min<int>(settings.max_channels, static_cast<int>(fifo.channels));
-  return predicted(settings, AlgorithmId::Direct, protocol, 1 + ends / 2.0,
-                   static_cast<double>(bytes), most);
+  const VariantCost& cost =
+      cost_of(settings, Collective::PointToPoint, AlgorithmId::Direct, protocol);
+  return predicted(settings, cost, protocol, 1 + ends / 2.0, static_cast<double>(bytes), most);
 }
 
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes) {

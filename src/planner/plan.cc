@@ -40,13 +40,31 @@ Reduction make_reduction(const Operator& op, DataType type, int nranks, bool par
   return {.fold = Fold::Sum, .finish_scale = 1.0 / nranks};
 }
 
-// Small data have one round and nothing to overlap: one lane that does everything in turn saves the
-// hand-over between lanes.
-std::string variant_of(Collective collective, AlgorithmId algorithm, Protocol protocol) {
-  const std::string name = name_of(algorithm);
-  if (protocol == Protocol::Simple) return name;
-  const std::string one_lane = name + "_lane";
-  return algorithms::find(collective, one_lane) != nullptr ? one_lane : name;
+// Measured on four H200 (bench/results/h200_lanes.md):
+// From here on a two-shot by phases moves 3 % more than one with a lane for each instruction.
+constexpr size_t kPhasesFrom = 192 << 20;
+// A chain's chunks are halved once its data no longer fit the slots: it then waits for credit, and
+// more and smaller chunks are in flight.
+constexpr uint32_t kChainParts = 2;
+
+// On GPUs a lane that waits, or that publishes what it stored, moves nothing meanwhile: with a lane
+// for each instruction, or two chains side by side, others do. (A core of virtual GPUs goes on to
+// another lane anyway, and would only have more of them to look at.)
+std::string variant_of(const Settings& settings, const Request& request, const Choice& choice) {
+  const std::string name = name_of(choice.algorithm);
+  if (settings.machine == gpu::Kind::Virtual) return name;
+  const algorithms::Algorithm* lanes = algorithms::find(request.collective, name + "_lanes");
+  const bool by_phase =
+      request.collective == Collective::AllReduce && request.bytes() >= kPhasesFrom;
+  if (lanes != nullptr && settings.nranks <= lanes->max_ranks && !by_phase) return lanes->name;
+  const algorithms::Algorithm* strands = algorithms::find(request.collective, name + "_strands");
+  if (strands != nullptr && choice.protocol == Protocol::Simple) return strands->name;
+  return name;
+}
+
+bool is_chain(const Plan& plan, Collective collective) {
+  return plan.choice.algorithm == AlgorithmId::Ring && plan.protocol == Protocol::Simple &&
+         (collective == Collective::Broadcast || collective == Collective::Reduce);
 }
 
 }  // namespace
@@ -100,9 +118,9 @@ Result<Plan> Planner::collective(const Request& request, int most_channels) {
   if (most_channels > 0) plan.choice.channels = std::min(plan.choice.channels, most_channels);
   plan.protocol = plan.choice.protocol;
   plan.microseconds = plan.choice.microseconds;
-  const Compiled compiled = TRY(program(
-      request.collective, variant_of(request.collective, plan.choice.algorithm, plan.protocol),
-      schedule::has_root(request.collective) ? request.root : 0));
+  const Compiled compiled =
+      TRY(program(request.collective, variant_of(settings_, request, plan.choice),
+                  schedule::has_root(request.collective) ? request.root : 0));
   plan.program = compiled.program;
   plan.reduces = schedule::reduces(request.collective);
   size_t count = request.count;
@@ -115,7 +133,11 @@ Result<Plan> Planner::collective(const Request& request, int most_channels) {
   }
   const auto element = static_cast<uint32_t>(executor::size_of(plan.type));
   const auto nblocks = static_cast<uint32_t>(plan.program->works[0].nblocks);
-  const executor::Cut cuts = cut(plan.protocol, plan.choice.channels);
+  executor::Cut cuts = cut(plan.protocol, plan.choice.channels);
+  const uint32_t depth = settings_.shapes[static_cast<size_t>(plan.protocol)].depth;
+  if (settings_.machine == gpu::Kind::Cuda && is_chain(plan, request.collective) &&
+      request.bytes() / nblocks >= cuts.slot_data_bytes * depth * cuts.max_channels)
+    cuts.slot_data_bytes = executor::round_up(cuts.slot_data_bytes / kChainParts, 16);
   plan.partitions.push_back(schedule::cuts_one_buffer(request.collective)
                                 ? executor::make_partition(count, element, nblocks, cuts)
                                 : executor::make_block_partition(count, element, nblocks, cuts));

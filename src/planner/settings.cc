@@ -23,11 +23,12 @@ struct Defaults {
       shapes;  // LL, Simple; channels: the most that pay
 };
 
-// CUDA (H200): an LL slot holds a CTA's chunk of a 256 KiB one-shot. Simple: with the same memory,
-// four slots of 32 KiB move 6 % more than two of 64 KiB, since the lanes of a two-shot wait less
-// for each other (bench/results/two_shot_slots.md). Virtual GPUs: a slot and the data it is copied
-// from and to fit a core's second-level cache, and ranks, not channels, keep the cores busy.
-constexpr Defaults kCuda{64, {{{32, 4, 16 << 10}, {32, 4, 16 << 10}, {64, 4, 32 << 10}}}};
+// CUDA (H200): an LL slot holds a CTA's chunk of a 256 KiB one-shot. Simple: publishing a slot
+// costs its lane about 2 us, so that chains of one lane (a lone send, a broadcast) want large
+// slots, where algorithms with many lanes have enough with 32 KiB (bench/results/h200_lanes.md).
+// Virtual GPUs: a slot and the data it is copied from and to fit a core's second-level cache, and
+// ranks, not channels, keep the cores busy.
+constexpr Defaults kCuda{64, {{{32, 4, 16 << 10}, {32, 4, 16 << 10}, {64, 4, 64 << 10}}}};
 constexpr Defaults kVirtual{1, {{{1, 4, 16 << 10}, {1, 4, 32 << 10}, {1, 4, 128 << 10}}}};
 
 struct AlgorithmName {

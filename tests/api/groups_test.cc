@@ -347,6 +347,31 @@ TEST(PreMulSum, ScalesEachRanksContributionByItsOwnScalar) {
   }
 }
 
+TEST(PreMulSum, OfSomeRanksEqualScalarsInOneGroupIsNotJoined) {
+  // Rank 0's two scalars are equal and rank 1's are not: both must come to the same launches.
+  constexpr int kRanks = 2;
+  constexpr size_t kCount = 100;
+  Cluster cluster(kRanks);
+  const float scalars[kRanks][2] = {{2, 2}, {1, 3}};
+  std::vector<DeviceBuffer> buffers;  // [rank][operation]
+  ASSERT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < kRanks; ++rank)
+    for (float scalar : scalars[rank]) {
+      ncclRedOp_t op = ncclSum;
+      ASSERT_NCCL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarHostImmediate,
+                                           cluster.comm(rank)));
+      buffers.emplace_back(rank, kCount * 4);
+      buffers.back().write(encode(ncclFloat, std::vector<double>(kCount, rank + 1)));
+      ASSERT_NCCL(ncclAllReduce(buffers.back().data(), buffers.back().data(), kCount, ncclFloat, op,
+                                cluster.comm(rank), cluster.stream(rank)));
+    }
+  ASSERT_NCCL(ncclGroupEnd());
+  cluster.synchronize();
+  for (size_t i = 0; i < buffers.size(); ++i)
+    EXPECT_EQ(buffers[i].read(),
+              encode(ncclFloat, std::vector<double>(kCount, i % 2 == 0 ? 2 + 2 : 2 + 6)));
+}
+
 TEST(PreMulSum, BelongsToOneCommunicatorAndOneType) {
   Cluster cluster(2);
   DeviceBuffer buffer(0, 64);

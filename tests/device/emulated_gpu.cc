@@ -59,7 +59,6 @@ ucontext_t scheduler;
 Fiber* current = nullptr;
 std::mt19937_64 random_bits;
 bool current_is_done = false;
-uint64_t time_of_day = 0;
 bool is_torn = false;
 
 void enter();
@@ -86,7 +85,6 @@ const Thread& this_thread() { return current->thread; }
 
 void yield() { swapcontext(&current->context, &scheduler); }
 
-uint64_t now() { return time_of_day += 250'000'000; }
 
 void maybe_yield() {
   if (random_bits() % 4 == 0) yield();

@@ -38,8 +38,6 @@ bool any_of_warp(bool value);
 /// The fiber's 16 bytes of a line of 128, together with those of its seven neighbours.
 void load_line_part(const std::byte* address, void* part);
 void store_line_part(std::byte* address, const void* part);
-/// Nanoseconds; every look takes a quarter of a second, so that a wait need not be long to be late.
-uint64_t now();
 
 }  // namespace niccolite::emulation
 
@@ -51,7 +49,7 @@ inline uint32_t replica() { return emulation::this_thread().x; }
 inline uint32_t pattern_channel() { return emulation::this_thread().y; }
 inline std::byte* shared_memory() { return emulation::this_thread().shared; }
 
-inline uint64_t global_timer() { return emulation::now(); }
+inline constexpr uint32_t kSpinsPerReport = 1u << 13;  // a wait need not be long to be late
 
 inline uint64_t load_acquire_system(const uint64_t* address) {
   emulation::yield();

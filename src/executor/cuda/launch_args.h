@@ -27,6 +27,7 @@ inline constexpr uint32_t kWarp = 32;
 inline constexpr uint32_t kMaxThreads = 512;  // of a CTA: 128 registers a thread
 inline constexpr uint32_t kMaxWarps = kMaxThreads / kWarp;
 inline constexpr uint8_t kNoLane = 0xff;  // of a warp that has nothing to do
+static_assert(kMaxLanes < kNoLane);
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
 

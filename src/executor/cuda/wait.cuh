@@ -33,37 +33,28 @@ class Wait {
 
  private:
   static constexpr uint32_t kSpinsPerLook = 4096;
-  static constexpr uint32_t kLate = 62;  // about a second, in units of 2^24 ns
 
-  // A load and a store instead of a compare-and-swap, which PCIe need not have. Each word is whole;
-  // should a Waiting replace a Mismatch between the two, then the wait that saw the mismatch stores
-  // it again when it looks next. Relaxed: the word is all that the host reads.
+  // As few instructions as can be, and no state but the spins: this stands in every wait, and code
+  // that is fetched in vain makes a small operation slower (docs/design/0006). Plain stores, since
+  // PCIe need not have atomics; each word is whole. Should a Waiting replace a Mismatch, the wait
+  // that saw the mismatch stores it again when it looks next, some milliseconds later. Relaxed: the
+  // word is all that the host reads.
   __device__ __forceinline__ void tell(const Awaited& awaited) {
     const bool is_mismatch = awaited.other_tag != Awaited::kNoTag;
-    if (!is_mismatch && !is_late()) return;
-    const ReportKind told = decode_report(ptx::load_relaxed_system(header_.report)).kind;
-    if (told == ReportKind::Mismatch || (told == ReportKind::Waiting && !is_mismatch)) return;
-    const Report report{is_mismatch ? ReportKind::Mismatch : ReportKind::Waiting, awaited.peer,
-                        work_.tag, static_cast<uint16_t>(awaited.other_tag),
-                        static_cast<uint16_t>((late_ >> 16) - 1)};
-    ptx::store_relaxed_system(header_.report, encode(report));
-  }
-
-  /// True about every second from the wait's first look on.
-  __device__ __forceinline__ bool is_late() {
-    const uint32_t now = static_cast<uint16_t>(ptx::global_timer() >> 24) | 1;
-    if (late_ == 0) late_ = now;
-    if (static_cast<uint16_t>(now - late_) < kLate) return false;
-    late_ = ((late_ >> 16) + 1) << 16 | now;
-    return true;
+    if (!is_mismatch && spins_ % ptx::kSpinsPerReport != 0) return;
+    const uint32_t repeats = spins_ / ptx::kSpinsPerReport - 1;
+    const uint32_t kind =
+        static_cast<uint32_t>(is_mismatch ? ReportKind::Mismatch : ReportKind::Waiting);
+    const uint32_t low = is_mismatch ? awaited.other_tag : repeats;
+    // As encode() of report.h would, in halves.
+    ptx::store_relaxed_system(header_.report,
+                              static_cast<uint64_t>(kind << 24 | (awaited.peer & 0xffffffu)) << 32 |
+                                  (uint32_t{work_.tag} << 16 | (low & 0xffffu)));
   }
 
   const LaunchHeader& header_;
   const WorkTask& work_;
   uint32_t spins_ = 0;
-  // How often it was late << 16 | the time from which on it is late again; 0: not looked so far. In
-  // one register.
-  uint32_t late_ = 0;
 };
 
 }  // namespace niccolite::executor::cuda
