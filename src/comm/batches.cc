@@ -5,6 +5,8 @@
 #include <map>
 #include <tuple>
 
+#include "algorithms/lanes.h"
+
 namespace niccolite::comm {
 namespace {
 
@@ -14,6 +16,11 @@ using planner::Planner;
 
 // Above this, an operation fills the links by itself and gains nothing from company.
 constexpr size_t kMostJoinedBytes = 512 << 10;
+// No operation that may be joined has more lanes on any rank. (How many one has may differ from
+// rank to rank, so that it must not decide.)
+constexpr int kMostLanes = 2 * algorithms::kMaxLanesRanks;
+constexpr size_t kMostJoined = executor::kMaxLanes / kMostLanes;
+static_assert(kMostJoined <= executor::kMaxWorks);
 // Distances in one batch: with sends and receives, and a message to the own rank, at most
 // kMaxWorks works.
 constexpr int kDistancesInBatch = 16;
@@ -50,7 +57,6 @@ Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vecto
   struct Bin {
     std::vector<const Task*> tasks;
     uint32_t channels = 0;  // of the protocol's connections
-    size_t lanes = 1;       // most of one operation
   };
   std::map<Kernel, size_t> bin_of;
   std::vector<std::pair<Protocol, Bin>> bins;  // in the order of their first calls
@@ -65,13 +71,10 @@ Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vecto
     }
     const auto [place, is_new] = bin_of.try_emplace(kernel_of(plan), bins.size());
     if (is_new) bins.push_back({plan.protocol, {.tasks = {}, .channels = channels}});
-    Bin& bin = bins[place->second].second;
-    bin.tasks.push_back(&task);
-    bin.lanes = std::max(bin.lanes, plan.program->lanes.size());
+    bins[place->second].second.tasks.push_back(&task);
   }
   for (const auto& [protocol, bin] : bins) {
-    const size_t most = std::min(
-        {size_t{bin.channels}, size_t{executor::kMaxWorks}, executor::kMaxLanes / bin.lanes});
+    const size_t most = std::min<size_t>(bin.channels, kMostJoined);
     for (size_t first = 0; first < bin.tasks.size(); first += most) {
       const size_t count = std::min(most, bin.tasks.size() - first);
       const auto begin = bin.tasks.begin() + static_cast<std::ptrdiff_t>(first);
