@@ -208,6 +208,7 @@ struct ReduceOperation : Granule<kType> {
   /// that one row more brings.
   static constexpr int kLineRows = kAccumulatorRegisters > 8   ? 1
                                    : kAccumulatorRegisters > 4 ? 2
+                                   : kUnroll > 3               ? 3
                                                                : kUnroll;
 
   static constexpr __host__ __device__ uint32_t element_bytes(const LaunchHeader&) {
