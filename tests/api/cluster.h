@@ -38,7 +38,10 @@ class DeviceBuffer {
   ~DeviceBuffer() { EXPECT_CUDA(cudaFree(base_)); }
 
   unsigned char* data() const { return static_cast<unsigned char*>(base_) + kGuard + shift_; }
-  void poison() { EXPECT_CUDA(cudaMemset(base_, kPoison, bytes_ + 2 * kGuard + shift_)); }
+  void poison() {
+    EXPECT_CUDA(cudaSetDevice(device_));
+    EXPECT_CUDA(cudaMemset(base_, kPoison, bytes_ + 2 * kGuard + shift_));
+  }
   void write(const std::vector<unsigned char>& bytes) {
     EXPECT_CUDA(cudaMemcpy(data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
   }

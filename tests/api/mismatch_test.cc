@@ -106,9 +106,8 @@ class Quarrel {
     EXPECT_TRUE(result == ncclSuccess || result == ncclInvalidUsage) << ncclGetLastError(nullptr);
   }
 
-  /// Waits until every rank knows. What each then says of itself.
-  std::vector<std::string> verdicts() {
-    std::vector<std::string> texts;
+  /// Waits until every rank knows.
+  void await() {
     for (int rank = 0; rank < nranks(); ++rank) {
       ncclResult_t state = ncclSuccess;
       EXPECT_TRUE(wait_until([&] {
@@ -117,6 +116,15 @@ class Quarrel {
       })) << "rank "
           << rank << " was not told";
       EXPECT_EQ(state, ncclInvalidUsage) << "rank " << rank;
+    }
+  }
+
+  /// What each rank then says of itself. The last error is the process's: no other quarrel may be
+  /// going on.
+  std::vector<std::string> verdicts() {
+    await();
+    std::vector<std::string> texts;
+    for (int rank = 0; rank < nranks(); ++rank) {
       int count = 0;  // any call
       EXPECT_EQ(ncclCommCount(cluster_.comm(rank), &count), ncclInvalidUsage);
       texts.emplace_back(ncclGetLastError(nullptr));
@@ -152,6 +160,7 @@ TEST_P(Mismatch, IsToldToEveryRankWithBothCalls) {
   for (size_t i = 0; i < all.size(); ++i)
     for (int rank = 0; rank < nranks; ++rank)
       quarrels[i]->issue(rank, rank == nranks - 1 ? all[i].odd : all[i].common);
+  for (const auto& quarrel : quarrels) quarrel->await();
   for (size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(all[i].name);
     const std::string odd_rank = "rank " + std::to_string(nranks - 1) + " ";

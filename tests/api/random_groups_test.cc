@@ -1,5 +1,7 @@
 // Random programs of groups in one process. A failure prints its seed: NICCOLITE_RANDOM_SEED=<seed>
-// replays that program alone, NICCOLITE_RANDOM_PROGRAMS=<n> runs more or fewer.
+// replays that program alone, NICCOLITE_RANDOM_PROGRAMS=<n> runs more or fewer, and
+// NICCOLITE_RANDOM_RANKS=<n>, at most 8, fixes the number of ranks. With CUDA's libcudart.so.13
+// before vcuda's on LD_LIBRARY_PATH the same binary runs on GPUs.
 
 #include <array>
 #include <cstdlib>
@@ -30,9 +32,12 @@ TEST(RandomGroups, GiveWhatTheirCallsPromise) {
                             : count != nullptr ? std::strtoull(count, nullptr, 10)
                                                : kPrograms;
   ASSERT_GT(programs, 0u);
-  std::array<std::unique_ptr<Theatre>, 6> theatres;
+  const char* const ranks = std::getenv("NICCOLITE_RANDOM_RANKS");
+  const int nranks = ranks != nullptr ? std::atoi(ranks) : 0;
+  std::array<std::unique_ptr<Theatre>, 9> theatres;
+  ASSERT_LT(nranks, static_cast<int>(theatres.size()));
   for (uint64_t i = 0; i < programs; ++i) {
-    const RandomProgram program = generate(first + i);
+    const RandomProgram program = generate(first + i, nranks);
     auto& theatre = theatres[static_cast<size_t>(program.nranks)];
     if (theatre == nullptr) theatre = std::make_unique<Theatre>(program.nranks);
     SCOPED_TRACE(testing::Message() << program);
