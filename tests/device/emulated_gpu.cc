@@ -85,7 +85,6 @@ const Thread& this_thread() { return current->thread; }
 
 void yield() { swapcontext(&current->context, &scheduler); }
 
-
 void maybe_yield() {
   if (random_bits() % 4 == 0) yield();
 }
