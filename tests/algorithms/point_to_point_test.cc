@@ -66,7 +66,8 @@ Pattern everyone_to_everyone(int nranks) {
 }
 
 TEST(PointToPoint, EveryoneToEveryoneIsRight) {
-  for (const int nranks : {4, 8, 9, 17, 33, 64}) expect_right(nranks, everyone_to_everyone(nranks));
+  for (const int nranks : {4, 8, 9, 17, 33, 48, 64, 128})
+    expect_right(nranks, everyone_to_everyone(nranks));
 }
 
 TEST(PointToPoint, SomeOnlySendAndOthersOnlyReceive) {
