@@ -298,9 +298,10 @@ Report report_of(Protocol protocol, const char* algorithm, bool is_alone) {
   std::vector<Launch> launches{launches_of(kTag)[0]};
   if (!is_alone) launches.push_back(launches_of(kOther)[1]);
   for (Launch& launch : launches) launch.threads = 32;
-  // They wait until they are aborted, which is not now.
-  // Of LL128 all of a warp wait; of Simple one thread does, and it seldom has its turn.
-  const uint64_t limit = protocol == Protocol::LL ? 1'000'000 : 6'000'000;
+  // They wait until they are aborted, which is not now. A mismatch is told at the first look, a
+  // long wait after many; by then it could have replaced the mismatch.
+  const uint64_t accesses = protocol == Protocol::LL128 ? 6 : 1;  // of one look, roughly
+  const uint64_t limit = accesses * (is_alone ? 6'000'000 : 1'500'000);
   EXPECT_FALSE(run_emulated(cluster, launches, 1, limit));
   return executor::decode_report(cluster.control.report);
 }

@@ -49,7 +49,8 @@ inline uint32_t replica() { return emulation::this_thread().x; }
 inline uint32_t pattern_channel() { return emulation::this_thread().y; }
 inline std::byte* shared_memory() { return emulation::this_thread().shared; }
 
-inline constexpr uint32_t kSpinsPerReport = 1u << 13;  // a wait need not be long to be late
+// Many looks long, as on a GPU, but no second: a wait need not be long to be late.
+inline constexpr uint32_t kSpinsPerReport = 1u << 15;
 
 inline uint64_t load_acquire_system(const uint64_t* address) {
   emulation::yield();
