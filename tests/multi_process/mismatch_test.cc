@@ -86,6 +86,7 @@ TEST(MismatchBetweenProcesses, IsToldThoughAThirdProcessIsStopped) {
   ASSERT_TRUE(stopped.wait_for_line("STOPPING")) << stopped.output();
   for (Process* rank : {&first, &second}) {
     ASSERT_TRUE(rank->wait_for_line("STATE")) << rank->output();
+    ASSERT_TRUE(rank->wait_for_line("NCCL WARN")) << rank->output();  // printed by another thread
     EXPECT_THAT(rank->output(),
                 AllOf(HasSubstr("STATE 5"), HasSubstr("rank 0"), HasSubstr("count 1000,"),
                       HasSubstr("rank 1"), HasSubstr("count 1001,")));
