@@ -8,8 +8,8 @@
 // has not arrived; the host asks the peer, tells all ranks, and aborts. Waiting: nothing has
 // arrived for about a second, which need not be wrong: the host compares the calls of both ranks.
 // It is told again about every second while the same wait lasts, so that the host knows for how
-// long it has lasted. A mismatch is not replaced by a Waiting. What the host does with reports:
-// docs/design/0006-call-tags.md.
+// long it has lasted. A mismatch is not replaced by a Waiting, except on GPUs for some
+// milliseconds. What the host does with reports: docs/design/0006-call-tags.md.
 #pragma once
 
 #include <cstdint>
