@@ -178,7 +178,7 @@ Pattern Pattern::exact(const ElementType& type, const Operation& operation, int 
     fill(type, operation, index, drawn, column);
     for (int rank = 0; rank < ranks.count; ++rank)
       pattern.put(pattern.inputs_[static_cast<size_t>(rank)], index,
-                  column.inputs[static_cast<size_t>(ranks.first + rank)]);
+                  column.inputs[static_cast<size_t>(ranks.first) + static_cast<size_t>(rank)]);
     pattern.put(pattern.reduced_, index, column.result);
     if (is_bounded) pattern.tolerance_[index] = column.tolerance;
   }
@@ -189,8 +189,9 @@ Pattern Pattern::moving(const ElementType& type, Ranks ranks) {
   Pattern pattern(type, ranks);
   for (int rank = 0; rank < ranks.count; ++rank)
     for (size_t index = 0; index < kPeriod; ++index)
-      pattern.put(pattern.inputs_[static_cast<size_t>(rank)], index,
-                  random_bits(static_cast<size_t>(ranks.first + rank), index, 9));
+      pattern.put(
+          pattern.inputs_[static_cast<size_t>(rank)], index,
+          random_bits(static_cast<size_t>(ranks.first) + static_cast<size_t>(rank), index, 9));
   return pattern;
 }
 
@@ -199,7 +200,8 @@ Pattern Pattern::rounding(const ElementType& type, Ranks ranks) {
   const uint64_t mantissa = (uint64_t{1} << type.mantissa_bits) - 1;
   for (int rank = 0; rank < ranks.count; ++rank)
     for (size_t index = 0; index < kPeriod; ++index) {
-      const uint64_t random = random_bits(static_cast<size_t>(ranks.first + rank), index, 8);
+      const uint64_t random =
+          random_bits(static_cast<size_t>(ranks.first) + static_cast<size_t>(rank), index, 8);
       // Exponents -1, 0 and 1: sums of neighbours differ in exponent from their operands, and lose
       // bits.
       const uint64_t exponent = static_cast<uint64_t>(type.bias() - 1) + (random >> 60) % 3;

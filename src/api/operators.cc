@@ -17,7 +17,7 @@ void read_scalar(const void* scalar, planner::Operator& op) {
   if constexpr (executor::is_floating(kType)) {
     op.scale = static_cast<double>(executor::Element<kType>::widen(value));
   } else {
-    op.factor = static_cast<int64_t>(value);
+    op.factor = static_cast<int64_t>(+value);
   }
 }
 

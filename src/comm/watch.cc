@@ -101,10 +101,10 @@ void Watch::examine_mismatch() {
     LOG(Info, Coll, "rank {} cannot ask rank {} for its calls: {}", rank_, peer,
         answer.status().message());
   Account theirs{.rank = peer, .log = {}, .wait = std::nullopt};
+  attempts_ += answer.is_ok() ? 1 : kMostAttempts / 2;
   if (answer.is_ok()) theirs = std::move(answer).take();
   const bool is_complete =
       mine.find(mismatch_->own_tag) != nullptr && theirs.find(mismatch_->peer_tag) != nullptr;
-  attempts_ += answer.is_ok() ? 1 : kMostAttempts / 2;
   if (!is_complete && attempts_ < kMostAttempts && !hooks_.has_left(peer)) return;
   accuse(describe_difference(mine, mismatch_->own_tag, theirs, mismatch_->peer_tag));
 }
