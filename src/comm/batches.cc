@@ -53,37 +53,42 @@ void collect_streams(Batch& batch) {
   batch.streams = std::move(streams);
 }
 
+// Only operations that may share are planned here, and only where there are several of them.
 Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vector<Batch>& batches) {
+  const planner::Settings& settings = planner.settings();
+  const auto is_candidate = [&](const Task& task) {
+    return !task.call.is_message() && may_share(task, settings);
+  };
+  const bool any_shares = std::count_if(tasks.begin(), tasks.end(), is_candidate) > 1;
   struct Bin {
     std::vector<const Task*> tasks;
-    uint32_t channels = 0;  // of the protocol's connections
+    uint32_t channels = 0;  // of the protocol's connections; 0: of an operation that stays alone
   };
   std::map<Kernel, size_t> bin_of;
-  std::vector<std::pair<Protocol, Bin>> bins;  // in the order of their first calls
+  std::vector<Bin> bins;  // in the order of their first calls
   for (const Task& task : tasks) {
     if (task.call.is_message()) continue;
-    const Plan plan = TRY(planner.collective(task.call.request));
-    const uint32_t channels =
-        planner.settings().shapes[static_cast<size_t>(plan.protocol)].channels;
-    if (!may_share(task, planner.settings())) {
-      bins.push_back({plan.protocol, {.tasks = {&task}, .channels = channels}});
+    if (!any_shares || !is_candidate(task)) {
+      bins.push_back({.tasks = {&task}});
       continue;
     }
+    const Plan plan = TRY(planner.collective(task.call.request));
     const auto [place, is_new] = bin_of.try_emplace(kernel_of(plan), bins.size());
-    if (is_new) bins.push_back({plan.protocol, {.tasks = {}, .channels = channels}});
-    bins[place->second].second.tasks.push_back(&task);
+    if (is_new)
+      bins.push_back(
+          {.tasks = {}, .channels = settings.shapes[static_cast<size_t>(plan.protocol)].channels});
+    bins[place->second].tasks.push_back(&task);
   }
-  for (const auto& [protocol, bin] : bins) {
-    const size_t most = std::min<size_t>(bin.channels, kMostJoined);
+  for (const Bin& bin : bins) {
+    const size_t most = bin.channels == 0 ? 1 : std::min<size_t>(bin.channels, kMostJoined);
     for (size_t first = 0; first < bin.tasks.size(); first += most) {
       const size_t count = std::min(most, bin.tasks.size() - first);
       const auto begin = bin.tasks.begin() + static_cast<std::ptrdiff_t>(first);
-      batches.push_back({.protocol = protocol,
-                         .tasks = {begin, begin + static_cast<std::ptrdiff_t>(count)},
-                         .self_outputs = std::vector<void*>(count, nullptr),
-                         .streams = {},
-                         .most_channels = static_cast<int>(bin.channels / count),
-                         .holds_messages = false});
+      Batch batch;
+      batch.tasks.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+      batch.self_outputs.assign(count, nullptr);
+      batch.most_channels = static_cast<int>(bin.channels / count);
+      batches.push_back(std::move(batch));
     }
   }
   return {};
@@ -146,8 +151,7 @@ Status add_messages(std::span<const Task> tasks, const Planner& planner,
                 .tasks = std::move(ends.sends),
                 .self_outputs = std::move(ends.self_outputs),
                 .streams = std::move(ends.streams),
-                .most_channels = 0,
-                .holds_messages = true};
+                .most_channels = 0};
     batch.tasks.insert(batch.tasks.end(), ends.receives.begin(), ends.receives.end());
     batch.self_outputs.resize(batch.tasks.size(), nullptr);
     batches.push_back(std::move(batch));

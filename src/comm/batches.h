@@ -22,14 +22,15 @@
 
 namespace niccolite::comm {
 
-/// What one launch carries out.
+/// What one launch carries out: collectives, or messages.
 struct Batch {
-  executor::Protocol protocol = executor::Protocol::Simple;
-  std::vector<const Task*> tasks;   // the program's works, in order
+  executor::Protocol protocol = executor::Protocol::Simple;  // of messages
+  std::vector<const Task*> tasks;                            // the program's works, in order
   std::vector<void*> self_outputs;  // by work: where a message to the own rank goes, else null
   std::vector<gpu::StreamHandle> streams;  // of the calls, each once; the launch is on the first
-  int most_channels = 0;                   // collectives: of each
-  bool holds_messages = false;
+  int most_channels = 0;  // of each collective that shares the launch; 0: of one alone
+
+  bool holds_messages() const { return tasks[0]->call.is_message(); }
 };
 
 /// Errors: InvalidUsage for a message to the own rank without its other end, or of another size.

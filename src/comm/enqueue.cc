@@ -24,9 +24,9 @@ std::string upper(const char* text) {
 }
 
 template <typename Map, typename Key>
-void remember(Map& map, Key&& key, const std::shared_ptr<Prepared>& prepared) {
+void remember(Map& map, Key&& key, const std::shared_ptr<Launcher>& launcher) {
   if (map.size() >= kMostPrepared) map.erase(map.begin());
-  map.emplace(std::forward<Key>(key), prepared);
+  map.emplace(std::forward<Key>(key), launcher);
 }
 
 /// The buffers that the call's program has: users may pass anything for those that it has not.
@@ -96,15 +96,15 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
       order_(machine, device, graphs_mix) {}
 
 Status OperationQueue::run(const Task& task, const Deadline& deadline) {
+  const Buffers buffers = buffers_of(task, planner_.rank());
   if (is_copy(task.call)) {
     TRY(order_.before(task.stream));
-    TRY(copy(task));
+    TRY(copy(buffers, task.call.request.bytes(), task.stream));
     return order_.after(task.stream);
   }
-  const std::shared_ptr<Prepared> prepared = TRY(prepare_one(task.call, deadline));
-  const Buffers buffers = buffers_of(task, planner_.rank());
+  const std::shared_ptr<Launcher> launcher = TRY(prepare_one(task.call, deadline));
   TRY(order_.before(task.stream));
-  TRY(prepared->launcher->run({&buffers, 1}, task.stream));
+  TRY(launcher->run({&buffers, 1}, task.stream));
   log_launch({&task.call, 1});
   return order_.after(task.stream);
 }
@@ -127,8 +127,8 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks,
     }
     const Call& first = batch.tasks[0]->call;
     if (!is_copy(first)) {
-      const bool is_single = batch.tasks.size() == 1 && !batch.holds_messages;
-      ready.prepared =
+      const bool is_single = batch.tasks.size() == 1 && !batch.holds_messages();
+      ready.launcher =
           is_single ? TRY(prepare_one(first, deadline)) : TRY(prepare_batch(batch, deadline));
     }
     launches.push_back(std::move(ready));
@@ -139,12 +139,12 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks,
 // Streams of one group are joined, which cannot be done across the border of a capture.
 Status OperationQueue::check_captures(std::span<const Task> tasks) {
   std::optional<gpu::Capture> first;
-  gpu::StreamHandle last = nullptr;
+  gpu::StreamHandle last = tasks[0].stream;
   for (const Task& task : tasks) {
-    if (first && task.stream == last) continue;
+    if (task.stream == last) continue;
+    if (!first) first = TRY(machine_.capture_of(device_, tasks[0].stream));
     last = task.stream;
     const gpu::Capture capture = TRY(machine_.capture_of(device_, task.stream));
-    if (!first) first = capture;
     if (capture.state != first->state || capture.id != first->id)
       return Status::invalid_usage(
           "rank {}: the streams of one group must all be captured by one graph, or none of them",
@@ -163,15 +163,12 @@ Status OperationQueue::launch(const Ready& ready) {
     TRY(machine_.wait_event(device_, stream, join_event_));
   }
   TRY(order_.before(stream));
-  if (ready.prepared != nullptr) {
-    TRY(ready.prepared->launcher->run(ready.buffers, stream));
+  if (ready.launcher != nullptr) {
+    TRY(ready.launcher->run(ready.buffers, stream));
     log_launch(ready.calls);
   } else {
-    for (size_t i = 0; i < ready.buffers.size(); ++i) {
-      const Buffers& buffers = ready.buffers[i];
-      if (buffers.input != buffers.output && ready.bytes[i] > 0)
-        TRY(machine_.copy_async(buffers.output, buffers.input, ready.bytes[i], device_, stream));
-    }
+    for (size_t i = 0; i < ready.buffers.size(); ++i)
+      TRY(copy(ready.buffers[i], ready.bytes[i], stream));
   }
   TRY(order_.after(stream));
   if (joins) TRY(machine_.record_event(join_event_, device_, stream));
@@ -196,7 +193,7 @@ Result<double> OperationQueue::predict(std::span<const Task> tasks) {
   return microseconds;
 }
 
-Result<std::shared_ptr<Prepared>> OperationQueue::prepare_one(const Call& call,
+Result<std::shared_ptr<Launcher>> OperationQueue::prepare_one(const Call& call,
                                                               const Deadline& deadline) {
   const planner::Request& request = call.request;
   if (const auto found = collectives_.find(request); found != collectives_.end())
@@ -204,30 +201,30 @@ Result<std::shared_ptr<Prepared>> OperationQueue::prepare_one(const Call& call,
   const Plan plan = TRY(planner_.collective(request));
   executor::Launch launch;
   launch.works.push_back({.partition = plan.partitions[0], .tag = tag_of(call), .buffers = {}});
-  const std::shared_ptr<Prepared> prepared = TRY(bind(plan, std::move(launch), deadline));
+  const std::shared_ptr<Launcher> launcher = TRY(bind(plan, std::move(launch), deadline));
   if (planner_.rank() == 0)
     LOG(Info, Tuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
         planner::function_name(request.collective), request.bytes(),
         planner::log_name_of(plan.choice.algorithm), upper(executor::name_of(plan.protocol)),
         plan.partitions[0].channels - 1);
-  remember(collectives_, request, prepared);
-  return prepared;
+  remember(collectives_, request, launcher);
+  return launcher;
 }
 
-Result<std::shared_ptr<Prepared>> OperationQueue::prepare_batch(const Batch& batch,
+Result<std::shared_ptr<Launcher>> OperationQueue::prepare_batch(const Batch& batch,
                                                                 const Deadline& deadline) {
   std::string key = key_of(batch);
   if (const auto found = batches_.find(key); found != batches_.end()) return found->second;
   executor::Launch launch;
   const Plan plan = TRY(plan_batch(batch, launch));
-  std::shared_ptr<Prepared> prepared = TRY(bind(plan, std::move(launch), deadline));
-  remember(batches_, std::move(key), prepared);
-  return prepared;
+  std::shared_ptr<Launcher> launcher = TRY(bind(plan, std::move(launch), deadline));
+  remember(batches_, std::move(key), launcher);
+  return launcher;
 }
 
 // Plans the batch and fills in the works of `launch`.
 Result<Plan> OperationQueue::plan_batch(const Batch& batch, executor::Launch& launch) {
-  if (batch.holds_messages) {
+  if (batch.holds_messages()) {
     std::vector<planner::Message> messages;
     for (const Task* task : batch.tasks)
       messages.push_back({.peer = task->call.peer,
@@ -265,7 +262,7 @@ Result<Plan> OperationQueue::plan_batch(const Batch& batch, executor::Launch& la
 }
 
 // Connects the plan's program and hands it to the executor.
-Result<std::shared_ptr<Prepared>> OperationQueue::bind(const Plan& plan, executor::Launch launch,
+Result<std::shared_ptr<Launcher>> OperationQueue::bind(const Plan& plan, executor::Launch launch,
                                                        const Deadline& deadline) {
   launch.program = plan.program;
   launch.protocol = plan.protocol;
@@ -277,16 +274,13 @@ Result<std::shared_ptr<Prepared>> OperationQueue::bind(const Plan& plan, executo
   launch.control = control_;
   launch.control_device = control_;
   launch.threads = planner_.settings().threads;
-  auto prepared = std::make_shared<Prepared>();
-  prepared->launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
-  prepared->microseconds = plan.microseconds;
-  return prepared;
+  std::shared_ptr<Launcher> launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
+  return launcher;
 }
 
-Status OperationQueue::copy(const Task& task) {
-  if (task.input == task.output) return {};
-  return machine_.copy_async(task.output, task.input, task.call.request.bytes(), device_,
-                             task.stream);
+Status OperationQueue::copy(const Buffers& buffers, size_t bytes, gpu::StreamHandle stream) {
+  if (buffers.input == buffers.output || bytes == 0) return {};
+  return machine_.copy_async(buffers.output, buffers.input, bytes, device_, stream);
 }
 
 }  // namespace niccolite::comm

@@ -20,16 +20,9 @@
 
 namespace niccolite::comm {
 
-/// One launch, planned and connected, without its buffers. Owned by the queue; stays valid for as
-/// long as a group holds it.
-struct Prepared {
-  std::unique_ptr<Launcher> launcher;
-  double microseconds = 0;  // predicted
-};
-
 /// One launch with its buffers: what launch() wants.
 struct Ready {
-  std::shared_ptr<Prepared> prepared;      // null: `buffers` are copied, each from input to output
+  std::shared_ptr<Launcher> launcher;      // null: `buffers` are copied, each from input to output
   std::vector<Call> calls;                 // by work
   std::vector<executor::Buffers> buffers;  // the same
   std::vector<gpu::StreamHandle> streams;  // of the calls; the launch is on the first
@@ -62,12 +55,12 @@ class OperationQueue {
   };
 
   bool is_copy(const Call& call) const { return rank_alone_ && !call.request.op.scales(); }
-  Result<std::shared_ptr<Prepared>> prepare_one(const Call& call, const Deadline& deadline);
-  Result<std::shared_ptr<Prepared>> prepare_batch(const Batch& batch, const Deadline& deadline);
-  Result<std::shared_ptr<Prepared>> bind(const planner::Plan& plan, executor::Launch launch,
+  Result<std::shared_ptr<Launcher>> prepare_one(const Call& call, const Deadline& deadline);
+  Result<std::shared_ptr<Launcher>> prepare_batch(const Batch& batch, const Deadline& deadline);
+  Result<std::shared_ptr<Launcher>> bind(const planner::Plan& plan, executor::Launch launch,
                                          const Deadline& deadline);
   Result<planner::Plan> plan_batch(const Batch& batch, executor::Launch& launch);
-  Status copy(const Task& task);
+  Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
   Status check_captures(std::span<const Task> tasks);
   void log_launch(std::span<const Call> calls);
 
@@ -81,8 +74,8 @@ class OperationQueue {
   StreamOrder order_;
   gpu::Event join_event_;  // of the streams of a batch
   // Each at most kMostPrepared.
-  std::unordered_map<planner::Request, std::shared_ptr<Prepared>, Hash> collectives_;
-  std::unordered_map<std::string, std::shared_ptr<Prepared>> batches_;  // by what is in them
+  std::unordered_map<planner::Request, std::shared_ptr<Launcher>, Hash> collectives_;
+  std::unordered_map<std::string, std::shared_ptr<Launcher>> batches_;  // by what is in them
 };
 
 }  // namespace niccolite::comm
