@@ -104,7 +104,9 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
     result.blocking = blocking != 0;
     LOG(Info, Env, "Comm config blocking reset to NCCL_COMM_BLOCKING={}", blocking);
   }
-  result.limits = {.min_ctas = or_zero(copy.minCTAs), .max_ctas = or_zero(copy.maxCTAs)};
+  result.limits = {.min_ctas = or_zero(copy.minCTAs),
+                   .max_ctas = or_zero(copy.maxCTAs),
+                   .policy = planner::policy_of(or_zero(copy.CTAPolicy), "config.CTAPolicy")};
   int64_t graph_mode = copy.graphUsageMode == NCCL_CONFIG_UNDEF_INT ? 2 : copy.graphUsageMode;
   if (const int64_t mixing = parameters::graph_mixing_support(); mixing != INT64_MIN) {
     graph_mode = mixing != 0 ? 2 : 0;

@@ -1,34 +1,44 @@
-// The cost model: predicted time of one operation for each variant, and the choice of the fastest.
-// A pure function of its arguments: every rank computes the same choice without a word.
-//
-//   time = fixed + steps * step latency + bytes that a rank sends / bandwidth
-//
-// with a handful of constants per machine class, measured (model.cc says where and when).
+// The cost model: predicted time of one operation by one variant (cost.h has the formula). A pure
+// function of its arguments: every rank computes the same without a word.
 #pragma once
 
-#include "planner/request.h"
+#include <cstddef>
+#include <optional>
+
+#include "gpu/machine.h"
+#include "planner/cost.h"
 #include "planner/settings.h"
 
 namespace niccolite::planner {
 
-struct Choice {
-  AlgorithmId algorithm = AlgorithmId::Ring;
-  executor::Protocol protocol = executor::Protocol::Simple;
-  int channels = 1;         // upper bound: small data use fewer
-  double microseconds = 0;  // predicted
+/// One operation: of `bytes` of the buffer that is cut, of one block where blocks lie side by side,
+/// or of one message.
+struct Workload {
+  Collective collective = Collective::AllReduce;
+  int nranks = 1;
+  size_t bytes = 0;
 };
 
-/// May this variant run at all with this number of ranks?
-bool is_possible(const Settings& settings, Collective collective, AlgorithmId algorithm,
+/// The built-in constants. Without a line: those of a variant that nobody has measured.
+struct KnownCost {
+  Cost cost;
+  bool is_measured;
+};
+KnownCost find_cost(gpu::Kind machine, Collective collective, AlgorithmId algorithm,
+                    executor::Protocol protocol);
+
+/// May this variant run at all?
+bool is_possible(gpu::Kind machine, int nranks, Collective collective, AlgorithmId algorithm,
                  executor::Protocol protocol);
+/// The most ranks that are all connected to each other where there is a choice.
+int most_direct_ranks(gpu::Kind machine);
 
-/// Predicted time of `collective` over `bytes`: of the buffer that is cut, or of one block.
-Choice predict(const Settings& settings, Collective collective, AlgorithmId algorithm,
-               executor::Protocol protocol, size_t bytes);
+/// Microseconds of `work` by `variant`, when a chunk has at most `chunk_bytes`.
+double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,
+               size_t chunk_bytes);
 
-/// The fastest allowed variant. For a PointToPoint, `bytes` is one message's, and both ends choose
-/// alike. Errors: InvalidUsage when NCCL_ALGO and NCCL_PROTO leave none.
-Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes);
+/// Data of the largest chunk of `variant`, a multiple of 16 bytes.
+size_t chunk_bytes(const Settings& settings, const Variant& variant);
 
 /// Predicted time of messages that progress together: of `ends` message ends of one rank, of which
 /// the busier direction moves `bytes`.

@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "executor/launch.h"
-#include "planner/model.h"
+#include "planner/choice.h"
+#include "planner/request.h"
 
 namespace niccolite::planner {
 
@@ -49,12 +50,12 @@ class Planner {
     std::shared_ptr<const executor::Program> program;
     bool partial_sums = false;
   };
-  Result<Compiled> program(Collective collective, const std::string& algorithm, int root);
-  executor::Cut cut(executor::Protocol protocol, int channels) const;
+  Result<Compiled> program(Collective collective, AlgorithmId algorithm, int root);
+  executor::Cut cut(const Variant& variant) const;
 
   const Settings settings_;
   const int rank_;
-  std::map<std::tuple<Collective, std::string, int>, Compiled> programs_;
+  std::map<std::tuple<Collective, AlgorithmId, int>, Compiled> programs_;
 };
 
 }  // namespace niccolite::planner

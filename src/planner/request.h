@@ -5,11 +5,9 @@
 #include <cstdint>
 
 #include "executor/numeric.h"
-#include "schedule/schedule.h"
+#include "planner/variant.h"
 
 namespace niccolite::planner {
-
-using schedule::Collective;
 
 enum class Operation : uint8_t { Sum, Product, Max, Min, Average, PreMulSum };
 inline constexpr int kBuiltInOperations = 5;  // the ones with a value of ncclRedOp_t of their own

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <string>
+#include <vector>
 
 namespace niccolite::planner {
 namespace {
@@ -36,11 +37,12 @@ bool is_named(std::string_view text, std::string_view function) {
   return false;
 }
 
-Result<std::vector<bool>> parse_selection(std::string_view variable, std::string_view text,
-                                          std::string_view function,
-                                          std::span<const std::string_view> names,
-                                          std::span<const std::string_view> foreign) {
-  std::vector<bool> allowed(names.size(), true);
+Result<uint32_t> parse_selection(std::string_view variable, std::string_view text,
+                                 std::string_view function, std::span<const Token> tokens,
+                                 std::span<const std::string_view> foreign) {
+  uint32_t all = 0;
+  for (const Token& token : tokens) all |= token.bits;
+  uint32_t allowed = all;
   if (text.empty()) return allowed;
   bool first = true;
   for (std::string group : split(lower(text), ';')) {
@@ -59,20 +61,21 @@ Result<std::vector<bool>> parse_selection(std::string_view variable, std::string
     first = false;
     const bool inverted = !group.empty() && group.front() == '^';
     if (inverted) group.erase(0, 1);
-    std::vector<bool> named(names.size(), false);
-    for (const std::string& token : split(group, ',')) {
-      const auto found = std::find(names.begin(), names.end(), token);
-      if (found != names.end()) {
-        named[static_cast<size_t>(found - names.begin())] = true;
-      } else if (std::find(foreign.begin(), foreign.end(), token) == foreign.end()) {
+    uint32_t named = 0;
+    for (const std::string& name : split(group, ',')) {
+      const auto found = std::find_if(tokens.begin(), tokens.end(),
+                                      [&](const Token& token) { return token.name == name; });
+      if (found != tokens.end()) {
+        named |= found->bits;
+      } else if (std::find(foreign.begin(), foreign.end(), name) == foreign.end()) {
         return Status::invalid_usage(
             "{} names '{}', which is neither an algorithm nor a protocol of NCCL or of this "
             "library",
-            variable, token);
+            variable, name);
       }
     }
     if (!applies) continue;
-    for (size_t i = 0; i < named.size(); ++i) allowed[i] = named[i] != inverted;
+    allowed = inverted ? all & ~named : named;
   }
   return allowed;
 }

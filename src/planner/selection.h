@@ -4,22 +4,27 @@
 // functions.
 #pragma once
 
-#include <optional>
+#include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/status.h"
 
 namespace niccolite::planner {
 
-/// For each of `names`: may `function` use it? All true for an empty `text`.
+/// A name that a list may have, in lower case, and the bits of what it stands for.
+struct Token {
+  std::string name;
+  uint32_t bits;
+};
+
+/// The bits of what `function` may use: of all tokens for an empty `text`.
 /// Names in `foreign` are NCCL's too: accepted, and select nothing here.
 /// Errors: InvalidUsage naming `variable` and the unknown token or function.
-Result<std::vector<bool>> parse_selection(std::string_view variable, std::string_view text,
-                                          std::string_view function,
-                                          std::span<const std::string_view> names,
-                                          std::span<const std::string_view> foreign);
+Result<uint32_t> parse_selection(std::string_view variable, std::string_view text,
+                                 std::string_view function, std::span<const Token> tokens,
+                                 std::span<const std::string_view> foreign);
 
 /// Has `text` a group for `function` (in lower case)?
 bool is_named(std::string_view text, std::string_view function);

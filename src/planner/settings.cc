@@ -16,38 +16,58 @@ using executor::Protocol;
 using schedule::Collective;
 
 constexpr int kMostChannels = 64;
+// NCCL_CTA_POLICY_EFFICIENCY and _ZERO.
+constexpr int kEfficiencyBit = 1;
+constexpr int kZeroBit = 2;
 
 struct Defaults {
   int channels;
   std::array<executor::FifoShape, executor::kProtocols>
-      shapes;  // LL, Simple; channels: the most that pay
+      shapes;  // by protocol; channels: the most that pay
 };
 
-// CUDA (H200): an LL slot holds a CTA's chunk of a 256 KiB one-shot. Simple: publishing a slot
+// CUDA (H200): an LL slot holds a CTA's chunk of a 192 KiB one-shot. Simple: publishing a slot
 // costs its lane about 2 us, so that chains of one lane (a lone send, a broadcast) want large
-// slots, where algorithms with many lanes have enough with 32 KiB (bench/results/h200_lanes.md).
+// slots; smaller chunks are the model's choice (Variant::parts). No operation takes more than 24
+// CTAs unless it is asked to.
 // Virtual GPUs: a slot and the data it is copied from and to fit a core's second-level cache, and
 // ranks, not channels, keep the cores busy.
-constexpr Defaults kCuda{64, {{{32, 4, 16 << 10}, {32, 4, 16 << 10}, {64, 4, 64 << 10}}}};
+constexpr Defaults kCuda{24, {{{24, 4, 16 << 10}, {24, 4, 16 << 10}, {24, 4, 128 << 10}}}};
 constexpr Defaults kVirtual{1, {{{1, 4, 16 << 10}, {1, 4, 32 << 10}, {1, 4, 128 << 10}}}};
 
-struct AlgorithmName {
-  std::string_view name;  // in the schedule registry and in NCCL_ALGO
-  const char* log_name;
-};
-constexpr std::array<AlgorithmName, kAlgorithms> kNames{{{"ring", "RING"},
-                                                         {"direct", "DIRECT"},
-                                                         {"one_shot", "ONE_SHOT"},
-                                                         {"two_shot", "TWO_SHOT"},
-                                                         {"pat", "PAT"},
-                                                         {"scatter_gather", "SCATTER_GATHER"}}};
 constexpr std::array<std::string_view, 5> kForeignAlgorithms{"tree", "collnetdirect",
                                                              "collnetchain", "nvls", "nvlstree"};
-constexpr std::array<std::string_view, executor::kProtocols> kProtocolNames{"ll", "ll128",
-                                                                            "simple"};
-constexpr std::array<const char*, schedule::kCollectives> kFunctionNames{
-    "AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter",
-    "AlltoAll",  "Gather", "Scatter",   "SendRecv"};
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  return result;
+}
+
+/// What NCCL_ALGO may name: every algorithm, each family's plain form alone, and a family's name
+/// for all its forms.
+std::vector<Token> algorithm_tokens() {
+  std::vector<Token> tokens;
+  for (int id = 0; id < kAlgorithms; ++id) {
+    const auto algorithm = static_cast<AlgorithmId>(id);
+    const uint32_t own = 1u << id;
+    tokens.push_back({selector_of(algorithm), own});
+    if (algorithm != family_of(algorithm)) continue;
+    uint32_t forms = 0;
+    for (int other = 0; other < kAlgorithms; ++other)
+      if (family_of(static_cast<AlgorithmId>(other)) == algorithm) forms |= 1u << other;
+    if (forms != own) tokens.push_back({name_of(algorithm), forms});
+  }
+  return tokens;
+}
+
+std::vector<Token> protocol_tokens() {
+  std::vector<Token> tokens;
+  for (int id = 0; id < executor::kProtocols; ++id)
+    tokens.push_back({lower(executor::name_of(static_cast<Protocol>(id))), 1u << id});
+  return tokens;
+}
 
 int larger(int64_t a, int64_t b, int none) {
   const int64_t most = std::max(a, b);
@@ -73,68 +93,68 @@ int threads_from_environment() {
   return threads;
 }
 
+/// Names joined by '|', or the older digit. What is unknown is told and skipped.
+int policy_bits(const std::string& text) {
+  if (text.size() == 1 && text[0] >= '0' && text[0] <= '2') return text[0] - '0';
+  int bits = 0;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find('|', start), text.size());
+    const std::string name = lower(std::string_view(text).substr(start, end - start));
+    if (name == "efficiency") {
+      bits |= kEfficiencyBit;
+    } else if (name == "zero") {
+      bits |= kZeroBit;
+    } else if (name != "default") {
+      LOG(Info, Env, "NCCL_CTA_POLICY: '{}' is none of DEFAULT, EFFICIENCY, ZERO: ignored.", name);
+    }
+    start = end + 1;
+  }
+  return bits;
+}
+
+template <size_t kCount>
+void allow(std::array<bool, kCount>& allowed, uint32_t bits) {
+  for (size_t i = 0; i < kCount; ++i) allowed[i] = (bits >> i & 1) != 0;
+}
+
 /// Does the first group of a selection, the one without a function, leave nothing of what
 /// `collective` has, while no group names it? NCCL_ALGO=two_shot is then meant for all-reduce.
-template <size_t kCount, typename Has>
-void ignore_empty(std::array<bool, kCount>& allowed, std::string_view text,
-                  std::string_view function, Has&& has) {
-  if (function == "allreduce" || is_named(text, function)) return;
-  bool any = false;
-  for (size_t i = 0; i < kCount; ++i) any = any || (allowed[i] && has(i));
-  if (!any) allowed.fill(true);
+bool is_meant_for_others(uint32_t allowed, const std::string& text, Collective collective) {
+  if (collective == Collective::AllReduce || is_named(text, lower(function_name(collective))))
+    return false;
+  for (int id = 0; id < kAlgorithms; ++id)
+    if ((allowed >> id & 1) != 0 && has_algorithm(collective, static_cast<AlgorithmId>(id)))
+      return false;
+  return true;
 }
 
 /// Fills in what NCCL_ALGO and NCCL_PROTO allow.
 Status select(Settings& settings) {
   const std::string algorithm_text = parameters::read_now("NCCL_ALGO").value_or("");
   const std::string protocol_text = parameters::read_now("NCCL_PROTO").value_or("");
-  std::array<std::string_view, kAlgorithms> names;
-  for (size_t i = 0; i < names.size(); ++i) names[i] = kNames[i].name;
+  const std::vector<Token> algorithms = algorithm_tokens();
+  const std::vector<Token> protocols = protocol_tokens();
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
-    std::string function = function_name(collective);
-    std::transform(function.begin(), function.end(), function.begin(),
-                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-    const auto algorithms =
-        TRY(parse_selection("NCCL_ALGO", algorithm_text, function, names, kForeignAlgorithms));
-    const auto protocols =
-        TRY(parse_selection("NCCL_PROTO", protocol_text, function, kProtocolNames, {}));
-    std::copy(algorithms.begin(), algorithms.end(), settings.algorithms[c].begin());
-    std::copy(protocols.begin(), protocols.end(), settings.protocols[c].begin());
-    ignore_empty(settings.algorithms[c], algorithm_text, function, [&](size_t id) {
-      return has_algorithm(collective, static_cast<AlgorithmId>(id));
-    });
+    const std::string function = lower(function_name(collective));
+    uint32_t allowed =
+        TRY(parse_selection("NCCL_ALGO", algorithm_text, function, algorithms, kForeignAlgorithms));
+    if (is_meant_for_others(allowed, algorithm_text, collective)) allowed = ~0u;
+    allow(settings.algorithms[c], allowed);
+    const uint32_t allowed_protocols =
+        TRY(parse_selection("NCCL_PROTO", protocol_text, function, protocols, {}));
+    allow(settings.protocols[c], allowed_protocols);
   }
   return {};
 }
 
 }  // namespace
 
-const char* name_of(AlgorithmId id) { return kNames[static_cast<size_t>(id)].name.data(); }
-const char* log_name_of(AlgorithmId id) { return kNames[static_cast<size_t>(id)].log_name; }
-const char* function_name(Collective collective) {
-  return kFunctionNames[static_cast<size_t>(collective)];
-}
-
-bool has_algorithm(Collective collective, AlgorithmId id) {
-  switch (collective) {
-    case Collective::AllReduce:
-      return id == AlgorithmId::Ring || id == AlgorithmId::OneShot || id == AlgorithmId::TwoShot;
-    case Collective::Reduce:
-      return id == AlgorithmId::Ring || id == AlgorithmId::Direct;
-    case Collective::Broadcast:
-      return id == AlgorithmId::Ring || id == AlgorithmId::Direct ||
-             id == AlgorithmId::ScatterGather;
-    case Collective::AllGather:
-    case Collective::ReduceScatter:
-      return id == AlgorithmId::Ring || id == AlgorithmId::Direct || id == AlgorithmId::Pat;
-    case Collective::AllToAll:
-    case Collective::Gather:
-    case Collective::Scatter:
-    case Collective::PointToPoint:
-      return id == AlgorithmId::Direct;
-  }
-  return false;
+CtaPolicy policy_of(int bits, std::string_view origin) {
+  if ((bits & kEfficiencyBit) != 0 && (bits & kZeroBit) != 0)
+    LOG(Warn, Env, "{} asks for both EFFICIENCY and ZERO: EFFICIENCY is ignored.", origin);
+  if ((bits & kZeroBit) != 0) return CtaPolicy::Zero;
+  return (bits & kEfficiencyBit) != 0 ? CtaPolicy::Efficiency : CtaPolicy::Default;
 }
 
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits) {
@@ -156,6 +176,11 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
     (maximum_is_explicit ? settings.min_channels : settings.max_channels) =
         maximum_is_explicit ? settings.max_channels : settings.min_channels;
   settings.threads = threads_from_environment();
+  settings.chunk_parts =
+      static_cast<int>(std::bit_floor(static_cast<uint64_t>(parameters::chunk_parts())));
+  settings.policy = parameters::cta_policy().empty()
+                        ? limits.policy
+                        : policy_of(policy_bits(parameters::cta_policy()), "NCCL_CTA_POLICY");
 
   settings.shapes = defaults.shapes;
   for (executor::FifoShape& shape : settings.shapes)

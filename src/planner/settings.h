@@ -6,29 +6,29 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "executor/protocol/fifo.h"
 #include "gpu/machine.h"
-#include "schedule/schedule.h"
+#include "planner/variant.h"
 
 namespace niccolite::planner {
 
-enum class AlgorithmId : uint8_t { Ring, Direct, OneShot, TwoShot, Pat, ScatterGather };
-inline constexpr int kAlgorithms = 6;
-const char* name_of(AlgorithmId id);  // as the schedule registry and NCCL_ALGO spell it: "ring",
-                                      // "one_shot", "two_shot"
-const char* log_name_of(AlgorithmId id);  // "RING", as log lines have it
-/// Is `id` an algorithm of `collective`?
-bool has_algorithm(schedule::Collective collective, AlgorithmId id);
-/// "AllReduce", as NCCL's functions and log lines have it.
-const char* function_name(schedule::Collective collective);
+/// How many CTAs operations take from the user's computation (NCCL_CTA_POLICY_*).
+enum class CtaPolicy : uint8_t {
+  Default,     // what is fastest
+  Efficiency,  // the fewest that lose little
+  Zero         // none where the copy engines can do the work
+};
 
 struct Settings {
   gpu::Kind machine = gpu::Kind::Virtual;
   int nranks = 1;
   int min_channels = 1;
   int max_channels = 1;
-  int threads = 0;  // of a CTA; 0: the executor's choice
+  int threads = 0;      // of a CTA; 0: the executor's choice
+  int chunk_parts = 0;  // chunks that a slot's data are cut into; 0: the model's choice
+  CtaPolicy policy = CtaPolicy::Default;
   std::array<executor::FifoShape, executor::kProtocols> shapes{};
   // By collective: allowed by NCCL_ALGO and NCCL_PROTO.
   std::array<std::array<bool, kAlgorithms>, schedule::kCollectives> algorithms{};
@@ -41,7 +41,12 @@ struct Settings {
 struct Limits {
   int min_ctas = 0;
   int max_ctas = 0;
+  CtaPolicy policy = CtaPolicy::Default;
 };
+
+/// From NCCL's bits. Both at once, which contradict each other: Zero, with a warning that names
+/// `origin`.
+CtaPolicy policy_of(int bits, std::string_view origin);
 
 /// From the environment and `limits`. Errors: InvalidUsage for an unknown token in NCCL_ALGO or
 /// NCCL_PROTO.

@@ -43,8 +43,7 @@ TEST(Plan, EveryRankChoosesAlike) {
                                           << " over " << nranks << " ranks");
           const Plan a = first.collective(request).value();
           const Plan b = last.collective(request).value();
-          ASSERT_EQ(a.choice.algorithm, b.choice.algorithm);
-          ASSERT_EQ(a.protocol, b.protocol);
+          ASSERT_EQ(a.choice, b.choice);
           const executor::Partition &left = a.partitions[0], &right = b.partitions[0];
           ASSERT_EQ(left.channels, right.channels);
           ASSERT_EQ(left.chunk, right.chunk);
@@ -70,6 +69,23 @@ TEST(Plan, BothEndsOfAMessageChooseAlikeWhateverElseTheyDo) {
     ASSERT_EQ(a.partitions[0].channels, b.partitions[2].channels);
     ASSERT_EQ(a.partitions[0].rounds, b.partitions[2].rounds);
     ASSERT_EQ(a.partitions[0].chunk, b.partitions[2].chunk);
+  }
+}
+
+TEST(Plan, CutsChunksAsTheChoiceSays) {
+  Settings settings = settings_for(gpu::Kind::Cuda, 4);
+  allow_only(settings, Collective::Broadcast, AlgorithmId::RingStrands);
+  auto& protocols = settings.protocols[static_cast<size_t>(Collective::Broadcast)];
+  protocols.fill(false);
+  protocols[static_cast<size_t>(Protocol::Simple)] = true;
+  const uint32_t slot = settings.shapes[static_cast<size_t>(Protocol::Simple)].slot_bytes;
+  for (const int parts : {1, 2, 4}) {
+    settings.chunk_parts = parts;
+    const Request request{.collective = Collective::Broadcast, .count = size_t{1} << 30};
+    const Plan plan = Planner(settings, 0).collective(request).value();
+    EXPECT_EQ(plan.choice.parts, parts);
+    EXPECT_LE(plan.partitions[0].chunk, slot / static_cast<uint32_t>(parts));
+    EXPECT_GT(plan.partitions[0].chunk, slot / static_cast<uint32_t>(2 * parts));
   }
 }
 
@@ -107,36 +123,6 @@ TEST(Plan, SaysWhatAnEmptySelectionLeavesOut) {
   ASSERT_FALSE(plan.is_ok());
   EXPECT_EQ(plan.status().code(), Code::InvalidUsage);
   EXPECT_THAT(plan.status().message(), HasSubstr("NCCL_ALGO"));
-}
-
-TEST(Settings, AnAlgorithmOfOneCollectiveLeavesTheOthersAlone) {
-  ASSERT_EQ(setenv("NCCL_ALGO", "two_shot", 1), 0);
-  const Settings two_shot = settings_for(gpu::Kind::Virtual, 4);
-  ASSERT_EQ(setenv("NCCL_ALGO", "ring;broadcast:direct", 1), 0);
-  const Settings ring = settings_for(gpu::Kind::Virtual, 4);
-  ASSERT_EQ(unsetenv("NCCL_ALGO"), 0);
-  const auto chosen = [](const Settings& settings, Collective collective) {
-    return Planner(settings, 0)
-        .collective({.collective = collective, .count = 100})
-        .value()
-        .choice.algorithm;
-  };
-  EXPECT_EQ(chosen(two_shot, Collective::AllReduce), AlgorithmId::TwoShot);
-  EXPECT_EQ(chosen(two_shot, Collective::AllToAll), AlgorithmId::Direct);
-  EXPECT_EQ(chosen(ring, Collective::AllReduce), AlgorithmId::Ring);
-  EXPECT_EQ(chosen(ring, Collective::AllGather), AlgorithmId::Ring);
-  EXPECT_EQ(chosen(ring, Collective::Broadcast), AlgorithmId::Direct);
-  EXPECT_EQ(chosen(ring, Collective::Scatter), AlgorithmId::Direct);
-}
-
-TEST(Settings, ObeysTheLimitsOfTheConfiguration) {
-  const Settings settings = settings_for(gpu::Kind::Cuda, 4, {.min_ctas = 2, .max_ctas = 5});
-  EXPECT_EQ(settings.min_channels, 2);
-  EXPECT_EQ(settings.max_channels, 5);
-  for (const executor::FifoShape& shape : settings.shapes) EXPECT_LE(shape.channels, 5u);
-  const Settings wide = settings_for(gpu::Kind::Virtual, 4, {.min_ctas = 3});
-  EXPECT_EQ(wide.max_channels, 3);
-  for (const executor::FifoShape& shape : wide.shapes) EXPECT_EQ(shape.channels, 3u);
 }
 
 }  // namespace

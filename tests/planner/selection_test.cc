@@ -5,32 +5,41 @@
 namespace niccolite::planner {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr std::string_view kNames[] = {"ring", "one_shot", "two_shot"};
+constexpr uint32_t kRing = 1, kOneShot = 2, kPlain = 4, kLanes = 8, kTwoShot = kPlain | kLanes;
+constexpr uint32_t kAll = kRing | kOneShot | kTwoShot;
+const std::vector<Token> kTokens{{"ring", kRing},
+                                 {"one_shot", kOneShot},
+                                 {"two_shot", kTwoShot},
+                                 {"two_shot_plain", kPlain},
+                                 {"two_shot_lanes", kLanes}};
 constexpr std::string_view kForeign[] = {"tree", "nvls"};
 
-Result<std::vector<bool>> parse(std::string_view text) {
-  return parse_selection("NCCL_ALGO", text, "allreduce", kNames, kForeign);
+Result<uint32_t> parse(std::string_view text) {
+  return parse_selection("NCCL_ALGO", text, "allreduce", kTokens, kForeign);
 }
 
 TEST(Selection, FollowsTheSyntaxOfNcclAlgo) {
   const struct {
     const char* text;
-    std::vector<bool> want;
+    uint32_t want;
   } cases[] = {
-      {"", {true, true, true}},
-      {"ring", {true, false, false}},
-      {"Ring,TWO_SHOT", {true, false, true}},
-      {"^ring", {false, true, true}},
-      {"tree", {false, false, false}},
-      {"^tree", {true, true, true}},
-      {"allreduce:one_shot", {false, true, false}},
-      {"broadcast:ring", {true, true, true}},
-      {"tree;allreduce:ring", {true, false, false}},
-      {"ring;broadcast:^tree", {true, false, false}},
-      {"ring;AllReduce:^ring,one_shot", {false, false, true}},
+      {"", kAll},
+      {"ring", kRing},
+      {"Ring,TWO_SHOT", kRing | kTwoShot},
+      {"two_shot_lanes", kLanes},
+      {"two_shot_plain,ring", kPlain | kRing},
+      {"^two_shot_lanes", kAll & ~kLanes},
+      {"^two_shot", kRing | kOneShot},
+      {"^ring", kOneShot | kTwoShot},
+      {"tree", 0},
+      {"^tree", kAll},
+      {"allreduce:one_shot", kOneShot},
+      {"broadcast:ring", kAll},
+      {"tree;allreduce:ring", kRing},
+      {"ring;broadcast:^tree", kRing},
+      {"ring;AllReduce:^ring,one_shot", kTwoShot},
   };
   for (const auto& c : cases) {
     const auto got = parse(c.text);

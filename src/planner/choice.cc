@@ -1,0 +1,111 @@
+#include "planner/choice.h"
+
+#include <algorithm>
+#include <string>
+
+namespace niccolite::planner {
+namespace {
+
+using executor::Protocol;
+
+// How much slower than the fastest variant one may be that takes fewer CTAs. By default hardly:
+// what the model cannot tell apart is no reason to take more of the user's.
+double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Efficiency ? 0.05 : 0.01; }
+
+constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64};
+
+/// Adds `variant` with all channel counts and chunk sizes.
+void add_forms(const Settings& settings, const Workload& work, Variant variant, const Cost& cost,
+               std::vector<Choice>& result) {
+  const bool has_parts = publishes_chunks(variant.protocol);
+  const int least_parts = has_parts ? std::max(1, settings.chunk_parts) : 1;
+  const int most_parts = has_parts && settings.chunk_parts == 0 ? kMostParts : least_parts;
+  for (const int channels : channel_counts(settings, variant.protocol)) {
+    variant.channels = channels;
+    for (variant.parts = least_parts; variant.parts <= most_parts; variant.parts *= 2) {
+      const size_t chunk = chunk_bytes(settings, variant);
+      // Data that fit a smaller chunk are not cut by it.
+      if (variant.parts > least_parts && work.bytes <= chunk) break;
+      result.push_back({variant, predict(settings.machine, cost, work, variant, chunk)});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<int> channel_counts(const Settings& settings, Protocol protocol) {
+  const int most = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels);
+  const int fewest = std::min(settings.min_channels, most);
+  std::vector<int> counts{fewest};
+  for (const int count : kChannelCounts)
+    if (count > fewest && count < most) counts.push_back(count);
+  if (most > fewest) counts.push_back(most);
+  return counts;
+}
+
+std::vector<Choice> candidates(const Settings& settings, Collective collective, size_t bytes) {
+  const auto kind = static_cast<size_t>(collective);
+  const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
+  std::vector<Choice> measured, others;
+  for (int a = 0; a < kAlgorithms; ++a)
+    for (int p = 0; p < executor::kProtocols; ++p) {
+      if (!settings.algorithms[kind][static_cast<size_t>(a)] ||
+          !settings.protocols[kind][static_cast<size_t>(p)])
+        continue;
+      const Variant variant{.algorithm = static_cast<AlgorithmId>(a),
+                            .protocol = static_cast<Protocol>(p)};
+      if (!is_possible(settings.machine, settings.nranks, collective, variant.algorithm,
+                       variant.protocol))
+        continue;
+      const KnownCost known =
+          find_cost(settings.machine, collective, variant.algorithm, variant.protocol);
+      add_forms(settings, work, variant, known.cost, known.is_measured ? measured : others);
+    }
+  std::vector<Choice>& result = measured.empty() ? others : measured;
+  const auto takes_ctas = [](const Choice& choice) { return !uses_copy_engines(choice.protocol); };
+  if (settings.policy == CtaPolicy::Zero && !std::all_of(result.begin(), result.end(), takes_ctas))
+    std::erase_if(result, takes_ctas);
+  return std::move(result);
+}
+
+const Choice& pick(std::span<const Choice> choices, CtaPolicy policy) {
+  const auto faster = [](const Choice& a, const Choice& b) {
+    return a.microseconds < b.microseconds;
+  };
+  const Choice& fastest = *std::min_element(choices.begin(), choices.end(), faster);
+  const double most = fastest.microseconds * (1 + tolerance_of(policy));
+  const Choice* best = &fastest;
+  for (const Choice& choice : choices)
+    if (choice.microseconds <= most &&
+        (choice.channels < best->channels ||
+         (choice.channels == best->channels && faster(choice, *best))))
+      best = &choice;
+  return *best;
+}
+
+Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes) {
+  const std::vector<Choice> choices = candidates(settings, collective, bytes);
+  if (!choices.empty()) return pick(choices, settings.policy);
+  std::string names;
+  for (int a = 0; a < kAlgorithms; ++a)
+    if (has_algorithm(collective, static_cast<AlgorithmId>(a)))
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(static_cast<AlgorithmId>(a)));
+  return Status::invalid_usage(
+      "no algorithm/protocol available for {} of {} bytes over {} ranks: NCCL_ALGO and NCCL_PROTO "
+      "leave none. This version has {} by LL, LL128 and Simple; all but ring and pat for up to {} "
+      "ranks",
+      function_name(collective), bytes, settings.nranks, names,
+      most_direct_ranks(settings.machine));
+}
+
+Choice choose_for_message(const Settings& settings, Protocol protocol, size_t bytes) {
+  const Workload work{
+      .collective = Collective::PointToPoint, .nranks = settings.nranks, .bytes = bytes};
+  const Variant variant{.algorithm = AlgorithmId::Direct, .protocol = protocol};
+  const Cost cost = find_cost(settings.machine, work.collective, variant.algorithm, protocol).cost;
+  std::vector<Choice> choices;
+  add_forms(settings, work, variant, cost, choices);
+  return pick(choices, settings.policy);
+}
+
+}  // namespace niccolite::planner

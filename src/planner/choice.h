@@ -1,0 +1,34 @@
+// The choice of the variant for one operation: the fastest by the cost model, or nearly so with
+// fewer CTAs. Pure functions: every rank chooses alike.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "planner/model.h"
+
+namespace niccolite::planner {
+
+struct Choice : Variant {
+  double microseconds = 0;  // predicted
+};
+
+/// All variants that the settings allow for `bytes`, with their predicted times. Variants that
+/// nobody has measured are among them only when there are no others.
+std::vector<Choice> candidates(const Settings& settings, Collective collective, size_t bytes);
+
+/// The one to take, by what the policy makes of time and CTAs; `choices` is not empty.
+const Choice& pick(std::span<const Choice> choices, CtaPolicy policy);
+
+/// pick() of the candidates. For a PointToPoint, `bytes` is one message's, and both ends choose
+/// alike. Errors: InvalidUsage when NCCL_ALGO and NCCL_PROTO leave none.
+Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes);
+
+/// For a message whose protocol is settled.
+Choice choose_for_message(const Settings& settings, executor::Protocol protocol, size_t bytes);
+
+/// The channel counts that are worth a comparison, from the settings' fewest to their most for
+/// `protocol`, ascending.
+std::vector<int> channel_counts(const Settings& settings, executor::Protocol protocol);
+
+}  // namespace niccolite::planner

@@ -1,0 +1,46 @@
+// Cost: the constants of the cost model, measured by `niccolite tune` for one algorithm of one
+// collective over one protocol on one class of machine.
+//
+//   latency  = fixed + steps * step + channels * channel
+//   link     = bytes that the busiest rank sends / link GB/s
+//   channel  = bytes that a channel of it sends / channel GB/s + further rounds * round
+//   transfer = (link^4 + channel^4)^(1/4) * (1 + fill * chunk / bytes of a channel)
+//   time     = latency + transfer - overlap * latency * transfer / (latency + transfer)
+//
+// A round is one pass over a chunk of each block; with `fill` more of them the last rank of a
+// pipeline has its data. With `overlap` 1 the shorter of latency and transfer hides behind the
+// longer one, but for a third where they are equal; with 0 they add up. The time grows with the
+// size, and is made of operations that IEEE 754 rounds in one way, so that all ranks come to the
+// same.
+#pragma once
+
+#include <span>
+
+#include "planner/variant.h"
+
+namespace niccolite::planner {
+
+struct Cost {
+  double fixed;              // us
+  double step;               // us
+  double channel;            // us
+  double link_two_ranks;     // GB/s
+  double link_more_ranks;    // GB/s; where ranks share cores, of all of them together
+  double channel_gigabytes;  // GB/s
+  double round;              // us
+  double fill;               // chunks
+  double overlap;            // 0 to 1
+};
+
+struct CostLine {
+  Collective collective;
+  AlgorithmId algorithm;
+  executor::Protocol protocol;
+  Cost cost;
+};
+
+/// The tables that `niccolite tune` prints: constants_cuda.cc, constants_virtual.cc.
+std::span<const CostLine> cuda_costs();
+std::span<const CostLine> virtual_costs();
+
+}  // namespace niccolite::planner

@@ -1,0 +1,154 @@
+#include "planner/choice.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace niccolite::planner {
+namespace {
+
+using executor::Protocol;
+
+constexpr size_t kMostBytes = size_t{2} << 30;
+
+/// Calls `check` for every collective on machines of both kinds.
+void for_each(const Limits& limits,
+              const std::function<void(const Settings& settings, Collective collective)>& check) {
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+    for (const int nranks : {2, 3, 4, 8, 16, 200})
+      for (int c = 0; c < schedule::kCollectives; ++c) {
+        const auto collective = static_cast<Collective>(c);
+        SCOPED_TRACE(testing::Message()
+                     << function_name(collective) << " over " << nranks << " ranks, "
+                     << (machine == gpu::Kind::Cuda ? "CUDA" : "virtual"));
+        check(make_settings(machine, nranks, limits).value(), collective);
+      }
+}
+
+TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
+  for_each({}, [](const Settings& settings, Collective collective) {
+    for (const Choice& variant : candidates(settings, collective, kMostBytes)) {
+      const Cost cost =
+          find_cost(settings.machine, collective, variant.algorithm, variant.protocol).cost;
+      double last = 0;
+      for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
+        const double time = predict(settings.machine, cost, {collective, settings.nranks, bytes},
+                                    variant, chunk_bytes(settings, variant));
+        ASSERT_GE(time, last * 0.999999) << describe(variant) << " of " << bytes;
+        last = time;
+      }
+    }
+  });
+}
+
+TEST(Model, KnowsEveryVariantOfTheTables) {
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+    for (const CostLine& line : machine == gpu::Kind::Cuda ? cuda_costs() : virtual_costs()) {
+      EXPECT_TRUE(has_algorithm(line.collective, line.algorithm))
+          << function_name(line.collective) << " " << name_of(line.algorithm);
+      const Cost& cost = line.cost;
+      EXPECT_GT(cost.fixed, 0);
+      EXPECT_GT(std::min({cost.link_two_ranks, cost.link_more_ranks, cost.channel_gigabytes}), 0);
+      EXPECT_GE(std::min({cost.step, cost.channel, cost.round, cost.fill, cost.overlap}), 0);
+      EXPECT_LE(cost.overlap, 1);
+    }
+}
+
+TEST(Model, EveryCollectiveHasMeasuredVariants) {
+  for_each({}, [](const Settings& settings, Collective collective) {
+    const std::vector<Choice> choices = candidates(settings, collective, 1000);
+    ASSERT_FALSE(choices.empty());
+    EXPECT_TRUE(find_cost(settings.machine, collective, choices[0].algorithm, choices[0].protocol)
+                    .is_measured);
+  });
+}
+
+TEST(Choice, IsPossibleAndTakesAtMost24Ctas) {
+  for_each({}, [](const Settings& settings, Collective collective) {
+    for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 3 + 1) {
+      const Choice choice = choose(settings, collective, bytes).value();
+      ASSERT_TRUE(is_possible(settings.machine, settings.nranks, collective, choice.algorithm,
+                              choice.protocol));
+      ASSERT_GE(choice.channels, 1);
+      ASSERT_LE(choice.channels, 24);
+      ASSERT_GT(choice.microseconds, 0);
+    }
+  });
+}
+
+TEST(Choice, ObeysTheLimitsOfCtas) {
+  for_each({.min_ctas = 5, .max_ctas = 7}, [](const Settings& settings, Collective collective) {
+    for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 5 + 1) {
+      const Choice choice = choose(settings, collective, bytes).value();
+      ASSERT_GE(choice.channels, std::min(5, settings.max_channels));
+      ASSERT_LE(choice.channels, 7);
+    }
+  });
+}
+
+TEST(Choice, OfMoreBytesIsHardlyFaster) {
+  for_each({}, [](const Settings& settings, Collective collective) {
+    double last = 0;
+    for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
+      const double time = choose(settings, collective, bytes).value().microseconds;
+      ASSERT_GE(time, last * 0.989) << bytes;  // pick() gives up to 1 % for fewer CTAs
+      last = time;
+    }
+  });
+}
+
+TEST(Choice, IsNeverMuchSlowerThanAnotherVariant) {
+  for (const CtaPolicy policy : {CtaPolicy::Default, CtaPolicy::Efficiency})
+    for_each({.policy = policy}, [](const Settings& settings, Collective collective) {
+      for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 7 + 1) {
+        const Choice choice = choose(settings, collective, bytes).value();
+        for (const Choice& other : candidates(settings, collective, bytes))
+          ASSERT_LE(choice.microseconds, other.microseconds * 1.0501);
+      }
+    });
+}
+
+TEST(Choice, ForEfficiencyTakesNoMoreCtas) {
+  bool takes_fewer = false;
+  for_each({}, [&](const Settings& settings, Collective collective) {
+    Settings efficient = settings;
+    efficient.policy = CtaPolicy::Efficiency;
+    for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 3 + 1) {
+      const Choice usual = choose(settings, collective, bytes).value();
+      const Choice frugal = choose(efficient, collective, bytes).value();
+      ASSERT_LE(frugal.channels, usual.channels) << bytes;
+      takes_fewer = takes_fewer || frugal.channels < usual.channels;
+    }
+  });
+  EXPECT_TRUE(takes_fewer);
+}
+
+TEST(Choice, WhatNobodyMeasuredIsTakenWhenNothingElseIsAllowed) {
+  Settings settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
+  const auto kind = static_cast<size_t>(Collective::AllGather);
+  ASSERT_FALSE(find_cost(gpu::Kind::Virtual, Collective::AllGather, AlgorithmId::DirectLanes,
+                         Protocol::Simple)
+                   .is_measured);
+  EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().algorithm,
+            AlgorithmId::DirectLanes);
+  settings.algorithms[kind].fill(false);
+  settings.algorithms[kind][static_cast<size_t>(AlgorithmId::DirectLanes)] = true;
+  EXPECT_EQ(choose(settings, Collective::AllGather, 1 << 20).value().algorithm,
+            AlgorithmId::DirectLanes);
+}
+
+TEST(Choice, PrefersFewerCtasAmongEquals) {
+  const auto choice = [](int channels, double microseconds) {
+    Choice result;
+    result.channels = channels;
+    result.microseconds = microseconds;
+    return result;
+  };
+  const std::vector<Choice> choices{choice(24, 10), choice(12, 10.05), choice(8, 10.4),
+                                    choice(4, 11), choice(12, 10.02)};
+  EXPECT_EQ(pick(choices, CtaPolicy::Default).microseconds, 10.02);
+  EXPECT_EQ(pick(choices, CtaPolicy::Efficiency).channels, 8);
+}
+
+}  // namespace
+}  // namespace niccolite::planner

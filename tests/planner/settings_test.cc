@@ -1,0 +1,97 @@
+#include "planner/settings.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "planner/choice.h"
+
+namespace niccolite::planner {
+namespace {
+
+/// Of an environment in which NCCL_ALGO is `algorithms`.
+Settings settings_with(const char* algorithms, gpu::Kind machine = gpu::Kind::Virtual) {
+  EXPECT_EQ(setenv("NCCL_ALGO", algorithms, 1), 0);
+  Settings settings = make_settings(machine, 4, {}).value();
+  EXPECT_EQ(unsetenv("NCCL_ALGO"), 0);
+  return settings;
+}
+
+bool allows(const Settings& settings, Collective collective, AlgorithmId id) {
+  return settings.algorithms[static_cast<size_t>(collective)][static_cast<size_t>(id)];
+}
+
+TEST(Settings, AnAlgorithmOfOneCollectiveLeavesTheOthersAlone) {
+  const Settings two_shot = settings_with("two_shot");
+  const Settings ring = settings_with("ring;broadcast:direct");
+  const auto chosen = [](const Settings& settings, Collective collective) {
+    return choose(settings, collective, 100).value().algorithm;
+  };
+  EXPECT_EQ(chosen(two_shot, Collective::AllReduce), AlgorithmId::TwoShot);
+  EXPECT_EQ(chosen(two_shot, Collective::AllToAll), AlgorithmId::Direct);
+  EXPECT_EQ(chosen(ring, Collective::AllReduce), AlgorithmId::Ring);
+  EXPECT_EQ(chosen(ring, Collective::AllGather), AlgorithmId::Ring);
+  EXPECT_EQ(chosen(ring, Collective::Broadcast), AlgorithmId::Direct);
+  EXPECT_EQ(chosen(ring, Collective::Scatter), AlgorithmId::Direct);
+}
+
+TEST(Settings, AFamilyAllowsAllItsFormsAndEachFormCanBeNamed) {
+  const auto forms = [](const char* text) {
+    const Settings settings = settings_with(text, gpu::Kind::Cuda);
+    return std::pair(allows(settings, Collective::AllReduce, AlgorithmId::TwoShot),
+                     allows(settings, Collective::AllReduce, AlgorithmId::TwoShotLanes));
+  };
+  EXPECT_EQ(forms("two_shot"), std::pair(true, true));
+  EXPECT_EQ(forms("two_shot_plain"), std::pair(true, false));
+  EXPECT_EQ(forms("TWO_SHOT_LANES"), std::pair(false, true));
+  EXPECT_EQ(forms("^two_shot_lanes"), std::pair(true, false));
+  EXPECT_EQ(forms("allreduce:ring"), std::pair(false, false));
+}
+
+TEST(Settings, EveryAlgorithmCanBeSelectedAlone) {
+  for (int c = 0; c < schedule::kCollectives; ++c)
+    for (int a = 0; a < kAlgorithms; ++a) {
+      const auto collective = static_cast<Collective>(c);
+      const auto id = static_cast<AlgorithmId>(a);
+      if (!has_algorithm(collective, id)) continue;
+      const std::string text = std::string(function_name(collective)) + ":" + selector_of(id);
+      const Settings settings = settings_with(text.c_str());
+      for (int other = 0; other < kAlgorithms; ++other)
+        EXPECT_EQ(allows(settings, collective, static_cast<AlgorithmId>(other)), other == a)
+            << text;
+    }
+}
+
+TEST(Settings, ObeysTheLimitsOfTheConfiguration) {
+  const Settings settings =
+      make_settings(gpu::Kind::Cuda, 4, {.min_ctas = 2, .max_ctas = 5}).value();
+  EXPECT_EQ(settings.min_channels, 2);
+  EXPECT_EQ(settings.max_channels, 5);
+  for (const executor::FifoShape& shape : settings.shapes) EXPECT_LE(shape.channels, 5u);
+  const Settings wide = make_settings(gpu::Kind::Virtual, 4, {.min_ctas = 3}).value();
+  EXPECT_EQ(wide.max_channels, 3);
+  for (const executor::FifoShape& shape : wide.shapes) EXPECT_EQ(shape.channels, 3u);
+  // An explicit minimum above the default asks for more.
+  const Settings many = make_settings(gpu::Kind::Cuda, 4, {.min_ctas = 40}).value();
+  EXPECT_EQ(many.max_channels, 40);
+  for (const executor::FifoShape& shape : many.shapes) EXPECT_EQ(shape.channels, 40u);
+}
+
+TEST(Settings, TakeAtMost24CtasUnlessAsked) {
+  const Settings settings = make_settings(gpu::Kind::Cuda, 4, {}).value();
+  EXPECT_LE(settings.max_channels, 24);
+  for (const executor::FifoShape& shape : settings.shapes) EXPECT_LE(shape.channels, 24u);
+}
+
+TEST(Settings, FollowThePolicyOfTheConfiguration) {
+  EXPECT_EQ(policy_of(0, "test"), CtaPolicy::Default);
+  EXPECT_EQ(policy_of(1, "test"), CtaPolicy::Efficiency);
+  EXPECT_EQ(policy_of(2, "test"), CtaPolicy::Zero);
+  EXPECT_EQ(policy_of(3, "test"), CtaPolicy::Zero);
+  const Settings settings =
+      make_settings(gpu::Kind::Cuda, 4, {.policy = CtaPolicy::Efficiency}).value();
+  EXPECT_EQ(settings.policy, CtaPolicy::Efficiency);
+}
+
+}  // namespace
+}  // namespace niccolite::planner
