@@ -8,6 +8,7 @@
 
 #include "cli/perf/perf.h"
 #include "cli/schedule/command.h"
+#include "cli/tune/command.h"
 #include "cli/version.h"
 
 int main(int argc, char** argv) {
@@ -25,6 +26,11 @@ int main(int argc, char** argv) {
       app.add_subcommand("schedule", "Print, draw and prove what an algorithm makes ranks do");
   niccolite::schedule_command::add_options(*schedule, schedule_options);
 
+  niccolite::tune::Options tune_options;
+  CLI::App* tune =
+      app.add_subcommand("tune", "Measure a machine and fit the constants of the cost model to it");
+  niccolite::tune::add_options(*tune, tune_options);
+
   niccolite::VersionOptions version_options;
   CLI::App* version =
       app.add_subcommand("version", "Print the versions of the command and of its library");
@@ -39,6 +45,7 @@ int main(int argc, char** argv) {
   }
   if (perf->parsed()) return niccolite::perf::run(perf_options, command);
   if (schedule->parsed()) return niccolite::schedule_command::run(schedule_options);
+  if (tune->parsed()) return niccolite::tune::run(tune_options);
   if (version->parsed()) return niccolite::print_version(version_options);
   return 2;
 }

@@ -1,0 +1,112 @@
+#include "cli/tune/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "planner/choice.h"
+
+namespace niccolite::tune {
+namespace {
+
+using planner::Choice;
+using planner::CostLine;
+
+std::string size_text(size_t bytes) {
+  for (const auto& [unit, suffix] :
+       {std::pair(size_t{1} << 30, "GiB"), {size_t{1} << 20, "MiB"}, {size_t{1} << 10, "KiB"}})
+    if (bytes >= unit && bytes % unit == 0) return fmt::format("{} {}", bytes / unit, suffix);
+  return fmt::format("{} B", bytes);
+}
+
+std::string place_of(const CheckedPoint& point) {
+  return fmt::format("{} of {} over {} ranks", name_of(point.work.collective),
+                     size_text(buffer_bytes(point.work)), point.work.nranks);
+}
+
+const CostLine* line_of(std::span<const CostLine> lines, const Point& point) {
+  for (const CostLine& line : lines)
+    if (line.collective == point.work.collective && line.algorithm == point.variant.algorithm &&
+        line.protocol == point.variant.protocol)
+      return &line;
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<CheckedPoint> check(const Measurements& measurements, std::span<const CostLine> lines,
+                                int most_channels) {
+  std::map<std::tuple<Collective, int, size_t>, std::vector<const Point*>> by_work;
+  for (const Point& point : measurements.points)
+    if (point.variant.channels <= most_channels)
+      by_work[{point.work.collective, point.work.nranks, point.work.bytes}].push_back(&point);
+  std::vector<CheckedPoint> result;
+  for (const auto& [key, points] : by_work) {
+    std::vector<Choice> choices;
+    std::vector<const Point*> candidates;
+    for (const Point* point : points) {
+      const CostLine* line = line_of(lines, *point);
+      if (line == nullptr) continue;
+      const double predicted = planner::predict(measurements.machine, line->cost, point->work,
+                                                point->variant, point->chunk_bytes);
+      choices.push_back({point->variant, predicted});
+      candidates.push_back(point);
+    }
+    if (choices.size() < 2) continue;
+    const Choice& picked = planner::pick(choices, planner::CtaPolicy::Default);
+    const Point* best = *std::min_element(
+        points.begin(), points.end(),
+        [](const Point* a, const Point* b) { return a->microseconds < b->microseconds; });
+    const auto index = static_cast<size_t>(&picked - choices.data());
+    result.push_back({candidates[index]->work, *best, *candidates[index], picked.microseconds});
+  }
+  return result;
+}
+
+Summary summarise(std::span<const CheckedPoint> points) {
+  Summary summary{.points = points.size()};
+  std::vector<double> errors;
+  for (const CheckedPoint& point : points) {
+    if (point.loss() <= kTolerance) ++summary.right;
+    errors.push_back(std::abs(point.error()));
+    if (summary.worst == nullptr || point.loss() > summary.worst->loss()) summary.worst = &point;
+    if (summary.worst_predicted == nullptr ||
+        errors.back() > std::abs(summary.worst_predicted->error()))
+      summary.worst_predicted = &point;
+  }
+  if (!errors.empty()) {
+    const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+    std::nth_element(errors.begin(), middle, errors.end());
+    summary.median_error = *middle;
+  }
+  return summary;
+}
+
+std::string describe(std::span<const CheckedPoint> points) {
+  std::string text;
+  const Workload* last = nullptr;
+  for (const CheckedPoint& point : points) {
+    if (last == nullptr || last->collective != point.work.collective ||
+        last->nranks != point.work.nranks)
+      text += fmt::format("\n{}, {} ranks\n{:>10}  {:>10}  {:<28}{:>10}  {:>10}  {:<28}{:>7}\n",
+                          name_of(point.work.collective), point.work.nranks, "size", "chosen us",
+                          "variant", "predicted", "best us", "variant", "slower");
+    last = &point.work;
+    text += fmt::format("{:>10}  {:>10.2f}  {:<28}{:>10.2f}  {:>10.2f}  {:<28}{:>6.1f}%{}\n",
+                        size_text(buffer_bytes(point.work)), point.chosen.microseconds,
+                        planner::describe(point.chosen.variant), point.predicted,
+                        point.best.microseconds, planner::describe(point.best.variant),
+                        100 * point.loss(), point.loss() > kTolerance ? " !" : "");
+  }
+  const Summary summary = summarise(points);
+  if (summary.points == 0) return text + "\nno point has been measured in two variants\n";
+  text += fmt::format("\nprediction: median error {:.1f} %; worst {:+.1f} %, {}\n",
+                      100 * summary.median_error, 100 * summary.worst_predicted->error(),
+                      place_of(*summary.worst_predicted));
+  text += fmt::format("within 5 %: {} of {} points; worst {:.1f} %, {}\n", summary.right,
+                      summary.points, 100 * summary.worst->loss(), place_of(*summary.worst));
+  return text;
+}
+
+}  // namespace niccolite::tune

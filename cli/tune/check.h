@@ -1,0 +1,40 @@
+// The check of the cost model: at every measured point, is the variant that it chooses within 5 %
+// of the fastest one? And how far are its predictions from the truth?
+#pragma once
+
+#include <span>
+
+#include "cli/tune/points.h"
+
+namespace niccolite::tune {
+
+/// A choice may lose this much and be right.
+inline constexpr double kTolerance = 0.05;
+
+struct CheckedPoint {
+  Workload work;
+  Point best;
+  Point chosen;
+  double predicted = 0;  // microseconds of the chosen one
+
+  double loss() const { return chosen.microseconds / best.microseconds - 1; }
+  double error() const { return predicted / chosen.microseconds - 1; }
+};
+
+/// By collective, ranks and size, where at least two variants have been measured. Of those with at
+/// most `most_channels`.
+std::vector<CheckedPoint> check(const Measurements& measurements,
+                                std::span<const planner::CostLine> lines, int most_channels);
+
+struct Summary {
+  size_t points = 0, right = 0;
+  const CheckedPoint* worst = nullptr;  // of the choices; null: no points
+  double median_error = 0;              // absolute, of the predictions
+  const CheckedPoint* worst_predicted = nullptr;
+};
+Summary summarise(std::span<const CheckedPoint> points);
+
+/// A table for people, and the summary in its last lines.
+std::string describe(std::span<const CheckedPoint> points);
+
+}  // namespace niccolite::tune

@@ -1,0 +1,234 @@
+#include "cli/tune/command.h"
+
+#include <fmt/core.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/perf/exit_code.h"
+#include "cli/perf/options.h"
+#include "cli/tune/check.h"
+#include "cli/tune/fit.h"
+#include "cli/tune/measure.h"
+#include "cli/tune/table.h"
+
+namespace niccolite::tune {
+namespace {
+
+using perf::kExitFailed;
+using perf::kExitFine;
+using perf::kExitUsage;
+using perf::kExitWrong;
+using planner::CostLine;
+
+// Larger than what decides; 2 GiB of every collective on GPUs take a minute more.
+constexpr const char* kMostOnCuda = "1G";
+constexpr const char* kMostOnVirtual = "4M";
+
+constexpr const char* kFooter =
+    R"(Runs `niccolite perf` with every algorithm, protocol and several numbers of channels in turn, in graph replays, fits
+the constants of the cost model to the times, prints them as src/planner/constants_*.cc has them, and checks the model:
+at every measured point, the variant that it chooses, the fastest one, and what is lost.
+
+Examples:
+  niccolite tune -J h200.json --table constants_cuda.cc      every GPU, every collective
+  niccolite tune --ranks 2,4 --collectives all_reduce,all_gather --limit 120
+  niccolite tune --from h200_x2.json --from h200_x4.json     fits and checks again without measuring
+  niccolite tune --from h200_x4.json --check                 what the constants of this build choose
+  NICCOLITE_DEVICES=virtual:4 niccolite tune --sizes 8,64K,1M
+
+Exit status: 0 fine; 1 --check found a choice that loses more than 5 %; 2 wrong usage; 3 nothing could be measured or
+written.)";
+
+int fail(const Status& status, int exit_code) {
+  fmt::print(stderr, "niccolite tune: {}\n", status.message());
+  return exit_code;
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Result<std::vector<int>> parse_numbers(const char* flag, const std::string& list, int most) {
+  std::vector<int> numbers;
+  for (const std::string& text : split(list)) {
+    int number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > most)
+      return Status::invalid_argument("{}: \"{}\" is no number from 1 to {}", flag, text, most);
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+Result<std::vector<Collective>> parse_collectives(const std::string& list) {
+  std::vector<Collective> result;
+  for (const std::string& name : split(list)) {
+    std::string known;
+    const size_t before = result.size();
+    for (int i = 0; i < schedule::kCollectives; ++i) {
+      const auto collective = static_cast<Collective>(i);
+      known += std::string(perf_name(collective)) + ", ";
+      if (name == "all" || name == perf_name(collective) || name == name_of(collective))
+        result.push_back(collective);
+    }
+    if (result.size() == before)
+      return Status::invalid_argument("--collectives: \"{}\" is none of {}all", name, known);
+  }
+  return result;
+}
+
+Result<size_t> parse_size(const char* flag, const std::string& text) {
+  Result<size_t> bytes = perf::parse_bytes(text);
+  if (!bytes.is_ok()) return std::move(bytes).status().with_context("{}", flag);
+  return bytes;
+}
+
+Result<std::vector<size_t>> parse_sizes(const Options& options, gpu::Kind machine) {
+  perf::Options sizes;
+  if (!options.sizes.empty()) {
+    for (const std::string& text : split(options.sizes))
+      sizes.sizes.push_back(TRY(parse_size("--sizes", text)));
+    std::sort(sizes.sizes.begin(), sizes.sizes.end());
+    return sizes.sizes;
+  }
+  const std::string most = !options.max_bytes.empty()   ? options.max_bytes
+                           : machine == gpu::Kind::Cuda ? kMostOnCuda
+                                                        : kMostOnVirtual;
+  sizes.min_bytes = TRY(parse_size("--minbytes", options.min_bytes));
+  sizes.max_bytes = TRY(parse_size("--maxbytes", most));
+  sizes.step_factor = options.step_factor;
+  if (!(options.step_factor > 1))
+    return Status::invalid_argument("--stepfactor: {} does not grow", options.step_factor);
+  if (sizes.min_bytes > sizes.max_bytes)
+    return Status::invalid_argument("--minbytes {} is more than --maxbytes {}", sizes.min_bytes,
+                                    sizes.max_bytes);
+  return sizes_of(sizes);
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+/// From the flags and this machine.
+Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measurements) {
+  gpu::Machine* const machine = TRY(gpu::machine());
+  Request request;
+  const int gpus = machine->device_count();
+  const std::string ranks = options.ranks.empty() ? std::to_string(gpus) : options.ranks;
+  request.ranks = TRY(parse_numbers("--ranks", ranks, gpus));
+  request.collectives = TRY(parse_collectives(options.collectives));
+  request.sizes = TRY(parse_sizes(options, machine->kind()));
+  if (!options.channels.empty())
+    request.channels = TRY(parse_numbers("--channels", options.channels, 64));
+  if (std::count(request.ranks.begin(), request.ranks.end(), 1) > 0)
+    return Status::invalid_argument("--ranks: 1 rank has no choice of variants");
+  measurements.machine = machine->kind();
+  measurements.date = utc_now();
+  std::vector<Job> jobs = TRY(make_jobs(machine->kind(), request));
+  if (jobs.empty()) return Status::invalid_argument("no variant is for any of these sizes");
+  return jobs;
+}
+
+Status write_text(const std::string& path, const std::string& text) {
+  std::ofstream stream(path);
+  stream << text;
+  stream.close();
+  if (!stream) return Status::from_errno(errno, "cannot write " + path);
+  return {};
+}
+
+Status write_results(const Options& options, const Measurements& measurements,
+                     std::span<const CostLine> lines) {
+  if (!options.json_path.empty()) TRY(write(options.json_path, to_json(measurements)));
+  if (!options.table_path.empty())
+    TRY(write_text(options.table_path, source_file(measurements, lines)));
+  return {};
+}
+
+/// The most channels that the library takes by itself.
+Result<int> most_channels(gpu::Kind machine) {
+  return TRY(planner::make_settings(machine, 4, {})).max_channels;
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, Options& options) {
+  app.footer(kFooter);
+  app.add_option("-r,--ranks", options.ranks,
+                 "Ranks, a GPU each; several counts comma-separated (default: every GPU)");
+  app.add_option("-c,--collectives", options.collectives, "Comma-separated, or all")
+      ->capture_default_str();
+  app.add_option("-b,--minbytes", options.min_bytes, "First size")->capture_default_str();
+  app.add_option("-e,--maxbytes", options.max_bytes, "Last size (default 1G, or 4M on virtual)");
+  app.add_option("-f,--stepfactor", options.step_factor, "From size to size")
+      ->capture_default_str();
+  app.add_option("--sizes", options.sizes, "These sizes instead, comma-separated");
+  app.add_option("--channels", options.channels,
+                 "Numbers of channels (default: the most that the library takes, half, a sixth)");
+  app.add_option("--limit", options.limit_seconds, "Begin no run after this many seconds");
+  app.add_option("--lib", options.library, "The library to measure");
+  app.add_option("--from", options.from, "Measure nothing: read what -J wrote; may be repeated");
+  app.add_flag("--check", options.only_checks,
+               "Check the constants of this build instead of new ones");
+  app.add_option("-J,--output_file", options.json_path, "Write the measurements to this file");
+  app.add_option("--table", options.table_path, "Write the constants to this file, as C++");
+}
+
+int run(const Options& options) {
+  Measurements measurements;
+  if (options.limit_seconds < 0)
+    return fail(Status::invalid_argument("--limit: {} is negative", options.limit_seconds),
+                kExitUsage);
+  if (options.from.empty()) {
+    Result<std::vector<Job>> jobs = jobs_of(options, measurements);
+    if (!jobs.is_ok()) return fail(jobs.status(), kExitUsage);
+    const Run how{.library = options.library, .limit = std::chrono::seconds(options.limit_seconds)};
+    if (const Status status = measure(std::move(*jobs), how, measurements); !status.is_ok())
+      return fail(status, kExitFailed);
+  }
+  for (const std::string& path : options.from)
+    if (const Status status = read(path, measurements); !status.is_ok())
+      return fail(status, kExitUsage);
+  if (measurements.points.empty())
+    return fail(Status::invalid_usage("there are no measurements in these files"), kExitUsage);
+
+  const std::span<const CostLine> known =
+      measurements.machine == gpu::Kind::Cuda ? planner::cuda_costs() : planner::virtual_costs();
+  std::vector<CostLine> lines(known.begin(), known.end());
+  if (!options.only_checks) {
+    lines = fit_all(measurements, known);
+    fmt::print("{}", source_lines(lines));
+  }
+  if (const Status status = write_results(options, measurements, lines); !status.is_ok())
+    return fail(status, kExitFailed);
+  Result<int> most = most_channels(measurements.machine);
+  if (!most.is_ok()) return fail(most.status(), kExitUsage);
+  const std::vector<CheckedPoint> points = check(measurements, lines, *most);
+  fmt::print("{}", describe(points));
+  for (const std::string& failure : measurements.failures)
+    fmt::print(stderr, "not measured: {}\n", failure);
+  const Summary summary = summarise(points);
+  return options.only_checks && summary.right < summary.points ? kExitWrong : kExitFine;
+}
+
+}  // namespace niccolite::tune

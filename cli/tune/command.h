@@ -1,0 +1,36 @@
+// The subcommand `niccolite tune`: measures a machine, fits the constants of the cost model to it,
+// and checks what the model chooses.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace niccolite::tune {
+
+/// What the flags say; must live as long as the app parses.
+struct Options {
+  std::string ranks;  // empty: every GPU
+  std::string collectives = "all";
+  std::string sizes;  // these, or
+  std::string min_bytes = "8", max_bytes;
+  double step_factor = 4;
+  std::string channels;  // empty: a few up to the default's most
+  std::vector<std::string> from;
+  bool only_checks = false;
+  int limit_seconds = 0;
+  std::string library;
+  std::string json_path;
+  std::string table_path;
+};
+
+/// Gives `app` (the subcommand) its flags.
+void add_options(CLI::App& app, Options& options);
+
+/// Does what the flags ask for. Returns the exit status.
+int run(const Options& options);
+
+}  // namespace niccolite::tune

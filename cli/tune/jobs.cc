@@ -1,0 +1,182 @@
+#include "cli/tune/jobs.h"
+
+#include <algorithm>
+
+#include "planner/choice.h"
+
+namespace niccolite::tune {
+namespace {
+
+using executor::Protocol;
+
+// Words that carry flags halve the bandwidth, lines lose little but are not the fastest: beyond
+// these sizes nobody would choose the protocol, and its rates are known. Publishing chunks never
+// pays below the last.
+constexpr size_t kMostByLL = 4 << 20;
+constexpr size_t kMostByLL128 = 64 << 20;
+constexpr size_t kFewestByChunks = 4 << 10;
+// From here on a few operations take long enough to be measured.
+constexpr size_t kLarge = 8 << 20;
+// Smaller chunks are for data that fill many.
+constexpr size_t kFewestInParts = 1 << 20;
+constexpr int kPartsMeasured[] = {1, 2};
+
+bool is_sensible(Protocol protocol, size_t bytes) {
+  if (protocol == Protocol::LL) return bytes <= kMostByLL;
+  if (protocol == Protocol::LL128) return bytes <= kMostByLL128;
+  return bytes >= kFewestByChunks;
+}
+
+std::vector<int> channels_of(const Request& request, const planner::Settings& settings,
+                             Protocol protocol) {
+  if (!request.channels.empty()) return request.channels;
+  const int most = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels);
+  std::vector<int> channels{most};
+  for (const int divisor : {2, 6})
+    if (const int count = most / divisor; count >= 1 && count < channels.back())
+      channels.push_back(count);
+  return channels;
+}
+
+/// For each collective its algorithms by `protocol`.
+std::vector<std::vector<AlgorithmId>> algorithms_of(gpu::Kind machine, int nranks,
+                                                    const Request& request, Protocol protocol) {
+  std::vector<std::vector<AlgorithmId>> result;
+  for (const Collective collective : request.collectives) {
+    std::vector<AlgorithmId>& algorithms = result.emplace_back();
+    for (int id = 0; id < planner::kAlgorithms; ++id)
+      if (const auto algorithm = static_cast<AlgorithmId>(id);
+          planner::is_possible(machine, nranks, collective, algorithm, protocol))
+        algorithms.push_back(algorithm);
+  }
+  return result;
+}
+
+void add_jobs(const Job& shape, const Request& request,
+              const std::vector<std::vector<AlgorithmId>>& algorithms, std::vector<Job>& jobs) {
+  size_t runs = 0;
+  for (const auto& each : algorithms) runs = std::max(runs, each.size());
+  for (size_t run = 0; run < runs; ++run) {
+    Job job = shape;
+    for (size_t c = 0; c < algorithms.size(); ++c)
+      if (run < algorithms[c].size())
+        job.variants.emplace_back(request.collectives[c], algorithms[c][run]);
+    for (const bool is_large : {false, true}) {
+      job.is_large = is_large;
+      job.sizes.clear();
+      for (const size_t bytes : request.sizes)
+        if (is_sensible(job.protocol, bytes) && (bytes >= kLarge) == is_large &&
+            (job.parts == 1 || bytes >= kFewestInParts))
+          job.sizes.push_back(bytes);
+      if (!job.sizes.empty()) jobs.push_back(job);
+    }
+  }
+}
+
+std::string joined(const std::vector<std::string>& parts, char separator) {
+  std::string text;
+  for (const std::string& part : parts) {
+    if (!text.empty()) text += separator;
+    text += part;
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* perf_name(Collective collective) {
+  switch (collective) {
+    case Collective::AllToAll:
+      return "alltoall";
+    case Collective::PointToPoint:
+      return "sendrecv";
+    default:
+      return name_of(collective);
+  }
+}
+
+std::map<std::string, std::string> Job::environment() const {
+  std::vector<std::string> groups;
+  for (const auto& [collective, algorithm] : variants)
+    groups.push_back(
+        fmt::format("{}:{}", planner::function_name(collective), planner::selector_of(algorithm)));
+  const std::string ctas = std::to_string(channels);
+  return {{"NCCL_ALGO", joined(groups, ';')},
+          {"NCCL_PROTO", executor::name_of(protocol)},
+          {"NCCL_MIN_CTAS", ctas},
+          {"NCCL_MAX_CTAS", ctas},
+          {"NCCL_MIN_NCHANNELS", ""},
+          {"NCCL_MAX_NCHANNELS", ""},
+          {"NCCL_CTA_POLICY", ""},
+          {"NCCL_NVLS_ENABLE", "0"},
+          {"NICCOLITE_CHUNK_PARTS", std::to_string(parts)}};
+}
+
+std::vector<std::string> Job::arguments(const std::string& json_path) const {
+  std::vector<std::string> names, texts;
+  for (const auto& variant : variants) names.emplace_back(perf_name(variant.first));
+  for (const size_t bytes : sizes) texts.push_back(std::to_string(bytes));
+  return {"perf",
+          joined(names, ','),
+          "--nthreads",
+          std::to_string(nranks),
+          "--ngpus",
+          "1",
+          "--sizes",
+          joined(texts, ','),
+          "--iters",
+          is_large ? "3" : "20",
+          "--warmup_iters",
+          "2",
+          "--cudagraph",
+          is_large ? "4" : "8",
+          "--check",
+          "0",
+          "--out-of-place",
+          "--timeout",
+          "20",
+          "--output_file",
+          json_path};
+}
+
+std::string Job::describe() const {
+  std::string text = fmt::format("{} ranks, {}, {} channel{}", nranks, executor::name_of(protocol),
+                                 channels, channels == 1 ? "" : "s");
+  if (parts > 1) text += fmt::format(", {} chunks a slot", parts);
+  std::vector<std::string> names;
+  for (const auto& variant : variants) {
+    const std::string name = planner::name_of(variant.second);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return text + ": " + joined(names, ' ') + (is_large ? ", large" : "");
+}
+
+Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
+  std::vector<Job> jobs;
+  for (const int nranks : request.ranks) {
+    const planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
+    for (int id = executor::kProtocols; id-- > 0;) {
+      const auto protocol = static_cast<Protocol>(id);
+      const auto algorithms = algorithms_of(machine, nranks, request, protocol);
+      for (const int channels : channels_of(request, settings, protocol))
+        for (const int parts : kPartsMeasured) {
+          if (parts > 1 && !planner::publishes_chunks(protocol)) continue;
+          const Variant variant{.protocol = protocol, .channels = channels, .parts = parts};
+          add_jobs({.nranks = nranks,
+                    .protocol = protocol,
+                    .channels = channels,
+                    .parts = parts,
+                    .chunk_bytes = planner::chunk_bytes(settings, variant),
+                    .variants = {},
+                    .sizes = {}},
+                   request, algorithms, jobs);
+        }
+    }
+  }
+  // Whole machines first, with all their channels: with a time limit the rest may be missing.
+  std::stable_sort(jobs.begin(), jobs.end(),
+                   [](const Job& a, const Job& b) { return a.parts < b.parts; });
+  return jobs;
+}
+
+}  // namespace niccolite::tune

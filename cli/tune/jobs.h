@@ -1,0 +1,46 @@
+// What to run to see every variant. A job is one run of `niccolite perf`, in which each of several
+// collectives is carried out by one algorithm, all over one protocol with one number of channels:
+// starting a process on GPUs takes longer than most of what it measures.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/tune/points.h"
+#include "planner/settings.h"
+
+namespace niccolite::tune {
+
+struct Request {
+  std::vector<int> ranks;
+  std::vector<Collective> collectives;
+  std::vector<size_t> sizes;  // of the larger buffer, ascending
+  std::vector<int> channels;  // empty: the most, half of them and a sixth
+};
+
+struct Job {
+  int nranks = 0;
+  executor::Protocol protocol = executor::Protocol::Simple;
+  int channels = 1;
+  int parts = 1;
+  size_t chunk_bytes = 0;
+  std::vector<std::pair<Collective, AlgorithmId>> variants;  // one per collective
+  std::vector<size_t> sizes;
+  bool is_large = false;  // sizes that a few operations are enough for
+
+  /// The variables that leave the library no other choice.
+  std::map<std::string, std::string> environment() const;
+  /// Arguments of `niccolite`, from "perf" on.
+  std::vector<std::string> arguments(const std::string& json_path) const;
+  std::string describe() const;
+};
+
+/// In the order in which they tell most.
+Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request);
+
+/// The name that `niccolite perf` has for it.
+const char* perf_name(Collective collective);
+
+}  // namespace niccolite::tune

@@ -1,0 +1,210 @@
+#include "cli/tune/measure.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/fd.h"
+#include "cli/perf/exit_code.h"
+
+extern char** environ;
+
+namespace niccolite::tune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+// `niccolite perf --timeout` ends a run that stands still; this ends one that even that cannot.
+constexpr std::chrono::seconds kLongestJob{120};
+constexpr size_t kElementBytes = 4;  // perf's default type, float
+
+/// A file in the directory for temporary ones, removed at the end.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& suffix)
+      : path_(std::filesystem::temp_directory_path() /
+              fmt::format("niccolite_tune_{}{}", getpid(), suffix)) {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() { remove(); }
+
+  void remove() const {
+    std::error_code ignored;  // there may be none
+    std::filesystem::remove(path_, ignored);
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// This process's environment with `changes`; an empty value unsets.
+std::vector<std::string> environment_with(const std::map<std::string, std::string>& changes) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (changes.count(text.substr(0, text.find('='))) == 0) result.push_back(text);
+  }
+  for (const auto& [name, value] : changes)
+    if (!value.empty()) result.push_back(fmt::format("{}={}", name, value));
+  return result;
+}
+
+/// Did niccolite perf refuse its arguments?
+bool is_usage(int state) { return WIFEXITED(state) && WEXITSTATUS(state) == perf::kExitUsage; }
+
+/// Runs this program with `arguments` to its end, its output going to the file `log`.
+Status run_self(std::vector<std::string> arguments, std::vector<std::string> environment,
+                const std::string& log) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  pid_t pid = -1;
+  const int failure = posix_spawn(&pid, arguments[0].c_str(), &actions, nullptr,
+                                  pointers_to(arguments).data(), pointers_to(environment).data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) return Status::from_errno(failure, "cannot start niccolite perf");
+  const Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  pollfd ended = {.fd = process.get(), .events = POLLIN, .revents = 0};
+  const auto longest = std::chrono::milliseconds(kLongestJob).count();
+  // Without pidfd_open (before Linux 5.3) this waits without a limit of its own.
+  const bool is_late = process.valid() && poll(&ended, 1, static_cast<int>(longest)) == 0;
+  if (is_late) kill(pid, SIGKILL);
+  int state = 0;
+  while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
+  }
+  if (is_late) return Status::internal("took more than {} s", kLongestJob.count());
+  if (WIFEXITED(state) && WEXITSTATUS(state) == 0) return {};
+  std::ifstream errors(log);
+  std::string text, line;
+  while (std::getline(errors, line))
+    if (!line.empty() && (text.empty() || !is_usage(state)))
+      text = line;  // the last one says what ended it
+  if (is_usage(state)) return Status::invalid_usage("{}", text);
+  if (WIFSIGNALED(state))
+    return Status::internal("died of signal {} ({})", WTERMSIG(state), strsignal(WTERMSIG(state)));
+  return Status::internal("{}", text.empty() ? "failed without a word" : text);
+}
+
+struct Found {
+  size_t points = 0;
+  std::set<Collective> finished;  // every size measured
+  std::string devices;
+};
+
+/// Reads the rows of the job's document, if there is one.
+Found collect(const Job& job, const std::string& path, std::vector<Point>& points) {
+  Found found;
+  std::ifstream file(path);
+  const json document = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) return found;
+  for (const auto& [name, count] : document.at("machine").at("ranks_on").items())
+    found.devices +=
+        fmt::format("{}{} x {}", found.devices.empty() ? "" : ", ", count.get<int>(), name);
+  for (const auto& [collective, algorithm] : job.variants) {
+    size_t rows = 0;
+    for (const json& row : document.at("rows")) {
+      if (row.at("collective") != perf_name(collective) || row.at("out_of_place").is_null())
+        continue;
+      ++rows;
+      const size_t bytes = row.at("count").get<size_t>() * kElementBytes;
+      const double microseconds = row.at("out_of_place").at("time_us");
+      if (bytes == 0 || microseconds <= 0) continue;
+      points.push_back({.work = {collective, job.nranks, bytes},
+                        .variant = {algorithm, job.protocol, job.channels, job.parts},
+                        .chunk_bytes = job.chunk_bytes,
+                        .microseconds = microseconds});
+      ++found.points;
+    }
+    if (rows == job.sizes.size()) found.finished.insert(collective);
+  }
+  return found;
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements) {
+  const auto start = Clock::now();
+  const TemporaryFile result(".json"), log(".log");
+  std::error_code unreadable;
+  const std::string command = std::filesystem::read_symlink("/proc/self/exe", unreadable).string();
+  if (unreadable) return Status::from_errno(unreadable.value(), "cannot read /proc/self/exe");
+  std::deque<Job> queue(jobs.begin(), jobs.end());
+  size_t done = 0;
+  const size_t points_before = measurements.points.size();
+  while (!queue.empty()) {
+    if (run.limit.count() > 0 && seconds_since(start) > static_cast<double>(run.limit.count())) {
+      measurements.failures.push_back(
+          fmt::format("{} runs left out: the time of --limit was over", queue.size()));
+      break;
+    }
+    Job job = std::move(queue.front());
+    queue.pop_front();
+    const auto began = Clock::now();
+    result.remove();
+    std::vector<std::string> arguments = job.arguments(result.path());
+    arguments.insert(arguments.begin(), command);
+    if (!run.library.empty()) arguments.insert(arguments.end(), {"--lib", run.library});
+    Status status = run_self(arguments, environment_with(job.environment()), log.path());
+    if (status.code() == Code::InvalidUsage) return status;  // the next job will fare no better
+    ++done;
+    Found found;
+    try {
+      found = collect(job, result.path(), measurements.points);
+    } catch (const json::exception& error) {
+      return Status::internal("niccolite perf wrote what cannot be read: {}", error.what());
+    }
+    if (measurements.devices.empty()) measurements.devices = found.devices;
+    // Not even the ranks came about, in the first job: neither will they in the next.
+    if (!status.is_ok() && measurements.devices.empty())
+      return std::move(status).with_context("{}", job.describe());
+    fmt::print(stderr, "[{:3}/{}] {}: {} points, {:.1f} s\n", done, done + queue.size(),
+               job.describe(), found.points, seconds_since(began));
+    if (status.is_ok()) continue;
+    // perf goes through the collectives in turn: the first unfinished one is where it ended.
+    std::erase_if(job.variants,
+                  [&](const auto& variant) { return found.finished.count(variant.first) > 0; });
+    const std::string culprit =
+        job.variants.empty() ? "" : fmt::format("{}: ", name_of(job.variants[0].first));
+    measurements.failures.push_back(
+        fmt::format("{}: {}{}", job.describe(), culprit, status.message()));
+    fmt::print(stderr, "         {}\n", measurements.failures.back());
+    if (job.variants.size() < 2) continue;
+    job.variants.erase(job.variants.begin());
+    queue.push_front(std::move(job));
+  }
+  if (measurements.points.size() == points_before)
+    return Status::internal(
+        "nothing could be measured{}",
+        measurements.failures.empty() ? "" : fmt::format(": {}", measurements.failures.front()));
+  return {};
+}
+
+}  // namespace niccolite::tune

@@ -1,0 +1,21 @@
+// Runs jobs, each in a process of its own.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "cli/tune/jobs.h"
+
+namespace niccolite::tune {
+
+struct Run {
+  std::string library;            // empty: the one beside the command
+  std::chrono::seconds limit{0};  // begins no job after that; 0: none
+};
+
+/// Adds to `measurements` what the jobs find, and why some fail; shows progress on stderr. A job
+/// that fails is tried again without the collective that it failed in.
+Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements);
+
+}  // namespace niccolite::tune

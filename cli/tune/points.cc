@@ -1,0 +1,131 @@
+#include "cli/tune/points.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace niccolite::tune {
+namespace {
+
+using executor::Protocol;
+using nlohmann::json;
+
+constexpr const char* kSchema = "niccolite-tune-1";
+
+Result<AlgorithmId> algorithm_named(const std::string& name) {
+  for (int id = 0; id < planner::kAlgorithms; ++id)
+    if (const auto algorithm = static_cast<AlgorithmId>(id); name == planner::name_of(algorithm))
+      return algorithm;
+  return Status::invalid_argument("\"{}\" is no algorithm", name);
+}
+
+Result<Protocol> protocol_named(const std::string& name) {
+  for (int id = 0; id < executor::kProtocols; ++id)
+    if (const auto protocol = static_cast<Protocol>(id); name == executor::name_of(protocol))
+      return protocol;
+  return Status::invalid_argument("\"{}\" is no protocol", name);
+}
+
+json to_json(const Point& point) {
+  return {{"collective", name_of(point.work.collective)},
+          {"nranks", point.work.nranks},
+          {"bytes", point.work.bytes},
+          {"algorithm", planner::name_of(point.variant.algorithm)},
+          {"protocol", executor::name_of(point.variant.protocol)},
+          {"channels", point.variant.channels},
+          {"parts", point.variant.parts},
+          {"chunk_bytes", point.chunk_bytes},
+          {"time_us", point.microseconds}};
+}
+
+Result<Point> point_from(const json& value) {
+  Point point;
+  point.work.collective = TRY(collective_named(value.at("collective")));
+  point.work.nranks = value.at("nranks");
+  point.work.bytes = value.at("bytes");
+  point.variant.algorithm = TRY(algorithm_named(value.at("algorithm")));
+  point.variant.protocol = TRY(protocol_named(value.at("protocol")));
+  point.variant.channels = value.at("channels");
+  point.variant.parts = value.at("parts");
+  point.chunk_bytes = value.at("chunk_bytes");
+  point.microseconds = value.at("time_us");
+  const bool is_sane = point.work.nranks > 0 && point.work.bytes > 0 &&
+                       point.variant.channels > 0 && point.variant.parts > 0 &&
+                       point.chunk_bytes > 0 && point.microseconds > 0;
+  if (!is_sane)
+    return Status::invalid_argument("a point that nobody can have measured: {}", value.dump());
+  return point;
+}
+
+// nlohmann's accessors throw; read() turns that into a Status.
+Status add_document(const json& document, Measurements& measurements) {
+  if (document.at("schema") != kSchema)
+    return Status::invalid_argument("its schema is {}, not {}", document.at("schema").dump(),
+                                    kSchema);
+  const gpu::Kind machine = document.at("machine") == "cuda" ? gpu::Kind::Cuda : gpu::Kind::Virtual;
+  if (!measurements.points.empty() && machine != measurements.machine)
+    return Status::invalid_usage("it is of another kind of machine than the files before it");
+  measurements.machine = machine;
+  if (measurements.points.empty()) {
+    measurements.devices = document.at("devices");
+    measurements.date = document.at("date");
+  }
+  for (const json& value : document.at("points")) {
+    const Point point = TRY(point_from(value));
+    measurements.points.push_back(point);
+  }
+  for (const json& value : document.at("failures")) measurements.failures.push_back(value);
+  return {};
+}
+
+}  // namespace
+
+Result<Collective> collective_named(const std::string& name) {
+  for (int i = 0; i < schedule::kCollectives; ++i)
+    if (const auto collective = static_cast<Collective>(i); name == name_of(collective))
+      return collective;
+  return Status::invalid_argument("\"{}\" is no collective", name);
+}
+
+size_t buffer_bytes(const Workload& work) {
+  const bool is_whole =
+      schedule::cuts_one_buffer(work.collective) || work.collective == Collective::PointToPoint;
+  return is_whole ? work.bytes : work.bytes * static_cast<size_t>(work.nranks);
+}
+
+json to_json(const Measurements& measurements) {
+  json points = json::array();
+  for (const Point& point : measurements.points) points.push_back(to_json(point));
+  return {{"schema", kSchema},
+          {"date", measurements.date},
+          {"machine", measurements.machine == gpu::Kind::Cuda ? "cuda" : "virtual"},
+          {"devices", measurements.devices},
+          {"points", points},
+          {"failures", measurements.failures}};
+}
+
+Status read(const std::string& path, Measurements& measurements) {
+  std::ifstream file(path);
+  if (!file) return Status::from_errno(errno, "cannot read " + path);
+  try {
+    return add_document(json::parse(file), measurements).with_context("{}", path);
+  } catch (const json::exception& error) {
+    return Status::invalid_argument("{} is no file of `niccolite tune`: {}", path, error.what());
+  }
+}
+
+Status write(const std::string& path, const json& document) {
+  const std::string temporary = path + ".partial";
+  {
+    std::ofstream stream(temporary);
+    stream << document.dump(1) << '\n';
+    stream.close();
+    if (!stream) return Status::from_errno(errno, "cannot write " + temporary);
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    return Status::from_errno(errno, "cannot rename " + temporary);
+  return {};
+}
+
+}  // namespace niccolite::tune

@@ -1,0 +1,49 @@
+// What `niccolite tune` measures: one time for each variant and size, and the file they are kept
+// in.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "gpu/machine.h"
+#include "planner/model.h"
+
+namespace niccolite::tune {
+
+using planner::AlgorithmId;
+using planner::Collective;
+using planner::Variant;
+using planner::Workload;
+
+struct Point {
+  Workload work;
+  Variant variant;
+  size_t chunk_bytes = 0;  // data of the largest chunk
+  double microseconds = 0;
+};
+
+struct Measurements {
+  gpu::Kind machine = gpu::Kind::Virtual;
+  std::string devices;  // "4 x NVIDIA H200"
+  std::string date;     // of the first of them
+  std::vector<Point> points;
+  std::vector<std::string> failures;  // what could not be measured, and why
+};
+
+/// "all_to_all" as the schedule module has it. Null pointers never.
+Result<Collective> collective_named(const std::string& name);
+
+/// The size that nccl-tests and `niccolite perf` speak of: of the larger buffer.
+size_t buffer_bytes(const Workload& work);
+
+/// The document of -J, `niccolite-tune-1`.
+nlohmann::json to_json(const Measurements& measurements);
+
+/// Adds what the file holds. InvalidUsage: of another kind of machine than what is there already.
+Status read(const std::string& path, Measurements& measurements);
+
+Status write(const std::string& path, const nlohmann::json& document);
+
+}  // namespace niccolite::tune

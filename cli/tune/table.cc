@@ -1,0 +1,72 @@
+#include "cli/tune/table.h"
+
+#include <cctype>
+
+namespace niccolite::tune {
+namespace {
+
+/// "two_shot_lanes" as the enumerator is spelled: "TwoShotLanes".
+std::string enumerator(const char* name) {
+  std::string result;
+  bool starts = true;
+  for (; *name != '\0'; ++name) {
+    if (*name == '_') {
+      starts = true;
+      continue;
+    }
+    const auto letter = static_cast<unsigned char>(*name);
+    result += static_cast<char>(starts ? std::toupper(letter) : letter);
+    starts = false;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string source_lines(std::span<const planner::CostLine> lines) {
+  std::string text;
+  for (const planner::CostLine& line : lines) {
+    const planner::Cost& c = line.cost;
+    text += fmt::format(
+        "    {{{}, {}, {}, {{{:.4g}, {:.3g}, {:.3g}, {:.4g}, {:.4g}, {:.4g}, "
+        "{:.3g}, {:.3g}, {:.3g}}}}},\n",
+        enumerator(name_of(line.collective)), enumerator(planner::name_of(line.algorithm)),
+        executor::name_of(line.protocol), c.fixed, c.step, c.channel, c.link_two_ranks,
+        c.link_more_ranks, c.channel_gigabytes, c.round, c.fill, c.overlap);
+  }
+  return text;
+}
+
+std::string source_file(const Measurements& measurements,
+                        std::span<const planner::CostLine> lines) {
+  const bool is_cuda = measurements.machine == gpu::Kind::Cuda;
+  return fmt::format(
+      R"(// Costs on {} GPUs, made by `niccolite tune` (docs/tune.md): {}, {}.
+//
+// Columns: fixed, step, channel (us); link of two ranks, link of more, channel (GB/s); round (us);
+// fill; overlap. cost.h says what they mean.
+#include "planner/cost.h"
+
+namespace niccolite::planner {{
+namespace {{
+
+using enum Collective;
+using enum AlgorithmId;
+using enum executor::Protocol;
+
+// clang-format off
+constexpr CostLine kCosts[] = {{
+{}}};
+// clang-format on
+
+}}  // namespace
+
+std::span<const CostLine> {}_costs() {{ return kCosts; }}
+
+}}  // namespace niccolite::planner
+)",
+      is_cuda ? "CUDA" : "virtual", measurements.devices, measurements.date.substr(0, 10),
+      source_lines(lines), is_cuda ? "cuda" : "virtual");
+}
+
+}  // namespace niccolite::tune

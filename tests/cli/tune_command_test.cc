@@ -1,0 +1,118 @@
+// The command `niccolite tune`, run as users run it, on virtual GPUs.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/cli/command.h"
+
+namespace niccolite {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Outcome;
+
+class TuneCommand : public ::testing::Test {
+ protected:
+  TuneCommand()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("tune_command_" + std::to_string(getpid()))) {
+    std::filesystem::create_directory(folder_);
+  }
+  ~TuneCommand() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const char* name) const { return folder_ / name; }
+  static Outcome tune(const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {NICCOLITE_COMMAND, "tune"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return testing::run_command(arguments, {{"NICCOLITE_DEVICES", "virtual:2"}}, 120);
+  }
+
+ private:
+  const std::filesystem::path folder_;
+};
+
+TEST_F(TuneCommand, MeasuresFitsAndChecksAMachine) {
+  const Outcome outcome = tune({"-r", "2", "-c", "all_reduce,sendrecv", "--sizes", "8,4K,64K,256K",
+                                "-J", path("x.json"), "--table", path("table.cc")});
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("    {AllReduce, TwoShot, Simple, {"),
+                    HasSubstr("all_reduce, 2 ranks"), HasSubstr("point_to_point, 2 ranks"),
+                    HasSubstr("prediction: median error"), HasSubstr("within 5 %: ")));
+  EXPECT_THAT(outcome.errors, HasSubstr("2 ranks, LL, 1 channel: "));
+
+  std::ifstream table(path("table.cc"));
+  const std::string source{std::istreambuf_iterator<char>(table), {}};
+  EXPECT_THAT(source, HasSubstr("virtual_costs()"));
+
+  const auto document = nlohmann::json::parse(std::ifstream(path("x.json")));
+  EXPECT_EQ(document.at("machine"), "virtual");
+  EXPECT_TRUE(document.at("failures").empty()) << document.at("failures").dump();
+  std::set<std::string> variants;
+  for (const auto& point : document.at("points"))
+    variants.insert(point.at("collective").get<std::string>() + " " +
+                    point.at("algorithm").get<std::string>() + " " +
+                    point.at("protocol").get<std::string>());
+  for (const char* variant :
+       {"all_reduce ring LL", "all_reduce one_shot LL", "all_reduce two_shot LL128",
+        "all_reduce two_shot_lanes Simple", "point_to_point direct Simple"})
+    EXPECT_EQ(variants.count(variant), 1u) << variant;
+
+  // The file is as good as the machine.
+  const Outcome again = tune({"--from", path("x.json")});
+  EXPECT_EQ(again.status, 0) << again.errors;
+  EXPECT_EQ(again.output, outcome.output);
+  const Outcome check = tune({"--from", path("x.json"), "--check"});
+  EXPECT_LE(check.status, 1) << check.errors;  // of another machine's constants nothing is known
+  EXPECT_THAT(check.output,
+              AllOf(::testing::Not(HasSubstr("{AllReduce")), HasSubstr("within 5 %")));
+}
+
+TEST_F(TuneCommand, KeepsWhatItHasWhenItsTimeIsOver) {
+  const Outcome outcome =
+      tune({"-r", "2", "--sizes", "8,1M,2M", "--limit", "1", "-J", path("part.json")});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("runs left out: the time of --limit was over"));
+  const auto document = nlohmann::json::parse(std::ifstream(path("part.json")));
+  EXPECT_FALSE(document.at("points").empty());
+  EXPECT_EQ(document.at("failures").size(), 1u);
+}
+
+TEST_F(TuneCommand, SaysWhatIsWrong) {
+  const struct {
+    std::vector<std::string> flags;
+    int status;
+    const char* message;
+  } cases[] = {
+      {{"-r", "3"}, 2, "--ranks: \"3\" is no number from 1 to 2"},
+      {{"-r", "1"}, 2, "1 rank has no choice"},
+      {{"-r", "two"}, 2, "--ranks"},
+      {{"-c", "all_dance"}, 2, "--collectives: \"all_dance\" is none of"},
+      {{"--sizes", "8,lots"}, 2, "--sizes: \"lots\" is no size"},
+      {{"-f", "1"}, 2, "--stepfactor"},
+      {{"-b", "1M", "-e", "1K"}, 2, "--minbytes"},
+      {{"--channels", "0"}, 2, "--channels"},
+      {{"--limit", "-1"}, 2, "--limit"},
+      {{"--from", "/nonexistent/x.json"}, 2, "/nonexistent/x.json"},
+      {{"--lib", "/nonexistent/libnccl.so"}, 3, "/nonexistent/libnccl.so"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = tune(c.flags);
+    EXPECT_EQ(outcome.status, c.status) << outcome.errors;
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("niccolite tune: "), HasSubstr(c.message)));
+  }
+}
+
+TEST_F(TuneCommand, HelpHasExamples) {
+  const Outcome outcome = tune({"--help"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("--from"), HasSubstr("Examples:")));
+}
+
+}  // namespace
+}  // namespace niccolite

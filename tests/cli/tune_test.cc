@@ -1,0 +1,224 @@
+// What `niccolite tune` makes of measurements: constants, choices, files.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/tune/check.h"
+#include "cli/tune/fit.h"
+#include "cli/tune/jobs.h"
+#include "cli/tune/table.h"
+#include "planner/choice.h"
+
+namespace niccolite::tune {
+namespace {
+
+using executor::Protocol;
+using planner::Cost;
+using planner::CostLine;
+using ::testing::HasSubstr;
+
+constexpr CostLine kOneShot{Collective::AllReduce,
+                            AlgorithmId::OneShot,
+                            Protocol::LL,
+                            {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8}};
+constexpr CostLine kTwoShot{Collective::AllReduce,
+                            AlgorithmId::TwoShotLanes,
+                            Protocol::Simple,
+                            {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3}};
+constexpr size_t kSlot = 128 << 10;
+
+/// What a machine that obeys the model exactly would show of `line`.
+std::vector<Point> points_of(const CostLine& line, double factor = 1) {
+  std::vector<Point> points;
+  for (const int nranks : {2, 4})
+    for (const int channels : {24, 12, 4})
+      for (const int parts : {1, 2})
+        for (size_t bytes = 8; bytes <= size_t{1} << 30; bytes *= 4) {
+          Point point{.work = {line.collective, nranks, bytes},
+                      .variant = {line.algorithm, line.protocol, channels, parts},
+                      .chunk_bytes = kSlot / static_cast<size_t>(parts)};
+          point.microseconds = factor * planner::predict(gpu::Kind::Cuda, line.cost, point.work,
+                                                         point.variant, point.chunk_bytes);
+          points.push_back(point);
+        }
+  return points;
+}
+
+Measurements measurements_of(std::initializer_list<CostLine> lines) {
+  Measurements measurements{.machine = gpu::Kind::Cuda,
+                            .devices = "4 x Test GPU",
+                            .date = "2026-01-02T03:04:05Z",
+                            .points = {},
+                            .failures = {}};
+  for (const CostLine& line : lines)
+    for (const Point& point : points_of(line)) measurements.points.push_back(point);
+  return measurements;
+}
+
+double worst_error(const CostLine& truth, const Cost& fitted) {
+  double worst = 0;
+  for (const Point& point : points_of(truth)) {
+    const double predicted =
+        planner::predict(gpu::Kind::Cuda, fitted, point.work, point.variant, point.chunk_bytes);
+    worst = std::max(worst, std::abs(predicted / point.microseconds - 1));
+  }
+  return worst;
+}
+
+TEST(Fit, FindsConstantsThatItWasNotTold) {
+  const Cost far{5, 1, 0.1, 50, 50, 40, 3, 1, 0.1};
+  for (const CostLine& truth : {kOneShot, kTwoShot}) {
+    std::vector<Sample> samples;
+    for (const Point& point : points_of(truth)) samples.push_back({point});
+    const Cost found = fit(gpu::Kind::Cuda, far, samples);
+    EXPECT_LT(worst_error(truth, found), 0.01);
+    EXPECT_NEAR(found.link_two_ranks / truth.cost.link_two_ranks, 1, 0.02);
+    EXPECT_NEAR(found.link_more_ranks / truth.cost.link_more_ranks, 1, 0.02);
+    EXPECT_NEAR(found.channel_gigabytes / truth.cost.channel_gigabytes, 1, 0.05);
+  }
+}
+
+TEST(Fit, IsNotLedAstrayByAFewOutliers) {
+  std::vector<Sample> samples;
+  size_t i = 0;
+  for (Point point : points_of(kTwoShot)) {
+    if (++i % 15 == 0) point.microseconds *= 3;
+    samples.push_back({point});
+  }
+  EXPECT_LT(worst_error(kTwoShot, fit(gpu::Kind::Cuda, kTwoShot.cost, samples)), 0.03);
+}
+
+TEST(Fit, LeavesWhatNobodyMeasuredAsItWas) {
+  const std::vector<CostLine> known{kOneShot, kTwoShot};
+  Measurements measurements = measurements_of({kOneShot});
+  for (Point& point : measurements.points) point.microseconds *= 2;
+  const std::vector<CostLine> lines = fit_all(measurements, known);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].algorithm, AlgorithmId::OneShot);
+  EXPECT_GT(lines[0].cost.fixed, 1.5 * kOneShot.cost.fixed);
+  EXPECT_EQ(lines[1].algorithm, AlgorithmId::TwoShotLanes);
+  EXPECT_EQ(lines[1].cost.link_more_ranks, kTwoShot.cost.link_more_ranks);
+}
+
+TEST(Check, FindsNothingWrongWithAModelThatIsRight) {
+  const Measurements measurements = measurements_of({kOneShot, kTwoShot});
+  const std::vector<CostLine> lines{kOneShot, kTwoShot};
+  const std::vector<CheckedPoint> points = check(measurements, lines, 24);
+  const Summary summary = summarise(points);
+  EXPECT_EQ(summary.points, 28u);  // 14 sizes of two rank counts
+  EXPECT_EQ(summary.right, summary.points);
+  EXPECT_LE(summary.worst->loss(), 0.01);
+  EXPECT_LT(summary.median_error, 1e-9);
+  EXPECT_THAT(describe(points), HasSubstr("within 5 %: 28 of 28 points; worst"));
+}
+
+TEST(Check, CountsTheChoicesOfAWrongModel) {
+  const Measurements measurements = measurements_of({kOneShot, kTwoShot});
+  CostLine slow = kOneShot;
+  slow.cost.fixed = 1000;  // so that two-shot seems faster everywhere
+  const std::vector<CostLine> lines{slow, kTwoShot};
+  const std::vector<CheckedPoint> points = check(measurements, lines, 24);
+  const Summary summary = summarise(points);
+  EXPECT_LT(summary.right, summary.points);
+  EXPECT_GT(summary.worst->loss(), 1);
+  EXPECT_EQ(summary.worst->chosen.variant.algorithm, AlgorithmId::TwoShotLanes);
+  EXPECT_EQ(summary.worst->best.variant.algorithm, AlgorithmId::OneShot);
+}
+
+TEST(Check, LooksAtNoVariantWithMoreChannelsThanTheLibraryTakes) {
+  const Measurements measurements = measurements_of({kOneShot, kTwoShot});
+  for (const CheckedPoint& point :
+       check(measurements, std::vector<CostLine>{kOneShot, kTwoShot}, 12)) {
+    EXPECT_LE(point.best.variant.channels, 12);
+    EXPECT_LE(point.chosen.variant.channels, 12);
+  }
+}
+
+TEST(Measurements, SurviveTheirFile) {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("tune_test_" + std::to_string(getpid()) + ".json");
+  Measurements written = measurements_of({kTwoShot});
+  written.failures = {"one did not run"};
+  ASSERT_TRUE(write(path, to_json(written)).is_ok());
+  Measurements got;
+  ASSERT_TRUE(read(path, got).is_ok());
+  EXPECT_EQ(got.devices, written.devices);
+  EXPECT_EQ(got.failures, written.failures);
+  ASSERT_EQ(got.points.size(), written.points.size());
+  for (size_t i = 0; i < got.points.size(); ++i) {
+    EXPECT_EQ(got.points[i].variant, written.points[i].variant);
+    EXPECT_EQ(got.points[i].work.bytes, written.points[i].work.bytes);
+    EXPECT_EQ(got.points[i].microseconds, written.points[i].microseconds);
+  }
+  // A second file adds to the first.
+  ASSERT_TRUE(read(path, got).is_ok());
+  EXPECT_EQ(got.points.size(), 2 * written.points.size());
+
+  std::ofstream(path) << "{\"schema\": \"niccolite-perf-2\"}";
+  const Status other = read(path, got);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("niccolite-tune-1"));
+  std::ofstream(path) << "[1, 2";
+  EXPECT_FALSE(read(path, got).is_ok());
+  std::filesystem::remove(path);
+  EXPECT_FALSE(read(path, got).is_ok());
+}
+
+TEST(Table, IsTheSourceOfTheConstants) {
+  const std::vector<CostLine> lines{kOneShot, kTwoShot};
+  EXPECT_EQ(
+      source_lines(lines),
+      "    {AllReduce, OneShot, LL, {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8}},\n"
+      "    {AllReduce, TwoShotLanes, Simple, {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3}},\n");
+  EXPECT_THAT(source_file(measurements_of({}), lines),
+              testing::AllOf(HasSubstr("4 x Test GPU, 2026-01-02."),
+                             HasSubstr("std::span<const CostLine> cuda_costs()")));
+}
+
+TEST(Jobs, ForceEveryPossibleVariantOnce) {
+  Request request{
+      .ranks = {4}, .collectives = {}, .sizes = {8, 64 << 10, 16 << 20}, .channels = {}};
+  for (int c = 0; c < schedule::kCollectives; ++c)
+    request.collectives.push_back(static_cast<Collective>(c));
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
+    const std::vector<Job> jobs = make_jobs(machine, request).value();
+    for (const Collective collective : request.collectives)
+      for (int a = 0; a < planner::kAlgorithms; ++a)
+        for (int p = 0; p < executor::kProtocols; ++p) {
+          const auto algorithm = static_cast<AlgorithmId>(a);
+          const auto protocol = static_cast<Protocol>(p);
+          // At 64 KiB every protocol is measured, with all of its channels and whole slots.
+          int runs = 0;
+          for (const Job& job : jobs)
+            for (const auto& variant : job.variants)
+              runs += variant == std::pair(collective, algorithm) && job.protocol == protocol &&
+                      job.parts == 1 && job.channels == (machine == gpu::Kind::Cuda ? 24 : 1) &&
+                      std::count(job.sizes.begin(), job.sizes.end(), 64 << 10) == 1;
+          EXPECT_EQ(runs, planner::is_possible(machine, 4, collective, algorithm, protocol))
+              << name_of(collective) << " " << planner::name_of(algorithm) << " "
+              << executor::name_of(protocol);
+        }
+  }
+}
+
+TEST(Jobs, LeaveTheLibraryNoOtherChoice) {
+  const Job job{.nranks = 4,
+                .protocol = Protocol::LL128,
+                .channels = 12,
+                .variants = {{Collective::AllReduce, AlgorithmId::TwoShot},
+                             {Collective::AllToAll, AlgorithmId::DirectLanes}},
+                .sizes = {8, 32}};
+  const auto environment = job.environment();
+  EXPECT_EQ(environment.at("NCCL_ALGO"), "AllReduce:two_shot_plain;AlltoAll:direct_lanes");
+  EXPECT_EQ(environment.at("NCCL_PROTO"), "LL128");
+  EXPECT_EQ(environment.at("NCCL_MIN_CTAS"), "12");
+  EXPECT_EQ(environment.at("NCCL_MAX_CTAS"), "12");
+  const auto arguments = job.arguments("x.json");
+  EXPECT_EQ(arguments[1], "all_reduce,alltoall");
+}
+
+}  // namespace
+}  // namespace niccolite::tune
