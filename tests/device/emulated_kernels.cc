@@ -4,8 +4,8 @@
 // Before the kernels: replaces ptx.cuh.
 #include "tests/device/emulated_ptx.h"
 //
+#include "executor/cuda/direct.cuh"
 #include "executor/cuda/kernel.cuh"
-#include "executor/cuda/one_shot.cuh"
 #include "tests/device/emulated_gpu.h"
 
 namespace niccolite::emulation {
@@ -28,35 +28,46 @@ void run_with(Protocol protocol, const LaunchArgs& args) {
   }
 }
 
+template <typename Operation, bool kSendsEach>
+void run_direct_with(uint32_t most_peers, const LaunchArgs& args) {
+  if (most_peers == kFewDirectPeers)
+    return run_direct<Operation, kFewDirectPeers, kSendsEach>(args);
+  return run_direct<Operation, kMostDirectPeers, kSendsEach>(args);
+}
+
 template <typename Operation>
-void run_reduction(const KernelId& id, const LaunchArgs& args) {
-  if (id.one_shot_peers == kFewOneShotPeers) {
-    OneShot<Operation, kFewOneShotPeers>(args).run();
-  } else if (id.one_shot_peers == kMostOneShotPeers) {
-    OneShot<Operation, kMostOneShotPeers>(args).run();
-  } else {
-    run_with<Operation>(id.protocol, args);
+void run_form(const KernelId& id, const LaunchArgs& args) {
+  switch (id.form) {
+    case Form::Program:
+      return run_with<Operation>(id.protocol, args);
+    case Form::Direct:
+      return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, args);
+    case Form::DirectEach:
+      return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
+    case Form::Messages:
+      break;
   }
+  if constexpr (!Operation::kReduces) run_messages(args);
 }
 
 template <DataType kType>
 void run_type(const KernelId& id, const LaunchArgs& args) {
   switch (id.fold) {
     case Fold::Sum:
-      return run_reduction<ReduceOperation<kType, Fold::Sum>>(id, args);
+      return run_form<ReduceOperation<kType, Fold::Sum>>(id, args);
     case Fold::Product:
-      return run_reduction<ReduceOperation<kType, Fold::Product>>(id, args);
+      return run_form<ReduceOperation<kType, Fold::Product>>(id, args);
     case Fold::Max:
-      return run_reduction<ReduceOperation<kType, Fold::Max>>(id, args);
+      return run_form<ReduceOperation<kType, Fold::Max>>(id, args);
     case Fold::Min:
-      return run_reduction<ReduceOperation<kType, Fold::Min>>(id, args);
+      return run_form<ReduceOperation<kType, Fold::Min>>(id, args);
   }
 }
 
 }  // namespace
 
 void run_thread(const KernelId& id, const LaunchArgs& args) {
-  if (!id.reduces) return run_with<CopyOperation>(id.protocol, args);
+  if (!id.reduces) return run_form<CopyOperation>(id, args);
   switch (id.type) {
 #define X(name, bytes, text) \
   case DataType::name:       \

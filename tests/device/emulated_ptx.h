@@ -49,6 +49,9 @@ inline uint32_t replica() { return emulation::this_thread().x; }
 inline uint32_t pattern_channel() { return emulation::this_thread().y; }
 inline std::byte* shared_memory() { return emulation::this_thread().shared; }
 
+inline uint32_t opaque(uint32_t value) { return value; }
+inline uint64_t opaque(uint64_t value) { return value; }
+
 // Many looks long, as on a GPU, but no second: a wait need not be long to be late.
 inline constexpr uint32_t kSpinsPerReport = 1u << 15;
 

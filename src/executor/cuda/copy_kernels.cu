@@ -1,6 +1,16 @@
 // The kernels for programs that only move bytes.
+#include "executor/cuda/direct.cuh"
 #include "executor/cuda/kernel.cuh"
 
-NICCOLITE_KERNEL(copy_ll, niccolite::executor::cuda::CopyOperation, LL)
-NICCOLITE_KERNEL(copy_ll128, niccolite::executor::cuda::CopyOperation, LL128)
-NICCOLITE_KERNEL(copy_simple, niccolite::executor::cuda::CopyOperation, Simple)
+namespace {
+using niccolite::executor::cuda::CopyOperation;
+}  // namespace
+
+NICCOLITE_MESSAGES_KERNEL(messages)
+NICCOLITE_DIRECT_KERNEL(direct_copy_3, CopyOperation, 3, /*kSendsEach=*/false)
+NICCOLITE_DIRECT_KERNEL(direct_copy_7, CopyOperation, 7, /*kSendsEach=*/false)
+NICCOLITE_DIRECT_KERNEL(direct_each_copy_3, CopyOperation, 3, /*kSendsEach=*/true)
+NICCOLITE_DIRECT_KERNEL(direct_each_copy_7, CopyOperation, 7, /*kSendsEach=*/true)
+NICCOLITE_KERNEL(copy_ll, CopyOperation, LL)
+NICCOLITE_KERNEL(copy_ll128, CopyOperation, LL128)
+NICCOLITE_KERNEL(copy_simple, CopyOperation, Simple)

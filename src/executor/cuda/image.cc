@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "executor/cuda/device_types.h"
+#include "executor/cuda/direct_image.h"
 #include "executor/cuda/tables.h"
 
 namespace niccolite::executor::cuda {
@@ -144,40 +145,6 @@ Status check(const Launch& launch) {
   return {};
 }
 
-/// The launch as the one-shot kernel wants it, if it is of that pattern: one lane that sends the
-/// input to all peers and then folds what all have sent with the input into the output.
-std::optional<OneShotImage> one_shot_image(const Launch& launch) {
-  const Program& program = *launch.program;
-  if (launch.protocol != Protocol::LL || program.nchannels != 1 || program.works.size() != 1 ||
-      program.lanes.size() != 1 || program.lanes[0].count != 2 || program.works[0].nblocks != 1) {
-    return std::nullopt;
-  }
-  const CompactInstruction& push = program.instructions[program.lanes[0].first];
-  const CompactInstruction& fold = program.instructions[program.lanes[0].first + 1u];
-  const uint32_t peers = push.send_count;
-  const bool pushes = push.receive_count == 0 && push.source == Place::Input &&
-                      push.target == Place::None && push.flags == 0;
-  const bool folds = fold.send_count == 0 && fold.source == Place::Input &&
-                     fold.target == Place::Output && fold.flags == (kReduce | kFinish) &&
-                     fold.receive_count == peers;
-  if (!pushes || !folds || peers == 0 || peers > kMostOneShotPeers) return std::nullopt;
-
-  OneShotImage image{};
-  image.peers = peers;
-  image.source_position = fold.source_position;
-  for (uint32_t i = 0; i < peers; ++i) {
-    const uint16_t receive = program.indices[fold.receive + i];
-    image.receive[i] = task_of(launch, receive);
-    for (uint32_t k = 0; k < peers; ++k) {
-      const uint16_t send = program.indices[push.send + k];
-      if (program.ports[send].peer == program.ports[receive].peer)
-        image.send[i] = task_of(launch, send);
-    }
-    if (image.send[i].slots == nullptr) return std::nullopt;
-  }
-  return image;
-}
-
 /// What the header says of the operation, whatever its data.
 void set_operation(const Launch& launch, LaunchHeader& header) {
   header.abort = &launch.control_device->abort;
@@ -240,8 +207,10 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   KernelLaunch result;
   LaunchHeader& header = result.args.header;
   header.flags = flags_of(launch);
-  result.kernel = {launch.protocol, reduces(launch, header.flags), /*one_shot_peers=*/0,
-                   launch.type, launch.reduction.fold};
+  result.kernel = {launch.protocol,      reduces(launch, header.flags),
+                   Form::Program,
+                   /*most_peers=*/0,     launch.type,
+                   launch.reduction.fold};
   result.grid_x = 1;  // also of a rank that has no part in the messages
   for (size_t w = 0; w < launch.works.size(); ++w) {
     const auto replicas = divide_up(launch.works[w].partition.channels,
@@ -254,11 +223,12 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   add_works(launch, result);
 
   if (specialisation == Specialisation::Allowed) {
-    if (const std::optional<OneShotImage> image = one_shot_image(launch)) {
-      result.kernel.one_shot_peers =
-          image->peers <= kFewOneShotPeers ? kFewOneShotPeers : kMostOneShotPeers;
-      std::memcpy(result.args.tables + header.image_at, &*image, sizeof *image);
-      result.parameter_bytes = sizeof(LaunchHeader) + header.image_at + sizeof *image;
+    if (const std::optional<DirectImage> image = direct_image(launch, result.kernel.reduces)) {
+      result.kernel.form = image->form;
+      result.kernel.most_peers = image->most_peers;
+      result.threads = image->threads;
+      std::memcpy(result.args.tables + header.image_at, image->bytes.data(), image->bytes.size());
+      result.parameter_bytes = sizeof(LaunchHeader) + header.image_at + image->bytes.size();
       return result;
     }
   }

@@ -10,12 +10,21 @@
 
 namespace niccolite::executor::cuda {
 
+/// How a kernel knows what to do.
+enum class Form : uint8_t {
+  Program,     // the interpreter (kernel.cuh)
+  Direct,      // direct.cuh, LL: the own block goes to every peer
+  DirectEach,  // the same, a block for each
+  Messages,    // the same, LL, moving: a task for each message
+};
+inline constexpr int kForms = 4;
+
 /// Which kernel runs a launch.
 struct KernelId {
   Protocol protocol;
-  bool reduces;  // false: the byte-moving kernel of the protocol, whatever type and fold are
-  uint32_t
-      one_shot_peers;  // not 0: the kernel of one_shot.cuh for at most so many peers; LL, reducing
+  bool reduces;  // false: the byte-moving kernel, whatever type and fold are
+  Form form;
+  uint32_t most_peers;  // of Direct and DirectEach: kFewDirectPeers or kMostDirectPeers
   DataType type;
   Fold fold;
 };

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "executor/cuda/fatbins.h"
 #include "gpu/cuda/machine.h"
@@ -38,27 +39,49 @@ std::string kernel_name_of(DataType type) {
 }
 
 std::string name_of(const KernelId& id) {
+  const std::string what = id.reduces ? fmt::format("{}_{}", kernel_name_of(id.type),
+                                                    kFoldNames[static_cast<size_t>(id.fold)])
+                                      : "copy";
   const char* protocol = kProtocolNames[static_cast<size_t>(id.protocol)];
-  if (!id.reduces) return fmt::format("niccolite_copy_{}", protocol);
-  if (id.one_shot_peers != 0) {
-    return fmt::format("niccolite_one_shot_{}_{}_{}", kernel_name_of(id.type),
-                       kFoldNames[static_cast<size_t>(id.fold)], id.one_shot_peers);
+  switch (id.form) {
+    case Form::Program:
+      return fmt::format("niccolite_{}{}_{}", id.reduces ? "run_" : "", what, protocol);
+    case Form::Direct:
+      return fmt::format("niccolite_direct_{}_{}", what, id.most_peers);
+    case Form::DirectEach:
+      return fmt::format("niccolite_direct_each_{}_{}", what, id.most_peers);
+    case Form::Messages:
+      break;
   }
-  return fmt::format("niccolite_run_{}_{}_{}", kernel_name_of(id.type),
-                     kFoldNames[static_cast<size_t>(id.fold)], protocol);
+  return "niccolite_messages";
+}
+
+// The kernels that reduce elements of one type by one fold, or that move bytes.
+std::vector<KernelId> kernels_of(bool reduces, DataType type, Fold fold) {
+  std::vector<KernelId> kernels;
+  for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
+    kernels.push_back({protocol, reduces, Form::Program, /*most_peers=*/0, type, fold});
+  }
+  for (const Form form : {Form::Direct, Form::DirectEach}) {
+    for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
+      kernels.push_back({Protocol::LL, reduces, form, peers, type, fold});
+    }
+  }
+  if (!reduces) kernels.push_back({Protocol::LL, reduces, Form::Messages, 1, type, fold});
+  return kernels;
 }
 
 // Every kernel's place in a device's table.
-// Of a type and fold: by protocol, and the one-shot kernels for few and for many peers.
-constexpr size_t kVariants = kProtocols + 2;
+constexpr size_t kVariants = kProtocols + 2 * (kForms - 1);  // of each form but the program two
 constexpr size_t kReduceKernels = size_t{kDataTypes} * kFolds * kVariants;
-constexpr size_t kKernels = kReduceKernels + kProtocols;
+constexpr size_t kKernels = kReduceKernels + kVariants;
 size_t index_of(const KernelId& id) {
-  const auto protocol = static_cast<size_t>(id.protocol);
-  if (!id.reduces) return kReduceKernels + protocol;
-  const size_t variant = id.one_shot_peers == 0                  ? protocol
-                         : id.one_shot_peers == kFewOneShotPeers ? size_t{kProtocols}
-                                                                 : size_t{kProtocols} + 1;
+  const size_t few_or_many = id.most_peers > kFewDirectPeers ? 1 : 0;
+  const size_t variant =
+      id.form == Form::Program
+          ? static_cast<size_t>(id.protocol)
+          : size_t{kProtocols} + 2 * (static_cast<size_t>(id.form) - 1) + few_or_many;
+  if (!id.reduces) return kReduceKernels + variant;
   return (static_cast<size_t>(id.type) * kFolds + static_cast<size_t>(id.fold)) * kVariants +
          variant;
 }
@@ -117,9 +140,8 @@ class Kernels {
           "cuFuncGetAttribute({} on device {})", name, device);
     };
     if (std::string(fatbin.name) == "copy") {
-      for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
-        TRY(load_kernel(
-            {protocol, /*reduces=*/false, /*one_shot_peers=*/0, DataType::Uint8, Fold::Sum}));
+      for (const KernelId& id : kernels_of(/*reduces=*/false, DataType::Uint8, Fold::Sum)) {
+        TRY(load_kernel(id));
       }
       return {};
     }
@@ -127,12 +149,8 @@ class Kernels {
       const auto type = static_cast<DataType>(t);
       if (kernel_name_of(type) != fatbin.name) continue;
       for (int f = 0; f < kFolds; ++f) {
-        const auto fold = static_cast<Fold>(f);
-        for (const uint32_t peers : {0u, kFewOneShotPeers, kMostOneShotPeers}) {
-          TRY(load_kernel({Protocol::LL, /*reduces=*/true, peers, type, fold}));
-        }
-        for (const Protocol protocol : {Protocol::LL128, Protocol::Simple}) {
-          TRY(load_kernel({protocol, /*reduces=*/true, /*one_shot_peers=*/0, type, fold}));
+        for (const KernelId& id : kernels_of(/*reduces=*/true, type, static_cast<Fold>(f))) {
+          TRY(load_kernel(id));
         }
       }
     }

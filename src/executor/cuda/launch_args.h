@@ -145,16 +145,53 @@ static_assert(sizeof(LaunchArgs) == kParameterBytes);
 static_assert(offsetof(LaunchArgs, tables) % 16 == 0, "the image is read 16 bytes at a time");
 static_assert(sizeof(LaunchArgs::tables) >= kMaxWorks * sizeof(WorkTask));
 
-/// What stands behind the one work for the one-shot kernels (one_shot.cuh): peers in fold order,
-/// that is ascending.
-inline constexpr uint32_t kMostOneShotPeers = 7;
-inline constexpr uint32_t kFewOneShotPeers = 3;  // what the kernel with more in flight can hold
-struct OneShotImage {
-  PortTask send[kMostOneShotPeers];
-  PortTask receive[kMostOneShotPeers];
-  uint32_t peers;
-  uint32_t source_position;  // the own chunk is folded before that of this peer
+// ---- what stands behind the works for the kernels of direct.cuh
+
+inline constexpr uint32_t kMostDirectPeers = 7;
+inline constexpr uint32_t kFewDirectPeers = 3;  // what the kernels with more in flight can hold
+
+/// An end of a connection, and its block.
+struct DirectEnd {
+  PortTask port;
+  uint64_t block_at;  // bytes from the start of the input: what is sent; or of the output: where
+                      // what is received goes, when it is not folded
 };
-static_assert(sizeof(WorkTask) + sizeof(OneShotImage) <= sizeof(LaunchArgs::tables));
+
+/// Blocks of equal length that are sent to peers, copied, and folded or received.
+template <uint32_t kMostPeers>
+struct DirectTask {
+  uint32_t sends;
+  uint32_t receives;         // in fold order
+  uint32_t source_position;  // a fold's own block comes before that of this receive
+  uint16_t reads_own;        // the own block of the input is sent, copied or folded
+  uint16_t copies_own;       // it is copied to own_to
+  uint64_t own_from;         // bytes from the start of the input
+  uint64_t own_to;           // bytes from the start of the output; also where a fold's result goes
+  DirectEnd send[kMostPeers];
+  DirectEnd receive[kMostPeers];
+};
+static_assert(sizeof(WorkTask) + sizeof(DirectTask<kMostDirectPeers>) <=
+              sizeof(LaunchArgs::tables));
+
+/// A message, and the threads that move it.
+struct MessageTask {
+  uint16_t first_thread;  // a multiple of kWarp
+  uint16_t threads;       // a multiple of kWarp
+  uint16_t barrier;       // Barrier id when there is more than one warp
+  uint16_t work;
+  DirectTask<1> task;  // with one send, or one receive, or a copy
+};
+
+struct MessagesImage {
+  uint64_t messages_of_warps;  // four bits for each, so that looking them up takes no load
+  MessageTask messages[kMaxWarps];
+
+  static constexpr uint32_t kBits = 4;
+  constexpr uint32_t message_of_warp(uint32_t warp) const {
+    return static_cast<uint32_t>(messages_of_warps >> (kBits * warp)) & (kMaxWarps - 1);
+  }
+};
+static_assert(kMaxWarps == 1u << MessagesImage::kBits && kMaxWarps * MessagesImage::kBits == 64);
+static_assert(kMaxWarps * sizeof(WorkTask) + sizeof(MessagesImage) <= sizeof(LaunchArgs::tables));
 
 }  // namespace niccolite::executor::cuda

@@ -36,9 +36,9 @@ __device__ __forceinline__ uint32_t other_tag_in(const Words& words, uint32_t fl
 }
 
 /// Writes the words behind the chunk too, where ll.h asks for it: once in 2^15 steps.
-__device__ __forceinline__ void ll_clean(const Cta& cta, const LaneThreads& lane, std::byte* slot,
-                                         uint32_t granules, uint32_t flag) {
-  const uint32_t in_slot = cta.header.shape.slot_bytes / kGranuleInSlot;
+__device__ __forceinline__ void ll_clean(const FifoShape& shape, const LaneThreads& lane,
+                                         std::byte* slot, uint32_t granules, uint32_t flag) {
+  const uint32_t in_slot = shape.slot_bytes / kGranuleInSlot;
   for (uint32_t g = granules + lane.rank; g < in_slot; g += lane.size) {
     ptx::store_words(slot + g * kGranuleInSlot, pack_words(0, flag));
   }
@@ -183,7 +183,7 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
     const PortState& port = cta.ports[sends[s].port];
     const uint64_t step = step_of(port, sends[s], round);
     if (ll::cleans(step, header.shape.depth)) {
-      ll_clean(cta, lane, slot_of(cta, port, step), granules, ll::flag_of(step, tag));
+      ll_clean(header.shape, lane, slot_of(cta, port, step), granules, ll::flag_of(step, tag));
     }
   }
 

@@ -24,6 +24,17 @@ __device__ __forceinline__ std::byte* shared_memory() {
   return reinterpret_cast<std::byte*>(dynamic_shared_memory);
 }
 
+/// The value, of which the compiler knows nothing: what is computed from it is computed where it is
+/// used, not ahead of a loop, in registers that it would take all the time.
+__device__ __forceinline__ uint32_t opaque(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+__device__ __forceinline__ uint64_t opaque(uint64_t value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+
 /// Looks at a word that take a second at least, and a few at most: none takes less than 0.15 us.
 inline constexpr uint32_t kSpinsPerReport = 1u << 23;
 

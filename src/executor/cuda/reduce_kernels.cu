@@ -1,8 +1,8 @@
-// The kernels that reduce elements of one type: every fold by every protocol, and by the one-shot
-// kernel. Compiled once for each type, with NICCOLITE_TYPE (an enumerator of DataType) and
-// NICCOLITE_TYPE_NAME defined.
+// The kernels that reduce elements of one type: every fold by every protocol, and by the kernels
+// for operations of one step. Compiled once for each type, with NICCOLITE_TYPE (an enumerator of
+// DataType) and NICCOLITE_TYPE_NAME defined.
+#include "executor/cuda/direct.cuh"
 #include "executor/cuda/kernel.cuh"
-#include "executor/cuda/one_shot.cuh"
 
 namespace {
 using niccolite::executor::DataType;
@@ -11,14 +11,16 @@ template <Fold kFold>
 using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TYPE, kFold>;
 }  // namespace
 
-#define NICCOLITE_KERNELS_OF_NAMED(type, fold, Fold)                       \
-  NICCOLITE_ONE_SHOT_KERNEL(one_shot_##type##_##fold##_3, Reduce<Fold>, 3) \
-  NICCOLITE_ONE_SHOT_KERNEL(one_shot_##type##_##fold##_7, Reduce<Fold>, 7) \
-  NICCOLITE_KERNEL(run_##type##_##fold##_ll, Reduce<Fold>, LL)             \
-  NICCOLITE_KERNEL(run_##type##_##fold##_ll128, Reduce<Fold>, LL128)       \
+#define NICCOLITE_KERNELS_OF_NAMED(type, fold, Fold)                              \
+  NICCOLITE_DIRECT_KERNEL(direct_##type##_##fold##_3, Reduce<Fold>, 3, false)     \
+  NICCOLITE_DIRECT_KERNEL(direct_##type##_##fold##_7, Reduce<Fold>, 7, false)     \
+  NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##fold##_3, Reduce<Fold>, 3, true) \
+  NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##fold##_7, Reduce<Fold>, 7, true) \
+  NICCOLITE_KERNEL(run_##type##_##fold##_ll, Reduce<Fold>, LL)                    \
+  NICCOLITE_KERNEL(run_##type##_##fold##_ll128, Reduce<Fold>, LL128)              \
   NICCOLITE_KERNEL(run_##type##_##fold##_simple, Reduce<Fold>, Simple)
-static_assert(niccolite::executor::cuda::kFewOneShotPeers == 3 &&
-              niccolite::executor::cuda::kMostOneShotPeers == 7);
+static_assert(niccolite::executor::cuda::kFewDirectPeers == 3 &&
+              niccolite::executor::cuda::kMostDirectPeers == 7);
 #define NICCOLITE_KERNELS_OF(type, fold, Fold) NICCOLITE_KERNELS_OF_NAMED(type, fold, Fold)
 
 NICCOLITE_KERNELS_OF(NICCOLITE_TYPE_NAME, sum, Fold::Sum)

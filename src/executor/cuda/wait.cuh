@@ -24,15 +24,26 @@ class Wait {
   template <typename Function>
   __device__ __forceinline__ bool keep_going(Function&& awaited) {
     if (++spins_ % kSpinsPerLook != 0) return true;
-    // Host memory, a microsecond away. Relaxed: nothing is read on account of it; the kernel just
-    // ends.
-    if (ptx::load_relaxed_system(header_.abort) != 0) return false;
+    if (is_aborted()) return false;
     tell(awaited());
     return true;
   }
 
- private:
+  /// The same after kSpinsPerLook spins that were not counted one by one.
+  __device__ __forceinline__ bool look(const Awaited& awaited) {
+    spins_ += kSpinsPerLook;
+    if (is_aborted()) return false;
+    tell(awaited);
+    return true;
+  }
   static constexpr uint32_t kSpinsPerLook = 4096;
+
+ private:
+  // Host memory, a microsecond away. Relaxed: nothing is read on account of it; the kernel just
+  // ends.
+  __device__ __forceinline__ bool is_aborted() const {
+    return ptx::load_relaxed_system(header_.abort) != 0;
+  }
 
   // As few instructions as can be, and no state but the spins: this stands in every wait, and code
   // that is fetched in vain makes a small operation slower (docs/design/0006). Plain stores, since

@@ -1,0 +1,235 @@
+#include "executor/cuda/direct_image.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <numeric>
+
+#include "executor/cuda/device_types.h"
+#include "executor/cuda/tables.h"
+
+namespace niccolite::executor::cuda {
+namespace {
+
+/// What an instruction of such a program may do.
+enum class Kind : uint8_t {
+  Send,     // of a block of the input, which may be copied beside
+  Copy,     // from the input to the output
+  Fold,     // of a block of the input with others', into the output
+  Receive,  // into the output
+  Other,
+};
+
+Kind kind_of(const CompactInstruction& instruction) {
+  const bool reads = instruction.source == Place::Input;
+  const bool writes = instruction.target == Place::Output;
+  if (!reads && instruction.source != Place::None) return Kind::Other;
+  if (!writes && instruction.target != Place::None) return Kind::Other;
+  if (instruction.receive_count == 0) {
+    if (!reads || (instruction.flags & ~kReduce) != 0) return Kind::Other;
+    if (instruction.send_count != 0) return Kind::Send;
+    return writes ? Kind::Copy : Kind::Other;
+  }
+  if (instruction.send_count != 0 || !writes) return Kind::Other;
+  if (reads) return Kind::Fold;
+  return instruction.receive_count == 1 && instruction.flags == 0 ? Kind::Receive : Kind::Other;
+}
+
+/// The instructions of one work by what they do, in the program's order.
+struct Parts {
+  std::vector<const CompactInstruction*> sends;
+  std::vector<const CompactInstruction*> receives;
+  const CompactInstruction* own = nullptr;  // copies or folds the own block
+  bool folds = false;
+};
+
+uint64_t length_of(const Partition& partition, uint32_t block) {
+  const uint64_t start = block * partition.block_stride;
+  return start >= partition.count ? 0 : std::min(partition.count - start, partition.block_stride);
+}
+
+/// Sorts a lane in; false when it is of another kind. Sends come first: the kernel has its threads
+/// send before they receive, and what lanes do at the same time is in no order anyway.
+bool add_lane(const Launch& launch, const CompactLane& lane, bool reduces, Parts& parts) {
+  const Program& program = *launch.program;
+  const Partition& partition = launch.works[lane.work].partition;
+  bool has_received = false;
+  for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
+    const CompactInstruction& instruction = program.instructions[i];
+    const Kind kind = kind_of(instruction);
+    const bool is_own = kind == Kind::Copy || kind == Kind::Fold ||
+                        (kind == Kind::Send && instruction.target == Place::Output);
+    if (kind == Kind::Other || (is_own && parts.own != nullptr)) return false;
+    if (length_of(partition, instruction.chunk_block) != length_of(partition, 0)) return false;
+    if (kind == Kind::Send || kind == Kind::Copy) {
+      if (has_received) return false;
+      if (kind == Kind::Send) parts.sends.push_back(&instruction);
+    } else {
+      has_received = true;
+      if (kind == Kind::Receive) parts.receives.push_back(&instruction);
+    }
+    // A kernel that reduces only folds what it receives, and only it does.
+    if (reduces ? is_own && kind != Kind::Fold : kind == Kind::Fold) return false;
+    if (is_own) parts.own = &instruction;
+    parts.folds |= kind == Kind::Fold;
+  }
+  return true;
+}
+
+/// Number of ports that the instructions name.
+size_t ports_of(const std::vector<const CompactInstruction*>& instructions, bool sends) {
+  return std::accumulate(instructions.begin(), instructions.end(), size_t{0},
+                         [&](size_t sum, const CompactInstruction* instruction) {
+                           return sum +
+                                  (sends ? instruction->send_count : instruction->receive_count);
+                         });
+}
+
+class TaskMaker {
+ public:
+  TaskMaker(const Launch& launch, size_t work)
+      : launch_(launch),
+        block_bytes_(launch.works[work].partition.block_stride * size_of(launch.type)) {}
+
+  template <uint32_t kMostPeers>
+  DirectTask<kMostPeers> make(const Parts& parts) const {
+    DirectTask<kMostPeers> task{};
+    for (const CompactInstruction* send : parts.sends) {
+      task.reads_own = 1;
+      task.own_from = send->source_block * block_bytes_;  // equal for all, or not read
+      for (uint32_t i = 0; i < send->send_count; ++i) {
+        task.send[task.sends++] = end_of(send->send + i, send->source_block);
+      }
+    }
+    for (const CompactInstruction* receive : parts.receives) {
+      task.receive[task.receives++] = end_of(receive->receive, receive->target_block);
+    }
+    if (parts.own == nullptr) return task;
+    task.reads_own = 1;
+    task.own_from = parts.own->source_block * block_bytes_;
+    task.own_to = parts.own->target_block * block_bytes_;
+    if (!parts.folds) {
+      task.copies_own = 1;
+      return task;
+    }
+    task.source_position = parts.own->source_position;
+    for (uint32_t i = 0; i < parts.own->receive_count; ++i) {
+      task.receive[task.receives++] = end_of(parts.own->receive + i, /*block=*/0);
+    }
+    return task;
+  }
+
+ private:
+  DirectEnd end_of(uint32_t index, uint32_t block) const {
+    return {task_of(launch_, launch_.program->indices[index]), block * block_bytes_};
+  }
+
+  const Launch& launch_;
+  const uint64_t block_bytes_;
+};
+
+template <typename T>
+std::vector<std::byte> bytes_of(const T& image, size_t bytes = sizeof(T)) {
+  const auto* data = reinterpret_cast<const std::byte*>(&image);
+  return {data, data + bytes};
+}
+
+/// Threads that have a granule each, in whole warps.
+uint32_t threads_of(const Launch& launch, size_t work) {
+  constexpr uint32_t kGranuleBytes = 8;
+  const uint64_t bytes = launch.works[work].partition.chunk * size_of(launch.type);
+  const uint64_t threads = round_up(divide_up(bytes, kGranuleBytes), kWarp);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(threads, kWarp, kMaxThreads));
+}
+
+std::optional<DirectImage> collective_image(const Launch& launch, bool reduces) {
+  const Program& program = *launch.program;
+  Parts parts;
+  for (const CompactLane& lane : program.lanes) {
+    if (!add_lane(launch, lane, reduces, parts)) return std::nullopt;
+  }
+  if (reduces && !parts.receives.empty()) return std::nullopt;
+  const size_t sends = ports_of(parts.sends, /*sends=*/true);
+  const size_t receives = parts.folds ? parts.own->receive_count : parts.receives.size();
+  const size_t peers = std::max(sends, receives);
+  if (peers > kMostDirectPeers || sends + receives != program.ports.size()) return std::nullopt;
+  // Sent to all is the own block, or each peer gets one of its own.
+  const CompactInstruction* own = parts.own != nullptr ? parts.own
+                                  : sends != 0         ? parts.sends[0]
+                                                       : nullptr;
+  const bool sends_own = std::all_of(
+      parts.sends.begin(), parts.sends.end(),
+      [&](const CompactInstruction* send) { return send->source_block == own->source_block; });
+
+  DirectImage image{
+      sends_own ? Form::Direct : Form::DirectEach,
+      peers <= kFewDirectPeers ? kFewDirectPeers : kMostDirectPeers,
+      launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : threads_of(launch, 0),
+      {}};
+  const auto make = [&]<uint32_t kMostPeers>() {
+    DirectTask<kMostPeers> task = TaskMaker(launch, 0).make<kMostPeers>(parts);
+    if (!sends_own && parts.own == nullptr) task.reads_own = 0;
+    return bytes_of(task);
+  };
+  image.bytes = image.most_peers == kFewDirectPeers ? make.operator()<kFewDirectPeers>()
+                                                    : make.operator()<kMostDirectPeers>();
+  return image;
+}
+
+/// Warps for each message: as many as have data, of `most` together; at least one.
+std::vector<uint32_t> warps_of_messages(const Launch& launch, uint32_t most) {
+  std::vector<uint32_t> warps;
+  for (const CompactLane& lane : launch.program->lanes) {
+    warps.push_back(threads_of(launch, lane.work) / kWarp);
+  }
+  while (std::accumulate(warps.begin(), warps.end(), 0u) > most) {
+    --*std::max_element(warps.begin(), warps.end());
+  }
+  return warps;
+}
+
+std::optional<DirectImage> messages_image(const Launch& launch) {
+  const Program& program = *launch.program;
+  if (program.lanes.empty() || program.lanes.size() > kMaxWarps) return std::nullopt;
+  const uint32_t most =
+      launch.threads > 0 ? static_cast<uint32_t>(launch.threads) / kWarp : kMaxWarps;
+  const std::vector<uint32_t> warps =
+      warps_of_messages(launch, std::max(most, static_cast<uint32_t>(program.lanes.size())));
+  MessagesImage image{};
+  uint32_t warp = 0;
+  auto barrier = static_cast<uint16_t>(Barrier::FirstLane);
+  for (size_t l = 0; l < program.lanes.size(); ++l) {
+    const CompactLane& lane = program.lanes[l];
+    Parts parts;
+    if (!add_lane(launch, lane, /*reduces=*/false, parts)) return std::nullopt;
+    const size_t sends = ports_of(parts.sends, /*sends=*/true);
+    if (lane.count != 1 || sends + parts.receives.size() > 1) return std::nullopt;
+    MessageTask& message = image.messages[l];
+    message.first_thread = static_cast<uint16_t>(warp * kWarp);
+    message.threads = static_cast<uint16_t>(warps[l] * kWarp);
+    if (warps[l] > 1) message.barrier = barrier++;
+    message.work = lane.work;
+    message.task = TaskMaker(launch, lane.work).make<1>(parts);
+    for (uint32_t w = 0; w < warps[l]; ++w, ++warp) {
+      image.messages_of_warps |= uint64_t{l} << (MessagesImage::kBits * warp);
+    }
+  }
+  const size_t used =
+      offsetof(MessagesImage, messages) + program.lanes.size() * sizeof(MessageTask);
+  return DirectImage{Form::Messages, /*most_peers=*/1, warp * kWarp, bytes_of(image, used)};
+}
+
+}  // namespace
+
+std::optional<DirectImage> direct_image(const Launch& launch, bool reduces) {
+  const Program& program = *launch.program;
+  if (launch.protocol != Protocol::LL || program.nchannels != 1 || program.lanes.empty() ||
+      std::any_of(program.ports.begin(), program.ports.end(),
+                  [](const Port& port) { return port.steps != 1; })) {
+    return std::nullopt;
+  }
+  if (program.works.size() == 1) return collective_image(launch, reduces);
+  return reduces ? std::nullopt : messages_image(launch);
+}
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,25 @@
+// Programs of one step, in the form that the kernels of direct.cuh read. Pure functions.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "executor/cuda/image.h"
+
+namespace niccolite::executor::cuda {
+
+/// What stands behind the works, and which kernel reads it.
+struct DirectImage {
+  Form form;
+  uint32_t most_peers;
+  uint32_t threads;
+  std::vector<std::byte> bytes;
+};
+
+/// The launch for such a kernel; nothing when the program is not of that kind: of one work, in
+/// which all lanes send blocks of the input, fold or receive blocks into the output, or copy the
+/// own one, and send nothing that they received; or of several messages. `reduces`: for a kernel
+/// that reduces.
+std::optional<DirectImage> direct_image(const Launch& launch, bool reduces);
+
+}  // namespace niccolite::executor::cuda
