@@ -202,7 +202,9 @@ int run(const Options& options) {
   if (options.from.empty()) {
     Result<std::vector<Job>> jobs = jobs_of(options, measurements);
     if (!jobs.is_ok()) return fail(jobs.status(), kExitUsage);
-    const Run how{.library = options.library, .limit = std::chrono::seconds(options.limit_seconds)};
+    const Run how{.library = options.library,
+                  .limit = std::chrono::seconds(options.limit_seconds),
+                  .json_path = options.json_path};
     if (const Status status = measure(std::move(*jobs), how, measurements); !status.is_ok())
       return fail(status, kExitFailed);
   }

@@ -15,11 +15,9 @@ using executor::Protocol;
 constexpr size_t kMostByLL = 4 << 20;
 constexpr size_t kMostByLL128 = 64 << 20;
 constexpr size_t kFewestByChunks = 4 << 10;
-// From here on a few operations take long enough to be measured.
+// From here on a few operations take long enough to be measured, and slots are filled, so that
+// smaller chunks make a difference.
 constexpr size_t kLarge = 8 << 20;
-// Smaller chunks are for data that fill many.
-constexpr size_t kFewestInParts = 1 << 20;
-constexpr int kPartsMeasured[] = {1, 2};
 
 bool is_sensible(Protocol protocol, size_t bytes) {
   if (protocol == Protocol::LL) return bytes <= kMostByLL;
@@ -29,8 +27,9 @@ bool is_sensible(Protocol protocol, size_t bytes) {
 
 std::vector<int> channels_of(const Request& request, const planner::Settings& settings,
                              Protocol protocol) {
-  if (!request.channels.empty()) return request.channels;
   const int most = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels);
+  if (most == 0) return {};  // this machine has no such protocol
+  if (!request.channels.empty()) return request.channels;
   std::vector<int> channels{most};
   for (const int divisor : {2, 6})
     if (const int count = most / divisor; count >= 1 && count < channels.back())
@@ -61,12 +60,13 @@ void add_jobs(const Job& shape, const Request& request,
     for (size_t c = 0; c < algorithms.size(); ++c)
       if (run < algorithms[c].size())
         job.variants.emplace_back(request.collectives[c], algorithms[c][run]);
+    const bool splits = planner::publishes_chunks(job.protocol);
     for (const bool is_large : {false, true}) {
+      if (!is_large && job.parts > 1) continue;
       job.is_large = is_large;
       job.sizes.clear();
       for (const size_t bytes : request.sizes)
-        if (is_sensible(job.protocol, bytes) && (bytes >= kLarge) == is_large &&
-            (job.parts == 1 || bytes >= kFewestInParts))
+        if (is_sensible(job.protocol, bytes) && is_large == (splits && bytes >= kLarge))
           job.sizes.push_back(bytes);
       if (!job.sizes.empty()) jobs.push_back(job);
     }
@@ -158,9 +158,13 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
     for (int id = executor::kProtocols; id-- > 0;) {
       const auto protocol = static_cast<Protocol>(id);
       const auto algorithms = algorithms_of(machine, nranks, request, protocol);
-      for (const int channels : channels_of(request, settings, protocol))
-        for (const int parts : kPartsMeasured) {
-          if (parts > 1 && !planner::publishes_chunks(protocol)) continue;
+      const std::vector<int> counts = channels_of(request, settings, protocol);
+      const int most = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+      for (const int channels : counts)
+        for (int parts = 1; parts <= planner::kMostParts; parts *= 2) {
+          // Smaller chunks of few channels tell nothing new.
+          const bool is_worth_it = planner::publishes_chunks(protocol) && 4 * channels > most;
+          if (parts > 1 && !is_worth_it) continue;
           const Variant variant{.protocol = protocol, .channels = channels, .parts = parts};
           add_jobs({.nranks = nranks,
                     .protocol = protocol,

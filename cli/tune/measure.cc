@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,22 +71,40 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return result;
 }
 
-/// Did niccolite perf refuse its arguments?
-bool is_usage(int state) { return WIFEXITED(state) && WEXITSTATUS(state) == perf::kExitUsage; }
+/// What the end of a process says, with what it wrote to `log`.
+Status outcome_of(int state, const std::string& log) {
+  if (WIFEXITED(state) && WEXITSTATUS(state) == perf::kExitFine) return {};
+  const bool is_usage = WIFEXITED(state) && WEXITSTATUS(state) == perf::kExitUsage;
+  std::ifstream errors(log);
+  std::string text, line;
+  while (std::getline(errors, line))
+    if (!line.empty() && (text.empty() || !is_usage)) text = line;  // the last says what ended it
+  if (is_usage) return Status::invalid_usage("{}", text);
+  if (WIFSIGNALED(state))
+    return Status::internal("died of signal {} ({})", WTERMSIG(state), strsignal(WTERMSIG(state)));
+  return Status::internal("{}", text.empty() ? "failed without a word" : text);
+}
 
-/// Runs this program with `arguments` to its end, its output going to the file `log`.
-Status run_self(std::vector<std::string> arguments, std::vector<std::string> environment,
-                const std::string& log) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  pid_t pid = -1;
-  const int failure = posix_spawn(&pid, arguments[0].c_str(), &actions, nullptr,
-                                  pointers_to(arguments).data(), pointers_to(environment).data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (failure != 0) return Status::from_errno(failure, "cannot start niccolite perf");
+/// Runs `arguments` to their end. What it says about errors goes to the file `log`.
+Status run_process(std::vector<std::string> arguments, std::vector<std::string> environment,
+                   const std::string& log) {
+  const Fd output(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const Fd nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!output.valid() || !nowhere.valid()) return Status::from_errno(errno, "cannot write " + log);
+  const std::vector<char*> argument_pointers = pointers_to(arguments);
+  const std::vector<char*> variable_pointers = pointers_to(environment);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return Status::from_errno(errno, "fork");
+  if (pid == 0) {
+    // Only async-signal-safe calls from here to exec: other threads may have held locks.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(perf::kExitFailed);  // it died before the line above
+    dup2(nowhere.get(), STDOUT_FILENO);
+    dup2(output.get(), STDERR_FILENO);
+    execve(argument_pointers[0], argument_pointers.data(), variable_pointers.data());
+    _exit(perf::kExitFailed);
+  }
   const Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   pollfd ended = {.fd = process.get(), .events = POLLIN, .revents = 0};
   const auto longest = std::chrono::milliseconds(kLongestJob).count();
@@ -97,16 +115,7 @@ Status run_self(std::vector<std::string> arguments, std::vector<std::string> env
   while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
   }
   if (is_late) return Status::internal("took more than {} s", kLongestJob.count());
-  if (WIFEXITED(state) && WEXITSTATUS(state) == 0) return {};
-  std::ifstream errors(log);
-  std::string text, line;
-  while (std::getline(errors, line))
-    if (!line.empty() && (text.empty() || !is_usage(state)))
-      text = line;  // the last one says what ended it
-  if (is_usage(state)) return Status::invalid_usage("{}", text);
-  if (WIFSIGNALED(state))
-    return Status::internal("died of signal {} ({})", WTERMSIG(state), strsignal(WTERMSIG(state)));
-  return Status::internal("{}", text.empty() ? "failed without a word" : text);
+  return outcome_of(state, log);
 }
 
 struct Found {
@@ -172,7 +181,7 @@ Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements
     std::vector<std::string> arguments = job.arguments(result.path());
     arguments.insert(arguments.begin(), command);
     if (!run.library.empty()) arguments.insert(arguments.end(), {"--lib", run.library});
-    Status status = run_self(arguments, environment_with(job.environment()), log.path());
+    Status status = run_process(arguments, environment_with(job.environment()), log.path());
     if (status.code() == Code::InvalidUsage) return status;  // the next job will fare no better
     ++done;
     Found found;
@@ -187,6 +196,7 @@ Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements
       return std::move(status).with_context("{}", job.describe());
     fmt::print(stderr, "[{:3}/{}] {}: {} points, {:.1f} s\n", done, done + queue.size(),
                job.describe(), found.points, seconds_since(began));
+    if (!run.json_path.empty()) TRY(write(run.json_path, to_json(measurements)));
     if (status.is_ok()) continue;
     // perf goes through the collectives in turn: the first unfinished one is where it ended.
     std::erase_if(job.variants,

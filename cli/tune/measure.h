@@ -12,6 +12,7 @@ namespace niccolite::tune {
 struct Run {
   std::string library;            // empty: the one beside the command
   std::chrono::seconds limit{0};  // begins no job after that; 0: none
+  std::string json_path;          // gets what there is after each job; empty: nothing
 };
 
 /// Adds to `measurements` what the jobs find, and why some fail; shows progress on stderr. A job

@@ -35,6 +35,7 @@ void add_forms(const Settings& settings, const Workload& work, Variant variant, 
 
 std::vector<int> channel_counts(const Settings& settings, Protocol protocol) {
   const int most = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels);
+  if (most == 0) return {};
   const int fewest = std::min(settings.min_channels, most);
   std::vector<int> counts{fewest};
   for (const int count : kChannelCounts)

@@ -28,7 +28,7 @@ Result<Choice> choose(const Settings& settings, Collective collective, size_t by
 Choice choose_for_message(const Settings& settings, executor::Protocol protocol, size_t bytes);
 
 /// The channel counts that are worth a comparison, from the settings' fewest to their most for
-/// `protocol`, ascending.
+/// `protocol`, ascending; none where the machine has no such protocol.
 std::vector<int> channel_counts(const Settings& settings, executor::Protocol protocol);
 
 }  // namespace niccolite::planner

@@ -1,8 +1,7 @@
-// Costs on virtual GPUs of two cores. This table is the output of `niccolite tune` (docs/tune.md);
-// fitted to bench/results/virtual_variants.md.
+// Costs on virtual GPUs of two cores: fitted by hand to bench/results/virtual_variants.md.
 //
-// Columns: fixed, step, channel (us); link of two ranks, of more, channel (GB/s); round (us); fill;
-// overlap.
+// Columns: fixed, step, channel (us); link of two ranks, link of more, channel (GB/s); round (us);
+// fill; overlap. cost.h says what they mean.
 #include "planner/cost.h"
 
 namespace niccolite::planner {

@@ -183,10 +183,12 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
                         : policy_of(policy_bits(parameters::cta_policy()), "NCCL_CTA_POLICY");
 
   settings.shapes = defaults.shapes;
-  for (executor::FifoShape& shape : settings.shapes)
+  for (executor::FifoShape& shape : settings.shapes) {
+    if (shape.channels == 0) continue;  // this machine has no such protocol
     shape.channels = static_cast<uint32_t>(
         std::min<int>(std::max<int>(static_cast<int>(shape.channels), settings.min_channels),
                       settings.max_channels));
+  }
   if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN) {
     executor::FifoShape& simple = settings.shapes[static_cast<size_t>(Protocol::Simple)];
     const auto slot = static_cast<uint64_t>(bytes) / simple.depth / 128 * 128;
