@@ -20,9 +20,16 @@ std::string size_text(size_t bytes) {
   return fmt::format("{} B", bytes);
 }
 
-std::string place_of(const CheckedPoint& point) {
-  return fmt::format("{} of {} over {} ranks", name_of(point.work.collective),
-                     size_text(buffer_bytes(point.work)), point.work.nranks);
+std::string place_of(const Workload& work) {
+  return fmt::format("{} of {} over {} ranks", name_of(work.collective),
+                     size_text(buffer_bytes(work)), work.nranks);
+}
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 const CostLine* line_of(std::span<const CostLine> lines, const Point& point) {
@@ -64,6 +71,42 @@ std::vector<CheckedPoint> check(const Measurements& measurements, std::span<cons
   return result;
 }
 
+std::vector<CheckedOwn> check_own(const Measurements& measurements, int most_channels) {
+  std::vector<CheckedOwn> result;
+  for (const OwnTime& own : measurements.own) {
+    CheckedOwn checked{own, own.microseconds};
+    for (const Point& point : measurements.points)
+      if (point.work == own.work && point.variant.channels <= most_channels)
+        checked.best = std::min(checked.best, point.microseconds);
+    result.push_back(checked);
+  }
+  return result;
+}
+
+std::string describe(std::span<const CheckedOwn> points) {
+  if (points.empty()) return {};
+  std::string text = "\nthe library's own choice\n";
+  std::vector<double> errors;
+  size_t right = 0;
+  const CheckedOwn* worst = points.data();
+  for (const CheckedOwn& point : points) {
+    errors.push_back(std::abs(point.error()));
+    if (point.loss() > worst->loss()) worst = &point;
+    if (point.loss() <= kTolerance) {
+      ++right;
+      continue;
+    }
+    text +=
+        fmt::format("  {}: {:.2f} us, best {:.2f}, slower by {:.1f} %\n", place_of(point.own.work),
+                    point.own.microseconds, point.best, 100 * point.loss());
+  }
+  return text + fmt::format(
+                    "  prediction: median error {:.1f} %\n"
+                    "  within 5 %: {} of {} points; worst {:.1f} %, {}\n",
+                    100 * median_of(std::move(errors)), right, points.size(), 100 * worst->loss(),
+                    place_of(worst->own.work));
+}
+
 Summary summarise(std::span<const CheckedPoint> points) {
   Summary summary{.points = points.size()};
   std::vector<double> errors;
@@ -75,11 +118,7 @@ Summary summarise(std::span<const CheckedPoint> points) {
         errors.back() > std::abs(summary.worst_predicted->error()))
       summary.worst_predicted = &point;
   }
-  if (!errors.empty()) {
-    const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
-    std::nth_element(errors.begin(), middle, errors.end());
-    summary.median_error = *middle;
-  }
+  summary.median_error = median_of(std::move(errors));
   return summary;
 }
 
@@ -103,9 +142,9 @@ std::string describe(std::span<const CheckedPoint> points) {
   if (summary.points == 0) return text + "\nno point has been measured in two variants\n";
   text += fmt::format("\nprediction: median error {:.1f} %; worst {:+.1f} %, {}\n",
                       100 * summary.median_error, 100 * summary.worst_predicted->error(),
-                      place_of(*summary.worst_predicted));
+                      place_of(summary.worst_predicted->work));
   text += fmt::format("within 5 %: {} of {} points; worst {:.1f} %, {}\n", summary.right,
-                      summary.points, 100 * summary.worst->loss(), place_of(*summary.worst));
+                      summary.points, 100 * summary.worst->loss(), place_of(summary.worst->work));
   return text;
 }
 

@@ -26,6 +26,16 @@ struct CheckedPoint {
 std::vector<CheckedPoint> check(const Measurements& measurements,
                                 std::span<const planner::CostLine> lines, int most_channels);
 
+/// The same of what the library did by itself.
+struct CheckedOwn {
+  OwnTime own;
+  double best = 0;  // microseconds of the fastest variant, or its own
+
+  double loss() const { return own.microseconds / best - 1; }
+  double error() const { return own.predicted / own.microseconds - 1; }
+};
+std::vector<CheckedOwn> check_own(const Measurements& measurements, int most_channels);
+
 struct Summary {
   size_t points = 0, right = 0;
   const CheckedPoint* worst = nullptr;  // of the choices; null: no points
@@ -34,6 +44,8 @@ struct Summary {
 };
 Summary summarise(std::span<const CheckedPoint> points);
 
+/// For people: what loses more than the tolerance, and a summary. Empty without points.
+std::string describe(std::span<const CheckedOwn> points);
 /// A table for people, and the summary in its last lines.
 std::string describe(std::span<const CheckedPoint> points);
 

@@ -226,7 +226,7 @@ int run(const Options& options) {
   Result<int> most = most_channels(measurements.machine);
   if (!most.is_ok()) return fail(most.status(), kExitUsage);
   const std::vector<CheckedPoint> points = check(measurements, lines, *most);
-  fmt::print("{}", describe(points));
+  fmt::print("{}{}", describe(check_own(measurements, *most)), describe(points));
   for (const std::string& failure : measurements.failures)
     fmt::print(stderr, "not measured: {}\n", failure);
   const Summary summary = summarise(points);

@@ -51,6 +51,17 @@ std::vector<std::vector<AlgorithmId>> algorithms_of(gpu::Kind machine, int nrank
   return result;
 }
 
+void add_free_jobs(int nranks, const Request& request, std::vector<Job>& jobs) {
+  for (const bool is_large : {false, true}) {
+    Job job{.nranks = nranks, .variants = {}, .sizes = {}, .is_large = is_large, .is_free = true};
+    for (const Collective collective : request.collectives)
+      job.variants.emplace_back(collective, AlgorithmId{});
+    for (const size_t bytes : request.sizes)
+      if (is_large == (bytes >= kLarge)) job.sizes.push_back(bytes);
+    if (!job.sizes.empty()) jobs.push_back(job);
+  }
+}
+
 void add_jobs(const Job& shape, const Request& request,
               const std::vector<std::vector<AlgorithmId>>& algorithms, std::vector<Job>& jobs) {
   size_t runs = 0;
@@ -100,16 +111,16 @@ std::map<std::string, std::string> Job::environment() const {
   for (const auto& [collective, algorithm] : variants)
     groups.push_back(
         fmt::format("{}:{}", planner::function_name(collective), planner::selector_of(algorithm)));
-  const std::string ctas = std::to_string(channels);
-  return {{"NCCL_ALGO", joined(groups, ';')},
-          {"NCCL_PROTO", executor::name_of(protocol)},
+  const std::string ctas = is_free ? "" : std::to_string(channels);
+  return {{"NCCL_ALGO", is_free ? "" : joined(groups, ';')},
+          {"NCCL_PROTO", is_free ? "" : executor::name_of(protocol)},
           {"NCCL_MIN_CTAS", ctas},
           {"NCCL_MAX_CTAS", ctas},
           {"NCCL_MIN_NCHANNELS", ""},
           {"NCCL_MAX_NCHANNELS", ""},
           {"NCCL_CTA_POLICY", ""},
           {"NCCL_NVLS_ENABLE", "0"},
-          {"NICCOLITE_CHUNK_PARTS", std::to_string(parts)}};
+          {"NICCOLITE_CHUNK_PARTS", is_free ? "" : std::to_string(parts)}};
 }
 
 std::vector<std::string> Job::arguments(const std::string& json_path) const {
@@ -140,6 +151,8 @@ std::vector<std::string> Job::arguments(const std::string& json_path) const {
 }
 
 std::string Job::describe() const {
+  if (is_free)
+    return fmt::format("{} ranks, the library's own choice{}", nranks, is_large ? ", large" : "");
   std::string text = fmt::format("{} ranks, {}, {} channel{}", nranks, executor::name_of(protocol),
                                  channels, channels == 1 ? "" : "s");
   if (parts > 1) text += fmt::format(", {} chunks a slot", parts);
@@ -155,6 +168,7 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
   std::vector<Job> jobs;
   for (const int nranks : request.ranks) {
     const planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
+    add_free_jobs(nranks, request, jobs);
     for (int id = executor::kProtocols; id-- > 0;) {
       const auto protocol = static_cast<Protocol>(id);
       const auto algorithms = algorithms_of(machine, nranks, request, protocol);

@@ -29,6 +29,7 @@ struct Job {
   std::vector<std::pair<Collective, AlgorithmId>> variants;  // one per collective
   std::vector<size_t> sizes;
   bool is_large = false;  // sizes that a few operations are enough for
+  bool is_free = false;   // forces nothing: what the library chooses by itself
 
   /// The variables that leave the library no other choice.
   std::map<std::string, std::string> environment() const;

@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "cli/perf/exit_code.h"
+#include "planner/choice.h"
 
 extern char** environ;
 
@@ -124,8 +125,28 @@ struct Found {
   std::string devices;
 };
 
+/// The library's prediction, were there no environment.
+double predict_own(gpu::Kind machine, const Workload& work) {
+  Result<planner::Settings> settings = planner::make_settings(machine, work.nranks, {});
+  if (!settings.is_ok()) return 0;
+  Result<planner::Choice> choice = planner::choose(*settings, work.collective, work.bytes);
+  return choice.is_ok() ? choice->microseconds : 0;
+}
+
+void add(const Job& job, const Workload& work, AlgorithmId algorithm, double microseconds,
+         Measurements& measurements) {
+  if (job.is_free) {
+    measurements.own.push_back({work, microseconds, predict_own(measurements.machine, work)});
+    return;
+  }
+  measurements.points.push_back({.work = work,
+                                 .variant = {algorithm, job.protocol, job.channels, job.parts},
+                                 .chunk_bytes = job.chunk_bytes,
+                                 .microseconds = microseconds});
+}
+
 /// Reads the rows of the job's document, if there is one.
-Found collect(const Job& job, const std::string& path, std::vector<Point>& points) {
+Found collect(const Job& job, const std::string& path, Measurements& measurements) {
   Found found;
   std::ifstream file(path);
   const json document = json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -142,10 +163,7 @@ Found collect(const Job& job, const std::string& path, std::vector<Point>& point
       const size_t bytes = row.at("count").get<size_t>() * kElementBytes;
       const double microseconds = row.at("out_of_place").at("time_us");
       if (bytes == 0 || microseconds <= 0) continue;
-      points.push_back({.work = {collective, job.nranks, bytes},
-                        .variant = {algorithm, job.protocol, job.channels, job.parts},
-                        .chunk_bytes = job.chunk_bytes,
-                        .microseconds = microseconds});
+      add(job, {collective, job.nranks, bytes}, algorithm, microseconds, measurements);
       ++found.points;
     }
     if (rows == job.sizes.size()) found.finished.insert(collective);
@@ -186,7 +204,7 @@ Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements
     ++done;
     Found found;
     try {
-      found = collect(job, result.path(), measurements.points);
+      found = collect(job, result.path(), measurements);
     } catch (const json::exception& error) {
       return Status::internal("niccolite perf wrote what cannot be read: {}", error.what());
     }

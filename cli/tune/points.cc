@@ -39,6 +39,26 @@ json to_json(const Point& point) {
           {"time_us", point.microseconds}};
 }
 
+json to_json(const OwnTime& time) {
+  return {{"collective", name_of(time.work.collective)},
+          {"nranks", time.work.nranks},
+          {"bytes", time.work.bytes},
+          {"time_us", time.microseconds},
+          {"predicted_us", time.predicted}};
+}
+
+Result<OwnTime> own_time_from(const json& value) {
+  OwnTime time;
+  time.work.collective = TRY(collective_named(value.at("collective")));
+  time.work.nranks = value.at("nranks");
+  time.work.bytes = value.at("bytes");
+  time.microseconds = value.at("time_us");
+  time.predicted = value.at("predicted_us");
+  if (time.work.nranks <= 0 || time.work.bytes == 0 || time.microseconds <= 0)
+    return Status::invalid_argument("a time that nobody can have measured: {}", value.dump());
+  return time;
+}
+
 Result<Point> point_from(const json& value) {
   Point point;
   point.work.collective = TRY(collective_named(value.at("collective")));
@@ -75,6 +95,10 @@ Status add_document(const json& document, Measurements& measurements) {
     const Point point = TRY(point_from(value));
     measurements.points.push_back(point);
   }
+  for (const json& value : document.at("own")) {
+    const OwnTime time = TRY(own_time_from(value));
+    measurements.own.push_back(time);
+  }
   for (const json& value : document.at("failures")) measurements.failures.push_back(value);
   return {};
 }
@@ -95,13 +119,15 @@ size_t buffer_bytes(const Workload& work) {
 }
 
 json to_json(const Measurements& measurements) {
-  json points = json::array();
+  json points = json::array(), own = json::array();
   for (const Point& point : measurements.points) points.push_back(to_json(point));
+  for (const OwnTime& time : measurements.own) own.push_back(to_json(time));
   return {{"schema", kSchema},
           {"date", measurements.date},
           {"machine", measurements.machine == gpu::Kind::Cuda ? "cuda" : "virtual"},
           {"devices", measurements.devices},
           {"points", points},
+          {"own", own},
           {"failures", measurements.failures}};
 }
 

@@ -24,11 +24,19 @@ struct Point {
   double microseconds = 0;
 };
 
+/// What the library did when nothing was forced.
+struct OwnTime {
+  Workload work;
+  double microseconds = 0;
+  double predicted = 0;  // by its constants at that time: ncclGroupSimulateEnd's
+};
+
 struct Measurements {
   gpu::Kind machine = gpu::Kind::Virtual;
   std::string devices;  // "4 x NVIDIA H200"
   std::string date;     // of the first of them
   std::vector<Point> points;
+  std::vector<OwnTime> own;
   std::vector<std::string> failures;  // what could not be measured, and why
 };
 

@@ -17,6 +17,7 @@ struct Workload {
   Collective collective = Collective::AllReduce;
   int nranks = 1;
   size_t bytes = 0;
+  friend bool operator==(const Workload&, const Workload&) = default;
 };
 
 /// The built-in constants. Without a line: those of a variant that nobody has measured.

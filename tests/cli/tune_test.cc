@@ -53,6 +53,7 @@ Measurements measurements_of(std::initializer_list<CostLine> lines) {
                             .devices = "4 x Test GPU",
                             .date = "2026-01-02T03:04:05Z",
                             .points = {},
+                            .own = {},
                             .failures = {}};
   for (const CostLine& line : lines)
     for (const Point& point : points_of(line)) measurements.points.push_back(point);
@@ -138,16 +139,34 @@ TEST(Check, LooksAtNoVariantWithMoreChannelsThanTheLibraryTakes) {
   }
 }
 
+TEST(Check, MeasuresTheLibraryByTheFastestVariant) {
+  Measurements measurements = measurements_of({kOneShot, kTwoShot});
+  const Point& first = measurements.points[0];
+  measurements.own = {{first.work, first.microseconds * 1.5, first.microseconds * 1.2},
+                      {{Collective::Reduce, 4, 8}, 3, 3.3}};  // nothing to compare it with
+  const std::vector<CheckedOwn> points = check_own(measurements, 24);
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_GE(points[0].loss(), 0.499);
+  EXPECT_NEAR(points[0].error(), -0.2, 1e-9);
+  EXPECT_EQ(points[1].loss(), 0);
+  EXPECT_THAT(describe(points), HasSubstr("within 5 %: 1 of 2 points; worst"));
+  EXPECT_EQ(describe(std::vector<CheckedOwn>{}), "");
+}
+
 TEST(Measurements, SurviveTheirFile) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("tune_test_" + std::to_string(getpid()) + ".json");
   Measurements written = measurements_of({kTwoShot});
   written.failures = {"one did not run"};
+  written.own = {{{Collective::AllToAll, 4, 1000}, 7.5, 7}};
   ASSERT_TRUE(write(path, to_json(written)).is_ok());
   Measurements got;
   ASSERT_TRUE(read(path, got).is_ok());
   EXPECT_EQ(got.devices, written.devices);
   EXPECT_EQ(got.failures, written.failures);
+  ASSERT_EQ(got.own.size(), 1u);
+  EXPECT_EQ(got.own[0].work, written.own[0].work);
+  EXPECT_EQ(got.own[0].predicted, 7);
   ASSERT_EQ(got.points.size(), written.points.size());
   for (size_t i = 0; i < got.points.size(); ++i) {
     EXPECT_EQ(got.points[i].variant, written.points[i].variant);
@@ -194,8 +213,9 @@ TEST(Jobs, ForceEveryPossibleVariantOnce) {
           int runs = 0;
           for (const Job& job : jobs)
             for (const auto& variant : job.variants)
-              runs += variant == std::pair(collective, algorithm) && job.protocol == protocol &&
-                      job.parts == 1 && job.channels == (machine == gpu::Kind::Cuda ? 24 : 1) &&
+              runs += !job.is_free && variant == std::pair(collective, algorithm) &&
+                      job.protocol == protocol && job.parts == 1 &&
+                      job.channels == (machine == gpu::Kind::Cuda ? 24 : 1) &&
                       std::count(job.sizes.begin(), job.sizes.end(), 64 << 10) == 1;
           EXPECT_EQ(runs, planner::is_possible(machine, 4, collective, algorithm, protocol))
               << name_of(collective) << " " << planner::name_of(algorithm) << " "
