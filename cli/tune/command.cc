@@ -15,8 +15,8 @@
 
 #include "cli/perf/exit_code.h"
 #include "cli/perf/options.h"
+#include "cli/tune/calibrate.h"
 #include "cli/tune/check.h"
-#include "cli/tune/fit.h"
 #include "cli/tune/measure.h"
 #include "cli/tune/table.h"
 
@@ -185,7 +185,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--sizes", options.sizes, "These sizes instead, comma-separated");
   app.add_option("--channels", options.channels,
                  "Numbers of channels (default: the most that the library takes, half, a sixth)");
-  app.add_option("--limit", options.limit_seconds, "Begin no run after this many seconds");
+  app.add_option("--limit", options.limit_seconds, "Begin no further run after this many seconds");
   app.add_option("--lib", options.library, "The library to measure");
   app.add_option("--from", options.from, "Measure nothing: read what -J wrote; may be repeated");
   app.add_flag("--check", options.only_checks,
@@ -203,7 +203,7 @@ int run(const Options& options) {
     Result<std::vector<Job>> jobs = jobs_of(options, measurements);
     if (!jobs.is_ok()) return fail(jobs.status(), kExitUsage);
     const Run how{.library = options.library,
-                  .limit = std::chrono::seconds(options.limit_seconds),
+                  .limit_seconds = options.limit_seconds,
                   .json_path = options.json_path};
     if (const Status status = measure(std::move(*jobs), how, measurements); !status.is_ok())
       return fail(status, kExitFailed);
@@ -211,20 +211,20 @@ int run(const Options& options) {
   for (const std::string& path : options.from)
     if (const Status status = read(path, measurements); !status.is_ok())
       return fail(status, kExitUsage);
-  if (measurements.points.empty())
+  if (measurements.is_empty())
     return fail(Status::invalid_usage("there are no measurements in these files"), kExitUsage);
 
   const std::span<const CostLine> known =
       measurements.machine == gpu::Kind::Cuda ? planner::cuda_costs() : planner::virtual_costs();
   std::vector<CostLine> lines(known.begin(), known.end());
+  Result<int> most = most_channels(measurements.machine);
+  if (!most.is_ok()) return fail(most.status(), kExitUsage);
   if (!options.only_checks) {
-    lines = fit_all(measurements, known);
+    lines = calibrate(measurements, known, *most);
     fmt::print("{}", source_lines(lines));
   }
   if (const Status status = write_results(options, measurements, lines); !status.is_ok())
     return fail(status, kExitFailed);
-  Result<int> most = most_channels(measurements.machine);
-  if (!most.is_ok()) return fail(most.status(), kExitUsage);
   const std::vector<CheckedPoint> points = check(measurements, lines, *most);
   fmt::print("{}{}", describe(check_own(measurements, *most)), describe(points));
   for (const std::string& failure : measurements.failures)

@@ -21,7 +21,7 @@ struct Options {
   std::string channels;  // empty: a few up to the default's most
   std::vector<std::string> from;
   bool only_checks = false;
-  int limit_seconds = 0;
+  double limit_seconds = 0;
   std::string library;
   std::string json_path;
   std::string table_path;

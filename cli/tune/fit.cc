@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <optional>
-#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace niccolite::tune {
 namespace {
 
 using planner::Cost;
-using planner::CostLine;
 
 constexpr size_t kConstants = 9;
 using Vector = std::array<double, kConstants>;  // logarithms; of `overlap`, of its odds
@@ -203,14 +202,6 @@ std::vector<Cost> starts_of(const Cost& known, std::span<const Sample> samples) 
   return starts;
 }
 
-double weight_near(double microseconds, double best) {
-  const double slower = microseconds / best;
-  return slower < 1.15 ? 1 : slower < 1.5 ? 0.4 : slower < 3 ? 0.1 : 0.03;
-}
-
-// Fewer points than this say too little of nine constants.
-constexpr size_t kFewestPoints = 4;
-
 }  // namespace
 
 Cost fit(gpu::Kind machine, const Cost& known, std::span<const Sample> samples) {
@@ -221,36 +212,6 @@ Cost fit(gpu::Kind machine, const Cost& known, std::span<const Sample> samples) 
     if (!best || found.first < best->first) best = found;
   }
   return decode(best->second);
-}
-
-std::vector<CostLine> fit_all(const Measurements& measurements, std::span<const CostLine> known) {
-  std::map<std::tuple<Collective, int, size_t>, double> fastest;
-  for (const Point& point : measurements.points) {
-    const auto key = std::tuple(point.work.collective, point.work.nranks, point.work.bytes);
-    const auto [place, is_new] = fastest.try_emplace(key, point.microseconds);
-    place->second = std::min(place->second, point.microseconds);
-  }
-  using Key = std::tuple<Collective, AlgorithmId, executor::Protocol>;
-  std::map<Key, std::vector<Sample>> by_variant;
-  for (const Point& point : measurements.points)
-    by_variant[{point.work.collective, point.variant.algorithm, point.variant.protocol}].push_back(
-        {point,
-         weight_near(point.microseconds,
-                     fastest[{point.work.collective, point.work.nranks, point.work.bytes}])});
-  std::map<Key, Cost> costs;
-  for (const CostLine& line : known)
-    costs[{line.collective, line.algorithm, line.protocol}] = line.cost;
-  for (const auto& [key, samples] : by_variant) {
-    if (samples.size() < kFewestPoints) continue;
-    const auto& [collective, algorithm, protocol] = key;
-    const Cost before =
-        planner::find_cost(measurements.machine, collective, algorithm, protocol).cost;
-    costs[key] = fit(measurements.machine, before, samples);
-  }
-  std::vector<CostLine> lines;
-  for (const auto& [key, cost] : costs)
-    lines.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), cost});
-  return lines;
 }
 
 }  // namespace niccolite::tune

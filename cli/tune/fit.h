@@ -18,10 +18,4 @@ struct Sample {
 /// of the constants, from several starts.
 planner::Cost fit(gpu::Kind machine, const planner::Cost& known, std::span<const Sample> samples);
 
-/// Fits every variant that `points` has, and keeps the lines of `known` for all others. Variants
-/// count the more at a size, the nearer they are to the fastest there: a model need not be right
-/// about what nobody would choose.
-std::vector<planner::CostLine> fit_all(const Measurements& measurements,
-                                       std::span<const planner::CostLine> known);
-
 }  // namespace niccolite::tune

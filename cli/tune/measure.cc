@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -185,9 +186,8 @@ Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements
   if (unreadable) return Status::from_errno(unreadable.value(), "cannot read /proc/self/exe");
   std::deque<Job> queue(jobs.begin(), jobs.end());
   size_t done = 0;
-  const size_t points_before = measurements.points.size();
   while (!queue.empty()) {
-    if (run.limit.count() > 0 && seconds_since(start) > static_cast<double>(run.limit.count())) {
+    if (run.limit_seconds > 0 && done > 0 && seconds_since(start) > run.limit_seconds) {
       measurements.failures.push_back(
           fmt::format("{} runs left out: the time of --limit was over", queue.size()));
       break;
@@ -228,7 +228,7 @@ Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements
     job.variants.erase(job.variants.begin());
     queue.push_front(std::move(job));
   }
-  if (measurements.points.size() == points_before)
+  if (measurements.is_empty())
     return Status::internal(
         "nothing could be measured{}",
         measurements.failures.empty() ? "" : fmt::format(": {}", measurements.failures.front()));

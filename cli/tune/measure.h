@@ -1,8 +1,6 @@
 // Runs jobs, each in a process of its own.
 #pragma once
 
-#include <chrono>
-#include <optional>
 #include <string>
 
 #include "cli/tune/jobs.h"
@@ -10,9 +8,9 @@
 namespace niccolite::tune {
 
 struct Run {
-  std::string library;            // empty: the one beside the command
-  std::chrono::seconds limit{0};  // begins no job after that; 0: none
-  std::string json_path;          // gets what there is after each job; empty: nothing
+  std::string library;       // empty: the one beside the command
+  double limit_seconds = 0;  // begins no other job after that; 0: no limit
+  std::string json_path;     // gets what there is after each job; empty: nothing
 };
 
 /// Adds to `measurements` what the jobs find, and why some fail; shows progress on stderr. A job

@@ -84,10 +84,10 @@ Status add_document(const json& document, Measurements& measurements) {
     return Status::invalid_argument("its schema is {}, not {}", document.at("schema").dump(),
                                     kSchema);
   const gpu::Kind machine = document.at("machine") == "cuda" ? gpu::Kind::Cuda : gpu::Kind::Virtual;
-  if (!measurements.points.empty() && machine != measurements.machine)
+  if (!measurements.is_empty() && machine != measurements.machine)
     return Status::invalid_usage("it is of another kind of machine than the files before it");
   measurements.machine = machine;
-  if (measurements.points.empty()) {
+  if (measurements.is_empty()) {
     measurements.devices = document.at("devices");
     measurements.date = document.at("date");
   }

@@ -22,6 +22,7 @@ struct Point {
   Variant variant;
   size_t chunk_bytes = 0;  // data of the largest chunk
   double microseconds = 0;
+  friend bool operator==(const Point&, const Point&) = default;
 };
 
 /// What the library did when nothing was forced.
@@ -38,6 +39,8 @@ struct Measurements {
   std::vector<Point> points;
   std::vector<OwnTime> own;
   std::vector<std::string> failures;  // what could not be measured, and why
+
+  bool is_empty() const { return points.empty() && own.empty(); }
 };
 
 /// "all_to_all" as the schedule module has it. Null pointers never.

@@ -76,11 +76,11 @@ TEST_F(TuneCommand, MeasuresFitsAndChecksAMachine) {
 
 TEST_F(TuneCommand, KeepsWhatItHasWhenItsTimeIsOver) {
   const Outcome outcome =
-      tune({"-r", "2", "--sizes", "8,1M,2M", "--limit", "1", "-J", path("part.json")});
+      tune({"-r", "2", "--sizes", "8,4K", "--limit", "1e-6", "-J", path("part.json")});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.errors, HasSubstr("runs left out: the time of --limit was over"));
   const auto document = nlohmann::json::parse(std::ifstream(path("part.json")));
-  EXPECT_FALSE(document.at("points").empty());
+  EXPECT_FALSE(document.at("own").empty());
   EXPECT_EQ(document.at("failures").size(), 1u);
 }
 

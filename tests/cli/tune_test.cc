@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cli/tune/calibrate.h"
 #include "cli/tune/check.h"
 #include "cli/tune/fit.h"
 #include "cli/tune/jobs.h"
@@ -93,16 +94,25 @@ TEST(Fit, IsNotLedAstrayByAFewOutliers) {
   EXPECT_LT(worst_error(kTwoShot, fit(gpu::Kind::Cuda, kTwoShot.cost, samples)), 0.03);
 }
 
-TEST(Fit, LeavesWhatNobodyMeasuredAsItWas) {
+TEST(Calibrate, LeavesWhatNobodyMeasuredAsItWas) {
   const std::vector<CostLine> known{kOneShot, kTwoShot};
   Measurements measurements = measurements_of({kOneShot});
   for (Point& point : measurements.points) point.microseconds *= 2;
-  const std::vector<CostLine> lines = fit_all(measurements, known);
+  const std::vector<CostLine> lines = calibrate(measurements, known, 24);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].algorithm, AlgorithmId::OneShot);
   EXPECT_GT(lines[0].cost.fixed, 1.5 * kOneShot.cost.fixed);
   EXPECT_EQ(lines[1].algorithm, AlgorithmId::TwoShotLanes);
   EXPECT_EQ(lines[1].cost.link_more_ranks, kTwoShot.cost.link_more_ranks);
+}
+
+TEST(Calibrate, ChoosesRightOnAMachineThatItKnewNothingOf) {
+  const Measurements measurements = measurements_of({kOneShot, kTwoShot});
+  std::vector<CostLine> known{kOneShot, kTwoShot};
+  for (CostLine& line : known) line.cost = {5, 1, 0.1, 50, 50, 40, 3, 1, 0.1};
+  const std::vector<CostLine> lines = calibrate(measurements, known, 24);
+  const std::vector<CheckedPoint> points = check(measurements, lines, 24);
+  EXPECT_EQ(summarise(points).right, points.size());
 }
 
 TEST(Check, FindsNothingWrongWithAModelThatIsRight) {

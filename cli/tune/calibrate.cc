@@ -1,0 +1,99 @@
+#include "cli/tune/calibrate.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "cli/tune/check.h"
+#include "cli/tune/fit.h"
+
+namespace niccolite::tune {
+namespace {
+
+using planner::Cost;
+using planner::CostLine;
+using Key = std::tuple<Collective, AlgorithmId, executor::Protocol>;
+
+// Fewer points than this say too little of nine constants.
+constexpr size_t kFewestPoints = 4;
+constexpr int kPasses = 8;
+constexpr double kMoreWeight = 2;
+
+Key key_of(const Point& point) {
+  return {point.work.collective, point.variant.algorithm, point.variant.protocol};
+}
+
+double weight_near(double microseconds, double best) {
+  const double slower = microseconds / best;
+  return slower < 1.15 ? 1 : slower < 1.5 ? 0.4 : slower < 3 ? 0.1 : 0.03;
+}
+
+std::map<Key, std::vector<Sample>> samples_of(const Measurements& measurements) {
+  std::map<std::tuple<Collective, int, size_t>, double> fastest;
+  const auto work_of = [](const Point& point) {
+    return std::tuple(point.work.collective, point.work.nranks, point.work.bytes);
+  };
+  for (const Point& point : measurements.points) {
+    const auto [place, is_new] = fastest.try_emplace(work_of(point), point.microseconds);
+    place->second = std::min(place->second, point.microseconds);
+  }
+  std::map<Key, std::vector<Sample>> samples;
+  for (const Point& point : measurements.points)
+    samples[key_of(point)].push_back(
+        {point, weight_near(point.microseconds, fastest[work_of(point)])});
+  std::erase_if(samples, [](const auto& entry) { return entry.second.size() < kFewestPoints; });
+  return samples;
+}
+
+std::vector<CostLine> lines_of(const std::map<Key, Cost>& costs) {
+  std::vector<CostLine> lines;
+  for (const auto& [key, cost] : costs)
+    lines.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), cost});
+  return lines;
+}
+
+}  // namespace
+
+std::vector<CostLine> calibrate(const Measurements& measurements, std::span<const CostLine> known,
+                                int most_channels) {
+  std::map<Key, std::vector<Sample>> samples = samples_of(measurements);
+  std::map<Key, Cost> costs;
+  for (const CostLine& line : known)
+    costs[{line.collective, line.algorithm, line.protocol}] = line.cost;
+  std::set<Key> stale;
+  for (const auto& entry : samples) stale.insert(entry.first);
+
+  std::vector<CostLine> best;
+  size_t most_right = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    for (const Key& key : stale) {
+      const auto& [collective, algorithm, protocol] = key;
+      const Cost before =
+          planner::find_cost(measurements.machine, collective, algorithm, protocol).cost;
+      costs[key] = fit(measurements.machine, before, samples[key]);
+    }
+    stale.clear();
+    std::vector<CostLine> lines = lines_of(costs);
+    const std::vector<CheckedPoint> points = check(measurements, lines, most_channels);
+    const size_t right = summarise(points).right;
+    if (pass == 0 || right > most_right) {
+      best = std::move(lines);
+      most_right = right;
+    }
+    for (const CheckedPoint& point : points) {
+      if (point.loss() <= kTolerance) continue;
+      for (const Point* culprit : {&point.best, &point.chosen}) {
+        const auto found = samples.find(key_of(*culprit));
+        if (found == samples.end()) continue;
+        for (Sample& sample : found->second)
+          if (sample.point == *culprit) sample.weight *= kMoreWeight;
+        stale.insert(found->first);
+      }
+    }
+    if (stale.empty()) break;
+  }
+  return best;
+}
+
+}  // namespace niccolite::tune
