@@ -94,8 +94,7 @@ Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vecto
   return {};
 }
 
-Status add_messages(std::span<const Task> tasks, const Planner& planner,
-                    std::vector<Batch>& batches) {
+Status add_messages(std::span<const Task> tasks, Planner& planner, std::vector<Batch>& batches) {
   const int rank = planner.rank();
   const int nranks = planner.settings().nranks;
   struct Ends {

@@ -40,6 +40,9 @@ Reduction make_reduction(const Operator& op, DataType type, int nranks, bool par
   return {.fold = Fold::Sum, .finish_scale = 1.0 / nranks};
 }
 
+// Of a program that uses more sizes than this in turn, some choices are made anew: microseconds.
+constexpr size_t kMostChoices = 1024;
+
 }  // namespace
 
 const char* name_of(Operation operation) {
@@ -85,7 +88,7 @@ executor::Cut Planner::cut(const Variant& variant) const {
 
 Result<Plan> Planner::collective(const Request& request, int most_channels) {
   Plan plan;
-  plan.choice = TRY(choose(settings_, request.collective, request.bytes()));
+  plan.choice = TRY(chosen(request.collective, request.bytes()));
   if (most_channels > 0) plan.choice.channels = std::min(plan.choice.channels, most_channels);
   plan.protocol = plan.choice.protocol;
   plan.microseconds = plan.choice.microseconds;
@@ -110,8 +113,17 @@ Result<Plan> Planner::collective(const Request& request, int most_channels) {
   return plan;
 }
 
-Result<Protocol> Planner::protocol_of_message(size_t bytes) const {
-  return TRY(choose(settings_, Collective::PointToPoint, bytes)).protocol;
+Result<Protocol> Planner::protocol_of_message(size_t bytes) {
+  return TRY(chosen(Collective::PointToPoint, bytes)).protocol;
+}
+
+Result<Choice> Planner::chosen(Collective collective, size_t bytes) {
+  const auto key = std::pair(collective, bytes);
+  if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
+  const Choice choice = TRY(choose(settings_, collective, bytes));
+  if (choices_.size() >= kMostChoices) choices_.erase(choices_.begin());
+  choices_.emplace(key, choice);
+  return choice;
 }
 
 Result<Plan> Planner::messages(std::span<const Message> messages, Protocol protocol) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "executor/launch.h"
@@ -37,7 +38,7 @@ class Planner {
   Result<Plan> collective(const Request& request, int most_channels = 0);
 
   /// The protocol that both ends of a message choose.
-  Result<executor::Protocol> protocol_of_message(size_t bytes) const;
+  Result<executor::Protocol> protocol_of_message(size_t bytes);
   /// Messages that progress together, all of `protocol`: at most one for each peer and direction;
   /// the sends first, and a message to the own rank as a send alone, whose work has both buffers.
   Result<Plan> messages(std::span<const Message> messages, executor::Protocol protocol);
@@ -52,10 +53,13 @@ class Planner {
   };
   Result<Compiled> program(Collective collective, AlgorithmId algorithm, int root);
   executor::Cut cut(const Variant& variant) const;
+  /// choose(), remembered: groups ask for the same again each time.
+  Result<Choice> chosen(Collective collective, size_t bytes);
 
   const Settings settings_;
   const int rank_;
   std::map<std::tuple<Collective, AlgorithmId, int>, Compiled> programs_;
+  std::map<std::pair<Collective, size_t>, Choice> choices_;
 };
 
 }  // namespace niccolite::planner
