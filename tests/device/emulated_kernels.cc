@@ -6,6 +6,7 @@
 //
 #include "executor/cuda/direct.cuh"
 #include "executor/cuda/kernel.cuh"
+#include "executor/cuda/two_shot.cuh"
 #include "tests/device/emulated_gpu.h"
 
 namespace niccolite::emulation {
@@ -36,6 +37,14 @@ void run_direct_with(uint32_t most_peers, const LaunchArgs& args) {
 }
 
 template <typename Operation>
+void run_two_shot(uint32_t most_peers, const LaunchArgs& args) {
+  if constexpr (Operation::kReduces) {
+    if (most_peers == kFewTwoShotPeers) return TwoShot<Operation, kFewTwoShotPeers>(args).run();
+    TwoShot<Operation, kMostTwoShotPeers>(args).run();
+  }
+}
+
+template <typename Operation>
 void run_form(const KernelId& id, const LaunchArgs& args) {
   switch (id.form) {
     case Form::Program:
@@ -44,6 +53,8 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
       return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, args);
     case Form::DirectEach:
       return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
+    case Form::TwoShot:
+      return run_two_shot<Operation>(id.most_peers, args);
     case Form::Messages:
       break;
   }

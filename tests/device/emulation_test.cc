@@ -80,6 +80,7 @@ class Ranks {
       auto prepared = executor::cuda::prepare(launch, specialisation);
       EXPECT_TRUE(prepared.is_ok()) << prepared.status().message();
       launches.push_back(std::move(prepared).take());
+      form_ = launches.back().kernel.form;
     }
     std::vector<KernelLaunch*> present;
     for (int rank = 0; rank < operation_.nranks; ++rank) {
@@ -89,6 +90,8 @@ class Ranks {
     }
     return emulation::run(present, seed, limit);
   }
+
+  executor::cuda::Form form() const { return form_; }  // of the last run's kernels
 
   void expect_equal(const std::vector<std::byte>& expected) {
     for (int rank = 0; rank < operation_.nranks; ++rank) {
@@ -115,6 +118,7 @@ class Ranks {
   std::vector<std::byte*> addresses_;
   std::vector<std::vector<std::byte>> outputs_;
   std::vector<std::byte*> output_data_;
+  executor::cuda::Form form_ = executor::cuda::Form::Program;
 };
 
 std::vector<std::vector<std::byte>> inputs_of(const Operation& operation, bool rough = false) {
@@ -277,6 +281,59 @@ TEST(EmulatedKernel, WorksForEveryFifoDepthAndManyOperations) {
       }
     }
   }
+}
+
+TEST(EmulatedKernel, TwoShotByHandFoldsEveryTypeAmongUpToEightRanks) {
+  int turn = 0;
+  for (int type = 0; type < executor::kDataTypes; ++type) {
+    for (int fold = 0; fold < executor::kFolds; ++fold) {
+      // Of few and of many peers in turn; lengths that end in the middle of lines and granules.
+      const int nranks = 2 + turn % 7;
+      expect_right({.algorithm = "two_shot_lanes",
+                    .nranks = nranks,
+                    .protocol = Protocol::LL128,
+                    .type = static_cast<DataType>(type),
+                    .reduction = {.fold = static_cast<Fold>(fold)},
+                    .count = static_cast<uint64_t>(nranks * 150 + turn),
+                    .channels = 2,
+                    .depth = 2,
+                    .slot_bytes = 640,
+                    .threads = 64,
+                    .misalignment = static_cast<size_t>(turn % 3 == 0 ? turn % 5 : 0),
+                    .in_place = turn % 2 == 0});
+      ++turn;
+    }
+  }
+}
+
+TEST(EmulatedKernel, TwoShotByHandRunsWhereItIsMeantTo) {
+  const auto form_of = [](const Operation& operation) {
+    Ranks ranks(operation);
+    EXPECT_TRUE(ranks.run(inputs_of(operation), 1)) << describe(operation);
+    return ranks.form();
+  };
+  using executor::cuda::Form;
+  Operation operation{.algorithm = "two_shot_lanes",
+                      .nranks = 3,
+                      .protocol = Protocol::LL128,
+                      .count = 900,
+                      .threads = 64};
+  EXPECT_EQ(form_of(operation), Form::TwoShot);
+  operation.algorithm = "two_shot";
+  EXPECT_EQ(form_of(operation), Form::TwoShot);
+  operation.reduction.finish_scale = 0.5;
+  EXPECT_EQ(form_of(operation), Form::TwoShot);
+  operation.reduction.input_scale = 0.5;
+  EXPECT_EQ(form_of(operation), Form::Program);
+  operation.reduction = {};
+  operation.protocol = Protocol::LL;
+  EXPECT_EQ(form_of(operation), Form::Program);
+  operation.protocol = Protocol::LL128;
+  operation.depth = 1;  // it pushes a round ahead
+  operation.slot_bytes = 256;
+  EXPECT_EQ(form_of(operation), Form::Program);
+  operation.slot_bytes = 4096;  // one round
+  EXPECT_EQ(form_of(operation), Form::TwoShot);
 }
 
 TEST(EmulatedKernel, WorksWithManyRanksAndAProgramInDeviceMemory) {

@@ -9,6 +9,7 @@
 #include "executor/cuda/device_types.h"
 #include "executor/cuda/direct_image.h"
 #include "executor/cuda/tables.h"
+#include "executor/cuda/two_shot_image.h"
 
 namespace niccolite::executor::cuda {
 namespace {
@@ -229,6 +230,16 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
       result.threads = image->threads;
       std::memcpy(result.args.tables + header.image_at, image->bytes.data(), image->bytes.size());
       result.parameter_bytes = sizeof(LaunchHeader) + header.image_at + image->bytes.size();
+      return result;
+    }
+    if (const std::optional<TwoShotImage> image = two_shot_image(launch)) {
+      result.kernel.form = Form::TwoShot;
+      result.kernel.most_peers =
+          image->peers <= kFewTwoShotPeers ? kFewTwoShotPeers : kMostTwoShotPeers;
+      if (launch.threads <= 0) result.threads = two_shot_threads(launch, *image);
+      header.shared_bytes = sizeof(TwoShotPorts);
+      std::memcpy(result.args.tables + header.image_at, &*image, sizeof *image);
+      result.parameter_bytes = sizeof(LaunchHeader) + header.image_at + sizeof *image;
       return result;
     }
   }

@@ -16,15 +16,17 @@ enum class Form : uint8_t {
   Direct,      // direct.cuh, LL: the own block goes to every peer
   DirectEach,  // the same, a block for each
   Messages,    // the same, LL, moving: a task for each message
+  TwoShot,     // two_shot.cuh, LL128, reducing
 };
-inline constexpr int kForms = 4;
+inline constexpr int kForms = 5;
 
 /// Which kernel runs a launch.
 struct KernelId {
   Protocol protocol;
   bool reduces;  // false: the byte-moving kernel, whatever type and fold are
   Form form;
-  uint32_t most_peers;  // of Direct and DirectEach: kFewDirectPeers or kMostDirectPeers
+  uint32_t most_peers;  // of forms but the first and Messages: kFewDirectPeers or
+                        // kMostDirectPeers
   DataType type;
   Fold fold;
 };

@@ -50,6 +50,8 @@ std::string name_of(const KernelId& id) {
       return fmt::format("niccolite_direct_{}_{}", what, id.most_peers);
     case Form::DirectEach:
       return fmt::format("niccolite_direct_each_{}_{}", what, id.most_peers);
+    case Form::TwoShot:
+      return fmt::format("niccolite_two_shot_{}_{}", what, id.most_peers);
     case Form::Messages:
       break;
   }
@@ -65,6 +67,11 @@ std::vector<KernelId> kernels_of(bool reduces, DataType type, Fold fold) {
   for (const Form form : {Form::Direct, Form::DirectEach}) {
     for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
       kernels.push_back({Protocol::LL, reduces, form, peers, type, fold});
+    }
+  }
+  for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
+    if (reduces) {
+      kernels.push_back({Protocol::LL128, reduces, Form::TwoShot, peers, type, fold});
     }
   }
   if (!reduces) kernels.push_back({Protocol::LL, reduces, Form::Messages, 1, type, fold});

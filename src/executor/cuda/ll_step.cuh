@@ -11,7 +11,6 @@
 
 namespace niccolite::executor::cuda {
 
-inline constexpr uint32_t kGranule = 8;
 inline constexpr uint32_t kGranuleInSlot = 2 * ll::kWordBytes;
 /// Connections whose words are asked for together, before the first is waited for.
 inline constexpr uint32_t kWordsInFlight = 8;

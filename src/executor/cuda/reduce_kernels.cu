@@ -1,8 +1,9 @@
 // The kernels that reduce elements of one type: every fold by every protocol, and by the kernels
-// for operations of one step. Compiled once for each type, with NICCOLITE_TYPE (an enumerator of
-// DataType) and NICCOLITE_TYPE_NAME defined.
+// for operations of one and of two steps. Compiled once for each type, with NICCOLITE_TYPE (an
+// enumerator of DataType) and NICCOLITE_TYPE_NAME defined.
 #include "executor/cuda/direct.cuh"
 #include "executor/cuda/kernel.cuh"
+#include "executor/cuda/two_shot.cuh"
 
 namespace {
 using niccolite::executor::DataType;
@@ -16,6 +17,8 @@ using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TY
   NICCOLITE_DIRECT_KERNEL(direct_##type##_##fold##_7, Reduce<Fold>, 7, false)     \
   NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##fold##_3, Reduce<Fold>, 3, true) \
   NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##fold##_7, Reduce<Fold>, 7, true) \
+  NICCOLITE_TWO_SHOT_KERNEL(two_shot_##type##_##fold##_3, Reduce<Fold>, 3)        \
+  NICCOLITE_TWO_SHOT_KERNEL(two_shot_##type##_##fold##_7, Reduce<Fold>, 7)        \
   NICCOLITE_KERNEL(run_##type##_##fold##_ll, Reduce<Fold>, LL)                    \
   NICCOLITE_KERNEL(run_##type##_##fold##_ll128, Reduce<Fold>, LL128)              \
   NICCOLITE_KERNEL(run_##type##_##fold##_simple, Reduce<Fold>, Simple)

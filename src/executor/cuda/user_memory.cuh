@@ -7,6 +7,8 @@
 
 namespace niccolite::executor::cuda {
 
+inline constexpr uint32_t kGranule = 8;
+
 template <typename Piece>
 __device__ __forceinline__ uint64_t load_pieces(const std::byte* address, uint32_t bytes) {
   uint64_t granule = 0;
