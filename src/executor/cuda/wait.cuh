@@ -37,6 +37,7 @@ class Wait {
     return true;
   }
   static constexpr uint32_t kSpinsPerLook = 4096;
+  static_assert(ptx::kSpinsPerReport % kSpinsPerLook == 0, "reports are made at looks");
 
  private:
   // Host memory, a microsecond away. Relaxed: nothing is read on account of it; the kernel just

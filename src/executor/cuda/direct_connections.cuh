@@ -1,0 +1,182 @@
+// The connections of a task of direct.cuh: where they stand, credit, and where a granule's words
+// lie. Counters are those of the interpreter (protocol/fifo.h), so that the two may follow each
+// other on the same connections.
+#pragma once
+
+#include "executor/cuda/ll_step.cuh"
+
+namespace niccolite::executor::cuda {
+
+template <uint32_t kMostPeers>
+class DirectConnections {
+ public:
+  using Task = DirectTask<kMostPeers>;
+
+  __device__ __forceinline__ DirectConnections(const LaunchHeader& header, const WorkTask& work,
+                                               const Task& task, const LaneThreads& threads,
+                                               uint32_t channel)
+      : header_(header), work_(work), task_(task), threads_(threads), channel_(channel) {}
+
+  /// All loads at once, which nothing waits for before the last is on its way; then gives back the
+  /// slots that earlier operations read.
+  __device__ __forceinline__ void start() {
+    uint32_t credit[kMostPeers];
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p >= task_.sends) break;
+      const ControlBlock* control = control_of(task_.send[p].port);
+      send_step_[p] = ptx::load<uint32_t>(reinterpret_cast<const std::byte*>(&control->step));
+      // [credit] pairs with the receiver's [resume] and [consume]. Relaxed: the stores that depend
+      // on it are not made before its value is known.
+      credit[p] = static_cast<uint32_t>(ptx::load_relaxed_system(&control->remote));
+    }
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p >= task_.receives) break;
+      receive_step_[p] = ptx::load<uint32_t>(step_at(task_.receive[p].port));
+    }
+    if (kKeepsCounters && threads_.rank < task_.sends) {
+      sent_ = ptx::load<uint64_t>(step_at(own_send()));
+    }
+    if (threads_.rank < task_.receives) {
+      received_ = ptx::load<uint64_t>(step_at(own_receive()));
+      // [resume] before anything waits for the credit that the peers give in the same way. Relaxed:
+      // those reads were over when their kernel ended.
+      ptx::store_relaxed_system(&own_receive().remote_control[channel_].remote, received_);
+    }
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p >= task_.sends) break;
+      add_credit(send_step_[p], credit[p]);
+    }
+  }
+
+  /// All threads of the task, which have met since start(). The steps of this operation stay what
+  /// they are.
+  __device__ __forceinline__ void advance() const {
+    const uint32_t rounds = work_.partition.rounds;
+    const auto store = [&](const PortTask& port, uint64_t kept) {
+      std::byte* step = step_at(port);
+      ptx::store<uint64_t>(step, (kKeepsCounters ? kept : ptx::load<uint64_t>(step)) + rounds);
+    };
+    if (threads_.rank < task_.sends) store(own_send(), sent_);
+    if (threads_.rank < task_.receives) store(own_receive(), received_);
+  }
+
+  /// Until all peers have room for the slots of `round`; false: aborted. What was loaded at the
+  /// start is the credit of depth slots ago at least, and nearly always enough.
+  __device__ __forceinline__ bool wait_for_credit(uint32_t round) {
+    return static_cast<int32_t>(round) < rounds_with_credit_ || wait_for_more_credit(round);
+  }
+
+  /// Gives back the slots of `round`, which the calling thread and all others of the task have
+  /// read: they have met since. Only in operations of more rounds than a FIFO has slots.
+  __device__ __forceinline__ void give_credit(uint32_t round) const {
+    const uint32_t rounds = work_.partition.rounds;
+    if (round + header_.shape.depth >= rounds || threads_.rank >= task_.receives) return;
+    // The counter of the operation's end, which advance() has stored by now.
+    const uint64_t end = ptx::load<uint64_t>(step_at(own_receive()));
+    // [consume] all threads have used the words they read before they came to the barrier. Relaxed:
+    // a store cannot pass a load whose value has been used.
+    ptx::store_relaxed_system(&own_receive().remote_control[channel_].remote,
+                              end - rounds + round + 1);
+  }
+
+  // ---- steps of round 0, their low halves. The peer is known when this is compiled, or else is
+  // looked for: an index would put the steps into memory.
+  __device__ __forceinline__ uint32_t send_step(uint32_t peer) const { return send_step_[peer]; }
+  __device__ __forceinline__ uint32_t receive_step(uint32_t peer) const {
+    return receive_step_[peer];
+  }
+  __device__ __forceinline__ uint32_t find_send_step(uint32_t peer) const {
+    return find(send_step_, peer);
+  }
+  __device__ __forceinline__ uint32_t find_receive_step(uint32_t peer) const {
+    return find(receive_step_, peer);
+  }
+
+  // ---- addresses
+
+  /// Where granule g lies in the slot of step 0, from the start of the slots. Opaque: the addresses
+  /// of all peers, computed ahead of a loop, take more registers than there are.
+  __device__ __forceinline__ uint64_t in_slots(uint32_t g) const {
+    return ptx::opaque(header_.shape.slot_offset(channel_, 0) + g * kGranuleInSlot);
+  }
+  __device__ __forceinline__ std::byte* words_at(const PortTask& port, uint32_t step,
+                                                 uint64_t in_slots) const {
+    const uint32_t slot = step & (header_.shape.depth - 1);
+    return port.slots + (in_slots + uint64_t{slot} * header_.shape.slot_bytes);
+  }
+
+  __device__ __forceinline__ static uint32_t peer_of(const PortTask& port) {
+    return port.end & PortTask::kPeerMask;
+  }
+
+ private:
+  static constexpr int32_t kAllRounds = 0x7fffffff;
+  // From start() to advance(), where there are registers for them.
+  static constexpr bool kKeepsCounters = kMostPeers <= kFewDirectPeers;
+
+  __device__ __forceinline__ ControlBlock* control_of(const PortTask& port) const {
+    return port.control + channel_;
+  }
+  __device__ __forceinline__ std::byte* step_at(const PortTask& port) const {
+    return reinterpret_cast<std::byte*>(&control_of(port)->step);
+  }
+  // Of the first threads each does what is done once for a peer.
+  __device__ __forceinline__ const PortTask& own_send() const {
+    return task_.send[threads_.rank].port;
+  }
+  __device__ __forceinline__ const PortTask& own_receive() const {
+    return task_.receive[threads_.rank].port;
+  }
+  __device__ __forceinline__ static uint32_t find(const uint32_t (&steps)[kMostPeers],
+                                                  uint32_t peer) {
+    uint32_t step = 0;
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p == peer) step = steps[p];
+    }
+    return step;
+  }
+
+  __device__ __forceinline__ void add_credit(uint32_t first_step, uint32_t credit) {
+    const auto rounds = static_cast<int32_t>(credit + header_.shape.depth - first_step);
+    if (rounds < rounds_with_credit_) rounds_with_credit_ = rounds;
+  }
+  __device__ __forceinline__ bool wait_for_more_credit(uint32_t round) {
+    rounds_with_credit_ = kAllRounds;
+#pragma unroll 1
+    for (uint32_t p = 0; p < task_.sends; ++p) {
+      const uint32_t step = find_send_step(p);
+      const PortTask& port = task_.send[p].port;
+      for (Wait wait(header_, work_);;) {
+        // [credit], as in start().
+        const auto credit =
+            static_cast<uint32_t>(ptx::load_relaxed_system(&control_of(port)->remote));
+        if (static_cast<int32_t>(step + round - credit) <
+            static_cast<int32_t>(header_.shape.depth)) {
+          add_credit(step, credit);
+          break;
+        }
+        if (!wait.keep_going([&] { return Awaited{peer_of(port)}; })) return false;
+      }
+    }
+    return true;
+  }
+
+  const LaunchHeader& header_;
+  const WorkTask& work_;
+  const Task& task_;
+  const LaneThreads threads_;
+  const uint32_t channel_;
+  // The low halves of the 64-bit counters: slots, flags and differences need no more, and a thread
+  // has registers for these.
+  uint32_t send_step_[kMostPeers];
+  uint32_t receive_step_[kMostPeers];
+  uint64_t sent_ = 0;  // whole, of the peers that the thread does things for once
+  uint64_t received_ = 0;
+  int32_t rounds_with_credit_ = kAllRounds;
+};
+
+}  // namespace niccolite::executor::cuda

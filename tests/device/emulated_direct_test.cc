@@ -1,0 +1,287 @@
+// The kernels for operations of one step (executor/cuda/direct.cuh) on the emulated GPU: which
+// programs they take, and that they leave behind what the interpreter does: data, counters, flags.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+
+#include "algorithms/point_to_point.h"
+#include "algorithms/registry.h"
+#include "executor/report.h"
+#include "tests/device/emulated_gpu.h"
+#include "tests/executor/host/cluster.h"
+#include "tests/executor/host/operands.h"
+
+namespace niccolite::device_test {
+namespace {
+
+using algorithms::Envelope;
+using executor::DataType;
+using executor::FifoShape;
+using executor::Launch;
+using executor::Protocol;
+using executor::Reduction;
+using executor::ReportKind;
+using executor::cuda::Form;
+using executor::cuda::KernelLaunch;
+using executor::cuda::Specialisation;
+using executor::host::Cluster;
+using executor::host::Operands;
+using executor::host::Part;
+using schedule::Collective;
+using schedule::Schedule;
+
+struct Case {
+  Collective collective;
+  const char* algorithm;
+  Form form;  // of the rank that does most: of any rank, or of the root
+};
+const Case kCases[] = {
+    {Collective::AllReduce, "one_shot", Form::Direct},
+    {Collective::ReduceScatter, "direct_lanes", Form::DirectEach},
+    {Collective::Reduce, "direct", Form::Direct},
+    {Collective::AllGather, "direct_lanes", Form::Direct},
+    {Collective::AllToAll, "direct_lanes", Form::DirectEach},
+    {Collective::Broadcast, "direct", Form::Direct},
+    {Collective::Gather, "direct_lanes", Form::Direct},
+    {Collective::Scatter, "direct_lanes", Form::DirectEach},
+};
+
+constexpr uint32_t kSlotBytes = 640;
+constexpr uint64_t kSlotData = data_bytes(Protocol::LL, kSlotBytes);
+
+Schedule build(const Case& c, int nranks, int root = 0) {
+  algorithms::Options options;
+  if (schedule::has_root(c.collective)) options.root = root;
+  return algorithms::find(c.collective, c.algorithm)->build(nranks, options).take();
+}
+
+FifoShape shape_of(uint32_t channels) {
+  return {.channels = channels, .depth = 2, .slot_bytes = kSlotBytes};
+}
+
+KernelLaunch prepare(Cluster& cluster, Launch launch, int threads, Specialisation specialisation) {
+  launch.control_device = &cluster.control;
+  launch.threads = threads;
+  auto kernel = executor::cuda::prepare(launch, specialisation);
+  EXPECT_TRUE(kernel.is_ok()) << kernel.status().message();
+  return std::move(kernel).take();
+}
+
+/// Runs the launches of some ranks; those whose bit in `specialised` is set by the kernels of their
+/// own. False: they do not end.
+bool run(Cluster& cluster, const std::vector<Launch>& launches, uint64_t seed, uint32_t specialised,
+         uint64_t limit = 20'000'000) {
+  std::deque<KernelLaunch> kernels;
+  std::vector<KernelLaunch*> pointers;
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const bool is_special = (specialised >> i & 1) != 0;
+    kernels.push_back(prepare(cluster, launches[i], /*threads=*/64,
+                              is_special ? Specialisation::Allowed : Specialisation::Off));
+    pointers.push_back(&kernels.back());
+  }
+  return emulation::run(pointers, seed, limit);
+}
+
+/// One operation, whose result and traces are then looked at. Ranks take turns, operation by
+/// operation, in who uses the interpreter.
+void run_turn(Cluster& cluster, const Operands& operands, const Part& part, DataType type,
+              const Reduction& reduction, uint32_t turn) {
+  const uint32_t kSpecialised[] = {0xff, 0x55, 0x00, 0xaa};
+  ASSERT_TRUE(run(cluster, cluster.launches({part}, type, reduction), turn,
+                  kSpecialised[turn % std::size(kSpecialised)]));
+  ASSERT_NO_FATAL_FAILURE(operands.check());
+  ASSERT_TRUE(cluster.guards_intact());
+  ASSERT_TRUE(cluster.counters_consistent());
+  ASSERT_EQ(cluster.control.report, 0u);
+}
+
+TEST(EmulatedDirect, TakesEveryOperationOfOneStepOfUpToEightRanks) {
+  for (const Case& c : kCases) {
+    for (const int nranks : {2, 3, 4, 5, 8}) {
+      SCOPED_TRACE(testing::Message() << name_of(c.collective) << " of " << nranks);
+      const int root = nranks - 1;
+      Cluster cluster(build(c, nranks, root), Protocol::LL, shape_of(1));
+      const Operands operands(cluster.schedule(), DataType::Float32, {64}, {});
+      const auto launches = cluster.launches({.count = 64}, operands.addresses());
+      for (int rank = 0; rank < nranks; ++rank) {
+        const KernelLaunch kernel = prepare(cluster, launches[static_cast<size_t>(rank)],
+                                            /*threads=*/0, Specialisation::Allowed);
+        if (!schedule::has_root(c.collective) || rank == root) {
+          EXPECT_EQ(kernel.kernel.form, c.form) << rank;
+        }
+        EXPECT_NE(kernel.kernel.form, Form::Program) << rank;
+        EXPECT_EQ(kernel.args.header.shared_bytes, 0u);
+        EXPECT_EQ(kernel.threads, 32u) << "64 elements are 32 granules";
+      }
+    }
+  }
+}
+
+TEST(EmulatedDirect, LeavesOtherProgramsToTheInterpreter) {
+  const auto form_of = [](const Case& c, int nranks, Protocol protocol) {
+    Cluster cluster(build(c, nranks), protocol, shape_of(2));
+    const Operands operands(cluster.schedule(), DataType::Float32, {64}, {});
+    return prepare(cluster, cluster.launches({.count = 64}, operands.addresses())[0],
+                   /*threads=*/0, Specialisation::Allowed)
+        .kernel.form;
+  };
+  for (const Case& c : kCases) {
+    EXPECT_EQ(form_of(c, 4, Protocol::LL128), Form::Program) << name_of(c.collective);
+    EXPECT_EQ(form_of(c, 4, Protocol::Simple), Form::Program) << name_of(c.collective);
+  }
+  EXPECT_EQ(form_of({Collective::AllReduce, "one_shot", {}}, 9, Protocol::LL), Form::Program);
+  EXPECT_EQ(form_of({Collective::Broadcast, "direct", {}}, 9, Protocol::LL), Form::Program);
+  for (const char* sends_what_it_receives : {"ring", "two_shot", "two_shot_lanes"}) {
+    EXPECT_EQ(form_of({Collective::AllReduce, sends_what_it_receives, {}}, 4, Protocol::LL),
+              Form::Program);
+  }
+  EXPECT_EQ(form_of({Collective::ReduceScatter, "ring", {}}, 4, Protocol::LL), Form::Program);
+  EXPECT_EQ(form_of({Collective::Broadcast, "ring", {}}, 4, Protocol::LL), Form::Direct)
+      << "the root only sends";
+}
+
+TEST(EmulatedDirect, TakesTurnsWithTheInterpreterOnTheSameConnections) {
+  uint32_t turn = 0;
+  for (const Case& c : kCases) {
+    const bool reduces = schedule::reduces(c.collective);
+    for (const int nranks : {2, 4, 5, 8}) {
+      Cluster cluster(build(c, nranks, nranks / 2), Protocol::LL, shape_of(2));
+      // Nothing, less than a word, less than a granule, two channels, five rounds of each.
+      for (const uint64_t count :
+           {uint64_t{0}, uint64_t{1}, uint64_t{7}, kSlotData / 4 + 1, 2 * kSlotData + 9}) {
+        ++turn;
+        SCOPED_TRACE(testing::Message() << name_of(c.collective) << " of " << nranks << ", count "
+                                        << count << ", turn " << turn);
+        const DataType type = reduces ? DataType::Float32 : DataType::Uint8;
+        const Operands operands(cluster.schedule(), type, {count},
+                                {.is_in_place = turn % 2 == 0, .is_misaligned = turn % 3 == 0});
+        const Part part{
+            .counts = {count}, .buffers = operands.addresses(), .tag = static_cast<uint16_t>(turn)};
+        ASSERT_NO_FATAL_FAILURE(run_turn(cluster, operands, part, type, {}, turn));
+      }
+    }
+  }
+}
+
+TEST(EmulatedDirect, FoldsEveryTypeAsTheInterpreterDoes) {
+  uint32_t turn = 0;
+  for (const Case& c : kCases) {
+    if (!schedule::reduces(c.collective)) continue;
+    for (int type = 0; type < executor::kDataTypes; ++type) {
+      for (int fold = 0; fold < executor::kFolds; ++fold) {
+        ++turn;
+        const int nranks = (type + fold) % 2 == 0 ? 3 : 5;
+        const bool is_in_place = type / 2 % 2 == 0;
+        Cluster cluster(build(c, nranks, 1), Protocol::LL, shape_of(1));
+        Reduction reduction{.fold = static_cast<executor::Fold>(fold)};
+        if (fold == 0 && turn % 3 == 0) reduction.input_scale = 0.5;
+        if (fold == 0 && turn % 3 == 1) reduction.finish_scale = 0.25;
+        if (fold == 0 && turn % 3 == 1) reduction.finish_divisor = 2;
+        const auto element = static_cast<DataType>(type);
+        SCOPED_TRACE(testing::Message() << name_of(c.collective) << " " << name_of(element)
+                                        << " fold " << fold << ", turn " << turn);
+        const Operands operands(
+            cluster.schedule(), element, {131},
+            {.is_in_place = is_in_place, .is_misaligned = turn % 5 == 0, .reduction = reduction});
+        const Part part{.counts = {131}, .buffers = operands.addresses()};
+        ASSERT_NO_FATAL_FAILURE(run_turn(cluster, operands, part, element, reduction, 0));
+        if (is_in_place) continue;  // the input is gone
+        ASSERT_NO_FATAL_FAILURE(run_turn(cluster, operands, part, element, reduction, 1));
+      }
+    }
+  }
+}
+
+TEST(EmulatedDirect, GoesOnWhereStepsWrap) {
+  for (const uint64_t wrap :
+       {uint64_t{1} << 15, uint64_t{1} << 16, uint64_t{1} << 31, uint64_t{1} << 32}) {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(testing::Message() << name_of(c.collective) << " at " << wrap);
+      Cluster cluster(build(c, 3), Protocol::LL, shape_of(1));
+      cluster.start_at(wrap - 3);
+      for (uint32_t turn = 0; turn < 5; ++turn) {
+        const Operands operands(cluster.schedule(), DataType::Float32, {50}, {});
+        const Part part{.counts = {50}, .buffers = operands.addresses()};
+        ASSERT_NO_FATAL_FAILURE(run_turn(cluster, operands, part, DataType::Float32, {}, turn));
+      }
+    }
+  }
+}
+
+TEST(EmulatedDirect, EndsWhenAborted) {
+  for (const Case& c : kCases) {
+    Cluster cluster(build(c, 3, 1), Protocol::LL, shape_of(1));
+    const uint64_t count = 4 * kSlotData;  // rounds enough to wait for credit
+    const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
+    auto launches =
+        cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses());
+    launches.erase(launches.begin() + 1);
+    cluster.control.abort = 1;
+    EXPECT_TRUE(run(cluster, launches, 1, /*specialised=*/3)) << name_of(c.collective);
+  }
+}
+
+TEST(EmulatedDirect, TellsTheHostOfAnotherCall) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(name_of(c.collective));
+    Cluster cluster(build(c, 2), Protocol::LL, shape_of(1));
+    const Operands operands(cluster.schedule(), DataType::Uint8, {4}, {});
+    auto launches = cluster.launches({.count = 4, .type = DataType::Uint8, .tag = 0x1111},
+                                     operands.addresses());
+    launches[1].works[0].tag = 0x2222;
+    EXPECT_FALSE(run(cluster, launches, 1, /*specialised=*/3, /*limit=*/1'500'000));
+    const auto report = executor::decode_report(cluster.control.report);
+    EXPECT_EQ(report.kind, ReportKind::Mismatch);
+    EXPECT_EQ(report.own_tag, report.peer == 1 ? 0x1111 : 0x2222);
+    EXPECT_EQ(report.peer_tag, report.peer == 1 ? 0x2222 : 0x1111);
+  }
+}
+
+// ---- messages
+
+TEST(EmulatedDirect, SharesItsWarpsOutAmongMessages) {
+  std::vector<Envelope> messages;
+  for (int peer = 0; peer < 8; ++peer) {
+    messages.push_back({0, peer});
+    if (peer != 0) messages.push_back({peer, 0});
+  }
+  Cluster cluster(algorithms::point_to_point(8, messages).take(), Protocol::LL, shape_of(2));
+  uint32_t turn = 0;
+  for (; turn < 8; ++turn) {
+    SCOPED_TRACE(turn);
+    Part part;
+    for (size_t m = 0; m < messages.size(); ++m) {
+      part.counts.push_back((m + turn) % 4 * 500 + (m * turn) % 3);
+    }
+    const Operands operands(cluster.schedule(), DataType::Uint8, part.counts,
+                            {.is_misaligned = turn % 2 == 1});
+    part.buffers = operands.addresses();
+    const auto launches = cluster.launches({part}, DataType::Uint8, {});
+    const KernelLaunch kernel = prepare(cluster, launches[0], 0, Specialisation::Allowed);
+    EXPECT_EQ(kernel.kernel.form, Form::Messages);
+    EXPECT_LE(kernel.threads, executor::cuda::kMaxThreads);
+    ASSERT_NO_FATAL_FAILURE(run_turn(cluster, operands, part, DataType::Uint8, {}, turn));
+  }
+}
+
+// Rank 1, which rank 0 sends more than the connection holds, is not there yet.
+TEST(EmulatedDirect, LetsNoMessageWaitForAnother) {
+  const std::vector<Envelope> messages{{0, 1}, {0, 2}, {2, 0}};
+  Cluster cluster(algorithms::point_to_point(3, messages).take(), Protocol::LL, shape_of(1));
+  const std::vector<uint64_t> counts{9 * kSlotData, 7 * kSlotData, 5 * kSlotData};
+  const Operands operands(cluster.schedule(), DataType::Uint8, counts, {});
+  const Part part{.counts = counts, .buffers = operands.addresses()};
+  auto launches = cluster.launches({part}, DataType::Uint8, {});
+  launches.erase(launches.begin() + 1);
+  EXPECT_FALSE(run(cluster, launches, 1, /*specialised=*/3, /*limit=*/1'000'000));
+  for (const size_t message : {1u, 2u}) {
+    EXPECT_EQ(
+        std::memcmp(part.buffers.inputs[message], part.buffers.outputs[message], counts[message]),
+        0)
+        << "message " << message;
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::device_test
