@@ -9,8 +9,9 @@ namespace {
 using executor::Protocol;
 
 // How much slower than the fastest variant one may be that takes fewer CTAs. By default hardly:
-// what the model cannot tell apart is no reason to take more of the user's.
-double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Efficiency ? 0.05 : 0.01; }
+// what the model cannot tell apart is no reason to take more of the user's. Plain buffers are never
+// moved without CTAs (docs/design/0012), so that ZERO can only ask for few.
+double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Default ? 0.01 : 0.05; }
 
 constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64};
 
@@ -62,11 +63,7 @@ std::vector<Choice> candidates(const Settings& settings, Collective collective, 
           find_cost(settings.machine, collective, variant.algorithm, variant.protocol);
       add_forms(settings, work, variant, known.cost, known.is_measured ? measured : others);
     }
-  std::vector<Choice>& result = measured.empty() ? others : measured;
-  const auto takes_ctas = [](const Choice& choice) { return !uses_copy_engines(choice.protocol); };
-  if (settings.policy == CtaPolicy::Zero && !std::all_of(result.begin(), result.end(), takes_ctas))
-    std::erase_if(result, takes_ctas);
-  return std::move(result);
+  return measured.empty() ? others : measured;
 }
 
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy) {

@@ -98,11 +98,6 @@ int most_direct_ranks(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 8
 bool is_possible(gpu::Kind machine, int nranks, Collective collective, AlgorithmId algorithm,
                  Protocol protocol) {
   if (!has_algorithm(collective, algorithm)) return false;
-  // Copy engines carry out lanes of one instruction each.
-  const bool has_short_lanes = collective == Collective::PointToPoint ||
-                               algorithm == AlgorithmId::DirectLanes ||
-                               algorithm == AlgorithmId::TwoShotLanes;
-  if (uses_copy_engines(protocol) && (machine != gpu::Kind::Cuda || !has_short_lanes)) return false;
   if (collective == Collective::PointToPoint) return true;
   const algorithms::Algorithm& registered = *algorithms::find(collective, name_of(algorithm));
   if (nranks < registered.min_ranks || nranks > registered.max_ranks) return false;

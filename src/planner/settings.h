@@ -18,7 +18,7 @@ namespace niccolite::planner {
 enum class CtaPolicy : uint8_t {
   Default,     // what is fastest
   Efficiency,  // the fewest that lose little
-  Zero         // none where the copy engines can do the work
+  Zero         // none where copies need none; plain buffers always do, and then as Efficiency
 };
 
 struct Settings {

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "executor/protocol/fifo.h"
 #include "schedule/schedule.h"
@@ -47,10 +46,6 @@ bool has_algorithm(Collective collective, AlgorithmId id);
 /// each word or line by itself.)
 constexpr bool publishes_chunks(executor::Protocol protocol) {
   return protocol != executor::Protocol::LL && protocol != executor::Protocol::LL128;
-}
-/// A protocol by which the copy engines move the data.
-constexpr bool uses_copy_engines(executor::Protocol protocol) {
-  return std::string_view(executor::name_of(protocol)) == "Copy";
 }
 /// The most chunks that a slot's data may be cut into; powers of two.
 inline constexpr int kMostParts = 4;
