@@ -22,7 +22,8 @@ Result<schedule::Schedule> point_to_point(int nranks, std::span<const Envelope> 
                                           const Options& options = {});
 
 /// Messages go over pattern channels by their distance, this many distances each: both ends know
-/// the channel without asking, and none has more than 8 lanes to send and 8 to receive.
-inline constexpr int kDistancesOfChannel = 8;
+/// the channel without asking, and none has more than 7 lanes to send and 7 to receive: a CTA has a
+/// warp for each, and one to look after their connections.
+inline constexpr int kDistancesOfChannel = 7;
 
 }  // namespace niccolite::algorithms

@@ -31,6 +31,18 @@ struct Partition {
   uint32_t channels = 0;
   uint32_t rounds = 0;
 
+  /// What channel `channel` handles of the block, in all rounds.
+  constexpr Range channel_range(uint32_t block, uint32_t channel) const {
+    const uint64_t in_block = uint64_t{channel} * channel_stride;
+    const uint64_t block_start = uint64_t{block} * block_stride;
+    if (block_start >= count) return {0, 0};
+    const uint64_t block_count =
+        count - block_start < block_stride ? count - block_start : block_stride;
+    if (in_block >= block_count) return {0, 0};
+    const uint64_t left = block_count - in_block;
+    return {block_start + in_block, left < channel_stride ? left : channel_stride};
+  }
+
   constexpr Range range(uint32_t block, uint32_t channel, uint32_t round) const {
     const uint64_t in_channel = uint64_t{round} * chunk;
     const uint64_t in_block = uint64_t{channel} * channel_stride + in_channel;

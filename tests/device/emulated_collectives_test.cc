@@ -7,6 +7,7 @@
 #include <random>
 
 #include "algorithms/all_reduce.h"
+#include "algorithms/lanes.h"
 #include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
 #include "executor/report.h"
@@ -36,13 +37,14 @@ constexpr int kThreads = 96;  // of a CTA with few lanes: three warps, which sha
 
 /// Runs the launches of all ranks, or of some; false: they do not end, or tear a line.
 bool run_emulated(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
-                  uint64_t limit = 20'000'000) {
+                  uint64_t limit = 20'000'000, bool has_bulk_copies = true) {
   std::deque<KernelLaunch> prepared;
   std::vector<KernelLaunch*> pointers;
   for (Launch& launch : launches) {
     launch.control_device = &cluster.control;
     if (launch.threads == 0) launch.threads = kThreads;
-    auto kernel = executor::cuda::prepare(launch);
+    auto kernel =
+        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, has_bulk_copies);
     if (!kernel.is_ok()) {
       ADD_FAILURE() << kernel.status().message();
       return false;
@@ -60,6 +62,7 @@ struct Mix {
   bool is_in_place = false;
   bool is_misaligned = false;
   uint32_t seed = 1;
+  bool has_bulk_copies = true;
 };
 
 /// All the cluster's schedules in one launch.
@@ -76,7 +79,8 @@ void run(Cluster& cluster, const Mix& mix) {
                      .buffers = operands.back().addresses(),
                      .tag = static_cast<uint16_t>(mix.seed * 31 + i)});
   }
-  ASSERT_TRUE(run_emulated(cluster, cluster.launches(parts, mix.type, mix.reduction), mix.seed));
+  ASSERT_TRUE(run_emulated(cluster, cluster.launches(parts, mix.type, mix.reduction), mix.seed,
+                           20'000'000, mix.has_bulk_copies));
   for (const Operands& part : operands) ASSERT_NO_FATAL_FAILURE(part.check());
   ASSERT_TRUE(cluster.guards_intact());
   ASSERT_TRUE(cluster.counters_consistent());
@@ -125,6 +129,26 @@ TEST_P(EmulatedProtocol, RunsEveryAlgorithmOfEveryCollective) {
   }
 }
 
+// As on GPUs that have none, and for buffers that are not aligned.
+TEST(EmulatedSimple, MovesTheSameWithoutBulkCopies) {
+  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+    if (algorithm.max_ranks != algorithms::kMaxLanesRanks) continue;
+    const bool reduces = schedule::reduces(algorithm.collective);
+    Cluster cluster(algorithm.build(3, {}).take(), Protocol::Simple,
+                    shape_of(Protocol::Simple, 2, 2));
+    for (const uint64_t count : {uint64_t{5}, uint64_t{1500}}) {
+      SCOPED_TRACE(testing::Message() << schedule::name_of(algorithm.collective) << " "
+                                      << algorithm.name << ", count " << count);
+      ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{count}},
+                                            .type = reduces ? DataType::Float32 : DataType::Uint8,
+                                            .has_bulk_copies = false}));
+      ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{count}},
+                                            .type = reduces ? DataType::Float32 : DataType::Uint8,
+                                            .has_bulk_copies = true}));
+    }
+  }
+}
+
 TEST_P(EmulatedProtocol, DeliversMessagesOfDifferentSizes) {
   const std::vector<std::pair<int, std::vector<Envelope>>> patterns{
       {1, {{0, 0}}},
@@ -160,7 +184,27 @@ TEST_P(EmulatedProtocol, DeliversMessagesOfDifferentSizes) {
   }
 }
 
-// Sixteen lanes in a channel, and as many works as a program may have.
+// A channel's lanes are no more than a CTA has warps for, however many ranks there are.
+TEST_P(EmulatedProtocol, HasWarpsForTheMessagesOfManyRanks) {
+  for (const int nranks : {8, 9, 15, 16}) {
+    std::vector<Envelope> messages;
+    for (int sender = 0; sender < nranks; ++sender) {
+      for (int receiver = 0; receiver < nranks; ++receiver) messages.push_back({sender, receiver});
+    }
+    Cluster cluster(algorithms::point_to_point(nranks, messages).take(), GetParam(),
+                    shape_of(GetParam(), 1, 2));
+    const std::vector<uint64_t> counts(messages.size(), 100);
+    const Operands operands(cluster.schedule(0), DataType::Uint8, counts, {});
+    const Part part{.schedule = 0, .counts = counts, .buffers = operands.addresses(), .tag = 1};
+    for (Launch& launch : cluster.launches({part}, DataType::Uint8, {})) {
+      launch.control_device = &cluster.control;
+      const auto kernel = executor::cuda::prepare(launch);
+      ASSERT_TRUE(kernel.is_ok()) << kernel.status().message();
+    }
+  }
+}
+
+// As many works as a program may have.
 TEST_P(EmulatedProtocol, SendsFromEveryoneToEveryone) {
   constexpr int kRanks = 9;
   std::vector<Envelope> messages;

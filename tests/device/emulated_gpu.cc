@@ -42,12 +42,32 @@ struct Cta {
   std::map<uint32_t, Vote> votes;  // by warp
 };
 
+/// Bulk copies of one thread that have not happened yet.
+struct BulkCopies {
+  struct Load {
+    std::byte* shared;
+    const std::byte* source;
+    uint32_t bytes;
+    uint64_t* barrier;
+  };
+  struct Store {
+    std::byte* target;
+    const std::byte* shared;
+    uint32_t bytes;
+    std::vector<std::byte> read;  // empty until shared memory is read
+  };
+  std::vector<Load> loads;
+  std::vector<Store> open;  // not committed
+  std::deque<std::vector<Store>> groups;
+};
+
 struct Fiber {
   ucontext_t context{};
   std::unique_ptr<std::byte[]> stack;
   Thread thread;
   Cta* cta = nullptr;
   const executor::cuda::KernelLaunch* launch = nullptr;
+  BulkCopies bulk;
   // Not to run before its barrier has this generation.
   const Cta::Meeting* waits_for = nullptr;
   uint64_t generation = 0;
@@ -60,6 +80,7 @@ Fiber* current = nullptr;
 std::mt19937_64 random_bits;
 bool current_is_done = false;
 bool is_torn = false;
+bool is_misused = false;  // bulk copies
 
 void enter();
 
@@ -75,6 +96,8 @@ void prepare(Fiber& fiber) {
 
 void enter() {
   run_thread(current->launch->kernel, current->launch->args);
+  const BulkCopies& bulk = current->bulk;
+  is_misused |= !bulk.loads.empty() || !bulk.open.empty() || !bulk.groups.empty();
   current_is_done = true;
   swapcontext(&current->context, &scheduler);
 }
@@ -154,9 +177,70 @@ void store_line_part(std::byte* address, const void* part) {
               [](std::byte* to, void* from) { std::memcpy(to, from, kPartBytes); });
 }
 
+void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes, uint64_t* barrier) {
+  is_misused |=
+      (reinterpret_cast<uintptr_t>(source) | bytes) % kPartBytes != 0 || *barrier % 2 != 0;
+  for (const auto& group : current->bulk.groups)
+    for (const BulkCopies::Store& store : group)
+      is_misused |= store.read.empty() && store.bytes != 0 && store.shared == shared;
+  std::memset(shared, 0x5a, bytes);
+  *barrier += 1;
+  current->bulk.loads.push_back({shared, source, bytes, barrier});
+}
+
+void await_bulk_load(uint64_t* barrier, uint32_t parity) {
+  maybe_yield();
+  std::vector<BulkCopies::Load>& loads = current->bulk.loads;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    if (loads[i].barrier != barrier) continue;
+    is_misused |= *barrier / 2 % 2 != parity;
+    if (loads[i].bytes != 0) std::memcpy(loads[i].shared, loads[i].source, loads[i].bytes);
+    *barrier += 1;
+    loads.erase(loads.begin() + static_cast<std::ptrdiff_t>(i));
+    return;
+  }
+  is_misused = true;  // it would wait for ever, or for a load that has been waited for
+}
+
+void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes) {
+  is_misused |= (reinterpret_cast<uintptr_t>(target) | bytes) % kPartBytes != 0;
+  current->bulk.open.push_back({target, shared, bytes, {}});
+}
+
+void commit_bulk_stores() {
+  current->bulk.groups.push_back(std::move(current->bulk.open));
+  current->bulk.open.clear();
+}
+
+namespace {
+
+void read_group(std::vector<BulkCopies::Store>& group) {
+  for (BulkCopies::Store& store : group)
+    if (store.read.empty()) store.read.assign(store.shared, store.shared + store.bytes);
+}
+
+}  // namespace
+
+void await_bulk_reads(uint32_t groups) {
+  maybe_yield();
+  std::deque<std::vector<BulkCopies::Store>>& all = current->bulk.groups;
+  for (size_t i = 0; i + groups < all.size(); ++i) read_group(all[i]);
+}
+
+void await_bulk_stores(uint32_t groups) {
+  maybe_yield();
+  std::deque<std::vector<BulkCopies::Store>>& all = current->bulk.groups;
+  for (; all.size() > groups; all.pop_front()) {
+    read_group(all.front());
+    for (const BulkCopies::Store& store : all.front())
+      std::memcpy(store.target, store.read.data(), store.read.size());
+  }
+}
+
 bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed, uint64_t limit) {
   random_bits.seed(seed);
   is_torn = false;
+  is_misused = false;
   std::deque<Cta> ctas;
   std::deque<Fiber> fibers;
   std::vector<Fiber*> ready;
@@ -164,12 +248,12 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
     if (!launch->device_image.empty()) launch->args.header.image = launch->device_image.data();
     for (uint32_t cta = 0; cta < launch->grid_x * launch->grid_y; ++cta) {
       // Shared memory of a new CTA holds anything.
-      ctas.emplace_back().shared.assign(launch->args.header.shared_bytes + 16, std::byte{0xa5});
+      ctas.emplace_back().shared.assign(launch->args.header.shared_bytes + 128, std::byte{0xa5});
       for (uint32_t t = 0; t < launch->threads; ++t) {
         Fiber& fiber = fibers.emplace_back();
         fiber.cta = &ctas.back();
         auto* shared = fiber.cta->shared.data();
-        shared += (16 - reinterpret_cast<uintptr_t>(shared) % 16) % 16;
+        shared += (128 - reinterpret_cast<uintptr_t>(shared) % 128) % 128;
         fiber.thread = {t, launch->threads, cta % launch->grid_x, cta / launch->grid_x, shared};
         fiber.launch = launch;
         prepare(fiber);
@@ -190,7 +274,7 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
       ready.pop_back();
     }
   }
-  return !is_torn;
+  return !is_torn && !is_misused;
 }
 
 }  // namespace niccolite::emulation

@@ -38,6 +38,14 @@ bool any_of_warp(bool value);
 /// The fiber's 16 bytes of a line of 128, together with those of its seven neighbours.
 void load_line_part(const std::byte* address, void* part);
 void store_line_part(std::byte* address, const void* part);
+// Bulk copies happen as late as they may: a load when its barrier is waited for, and until then its
+// stage holds garbage; a store when its group is waited for, with what its stage then holds.
+void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes, uint64_t* barrier);
+void await_bulk_load(uint64_t* barrier, uint32_t parity);
+void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes);
+void commit_bulk_stores();
+void await_bulk_reads(uint32_t groups);
+void await_bulk_stores(uint32_t groups);
 
 }  // namespace niccolite::emulation
 
@@ -68,6 +76,16 @@ inline void store_relaxed_system(uint64_t* address, uint64_t value) { *address =
 inline void store_release_system(uint64_t* address, uint64_t value) { *address = value; }
 inline uint64_t load_relaxed_shared(const uint64_t* address) { return *address; }
 inline void store_relaxed_shared(uint64_t* address, uint64_t value) { *address = value; }
+
+inline void store_release_shared(uint64_t* address, uint64_t value) { *address = value; }
+inline uint64_t load_acquire_shared(const uint64_t* address) {
+  emulation::maybe_yield();
+  return *address;
+}
+inline uint32_t load_relaxed_shared(const uint32_t* address) { return *address; }
+inline void store_relaxed_shared(uint32_t* address, uint32_t value) { *address = value; }
+inline void fence_system() {}
+inline void pause() { emulation::yield(); }
 
 inline Words load_words(const std::byte* address) {
   emulation::maybe_yield();
@@ -103,6 +121,29 @@ T load(const std::byte* address) {
 template <typename T>
 void store(std::byte* address, T value) {
   std::memcpy(address, &value, sizeof value);
+}
+
+// A barrier's word: twice the number of phases that are over, plus one while a load is under way.
+inline void init_bulk_barrier(uint64_t* barrier) { *barrier = 0; }
+inline void fence_bulk() {}
+inline void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes,
+                      uint64_t* barrier) {
+  emulation::bulk_load(shared, source, bytes, barrier);
+}
+inline void await_bulk_load(uint64_t* barrier, uint32_t parity) {
+  emulation::await_bulk_load(barrier, parity);
+}
+inline void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes) {
+  emulation::bulk_store(target, shared, bytes);
+}
+inline void commit_bulk_stores() { emulation::commit_bulk_stores(); }
+template <uint32_t kGroups>
+void await_bulk_reads() {
+  emulation::await_bulk_reads(kGroups);
+}
+template <uint32_t kGroups>
+void await_bulk_stores() {
+  emulation::await_bulk_stores(kGroups);
 }
 
 inline void barrier_cta() {

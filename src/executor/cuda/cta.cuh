@@ -6,6 +6,7 @@
 #include "executor/cuda/launch_args.h"
 #include "executor/cuda/ptx.cuh"
 #include "executor/cuda/user_memory.cuh"
+#include "executor/cuda/wait.cuh"
 #include "executor/protocol/tag.h"
 
 namespace niccolite::executor::cuda {
@@ -116,15 +117,10 @@ __device__ __forceinline__ uint64_t step_of(const PortState& port, const PortUse
   return port.base + static_cast<uint64_t>(round) * port.steps + use.use;
 }
 
-/// The step of the first use of a port after the operation.
-__device__ __forceinline__ uint64_t end_of(const PortState& port, const WorkTask& work) {
-  return port.base + static_cast<uint64_t>(work.partition.rounds) * port.steps;
-}
-
 /// Receiver: can the sender need the credit of `step` in this operation (fifo.h: lazy credit)?
 /// Never, unless the instruction is marked kGivesCredit.
 __device__ __forceinline__ bool needs_credit(const Cta& cta, const PortState& port, uint64_t step) {
-  return step + cta.header.shape.depth < end_of(port, *cta.work);
+  return step + cta.header.shape.depth < port.end;
 }
 
 /// A granule of the input, scaled.
@@ -139,10 +135,9 @@ __device__ __forceinline__ uint64_t scale_input(const Cta& cta, uint64_t granule
 
 /// Receiver, Simple: does the tail announce slots of this operation that belong to another call
 /// (tag.h)?
-__device__ __forceinline__ bool is_of_other_call(const PortState& port, const WorkTask& work,
-                                                 uint64_t tail) {
+__device__ __forceinline__ bool is_of_other_call(const PortState& port, uint64_t tail) {
   const uint64_t steps = tag::steps_in(tail, port.base);
-  return steps > port.base && steps <= end_of(port, work) && tag::tag_in(tail) != work.tag;
+  return steps > port.base && steps <= port.end && tag::tag_in(tail) != port.tag;
 }
 
 // ---- start
@@ -162,7 +157,10 @@ __device__ __forceinline__ uint32_t channel_of(const WorkTask& work) {
 __device__ __forceinline__ void start_port(const LaunchHeader& header, const PortTask& task,
                                            const WorkTask& work, PortState& state) {
   const uint32_t channel = channel_of(work);
-  if (channel >= work.partition.channels) return;
+  if (channel >= work.partition.channels) {
+    state.control = nullptr;
+    return;
+  }
   ControlBlock* control = task.control + channel;
   const bool is_send = (task.end & PortTask::kSendEnd) != 0;
   // Written by this rank's last kernel; ordered by the stream.
@@ -172,19 +170,25 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   const uint64_t remote = ptx::load_acquire_system(&control->remote);
   state.slots = task.slots + header.shape.slot_offset(channel, 0);
   state.base = base;
+  state.end = base + static_cast<uint64_t>(work.partition.rounds) * task.steps;
+  state.done = base;
+  state.told = base;
   state.control = control;
   state.remote_control = task.remote_control + channel;
   state.steps = task.steps;
   state.peer = task.end & PortTask::kPeerMask;
+  state.other_tag = Awaited::kNoTag;
+  state.tag = work.tag;
+  state.is_send = is_send;
   if (is_send) {
     state.seen = remote;
   } else {
-    state.seen = is_of_other_call(state, work, remote) ? base : tag::steps_in(remote, base);
+    state.seen = is_of_other_call(state, remote) ? base : tag::steps_in(remote, base);
   }
   // Nobody reads the step before the next kernel, so that it may be advanced at once rather than at
   // the end, where it would be waited for. (An aborted operation leaves it wrong: its communicator
   // moves no more data.)
-  ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&control->step), end_of(state, work));
+  ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&control->step), state.end);
   if (!is_send) {
     // [resume] the slots that earlier operations read, whose credit they did not give back.
     // Relaxed: those reads were over when their kernel ended.
@@ -214,7 +218,10 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
     const uint4 parts[2] = {reinterpret_cast<const uint4*>(image)[2 * p],
                             reinterpret_cast<const uint4*>(image)[2 * p + 1]};
     const auto task = bits_as<PortTask>(parts);
-    if (task.channel != ptx::pattern_channel()) continue;
+    if (task.channel != ptx::pattern_channel()) {
+      ports[p].control = nullptr;
+      continue;
+    }
     // Of the only work nothing has to be looked up before the control block.
     if (header.nworks == 1) {
       start_port(header, task, works[0], ports[p]);
@@ -242,11 +249,16 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
           /*channel=*/0};
 }
 
+/// What the calling thread's warp is: a lane, kServiceLane or kNoLane.
+__device__ __forceinline__ uint8_t role_of_warp(const LaunchArgs& args) {
+  const auto* warps = reinterpret_cast<const uint8_t*>(ptx::shared_memory() + args.header.warps_at);
+  return warps[ptx::pattern_channel() * kMaxWarps + ptx::thread() / kWarp];
+}
+
 /// The lane of the calling thread, whose work becomes that of the view; null: none, here.
 __device__ __forceinline__ const LaneTask* enter_lane(const LaunchArgs& args, Cta& cta) {
   const std::byte* shared = ptx::shared_memory();
-  const auto* warps = reinterpret_cast<const uint8_t*>(shared + args.header.warps_at);
-  const uint8_t lane = warps[ptx::pattern_channel() * kMaxWarps + ptx::thread() / kWarp];
+  const uint8_t lane = role_of_warp(args);
   if (lane == kNoLane) return nullptr;
   const LaneTask* task = reinterpret_cast<const LaneTask*>(shared + args.header.lanes_at) + lane;
   cta.work = work_tasks(args) + task->work;

@@ -67,6 +67,7 @@ uint32_t choose_threads(const Launch& launch) {
     threads = threads_of_chunk(launch.protocol, chunk * size_of(launch.type)) * most_lanes;
   }
   threads = std::max<uint64_t>(round_up(threads, kWarp), most_lanes * kWarp);
+  threads += service_warps(launch.protocol) * kWarp;
   return static_cast<uint32_t>(std::min<uint64_t>(threads, kMaxThreads));
 }
 
@@ -123,11 +124,13 @@ Status check(const Launch& launch) {
     return Status::internal("a launch without control words");
   }
   TRY(check_works(launch));
+  const uint32_t most_lanes = kMaxWarps - service_warps(launch.protocol);
   for (int channel = 0; channel < program.nchannels; ++channel) {
-    if (const size_t lanes = lanes_of_channel(program, channel); lanes > kMaxWarps) {
+    if (const size_t lanes = lanes_of_channel(program, channel); lanes > most_lanes) {
       return Status::invalid_usage(
-          "channel {} of the program has {} lanes, a CTA of the CUDA executor has {} warps",
-          channel, lanes, kMaxWarps);
+          "channel {} of the program has {} lanes, a CTA of the CUDA executor has {} warps for "
+          "them",
+          channel, lanes, most_lanes);
     }
   }
   constexpr int kMostChannels = std::numeric_limits<uint8_t>::max();  // PortTask
@@ -201,7 +204,14 @@ void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   }
 }
 
-Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation) {
+bool is_aligned(const KernelLaunch& launch) {
+  const auto* tasks = reinterpret_cast<const WorkTask*>(launch.args.tables);
+  return std::all_of(tasks, tasks + launch.args.header.nworks,
+                     [](const WorkTask& task) { return task.width == 16; });
+}
+
+Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation,
+                             bool has_bulk_copies) {
   static_assert(kLaneBarriers >= kMaxWarps / 2, "every lane of two warps needs a barrier");
   TRY(check(launch));
   const Program& program = *launch.program;
@@ -244,8 +254,9 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     }
   }
 
-  std::vector<std::byte> image = TRY(make_image(launch, result.threads, header));
-  if (header.shared_bytes > kMaxSharedBytes) {
+  Image image = TRY(make_image(launch, result.threads, has_bulk_copies, header));
+  if (header.shared_bytes > kMaxSharedBytesWithStages ||
+      (header.bulk_stage_bytes == 0 && header.shared_bytes > kMaxSharedBytes)) {
     return Status::invalid_usage(
         "rank {}'s program needs {} bytes of shared memory ({} instructions, {} ports), a CTA of "
         "the CUDA executor has {}",
@@ -253,12 +264,14 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
         kMaxSharedBytes);
   }
 
+  result.threads = image.threads;
+  result.has_bulk_lanes = image.has_bulk_lanes;
   result.parameter_bytes = sizeof(LaunchHeader) + header.image_at;
-  if (image.size() <= sizeof(result.args.tables) - header.image_at) {
-    std::memcpy(result.args.tables + header.image_at, image.data(), image.size());
-    result.parameter_bytes += image.size();
+  if (image.bytes.size() <= sizeof(result.args.tables) - header.image_at) {
+    std::memcpy(result.args.tables + header.image_at, image.bytes.data(), image.bytes.size());
+    result.parameter_bytes += image.bytes.size();
   } else {
-    result.device_image = std::move(image);
+    result.device_image = std::move(image.bytes);
   }
   return result;
 }

@@ -40,21 +40,23 @@ struct KernelLaunch {
   uint32_t grid_x = 0;
   uint32_t grid_y = 0;
   uint32_t threads = 0;
+  bool has_bulk_lanes = false;  // which are slow when a buffer is not aligned to 16 bytes
 };
-
-/// Shared memory that a CTA may have; larger programs are refused.
-inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
 
 /// Whether a pattern that has a kernel of its own may use it; tests hold the two against each
 /// other.
 enum class Specialisation : uint8_t { Allowed, Off };
 
-/// Errors: InternalError when the launch is inconsistent (ports missing, no abort word),
-/// InvalidUsage when the program is larger than the executor can hold.
+/// `has_bulk_copies`: the GPU has them, and the buffers are aligned to 16 bytes. Errors:
+/// InternalError when the launch is inconsistent (ports missing, no abort word), InvalidUsage when
+/// the program is larger than the executor can hold.
 Result<KernelLaunch> prepare(const Launch& launch,
-                             Specialisation specialisation = Specialisation::Allowed);
+                             Specialisation specialisation = Specialisation::Allowed,
+                             bool has_bulk_copies = true);
 
 /// The part of prepare() that depends on the user's buffers: those of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
+/// Are all blocks of all buffers that were set last aligned to 16 bytes?
+bool is_aligned(const KernelLaunch& launch);
 
 }  // namespace niccolite::executor::cuda

@@ -2,14 +2,15 @@
 // operation and protocol; everything that differs between algorithms is data.
 //
 // Launch shape: grid (replicas, pattern channels), up to kMaxThreads threads, of which every lane
-// has some warps; shared memory as LaunchHeader::shared_bytes says. Registers and spills are
-// reported by the build (cmake/cuda.cmake fails on a spill). Small LL operations are limited by
-// latency: parameters -> control block -> peer's memory -> own memory; Simple by the links.
+// has some warps and, with Simple, the service warp is one; shared memory as
+// LaunchHeader::shared_bytes says. Registers and spills are reported by the build (cmake/cuda.cmake
+// fails on a spill). Small LL operations are limited by latency: parameters -> control block ->
+// peer's memory -> own memory; Simple by the links.
 #pragma once
 
+#include "executor/cuda/bulk_lane.cuh"
 #include "executor/cuda/ll128_step.cuh"
 #include "executor/cuda/ll_step.cuh"
-#include "executor/cuda/simple_step.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -39,6 +40,9 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
   Prefetched prefetched{nullptr, 0};
   if constexpr (kProtocol == Protocol::LL) prefetched = prefetch_input<Operation>(args);
   Cta cta = start_cta<Operation>(args);
+  if constexpr (kProtocol == Protocol::Simple) {
+    if (role_of_warp(args) == kServiceLane) return serve_ports(cta);
+  }
   const LaneTask* task = enter_lane(args, cta);
   if (task == nullptr) return;
   const LaneThreads lane{ptx::thread() - task->first_thread, task->threads, task->barrier};
@@ -59,6 +63,10 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
       for (uint32_t i = 0; i < count; ++i) ll128_step<Operation>(cta, lane, first[i], round, live);
     }
   } else {
+    if (task->bulk != LaneTask::kNotBulk && cta.work->width >= kPack) {
+      if (lane.rank == 0) BulkLane<Operation>(cta, *task).run();
+      return;
+    }
     std::byte** pointers = cta.pointers + task->pointers;
     // Any address but null; seen by all after the first barrier of the first instruction.
     if (lane.rank == 0) pointers[0] = ptx::shared_memory();

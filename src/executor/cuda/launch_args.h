@@ -26,10 +26,17 @@ namespace niccolite::executor::cuda {
 inline constexpr uint32_t kWarp = 32;
 inline constexpr uint32_t kMaxThreads = 512;  // of a CTA: 128 registers a thread
 inline constexpr uint32_t kMaxWarps = kMaxThreads / kWarp;
-inline constexpr uint8_t kNoLane = 0xff;  // of a warp that has nothing to do
-static_assert(kMaxLanes < kNoLane);
+inline constexpr uint8_t kNoLane = 0xff;       // of a warp that has nothing to do
+inline constexpr uint8_t kServiceLane = 0xfe;  // of the service warp (service_warp.cuh)
+static_assert(kMaxLanes <= kServiceLane);
+constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protocol::Simple ? 1 : 0; }
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
+inline constexpr uint32_t kBulkStages = 4;       // of a lane that bulk copies serve
+/// Shared memory that a program may have in a CTA; and what there may be with the stages of bulk
+/// copies, which only GPUs with more of it have.
+inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
+inline constexpr uint32_t kMaxSharedBytesWithStages = 224 * 1024;
 
 /// A lane of a pattern channel: its instructions, and the threads of the CTA that run them.
 struct LaneTask {
@@ -39,7 +46,11 @@ struct LaneTask {
   uint16_t threads;       // a multiple of kWarp
   uint16_t barrier;       // Barrier id when the lane has more than one warp
   uint16_t pointers;      // Simple: its first element of the shared array of slot addresses
-  uint32_t work;
+  uint16_t work;
+  uint16_t bulk;  // Simple: its number among the CTA's lanes that bulk copies can serve
+                  // (bulk_lane.cuh), or kNotBulk
+
+  static constexpr uint16_t kNotBulk = 0xffff;
 };
 static_assert(sizeof(LaneTask) == 16);
 
@@ -72,13 +83,19 @@ static_assert(sizeof(PortTask) == 32);
 struct alignas(16) PortState {
   std::byte* slots;              // of this channel
   uint64_t base;                 // step of the operation's first use
+  uint64_t end;                  // step after its last
   uint64_t seen;                 // ControlBlock::remote when last looked at
-  ControlBlock* control;         // of this channel
+  uint64_t done;                 // Simple: slots that the lane has stored, or read
+  uint64_t told;                 // Simple: `done` when the peer was last told, for the service warp
+  ControlBlock* control;         // of this channel; null: the port is none of this CTA
   ControlBlock* remote_control;  // of this channel
   uint32_t steps;                // in one round
   uint32_t peer;                 // rank
+  uint32_t other_tag;            // Simple: of the call that the slots which are there belong to
+  uint16_t tag;                  // of the work
+  uint8_t is_send;
 };
-static_assert(sizeof(PortState) == 48);
+static_assert(sizeof(PortState) == 80);
 
 /// CompactInstruction::flags, beside kReduce and kFinish: a receive port of the instruction moves
 /// more slots in the operation than its FIFO is deep, so that credit has to be given back.
@@ -130,10 +147,14 @@ struct alignas(16) LaunchHeader {
   uint32_t instructions_at;
   uint32_t lanes_at;
   uint32_t uses_at;
-  uint32_t warps_at;  // uint8_t [pattern channel][kMaxWarps]: lane of a warp, or kNoLane
+  uint32_t warps_at;  // uint8_t [pattern channel][kMaxWarps]: lane of a warp, kServiceLane or
+                      // kNoLane
   uint32_t ports_at;
   uint32_t scale_at;  // a granule that begins with the element at device_scale
   uint32_t pointers_at;
+  uint32_t bulk_barriers_at;  // uint64_t [lane][kBulkStages]
+  uint32_t bulk_stages_at;    // [lane][kBulkStages] of bulk_stage_bytes
+  uint32_t bulk_stage_bytes;  // a multiple of 128; 0: there are none
   uint32_t shared_bytes;
 };
 

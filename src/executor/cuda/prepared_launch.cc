@@ -15,7 +15,7 @@ using gpu::cuda::CuLaunchConfig;
 using gpu::cuda::Driver;
 using gpu::cuda::ScopedContext;
 
-using Image = std::shared_ptr<gpu::Memory>;
+using DeviceImage = std::shared_ptr<gpu::Memory>;
 
 // Images that no kernel and no graph needs any more. The callbacks that find this out must not call
 // the driver, so that the memory is given back when the next launch is prepared.
@@ -25,12 +25,12 @@ class RetiredImages {
     static RetiredImages* const images = new RetiredImages;  // callbacks may outlive main()
     return *images;
   }
-  void add(Image image) {
+  void add(DeviceImage image) {
     const std::lock_guard lock(mutex_);
     images_.push_back(std::move(image));
   }
   void release() {
-    std::vector<Image> images;
+    std::vector<DeviceImage> images;
     {
       const std::lock_guard lock(mutex_);
       images.swap(images_);
@@ -39,11 +39,11 @@ class RetiredImages {
 
  private:
   std::mutex mutex_;
-  std::vector<Image> images_;  // guarded by mutex_
+  std::vector<DeviceImage> images_;  // guarded by mutex_
 };
 
 void retire(void* data) {
-  const std::unique_ptr<Image> image(static_cast<Image*>(data));
+  const std::unique_ptr<DeviceImage> image(static_cast<DeviceImage*>(data));
   RetiredImages::instance().add(std::move(*image));
 }
 
@@ -59,10 +59,6 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   prepared.machine_ = static_cast<CudaMachine*>(&machine);
   prepared.device_ = device;
   prepared.context_ = TRY(prepared.machine_->context(device));
-  prepared.kernel_ = std::make_unique<KernelLaunch>(TRY(prepare(launch)));
-  KernelLaunch& kernel = *prepared.kernel_;
-  prepared.function_ = TRY(find_kernel(device, kernel.kernel));
-
   const Driver& driver = prepared.machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, prepared.context_));
   gpu::cuda::CuDevice handle = 0;
@@ -72,31 +68,54 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
       driver.cuDeviceGetAttribute(&major, gpu::cuda::kCuComputeCapabilityMajor, handle),
       "cuDeviceGetAttribute(compute capability, device {})", device));
   prepared.has_sync_domains_ = major >= 9;
+  const bool has_bulk_copies = major >= 9;
+  prepared.version_ = TRY(prepared.create_version(launch, has_bulk_copies));
+  if (prepared.version_.kernel->has_bulk_lanes) {
+    prepared.unaligned_version_ = TRY(prepared.create_version(launch, /*has_bulk_copies=*/false));
+  }
+  return prepared;
+}
 
+Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& launch,
+                                                               bool has_bulk_copies) {
+  Version version;
+  version.kernel = std::make_unique<KernelLaunch>(
+      TRY(prepare(launch, Specialisation::Allowed, has_bulk_copies)));
+  KernelLaunch& kernel = *version.kernel;
+  version.function = TRY(find_kernel(device_, kernel.kernel));
   constexpr uint32_t kSharedWithoutAsking = 48 * 1024;
   const uint32_t shared_bytes = kernel.args.header.shared_bytes;
   if (shared_bytes > kSharedWithoutAsking) {
     // The largest any launch may need: launches of one function must not undo each other's wish.
+    const uint32_t most = has_sync_domains_ ? kMaxSharedBytesWithStages : kMaxSharedBytes;
+    const Driver& driver = machine_->driver();
     TRY(driver.check(
-        driver.cuFuncSetAttribute(prepared.function_, gpu::cuda::kCuFunctionMaxDynamicShared,
-                                  static_cast<int>(kMaxSharedBytes)),
-        "cuFuncSetAttribute({} bytes of shared memory, device {})", kMaxSharedBytes, device));
+        driver.cuFuncSetAttribute(version.function, gpu::cuda::kCuFunctionMaxDynamicShared,
+                                  static_cast<int>(most)),
+        "cuFuncSetAttribute({} bytes of shared memory, device {})", most, device_));
   }
   if (!kernel.device_image.empty()) {
-    prepared.image_ = std::make_shared<gpu::Memory>(
-        TRY(machine.allocate(device, kernel.device_image.size(), /*shareable=*/false)));
-    TRY(prepared.machine_->upload(device, prepared.image_->data(), kernel.device_image.data(),
-                                  kernel.device_image.size()));
-    kernel.args.header.image = static_cast<const std::byte*>(prepared.image_->data());
+    version.image = std::make_shared<gpu::Memory>(
+        TRY(machine_->allocate(device_, kernel.device_image.size(), /*shareable=*/false)));
+    TRY(machine_->upload(device_, version.image->data(), kernel.device_image.data(),
+                         kernel.device_image.size()));
+    kernel.args.header.image = static_cast<const std::byte*>(version.image->data());
     kernel.device_image = {};
   }
-  return prepared;
+  return version;
+}
+
+void PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
+  cuda::set_buffers(*version_.kernel, buffers);
+  if (unaligned_version_.kernel != nullptr) cuda::set_buffers(*unaligned_version_.kernel, buffers);
 }
 
 Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
-  KernelLaunch& kernel = *kernel_;
+  const bool takes_other = version_.kernel->has_bulk_lanes && !is_aligned(*version_.kernel);
+  Version& version = takes_other ? unaligned_version_ : version_;
+  KernelLaunch& kernel = *version.kernel;
 
   // A release to system scope waits for all stores of its domain: in a domain of our own it does
   // not wait for those of the caller's kernels on the same GPU.
@@ -118,16 +137,16 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   void* extra[] = {gpu::cuda::kCuLaunchParameterPointer, &kernel.args,
                    gpu::cuda::kCuLaunchParameterSize, &kernel.parameter_bytes,
                    gpu::cuda::kCuLaunchParameterEnd};
-  TRY(driver.check(driver.cuLaunchKernelEx(&config, function_, nullptr, extra),
+  TRY(driver.check(driver.cuLaunchKernelEx(&config, version.function, nullptr, extra),
                    "cuLaunchKernelEx({}x{} CTAs of {} threads on device {})", config.grid_x,
                    config.grid_y, config.block_x, device_));
-  return image_ == nullptr ? Status() : keep_image(stream);
+  return version.image == nullptr ? Status() : keep_image(version.image, stream);
 }
 
 // The image lives until the kernel has run, or until the graph is gone that will run it.
-Status PreparedLaunch::keep_image(gpu::StreamHandle stream) {
+Status PreparedLaunch::keep_image(const DeviceImage& image, gpu::StreamHandle stream) {
   const gpu::Capture capture = TRY(machine_->capture_of(device_, stream));
-  auto kept = std::make_unique<Image>(image_);
+  auto kept = std::make_unique<DeviceImage>(image);
   if (capture.state == gpu::CaptureState::Active) {
     TRY(machine_->keep_in_graph(device_, stream, kept.get(), retire));
   } else {

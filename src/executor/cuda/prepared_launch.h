@@ -21,21 +21,29 @@ class PreparedLaunch {
   static Result<PreparedLaunch> create(gpu::Machine& machine, int device, const Launch& launch);
 
   /// Other buffers for the launches to come: those of all works of the program.
-  void set_buffers(std::span<const Buffers> buffers) { cuda::set_buffers(*kernel_, buffers); }
+  void set_buffers(std::span<const Buffers> buffers);
   /// Queues the operation on `stream` of the device, which may be capturing.
   Status launch(gpu::StreamHandle stream);
 
  private:
+  /// What is queued.
+  struct Version {
+    std::unique_ptr<KernelLaunch> kernel;
+    gpu::cuda::CuFunction function = nullptr;
+    std::shared_ptr<gpu::Memory> image;  // null when the program fits into the parameters
+  };
+
   PreparedLaunch() = default;
-  Status keep_image(gpu::StreamHandle stream);
+  Result<Version> create_version(const Launch& launch, bool has_bulk_copies);
+  Status keep_image(const std::shared_ptr<gpu::Memory>& image, gpu::StreamHandle stream);
 
   gpu::cuda::CudaMachine* machine_ = nullptr;
   int device_ = -1;
   gpu::cuda::CuContext context_ = nullptr;
-  gpu::cuda::CuFunction function_ = nullptr;
   bool has_sync_domains_ = false;
-  std::unique_ptr<KernelLaunch> kernel_;
-  std::shared_ptr<gpu::Memory> image_;  // null when the program fits into the parameters
+  Version version_;
+  Version unaligned_version_;  // when version_ has bulk lanes: for buffers that are not aligned to
+                               // 16 bytes
 };
 
 /// Prepares and queues a Launch that will not come again.

@@ -20,7 +20,7 @@ __device__ __forceinline__ uint32_t threads() { return blockDim.x; }
 __device__ __forceinline__ uint32_t replica() { return blockIdx.x; }
 __device__ __forceinline__ uint32_t pattern_channel() { return blockIdx.y; }
 __device__ __forceinline__ std::byte* shared_memory() {
-  extern __shared__ __align__(16) unsigned char dynamic_shared_memory[];
+  extern __shared__ __align__(128) unsigned char dynamic_shared_memory[];
   return reinterpret_cast<std::byte*>(dynamic_shared_memory);
 }
 
@@ -74,6 +74,39 @@ __device__ __forceinline__ void store_relaxed_shared(uint64_t* address, uint64_t
                "l"(value)
                : "memory");
 }
+/// What other threads of the CTA see of this thread's accesses before it, when they acquire it.
+__device__ __forceinline__ void store_release_shared(uint64_t* address, uint64_t value) {
+  asm volatile("st.release.cta.shared.u64 [%0], %1;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(address))),
+               "l"(value)
+               : "memory");
+}
+__device__ __forceinline__ uint64_t load_acquire_shared(const uint64_t* address) {
+  uint64_t value;
+  asm volatile("ld.acquire.cta.shared.u64 %0, [%1];"
+               : "=l"(value)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(address)))
+               : "memory");
+  return value;
+}
+__device__ __forceinline__ uint32_t load_relaxed_shared(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];"
+               : "=r"(value)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(address))));
+  return value;
+}
+__device__ __forceinline__ void store_relaxed_shared(uint32_t* address, uint32_t value) {
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(address))),
+               "r"(value)
+               : "memory");
+}
+/// Orders what the thread has done, or has acquired, before its relaxed stores to come, for all.
+__device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+/// Between two looks at shared memory: leaves the issue slots to others for some tens of
+/// nanoseconds.
+__device__ __forceinline__ void pause() { __nanosleep(40); }
 
 // ---- LL words: each of the two is written and read whole; nothing else is ordered by them
 __device__ __forceinline__ Words load_words(const std::byte* address) {
@@ -139,6 +172,90 @@ __device__ __forceinline__ void store(std::byte* address, T value) {
   } else {
     asm volatile("st.global.u8 [%0], %1;" ::"l"(address), "r"(static_cast<uint32_t>(value))
                  : "memory");
+  }
+}
+
+// ---- bulk copies (architectures from 9.0 on; nothing calls them elsewhere): between global and
+// shared memory, 16 bytes and their multiples, by a unit of their own. A load announces its bytes
+// at a barrier in shared memory; stores are waited for in the groups in which one thread commits
+// them.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+inline constexpr bool kHasBulkCopies = true;
+#else
+inline constexpr bool kHasBulkCopies = false;
+#endif
+__device__ __forceinline__ uint32_t shared_address(const void* address) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(address));
+}
+/// For one announced load at a time.
+__device__ __forceinline__ void init_bulk_barrier(uint64_t* barrier) {
+  if constexpr (kHasBulkCopies) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier))
+                 : "memory");
+  }
+}
+/// Orders the calling thread's accesses, and the inits of its barriers, before the bulk copies that
+/// it starts from now on, and bulk copies that it has waited for before its accesses from now on.
+__device__ __forceinline__ void fence_bulk() {
+  if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async;" ::: "memory");
+}
+/// Starts a load of `bytes` bytes, which may be none. The barrier's last phase is over.
+__device__ __forceinline__ void bulk_load(std::byte* shared, const std::byte* source,
+                                          uint32_t bytes, uint64_t* barrier) {
+  if constexpr (kHasBulkCopies) {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+    if (bytes == 0) return;
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(shared_address(shared)),
+        "l"(source), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+  }
+}
+/// Waits until the barrier's phase of this parity is over: its load has arrived.
+__device__ __forceinline__ void await_bulk_load(uint64_t* barrier, uint32_t parity) {
+  if constexpr (kHasBulkCopies) {
+    uint32_t done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{\n"
+          ".reg .pred done;\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, done;\n"
+          "}"
+          : "=r"(done)
+          : "r"(shared_address(barrier)), "r"(parity)
+          : "memory");
+    }
+  }
+}
+__device__ __forceinline__ void bulk_store(std::byte* target, const std::byte* shared,
+                                           uint32_t bytes) {
+  if constexpr (kHasBulkCopies) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target),
+                 "r"(shared_address(shared)), "r"(bytes)
+                 : "memory");
+  }
+}
+/// The stores since the last call are a group, also when there are none.
+__device__ __forceinline__ void commit_bulk_stores() {
+  if constexpr (kHasBulkCopies) asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Waits until all but the last kGroups groups have read shared memory.
+template <uint32_t kGroups>
+__device__ __forceinline__ void await_bulk_reads() {
+  if constexpr (kHasBulkCopies) {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+  }
+}
+/// Waits until all but the last kGroups groups have written what they store.
+template <uint32_t kGroups>
+__device__ __forceinline__ void await_bulk_stores() {
+  if constexpr (kHasBulkCopies) {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kGroups) : "memory");
   }
 }
 

@@ -1,15 +1,16 @@
-// One instruction by the Simple protocol: plain bytes in slots, counters for their arrival.
-//   wait     one thread per port looks at its counter and writes the slot's address to shared
-//            memory;
-//   fold     all threads of the lane, packs of 16 bytes, several in flight;
-//   publish  one thread per port.
+// One instruction by the Simple protocol: plain bytes in slots, counters for their arrival, which
+// the service warp looks at and advances (service_warp.cuh).
+//   wait   one thread per port waits for the service warp's word, and writes the slot's address to
+//          shared memory;
+//   fold   all threads of the lane, packs of 16 bytes, several in flight;
+//   done   one thread per port tells the service warp.
 // A lane barrier stands between them. The barriers also carry the order of the PTX memory model:
-// [publish] -> [arrival] -> barrier -> loads of all threads, and loads and stores of all threads ->
-// barrier -> [consume], [publish].
+// [seen] -> barrier -> loads of all threads, and loads and stores of all threads -> barrier ->
+// [done].
 #pragma once
 
 #include "executor/cuda/cta.cuh"
-#include "executor/cuda/wait.cuh"
+#include "executor/cuda/service_warp.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -42,30 +43,6 @@ struct PortsOfInstruction {
     return is_send(i) ? sends[i - receive_count] : receives[i];
   }
 };
-
-/// Waits until the slot of `step` has arrived (receiver) or may be written (sender); false:
-/// aborted. Slots of another call do not arrive.
-__device__ __forceinline__ bool simple_wait(const Cta& cta, PortState& port, uint64_t step,
-                                            bool is_send) {
-  // A sender needs remote + depth > step, a receiver remote > step.
-  const uint64_t ahead = is_send ? cta.header.shape.depth : 0;
-  uint64_t seen = port.seen;
-  uint32_t other_tag = Awaited::kNoTag;
-  for (Wait wait(cta.header, *cta.work); static_cast<int64_t>(seen + ahead - step) <= 0;) {
-    if (!wait.keep_going([&] { return Awaited{port.peer, other_tag}; })) return false;
-    // Sender: [credit], pairs with [consume]. Receiver: [arrival], pairs with [publish].
-    const uint64_t remote = ptx::load_acquire_system(&port.control->remote);
-    if (is_send) {
-      seen = remote;
-    } else if (is_of_other_call(port, *cta.work, remote)) {
-      other_tag = tag::tag_in(remote);
-    } else {
-      seen = tag::steps_in(remote, port.base);
-    }
-  }
-  port.seen = seen;
-  return true;
-}
 
 /// Pack `p` of an operand: slots are aligned, the local operand is as far as `kExact` says.
 template <typename Operation, bool kExact>
@@ -216,9 +193,9 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
   bool live = true;
   for (uint32_t i = lane.rank; i < ports.count; i += lane.size) {
     const PortUse use = ports.use(i);
-    PortState& port = cta.ports[use.port];
+    const PortState& port = cta.ports[use.port];
     const uint64_t step = step_of(port, use, round);
-    live = live && simple_wait(cta, port, step, ports.is_send(i));
+    live = live && wait_until_open(cta, port, step);
     std::byte* slot = port.slots + header.shape.slot_offset(0, step);
     if (ports.is_send(i)) {
       sends[i - ports.receive_count] = slot;
@@ -261,15 +238,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
   for (uint32_t i = lane.rank; i < ports.count; i += lane.size) {
     const PortUse use = ports.use(i);
     PortState& port = cta.ports[use.port];
-    const uint64_t step = step_of(port, use, round);
-    if (ports.is_send(i)) {
-      // [publish] what all threads stored to the slot before the barrier.
-      ptx::store_release_system(&port.remote_control->remote, tag::tail(step + 1, cta.work->tag));
-    } else if ((instruction.flags & kGivesCredit) && needs_credit(cta, port, step)) {
-      // [consume] all threads have used what they read from the slot before they came to the
-      // barrier. Relaxed: a store cannot pass a load whose value has been used.
-      ptx::store_relaxed_system(&port.remote_control->remote, step + 1);
-    }
+    set_done(port, step_of(port, use, round));
   }
   return true;
 }

@@ -10,6 +10,12 @@
 namespace niccolite::executor::cuda {
 namespace {
 
+constexpr uint32_t kStageAlignment = 128;
+constexpr uint32_t kLeastStageBytes = 2048;  // smaller pieces cost more than they hide
+constexpr uint32_t kPiecesOfChunk = 4;       // fewer hide less
+// Stores of all CTAs together. More than the links take makes them slower.
+constexpr uint32_t kBytesUnderWay = 1536 * 1024;
+
 /// Warps for each lane by weight, at least one each. There are at least as many warps as lanes.
 std::vector<uint32_t> share_warps(std::span<const uint8_t> weights, uint32_t warps) {
   std::vector<uint32_t> shares(weights.size(), 1);
@@ -49,48 +55,100 @@ struct Tables {
   std::vector<LaneTask> lanes;
   std::vector<PortUse> uses;
   std::vector<uint8_t> warps;
-  uint32_t pointers = 0;  // shared slot addresses of all lanes
+  uint32_t pointers = 0;    // shared slot addresses of all lanes
+  uint32_t bulk_lanes = 0;  // most of a CTA
 };
 
-void add_lanes(const Launch& launch, uint32_t threads, Tables& tables) {
+/// Shared slot addresses that an instruction of the lane needs.
+uint32_t most_pointers(const Program& program, const CompactLane& lane) {
+  uint32_t most = 0;
+  for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
+    const CompactInstruction& instruction = program.instructions[i];
+    most = std::max(most, 2 + uint32_t{instruction.receive_count} + instruction.send_count);
+  }
+  return most;
+}
+
+/// Can bulk copies serve the lane, and is it worth it: one instruction that sends or receives what
+/// one operand holds, as it is? (A copy from the user's buffer to the user's buffer is faster by
+/// many threads.)
+bool can_be_bulk(const Launch& launch, const CompactLane& lane, uint32_t flags) {
+  if (launch.protocol != Protocol::Simple || lane.count != 1) return false;
+  const CompactInstruction& instruction = launch.program->instructions[lane.first];
+  const bool has_source = instruction.source != Place::None;
+  const bool scales_input = (flags & kScalesInput) != 0 && instruction.source == Place::Input;
+  const bool scales_result = (flags & kScalesResult) != 0 && (instruction.flags & kFinish) != 0;
+  return instruction.receive_count + has_source == 1 &&
+         instruction.receive_count + instruction.send_count != 0 && !scales_input && !scales_result;
+}
+
+/// Lanes of one pattern channel, by their numbers, and the warps of its CTAs that each gets.
+struct ChannelWarps {
+  std::vector<uint32_t> lanes;
+  std::vector<uint32_t> warps;
+};
+
+/// A lane that bulk copies serve needs one warp; the others share what there is by their weights.
+ChannelWarps share_channel(const Program& program, int channel, const std::vector<bool>& is_bulk,
+                           uint32_t warps) {
+  ChannelWarps result;
+  std::vector<uint8_t> weights;
+  for (uint32_t l = 0; l < program.lanes.size(); ++l) {
+    if (program.lanes[l].channel != channel) continue;
+    result.lanes.push_back(l);
+    result.warps.push_back(1);
+    if (is_bulk[l]) {
+      --warps;
+    } else {
+      weights.push_back(std::max<uint8_t>(program.lanes[l].weight, 1));
+    }
+  }
+  if (weights.empty()) return result;
+  size_t next = 0;
+  const std::vector<uint32_t> shares = share_warps(weights, warps);
+  for (size_t i = 0; i < result.lanes.size(); ++i) {
+    if (!is_bulk[result.lanes[i]]) result.warps[i] = shares[next++];
+  }
+  return result;
+}
+
+/// Returns the threads that a CTA needs, of `threads` that it may have.
+uint32_t add_lanes(const Launch& launch, uint32_t threads, const std::vector<bool>& is_bulk,
+                   Tables& tables) {
   const Program& program = *launch.program;
+  const uint32_t service = service_warps(launch.protocol);
   tables.lanes.resize(program.lanes.size());
   tables.warps.assign(static_cast<size_t>(program.nchannels) * kMaxWarps, kNoLane);
+  uint32_t most_warps = 1;
   for (int channel = 0; channel < program.nchannels; ++channel) {
-    std::vector<uint8_t> weights;
-    for (const CompactLane& lane : program.lanes) {
-      if (lane.channel == channel) weights.push_back(std::max<uint8_t>(lane.weight, 1));
-    }
-    if (weights.empty()) continue;  // messages may leave a channel to other ranks
-    const std::vector<uint32_t> shares = share_warps(weights, threads / kWarp);
+    const auto [lanes, shares] =
+        share_channel(program, channel, is_bulk, threads / kWarp - service);
+    if (lanes.empty()) continue;  // messages may leave a channel to other ranks
+    uint8_t* const roles = &tables.warps[static_cast<size_t>(channel) * kMaxWarps];
     uint32_t warp = 0;
     auto barrier = static_cast<uint32_t>(Barrier::FirstLane);
     uint32_t pointers = 0;
-    size_t share = 0;
-    for (size_t l = 0; l < program.lanes.size(); ++l) {
-      const CompactLane& lane = program.lanes[l];
-      if (lane.channel != channel) continue;
-      const uint32_t warps = shares[share++];
-      uint32_t most_pointers = 0;
-      for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
-        const CompactInstruction& instruction = program.instructions[i];
-        most_pointers = std::max(most_pointers,
-                                 2 + uint32_t{instruction.receive_count} + instruction.send_count);
-      }
-      tables.lanes[l] = {lane.first,
-                         lane.count,
-                         static_cast<uint16_t>(warp * kWarp),
-                         static_cast<uint16_t>(warps * kWarp),
-                         static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
-                         static_cast<uint16_t>(pointers),
-                         lane.work};
-      for (uint32_t w = 0; w < warps; ++w) {
-        tables.warps[static_cast<size_t>(channel) * kMaxWarps + warp++] = static_cast<uint8_t>(l);
-      }
-      if (launch.protocol == Protocol::Simple) pointers += most_pointers;
+    uint16_t bulk_lanes = 0;
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      const CompactLane& lane = program.lanes[lanes[i]];
+      const uint32_t warps = shares[i];
+      tables.lanes[lanes[i]] = {lane.first,
+                                lane.count,
+                                static_cast<uint16_t>(warp * kWarp),
+                                static_cast<uint16_t>(warps * kWarp),
+                                static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
+                                static_cast<uint16_t>(pointers),
+                                lane.work,
+                                is_bulk[lanes[i]] ? bulk_lanes++ : LaneTask::kNotBulk};
+      for (uint32_t w = 0; w < warps; ++w) roles[warp++] = static_cast<uint8_t>(lanes[i]);
+      if (launch.protocol == Protocol::Simple) pointers += most_pointers(program, lane);
     }
+    if (service != 0) roles[warp++] = kServiceLane;
+    most_warps = std::max(most_warps, warp);
     tables.pointers = std::max(tables.pointers, pointers);
+    tables.bulk_lanes = std::max<uint32_t>(tables.bulk_lanes, bulk_lanes);
   }
+  return most_warps * kWarp;
 }
 
 /// Instructions may share a list of ports, but not how often they have been named before: each gets
@@ -160,6 +218,41 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
   return image;
 }
 
+/// Connections that bulk copies store to at the same time, those of all CTAs.
+uint64_t bulk_sends(const Launch& launch, const std::vector<bool>& is_bulk) {
+  const Program& program = *launch.program;
+  uint64_t sends = 0;
+  for (size_t l = 0; l < program.lanes.size(); ++l) {
+    if (!is_bulk[l]) continue;
+    const CompactLane& lane = program.lanes[l];
+    const auto pattern_channels = static_cast<uint64_t>(program.works[lane.work].nchannels);
+    sends += program.instructions[lane.first].send_count *
+             divide_up(launch.works[lane.work].partition.channels, pattern_channels);
+  }
+  return sends;
+}
+
+/// The stages of bulk copies in shared memory.
+void add_stages(const Launch& launch, const std::vector<bool>& is_bulk, uint32_t bulk_lanes,
+                LaunchHeader& header) {
+  if (bulk_lanes == 0 || header.shared_bytes > kMaxSharedBytes) return;
+  const uint32_t stages = bulk_lanes * kBulkStages;
+  header.bulk_barriers_at = static_cast<uint32_t>(round_up(header.shared_bytes, sizeof(uint64_t)));
+  header.bulk_stages_at = static_cast<uint32_t>(
+      round_up(header.bulk_barriers_at + stages * sizeof(uint64_t), kStageAlignment));
+  const uint64_t room = (kMaxSharedBytesWithStages - header.bulk_stages_at) / stages;
+  uint64_t chunk = 0;  // bytes, of the largest
+  for (const Work& work : launch.works)
+    chunk = std::max<uint64_t>(chunk, work.partition.chunk * size_of(launch.type));
+  const uint64_t wanted = std::max<uint64_t>(
+      std::min(divide_up(chunk, uint64_t{kPiecesOfChunk}),
+               kBytesUnderWay / (std::max<uint64_t>(bulk_sends(launch, is_bulk), 1) * kBulkStages)),
+      kLeastStageBytes);
+  header.bulk_stage_bytes = static_cast<uint32_t>(
+      std::min(round_up(wanted, kStageAlignment), room / kStageAlignment * kStageAlignment));
+  header.shared_bytes = header.bulk_stages_at + stages * header.bulk_stage_bytes;
+}
+
 }  // namespace
 
 PortTask task_of(const Launch& launch, uint16_t port) {
@@ -175,14 +268,21 @@ PortTask task_of(const Launch& launch, uint16_t port) {
           static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0)};
 }
 
-Result<std::vector<std::byte>> make_image(const Launch& launch, uint32_t threads,
-                                          LaunchHeader& header) {
+Result<Image> make_image(const Launch& launch, uint32_t threads, bool has_bulk_copies,
+                         LaunchHeader& header) {
   Tables tables;
+  std::vector<bool> is_bulk;
+  for (const CompactLane& lane : launch.program->lanes)
+    is_bulk.push_back(has_bulk_copies && can_be_bulk(launch, lane, header.flags));
   add_ports(launch, tables);
   add_instructions(launch, tables);
-  add_lanes(launch, threads, tables);
+  Image image;
+  image.threads = add_lanes(launch, threads, is_bulk, tables);
   TRY(add_uses(launch, tables));
-  return lay_out(tables, header);
+  image.bytes = lay_out(tables, header);
+  image.has_bulk_lanes = tables.bulk_lanes != 0;
+  add_stages(launch, is_bulk, tables.bulk_lanes, header);
+  return image;
 }
 
 }  // namespace niccolite::executor::cuda

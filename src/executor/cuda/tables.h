@@ -11,10 +11,17 @@ namespace niccolite::executor::cuda {
 
 PortTask task_of(const Launch& launch, uint16_t port);
 
-/// The image of the launch's program for CTAs of so many threads, enough for a warp for every lane.
-/// Fills in the header's offsets in it and in shared memory. InvalidUsage when a field's range is
-/// exceeded.
-Result<std::vector<std::byte>> make_image(const Launch& launch, uint32_t threads,
-                                          LaunchHeader& header);
+struct Image {
+  std::vector<std::byte> bytes;
+  uint32_t threads = 0;         // that a CTA needs, a multiple of kWarp
+  bool has_bulk_lanes = false;  // served by bulk copies when all buffers are aligned to 16 bytes
+};
+
+/// The image of the launch's program for CTAs of at most so many threads, enough for a warp for
+/// every lane, and for the service warp of Simple. Fills in the header's offsets in it and in
+/// shared memory. InvalidUsage when a field's range is exceeded. The header has its flags.
+/// `has_bulk_copies`: may be used, by the GPU and for the buffers.
+Result<Image> make_image(const Launch& launch, uint32_t threads, bool has_bulk_copies,
+                         LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda

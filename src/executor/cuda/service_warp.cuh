@@ -1,0 +1,144 @@
+// The service warp of a CTA that runs Simple: the only one that looks at the counters of
+// connections and announces slots. Lanes and service warp speak through PortState in shared memory:
+//
+//   peer's CTA --[publish]--> control block --look--> seen    --> lane: a slot has arrived
+//   peer's CTA <--[publish]-- service warp <--------- done   <--  lane: a slot is stored, or read
+//
+// A look takes 0.7 us, a release to the system as long as all stores that are under way need to
+// arrive: 1 to 2 us. A lane that did these itself would move nothing meanwhile, several times for
+// each slot. Here a lane waits for shared memory alone, and goes on to its next slot at once.
+//
+// One thread for each port (for every 32nd, if there are more). Order: the stores of a lane's
+// threads -> lane barrier -> [done] release -> [done] acquire -> fence of the system -> [publish];
+// and [arrival] acquire -> [seen] release -> [seen] acquire -> lane barrier -> loads.
+#pragma once
+
+#include "executor/cuda/cta.cuh"
+#include "executor/cuda/wait.cuh"
+
+namespace niccolite::executor::cuda {
+
+// ---- for lanes
+
+/// Has the slot of `step` arrived (receiver), may it be written (sender)?
+__device__ __forceinline__ bool is_open(const Cta& cta, const PortState& port, uint64_t step) {
+  // A sender needs seen + depth > step, a receiver seen > step.
+  const uint64_t ahead = port.is_send ? cta.header.shape.depth : 0;
+  // [seen] pairs with the service warp's.
+  return static_cast<int64_t>(ptx::load_acquire_shared(&port.seen) + ahead - step) > 0;
+}
+
+/// Waits until the port is open for `step`; false: aborted.
+__device__ __forceinline__ bool wait_until_open(const Cta& cta, const PortState& port,
+                                                uint64_t step) {
+  for (Wait wait(cta.header, *cta.work); !is_open(cta, port, step);) {
+    // Relaxed: it is for a report, and what is not seen now will be the next time.
+    const bool live = wait.keep_going([&] {
+      return Awaited{port.peer, ptx::load_relaxed_shared(&port.other_tag)};
+    });
+    if (!live) return false;
+    ptx::pause();
+  }
+  return true;
+}
+
+/// The lane has stored to the slot of `step`, or used what it read from it. By one thread, after a
+/// barrier of those that did.
+__device__ __forceinline__ void set_done(PortState& port, uint64_t step) {
+  // [done] pairs with the service warp's.
+  ptx::store_release_shared(&port.done, step + 1);
+}
+
+// ---- the warp itself
+
+class PortService {
+ public:
+  /// `port` may be null, of another CTA: then there is nothing to do.
+  __device__ __forceinline__ PortService(const LaunchHeader& header, PortState* port)
+      : header_(header), port_(port) {}
+
+  /// All threads of the warp, whether they have a port or not. False: the port needs no service any
+  /// more.
+  __device__ __forceinline__ bool serve() {
+    uint64_t done = 0;
+    bool announces = false;
+    if (port_ != nullptr) {
+      look();
+      // [done] pairs with the lane's.
+      done = ptx::load_acquire_shared(&port_->done);
+      announces = port_->is_send && done != port_->told;
+    }
+    // A fence for all the ports whose lanes have stored something.
+    if (ptx::any_of_warp(announces)) ptx::fence_system();
+    if (port_ == nullptr) return false;
+    tell(done);
+    return port_->told != port_->end || (!port_->is_send && !has_seen(port_->end));
+  }
+
+ private:
+  __device__ __forceinline__ bool has_seen(uint64_t step) const {
+    return !is_before(port_->seen, step);
+  }
+
+  __device__ __forceinline__ void look() {
+    const uint64_t last = port_->is_send ? port_->end - header_.shape.depth : port_->end;
+    if (has_seen(last)) return;  // all that this operation needs
+    // Sender: [credit], pairs with [consume]. Receiver: [arrival], pairs with [publish].
+    uint64_t remote = ptx::load_acquire_system(&port_->control->remote);
+    if (!port_->is_send) {
+      if (is_of_other_call(*port_, remote)) {
+        ptx::store_relaxed_shared(&port_->other_tag, tag::tag_in(remote));
+        return;
+      }
+      remote = tag::steps_in(remote, port_->base);
+    }
+    // [seen] pairs with the lane's.
+    ptx::store_release_shared(&port_->seen, remote);
+  }
+
+  __device__ __forceinline__ void tell(uint64_t done) {
+    const uint64_t told = port_->told;
+    if (done == told) return;
+    port_->told = done;
+    if (port_->is_send) {
+      // [publish] The fence has come before.
+      ptx::store_relaxed_system(&port_->remote_control->remote, tag::tail(done, port_->tag));
+      return;
+    }
+    // [consume] as far as the sender can need it in this operation (fifo.h: lazy credit). Relaxed:
+    // a store cannot pass a load whose value has been used.
+    const uint64_t last = port_->end - header_.shape.depth;
+    const uint64_t credit = is_before(last, done) ? last : done;
+    if (is_before(port_->base, credit) && is_before(told, credit)) {
+      ptx::store_relaxed_system(&port_->remote_control->remote, credit);
+    }
+  }
+  __device__ __forceinline__ static bool is_before(uint64_t a, uint64_t b) {
+    return static_cast<int64_t>(a - b) < 0;
+  }
+
+  const LaunchHeader& header_;
+  PortState* const port_;
+};
+
+/// The service warp, until the lanes are done and have no more to tell, or the operation is
+/// aborted.
+__device__ __forceinline__ void serve_ports(const Cta& cta) {
+  const uint32_t ports = cta.header.nports;
+  for (uint32_t looks = 1;; ++looks) {
+    bool is_needed = false;
+    for (uint32_t first = 0; first < ports; first += kWarp) {
+      const uint32_t p = first + ptx::thread() % kWarp;
+      PortState* port = p < ports && cta.ports[p].control != nullptr ? cta.ports + p : nullptr;
+      is_needed |= PortService(cta.header, port).serve();
+    }
+    if (!ptx::any_of_warp(is_needed)) return;
+    // Relaxed: nothing is read on account of it; the kernel just ends.
+    if (looks % Wait::kSpinsPerLook == 0 &&
+        ptx::any_of_warp(ptx::load_relaxed_system(cta.header.abort) != 0)) {
+      return;
+    }
+  }
+}
+
+}  // namespace niccolite::executor::cuda
