@@ -68,13 +68,48 @@ void Mailroom::serve(Local& local, Member::Handler handler) {
     service_.post([this, rank = local.rank] { run_next_call(rank); });
 }
 
-Result<Bytes> Mailroom::request(Roster::Lock& lock, Local& local, int32_t peer,
-                                std::span<const std::byte> content, Deadline deadline) {
-  TRY(roster_.why_gone(peer));
+std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
+                                             std::span<const Query> queries, Deadline deadline) {
   const auto start = Deadline::Clock::now();
-  const uint64_t number = next_call_++;
-  pending_[number].caller = roster_.find(local.rank);
-  call(local, peer, number, content);
+  const uint64_t first = next_call_;
+  next_call_ += queries.size();
+  // A rank of this process whose handler can be called here and now: no thread need wake up.
+  const auto is_at_hand = [&](int32_t peer) {
+    const std::shared_ptr<Local> other =
+        roster_.process_of(peer) == roster_.self() ? roster_.find(peer) : nullptr;
+    return other != nullptr && other->handler && other->calls.empty();
+  };
+  std::vector<size_t> at_hand;
+  for (size_t i = 0; i < queries.size(); ++i) {
+    const Query& query = queries[i];
+    pending_[first + i].caller = roster_.find(local.rank);
+    if (is_at_hand(query.peer)) {
+      at_hand.push_back(i);
+    } else if (roster_.why_gone(query.peer).is_ok()) {  // else await() tells
+      call(local, query.peer, first + i, query.message);
+    }
+  }
+  for (const size_t i : at_hand) {
+    if (local.aborted || local.left) break;
+    const Query& query = queries[i];
+    const std::shared_ptr<Local> other = roster_.find(query.peer);
+    if (other == nullptr || other->left) continue;  // gone meanwhile: await() tells
+    run_call(lock, other,
+             {.from = local.rank,
+              .process = roster_.self(),
+              .number = first + i,
+              .content = Bytes(query.message.begin(), query.message.end())});
+  }
+  std::vector<Result<Bytes>> answers;
+  for (size_t i = 0; i < queries.size() && (i == 0 || answers.back().is_ok()); ++i)
+    answers.push_back(await(lock, local, queries[i].peer, first + i, deadline, start));
+  // Answers that come later find nobody.
+  for (size_t i = answers.size(); i < queries.size(); ++i) pending_.erase(first + i);
+  return answers;
+}
+
+Result<Bytes> Mailroom::await(Roster::Lock& lock, Local& local, int32_t peer, uint64_t number,
+                              Deadline deadline, Deadline::Clock::time_point start) {
   const auto outcome = roster_.wait(lock, local, deadline, [&] {
     return pending_[number].answer.has_value() || !roster_.why_gone(peer).is_ok();
   });
@@ -158,6 +193,11 @@ void Mailroom::run_next_call(int32_t rank) {
   if (local == nullptr || local->calls.empty()) return;
   const Call call = std::move(local->calls.front());
   local->calls.pop_front();
+  run_call(lock, local, call);
+}
+
+// Has `local` answer; the lock is released meanwhile, and leave() waits.
+void Mailroom::run_call(Roster::Lock& lock, const std::shared_ptr<Local>& local, const Call& call) {
   const Member::Handler handler = local->handler;
   ++local->in_service;
   lock.unlock();
@@ -173,8 +213,8 @@ void Mailroom::run_next_call(int32_t rank) {
     answer(call.process, call.number, thrown.copy());
   } else if (result->is_ok() && result->value().size() > kMaxMessage) {
     answer(call.process, call.number,
-           Status::internal("the answer of rank {} has {} bytes, at most {} are allowed", rank,
-                            result->value().size(), kMaxMessage));
+           Status::internal("the answer of rank {} has {} bytes, at most {} are allowed",
+                            local->rank, result->value().size(), kMaxMessage));
   } else {
     answer(call.process, call.number, std::move(*result));
   }

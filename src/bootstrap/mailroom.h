@@ -29,8 +29,9 @@ class Mailroom {
   Result<Bytes> receive(Roster::Lock& lock, Local& local, int32_t peer, uint32_t tag,
                         Deadline deadline);
   void serve(Local& local, Member::Handler handler);
-  Result<Bytes> request(Roster::Lock& lock, Local& local, int32_t peer,
-                        std::span<const std::byte> content, Deadline deadline);
+  /// Ranks of this process answer on the calling thread, while the others' answers travel.
+  std::vector<Result<Bytes>> request(Roster::Lock& lock, Local& local,
+                                     std::span<const Query> queries, Deadline deadline);
   /// A request whose answer nobody waits for.
   Status notify(const Local& local, int32_t peer, std::span<const std::byte> content);
 
@@ -45,12 +46,15 @@ class Mailroom {
     std::shared_ptr<Local> caller;
   };
 
+  Result<Bytes> await(Roster::Lock& lock, Local& local, int32_t peer, uint64_t number,
+                      Deadline deadline, Deadline::Clock::time_point start);
   void call(const Local& local, int32_t peer, uint64_t number, std::span<const std::byte> content);
   void deliver(int32_t from, int32_t to, uint32_t tag, Bytes content);
   void take_call(int32_t to, Call call);
   void answer(uint32_t process, uint64_t number, Result<Bytes> result);
   void finish(uint64_t number, Result<Bytes> result);
   void run_next_call(int32_t rank);  // on the service thread, without the lock
+  void run_call(Roster::Lock& lock, const std::shared_ptr<Local>& local, const Call& call);
 
   Roster& roster_;
   Service& service_;

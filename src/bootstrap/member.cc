@@ -87,10 +87,25 @@ void Member::serve(Handler handler) {
 }
 
 Result<Bytes> Member::request(int peer, std::span<const std::byte> message, Deadline deadline) {
-  TRY(check_peer(*local_, peer));
-  TRY(check_size(message.size(), kMaxMessage, "a request"));
+  const Query query{.peer = peer, .message = message};
+  return std::move(request(std::span(&query, 1), deadline).front());
+}
+
+std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadline deadline) {
+  Status refused;
+  size_t sound = 0;  // queries before the one that is refused
+  for (; sound < queries.size(); ++sound) {
+    refused = check_peer(*local_, queries[sound].peer);
+    if (refused.is_ok())
+      refused = check_size(queries[sound].message.size(), kMaxMessage, "a request");
+    if (!refused.is_ok()) break;
+  }
   Roster::Lock lock = session_->roster().lock();
-  return session_->mailroom().request(lock, *local_, peer, message, deadline);
+  std::vector<Result<Bytes>> answers =
+      session_->mailroom().request(lock, *local_, queries.first(sound), deadline);
+  if (!refused.is_ok() && (sound == 0 || answers.back().is_ok()))
+    answers.emplace_back(std::move(refused));
+  return answers;
 }
 
 Status Member::notify(int peer, std::span<const std::byte> message) {

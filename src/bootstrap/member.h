@@ -54,6 +54,11 @@ class Gathered {
   std::shared_ptr<const Content> content_;
 };
 
+struct Query {
+  int peer = 0;
+  std::span<const std::byte> message;
+};
+
 struct JoinOptions {
   UniqueId id;
   int nranks = 0;
@@ -90,13 +95,16 @@ class Member {
   Status send(int peer, uint32_t tag, std::span<const std::byte> message);
   Result<Bytes> receive(int peer, uint32_t tag, Deadline deadline);
 
-  /// Answers requests of peers, on a service thread of the process; may take milliseconds, may not
-  /// call request().
+  /// Answers requests of peers, on a service thread of the process or on that of an asking rank of
+  /// the same process, several at a time; may take milliseconds, may not call request() or leave().
   using Handler = std::function<Result<Bytes>(int from, std::span<const std::byte> request)>;
   void serve(Handler handler);
   /// Asks `peer`, whatever its own threads are doing, and waits for the answer; also for the peer
   /// to call serve().
   Result<Bytes> request(int peer, std::span<const std::byte> message, Deadline deadline);
+  /// Asks several peers at once: takes as long as the slowest of them. The answers are in the order
+  /// of the queries and end with the first failure.
+  std::vector<Result<Bytes>> request(std::span<const Query> queries, Deadline deadline);
   /// Hands `peer` a request whose answer nobody waits for; only queues it.
   Status notify(int peer, std::span<const std::byte> message);
 

@@ -71,6 +71,41 @@ TEST(Member, AnswersRequestsWhileItsOwnThreadIsBusyAndOnceItServes) {
   asker.join();
 }
 
+TEST(Member, AsksSeveralPeersAtOnceAndEndsWithTheFirstThatFails) {
+  auto members = join_all(loopback_id(), 4);
+  for (int rank = 1; rank < 4; ++rank)
+    members[static_cast<size_t>(rank)]->serve(
+        [rank](int from, std::span<const std::byte> request) -> Result<Bytes> {
+          if (to_text(request) == "no") return Status::invalid_argument("rank {} will not", rank);
+          return to_bytes(fmt::format("{} of {} to {}", to_text(request), rank, from));
+        });
+  const Bytes one = to_bytes("one"), two = to_bytes("two"), no = to_bytes("no");
+
+  const auto all =
+      members[0]->request(std::vector<Query>{{3, one}, {1, two}, {2, one}, {1, one}}, soon());
+  ASSERT_EQ(all.size(), 4u);
+  const char* const expected[] = {"one of 3 to 0", "two of 1 to 0", "one of 2 to 0",
+                                  "one of 1 to 0"};
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_TRUE(all[i].is_ok()) << all[i].status().message();
+    EXPECT_EQ(to_text(all[i].value()), expected[i]);
+  }
+
+  const auto refused = members[0]->request(std::vector<Query>{{1, one}, {2, no}, {3, one}}, soon());
+  ASSERT_EQ(refused.size(), 2u);
+  EXPECT_TRUE(refused[0].is_ok());
+  EXPECT_EQ(refused[1].status().message(), "rank 2 will not");
+
+  const auto nobody = members[0]->request(std::vector<Query>{{1, one}, {4, one}}, soon());
+  ASSERT_EQ(nobody.size(), 2u);
+  EXPECT_EQ(nobody[1].status().code(), Code::InvalidArgument);
+
+  members[2]->leave();
+  const auto left = members[0]->request(std::vector<Query>{{1, one}, {2, one}, {3, one}}, soon());
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[1].status().peer(), 2);
+}
+
 TEST(Member, RefusesWhatIsOutOfRange) {
   const UniqueId id = loopback_id();
   EXPECT_EQ(Member::join({.id = id, .nranks = 0, .rank = 0, .deadline = soon()}).status().code(),
