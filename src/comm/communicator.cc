@@ -92,8 +92,8 @@ Status Communicator::join_and_connect() {
     settings = ranks[0].settings;
     endpoint_ = std::make_unique<transport::Endpoint>(
         machine_, device(), *member_, settings.shapes,
-        [this](int peer, std::span<const std::byte> request, const Deadline& until) {
-          return ask(peer, Question::Connect, request, until);
+        [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
+          return ask(Question::Connect, queries, until);
         });
     TRY(start_watch());
     member_->serve(
@@ -121,7 +121,10 @@ Status Communicator::start_watch() {
   Watch::Hooks hooks;
   hooks.now = &Deadline::Clock::now;
   hooks.ask = [this](int peer) -> Result<Account> {
-    const Bytes bytes = TRY(ask(peer, Question::Account, {}, Deadline::after(kAskTime)));
+    const bootstrap::Query query{.peer = peer, .message = {}};
+    std::vector<Result<Bytes>> answers =
+        ask(Question::Account, {&query, 1}, Deadline::after(kAskTime));
+    const Bytes bytes = TRY(std::move(answers.front()));
     return Account::decode(bytes, peer);
   };
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
@@ -145,15 +148,23 @@ void Communicator::disconnect() {
   member_.reset();
 }
 
-Result<Bytes> Communicator::ask(int peer, Question question, std::span<const std::byte> request,
-                                const Deadline& deadline) {
-  Writer writer;
-  writer.u8(static_cast<uint8_t>(question));
-  writer.raw(request);
-  return member_->request(peer, writer.bytes(), deadline);
+std::vector<Result<Bytes>> Communicator::ask(Question question,
+                                             std::span<const bootstrap::Query> queries,
+                                             const Deadline& deadline) {
+  std::vector<Bytes> messages;
+  std::vector<bootstrap::Query> questions;
+  for (const bootstrap::Query& query : queries) {
+    Writer writer;
+    writer.u8(static_cast<uint8_t>(question));
+    writer.raw(query.message);
+    messages.push_back(std::move(writer).take());
+    questions.push_back({.peer = query.peer, .message = messages.back()});
+  }
+  return member_->request(questions, deadline);
 }
 
-// A peer asks. On a service thread, at any time between join_and_connect() and disconnect().
+// A peer asks. On a service thread or a peer's, at any time between join_and_connect() and
+// disconnect().
 Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request) {
   Reader reader(request, "a peer");
   switch (static_cast<Question>(reader.u8())) {
@@ -203,7 +214,13 @@ Status Communicator::run(const Task& task) {
 Result<std::vector<Ready>> Communicator::prepare(std::span<const Task> tasks) {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
-  return operations_->prepare(tasks, Deadline::after(kConnectTime));
+  return operations_->prepare(tasks);
+}
+
+Status Communicator::connect(std::span<Ready> launches) {
+  std::lock_guard in_use(in_use_);
+  if (operations_ == nullptr) return gone();
+  return operations_->connect(launches, Deadline::after(kConnectTime));
 }
 
 Status Communicator::launch(const Ready& ready) {

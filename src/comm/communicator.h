@@ -62,6 +62,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Operations (see OperationQueue). Only when ready.
   Status run(const Task& task);
   Result<std::vector<Ready>> prepare(std::span<const Task> tasks);
+  Status connect(std::span<Ready> launches);
   Status launch(const Ready& ready);
   Result<double> predict(std::span<const Task> tasks);
   Operators& operators() { return operators_; }
@@ -112,8 +113,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status join_and_connect();
   void disconnect();
   Result<Bytes> answer(int from, std::span<const std::byte> request);
-  Result<Bytes> ask(int peer, Question question, std::span<const std::byte> request,
-                    const Deadline& deadline);
+  /// See Member::request().
+  std::vector<Result<Bytes>> ask(Question question, std::span<const bootstrap::Query> queries,
+                                 const Deadline& deadline);
   Status start_watch();
   void fail_all(const Status& status);
   void raise_abort_word();

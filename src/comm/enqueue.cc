@@ -44,8 +44,8 @@ Buffers buffers_of(const Task& task, int rank) {
   return buffers;
 }
 
-/// All that a batch's plan depends on, as a key.
-std::string key_of(const Batch& batch) {
+/// All that a batch's plan depends on, as a key; not empty.
+std::string name_of(const Batch& batch) {
   std::string key;
   const auto add = [&](const auto& value) {
     key.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -102,15 +102,18 @@ Status OperationQueue::run(const Task& task, const Deadline& deadline) {
     TRY(copy(buffers, task.call.request.bytes(), task.stream));
     return order_.after(task.stream);
   }
-  const std::shared_ptr<Launcher> launcher = TRY(prepare_one(task.call, deadline));
+  std::shared_ptr<Launcher> launcher = find(task.call.request);
+  if (launcher == nullptr) {
+    Planned planned = TRY(plan_one(task.call));
+    launcher = TRY(bind(std::move(planned), deadline));
+  }
   TRY(order_.before(task.stream));
   TRY(launcher->run({&buffers, 1}, task.stream));
   log_launch({&task.call, 1});
   return order_.after(task.stream);
 }
 
-Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks,
-                                                   const Deadline& deadline) {
+Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) {
   TRY(check_captures(tasks));
   const std::vector<Batch> batches = TRY(make_batches(tasks, planner_));
   std::vector<Ready> launches;
@@ -128,12 +131,27 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks,
     const Call& first = batch.tasks[0]->call;
     if (!is_copy(first)) {
       const bool is_single = batch.tasks.size() == 1 && !batch.holds_messages();
-      ready.launcher =
-          is_single ? TRY(prepare_one(first, deadline)) : TRY(prepare_batch(batch, deadline));
+      std::string name = is_single ? std::string() : name_of(batch);
+      ready.launcher = is_single ? find(first.request) : find(name);
+      if (ready.launcher == nullptr) {
+        Result<Planned> planned = is_single ? plan_one(first) : plan_batch(batch, std::move(name));
+        ready.planned = TRY(std::move(planned));
+        const Plan& plan = ready.planned->plan;
+        if (endpoint_ != nullptr) TRY(endpoint_->reserve(*plan.program, plan.protocol));
+      }
     }
     launches.push_back(std::move(ready));
   }
   return launches;
+}
+
+Status OperationQueue::connect(std::span<Ready> launches, const Deadline& deadline) {
+  for (Ready& ready : launches) {
+    if (!ready.planned) continue;
+    ready.launcher = TRY(bind(std::move(*ready.planned), deadline));
+    ready.planned.reset();
+  }
+  return {};
 }
 
 // Streams of one group are joined, which cannot be done across the border of a capture.
@@ -187,55 +205,45 @@ Result<double> OperationQueue::predict(std::span<const Task> tasks) {
   double microseconds = 0;
   const std::vector<Batch> batches = TRY(make_batches(tasks, planner_));
   for (const Batch& batch : batches) {
-    executor::Launch launch;
-    microseconds += TRY(plan_batch(batch, launch)).microseconds;
+    const Planned planned = TRY(plan_batch(batch, {}));
+    microseconds += planned.plan.microseconds;
   }
   return microseconds;
 }
 
-Result<std::shared_ptr<Launcher>> OperationQueue::prepare_one(const Call& call,
-                                                              const Deadline& deadline) {
-  const planner::Request& request = call.request;
-  if (const auto found = collectives_.find(request); found != collectives_.end())
-    return found->second;
-  const Plan plan = TRY(planner_.collective(request));
-  executor::Launch launch;
-  launch.works.push_back({.partition = plan.partitions[0], .tag = tag_of(call), .buffers = {}});
-  const std::shared_ptr<Launcher> launcher = TRY(bind(plan, std::move(launch), deadline));
-  if (planner_.rank() == 0)
-    LOG(Info, Tuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
-        planner::function_name(request.collective), request.bytes(),
-        planner::log_name_of(plan.choice.algorithm), upper(executor::name_of(plan.protocol)),
-        plan.partitions[0].channels - 1);
-  remember(collectives_, request, launcher);
-  return launcher;
+std::shared_ptr<Launcher> OperationQueue::find(const planner::Request& request) const {
+  const auto found = collectives_.find(request);
+  return found == collectives_.end() ? nullptr : found->second;
 }
 
-Result<std::shared_ptr<Launcher>> OperationQueue::prepare_batch(const Batch& batch,
-                                                                const Deadline& deadline) {
-  std::string key = key_of(batch);
-  if (const auto found = batches_.find(key); found != batches_.end()) return found->second;
-  executor::Launch launch;
-  const Plan plan = TRY(plan_batch(batch, launch));
-  std::shared_ptr<Launcher> launcher = TRY(bind(plan, std::move(launch), deadline));
-  remember(batches_, std::move(key), launcher);
-  return launcher;
+std::shared_ptr<Launcher> OperationQueue::find(const std::string& name) const {
+  const auto found = batches_.find(name);
+  return found == batches_.end() ? nullptr : found->second;
 }
 
-// Plans the batch and fills in the works of `launch`.
-Result<Plan> OperationQueue::plan_batch(const Batch& batch, executor::Launch& launch) {
+Result<Planned> OperationQueue::plan_one(const Call& call) {
+  Plan plan = TRY(planner_.collective(call.request));
+  Planned planned{.plan = std::move(plan), .launch = {}, .first = call, .name = {}};
+  planned.launch.works.push_back(
+      {.partition = planned.plan.partitions[0], .tag = tag_of(call), .buffers = {}});
+  return planned;
+}
+
+Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name) {
+  Planned planned{.plan = {}, .launch = {}, .first = batch.tasks[0]->call, .name = std::move(name)};
+  executor::Launch& launch = planned.launch;
   if (batch.holds_messages()) {
     std::vector<planner::Message> messages;
     for (const Task* task : batch.tasks)
       messages.push_back({.peer = task->call.peer,
                           .is_send = task->call.is_send,
                           .bytes = task->call.request.bytes()});
-    Plan plan = TRY(planner_.messages(messages, batch.protocol));
+    planned.plan = TRY(planner_.messages(messages, batch.protocol));
     for (size_t work = 0; work < batch.tasks.size(); ++work)
-      launch.works.push_back({.partition = plan.partitions[work],
+      launch.works.push_back({.partition = planned.plan.partitions[work],
                               .tag = tag_of(batch.tasks[work]->call),
                               .buffers = {}});
-    return plan;
+    return planned;
   }
   std::vector<Plan> plans;
   std::vector<const executor::Program*> programs;
@@ -254,16 +262,22 @@ Result<Plan> OperationQueue::plan_batch(const Batch& batch, executor::Launch& la
     // They run side by side: the links are shared, the latency is not added up.
     microseconds = std::max(microseconds, plans[work].microseconds);
   }
-  Plan plan = plans[0];
-  plan.microseconds = microseconds;
+  planned.plan = plans[0];
+  planned.plan.microseconds = microseconds;
   if (plans.size() > 1)
-    plan.program = std::make_shared<const executor::Program>(TRY(executor::join(programs)));
-  return plan;
+    planned.plan.program = std::make_shared<const executor::Program>(TRY(executor::join(programs)));
+  return planned;
 }
 
-// Connects the plan's program and hands it to the executor.
-Result<std::shared_ptr<Launcher>> OperationQueue::bind(const Plan& plan, executor::Launch launch,
-                                                       const Deadline& deadline) {
+// Connects the plan's program, hands it to the executor, and remembers what comes of it.
+Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const Deadline& deadline) {
+  const bool is_single = planned.name.empty();
+  const planner::Request& request = planned.first.request;
+  // A group may hold the same call twice: then this is the second.
+  std::shared_ptr<Launcher> launcher = is_single ? find(request) : find(planned.name);
+  if (launcher != nullptr) return launcher;
+  const Plan& plan = planned.plan;
+  executor::Launch& launch = planned.launch;
   launch.program = plan.program;
   launch.protocol = plan.protocol;
   launch.shape = planner_.settings().shapes[static_cast<size_t>(plan.protocol)];
@@ -274,7 +288,17 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(const Plan& plan, executo
   launch.control = control_;
   launch.control_device = control_;
   launch.threads = planner_.settings().threads;
-  std::shared_ptr<Launcher> launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
+  launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
+  if (!is_single) {
+    remember(batches_, std::move(planned.name), launcher);
+    return launcher;
+  }
+  if (planner_.rank() == 0)
+    LOG(Info, Tuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
+        planner::function_name(request.collective), request.bytes(),
+        planner::log_name_of(plan.choice.algorithm), upper(executor::name_of(plan.protocol)),
+        plan.partitions[0].channels - 1);
+  remember(collectives_, request, launcher);
   return launcher;
 }
 

@@ -1,10 +1,12 @@
 // OperationQueue: from the calls of one communicator to work on streams. Calls are *prepared*
-// (planned, connected: may allocate and wait for peers' processes) and then *launched* (one call of
-// the driver each). Groups prepare all before they launch any. Preparation is remembered: repeating
-// a call, or a group of the same calls, only launches. Thread safety: one thread at a time.
+// (planned: may allocate), *connected* (may wait for peers' processes) and then *launched* (one
+// call of the driver each). Groups take each step for all before they take the next for any. What
+// is prepared and connected is remembered: repeating a call, or a group of the same calls, only
+// launches. Thread safety: one thread at a time.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,9 +22,18 @@
 
 namespace niccolite::comm {
 
+/// What is planned, on its way to a launcher.
+struct Planned {
+  planner::Plan plan;
+  executor::Launch launch;
+  Call first;        // of the calls
+  std::string name;  // of the batch, for OperationQueue; empty for a collective by itself
+};
+
 /// One launch with its buffers: what launch() wants.
 struct Ready {
   std::shared_ptr<Launcher> launcher;      // null: `buffers` are copied, each from input to output
+  std::optional<Planned> planned;          // until connect(), which makes the launcher
   std::vector<Call> calls;                 // by work
   std::vector<executor::Buffers> buffers;  // the same
   std::vector<gpu::StreamHandle> streams;  // of the calls; the launch is on the first
@@ -42,7 +53,8 @@ class OperationQueue {
   Status run(const Task& task, const Deadline& deadline);
 
   /// The calls of a group, which outlive the result. Collectives have more than 0 elements.
-  Result<std::vector<Ready>> prepare(std::span<const Task> tasks, const Deadline& deadline);
+  Result<std::vector<Ready>> prepare(std::span<const Task> tasks);
+  Status connect(std::span<Ready> launches, const Deadline& deadline);
   Status launch(const Ready& ready);
   /// Waits until everything launched is done, launches of graphs included; false at the deadline.
   Result<bool> drain(Deadline deadline) { return order_.drain(deadline); }
@@ -55,11 +67,11 @@ class OperationQueue {
   };
 
   bool is_copy(const Call& call) const { return rank_alone_ && !call.request.op.scales(); }
-  Result<std::shared_ptr<Launcher>> prepare_one(const Call& call, const Deadline& deadline);
-  Result<std::shared_ptr<Launcher>> prepare_batch(const Batch& batch, const Deadline& deadline);
-  Result<std::shared_ptr<Launcher>> bind(const planner::Plan& plan, executor::Launch launch,
-                                         const Deadline& deadline);
-  Result<planner::Plan> plan_batch(const Batch& batch, executor::Launch& launch);
+  std::shared_ptr<Launcher> find(const planner::Request& request) const;
+  std::shared_ptr<Launcher> find(const std::string& name) const;
+  Result<Planned> plan_one(const Call& call);
+  Result<std::shared_ptr<Launcher>> bind(Planned planned, const Deadline& deadline);
+  Result<Planned> plan_batch(const Batch& batch, std::string name);
   Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
   Status check_captures(std::span<const Task> tasks);
   void log_launch(std::span<const Call> calls);

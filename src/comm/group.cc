@@ -137,6 +137,7 @@ Status Group::run_tasks(std::vector<Tasks>& tasks) {
   });
   std::vector<std::vector<Ready>> launches;
   for (const Tasks& of : tasks) launches.push_back(TRY(of.communicator->prepare(of.tasks)));
+  for (size_t i = 0; i < tasks.size(); ++i) TRY(tasks[i].communicator->connect(launches[i]));
   for (size_t first = 0, end = 0; first < tasks.size(); first = end) {
     size_t most = 0;
     const uint64_t id = tasks[first].communicator->id_hash();

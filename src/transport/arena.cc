@@ -57,15 +57,21 @@ Status Chunk::grant_access(int device) const {
 }
 
 Result<Span> Arena::allocate(size_t bytes) {
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (chunks_.empty() || chunks_.back()->bytes() - used_ < bytes) {
-    chunks_.push_back(TRY(Chunk::create(machine_, device_, std::max(bytes, chunk_bytes_))));
-    used_ = 0;
-  }
+  bytes = rounded(bytes);
+  TRY(reserve(bytes));
   Span span{chunks_.back(), used_};
   used_ += bytes;
   return span;
 }
+
+Status Arena::reserve(size_t bytes) {
+  if (!chunks_.empty() && chunks_.back()->bytes() - used_ >= bytes) return {};
+  chunks_.push_back(TRY(Chunk::create(machine_, device_, std::max(bytes, chunk_bytes_))));
+  used_ = 0;
+  return {};
+}
+
+size_t Arena::rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 size_t Arena::allocated_bytes() const {
   size_t bytes = 0;

@@ -52,6 +52,9 @@ class Arena {
 
   /// `bytes` > 0 of zeroed memory, 256-byte aligned. Never given back before the arena ends.
   Result<Span> allocate(size_t bytes);
+  /// Has the next allocations, of `bytes` altogether when each is rounded(), come from one chunk.
+  Status reserve(size_t bytes);
+  static size_t rounded(size_t bytes);
   size_t allocated_bytes() const;
 
  private:

@@ -1,5 +1,6 @@
 #include "transport/endpoint.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/log.h"
@@ -13,9 +14,8 @@ using executor::Protocol;
 // CUDA maps memory in units of 2 MiB; virtual memory costs only what is touched, and descriptors.
 size_t chunk_bytes(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 2 << 20 : 512 << 10; }
 
-ConnectReply::Place place_of(const Span& span) {
-  return {span.chunk->token(), span.chunk->bytes(), span.offset};
-}
+// Peers asked at once: each may cost a link to another process.
+constexpr size_t kMostAsked = 64;
 
 }  // namespace
 
@@ -33,60 +33,109 @@ size_t Endpoint::allocated_bytes() const {
   return arena_.allocated_bytes();
 }
 
-Result<Endpoint::LocalEnd> Endpoint::local_end(const Name& name) {
+Result<std::vector<Endpoint::LocalEnd>> Endpoint::local_ends(std::span<const Name> names) {
+  const auto shape_of = [&](const Name& name) -> const executor::FifoShape& {
+    return shapes_[static_cast<size_t>(name.protocol)];
+  };
   std::lock_guard lock(mutex_);
-  if (const auto found = local_ends_.find(name); found != local_ends_.end()) return found->second;
-  const executor::FifoShape& shape = shapes_[static_cast<size_t>(name.protocol)];
-  LocalEnd end;
-  end.control = TRY(arena_.allocate(shape.control_bytes()));
-  if (name.role == Role::Receiver) end.slots = TRY(arena_.allocate(shape.slots_bytes()));
-  local_ends_.emplace(name, end);
-  return end;
+  size_t bytes = 0;
+  for (const Name& name : names) {
+    if (local_ends_.contains(name)) continue;
+    bytes += Arena::rounded(shape_of(name).control_bytes());
+    if (name.role == Role::Receiver) bytes += Arena::rounded(shape_of(name).slots_bytes());
+  }
+  if (bytes > 0) TRY(arena_.reserve(bytes));
+  std::vector<LocalEnd> ends;
+  for (const Name& name : names) {
+    if (const auto found = local_ends_.find(name); found != local_ends_.end()) {
+      ends.push_back(found->second);
+      continue;
+    }
+    LocalEnd end;
+    end.control = TRY(arena_.allocate(shape_of(name).control_bytes()));
+    if (name.role == Role::Receiver) end.slots = TRY(arena_.allocate(shape_of(name).slots_bytes()));
+    local_ends_.emplace(name, end);
+    ends.push_back(std::move(end));
+  }
+  return ends;
+}
+
+std::vector<Endpoint::Name> Endpoint::names_of(const executor::Program& program,
+                                               Protocol protocol) {
+  std::vector<Name> names;
+  for (const executor::Port& port : program.ports)
+    names.push_back({port.peer, port.tag, protocol, port.is_send ? Role::Sender : Role::Receiver});
+  return names;
+}
+
+Status Endpoint::reserve(const executor::Program& program, Protocol protocol) {
+  return local_ends(names_of(program, protocol)).status();
 }
 
 Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Program& program,
                                                              Protocol protocol,
                                                              const Deadline& deadline) {
-  const auto name_of = [&](const executor::Port& port) {
-    return Name{port.peer, port.tag, protocol, port.is_send ? Role::Sender : Role::Receiver};
-  };
+  const std::vector<Name> names = names_of(program, protocol);
+  const std::vector<LocalEnd> locals = TRY(local_ends(names));
   std::map<int, std::set<Name>> missing;
-  for (const executor::Port& port : program.ports)
-    if (const Name name = name_of(port); !remote_ends_.contains(name))
-      missing[port.peer].insert(name);
-  for (const auto& [peer, names] : missing)
-    TRY(connect_peer(peer, std::vector<Name>(names.begin(), names.end()), deadline)
-            .with_context("rank {}: connecting to rank {}", member_.rank(), peer));
+  for (const Name& name : names)
+    if (!remote_ends_.contains(name)) missing[name.peer].insert(name);
+  std::vector<Unconnected> peers;
+  for (const auto& [peer, of_peer] : missing)
+    peers.push_back({peer, {of_peer.begin(), of_peer.end()}});
+  for (size_t first = 0; first < peers.size(); first += kMostAsked)
+    TRY(connect_peers(std::span(peers).subspan(first, std::min(kMostAsked, peers.size() - first)),
+                      deadline));
 
   std::vector<executor::PortAddress> addresses;
-  for (const executor::Port& port : program.ports) {
-    const Name name = name_of(port);
-    const LocalEnd local = TRY(local_end(name));
-    const RemoteEnd& remote = remote_ends_.at(name);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const RemoteEnd& remote = remote_ends_.at(names[i]);
     executor::PortAddress address;
-    address.slots = port.is_send ? remote.slots : local.slots->data();
-    address.control = reinterpret_cast<executor::ControlBlock*>(local.control.data());
+    address.slots = names[i].role == Role::Sender ? remote.slots : locals[i].slots->data();
+    address.control = reinterpret_cast<executor::ControlBlock*>(locals[i].control.data());
     address.remote_control = reinterpret_cast<executor::ControlBlock*>(remote.control);
     addresses.push_back(address);
   }
   return addresses;
 }
 
-Status Endpoint::connect_peer(int peer, std::span<const Name> names, const Deadline& deadline) {
+Status Endpoint::connect_peers(std::span<const Unconnected> peers, const Deadline& deadline) {
+  std::vector<Bytes> requests;
+  std::vector<bootstrap::Query> queries;
+  for (const Unconnected& of : peers) requests.push_back(request_for(of));
+  for (size_t i = 0; i < peers.size(); ++i)
+    queries.push_back({.peer = peers[i].peer, .message = requests[i]});
+  std::vector<Result<Bytes>> replies = ask_(queries, deadline);
+  for (size_t i = 0; i < replies.size(); ++i) {
+    Status status = replies[i].is_ok() ? adopt(peers[i], *replies[i], deadline)
+                                       : std::move(replies[i]).status();
+    TRY(std::move(status).with_context("rank {}: connecting to rank {}", member_.rank(),
+                                       peers[i].peer));
+  }
+  return {};
+}
+
+Bytes Endpoint::request_for(const Unconnected& of) const {
   ConnectRequest request;
   request.device = static_cast<uint32_t>(device_);
-  request.same_process = member_.same_process(peer);
-  for (const Name& name : names)
+  request.same_process = member_.same_process(of.peer);
+  for (const Name& name : of.names)
     request.items.push_back({.protocol = static_cast<uint8_t>(name.protocol),
                              .tag = static_cast<uint16_t>(name.tag),
                              .asker_sends = name.role == Role::Sender});
-  const auto bytes = TRY(ask_(peer, request.encode(), deadline));
-  const ConnectReply reply = TRY(ConnectReply::decode(bytes));
-  if (reply.items.size() != names.size())
-    return Status::remote_error("rank {} answered {} connections of {}", peer, reply.items.size(),
-                                names.size());
+  return request.encode();
+}
 
-  for (size_t i = 0; i < names.size(); ++i) {
+Status Endpoint::adopt(const Unconnected& of, std::span<const std::byte> bytes,
+                       const Deadline& deadline) {
+  const int peer = of.peer;
+  const ConnectReply reply = TRY(ConnectReply::decode(bytes));
+  if (reply.items.size() != of.names.size())
+    return Status::remote_error("rank {} answered {} connections of {}", peer, reply.items.size(),
+                                of.names.size());
+
+  for (size_t i = 0; i < of.names.size(); ++i) {
+    const Name& name = of.names[i];
     const auto map = [&](const ConnectReply::Place& place, size_t needed) -> Result<std::byte*> {
       const RemoteChunk* chunk =
           TRY(remote_chunk(peer, place.token, place.chunk_bytes, reply.address, deadline));
@@ -95,15 +144,14 @@ Status Endpoint::connect_peer(int peer, std::span<const Name> names, const Deadl
                                     peer, needed, place.offset, chunk->bytes());
       return chunk->data() + place.offset;
     };
-    const executor::FifoShape& shape = shapes_[static_cast<size_t>(names[i].protocol)];
+    const executor::FifoShape& shape = shapes_[static_cast<size_t>(name.protocol)];
     RemoteEnd end;
     end.control = TRY(map(reply.items[i].control, shape.control_bytes()));
-    if (names[i].role == Role::Sender)
-      end.slots = TRY(map(reply.items[i].slots, shape.slots_bytes()));
-    remote_ends_.emplace(names[i], end);
+    if (name.role == Role::Sender) end.slots = TRY(map(reply.items[i].slots, shape.slots_bytes()));
+    remote_ends_.emplace(name, end);
   }
   LOG(Info, P2p, "Channel 00/0 : {}[{}] -> {} via P2P/{}", member_.rank(), device_, peer,
-      request.same_process                 ? "direct pointer"
+      member_.same_process(peer)           ? "direct pointer"
       : machine_.kind() == gpu::Kind::Cuda ? "CUMEM"
                                            : "memfd");
   return {};
@@ -135,18 +183,21 @@ Result<Bytes> Endpoint::answer(int from, std::span<const std::byte> bytes) {
     if (server_ == nullptr) server_ = TRY(DescriptorServer::instance());
     reply.address = server_->address();
   }
-  for (const ConnectRequest::Item& item : request.items) {
-    const Name name{from, item.tag, static_cast<Protocol>(item.protocol),
-                    item.asker_sends ? Role::Receiver : Role::Sender};
-    const LocalEnd end = TRY(local_end(name));
-    if (request.same_process) {
-      const int device = static_cast<int>(request.device);
-      TRY(end.control.chunk->grant_access(device));
-      if (end.slots) TRY(end.slots->chunk->grant_access(device));
-    }
+  std::vector<Name> names;
+  for (const ConnectRequest::Item& item : request.items)
+    names.push_back({from, item.tag, static_cast<Protocol>(item.protocol),
+                     item.asker_sends ? Role::Receiver : Role::Sender});
+  std::set<Chunk*> chunks;  // that the asker can access
+  const auto offer = [&](const Span& span) -> Result<ConnectReply::Place> {
+    if (request.same_process && chunks.insert(span.chunk.get()).second)
+      TRY(span.chunk->grant_access(static_cast<int>(request.device)));
+    return ConnectReply::Place{span.chunk->token(), span.chunk->bytes(), span.offset};
+  };
+  const std::vector<LocalEnd> ends = TRY(local_ends(names));
+  for (const LocalEnd& end : ends) {
     ConnectReply::Item answer;
-    answer.control = place_of(end.control);
-    if (end.slots) answer.slots = place_of(*end.slots);
+    answer.control = TRY(offer(end.control));
+    if (end.slots) answer.slots = TRY(offer(*end.slots));
     reply.items.push_back(answer);
   }
   return reply.encode();

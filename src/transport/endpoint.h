@@ -2,7 +2,7 @@
 //
 // A connection is named by (sender, receiver, tag, protocol). Programs that use the same name share
 // it: its counters persist, and the operations of a communicator run one after the other. Thread
-// safety: connect() by one thread at a time; answer() from any thread at any time.
+// safety: connect() by one thread at a time; reserve() and answer() from any thread at any time.
 #pragma once
 
 #include <array>
@@ -29,13 +29,19 @@ using Shapes = std::array<executor::FifoShape, executor::kProtocols>;  // equal 
 
 class Endpoint {
  public:
-  /// Has `peer`'s endpoint answer() a request.
-  using Ask = std::function<Result<Bytes>(int peer, std::span<const std::byte> request,
-                                          const Deadline& deadline)>;
+  /// Has the endpoints of peers answer() a request each, all at once. In the order of the queries;
+  /// ends with the first failure.
+  using Ask = std::function<std::vector<Result<Bytes>>(std::span<const bootstrap::Query> queries,
+                                                       const Deadline& deadline)>;
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only.
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
            Ask ask);
+
+  /// Makes this rank's ends for `program`, in one piece of memory. connect() does so too; a process
+  /// that connects several ranks one after the other reserves for all first, or else their ends
+  /// would be made piecemeal as their peers ask for them.
+  Status reserve(const executor::Program& program, executor::Protocol protocol);
 
   /// Addresses for every port of `program`, in port order. Connects what is not yet connected,
   /// which may wait for peers' processes until `deadline`, but not for their calls.
@@ -58,6 +64,10 @@ class Endpoint {
     Role role;  // of this rank
     friend auto operator<=>(const Name&, const Name&) = default;
   };
+  struct Unconnected {
+    int peer;
+    std::vector<Name> names;
+  };
   struct LocalEnd {  // this rank's memory of a connection
     Span control;
     std::optional<Span> slots;  // at the receiver
@@ -75,8 +85,14 @@ class Endpoint {
     size_t bytes() const { return shared ? shared->bytes() : imported.bytes(); }
   };
 
-  Result<LocalEnd> local_end(const Name& name) EXCLUDES(mutex_);
-  Status connect_peer(int peer, std::span<const Name> names, const Deadline& deadline);
+  static std::vector<Name> names_of(const executor::Program& program,
+                                    executor::Protocol protocol);  // by port
+  /// In the order of the names; makes what is missing, in one piece of memory.
+  Result<std::vector<LocalEnd>> local_ends(std::span<const Name> names) EXCLUDES(mutex_);
+  Status connect_peers(std::span<const Unconnected> peers, const Deadline& deadline);
+  Bytes request_for(const Unconnected& of) const;
+  /// Maps the peer's half of the connections, as its reply tells.
+  Status adopt(const Unconnected& of, std::span<const std::byte> reply, const Deadline& deadline);
   Result<const RemoteChunk*> remote_chunk(int peer, const Token& token, size_t bytes,
                                           const std::string& address, const Deadline& deadline);
 

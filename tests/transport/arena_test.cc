@@ -30,6 +30,19 @@ TEST(Arena, CarvesAlignedZeroedPiecesThatDoNotOverlap) {
   EXPECT_GE(arena.allocated_bytes(), 270'000u);
 }
 
+TEST(Arena, TakesWhatWasReservedFromOneChunk) {
+  Arena arena(machine(), 0, 1 << 16);
+  const std::vector<size_t> sizes{40'000, 100, 60'000, 1};
+  size_t bytes = 0;
+  for (const size_t size : sizes) bytes += Arena::rounded(size);
+  ASSERT_TRUE(arena.reserve(bytes).is_ok());
+  const size_t reserved = arena.allocated_bytes();
+  const Span first = arena.allocate(sizes[0]).take();
+  for (size_t i = 1; i < sizes.size(); ++i)
+    EXPECT_EQ(arena.allocate(sizes[i]).value().chunk, first.chunk);
+  EXPECT_EQ(arena.allocated_bytes(), reserved);
+}
+
 TEST(Chunk, IsFoundByItsTokenForAsLongAsSomebodyHoldsIt) {
   Token token;
   {

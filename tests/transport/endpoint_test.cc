@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <barrier>
 #include <thread>
 
 #include "algorithms/registry.h"
@@ -16,7 +18,7 @@ using executor::Protocol;
 using std::chrono::seconds;
 
 constexpr int kRanks = 4;
-constexpr Shapes kShapes{{{2, 4, 1024}, {2, 2, 4096}}};
+constexpr Shapes kShapes{{{2, 4, 1024}, {2, 2, 4096}, {2, 4, 64 << 10}}};
 
 gpu::Machine& machine() { return *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion); }
 
@@ -30,12 +32,15 @@ struct Rank {
   executor::Program program;
   std::unique_ptr<bootstrap::Member> member;
   std::unique_ptr<Endpoint> endpoint;
+  size_t reserved_bytes = 0;
   std::vector<PortAddress> ports;
 };
 
-std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol) {
+// With `reserves`, every rank makes its own ends before any connects.
+std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol, bool reserves = false) {
   const bootstrap::UniqueId id = bootstrap::create_unique_id().take();
   std::vector<Rank> ranks(kRanks);
+  std::barrier all_reserved(kRanks);
   std::vector<std::thread> threads;
   for (int r = 0; r < kRanks; ++r)
     threads.emplace_back([&, r] {
@@ -48,12 +53,17 @@ std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol) {
               .take();
       rank.endpoint = std::make_unique<Endpoint>(
           machine(), r, *rank.member, kShapes,
-          [member = rank.member.get()](int peer, auto request, const Deadline& deadline) {
-            return member->request(peer, request, deadline);
+          [member = rank.member.get()](auto queries, const Deadline& deadline) {
+            return member->request(queries, deadline);
           });
       rank.member->serve([endpoint = rank.endpoint.get()](int from, auto request) {
         return endpoint->answer(from, request);
       });
+      if (reserves) {
+        EXPECT_TRUE(rank.endpoint->reserve(rank.program, protocol).is_ok());
+        rank.reserved_bytes = rank.endpoint->allocated_bytes();
+        all_reserved.arrive_and_wait();
+      }
       rank.ports =
           rank.endpoint->connect(rank.program, protocol, Deadline::after(seconds(30))).take();
     });
@@ -96,6 +106,21 @@ TEST(Endpoint, ConnectingAgainGivesTheSameMemoryAndAllocatesNothing) {
       rank.endpoint->connect(rank.program, Protocol::Simple, Deadline::after(seconds(30))).take();
   for (size_t p = 0; p < again.size(); ++p) EXPECT_EQ(again[p].slots, rank.ports[p].slots);
   EXPECT_EQ(rank.endpoint->allocated_bytes(), bytes);
+}
+
+TEST(Endpoint, ThatHasReservedHasItsEndsInOnePieceAndMakesNothingMore) {
+  for (const char* algorithm : {"ring", "two_shot"})
+    for (const Rank& rank : connected_ranks(algorithm, Protocol::Simple, /*reserves=*/true)) {
+      EXPECT_EQ(rank.endpoint->allocated_bytes(), rank.reserved_bytes);
+      std::vector<const void*> own;
+      for (size_t p = 0; p < rank.ports.size(); ++p) {
+        own.push_back(rank.ports[p].control);
+        if (!rank.program.ports[p].is_send) own.push_back(rank.ports[p].slots);
+      }
+      const auto [first, last] = std::minmax_element(own.begin(), own.end());
+      EXPECT_LT(static_cast<const std::byte*>(*last) - static_cast<const std::byte*>(*first),
+                static_cast<std::ptrdiff_t>(rank.reserved_bytes));
+    }
 }
 
 }  // namespace
