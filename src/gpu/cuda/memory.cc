@@ -2,6 +2,7 @@
 // made accessible to chosen devices, and neither allocating nor freeing it waits for kernels.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -16,6 +17,7 @@ struct Allocation {  // what Memory::handle() points to
   void* address = nullptr;
   size_t bytes = 0;
   CuAllocation allocation = 0;
+  std::vector<int> devices;  // that can access it since it was made
 };
 
 CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }
@@ -105,8 +107,8 @@ Result<Memory> CudaMachine::map(int ordinal, CuAllocation allocation, size_t byt
   unmap.disarm();
   free_address.disarm();
   release.disarm();
-  auto* handle =
-      new Allocation{Allocation::Kind::Device, shareable, as_address(address), bytes, allocation};
+  auto* handle = new Allocation{
+      Allocation::Kind::Device, shareable, as_address(address), bytes, allocation, devices};
   return Memory(this, handle, handle->address, bytes, ordinal);
 }
 
@@ -171,6 +173,10 @@ Status CudaMachine::grant_access(const Memory& memory, int ordinal) {
   if (allocation == nullptr || allocation->kind != Allocation::Kind::Device) {
     return Status::invalid_usage("access can be granted to device memory only");
   }
+  // What allocate() has granted is not granted again: the driver would map it anew.
+  if (std::find(allocation->devices.begin(), allocation->devices.end(), ordinal) !=
+      allocation->devices.end())
+    return {};
   const ScopedRelaxedCapture relaxed(driver_);
   return allow_access(as_pointer(memory.data()), memory.bytes(), {ordinal});
 }
@@ -183,7 +189,7 @@ Result<Memory> CudaMachine::allocate_host(size_t bytes) {
       driver_.cuMemHostAlloc(&address, bytes, kCuHostAllocPortable | kCuHostAllocDeviceMap),
       "cuMemHostAlloc({} bytes)", bytes));
   __builtin_memset(address, 0, bytes);
-  auto* handle = new Allocation{Allocation::Kind::Host, false, address, bytes, 0};
+  auto* handle = new Allocation{Allocation::Kind::Host, false, address, bytes, 0, {}};
   return Memory(this, handle, address, bytes, -1);
 }
 
