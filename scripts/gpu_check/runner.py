@@ -24,6 +24,7 @@ class Checks:
     def __init__(self, niccolite, output, seconds):
         self.niccolite, self.output = niccolite, output
         self.passed, self.failed, self.results = 0, [], {}
+        self.texts = {}  # what the commands printed
         self.deadline = time.monotonic() + seconds
         # NVLink multicast can put a shared machine's GPUs out of service; see docs/perf.md.
         self.environment = {**os.environ, "NCCL_NVLS_ENABLE": "0"}
@@ -36,19 +37,31 @@ class Checks:
         begin = time.monotonic()
         status, text = self._execute(command, environment or {}, min(limit, self.deadline - begin))
         seconds = time.monotonic() - begin
+        self.texts[name] = text
         document = json.loads(path.read_text()) if path.exists() else None
         rows = len(document["rows"]) if document else 0
         is_right = status == 0 and document is not None and document["wrong"] == 0 and rows > 0
-        print(f"{'ok    ' if is_right else 'FAILED'} {name:<36} {rows:>5} rows {seconds:>6.1f} s", flush=True)
-        if is_right:
-            self.passed += 1
-        else:
-            self.failed.append(name)
-            print(f"       command: {' '.join(command)}\n       status {status}")
-            print("".join(f"       {line}\n" for line in text.splitlines()[-6:]), end="", flush=True)
+        self._report(name, is_right, f"{rows:>5} rows {seconds:>6.1f} s", command, status, text)
         if document:
             self.results[name] = document
         return document
+
+    def run_program(self, name, command, limit=60):
+        """Returns what another program of the build printed, or None when it failed."""
+        command = [str(word) for word in command]
+        begin = time.monotonic()
+        status, text = self._execute(command, {}, min(limit, self.deadline - begin))
+        self._report(name, status == 0, f"{'':>10} {time.monotonic() - begin:>6.1f} s", command, status, text)
+        return text if status == 0 else None
+
+    def _report(self, name, is_right, what, command, status, text):
+        print(f"{'ok    ' if is_right else 'FAILED'} {name:<36} {what}", flush=True)
+        if is_right:
+            self.passed += 1
+            return
+        self.failed.append(name)
+        print(f"       command: {' '.join(command)}\n       status {status}")
+        print("".join(f"       {line}\n" for line in text.splitlines()[-6:]), end="", flush=True)
 
     def _execute(self, command, environment, limit):
         if limit <= 0:
@@ -60,9 +73,9 @@ class Checks:
         except subprocess.TimeoutExpired as error:
             return f"none: killed after {limit:.0f} s", (error.stdout or b"").decode(errors="replace")
 
-    def verified(self):
-        """Rows, results in them (out of place and in place), and wrong elements, over all runs."""
-        documents = self.results.values()
+    def verified(self, prefix=""):
+        """Rows, results in them (out of place and in place), and wrong elements, over all runs with such names."""
+        documents = [document for name, document in self.results.items() if name.startswith(prefix)]
         rows = [row for document in documents for row in document["rows"]]
         results = sum(row[place] is not None for row in rows for place in ("out_of_place", "in_place"))
         return len(rows), results, sum(document["wrong"] for document in documents)
@@ -70,7 +83,8 @@ class Checks:
     def summary(self):
         any_document = next(iter(self.results.values()), {})
         rows, results, wrong = self.verified()
-        return {"schema": "niccolite-gpu-check-2",
+        correct = dict(zip(("rows", "results", "wrong"), self.verified("correct_")))
+        return {"schema": "niccolite-gpu-check-3",
                 "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 "command": sys.argv,
                 "machine": any_document.get("machine"),
@@ -79,4 +93,5 @@ class Checks:
                 "failed": self.failed,
                 "rows": rows,
                 "results": results,
-                "wrong": wrong}
+                "wrong": wrong,
+                "correctness": correct if correct["rows"] else None}
