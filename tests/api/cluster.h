@@ -72,7 +72,8 @@ class Cluster {
     EXPECT_NCCL(ncclCommInitAll(comms_.data(), nranks, nullptr));
     for (int rank = 0; rank < nranks; ++rank) {
       EXPECT_CUDA(cudaSetDevice(rank));
-      EXPECT_CUDA(cudaStreamCreate(&streams_[static_cast<size_t>(rank)]));
+      EXPECT_CUDA(
+          cudaStreamCreateWithFlags(&streams_[static_cast<size_t>(rank)], cudaStreamNonBlocking));
     }
   }
   ~Cluster() {
