@@ -40,8 +40,8 @@ def find_fallen(times):
 
 
 def measure(checks, gpus, quick, is_virtual):
-    """Returns the fallen sizes per collective."""
-    times = {name: {} for name in COLLECTIVES}
+    """Returns the fallen sizes per collective. Each run is judged by itself."""
+    fallen = {}
     for band in bands_for(quick, is_virtual)[:1 if is_virtual else None]:
         # From a size of which every rank has a share, to where the next band begins.
         first = 1 << max(band.first, 4 * gpus).bit_length() - 1
@@ -49,9 +49,13 @@ def measure(checks, gpus, quick, is_virtual):
         document = checks.run(f"fine_{gpus}_{band.name}",
                               [",".join(COLLECTIVES), *RANKS["threads"](gpus), *as_flag(sizes_between(first, last, gpus)),
                                *band.flags["graph"], "-w", "2", "--rounds", "3", "--out-of-place"])
+        times = {}
         for row in (document or {"rows": []})["rows"]:
-            times[row["collective"]][row["bytes"]] = row["out_of_place"]["time_us"]
-    return {name: find_fallen(found) for name, found in times.items() if found}
+            if row["bytes"] > 0:
+                times.setdefault(row["collective"], {})[row["bytes"]] = row["out_of_place"]["time_us"]
+        for name, found in times.items():
+            fallen.setdefault(name, []).extend(find_fallen(found))
+    return fallen
 
 
 def print_fallen(fallen):

@@ -41,7 +41,7 @@ def at_least(goal, worst, ratio):
 def at_most(goal, value, limit, unit):
     if value is None:
         return Goal(f"{goal} at most {limit} {unit}", "not measured", None)
-    return Goal(f"{goal} at most {limit} {unit}", f"{value:.3g} {unit}", value <= limit)
+    return Goal(f"{goal} at most {limit} {unit}", f"{value:.4g} {unit}", value <= limit)
 
 
 def four_rank_goals(graph):

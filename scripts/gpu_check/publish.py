@@ -13,7 +13,7 @@ from .speed import GROUP_BYTES, KINDS, LAUNCHES, all_speeds
 LINK_LIMITS = {"NVIDIA H200": ("peer copy", 392)}
 README_COLUMNS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "sendrecv", "gather", "scatter")
 README_SIZES = (32, 2 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, 2 * GIB)
-TABLES = re.compile(rf"({'|'.join(LAUNCHES)})_\d+_({'|'.join(kind for kind, _, _ in KINDS)}|processes)_\w+")
+TABLES = re.compile(rf"({'|'.join(LAUNCHES)})_\d+_({'|'.join(KINDS)})_\w+")
 ROW = re.compile(r'\{\s*"bytes": [^{}]*\}')
 
 

@@ -28,7 +28,7 @@ def measure_ctas(checks, gpus, quick, is_virtual):
     if chosen:
         print(f"CTAs are not counted: the environment has {', '.join(chosen)}")
         return None
-    sizes = as_flag(doubling(8, MIB if is_virtual else 64 * MIB if quick else GIB))
+    sizes = as_flag(doubling(8, MIB if is_virtual else 64 * MIB if quick else 2 * GIB))
     name = f"ctas_{gpus}"
     checks.run(name, [collectives_of(REDUCTIONS + MOVES, gpus), *RANKS["threads"](gpus), *sizes, "-n", "1", "-w", "0", "-c", "0",
                       "--out-of-place"], TUNING)
@@ -59,7 +59,7 @@ def measure_life(checks, gpus, build, other):
         if library:
             text = checks.run_program(f"life_{gpus}_{who.lower()}", [program, LIFE_CYCLES, gpus, library])
             if text:
-                found[who] = json.loads(text)["median_ms"]
+                found[who] = json.loads(text.splitlines()[-1])["median_ms"]
     return found
 
 

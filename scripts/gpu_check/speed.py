@@ -4,7 +4,9 @@ from .runner import MOVES, RANKS, REDUCTIONS, collectives_of
 from .sizes import MIB, as_flag, bands_for, doubling
 
 LAUNCHES = {"graph": "graph replays", "stream": "stream launches"}
-KINDS = (("reductions", REDUCTIONS, "float"), ("moves", MOVES, "uint8"))
+# Small data are moved in bytes, so that every rank has a block even of 8 of them.
+KINDS = {"reductions": (REDUCTIONS, "float"), "moves": (MOVES, "uint8"), "collectives": (REDUCTIONS + MOVES, "float"),
+         "all_reduce": (("all_reduce",), "float"), "processes": (("all_reduce", "all_gather", "sendrecv"), "float")}
 GROUP_BYTES = 4 * MIB  # over four ranks: a message of 1 MiB between every two
 
 
@@ -13,25 +15,26 @@ def versus(other):
 
 
 def measure(checks, gpus, other, quick, is_virtual):
-    """Data-moving collectives in bytes, which leaves a block per rank even of 8 bytes."""
     bands = bands_for(quick, is_virtual)
     fixed = ["--out-of-place", "-w", "2", *versus(other)]
     threads = RANKS["threads"]
 
-    def run(launch, band, count, kind, flags):
-        sizes = doubling(band.first, band.last, 4 if quick else 2)
-        checks.run(f"{launch}_{count}_{kind}_{band.name}", [*flags, *as_flag(sizes), *band.flags[launch], *fixed])
+    def run(launch, band, count, kind, ranks):
+        names, type_name = KINDS[kind]
+        sizes = as_flag(doubling(band.first, band.last, 4 if quick else 2))
+        checks.run(f"{launch}_{count}_{kind}_{band.name}", [collectives_of(names, count), *ranks(count), "-d", type_name, *sizes,
+                                                            *band.flags[launch], *fixed])
 
     for launch in LAUNCHES:
         for band in bands:
-            for kind, names, type_name in KINDS:
-                run(launch, band, gpus, kind, [collectives_of(names, gpus), *threads(gpus), "-d", type_name])
+            for kind in ("reductions", "moves") if band is bands[0] else ("collectives",):
+                run(launch, band, gpus, kind, threads)
             if gpus > 2:
-                run(launch, band, 2, "reductions", ["all_reduce", *threads(2)])
+                run(launch, band, 2, "all_reduce", threads)
     if not quick:
         # What another layout can change: the latency of graphs, the bandwidth of streams.
         for launch, band in zip(LAUNCHES, bands):
-            run(launch, band, gpus, "processes", ["all_reduce,all_gather,sendrecv", *RANKS["processes"](gpus)])
+            run(launch, band, gpus, "processes", RANKS["processes"])
     group = ["alltoall", "--send-recv", *threads(gpus), *as_flag([GROUP_BYTES]), *fixed]
     checks.run(f"group_{gpus}_graph", [*group, "-G", "10", "-n", "5" if is_virtual else "20"])
     # A process of its own, so that nothing has been loaded or connected before.
@@ -60,13 +63,11 @@ class Speeds:
 
     def __init__(self, documents, ranks, launch):
         self.ranks, self.launch, self.by_collective = ranks, launch, {}
-        for kind, _, _ in KINDS:
-            for name, document in documents.items():
-                if not name.startswith(f"{launch}_{ranks}_{kind}_"):
-                    continue
-                for row in document["rows"]:
-                    if row["bytes"] > 0:  # fewer elements than ranks
-                        self.by_collective.setdefault(row["collective"], {})[row["bytes"]] = row["out_of_place"]
+        runs = tuple(f"{launch}_{ranks}_{kind}_" for kind in KINDS if kind != "processes")
+        for name, document in documents.items():
+            for row in document["rows"] if name.startswith(runs) else ():
+                if row["bytes"] > 0:  # fewer elements than ranks
+                    self.by_collective.setdefault(row["collective"], {})[row["bytes"]] = row["out_of_place"]
 
     def sizes(self):
         return sorted({size for rows in self.by_collective.values() for size in rows})
