@@ -120,6 +120,8 @@ def document_of(results, others):
                 "vs": run.get("vs"), "schedule_step": summary["schedule_step"],
                 "goals": [goal for each in (results, *others) for goal in each["summary"]["goals"]],
                 "resources": summary["resources"], **({"correctness": verified} if verified else {}), "tables": tables}
+    if failed := [name for each in (results, *others) for name in each["summary"]["failed"]]:
+        document["failed"] = failed
     if fallen := next((each["summary"]["fine"] for each in (results, *others) if each["summary"]["fine"]), None):
         document["fine"] = fallen
     return scrub(document)
@@ -159,5 +161,7 @@ def publish(paths, root):
     written.write_text(as_text(document))
     draw_plots(results["documents"], machine, lambda name: images / f"{name}_{name_of(machine)}.svg")
     print(f"wrote {written} and {images}/*_{name_of(machine)}.svg")
+    if "failed" in document:
+        print(f"not all of it passed, which the file says: {', '.join(document['failed'])}")
     for (ranks, launch), speeds in all_speeds(results["documents"], gpus_of(machine)).items():
         print(f"\n{ranks} ranks, {LAUNCHES[launch]}; us (NCCL's time / ours)\n\n{readme_table(speeds)}")
