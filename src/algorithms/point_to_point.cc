@@ -88,10 +88,10 @@ Result<Schedule> point_to_point(int nranks, std::span<const Envelope> envelopes,
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks,
-                   .nchannels = farthest / kDistancesOfChannel + 1,
+                   .nchannels = channel_of_distance(farthest) + 1,
                    .messages = std::move(messages)});
   for (const Message& message : by_distance)
-    add_lanes(builder, message, distance_of(message, nranks) / kDistancesOfChannel, options);
+    add_lanes(builder, message, channel_of_distance(distance_of(message, nranks)), options);
   return std::move(builder).take();
 }
 
