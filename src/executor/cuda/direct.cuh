@@ -195,7 +195,7 @@ class Direct {
     const uint32_t ahead = ptx::opaque(round);
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      if (p >= task_.sends) break;
+      if (p >= task_.sends) continue;
       const uint32_t step = connections_.send_step(p) + ahead;
       ptx::store_words(connections_.words_at(task_.send[p].port, step, in_slot),
                        pack_words(kSendsEach ? granules.sent[kSendsEach ? p : 0] : granules.own,
@@ -216,9 +216,8 @@ class Direct {
 
   // ---- receiving
 
-  // Tries again and again. What is to be done when it takes long stands here, once, and not in the
-  // waits themselves: they are many, and code that is fetched in vain makes a small operation
-  // slower.
+  // Tries again and again. What is to be done when it takes long stands here and not in the loop
+  // that waits: code that is fetched in vain makes a small operation slower.
   __device__ __forceinline__ void receive(const Chunk& chunk, uint32_t round,
                                           const uint64_t (&own)[kInFlight]) {
     if (task_.receives == 0) return;
@@ -235,66 +234,104 @@ class Direct {
   __device__ __forceinline__ bool try_receive(const Chunk& chunk, uint32_t round,
                                               const uint64_t (&own)[kInFlight], uint32_t g) const {
     const uint32_t granules = granules_of(chunk);
-    Words words[kInFlight][kMostPeers];
-    uint64_t results[kInFlight];
+    uint64_t folded[kInFlight];
+    if constexpr (Operation::kReduces) {
 #pragma unroll
-    for (uint32_t k = 0; k < kInFlight; ++k) {
-      const uint32_t at = g + k * threads_.size;
-      if (at >= granules) break;
-      const uint64_t in_slot = connections_.in_slots(at);
-      const uint32_t ahead = ptx::opaque(round);
-#pragma unroll
-      for (uint32_t p = 0; p < kMostPeers; ++p) {
-        if (p >= task_.receives) break;
-        words[k][p] = ptx::load_words(connections_.words_at(
-            task_.receive[p].port, connections_.receive_step(p) + ahead, in_slot));
-      }
-      if constexpr (Operation::kReduces) {
-        results[k] = g == threads_.rank ? own[k] : load_input(task_.own_from, chunk, at);
+      for (uint32_t k = 0; k < kInFlight; ++k) {
+        const uint32_t at = g + k * threads_.size;
+        if (at >= granules) break;
+        folded[k] = g == threads_.rank ? own[k] : load_input(task_.own_from, chunk, at);
       }
     }
-    uint32_t spins = 0;
-#pragma unroll
-    for (uint32_t k = 0; k < kInFlight; ++k) {
-      const uint32_t at = g + k * threads_.size;
-      if (at >= granules) break;
-      const bool both = bytes_of(chunk, at) > ll::kDataBytes;
-      const uint64_t in_slot = connections_.in_slots(at);
-      const uint32_t ahead = ptx::opaque(round);
-      // Each operand is folded as soon as it is here: its words then need no registers any more.
-      LlOperands<Operation> operands(/*folds=*/true);
-#pragma unroll
-      for (uint32_t p = 0; p < kMostPeers; ++p) {
-        if (p >= task_.receives) break;
-        if constexpr (Operation::kReduces) {
-          if (p == task_.source_position) operands.add(results[k]);
-        }
-        const uint32_t step = connections_.receive_step(p) + ahead;
-        while (!have_arrived(words[k][p], ll::flag_of(step, work_.tag), both) &&
-               spins < Wait::kSpinsPerLook) {
-          ++spins;
-          words[k][p] =
-              ptx::load_words(connections_.words_at(task_.receive[p].port, step, in_slot));
-        }
-        if constexpr (Operation::kReduces) operands.add(unpack_words(words[k][p]));
-      }
-      if constexpr (Operation::kReduces) {
-        if (task_.source_position >= task_.receives) operands.add(results[k]);
-        results[k] = operands.result(header_, (header_.flags & kScalesResult) != 0);
-      }
-    }
-    if (spins >= Wait::kSpinsPerLook) return false;
+    Words words[kInFlight][kMostPeers] = {};
+    if (!poll(chunk, round, g, words)) return false;
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) {
       const uint32_t at = g + k * threads_.size;
       if (at >= granules) break;
       if constexpr (Operation::kReduces) {
-        store_output(task_.own_to, chunk, at, results[k]);
+        store_output(task_.own_to, chunk, at, fold(folded[k], words[k]));
       } else {
         store_received(words[k], chunk, at);
       }
     }
     return true;
+  }
+
+  // All words that are missing are looked at together: one that was looked at long before the
+  // others came costs no look of its own. False after kSpinsPerLook looks.
+  __device__ __forceinline__ bool poll(const Chunk& chunk, uint32_t round, uint32_t g,
+                                       Words (&words)[kInFlight][kMostPeers]) const {
+    const uint32_t granules = granules_of(chunk);
+    const uint64_t in_slot = connections_.in_slots(g);
+    const uint32_t ahead = ptx::opaque(round);
+    uint64_t first[kMostPeers] = {};  // where granule g of the peer lies
+    uint32_t flags[kMostPeers];
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      const uint32_t step = connections_.receive_step(p) + ahead;
+      if (p < task_.receives) {
+        first[p] =
+            reinterpret_cast<uint64_t>(connections_.words_at(task_.receive[p].port, step, in_slot));
+      }
+      // Not computed anew from parameters in every look, where there are registers for it.
+      if (kMostPeers <= kFewDirectPeers) {
+        first[p] = ptx::opaque(first[p]);
+      }
+      flags[p] = ll::flag_of(step, work_.tag);
+    }
+    uint32_t missing = 0;  // a bit for each of words[][]
+#pragma unroll
+    for (uint32_t k = 0; k < kInFlight; ++k) {
+      if (g + k * threads_.size < granules) {
+        missing |= ((1u << task_.receives) - 1) << (k * kMostPeers);
+      }
+    }
+    uint32_t spins = 0;
+    do {
+#pragma unroll
+      for (uint32_t k = 0; k < kInFlight; ++k) {
+#pragma unroll
+        for (uint32_t p = 0; p < kMostPeers; ++p) {
+          if ((missing & bit_of(k, p)) == 0) continue;
+          words[k][p] = ptx::load_words(
+              reinterpret_cast<const std::byte*>(first[p] + k * threads_.size * kGranuleInSlot));
+        }
+      }
+#pragma unroll
+      for (uint32_t k = 0; k < kInFlight; ++k) {
+        const bool both = bytes_of(chunk, g + k * threads_.size) > ll::kDataBytes;
+        const uint32_t matters = both ? ~uint32_t{0} : 0;
+#pragma unroll
+        for (uint32_t p = 0; p < kMostPeers; ++p) {
+          // As have_arrived(), without a branch for each word.
+          const uint32_t wrong = (ll::flag_in(words[k][p].first) ^ flags[p]) |
+                                 ((ll::flag_in(words[k][p].second) ^ flags[p]) & matters);
+          if (wrong == 0) missing &= ~bit_of(k, p);
+        }
+      }
+    } while (missing != 0 && ++spins < Wait::kSpinsPerLook);
+    return missing == 0;
+  }
+  __device__ __forceinline__ static constexpr uint32_t bit_of(uint32_t k, uint32_t p) {
+    return 1u << (k * kMostPeers + p);
+  }
+
+  // In fold order, in which the own granule is that of source_position. Selected and not branched
+  // to: this is what lies between the last word's arrival and the result.
+  __device__ __forceinline__ uint64_t fold(uint64_t own, const Words (&words)[kMostPeers]) const {
+    const uint32_t receives = task_.receives;
+    const uint32_t own_at = task_.source_position < receives ? task_.source_position : receives;
+    LlOperands<Operation> operands(/*folds=*/true);
+#pragma unroll
+    for (uint32_t i = 0; i <= kMostPeers; ++i) {
+      if (i > receives) continue;
+      uint64_t operand = own;
+      if (i < kMostPeers && i < own_at) operand = unpack_words(words[i < kMostPeers ? i : 0]);
+      if (i > 0 && i > own_at) operand = unpack_words(words[i > 0 ? i - 1 : 0]);
+      operands.add(operand);
+    }
+    return operands.result(header_, (header_.flags & kScalesResult) != 0);
   }
 
   // As load_sent().

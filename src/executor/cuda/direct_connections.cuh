@@ -3,6 +3,8 @@
 // other on the same connections.
 #pragma once
 
+#include <type_traits>
+
 #include "executor/cuda/ll_step.cuh"
 
 namespace niccolite::executor::cuda {
@@ -18,36 +20,47 @@ class DirectConnections {
       : header_(header), work_(work), task_(task), threads_(threads), channel_(channel) {}
 
   /// All loads at once, which nothing waits for before the last is on its way; then gives back the
-  /// slots that earlier operations read.
+  /// slots that earlier operations read. Conditions instead of a loop's end: what reads parameters
+  /// peer by peer, between branches, pays their latency for each.
   __device__ __forceinline__ void start() {
-    uint32_t credit[kMostPeers];
+    uint32_t credit[kMostPeers] = {};
+    Counter sent[kMostPeers] = {};
+    Counter received[kMostPeers] = {};
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      if (p >= task_.sends) break;
-      const ControlBlock* control = control_of(task_.send[p].port);
-      send_step_[p] = ptx::load<uint32_t>(reinterpret_cast<const std::byte*>(&control->step));
+      if (p >= task_.sends) continue;
+      sent[p] = ptx::load<Counter>(step_at(task_.send[p].port));
       // [credit] pairs with the receiver's [resume] and [consume]. Relaxed: the stores that depend
       // on it are not made before its value is known.
-      credit[p] = static_cast<uint32_t>(ptx::load_relaxed_system(&control->remote));
+      credit[p] =
+          static_cast<uint32_t>(ptx::load_relaxed_system(&control_of(task_.send[p].port)->remote));
     }
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      if (p >= task_.receives) break;
-      receive_step_[p] = ptx::load<uint32_t>(step_at(task_.receive[p].port));
+      if (p >= task_.receives) continue;
+      received[p] = ptx::load<Counter>(step_at(task_.receive[p].port));
     }
-    if (kKeepsCounters && threads_.rank < task_.sends) {
-      sent_ = ptx::load<uint64_t>(step_at(own_send()));
+    if (!kKeepsCounters && threads_.rank < task_.receives) {
+      received_ = ptx::load<uint64_t>(step_at(own_receive()));
+    }
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      send_step_[p] = static_cast<uint32_t>(sent[p]);
+      receive_step_[p] = static_cast<uint32_t>(received[p]);
+      // Opaque: the compiler would make an index of it, and memory of the arrays.
+      if (kKeepsCounters && p == ptx::opaque(threads_.rank)) {
+        sent_ = sent[p];
+        received_ = received[p];
+      }
     }
     if (threads_.rank < task_.receives) {
-      received_ = ptx::load<uint64_t>(step_at(own_receive()));
       // [resume] before anything waits for the credit that the peers give in the same way. Relaxed:
       // those reads were over when their kernel ended.
       ptx::store_relaxed_system(&own_receive().remote_control[channel_].remote, received_);
     }
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      if (p >= task_.sends) break;
-      add_credit(send_step_[p], credit[p]);
+      if (p < task_.sends) add_credit(send_step_[p], credit[p]);
     }
   }
 
@@ -114,8 +127,9 @@ class DirectConnections {
 
  private:
   static constexpr int32_t kAllRounds = 0x7fffffff;
-  // From start() to advance(), where there are registers for them.
+  // The whole counters, from start() to advance(), where there are registers for them.
   static constexpr bool kKeepsCounters = kMostPeers <= kFewDirectPeers;
+  using Counter = std::conditional_t<kKeepsCounters, uint64_t, uint32_t>;
 
   __device__ __forceinline__ ControlBlock* control_of(const PortTask& port) const {
     return port.control + channel_;
