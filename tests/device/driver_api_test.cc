@@ -20,6 +20,8 @@ static_assert(kCuStreamCaptureUnsupported == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORT
 
 static_assert(kCuMultiprocessorCount == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(kCuComputeCapabilityMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+static_assert(kCuMaxSharedMemoryPerBlockOptin ==
+              CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 static_assert(kCuComputeCapabilityMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 static_assert(kCuVirtualMemoryManagementSupported ==
               CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);

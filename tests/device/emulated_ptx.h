@@ -62,6 +62,7 @@ inline uint64_t opaque(uint64_t value) { return value; }
 
 // Many looks long, as on a GPU, but no second: a wait need not be long to be late.
 inline constexpr uint32_t kSpinsPerReport = 1u << 15;
+inline constexpr uint32_t kSharedLooksPerSpin = 1;
 
 inline uint64_t load_acquire_system(const uint64_t* address) {
   emulation::yield();
@@ -79,13 +80,12 @@ inline void store_relaxed_shared(uint64_t* address, uint64_t value) { *address =
 
 inline void store_release_shared(uint64_t* address, uint64_t value) { *address = value; }
 inline uint64_t load_acquire_shared(const uint64_t* address) {
-  emulation::maybe_yield();
+  emulation::yield();
   return *address;
 }
 inline uint32_t load_relaxed_shared(const uint32_t* address) { return *address; }
 inline void store_relaxed_shared(uint32_t* address, uint32_t value) { *address = value; }
 inline void fence_system() {}
-inline void pause() { emulation::yield(); }
 
 inline Words load_words(const std::byte* address) {
   emulation::maybe_yield();

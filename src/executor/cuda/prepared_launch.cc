@@ -67,9 +67,15 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   TRY(driver.check(
       driver.cuDeviceGetAttribute(&major, gpu::cuda::kCuComputeCapabilityMajor, handle),
       "cuDeviceGetAttribute(compute capability, device {})", device));
+  int shared_bytes = 0;
+  TRY(driver.check(driver.cuDeviceGetAttribute(&shared_bytes,
+                                               gpu::cuda::kCuMaxSharedMemoryPerBlockOptin, handle),
+                   "cuDeviceGetAttribute(shared memory, device {})", device));
   prepared.has_sync_domains_ = major >= 9;
-  const bool has_bulk_copies = major >= 9;
-  prepared.version_ = TRY(prepared.create_version(launch, has_bulk_copies));
+  // Some GPUs have the instructions, but less shared memory.
+  prepared.has_bulk_copies_ =
+      major >= 9 && static_cast<uint32_t>(shared_bytes) >= kMaxSharedBytesWithStages;
+  prepared.version_ = TRY(prepared.create_version(launch, prepared.has_bulk_copies_));
   if (prepared.version_.kernel->has_bulk_lanes) {
     prepared.unaligned_version_ = TRY(prepared.create_version(launch, /*has_bulk_copies=*/false));
   }
@@ -87,7 +93,7 @@ Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& lau
   const uint32_t shared_bytes = kernel.args.header.shared_bytes;
   if (shared_bytes > kSharedWithoutAsking) {
     // The largest any launch may need: launches of one function must not undo each other's wish.
-    const uint32_t most = has_sync_domains_ ? kMaxSharedBytesWithStages : kMaxSharedBytes;
+    const uint32_t most = has_bulk_copies_ ? kMaxSharedBytesWithStages : kMaxSharedBytes;
     const Driver& driver = machine_->driver();
     TRY(driver.check(
         driver.cuFuncSetAttribute(version.function, gpu::cuda::kCuFunctionMaxDynamicShared,

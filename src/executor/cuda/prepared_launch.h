@@ -41,6 +41,7 @@ class PreparedLaunch {
   int device_ = -1;
   gpu::cuda::CuContext context_ = nullptr;
   bool has_sync_domains_ = false;
+  bool has_bulk_copies_ = false;
   Version version_;
   Version unaligned_version_;  // when version_ has bulk lanes: for buffers that are not aligned to
                                // 16 bytes

@@ -37,6 +37,9 @@ __device__ __forceinline__ uint64_t opaque(uint64_t value) {
 
 /// Looks at a word that take a second at least, and a few at most: none takes less than 0.15 us.
 inline constexpr uint32_t kSpinsPerReport = 1u << 23;
+/// Looks at shared memory that take as long as one at a word of another GPU's making: none takes
+/// less than 20 ns.
+inline constexpr uint32_t kSharedLooksPerSpin = 8;
 
 // ---- control words
 __device__ __forceinline__ uint64_t load_acquire_system(const uint64_t* address) {
@@ -104,9 +107,6 @@ __device__ __forceinline__ void store_relaxed_shared(uint32_t* address, uint32_t
 }
 /// Orders what the thread has done, or has acquired, before its relaxed stores to come, for all.
 __device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-/// Between two looks at shared memory: leaves the issue slots to others for some tens of
-/// nanoseconds.
-__device__ __forceinline__ void pause() { __nanosleep(40); }
 
 // ---- LL words: each of the two is written and read whole; nothing else is ordered by them
 __device__ __forceinline__ Words load_words(const std::byte* address) {

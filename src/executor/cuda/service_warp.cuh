@@ -31,15 +31,16 @@ __device__ __forceinline__ bool is_open(const Cta& cta, const PortState& port, u
 /// Waits until the port is open for `step`; false: aborted.
 __device__ __forceinline__ bool wait_until_open(const Cta& cta, const PortState& port,
                                                 uint64_t step) {
-  for (Wait wait(cta.header, *cta.work); !is_open(cta, port, step);) {
+  for (Wait wait(cta.header, *cta.work);;) {
+    for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
+      if (is_open(cta, port, step)) return true;
+    }
     // Relaxed: it is for a report, and what is not seen now will be the next time.
     const bool live = wait.keep_going([&] {
       return Awaited{port.peer, ptx::load_relaxed_shared(&port.other_tag)};
     });
     if (!live) return false;
-    ptx::pause();
   }
-  return true;
 }
 
 /// The lane has stored to the slot of `step`, or used what it read from it. By one thread, after a

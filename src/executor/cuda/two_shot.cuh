@@ -58,9 +58,9 @@ class TwoShot {
   static constexpr uint32_t kGroupBytes = kWarpLines * ll128::kLineBytes;
   static constexpr uint32_t kGroupData = kWarpLines * ll128::kDataBytes;
 
-  /// Looks at all groups in flight before a wait is a long one: each takes some four times as long
-  /// as one at a single word.
-  static constexpr uint32_t kPasses = Wait::kSpinsPerLook / 4;
+  /// Looks at all groups in flight before a wait is a long one. Each takes longer than one at a
+  /// single word, so that reports are a second apart, and more.
+  static constexpr uint32_t kPasses = Wait::kSpinsPerLook;
 
   /// The CTA's share of every block in a round.
   struct Round {

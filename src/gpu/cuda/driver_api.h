@@ -36,6 +36,7 @@ inline constexpr CuResult kCuStreamCaptureUnsupported = 900;
 // CUdevice_attribute
 inline constexpr int kCuMultiprocessorCount = 16;
 inline constexpr int kCuComputeCapabilityMajor = 75;
+inline constexpr int kCuMaxSharedMemoryPerBlockOptin = 97;
 inline constexpr int kCuComputeCapabilityMinor = 76;
 inline constexpr int kCuVirtualMemoryManagementSupported = 102;
 inline constexpr int kCuGpuDirectRdmaWithVmmSupported = 110;
