@@ -59,8 +59,8 @@ class TwoShot {
   static constexpr uint32_t kGroupData = kWarpLines * ll128::kDataBytes;
 
   /// Looks at all groups in flight before a wait is a long one. Each takes longer than one at a
-  /// single word, so that reports are a second apart, and more.
-  static constexpr uint32_t kPasses = Wait::kSpinsPerLook;
+  /// single word.
+  static constexpr uint32_t kPasses = Wait::kSpinsPerLook / 4;
 
   /// The CTA's share of every block in a round.
   struct Round {
@@ -355,7 +355,7 @@ class TwoShot {
         for (uint32_t p = 0; p < image_.peers; ++p) {
           look_for(TwoShotEnd::Operand, p, number, share, group, /*rows=*/1, awaited);
         }
-        live_ = !ptx::any_of_warp(!wait.look(awaited));
+        live_ = !ptx::any_of_warp(!wait.look(awaited, kPasses));
       }
     }
   }
@@ -456,7 +456,7 @@ class TwoShot {
             look_for(TwoShotEnd::Gather, peer, number, share_of(image_.gathered[peer], round),
                      group, rows, awaited);
           }
-          live_ = !ptx::any_of_warp(!wait.look(awaited));
+          live_ = !ptx::any_of_warp(!wait.look(awaited, kPasses));
         }
       }
     }

@@ -29,9 +29,10 @@ class Wait {
     return true;
   }
 
-  /// The same after kSpinsPerLook spins that were not counted one by one.
-  __device__ __forceinline__ bool look(const Awaited& awaited) {
-    spins_ += kSpinsPerLook;
+  /// The same after `spins` spins that were not counted one by one: kSpinsPerLook, or a power of
+  /// two below it.
+  __device__ __forceinline__ bool look(const Awaited& awaited, uint32_t spins = kSpinsPerLook) {
+    spins_ += spins;
     if (is_aborted()) return false;
     tell(awaited);
     return true;
