@@ -180,7 +180,10 @@ Result<CuFunction> find_kernel(int device, const KernelId& id) {
   const Table* table = TRY(Kernels::instance().table(device));
   CuFunction function = (*table)[index_of(id)];
   if (function == nullptr) {
-    return Status::internal("kernel {} is missing from the library", name_of(id));
+    return Status::internal(
+        "kernel {} is missing from this build of the library: were all types built "
+        "(NICCOLITE_CUDA_TYPES)?",
+        name_of(id));
   }
   return function;
 }
