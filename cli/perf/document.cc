@@ -2,12 +2,12 @@
 
 #include <sys/utsname.h>
 
-#include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "cli/perf/json_file.h"
 #include "cli/perf/row_json.h"
 
 namespace niccolite::perf {
@@ -126,17 +126,7 @@ Status write_document(const Document& document) {
                          {"vs_wrong", totals.other_wrong},
                          {"average_busbw_gbs", totals.average_bus_bandwidth},
                          {"failure", document.failure.empty() ? json() : json(document.failure)}};
-  const std::string& path = document.options.json_path;
-  const std::string temporary = path + ".partial";
-  {
-    std::ofstream stream(temporary);
-    stream << contents.dump(1) << '\n';
-    stream.close();
-    if (!stream) return Status::from_errno(errno, "cannot write " + temporary);
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0)
-    return Status::from_errno(errno, "cannot rename " + temporary);
-  return {};
+  return write_json(document.options.json_path, contents);
 }
 
 }  // namespace niccolite::perf

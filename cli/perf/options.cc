@@ -10,21 +10,11 @@ namespace {
 
 constexpr const char* kFewSizes = "1K,64K,4M";  // of a run of all collectives
 
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 template <typename Entry, typename Find>
 Result<std::vector<const Entry*>> select(const std::string& list, std::span<const Entry> all,
                                          Find find, const char* flag) {
   std::vector<const Entry*> chosen;
-  for (const std::string& name : split(list)) {
+  for (const std::string& name : split_list(list)) {
     if (name == "all") {
       for (const Entry& entry : all) chosen.push_back(&entry);
     } else if (const Entry* entry = find(name)) {
@@ -71,6 +61,16 @@ Status check_combination(const Options& options, const Collective& collective) {
 }
 
 }  // namespace
+
+std::vector<std::string> split_list(const std::string& list) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
 
 Result<size_t> parse_bytes(const std::string& text) {
   char* end = nullptr;
@@ -147,7 +147,7 @@ Result<Options> finish(const RawOptions& raw) {
   const bool has_sizes = !(raw.sizes + raw.min_bytes + raw.max_bytes).empty();
   const std::string sizes = options.is_every_collective && !has_sizes ? kFewSizes : raw.sizes;
   if (!sizes.empty()) {
-    for (const std::string& size : split(sizes))
+    for (const std::string& size : split_list(sizes))
       options.sizes.push_back(TRY(parse_size_flag("--sizes", size)));
     const auto [least, most] = std::minmax_element(options.sizes.begin(), options.sizes.end());
     options.min_bytes = *least;

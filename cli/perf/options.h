@@ -91,4 +91,7 @@ Result<size_t> parse_bytes(const std::string& text);
 /// The sizes of a sweep: those named, or from min_bytes to max_bytes, ascending.
 std::vector<size_t> sizes_of(const Options& options);
 
+/// The parts of a comma-separated list; one, which is empty, of an empty one.
+std::vector<std::string> split_list(const std::string& list);
+
 }  // namespace niccolite::perf

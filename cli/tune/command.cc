@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/perf/exit_code.h"
+#include "cli/perf/json_file.h"
 #include "cli/perf/options.h"
 #include "cli/tune/calibrate.h"
 #include "cli/tune/check.h"
@@ -53,19 +54,9 @@ int fail(const Status& status, int exit_code) {
   return exit_code;
 }
 
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 Result<std::vector<int>> parse_numbers(const char* flag, const std::string& list, int most) {
   std::vector<int> numbers;
-  for (const std::string& text : split(list)) {
+  for (const std::string& text : perf::split_list(list)) {
     int number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > most)
@@ -77,7 +68,7 @@ Result<std::vector<int>> parse_numbers(const char* flag, const std::string& list
 
 Result<std::vector<Collective>> parse_collectives(const std::string& list) {
   std::vector<Collective> result;
-  for (const std::string& name : split(list)) {
+  for (const std::string& name : perf::split_list(list)) {
     std::string known;
     const size_t before = result.size();
     for (int i = 0; i < schedule::kCollectives; ++i) {
@@ -101,7 +92,7 @@ Result<size_t> parse_size(const char* flag, const std::string& text) {
 Result<std::vector<size_t>> parse_sizes(const Options& options, gpu::Kind machine) {
   perf::Options sizes;
   if (!options.sizes.empty()) {
-    for (const std::string& text : split(options.sizes))
+    for (const std::string& text : perf::split_list(options.sizes))
       sizes.sizes.push_back(TRY(parse_size("--sizes", text)));
     std::sort(sizes.sizes.begin(), sizes.sizes.end());
     return sizes.sizes;
@@ -159,7 +150,7 @@ Status write_text(const std::string& path, const std::string& text) {
 
 Status write_results(const Options& options, const Measurements& measurements,
                      std::span<const CostLine> lines) {
-  if (!options.json_path.empty()) TRY(write(options.json_path, to_json(measurements)));
+  if (!options.json_path.empty()) TRY(perf::write_json(options.json_path, to_json(measurements)));
   if (!options.table_path.empty())
     TRY(write_text(options.table_path, source_file(measurements, lines)));
   return {};

@@ -20,6 +20,7 @@
 
 #include "base/fd.h"
 #include "cli/perf/exit_code.h"
+#include "cli/perf/json_file.h"
 #include "planner/choice.h"
 
 extern char** environ;
@@ -214,7 +215,7 @@ Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements
       return std::move(status).with_context("{}", job.describe());
     fmt::print(stderr, "[{:3}/{}] {}: {} points, {:.1f} s\n", done, done + queue.size(),
                job.describe(), found.points, seconds_since(began));
-    if (!run.json_path.empty()) TRY(write(run.json_path, to_json(measurements)));
+    if (!run.json_path.empty()) TRY(perf::write_json(run.json_path, to_json(measurements)));
     if (status.is_ok()) continue;
     // perf goes through the collectives in turn: the first unfinished one is where it ended.
     std::erase_if(job.variants,

@@ -1,7 +1,6 @@
 #include "cli/tune/points.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -139,19 +138,6 @@ Status read(const std::string& path, Measurements& measurements) {
   } catch (const json::exception& error) {
     return Status::invalid_argument("{} is no file of `niccolite tune`: {}", path, error.what());
   }
-}
-
-Status write(const std::string& path, const json& document) {
-  const std::string temporary = path + ".partial";
-  {
-    std::ofstream stream(temporary);
-    stream << document.dump(1) << '\n';
-    stream.close();
-    if (!stream) return Status::from_errno(errno, "cannot write " + temporary);
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0)
-    return Status::from_errno(errno, "cannot rename " + temporary);
-  return {};
 }
 
 }  // namespace niccolite::tune

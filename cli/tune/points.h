@@ -55,6 +55,4 @@ nlohmann::json to_json(const Measurements& measurements);
 /// Adds what the file holds. InvalidUsage: of another kind of machine than what is there already.
 Status read(const std::string& path, Measurements& measurements);
 
-Status write(const std::string& path, const nlohmann::json& document);
-
 }  // namespace niccolite::tune

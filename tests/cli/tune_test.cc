@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cli/perf/json_file.h"
 #include "cli/tune/calibrate.h"
 #include "cli/tune/check.h"
 #include "cli/tune/fit.h"
@@ -169,7 +170,7 @@ TEST(Measurements, SurviveTheirFile) {
   Measurements written = measurements_of({kTwoShot});
   written.failures = {"one did not run"};
   written.own = {{{Collective::AllToAll, 4, 1000}, 7.5, 7}};
-  ASSERT_TRUE(write(path, to_json(written)).is_ok());
+  ASSERT_TRUE(perf::write_json(path, to_json(written)).is_ok());
   Measurements got;
   ASSERT_TRUE(read(path, got).is_ok());
   EXPECT_EQ(got.devices, written.devices);
