@@ -74,7 +74,6 @@ inline uint64_t load_relaxed_system(const uint64_t* address) {
   return *address;
 }
 inline void store_relaxed_system(uint64_t* address, uint64_t value) { *address = value; }
-inline void store_release_system(uint64_t* address, uint64_t value) { *address = value; }
 inline uint64_t load_relaxed_shared(const uint64_t* address) { return *address; }
 inline void store_relaxed_shared(uint64_t* address, uint64_t value) { *address = value; }
 

@@ -60,49 +60,40 @@ __device__ __forceinline__ uint64_t load_relaxed_system(const uint64_t* address)
 __device__ __forceinline__ void store_relaxed_system(uint64_t* address, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
-__device__ __forceinline__ void store_release_system(uint64_t* address, uint64_t value) {
-  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+/// As instructions want addresses of shared memory.
+__device__ __forceinline__ uint32_t shared_address(const void* address) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(address));
 }
 /// A counter in shared memory that other threads read and write without a barrier.
 __device__ __forceinline__ uint64_t load_relaxed_shared(const uint64_t* address) {
   uint64_t value;
-  asm volatile("ld.relaxed.cta.shared.u64 %0, [%1];"
-               : "=l"(value)
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(address))));
+  asm volatile("ld.relaxed.cta.shared.u64 %0, [%1];" : "=l"(value) : "r"(shared_address(address)));
   return value;
 }
 __device__ __forceinline__ void store_relaxed_shared(uint64_t* address, uint64_t value) {
-  asm volatile("st.relaxed.cta.shared.u64 [%0], %1;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(address))),
-               "l"(value)
+  asm volatile("st.relaxed.cta.shared.u64 [%0], %1;" ::"r"(shared_address(address)), "l"(value)
                : "memory");
 }
 /// What other threads of the CTA see of this thread's accesses before it, when they acquire it.
 __device__ __forceinline__ void store_release_shared(uint64_t* address, uint64_t value) {
-  asm volatile("st.release.cta.shared.u64 [%0], %1;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(address))),
-               "l"(value)
+  asm volatile("st.release.cta.shared.u64 [%0], %1;" ::"r"(shared_address(address)), "l"(value)
                : "memory");
 }
 __device__ __forceinline__ uint64_t load_acquire_shared(const uint64_t* address) {
   uint64_t value;
   asm volatile("ld.acquire.cta.shared.u64 %0, [%1];"
                : "=l"(value)
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(address)))
+               : "r"(shared_address(address))
                : "memory");
   return value;
 }
 __device__ __forceinline__ uint32_t load_relaxed_shared(const uint32_t* address) {
   uint32_t value;
-  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];"
-               : "=r"(value)
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(address))));
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(shared_address(address)));
   return value;
 }
 __device__ __forceinline__ void store_relaxed_shared(uint32_t* address, uint32_t value) {
-  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(address))),
-               "r"(value)
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(shared_address(address)), "r"(value)
                : "memory");
 }
 /// Orders what the thread has done, or has acquired, before its relaxed stores to come, for all.
@@ -184,9 +175,6 @@ inline constexpr bool kHasBulkCopies = true;
 #else
 inline constexpr bool kHasBulkCopies = false;
 #endif
-__device__ __forceinline__ uint32_t shared_address(const void* address) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(address));
-}
 /// For one announced load at a time.
 __device__ __forceinline__ void init_bulk_barrier(uint64_t* barrier) {
   if constexpr (kHasBulkCopies) {
