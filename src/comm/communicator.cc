@@ -31,8 +31,9 @@ std::span<const std::byte> bytes_of(const RankInfo& info) {
 Communicator::Communicator(gpu::Machine& machine, Identity identity, Configuration configuration)
     : machine_(machine),
       identity_(std::move(identity)),
+      id_hash_(identity_.id.hash()),
       configuration_(std::move(configuration)),
-      operators_(identity_.id.hash() + static_cast<uint64_t>(identity_.rank)) {}
+      operators_(id_hash_ + static_cast<uint64_t>(identity_.rank)) {}
 
 Communicator::~Communicator() = default;
 
@@ -59,13 +60,12 @@ Status Communicator::initialize() {
 Status Communicator::join_and_connect() {
   const auto start = std::chrono::steady_clock::now();
   const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
-  const uint64_t hash = identity_.id.hash();
   const int driver = machine_.driver_version();
   log::version_line(fmt::format("NCCL version {}.{}.{}+cuda{}.{}", kMajor, kMinor, kPatch,
                                 driver / 1000, driver % 1000 / 10),
                     rank() == 0);
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
-      identity_.function, describe(), device(), info.bus_id, hash);
+      identity_.function, describe(), device(), info.bus_id, id_hash_);
   {
     std::lock_guard lock(control_mutex_);
     control_ = TRY(machine_.allocate_host(sizeof(executor::ControlWords)));
@@ -109,7 +109,7 @@ Status Communicator::join_and_connect() {
                                        control, log_.get(), configuration_.graphs_mix);
 
   LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
-      describe(), device(), info.bus_id, hash);
+      describe(), device(), info.bus_id, id_hash_);
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
   LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", identity_.function, rank(),
       nranks(), total.count());

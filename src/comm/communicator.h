@@ -91,7 +91,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void fail(Status status);
 
   /// Equal for the ranks of one communicator, and different from other communicators'.
-  uint64_t id_hash() const { return identity_.id.hash(); }
+  uint64_t id_hash() const { return id_hash_; }
   int rank() const { return identity_.rank; }
   int nranks() const { return identity_.nranks; }
   int device() const { return identity_.device; }
@@ -126,6 +126,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   gpu::Machine& machine_;
   const Identity identity_;
+  const uint64_t id_hash_;  // kept: groups are sorted by it
   const Configuration configuration_;
   Operators operators_;
   std::atomic<State> state_{State::InProgress};

@@ -23,10 +23,10 @@ std::string upper(const char* text) {
   return result;
 }
 
-template <typename Map, typename Key>
-void remember(Map& map, Key&& key, const std::shared_ptr<Launcher>& launcher) {
+template <typename Map, typename Key, typename Value>
+void remember(Map& map, Key&& key, Value&& value) {
   if (map.size() >= kMostPrepared) map.erase(map.begin());
-  map.emplace(std::forward<Key>(key), launcher);
+  map.emplace(std::forward<Key>(key), std::forward<Value>(value));
 }
 
 /// The buffers that the call's program has: users may pass anything for those that it has not.
@@ -44,32 +44,51 @@ Buffers buffers_of(const Task& task, int rank) {
   return buffers;
 }
 
-/// All that a batch's plan depends on, as a key; not empty.
-std::string name_of(const Batch& batch) {
-  std::string key;
-  const auto add = [&](const auto& value) {
-    key.append(reinterpret_cast<const char*>(&value), sizeof value);
-  };
-  add(batch.protocol);
-  add(batch.most_channels);
-  for (const Task* task : batch.tasks) {
-    const planner::Request& request = task->call.request;
-    add(request.collective);
-    if (task->call.is_message()) {
-      add(request.bytes());
-      add(task->call.peer);
-      add(task->call.is_send);
-      continue;
-    }
-    add(request.count);
-    add(request.type);
-    add(request.root);
-    add(request.op.operation);
-    add(request.op.scale);
-    add(request.op.factor);
-    add(request.op.device_scale);
+template <typename Value>
+void add_to(std::string& name, const Value& value) {
+  name.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+/// All of a call that a plan depends on.
+void add_call(std::string& name, const Call& call) {
+  const planner::Request& request = call.request;
+  add_to(name, request.collective);
+  if (call.is_message()) {
+    add_to(name, request.bytes());
+    add_to(name, call.peer);
+    add_to(name, call.is_send);
+    return;
   }
-  return key;
+  add_to(name, request.count);
+  add_to(name, request.type);
+  add_to(name, request.root);
+  add_to(name, request.op.operation);
+  add_to(name, request.op.scale);
+  add_to(name, request.op.factor);
+  add_to(name, request.op.device_scale);
+}
+
+/// All that a batch's plan depends on; not empty.
+std::string name_of(const Batch& batch) {
+  std::string name;
+  add_to(name, batch.protocol);
+  add_to(name, batch.most_channels);
+  for (const Task* task : batch.tasks) add_call(name, task->call);
+  return name;
+}
+
+/// All that the launches of a group depend on, but for buffers and the one stream; empty if there
+/// are several, or so many calls that remembering them costs more than it saves.
+std::string name_of(std::span<const Task> tasks, int rank) {
+  constexpr size_t kMostTasks = 64;
+  std::string name;
+  if (tasks.size() > kMostTasks) return name;
+  for (const Task& task : tasks) {
+    const bool is_to_self = task.call.is_message() && task.call.peer == rank;
+    if (is_to_self || task.stream != tasks[0].stream) return {};
+    add_call(name, task.call);
+  }
+  return name;
 }
 
 }  // namespace
@@ -114,6 +133,8 @@ Status OperationQueue::run(const Task& task, const Deadline& deadline) {
 }
 
 Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) {
+  group_ = name_of(tasks, planner_.rank());
+  if (std::vector<Ready> known = recall(tasks); !known.empty()) return known;
   TRY(check_captures(tasks));
   const std::vector<Batch> batches = TRY(make_batches(tasks, planner_));
   std::vector<Ready> launches;
@@ -122,6 +143,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) 
     ready.streams = batch.streams;
     for (size_t work = 0; work < batch.tasks.size(); ++work) {
       const Task& task = *batch.tasks[work];
+      ready.tasks.push_back(static_cast<uint32_t>(&task - tasks.data()));
       ready.calls.push_back(task.call);
       ready.buffers.push_back(buffers_of(task, planner_.rank()));
       ready.bytes.push_back(task.call.request.bytes());
@@ -151,7 +173,37 @@ Status OperationQueue::connect(std::span<Ready> launches, const Deadline& deadli
     ready.launcher = TRY(bind(std::move(*ready.planned), deadline));
     ready.planned.reset();
   }
+  remember_group(launches);
   return {};
+}
+
+// Of the group that group_ names.
+std::vector<Ready> OperationQueue::recall(std::span<const Task> tasks) const {
+  std::vector<Ready> launches;
+  const auto found = group_.empty() ? groups_.end() : groups_.find(group_);
+  if (found == groups_.end()) return launches;
+  launches.reserve(found->second.size());
+  for (const Known& known : found->second) {
+    Ready& ready = launches.emplace_back();
+    ready.launcher = known.launcher;
+    ready.streams = {tasks[0].stream};
+    for (const uint32_t number : known.tasks) {
+      const Task& task = tasks[number];
+      ready.calls.push_back(task.call);
+      ready.buffers.push_back(buffers_of(task, planner_.rank()));
+    }
+  }
+  return launches;
+}
+
+void OperationQueue::remember_group(std::span<const Ready> launches) {
+  if (group_.empty() || groups_.contains(group_)) return;
+  std::vector<Known> known;
+  for (const Ready& ready : launches) {
+    if (ready.launcher == nullptr) return;  // a copy
+    known.push_back({ready.launcher, ready.tasks});
+  }
+  remember(groups_, group_, std::move(known));
 }
 
 // Streams of one group are joined, which cannot be done across the border of a capture.

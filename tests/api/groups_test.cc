@@ -128,6 +128,30 @@ TEST(Group, MixesMessagesAndCollectives) {
   ASSERT_NO_FATAL_FAILURE(run_in_one_group(cluster, trials_of(operations, kRanks)));
 }
 
+// What a group of the same calls launched before is launched again, with other buffers.
+TEST(Group, OfTheSameCallsMovesTheBuffersOfEachTime) {
+  constexpr int kRanks = 3;
+  Cluster cluster(kRanks);
+  const auto mix = [](ncclRedOp_t op, size_t bytes) {
+    std::vector<Operation> operations{{Kind::AllReduce, ncclFloat, op, 2000},
+                                      {Kind::AllGather, ncclInt32, ncclSum, 300},
+                                      {Kind::ReduceScatter, ncclFloat, op, 70'000}};
+    for (int rank = 0; rank < kRanks; ++rank) {
+      operations.push_back(message(rank, (rank + 1) % kRanks, bytes));
+      operations.push_back(message(rank, (rank + 1) % kRanks, 10));
+    }
+    return operations;
+  };
+  for (int time = 0; time < 3; ++time) {
+    for (const ncclRedOp_t op : {ncclSum, ncclMax}) {
+      for (const size_t bytes : {size_t{5}, size_t{100'000}}) {
+        const Trials trials = trials_of(mix(op, bytes), kRanks);
+        ASSERT_NO_FATAL_FAILURE(run_in_one_group(cluster, trials)) << "time " << time;
+      }
+    }
+  }
+}
+
 TEST(Group, JoinsDifferentStreamsOfOneCommunicator) {
   constexpr int kRanks = 2;
   Cluster cluster(kRanks);
