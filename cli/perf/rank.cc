@@ -15,8 +15,8 @@ Result<Rank> Rank::create(gpu::Machine& machine, const Options& options, int ran
   made.device = device;
   made.stream = TRY(machine.create_stream(device));
   const size_t bytes = aligned(options.max_bytes) + kGuardBytes;
-  made.send = TRY(machine.allocate(device, bytes, false));
-  made.receive = TRY(machine.allocate(device, bytes, false));
+  made.send = TRY(machine.allocate_as_user(device, bytes));
+  made.receive = TRY(machine.allocate_as_user(device, bytes));
   made.scalar = TRY(machine.allocate(device, kBufferAlignment, false));
   // Touched once: the first write to a page of a virtual GPU's memory is the system's work, not the
   // library's.

@@ -24,6 +24,9 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 namespace {
 
 constexpr const char* kName = "scatter_gather";
+// Connections from the root, and between the others.
+constexpr int kScatter = 0;
+constexpr int kGather = 1;
 
 /// The ranks of a broadcast, as numbers of blocks.
 struct Owners {
@@ -46,19 +49,19 @@ void add_scatter(LaneBuilder lane, const Owners& owners) {
   for (int block = 0; block < owners.count(); ++block)
     lane.add({.source = input(block),
               .target = output(block),
-              .send_to = lane.to(owners.rank_of(block))});
+              .send_to = lane.to(owners.rank_of(block), kScatter)});
 }
 
 void add_forward(LaneBuilder lane, const Owners& owners, int block) {
-  lane.add({.receive_from = lane.from(owners.root),
+  lane.add({.receive_from = lane.from(owners.root, kScatter),
             .target = output(block),
-            .send_to = lane.to(owners.others(block, 1))});
+            .send_to = lane.to(owners.others(block, 1), kGather)});
 }
 
 void add_gather(LaneBuilder lane, const Owners& owners, int block) {
   // The owner before this one sends here first, the one after it last.
   for (const int owner : owners.others(block, -1))
-    lane.add({.receive_from = lane.from(owner), .target = output(owners.block_of(owner))});
+    lane.add({.receive_from = lane.from(owner, kGather), .target = output(owners.block_of(owner))});
 }
 
 }  // namespace
@@ -71,7 +74,8 @@ Result<Schedule> broadcast_scatter_gather(int nranks, const Options& options) {
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = owners.count(),
-                   .root = options.root});
+                   .root = options.root,
+                   .landing_tags = owners.count() == 2 ? Tags{kScatter, kGather} : Tags{kScatter}});
   const auto add_lane = [&](int rank, size_t kind) {
     return builder.add_lane(rank, /*channel=*/0, options.weights[kind]);
   };

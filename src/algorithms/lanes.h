@@ -26,6 +26,13 @@ constexpr int max_ranks_of(Lanes lanes) {
   return lanes == Lanes::ByPhase ? kMaxDirectRanks : kMaxLanesRanks;
 }
 
+/// Tags of the connections (here `tag`) whose receiver does nothing but store them, in a lane for
+/// each (Connection::lands). With two ranks there is but one to receive.
+inline schedule::Tags landing_tags(Lanes lanes, int nranks, int tag = 0) {
+  if (lanes == Lanes::ByInstruction || nranks == 2) return {tag};
+  return {};
+}
+
 /// Gives out the lanes of one rank. `builder` and `options` must outlive it.
 class LaneSpreader {
  public:

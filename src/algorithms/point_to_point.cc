@@ -89,7 +89,8 @@ Result<Schedule> point_to_point(int nranks, std::span<const Envelope> envelopes,
                    .nranks = nranks,
                    .nblocks = nranks,
                    .nchannels = channel_of_distance(farthest) + 1,
-                   .messages = std::move(messages)});
+                   .messages = std::move(messages),
+                   .landing_tags = {0}});
   for (const Message& message : by_distance)
     add_lanes(builder, message, channel_of_distance(distance_of(message, nranks)), options);
   return std::move(builder).take();

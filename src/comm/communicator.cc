@@ -90,8 +90,9 @@ Status Communicator::join_and_connect() {
     const auto blobs = TRY(member_->all_gather(bytes_of(self), deadline));
     const auto ranks = TRY(decode_and_check(blobs, parameters::multi_rank_gpu() != 0));
     settings = ranks[0].settings;
+    const std::vector<int> devices = open_buffers(ranks);
     endpoint_ = std::make_unique<transport::Endpoint>(
-        machine_, device(), *member_, settings.shapes,
+        machine_, devices, *member_, settings.shapes,
         [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
           return ask(Question::Connect, queries, until);
         });
@@ -114,6 +115,19 @@ Status Communicator::join_and_connect() {
   LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", identity_.function, rank(),
       nranks(), total.count());
   return {};
+}
+
+// Lets this rank's kernels reach the buffers of the other ranks' users, where that is possible:
+// now, and not at the first operation, since the driver may wait for kernels that wait for this
+// rank. Returns the ranks' devices.
+std::vector<int> Communicator::open_buffers(const std::vector<RankInfo>& ranks) {
+  std::vector<int> devices;
+  for (int peer = 0; peer < nranks(); ++peer) {
+    devices.push_back(ranks[static_cast<size_t>(peer)].device);
+    if (peer != rank() && member_->same_process(peer) && parameters::p2p_direct_disable() == 0)
+      machine_.open_buffers(device(), devices.back());
+  }
+  return devices;
 }
 
 Status Communicator::start_watch() {
@@ -347,6 +361,9 @@ Status Communicator::end() {
   Status status = Status::internal("another thread is still inside a call on this communicator");
   if (in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime))) {
     in_use = std::unique_lock(in_use_, std::adopt_lock);
+    // Peers learn of an abort before this rank's kernels have ended: these may have to wait for
+    // kernels of theirs that store to this rank's buffers (executor/protocol/landing.h).
+    if (abort_.raised() && member_ != nullptr) member_->leave();
     status = drain(abort_.raised());
   }
   if (status.code() == Code::InternalError) {

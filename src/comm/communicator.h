@@ -111,6 +111,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     return state_.compare_exchange_strong(from, to, std::memory_order_acq_rel);
   }
   Status join_and_connect();
+  std::vector<int> open_buffers(const std::vector<RankInfo>& ranks);
   void disconnect();
   Result<Bytes> answer(int from, std::span<const std::byte> request);
   /// See Member::request().

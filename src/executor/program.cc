@@ -208,7 +208,8 @@ class Compiler {
                                 .channel = c.channel,
                                 .is_send = is_send,
                                 .steps = 0,
-                                .work = program_.lanes.back().work});
+                                .work = program_.lanes.back().work,
+                                .lands = c.lands});
     }
     ++at(program_.ports, port).steps;
     return static_cast<uint16_t>(port);

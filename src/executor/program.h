@@ -52,8 +52,9 @@ struct Port {
   int tag;
   int channel;  // pattern channel
   bool is_send;
-  int steps;  // slots this port moves in one round: how often the lane's list names it
-  int work;   // of its lane
+  int steps;           // slots this port moves in one round: how often the lane's list names it
+  int work;            // of its lane
+  bool lands = false;  // schedule::Connection::lands, known at both ends (protocol/landing.h)
 };
 
 /// What one work of a program needs of its buffers.

@@ -142,6 +142,9 @@ class Machine {
   /// `bytes` > 0 of zeroed device memory. Shareable memory can be exported to other processes.
   /// Waits for no stream of the user's (a kernel there may be waiting for this call's outcome).
   virtual Result<Memory> allocate(int device, size_t bytes, bool shareable) = 0;
+  /// The same as a user's cudaMalloc makes it, for benchmarks and tests that stand for users. May
+  /// wait for all streams of the device, also when it is given back.
+  virtual Result<Memory> allocate_as_user(int device, size_t bytes) = 0;
   /// A descriptor by which another process of this machine may map `memory`. InvalidUsage if it is
   /// not shareable.
   virtual Result<Fd> export_memory(const Memory& memory) = 0;
@@ -150,6 +153,12 @@ class Machine {
   virtual Result<Memory> import_memory(int device, Fd fd, size_t bytes) = 0;
   /// Can kernels of `device` load and store in memory of `peer`?
   virtual bool can_access_peer(int device, int peer) = 0;
+  /// Lets kernels of `device` access what users of this process allocate on `peer` by cudaMalloc,
+  /// now and later, for as long as the process lives; false when that cannot be. May be repeated,
+  /// by any thread.
+  virtual bool open_buffers(int device, int peer) = 0;
+  /// Has that been done? Asks no driver.
+  virtual bool has_open_buffers(int device, int peer) = 0;
   /// Lets kernels of `device` access `memory` (a shareable allocation of this process).
   virtual Status grant_access(const Memory& memory, int device) = 0;
   /// `bytes` > 0 of zeroed page-locked host memory, accessible at the same address by the host and

@@ -1,5 +1,7 @@
 #include "schedule/builder.h"
 
+#include <algorithm>
+
 #include "schedule/index.h"
 
 namespace niccolite::schedule {
@@ -31,7 +33,7 @@ void LaneBuilder::add(Instruction instruction) {
   at(channel.lanes, lane_).instructions.push_back(std::move(instruction));
 }
 
-Builder::Builder(Head head) {
+Builder::Builder(Head head) : landing_tags_(std::move(head.landing_tags)) {
   schedule_.collective = head.collective;
   schedule_.algorithm = std::move(head.algorithm);
   schedule_.nranks = head.nranks;
@@ -55,7 +57,10 @@ LaneBuilder Builder::add_lane(int rank, int channel, int weight) {
 int Builder::connection(int sender, int receiver, int channel, int tag) {
   const auto [place, is_new] =
       numbers_.try_emplace({sender, receiver, channel, tag}, length(schedule_.connections));
-  if (is_new) schedule_.connections.push_back({sender, receiver, channel, tag});
+  if (is_new) {
+    const bool lands = std::ranges::find(landing_tags_, tag) != landing_tags_.end();
+    schedule_.connections.push_back({sender, receiver, channel, tag, lands});
+  }
   return place->second;
 }
 

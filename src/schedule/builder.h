@@ -29,6 +29,8 @@ constexpr BlockReference input(int block) { return {Buffer::Input, block}; }
 constexpr BlockReference output(int block) { return {Buffer::Output, block}; }
 constexpr BlockReference scratch(int block) { return {Buffer::Scratch, block}; }
 
+using Tags = std::vector<int>;
+
 class Builder;
 
 /// Appends instructions to one lane. Valid as long as its Builder stays where it is.
@@ -68,6 +70,7 @@ class Builder {
     bool partial_sums = false;
     int nchannels = 0;  // that every rank has, though it may add no lane to some
     std::vector<Message> messages{};
+    Tags landing_tags{};  // of the connections that land (Connection::lands)
   };
   explicit Builder(Head head);
 
@@ -81,6 +84,7 @@ class Builder {
   int connection(int sender, int receiver, int channel, int tag);
 
   Schedule schedule_;
+  const Tags landing_tags_;
   std::map<std::tuple<int, int, int, int>, int>
       numbers_;  // (sender, receiver, channel, tag) -> index
 };

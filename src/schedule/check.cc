@@ -17,7 +17,7 @@ Status check(const Schedule& schedule, const CheckOptions& options) {
       TRY(execution.check_result());
     }
   }
-  return Status::ok();
+  return check_landings(schedule, ends);
 }
 
 }  // namespace niccolite::schedule

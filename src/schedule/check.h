@@ -14,7 +14,11 @@
 //  - result:   after every lane has finished, each output block holds exactly what the collective
 //              asks for: the right block of the right rank, or every rank's contribution, each
 //              once, finished exactly once; and unless the schedule admits partial sums, each
-//              result is one fold of the ranks' inputs in ascending rank order.
+//              result is one fold of the ranks' inputs in ascending rank order;
+//  - landings: what is said to land (Connection::lands) is received by a lane of one instruction
+//              that does no more than store it to the output and pass it on. Its store is ordered
+//              after others' accesses by the chunk's way alone, which the sender knows: if it does
+//              not race, neither does the sender's.
 //
 // All of it both when input and output are different buffers and, where the collective has it, when
 // they are the same (in place). Channels work on disjoint data and connections, so each is proved

@@ -243,6 +243,27 @@ Status check_lane(const Schedule& schedule, const Extent& extent, Position posit
 
 }  // namespace
 
+bool can_land(const Schedule& schedule, int connection, const Ends& ends) {
+  const Connection& c = at(schedule.connections, connection);
+  const Lane& lane = at(at(at(schedule.ranks, c.receiver), c.channel).lanes, ends.receiving_lane);
+  if (lane.instructions.size() != 1) return false;
+  const Instruction& only = lane.instructions.front();
+  return only.receive_from.size() == 1 && !only.source && !only.finish && only.target &&
+         only.target->buffer == Buffer::Output;
+}
+
+Status check_landings(const Schedule& schedule, const std::vector<Ends>& ends) {
+  for (int i = 0; i < length(ends); ++i) {
+    const Connection& c = at(schedule.connections, i);
+    if (c.lands && !can_land(schedule, i, at(ends, i)))
+      return Status::invalid_usage(
+          "connection {} from rank {} to rank {} on channel {} is said to land, but the lane that "
+          "receives does more than to store to the output",
+          i, c.sender, c.receiver, c.channel);
+  }
+  return Status::ok();
+}
+
 Result<std::vector<Ends>> check_form(const Schedule& schedule) {
   TRY(check_head(schedule));
   TRY(check_connections(schedule));

@@ -13,6 +13,12 @@ struct Ends {
   int receiving_lane = -1;  // of Connection::receiver
 };
 
+/// May `connection` be said to land (Connection::lands)?
+bool can_land(const Schedule& schedule, int connection, const Ends& ends);
+
+/// Proves of a schedule whose form is proved: what is said to land may.
+Status check_landings(const Schedule& schedule, const std::vector<Ends>& ends);
+
 /// Proves the form (see check.h) and returns the ends of each connection.
 Result<std::vector<Ends>> check_form(const Schedule& schedule);
 

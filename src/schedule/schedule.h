@@ -123,6 +123,11 @@ struct Connection {
   int receiver;
   int channel;
   int tag;  // tells apart the connections of one (sender, receiver, channel)
+  /// The receiver's lane is one instruction, which stores what comes here to its output as it is,
+  /// and perhaps passes it on. The sender may then store it there itself: nothing but what the
+  /// sender knows orders that store after others' accesses, so that the proof of one is the proof
+  /// of the other.
+  bool lands = false;
 };
 
 /// A message of a PointToPoint schedule, moved by one lane of one instruction at either end. At

@@ -19,14 +19,15 @@ constexpr size_t kMostAsked = 64;
 
 }  // namespace
 
-Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
+Endpoint::Endpoint(gpu::Machine& machine, std::vector<int> devices, const bootstrap::Member& member,
                    const Shapes& shapes, Ask ask)
     : machine_(machine),
-      device_(device),
+      devices_(std::move(devices)),
+      device_(devices_[static_cast<size_t>(member.rank())]),
       member_(member),
       shapes_(shapes),
       ask_(std::move(ask)),
-      arena_(machine, device, chunk_bytes(machine.kind())) {}
+      arena_(machine, device_, chunk_bytes(machine.kind())) {}
 
 size_t Endpoint::allocated_bytes() const {
   std::lock_guard lock(mutex_);
@@ -94,9 +95,18 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
     address.slots = names[i].role == Role::Sender ? remote.slots : locals[i].slots->data();
     address.control = reinterpret_cast<executor::ControlBlock*>(locals[i].control.data());
     address.remote_control = reinterpret_cast<executor::ControlBlock*>(remote.control);
+    address.can_land = can_land(names[i]);
     addresses.push_back(address);
   }
   return addresses;
+}
+
+// Both ends ask the same question, of the same process.
+bool Endpoint::can_land(const Name& name) {
+  if (name.protocol != Protocol::Simple || !member_.same_process(name.peer)) return false;
+  const int peer_device = devices_[static_cast<size_t>(name.peer)];
+  return name.role == Role::Sender ? machine_.has_open_buffers(device_, peer_device)
+                                   : machine_.has_open_buffers(peer_device, device_);
 }
 
 Status Endpoint::connect_peers(std::span<const Unconnected> peers, const Deadline& deadline) {

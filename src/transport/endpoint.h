@@ -34,9 +34,10 @@ class Endpoint {
   using Ask = std::function<std::vector<Result<Bytes>>(std::span<const bootstrap::Query> queries,
                                                        const Deadline& deadline)>;
 
-  /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only.
-  Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
-           Ask ask);
+  /// `machine` and `member` outlive the endpoint; `devices` are those of all ranks, in their
+  /// processes; `ask` is used in connect() only.
+  Endpoint(gpu::Machine& machine, std::vector<int> devices, const bootstrap::Member& member,
+           const Shapes& shapes, Ask ask);
 
   /// Makes this rank's ends for `program`, in one piece of memory. connect() does so too; a process
   /// that connects several ranks one after the other reserves for all first, or else their ends
@@ -96,7 +97,11 @@ class Endpoint {
   Result<const RemoteChunk*> remote_chunk(int peer, const Token& token, size_t bytes,
                                           const std::string& address, const Deadline& deadline);
 
+  /// See PortAddress::can_land.
+  bool can_land(const Name& name);
+
   gpu::Machine& machine_;
+  const std::vector<int> devices_;  // by rank
   const int device_;
   const bootstrap::Member& member_;
   const Shapes shapes_;

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "algorithms/registry.h"
+#include "schedule/check_form.h"
 
 namespace niccolite::algorithms {
 namespace {
@@ -48,6 +49,24 @@ std::vector<Instruction> instructions_of(const std::vector<schedule::Channel>& c
   for (const schedule::Lane& lane : channels.at(0).lanes)
     all.insert(all.end(), lane.instructions.begin(), lane.instructions.end());
   return all;
+}
+
+// Executors count on both: data that land save a copy, and take another way.
+TEST(Connections, AreSaidToLandWhereTheyCan) {
+  for (const Algorithm& algorithm : all()) {
+    for (const int nranks : {2, 3, 4, kMaxLanesRanks}) {
+      if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks) continue;
+      const Schedule schedule = algorithm.build(nranks, {.root = nranks / 2}).take();
+      const auto ends = schedule::check_form(schedule).take();
+      for (size_t i = 0; i < ends.size(); ++i) {
+        EXPECT_EQ(schedule.connections[i].lands,
+                  schedule::can_land(schedule, static_cast<int>(i), ends[i]))
+            << fmt::format("{} {} of {}, from rank {} to rank {}",
+                           schedule::name_of(algorithm.collective), algorithm.name, nranks,
+                           schedule.connections[i].sender, schedule.connections[i].receiver);
+      }
+    }
+  }
 }
 
 TEST(Lanes, EachHoldOneInstructionOfTheAlgorithmByPhase) {

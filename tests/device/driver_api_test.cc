@@ -28,6 +28,9 @@ static_assert(kCuVirtualMemoryManagementSupported ==
 static_assert(kCuGpuDirectRdmaWithVmmSupported ==
               CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 
+static_assert(kCuPointerContext == CU_POINTER_ATTRIBUTE_CONTEXT);
+static_assert(kCuPointerIsLegacyIpcCapable == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
+static_assert(kCuPeerAccessAlreadyEnabled == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 static_assert(kCuPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(kCuPointerIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
 static_assert(kCuPointerDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
@@ -126,6 +129,9 @@ EXPECT_SAME(cuMemSetAccess, 10020);
 EXPECT_SAME(cuMemExportToShareableHandle, 10020);
 EXPECT_SAME(cuMemImportFromShareableHandle, 10020);
 EXPECT_SAME(cuMemHostAlloc, 2020);
+EXPECT_SAME(cuMemAlloc, 3020);
+EXPECT_SAME(cuMemFree, 3020);
+EXPECT_SAME(cuCtxEnablePeerAccess, 4000);
 EXPECT_SAME(cuMemFreeHost, 2000);
 EXPECT_SAME(cuPointerGetAttributes, 7000);
 EXPECT_SAME(cuMemcpyAsync, 4000);

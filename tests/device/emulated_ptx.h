@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "executor/cuda/device_types.h"
 
@@ -74,6 +75,10 @@ inline uint64_t load_relaxed_system(const uint64_t* address) {
   return *address;
 }
 inline void store_relaxed_system(uint64_t* address, uint64_t value) { *address = value; }
+inline uint64_t exchange_acquire_system(uint64_t* address, uint64_t value) {
+  emulation::yield();
+  return std::exchange(*address, value);
+}
 inline uint64_t load_relaxed_shared(const uint64_t* address) { return *address; }
 inline void store_relaxed_shared(uint64_t* address, uint64_t value) { *address = value; }
 

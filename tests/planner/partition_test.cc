@@ -70,6 +70,22 @@ TEST(Partition, OfBlocksSideBySideGivesEachItsOwnCount) {
           }
 }
 
+TEST(Partition, BeginsLargePartsAtLines) {
+  for (uint32_t element : {1u, 2u, 4u, 8u})
+    for (uint32_t nblocks : {1u, 2u, 3u})
+      for (uint32_t channels : {1u, 7u, 12u, 24u})
+        for (uint64_t count : {1'000'003u, 4'000'001u}) {
+          const Partition p = make_partition(count, element, nblocks,
+                                             {.max_channels = channels, .slot_data_bytes = 15'360});
+          for (uint32_t block = 0; block < nblocks; ++block)
+            for (uint32_t channel = 0; channel < p.channels; ++channel)
+              for (uint32_t round = 0; round < p.rounds; ++round) {
+                const Range range = p.range(block, channel, round);
+                ASSERT_EQ(range.count == 0 ? 0 : range.offset * element % 128, 0u);
+              }
+        }
+}
+
 TEST(Partition, GivesSmallDataToFewChannels) {
   const auto channels_of = [](uint64_t count, uint32_t nblocks) {
     const Cut cut{.max_channels = 32, .slot_data_bytes = 8192, .min_channel_bytes = 1024};

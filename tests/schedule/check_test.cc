@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 
 #include "schedule/builder.h"
@@ -379,6 +380,31 @@ TEST(Values, AChunkOfAnotherChannelDoesNotCount) {
 
 /// Why one order and one round are a proof (check.h), tried out: on random networks the verdict
 /// agrees with any order over several rounds.
+TEST(Landings, AreOfWhatIsStoredAsItIsByALaneOfItsOwn) {
+  Schedule folded = swap_and_fold();
+  folded.connections[1].lands = true;
+  EXPECT_THAT(check(folded).message(),
+              HasSubstr("connection 1 from rank 1 to rank 0 on channel 0 is said to land"));
+
+  // Rank 0 sends both blocks: in one lane, or in two, of which each stores a block.
+  for (const bool has_lane_for_each : {false, true}) {
+    Builder builder({.collective = Collective::Broadcast,
+                     .algorithm = "sketch",
+                     .nranks = 2,
+                     .nblocks = 2,
+                     .landing_tags = {0, 1}});
+    std::optional<LaneBuilder> receiver;
+    for (int block = 0; block < 2; ++block) {
+      LaneBuilder sender = builder.add_lane(0);
+      sender.add({.source = input(block), .target = output(block), .send_to = sender.to(1, block)});
+      if (!receiver || has_lane_for_each) receiver.emplace(builder.add_lane(1));
+      receiver->add({.receive_from = receiver->from(0, block), .target = output(block)});
+    }
+    const Status status = check(std::move(builder).take());
+    EXPECT_EQ(status.is_ok(), has_lane_for_each) << status.message();
+  }
+}
+
 TEST(Progress, VerdictHoldsForEveryOrderAndAllRounds) {
   std::mt19937 random(42);
   int stuck = 0, done = 0;

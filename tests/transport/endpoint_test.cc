@@ -52,7 +52,7 @@ std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol, bool
               {.id = id, .nranks = kRanks, .rank = r, .deadline = Deadline::after(seconds(30))})
               .take();
       rank.endpoint = std::make_unique<Endpoint>(
-          machine(), r, *rank.member, kShapes,
+          machine(), std::vector<int>{0, 1, 2, 3}, *rank.member, kShapes,
           [member = rank.member.get()](auto queries, const Deadline& deadline) {
             return member->request(queries, deadline);
           });

@@ -9,6 +9,9 @@
 // next ones are loaded while those of the last are on the way, and a slot is published once its
 // stores are complete, a few pieces later.
 //
+// What a peer receives without more may land in its user's buffer instead of slots, and what this
+// lane receives may have landed (landing.cuh); it then waits, or passes it on from there.
+//
 // For lanes of one instruction with one operand that is not scaled (tables.cc), whose buffers are
 // aligned to 16 bytes. Simple's slots, steps and counters are the same: the other end may be served
 // by either code. Reading ahead is allowed: a lane waits for others through connections alone, so
@@ -28,6 +31,7 @@ class BulkLane {
   /// One thread of the lane; the others have nothing to do.
   __device__ __forceinline__ BulkLane(const Cta& cta, const LaneTask& task)
       : cta_(cta),
+        task_(task),
         instruction_(cta.instructions[task.first]),
         receives_(cta.uses + instruction_.receive),
         sends_(cta.uses + instruction_.send),
@@ -43,12 +47,15 @@ class BulkLane {
     const Transfer first = transfer_of<Operation>(cta_, instruction_, 0);
     rounds_ = partition.rounds;
     chunk_bytes_ = partition.chunk * element_bytes;
-    total_bytes_ =
-        first.bytes == 0
-            ? 0
-            : partition.channel_range(instruction_.chunk_block, cta_.channel).count * element_bytes;
+    total_bytes_ = first.bytes == 0 ? 0
+                                    : partition.count_from(instruction_.chunk_block, cta_.channel) *
+                                          element_bytes;
     source_ = first.source;
     target_ = first.target;
+    if (receives() && has_agreed(port_of(receives_[0]))) {
+      source_ = target_;
+      target_ = nullptr;
+    }
     for (uint32_t s = 0; s < kBulkStages; ++s) ptx::init_bulk_barrier(barriers_ + s);
     ptx::fence_bulk();
     enter(load_, 0);
@@ -56,6 +63,7 @@ class BulkLane {
     while (load_ahead() && stored_ != loaded_ && store_next()) {
     }
     publish_all();
+    if (published_ != rounds_) leave_landings(cta_, task_);
     // Shared memory must not be written after the CTA's end.
     for (; stored_ != loaded_; ++stored_) await_load(stored_);
   }
@@ -98,6 +106,7 @@ class BulkLane {
   }
 
   __device__ __forceinline__ bool receives() const { return instruction_.receive_count != 0; }
+  __device__ __forceinline__ bool reads_slots() const { return receives() && source_ == nullptr; }
   __device__ __forceinline__ PortState& port_of(const PortUse& use) const {
     return cta_.ports[use.port];
   }
@@ -109,7 +118,7 @@ class BulkLane {
     return uint64_t{cursor.round} * chunk_bytes_;
   }
   __device__ __forceinline__ const std::byte* source_of(const Cursor& cursor) const {
-    return receives() ? slot_of(receives_[0], cursor.round) : source_ + start_of(cursor);
+    return reads_slots() ? slot_of(receives_[0], cursor.round) : source_ + start_of(cursor);
   }
   __device__ __forceinline__ std::byte* stage_of(uint32_t piece) const {
     return stages_ + piece % kBulkStages * stage_bytes_;
@@ -153,7 +162,7 @@ class BulkLane {
       if (is_last && store_.bytes % kPack != 0) store_rest(target);
     };
     for (uint32_t s = 0; s < instruction_.send_count; ++s) {
-      store_to(slot_of(sends_[s], store_.round));
+      store_to(destination_of<Operation>(cta_, port_of(sends_[s]), sends_[s], store_.round));
     }
     if (target_ != nullptr) store_to(target_ + start_of(store_));
     ptx::commit_bulk_stores();
@@ -212,6 +221,7 @@ class BulkLane {
   }
 
   const Cta& cta_;
+  const LaneTask& task_;
   const CompactInstruction& instruction_;
   const PortUse* const receives_;
   const PortUse* const sends_;
@@ -220,8 +230,8 @@ class BulkLane {
   uint64_t* const barriers_;
   uint32_t rounds_;
   uint32_t chunk_bytes_;     // of a round, but for the last
-  uint64_t total_bytes_;     // of all rounds
-  const std::byte* source_;  // of the first round's chunk; null: the slots
+  uint64_t total_bytes_;     // from the first chunk to the end of the block
+  const std::byte* source_;  // of the first round's chunk, in a user's buffer; null: the slots
   std::byte* target_;        // the same; or null
   Cursor load_;
   Cursor store_;

@@ -168,12 +168,15 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   // A sender: [credit], pairs with the [consume] and [resume] of the receiver. A receiver:
   // [arrival], pairs with [publish].
   const uint64_t remote = ptx::load_acquire_system(&control->remote);
+  const bool lands = (task.end & PortTask::kLands) != 0;
   state.slots = task.slots + header.shape.slot_offset(channel, 0);
   state.base = base;
   state.end = base + static_cast<uint64_t>(work.partition.rounds) * task.steps;
   state.done = base;
   state.told = base;
   state.control = control;
+  state.landing = static_cast<uint64_t>(lands ? Landing::Pending : Landing::None);
+  state.left = 0;
   state.remote_control = task.remote_control + channel;
   state.steps = task.steps;
   state.peer = task.end & PortTask::kPeerMask;
@@ -181,7 +184,8 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.tag = work.tag;
   state.is_send = is_send;
   if (is_send) {
-    state.seen = remote;
+    // Closed until the offer comes.
+    state.seen = lands ? base - header.shape.depth : remote;
   } else {
     state.seen = is_of_other_call(state, remote) ? base : tag::steps_in(remote, base);
   }

@@ -265,6 +265,9 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   }
 
   result.threads = image.threads;
+  for (size_t p = 0; p < launch.ports.size(); ++p) {
+    result.can_land |= !program.ports[p].is_send && may_land(launch, static_cast<uint16_t>(p));
+  }
   result.has_bulk_lanes = image.has_bulk_lanes;
   result.parameter_bytes = sizeof(LaunchHeader) + header.image_at;
   if (image.bytes.size() <= sizeof(result.args.tables) - header.image_at) {

@@ -41,6 +41,7 @@ struct KernelLaunch {
   uint32_t grid_y = 0;
   uint32_t threads = 0;
   bool has_bulk_lanes = false;  // which are slow when a buffer is not aligned to 16 bytes
+  bool can_land = false;        // peers may ask where in the outputs to store: set_landings()
 };
 
 /// Whether a pattern that has a kernel of its own may use it; tests hold the two against each
@@ -56,6 +57,15 @@ Result<KernelLaunch> prepare(const Launch& launch,
 
 /// The part of prepare() that depends on the user's buffers: those of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
+/// Says of every work whether peers can store to its output (protocol/landing.h), which may be
+/// null: bool can_land(const void* output). They cannot before.
+template <typename Function>
+void set_landings(KernelLaunch& launch, Function&& can_land) {
+  auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
+  for (uint32_t w = 0; w < launch.args.header.nworks; ++w) {
+    tasks[w].can_land = tasks[w].output != nullptr && can_land(tasks[w].output) ? 1 : 0;
+  }
+}
 /// Are all blocks of all buffers that were set last aligned to 16 bytes?
 bool is_aligned(const KernelLaunch& launch);
 

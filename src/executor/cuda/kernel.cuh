@@ -35,6 +35,30 @@ __device__ __forceinline__ Prefetched prefetch_input(const LaunchArgs& args) {
   return prefetched;
 }
 
+/// By one thread of a lane: a lane that has nothing to do but to receive offers its output.
+template <typename Operation>
+__device__ __forceinline__ void start_landing(const Cta& cta, const LaneTask& task) {
+  const CompactInstruction& instruction = cta.instructions[task.first];
+  if (task.count != 1 || instruction.receive_count != 1) return;
+  offer_landing(cta, cta.ports[cta.uses[instruction.receive].port],
+                transfer_of<Operation>(cta, instruction, /*round=*/0).target);
+}
+
+/// A lane that does no more than receive, when its data land.
+__device__ __forceinline__ bool only_awaits_landing(const Cta& cta, const LaneTask& task) {
+  const CompactInstruction& instruction = cta.instructions[task.first];
+  return task.count == 1 && instruction.receive_count == 1 && instruction.send_count == 0 &&
+         has_agreed(cta.ports[cta.uses[instruction.receive].port]);
+}
+
+/// By one thread of it.
+__device__ __forceinline__ void await_landing(const Cta& cta, const LaneTask& task) {
+  const PortUse& use = cta.uses[cta.instructions[task.first].receive];
+  PortState& port = cta.ports[use.port];
+  const uint64_t last = step_of(port, use, cta.work->partition.rounds - 1);
+  if (wait_until_open(cta, port, last)) set_done(port, last);
+}
+
 template <typename Operation, Protocol kProtocol>
 __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
   Prefetched prefetched{nullptr, 0};
@@ -63,17 +87,25 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
       for (uint32_t i = 0; i < count; ++i) ll128_step<Operation>(cta, lane, first[i], round, live);
     }
   } else {
+    std::byte** pointers = cta.pointers + task->pointers;
+    if (lane.rank == 0) {
+      start_landing<Operation>(cta, *task);
+      pointers[0] = ptx::shared_memory();  // any address but null
+    }
+    lane.barrier();
+    if (only_awaits_landing(cta, *task)) {
+      if (lane.rank == 0) await_landing(cta, *task);
+      return;
+    }
     if (task->bulk != LaneTask::kNotBulk && cta.work->width >= kPack) {
       if (lane.rank == 0) BulkLane<Operation>(cta, *task).run();
       return;
     }
-    std::byte** pointers = cta.pointers + task->pointers;
-    // Any address but null; seen by all after the first barrier of the first instruction.
-    if (lane.rank == 0) pointers[0] = ptx::shared_memory();
-    lane.barrier();
     for (uint32_t round = 0; round < rounds; ++round) {
       for (uint32_t i = 0; i < count; ++i) {
-        if (!simple_step<Operation>(cta, lane, first[i], round, pointers)) return;
+        if (simple_step<Operation>(cta, lane, first[i], round, pointers)) continue;
+        if (lane.rank == 0) leave_landings(cta, *task);
+        return;
       }
     }
   }

@@ -70,32 +70,44 @@ struct PortTask {
   uint16_t steps;   // in one round
   uint8_t channel;  // pattern channel
   uint8_t work;
-  uint32_t end;  // rank of the peer; kSendEnd: this end sends
+  uint32_t end;  // rank of the peer; kSendEnd: this end sends; kLands: data may land (landing.h)
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
-  static constexpr uint32_t kPeerMask = kSendEnd - 1;
+  static constexpr uint32_t kLands = uint32_t{1} << 30;
+  static constexpr uint32_t kPeerMask = kLands - 1;
 };
 static_assert(sizeof(PortTask) == 32);
+
+/// How far the two ends of a connection are with a landing (protocol/landing.h).
+enum class Landing : uint64_t {
+  None,     // data go through slots
+  Pending,  // receiver: there is no offer yet. Sender: it has not seen one
+  Agreed,   // receiver: it has offered a place. Sender: it has taken it
+};
 
 /// Shared memory: one end of a connection on this CTA's channel, while the operation runs. The step
 /// of a use is base + round * steps + use: nothing has to be counted, so that the threads of a lane
 /// need not run in step.
 struct alignas(16) PortState {
-  std::byte* slots;              // of this channel
-  uint64_t base;                 // step of the operation's first use
-  uint64_t end;                  // step after its last
-  uint64_t seen;                 // ControlBlock::remote when last looked at
-  uint64_t done;                 // Simple: slots that the lane has stored, or read
-  uint64_t told;                 // Simple: `done` when the peer was last told, for the service warp
-  ControlBlock* control;         // of this channel; null: the port is none of this CTA
+  std::byte* slots;       // of this channel; a sender's once it has taken an offer: where the
+                          // data land
+  uint64_t base;          // step of the operation's first use
+  uint64_t end;           // step after its last
+  uint64_t seen;          // ControlBlock::remote when last looked at
+  uint64_t done;          // Simple: slots that the lane has stored, or read
+  uint64_t told;          // Simple: `done` when the peer was last told, for the service warp
+  ControlBlock* control;  // of this channel; null: the port is none of this CTA
   ControlBlock* remote_control;  // of this channel
+  uint64_t landing;              // Landing: of a receiver written by the lane, else by the service
+                                 // warp
+  uint64_t left;                 // sender: not 0 once its lane, aborted, stores no more
   uint32_t steps;                // in one round
   uint32_t peer;                 // rank
   uint32_t other_tag;            // Simple: of the call that the slots which are there belong to
   uint16_t tag;                  // of the work
   uint8_t is_send;
 };
-static_assert(sizeof(PortState) == 80);
+static_assert(sizeof(PortState) == 96);
 
 /// CompactInstruction::flags, beside kReduce and kFinish: a receive port of the instruction moves
 /// more slots in the operation than its FIFO is deep, so that credit has to be given back.
@@ -115,6 +127,7 @@ struct alignas(16) WorkTask {
   uint16_t tag;
   uint8_t width;         // bytes that all blocks of all buffers are aligned to: 1, 2, 4, 8 or 16
   uint8_t stride_width;  // bytes that blocks are aligned to in a buffer that is; for set_buffers()
+  uint8_t can_land;      // 1: peers that may (kLands) can store to the output
   uint16_t first_pattern_channel;
   uint16_t pattern_channels;
 };

@@ -122,6 +122,10 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   const bool takes_other = version_.kernel->has_bulk_lanes && !is_aligned(*version_.kernel);
   Version& version = takes_other ? unaligned_version_ : version_;
   KernelLaunch& kernel = *version.kernel;
+  if (kernel.can_land) {
+    set_landings(kernel,
+                 [&](const void* output) { return machine_->is_openable(device_, output); });
+  }
 
   // A release to system scope waits for all stores of its domain: in a domain of our own it does
   // not wait for those of the caller's kernels on the same GPU.

@@ -60,6 +60,15 @@ __device__ __forceinline__ uint64_t load_relaxed_system(const uint64_t* address)
 __device__ __forceinline__ void store_relaxed_system(uint64_t* address, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
+/// Stores `value`, and returns what was there. Acquires; releases nothing.
+__device__ __forceinline__ uint64_t exchange_acquire_system(uint64_t* address, uint64_t value) {
+  uint64_t before;
+  asm volatile("atom.acquire.sys.global.exch.b64 %0, [%1], %2;"
+               : "=l"(before)
+               : "l"(address), "l"(value)
+               : "memory");
+  return before;
+}
 /// As instructions want addresses of shared memory.
 __device__ __forceinline__ uint32_t shared_address(const void* address) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(address));

@@ -13,7 +13,7 @@
 // and [arrival] acquire -> [seen] release -> [seen] acquire -> lane barrier -> loads.
 #pragma once
 
-#include "executor/cuda/cta.cuh"
+#include "executor/cuda/landing.cuh"
 #include "executor/cuda/wait.cuh"
 
 namespace niccolite::executor::cuda {
@@ -76,12 +76,69 @@ class PortService {
     return port_->told != port_->end || (!port_->is_send && !has_seen(port_->end));
   }
 
+  /// The operation is aborted; landing.h says what is owed to the user of a buffer. First senders,
+  /// since receivers wait for those of other ranks.
+  __device__ __forceinline__ void leave_as_sender() {
+    if (port_ == nullptr || !port_->is_send || !has_agreed(*port_)) return;
+    // [left], [done] pair with the lane's, which ends as soon as it sees the abort.
+    while (ptx::load_acquire_shared(&port_->left) == 0 &&
+           ptx::load_acquire_shared(&port_->done) != port_->end) {
+    }
+    ptx::fence_system();
+    // [left] The fence has come before.
+    ptx::store_relaxed_system(&port_->remote_control->left, port_->end);
+  }
+  __device__ __forceinline__ void leave_as_receiver() {
+    if (port_ == nullptr || port_->is_send) return;
+    uint64_t agreed;
+    do {  // the lane makes its offer before it looks at anything
+      agreed = ptx::load_acquire_shared(&port_->landing);
+    } while (agreed == static_cast<uint64_t>(Landing::Pending));
+    if (agreed == static_cast<uint64_t>(Landing::None)) return;
+    if (ptx::exchange_acquire_system(&port_->remote_control->offer, landing::kNone) !=
+        landing::kNone) {
+      return;  // nobody has taken it, and nobody will
+    }
+    // Some seconds at most, and less than the host waits for its kernels: a sender that answers
+    // neither way is no more.
+    for (uint32_t looks = 0; looks < ptx::kSpinsPerReport / 4; ++looks) {
+      // [arrival], as in look().
+      const uint64_t tail = ptx::load_acquire_system(&port_->control->remote);
+      if (!is_before(tag::steps_in(tail, port_->base), port_->end)) return;
+      // Acquire, pairs with [left].
+      if (ptx::load_acquire_system(&port_->control->left) == port_->end) return;
+    }
+  }
+
  private:
   __device__ __forceinline__ bool has_seen(uint64_t step) const {
     return !is_before(port_->seen, step);
   }
 
+  // A sender that has not seen the offer. Its port stays closed until then.
+  __device__ __forceinline__ void take_offer() {
+    // [take] pairs with the [offer] of the receiver.
+    const uint64_t offer = ptx::exchange_acquire_system(&port_->control->offer, landing::kNone);
+    if (offer == landing::kNone) return;
+    if (landing::tag_in(offer) != port_->tag) {
+      ptx::store_relaxed_shared(&port_->other_tag, landing::tag_in(offer));
+      return;
+    }
+    const uint64_t address = landing::address_in(offer);
+    if (address == 0) {
+      port_->landing = static_cast<uint64_t>(Landing::None);
+      return;  // [credit] decides, at the next look
+    }
+    port_->slots = reinterpret_cast<std::byte*>(address);
+    port_->landing = static_cast<uint64_t>(Landing::Agreed);
+    // [seen] pairs with the lane's: open for all steps.
+    ptx::store_release_shared(&port_->seen, port_->end);
+  }
+
   __device__ __forceinline__ void look() {
+    if (port_->is_send && port_->landing == static_cast<uint64_t>(Landing::Pending)) {
+      return take_offer();
+    }
     const uint64_t last = port_->is_send ? port_->end - header_.shape.depth : port_->end;
     if (has_seen(last)) return;  // all that this operation needs
     // Sender: [credit], pairs with [consume]. Receiver: [arrival], pairs with [publish].
@@ -106,6 +163,8 @@ class PortService {
       ptx::store_relaxed_system(&port_->remote_control->remote, tag::tail(done, port_->tag));
       return;
     }
+    // What has landed took no slot.
+    if (has_agreed(*port_)) return;
     // [consume] as far as the sender can need it in this operation (fifo.h: lazy credit). Relaxed:
     // a store cannot pass a load whose value has been used.
     const uint64_t last = port_->end - header_.shape.depth;
@@ -122,24 +181,32 @@ class PortService {
   PortState* const port_;
 };
 
+/// Calls function(PortService) for each port, a thread for every one of 32.
+template <typename Function>
+__device__ __forceinline__ void for_each_port(const Cta& cta, Function&& function) {
+  const uint32_t ports = cta.header.nports;
+  for (uint32_t first = 0; first < ports; first += kWarp) {
+    const uint32_t p = first + ptx::thread() % kWarp;
+    function(PortService(cta.header,
+                         p < ports && cta.ports[p].control != nullptr ? cta.ports + p : nullptr));
+  }
+}
+
 /// The service warp, until the lanes are done and have no more to tell, or the operation is
 /// aborted.
 __device__ __forceinline__ void serve_ports(const Cta& cta) {
-  const uint32_t ports = cta.header.nports;
   for (uint32_t looks = 1;; ++looks) {
     bool is_needed = false;
-    for (uint32_t first = 0; first < ports; first += kWarp) {
-      const uint32_t p = first + ptx::thread() % kWarp;
-      PortState* port = p < ports && cta.ports[p].control != nullptr ? cta.ports + p : nullptr;
-      is_needed |= PortService(cta.header, port).serve();
-    }
+    for_each_port(cta, [&](PortService port) { is_needed |= port.serve(); });
     if (!ptx::any_of_warp(is_needed)) return;
     // Relaxed: nothing is read on account of it; the kernel just ends.
     if (looks % Wait::kSpinsPerLook == 0 &&
         ptx::any_of_warp(ptx::load_relaxed_system(cta.header.abort) != 0)) {
-      return;
+      break;
     }
   }
+  for_each_port(cta, [](PortService port) { port.leave_as_sender(); });
+  for_each_port(cta, [](PortService port) { port.leave_as_receiver(); });
 }
 
 }  // namespace niccolite::executor::cuda

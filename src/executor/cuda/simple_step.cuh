@@ -86,6 +86,23 @@ __device__ __forceinline__ void store_target(const Cta& cta, const SimpleMove& m
   }
 }
 
+/// Stores pack `p` of what is sent. Not beyond the chunk's end: it may land where others' data
+/// follow. Slots and landings are aligned.
+template <typename Operation, bool kExact>
+__device__ __forceinline__ void store_send(const SimpleMove& move, std::byte* chunk, uint32_t p,
+                                           const Pack& pack) {
+  std::byte* address = chunk + static_cast<size_t>(p) * kPack;
+  if (kExact || move.bytes >= (p + 1) * kPack) return ptx::store_pack(address, pack);
+  using Element = typename Operation::Element;
+  const uint32_t bytes = move.bytes % kPack;
+#pragma unroll 1
+  for (uint32_t at = 0; at < bytes; at += sizeof(Element)) {
+    const uint64_t half = at < 8 ? pack.half[0] : pack.half[1];
+    using Piece = typename PieceOf<sizeof(Element)>::Type;
+    ptx::store<Piece>(address + at, static_cast<Piece>(half >> (8 * (at % 8))));
+  }
+}
+
 /// Packs p, p + stride, ... (kUnroll of them, those below `end` when kChecked): folded, stored.
 template <typename Operation, int kUnroll, bool kExact, bool kChecked, bool kFolds>
 __device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleMove& move, uint32_t p,
@@ -143,7 +160,7 @@ __device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleMove& m
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
       if (takes_part(i)) {
-        ptx::store_pack(slot + static_cast<size_t>(p + i * stride) * kPack, result[i]);
+        store_send<Operation, kExact>(move, slot, p + i * stride, result[i]);
       }
     }
   }
@@ -180,7 +197,6 @@ template <typename Operation>
 __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& lane,
                                             const CompactInstruction& instruction, uint32_t round,
                                             std::byte** pointers) {
-  const LaunchHeader& header = cta.header;
   const PortsOfInstruction ports{cta.uses + instruction.receive, cta.uses + instruction.send,
                                  instruction.receive_count,
                                  uint32_t{instruction.receive_count} + instruction.send_count};
@@ -196,11 +212,11 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
     const PortState& port = cta.ports[use.port];
     const uint64_t step = step_of(port, use, round);
     live = live && wait_until_open(cta, port, step);
-    std::byte* slot = port.slots + header.shape.slot_offset(0, step);
     if (ports.is_send(i)) {
-      sends[i - ports.receive_count] = slot;
+      sends[i - ports.receive_count] = destination_of<Operation>(cta, port, use, round);
     } else {
-      operands[i + (has_source && i >= instruction.source_position)] = slot;
+      operands[i + (has_source && i >= instruction.source_position)] =
+          has_agreed(port) ? transfer.target : port.slots + cta.header.shape.slot_offset(0, step);
     }
   }
   if (!live) pointers[0] = nullptr;

@@ -255,6 +255,11 @@ void add_stages(const Launch& launch, const std::vector<bool>& is_bulk, uint32_t
 
 }  // namespace
 
+bool may_land(const Launch& launch, uint16_t port) {
+  return launch.protocol == Protocol::Simple && launch.program->ports[port].lands &&
+         launch.ports[port].can_land;
+}
+
 PortTask task_of(const Launch& launch, uint16_t port) {
   const PortAddress& address = launch.ports[port];
   const Port& end = launch.program->ports[port];
@@ -265,7 +270,8 @@ PortTask task_of(const Launch& launch, uint16_t port) {
           static_cast<uint16_t>(end.steps),
           static_cast<uint8_t>(end.channel),
           static_cast<uint8_t>(end.work),
-          static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0)};
+          static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0) |
+              (may_land(launch, port) ? PortTask::kLands : 0)};
 }
 
 Result<Image> make_image(const Launch& launch, uint32_t threads, bool has_bulk_copies,

@@ -9,6 +9,9 @@
 
 namespace niccolite::executor::cuda {
 
+/// Do both ends of the port's connection know that its data may land (protocol/landing.h)?
+bool may_land(const Launch& launch, uint16_t port);
+
 PortTask task_of(const Launch& launch, uint16_t port);
 
 struct Image {

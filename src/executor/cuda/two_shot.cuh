@@ -98,11 +98,8 @@ class TwoShot {
   __device__ __forceinline__ Round round_of(uint32_t number) const {
     const Partition& partition = work_.partition;
     const uint32_t element_bytes = Operation::element_bytes(header_);
-    const uint64_t in_channel = uint64_t{number} * partition.chunk;
-    const uint64_t left = partition.channel_stride - in_channel;
-    const uint32_t count = left < partition.chunk ? static_cast<uint32_t>(left) : partition.chunk;
-    return {number, count * element_bytes,
-            (ptx::replica() * partition.channel_stride + in_channel) * element_bytes};
+    return {number, partition.chunk * element_bytes,
+            partition.start_of(ptx::replica(), number) * element_bytes};
   }
   __device__ __forceinline__ Share share_of(const TwoShotBlock& block, const Round& round) const {
     const uint64_t left = block.bytes > round.at ? block.bytes - round.at : 0;

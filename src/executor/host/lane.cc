@@ -40,8 +40,7 @@ PortState& Lane::port(uint32_t index) const {
 std::byte* Lane::local(Place place, uint32_t block) const {
   const Partition& partition = work_->partition;
   const Buffers& buffers = work_->buffers;
-  const uint64_t element = block * partition.block_stride + channel_ * partition.channel_stride +
-                           uint64_t{round_} * partition.chunk;
+  const uint64_t element = block * partition.block_stride + partition.start_of(channel_, round_);
   void* buffer = place == Place::Scratch ? buffers.scratch : buffers.output;
   if (place == Place::Input)
     buffer = const_cast<void*>(buffers.input);  // check_instruction: never a target

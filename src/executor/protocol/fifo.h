@@ -5,7 +5,8 @@
 //   slots    [channel][depth] of slot_bytes          control  [channel]  ControlBlock
 //   control  [channel]  ControlBlock
 //
-// Every counter has one writer. `step` is private to its end: slots sent or received so far.
+// Every counter has one writer (but see landing.h for `offer`). `step` is private to its end: slots
+// sent or received so far.
 // `remote` is advanced by the other end: at the receiver it is the *tail* (slots produced; Simple
 // only; with the call's tag in its high bits, protocol/tag.h), at the sender the *head* (slots
 // consumed: credit). All only grow, are compared by difference, and persist between operations.
@@ -16,7 +17,8 @@
 // Credit is lazy: within one operation the receiver advances the head only for slots whose credit
 // the sender can need in that operation (all but the last `depth`); the rest is published when the
 // connection is next used, before anything else: the end of an operation is thus never delayed by a
-// store that nobody waits for.
+// store that nobody waits for. What lands (landing.h) takes no slots; its credit comes with the next
+// operation, too.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +34,8 @@ constexpr const char* name_of(Protocol protocol) {
 
 struct alignas(128) ControlBlock {
   alignas(64) uint64_t remote;  // written by the other end
+  uint64_t offer;               // at the sender: where data may land (landing.h)
+  uint64_t left;                // at the receiver: the same
   alignas(64) uint64_t step;    // written by this end
 };
 static_assert(sizeof(ControlBlock) == 128 && offsetof(ControlBlock, step) == 64);
@@ -57,7 +61,9 @@ struct PortAddress {
       nullptr;  // first slot of channel 0: own memory at the receiver, the peer's at the sender
   ControlBlock* control = nullptr;  // own control blocks, by channel
   ControlBlock* remote_control =
-      nullptr;  // the peer's control blocks, by channel: this end advances `remote` there
+      nullptr;            // the peer's control blocks, by channel: this end advances `remote` there
+  bool can_land = false;  // the sender can store to buffers of the receiver's user (landing.h);
+                          // equal at both ends
 };
 
 /// Bytes of data that one slot carries.

@@ -162,4 +162,32 @@ bool CudaMachine::can_access_peer(int ordinal, int peer) {
          can != 0;
 }
 
+bool CudaMachine::open_buffers(int ordinal, int peer) {
+  const auto open = [&]() -> Status {
+    Device* accessor = TRY(device(ordinal));
+    const CuContext context_of_peer = TRY(context(peer));
+    const ScopedContext scoped = TRY(enter(ordinal));
+    const std::lock_guard lock(accessor->mutex);
+    if (std::ranges::find(accessor->open, peer) != accessor->open.end()) return {};
+    if (ordinal != peer) {
+      const ScopedRelaxedCapture relaxed(driver_);
+      const CuResult result = driver_.cuCtxEnablePeerAccess(context_of_peer, 0);
+      if (result != kCuPeerAccessAlreadyEnabled)
+        TRY(driver_.check(result, "cuCtxEnablePeerAccess(device {} to device {})", ordinal, peer));
+    }
+    accessor->open.push_back(peer);
+    return {};
+  };
+  const Status opened = open();
+  if (!opened.is_ok()) LOG(Info, P2p, "{}", opened.message());
+  return opened.is_ok();
+}
+
+bool CudaMachine::has_open_buffers(int ordinal, int peer) {
+  Result<Device*> accessor = device(ordinal);
+  if (!accessor.is_ok()) return false;
+  const std::lock_guard lock((*accessor)->mutex);
+  return std::ranges::find((*accessor)->open, peer) != (*accessor)->open.end();
+}
+
 }  // namespace niccolite::gpu::cuda

@@ -30,6 +30,7 @@ inline constexpr CuResult kCuInvalidValue = 1;
 inline constexpr CuResult kCuDeinitialized = 4;
 inline constexpr CuResult kCuInvalidContext = 201;
 inline constexpr CuResult kCuIllegalState = 401;
+inline constexpr CuResult kCuPeerAccessAlreadyEnabled = 704;
 inline constexpr CuResult kCuNotReady = 600;
 inline constexpr CuResult kCuStreamCaptureUnsupported = 900;
 
@@ -42,9 +43,11 @@ inline constexpr int kCuVirtualMemoryManagementSupported = 102;
 inline constexpr int kCuGpuDirectRdmaWithVmmSupported = 110;
 
 // CUpointer_attribute
+inline constexpr int kCuPointerContext = 1;
 inline constexpr int kCuPointerMemoryType = 2;
 inline constexpr int kCuPointerIsManaged = 8;
 inline constexpr int kCuPointerDeviceOrdinal = 9;
+inline constexpr int kCuPointerIsLegacyIpcCapable = 10;
 inline constexpr int kCuPointerRangeStart = 11;
 inline constexpr int kCuPointerRangeSize = 12;
 // CUmemorytype
@@ -145,6 +148,7 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuCtxGetCurrent, 12000, (CuContext * context))                                              \
   X(cuCtxSetCurrent, 12000, (CuContext context))                                                \
   X(cuCtxGetDevice, 12000, (CuDevice * device))                                                 \
+  X(cuCtxEnablePeerAccess, 12000, (CuContext peer, unsigned flags))                             \
   X(cuCtxSynchronize, 12000, ())                                                                \
   X(cuThreadExchangeStreamCaptureMode, 12000, (CuCaptureMode * mode))                           \
   X(cuMemGetAllocationGranularity, 12000,                                                       \
@@ -168,6 +172,8 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuMemImportFromShareableHandle, 12000, (CuAllocation * allocation, void* handle, int type)) \
   X(cuMemHostAlloc, 12000, (void** address, size_t bytes, unsigned flags))                      \
   X(cuMemFreeHost, 12000, (void* address))                                                      \
+  X(cuMemAlloc, 12000, (CuPointer * address, size_t bytes))                                     \
+  X(cuMemFree, 12000, (CuPointer address))                                                      \
   X(cuPointerGetAttributes, 12000,                                                              \
     (unsigned count, const int* attributes, void** data, CuPointer pointer))                    \
   X(cuMemcpyAsync, 12000, (CuPointer target, CuPointer source, size_t bytes, CuStream stream))  \

@@ -12,7 +12,7 @@ namespace niccolite::gpu::cuda {
 namespace {
 
 struct Allocation {  // what Memory::handle() points to
-  enum class Kind : unsigned char { Device, Host } kind = Kind::Device;
+  enum class Kind : unsigned char { Device, User, Host } kind = Kind::Device;
   bool shareable = false;
   void* address = nullptr;
   size_t bytes = 0;
@@ -140,6 +140,19 @@ Result<Memory> CudaMachine::allocate(int ordinal, size_t bytes, bool shareable) 
   return memory;
 }
 
+Result<Memory> CudaMachine::allocate_as_user(int ordinal, size_t bytes) {
+  const ScopedContext scoped = TRY(enter(ordinal));
+  CuPointer address = 0;
+  TRY(driver_.check(driver_.cuMemAlloc(&address, bytes), "cuMemAlloc({} bytes on device {})", bytes,
+                    ordinal));
+  Rollback release([&] { driver_.cuMemFree(address); });
+  TRY(zero(ordinal, address, bytes));
+  release.disarm();
+  auto* handle =
+      new Allocation{Allocation::Kind::User, false, as_address(address), bytes, 0, {ordinal}};
+  return Memory(this, handle, handle->address, bytes, ordinal);
+}
+
 Result<Fd> CudaMachine::export_memory(const Memory& memory) {
   const Allocation* allocation = allocation_of(memory);
   if (allocation == nullptr || !allocation->shareable) {
@@ -201,8 +214,12 @@ Status CudaMachine::release_memory(void* handle) {
     return driver_.check(driver_.cuMemFreeHost(allocation->address), "cuMemFreeHost({} bytes)",
                          allocation->bytes);
   }
-  // To its end, whatever fails; the first failure is the result.
   const CuPointer address = as_pointer(allocation->address);
+  if (allocation->kind == Allocation::Kind::User) {
+    const ScopedContext scoped = TRY(enter(allocation->devices.front()));
+    return driver_.check(driver_.cuMemFree(address), "cuMemFree({} bytes)", allocation->bytes);
+  }
+  // To its end, whatever fails; the first failure is the result.
   Status unmapped = driver_.check(driver_.cuMemUnmap(address, allocation->bytes),
                                   "cuMemUnmap({} bytes)", allocation->bytes);
   Status freed = driver_.check(driver_.cuMemAddressFree(address, allocation->bytes),
@@ -241,6 +258,26 @@ Result<PointerInfo> CudaMachine::pointer_info(const void* pointer) {
   info.base = as_address(base);
   info.bytes = bytes;
   return info;
+}
+
+// Memory of cudaMalloc, and of no pool or mapping, whose access the user grants device by device;
+// of the primary context, since others' are not opened.
+bool CudaMachine::is_openable(int device, const void* pointer) {
+  CuContext owner = nullptr;
+  unsigned type = 0;
+  unsigned is_managed = 0;
+  int ordinal = -1;
+  unsigned is_plain = 0;
+  constexpr std::array kAttributes{kCuPointerContext, kCuPointerMemoryType, kCuPointerIsManaged,
+                                   kCuPointerDeviceOrdinal, kCuPointerIsLegacyIpcCapable};
+  std::array<void*, kAttributes.size()> values{&owner, &type, &is_managed, &ordinal, &is_plain};
+  Result<CuContext> primary = context(device);
+  return primary.is_ok() &&
+         driver_.cuPointerGetAttributes(static_cast<unsigned>(kAttributes.size()),
+                                        kAttributes.data(), values.data(),
+                                        as_pointer(pointer)) == kCuSuccess &&
+         owner == *primary && type == kCuMemoryTypeDevice && is_managed == 0 && ordinal == device &&
+         is_plain != 0;
 }
 
 }  // namespace niccolite::gpu::cuda

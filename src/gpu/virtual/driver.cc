@@ -31,6 +31,10 @@ class Driver final : public VirtualMachine {
     return owner(made);
   }
 
+  Result<Memory> allocate_as_user(int device, size_t bytes) override {
+    return allocate(device, bytes, /*shareable=*/false);
+  }
+
   Result<Fd> export_memory(const Memory& memory) override {
     Fd fd;
     const Error error = runtime_.memory().export_memory(memory.handle(), &fd);
@@ -54,6 +58,9 @@ class Driver final : public VirtualMachine {
     return owner(made);
   }
 
+  // Only kernels of real GPUs ask for it.
+  bool open_buffers(int /*device*/, int /*peer*/) override { return false; }
+  bool has_open_buffers(int /*device*/, int /*peer*/) override { return false; }
   bool can_access_peer(int device, int peer) override {
     return device != peer && runtime_.is_device(device) && runtime_.is_device(peer);
   }

@@ -89,7 +89,8 @@ std::vector<PortAddress> Cluster::addresses(const Program& program) {
     ControlBlock* ends[] = {memory.sender_control.get(), memory.receiver_control.get()};
     ports.push_back({.slots = memory.slots.data(),
                      .control = ends[port.is_send ? 0 : 1],
-                     .remote_control = ends[port.is_send ? 1 : 0]});
+                     .remote_control = ends[port.is_send ? 1 : 0],
+                     .can_land = true});
   }
   return ports;
 }
@@ -104,9 +105,10 @@ void Cluster::start_at(uint64_t step) {
   const uint64_t cleaned = step >> 15 << 15;
   for (const auto& connection : connections_) {
     for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
-      connection->sender(channel) = {.remote = step, .step = step};
-      connection->receiver(channel) = {
-          .remote = protocol_ == Protocol::Simple ? tag::tail(step, kOldTag) : 0, .step = step};
+      ControlBlock& sender = connection->sender(channel);
+      ControlBlock& receiver = connection->receiver(channel);
+      sender.remote = sender.step = receiver.step = step;
+      receiver.remote = protocol_ == Protocol::Simple ? tag::tail(step, kOldTag) : 0;
       if (protocol_ == Protocol::LL128) fill_lines(*connection, channel, step);
       if (protocol_ != Protocol::LL || cleaned == 0) continue;
       for (uint64_t clean = cleaned - shape_.depth; clean < cleaned; ++clean) {
@@ -266,13 +268,14 @@ bool Cluster::guards_intact() const {
                      [](const auto& memory) { return memory.second.guards_intact(); });
 }
 
-bool Cluster::counters_consistent() const {
+bool Cluster::counters_consistent(bool may_land) const {
   for (const auto& connection : connections_) {
     for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
       const ControlBlock& sender = connection->sender(channel);
       const ControlBlock& receiver = connection->receiver(channel);
       if (sender.step != receiver.step) return false;
-      if (sender.step - sender.remote > shape_.depth) return false;
+      // What has landed took no slots, whose credit comes with the next operation.
+      if (sender.step - sender.remote > (may_land ? sender.step : shape_.depth)) return false;
       if (protocol_ == Protocol::Simple &&
           tag::steps_in(receiver.remote, receiver.step) != receiver.step)
         return false;

@@ -1,0 +1,157 @@
+// Data that land in the receiver's output (protocol/landing.h), by the kernels' own source on the
+// CPU: everything that is right is right with them (emulated_collectives_test.cc has the matrix);
+// here is what they alone must keep.
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "algorithms/registry.h"
+#include "executor/protocol/landing.h"
+#include "executor/report.h"
+#include "tests/device/emulated_gpu.h"
+#include "tests/executor/host/cluster.h"
+#include "tests/executor/host/operands.h"
+
+namespace niccolite::device_test {
+namespace {
+
+using executor::DataType;
+using executor::FifoShape;
+using executor::Launch;
+using executor::Protocol;
+using executor::ReportKind;
+using executor::cuda::KernelLaunch;
+using executor::host::Cluster;
+using executor::host::Operands;
+using schedule::Collective;
+
+constexpr FifoShape kShape{.channels = 2, .depth = 2, .slot_bytes = 512};
+// Bytes, of several rounds. Blocks side by side are aligned; the parts of one buffer end anyhow.
+constexpr uint64_t kElements = 1616;
+constexpr uint64_t kElementsOfOneBuffer = 1503;
+uint64_t elements_of(Collective collective) {
+  return schedule::cuts_one_buffer(collective) ? kElementsOfOneBuffer : kElements;
+}
+
+/// Runs the launches of the ranks whose bits are set; all outputs can be reached.
+bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks = ~0u,
+         uint64_t limit = 20'000'000, bool has_bulk_copies = true) {
+  std::deque<KernelLaunch> prepared;
+  std::vector<KernelLaunch*> pointers;
+  for (size_t rank = 0; rank < launches.size(); ++rank) {
+    Launch& launch = launches[rank];
+    launch.control_device = &cluster.control;
+    launch.threads = 128;
+    prepared.push_back(
+        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, has_bulk_copies)
+            .take());
+    set_landings(prepared.back(), [](const void*) { return true; });
+    if ((ranks >> rank & 1) != 0) pointers.push_back(&prepared.back());
+  }
+  return emulation::run(pointers, 1, limit);
+}
+
+Cluster cluster_of(Collective collective, const char* algorithm, int nranks) {
+  return Cluster(algorithms::find(collective, algorithm)->build(nranks, {}).take(),
+                 Protocol::Simple, kShape);
+}
+
+/// Has any slot of any connection been written to?
+bool used_slots(Cluster& cluster) {
+  for (const auto& connection : cluster.connections()) {
+    const std::byte* slots = connection->slots.data();
+    for (size_t i = 0; i < kShape.slots_bytes(); ++i) {
+      if (slots[i] != std::byte{0}) return true;
+    }
+  }
+  return false;
+}
+
+struct Case {
+  Collective collective;
+  const char* algorithm;
+};
+// What every one of their connections carries may land; in the last of them it is passed on.
+constexpr Case kCases[] = {
+    {Collective::AllGather, "direct_lanes"}, {Collective::AllToAll, "direct_lanes"},
+    {Collective::Broadcast, "direct"},       {Collective::Gather, "direct_lanes"},
+    {Collective::Scatter, "direct_lanes"},   {Collective::Broadcast, "ring"}};
+
+TEST(EmulatedLanding, TakesNoSlots) {
+  for (const Case& c : kCases) {
+    for (const bool has_bulk_copies : {true, false}) {
+      SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm);
+      Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
+      const uint64_t count = elements_of(c.collective);
+      for (int turn = 0; turn < 3; ++turn) {
+        const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
+        auto launches =
+            cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses());
+        ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 20'000'000, has_bulk_copies));
+        ASSERT_NO_FATAL_FAILURE(operands.check());
+      }
+      EXPECT_FALSE(used_slots(cluster));
+      EXPECT_TRUE(cluster.guards_intact());
+      EXPECT_TRUE(cluster.counters_consistent(/*may_land=*/true));
+    }
+  }
+}
+
+// Offers change from operation to operation, as buffers do.
+TEST(EmulatedLanding, FollowsTheBuffersOfEveryOperation) {
+  Cluster cluster = cluster_of(Collective::AllGather, "direct_lanes", 3);
+  for (const bool is_misaligned : {false, true, false, true}) {
+    const Operands operands(cluster.schedule(), DataType::Uint8, {kElements},
+                            {.is_misaligned = is_misaligned});
+    auto launches =
+        cluster.launches({.count = kElements, .type = DataType::Uint8}, operands.addresses());
+    ASSERT_TRUE(run(cluster, std::move(launches)));
+    ASSERT_NO_FATAL_FAILURE(operands.check());
+    EXPECT_EQ(used_slots(cluster), is_misaligned);
+    for (const auto& connection : cluster.connections()) {
+      std::fill_n(connection->slots.data(), kShape.slots_bytes(), std::byte{0});
+    }
+  }
+}
+
+TEST(EmulatedLanding, StoresNothingOfAnotherCall) {
+  Cluster cluster = cluster_of(Collective::AllGather, "direct_lanes", 2);
+  const Operands operands(cluster.schedule(), DataType::Uint8, {kElements}, {});
+  auto launches =
+      cluster.launches({.count = kElements, .type = DataType::Uint8}, operands.addresses());
+  std::vector<std::byte> untouched(2 * kElements + 16, std::byte{0x5a});
+  auto* output = untouched.data() + (16 - reinterpret_cast<uintptr_t>(untouched.data()) % 16) % 16;
+  launches[1].works[0].tag = static_cast<uint16_t>(launches[0].works[0].tag + 1);
+  launches[1].works[0].buffers.output = output;
+  EXPECT_FALSE(run(cluster, std::move(launches), ~0u, 3'000'000));
+  // The rank's own part alone.
+  EXPECT_TRUE(std::all_of(output, output + kElements,
+                          [](std::byte value) { return value == std::byte{0x5a}; }));
+  EXPECT_EQ(executor::decode_report(cluster.control.report).kind, ReportKind::Mismatch);
+  cluster.control.abort = 1;
+}
+
+// Whoever of the ranks has come.
+TEST(EmulatedLanding, LeavesNoOfferBehindWhenAborted) {
+  for (const Case& c : {kCases[0], kCases[5]}) {
+    for (const uint32_t ranks : {1, 2, 3, 7}) {
+      SCOPED_TRACE(testing::Message()
+                   << schedule::name_of(c.collective) << " " << c.algorithm << ", ranks " << ranks);
+      Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
+      const uint64_t count = elements_of(c.collective);
+      const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
+      auto launches =
+          cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses());
+      cluster.control.abort = 1;
+      EXPECT_TRUE(run(cluster, std::move(launches), ranks));
+      for (const auto& connection : cluster.connections()) {
+        for (uint32_t channel = 0; channel < kShape.channels; ++channel) {
+          EXPECT_EQ(executor::landing::address_in(connection->sender(channel).offer), 0u);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::device_test
