@@ -222,7 +222,7 @@ TEST(Jobs, ForceEveryPossibleVariantOnce) {
           const auto protocol = static_cast<Protocol>(p);
           // At 64 KiB every protocol is measured, with all of its channels and whole slots.
           const int most = machine == gpu::Kind::Virtual  ? 1
-                           : protocol == Protocol::Simple ? 16
+                           : protocol == Protocol::Simple ? 18
                                                           : 24;
           int runs = 0;
           for (const Job& job : jobs)
