@@ -17,8 +17,8 @@
 // Credit is lazy: within one operation the receiver advances the head only for slots whose credit
 // the sender can need in that operation (all but the last `depth`); the rest is published when the
 // connection is next used, before anything else: the end of an operation is thus never delayed by a
-// store that nobody waits for. What lands (landing.h) takes no slots; its credit comes with the next
-// operation, too.
+// store that nobody waits for. What lands (landing.h) takes no slots; its credit comes with the
+// next operation, too.
 #pragma once
 
 #include <cstddef>
