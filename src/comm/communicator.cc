@@ -14,9 +14,10 @@ using std::chrono::seconds;
 
 constexpr auto kConnectTime = seconds(30);  // a peer's process answers from a thread of its own
 constexpr auto kAbortTime = seconds(5);     // kernels see the abort word within microseconds
-constexpr auto kPatience = seconds(20);     // after which a wait says what it waits for
-constexpr auto kAskTime = seconds(2);       // for a peer's process to tell what its rank does
-constexpr size_t kMostText = 4096;          // of a failure that a peer tells
+constexpr auto kAbortsAtOnce = milliseconds(50);
+constexpr auto kPatience = seconds(20);  // after which a wait says what it waits for
+constexpr auto kAskTime = seconds(2);    // for a peer's process to tell what its rank does
+constexpr size_t kMostText = 4096;       // of a failure that a peer tells
 
 Deadline init_deadline() { return Deadline::after(seconds(parameters::init_timeout())); }
 
@@ -90,9 +91,9 @@ Status Communicator::join_and_connect() {
     const auto blobs = TRY(member_->all_gather(bytes_of(self), deadline));
     const auto ranks = TRY(decode_and_check(blobs, parameters::multi_rank_gpu() != 0));
     settings = ranks[0].settings;
-    const std::vector<int> devices = open_buffers(ranks);
+    transport::Endpoint::Reach reach = TRY(open_buffers(ranks, deadline));
     endpoint_ = std::make_unique<transport::Endpoint>(
-        machine_, devices, *member_, settings.shapes,
+        machine_, device(), *member_, settings.shapes, std::move(reach),
         [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
           return ask(Question::Connect, queries, until);
         });
@@ -119,15 +120,28 @@ Status Communicator::join_and_connect() {
 
 // Lets this rank's kernels reach the buffers of the other ranks' users, where that is possible:
 // now, and not at the first operation, since the driver may wait for kernels that wait for this
-// rank. Returns the ranks' devices.
-std::vector<int> Communicator::open_buffers(const std::vector<RankInfo>& ranks) {
-  std::vector<int> devices;
+// rank. All ranks tell the others, so that both ends of a connection know the same.
+Result<transport::Endpoint::Reach> Communicator::open_buffers(const std::vector<RankInfo>& ranks,
+                                                              const Deadline& deadline) {
+  transport::Endpoint::Reach reach;
+  Bytes opened;
   for (int peer = 0; peer < nranks(); ++peer) {
-    devices.push_back(ranks[static_cast<size_t>(peer)].device);
-    if (peer != rank() && member_->same_process(peer) && parameters::p2p_direct_disable() == 0)
-      machine_.open_buffers(device(), devices.back());
+    const bool can = peer != rank() && member_->same_process(peer) &&
+                     parameters::p2p_direct_disable() == 0 &&
+                     machine_.open_buffers(device(), ranks[static_cast<size_t>(peer)].device);
+    reach.out.push_back(can);
+    opened.push_back(std::byte{can});
   }
-  return devices;
+  const bootstrap::Gathered of_all = TRY(member_->all_gather(opened, deadline));
+  for (int peer = 0; peer < nranks(); ++peer) {
+    const std::span<const std::byte> of_peer = of_all[peer];
+    if (of_peer.size() != opened.size())
+      return Status::remote_error("rank {} tells of the buffers of {} ranks, there are {}", peer,
+                                  of_peer.size(), nranks());
+    reach.in.push_back(of_peer[static_cast<size_t>(rank())] != std::byte{0});
+    if (reach.in.back()) storing_peers_.push_back(peer);
+  }
+  return reach;
 }
 
 Status Communicator::start_watch() {
@@ -201,20 +215,33 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
   return Status::remote_error("rank {} asks what rank {} does not understand", from, rank());
 }
 
-// A failure that concerns every rank. The others are told first: afterwards this rank's user may
-// end the communicator at any time.
-void Communicator::fail_all(const Status& status) {
-  if (!failure().is_ok()) return;  // then they have been told
+void Communicator::tell_failure(int peer, const Status& status) {
   Writer writer;
   writer.u8(static_cast<uint8_t>(Question::Fail));
   writer.u8(static_cast<uint8_t>(status.code()));
   writer.text(status.message().substr(0, kMostText));
-  for (int peer = 0; peer < nranks(); ++peer) {
-    if (peer == rank()) continue;
-    const Status told = member_->notify(peer, writer.bytes());
-    if (!told.is_ok())
-      LOG(Info, Init, "{} cannot tell rank {}: {}", describe(), peer, told.message());
-  }
+  const Status told = member_->notify(peer, writer.bytes());
+  if (!told.is_ok())
+    LOG(Info, Init, "{} cannot tell rank {}: {}", describe(), peer, told.message());
+}
+
+// Kernels of other ranks may be storing to buffers that this rank's user will free
+// (executor/protocol/landing.h). An operation that an abort does not end at once is waiting for
+// them: they end now, too.
+void Communicator::stop_storing_peers() {
+  if (storing_peers_.empty() || operations_ == nullptr) return;
+  const Result<bool> is_done = operations_->drain(Deadline::after(kAbortsAtOnce));
+  if (is_done.is_ok() && is_done.value()) return;
+  const Status status = Status::remote_error("rank {} aborted the communicator", rank());
+  for (const int peer : storing_peers_) tell_failure(peer, status);
+}
+
+// A failure that concerns every rank. The others are told first: afterwards this rank's user may
+// end the communicator at any time.
+void Communicator::fail_all(const Status& status) {
+  if (!failure().is_ok()) return;  // then they have been told
+  for (int peer = 0; peer < nranks(); ++peer)
+    if (peer != rank()) tell_failure(peer, status);
   fail(status.copy());
   report_failure().ignore("printed");
 }
@@ -361,9 +388,7 @@ Status Communicator::end() {
   Status status = Status::internal("another thread is still inside a call on this communicator");
   if (in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime))) {
     in_use = std::unique_lock(in_use_, std::adopt_lock);
-    // Peers learn of an abort before this rank's kernels have ended: these may have to wait for
-    // kernels of theirs that store to this rank's buffers (executor/protocol/landing.h).
-    if (abort_.raised() && member_ != nullptr) member_->leave();
+    if (abort_.raised()) stop_storing_peers();
     status = drain(abort_.raised());
   }
   if (status.code() == Code::InternalError) {

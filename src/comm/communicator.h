@@ -111,7 +111,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     return state_.compare_exchange_strong(from, to, std::memory_order_acq_rel);
   }
   Status join_and_connect();
-  std::vector<int> open_buffers(const std::vector<RankInfo>& ranks);
+  Result<transport::Endpoint::Reach> open_buffers(const std::vector<RankInfo>& ranks,
+                                                  const Deadline& deadline);
   void disconnect();
   Result<Bytes> answer(int from, std::span<const std::byte> request);
   /// See Member::request().
@@ -119,6 +120,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                                  const Deadline& deadline);
   Status start_watch();
   void fail_all(const Status& status);
+  void tell_failure(int peer, const Status& status);
+  void stop_storing_peers();
   void raise_abort_word();
   Status drain(bool bounded);
   Status gone() const;
@@ -146,6 +149,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex control_mutex_;
   gpu::Memory control_ GUARDED_BY(control_mutex_);  // ControlWords
   std::unique_ptr<bootstrap::Member> member_;
+  std::vector<int> storing_peers_;  // whose kernels can store to buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<CallLog> log_;
   std::unique_ptr<Watch> watch_;

@@ -133,8 +133,8 @@ Status OperationQueue::run(const Task& task, const Deadline& deadline) {
 }
 
 Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) {
-  group_ = name_of(tasks, planner_.rank());
-  if (std::vector<Ready> known = recall(tasks); !known.empty()) return known;
+  std::string group = name_of(tasks, planner_.rank());
+  if (std::vector<Ready> known = recall(group, tasks); !known.empty()) return known;
   TRY(check_captures(tasks));
   const std::vector<Batch> batches = TRY(make_batches(tasks, planner_));
   std::vector<Ready> launches;
@@ -164,6 +164,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) 
     }
     launches.push_back(std::move(ready));
   }
+  if (!launches.empty()) launches.front().group = std::move(group);
   return launches;
 }
 
@@ -177,10 +178,10 @@ Status OperationQueue::connect(std::span<Ready> launches, const Deadline& deadli
   return {};
 }
 
-// Of the group that group_ names.
-std::vector<Ready> OperationQueue::recall(std::span<const Task> tasks) const {
+std::vector<Ready> OperationQueue::recall(const std::string& group,
+                                          std::span<const Task> tasks) const {
   std::vector<Ready> launches;
-  const auto found = group_.empty() ? groups_.end() : groups_.find(group_);
+  const auto found = group.empty() ? groups_.end() : groups_.find(group);
   if (found == groups_.end()) return launches;
   launches.reserve(found->second.size());
   for (const Known& known : found->second) {
@@ -197,13 +198,15 @@ std::vector<Ready> OperationQueue::recall(std::span<const Task> tasks) const {
 }
 
 void OperationQueue::remember_group(std::span<const Ready> launches) {
-  if (group_.empty() || groups_.contains(group_)) return;
+  if (launches.empty() || launches.front().group.empty()) return;
+  const std::string& group = launches.front().group;
+  if (groups_.contains(group)) return;
   std::vector<Known> known;
   for (const Ready& ready : launches) {
     if (ready.launcher == nullptr) return;  // a copy
     known.push_back({ready.launcher, ready.tasks});
   }
-  remember(groups_, group_, std::move(known));
+  remember(groups_, group, std::move(known));
 }
 
 // Streams of one group are joined, which cannot be done across the border of a capture.

@@ -35,6 +35,7 @@ struct Ready {
   std::shared_ptr<Launcher> launcher;      // null: `buffers` are copied, each from input to output
   std::optional<Planned> planned;          // until connect(), which makes the launcher
   std::vector<uint32_t> tasks;             // by work: which of the group's tasks it carries out
+  std::string group;                       // name of the group, in its first launch; else empty
   std::vector<Call> calls;                 // by work
   std::vector<executor::Buffers> buffers;  // the same
   std::vector<gpu::StreamHandle> streams;  // of the calls; the launch is on the first
@@ -72,7 +73,7 @@ class OperationQueue {
   std::shared_ptr<Launcher> find(const std::string& name) const;
   Result<Planned> plan_one(const Call& call);
   Result<std::shared_ptr<Launcher>> bind(Planned planned, const Deadline& deadline);
-  std::vector<Ready> recall(std::span<const Task> tasks) const;
+  std::vector<Ready> recall(const std::string& group, std::span<const Task> tasks) const;
   void remember_group(std::span<const Ready> launches);
   Result<Planned> plan_batch(const Batch& batch, std::string name);
   Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
@@ -93,7 +94,6 @@ class OperationQueue {
     std::shared_ptr<Launcher> launcher;
     std::vector<uint32_t> tasks;  // by work
   };
-  std::string group_;  // the name of the group that was prepared last; empty: it has none
   // Each at most kMostPrepared.
   std::unordered_map<planner::Request, std::shared_ptr<Launcher>, Hash> collectives_;
   std::unordered_map<std::string, std::shared_ptr<Launcher>> batches_;  // by what is in them

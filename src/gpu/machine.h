@@ -154,11 +154,10 @@ class Machine {
   /// Can kernels of `device` load and store in memory of `peer`?
   virtual bool can_access_peer(int device, int peer) = 0;
   /// Lets kernels of `device` access what users of this process allocate on `peer` by cudaMalloc,
-  /// now and later, for as long as the process lives; false when that cannot be. May be repeated,
-  /// by any thread.
+  /// now and later, for as long as the process lives; false when that cannot be, or when the two
+  /// cannot do atomic operations in each other's memory. May wait for kernels of `device`. May be
+  /// repeated.
   virtual bool open_buffers(int device, int peer) = 0;
-  /// Has that been done? Asks no driver.
-  virtual bool has_open_buffers(int device, int peer) = 0;
   /// Lets kernels of `device` access `memory` (a shareable allocation of this process).
   virtual Status grant_access(const Memory& memory, int device) = 0;
   /// `bytes` > 0 of zeroed page-locked host memory, accessible at the same address by the host and

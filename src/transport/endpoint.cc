@@ -19,15 +19,15 @@ constexpr size_t kMostAsked = 64;
 
 }  // namespace
 
-Endpoint::Endpoint(gpu::Machine& machine, std::vector<int> devices, const bootstrap::Member& member,
-                   const Shapes& shapes, Ask ask)
+Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
+                   const Shapes& shapes, Reach reach, Ask ask)
     : machine_(machine),
-      devices_(std::move(devices)),
-      device_(devices_[static_cast<size_t>(member.rank())]),
+      device_(device),
       member_(member),
       shapes_(shapes),
+      reach_(std::move(reach)),
       ask_(std::move(ask)),
-      arena_(machine, device_, chunk_bytes(machine.kind())) {}
+      arena_(machine, device, chunk_bytes(machine.kind())) {}
 
 size_t Endpoint::allocated_bytes() const {
   std::lock_guard lock(mutex_);
@@ -101,12 +101,9 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
   return addresses;
 }
 
-// Both ends ask the same question, of the same process.
-bool Endpoint::can_land(const Name& name) {
-  if (name.protocol != Protocol::Simple || !member_.same_process(name.peer)) return false;
-  const int peer_device = devices_[static_cast<size_t>(name.peer)];
-  return name.role == Role::Sender ? machine_.has_open_buffers(device_, peer_device)
-                                   : machine_.has_open_buffers(peer_device, device_);
+bool Endpoint::can_land(const Name& name) const {
+  const std::vector<bool>& reach = name.role == Role::Sender ? reach_.out : reach_.in;
+  return name.protocol == Protocol::Simple && reach[static_cast<size_t>(name.peer)];
 }
 
 Status Endpoint::connect_peers(std::span<const Unconnected> peers, const Deadline& deadline) {

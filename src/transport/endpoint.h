@@ -34,10 +34,15 @@ class Endpoint {
   using Ask = std::function<std::vector<Result<Bytes>>(std::span<const bootstrap::Query> queries,
                                                        const Deadline& deadline)>;
 
-  /// `machine` and `member` outlive the endpoint; `devices` are those of all ranks, in their
-  /// processes; `ask` is used in connect() only.
-  Endpoint(gpu::Machine& machine, std::vector<int> devices, const bootstrap::Member& member,
-           const Shapes& shapes, Ask ask);
+  /// By peer, as both ends know it.
+  struct Reach {
+    std::vector<bool> out;  // this rank's kernels can store to buffers of the peer's user
+    std::vector<bool> in;   // the peer's kernels to buffers of this rank's user
+  };
+
+  /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only.
+  Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
+           Reach reach, Ask ask);
 
   /// Makes this rank's ends for `program`, in one piece of memory. connect() does so too; a process
   /// that connects several ranks one after the other reserves for all first, or else their ends
@@ -98,13 +103,13 @@ class Endpoint {
                                           const std::string& address, const Deadline& deadline);
 
   /// See PortAddress::can_land.
-  bool can_land(const Name& name);
+  bool can_land(const Name& name) const;
 
   gpu::Machine& machine_;
-  const std::vector<int> devices_;  // by rank
   const int device_;
   const bootstrap::Member& member_;
   const Shapes shapes_;
+  const Reach reach_;
   const Ask ask_;
   std::map<Token, RemoteChunk> remote_chunks_;  // connect() only
   std::map<Name, RemoteEnd> remote_ends_;       // connect() only

@@ -28,6 +28,8 @@ static_assert(kCuVirtualMemoryManagementSupported ==
 static_assert(kCuGpuDirectRdmaWithVmmSupported ==
               CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 
+static_assert(kCuP2pNativeAtomicSupported == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
+
 static_assert(kCuPointerContext == CU_POINTER_ATTRIBUTE_CONTEXT);
 static_assert(kCuPointerIsLegacyIpcCapable == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
 static_assert(kCuPeerAccessAlreadyEnabled == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
@@ -129,6 +131,7 @@ EXPECT_SAME(cuMemSetAccess, 10020);
 EXPECT_SAME(cuMemExportToShareableHandle, 10020);
 EXPECT_SAME(cuMemImportFromShareableHandle, 10020);
 EXPECT_SAME(cuMemHostAlloc, 2020);
+EXPECT_SAME(cuDeviceGetP2PAttribute, 8000);
 EXPECT_SAME(cuMemAlloc, 3020);
 EXPECT_SAME(cuMemFree, 3020);
 EXPECT_SAME(cuCtxEnablePeerAccess, 4000);

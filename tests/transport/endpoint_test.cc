@@ -52,7 +52,8 @@ std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol, bool
               {.id = id, .nranks = kRanks, .rank = r, .deadline = Deadline::after(seconds(30))})
               .take();
       rank.endpoint = std::make_unique<Endpoint>(
-          machine(), std::vector<int>{0, 1, 2, 3}, *rank.member, kShapes,
+          machine(), r, *rank.member, kShapes,
+          Endpoint::Reach{std::vector<bool>(kRanks), std::vector<bool>(kRanks)},
           [member = rank.member.get()](auto queries, const Deadline& deadline) {
             return member->request(queries, deadline);
           });

@@ -35,13 +35,15 @@ __device__ __forceinline__ Prefetched prefetch_input(const LaunchArgs& args) {
   return prefetched;
 }
 
-/// By one thread of a lane: a lane that has nothing to do but to receive offers its output.
+/// By one thread of a lane: a lane that has nothing to do but to receive offers its output. What is
+/// passed on is only from there by bulk copies: threads read slots, which have whole packs.
 template <typename Operation>
 __device__ __forceinline__ void start_landing(const Cta& cta, const LaneTask& task) {
   const CompactInstruction& instruction = cta.instructions[task.first];
   if (task.count != 1 || instruction.receive_count != 1) return;
-  offer_landing(cta, cta.ports[cta.uses[instruction.receive].port],
-                transfer_of<Operation>(cta, instruction, /*round=*/0).target);
+  const bool can_land = instruction.send_count == 0 || task.bulk != LaneTask::kNotBulk;
+  std::byte* target = transfer_of<Operation>(cta, instruction, /*round=*/0).target;
+  offer_landing(cta, cta.ports[cta.uses[instruction.receive].port], can_land ? target : nullptr);
 }
 
 /// A lane that does no more than receive, when its data land.

@@ -216,7 +216,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
       sends[i - ports.receive_count] = destination_of<Operation>(cta, port, use, round);
     } else {
       operands[i + (has_source && i >= instruction.source_position)] =
-          has_agreed(port) ? transfer.target : port.slots + cta.header.shape.slot_offset(0, step);
+          port.slots + cta.header.shape.slot_offset(0, step);
     }
   }
   if (!live) pointers[0] = nullptr;

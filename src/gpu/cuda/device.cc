@@ -163,31 +163,28 @@ bool CudaMachine::can_access_peer(int ordinal, int peer) {
 }
 
 bool CudaMachine::open_buffers(int ordinal, int peer) {
-  const auto open = [&]() -> Status {
-    Device* accessor = TRY(device(ordinal));
+  if (ordinal == peer) return true;
+  const auto open = [&]() -> Result<bool> {
+    const CuDevice devices[] = {TRY(device(ordinal))->device, TRY(device(peer))->device};
+    for (const bool back : {false, true}) {
+      int has_atomics = 0;
+      TRY(driver_.check(driver_.cuDeviceGetP2PAttribute(&has_atomics, kCuP2pNativeAtomicSupported,
+                                                        devices[back], devices[!back]),
+                        "cuDeviceGetP2PAttribute(native atomics, devices {} and {})", ordinal,
+                        peer));
+      if (has_atomics == 0) return false;
+    }
     const CuContext context_of_peer = TRY(context(peer));
     const ScopedContext scoped = TRY(enter(ordinal));
-    const std::lock_guard lock(accessor->mutex);
-    if (std::ranges::find(accessor->open, peer) != accessor->open.end()) return {};
-    if (ordinal != peer) {
-      const ScopedRelaxedCapture relaxed(driver_);
-      const CuResult result = driver_.cuCtxEnablePeerAccess(context_of_peer, 0);
-      if (result != kCuPeerAccessAlreadyEnabled)
-        TRY(driver_.check(result, "cuCtxEnablePeerAccess(device {} to device {})", ordinal, peer));
-    }
-    accessor->open.push_back(peer);
-    return {};
+    const ScopedRelaxedCapture relaxed(driver_);
+    const CuResult result = driver_.cuCtxEnablePeerAccess(context_of_peer, 0);
+    if (result == kCuPeerAccessAlreadyEnabled) return true;
+    TRY(driver_.check(result, "cuCtxEnablePeerAccess(device {} to device {})", ordinal, peer));
+    return true;
   };
-  const Status opened = open();
-  if (!opened.is_ok()) LOG(Info, P2p, "{}", opened.message());
-  return opened.is_ok();
-}
-
-bool CudaMachine::has_open_buffers(int ordinal, int peer) {
-  Result<Device*> accessor = device(ordinal);
-  if (!accessor.is_ok()) return false;
-  const std::lock_guard lock((*accessor)->mutex);
-  return std::ranges::find((*accessor)->open, peer) != (*accessor)->open.end();
+  Result<bool> opened = open();
+  if (!opened.is_ok()) LOG(Info, P2p, "{}", opened.status().message());
+  return opened.is_ok() && *opened;
 }
 
 }  // namespace niccolite::gpu::cuda

@@ -42,6 +42,9 @@ inline constexpr int kCuComputeCapabilityMinor = 76;
 inline constexpr int kCuVirtualMemoryManagementSupported = 102;
 inline constexpr int kCuGpuDirectRdmaWithVmmSupported = 110;
 
+// CUdevice_P2PAttribute
+inline constexpr int kCuP2pNativeAtomicSupported = 3;
+
 // CUpointer_attribute
 inline constexpr int kCuPointerContext = 1;
 inline constexpr int kCuPointerMemoryType = 2;
@@ -131,101 +134,102 @@ struct CuLaunchConfig {
 static_assert(sizeof(CuLaunchConfig) == 56);
 
 // X(function, CUDA version of its signature, parameters): every driver function in use.
-#define NICCOLITE_CUDA_DRIVER_FUNCTIONS(X)                                                      \
-  X(cuInit, 12000, (unsigned flags))                                                            \
-  X(cuDriverGetVersion, 12000, (int* version))                                                  \
-  X(cuGetErrorName, 12000, (CuResult result, const char** name))                                \
-  X(cuGetErrorString, 12000, (CuResult result, const char** text))                              \
-  X(cuDeviceGetCount, 12000, (int* count))                                                      \
-  X(cuDeviceGet, 12000, (CuDevice * device, int ordinal))                                       \
-  X(cuDeviceGetName, 12000, (char* name, int length, CuDevice device))                          \
-  X(cuDeviceGetUuid, 12000, (CuUuid * uuid, CuDevice device))                                   \
-  X(cuDeviceGetPCIBusId, 12000, (char* bus_id, int length, CuDevice device))                    \
-  X(cuDeviceGetAttribute, 12000, (int* value, int attribute, CuDevice device))                  \
-  X(cuDeviceTotalMem, 12000, (size_t * bytes, CuDevice device))                                 \
-  X(cuDeviceCanAccessPeer, 12000, (int* can, CuDevice device, CuDevice peer))                   \
-  X(cuDevicePrimaryCtxRetain, 12000, (CuContext * context, CuDevice device))                    \
-  X(cuCtxGetCurrent, 12000, (CuContext * context))                                              \
-  X(cuCtxSetCurrent, 12000, (CuContext context))                                                \
-  X(cuCtxGetDevice, 12000, (CuDevice * device))                                                 \
-  X(cuCtxEnablePeerAccess, 12000, (CuContext peer, unsigned flags))                             \
-  X(cuCtxSynchronize, 12000, ())                                                                \
-  X(cuThreadExchangeStreamCaptureMode, 12000, (CuCaptureMode * mode))                           \
-  X(cuMemGetAllocationGranularity, 12000,                                                       \
-    (size_t * bytes, const CuAllocationProperties* properties, int option))                     \
-  X(cuMemCreate, 12000,                                                                         \
-    (CuAllocation * allocation, size_t bytes, const CuAllocationProperties* properties,         \
-     unsigned long long flags))                                                                 \
-  X(cuMemRelease, 12000, (CuAllocation allocation))                                             \
-  X(cuMemAddressReserve, 12000,                                                                 \
-    (CuPointer * address, size_t bytes, size_t alignment, CuPointer hint,                       \
-     unsigned long long flags))                                                                 \
-  X(cuMemAddressFree, 12000, (CuPointer address, size_t bytes))                                 \
-  X(cuMemMap, 12000,                                                                            \
-    (CuPointer address, size_t bytes, size_t offset, CuAllocation allocation,                   \
-     unsigned long long flags))                                                                 \
-  X(cuMemUnmap, 12000, (CuPointer address, size_t bytes))                                       \
-  X(cuMemSetAccess, 12000,                                                                      \
-    (CuPointer address, size_t bytes, const CuAccess* access, size_t count))                    \
-  X(cuMemExportToShareableHandle, 12000,                                                        \
-    (void* handle, CuAllocation allocation, int type, unsigned long long flags))                \
-  X(cuMemImportFromShareableHandle, 12000, (CuAllocation * allocation, void* handle, int type)) \
-  X(cuMemHostAlloc, 12000, (void** address, size_t bytes, unsigned flags))                      \
-  X(cuMemFreeHost, 12000, (void* address))                                                      \
-  X(cuMemAlloc, 12000, (CuPointer * address, size_t bytes))                                     \
-  X(cuMemFree, 12000, (CuPointer address))                                                      \
-  X(cuPointerGetAttributes, 12000,                                                              \
-    (unsigned count, const int* attributes, void** data, CuPointer pointer))                    \
-  X(cuMemcpyAsync, 12000, (CuPointer target, CuPointer source, size_t bytes, CuStream stream))  \
-  X(cuMemsetD8Async, 12000,                                                                     \
-    (CuPointer target, unsigned char value, size_t bytes, CuStream stream))                     \
-  X(cuStreamCreate, 12000, (CuStream * stream, unsigned flags))                                 \
-  X(cuStreamDestroy, 12000, (CuStream stream))                                                  \
-  X(cuStreamGetCtx, 12000, (CuStream stream, CuContext * context))                              \
-  X(cuStreamGetId, 12000, (CuStream stream, unsigned long long* id))                            \
-  X(cuStreamSynchronize, 12000, (CuStream stream))                                              \
-  X(cuStreamQuery, 12000, (CuStream stream))                                                    \
-  X(cuStreamWaitEvent, 12000, (CuStream stream, CuEvent event, unsigned flags))                 \
-  X(cuLaunchHostFunc, 12000, (CuStream stream, CuHostFunction function, void* data))            \
-  X(cuEventCreate, 12000, (CuEvent * event, unsigned flags))                                    \
-  X(cuEventDestroy, 12000, (CuEvent event))                                                     \
-  X(cuEventRecord, 12000, (CuEvent event, CuStream stream))                                     \
-  X(cuEventQuery, 12000, (CuEvent event))                                                       \
-  X(cuEventSynchronize, 12000, (CuEvent event))                                                 \
-  X(cuEventElapsedTime, 12000, (float* milliseconds, CuEvent start, CuEvent stop))              \
-  X(cuStreamBeginCapture, 12000, (CuStream stream, CuCaptureMode mode))                         \
-  X(cuStreamEndCapture, 12000, (CuStream stream, CuGraph * graph))                              \
-  X(cuStreamGetCaptureInfo, 12000,                                                              \
-    (CuStream stream, CuCaptureStatus * status, unsigned long long* id, CuGraph* graph,         \
-     const CuGraphNode** dependencies, size_t* dependency_count))                               \
-  X(cuStreamUpdateCaptureDependencies, 12000,                                                   \
-    (CuStream stream, CuGraphNode * dependencies, size_t count, unsigned flags))                \
-  X(cuGraphAddEventRecordNode, 12000,                                                           \
-    (CuGraphNode * node, CuGraph graph, const CuGraphNode* dependencies, size_t count,          \
-     CuEvent event))                                                                            \
-  X(cuGraphAddDependencies, 12000,                                                              \
-    (CuGraph graph, const CuGraphNode* from, const CuGraphNode* to, size_t count))              \
-  X(cuGraphRemoveDependencies, 12000,                                                           \
-    (CuGraph graph, const CuGraphNode* from, const CuGraphNode* to, size_t count))              \
-  X(cuGraphInstantiateWithFlags, 12000,                                                         \
-    (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                        \
-  X(cuGraphLaunch, 12000, (CuGraphExec executable, CuStream stream))                            \
-  X(cuGraphDestroy, 12000, (CuGraph graph))                                                     \
-  X(cuGraphExecDestroy, 12000, (CuGraphExec executable))                                        \
-  X(cuUserObjectCreate, 12000,                                                                  \
-    (CuUserObject * object, void* data, CuHostFunction destroy, unsigned references,            \
-     unsigned flags))                                                                           \
-  X(cuUserObjectRelease, 12000, (CuUserObject object, unsigned count))                          \
-  X(cuGraphRetainUserObject, 12000,                                                             \
-    (CuGraph graph, CuUserObject object, unsigned count, unsigned flags))                       \
-  X(cuLibraryLoadData, 12000,                                                                   \
-    (CuLibrary * library, const void* code, int* jit_options, void** jit_values,                \
-     unsigned jit_count, int* options, void** values, unsigned count))                          \
-  X(cuLibraryGetKernel, 12000, (CuKernel * kernel, CuLibrary library, const char* name))        \
-  X(cuKernelGetFunction, 12000, (CuFunction * function, CuKernel kernel))                       \
-  X(cuFuncGetAttribute, 12000, (int* value, int attribute, CuFunction function))                \
-  X(cuFuncSetAttribute, 12000, (CuFunction function, int attribute, int value))                 \
-  X(cuLaunchKernelEx, 12000,                                                                    \
+#define NICCOLITE_CUDA_DRIVER_FUNCTIONS(X)                                                         \
+  X(cuInit, 12000, (unsigned flags))                                                               \
+  X(cuDriverGetVersion, 12000, (int* version))                                                     \
+  X(cuGetErrorName, 12000, (CuResult result, const char** name))                                   \
+  X(cuGetErrorString, 12000, (CuResult result, const char** text))                                 \
+  X(cuDeviceGetCount, 12000, (int* count))                                                         \
+  X(cuDeviceGet, 12000, (CuDevice * device, int ordinal))                                          \
+  X(cuDeviceGetName, 12000, (char* name, int length, CuDevice device))                             \
+  X(cuDeviceGetUuid, 12000, (CuUuid * uuid, CuDevice device))                                      \
+  X(cuDeviceGetPCIBusId, 12000, (char* bus_id, int length, CuDevice device))                       \
+  X(cuDeviceGetAttribute, 12000, (int* value, int attribute, CuDevice device))                     \
+  X(cuDeviceTotalMem, 12000, (size_t * bytes, CuDevice device))                                    \
+  X(cuDeviceCanAccessPeer, 12000, (int* can, CuDevice device, CuDevice peer))                      \
+  X(cuDeviceGetP2PAttribute, 12000, (int* value, int attribute, CuDevice source, CuDevice target)) \
+  X(cuDevicePrimaryCtxRetain, 12000, (CuContext * context, CuDevice device))                       \
+  X(cuCtxGetCurrent, 12000, (CuContext * context))                                                 \
+  X(cuCtxSetCurrent, 12000, (CuContext context))                                                   \
+  X(cuCtxGetDevice, 12000, (CuDevice * device))                                                    \
+  X(cuCtxEnablePeerAccess, 12000, (CuContext peer, unsigned flags))                                \
+  X(cuCtxSynchronize, 12000, ())                                                                   \
+  X(cuThreadExchangeStreamCaptureMode, 12000, (CuCaptureMode * mode))                              \
+  X(cuMemGetAllocationGranularity, 12000,                                                          \
+    (size_t * bytes, const CuAllocationProperties* properties, int option))                        \
+  X(cuMemCreate, 12000,                                                                            \
+    (CuAllocation * allocation, size_t bytes, const CuAllocationProperties* properties,            \
+     unsigned long long flags))                                                                    \
+  X(cuMemRelease, 12000, (CuAllocation allocation))                                                \
+  X(cuMemAddressReserve, 12000,                                                                    \
+    (CuPointer * address, size_t bytes, size_t alignment, CuPointer hint,                          \
+     unsigned long long flags))                                                                    \
+  X(cuMemAddressFree, 12000, (CuPointer address, size_t bytes))                                    \
+  X(cuMemMap, 12000,                                                                               \
+    (CuPointer address, size_t bytes, size_t offset, CuAllocation allocation,                      \
+     unsigned long long flags))                                                                    \
+  X(cuMemUnmap, 12000, (CuPointer address, size_t bytes))                                          \
+  X(cuMemSetAccess, 12000,                                                                         \
+    (CuPointer address, size_t bytes, const CuAccess* access, size_t count))                       \
+  X(cuMemExportToShareableHandle, 12000,                                                           \
+    (void* handle, CuAllocation allocation, int type, unsigned long long flags))                   \
+  X(cuMemImportFromShareableHandle, 12000, (CuAllocation * allocation, void* handle, int type))    \
+  X(cuMemHostAlloc, 12000, (void** address, size_t bytes, unsigned flags))                         \
+  X(cuMemFreeHost, 12000, (void* address))                                                         \
+  X(cuMemAlloc, 12000, (CuPointer * address, size_t bytes))                                        \
+  X(cuMemFree, 12000, (CuPointer address))                                                         \
+  X(cuPointerGetAttributes, 12000,                                                                 \
+    (unsigned count, const int* attributes, void** data, CuPointer pointer))                       \
+  X(cuMemcpyAsync, 12000, (CuPointer target, CuPointer source, size_t bytes, CuStream stream))     \
+  X(cuMemsetD8Async, 12000,                                                                        \
+    (CuPointer target, unsigned char value, size_t bytes, CuStream stream))                        \
+  X(cuStreamCreate, 12000, (CuStream * stream, unsigned flags))                                    \
+  X(cuStreamDestroy, 12000, (CuStream stream))                                                     \
+  X(cuStreamGetCtx, 12000, (CuStream stream, CuContext * context))                                 \
+  X(cuStreamGetId, 12000, (CuStream stream, unsigned long long* id))                               \
+  X(cuStreamSynchronize, 12000, (CuStream stream))                                                 \
+  X(cuStreamQuery, 12000, (CuStream stream))                                                       \
+  X(cuStreamWaitEvent, 12000, (CuStream stream, CuEvent event, unsigned flags))                    \
+  X(cuLaunchHostFunc, 12000, (CuStream stream, CuHostFunction function, void* data))               \
+  X(cuEventCreate, 12000, (CuEvent * event, unsigned flags))                                       \
+  X(cuEventDestroy, 12000, (CuEvent event))                                                        \
+  X(cuEventRecord, 12000, (CuEvent event, CuStream stream))                                        \
+  X(cuEventQuery, 12000, (CuEvent event))                                                          \
+  X(cuEventSynchronize, 12000, (CuEvent event))                                                    \
+  X(cuEventElapsedTime, 12000, (float* milliseconds, CuEvent start, CuEvent stop))                 \
+  X(cuStreamBeginCapture, 12000, (CuStream stream, CuCaptureMode mode))                            \
+  X(cuStreamEndCapture, 12000, (CuStream stream, CuGraph * graph))                                 \
+  X(cuStreamGetCaptureInfo, 12000,                                                                 \
+    (CuStream stream, CuCaptureStatus * status, unsigned long long* id, CuGraph* graph,            \
+     const CuGraphNode** dependencies, size_t* dependency_count))                                  \
+  X(cuStreamUpdateCaptureDependencies, 12000,                                                      \
+    (CuStream stream, CuGraphNode * dependencies, size_t count, unsigned flags))                   \
+  X(cuGraphAddEventRecordNode, 12000,                                                              \
+    (CuGraphNode * node, CuGraph graph, const CuGraphNode* dependencies, size_t count,             \
+     CuEvent event))                                                                               \
+  X(cuGraphAddDependencies, 12000,                                                                 \
+    (CuGraph graph, const CuGraphNode* from, const CuGraphNode* to, size_t count))                 \
+  X(cuGraphRemoveDependencies, 12000,                                                              \
+    (CuGraph graph, const CuGraphNode* from, const CuGraphNode* to, size_t count))                 \
+  X(cuGraphInstantiateWithFlags, 12000,                                                            \
+    (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                           \
+  X(cuGraphLaunch, 12000, (CuGraphExec executable, CuStream stream))                               \
+  X(cuGraphDestroy, 12000, (CuGraph graph))                                                        \
+  X(cuGraphExecDestroy, 12000, (CuGraphExec executable))                                           \
+  X(cuUserObjectCreate, 12000,                                                                     \
+    (CuUserObject * object, void* data, CuHostFunction destroy, unsigned references,               \
+     unsigned flags))                                                                              \
+  X(cuUserObjectRelease, 12000, (CuUserObject object, unsigned count))                             \
+  X(cuGraphRetainUserObject, 12000,                                                                \
+    (CuGraph graph, CuUserObject object, unsigned count, unsigned flags))                          \
+  X(cuLibraryLoadData, 12000,                                                                      \
+    (CuLibrary * library, const void* code, int* jit_options, void** jit_values,                   \
+     unsigned jit_count, int* options, void** values, unsigned count))                             \
+  X(cuLibraryGetKernel, 12000, (CuKernel * kernel, CuLibrary library, const char* name))           \
+  X(cuKernelGetFunction, 12000, (CuFunction * function, CuKernel kernel))                          \
+  X(cuFuncGetAttribute, 12000, (int* value, int attribute, CuFunction function))                   \
+  X(cuFuncSetAttribute, 12000, (CuFunction function, int attribute, int value))                    \
+  X(cuLaunchKernelEx, 12000,                                                                       \
     (const CuLaunchConfig* config, CuFunction function, void** parameters, void** extra))
 
 // The same, for functions that older drivers lack; null there.

@@ -73,7 +73,6 @@ class CudaMachine final : public Machine {
   Result<Memory> import_memory(int device, Fd fd, size_t bytes) override;
   bool can_access_peer(int device, int peer) override;
   bool open_buffers(int device, int peer) override;
-  bool has_open_buffers(int device, int peer) override;
   Status grant_access(const Memory& memory, int device) override;
   Result<Memory> allocate_host(size_t bytes) override;
   Result<PointerInfo> pointer_info(const void* pointer) override;
@@ -123,7 +122,6 @@ class CudaMachine final : public Machine {
     std::mutex mutex;
     CuContext context = nullptr;         // guarded by mutex until set; null before first use
     CuStream internal_stream = nullptr;  // guarded by mutex until set; for zeroing memory
-    std::vector<int> open;               // guarded by mutex: devices whose buffers are opened to it
   };
 
   explicit CudaMachine(const Driver& driver) : driver_(driver) {}

@@ -60,7 +60,6 @@ class Driver final : public VirtualMachine {
 
   // Only kernels of real GPUs ask for it.
   bool open_buffers(int /*device*/, int /*peer*/) override { return false; }
-  bool has_open_buffers(int /*device*/, int /*peer*/) override { return false; }
   bool can_access_peer(int device, int peer) override {
     return device != peer && runtime_.is_device(device) && runtime_.is_device(peer);
   }
