@@ -14,10 +14,10 @@ using std::chrono::seconds;
 
 constexpr auto kConnectTime = seconds(30);  // a peer's process answers from a thread of its own
 constexpr auto kAbortTime = seconds(5);     // kernels see the abort word within microseconds
-constexpr auto kAbortsAtOnce = milliseconds(50);
-constexpr auto kPatience = seconds(20);  // after which a wait says what it waits for
-constexpr auto kAskTime = seconds(2);    // for a peer's process to tell what its rank does
-constexpr size_t kMostText = 4096;       // of a failure that a peer tells
+constexpr auto kAbortsAtOnce = milliseconds(50);  // what takes longer is waiting for peers
+constexpr auto kPatience = seconds(20);           // after which a wait says what it waits for
+constexpr auto kAskTime = seconds(2);             // for a peer's process to tell what its rank does
+constexpr size_t kMostText = 4096;                // of a failure that a peer tells
 
 Deadline init_deadline() { return Deadline::after(seconds(parameters::init_timeout())); }
 

@@ -34,7 +34,8 @@ struct Planned {
 struct Ready {
   std::shared_ptr<Launcher> launcher;      // null: `buffers` are copied, each from input to output
   std::optional<Planned> planned;          // until connect(), which makes the launcher
-  std::vector<uint32_t> tasks;             // by work: which of the group's tasks it carries out
+  std::vector<uint32_t> tasks;             // by work: which of the group's tasks it carries out;
+                                           // empty when the group is remembered already
   std::string group;                       // name of the group, in its first launch; else empty
   std::vector<Call> calls;                 // by work
   std::vector<executor::Buffers> buffers;  // the same
