@@ -168,7 +168,8 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   // A sender: [credit], pairs with the [consume] and [resume] of the receiver. A receiver:
   // [arrival], pairs with [publish].
   const uint64_t remote = ptx::load_acquire_system(&control->remote);
-  const bool lands = (task.end & PortTask::kLands) != 0;
+  // The offer that a sender would find behind an aborted operation may be meant for that one.
+  const bool lands = (task.end & PortTask::kLands) != 0 && base < kAbortedStep;
   state.slots = task.slots + header.shape.slot_offset(channel, 0);
   state.base = base;
   state.end = base + static_cast<uint64_t>(work.partition.rounds) * task.steps;

@@ -79,10 +79,9 @@ class PortService {
   /// The operation is aborted; landing.h says what is owed to the user of a buffer. First senders,
   /// since receivers wait for those of other ranks.
   __device__ __forceinline__ void leave_as_sender() {
-    if (port_ == nullptr || !port_->is_send ||
-        port_->landing == static_cast<uint64_t>(Landing::None)) {
-      return;
-    }
+    if (port_ == nullptr || !port_->is_send) return;
+    ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&port_->control->step), kAbortedStep);
+    if (port_->landing == static_cast<uint64_t>(Landing::None)) return;
     // [left], [done] pair with the lane's, which ends as soon as it sees the abort. (Nothing is
     // stored where nothing is agreed: the offer is to come, or was of another call.)
     while (has_agreed(*port_) && ptx::load_acquire_shared(&port_->left) == 0 &&
@@ -199,16 +198,16 @@ __device__ __forceinline__ void for_each_port(const Cta& cta, Function&& functio
 /// The service warp, until the lanes are done and have no more to tell, or the operation is
 /// aborted.
 __device__ __forceinline__ void serve_ports(const Cta& cta) {
-  for (uint32_t looks = 0;; ++looks) {
-    // Also before the first look: an operation that was queued behind an aborted one must take no
-    // offer, which is for the other. Relaxed: nothing is read on account of it; the kernel ends.
+  for (uint32_t looks = 1;; ++looks) {
+    bool is_needed = false;
+    for_each_port(cta, [&](PortService port) { is_needed |= port.serve(); });
+    if (!ptx::any_of_warp(is_needed)) return;
+    // Relaxed: nothing is read on account of it; the kernel just ends. Not before the first look:
+    // the word is in host memory, and the loads of all CTAs together took 12 us.
     if (looks % Wait::kSpinsPerLook == 0 &&
         ptx::any_of_warp(ptx::load_relaxed_system(cta.header.abort) != 0)) {
       break;
     }
-    bool is_needed = false;
-    for_each_port(cta, [&](PortService port) { is_needed |= port.serve(); });
-    if (!ptx::any_of_warp(is_needed)) return;
   }
   for_each_port(cta, [](PortService port) { port.leave_as_sender(); });
   for_each_port(cta, [](PortService port) { port.leave_as_receiver(); });

@@ -32,6 +32,10 @@ constexpr const char* name_of(Protocol protocol) {
   return protocol == Protocol::LL ? "LL" : protocol == Protocol::LL128 ? "LL128" : "Simple";
 }
 
+/// What an aborted Simple operation leaves in `step` of a sender: no credit reaches it, so that
+/// what was queued behind the operation neither sends nor takes an offer (landing.h).
+inline constexpr uint64_t kAbortedStep = uint64_t{1} << 62;
+
 struct alignas(128) ControlBlock {
   alignas(64) uint64_t remote;  // written by the other end
   uint64_t offer;               // at the sender: where data may land (landing.h)
