@@ -75,7 +75,8 @@ Result<Schedule> broadcast_scatter_gather(int nranks, const Options& options) {
                    .nranks = nranks,
                    .nblocks = owners.count(),
                    .root = options.root,
-                   .landing_tags = owners.count() == 2 ? Tags{kScatter, kGather} : Tags{kScatter}});
+                   .landing_tags = owners.count() == 2 ? Tags{kScatter, kGather} : Tags{kScatter},
+                   .passes_on = owners.count() > 1});
   const auto add_lane = [&](int rank, size_t kind) {
     return builder.add_lane(rank, /*channel=*/0, options.weights[kind]);
   };

@@ -209,7 +209,8 @@ class Compiler {
                                 .is_send = is_send,
                                 .steps = 0,
                                 .work = program_.lanes.back().work,
-                                .lands = c.lands});
+                                .lands = c.lands,
+                                .stays = c.stays});
     }
     ++at(program_.ports, port).steps;
     return static_cast<uint16_t>(port);

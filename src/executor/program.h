@@ -55,6 +55,7 @@ struct Port {
   int steps;           // slots this port moves in one round: how often the lane's list names it
   int work;            // of its lane
   bool lands = false;  // schedule::Connection::lands, known at both ends (protocol/landing.h)
+  bool stays = false;  // schedule::Connection::stays
 };
 
 /// What one work of a program needs of its buffers.

@@ -33,7 +33,8 @@ void LaneBuilder::add(Instruction instruction) {
   at(channel.lanes, lane_).instructions.push_back(std::move(instruction));
 }
 
-Builder::Builder(Head head) : landing_tags_(std::move(head.landing_tags)) {
+Builder::Builder(Head head)
+    : landing_tags_(std::move(head.landing_tags)), passes_on_(head.passes_on) {
   schedule_.collective = head.collective;
   schedule_.algorithm = std::move(head.algorithm);
   schedule_.nranks = head.nranks;
@@ -59,7 +60,7 @@ int Builder::connection(int sender, int receiver, int channel, int tag) {
       numbers_.try_emplace({sender, receiver, channel, tag}, length(schedule_.connections));
   if (is_new) {
     const bool lands = std::ranges::find(landing_tags_, tag) != landing_tags_.end();
-    schedule_.connections.push_back({sender, receiver, channel, tag, lands});
+    schedule_.connections.push_back({sender, receiver, channel, tag, lands, lands && !passes_on_});
   }
   return place->second;
 }

@@ -70,7 +70,8 @@ class Builder {
     bool partial_sums = false;
     int nchannels = 0;  // that every rank has, though it may add no lane to some
     std::vector<Message> messages{};
-    Tags landing_tags{};  // of the connections that land (Connection::lands)
+    Tags landing_tags{};     // of the connections that land (Connection::lands)
+    bool passes_on = false;  // some of what lands is passed on; else all of it stays
   };
   explicit Builder(Head head);
 
@@ -85,6 +86,7 @@ class Builder {
 
   Schedule schedule_;
   const Tags landing_tags_;
+  const bool passes_on_;
   std::map<std::tuple<int, int, int, int>, int>
       numbers_;  // (sender, receiver, channel, tag) -> index
 };

@@ -243,9 +243,26 @@ Status check_lane(const Schedule& schedule, const Extent& extent, Position posit
 
 }  // namespace
 
-bool can_land(const Schedule& schedule, int connection, const Ends& ends) {
+namespace {
+
+const Lane& receiving_lane(const Schedule& schedule, int connection, const Ends& ends) {
   const Connection& c = at(schedule.connections, connection);
-  const Lane& lane = at(at(at(schedule.ranks, c.receiver), c.channel).lanes, ends.receiving_lane);
+  return at(at(at(schedule.ranks, c.receiver), c.channel).lanes, ends.receiving_lane);
+}
+
+}  // namespace
+
+bool is_passed_on(const Schedule& schedule, int connection, const Ends& ends) {
+  return std::ranges::any_of(receiving_lane(schedule, connection, ends).instructions,
+                             [&](const Instruction& instruction) {
+                               return !instruction.send_to.empty() &&
+                                      std::ranges::find(instruction.receive_from, connection) !=
+                                          instruction.receive_from.end();
+                             });
+}
+
+bool can_land(const Schedule& schedule, int connection, const Ends& ends) {
+  const Lane& lane = receiving_lane(schedule, connection, ends);
   if (lane.instructions.size() != 1) return false;
   const Instruction& only = lane.instructions.front();
   return only.receive_from.size() == 1 && !only.source && !only.finish && only.target &&
@@ -260,6 +277,11 @@ Status check_landings(const Schedule& schedule, const std::vector<Ends>& ends) {
           "connection {} from rank {} to rank {} on channel {} is said to land, but the lane that "
           "receives does more than to store to the output",
           i, c.sender, c.receiver, c.channel);
+    if (c.stays && (!c.lands || is_passed_on(schedule, i, at(ends, i))))
+      return Status::invalid_usage(
+          "connection {} from rank {} to rank {} on channel {} is said to stay where it lands, but "
+          "it {}",
+          i, c.sender, c.receiver, c.channel, c.lands ? "is passed on" : "does not land");
   }
   return Status::ok();
 }

@@ -13,6 +13,9 @@ struct Ends {
   int receiving_lane = -1;  // of Connection::receiver
 };
 
+/// Does the receiver send on what comes by `connection`?
+bool is_passed_on(const Schedule& schedule, int connection, const Ends& ends);
+
 /// May `connection` be said to land (Connection::lands)?
 bool can_land(const Schedule& schedule, int connection, const Ends& ends);
 

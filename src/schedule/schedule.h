@@ -128,6 +128,8 @@ struct Connection {
   /// sender knows orders that store after others' accesses, so that the proof of one is the proof
   /// of the other.
   bool lands = false;
+  /// It lands, and the receiver does not pass it on: nobody reads it before the operation ends.
+  bool stays = false;
 };
 
 /// A message of a PointToPoint schedule, moved by one lane of one instruction at either end. At

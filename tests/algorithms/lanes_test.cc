@@ -58,7 +58,13 @@ TEST(Connections, AreSaidToLandWhereTheyCan) {
       if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks) continue;
       const Schedule schedule = algorithm.build(nranks, {.root = nranks / 2}).take();
       const auto ends = schedule::check_form(schedule).take();
+      bool passes_on = false;
       for (size_t i = 0; i < ends.size(); ++i) {
+        passes_on |= schedule.connections[i].lands &&
+                     schedule::is_passed_on(schedule, static_cast<int>(i), ends[i]);
+      }
+      for (size_t i = 0; i < ends.size(); ++i) {
+        EXPECT_EQ(schedule.connections[i].stays, schedule.connections[i].lands && !passes_on);
         EXPECT_EQ(schedule.connections[i].lands,
                   schedule::can_land(schedule, static_cast<int>(i), ends[i]))
             << fmt::format("{} {} of {}, from rank {} to rank {}",

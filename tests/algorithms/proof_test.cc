@@ -121,9 +121,9 @@ std::vector<std::string> lanes_of(const Schedule& schedule, int rank) {
       for (const schedule::Instruction& i : lane.instructions) {
         std::string line;
         for (const int c : i.receive_from) {
-          const auto& [sender, receiver, on, tag, lands] =
+          const auto& [sender, receiver, on, tag, lands, stays] =
               schedule.connections.at(static_cast<size_t>(c));
-          line += fmt::format("{}>{}/{}.{}/{} ", sender, receiver, on, tag, lands);
+          line += fmt::format("{}>{}/{}.{}/{}{} ", sender, receiver, on, tag, lands, stays);
         }
         const auto block = [](const auto& reference) {
           return reference ? fmt::format("{} {}", name_of(reference->buffer), reference->block)
@@ -132,9 +132,9 @@ std::vector<std::string> lanes_of(const Schedule& schedule, int rank) {
         line += fmt::format("| {} at {} {} {} of {} | {} |", block(i.source), i.source_position,
                             i.reduce, i.finish, i.chunk_of, block(i.target));
         for (const int c : i.send_to) {
-          const auto& [sender, receiver, on, tag, lands] =
+          const auto& [sender, receiver, on, tag, lands, stays] =
               schedule.connections.at(static_cast<size_t>(c));
-          line += fmt::format(" {}>{}/{}.{}/{}", sender, receiver, on, tag, lands);
+          line += fmt::format(" {}>{}/{}.{}/{}{}", sender, receiver, on, tag, lands, stays);
         }
         lines.push_back(std::move(line));
       }

@@ -386,6 +386,29 @@ TEST(Landings, AreOfWhatIsStoredAsItIsByALaneOfItsOwn) {
   EXPECT_THAT(check(folded).message(),
               HasSubstr("connection 1 from rank 1 to rank 0 on channel 0 is said to land"));
 
+  folded.connections[1].lands = false;
+  folded.connections[1].stays = true;
+  EXPECT_THAT(check(folded).message(),
+              HasSubstr("connection 1 from rank 1 to rank 0 on channel 0 is said to stay where it "
+                        "lands, but it does not land"));
+  for (const bool passes_on : {true, false}) {
+    Builder builder({.collective = Collective::Broadcast,
+                     .algorithm = "sketch",
+                     .nranks = 3,
+                     .nblocks = 1,
+                     .landing_tags = {0},
+                     .passes_on = passes_on});
+    LaneBuilder root = builder.add_lane(0);
+    root.add({.source = input(0), .target = output(0), .send_to = root.to(1)});
+    LaneBuilder middle = builder.add_lane(1);
+    middle.add({.receive_from = middle.from(0), .target = output(0), .send_to = middle.to(2)});
+    LaneBuilder last = builder.add_lane(2);
+    last.add({.receive_from = last.from(1), .target = output(0)});
+    const Status status = check(std::move(builder).take());
+    EXPECT_EQ(status.is_ok(), passes_on) << status.message();
+    EXPECT_TRUE(passes_on || status.message().find("is passed on") != std::string::npos);
+  }
+
   // Rank 0 sends both blocks: in one lane, or in two, of which each stores a block.
   for (const bool has_lane_for_each : {false, true}) {
     Builder builder({.collective = Collective::Broadcast,
