@@ -51,9 +51,10 @@ bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks = ~0u,
   return emulation::run(pointers, 1, limit);
 }
 
-Cluster cluster_of(Collective collective, const char* algorithm, int nranks) {
+Cluster cluster_of(Collective collective, const char* algorithm, int nranks,
+                   const FifoShape& shape = kShape) {
   return Cluster(algorithms::find(collective, algorithm)->build(nranks, {}).take(),
-                 Protocol::Simple, kShape);
+                 Protocol::Simple, shape);
 }
 
 /// Has any slot of any connection been written to?
@@ -93,6 +94,36 @@ TEST(EmulatedLanding, TakesNoSlots) {
       }
       // Threads pass on from slots.
       EXPECT_EQ(used_slots(cluster), c.passes_on && !has_bulk_copies);
+      EXPECT_TRUE(cluster.guards_intact());
+      EXPECT_TRUE(cluster.counters_consistent(/*may_land=*/true));
+    }
+  }
+}
+
+// Enough for the CTAs to share (executor/cuda/claims.cuh), and an end that is not a whole pack.
+TEST(EmulatedLanding, SharesWhatLands) {
+  constexpr FifoShape kLarge{.channels = 3, .depth = 2, .slot_bytes = 16384};
+  for (const Case& c : kCases) {
+    for (const uint64_t count : {3 * 32768 - 5, 3 * 40000 - 2, 5 * 16384}) {
+      SCOPED_TRACE(testing::Message()
+                   << schedule::name_of(c.collective) << " " << c.algorithm << ", " << count);
+      Cluster cluster = cluster_of(c.collective, c.algorithm, 3, kLarge);
+      // Blocks side by side are aligned.
+      const uint64_t elements =
+          schedule::cuts_one_buffer(c.collective) ? count : executor::round_up(count, 16);
+      for (int turn = 0; turn < 3; ++turn) {
+        const Operands operands(cluster.schedule(), DataType::Uint8, {elements},
+                                {.is_in_place = turn == 2, .is_misaligned = turn == 1});
+        auto launches =
+            cluster.launches({.count = elements, .type = DataType::Uint8}, operands.addresses());
+        ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 80'000'000));
+        ASSERT_NO_FATAL_FAILURE(operands.check());
+        for (const auto& connection : cluster.connections()) {
+          EXPECT_EQ(connection->sender(0).claims[0], 0u);
+          EXPECT_EQ(connection->sender(0).claims[1], 0u);
+          EXPECT_EQ(connection->receiver(0).claims[1], 0u);
+        }
+      }
       EXPECT_TRUE(cluster.guards_intact());
       EXPECT_TRUE(cluster.counters_consistent(/*may_land=*/true));
     }

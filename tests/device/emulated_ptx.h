@@ -79,6 +79,10 @@ inline uint64_t exchange_acquire_system(uint64_t* address, uint64_t value) {
   emulation::yield();
   return std::exchange(*address, value);
 }
+inline uint64_t fetch_add_relaxed(uint64_t* address, uint64_t value) {
+  emulation::yield();
+  return std::exchange(*address, *address + value);
+}
 inline uint64_t load_relaxed_shared(const uint64_t* address) { return *address; }
 inline void store_relaxed_shared(uint64_t* address, uint64_t value) { *address = value; }
 
@@ -129,6 +133,7 @@ void store(std::byte* address, T value) {
 
 // A barrier's word: twice the number of phases that are over, plus one while a load is under way.
 inline void init_bulk_barrier(uint64_t* barrier) { *barrier = 0; }
+inline void fence_bulk_barriers() {}
 inline void fence_bulk() {}
 inline void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes,
                       uint64_t* barrier) {

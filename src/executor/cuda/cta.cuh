@@ -184,6 +184,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.other_tag = Awaited::kNoTag;
   state.tag = work.tag;
   state.is_send = is_send;
+  state.stays = (task.end & PortTask::kStays) != 0;
   if (is_send) {
     // Closed until the offer comes.
     state.seen = lands ? base - header.shape.depth : remote;

@@ -100,7 +100,7 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
       return;
     }
     if (task->bulk != LaneTask::kNotBulk && cta.work->width >= kPack) {
-      if (lane.rank == 0) BulkLane<Operation>(cta, *task).run();
+      if (lane.rank == 0) BulkLane<Operation>(cta, *task, pointers).run();
       return;
     }
     for (uint32_t round = 0; round < rounds; ++round) {

@@ -32,7 +32,7 @@ static_assert(kMaxLanes <= kServiceLane);
 constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protocol::Simple ? 1 : 0; }
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
-inline constexpr uint32_t kBulkStages = 4;       // of a lane that bulk copies serve
+inline constexpr uint32_t kBulkStages = 8;       // of a lane that bulk copies serve
 /// Shared memory that a program may have in a CTA; and what there may be with the stages of bulk
 /// copies, which only GPUs with more of it have.
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
@@ -70,11 +70,13 @@ struct PortTask {
   uint16_t steps;   // in one round
   uint8_t channel;  // pattern channel
   uint8_t work;
-  uint32_t end;  // rank of the peer; kSendEnd: this end sends; kLands: data may land (landing.h)
+  uint32_t end;  // rank of the peer; kSendEnd: this end sends; kLands: data may land (landing.h);
+                 // kStays: and are not passed on from there (Port::stays)
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
   static constexpr uint32_t kLands = uint32_t{1} << 30;
-  static constexpr uint32_t kPeerMask = kLands - 1;
+  static constexpr uint32_t kStays = uint32_t{1} << 29;
+  static constexpr uint32_t kPeerMask = kStays - 1;
 };
 static_assert(sizeof(PortTask) == 32);
 
@@ -106,8 +108,17 @@ struct alignas(16) PortState {
   uint32_t other_tag;            // Simple: of the call that the slots which are there belong to
   uint16_t tag;                  // of the work
   uint8_t is_send;
+  uint8_t stays;  // PortTask::kStays
 };
 static_assert(sizeof(PortState) == 96);
+
+/// Shared memory: a stage of a lane that bulk copies serve (bulk_stages.cuh), and the piece of data
+/// in it, as far as its lane has to know.
+struct BulkStage {
+  uint64_t barrier;
+  uint32_t at;  // packs from the start of the block
+  uint32_t bytes;
+};
 
 /// CompactInstruction::flags, beside kReduce and kFinish: a receive port of the instruction moves
 /// more slots in the operation than its FIFO is deep, so that credit has to be given back.
@@ -165,7 +176,7 @@ struct alignas(16) LaunchHeader {
   uint32_t ports_at;
   uint32_t scale_at;  // a granule that begins with the element at device_scale
   uint32_t pointers_at;
-  uint32_t bulk_barriers_at;  // uint64_t [lane][kBulkStages]
+  uint32_t bulk_states_at;    // BulkStage [lane][kBulkStages]
   uint32_t bulk_stages_at;    // [lane][kBulkStages] of bulk_stage_bytes
   uint32_t bulk_stage_bytes;  // a multiple of 128; 0: there are none
   uint32_t shared_bytes;

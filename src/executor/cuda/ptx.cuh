@@ -69,6 +69,15 @@ __device__ __forceinline__ uint64_t exchange_acquire_system(uint64_t* address, u
                : "memory");
   return before;
 }
+/// Returns what was there. For threads of one GPU; orders nothing else.
+__device__ __forceinline__ uint64_t fetch_add_relaxed(uint64_t* address, uint64_t value) {
+  uint64_t before;
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+               : "=l"(before)
+               : "l"(address), "l"(value)
+               : "memory");
+  return before;
+}
 /// As instructions want addresses of shared memory.
 __device__ __forceinline__ uint32_t shared_address(const void* address) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(address));
@@ -191,10 +200,15 @@ __device__ __forceinline__ void init_bulk_barrier(uint64_t* barrier) {
                  : "memory");
   }
 }
-/// Orders the calling thread's accesses, and the inits of its barriers, before the bulk copies that
-/// it starts from now on, and bulk copies that it has waited for before its accesses from now on.
+/// Orders the inits of barriers before the loads that the calling thread starts from now on.
+__device__ __forceinline__ void fence_bulk_barriers() {
+  if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// Orders the calling thread's accesses to global memory before the bulk copies that it starts from
+/// now on, and bulk copies that it has waited for before its accesses from now on. (For all state
+/// spaces, this would be a fence of the whole GPU too, a microsecond.)
 __device__ __forceinline__ void fence_bulk() {
-  if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async;" ::: "memory");
+  if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 /// Starts a load of `bytes` bytes, which may be none. The barrier's last phase is over.
 __device__ __forceinline__ void bulk_load(std::byte* shared, const std::byte* source,

@@ -12,9 +12,8 @@ namespace {
 
 constexpr uint32_t kStageAlignment = 128;
 constexpr uint32_t kLeastStageBytes = 2048;  // smaller pieces cost more than they hide
+constexpr uint32_t kMostStageBytes = 16384;  // larger ones move no more
 constexpr uint32_t kPiecesOfChunk = 4;       // fewer hide less
-// Stores of all CTAs together. More than the links take makes them slower.
-constexpr uint32_t kBytesUnderWay = 1536 * 1024;
 
 /// Warps for each lane by weight, at least one each. There are at least as many warps as lanes.
 std::vector<uint32_t> share_warps(std::span<const uint8_t> weights, uint32_t warps) {
@@ -69,17 +68,37 @@ uint32_t most_pointers(const Program& program, const CompactLane& lane) {
   return most;
 }
 
-/// Can bulk copies serve the lane, and is it worth it: one instruction that sends or receives what
-/// one operand holds, as it is? (A copy from the user's buffer to the user's buffer is faster by
-/// many threads.)
+/// Can bulk copies serve the lane: one instruction that moves what one operand holds, as it is?
 bool can_be_bulk(const Launch& launch, const CompactLane& lane, uint32_t flags) {
   if (launch.protocol != Protocol::Simple || lane.count != 1) return false;
   const CompactInstruction& instruction = launch.program->instructions[lane.first];
   const bool has_source = instruction.source != Place::None;
   const bool scales_input = (flags & kScalesInput) != 0 && instruction.source == Place::Input;
   const bool scales_result = (flags & kScalesResult) != 0 && (instruction.flags & kFinish) != 0;
-  return instruction.receive_count + has_source == 1 &&
-         instruction.receive_count + instruction.send_count != 0 && !scales_input && !scales_result;
+  return instruction.receive_count + has_source == 1 && !scales_input && !scales_result;
+}
+
+bool copies_only(const Launch& launch, const CompactLane& lane) {
+  const CompactInstruction& instruction = launch.program->instructions[lane.first];
+  return instruction.receive_count + instruction.send_count == 0;
+}
+
+/// By lane: those that bulk copies serve. Of lanes that only copy, from the user's buffer to the
+/// user's buffer, one that the CTAs can share, for whose claims there is a counter (claims.cuh);
+/// else many threads are faster.
+std::vector<bool> choose_bulk_lanes(const Launch& launch, uint32_t flags) {
+  const Program& program = *launch.program;
+  const bool reduces = std::ranges::any_of(
+      program.instructions, [](const CompactInstruction& i) { return (i.flags & kReduce) != 0; });
+  bool has_counter = !reduces && program.works.size() == 1 && !program.ports.empty() &&
+                     program.works.front().nchannels == 1;
+  std::vector<bool> is_bulk;
+  for (const CompactLane& lane : program.lanes) {
+    const bool copies = copies_only(launch, lane);
+    is_bulk.push_back(can_be_bulk(launch, lane, flags) && (!copies || has_counter));
+    if (copies && is_bulk.back()) has_counter = false;
+  }
+  return is_bulk;
 }
 
 /// Lanes of one pattern channel, by their numbers, and the warps of its CTAs that each gets.
@@ -218,38 +237,24 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
   return image;
 }
 
-/// Connections that bulk copies store to at the same time, those of all CTAs.
-uint64_t bulk_sends(const Launch& launch, const std::vector<bool>& is_bulk) {
-  const Program& program = *launch.program;
-  uint64_t sends = 0;
-  for (size_t l = 0; l < program.lanes.size(); ++l) {
-    if (!is_bulk[l]) continue;
-    const CompactLane& lane = program.lanes[l];
-    const auto pattern_channels = static_cast<uint64_t>(program.works[lane.work].nchannels);
-    sends += program.instructions[lane.first].send_count *
-             divide_up(launch.works[lane.work].partition.channels, pattern_channels);
-  }
-  return sends;
-}
-
 /// The stages of bulk copies in shared memory.
-void add_stages(const Launch& launch, const std::vector<bool>& is_bulk, uint32_t bulk_lanes,
-                LaunchHeader& header) {
+void add_stages(const Launch& launch, uint32_t bulk_lanes, LaunchHeader& header) {
   if (bulk_lanes == 0 || header.shared_bytes > kMaxSharedBytes) return;
   const uint32_t stages = bulk_lanes * kBulkStages;
-  header.bulk_barriers_at = static_cast<uint32_t>(round_up(header.shared_bytes, sizeof(uint64_t)));
+  header.bulk_states_at = static_cast<uint32_t>(round_up(header.shared_bytes, alignof(BulkStage)));
   header.bulk_stages_at = static_cast<uint32_t>(
-      round_up(header.bulk_barriers_at + stages * sizeof(uint64_t), kStageAlignment));
+      round_up(header.bulk_states_at + stages * sizeof(BulkStage), kStageAlignment));
   const uint64_t room = (kMaxSharedBytesWithStages - header.bulk_stages_at) / stages;
   uint64_t chunk = 0;  // bytes, of the largest
   for (const Work& work : launch.works)
     chunk = std::max<uint64_t>(chunk, work.partition.chunk * size_of(launch.type));
-  const uint64_t wanted = std::max<uint64_t>(
-      std::min(divide_up(chunk, uint64_t{kPiecesOfChunk}),
-               kBytesUnderWay / (std::max<uint64_t>(bulk_sends(launch, is_bulk), 1) * kBulkStages)),
-      kLeastStageBytes);
-  header.bulk_stage_bytes = static_cast<uint32_t>(
-      std::min(round_up(wanted, kStageAlignment), room / kStageAlignment * kStageAlignment));
+  // As many pieces as it takes, of the same size.
+  const uint64_t most =
+      std::min<uint64_t>(room / kStageAlignment * kStageAlignment, kMostStageBytes);
+  const uint64_t pieces = std::max<uint64_t>(divide_up(chunk, most), kPiecesOfChunk);
+  header.bulk_stage_bytes = static_cast<uint32_t>(std::min(
+      most,
+      round_up(std::max<uint64_t>(divide_up(chunk, pieces), kLeastStageBytes), kStageAlignment)));
   header.shared_bytes = header.bulk_stages_at + stages * header.bulk_stage_bytes;
 }
 
@@ -271,15 +276,15 @@ PortTask task_of(const Launch& launch, uint16_t port) {
           static_cast<uint8_t>(end.channel),
           static_cast<uint8_t>(end.work),
           static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0) |
-              (may_land(launch, port) ? PortTask::kLands : 0)};
+              (may_land(launch, port) ? PortTask::kLands : 0) | (end.stays ? PortTask::kStays : 0)};
 }
 
 Result<Image> make_image(const Launch& launch, uint32_t threads, bool has_bulk_copies,
                          LaunchHeader& header) {
   Tables tables;
-  std::vector<bool> is_bulk;
-  for (const CompactLane& lane : launch.program->lanes)
-    is_bulk.push_back(has_bulk_copies && can_be_bulk(launch, lane, header.flags));
+  const std::vector<bool> is_bulk = has_bulk_copies
+                                        ? choose_bulk_lanes(launch, header.flags)
+                                        : std::vector<bool>(launch.program->lanes.size(), false);
   add_ports(launch, tables);
   add_instructions(launch, tables);
   Image image;
@@ -287,7 +292,7 @@ Result<Image> make_image(const Launch& launch, uint32_t threads, bool has_bulk_c
   TRY(add_uses(launch, tables));
   image.bytes = lay_out(tables, header);
   image.has_bulk_lanes = tables.bulk_lanes != 0;
-  add_stages(launch, is_bulk, tables.bulk_lanes, header);
+  add_stages(launch, tables.bulk_lanes, header);
   return image;
 }
 

@@ -41,6 +41,8 @@ struct alignas(128) ControlBlock {
   uint64_t offer;               // at the sender: where data may land (landing.h)
   uint64_t left;                // at the receiver: the same
   alignas(64) uint64_t step;    // written by this end
+  uint64_t claims[2];           // channel 0's, of all channels: what this end sends, and, by the
+                                // first port of a program, what it copies (cuda/claims.cuh)
 };
 static_assert(sizeof(ControlBlock) == 128 && offsetof(ControlBlock, step) == 64);
 

@@ -1,0 +1,78 @@
+// The stages of a lane that bulk copies serve: a ring of buffers in shared memory that pieces of
+// data pass through, first loaded, then stored to one or more places, in order. One thread drives
+// it.
+//
+//   loaded, not stored: at most kAhead | being stored: the other stages
+#pragma once
+
+#include "executor/cuda/cta.cuh"
+
+namespace niccolite::executor::cuda {
+
+class BulkStages {
+ public:
+  static constexpr uint32_t kAhead = 5;  // pieces loaded and not stored
+  static_assert(kAhead < kBulkStages);
+
+  /// Those of the lane with this number among the CTA's (LaneTask::bulk).
+  __device__ __forceinline__ BulkStages(const LaunchHeader& header, uint32_t lane)
+      : bytes_(header.bulk_stage_bytes),
+        memory_(ptx::shared_memory() + header.bulk_stages_at + lane * kBulkStages * bytes_),
+        states_(reinterpret_cast<BulkStage*>(ptx::shared_memory() + header.bulk_states_at) +
+                lane * kBulkStages) {}
+
+  /// Before anything else.
+  __device__ __forceinline__ void start() {
+    for (uint32_t s = 0; s < kBulkStages; ++s) ptx::init_bulk_barrier(&states_[s].barrier);
+    ptx::fence_bulk_barriers();
+  }
+
+  /// The most that a piece may have, in bytes.
+  __device__ __forceinline__ uint32_t bytes() const { return bytes_; }
+  /// Pieces loaded and not stored.
+  __device__ __forceinline__ uint32_t pending() const { return loaded_ - stored_; }
+
+  /// Starts the load of the next piece, which may be empty. At most kAhead - 1 are pending.
+  __device__ __forceinline__ void load(const std::byte* source, uint32_t bytes) {
+    const uint32_t stage = loaded_ % kBulkStages;
+    // At least kBulkStages - kAhead pieces were stored after the one that had this stage.
+    if (loaded_ >= kBulkStages) ptx::await_bulk_reads<kBulkStages - kAhead>();
+    ptx::bulk_load(memory_ + stage * bytes_, source, bytes, &states_[stage].barrier);
+    ++loaded_;
+  }
+
+  /// Waits until the first pending piece is loaded; returns where it is.
+  __device__ __forceinline__ const std::byte* await() const {
+    const uint32_t stage = stored_ % kBulkStages;
+    ptx::await_bulk_load(&states_[stage].barrier, stored_ / kBulkStages % 2);
+    return memory_ + stage * bytes_;
+  }
+
+  /// After the stores of that piece. What was stored before the last pieces is complete after
+  /// await_bulk_stores.
+  __device__ __forceinline__ void commit() {
+    ptx::commit_bulk_stores();
+    ++stored_;
+  }
+
+  /// Shared memory must not be written after the CTA's end: waits for the loads of all pieces that
+  /// will not be stored.
+  __device__ __forceinline__ void drain() {
+    for (; pending() != 0; ++stored_) await();
+  }
+
+  /// What the piece is that is loaded next, and the first pending one; for the lane's own use.
+  __device__ __forceinline__ BulkStage& next() const { return states_[loaded_ % kBulkStages]; }
+  __device__ __forceinline__ const BulkStage& first() const {
+    return states_[stored_ % kBulkStages];
+  }
+
+ private:
+  const uint32_t bytes_;
+  std::byte* const memory_;
+  BulkStage* const states_;
+  uint32_t loaded_ = 0;
+  uint32_t stored_ = 0;
+};
+
+}  // namespace niccolite::executor::cuda
