@@ -92,7 +92,7 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
     std::byte** pointers = cta.pointers + task->pointers;
     if (lane.rank == 0) {
       start_landing<Operation>(cta, *task);
-      pointers[0] = ptx::shared_memory();  // any address but null
+      plan_at(pointers).live = ptx::shared_memory();  // any address but null
     }
     lane.barrier();
     if (only_awaits_landing(cta, *task)) {
@@ -105,7 +105,7 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
     }
     for (uint32_t round = 0; round < rounds; ++round) {
       for (uint32_t i = 0; i < count; ++i) {
-        if (simple_step<Operation>(cta, lane, first[i], round, pointers)) continue;
+        if (simple_step<Operation>(cta, lane, first[i], round, count == 1, pointers)) continue;
         if (lane.rank == 0) leave_landings(cta, *task);
         return;
       }

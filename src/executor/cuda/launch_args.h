@@ -32,6 +32,7 @@ static_assert(kMaxLanes <= kServiceLane);
 constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protocol::Simple ? 1 : 0; }
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
+inline constexpr uint32_t kPlanPointers = 4;     // that SimplePlan takes (simple_step.cuh)
 inline constexpr uint32_t kBulkStages = 8;       // of a lane that bulk copies serve
 /// Shared memory that a program may have in a CTA; and what there may be with the stages of bulk
 /// copies, which only GPUs with more of it have.

@@ -192,20 +192,67 @@ __device__ __forceinline__ void simple_chunk(const Cta& cta, const LaneThreads& 
   }
 }
 
-/// All threads of the lane. False: aborted, in all threads alike.
+/// What a lane's threads share for one instruction, written by some between two barriers (at
+/// LaneTask::pointers): this, then operands in fold order, then slots to send.
+struct SimplePlan {
+  const std::byte* live;  // null once aborted
+  std::byte* target;      // or null
+  uint64_t left;          // bytes from the chunk to the end of the block, of a lane with only one
+                          // instruction
+  uint64_t bytes;         // of the chunk
+};
+static_assert(sizeof(SimplePlan) == kPlanPointers * sizeof(std::byte*));
+
+__device__ __forceinline__ SimplePlan& plan_at(std::byte** pointers) {
+  return *reinterpret_cast<SimplePlan*>(pointers);
+}
+
+/// By one thread: the plan's local addresses and length. They move on from round to round when the
+/// lane has no other instruction; to work them out anew takes half a microsecond, in which nothing
+/// is moved.
+template <typename Operation>
+__device__ __forceinline__ void plan_transfer(const Cta& cta, const CompactInstruction& instruction,
+                                              uint32_t round, bool is_only, SimplePlan& plan,
+                                              std::byte*& source) {
+  const uint32_t element_bytes = Operation::element_bytes(cta.header);
+  const uint64_t chunk = uint64_t{cta.work->partition.chunk} * element_bytes;
+  if (is_only && round != 0) {
+    plan.left = plan.left > chunk ? plan.left - chunk : 0;
+    plan.bytes = plan.left < chunk ? plan.left : chunk;
+    if (plan.target != nullptr) plan.target += chunk;
+    if (instruction.source != Place::None) source += chunk;
+    return;
+  }
+  const Transfer transfer = transfer_of<Operation>(cta, instruction, round);
+  plan.target = transfer.target;
+  plan.bytes = transfer.bytes;
+  plan.left =
+      transfer.bytes == 0
+          ? 0
+          : cta.work->partition.count_from(instruction.chunk_block, cta.channel) * element_bytes;
+  if (instruction.source != Place::None) source = const_cast<std::byte*>(transfer.source);
+}
+
+/// All threads of the lane; `is_only`: it has no other instruction. False: aborted, in all threads
+/// alike.
 template <typename Operation>
 __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& lane,
                                             const CompactInstruction& instruction, uint32_t round,
-                                            std::byte** pointers) {
+                                            bool is_only, std::byte** pointers) {
   const PortsOfInstruction ports{cta.uses + instruction.receive, cta.uses + instruction.send,
                                  instruction.receive_count,
                                  uint32_t{instruction.receive_count} + instruction.send_count};
   const bool has_source = instruction.source != Place::None;
-  const Transfer transfer = transfer_of<Operation>(cta, instruction, round);
-
-  // pointers[0]: null once aborted; then operands in fold order; then slots to send.
-  std::byte** operands = pointers + 1;
+  SimplePlan& plan = plan_at(pointers);
+  std::byte** operands = pointers + kPlanPointers;
   std::byte** sends = operands + instruction.receive_count + has_source;
+  const uint32_t source_index = instruction.source_position < instruction.receive_count
+                                    ? instruction.source_position
+                                    : instruction.receive_count;
+  // Another warp than those that wait for ports, if there is one.
+  if (lane.rank == (lane.size > kWarp ? kWarp : 0)) {
+    plan_transfer<Operation>(cta, instruction, round, is_only, plan, operands[source_index]);
+  }
   bool live = true;
   for (uint32_t i = lane.rank; i < ports.count; i += lane.size) {
     const PortUse use = ports.use(i);
@@ -219,27 +266,22 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
           port.slots + cta.header.shape.slot_offset(0, step);
     }
   }
-  if (!live) pointers[0] = nullptr;
-  const uint32_t source_index = instruction.source_position < instruction.receive_count
-                                    ? instruction.source_position
-                                    : instruction.receive_count;
-  if (has_source && lane.rank == 0) {
-    operands[source_index] = const_cast<std::byte*>(transfer.source);
-  }
+  if (!live) plan.live = nullptr;
   lane.barrier();
   // Written before this barrier of an earlier or of this instruction, never between two: the same
   // for all threads.
-  if (pointers[0] == nullptr) return false;
+  if (plan.live == nullptr) return false;
 
+  const uint32_t flags = Operation::kReduces ? cta.header.flags : 0;
   const SimpleMove move{operands,
                         sends,
-                        transfer.target,
+                        plan.target,
                         uint32_t{instruction.receive_count} + has_source,
                         instruction.send_count,
                         has_source ? source_index : kNoSource,
-                        transfer.bytes,
-                        transfer.scales_input,
-                        transfer.scales_result};
+                        static_cast<uint32_t>(plan.bytes),
+                        (flags & kScalesInput) && instruction.source == Place::Input,
+                        (flags & kScalesResult) && (instruction.flags & kFinish)};
   if constexpr (Operation::kReduces) {
     if (move.operand_count > 1 || move.scales_result) {
       simple_chunk<Operation, Operation::kUnroll, true>(cta, lane, move);

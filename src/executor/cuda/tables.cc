@@ -63,7 +63,8 @@ uint32_t most_pointers(const Program& program, const CompactLane& lane) {
   uint32_t most = 0;
   for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
     const CompactInstruction& instruction = program.instructions[i];
-    most = std::max(most, 2 + uint32_t{instruction.receive_count} + instruction.send_count);
+    most = std::max(
+        most, kPlanPointers + 1 + uint32_t{instruction.receive_count} + instruction.send_count);
   }
   return most;
 }
