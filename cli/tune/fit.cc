@@ -12,7 +12,7 @@ namespace {
 
 using planner::Cost;
 
-constexpr size_t kConstants = 9;
+constexpr size_t kConstants = 10;
 using Vector = std::array<double, kConstants>;  // logarithms; of `overlap`, of its odds
 using Matrix = std::array<Vector, kConstants>;
 
@@ -28,7 +28,8 @@ constexpr std::array<Constant, kConstants> kFields{{{&Cost::fixed, 0.1, 1e4},
                                                     {&Cost::channel_gigabytes, 0.01, 1e3},
                                                     {&Cost::round, 0.001, 1e3},
                                                     {&Cost::fill, 0.001, 10},
-                                                    {&Cost::overlap, 0.005, 0.995}}};
+                                                    {&Cost::overlap, 0.005, 0.995},
+                                                    {&Cost::crowd, 1e-5, 1}}};
 constexpr size_t kLinkTwo = 3, kLinkMore = 4, kOverlap = 8;
 
 constexpr int kIterations = 60;
@@ -202,6 +203,20 @@ std::vector<Cost> starts_of(const Cost& known, std::span<const Sample> samples) 
   return starts;
 }
 
+/// A link that no sample has keeps its speed, with the most channels that any sample has, whatever
+/// the others say of crowding.
+void keep_unknown_links(const Cost& known, std::span<const Sample> samples, Cost& found) {
+  int channels = 1;
+  bool has_two = false, has_more = false;
+  for (const Sample& sample : samples) {
+    channels = std::max(channels, sample.point.variant.channels);
+    (sample.point.work.nranks <= 2 ? has_two : has_more) = true;
+  }
+  const double factor = (1 + found.crowd * channels) / (1 + known.crowd * channels);
+  if (!has_two) found.link_two_ranks = known.link_two_ranks * factor;
+  if (!has_more) found.link_more_ranks = known.link_more_ranks * factor;
+}
+
 }  // namespace
 
 Cost fit(gpu::Kind machine, const Cost& known, std::span<const Sample> samples) {
@@ -211,7 +226,9 @@ Cost fit(gpu::Kind machine, const Cost& known, std::span<const Sample> samples) 
     const auto found = search.run(encode(start));
     if (!best || found.first < best->first) best = found;
   }
-  return decode(best->second);
+  Cost cost = decode(best->second);
+  keep_unknown_links(known, samples, cost);
+  return cost;
 }
 
 }  // namespace niccolite::tune

@@ -29,10 +29,10 @@ std::string source_lines(std::span<const planner::CostLine> lines) {
     const planner::Cost& c = line.cost;
     text += fmt::format(
         "    {{{}, {}, {}, {{{:.4g}, {:.3g}, {:.3g}, {:.4g}, {:.4g}, {:.4g}, "
-        "{:.3g}, {:.3g}, {:.3g}}}}},\n",
+        "{:.3g}, {:.3g}, {:.3g}, {:.3g}}}}},\n",
         enumerator(name_of(line.collective)), enumerator(planner::name_of(line.algorithm)),
         executor::name_of(line.protocol), c.fixed, c.step, c.channel, c.link_two_ranks,
-        c.link_more_ranks, c.channel_gigabytes, c.round, c.fill, c.overlap);
+        c.link_more_ranks, c.channel_gigabytes, c.round, c.fill, c.overlap, c.crowd);
   }
   return text;
 }
@@ -44,7 +44,7 @@ std::string source_file(const Measurements& measurements,
       R"(// Costs on {} GPUs, made by `niccolite tune` (docs/tune.md): {}, {}.
 //
 // Columns: fixed, step, channel (us); link of two ranks, link of more, channel (GB/s); round (us);
-// fill; overlap. cost.h says what they mean.
+// fill; overlap; crowd. cost.h says what they mean.
 #include "planner/cost.h"
 
 namespace niccolite::planner {{

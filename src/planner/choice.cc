@@ -13,7 +13,7 @@ using executor::Protocol;
 // moved without CTAs (docs/design/0012), so that ZERO can only ask for few.
 double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Default ? 0.01 : 0.05; }
 
-constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64};
+constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64};
 
 /// Adds `variant` with all channel counts and chunk sizes.
 void add_forms(const Settings& settings, const Workload& work, Variant variant, const Cost& cost,

@@ -73,7 +73,7 @@ double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Shape& sha
 
   double link_gigabytes = nranks <= 2 ? cost.link_two_ranks : cost.link_more_ranks;
   if (ranks_share_bandwidth(machine)) link_gigabytes /= nranks;
-  const double link = sent / (link_gigabytes * 1e3);
+  const double link = sent / (link_gigabytes * 1e3) * (1 + cost.crowd * channels);
   const double further_rounds = std::max(0.0, channel_bytes / chunk - 1);
   const double channel =
       sent / channels / (cost.channel_gigabytes * 1e3) + further_rounds * cost.round;

@@ -28,10 +28,10 @@ struct Defaults {
 
 // CUDA (H200): an LL slot holds a CTA's chunk of a 192 KiB one-shot. Simple: publishing a slot
 // and getting its credit back takes several microseconds, during which others are under way;
-// smaller chunks are the model's choice (Variant::parts). With bulk copies 16 CTAs fill the links
-// (docs/design/0011, 0013), and more are slower but for a reduce-scatter; the connections of more
-// than 18 would take more memory than a communicator may. No operation takes more than 24 CTAs
-// unless it is asked to.
+// smaller chunks are the model's choice (Variant::parts). 12 to 16 CTAs fill the links
+// (docs/design/0011, 0014), and a reduce-scatter wants some more; the connections of more than 18
+// would take more memory than a communicator may. No operation takes more than 24 CTAs unless it is
+// asked to.
 // Virtual GPUs: a slot and the data it is copied from and to fit a core's second-level cache, and
 // ranks, not channels, keep the cores busy.
 constexpr Defaults kCuda{24, {{{24, 4, 16 << 10}, {24, 4, 16 << 10}, {18, 4, 128 << 10}}}};

@@ -85,6 +85,19 @@ TEST(Fit, FindsConstantsThatItWasNotTold) {
   }
 }
 
+TEST(Fit, LeavesALinkThatNobodyMeasuredAsItWas) {
+  CostLine crowded = kTwoShot;
+  crowded.cost.crowd = 0.05;
+  std::vector<Sample> samples;
+  for (const Point& point : points_of(crowded))
+    if (point.work.nranks == 2) samples.push_back({point});
+  const Cost found = fit(gpu::Kind::Cuda, kTwoShot.cost, samples);
+  EXPECT_GT(found.crowd, 0.01);
+  constexpr int kChannels = 24;
+  EXPECT_NEAR(found.link_more_ranks / (1 + found.crowd * kChannels), kTwoShot.cost.link_more_ranks,
+              1e-6);
+}
+
 TEST(Fit, IsNotLedAstrayByAFewOutliers) {
   std::vector<Sample> samples;
   size_t i = 0;
@@ -201,8 +214,8 @@ TEST(Table, IsTheSourceOfTheConstants) {
   const std::vector<CostLine> lines{kOneShot, kTwoShot};
   EXPECT_EQ(
       source_lines(lines),
-      "    {AllReduce, OneShot, LL, {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8}},\n"
-      "    {AllReduce, TwoShotLanes, Simple, {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3}},\n");
+      "    {AllReduce, OneShot, LL, {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8, 0}},\n"
+      "    {AllReduce, TwoShotLanes, Simple, {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3, 0}},\n");
   EXPECT_THAT(source_file(measurements_of({}), lines),
               testing::AllOf(HasSubstr("4 x Test GPU, 2026-01-02."),
                              HasSubstr("std::span<const CostLine> cuda_costs()")));
