@@ -241,10 +241,6 @@ Status check_lane(const Schedule& schedule, const Extent& extent, Position posit
   return Status::ok();
 }
 
-}  // namespace
-
-namespace {
-
 const Lane& receiving_lane(const Schedule& schedule, int connection, const Ends& ends) {
   const Connection& c = at(schedule.connections, connection);
   return at(at(at(schedule.ranks, c.receiver), c.channel).lanes, ends.receiving_lane);

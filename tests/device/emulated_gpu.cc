@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/device/emulated_ptx.h"
@@ -81,6 +82,7 @@ std::mt19937_64 random_bits;
 bool current_is_done = false;
 bool is_torn = false;
 bool is_misused = false;  // bulk copies
+uint64_t additions = 0;   // atomic ones
 
 void enter();
 
@@ -155,6 +157,13 @@ void barrier(uint32_t id, uint32_t threads) {
 }
 
 void barrier_warp() { barrier(kFirstWarp + current->thread.index / kWarp, kWarp); }
+
+uint64_t fetch_add(uint64_t* address, uint64_t value) {
+  yield();
+  ++additions;
+  return std::exchange(*address, *address + value);
+}
+uint64_t fetch_adds() { return additions; }
 
 bool any_of_warp(bool value) {
   const uint32_t warp = current->thread.index / kWarp;

@@ -13,6 +13,9 @@ namespace niccolite::emulation {
 bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
          uint64_t limit = 20'000'000);
 
+/// Atomic additions since the program began.
+uint64_t fetch_adds();
+
 /// What one thread does; called by its fiber.
 void run_thread(const executor::cuda::KernelId& id, const executor::cuda::LaunchArgs& args);
 

@@ -100,24 +100,32 @@ TEST(EmulatedLanding, TakesNoSlots) {
   }
 }
 
-// Enough for the CTAs to share (executor/cuda/claims.cuh), and an end that is not a whole pack.
+// Enough for the CTAs to share (executor/cuda/claims.cuh).
+constexpr FifoShape kLarge{.channels = 3, .depth = 2, .slot_bytes = 32768};
+
+// The end is not a whole pack, and units are those of a channel, or are not.
 TEST(EmulatedLanding, SharesWhatLands) {
-  constexpr FifoShape kLarge{.channels = 3, .depth = 2, .slot_bytes = 16384};
+  constexpr uint64_t kWhole = 3 * 3 * 32768;  // bytes: whole chunks, of which units are a part
+  constexpr uint64_t kUneven = 3 * 81920 + 117;
   for (const Case& c : kCases) {
-    for (const uint64_t count : {3 * 32768 - 5, 3 * 40000 - 2, 5 * 16384}) {
+    for (const uint64_t count : {kWhole - 5, kUneven, kWhole / 3}) {
       SCOPED_TRACE(testing::Message()
                    << schedule::name_of(c.collective) << " " << c.algorithm << ", " << count);
       Cluster cluster = cluster_of(c.collective, c.algorithm, 3, kLarge);
       // Blocks side by side are aligned.
       const uint64_t elements =
           schedule::cuts_one_buffer(c.collective) ? count : executor::round_up(count, 16);
-      for (int turn = 0; turn < 3; ++turn) {
+      for (const bool is_in_place : {false, true, false}) {
         const Operands operands(cluster.schedule(), DataType::Uint8, {elements},
-                                {.is_in_place = turn == 2, .is_misaligned = turn == 1});
+                                {.is_in_place = is_in_place});
         auto launches =
             cluster.launches({.count = elements, .type = DataType::Uint8}, operands.addresses());
+        const uint64_t before = emulation::fetch_adds();
         ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 80'000'000));
         ASSERT_NO_FATAL_FAILURE(operands.check());
+        if (count == kWhole - 5) {
+          EXPECT_EQ(emulation::fetch_adds() != before, !c.passes_on);
+        }
         for (const auto& connection : cluster.connections()) {
           EXPECT_EQ(connection->sender(0).claims[0], 0u);
           EXPECT_EQ(connection->sender(0).claims[1], 0u);
@@ -128,6 +136,19 @@ TEST(EmulatedLanding, SharesWhatLands) {
       EXPECT_TRUE(cluster.counters_consistent(/*may_land=*/true));
     }
   }
+}
+
+// Slots have an owner.
+TEST(EmulatedLanding, SharesNothingOfUnalignedBuffers) {
+  Cluster cluster = cluster_of(Collective::Broadcast, "direct", 3, kLarge);
+  constexpr uint64_t kBytes = 3 * 2 * 32768;
+  const Operands operands(cluster.schedule(), DataType::Uint8, {kBytes}, {.is_misaligned = true});
+  auto launches =
+      cluster.launches({.count = kBytes, .type = DataType::Uint8}, operands.addresses());
+  const uint64_t before = emulation::fetch_adds();
+  ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 80'000'000));
+  ASSERT_NO_FATAL_FAILURE(operands.check());
+  EXPECT_EQ(emulation::fetch_adds(), before);
 }
 
 // Offers change from operation to operation, as buffers do.
@@ -166,20 +187,22 @@ TEST(EmulatedLanding, StoresNothingOfAnotherCall) {
 
 // Whoever of the ranks has come.
 TEST(EmulatedLanding, LeavesNoOfferBehindWhenAborted) {
-  for (const Case& c : {kCases[0], kCases[5]}) {
-    for (const uint32_t ranks : {1, 2, 3, 7}) {
-      SCOPED_TRACE(testing::Message()
-                   << schedule::name_of(c.collective) << " " << c.algorithm << ", ranks " << ranks);
-      Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
-      const uint64_t count = elements_of(c.collective);
-      const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
-      auto launches =
-          cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses());
-      cluster.control.abort = 1;
-      EXPECT_TRUE(run(cluster, std::move(launches), ranks));
-      for (const auto& connection : cluster.connections()) {
-        for (uint32_t channel = 0; channel < kShape.channels; ++channel) {
-          EXPECT_EQ(executor::landing::address_in(connection->sender(channel).offer), 0u);
+  for (const FifoShape& shape : {kShape, kLarge}) {
+    for (const Case& c : {kCases[0], kCases[5]}) {
+      for (const uint32_t ranks : {1, 2, 3}) {
+        SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm
+                                        << ", ranks " << ranks << ", slots " << shape.slot_bytes);
+        Cluster cluster = cluster_of(c.collective, c.algorithm, 3, shape);
+        const uint64_t count = elements_of(c.collective) * shape.slot_bytes / kShape.slot_bytes;
+        const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
+        auto launches =
+            cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses());
+        cluster.control.abort = 1;
+        EXPECT_TRUE(run(cluster, std::move(launches), ranks, 80'000'000));
+        for (const auto& connection : cluster.connections()) {
+          for (uint32_t channel = 0; channel < shape.channels; ++channel) {
+            EXPECT_EQ(executor::landing::address_in(connection->sender(channel).offer), 0u);
+          }
         }
       }
     }
@@ -208,6 +231,26 @@ TEST(EmulatedLanding, TakesNoOfferBehindAnAbortedOperation) {
     EXPECT_EQ(executor::landing::address_in(connection->sender(0).offer),
               reinterpret_cast<uint64_t>(freed));
     EXPECT_EQ(connection->receiver(0).remote, 0u);
+  }
+}
+
+// Nor is anything of it taken for what was sent, or credit given.
+TEST(EmulatedLanding, MakesNoOfferBehindAnAbortedOperation) {
+  Cluster cluster = cluster_of(Collective::Broadcast, "direct", 2);
+  const uint64_t count = elements_of(Collective::Broadcast);
+  const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
+  constexpr uint32_t kReceiver = 2;  // rank 1 alone
+  cluster.control.abort = 1;
+  for (int turn = 0; turn < 2; ++turn) {
+    ASSERT_TRUE(run(
+        cluster, cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses()),
+        kReceiver));
+    for (const auto& connection : cluster.connections()) {
+      EXPECT_GE(connection->receiver(0).step, executor::kAbortedStep);
+      EXPECT_EQ(connection->sender(0).offer, executor::landing::kNone);
+      EXPECT_LT(connection->sender(0).remote, executor::kAbortedStep);
+      connection->receiver(0).remote = 3;  // as if steps of the aborted operation had come
+    }
   }
 }
 

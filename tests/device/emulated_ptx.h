@@ -36,6 +36,7 @@ void yield();
 void barrier(uint32_t id, uint32_t threads);
 void barrier_warp();
 bool any_of_warp(bool value);
+uint64_t fetch_add(uint64_t* address, uint64_t value);
 /// The fiber's 16 bytes of a line of 128, together with those of its seven neighbours.
 void load_line_part(const std::byte* address, void* part);
 void store_line_part(std::byte* address, const void* part);
@@ -80,8 +81,7 @@ inline uint64_t exchange_acquire_system(uint64_t* address, uint64_t value) {
   return std::exchange(*address, value);
 }
 inline uint64_t fetch_add_relaxed(uint64_t* address, uint64_t value) {
-  emulation::yield();
-  return std::exchange(*address, *address + value);
+  return emulation::fetch_add(address, value);
 }
 inline uint64_t load_relaxed_shared(const uint64_t* address) { return *address; }
 inline void store_relaxed_shared(uint64_t* address, uint64_t value) { *address = value; }

@@ -80,7 +80,7 @@ class BulkLane {
  private:
   using Element = typename Operation::Element;
   static constexpr uint32_t kLag = 4;  // pieces stored before one is published
-  static_assert(kLag <= kBulkStages);
+  static_assert(kLag < 32, "bits of ended_");
 
   /// The next piece to load, or to store. A round has at least one, which may be empty.
   struct Cursor {

@@ -12,8 +12,11 @@
 //   channel 1 | u1 | u4 | u7 |     channel is its CTA's; the others go to whoever claims
 //   channel 2 | u2 | u5 | u8 |     them from a counter in the sender's memory
 //
-// The counter (ControlBlock::claims, of the lane's first connection, channel 0) is 0 between
+// The counter (ControlBlock::claims, of the lane's first connection, first channel) is 0 between
 // operations: each CTA claims exactly one unit too many, and whoever claims the last one resets it.
+// (Not if an operation is aborted before all its CTAs have taken an offer. An operation queued
+// behind it may then find too few units; it cannot succeed, since the channels that were aborted
+// are closed, and stores nowhere but where it was offered to.)
 //
 // When: all that the lane sends has an offer (landing.cuh) and stays where it lands
 // (PortTask::kStays), every channel has data, and there are at least two units for each.

@@ -168,8 +168,9 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   // A sender: [credit], pairs with the [consume] and [resume] of the receiver. A receiver:
   // [arrival], pairs with [publish].
   const uint64_t remote = ptx::load_acquire_system(&control->remote);
-  // The offer that a sender would find behind an aborted operation may be meant for that one.
-  const bool lands = (task.end & PortTask::kLands) != 0 && base < kAbortedStep;
+  // An offer that is found behind an aborted operation may be meant for that one.
+  const bool is_closed = base >= kAbortedStep;
+  const bool lands = (task.end & PortTask::kLands) != 0 && !is_closed;
   state.slots = task.slots + header.shape.slot_offset(channel, 0);
   state.base = base;
   state.end = base + static_cast<uint64_t>(work.partition.rounds) * task.steps;
@@ -195,7 +196,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   // the end, where it would be waited for. (An aborted operation leaves it wrong: its communicator
   // moves no more data.)
   ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&control->step), state.end);
-  if (!is_send) {
+  if (!is_send && !is_closed) {
     // [resume] the slots that earlier operations read, whose credit they did not give back.
     // Relaxed: those reads were over when their kernel ended.
     ptx::store_relaxed_system(&state.remote_control->remote, base);

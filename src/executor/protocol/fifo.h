@@ -5,11 +5,11 @@
 //   slots    [channel][depth] of slot_bytes          control  [channel]  ControlBlock
 //   control  [channel]  ControlBlock
 //
-// Every counter has one writer (but see landing.h for `offer`). `step` is private to its end: slots
-// sent or received so far.
-// `remote` is advanced by the other end: at the receiver it is the *tail* (slots produced; Simple
-// only; with the call's tag in its high bits, protocol/tag.h), at the sender the *head* (slots
-// consumed: credit). All only grow, are compared by difference, and persist between operations.
+// Every counter has one writer (but see landing.h for `offer`, cuda/claims.cuh for `claims`).
+// `step` is private to its end: slots sent or received so far. `remote` is advanced by the other
+// end: at the receiver it is the *tail* (slots produced; Simple only; with the call's tag in its
+// high bits, protocol/tag.h), at the sender the *head* (slots consumed: credit). All only grow, are
+// compared by difference, and persist between operations.
 //
 // Invariant: the sender may write the slot of step s when remote + depth > s; the slot of step s is
 // s % depth.
@@ -32,17 +32,19 @@ constexpr const char* name_of(Protocol protocol) {
   return protocol == Protocol::LL ? "LL" : protocol == Protocol::LL128 ? "LL128" : "Simple";
 }
 
-/// What an aborted Simple operation leaves in `step` of a sender: no credit reaches it, so that
-/// what was queued behind the operation neither sends nor takes an offer (landing.h).
-inline constexpr uint64_t kAbortedStep = uint64_t{1} << 62;
+/// What an aborted Simple operation leaves in `step`: no credit reaches it, nor does any tail, of
+/// which a receiver sees the low 48 bits (tag.h). What was queued behind the operation moves
+/// nothing, and neither makes nor takes an offer (landing.h).
+inline constexpr uint64_t kAbortedStep = uint64_t{1} << 62 | uint64_t{1} << 47;
 
 struct alignas(128) ControlBlock {
   alignas(64) uint64_t remote;  // written by the other end
   uint64_t offer;               // at the sender: where data may land (landing.h)
   uint64_t left;                // at the receiver: the same
   alignas(64) uint64_t step;    // written by this end
-  uint64_t claims[2];           // channel 0's, of all channels: what this end sends, and, by the
-                                // first port of a program, what it copies (cuda/claims.cuh)
+  uint64_t claims[2];           // of the first channel of an operation: units that the CTAs of this
+                                // end have claimed, of what is sent, and, by the program's first
+                                // port, of what is copied (cuda/claims.cuh)
 };
 static_assert(sizeof(ControlBlock) == 128 && offsetof(ControlBlock, step) == 64);
 
