@@ -82,13 +82,17 @@ std::optional<Vector> solve(Matrix a, Vector b) {
   return b;
 }
 
+/// Are there samples of two ranks, and of more?
+std::pair<bool, bool> links_of(std::span<const Sample> samples) {
+  const auto is_of_two = [](const Sample& sample) { return sample.point.work.nranks <= 2; };
+  return {std::ranges::any_of(samples, is_of_two), !std::ranges::all_of(samples, is_of_two)};
+}
+
 class Search {
  public:
   Search(gpu::Kind machine, std::span<const Sample> samples, const Vector& known)
       : machine_(machine), samples_(samples), known_(known) {
-    bool has_two = false, has_more = false;
-    for (const Sample& sample : samples)
-      (sample.point.work.nranks <= 2 ? has_two : has_more) = true;
+    const auto [has_two, has_more] = links_of(samples);
     is_open_.fill(true);
     is_open_[kLinkTwo] = has_two;
     is_open_[kLinkMore] = has_more;
@@ -207,11 +211,8 @@ std::vector<Cost> starts_of(const Cost& known, std::span<const Sample> samples) 
 /// the others say of crowding.
 void keep_unknown_links(const Cost& known, std::span<const Sample> samples, Cost& found) {
   int channels = 1;
-  bool has_two = false, has_more = false;
-  for (const Sample& sample : samples) {
-    channels = std::max(channels, sample.point.variant.channels);
-    (sample.point.work.nranks <= 2 ? has_two : has_more) = true;
-  }
+  for (const Sample& sample : samples) channels = std::max(channels, sample.point.variant.channels);
+  const auto [has_two, has_more] = links_of(samples);
   const double factor = (1 + found.crowd * channels) / (1 + known.crowd * channels);
   if (!has_two) found.link_two_ranks = known.link_two_ranks * factor;
   if (!has_more) found.link_more_ranks = known.link_more_ranks * factor;
