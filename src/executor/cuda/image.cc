@@ -254,7 +254,8 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     }
   }
 
-  Image image = TRY(make_image(launch, result.threads, has_bulk_copies, header));
+  Image image =
+      TRY(make_image(launch, result.threads, result.kernel.reduces, has_bulk_copies, header));
   if (header.shared_bytes > kMaxSharedBytesWithStages ||
       (header.bulk_stage_bytes == 0 && header.shared_bytes > kMaxSharedBytes)) {
     return Status::invalid_usage(

@@ -86,11 +86,9 @@ bool copies_only(const Launch& launch, const CompactLane& lane) {
 
 /// By lane: those that bulk copies serve. Of lanes that only copy, from the user's buffer to the
 /// user's buffer, one that the CTAs can share, for whose claims there is a counter (claims.cuh);
-/// else many threads are faster.
-std::vector<bool> choose_bulk_lanes(const Launch& launch, uint32_t flags) {
+/// else, and in kernels that reduce, many threads are faster.
+std::vector<bool> choose_bulk_lanes(const Launch& launch, uint32_t flags, bool reduces) {
   const Program& program = *launch.program;
-  const bool reduces = std::ranges::any_of(
-      program.instructions, [](const CompactInstruction& i) { return (i.flags & kReduce) != 0; });
   bool has_counter = !reduces && program.works.size() == 1 && !program.ports.empty() &&
                      program.works.front().nchannels == 1;
   std::vector<bool> is_bulk;
@@ -280,11 +278,11 @@ PortTask task_of(const Launch& launch, uint16_t port) {
               (may_land(launch, port) ? PortTask::kLands : 0) | (end.stays ? PortTask::kStays : 0)};
 }
 
-Result<Image> make_image(const Launch& launch, uint32_t threads, bool has_bulk_copies,
+Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces, bool has_bulk_copies,
                          LaunchHeader& header) {
   Tables tables;
   const std::vector<bool> is_bulk = has_bulk_copies
-                                        ? choose_bulk_lanes(launch, header.flags)
+                                        ? choose_bulk_lanes(launch, header.flags, reduces)
                                         : std::vector<bool>(launch.program->lanes.size(), false);
   add_ports(launch, tables);
   add_instructions(launch, tables);

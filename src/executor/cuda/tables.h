@@ -23,8 +23,9 @@ struct Image {
 /// The image of the launch's program for CTAs of at most so many threads, enough for a warp for
 /// every lane, and for the service warp of Simple. Fills in the header's offsets in it and in
 /// shared memory. InvalidUsage when a field's range is exceeded. The header has its flags.
-/// `has_bulk_copies`: may be used, by the GPU and for the buffers.
-Result<Image> make_image(const Launch& launch, uint32_t threads, bool has_bulk_copies,
+/// `reduces`: the kernel does (KernelId). `has_bulk_copies`: may be used, by the GPU and for the
+/// buffers.
+Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces, bool has_bulk_copies,
                          LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda
