@@ -1,7 +1,7 @@
 // Costs on CUDA GPUs, made by `niccolite tune` (docs/tune.md): 2 x NVIDIA H200, 2026-11-22, from
 // bench/results/h200_x2_tune.json. That has three runs: everything with 24, 14 and 6 channels;
 // reductions with 18, 16 and 12; the others of 1, 4 and 16 MiB with 18, 16 and 14. Links of more
-// than two ranks are those of an older version on four GPUs.
+// than two ranks are those of an older version on four GPUs, as fast with 24 channels as there.
 //
 // Columns: fixed, step, channel (us); link of two ranks, link of more, channel (GB/s); round (us);
 // fill; overlap; crowd. cost.h says what they mean.
