@@ -29,7 +29,7 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = nranks,
-                   .landing_tags = landing_tags(lanes, nranks)});
+                   .landing_tags = offering_tags(lanes, nranks)});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneSpreader spreader(builder, rank, nranks, lanes, options);
     LaneBuilder push = spreader.of(kPushLane);

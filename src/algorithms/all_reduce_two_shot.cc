@@ -14,7 +14,9 @@
 // Three lanes let the rounds overlap: while one round is folded, the next is pushed and the last
 // one gathered. The lanes share buffers in place, and causality keeps them apart: gather writes
 // block p at rank r only when p's sum has arrived, which contains what r's push read there.
-// "two_shot_lanes" has a lane for each instruction, which the same causality keeps apart.
+// "two_shot_lanes" has a lane for each instruction, which the same causality keeps apart. An owner
+// may then read block b of all inputs itself, fold, and store the sums to all: it reads each
+// element before it sends what replaces it.
 //
 // Source: R. Rabenseifner, "Optimization of collective reduction operations", 2004, with both
 // halves done directly.
@@ -39,7 +41,8 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = nranks,
-                   .landing_tags = landing_tags(lanes, nranks, kSums)});
+                   .landing_tags = offering_tags(lanes, nranks, kSums),
+                   .lending_tags = offering_tags(lanes, nranks, kPush)});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneSpreader spreader(builder, rank, nranks, lanes, options);
     for (const int owner : peers_by_distance(rank, nranks, 1)) {

@@ -139,7 +139,7 @@ Result<transport::Endpoint::Reach> Communicator::open_buffers(const std::vector<
       return Status::remote_error("rank {} tells of the buffers of {} ranks, there are {}", peer,
                                   of_peer.size(), nranks());
     reach.in.push_back(of_peer[static_cast<size_t>(rank())] != std::byte{0});
-    if (reach.in.back()) storing_peers_.push_back(peer);
+    if (reach.in.back()) reaching_peers_.push_back(peer);
   }
   return reach;
 }
@@ -225,15 +225,15 @@ void Communicator::tell_failure(int peer, const Status& status) {
     LOG(Info, Init, "{} cannot tell rank {}: {}", describe(), peer, told.message());
 }
 
-// Kernels of other ranks may be storing to buffers that this rank's user will free
-// (executor/protocol/landing.h). An operation that an abort does not end at once is waiting for
+// Kernels of other ranks may be using buffers that this rank's user will free
+// (executor/protocol/offer.h). An operation that an abort does not end at once is waiting for
 // them: they end now, too.
-void Communicator::stop_storing_peers() {
-  if (storing_peers_.empty() || operations_ == nullptr) return;
+void Communicator::stop_reaching_peers() {
+  if (reaching_peers_.empty() || operations_ == nullptr) return;
   const Result<bool> is_done = operations_->drain(Deadline::after(kAbortsAtOnce));
   if (is_done.is_ok() && is_done.value()) return;
   const Status status = Status::remote_error("rank {} aborted the communicator", rank());
-  for (const int peer : storing_peers_) tell_failure(peer, status);
+  for (const int peer : reaching_peers_) tell_failure(peer, status);
 }
 
 // A failure that concerns every rank. The others are told first: afterwards this rank's user may
@@ -388,7 +388,7 @@ Status Communicator::end() {
   Status status = Status::internal("another thread is still inside a call on this communicator");
   if (in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime))) {
     in_use = std::unique_lock(in_use_, std::adopt_lock);
-    if (abort_.raised()) stop_storing_peers();
+    if (abort_.raised()) stop_reaching_peers();
     status = drain(abort_.raised());
   }
   if (status.code() == Code::InternalError) {

@@ -121,7 +121,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status start_watch();
   void fail_all(const Status& status);
   void tell_failure(int peer, const Status& status);
-  void stop_storing_peers();
+  void stop_reaching_peers();
   void raise_abort_word();
   Status drain(bool bounded);
   Status gone() const;
@@ -149,7 +149,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex control_mutex_;
   gpu::Memory control_ GUARDED_BY(control_mutex_);  // ControlWords
   std::unique_ptr<bootstrap::Member> member_;
-  std::vector<int> storing_peers_;  // whose kernels can store to buffers of this rank's user
+  std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<CallLog> log_;
   std::unique_ptr<Watch> watch_;

@@ -210,7 +210,8 @@ class Compiler {
                                 .steps = 0,
                                 .work = program_.lanes.back().work,
                                 .lands = c.lands,
-                                .stays = c.stays});
+                                .stays = c.stays,
+                                .lends = c.lends});
     }
     ++at(program_.ports, port).steps;
     return static_cast<uint16_t>(port);

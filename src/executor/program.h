@@ -52,10 +52,12 @@ struct Port {
   int tag;
   int channel;  // pattern channel
   bool is_send;
-  int steps;           // slots this port moves in one round: how often the lane's list names it
-  int work;            // of its lane
-  bool lands = false;  // schedule::Connection::lands, known at both ends (protocol/landing.h)
-  bool stays = false;  // schedule::Connection::stays
+  int steps;  // slots this port moves in one round: how often the lane's list names it
+  int work;   // of its lane
+  // schedule::Connection's, known at both ends (protocol/offer.h):
+  bool lands = false;
+  bool stays = false;
+  bool lends = false;
 };
 
 /// What one work of a program needs of its buffers.

@@ -34,7 +34,9 @@ void LaneBuilder::add(Instruction instruction) {
 }
 
 Builder::Builder(Head head)
-    : landing_tags_(std::move(head.landing_tags)), passes_on_(head.passes_on) {
+    : landing_tags_(std::move(head.landing_tags)),
+      passes_on_(head.passes_on),
+      lending_tags_(std::move(head.lending_tags)) {
   schedule_.collective = head.collective;
   schedule_.algorithm = std::move(head.algorithm);
   schedule_.nranks = head.nranks;
@@ -59,8 +61,12 @@ int Builder::connection(int sender, int receiver, int channel, int tag) {
   const auto [place, is_new] =
       numbers_.try_emplace({sender, receiver, channel, tag}, length(schedule_.connections));
   if (is_new) {
-    const bool lands = std::ranges::find(landing_tags_, tag) != landing_tags_.end();
-    schedule_.connections.push_back({sender, receiver, channel, tag, lands, lands && !passes_on_});
+    const auto contains = [tag](const Tags& tags) {
+      return std::ranges::find(tags, tag) != tags.end();
+    };
+    const bool lands = contains(landing_tags_);
+    schedule_.connections.push_back(
+        {sender, receiver, channel, tag, lands, lands && !passes_on_, contains(lending_tags_)});
   }
   return place->second;
 }

@@ -72,6 +72,7 @@ class Builder {
     std::vector<Message> messages{};
     Tags landing_tags{};     // of the connections that land (Connection::lands)
     bool passes_on = false;  // some of what lands is passed on; else all of it stays
+    Tags lending_tags{};     // of the connections that lend (Connection::lends)
   };
   explicit Builder(Head head);
 
@@ -87,6 +88,7 @@ class Builder {
   Schedule schedule_;
   const Tags landing_tags_;
   const bool passes_on_;
+  const Tags lending_tags_;
   std::map<std::tuple<int, int, int, int>, int>
       numbers_;  // (sender, receiver, channel, tag) -> index
 };

@@ -18,7 +18,11 @@
 //  - landings: what is said to land (Connection::lands) is received by a lane of one instruction
 //              that does no more than store it to the output and pass it on. Its store is ordered
 //              after others' accesses by the chunk's way alone, which the sender knows: if it does
-//              not race, neither does the sender's. What is said to stay is not passed on.
+//              not race, neither does the sender's. What is said to stay is not passed on;
+//  - loans:    what is said to be lent (Connection::lends) is sent from the input by a lane of one
+//              instruction that does nothing else, and received by a fold. The fold may read it at
+//              the sender: an access at that time, which neither races nor finds anything but the
+//              input.
 //
 // All of it both when input and output are different buffers and, where the collective has it, when
 // they are the same (in place). Channels work on disjoint data and connections, so each is proved

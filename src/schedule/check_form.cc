@@ -241,6 +241,15 @@ Status check_lane(const Schedule& schedule, const Extent& extent, Position posit
   return Status::ok();
 }
 
+bool receives(const Instruction& instruction, int connection) {
+  return std::ranges::find(instruction.receive_from, connection) != instruction.receive_from.end();
+}
+
+const Lane& sending_lane(const Schedule& schedule, int connection, const Ends& ends) {
+  const Connection& c = at(schedule.connections, connection);
+  return at(at(at(schedule.ranks, c.sender), c.channel).lanes, ends.sending_lane);
+}
+
 const Lane& receiving_lane(const Schedule& schedule, int connection, const Ends& ends) {
   const Connection& c = at(schedule.connections, connection);
   return at(at(at(schedule.ranks, c.receiver), c.channel).lanes, ends.receiving_lane);
@@ -249,12 +258,10 @@ const Lane& receiving_lane(const Schedule& schedule, int connection, const Ends&
 }  // namespace
 
 bool is_passed_on(const Schedule& schedule, int connection, const Ends& ends) {
-  return std::ranges::any_of(receiving_lane(schedule, connection, ends).instructions,
-                             [&](const Instruction& instruction) {
-                               return !instruction.send_to.empty() &&
-                                      std::ranges::find(instruction.receive_from, connection) !=
-                                          instruction.receive_from.end();
-                             });
+  return std::ranges::any_of(
+      receiving_lane(schedule, connection, ends).instructions, [&](const Instruction& instruction) {
+        return !instruction.send_to.empty() && receives(instruction, connection);
+      });
 }
 
 bool can_land(const Schedule& schedule, int connection, const Ends& ends) {
@@ -265,7 +272,23 @@ bool can_land(const Schedule& schedule, int connection, const Ends& ends) {
          only.target->buffer == Buffer::Output;
 }
 
-Status check_landings(const Schedule& schedule, const std::vector<Ends>& ends) {
+bool can_lend(const Schedule& schedule, int connection, const Ends& ends) {
+  const Lane& sender = sending_lane(schedule, connection, ends);
+  if (sender.instructions.size() != 1) return false;
+  const Instruction& only = sender.instructions.front();
+  return only.receive_from.empty() && !only.finish && !only.target && only.source &&
+         only.source->buffer == Buffer::Input &&
+         std::ranges::any_of(receiving_lane(schedule, connection, ends).instructions,
+                             [&](const Instruction& instruction) {
+                               return instruction.reduce && receives(instruction, connection);
+                             });
+}
+
+const BlockReference& lent_block(const Schedule& schedule, int connection, const Ends& ends) {
+  return *sending_lane(schedule, connection, ends).instructions.front().source;
+}
+
+Status check_offers(const Schedule& schedule, const std::vector<Ends>& ends) {
   for (int i = 0; i < length(ends); ++i) {
     const Connection& c = at(schedule.connections, i);
     if (c.lands && !can_land(schedule, i, at(ends, i)))
@@ -278,6 +301,11 @@ Status check_landings(const Schedule& schedule, const std::vector<Ends>& ends) {
           "connection {} from rank {} to rank {} on channel {} is said to stay where it lands, but "
           "it {}",
           i, c.sender, c.receiver, c.channel, c.lands ? "is passed on" : "does not land");
+    if (c.lends && !can_lend(schedule, i, at(ends, i)))
+      return Status::invalid_usage(
+          "connection {} from rank {} to rank {} on channel {} is said to lend, but the lane that "
+          "sends does more than to send its input, or it is not folded",
+          i, c.sender, c.receiver, c.channel);
   }
   return Status::ok();
 }

@@ -96,6 +96,7 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
     address.control = reinterpret_cast<executor::ControlBlock*>(locals[i].control.data());
     address.remote_control = reinterpret_cast<executor::ControlBlock*>(remote.control);
     address.can_land = can_land(names[i]);
+    address.can_lend = can_lend(names[i]);
     addresses.push_back(address);
   }
   return addresses;
@@ -103,6 +104,11 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
 
 bool Endpoint::can_land(const Name& name) const {
   const std::vector<bool>& reach = name.role == Role::Sender ? reach_.out : reach_.in;
+  return name.protocol == Protocol::Simple && reach[static_cast<size_t>(name.peer)];
+}
+
+bool Endpoint::can_lend(const Name& name) const {
+  const std::vector<bool>& reach = name.role == Role::Sender ? reach_.in : reach_.out;
   return name.protocol == Protocol::Simple && reach[static_cast<size_t>(name.peer)];
 }
 

@@ -36,8 +36,8 @@ class Endpoint {
 
   /// By peer, as both ends know it.
   struct Reach {
-    std::vector<bool> out;  // this rank's kernels can store to buffers of the peer's user
-    std::vector<bool> in;   // the peer's kernels to buffers of this rank's user
+    std::vector<bool> out;  // this rank's kernels can access buffers of the peer's user
+    std::vector<bool> in;   // the peer's kernels those of this rank's user
   };
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only.
@@ -102,8 +102,9 @@ class Endpoint {
   Result<const RemoteChunk*> remote_chunk(int peer, const Token& token, size_t bytes,
                                           const std::string& address, const Deadline& deadline);
 
-  /// See PortAddress::can_land.
+  /// See PortAddress.
   bool can_land(const Name& name) const;
+  bool can_lend(const Name& name) const;
 
   gpu::Machine& machine_;
   const int device_;

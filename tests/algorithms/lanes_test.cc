@@ -51,8 +51,8 @@ std::vector<Instruction> instructions_of(const std::vector<schedule::Channel>& c
   return all;
 }
 
-// Executors count on both: data that land save a copy, and take another way.
-TEST(Connections, AreSaidToLandWhereTheyCan) {
+// Executors count on both: data that land or are lent save a copy, and take another way.
+TEST(Connections, AreSaidToLandAndToLendWhereTheyCan) {
   for (const Algorithm& algorithm : all()) {
     for (const int nranks : {2, 3, 4, kMaxLanesRanks}) {
       if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks) continue;
@@ -67,6 +67,13 @@ TEST(Connections, AreSaidToLandWhereTheyCan) {
         EXPECT_EQ(schedule.connections[i].stays, schedule.connections[i].lands && !passes_on);
         EXPECT_EQ(schedule.connections[i].lands,
                   schedule::can_land(schedule, static_cast<int>(i), ends[i]))
+            << fmt::format("{} {} of {}, from rank {} to rank {}",
+                           schedule::name_of(algorithm.collective), algorithm.name, nranks,
+                           schedule.connections[i].sender, schedule.connections[i].receiver);
+        // A chain of partial sums could lend at its first hop, and nowhere else.
+        const bool is_chain = std::string_view(algorithm.name).starts_with("ring");
+        EXPECT_EQ(schedule.connections[i].lends,
+                  !is_chain && schedule::can_lend(schedule, static_cast<int>(i), ends[i]))
             << fmt::format("{} {} of {}, from rank {} to rank {}",
                            schedule::name_of(algorithm.collective), algorithm.name, nranks,
                            schedule.connections[i].sender, schedule.connections[i].receiver);

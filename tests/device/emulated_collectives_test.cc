@@ -51,8 +51,8 @@ bool run_emulated(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
     }
     prepared.push_back(std::move(kernel).take());
     pointers.push_back(&prepared.back());
-    // Some ranks' outputs can be reached by others, some cannot.
-    set_landings(prepared.back(), [&](const void*) { return (seed + prepared.size()) % 3 != 0; });
+    // Some ranks' buffers can be reached by others, some cannot.
+    set_offers(prepared.back(), [&](const void*) { return (seed + prepared.size()) % 3 != 0; });
   }
   return emulation::run(pointers, seed, limit);
 }
@@ -85,7 +85,7 @@ void run(Cluster& cluster, const Mix& mix) {
                            20'000'000, mix.has_bulk_copies));
   for (const Operands& part : operands) ASSERT_NO_FATAL_FAILURE(part.check());
   ASSERT_TRUE(cluster.guards_intact());
-  ASSERT_TRUE(cluster.counters_consistent(/*may_land=*/true));
+  ASSERT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
   ASSERT_EQ(cluster.control.report, 0u);
 }
 

@@ -24,6 +24,8 @@ constexpr size_t kPartBytes = 16;
 constexpr uint32_t kFirstWarp = 16;
 constexpr uint32_t kFirstLine = kFirstWarp + 32;
 
+struct Fiber;
+
 struct Cta {
   struct Meeting {
     uint32_t arrived = 0;
@@ -37,27 +39,29 @@ struct Cta {
     bool any = false;
     bool result = false;
   };
-  std::vector<std::byte> shared;
-  std::map<uint32_t, Meeting> meetings;
-  std::map<uint32_t, Line> lines;  // by thread / kLineThreads
-  std::map<uint32_t, Vote> votes;  // by warp
-};
-
-/// Bulk copies of one thread that have not happened yet.
-struct BulkCopies {
-  struct Load {
+  struct BulkLoad {  // that has not happened yet
+    const Fiber* starter;
     std::byte* shared;
     const std::byte* source;
     uint32_t bytes;
     uint64_t* barrier;
   };
+  std::vector<std::byte> shared;
+  std::vector<BulkLoad> loads;
+  std::map<uint32_t, Meeting> meetings;
+  std::map<uint32_t, Line> lines;       // by thread / kLineThreads
+  std::map<uint32_t, Vote> votes;       // by warp
+  std::map<uint32_t, uint32_t> firsts;  // by warp: first_of_warp()
+};
+
+/// Bulk stores of one thread that have not happened yet.
+struct BulkStores {
   struct Store {
     std::byte* target;
     const std::byte* shared;
     uint32_t bytes;
     std::vector<std::byte> read;  // empty until shared memory is read
   };
-  std::vector<Load> loads;
   std::vector<Store> open;  // not committed
   std::deque<std::vector<Store>> groups;
 };
@@ -68,7 +72,7 @@ struct Fiber {
   Thread thread;
   Cta* cta = nullptr;
   const executor::cuda::KernelLaunch* launch = nullptr;
-  BulkCopies bulk;
+  BulkStores stores;
   // Not to run before its barrier has this generation.
   const Cta::Meeting* waits_for = nullptr;
   uint64_t generation = 0;
@@ -98,10 +102,26 @@ void prepare(Fiber& fiber) {
 
 void enter() {
   run_thread(current->launch->kernel, current->launch->args);
-  const BulkCopies& bulk = current->bulk;
-  is_misused |= !bulk.loads.empty() || !bulk.open.empty() || !bulk.groups.empty();
+  is_misused |= !current->stores.open.empty() || !current->stores.groups.empty();
+  for (const Cta::BulkLoad& load : current->cta->loads) is_misused |= load.starter == current;
   current_is_done = true;
   swapcontext(&current->context, &scheduler);
+}
+
+/// What a barrier of bulk loads is here: all loads of a phase have been started, or not yet.
+struct BarrierState {
+  uint16_t expected;  // loads of a phase
+  uint16_t arrivals;  // loads of this phase that were started
+  uint32_t phase;
+};
+BarrierState state_of(const uint64_t* barrier) {
+  BarrierState state;
+  std::memcpy(&state, barrier, sizeof state);
+  return state;
+}
+void store_state(uint64_t* barrier, const BarrierState& state) {
+  static_assert(sizeof state == sizeof *barrier);
+  std::memcpy(barrier, &state, sizeof state);
 }
 
 }  // namespace
@@ -176,6 +196,17 @@ bool any_of_warp(bool value) {
   return vote.result;
 }
 
+uint32_t first_of_warp(uint32_t value) {
+  const uint32_t warp = current->thread.index / kWarp;
+  uint32_t& first = current->cta->firsts[warp];
+  if (current->thread.index % kWarp == 0) first = value;
+  meet(kFirstWarp + warp, kWarp, [] {});
+  // Nobody comes to the next one before all have read this: they meet in between, or there.
+  const uint32_t result = first;
+  meet(kFirstWarp + warp, kWarp, [] {});
+  return result;
+}
+
 void load_line_part(const std::byte* address, void* part) {
   access_line(const_cast<std::byte*>(address), part,
               [](std::byte* from, void* to) { std::memcpy(to, from, kPartBytes); });
@@ -186,45 +217,57 @@ void store_line_part(std::byte* address, const void* part) {
               [](std::byte* to, void* from) { std::memcpy(to, from, kPartBytes); });
 }
 
+void init_bulk_barrier(uint64_t* barrier, uint32_t loads) {
+  store_state(barrier, {static_cast<uint16_t>(loads), 0, 0});
+}
+
 void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes, uint64_t* barrier) {
-  is_misused |=
-      (reinterpret_cast<uintptr_t>(source) | bytes) % kPartBytes != 0 || *barrier % 2 != 0;
-  for (const auto& group : current->bulk.groups)
-    for (const BulkCopies::Store& store : group)
+  BarrierState state = state_of(barrier);
+  is_misused |= (reinterpret_cast<uintptr_t>(source) | bytes) % kPartBytes != 0 ||
+                state.arrivals == state.expected;
+  for (const auto& group : current->stores.groups)
+    for (const BulkStores::Store& store : group)
       is_misused |= store.read.empty() && store.bytes != 0 && store.shared == shared;
   std::memset(shared, 0x5a, bytes);
-  *barrier += 1;
-  current->bulk.loads.push_back({shared, source, bytes, barrier});
+  ++state.arrivals;
+  store_state(barrier, state);
+  current->cta->loads.push_back({current, shared, source, bytes, barrier});
 }
 
 void await_bulk_load(uint64_t* barrier, uint32_t parity) {
-  maybe_yield();
-  std::vector<BulkCopies::Load>& loads = current->bulk.loads;
-  for (size_t i = 0; i < loads.size(); ++i) {
-    if (loads[i].barrier != barrier) continue;
-    is_misused |= *barrier / 2 % 2 != parity;
-    if (loads[i].bytes != 0) std::memcpy(loads[i].shared, loads[i].source, loads[i].bytes);
-    *barrier += 1;
-    loads.erase(loads.begin() + static_cast<std::ptrdiff_t>(i));
-    return;
+  for (;;) {
+    maybe_yield();
+    BarrierState state = state_of(barrier);
+    if (state.phase % 2 != parity) return;
+    if (state.arrivals == state.expected) {
+      std::erase_if(current->cta->loads, [&](const Cta::BulkLoad& load) {
+        if (load.barrier != barrier) return false;
+        if (load.bytes != 0) std::memcpy(load.shared, load.source, load.bytes);
+        return true;
+      });
+      state.arrivals = 0;
+      ++state.phase;
+      store_state(barrier, state);
+      return;
+    }
+    yield();
   }
-  is_misused = true;  // it would wait for ever, or for a load that has been waited for
 }
 
 void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes) {
   is_misused |= (reinterpret_cast<uintptr_t>(target) | bytes) % kPartBytes != 0;
-  current->bulk.open.push_back({target, shared, bytes, {}});
+  current->stores.open.push_back({target, shared, bytes, {}});
 }
 
 void commit_bulk_stores() {
-  current->bulk.groups.push_back(std::move(current->bulk.open));
-  current->bulk.open.clear();
+  current->stores.groups.push_back(std::move(current->stores.open));
+  current->stores.open.clear();
 }
 
 namespace {
 
-void read_group(std::vector<BulkCopies::Store>& group) {
-  for (BulkCopies::Store& store : group)
+void read_group(std::vector<BulkStores::Store>& group) {
+  for (BulkStores::Store& store : group)
     if (store.read.empty()) store.read.assign(store.shared, store.shared + store.bytes);
 }
 
@@ -232,16 +275,16 @@ void read_group(std::vector<BulkCopies::Store>& group) {
 
 void await_bulk_reads(uint32_t groups) {
   maybe_yield();
-  std::deque<std::vector<BulkCopies::Store>>& all = current->bulk.groups;
+  std::deque<std::vector<BulkStores::Store>>& all = current->stores.groups;
   for (size_t i = 0; i + groups < all.size(); ++i) read_group(all[i]);
 }
 
 void await_bulk_stores(uint32_t groups) {
   maybe_yield();
-  std::deque<std::vector<BulkCopies::Store>>& all = current->bulk.groups;
+  std::deque<std::vector<BulkStores::Store>>& all = current->stores.groups;
   for (; all.size() > groups; all.pop_front()) {
     read_group(all.front());
-    for (const BulkCopies::Store& store : all.front())
+    for (const BulkStores::Store& store : all.front())
       std::memcpy(store.target, store.read.data(), store.read.size());
   }
 }

@@ -36,10 +36,12 @@ void yield();
 void barrier(uint32_t id, uint32_t threads);
 void barrier_warp();
 bool any_of_warp(bool value);
+uint32_t first_of_warp(uint32_t value);
 uint64_t fetch_add(uint64_t* address, uint64_t value);
 /// The fiber's 16 bytes of a line of 128, together with those of its seven neighbours.
 void load_line_part(const std::byte* address, void* part);
 void store_line_part(std::byte* address, const void* part);
+void init_bulk_barrier(uint64_t* barrier, uint32_t loads);
 // Bulk copies happen as late as they may: a load when its barrier is waited for, and until then its
 // stage holds garbage; a store when its group is waited for, with what its stage then holds.
 void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes, uint64_t* barrier);
@@ -114,11 +116,13 @@ inline void store_line_part(std::byte* address, Words words) {
   emulation::store_line_part(address, &words);
 }
 inline bool any_of_warp(bool value) { return emulation::any_of_warp(value); }
+inline uint32_t first_of_warp(uint32_t value) { return emulation::first_of_warp(value); }
 inline Pack load_pack(const std::byte* address) {
   Pack pack;
   std::memcpy(&pack, address, sizeof pack);
   return pack;
 }
+inline Pack load_pack_shared(const std::byte* address) { return load_pack(address); }
 inline void store_pack(std::byte* address, Pack pack) { std::memcpy(address, &pack, sizeof pack); }
 template <typename T>
 T load(const std::byte* address) {
@@ -132,7 +136,9 @@ void store(std::byte* address, T value) {
 }
 
 // A barrier's word: twice the number of phases that are over, plus one while a load is under way.
-inline void init_bulk_barrier(uint64_t* barrier) { *barrier = 0; }
+inline void init_bulk_barrier(uint64_t* barrier, uint32_t loads) {
+  emulation::init_bulk_barrier(barrier, loads);
+}
 inline void fence_bulk_barriers() {}
 inline void fence_bulk() {}
 inline void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes,

@@ -33,17 +33,18 @@ Builder builder_of(int nranks, int nblocks = 1) {
 }
 
 /// A connection by what a program keeps of it.
-std::string name_of(int peer, int tag, int channel, bool is_send, bool lands, bool stays) {
+std::string name_of(int peer, int tag, int channel, bool is_send, bool lands, bool stays,
+                    bool lends) {
   return fmt::format("{} {} tag {} channel {}{}{}", is_send ? "to" : "from", peer, tag, channel,
-                     lands ? " lands" : "", stays ? " stays" : "");
+                     lands ? " lands" : "", stays ? " stays" : "", lends ? " lends" : "");
 }
 
 std::vector<std::string> ends_in(const Program& program, uint16_t first, uint8_t count) {
   std::vector<std::string> ends;
   for (size_t i = first; i < size_t{first} + count; ++i) {
     const Port& port = program.ports.at(program.indices.at(i));
-    ends.push_back(
-        name_of(port.peer, port.tag, port.channel, port.is_send, port.lands, port.stays));
+    ends.push_back(name_of(port.peer, port.tag, port.channel, port.is_send, port.lands, port.stays,
+                           port.lends));
   }
   return ends;
 }
@@ -52,8 +53,8 @@ std::vector<std::string> ends_in(const Schedule& whole, const Connections& list,
   std::vector<std::string> ends;
   for (const int index : list) {
     const schedule::Connection& c = whole.connections.at(static_cast<size_t>(index));
-    ends.push_back(
-        name_of(is_send ? c.receiver : c.sender, c.tag, c.channel, is_send, c.lands, c.stays));
+    ends.push_back(name_of(is_send ? c.receiver : c.sender, c.tag, c.channel, is_send, c.lands,
+                           c.stays, c.lends));
   }
   return ends;
 }

@@ -10,7 +10,7 @@
 // stores are complete, a few pieces later.
 //
 // What a peer receives without more may land in its user's buffer instead of slots, and what this
-// lane receives may have landed (landing.cuh); it then waits, or passes it on from there. What the
+// lane receives may have landed (offers.cuh); it then waits, or passes it on from there. What the
 // lane sends from its user's buffer and all of which lands for good, the CTAs share (claims.cuh).
 //
 // One thread issues everything, one instruction after the other, so that what it does for a piece
@@ -38,7 +38,6 @@ class BulkLane {
   /// (LaneTask::pointers).
   __device__ __forceinline__ BulkLane(const Cta& cta, const LaneTask& task, std::byte** pointers)
       : cta_(cta),
-        task_(task),
         instruction_(cta.instructions[task.first]),
         receives_(cta.uses + instruction_.receive),
         sends_(cta.uses + instruction_.send),
@@ -51,9 +50,10 @@ class BulkLane {
     const Transfer first = transfer_of<Operation>(cta_, instruction_, 0);
     rounds_ = partition.rounds;
     chunk_bytes_ = partition.chunk * element_bytes;
-    total_bytes_ = first.bytes == 0 ? 0
-                                    : partition.count_from(instruction_.chunk_block, cta_.channel) *
-                                          element_bytes;
+    total_bytes_ =
+        first.bytes == 0
+            ? 0
+            : partition.count_from(instruction_.chunk_block, cta_.channel()) * element_bytes;
     source_ = first.source;
     target_ = first.target;
     if (receives() && has_agreed(port_of(receives_[0]))) {
@@ -73,7 +73,7 @@ class BulkLane {
       run_shared();
     }
     publish_all();
-    if (published_ != rounds_) leave_landings(cta_, task_);
+    if (published_ != rounds_) leave_offers(cta_);
     stages_.drain();
   }
 
@@ -197,7 +197,7 @@ class BulkLane {
         publish_all();
         if (!wait_until_open(cta_, port, step)) return false;
       }
-      destinations_[s] = destination_of<Operation>(cta_, port, sends_[s], store_.round);
+      destinations_[s] = chunk_at<Operation>(cta_, port, sends_[s], store_.round);
     }
     if (target_ != nullptr) {
       destinations_[instruction_.send_count] = target_ + uint64_t{store_.round} * chunk_bytes_;
@@ -255,8 +255,10 @@ class BulkLane {
     run_claims();
   }
 
+  // Of one round: the first unit is that round's beginning, too.
   __device__ __forceinline__ uint32_t unit_packs() const {
-    return kPiecesOfUnit * (stages_.bytes() / kPack);
+    const uint32_t pieces = kPiecesOfUnit * stages_.bytes();
+    return (pieces < chunk_bytes_ ? pieces : chunk_bytes_) / kPack;
   }
   __device__ __forceinline__ uint64_t block_bytes() const {
     return cta_.work->partition.count_from(instruction_.chunk_block, 0) *
@@ -268,7 +270,7 @@ class BulkLane {
 
   /// As far as can be said before there are offers; the same in all CTAs.
   __device__ __forceinline__ bool may_claim() const {
-    if (receives() || cta_.work->pattern_channels != 1 || chunk_bytes_ < unit_packs() * kPack ||
+    if (receives() || cta_.work->pattern_channels != 1 ||
         !Claims::are_worth_it(cta_.work->partition.channels, block_bytes() / kPack,
                               stride_bytes() / kPack, unit_packs())) {
       return false;
@@ -282,7 +284,7 @@ class BulkLane {
   // program's first.
   __device__ __forceinline__ uint64_t* counter() const {
     const PortState& port = sends() ? port_of(sends_[0]) : cta_.ports[0];
-    return (port.control - cta_.channel)->claims + (sends() ? 0 : 1);
+    return (port.control - cta_.channel())->claims + (sends() ? 0 : 1);
   }
   __device__ __forceinline__ bool all_land() const {
     for (uint32_t s = 0; s < instruction_.send_count; ++s) {
@@ -293,7 +295,7 @@ class BulkLane {
 
   /// It is the beginning of the first round, too.
   __device__ __forceinline__ void load_first_unit() {
-    const auto start = static_cast<uint32_t>(cta_.channel * stride_bytes() / kPack);
+    const auto start = static_cast<uint32_t>(cta_.channel() * stride_bytes() / kPack);
     load_from_ = source_;
     while (load_.round == 0 && stages_.pending() < kPiecesOfUnit) {
       stages_.next().at = start + load_.at / kPack;
@@ -305,12 +307,12 @@ class BulkLane {
   /// Nothing is waited for any more but loads and stores. The first unit is loaded, and the
   /// destinations are those of the first round.
   __device__ __forceinline__ void run_claims() {
-    const uint64_t own_start = cta_.channel * stride_bytes();
+    const uint64_t own_start = cta_.channel() * stride_bytes();
     source_ -= own_start;
     for (uint32_t d = 0; d < ndestinations_; ++d) destinations_[d] -= own_start;
     destination_ = destinations_[0];
 
-    Claims claims(counter(), cta_.work->partition.channels, cta_.channel,
+    Claims claims(counter(), cta_.work->partition.channels, cta_.channel(),
                   static_cast<uint32_t>(block_bytes() / kPack),
                   static_cast<uint32_t>(stride_bytes() / kPack), unit_packs());
     Span left;  // of the unit that is being loaded
@@ -336,14 +338,13 @@ class BulkLane {
     }
     const uint64_t block = block_bytes();
     const auto rest = static_cast<uint32_t>(block % kPack);
-    if (cta_.channel == 0 && rest != 0) store_rest(source_, block - rest, rest);
+    if (cta_.channel() == 0 && rest != 0) store_rest(source_, block - rest, rest);
     // All rounds of the channel are done, as far as this CTA has to do with them.
     store_.round = rounds_;
     published_ = rounds_ - 1;
   }
 
   const Cta& cta_;
-  const LaneTask& task_;
   const CompactInstruction& instruction_;
   const PortUse* const receives_;
   const PortUse* const sends_;

@@ -23,7 +23,7 @@ class BulkStages {
 
   /// Before anything else.
   __device__ __forceinline__ void start() {
-    for (uint32_t s = 0; s < kBulkStages; ++s) ptx::init_bulk_barrier(&states_[s].barrier);
+    for (uint32_t s = 0; s < kBulkStages; ++s) ptx::init_bulk_barrier(&states_[s].barrier, 1);
     ptx::fence_bulk_barriers();
   }
 

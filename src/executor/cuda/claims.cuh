@@ -18,7 +18,7 @@
 // behind it may then find too few units; it cannot succeed, since the channels that were aborted
 // are closed, and stores nowhere but where it was offered to.)
 //
-// When: all that the lane sends has an offer (landing.cuh) and stays where it lands
+// When: all that the lane sends has an offer (offers.cuh) and stays where it lands
 // (PortTask::kStays), every channel has data, and there are at least two units for each.
 // All CTAs come to the same decision, since offers are the same for all channels of a block.
 #pragma once

@@ -11,6 +11,12 @@
 
 namespace niccolite::executor::cuda {
 
+/// The channel of the work's partition that the CTA handles; none when it has no such channel.
+__device__ __forceinline__ uint32_t channel_of(const WorkTask& work) {
+  return ptx::replica() * work.pattern_channels + ptx::pattern_channel() -
+         work.first_pattern_channel;
+}
+
 /// A lane's view of the launch: its work, and the tables in shared memory.
 struct Cta {
   const LaunchHeader& header;
@@ -19,7 +25,9 @@ struct Cta {
   const PortUse* uses;
   PortState* ports;
   std::byte** pointers;
-  uint32_t channel;  // of the work's partition
+
+  /// Of the work's partition. Worked out anew each time: a register less.
+  __device__ __forceinline__ uint32_t channel() const { return channel_of(*work); }
 };
 
 /// The threads of the CTA that run one lane. Named in every cooperative call.
@@ -58,7 +66,7 @@ __device__ __forceinline__ Chunk chunk_of(const Cta& cta, const CompactInstructi
                                           uint32_t round) {
   const Partition& partition = cta.work->partition;
   const uint32_t element_bytes = Operation::element_bytes(cta.header);
-  const Range range = partition.range(instruction.chunk_block, cta.channel, round);
+  const Range range = partition.range(instruction.chunk_block, cta.channel(), round);
   const uint64_t block_start = instruction.chunk_block * partition.block_stride;
   return {(range.offset - block_start) * element_bytes,
           static_cast<uint32_t>(range.count) * element_bytes};
@@ -147,12 +155,6 @@ __device__ __forceinline__ const WorkTask* work_tasks(const LaunchArgs& args) {
   return reinterpret_cast<const WorkTask*>(args.tables);
 }
 
-/// The channel of the work's partition that the CTA handles; none when it has no such channel.
-__device__ __forceinline__ uint32_t channel_of(const WorkTask& work) {
-  return ptx::replica() * work.pattern_channels + ptx::pattern_channel() -
-         work.first_pattern_channel;
-}
-
 /// Takes up a port where the last operation left it.
 __device__ __forceinline__ void start_port(const LaunchHeader& header, const PortTask& task,
                                            const WorkTask& work, PortState& state) {
@@ -170,27 +172,31 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   const uint64_t remote = ptx::load_acquire_system(&control->remote);
   // An offer that is found behind an aborted operation may be meant for that one.
   const bool is_closed = base >= kAbortedStep;
-  const bool lands = (task.end & PortTask::kLands) != 0 && !is_closed;
+  const bool lends = (task.end & PortTask::kLends) != 0;
+  const bool has_offer = (task.end & (PortTask::kLands | PortTask::kLends)) != 0 && !is_closed;
+  // Who takes is closed until the offer comes.
+  const bool takes_offer = has_offer && is_send != lends;
   state.slots = task.slots + header.shape.slot_offset(channel, 0);
   state.base = base;
   state.end = base + static_cast<uint64_t>(work.partition.rounds) * task.steps;
   state.done = base;
   state.told = base;
   state.control = control;
-  state.landing = static_cast<uint64_t>(lands ? Landing::Pending : Landing::None);
+  state.offer = static_cast<uint64_t>(has_offer ? Offer::Pending : Offer::None);
   state.left = 0;
   state.remote_control = task.remote_control + channel;
-  state.steps = task.steps;
   state.peer = task.end & PortTask::kPeerMask;
   state.other_tag = Awaited::kNoTag;
+  state.steps = task.steps;
   state.tag = work.tag;
   state.is_send = is_send;
   state.stays = (task.end & PortTask::kStays) != 0;
+  state.lends = lends;
   if (is_send) {
-    // Closed until the offer comes.
-    state.seen = lands ? base - header.shape.depth : remote;
+    state.seen = takes_offer ? base - header.shape.depth : remote;
   } else {
-    state.seen = is_of_other_call(state, remote) ? base : tag::steps_in(remote, base);
+    state.seen =
+        takes_offer || is_of_other_call(state, remote) ? base : tag::steps_in(remote, base);
   }
   // Nobody reads the step before the next kernel, so that it may be advanced at once rather than at
   // the end, where it would be waited for. (An aborted operation leaves it wrong: its communicator
@@ -252,25 +258,27 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
           reinterpret_cast<const CompactInstruction*>(shared + header.instructions_at),
           reinterpret_cast<const PortUse*>(shared + header.uses_at),
           ports,
-          reinterpret_cast<std::byte**>(shared + header.pointers_at),
-          /*channel=*/0};
+          reinterpret_cast<std::byte**>(shared + header.pointers_at)};
 }
 
 /// What the calling thread's warp is: a lane, kServiceLane or kNoLane.
-__device__ __forceinline__ uint8_t role_of_warp(const LaunchArgs& args) {
-  const auto* warps = reinterpret_cast<const uint8_t*>(ptx::shared_memory() + args.header.warps_at);
+__device__ __forceinline__ uint8_t role_of_warp(const LaunchHeader& header) {
+  const auto* warps = reinterpret_cast<const uint8_t*>(ptx::shared_memory() + header.warps_at);
   return warps[ptx::pattern_channel() * kMaxWarps + ptx::thread() / kWarp];
+}
+
+/// The lane of the calling thread's warp, which has one.
+__device__ __forceinline__ const LaneTask& lane_of_warp(const LaunchHeader& header) {
+  const auto* lanes = reinterpret_cast<const LaneTask*>(ptx::shared_memory() + header.lanes_at);
+  return lanes[role_of_warp(header)];
 }
 
 /// The lane of the calling thread, whose work becomes that of the view; null: none, here.
 __device__ __forceinline__ const LaneTask* enter_lane(const LaunchArgs& args, Cta& cta) {
-  const std::byte* shared = ptx::shared_memory();
-  const uint8_t lane = role_of_warp(args);
-  if (lane == kNoLane) return nullptr;
-  const LaneTask* task = reinterpret_cast<const LaneTask*>(shared + args.header.lanes_at) + lane;
+  if (role_of_warp(args.header) == kNoLane) return nullptr;
+  const LaneTask* task = &lane_of_warp(args.header);
   cta.work = work_tasks(args) + task->work;
-  cta.channel = channel_of(*cta.work);
-  return cta.channel < cta.work->partition.channels ? task : nullptr;
+  return cta.channel() < cta.work->partition.channels ? task : nullptr;
 }
 
 }  // namespace niccolite::executor::cuda

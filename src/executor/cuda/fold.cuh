@@ -252,6 +252,21 @@ struct ReduceOperation : Granule<kType> {
       }
     }
   }
+  /// The granule of a result. Integers are scaled once they are narrow: their quotients are those
+  /// of elements, and a division wants registers.
+  static __device__ __forceinline__ uint64_t finish(const LaunchHeader& header, Values& values,
+                                                    bool scales_result) {
+    if constexpr (std::is_floating_point_v<Accumulator>) {
+      if (scales_result) scale_result(header, values);
+      return Base::narrow(values);
+    } else {
+      const uint64_t granule = Base::narrow(values);
+      if (!scales_result) return granule;
+      Values narrow = Base::widen(granule);
+      scale_result(header, narrow);
+      return Base::narrow(narrow);
+    }
+  }
 };
 
 /// Moves bytes; for programs in which every instruction has one operand.

@@ -257,7 +257,8 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   Image image =
       TRY(make_image(launch, result.threads, result.kernel.reduces, has_bulk_copies, header));
   if (header.shared_bytes > kMaxSharedBytesWithStages ||
-      (header.bulk_stage_bytes == 0 && header.shared_bytes > kMaxSharedBytes)) {
+      (header.bulk_stage_bytes + header.fold_piece_bytes == 0 &&
+       header.shared_bytes > kMaxSharedBytes)) {
     return Status::invalid_usage(
         "rank {}'s program needs {} bytes of shared memory ({} instructions, {} ports), a CTA of "
         "the CUDA executor has {}",
@@ -267,9 +268,11 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
 
   result.threads = image.threads;
   for (size_t p = 0; p < launch.ports.size(); ++p) {
-    result.can_land |= !program.ports[p].is_send && may_land(launch, static_cast<uint16_t>(p));
+    const auto port = static_cast<uint16_t>(p);
+    result.offers_output |= !program.ports[p].is_send && may_land(launch, port);
+    result.offers_input |= program.ports[p].is_send && may_be_lent(launch, port);
   }
-  result.has_bulk_lanes = image.has_bulk_lanes;
+  result.has_bulk_copies = image.has_bulk_copies;
   result.parameter_bytes = sizeof(LaunchHeader) + header.image_at;
   if (image.bytes.size() <= sizeof(result.args.tables) - header.image_at) {
     std::memcpy(result.args.tables + header.image_at, image.bytes.data(), image.bytes.size());

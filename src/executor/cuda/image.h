@@ -40,8 +40,10 @@ struct KernelLaunch {
   uint32_t grid_x = 0;
   uint32_t grid_y = 0;
   uint32_t threads = 0;
-  bool has_bulk_lanes = false;  // which are slow when a buffer is not aligned to 16 bytes
-  bool can_land = false;        // peers may ask where in the outputs to store: set_landings()
+  bool has_bulk_copies = false;  // which are useless when a buffer is not aligned to 16 bytes
+  // This rank may have to offer its users' outputs, or inputs, to peers: set_offers().
+  bool offers_output = false;
+  bool offers_input = false;
 };
 
 /// Whether a pattern that has a kernel of its own may use it; tests hold the two against each
@@ -57,13 +59,17 @@ Result<KernelLaunch> prepare(const Launch& launch,
 
 /// The part of prepare() that depends on the user's buffers: those of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
-/// Says of every work whether peers can store to its output (protocol/landing.h), which may be
-/// null: bool can_land(const void* output). They cannot before.
+/// Says of every work whether peers can reach the memory that it may have to offer them
+/// (protocol/offer.h): bool is_open(const void* buffer). They cannot before.
 template <typename Function>
-void set_landings(KernelLaunch& launch, Function&& can_land) {
+void set_offers(KernelLaunch& launch, Function&& is_open) {
   auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
+  const auto can_offer = [&](bool offers, const std::byte* buffer) -> uint8_t {
+    return offers && buffer != nullptr && is_open(buffer) ? 1 : 0;
+  };
   for (uint32_t w = 0; w < launch.args.header.nworks; ++w) {
-    tasks[w].can_land = tasks[w].output != nullptr && can_land(tasks[w].output) ? 1 : 0;
+    tasks[w].can_land = can_offer(launch.offers_output, tasks[w].output);
+    tasks[w].can_lend = can_offer(launch.offers_input, tasks[w].input);
   }
 }
 /// Are all blocks of all buffers that were set last aligned to 16 bytes?

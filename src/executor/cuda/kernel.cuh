@@ -11,6 +11,7 @@
 #include "executor/cuda/bulk_lane.cuh"
 #include "executor/cuda/ll128_step.cuh"
 #include "executor/cuda/ll_step.cuh"
+#include "executor/cuda/shared_fold.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -35,30 +36,78 @@ __device__ __forceinline__ Prefetched prefetch_input(const LaunchArgs& args) {
   return prefetched;
 }
 
-/// By one thread of a lane: a lane that has nothing to do but to receive offers its output. What is
-/// passed on is only from there by bulk copies: threads read slots, which have whole packs.
+/// By one thread of a lane, as soon as it starts.
 template <typename Operation>
-__device__ __forceinline__ void start_landing(const Cta& cta, const LaneTask& task) {
+__device__ __forceinline__ void start_offers(const Cta& cta, const LaneTask& task) {
+  if (task.count != 1) return;
   const CompactInstruction& instruction = cta.instructions[task.first];
-  if (task.count != 1 || instruction.receive_count != 1) return;
-  const bool can_land = instruction.send_count == 0 || task.bulk != LaneTask::kNotBulk;
-  std::byte* target = transfer_of<Operation>(cta, instruction, /*round=*/0).target;
-  offer_landing(cta, cta.ports[cta.uses[instruction.receive].port], can_land ? target : nullptr);
+  const Transfer transfer = transfer_of<Operation>(cta, instruction, /*round=*/0);
+  // What lands is passed on only by bulk copies: threads read slots, which have whole packs.
+  const bool can_land = cta.work->can_land != 0 && (instruction.send_count == 0 || task.is_bulk());
+  const bool can_lend = cta.work->can_lend != 0 && !transfer.scales_input;
+  for_each_port_of(cta, instruction, [&](PortState& port) {
+    const bool can_offer = port.is_send ? can_lend : can_land;
+    const std::byte* memory = port.is_send ? transfer.source : transfer.target;
+    make_offer(cta, port, can_offer ? memory : nullptr);
+  });
 }
 
-/// A lane that does no more than receive, when its data land.
-__device__ __forceinline__ bool only_awaits_landing(const Cta& cta, const LaneTask& task) {
+/// Has the lane nothing to do but to wait for those that have its offers? Known once it has
+/// started them.
+__device__ __forceinline__ bool only_awaits(const Cta& cta, const LaneTask& task) {
+  if (task.count != 1) return false;
   const CompactInstruction& instruction = cta.instructions[task.first];
-  return task.count == 1 && instruction.receive_count == 1 && instruction.send_count == 0 &&
-         has_agreed(cta.ports[cta.uses[instruction.receive].port]);
+  bool awaits = true;
+  for_each_port_of(cta, instruction, [&](const PortState& port) {
+    awaits = awaits && makes_offer(port) && has_agreed(port);
+  });
+  return awaits && instruction.receive_count + instruction.send_count != 0;
 }
 
-/// By one thread of it.
-__device__ __forceinline__ void await_landing(const Cta& cta, const LaneTask& task) {
-  const PortUse& use = cta.uses[cta.instructions[task.first].receive];
-  PortState& port = cta.ports[use.port];
-  const uint64_t last = step_of(port, use, cta.work->partition.rounds - 1);
-  if (wait_until_open(cta, port, last)) set_done(port, last);
+/// By one thread of such a lane.
+__device__ __forceinline__ void await_takers(const Cta& cta, const LaneTask& task) {
+  for_each_port_of(cta, cta.instructions[task.first], [&](PortState& port) {
+    const uint64_t last = port.end - 1;
+    // A lender needs credit for all steps: as much as for a step that is a whole FIFO further on.
+    const uint64_t awaited = port.is_send ? last + cta.header.shape.depth : last;
+    if (wait_until_open(cta, port, awaited)) set_done(port, last);
+  });
+}
+
+/// A lane of the Simple protocol, in the form that suits it.
+template <typename Operation>
+__device__ __forceinline__ void run_simple(const Cta& cta, const LaneTask& task,
+                                           const LaneThreads& lane) {
+  std::byte** pointers = cta.pointers + task.pointers;
+  if (lane.rank == 0) {
+    start_offers<Operation>(cta, task);
+    plan_at(pointers).live = ptx::shared_memory();  // any address but null
+    plan_at(pointers).bytes = 0;
+  }
+  lane.barrier();
+  if (only_awaits(cta, task)) {
+    if (lane.rank == 0) await_takers(cta, task);
+    return;
+  }
+  if (task.is_bulk() && cta.work->width >= kPack) {
+    if (lane.rank == 0) BulkLane<Operation>(cta, task, pointers).run();
+    return;
+  }
+  const CompactInstruction* first = cta.instructions + task.first;
+  const uint32_t count = task.count;
+  if constexpr (Operation::kReduces) {
+    if (task.bulk == LaneTask::kSharesFold &&
+        run_shared_fold<Operation>(cta, *first, lane, pointers)) {
+      return;
+    }
+  }
+  for (uint32_t round = 0; round < cta.work->partition.rounds; ++round) {
+    for (uint32_t i = 0; i < count; ++i) {
+      if (simple_step<Operation>(cta, lane, first[i], round, count == 1, pointers)) continue;
+      if (lane.rank == 0) leave_offers(cta);
+      return;
+    }
+  }
 }
 
 template <typename Operation, Protocol kProtocol>
@@ -67,7 +116,7 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
   if constexpr (kProtocol == Protocol::LL) prefetched = prefetch_input<Operation>(args);
   Cta cta = start_cta<Operation>(args);
   if constexpr (kProtocol == Protocol::Simple) {
-    if (role_of_warp(args) == kServiceLane) return serve_ports(cta);
+    if (role_of_warp(args.header) == kServiceLane) return serve_ports(cta);
   }
   const LaneTask* task = enter_lane(args, cta);
   if (task == nullptr) return;
@@ -89,27 +138,7 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
       for (uint32_t i = 0; i < count; ++i) ll128_step<Operation>(cta, lane, first[i], round, live);
     }
   } else {
-    std::byte** pointers = cta.pointers + task->pointers;
-    if (lane.rank == 0) {
-      start_landing<Operation>(cta, *task);
-      plan_at(pointers).live = ptx::shared_memory();  // any address but null
-    }
-    lane.barrier();
-    if (only_awaits_landing(cta, *task)) {
-      if (lane.rank == 0) await_landing(cta, *task);
-      return;
-    }
-    if (task->bulk != LaneTask::kNotBulk && cta.work->width >= kPack) {
-      if (lane.rank == 0) BulkLane<Operation>(cta, *task, pointers).run();
-      return;
-    }
-    for (uint32_t round = 0; round < rounds; ++round) {
-      for (uint32_t i = 0; i < count; ++i) {
-        if (simple_step<Operation>(cta, lane, first[i], round, count == 1, pointers)) continue;
-        if (lane.rank == 0) leave_landings(cta, *task);
-        return;
-      }
-    }
+    run_simple<Operation>(cta, *task, lane);
   }
 }
 

@@ -49,9 +49,11 @@ struct LaneTask {
   uint16_t pointers;      // Simple: its first element of the shared array of slot addresses
   uint16_t work;
   uint16_t bulk;  // Simple: its number among the CTA's lanes that bulk copies can serve
-                  // (bulk_lane.cuh), or kNotBulk
+                  // (bulk_lane.cuh), or one of the following
 
   static constexpr uint16_t kNotBulk = 0xffff;
+  static constexpr uint16_t kSharesFold = 0xfffe;  // the CTA's one lane that may: shared_fold.cuh
+  constexpr bool is_bulk() const { return bulk < kSharesFold; }
 };
 static_assert(sizeof(LaneTask) == 16);
 
@@ -71,29 +73,30 @@ struct PortTask {
   uint16_t steps;   // in one round
   uint8_t channel;  // pattern channel
   uint8_t work;
-  uint32_t end;  // rank of the peer; kSendEnd: this end sends; kLands: data may land (landing.h);
-                 // kStays: and are not passed on from there (Port::stays)
+  uint32_t end;  // rank of the peer; kSendEnd: this end sends; kLands: data may land (offer.h);
+                 // kStays: and are not passed on from there (Port::stays); kLends: data may be lent
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
   static constexpr uint32_t kLands = uint32_t{1} << 30;
   static constexpr uint32_t kStays = uint32_t{1} << 29;
-  static constexpr uint32_t kPeerMask = kStays - 1;
+  static constexpr uint32_t kLends = uint32_t{1} << 28;
+  static constexpr uint32_t kPeerMask = kLends - 1;
 };
 static_assert(sizeof(PortTask) == 32);
 
-/// How far the two ends of a connection are with a landing (protocol/landing.h).
-enum class Landing : uint64_t {
+/// How far an end of a connection is with the offer of an operation (protocol/offer.h).
+enum class Offer : uint64_t {
   None,     // data go through slots
-  Pending,  // receiver: there is no offer yet. Sender: it has not seen one
-  Agreed,   // receiver: it has offered a place. Sender: it has taken it
+  Pending,  // who offers: has not yet. Who takes: has seen none
+  Agreed,   // who offers: has. Who takes: has taken it
 };
 
 /// Shared memory: one end of a connection on this CTA's channel, while the operation runs. The step
 /// of a use is base + round * steps + use: nothing has to be counted, so that the threads of a lane
 /// need not run in step.
 struct alignas(16) PortState {
-  std::byte* slots;       // of this channel; a sender's once it has taken an offer: where the
-                          // data land
+  std::byte* slots;       // of this channel; once this end has taken an offer: the memory that
+                          // was offered
   uint64_t base;          // step of the operation's first use
   uint64_t end;           // step after its last
   uint64_t seen;          // ControlBlock::remote when last looked at
@@ -101,20 +104,21 @@ struct alignas(16) PortState {
   uint64_t told;          // Simple: `done` when the peer was last told, for the service warp
   ControlBlock* control;  // of this channel; null: the port is none of this CTA
   ControlBlock* remote_control;  // of this channel
-  uint64_t landing;              // Landing: of a receiver written by the lane, else by the service
+  uint64_t offer;                // Offer: of who offers written by the lane, else by the service
                                  // warp
-  uint64_t left;                 // sender: not 0 once its lane, aborted, stores no more
-  uint32_t steps;                // in one round
+  uint64_t left;                 // not 0 once the lane, aborted, uses no memory of others any more
   uint32_t peer;                 // rank
   uint32_t other_tag;            // Simple: of the call that the slots which are there belong to
+  uint16_t steps;                // in one round
   uint16_t tag;                  // of the work
   uint8_t is_send;
   uint8_t stays;  // PortTask::kStays
+  uint8_t lends;  // PortTask::kLends
 };
 static_assert(sizeof(PortState) == 96);
 
-/// Shared memory: a stage of a lane that bulk copies serve (bulk_stages.cuh), and the piece of data
-/// in it, as far as its lane has to know.
+/// Shared memory: a stage of a lane that bulk copies serve (bulk_stages.cuh), or a group of a
+/// shared fold (shared_fold.cuh), and the piece of data in it, as far as its lane has to know.
 struct BulkStage {
   uint64_t barrier;
   uint32_t at;  // packs from the start of the block
@@ -140,6 +144,7 @@ struct alignas(16) WorkTask {
   uint8_t width;         // bytes that all blocks of all buffers are aligned to: 1, 2, 4, 8 or 16
   uint8_t stride_width;  // bytes that blocks are aligned to in a buffer that is; for set_buffers()
   uint8_t can_land;      // 1: peers that may (kLands) can store to the output
+  uint8_t can_lend;      // 1: peers that may (kLends) can read the input
   uint16_t first_pattern_channel;
   uint16_t pattern_channels;
 };
@@ -180,6 +185,10 @@ struct alignas(16) LaunchHeader {
   uint32_t bulk_states_at;    // BulkStage [lane][kBulkStages]
   uint32_t bulk_stages_at;    // [lane][kBulkStages] of bulk_stage_bytes
   uint32_t bulk_stage_bytes;  // a multiple of 128; 0: there are none
+  uint32_t fold_states_at;    // BulkStage [warp of the lane][fold_groups]
+  uint32_t fold_stages_at;    // [warp of the lane][fold_groups][operand] of fold_piece_bytes
+  uint32_t fold_piece_bytes;  // a multiple of 512
+  uint32_t fold_groups;
   uint32_t shared_bytes;
 };
 

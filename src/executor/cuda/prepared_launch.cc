@@ -76,7 +76,7 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   prepared.has_bulk_copies_ =
       major >= 9 && static_cast<uint32_t>(shared_bytes) >= kMaxSharedBytesWithStages;
   prepared.version_ = TRY(prepared.create_version(launch, prepared.has_bulk_copies_));
-  if (prepared.version_.kernel->has_bulk_lanes) {
+  if (prepared.version_.kernel->has_bulk_copies) {
     prepared.unaligned_version_ = TRY(prepared.create_version(launch, /*has_bulk_copies=*/false));
   }
   return prepared;
@@ -119,12 +119,11 @@ void PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
 Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
-  const bool takes_other = version_.kernel->has_bulk_lanes && !is_aligned(*version_.kernel);
+  const bool takes_other = version_.kernel->has_bulk_copies && !is_aligned(*version_.kernel);
   Version& version = takes_other ? unaligned_version_ : version_;
   KernelLaunch& kernel = *version.kernel;
-  if (kernel.can_land) {
-    set_landings(kernel,
-                 [&](const void* output) { return machine_->is_openable(device_, output); });
+  if (kernel.offers_output || kernel.offers_input) {
+    set_offers(kernel, [&](const void* buffer) { return machine_->is_openable(device_, buffer); });
   }
 
   // A release to system scope waits for all stores of its domain: in a domain of our own it does

@@ -149,6 +149,14 @@ __device__ __forceinline__ Pack load_pack(const std::byte* address) {
                : "l"(address));
   return pack;
 }
+__device__ __forceinline__ Pack load_pack_shared(const std::byte* address) {
+  Pack pack;
+  asm volatile("ld.shared.v2.u64 {%0, %1}, [%2];"
+               : "=l"(pack.half[0]), "=l"(pack.half[1])
+               : "r"(shared_address(address))
+               : "memory");
+  return pack;
+}
 __device__ __forceinline__ void store_pack(std::byte* address, Pack pack) {
   asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(pack.half[0]),
                "l"(pack.half[1])
@@ -193,10 +201,11 @@ inline constexpr bool kHasBulkCopies = true;
 #else
 inline constexpr bool kHasBulkCopies = false;
 #endif
-/// For one announced load at a time.
-__device__ __forceinline__ void init_bulk_barrier(uint64_t* barrier) {
+/// A barrier whose phases are of so many loads each.
+__device__ __forceinline__ void init_bulk_barrier(uint64_t* barrier, uint32_t loads) {
   if constexpr (kHasBulkCopies) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier))
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(loads)
                  : "memory");
   }
 }
@@ -210,7 +219,8 @@ __device__ __forceinline__ void fence_bulk_barriers() {
 __device__ __forceinline__ void fence_bulk() {
   if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.global;" ::: "memory");
 }
-/// Starts a load of `bytes` bytes, which may be none. The barrier's last phase is over.
+/// Starts a load of `bytes` bytes, which may be none. The barrier's last phase is over. Releases
+/// what the thread has written to those who wait for the load.
 __device__ __forceinline__ void bulk_load(std::byte* shared, const std::byte* source,
                                           uint32_t bytes, uint64_t* barrier) {
   if constexpr (kHasBulkCopies) {
@@ -226,7 +236,7 @@ __device__ __forceinline__ void bulk_load(std::byte* shared, const std::byte* so
         : "memory");
   }
 }
-/// Waits until the barrier's phase of this parity is over: its load has arrived.
+/// Waits until the barrier's phase of this parity is over: its loads have arrived. Acquires.
 __device__ __forceinline__ void await_bulk_load(uint64_t* barrier, uint32_t parity) {
   if constexpr (kHasBulkCopies) {
     uint32_t done = 0;
@@ -282,6 +292,10 @@ __device__ __forceinline__ void barrier_warp() { __syncwarp(); }
 /// Is it true in any thread of the warp? All 32 must arrive; they go on together.
 __device__ __forceinline__ bool any_of_warp(bool value) {
   return __any_sync(0xffffffffu, value) != 0;
+}
+/// The value of the warp's first thread. All 32 must arrive; they go on together.
+__device__ __forceinline__ uint32_t first_of_warp(uint32_t value) {
+  return __shfl_sync(0xffffffffu, value, 0);
 }
 
 }  // namespace ptx

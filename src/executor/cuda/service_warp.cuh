@@ -13,7 +13,7 @@
 // and [arrival] acquire -> [seen] release -> [seen] acquire -> lane barrier -> loads.
 #pragma once
 
-#include "executor/cuda/landing.cuh"
+#include "executor/cuda/offers.cuh"
 #include "executor/cuda/wait.cuh"
 
 namespace niccolite::executor::cuda {
@@ -67,7 +67,7 @@ class PortService {
       look();
       // [done] pairs with the lane's.
       done = ptx::load_acquire_shared(&port_->done);
-      announces = port_->is_send && done != port_->told;
+      announces = port_->is_send && !has_offered() && done != port_->told;
     }
     // A fence for all the ports whose lanes have stored something.
     if (ptx::any_of_warp(announces)) ptx::fence_system();
@@ -76,14 +76,14 @@ class PortService {
     return port_->told != port_->end || (!port_->is_send && !has_seen(port_->end));
   }
 
-  /// The operation is aborted; landing.h says what is owed to the user of a buffer. First senders,
-  /// since receivers wait for those of other ranks.
-  __device__ __forceinline__ void leave_as_sender() {
-    if (port_ == nullptr || !port_->is_send) return;
+  /// The operation is aborted; offer.h says what is owed to the user of a buffer. First those who
+  /// take, since those who offer wait for the takers of other ranks.
+  __device__ __forceinline__ void leave_as_taker() {
+    if (port_ == nullptr || makes_offer(*port_)) return;
     close();
-    if (port_->landing == static_cast<uint64_t>(Landing::None)) return;
+    if (port_->offer == static_cast<uint64_t>(Offer::None)) return;
     // [left], [done] pair with the lane's, which ends as soon as it sees the abort. (Nothing is
-    // stored where nothing is agreed: the offer is to come, or was of another call.)
+    // touched where nothing is agreed: the offer is to come, or was of another call.)
     while (has_agreed(*port_) && ptx::load_acquire_shared(&port_->left) == 0 &&
            ptx::load_acquire_shared(&port_->done) != port_->end) {
     }
@@ -91,24 +91,23 @@ class PortService {
     // [left] The fence has come before.
     ptx::store_relaxed_system(&port_->remote_control->left, port_->end);
   }
-  __device__ __forceinline__ void leave_as_receiver() {
-    if (port_ == nullptr || port_->is_send) return;
+  __device__ __forceinline__ void leave_as_offerer() {
+    if (port_ == nullptr || !makes_offer(*port_)) return;
     close();
-    uint64_t agreed;
+    uint64_t offer;
     do {  // the lane makes its offer before it looks at anything
-      agreed = ptx::load_acquire_shared(&port_->landing);
-    } while (agreed == static_cast<uint64_t>(Landing::Pending));
-    if (agreed == static_cast<uint64_t>(Landing::None)) return;
-    if (ptx::exchange_acquire_system(&port_->remote_control->offer, landing::kNone) !=
-        landing::kNone) {
+      offer = ptx::load_acquire_shared(&port_->offer);
+    } while (offer == static_cast<uint64_t>(Offer::Pending));
+    if (offer == static_cast<uint64_t>(Offer::None)) return;
+    if (ptx::exchange_acquire_system(&port_->remote_control->offer, offer::kNone) != offer::kNone) {
       return;  // nobody has taken it, and nobody will
     }
-    // Some seconds at most, and less than the host waits for its kernels: a sender that answers
+    // Some seconds at most, and less than the host waits for its kernels: a peer that answers
     // neither way is no more.
     for (uint32_t looks = 0; looks < ptx::kSpinsPerReport / 4; ++looks) {
-      // [arrival], as in look().
-      const uint64_t tail = ptx::load_acquire_system(&port_->control->remote);
-      if (!is_before(tag::steps_in(tail, port_->base), port_->end)) return;
+      // [arrival], or [credit], as in look().
+      const uint64_t remote = ptx::load_acquire_system(&port_->control->remote);
+      if (!is_before(tag::steps_in(remote, port_->base), port_->end)) return;
       // Acquire, pairs with [left].
       if (ptx::load_acquire_system(&port_->control->left) == port_->end) return;
     }
@@ -129,32 +128,39 @@ class PortService {
     return !is_before(port_->seen, step);
   }
 
-  // A sender that has not seen the offer. Its port stays closed until then.
+  // Has this end made an offer that may be used? The other then does all the work.
+  __device__ __forceinline__ bool has_offered() const {
+    return makes_offer(*port_) && has_agreed(*port_);
+  }
+
+  // Of an end that has not seen the offer. Its port stays closed until then.
   __device__ __forceinline__ void take_offer() {
-    // [take] pairs with the [offer] of the receiver.
-    const uint64_t offer = ptx::exchange_acquire_system(&port_->control->offer, landing::kNone);
-    if (offer == landing::kNone) return;
-    if (landing::tag_in(offer) != port_->tag) {
-      ptx::store_relaxed_shared(&port_->other_tag, landing::tag_in(offer));
+    // [take] pairs with the [offer] of the other end.
+    const uint64_t offer = ptx::exchange_acquire_system(&port_->control->offer, offer::kNone);
+    if (offer == offer::kNone) return;
+    if (offer::tag_in(offer) != port_->tag) {
+      ptx::store_relaxed_shared(&port_->other_tag, offer::tag_in(offer));
       return;
     }
-    const uint64_t address = landing::address_in(offer);
+    const uint64_t address = offer::address_in(offer);
     if (address == 0) {
-      port_->landing = static_cast<uint64_t>(Landing::None);
-      return;  // [credit] decides, at the next look
+      port_->offer = static_cast<uint64_t>(Offer::None);
+      return;  // [credit] or [arrival] decides, at the next look
     }
     port_->slots = reinterpret_cast<std::byte*>(address);
-    port_->landing = static_cast<uint64_t>(Landing::Agreed);
+    port_->offer = static_cast<uint64_t>(Offer::Agreed);
     // [seen] pairs with the lane's: open for all steps.
     ptx::store_release_shared(&port_->seen, port_->end);
   }
 
   __device__ __forceinline__ void look() {
-    if (port_->is_send && port_->landing == static_cast<uint64_t>(Landing::Pending)) {
+    if (port_->offer == static_cast<uint64_t>(Offer::Pending) && !makes_offer(*port_)) {
       return take_offer();
     }
-    const uint64_t last = port_->is_send ? port_->end - header_.shape.depth : port_->end;
-    if (has_seen(last)) return;  // all that this operation needs
+    // Credit that a sender needs: for all steps but the last `depth`, or, of what it has lent, for
+    // all.
+    const uint64_t spared = port_->is_send && !has_offered() ? header_.shape.depth : 0;
+    if (has_seen(port_->end - spared)) return;  // all that this operation needs
     // Sender: [credit], pairs with [consume]. Receiver: [arrival], pairs with [publish].
     uint64_t remote = ptx::load_acquire_system(&port_->control->remote);
     if (!port_->is_send) {
@@ -172,16 +178,16 @@ class PortService {
     const uint64_t told = port_->told;
     if (done == told) return;
     port_->told = done;
+    if (has_offered()) return;  // what has landed took no slot, what was lent needs none
     if (port_->is_send) {
       // [publish] The fence has come before.
       ptx::store_relaxed_system(&port_->remote_control->remote, tag::tail(done, port_->tag));
       return;
     }
-    // What has landed took no slot.
-    if (has_agreed(*port_)) return;
-    // [consume] as far as the sender can need it in this operation (fifo.h: lazy credit). Relaxed:
-    // a store cannot pass a load whose value has been used.
-    const uint64_t last = port_->end - header_.shape.depth;
+    // [consume] as far as the sender can need it in this operation (fifo.h: lazy credit), or, of
+    // what it has lent, until the end. Relaxed: a store cannot pass a load whose value has been
+    // used.
+    const uint64_t last = has_agreed(*port_) ? port_->end : port_->end - header_.shape.depth;
     const uint64_t credit = is_before(last, done) ? last : done;
     if (is_before(port_->base, credit) && is_before(told, credit)) {
       ptx::store_relaxed_system(&port_->remote_control->remote, credit);
@@ -223,8 +229,8 @@ __device__ __forceinline__ void serve_ports(const Cta& cta) {
       break;
     }
   }
-  for_each_port(cta, [](PortService port) { port.leave_as_sender(); });
-  for_each_port(cta, [](PortService port) { port.leave_as_receiver(); });
+  for_each_port(cta, [](PortService port) { port.leave_as_taker(); });
+  for_each_port(cta, [](PortService port) { port.leave_as_offerer(); });
 }
 
 }  // namespace niccolite::executor::cuda

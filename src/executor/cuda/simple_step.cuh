@@ -26,6 +26,8 @@ struct SimpleMove {
   uint32_t send_count;
   uint32_t source_index;  // of the local operand, or kNoSource
   uint32_t bytes;
+  bool may_be_lent;  // the other operands may be users' memory, in which nothing is read beyond
+                     // the chunk
   bool scales_input;
   bool scales_result;
 };
@@ -38,19 +40,26 @@ struct PortsOfInstruction {
   uint32_t receive_count;
   uint32_t count;
 
+  __device__ __forceinline__ PortsOfInstruction(const Cta& cta,
+                                                const CompactInstruction& instruction)
+      : receives(cta.uses + instruction.receive),
+        sends(cta.uses + instruction.send),
+        receive_count(instruction.receive_count),
+        count(uint32_t{instruction.receive_count} + instruction.send_count) {}
+
   __device__ __forceinline__ bool is_send(uint32_t i) const { return i >= receive_count; }
   __device__ __forceinline__ PortUse use(uint32_t i) const {
     return is_send(i) ? sends[i - receive_count] : receives[i];
   }
 };
 
-/// Pack `p` of an operand: slots are aligned, the local operand is as far as `kExact` says.
+/// Pack `p` of an operand: slots are aligned, users' memory is as far as `kExact` says.
 template <typename Operation, bool kExact>
 __device__ __forceinline__ Pack load_operand(const Cta& cta, const SimpleMove& move, uint32_t k,
                                              uint32_t p) {
   const std::byte* address = move.operands[k] + static_cast<size_t>(p) * kPack;
   Pack pack;
-  if (kExact || k != move.source_index) {
+  if (kExact || (k != move.source_index && !move.may_be_lent)) {
     pack = ptx::load_pack(address);
   } else {
     using Element = typename Operation::Element;
@@ -145,12 +154,8 @@ __device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleMove& m
     }
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
-      if (move.scales_result) {
-        Operation::scale_result(cta.header, values[i][0]);
-        Operation::scale_result(cta.header, values[i][1]);
-      }
-      result[i].half[0] = Operation::narrow(values[i][0]);
-      result[i].half[1] = Operation::narrow(values[i][1]);
+      result[i].half[0] = Operation::finish(cta.header, values[i][0], move.scales_result);
+      result[i].half[1] = Operation::finish(cta.header, values[i][1], move.scales_result);
     }
   }
   // Not unrolled: the compiler's copies of the loop cost registers, and save nothing of the stores.
@@ -229,7 +234,7 @@ __device__ __forceinline__ void plan_transfer(const Cta& cta, const CompactInstr
   plan.left =
       transfer.bytes == 0
           ? 0
-          : cta.work->partition.count_from(instruction.chunk_block, cta.channel) * element_bytes;
+          : cta.work->partition.count_from(instruction.chunk_block, cta.channel()) * element_bytes;
   if (instruction.source != Place::None) source = const_cast<std::byte*>(transfer.source);
 }
 
@@ -239,9 +244,7 @@ template <typename Operation>
 __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& lane,
                                             const CompactInstruction& instruction, uint32_t round,
                                             bool is_only, std::byte** pointers) {
-  const PortsOfInstruction ports{cta.uses + instruction.receive, cta.uses + instruction.send,
-                                 instruction.receive_count,
-                                 uint32_t{instruction.receive_count} + instruction.send_count};
+  const PortsOfInstruction ports(cta, instruction);
   const bool has_source = instruction.source != Place::None;
   SimplePlan& plan = plan_at(pointers);
   std::byte** operands = pointers + kPlanPointers;
@@ -260,10 +263,10 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
     const uint64_t step = step_of(port, use, round);
     live = live && wait_until_open(cta, port, step);
     if (ports.is_send(i)) {
-      sends[i - ports.receive_count] = destination_of<Operation>(cta, port, use, round);
+      sends[i - ports.receive_count] = chunk_at<Operation>(cta, port, use, round);
     } else {
       operands[i + (has_source && i >= instruction.source_position)] =
-          port.slots + cta.header.shape.slot_offset(0, step);
+          chunk_at<Operation>(cta, port, use, round);
     }
   }
   if (!live) plan.live = nullptr;
@@ -280,6 +283,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
                         instruction.send_count,
                         has_source ? source_index : kNoSource,
                         static_cast<uint32_t>(plan.bytes),
+                        ports.receive_count != 0 && cta.ports[ports.receives[0].port].lends != 0,
                         (flags & kScalesInput) && instruction.source == Place::Input,
                         (flags & kScalesResult) && (instruction.flags & kFinish)};
   if constexpr (Operation::kReduces) {

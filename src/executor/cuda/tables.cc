@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "executor/cuda/device_types.h"
@@ -14,6 +15,11 @@ constexpr uint32_t kStageAlignment = 128;
 constexpr uint32_t kLeastStageBytes = 2048;  // smaller pieces cost more than they hide
 constexpr uint32_t kMostStageBytes = 16384;  // larger ones move no more
 constexpr uint32_t kPiecesOfChunk = 4;       // fewer hide less
+constexpr uint32_t kPartBesideFold = 4;      // of shared memory that is for them
+constexpr uint32_t kFoldRow = 512;           // what a warp folds at once
+constexpr uint32_t kMostFoldPiece = 2048;    // of a shared fold; longer ones move no more
+constexpr uint32_t kFoldGroups = 3;          // of pieces that are shorter than that
+constexpr uint32_t kMostFoldGroups = 6;
 
 /// Warps for each lane by weight, at least one each. There are at least as many warps as lanes.
 std::vector<uint32_t> share_warps(std::span<const uint8_t> weights, uint32_t warps) {
@@ -56,6 +62,8 @@ struct Tables {
   std::vector<uint8_t> warps;
   uint32_t pointers = 0;    // shared slot addresses of all lanes
   uint32_t bulk_lanes = 0;  // most of a CTA
+  uint32_t fold_warps = 0;  // of the lane whose fold the CTAs share
+  uint32_t fold_operands = 0;
 };
 
 /// Shared slot addresses that an instruction of the lane needs.
@@ -82,6 +90,35 @@ bool can_be_bulk(const Launch& launch, const CompactLane& lane, uint32_t flags) 
 bool copies_only(const Launch& launch, const CompactLane& lane) {
   const CompactInstruction& instruction = launch.program->instructions[lane.first];
   return instruction.receive_count + instruction.send_count == 0;
+}
+
+/// May the CTAs share the fold of the lane (shared_fold.cuh), in a program of which it is all that
+/// its channel has to count?
+bool may_share_fold(const Launch& launch, const CompactLane& lane, uint32_t flags) {
+  const Program& program = *launch.program;
+  if (launch.protocol != Protocol::Simple || lane.count != 1 || program.works.size() != 1 ||
+      program.works.front().nchannels != 1 || (flags & kScalesInput) != 0) {
+    return false;
+  }
+  const CompactInstruction& fold = program.instructions[lane.first];
+  if ((fold.flags & kReduce) == 0 || fold.receive_count == 0) return false;
+  const auto all_of = [&](uint32_t first, uint32_t count, auto&& is_right) {
+    const auto* ports = program.indices.data() + first;
+    return std::all_of(ports, ports + count, is_right);
+  };
+  return all_of(fold.receive, fold.receive_count,
+                [&](uint16_t port) { return may_be_lent(launch, port); }) &&
+         all_of(fold.send, fold.send_count,
+                [&](uint16_t port) { return may_land(launch, port) && program.ports[port].stays; });
+}
+
+/// The first lane that may; none without bulk copies, or where others do not reduce.
+std::optional<uint32_t> choose_shared_fold(const Launch& launch, uint32_t flags) {
+  const std::vector<CompactLane>& lanes = launch.program->lanes;
+  for (uint32_t l = 0; l < lanes.size(); ++l) {
+    if (may_share_fold(launch, lanes[l], flags)) return l;
+  }
+  return std::nullopt;
 }
 
 /// By lane: those that bulk copies serve. Of lanes that only copy, from the user's buffer to the
@@ -132,7 +169,7 @@ ChannelWarps share_channel(const Program& program, int channel, const std::vecto
 
 /// Returns the threads that a CTA needs, of `threads` that it may have.
 uint32_t add_lanes(const Launch& launch, uint32_t threads, const std::vector<bool>& is_bulk,
-                   Tables& tables) {
+                   std::optional<uint32_t> shared_fold, Tables& tables) {
   const Program& program = *launch.program;
   const uint32_t service = service_warps(launch.protocol);
   tables.lanes.resize(program.lanes.size());
@@ -150,6 +187,12 @@ uint32_t add_lanes(const Launch& launch, uint32_t threads, const std::vector<boo
     for (size_t i = 0; i < lanes.size(); ++i) {
       const CompactLane& lane = program.lanes[lanes[i]];
       const uint32_t warps = shares[i];
+      const bool shares_fold = shared_fold == lanes[i];
+      if (shares_fold) {
+        const CompactInstruction& fold = program.instructions[lane.first];
+        tables.fold_warps = warps;
+        tables.fold_operands = uint32_t{fold.receive_count} + (fold.source != Place::None);
+      }
       tables.lanes[lanes[i]] = {lane.first,
                                 lane.count,
                                 static_cast<uint16_t>(warp * kWarp),
@@ -157,7 +200,9 @@ uint32_t add_lanes(const Launch& launch, uint32_t threads, const std::vector<boo
                                 static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
                                 static_cast<uint16_t>(pointers),
                                 lane.work,
-                                is_bulk[lanes[i]] ? bulk_lanes++ : LaneTask::kNotBulk};
+                                is_bulk[lanes[i]] ? bulk_lanes++
+                                : shares_fold     ? LaneTask::kSharesFold
+                                                  : LaneTask::kNotBulk};
       for (uint32_t w = 0; w < warps; ++w) roles[warp++] = static_cast<uint8_t>(lanes[i]);
       if (launch.protocol == Protocol::Simple) pointers += most_pointers(program, lane);
     }
@@ -236,8 +281,10 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
   return image;
 }
 
-/// The stages of bulk copies in shared memory.
-void add_stages(const Launch& launch, uint32_t bulk_lanes, LaunchHeader& header) {
+/// The stages of bulk lanes in shared memory. They are short beside a shared fold: these lanes then
+/// have something to do only when an offer is refused.
+void add_stages(const Launch& launch, uint32_t bulk_lanes, bool has_shared_fold,
+                LaunchHeader& header) {
   if (bulk_lanes == 0 || header.shared_bytes > kMaxSharedBytes) return;
   const uint32_t stages = bulk_lanes * kBulkStages;
   header.bulk_states_at = static_cast<uint32_t>(round_up(header.shared_bytes, alignof(BulkStage)));
@@ -248,8 +295,12 @@ void add_stages(const Launch& launch, uint32_t bulk_lanes, LaunchHeader& header)
   for (const Work& work : launch.works)
     chunk = std::max<uint64_t>(chunk, work.partition.chunk * size_of(launch.type));
   // As many pieces as it takes, of the same size.
-  const uint64_t most =
-      std::min<uint64_t>(room / kStageAlignment * kStageAlignment, kMostStageBytes);
+  uint64_t most = std::min<uint64_t>(room / kStageAlignment * kStageAlignment, kMostStageBytes);
+  if (has_shared_fold) {
+    const uint64_t part = kMaxSharedBytesWithStages / kPartBesideFold / stages;
+    most = std::min(most,
+                    std::max<uint64_t>(part / kStageAlignment * kStageAlignment, kLeastStageBytes));
+  }
   const uint64_t pieces = std::max<uint64_t>(divide_up(chunk, most), kPiecesOfChunk);
   header.bulk_stage_bytes = static_cast<uint32_t>(std::min(
       most,
@@ -257,11 +308,39 @@ void add_stages(const Launch& launch, uint32_t bulk_lanes, LaunchHeader& header)
   header.shared_bytes = header.bulk_stages_at + stages * header.bulk_stage_bytes;
 }
 
+/// The groups of a shared fold in what is left of shared memory: at least two to a warp, or none.
+void add_fold_groups(const Tables& tables, LaunchHeader& header) {
+  if (tables.fold_warps == 0 || header.shared_bytes > kMaxSharedBytesWithStages) return;
+  header.fold_states_at = static_cast<uint32_t>(round_up(header.shared_bytes, alignof(BulkStage)));
+  const uint32_t states =
+      tables.fold_warps * kMostFoldGroups * static_cast<uint32_t>(sizeof(BulkStage));
+  header.fold_stages_at =
+      static_cast<uint32_t>(round_up(header.fold_states_at + states, kStageAlignment));
+  if (header.fold_stages_at >= kMaxSharedBytesWithStages) return;
+  // Of one warp and one operand.
+  const uint32_t room = (kMaxSharedBytesWithStages - header.fold_stages_at) /
+                        (tables.fold_warps * tables.fold_operands);
+  for (uint32_t groups = kFoldGroups; groups >= 2; --groups) {
+    const uint32_t piece = std::min(room / groups / kFoldRow * kFoldRow, kMostFoldPiece);
+    if (piece == 0) continue;
+    header.fold_piece_bytes = piece;
+    header.fold_groups = std::min(room / piece, kMostFoldGroups);
+    header.shared_bytes = header.fold_stages_at +
+                          tables.fold_warps * header.fold_groups * tables.fold_operands * piece;
+    return;
+  }
+}
+
 }  // namespace
 
 bool may_land(const Launch& launch, uint16_t port) {
   return launch.protocol == Protocol::Simple && launch.program->ports[port].lands &&
          launch.ports[port].can_land;
+}
+
+bool may_be_lent(const Launch& launch, uint16_t port) {
+  return launch.protocol == Protocol::Simple && launch.program->ports[port].lends &&
+         launch.ports[port].can_lend;
 }
 
 PortTask task_of(const Launch& launch, uint16_t port) {
@@ -275,7 +354,8 @@ PortTask task_of(const Launch& launch, uint16_t port) {
           static_cast<uint8_t>(end.channel),
           static_cast<uint8_t>(end.work),
           static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0) |
-              (may_land(launch, port) ? PortTask::kLands : 0) | (end.stays ? PortTask::kStays : 0)};
+              (may_land(launch, port) ? PortTask::kLands : 0) | (end.stays ? PortTask::kStays : 0) |
+              (may_be_lent(launch, port) ? PortTask::kLends : 0)};
 }
 
 Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces, bool has_bulk_copies,
@@ -284,14 +364,17 @@ Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces, b
   const std::vector<bool> is_bulk = has_bulk_copies
                                         ? choose_bulk_lanes(launch, header.flags, reduces)
                                         : std::vector<bool>(launch.program->lanes.size(), false);
+  const std::optional<uint32_t> shared_fold =
+      has_bulk_copies ? choose_shared_fold(launch, header.flags) : std::nullopt;
   add_ports(launch, tables);
   add_instructions(launch, tables);
   Image image;
-  image.threads = add_lanes(launch, threads, is_bulk, tables);
+  image.threads = add_lanes(launch, threads, is_bulk, shared_fold, tables);
   TRY(add_uses(launch, tables));
   image.bytes = lay_out(tables, header);
-  image.has_bulk_lanes = tables.bulk_lanes != 0;
-  add_stages(launch, tables.bulk_lanes, header);
+  image.has_bulk_copies = tables.bulk_lanes + tables.fold_warps != 0;
+  add_stages(launch, tables.bulk_lanes, shared_fold.has_value(), header);
+  add_fold_groups(tables, header);
   return image;
 }
 

@@ -9,15 +9,17 @@
 
 namespace niccolite::executor::cuda {
 
-/// Do both ends of the port's connection know that its data may land (protocol/landing.h)?
+/// Do both ends of the port's connection know that its data may land, or may be lent
+/// (protocol/offer.h)?
 bool may_land(const Launch& launch, uint16_t port);
+bool may_be_lent(const Launch& launch, uint16_t port);
 
 PortTask task_of(const Launch& launch, uint16_t port);
 
 struct Image {
   std::vector<std::byte> bytes;
-  uint32_t threads = 0;         // that a CTA needs, a multiple of kWarp
-  bool has_bulk_lanes = false;  // served by bulk copies when all buffers are aligned to 16 bytes
+  uint32_t threads = 0;          // that a CTA needs, a multiple of kWarp
+  bool has_bulk_copies = false;  // when all buffers are aligned to 16 bytes
 };
 
 /// The image of the launch's program for CTAs of at most so many threads, enough for a warp for

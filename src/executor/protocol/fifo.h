@@ -5,7 +5,7 @@
 //   slots    [channel][depth] of slot_bytes          control  [channel]  ControlBlock
 //   control  [channel]  ControlBlock
 //
-// Every counter has one writer (but see landing.h for `offer`, cuda/claims.cuh for `claims`).
+// Every counter has one writer (but see offer.h for `offer`, cuda/claims.cuh for `claims`).
 // `step` is private to its end: slots sent or received so far. `remote` is advanced by the other
 // end: at the receiver it is the *tail* (slots produced; Simple only; with the call's tag in its
 // high bits, protocol/tag.h), at the sender the *head* (slots consumed: credit). All only grow, are
@@ -17,8 +17,8 @@
 // Credit is lazy: within one operation the receiver advances the head only for slots whose credit
 // the sender can need in that operation (all but the last `depth`); the rest is published when the
 // connection is next used, before anything else: the end of an operation is thus never delayed by a
-// store that nobody waits for. What lands (landing.h) takes no slots; its credit comes with the
-// next operation, too.
+// store that nobody waits for. What lands (offer.h) takes no slots; its credit comes with the
+// next operation, too. What is lent has no tail; all of its credit comes in the operation.
 #pragma once
 
 #include <cstddef>
@@ -34,17 +34,18 @@ constexpr const char* name_of(Protocol protocol) {
 
 /// What an aborted Simple operation leaves in `step`: no credit reaches it, nor does any tail, of
 /// which a receiver sees the low 48 bits (tag.h). What was queued behind the operation moves
-/// nothing, and neither makes nor takes an offer (landing.h).
+/// nothing, and neither makes nor takes an offer (offer.h).
 inline constexpr uint64_t kAbortedStep = uint64_t{1} << 62 | uint64_t{1} << 47;
 
 struct alignas(128) ControlBlock {
   alignas(64) uint64_t remote;  // written by the other end
-  uint64_t offer;               // at the sender: where data may land (landing.h)
-  uint64_t left;                // at the receiver: the same
+  uint64_t offer;               // of the peer's user's memory to this end (offer.h)
+  uint64_t left;                // by the peer, aborted, of this end's (offer.h)
   alignas(64) uint64_t step;    // written by this end
   uint64_t claims[2];           // of the first channel of an operation: units that the CTAs of this
-                                // end have claimed, of what is sent, and, by the program's first
-                                // port, of what is copied (cuda/claims.cuh)
+                                // end have claimed, of what is sent (cuda/claims.cuh) or folded
+                                // (cuda/shared_fold.cuh), and, by the program's first port, of what
+                                // is copied
 };
 static_assert(sizeof(ControlBlock) == 128 && offsetof(ControlBlock, step) == 64);
 
@@ -69,9 +70,10 @@ struct PortAddress {
       nullptr;  // first slot of channel 0: own memory at the receiver, the peer's at the sender
   ControlBlock* control = nullptr;  // own control blocks, by channel
   ControlBlock* remote_control =
-      nullptr;            // the peer's control blocks, by channel: this end advances `remote` there
-  bool can_land = false;  // the sender can store to buffers of the receiver's user (landing.h);
-                          // equal at both ends
+      nullptr;  // the peer's control blocks, by channel: this end advances `remote` there
+  // As both ends know (offer.h):
+  bool can_land = false;  // the sender can store to buffers of the receiver's user
+  bool can_lend = false;  // the receiver can read buffers of the sender's user
 };
 
 /// Bytes of data that one slot carries.

@@ -90,7 +90,8 @@ std::vector<PortAddress> Cluster::addresses(const Program& program) {
     ports.push_back({.slots = memory.slots.data(),
                      .control = ends[port.is_send ? 0 : 1],
                      .remote_control = ends[port.is_send ? 1 : 0],
-                     .can_land = true});
+                     .can_land = true,
+                     .can_lend = true});
   }
   return ports;
 }
@@ -268,15 +269,17 @@ bool Cluster::guards_intact() const {
                      [](const auto& memory) { return memory.second.guards_intact(); });
 }
 
-bool Cluster::counters_consistent(bool may_land) const {
+bool Cluster::counters_consistent(bool has_offers) const {
   for (const auto& connection : connections_) {
     for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
       const ControlBlock& sender = connection->sender(channel);
       const ControlBlock& receiver = connection->receiver(channel);
       if (sender.step != receiver.step) return false;
-      // What has landed took no slots, whose credit comes with the next operation.
-      if (sender.step - sender.remote > (may_land ? sender.step : shape_.depth)) return false;
-      if (protocol_ == Protocol::Simple &&
+      // What has landed took no slots, whose credit comes with the next operation. What was lent
+      // has no tail, but all of its credit.
+      if (sender.step - sender.remote > (has_offers ? sender.step : shape_.depth)) return false;
+      const bool was_lent = has_offers && sender.remote == sender.step;
+      if (protocol_ == Protocol::Simple && !was_lent &&
           tag::steps_in(receiver.remote, receiver.step) != receiver.step)
         return false;
     }

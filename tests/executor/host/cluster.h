@@ -101,7 +101,7 @@ class Cluster {
   bool guards_intact() const;
   /// Do both ends of all connections agree on how far they are, and does every sender know it or
   /// will when next used?
-  bool counters_consistent(bool may_land = false) const;
+  bool counters_consistent(bool has_offers = false) const;
 
   ControlWords control{};
 

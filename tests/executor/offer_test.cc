@@ -1,16 +1,16 @@
-#include "executor/protocol/landing.h"
+#include "executor/protocol/offer.h"
 
 #include <gtest/gtest.h>
 
-namespace niccolite::executor::landing {
+namespace niccolite::executor::offer {
 namespace {
 
-TEST(Landing, OffersCarryAnyAddressOfAGpuAndAnyTag) {
+TEST(Offer, CarryAnyAddressOfAGpuAndAnyTag) {
   for (const uint64_t address :
        {uint64_t{0x7f91'7c80'0000}, uint64_t{0x10'0000}, (uint64_t{1} << 52) - kAlignment}) {
     for (const uint16_t tag : {uint16_t{0}, uint16_t{0x1234}, uint16_t{0xffff}}) {
       ASSERT_TRUE(fits(address));
-      const uint64_t offer = offer_of(address, tag);
+      const uint64_t offer = of(address, tag);
       EXPECT_NE(offer, kNone);
       EXPECT_EQ(address_in(offer), address);
       EXPECT_EQ(tag_in(offer), tag);
@@ -18,9 +18,9 @@ TEST(Landing, OffersCarryAnyAddressOfAGpuAndAnyTag) {
   }
 }
 
-TEST(Landing, AnOfferOfSlotsIsAnOffer) {
+TEST(Offer, OneOfSlotsIsAnOffer) {
   for (const uint16_t tag : {uint16_t{0}, uint16_t{0xffff}}) {
-    const uint64_t offer = offer_of(0, tag);
+    const uint64_t offer = of(0, tag);
     EXPECT_NE(offer, kNone);
     EXPECT_EQ(address_in(offer), 0u);
     EXPECT_EQ(tag_in(offer), tag);
@@ -28,10 +28,10 @@ TEST(Landing, AnOfferOfSlotsIsAnOffer) {
   EXPECT_EQ(address_in(kNone), 0u);
 }
 
-TEST(Landing, TakesNoAddressThatIsNotAlignedOrTooLong) {
+TEST(Offer, TakesNoAddressThatIsNotAlignedOrTooLong) {
   EXPECT_FALSE(fits(0x1008));
   EXPECT_FALSE(fits(uint64_t{1} << 52));
 }
 
 }  // namespace
-}  // namespace niccolite::executor::landing
+}  // namespace niccolite::executor::offer

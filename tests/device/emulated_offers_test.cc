@@ -1,12 +1,13 @@
-// Data that land in the receiver's output (protocol/landing.h), by the kernels' own source on the
-// CPU: everything that is right is right with them (emulated_collectives_test.cc has the matrix);
-// here is what they alone must keep.
+// Data that land in the receiver's output, and inputs that are lent to the receiver
+// (protocol/offer.h), by the kernels' own source on the CPU: everything that is right is right with
+// them (emulated_collectives_test.cc has the matrix); here is what they alone must keep.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 
 #include "algorithms/registry.h"
-#include "executor/protocol/landing.h"
+#include "executor/protocol/offer.h"
 #include "executor/report.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
@@ -33,9 +34,10 @@ uint64_t elements_of(Collective collective) {
   return schedule::cuts_one_buffer(collective) ? kElementsOfOneBuffer : kElements;
 }
 
-/// Runs the launches of the ranks whose bits are set; all outputs can be reached.
+/// Runs the launches of the ranks whose bits are set. The buffers can be reached of those in
+/// `reachable`.
 bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks = ~0u,
-         uint64_t limit = 20'000'000, bool has_bulk_copies = true) {
+         uint64_t limit = 20'000'000, bool has_bulk_copies = true, uint32_t reachable = ~0u) {
   std::deque<KernelLaunch> prepared;
   std::vector<KernelLaunch*> pointers;
   for (size_t rank = 0; rank < launches.size(); ++rank) {
@@ -45,7 +47,7 @@ bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks = ~0u,
     prepared.push_back(
         executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, has_bulk_copies)
             .take());
-    set_landings(prepared.back(), [](const void*) { return true; });
+    set_offers(prepared.back(), [&](const void*) { return (reachable >> rank & 1) != 0; });
     if ((ranks >> rank & 1) != 0) pointers.push_back(&prepared.back());
   }
   return emulation::run(pointers, 1, limit);
@@ -95,7 +97,7 @@ TEST(EmulatedLanding, TakesNoSlots) {
       // Threads pass on from slots.
       EXPECT_EQ(used_slots(cluster), c.passes_on && !has_bulk_copies);
       EXPECT_TRUE(cluster.guards_intact());
-      EXPECT_TRUE(cluster.counters_consistent(/*may_land=*/true));
+      EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
     }
   }
 }
@@ -123,7 +125,7 @@ TEST(EmulatedLanding, SharesWhatLands) {
         const uint64_t before = emulation::fetch_adds();
         ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 80'000'000));
         ASSERT_NO_FATAL_FAILURE(operands.check());
-        if (count == kWhole - 5) {
+        if (count != kWhole / 3) {
           EXPECT_EQ(emulation::fetch_adds() != before, !c.passes_on);
         }
         for (const auto& connection : cluster.connections()) {
@@ -133,7 +135,7 @@ TEST(EmulatedLanding, SharesWhatLands) {
         }
       }
       EXPECT_TRUE(cluster.guards_intact());
-      EXPECT_TRUE(cluster.counters_consistent(/*may_land=*/true));
+      EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
     }
   }
 }
@@ -185,10 +187,115 @@ TEST(EmulatedLanding, StoresNothingOfAnotherCall) {
   cluster.control.abort = 1;
 }
 
+// What every one of their connections carries may be lent; in the last of them sums land, too.
+constexpr Case kLoans[] = {{Collective::Reduce, "direct"},
+                           {Collective::ReduceScatter, "direct_lanes"},
+                           {Collective::AllReduce, "two_shot_lanes"}};
+
+void expect_claims_reset(Cluster& cluster) {
+  for (const auto& connection : cluster.connections()) {
+    EXPECT_EQ(connection->receiver(0).claims[0], 0u);
+    EXPECT_EQ(connection->sender(0).claims[0], 0u);
+  }
+}
+
+// Few elements go round by round, since not every channel has some; of many the warps take turns.
+TEST(EmulatedLending, TakesNoSlots) {
+  for (const Case& c : kLoans) {
+    for (const int nranks : {2, 3, 4}) {
+      for (const DataType type : {DataType::Float32, DataType::Bfloat16, DataType::Int8}) {
+        for (const uint64_t count : {1u, 5u, 500u, 1503u, 20'011u}) {
+          SCOPED_TRACE(testing::Message()
+                       << schedule::name_of(c.collective) << " of " << count << " by " << nranks);
+          Cluster cluster = cluster_of(c.collective, c.algorithm, nranks);
+          // Blocks side by side are aligned.
+          const uint64_t elements =
+              schedule::cuts_one_buffer(c.collective) ? count : executor::round_up(count, 16);
+          for (const bool is_in_place : {false, true, false}) {
+            const executor::Reduction average{
+                .fold = executor::Fold::Sum, .finish_scale = 0.5, .finish_divisor = 2};
+            const Operands operands(cluster.schedule(), type, {elements},
+                                    {.is_in_place = is_in_place, .reduction = average});
+            const uint64_t before = emulation::fetch_adds();
+            ASSERT_TRUE(run(
+                cluster, cluster.launches({.count = elements, .type = type, .reduction = average},
+                                          operands.addresses())));
+            ASSERT_NO_FATAL_FAILURE(operands.check());
+            if (count == 20'011) {
+              EXPECT_NE(emulation::fetch_adds(), before);
+            }
+            expect_claims_reset(cluster);
+          }
+          EXPECT_FALSE(used_slots(cluster));
+          EXPECT_TRUE(cluster.guards_intact());
+          EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+        }
+      }
+    }
+  }
+}
+
+// An input that its rank scales first cannot be read by others as it is; nor one that is not
+// aligned. The next operation may lend again.
+TEST(EmulatedLending, LendsOnlyWhatCanBeReadAsItIs) {
+  for (const Case& c : kLoans) {
+    Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
+    for (const bool scales : {false, true, false, true}) {
+      for (const bool is_misaligned : {false, true}) {
+        executor::Reduction reduction{.fold = executor::Fold::Sum};
+        if (scales) reduction.input_scale = 2;
+        const Operands operands(cluster.schedule(), DataType::Float32, {1616},
+                                {.is_misaligned = is_misaligned, .reduction = reduction});
+        ASSERT_TRUE(
+            run(cluster,
+                cluster.launches({.count = 1616, .type = DataType::Float32, .reduction = reduction},
+                                 operands.addresses())));
+        ASSERT_NO_FATAL_FAILURE(operands.check());
+        EXPECT_EQ(used_slots(cluster), scales || is_misaligned);
+        for (const auto& connection : cluster.connections()) {
+          std::fill_n(connection->slots.data(), kShape.slots_bytes(), std::byte{0});
+        }
+      }
+    }
+  }
+}
+
+// Some ranks lend, and others send through slots: each fold follows each of its peers.
+TEST(EmulatedLending, FoldsWhatSomeLendAndOthersSend) {
+  for (const Case& c : kLoans) {
+    for (uint32_t lenders = 0; lenders < 8; ++lenders) {
+      Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
+      const Operands operands(cluster.schedule(), DataType::Float32, {1616}, {});
+      ASSERT_TRUE(
+          run(cluster,
+              cluster.launches({.count = 1616, .type = DataType::Float32}, operands.addresses()),
+              ~0u, 20'000'000, /*has_bulk_copies=*/true, lenders));
+      ASSERT_NO_FATAL_FAILURE(operands.check());
+      expect_claims_reset(cluster);
+      EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+    }
+  }
+}
+
+TEST(EmulatedLending, ReadsNothingOfAnotherCall) {
+  Cluster cluster = cluster_of(Collective::ReduceScatter, "direct_lanes", 2);
+  const Operands operands(cluster.schedule(), DataType::Float32, {512}, {});
+  auto launches = cluster.launches({.count = 512, .type = DataType::Float32}, operands.addresses());
+  alignas(16) std::byte untouched[512 * 4];
+  std::fill(untouched, std::end(untouched), std::byte{0x5a});
+  launches[1].works[0].tag = static_cast<uint16_t>(launches[0].works[0].tag + 1);
+  launches[1].works[0].buffers.output = untouched;
+  EXPECT_FALSE(run(cluster, std::move(launches), ~0u, 3'000'000));
+  EXPECT_TRUE(std::all_of(untouched, std::end(untouched),
+                          [](std::byte value) { return value == std::byte{0x5a}; }));
+  EXPECT_EQ(executor::decode_report(cluster.control.report).kind, ReportKind::Mismatch);
+  cluster.control.abort = 1;
+}
+
 // Whoever of the ranks has come.
-TEST(EmulatedLanding, LeavesNoOfferBehindWhenAborted) {
+TEST(EmulatedOffers, LeavesNoOfferBehindWhenAborted) {
   for (const FifoShape& shape : {kShape, kLarge}) {
-    for (const Case& c : {kCases[0], kCases[5]}) {
+    for (const Case& c : {kCases[0], kCases[5], kLoans[0], kLoans[2]}) {
       for (const uint32_t ranks : {1, 2, 3}) {
         SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm
                                         << ", ranks " << ranks << ", slots " << shape.slot_bytes);
@@ -201,7 +308,8 @@ TEST(EmulatedLanding, LeavesNoOfferBehindWhenAborted) {
         EXPECT_TRUE(run(cluster, std::move(launches), ranks, 80'000'000));
         for (const auto& connection : cluster.connections()) {
           for (uint32_t channel = 0; channel < shape.channels; ++channel) {
-            EXPECT_EQ(executor::landing::address_in(connection->sender(channel).offer), 0u);
+            EXPECT_EQ(executor::offer::address_in(connection->sender(channel).offer), 0u);
+            EXPECT_EQ(executor::offer::address_in(connection->receiver(channel).offer), 0u);
           }
         }
       }
@@ -211,7 +319,7 @@ TEST(EmulatedLanding, LeavesNoOfferBehindWhenAborted) {
 
 // What is queued behind an aborted operation may find an offer that was meant for that one, of a
 // buffer that is free by now.
-TEST(EmulatedLanding, TakesNoOfferBehindAnAbortedOperation) {
+TEST(EmulatedOffers, TakesNoOfferBehindAnAbortedOperation) {
   Cluster cluster = cluster_of(Collective::Broadcast, "direct", 2);
   const uint64_t count = elements_of(Collective::Broadcast);
   const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
@@ -224,18 +332,18 @@ TEST(EmulatedLanding, TakesNoOfferBehindAnAbortedOperation) {
   alignas(16) std::byte freed[16] = {};
   for (const auto& connection : cluster.connections()) {
     connection->sender(0).offer =
-        executor::landing::offer_of(reinterpret_cast<uint64_t>(freed), launches()[0].works[0].tag);
+        executor::offer::of(reinterpret_cast<uint64_t>(freed), launches()[0].works[0].tag);
   }
   ASSERT_TRUE(run(cluster, launches(), kRoot));
   for (const auto& connection : cluster.connections()) {
-    EXPECT_EQ(executor::landing::address_in(connection->sender(0).offer),
+    EXPECT_EQ(executor::offer::address_in(connection->sender(0).offer),
               reinterpret_cast<uint64_t>(freed));
     EXPECT_EQ(connection->receiver(0).remote, 0u);
   }
 }
 
 // Nor is anything of it taken for what was sent, or credit given.
-TEST(EmulatedLanding, MakesNoOfferBehindAnAbortedOperation) {
+TEST(EmulatedOffers, MakesNoOfferBehindAnAbortedOperation) {
   Cluster cluster = cluster_of(Collective::Broadcast, "direct", 2);
   const uint64_t count = elements_of(Collective::Broadcast);
   const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
@@ -247,7 +355,7 @@ TEST(EmulatedLanding, MakesNoOfferBehindAnAbortedOperation) {
         kReceiver));
     for (const auto& connection : cluster.connections()) {
       EXPECT_GE(connection->receiver(0).step, executor::kAbortedStep);
-      EXPECT_EQ(connection->sender(0).offer, executor::landing::kNone);
+      EXPECT_EQ(connection->sender(0).offer, executor::offer::kNone);
       EXPECT_LT(connection->sender(0).remote, executor::kAbortedStep);
       connection->receiver(0).remote = 3;  // as if steps of the aborted operation had come
     }

@@ -1,0 +1,56 @@
+// Offers (Simple): one end of a connection offers the memory of its user to the other, and data
+// that a lane would only copy between that memory and a slot take the short way.
+//
+//   landing   the receiver would only store what comes: it offers its output, and the sender stores
+//             the data there
+//   lending   the sender would only send its input, to be folded: it offers its input, and the
+//             receiver's fold reads it there
+//
+// The memory is offered in every operation, since each may have other buffers, and since its user
+// may use them until then. Who offers waits until the other, who *takes* the offer, is done:
+//
+//   landing: receiver                       sender
+//   kernel starts  --- offer: address ----> takes it (leaves 0), stores the data to the address
+//   waits          <-- tail, as ever ------ publishes
+//
+//   lending: sender                         receiver
+//   kernel starts  --- offer: address ----> takes it (leaves 0), reads the data at the address
+//   waits          <-- head, as ever ------ gives credit for all steps, at the end
+//
+// An offer without an address says that the data shall come through slots: the buffer is not
+// aligned, or of a kind that other GPUs cannot reach, or its elements are to be scaled before they
+// are sent. A connection takes part when both ends know that it may (Port::lands and
+// PortAddress::can_land, Port::lends and PortAddress::can_lend); who takes then begins with the
+// offer.
+//
+// When an operation is aborted, its user may free the buffer as soon as the kernel of the end that
+// offered it has ended. So that end takes back what has not been taken; else it waits until the
+// other is done, or says in `left`, aborted too, that it reads and stores no more.
+//
+// An offer is one word, so that it is whole, and carries the call's tag (tag.h): who finds the
+// offer of another call has touched nothing yet.
+#pragma once
+
+#include <cstdint>
+
+namespace niccolite::executor::offer {
+
+inline constexpr uint64_t kNone = 0;  // not made yet, or taken
+inline constexpr uint32_t kAlignment = 16;
+
+/// Can an offer name the address? Those of GPUs have at most 49 bits.
+constexpr bool fits(uint64_t address) { return address % kAlignment == 0 && address >> 52 == 0; }
+
+/// `address` 0: through slots.
+constexpr uint64_t of(uint64_t address, uint16_t tag) {
+  constexpr uint64_t kSlots = 1;  // no address: the first page is nobody's
+  const uint64_t place = address == 0 ? kSlots : address / kAlignment;
+  return place << 16 | tag;
+}
+constexpr uint64_t address_in(uint64_t offer) {
+  const uint64_t place = offer >> 16;
+  return place == 1 ? 0 : place * kAlignment;
+}
+constexpr uint16_t tag_in(uint64_t offer) { return static_cast<uint16_t>(offer); }
+
+}  // namespace niccolite::executor::offer
