@@ -276,8 +276,8 @@ bool can_lend(const Schedule& schedule, int connection, const Ends& ends) {
   const Lane& sender = sending_lane(schedule, connection, ends);
   if (sender.instructions.size() != 1) return false;
   const Instruction& only = sender.instructions.front();
-  return only.receive_from.empty() && !only.finish && !only.target && only.source &&
-         only.source->buffer == Buffer::Input &&
+  return only.receive_from.empty() && only.send_to.size() == 1 && !only.finish && !only.target &&
+         only.source && only.source->buffer == Buffer::Input &&
          std::ranges::any_of(receiving_lane(schedule, connection, ends).instructions,
                              [&](const Instruction& instruction) {
                                return instruction.reduce && receives(instruction, connection);

@@ -130,9 +130,9 @@ struct Connection {
   bool lands = false;
   /// It lands, and the receiver does not pass it on: nobody reads it before the operation ends.
   bool stays = false;
-  /// The sender's lane is one instruction, which does nothing but send its input, and the receiver
-  /// folds it. The receiver may then read that input itself, when it folds: a later access, which
-  /// the checker takes it for.
+  /// The sender's lane is one instruction, which does nothing but send its input here, and the
+  /// receiver folds it. The receiver may then read that input itself, when it folds: a later
+  /// access, which the checker takes it for.
   bool lends = false;
 };
 

@@ -202,7 +202,7 @@ void expect_claims_reset(Cluster& cluster) {
 // Few elements go round by round, since not every channel has some; of many the warps take turns.
 TEST(EmulatedLending, TakesNoSlots) {
   for (const Case& c : kLoans) {
-    for (const int nranks : {2, 3, 4}) {
+    for (const int nranks : {2, 3, 8}) {
       for (const DataType type : {DataType::Float32, DataType::Bfloat16, DataType::Int8}) {
         for (const uint64_t count : {1u, 5u, 500u, 1503u, 20'011u}) {
           SCOPED_TRACE(testing::Message()
@@ -275,6 +275,39 @@ TEST(EmulatedLending, FoldsWhatSomeLendAndOthersSend) {
       EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
     }
   }
+}
+
+// Its next offer would take the place of this one. (The fold's rank does not come.)
+TEST(EmulatedLending, TheSenderWaitsUntilItsOfferIsTaken) {
+  for (const uint32_t reachable : {0u, ~0u}) {
+    Cluster cluster = cluster_of(Collective::Reduce, "direct", 2);
+    const Operands operands(cluster.schedule(), DataType::Float32, {8}, {});
+    constexpr uint32_t kSender = 2;  // rank 1 alone; rank 0 is the root
+    EXPECT_FALSE(run(
+        cluster, cluster.launches({.count = 8, .type = DataType::Float32}, operands.addresses()),
+        kSender, 1'000'000, /*has_bulk_copies=*/true, reachable));
+    cluster.control.abort = 1;
+  }
+}
+
+// One connection lends, lands and has slots by turns.
+TEST(EmulatedOffers, TakeTurns) {
+  std::vector<schedule::Schedule> schedules;
+  schedules.push_back(
+      algorithms::find(Collective::ReduceScatter, "direct_lanes")->build(3, {}).take());
+  schedules.push_back(algorithms::find(Collective::AllGather, "direct_lanes")->build(3, {}).take());
+  Cluster cluster(std::move(schedules), Protocol::Simple, kShape);
+  for (const size_t which : {0, 1, 0, 0, 1, 1, 0}) {
+    for (const uint32_t reachable : {~0u, 0u, 5u, ~0u}) {
+      const Operands operands(cluster.schedule(which), DataType::Float32, {1616}, {});
+      const executor::host::Part part{
+          .schedule = which, .counts = {1616}, .buffers = operands.addresses()};
+      ASSERT_TRUE(run(cluster, cluster.launches({part}, DataType::Float32, {}), ~0u, 20'000'000,
+                      /*has_bulk_copies=*/true, reachable));
+      ASSERT_NO_FATAL_FAILURE(operands.check());
+    }
+  }
+  EXPECT_TRUE(cluster.guards_intact());
 }
 
 TEST(EmulatedLending, ReadsNothingOfAnotherCall) {

@@ -128,6 +128,8 @@ struct BulkStage {
 /// CompactInstruction::flags, beside kReduce and kFinish: a receive port of the instruction moves
 /// more slots in the operation than its FIFO is deep, so that credit has to be given back.
 inline constexpr uint8_t kGivesCredit = 0x80;
+/// The same: what comes from some peer may be lent.
+inline constexpr uint8_t kMayBeLent = 0x40;
 
 enum LaunchFlags : uint32_t {
   kScalesInput = 1,   // the reduction scales operands from the input

@@ -39,7 +39,7 @@ __device__ __forceinline__ void make_offer(const Cta& cta, PortState& port,
 template <typename Operation>
 __device__ __forceinline__ std::byte* chunk_at(const Cta& cta, const PortState& port,
                                                const PortUse& use, uint32_t round) {
-  if (has_agreed(port)) {
+  if (has_agreed(port) && !makes_offer(port)) {
     // One step in each round: the lane of who offers has one instruction.
     return port.slots +
            uint64_t{round} * cta.work->partition.chunk * Operation::element_bytes(cta.header);

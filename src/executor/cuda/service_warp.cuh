@@ -73,7 +73,7 @@ class PortService {
     if (ptx::any_of_warp(announces)) ptx::fence_system();
     if (port_ == nullptr) return false;
     tell(done);
-    return port_->told != port_->end || (!port_->is_send && !has_seen(port_->end));
+    return port_->told != port_->end || !has_seen(port_->end - spared());
   }
 
   /// The operation is aborted; offer.h says what is owed to the user of a buffer. First those who
@@ -94,11 +94,11 @@ class PortService {
   __device__ __forceinline__ void leave_as_offerer() {
     if (port_ == nullptr || !makes_offer(*port_)) return;
     close();
-    uint64_t offer;
+    uint64_t state;
     do {  // the lane makes its offer before it looks at anything
-      offer = ptx::load_acquire_shared(&port_->offer);
-    } while (offer == static_cast<uint64_t>(Offer::Pending));
-    if (offer == static_cast<uint64_t>(Offer::None)) return;
+      state = ptx::load_acquire_shared(&port_->offer);
+    } while (state == static_cast<uint64_t>(Offer::Pending));
+    if (state == static_cast<uint64_t>(Offer::None)) return;
     if (ptx::exchange_acquire_system(&port_->remote_control->offer, offer::kNone) != offer::kNone) {
       return;  // nobody has taken it, and nobody will
     }
@@ -128,6 +128,13 @@ class PortService {
     return !is_before(port_->seen, step);
   }
 
+  // Steps at the end of the operation that need not be seen. A sender can do without the credit of
+  // the last `depth`; but if it lends, not even after a refusal: its next offer must not replace
+  // one that has not been taken.
+  __device__ __forceinline__ uint64_t spared() const {
+    return port_->is_send && port_->lends == 0 ? header_.shape.depth : 0;
+  }
+
   // Has this end made an offer that may be used? The other then does all the work.
   __device__ __forceinline__ bool has_offered() const {
     return makes_offer(*port_) && has_agreed(*port_);
@@ -136,13 +143,13 @@ class PortService {
   // Of an end that has not seen the offer. Its port stays closed until then.
   __device__ __forceinline__ void take_offer() {
     // [take] pairs with the [offer] of the other end.
-    const uint64_t offer = ptx::exchange_acquire_system(&port_->control->offer, offer::kNone);
-    if (offer == offer::kNone) return;
-    if (offer::tag_in(offer) != port_->tag) {
-      ptx::store_relaxed_shared(&port_->other_tag, offer::tag_in(offer));
+    const uint64_t word = ptx::exchange_acquire_system(&port_->control->offer, offer::kNone);
+    if (word == offer::kNone) return;
+    if (offer::tag_in(word) != port_->tag) {
+      ptx::store_relaxed_shared(&port_->other_tag, offer::tag_in(word));
       return;
     }
-    const uint64_t address = offer::address_in(offer);
+    const uint64_t address = offer::address_in(word);
     if (address == 0) {
       port_->offer = static_cast<uint64_t>(Offer::None);
       return;  // [credit] or [arrival] decides, at the next look
@@ -157,10 +164,7 @@ class PortService {
     if (port_->offer == static_cast<uint64_t>(Offer::Pending) && !makes_offer(*port_)) {
       return take_offer();
     }
-    // Credit that a sender needs: for all steps but the last `depth`, or, of what it has lent, for
-    // all.
-    const uint64_t spared = port_->is_send && !has_offered() ? header_.shape.depth : 0;
-    if (has_seen(port_->end - spared)) return;  // all that this operation needs
+    if (has_seen(port_->end - spared())) return;  // all that this operation needs
     // Sender: [credit], pairs with [consume]. Receiver: [arrival], pairs with [publish].
     uint64_t remote = ptx::load_acquire_system(&port_->control->remote);
     if (!port_->is_send) {
@@ -184,10 +188,9 @@ class PortService {
       ptx::store_relaxed_system(&port_->remote_control->remote, tag::tail(done, port_->tag));
       return;
     }
-    // [consume] as far as the sender can need it in this operation (fifo.h: lazy credit), or, of
-    // what it has lent, until the end. Relaxed: a store cannot pass a load whose value has been
-    // used.
-    const uint64_t last = has_agreed(*port_) ? port_->end : port_->end - header_.shape.depth;
+    // [consume] as far as the sender can need it in this operation (fifo.h: lazy credit). Relaxed:
+    // a store cannot pass a load whose value has been used.
+    const uint64_t last = port_->lends != 0 ? port_->end : port_->end - header_.shape.depth;
     const uint64_t credit = is_before(last, done) ? last : done;
     if (is_before(port_->base, credit) && is_before(told, credit)) {
       ptx::store_relaxed_system(&port_->remote_control->remote, credit);

@@ -242,8 +242,9 @@ class SharedFold {
     const uint32_t units = block / unit + (block % unit != 0);
 
     start_ring();
-    uint32_t next = warp() * channels + cta_.channel();  // unit
-    uint32_t claimed = 0;                                // behind it; of the first thread
+    // Of the first thread: the unit to be loaded next, counted from behind all first ones. The
+    // warp's own lies before them.
+    uint32_t claimed = warp() * channels + cta_.channel() - warps;
     uint32_t at = 0;
     uint32_t left = 0;  // of the unit that is being loaded, from `at` on
     Cursor load_cursor;
@@ -252,12 +253,13 @@ class SharedFold {
     for (;;) {
       while (pending < cta_.header.fold_groups) {
         if (left == 0) {
+          const uint32_t next = warps + ptx::first_of_warp(claimed);
           if (next >= units) break;
           at = next * unit;
           left = block - at < unit ? block - at : unit;
-          // One unit ahead, so that the counter's latency is hidden.
-          if (thread() == 0) claimed = claim(units);
-          next = warps + ptx::first_of_warp(claimed);
+          // One unit ahead, and not looked at before, so that the counter's latency is hidden.
+          // Relaxed: nothing but the number is passed on.
+          if (thread() == 0) claimed = static_cast<uint32_t>(ptx::fetch_add_relaxed(counter(), 1));
         }
         const uint32_t packs = left < piece ? left : piece;
         if (thread() == 0) load(load_cursor.group, at, packs * kPack);
@@ -266,18 +268,13 @@ class SharedFold {
         at += packs;
         left -= packs;
       }
-      if (pending == 0) return;
+      if (pending == 0) break;
       fold(fold_cursor, target);
       pass(fold_cursor);
       --pending;
     }
-  }
-
-  // Relaxed: nothing but the number is passed on.
-  __device__ __forceinline__ uint32_t claim(uint32_t units) const {
-    const auto claimed = static_cast<uint32_t>(ptx::fetch_add_relaxed(counter(), 1));
-    if (claimed + 1 == units) ptx::store_relaxed_system(counter(), 0);
-    return claimed;
+    // Of all claims the last, which this warp, like all others, has made before it came here.
+    if (thread() == 0 && claimed + 1 == units) ptx::store_relaxed_system(counter(), 0);
   }
 
   /// What is not a whole pack, at the end of the block: by one thread.

@@ -192,7 +192,15 @@ __device__ __forceinline__ void simple_chunk(const Cta& cta, const LaneThreads& 
   if (p < exact) {
     simple_packs<Operation, kUnroll, true, true, kFolds>(cta, move, p, lane.size, exact);
   }
-  for (p = exact + lane.rank; p < packs; p += lane.size) {
+  p = exact + lane.rank;
+  // Whole packs of buffers that are not aligned, several in flight where there are registers.
+  if constexpr (!Operation::kReduces) {
+    constexpr int kLoose = 4;
+    for (; p + (kLoose - 1) * lane.size < move.bytes / kPack; p += kLoose * lane.size) {
+      simple_packs<Operation, kLoose, false, false, kFolds>(cta, move, p, lane.size, packs);
+    }
+  }
+  for (; p < packs; p += lane.size) {
     simple_packs<Operation, 1, false, false, kFolds>(cta, move, p, lane.size, packs);
   }
 }
@@ -283,7 +291,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
                         instruction.send_count,
                         has_source ? source_index : kNoSource,
                         static_cast<uint32_t>(plan.bytes),
-                        ports.receive_count != 0 && cta.ports[ports.receives[0].port].lends != 0,
+                        (instruction.flags & kMayBeLent) != 0,
                         (flags & kScalesInput) && instruction.source == Place::Input,
                         (flags & kScalesResult) && (instruction.flags & kFinish)};
   if constexpr (Operation::kReduces) {

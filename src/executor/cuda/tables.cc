@@ -251,6 +251,9 @@ void add_instructions(const Launch& launch, Tables& tables) {
       const Partition& partition = launch.works[static_cast<size_t>(port.work)].partition;
       const uint64_t steps = uint64_t{partition.rounds} * static_cast<uint64_t>(port.steps);
       if (steps > launch.shape.depth) instruction.flags |= kGivesCredit;
+      if (may_be_lent(launch, program.indices[instruction.receive + r])) {
+        instruction.flags |= kMayBeLent;
+      }
     }
   }
 }
@@ -285,7 +288,7 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
 /// have something to do only when an offer is refused.
 void add_stages(const Launch& launch, uint32_t bulk_lanes, bool has_shared_fold,
                 LaunchHeader& header) {
-  if (bulk_lanes == 0 || header.shared_bytes > kMaxSharedBytes) return;
+  if (bulk_lanes == 0) return;
   const uint32_t stages = bulk_lanes * kBulkStages;
   header.bulk_states_at = static_cast<uint32_t>(round_up(header.shared_bytes, alignof(BulkStage)));
   header.bulk_stages_at = static_cast<uint32_t>(
@@ -310,7 +313,7 @@ void add_stages(const Launch& launch, uint32_t bulk_lanes, bool has_shared_fold,
 
 /// The groups of a shared fold in what is left of shared memory: at least two to a warp, or none.
 void add_fold_groups(const Tables& tables, LaunchHeader& header) {
-  if (tables.fold_warps == 0 || header.shared_bytes > kMaxSharedBytesWithStages) return;
+  if (tables.fold_warps == 0) return;
   header.fold_states_at = static_cast<uint32_t>(round_up(header.shared_bytes, alignof(BulkStage)));
   const uint32_t states =
       tables.fold_warps * kMostFoldGroups * static_cast<uint32_t>(sizeof(BulkStage));
@@ -373,8 +376,10 @@ Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces, b
   TRY(add_uses(launch, tables));
   image.bytes = lay_out(tables, header);
   image.has_bulk_copies = tables.bulk_lanes + tables.fold_warps != 0;
-  add_stages(launch, tables.bulk_lanes, shared_fold.has_value(), header);
-  add_fold_groups(tables, header);
+  if (header.shared_bytes <= kMaxSharedBytes) {
+    add_stages(launch, tables.bulk_lanes, shared_fold.has_value(), header);
+    add_fold_groups(tables, header);
+  }
   return image;
 }
 

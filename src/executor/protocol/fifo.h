@@ -18,7 +18,8 @@
 // the sender can need in that operation (all but the last `depth`); the rest is published when the
 // connection is next used, before anything else: the end of an operation is thus never delayed by a
 // store that nobody waits for. What lands (offer.h) takes no slots; its credit comes with the
-// next operation, too. What is lent has no tail; all of its credit comes in the operation.
+// next operation, too. What is lent has no tail. Of connections that may lend, all credit comes in
+// the operation.
 #pragma once
 
 #include <cstddef>

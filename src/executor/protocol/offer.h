@@ -21,7 +21,8 @@
 // aligned, or of a kind that other GPUs cannot reach, or its elements are to be scaled before they
 // are sent. A connection takes part when both ends know that it may (Port::lands and
 // PortAddress::can_land, Port::lends and PortAddress::can_lend); who takes then begins with the
-// offer.
+// offer. Who offers always waits until the offer is taken, since the next one takes its place: a
+// receiver for the data, a sender for the credit of all steps, also when the data go through slots.
 //
 // When an operation is aborted, its user may free the buffer as soon as the kernel of the end that
 // offered it has ended. So that end takes back what has not been taken; else it waits until the
