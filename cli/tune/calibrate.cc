@@ -70,7 +70,7 @@ std::vector<CostLine> calibrate(const Measurements& measurements, std::span<cons
     for (const Key& key : stale) {
       const auto& [collective, algorithm, protocol] = key;
       const Cost before =
-          planner::find_cost(measurements.machine, collective, algorithm, protocol).cost;
+          planner::find_cost(measurements.machine_class(), collective, algorithm, protocol).cost;
       costs[key] = fit(measurements.machine, before, samples[key]);
     }
     stale.clear();

@@ -43,6 +43,7 @@ Examples:
   niccolite tune -J h200.json --table constants_cuda.cc      every GPU, every collective
   niccolite tune --ranks 2,4 --collectives all_reduce,all_gather --limit 120
   niccolite tune --from h200_x2.json --from h200_x4.json     fits and checks again without measuring
+  niccolite tune --slots --table constants_cuda_slots.cc     data through slots, as between processes
   niccolite tune --from h200_x4.json --check                 what the constants of this build choose
   NICCOLITE_DEVICES=virtual:4 niccolite tune --sizes 8,64K,1M
 
@@ -128,12 +129,14 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
   const std::string ranks = options.ranks.empty() ? std::to_string(gpus) : options.ranks;
   request.ranks = TRY(parse_numbers("--ranks", ranks, gpus));
   request.collectives = TRY(parse_collectives(options.collectives));
+  request.uses_slots = options.uses_slots;
   request.sizes = TRY(parse_sizes(options, machine->kind()));
   if (!options.channels.empty())
     request.channels = TRY(parse_numbers("--channels", options.channels, 64));
   if (std::count(request.ranks.begin(), request.ranks.end(), 1) > 0)
     return Status::invalid_argument("--ranks: 1 rank has no choice of variants");
   measurements.machine = machine->kind();
+  measurements.slots = options.uses_slots;
   measurements.date = utc_now();
   std::vector<Job> jobs = TRY(make_jobs(machine->kind(), request));
   if (jobs.empty()) return Status::invalid_argument("no variant is for any of these sizes");
@@ -176,6 +179,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--sizes", options.sizes, "These sizes instead, comma-separated");
   app.add_option("--channels", options.channels,
                  "Numbers of channels (default: the most that the library takes, half, a sixth)");
+  app.add_flag(
+      "--slots", options.uses_slots,
+      "Measure what ranks of several processes do: no data from user's buffer to user's buffer");
   app.add_option("--limit", options.limit_seconds, "Begin no further run after this many seconds");
   app.add_option("--lib", options.library, "The library to measure");
   app.add_option("--from", options.from, "Measure nothing: read what -J wrote; may be repeated");
@@ -205,8 +211,7 @@ int run(const Options& options) {
   if (measurements.is_empty())
     return fail(Status::invalid_usage("there are no measurements in these files"), kExitUsage);
 
-  const std::span<const CostLine> known =
-      measurements.machine == gpu::Kind::Cuda ? planner::cuda_costs() : planner::virtual_costs();
+  const std::span<const CostLine> known = planner::costs_of(measurements.machine_class());
   std::vector<CostLine> lines(known.begin(), known.end());
   Result<int> most = most_channels(measurements.machine);
   if (!most.is_ok()) return fail(most.status(), kExitUsage);

@@ -21,6 +21,7 @@ struct Options {
   std::string channels;  // empty: a few up to the default's most
   std::vector<std::string> from;
   bool only_checks = false;
+  bool uses_slots = false;
   double limit_seconds = 0;
   std::string library;
   std::string json_path;

@@ -119,6 +119,7 @@ std::map<std::string, std::string> Job::environment() const {
           {"NCCL_MIN_NCHANNELS", ""},
           {"NCCL_MAX_NCHANNELS", ""},
           {"NCCL_CTA_POLICY", ""},
+          {"NCCL_P2P_DIRECT_DISABLE", uses_slots ? "1" : "0"},
           {"NCCL_NVLS_ENABLE", "0"},
           {"NICCOLITE_CHUNK_PARTS", is_free ? "" : std::to_string(parts)}};
 }
@@ -191,6 +192,7 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
         }
     }
   }
+  for (Job& job : jobs) job.uses_slots = request.uses_slots;
   // Whole machines first, with all their channels: with a time limit the rest may be missing.
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const Job& a, const Job& b) { return a.parts < b.parts; });

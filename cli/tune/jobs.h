@@ -18,6 +18,7 @@ struct Request {
   std::vector<Collective> collectives;
   std::vector<size_t> sizes;  // of the larger buffer, ascending
   std::vector<int> channels;  // empty: the most, half of them and a sixth
+  bool uses_slots = false;    // never data from user's buffer to user's buffer
 };
 
 struct Job {
@@ -29,7 +30,8 @@ struct Job {
   std::vector<std::pair<Collective, AlgorithmId>> variants;  // one per collective
   std::vector<size_t> sizes;
   bool is_large = false;  // sizes that a few operations are enough for
-  bool is_free = false;   // forces nothing: what the library chooses by itself
+  bool uses_slots = false;
+  bool is_free = false;  // forces nothing: what the library chooses by itself
 
   /// The variables that leave the library no other choice.
   std::map<std::string, std::string> environment() const;

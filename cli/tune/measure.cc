@@ -128,9 +128,11 @@ struct Found {
 };
 
 /// The library's prediction, were there no environment.
-double predict_own(gpu::Kind machine, const Workload& work) {
-  Result<planner::Settings> settings = planner::make_settings(machine, work.nranks, {});
+double predict_own(const Measurements& measurements, const Workload& work) {
+  Result<planner::Settings> settings =
+      planner::make_settings(measurements.machine, work.nranks, {});
   if (!settings.is_ok()) return 0;
+  settings->reaches_users = !measurements.slots;
   Result<planner::Choice> choice = planner::choose(*settings, work.collective, work.bytes);
   return choice.is_ok() ? choice->microseconds : 0;
 }
@@ -138,7 +140,7 @@ double predict_own(gpu::Kind machine, const Workload& work) {
 void add(const Job& job, const Workload& work, AlgorithmId algorithm, double microseconds,
          Measurements& measurements) {
   if (job.is_free) {
-    measurements.own.push_back({work, microseconds, predict_own(measurements.machine, work)});
+    measurements.own.push_back({work, microseconds, predict_own(measurements, work)});
     return;
   }
   measurements.points.push_back({.work = work,

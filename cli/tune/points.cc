@@ -83,9 +83,12 @@ Status add_document(const json& document, Measurements& measurements) {
     return Status::invalid_argument("its schema is {}, not {}", document.at("schema").dump(),
                                     kSchema);
   const gpu::Kind machine = document.at("machine") == "cuda" ? gpu::Kind::Cuda : gpu::Kind::Virtual;
-  if (!measurements.is_empty() && machine != measurements.machine)
-    return Status::invalid_usage("it is of another kind of machine than the files before it");
+  const bool slots = document.value("slots", false);
+  if (!measurements.is_empty() &&
+      planner::class_of(machine, !slots) != measurements.machine_class())
+    return Status::invalid_usage("it is of another class of machine than the files before it");
   measurements.machine = machine;
+  measurements.slots = slots;
   if (measurements.is_empty()) {
     measurements.devices = document.at("devices");
     measurements.date = document.at("date");
@@ -124,6 +127,7 @@ json to_json(const Measurements& measurements) {
   return {{"schema", kSchema},
           {"date", measurements.date},
           {"machine", measurements.machine == gpu::Kind::Cuda ? "cuda" : "virtual"},
+          {"slots", measurements.slots},
           {"devices", measurements.devices},
           {"points", points},
           {"own", own},

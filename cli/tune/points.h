@@ -34,6 +34,7 @@ struct OwnTime {
 
 struct Measurements {
   gpu::Kind machine = gpu::Kind::Virtual;
+  bool slots = false;   // ranks did not reach each other's users' buffers (MachineClass::CudaSlots)
   std::string devices;  // "4 x NVIDIA H200"
   std::string date;     // of the first of them
   std::vector<Point> points;
@@ -41,6 +42,7 @@ struct Measurements {
   std::vector<std::string> failures;  // what could not be measured, and why
 
   bool is_empty() const { return points.empty() && own.empty(); }
+  planner::MachineClass machine_class() const { return planner::class_of(machine, !slots); }
 };
 
 /// "all_to_all" as the schedule module has it. Null pointers never.
@@ -52,7 +54,7 @@ size_t buffer_bytes(const Workload& work);
 /// The document of -J, `niccolite-tune-1`.
 nlohmann::json to_json(const Measurements& measurements);
 
-/// Adds what the file holds. InvalidUsage: of another kind of machine than what is there already.
+/// Adds what the file holds. InvalidUsage: of another class of machine than what is there already.
 Status read(const std::string& path, Measurements& measurements);
 
 }  // namespace niccolite::tune

@@ -1,6 +1,7 @@
 #include "cli/tune/table.h"
 
 #include <cctype>
+#include <utility>
 
 namespace niccolite::tune {
 namespace {
@@ -21,6 +22,19 @@ std::string enumerator(const char* name) {
   return result;
 }
 
+/// What a table is of, and the function that returns it.
+std::pair<const char*, const char*> names_of(planner::MachineClass machine) {
+  switch (machine) {
+    case planner::MachineClass::Cuda:
+      return {"CUDA GPUs", "cuda_costs"};
+    case planner::MachineClass::CudaSlots:
+      return {"CUDA GPUs through slots", "cuda_slot_costs"};
+    case planner::MachineClass::Virtual:
+      break;
+  }
+  return {"virtual GPUs", "virtual_costs"};
+}
+
 }  // namespace
 
 std::string source_lines(std::span<const planner::CostLine> lines) {
@@ -39,9 +53,9 @@ std::string source_lines(std::span<const planner::CostLine> lines) {
 
 std::string source_file(const Measurements& measurements,
                         std::span<const planner::CostLine> lines) {
-  const bool is_cuda = measurements.machine == gpu::Kind::Cuda;
+  const auto [of, function] = names_of(measurements.machine_class());
   return fmt::format(
-      R"(// Costs on {} GPUs, made by `niccolite tune` (docs/tune.md): {}, {}.
+      R"(// Costs on {}, made by `niccolite tune` (docs/tune.md): {}, {}.
 //
 // Columns: fixed, step, channel (us); link of two ranks, link of more, channel (GB/s); round (us);
 // fill; overlap; crowd. cost.h says what they mean.
@@ -61,12 +75,11 @@ constexpr CostLine kCosts[] = {{
 
 }}  // namespace
 
-std::span<const CostLine> {}_costs() {{ return kCosts; }}
+std::span<const CostLine> {}() {{ return kCosts; }}
 
 }}  // namespace niccolite::planner
 )",
-      is_cuda ? "CUDA" : "virtual", measurements.devices, measurements.date.substr(0, 10),
-      source_lines(lines), is_cuda ? "cuda" : "virtual");
+      of, measurements.devices, measurements.date.substr(0, 10), source_lines(lines), function);
 }
 
 }  // namespace niccolite::tune

@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/log.h"
@@ -92,6 +93,7 @@ Status Communicator::join_and_connect() {
     const auto ranks = TRY(decode_and_check(blobs, parameters::multi_rank_gpu() != 0));
     settings = ranks[0].settings;
     transport::Endpoint::Reach reach = TRY(open_buffers(ranks, deadline));
+    settings.reaches_users = reach.is_whole;
     endpoint_ = std::make_unique<transport::Endpoint>(
         machine_, device(), *member_, settings.shapes, std::move(reach),
         [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
@@ -133,12 +135,15 @@ Result<transport::Endpoint::Reach> Communicator::open_buffers(const std::vector<
     opened.push_back(std::byte{can});
   }
   const bootstrap::Gathered of_all = TRY(member_->all_gather(opened, deadline));
+  reach.is_whole = true;
   for (int peer = 0; peer < nranks(); ++peer) {
     const std::span<const std::byte> of_peer = of_all[peer];
     if (of_peer.size() != opened.size())
       return Status::remote_error("rank {} tells of the buffers of {} ranks, there are {}", peer,
                                   of_peer.size(), nranks());
     reach.in.push_back(of_peer[static_cast<size_t>(rank())] != std::byte{0});
+    // Each reaches all but itself.
+    reach.is_whole &= std::count(of_peer.begin(), of_peer.end(), std::byte{0}) == 1;
     if (reach.in.back()) reaching_peers_.push_back(peer);
   }
   return reach;

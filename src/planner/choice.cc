@@ -60,7 +60,7 @@ std::vector<Choice> candidates(const Settings& settings, Collective collective, 
                        variant.protocol))
         continue;
       const KnownCost known =
-          find_cost(settings.machine, collective, variant.algorithm, variant.protocol);
+          find_cost(class_of(settings), collective, variant.algorithm, variant.protocol);
       add_forms(settings, work, variant, known.cost, known.is_measured ? measured : others);
     }
   return measured.empty() ? others : measured;
@@ -100,7 +100,8 @@ Choice choose_for_message(const Settings& settings, Protocol protocol, size_t by
   const Workload work{
       .collective = Collective::PointToPoint, .nranks = settings.nranks, .bytes = bytes};
   const Variant variant{.algorithm = AlgorithmId::Direct, .protocol = protocol};
-  const Cost cost = find_cost(settings.machine, work.collective, variant.algorithm, protocol).cost;
+  const Cost cost =
+      find_cost(class_of(settings), work.collective, variant.algorithm, protocol).cost;
   std::vector<Choice> choices;
   add_forms(settings, work, variant, cost, choices);
   return pick(choices, settings.policy);

@@ -17,6 +17,7 @@
 
 #include <span>
 
+#include "gpu/machine.h"
 #include "planner/variant.h"
 
 namespace niccolite::planner {
@@ -41,8 +42,24 @@ struct CostLine {
   Cost cost;
 };
 
-/// The tables that `niccolite tune` prints: constants_cuda.cc, constants_virtual.cc.
+/// What has constants of its own.
+enum class MachineClass : uint8_t {
+  Virtual,
+  Cuda,
+  CudaSlots,  // GPUs whose ranks do not all reach each other's users' buffers: of several
+              // processes, or with NCCL_P2P_DIRECT_DISABLE (executor/protocol/offer.h)
+};
+constexpr MachineClass class_of(gpu::Kind machine, bool reaches_users) {
+  return machine == gpu::Kind::Virtual ? MachineClass::Virtual
+         : reaches_users               ? MachineClass::Cuda
+                                       : MachineClass::CudaSlots;
+}
+
+/// The tables that `niccolite tune` prints: constants_cuda.cc, constants_cuda_slots.cc,
+/// constants_virtual.cc.
 std::span<const CostLine> cuda_costs();
+std::span<const CostLine> cuda_slot_costs();
 std::span<const CostLine> virtual_costs();
+std::span<const CostLine> costs_of(MachineClass machine);
 
 }  // namespace niccolite::planner

@@ -85,9 +85,21 @@ double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Shape& sha
 
 }  // namespace
 
-KnownCost find_cost(gpu::Kind machine, Collective collective, AlgorithmId algorithm,
+std::span<const CostLine> costs_of(MachineClass machine) {
+  switch (machine) {
+    case MachineClass::Cuda:
+      return cuda_costs();
+    case MachineClass::CudaSlots:
+      return cuda_slot_costs();
+    case MachineClass::Virtual:
+      break;
+  }
+  return virtual_costs();
+}
+
+KnownCost find_cost(MachineClass machine, Collective collective, AlgorithmId algorithm,
                     Protocol protocol) {
-  for (const CostLine& line : machine == gpu::Kind::Cuda ? cuda_costs() : virtual_costs())
+  for (const CostLine& line : costs_of(machine))
     if (line.collective == collective && line.algorithm == algorithm && line.protocol == protocol)
       return {line.cost, true};
   return {kUnmeasured, false};
@@ -131,7 +143,7 @@ double predict_messages(const Settings& settings, Protocol protocol, int ends, s
       .protocol = protocol,
       .channels = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels)};
   const Cost cost =
-      find_cost(settings.machine, Collective::PointToPoint, AlgorithmId::Direct, protocol).cost;
+      find_cost(class_of(settings), Collective::PointToPoint, AlgorithmId::Direct, protocol).cost;
   return time_of(settings.machine, cost, settings.nranks, {1 + ends / 2.0, 1, 1},
                  static_cast<double>(bytes), variant, chunk_bytes(settings, variant));
 }

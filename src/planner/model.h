@@ -25,8 +25,12 @@ struct KnownCost {
   Cost cost;
   bool is_measured;
 };
-KnownCost find_cost(gpu::Kind machine, Collective collective, AlgorithmId algorithm,
+KnownCost find_cost(MachineClass machine, Collective collective, AlgorithmId algorithm,
                     executor::Protocol protocol);
+/// The class of a communicator with these settings.
+inline MachineClass class_of(const Settings& settings) {
+  return class_of(settings.machine, settings.reaches_users);
+}
 
 /// May this variant run at all?
 bool is_possible(gpu::Kind machine, int nranks, Collective collective, AlgorithmId algorithm,

@@ -29,6 +29,7 @@ struct Settings {
   int threads = 0;      // of a CTA; 0: the executor's choice
   int chunk_parts = 0;  // chunks that a slot's data are cut into; 0: the model's choice
   CtaPolicy policy = CtaPolicy::Default;
+  bool reaches_users = true;  // every rank's kernels the buffers of all others' users
   std::array<executor::FifoShape, executor::kProtocols> shapes{};
   // By collective: allowed by NCCL_ALGO and NCCL_PROTO.
   std::array<std::array<bool, kAlgorithms>, schedule::kCollectives> algorithms{};

@@ -38,6 +38,7 @@ class Endpoint {
   struct Reach {
     std::vector<bool> out;  // this rank's kernels can access buffers of the peer's user
     std::vector<bool> in;   // the peer's kernels those of this rank's user
+    bool is_whole = false;  // every rank's kernels those of all others' users
   };
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only.

@@ -197,6 +197,15 @@ TEST(Measurements, SurviveTheirFile) {
     EXPECT_EQ(got.points[i].work.bytes, written.points[i].work.bytes);
     EXPECT_EQ(got.points[i].microseconds, written.points[i].microseconds);
   }
+  // Data through slots are another class, of which a file says so.
+  Measurements slots = written;
+  slots.slots = true;
+  std::ofstream(path) << to_json(slots).dump();
+  EXPECT_FALSE(read(path, got).is_ok());
+  Measurements read_slots;
+  ASSERT_TRUE(read(path, read_slots).is_ok());
+  EXPECT_EQ(read_slots.machine_class(), planner::MachineClass::CudaSlots);
+  std::ofstream(path) << to_json(written).dump();
   // A second file adds to the first.
   ASSERT_TRUE(read(path, got).is_ok());
   EXPECT_EQ(got.points.size(), 2 * written.points.size());
@@ -219,6 +228,22 @@ TEST(Table, IsTheSourceOfTheConstants) {
   EXPECT_THAT(source_file(measurements_of({}), lines),
               testing::AllOf(HasSubstr("4 x Test GPU, 2026-01-02."),
                              HasSubstr("std::span<const CostLine> cuda_costs()")));
+  Measurements slots = measurements_of({});
+  slots.slots = true;
+  EXPECT_THAT(source_file(slots, lines), HasSubstr("std::span<const CostLine> cuda_slot_costs()"));
+}
+
+TEST(Jobs, KeepDataInSlotsWhenAsked) {
+  for (const bool uses_slots : {false, true}) {
+    const Request request{.ranks = {2},
+                          .collectives = {Collective::AllReduce},
+                          .sizes = {1 << 20},
+                          .channels = {},
+                          .uses_slots = uses_slots};
+    const std::vector<Job> jobs = make_jobs(gpu::Kind::Cuda, request).value();
+    for (const Job& job : jobs)
+      EXPECT_EQ(job.environment().at("NCCL_P2P_DIRECT_DISABLE"), uses_slots ? "1" : "0");
+  }
 }
 
 TEST(Jobs, ForceEveryPossibleVariantOnce) {

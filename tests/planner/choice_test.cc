@@ -12,16 +12,24 @@ using executor::Protocol;
 constexpr size_t kMostBytes = size_t{2} << 30;
 
 /// Calls `check` for every collective on machines of both kinds.
+constexpr MachineClass kMachines[] = {MachineClass::Cuda, MachineClass::CudaSlots,
+                                      MachineClass::Virtual};
+
 void for_each(const Limits& limits,
               const std::function<void(const Settings& settings, Collective collective)>& check) {
-  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+  for (const MachineClass machine : kMachines)
     for (const int nranks : {2, 3, 4, 8, 16, 200})
       for (int c = 0; c < schedule::kCollectives; ++c) {
         const auto collective = static_cast<Collective>(c);
         SCOPED_TRACE(testing::Message()
                      << function_name(collective) << " over " << nranks << " ranks, "
-                     << (machine == gpu::Kind::Cuda ? "CUDA" : "virtual"));
-        check(make_settings(machine, nranks, limits).value(), collective);
+                     << (machine == MachineClass::Virtual ? "virtual" : "CUDA")
+                     << (machine == MachineClass::CudaSlots ? " through slots" : ""));
+        const gpu::Kind kind =
+            machine == MachineClass::Virtual ? gpu::Kind::Virtual : gpu::Kind::Cuda;
+        Settings settings = make_settings(kind, nranks, limits).value();
+        settings.reaches_users = machine != MachineClass::CudaSlots;
+        check(settings, collective);
       }
 }
 
@@ -29,7 +37,7 @@ TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
   for_each({}, [](const Settings& settings, Collective collective) {
     for (const Choice& variant : candidates(settings, collective, kMostBytes)) {
       const Cost cost =
-          find_cost(settings.machine, collective, variant.algorithm, variant.protocol).cost;
+          find_cost(class_of(settings), collective, variant.algorithm, variant.protocol).cost;
       double last = 0;
       for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
         const double time = predict(settings.machine, cost, {collective, settings.nranks, bytes},
@@ -42,8 +50,8 @@ TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
 }
 
 TEST(Model, KnowsEveryVariantOfTheTables) {
-  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
-    for (const CostLine& line : machine == gpu::Kind::Cuda ? cuda_costs() : virtual_costs()) {
+  for (const MachineClass machine : kMachines)
+    for (const CostLine& line : costs_of(machine)) {
       EXPECT_TRUE(has_algorithm(line.collective, line.algorithm))
           << function_name(line.collective) << " " << name_of(line.algorithm);
       const Cost& cost = line.cost;
@@ -58,7 +66,7 @@ TEST(Model, EveryCollectiveHasMeasuredVariants) {
   for_each({}, [](const Settings& settings, Collective collective) {
     const std::vector<Choice> choices = candidates(settings, collective, 1000);
     ASSERT_FALSE(choices.empty());
-    EXPECT_TRUE(find_cost(settings.machine, collective, choices[0].algorithm, choices[0].protocol)
+    EXPECT_TRUE(find_cost(class_of(settings), collective, choices[0].algorithm, choices[0].protocol)
                     .is_measured);
   });
 }
@@ -126,7 +134,7 @@ TEST(Choice, ForEfficiencyTakesNoMoreCtas) {
 TEST(Choice, WhatNobodyMeasuredIsTakenWhenNothingElseIsAllowed) {
   Settings settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllGather);
-  ASSERT_FALSE(find_cost(gpu::Kind::Virtual, Collective::AllGather, AlgorithmId::DirectLanes,
+  ASSERT_FALSE(find_cost(MachineClass::Virtual, Collective::AllGather, AlgorithmId::DirectLanes,
                          Protocol::Simple)
                    .is_measured);
   EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().algorithm,
