@@ -20,9 +20,9 @@
 //              after others' accesses by the chunk's way alone, which the sender knows: if it does
 //              not race, neither does the sender's. What is said to stay is not passed on;
 //  - loans:    what is said to be lent (Connection::lends) is sent from the input by a lane of one
-//              instruction that does nothing else, and received by a fold. The fold may read it at
-//              the sender: an access at that time, which neither races nor finds anything but the
-//              input.
+//              instruction that does nothing else, and received by a fold. That send is all that
+//              comes out of the lane, so that whatever comes after it comes after the fold: if the
+//              sender's read does not race, neither does the fold's.
 //
 // All of it both when input and output are different buffers and, where the collective has it, when
 // they are the same (in place). Channels work on disjoint data and connections, so each is proved

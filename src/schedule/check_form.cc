@@ -284,10 +284,6 @@ bool can_lend(const Schedule& schedule, int connection, const Ends& ends) {
                              });
 }
 
-const BlockReference& lent_block(const Schedule& schedule, int connection, const Ends& ends) {
-  return *sending_lane(schedule, connection, ends).instructions.front().source;
-}
-
 Status check_offers(const Schedule& schedule, const std::vector<Ends>& ends) {
   for (int i = 0; i < length(ends); ++i) {
     const Connection& c = at(schedule.connections, i);

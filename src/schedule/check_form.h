@@ -21,8 +21,6 @@ bool can_land(const Schedule& schedule, int connection, const Ends& ends);
 
 /// May `connection` be said to lend (Connection::lends)?
 bool can_lend(const Schedule& schedule, int connection, const Ends& ends);
-/// The block of the sender that one which may lends.
-const BlockReference& lent_block(const Schedule& schedule, int connection, const Ends& ends);
 
 /// Proves of a schedule whose form is proved: what is said to land, or to lend, may.
 Status check_offers(const Schedule& schedule, const std::vector<Ends>& ends);

@@ -106,9 +106,6 @@ Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, in
     const Connection& c = at(schedule.connections, i);
     at(fifos_, i).sender = flat_lane(c.sender, at(ends, i).sending_lane);
     at(fifos_, i).receiver = flat_lane(c.receiver, at(ends, i).receiving_lane);
-    // What is wrongly said to be lent is refused in the end (check_offers).
-    if (c.lends && can_lend(schedule, i, at(ends, i)))
-      at(fifos_, i).loan = lent_block(schedule, i, at(ends, i));
   }
 }
 
@@ -185,8 +182,6 @@ Status Execution::step(LaneState& state, int flat) {
     if (may_race_) merge(state.clock, *received.back().clock);
   }
   if (may_race_) at(state.clock, flat) = static_cast<uint32_t>(state.next.instruction) + 1;
-  for (const int connection : instruction.receive_from)
-    if (at(fifos_, connection).loan) TRY(read_loan(state, flat, connection));
 
   std::vector<Operand> operands;
   for (int i = 0; i < length(received); ++i)
@@ -196,7 +191,7 @@ Status Execution::step(LaneState& state, int flat) {
                      at(schedule_.connections, at(instruction.receive_from, i)).sender)});
   if (instruction.source) {
     const BlockReference& source = *instruction.source;
-    TRY(access(state, flat, state.next.rank, source, /*is_write=*/false));
+    TRY(access(state, flat, source, /*is_write=*/false));
     const Location& from = location(state.next.rank, source);
     std::string name = fmt::format("{} block {}", name_of(source.buffer), source.block);
     if (from.value == nullptr)
@@ -215,7 +210,7 @@ Status Execution::step(LaneState& state, int flat) {
                                         {schedule_.nranks, schedule_.partial_sums}));
 
   if (instruction.target) {
-    TRY(access(state, flat, state.next.rank, *instruction.target, /*is_write=*/true));
+    TRY(access(state, flat, *instruction.target, /*is_write=*/true));
     Location& to = location(state.next.rank, *instruction.target);
     to.value = value;
     to.writer = state.next;
@@ -225,17 +220,6 @@ Status Execution::step(LaneState& state, int flat) {
     for (const int connection : instruction.send_to)
       at(fifos_, connection).slots.push_back({value, clock});
   }
-  return Status::ok();
-}
-
-/// What comes by `connection` may be read at the sender only now.
-Status Execution::read_loan(const LaneState& state, int flat, int connection) {
-  const int sender = at(schedule_.connections, connection).sender;
-  const BlockReference& block = *at(fifos_, connection).loan;
-  TRY(access(state, flat, sender, block, /*is_write=*/false));
-  if (const Location& place = location(sender, block); place.writer)
-    return Status::invalid_usage("reads input block {} of rank {} after {} wrote over it",
-                                 block.block, sender, describe(*place.writer));
   return Status::ok();
 }
 
@@ -252,10 +236,10 @@ Execution::Location& Execution::location(int rank, const BlockReference& referen
 /// Records one access, after proving that it comes after each earlier access that it conflicts with
 /// (those of its own lane are in its clock). It cannot come before one: the execution itself
 /// follows the order.
-Status Execution::access(const LaneState& state, int flat, int rank,
-                         const BlockReference& reference, bool is_write) {
+Status Execution::access(const LaneState& state, int flat, const BlockReference& reference,
+                         bool is_write) {
   if (!may_race_) return Status::ok();
-  Location& place = location(rank, reference);
+  Location& place = location(state.next.rank, reference);
   for (const Access& other : place.accesses) {
     if (!is_write && !other.is_write) continue;
     if (at(state.clock, other.lane) > static_cast<uint32_t>(other.instruction)) continue;

@@ -54,7 +54,6 @@ class Execution {
     std::deque<Chunk> slots;
     int sender;  // flat lane numbers
     int receiver;
-    std::optional<BlockReference> loan;  // the sender's block, if it is lent
   };
 
   struct Access {
@@ -84,9 +83,7 @@ class Execution {
   Status step(LaneState& state, int flat);
   Location& location(int rank, const BlockReference& reference);
   Status check_block(int rank, int block);
-  Status access(const LaneState& state, int flat, int rank, const BlockReference& reference,
-                bool is_write);
-  Status read_loan(const LaneState& state, int flat, int connection);
+  Status access(const LaneState& state, int flat, const BlockReference& reference, bool is_write);
   Status report_deadlock() const;
 
   const Schedule& schedule_;

@@ -131,8 +131,8 @@ struct Connection {
   /// It lands, and the receiver does not pass it on: nobody reads it before the operation ends.
   bool stays = false;
   /// The sender's lane is one instruction, which does nothing but send its input here, and the
-  /// receiver folds it. The receiver may then read that input itself, when it folds: a later
-  /// access, which the checker takes it for.
+  /// receiver folds it. The receiver may then read that input itself: nothing comes after the send
+  /// but by way of the fold, so that the proof of one is the proof of the other.
   bool lends = false;
 };
 
