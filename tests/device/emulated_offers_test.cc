@@ -204,14 +204,16 @@ TEST(EmulatedLending, TakesNoSlots) {
   for (const Case& c : kLoans) {
     for (const int nranks : {2, 3, 8}) {
       for (const DataType type : {DataType::Float32, DataType::Bfloat16, DataType::Int8}) {
-        for (const uint64_t count : {1u, 5u, 500u, 1503u, 20'011u}) {
+        for (const uint64_t count : {5u, 1503u, 20'011u}) {
+          // The sizes that matter, by two ranks, of all types; the rest of one.
+          if (type != DataType::Float32 && (nranks != 2 || count != 20'011)) continue;
           SCOPED_TRACE(testing::Message()
                        << schedule::name_of(c.collective) << " of " << count << " by " << nranks);
           Cluster cluster = cluster_of(c.collective, c.algorithm, nranks);
           // Blocks side by side are aligned.
           const uint64_t elements =
               schedule::cuts_one_buffer(c.collective) ? count : executor::round_up(count, 16);
-          for (const bool is_in_place : {false, true, false}) {
+          for (const bool is_in_place : {false, true}) {
             const executor::Reduction average{
                 .fold = executor::Fold::Sum, .finish_scale = 0.5, .finish_divisor = 2};
             const Operands operands(cluster.schedule(), type, {elements},
@@ -329,6 +331,7 @@ TEST(EmulatedLending, ReadsNothingOfAnotherCall) {
 TEST(EmulatedOffers, LeavesNoOfferBehindWhenAborted) {
   for (const FifoShape& shape : {kShape, kLarge}) {
     for (const Case& c : {kCases[0], kCases[5], kLoans[0], kLoans[2]}) {
+      if (schedule::reduces(c.collective) && shape == kLarge) continue;  // they share small ones
       for (const uint32_t ranks : {1, 2, 3}) {
         SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm
                                         << ", ranks " << ranks << ", slots " << shape.slot_bytes);
