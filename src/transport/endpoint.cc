@@ -95,20 +95,15 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
     address.slots = names[i].role == Role::Sender ? remote.slots : locals[i].slots->data();
     address.control = reinterpret_cast<executor::ControlBlock*>(locals[i].control.data());
     address.remote_control = reinterpret_cast<executor::ControlBlock*>(remote.control);
-    address.can_land = can_land(names[i]);
-    address.can_lend = can_lend(names[i]);
+    address.can_land = reaches_user(names[i], Role::Sender);
+    address.can_lend = reaches_user(names[i], Role::Receiver);
     addresses.push_back(address);
   }
   return addresses;
 }
 
-bool Endpoint::can_land(const Name& name) const {
-  const std::vector<bool>& reach = name.role == Role::Sender ? reach_.out : reach_.in;
-  return name.protocol == Protocol::Simple && reach[static_cast<size_t>(name.peer)];
-}
-
-bool Endpoint::can_lend(const Name& name) const {
-  const std::vector<bool>& reach = name.role == Role::Sender ? reach_.in : reach_.out;
+bool Endpoint::reaches_user(const Name& name, Role end) const {
+  const std::vector<bool>& reach = name.role == end ? reach_.out : reach_.in;
   return name.protocol == Protocol::Simple && reach[static_cast<size_t>(name.peer)];
 }
 

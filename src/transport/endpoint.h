@@ -103,9 +103,8 @@ class Endpoint {
   Result<const RemoteChunk*> remote_chunk(int peer, const Token& token, size_t bytes,
                                           const std::string& address, const Deadline& deadline);
 
-  /// See PortAddress.
-  bool can_land(const Name& name) const;
-  bool can_lend(const Name& name) const;
+  /// Can kernels at that end of the connection use buffers of the other's user? See PortAddress.
+  bool reaches_user(const Name& name, Role end) const;
 
   gpu::Machine& machine_;
   const int device_;

@@ -201,8 +201,8 @@ uint32_t first_of_warp(uint32_t value) {
   uint32_t& first = current->cta->firsts[warp];
   if (current->thread.index % kWarp == 0) first = value;
   meet(kFirstWarp + warp, kWarp, [] {});
-  // Nobody comes to the next one before all have read this: they meet in between, or there.
   const uint32_t result = first;
+  // Nobody's next value comes before all have read this one.
   meet(kFirstWarp + warp, kWarp, [] {});
   return result;
 }
