@@ -13,5 +13,7 @@ Result<schedule::Schedule> broadcast_ring(int nranks, const Options& options = {
 Result<schedule::Schedule> broadcast_ring_strands(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_direct(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_scatter_gather(int nranks, const Options& options = {});
+/// With a lane for each instruction, for large data.
+Result<schedule::Schedule> broadcast_scatter_gather_lanes(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

@@ -1,20 +1,27 @@
 // Scatter-gather broadcast: the root gives each other rank one block, and they give it to each
 // other.
 //
-//   root 0        forward lane                       gather lane
-//   rank 0   b0 -> output, 1; b1 -> output, 2; b2 -> output, 3
+//   root 0        push lane                          gather lane
+//   rank 0   b0 -> 1, b1 -> 2, b2 -> 3          b0, b1, b2 -> output
 //   rank 1   b0: rank 0 -> output, 2, 3         b2 <- 3, b1 <- 2 -> output
 //   rank 2   b1: rank 0 -> output, 3, 1         b0 <- 1, b2 <- 3 -> output
 //   rank 3   b2: rank 0 -> output, 1, 2         b1 <- 2, b0 <- 1 -> output
 //
-// Claim: n - 1 blocks and as many instructions per rank; two network latencies; the root sends the
-// data once, the least possible, the others (n - 2)/(n - 1) of it; FIFO depth >= 1.
+// Claim: n - 1 blocks and as many instructions per rank, twice as many at the root; two network
+// latencies; the root sends the data once, the least possible, the others (n - 2)/(n - 1) of it;
+// FIFO depth >= 1.
 //
 // Two lanes let the rounds overlap: while the blocks of one round are gathered, those of the next
 // are forwarded. They share nothing, as each block is written by one lane. Block i belongs to the
-// rank i + 1 places behind the root. Source: M. Barnett et al., "Interprocessor collective
-// communication library (InterCom)", 1994, with both halves done directly.
+// rank i + 1 places behind the root. "scatter_gather_lanes" has a lane for each instruction. An
+// owner may then read its block of the root's input itself and store it to all, in one go: the
+// first latency goes, and no part of the data waits for another.
+//
+// Source: M. Barnett et al., "Interprocessor collective communication library (InterCom)", 1994,
+// with both halves done directly.
 #include "algorithms/broadcast.h"
+#include "algorithms/lanes.h"
+#include "algorithms/owners.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -23,73 +30,67 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-constexpr const char* kName = "scatter_gather";
 // Connections from the root, and between the others.
 constexpr int kScatter = 0;
 constexpr int kGather = 1;
 
-/// The ranks of a broadcast, as numbers of blocks.
-struct Owners {
-  int root;
-  int nranks;
-
-  int count() const { return nranks - 1; }
-  int rank_of(int block) const { return (root + 1 + block) % nranks; }
-  int block_of(int rank) const { return (rank - root - 1 + nranks) % nranks; }
-
-  /// The other owners, in the order block + step, block + 2 * step, ...
-  std::vector<int> others(int block, int step) const {
-    std::vector<int> ranks;
-    for (const int other : peers_by_distance(block, count(), step)) ranks.push_back(rank_of(other));
-    return ranks;
+/// What lands, and what is lent. By instruction the owners read the root's input, and what they
+/// store to each other stays; else they pass on what has landed.
+void set_offers(Lanes lanes, const Owners& owners, Builder::Head& head) {
+  if (lanes == Lanes::ByInstruction && owners.count() > 1) {
+    head.landing_tags = {kGather};
+    head.lending_tags = {kScatter};
+    return;
   }
-};
-
-void add_scatter(LaneBuilder lane, const Owners& owners) {
-  for (int block = 0; block < owners.count(); ++block)
-    lane.add({.source = input(block),
-              .target = output(block),
-              .send_to = lane.to(owners.rank_of(block), kScatter)});
+  head.landing_tags = owners.count() == 2 ? Tags{kScatter, kGather} : Tags{kScatter};
+  head.passes_on = owners.count() > 1;
 }
 
-void add_forward(LaneBuilder lane, const Owners& owners, int block) {
-  lane.add({.receive_from = lane.from(owners.root, kScatter),
-            .target = output(block),
-            .send_to = lane.to(owners.others(block, 1), kGather)});
-}
-
-void add_gather(LaneBuilder lane, const Owners& owners, int block) {
-  // The owner before this one sends here first, the one after it last.
-  for (const int owner : owners.others(block, -1))
-    lane.add({.receive_from = lane.from(owner, kGather), .target = output(owners.block_of(owner))});
+Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
+  if (nranks == 1) return alone(Collective::Broadcast, name);
+  const Owners owners{options.root, nranks};
+  Builder::Head head{.collective = Collective::Broadcast,
+                     .algorithm = name,
+                     .nranks = nranks,
+                     .nblocks = owners.count(),
+                     .root = options.root};
+  set_offers(lanes, owners, head);
+  Builder builder(std::move(head));
+  for (const int rank : ranks_to_build(nranks, options)) {
+    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    if (rank == options.root) {
+      for (int block = 0; block < owners.count(); ++block) {
+        LaneBuilder lane = spreader.of(kPushLane);
+        lane.add({.source = input(block), .send_to = lane.to(owners.rank_of(block), kScatter)});
+      }
+      for (int block = 0; block < owners.count(); ++block)
+        spreader.of(kGatherLane).add({.source = input(block), .target = output(block)});
+      continue;
+    }
+    const int own = owners.block_of(rank);
+    LaneBuilder forward = spreader.of(kPushLane);
+    forward.add({.receive_from = forward.from(options.root, kScatter),
+                 .target = output(own),
+                 .send_to = forward.to(owners.others(own, 1), kGather)});
+    // The owner before this one sends here first, the one after it last.
+    for (const int owner : owners.others(own, -1)) {
+      LaneBuilder lane = spreader.of(kGatherLane);
+      lane.add(
+          {.receive_from = lane.from(owner, kGather), .target = output(owners.block_of(owner))});
+    }
+  }
+  return std::move(builder).take();
 }
 
 }  // namespace
 
 Result<Schedule> broadcast_scatter_gather(int nranks, const Options& options) {
-  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
-  if (nranks == 1) return alone(Collective::Broadcast, kName);
-  const Owners owners{options.root, nranks};
-  Builder builder({.collective = Collective::Broadcast,
-                   .algorithm = kName,
-                   .nranks = nranks,
-                   .nblocks = owners.count(),
-                   .root = options.root,
-                   .landing_tags = owners.count() == 2 ? Tags{kScatter, kGather} : Tags{kScatter},
-                   .passes_on = owners.count() > 1});
-  const auto add_lane = [&](int rank, size_t kind) {
-    return builder.add_lane(rank, /*channel=*/0, options.weights[kind]);
-  };
-  for (const int rank : ranks_to_build(nranks, options)) {
-    if (rank == options.root) {
-      add_scatter(add_lane(rank, kPushLane), owners);
-      continue;
-    }
-    const int block = owners.block_of(rank);
-    add_forward(add_lane(rank, kPushLane), owners, block);
-    if (owners.count() > 1) add_gather(add_lane(rank, kGatherLane), owners, block);
-  }
-  return std::move(builder).take();
+  return build("scatter_gather", Lanes::ByPhase, nranks, options);
+}
+
+Result<Schedule> broadcast_scatter_gather_lanes(int nranks, const Options& options) {
+  return build("scatter_gather_lanes", Lanes::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -11,5 +11,8 @@ Result<schedule::Schedule> reduce_ring(int nranks, const Options& options = {});
 /// The ring as two chains side by side, for large data.
 Result<schedule::Schedule> reduce_ring_strands(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_direct(int nranks, const Options& options = {});
+Result<schedule::Schedule> reduce_two_shot(int nranks, const Options& options = {});
+/// With a lane for each instruction, for large data.
+Result<schedule::Schedule> reduce_two_shot_lanes(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

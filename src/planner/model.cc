@@ -41,6 +41,7 @@ Shape shape_of(Collective collective, AlgorithmId algorithm, int nranks) {
     case Collective::Reduce:
       if (family == AlgorithmId::Ring)
         return {others, 1, algorithm == AlgorithmId::RingStrands ? 2 : 1};
+      if (family == AlgorithmId::TwoShot) return {n, 1, std::max(1, nranks - 1)};
       return {n, others, 1};
     case Collective::PointToPoint:
       return {2, 1, 1};
@@ -118,7 +119,10 @@ bool is_possible(gpu::Kind machine, int nranks, Collective collective, Algorithm
   const bool has_choice = collective != Collective::AllToAll && collective != Collective::Gather &&
                           collective != Collective::Scatter;
   if (connects_all && has_choice && nranks > most_direct_ranks(machine)) return false;
-  if (algorithm == AlgorithmId::ScatterGather && nranks < 3) return false;
+  // With one owner they are the direct ones, in two shots.
+  const bool has_owners = family == AlgorithmId::ScatterGather ||
+                          (family == AlgorithmId::TwoShot && collective == Collective::Reduce);
+  if (has_owners && nranks < 3) return false;
   // One-shot holds all of a chunk's operands at once; it is a latency algorithm, and the other
   // protocols add only latency to it.
   return algorithm != AlgorithmId::OneShot || protocol == Protocol::LL || nranks == 2;

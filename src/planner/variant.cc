@@ -15,15 +15,17 @@ struct Name {
   const char* text;
   AlgorithmId family;
 };
-constexpr std::array<Name, kAlgorithms> kNames{{{"ring", AlgorithmId::Ring},
-                                                {"ring_strands", AlgorithmId::Ring},
-                                                {"direct", AlgorithmId::Direct},
-                                                {"direct_lanes", AlgorithmId::Direct},
-                                                {"one_shot", AlgorithmId::OneShot},
-                                                {"two_shot", AlgorithmId::TwoShot},
-                                                {"two_shot_lanes", AlgorithmId::TwoShot},
-                                                {"pat", AlgorithmId::Pat},
-                                                {"scatter_gather", AlgorithmId::ScatterGather}}};
+constexpr std::array<Name, kAlgorithms> kNames{
+    {{"ring", AlgorithmId::Ring},
+     {"ring_strands", AlgorithmId::Ring},
+     {"direct", AlgorithmId::Direct},
+     {"direct_lanes", AlgorithmId::Direct},
+     {"one_shot", AlgorithmId::OneShot},
+     {"two_shot", AlgorithmId::TwoShot},
+     {"two_shot_lanes", AlgorithmId::TwoShot},
+     {"pat", AlgorithmId::Pat},
+     {"scatter_gather", AlgorithmId::ScatterGather},
+     {"scatter_gather_lanes", AlgorithmId::ScatterGather}}};
 static_assert(kNames.back().text != nullptr);
 
 constexpr std::array<const char*, schedule::kCollectives> kFunctionNames{

@@ -24,9 +24,10 @@ enum class AlgorithmId : uint8_t {
   TwoShot,
   TwoShotLanes,
   Pat,
-  ScatterGather
+  ScatterGather,
+  ScatterGatherLanes
 };
-inline constexpr int kAlgorithms = 9;
+inline constexpr int kAlgorithms = 10;
 
 /// As the schedule registry spells it: "ring", "two_shot_lanes".
 const char* name_of(AlgorithmId id);

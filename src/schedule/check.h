@@ -20,9 +20,10 @@
 //              after others' accesses by the chunk's way alone, which the sender knows: if it does
 //              not race, neither does the sender's. What is said to stay is not passed on;
 //  - loans:    what is said to be lent (Connection::lends) is sent from the input by a lane of one
-//              instruction that does nothing else, and received by a fold. That send is all that
-//              comes out of the lane, so that whatever comes after it comes after the fold: if the
-//              sender's read does not race, neither does the fold's.
+//              instruction that does nothing else, and folded or passed on. That send is all that
+//              comes out of the lane, so that whatever comes after it comes after the
+//              instruction that receives: if the sender's read does not race, neither does that
+//              one's.
 //
 // All of it both when input and output are different buffers and, where the collective has it, when
 // they are the same (in place). Channels work on disjoint data and connections, so each is proved

@@ -280,7 +280,8 @@ bool can_lend(const Schedule& schedule, int connection, const Ends& ends) {
          only.source && only.source->buffer == Buffer::Input &&
          std::ranges::any_of(receiving_lane(schedule, connection, ends).instructions,
                              [&](const Instruction& instruction) {
-                               return instruction.reduce && receives(instruction, connection);
+                               return (instruction.reduce || !instruction.send_to.empty()) &&
+                                      receives(instruction, connection);
                              });
 }
 
@@ -300,7 +301,7 @@ Status check_offers(const Schedule& schedule, const std::vector<Ends>& ends) {
     if (c.lends && !can_lend(schedule, i, at(ends, i)))
       return Status::invalid_usage(
           "connection {} from rank {} to rank {} on channel {} is said to lend, but the lane that "
-          "sends does more than to send its input, or it is not folded",
+          "sends does more than to send its input, or the one that receives only stores it",
           i, c.sender, c.receiver, c.channel);
   }
   return Status::ok();

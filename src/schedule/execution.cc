@@ -94,6 +94,7 @@ Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, in
       memory.input.push_back(
           {.value = std::make_shared<Value>(Value{.block = block, .ranks = {rank}}),
            .writer = {},
+           .keeper = {},
            .accesses = {}});
     memory.output.resize(static_cast<size_t>(output_blocks(schedule, rank)));
     memory.scratch.resize(static_cast<size_t>(schedule.scratch_blocks));
@@ -209,7 +210,9 @@ Status Execution::step(LaneState& state, int flat) {
   const SharedValue value = TRY(combine(operands, block, instruction.finish, state.next,
                                         {schedule_.nranks, schedule_.partial_sums}));
 
-  if (instruction.target) {
+  if (instruction.target && is_copy_onto_itself(state.next.rank, instruction)) {
+    location(state.next.rank, *instruction.target).keeper = state.next;
+  } else if (instruction.target) {
     TRY(access(state, flat, *instruction.target, /*is_write=*/true));
     Location& to = location(state.next.rank, *instruction.target);
     to.value = value;
@@ -231,6 +234,12 @@ Execution::Location& Execution::location(int rank, const BlockReference& referen
     if (const auto input = input_in_place(schedule_, rank, reference.block))
       return at(memory.input, *input);
   return at(memory.output, reference.block);
+}
+
+/// The executors then leave the block alone.
+bool Execution::is_copy_onto_itself(int rank, const Instruction& instruction) {
+  return !reduces(schedule_.collective) && instruction.source &&
+         &location(rank, *instruction.source) == &location(rank, *instruction.target);
 }
 
 /// Records one access, after proving that it comes after each earlier access that it conflicts with
@@ -296,7 +305,8 @@ Status Execution::check_result() {
 
 Status Execution::check_block(int rank, int block) {
   const Location& place = location(rank, {Buffer::Output, block});
-  if (!place.writer) {
+  const std::optional<Position>& writer = place.writer ? place.writer : place.keeper;
+  if (!writer) {
     // A message moves in one channel; that it does in some one, the form has proved.
     if (schedule_.collective == Collective::PointToPoint) return Status::ok();
     return Status::invalid_usage(
@@ -309,7 +319,7 @@ Status Execution::check_block(int rank, int block) {
   if (value.block != wanted.block || (!is_sum && value.ranks[0] != wanted.from))
     return Status::invalid_usage(
         "{} leaves output block {} with input block {} of {}, not input block {} of {}",
-        describe(*place.writer), block, value.block,
+        describe(*writer), block, value.block,
         is_sum ? "the ranks" : fmt::format("rank {}", value.ranks[0]), wanted.block,
         is_sum ? "all ranks" : fmt::format("rank {}", wanted.from));
   if (!is_sum) return Status::ok();
@@ -320,7 +330,7 @@ Status Execution::check_block(int rank, int block) {
                                  ? fmt::format("last folded by {}", describe(*value.folder))
                                  : "an input that nothing was folded with";
   return Status::invalid_usage(
-      "{} leaves output block {} {} ({})", describe(*place.writer), block,
+      "{} leaves output block {} {} ({})", describe(*writer), block,
       missing.empty() ? "unfinished" : "without the contribution of " + missing, origin);
 }
 

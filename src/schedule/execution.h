@@ -66,6 +66,7 @@ class Execution {
   struct Location {
     SharedValue value;               // null: nothing was ever written here
     std::optional<Position> writer;  // none: nobody yet; the value is the user's
+    std::optional<Position> keeper;  // who copies the block onto itself
     std::vector<Access> accesses;    // newest of each lane and kind
   };
 
@@ -82,6 +83,7 @@ class Execution {
   void run_lane(int flat, Status& status);
   Status step(LaneState& state, int flat);
   Location& location(int rank, const BlockReference& reference);
+  bool is_copy_onto_itself(int rank, const Instruction& instruction);
   Status check_block(int rank, int block);
   Status access(const LaneState& state, int flat, const BlockReference& reference, bool is_write);
   Status report_deadlock() const;

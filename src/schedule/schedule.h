@@ -131,8 +131,9 @@ struct Connection {
   /// It lands, and the receiver does not pass it on: nobody reads it before the operation ends.
   bool stays = false;
   /// The sender's lane is one instruction, which does nothing but send its input here, and the
-  /// receiver folds it. The receiver may then read that input itself: nothing comes after the send
-  /// but by way of the fold, so that the proof of one is the proof of the other.
+  /// receiver folds it or passes it on. (What it would only store lands.) The receiver may then
+  /// read that input itself: nothing comes after the send but by way of that instruction, so that
+  /// the proof of one is the proof of the other.
   bool lends = false;
 };
 

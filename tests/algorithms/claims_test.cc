@@ -64,6 +64,23 @@ const Row kRows[] = {
     {[](int) { return Claim{Collective::Reduce, "ring", 1, 1, 1, 1, 1, true, 1, 0}; }},
     {[](int) { return Claim{Collective::Reduce, "ring_strands", 2, 2, 2, 2, 1, true, 2, 0}; }},
     {[](int) { return Claim{Collective::Reduce, "direct", 1, 1, 1, 1, 1, false, 1, 0}; }},
+    {[](int n) {
+      return Claim{Collective::Reduce, "two_shot", n - 1, n - 1, n - 1, n > 2 ? 2 : 1, 1, false,
+                   2 * (n - 1),        n - 1,      2};
+    }},
+    {[](int n) {
+      return Claim{Collective::Reduce,
+                   "two_shot_lanes",
+                   n - 1,
+                   n - 1,
+                   n - 1,
+                   n - 1,
+                   1,
+                   false,
+                   2 * (n - 1),
+                   n - 1,
+                   2 * (n - 1)};
+    }},
     {[](int n) { return Claim{Collective::AllGather, "ring", n, n, n - 1, 1, n > 2 ? 2 : 1}; }},
     {[](int n) { return Claim{Collective::AllGather, "direct", n, n, n - 1, 2, 1}; }},
     {[](int n) { return Claim{Collective::AllGather, "direct_lanes", n, n, n - 1, n, 1}; }},
@@ -90,9 +107,22 @@ const Row kRows[] = {
                    n > 2 ? 2 : 1,
                    1,
                    false,
+                   2 * (n - 1),
+                   n - 1,
+                   2};
+    }},
+    {[](int n) {
+      return Claim{Collective::Broadcast,
+                   "scatter_gather_lanes",
                    n - 1,
                    n - 1,
-                   1};
+                   n - 2,
+                   n - 1,
+                   1,
+                   false,
+                   2 * (n - 1),
+                   n - 1,
+                   2 * (n - 1)};
     }},
     {[](int n) { return Claim{Collective::Gather, "direct", n, 1, 1, 1, 1, false, n, 0}; }},
     {[](int n) {
@@ -231,10 +261,13 @@ TEST(Latencies, AreThoseClaimed) {
       {"reduce ring", chain},
       {"reduce ring_strands", chain},
       {"reduce direct", one},
+      {"reduce two_shot", two},
+      {"reduce two_shot_lanes", two},
       {"broadcast ring", chain},
       {"broadcast ring_strands", chain},
       {"broadcast direct", one},
       {"broadcast scatter_gather", [](int n) { return n > 2 ? 2 : 1; }},
+      {"broadcast scatter_gather_lanes", [](int n) { return n > 2 ? 2 : 1; }},
       {"all_gather ring", chain},
       {"all_gather direct", one},
       {"all_gather direct_lanes", one},

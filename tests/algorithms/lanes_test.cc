@@ -63,20 +63,24 @@ TEST(Connections, AreSaidToLandAndToLendWhereTheyCan) {
         passes_on |= schedule.connections[i].lands &&
                      schedule::is_passed_on(schedule, static_cast<int>(i), ends[i]);
       }
-      for (size_t i = 0; i < ends.size(); ++i) {
-        EXPECT_EQ(schedule.connections[i].stays, schedule.connections[i].lands && !passes_on);
-        EXPECT_EQ(schedule.connections[i].lands,
-                  schedule::can_land(schedule, static_cast<int>(i), ends[i]))
-            << fmt::format("{} {} of {}, from rank {} to rank {}",
-                           schedule::name_of(algorithm.collective), algorithm.name, nranks,
-                           schedule.connections[i].sender, schedule.connections[i].receiver);
+      // What all connections with a tag can do, they are said to do; lending before landing.
+      const auto all_of_tag = [&](int tag, auto&& can) {
+        for (size_t i = 0; i < ends.size(); ++i) {
+          if (schedule.connections[i].tag == tag && !can(schedule, static_cast<int>(i), ends[i]))
+            return false;
+        }
+        return true;
+      };
+      for (const Connection& connection : schedule.connections) {
+        SCOPED_TRACE(fmt::format("{} {} of {}, from rank {} to rank {}",
+                                 schedule::name_of(algorithm.collective), algorithm.name, nranks,
+                                 connection.sender, connection.receiver));
         // A chain of partial sums could lend at its first hop, and nowhere else.
         const bool is_chain = std::string_view(algorithm.name).starts_with("ring");
-        EXPECT_EQ(schedule.connections[i].lends,
-                  !is_chain && schedule::can_lend(schedule, static_cast<int>(i), ends[i]))
-            << fmt::format("{} {} of {}, from rank {} to rank {}",
-                           schedule::name_of(algorithm.collective), algorithm.name, nranks,
-                           schedule.connections[i].sender, schedule.connections[i].receiver);
+        const bool lends = !is_chain && all_of_tag(connection.tag, schedule::can_lend);
+        EXPECT_EQ(connection.lends, lends);
+        EXPECT_EQ(connection.lands, !lends && all_of_tag(connection.tag, schedule::can_land));
+        EXPECT_EQ(connection.stays, connection.lands && !passes_on);
       }
     }
   }
@@ -119,14 +123,15 @@ TEST(Lanes, OfAFoldWeighAsMuchAsThoseOfAllItsOperands) {
   }
 }
 
-TEST(Lanes, AreForCollectivesInWhichRanksMoveMoreThanOneBlock) {
+TEST(Lanes, AreForEveryCollective) {
   std::vector<Collective> collectives;
   for (const Algorithm* algorithm : with_lanes()) {
     EXPECT_NE(by_phase(*algorithm), nullptr) << algorithm->name;
     EXPECT_EQ(algorithm->max_ranks, kMaxLanesRanks) << algorithm->name;
     collectives.push_back(algorithm->collective);
   }
-  EXPECT_EQ(collectives, (std::vector<Collective>{Collective::AllReduce, Collective::AllGather,
+  EXPECT_EQ(collectives, (std::vector<Collective>{Collective::AllReduce, Collective::Reduce,
+                                                  Collective::Broadcast, Collective::AllGather,
                                                   Collective::ReduceScatter, Collective::AllToAll,
                                                   Collective::Gather, Collective::Scatter}));
 }

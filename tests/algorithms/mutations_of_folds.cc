@@ -21,14 +21,16 @@ Outcome operands_swapped(Schedule& schedule) {
   if (from.size() > 1)
     std::swap(from[0], from[1]);
   else
-    found.instruction->source_position = 0;
+    found.instruction->source_position ^= 1;
   return {{found.name(), "folds rank ", "claims ascending rank order"}};
 }
 
 Outcome source_in_the_wrong_place(Schedule& schedule) {
   const Found found = find(schedule, Which::First, finishes).value();
-  found.instruction->source_position = 0;
-  return {{found.name(), fmt::format("folds rank {} before rank 0", found.rank())}};
+  int& position = found.instruction->source_position;
+  position = position == 0 ? 1 : 0;
+  return {
+      {found.name(), fmt::format("folds rank {} before rank 0", position == 0 ? found.rank() : 1)}};
 }
 
 Outcome source_position_out_of_range(Schedule& schedule) {
@@ -70,7 +72,9 @@ Outcome finished_twice(Schedule& schedule) {
 Outcome never_finished(Schedule& schedule) {
   const Found found = find(schedule, Which::First, finishes).value();
   found.instruction->finish = false;
-  return {{fmt::format("leaves output block {} unfinished", found.instruction->target->block),
+  const auto& target = found.instruction->target;  // or somebody else's
+  return {{fmt::format("leaves output block {} unfinished",
+                       target ? target->block : chunk_block(*found.instruction)),
            "(last folded by " + found.name()}};
 }
 
@@ -79,15 +83,18 @@ Outcome contribution_counted_twice(Schedule& schedule) {
   const Found found = find(schedule, Which::First, finishes).value();
   const int block = found.instruction->source->block;
   const int extra = length(schedule.connections);
-  schedule.connections.push_back({0, found.rank(), 0, /*tag=*/99});
+  const int sender = found.rank() == 0 ? 1 : 0;
+  schedule.connections.push_back({sender, found.rank(), 0, /*tag=*/99});
   found.instruction->receive_from.push_back(extra);
-  schedule.ranks[0][0].lanes.push_back(
+  schedule.ranks[static_cast<size_t>(sender)][0].lanes.push_back(
       {.weight = 1, .instructions = {{.source = {{Buffer::Input, block}}, .send_to = {extra}}}});
-  return {{found.name(), fmt::format("folds the contribution of rank 0 to block {} twice", block)}};
+  return {{found.name(),
+           fmt::format("folds the contribution of rank {} to block {} twice", sender, block)}};
 }
 
 Outcome contribution_left_out(Schedule& schedule) {
   const Found found = find(schedule, Which::First, finishes).value();
+  found.instruction->chunk_of = chunk_block(*found.instruction);  // the source may alone say it
   found.instruction->source.reset();
   found.instruction->source_position = 0;
   found.instruction->reduce = found.instruction->receive_from.size() > 1;

@@ -187,10 +187,13 @@ TEST(EmulatedLanding, StoresNothingOfAnotherCall) {
   cluster.control.abort = 1;
 }
 
-// What every one of their connections carries may be lent; in the last of them sums land, too.
+// What every one of their connections carries may be lent; in the last three, owners' results land,
+// too.
 constexpr Case kLoans[] = {{Collective::Reduce, "direct"},
                            {Collective::ReduceScatter, "direct_lanes"},
-                           {Collective::AllReduce, "two_shot_lanes"}};
+                           {Collective::AllReduce, "two_shot_lanes"},
+                           {Collective::Reduce, "two_shot_lanes"},
+                           {Collective::Broadcast, "scatter_gather_lanes"}};
 
 void expect_claims_reset(Cluster& cluster) {
   for (const auto& connection : cluster.connections()) {
@@ -214,8 +217,10 @@ TEST(EmulatedLending, TakesNoSlots) {
           const uint64_t elements =
               schedule::cuts_one_buffer(c.collective) ? count : executor::round_up(count, 16);
           for (const bool is_in_place : {false, true}) {
-            const executor::Reduction average{
-                .fold = executor::Fold::Sum, .finish_scale = 0.5, .finish_divisor = 2};
+            executor::Reduction average{};
+            if (schedule::reduces(c.collective)) {
+              average = {.fold = executor::Fold::Sum, .finish_scale = 0.5, .finish_divisor = 2};
+            }
             const Operands operands(cluster.schedule(), type, {elements},
                                     {.is_in_place = is_in_place, .reduction = average});
             const uint64_t before = emulation::fetch_adds();
@@ -243,8 +248,10 @@ TEST(EmulatedLending, LendsOnlyWhatCanBeReadAsItIs) {
   for (const Case& c : kLoans) {
     Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
     for (const bool scales : {false, true, false, true}) {
+      if (scales && !schedule::reduces(c.collective)) continue;
       for (const bool is_misaligned : {false, true}) {
-        executor::Reduction reduction{.fold = executor::Fold::Sum};
+        executor::Reduction reduction{};
+        if (schedule::reduces(c.collective)) reduction.fold = executor::Fold::Sum;
         if (scales) reduction.input_scale = 2;
         const Operands operands(cluster.schedule(), DataType::Float32, {1616},
                                 {.is_misaligned = is_misaligned, .reduction = reduction});

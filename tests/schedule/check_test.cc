@@ -383,7 +383,8 @@ TEST(Loans, AreOfInputsThatAreOnlySent) {
   both.connections[1].lends = true;
   EXPECT_THAT(check(both).message(),
               HasSubstr("connection 1 from rank 1 to rank 0 on channel 0 is said to lend, but the "
-                        "lane that sends does more than to send its input, or it is not folded"));
+                        "lane that sends does more than to send its input, or the one that "
+                        "receives only stores it"));
 
   // A lane that sends elsewhere, too, says by it that its input was read.
   for (const bool sends_twice : {false, true}) {

@@ -184,12 +184,25 @@ TEST(Gather, InPlaceTheOwnBlockIsTheInput) {
 TEST(Broadcast, InPlaceConcernsTheRootAlone) {
   Builder builder = builder_of(Collective::Broadcast, 2, /*root=*/0);
   LaneBuilder root = builder.add_lane(0), other = builder.add_lane(1);
-  root.add({.source = input(0), .target = output(0)});
+  root.add({.source = input(0), .send_to = root.to(1)});
+  root.add({.receive_from = root.from(1), .target = output(0)});
   root.add({.source = input(0), .send_to = root.to(1)});
   other.add({.receive_from = other.from(0), .target = output(0)});
+  other.add({.source = output(0), .send_to = other.to(0)});
+  other.add({.receive_from = other.from(0), .target = output(0)});
   EXPECT_EQ(verdict(std::move(builder)),
-            "rank 0 channel 0 lane 0 instruction 1 reads input block 0 after rank 0 channel 0 lane "
-            "0 instruction 0 wrote over it (in place)");
+            "rank 0 channel 0 lane 0 instruction 2 reads input block 0 after rank 0 channel 0 lane "
+            "0 instruction 1 wrote over it (in place)");
+}
+
+/// Executors leave such a block alone: whoever else reads it needs no order.
+TEST(Broadcast, ACopyOntoItselfInPlaceIsNone) {
+  Builder builder = builder_of(Collective::Broadcast, 2, /*root=*/0);
+  LaneBuilder copy = builder.add_lane(0), root = builder.add_lane(0), other = builder.add_lane(1);
+  copy.add({.source = input(0), .target = output(0)});
+  root.add({.source = input(0), .send_to = root.to(1)});
+  other.add({.receive_from = other.from(0), .target = output(0)});
+  EXPECT_EQ(verdict(std::move(builder)), "");
 }
 
 /// What would be wrong in place is right here: there is no in place.

@@ -10,8 +10,10 @@
 // stores are complete, a few pieces later.
 //
 // What a peer receives without more may land in its user's buffer instead of slots, and what this
-// lane receives may have landed (offers.cuh); it then waits, or passes it on from there. What the
-// lane sends from its user's buffer and all of which lands for good, the CTAs share (claims.cuh).
+// lane receives may have landed (offers.cuh); it then waits, or passes it on from there. Or it
+// reads what a peer lends, and stores it to all who are to have it. What the lane sends from a
+// user's buffer, this rank's or the one that lends, and all of which lands for good, the CTAs share
+// (claims.cuh).
 //
 // One thread issues everything, one instruction after the other, so that what it does for a piece
 // bounds what the lane moves: a piece costs two waits, its copies and a few additions. All else is
@@ -56,10 +58,7 @@ class BulkLane {
             : partition.count_from(instruction_.chunk_block, cta_.channel()) * element_bytes;
     source_ = first.source;
     target_ = first.target;
-    if (receives() && has_agreed(port_of(receives_[0]))) {
-      source_ = target_;
-      target_ = nullptr;
-    }
+    if (receives() && !find_received()) return leave_offers(cta_);
     ndestinations_ = instruction_.send_count + (target_ != nullptr);
     if (ndestinations_ == 0 && !receives()) return;  // a copy onto itself
     stages_.start();
@@ -121,6 +120,24 @@ class BulkLane {
     if (source_ != nullptr || !receives()) return source_ + uint64_t{round} * chunk_bytes_;
     const PortState& port = port_of(receives_[0]);
     return port.slots + cta_.header.shape.slot_offset(0, step_of(port, receives_[0], round));
+  }
+
+  /// Where what the lane receives is, if not in slots. False: aborted.
+  __device__ __forceinline__ bool find_received() {
+    const PortState& port = port_of(receives_[0]);
+    // (Reductions fold what is lent.)
+    if (!Operation::kReduces && !makes_offer(port)) {
+      if (!wait_until_open(cta_, port, port.base)) return false;
+      if (has_agreed(port)) source_ = port.slots;
+    } else if (has_agreed(port)) {
+      source_ = target_;  // it lands
+      target_ = nullptr;
+    }
+    return true;
+  }
+  /// Does what the lane receives come straight from a peer's buffer?
+  __device__ __forceinline__ bool is_lent() const {
+    return !makes_offer(port_of(receives_[0])) && source_ != nullptr;
   }
 
   // ---- what is sent in rounds, through slots or to where it lands
@@ -270,7 +287,7 @@ class BulkLane {
 
   /// As far as can be said before there are offers; the same in all CTAs.
   __device__ __forceinline__ bool may_claim() const {
-    if (receives() || cta_.work->pattern_channels != 1 ||
+    if ((receives() && !is_lent()) || cta_.work->pattern_channels != 1 ||
         !Claims::are_worth_it(cta_.work->partition.channels, block_bytes() / kPack,
                               stride_bytes() / kPack, unit_packs())) {
       return false;
@@ -340,6 +357,10 @@ class BulkLane {
     const auto rest = static_cast<uint32_t>(block % kPack);
     if (cta_.channel() == 0 && rest != 0) store_rest(source_, block - rest, rest);
     // All rounds of the channel are done, as far as this CTA has to do with them.
+    if (receives()) {
+      PortState& lender = port_of(receives_[0]);
+      set_done(lender, lender.end - 1);
+    }
     store_.round = rounds_;
     published_ = rounds_ - 1;
   }
