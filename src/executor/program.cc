@@ -76,9 +76,20 @@ class Compiler {
                               .input_blocks = schedule::input_blocks(schedule_, rank_),
                               .output_blocks = schedule::output_blocks(schedule_, rank_),
                               .scratch_blocks = schedule_.scratch_blocks,
+                              .has_strides = most_blocks() > 1,
                               .first_channel = 0,
                               .nchannels = program_.nchannels});
     return {};
+  }
+
+  /// Of any buffer of any rank: roots have more than others.
+  int most_blocks() const {
+    int most = schedule_.scratch_blocks;
+    for (const int rank : {rank_, schedule_.root}) {
+      most = std::max({most, schedule::input_blocks(schedule_, rank),
+                       schedule::output_blocks(schedule_, rank)});
+    }
+    return most;
   }
 
   Status add_lane(int channel, const schedule::Lane& lane) {

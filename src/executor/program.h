@@ -66,6 +66,7 @@ struct WorkShape {
   int input_blocks = 0;   // 0: no input buffer
   int output_blocks = 0;  // 0: no output buffer
   int scratch_blocks = 0;
+  bool has_strides = false;  // some rank's buffers have several blocks, side by side
   int first_channel = 0;  // pattern channels that share the work's data: a message's one; those of
   int nchannels = 1;      // all rings of a collective
 };

@@ -26,6 +26,7 @@ using executor::Protocol;
 using executor::Reduction;
 using executor::Report;
 using executor::ReportKind;
+using executor::cuda::BulkCopies;
 using executor::cuda::KernelLaunch;
 using executor::host::Cluster;
 using executor::host::kAllProtocols;
@@ -37,14 +38,14 @@ constexpr int kThreads = 96;  // of a CTA with few lanes: three warps, which sha
 
 /// Runs the launches of all ranks, or of some; false: they do not end, or tear a line.
 bool run_emulated(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
-                  uint64_t limit = 20'000'000, bool has_bulk_copies = true) {
+                  uint64_t limit = 20'000'000, BulkCopies bulk_copies = BulkCopies::All) {
   std::deque<KernelLaunch> prepared;
   std::vector<KernelLaunch*> pointers;
   for (Launch& launch : launches) {
     launch.control_device = &cluster.control;
     if (launch.threads == 0) launch.threads = kThreads;
     auto kernel =
-        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, has_bulk_copies);
+        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, bulk_copies);
     if (!kernel.is_ok()) {
       ADD_FAILURE() << kernel.status().message();
       return false;
@@ -64,7 +65,7 @@ struct Mix {
   bool is_in_place = false;
   bool is_misaligned = false;
   uint32_t seed = 1;
-  bool has_bulk_copies = true;
+  BulkCopies bulk_copies = BulkCopies::All;
 };
 
 /// All the cluster's schedules in one launch.
@@ -82,7 +83,7 @@ void run(Cluster& cluster, const Mix& mix) {
                      .tag = static_cast<uint16_t>(mix.seed * 31 + i)});
   }
   ASSERT_TRUE(run_emulated(cluster, cluster.launches(parts, mix.type, mix.reduction), mix.seed,
-                           20'000'000, mix.has_bulk_copies));
+                           20'000'000, mix.bulk_copies));
   for (const Operands& part : operands) ASSERT_NO_FATAL_FAILURE(part.check());
   ASSERT_TRUE(cluster.guards_intact());
   ASSERT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
@@ -143,10 +144,10 @@ TEST(EmulatedSimple, MovesTheSameWithoutBulkCopies) {
                                       << algorithm.name << ", count " << count);
       ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{count}},
                                             .type = reduces ? DataType::Float32 : DataType::Uint8,
-                                            .has_bulk_copies = false}));
+                                            .bulk_copies = BulkCopies::None}));
       ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{count}},
                                             .type = reduces ? DataType::Float32 : DataType::Uint8,
-                                            .has_bulk_copies = true}));
+                                            .bulk_copies = BulkCopies::All}));
     }
   }
 }

@@ -166,10 +166,10 @@ void set_operation(const Launch& launch, LaunchHeader& header) {
   header.image_at = header.nworks * static_cast<uint32_t>(sizeof(WorkTask));
 }
 
-/// Bytes that the blocks of an aligned buffer are aligned to. A buffer of one block has no stride.
+/// Bytes that the blocks of an aligned buffer are aligned to; the same for all ranks, also for
+/// those whose buffers have one block and no stride.
 uint8_t stride_width(const Launch& launch, size_t work) {
-  const WorkShape& shape = launch.program->works[work];
-  if (std::max({shape.input_blocks, shape.output_blocks, shape.scratch_blocks}) <= 1) return 16;
+  if (!launch.program->works[work].has_strides) return 16;
   const uint64_t bytes = launch.works[work].partition.block_stride * size_of(launch.type);
   return static_cast<uint8_t>(1u << std::countr_zero(bytes | 16));
 }
@@ -211,7 +211,7 @@ bool is_aligned(const KernelLaunch& launch) {
 }
 
 Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation,
-                             bool has_bulk_copies) {
+                             BulkCopies bulk_copies) {
   static_assert(kLaneBarriers >= kMaxWarps / 2, "every lane of two warps needs a barrier");
   TRY(check(launch));
   const Program& program = *launch.program;
@@ -254,8 +254,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     }
   }
 
-  Image image =
-      TRY(make_image(launch, result.threads, result.kernel.reduces, has_bulk_copies, header));
+  Image image = TRY(make_image(launch, result.threads, result.kernel.reduces, bulk_copies, header));
   if (header.shared_bytes > kMaxSharedBytesWithStages ||
       (header.bulk_stage_bytes + header.fold_piece_bytes == 0 &&
        header.shared_bytes > kMaxSharedBytes)) {
@@ -272,7 +271,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     result.offers_output |= !program.ports[p].is_send && may_land(launch, port);
     result.offers_input |= program.ports[p].is_send && may_be_lent(launch, port);
   }
-  result.has_bulk_copies = image.has_bulk_copies;
+  result.needs_alignment = image.needs_alignment;
   result.parameter_bytes = sizeof(LaunchHeader) + header.image_at;
   if (image.bytes.size() <= sizeof(result.args.tables) - header.image_at) {
     std::memcpy(result.args.tables + header.image_at, image.bytes.data(), image.bytes.size());

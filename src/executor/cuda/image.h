@@ -40,7 +40,8 @@ struct KernelLaunch {
   uint32_t grid_x = 0;
   uint32_t grid_y = 0;
   uint32_t threads = 0;
-  bool has_bulk_copies = false;  // which are useless when a buffer is not aligned to 16 bytes
+  bool needs_alignment = false;  // has bulk lanes, which are useless when a buffer is not aligned
+                                 // to 16 bytes
   // This rank may have to offer its users' outputs, or inputs, to peers: set_offers().
   bool offers_output = false;
   bool offers_input = false;
@@ -50,12 +51,11 @@ struct KernelLaunch {
 /// other.
 enum class Specialisation : uint8_t { Allowed, Off };
 
-/// `has_bulk_copies`: the GPU has them, and the buffers are aligned to 16 bytes. Errors:
-/// InternalError when the launch is inconsistent (ports missing, no abort word), InvalidUsage when
-/// the program is larger than the executor can hold.
+/// Errors: InternalError when the launch is inconsistent (ports missing, no abort word),
+/// InvalidUsage when the program is larger than the executor can hold.
 Result<KernelLaunch> prepare(const Launch& launch,
                              Specialisation specialisation = Specialisation::Allowed,
-                             bool has_bulk_copies = true);
+                             BulkCopies bulk_copies = BulkCopies::All);
 
 /// The part of prepare() that depends on the user's buffers: those of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);

@@ -83,6 +83,7 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const LaneTask& task,
     start_offers<Operation>(cta, task);
     plan_at(pointers).live = ptx::shared_memory();  // any address but null
     plan_at(pointers).bytes = 0;
+    plan_at(pointers).is_loose = 0;
   }
   lane.barrier();
   if (only_awaits(cta, task)) {

@@ -32,12 +32,15 @@ static_assert(kMaxLanes <= kServiceLane);
 constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protocol::Simple ? 1 : 0; }
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
-inline constexpr uint32_t kPlanPointers = 4;     // that SimplePlan takes (simple_step.cuh)
+inline constexpr uint32_t kPlanPointers = 5;     // that SimplePlan takes (simple_step.cuh)
 inline constexpr uint32_t kBulkStages = 8;       // of a lane that bulk copies serve
 /// Shared memory that a program may have in a CTA; and what there may be with the stages of bulk
 /// copies, which only GPUs with more of it have.
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
 inline constexpr uint32_t kMaxSharedBytesWithStages = 224 * 1024;
+/// Which lanes may be served by bulk copies: none on GPUs that do not have them; those of shared
+/// folds, whatever the alignment of what is folded; all, if all buffers are aligned to 16 bytes.
+enum class BulkCopies : uint8_t { None, SharedFolds, All };
 
 /// A lane of a pattern channel: its instructions, and the threads of the CTA that run them.
 struct LaneTask {
@@ -128,8 +131,6 @@ struct BulkStage {
 /// CompactInstruction::flags, beside kReduce and kFinish: a receive port of the instruction moves
 /// more slots in the operation than its FIFO is deep, so that credit has to be given back.
 inline constexpr uint8_t kGivesCredit = 0x80;
-/// The same: what comes from some peer may be lent.
-inline constexpr uint8_t kMayBeLent = 0x40;
 
 enum LaunchFlags : uint32_t {
   kScalesInput = 1,   // the reduction scales operands from the input

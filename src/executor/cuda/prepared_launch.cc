@@ -75,18 +75,19 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   // Some GPUs have the instructions, but less shared memory.
   prepared.has_bulk_copies_ =
       major >= 9 && static_cast<uint32_t>(shared_bytes) >= kMaxSharedBytesWithStages;
-  prepared.version_ = TRY(prepared.create_version(launch, prepared.has_bulk_copies_));
-  if (prepared.version_.kernel->has_bulk_copies) {
-    prepared.unaligned_version_ = TRY(prepared.create_version(launch, /*has_bulk_copies=*/false));
+  prepared.version_ = TRY(prepared.create_version(
+      launch, prepared.has_bulk_copies_ ? BulkCopies::All : BulkCopies::None));
+  if (prepared.version_.kernel->needs_alignment) {
+    prepared.unaligned_version_ = TRY(prepared.create_version(launch, BulkCopies::SharedFolds));
   }
   return prepared;
 }
 
 Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& launch,
-                                                               bool has_bulk_copies) {
+                                                               BulkCopies bulk_copies) {
   Version version;
-  version.kernel = std::make_unique<KernelLaunch>(
-      TRY(prepare(launch, Specialisation::Allowed, has_bulk_copies)));
+  version.kernel =
+      std::make_unique<KernelLaunch>(TRY(prepare(launch, Specialisation::Allowed, bulk_copies)));
   KernelLaunch& kernel = *version.kernel;
   version.function = TRY(find_kernel(device_, kernel.kernel));
   constexpr uint32_t kSharedWithoutAsking = 48 * 1024;
@@ -119,7 +120,7 @@ void PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
 Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
-  const bool takes_other = version_.kernel->has_bulk_copies && !is_aligned(*version_.kernel);
+  const bool takes_other = version_.kernel->needs_alignment && !is_aligned(*version_.kernel);
   Version& version = takes_other ? unaligned_version_ : version_;
   KernelLaunch& kernel = *version.kernel;
   if (kernel.offers_output || kernel.offers_input) {

@@ -34,7 +34,7 @@ class PreparedLaunch {
   };
 
   PreparedLaunch() = default;
-  Result<Version> create_version(const Launch& launch, bool has_bulk_copies);
+  Result<Version> create_version(const Launch& launch, BulkCopies bulk_copies);
   Status keep_image(const std::shared_ptr<gpu::Memory>& image, gpu::StreamHandle stream);
 
   gpu::cuda::CudaMachine* machine_ = nullptr;

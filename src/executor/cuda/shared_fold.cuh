@@ -15,6 +15,10 @@
 //   own input ---.
 //   peer's input -+--bulk loads--> | group | group | group |--fold--> own output, peers' outputs
 //
+// Where an operand does not begin at a multiple of 16 bytes, whole lines of 16 bytes around it are
+// loaded, and shifted as they are read. (A line that holds one byte of a buffer can be read.) What
+// is stored is aligned, or the fold is not shared.
+//
 // What threads load themselves takes registers while it is on its way, and 24 CTAs of them do not
 // fill a link that 10 with rings do (docs/design/0015).
 //
@@ -52,8 +56,7 @@ class SharedFold {
   /// As far as can be said before there are offers; the same in all CTAs.
   __device__ __forceinline__ bool is_possible() const {
     const uint64_t block = block_bytes();
-    return cta_.header.fold_piece_bytes != 0 && cta_.work->width >= kPack &&
-           block / kPack < kMostPacks &&
+    return cta_.header.fold_piece_bytes != 0 && block / kPack < kMostPacks &&
            block > (cta_.work->partition.channels - 1) * stride_bytes();
   }
 
@@ -93,6 +96,9 @@ class SharedFold {
   __device__ __forceinline__ uint64_t stride_bytes() const {
     return cta_.work->partition.channel_stride * Operation::element_bytes(cta_.header);
   }
+  __device__ __forceinline__ static uint32_t shift_of(const std::byte* block) {
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(block) % kPack);
+  }
   __device__ __forceinline__ std::byte* block_at(Place place, uint32_t block) const {
     return place == Place::None ? nullptr : address_of<Operation>(cta_, place, block, Chunk{});
   }
@@ -105,9 +111,11 @@ class SharedFold {
   __device__ __forceinline__ bool await_offers(SimplePlan& plan) {
     if (lane_.rank == 0) {
       plan.target = block_at(instruction_.target, instruction_.target_block);
+      if (shift_of(plan.target) != 0) plan.bytes = kRefused;
       if (has_source()) {
-        addresses()[instruction_.source_position] =
-            block_at(instruction_.source, instruction_.source_block);
+        std::byte* source = block_at(instruction_.source, instruction_.source_block);
+        if (shift_of(source) != 0) plan.is_loose = 1;
+        addresses()[instruction_.source_position] = source;
       }
     }
     bool live = true;
@@ -117,10 +125,16 @@ class SharedFold {
       if (!live) plan.live = nullptr;
       if (!has_agreed(port)) plan.bytes = kRefused;
       const bool is_behind_source = has_source() && i >= instruction_.source_position;
-      addresses()[i + is_behind_source] = port.slots - cta_.channel() * stride_bytes();
+      std::byte* block = port.slots - cta_.channel() * stride_bytes();
+      if (shift_of(block) != 0) {
+        if (ports_.is_send(i)) plan.bytes = kRefused;
+        plan.is_loose = 1;
+      }
+      addresses()[i + is_behind_source] = block;
     }
     lane_.barrier();
     const bool agreed = plan.live != nullptr && plan.bytes != kRefused;
+    piece_bytes_ = cta_.header.fold_piece_bytes - (plan.is_loose != 0 ? kPack : 0);
     if (!agreed) lane_.barrier();  // before the plan is used for something else
     return agreed;
   }
@@ -135,9 +149,12 @@ class SharedFold {
   }
   __device__ __forceinline__ std::byte* memory_of(uint32_t group) const {
     const uint32_t pieces = (warp() * cta_.header.fold_groups + group) * operands();
-    return ptx::shared_memory() + cta_.header.fold_stages_at + pieces * piece_bytes();
+    return ptx::shared_memory() + cta_.header.fold_stages_at + pieces * stage_bytes();
   }
-  __device__ __forceinline__ uint32_t piece_bytes() const { return cta_.header.fold_piece_bytes; }
+  /// Of one operand's stage in a group; the most of a piece in it.
+  __device__ __forceinline__ uint32_t stage_bytes() const { return cta_.header.fold_piece_bytes; }
+  __device__ __forceinline__ uint32_t piece_bytes() const { return piece_bytes_; }
+  __device__ __forceinline__ bool is_loose() const { return piece_bytes_ != stage_bytes(); }
   /// The next group to load, or to fold.
   struct Cursor {
     uint32_t group = 0;
@@ -167,8 +184,10 @@ class SharedFold {
     state.bytes = bytes;
     std::byte* memory = memory_of(group);
     for (uint32_t k = 0; k < operands(); ++k) {
-      ptx::bulk_load(memory + k * piece_bytes(), addresses()[k] + uint64_t{at} * kPack, bytes,
-                     &state.barrier);
+      const std::byte* block = addresses()[k];
+      const uint32_t shift = shift_of(block);
+      ptx::bulk_load(memory + k * stage_bytes(), block - shift + uint64_t{at} * kPack,
+                     bytes + (shift != 0 ? kPack : 0), &state.barrier);
     }
   }
 
@@ -180,30 +199,51 @@ class SharedFold {
     const uint32_t packs = state.bytes / kPack;
     constexpr int kRows = Operation::kUnroll;
     uint32_t p = thread();
-    for (; p + (kRows - 1) * kWarp < packs; p += kRows * kWarp) {
-      fold_rows<kRows>(memory, p, state.at, target);
+    if (!is_loose()) {
+      for (; p + (kRows - 1) * kWarp < packs; p += kRows * kWarp) {
+        fold_rows<kRows, false>(memory, p, state.at, target);
+      }
     }
-    for (; p < packs; p += kWarp) fold_rows<1>(memory, p, state.at, target);
+    for (; p < packs; p += kWarp) fold_rows<1, true>(memory, p, state.at, target);
     ptx::barrier_warp();
   }
 
-  template <int kRows>
+  /// Pack of a stage, from a place that is not aligned if kLoose.
+  template <bool kLoose>
+  __device__ __forceinline__ static Pack load_row(const std::byte* stage, uint32_t shift) {
+    Pack pack = ptx::load_pack_shared(stage);
+    if (!kLoose || shift == 0) return pack;
+    const Pack next = ptx::load_pack_shared(stage + kPack);
+    const bool skips_half = shift >= kGranule;
+    const uint64_t parts[3] = {skips_half ? pack.half[1] : pack.half[0],
+                               skips_half ? next.half[0] : pack.half[1],
+                               skips_half ? next.half[1] : next.half[0]};
+    const uint32_t bits = shift % kGranule * 8;
+    // (By 64 bits nothing can be shifted.)
+    pack.half[0] = parts[0] >> bits | parts[1] << 1 << (63 - bits);
+    pack.half[1] = parts[1] >> bits | parts[2] << 1 << (63 - bits);
+    return pack;
+  }
+
+  template <int kRows, bool kLoose>
   __device__ __forceinline__ void fold_rows(const std::byte* memory, uint32_t p, uint32_t at,
                                             std::byte* target) const {
     memory += p * kPack;
+    uint32_t shift = kLoose ? shift_of(addresses()[0]) : 0;
     Values values[kRows][2];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const Pack pack = ptx::load_pack_shared(memory + i * kWarp * kPack);
+      const Pack pack = load_row<kLoose>(memory + i * kWarp * kPack, shift);
       values[i][0] = Operation::widen(pack.half[0]);
       values[i][1] = Operation::widen(pack.half[1]);
     }
 #pragma unroll 1
     for (uint32_t k = 1; k < operands(); ++k) {
-      memory += piece_bytes();
+      memory += stage_bytes();
+      if (kLoose) shift = shift_of(addresses()[k]);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        const Pack pack = ptx::load_pack_shared(memory + i * kWarp * kPack);
+        const Pack pack = load_row<kLoose>(memory + i * kWarp * kPack, shift);
         Operation::accumulate(values[i][0], Operation::widen(pack.half[0]));
         Operation::accumulate(values[i][1], Operation::widen(pack.half[1]));
       }
@@ -285,7 +325,7 @@ class SharedFold {
       const uint32_t bytes = rest - done < kGranule ? rest - done : kGranule;
       const uint64_t at = block - rest + done;
       const auto load = [&](uint32_t k) {
-        return Operation::widen(load_granule<Element>(addresses()[k] + at, bytes, kPack));
+        return Operation::widen(load_granule<Element>(addresses()[k] + at, bytes, sizeof(Element)));
       };
       Values values = load(0);
 #pragma unroll 1
@@ -304,6 +344,7 @@ class SharedFold {
   const CompactInstruction& instruction_;
   const PortsOfInstruction ports_;
   std::byte** const pointers_;
+  uint32_t piece_bytes_ = 0;
 };
 
 /// All threads of a lane that is LaneTask::kSharesFold. False: it is to be run round by round.

@@ -2,7 +2,7 @@
 // the service warp looks at and advances (service_warp.cuh).
 //   wait   one thread per port waits for the service warp's word, and writes the slot's address to
 //          shared memory;
-//   fold   all threads of the lane, packs of 16 bytes, several in flight;
+//   fold   all threads of the lane, packs of 16 bytes (or what is aligned), several in flight;
 //   done   one thread per port tells the service warp.
 // A lane barrier stands between them. The barriers also carry the order of the PTX memory model:
 // [seen] -> barrier -> loads of all threads, and loads and stores of all threads -> barrier ->
@@ -26,8 +26,7 @@ struct SimpleMove {
   uint32_t send_count;
   uint32_t source_index;  // of the local operand, or kNoSource
   uint32_t bytes;
-  bool may_be_lent;  // the other operands may be users' memory, in which nothing is read beyond
-                     // the chunk
+  uint32_t width;  // bytes that all addresses are aligned to
   bool scales_input;
   bool scales_result;
 };
@@ -53,93 +52,87 @@ struct PortsOfInstruction {
   }
 };
 
-/// Pack `p` of an operand: slots are aligned, users' memory is as far as `kExact` says.
-template <typename Operation, bool kExact>
-__device__ __forceinline__ Pack load_operand(const Cta& cta, const SimpleMove& move, uint32_t k,
-                                             uint32_t p) {
-  const std::byte* address = move.operands[k] + static_cast<size_t>(p) * kPack;
-  Pack pack;
-  if (kExact || (k != move.source_index && !move.may_be_lent)) {
-    pack = ptx::load_pack(address);
-  } else {
-    using Element = typename Operation::Element;
-    const uint32_t left = move.bytes - p * kPack;
-    const uint32_t low = left < 8 ? left : 8;
-    const uint32_t high = left < 8 ? 0 : left < 16 ? left - 8 : 8;
-    pack.half[0] = load_granule<Element>(address, low, cta.work->width);
-    pack.half[1] = high == 0 ? 0 : load_granule<Element>(address + 8, high, cta.work->width);
+/// What a thread moves at once: a pack, or, where addresses are not aligned to packs, a piece of
+/// them. Neighbours in a warp move neighbours in memory.
+template <typename Piece>
+struct PieceAccess {
+  static constexpr int kGranules = 1;
+  __device__ __forceinline__ static Piece load(const std::byte* address) {
+    return ptx::load<Piece>(address);
   }
+  __device__ __forceinline__ static void store(std::byte* address, Piece piece) {
+    ptx::store<Piece>(address, piece);
+  }
+  __device__ __forceinline__ static uint64_t granule(Piece piece, int) { return piece; }
+  __device__ __forceinline__ static void set_granule(Piece& piece, int, uint64_t granule) {
+    piece = static_cast<Piece>(granule);
+  }
+};
+template <>
+struct PieceAccess<Pack> {
+  static constexpr int kGranules = 2;
+  __device__ __forceinline__ static Pack load(const std::byte* address) {
+    return ptx::load_pack(address);
+  }
+  __device__ __forceinline__ static void store(std::byte* address, const Pack& pack) {
+    ptx::store_pack(address, pack);
+  }
+  __device__ __forceinline__ static uint64_t granule(const Pack& pack, int i) {
+    return pack.half[i];
+  }
+  __device__ __forceinline__ static void set_granule(Pack& pack, int i, uint64_t granule) {
+    pack.half[i] = granule;
+  }
+};
+
+template <typename Operation, typename Piece>
+__device__ __forceinline__ Piece load_operand(const Cta& cta, const SimpleMove& move, uint32_t k,
+                                              uint32_t p) {
+  using Access = PieceAccess<Piece>;
+  Piece piece = Access::load(move.operands[k] + static_cast<size_t>(p) * sizeof(Piece));
   if constexpr (Operation::kReduces) {
     if (move.scales_input && k == move.source_index) {
-      pack.half[0] = scale_input<Operation>(cta, pack.half[0]);
-      pack.half[1] = scale_input<Operation>(cta, pack.half[1]);
+#pragma unroll
+      for (int g = 0; g < Access::kGranules; ++g) {
+        Access::set_granule(piece, g, scale_input<Operation>(cta, Access::granule(piece, g)));
+      }
     }
   }
-  return pack;
+  return piece;
 }
 
-/// Stores the result of pack `p`. Slots have room for a whole pack.
-template <typename Operation, bool kExact>
-__device__ __forceinline__ void store_target(const Cta& cta, const SimpleMove& move, uint32_t p,
-                                             const Pack& pack) {
-  std::byte* address = move.target + static_cast<size_t>(p) * kPack;
-  if (kExact) {
-    ptx::store_pack(address, pack);
-  } else {
-    using Element = typename Operation::Element;
-    const uint32_t left = move.bytes - p * kPack;
-    const uint32_t low = left < 8 ? left : 8;
-    const uint32_t high = left < 8 ? 0 : left < 16 ? left - 8 : 8;
-    store_granule<Element>(address, pack.half[0], low, cta.work->width);
-    if (high != 0) store_granule<Element>(address + 8, pack.half[1], high, cta.work->width);
-  }
-}
-
-/// Stores pack `p` of what is sent. Not beyond the chunk's end: it may land where others' data
-/// follow. Slots and landings are aligned.
-template <typename Operation, bool kExact>
-__device__ __forceinline__ void store_send(const SimpleMove& move, std::byte* chunk, uint32_t p,
-                                           const Pack& pack) {
-  std::byte* address = chunk + static_cast<size_t>(p) * kPack;
-  if (kExact || move.bytes >= (p + 1) * kPack) return ptx::store_pack(address, pack);
-  using Element = typename Operation::Element;
-  const uint32_t bytes = move.bytes % kPack;
-#pragma unroll 1
-  for (uint32_t at = 0; at < bytes; at += sizeof(Element)) {
-    const uint64_t half = at < 8 ? pack.half[0] : pack.half[1];
-    using Piece = typename PieceOf<sizeof(Element)>::Type;
-    ptx::store<Piece>(address + at, static_cast<Piece>(half >> (8 * (at % 8))));
-  }
-}
-
-/// Packs p, p + stride, ... (kUnroll of them, those below `end` when kChecked): folded, stored.
-template <typename Operation, int kUnroll, bool kExact, bool kChecked, bool kFolds>
-__device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleMove& move, uint32_t p,
-                                             uint32_t stride, uint32_t end) {
+/// Pieces p, p + stride, ... (kUnroll of them, those below `end` when kChecked): folded, stored.
+template <typename Operation, typename Piece, int kUnroll, bool kChecked, bool kFolds>
+__device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& move, uint32_t p,
+                                              uint32_t stride, uint32_t end) {
+  using Access = PieceAccess<Piece>;
+  constexpr int kGranules = Access::kGranules;
   const auto takes_part = [&](int i) { return !kChecked || p + i * stride < end; };
-  Pack result[kUnroll];
+  Piece result[kUnroll];
 #pragma unroll
   for (int i = 0; i < kUnroll; ++i) {
     if (takes_part(i)) {
-      result[i] = load_operand<Operation, kExact>(cta, move, 0, p + i * stride);
+      result[i] = load_operand<Operation, Piece>(cta, move, 0, p + i * stride);
     }
   }
   if constexpr (kFolds) {
-    typename Operation::Values values[kUnroll][2];
-    Pack next[kUnroll];
+    typename Operation::Values values[kUnroll][kGranules];
+    Piece next[kUnroll];
     const auto load_next = [&](uint32_t k) {
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) {
         if (takes_part(i)) {
-          next[i] = load_operand<Operation, kExact>(cta, move, k, p + i * stride);
+          next[i] = load_operand<Operation, Piece>(cta, move, k, p + i * stride);
         }
       }
     };
     if (move.operand_count > 1) load_next(1);
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
-      values[i][0] = Operation::widen(result[i].half[0]);
-      values[i][1] = Operation::widen(result[i].half[1]);
+#pragma unroll
+      for (int g = 0; g < kGranules; ++g) {
+        values[i][g] = Operation::widen(Access::granule(result[i], g));
+      }
     }
 #pragma unroll 1
     for (uint32_t k = 1; k < move.operand_count; ++k) {
@@ -148,60 +141,76 @@ __device__ __forceinline__ void simple_packs(const Cta& cta, const SimpleMove& m
       if (k + 1 < move.operand_count) load_next(k + 1);  // on its way while this one is folded
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) {
-        Operation::accumulate(values[i][0], Operation::widen(result[i].half[0]));
-        Operation::accumulate(values[i][1], Operation::widen(result[i].half[1]));
+#pragma unroll
+        for (int g = 0; g < kGranules; ++g) {
+          Operation::accumulate(values[i][g], Operation::widen(Access::granule(result[i], g)));
+        }
       }
     }
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
-      result[i].half[0] = Operation::finish(cta.header, values[i][0], move.scales_result);
-      result[i].half[1] = Operation::finish(cta.header, values[i][1], move.scales_result);
+#pragma unroll
+      for (int g = 0; g < kGranules; ++g) {
+        Access::set_granule(result[i], g,
+                            Operation::finish(cta.header, values[i][g], move.scales_result));
+      }
     }
   }
-  // Not unrolled: the compiler's copies of the loop cost registers, and save nothing of the stores.
-#pragma unroll 1
-  for (uint32_t s = 0; s < move.send_count; ++s) {
-    std::byte* slot = move.sends[s];
+  const auto store = [&](std::byte* chunk) {
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
       if (takes_part(i)) {
-        store_send<Operation, kExact>(move, slot, p + i * stride, result[i]);
+        Access::store(chunk + static_cast<size_t>(p + i * stride) * sizeof(Piece), result[i]);
       }
     }
-  }
-  if (move.target != nullptr) {
-#pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
-      if (takes_part(i)) store_target<Operation, kExact>(cta, move, p + i * stride, result[i]);
-    }
-  }
+  };
+  // Not unrolled: the compiler's copies of the loop cost registers, and save nothing of the stores.
+#pragma unroll 1
+  for (uint32_t s = 0; s < move.send_count; ++s) store(move.sends[s]);
+  if (move.target != nullptr) store(move.target);
 }
 
-/// The whole chunk. When all addresses are aligned, body and end are the same fold, the end checked
-/// against the bound; a last pack that is not whole, and buffers that are not aligned, go by
-/// pieces.
+/// From byte `from` of the chunk on, whole pieces: returns where they end.
+template <typename Operation, typename Piece, int kUnroll, bool kFolds>
+__device__ __forceinline__ uint32_t simple_range(const Cta& cta, const LaneThreads& lane,
+                                                 const SimpleMove& move, uint32_t from) {
+  constexpr uint32_t kBytes = sizeof(Piece);
+  const uint32_t end = move.bytes / kBytes;
+  uint32_t p = from / kBytes + lane.rank;
+  for (; p + (kUnroll - 1) * lane.size < end; p += kUnroll * lane.size) {
+    simple_pieces<Operation, Piece, kUnroll, false, kFolds>(cta, move, p, lane.size, end);
+  }
+  if (p < end) {
+    simple_pieces<Operation, Piece, kUnroll, true, kFolds>(cta, move, p, lane.size, end);
+  }
+  return end * kBytes;
+}
+
+/// The whole chunk: packs, or what the addresses are aligned to; then what is left of it, element
+/// by element.
 template <typename Operation, int kUnroll, bool kFolds>
 __device__ __forceinline__ void simple_chunk(const Cta& cta, const LaneThreads& lane,
                                              const SimpleMove& move) {
-  const uint32_t packs = (move.bytes + kPack - 1) / kPack;
-  const uint32_t exact = cta.work->width >= kPack ? move.bytes / kPack : 0;
-  uint32_t p = lane.rank;
-  for (; p + (kUnroll - 1) * lane.size < exact; p += kUnroll * lane.size) {
-    simple_packs<Operation, kUnroll, true, false, kFolds>(cta, move, p, lane.size, exact);
+  constexpr uint32_t kElement = sizeof(typename Operation::Element);
+  // (Reductions have no registers for more.)
+  constexpr int kLoose = !Operation::kReduces ? kUnroll : kFolds ? 1 : 2;
+  uint32_t done = 0;
+  if (move.width >= kPack) {
+    done = simple_range<Operation, Pack, kUnroll, kFolds>(cta, lane, move, 0);
+  } else if (kElement < 8 && move.width >= 8) {
+    done = simple_range<Operation, uint64_t, kLoose, kFolds>(cta, lane, move, 0);
   }
-  if (p < exact) {
-    simple_packs<Operation, kUnroll, true, true, kFolds>(cta, move, p, lane.size, exact);
-  }
-  p = exact + lane.rank;
-  // Whole packs of buffers that are not aligned, several in flight where there are registers.
+  // (Reductions know the size of elements.)
   if constexpr (!Operation::kReduces) {
-    constexpr int kLoose = 4;
-    for (; p + (kLoose - 1) * lane.size < move.bytes / kPack; p += kLoose * lane.size) {
-      simple_packs<Operation, kLoose, false, false, kFolds>(cta, move, p, lane.size, packs);
+    if (move.width == 4) {
+      done = simple_range<Operation, uint32_t, kUnroll, kFolds>(cta, lane, move, 0);
+    } else if (move.width == 2) {
+      done = simple_range<Operation, uint16_t, kUnroll, kFolds>(cta, lane, move, 0);
     }
   }
-  for (; p < packs; p += lane.size) {
-    simple_packs<Operation, 1, false, false, kFolds>(cta, move, p, lane.size, packs);
+  using Piece = typename PieceOf<kElement>::Type;
+  if (done < move.bytes) {
+    simple_range<Operation, Piece, kLoose, kFolds>(cta, lane, move, done);
   }
 }
 
@@ -213,6 +222,7 @@ struct SimplePlan {
   uint64_t left;          // bytes from the chunk to the end of the block, of a lane with only one
                           // instruction
   uint64_t bytes;         // of the chunk
+  uint64_t is_loose;  // 1: something that a peer has offered is less aligned than the own buffers
 };
 static_assert(sizeof(SimplePlan) == kPlanPointers * sizeof(std::byte*));
 
@@ -270,11 +280,12 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
     const PortState& port = cta.ports[use.port];
     const uint64_t step = step_of(port, use, round);
     live = live && wait_until_open(cta, port, step);
+    std::byte* chunk = chunk_at<Operation>(cta, port, use, round);
+    if (reinterpret_cast<uintptr_t>(chunk) % cta.work->width != 0) plan.is_loose = 1;
     if (ports.is_send(i)) {
-      sends[i - ports.receive_count] = chunk_at<Operation>(cta, port, use, round);
+      sends[i - ports.receive_count] = chunk;
     } else {
-      operands[i + (has_source && i >= instruction.source_position)] =
-          chunk_at<Operation>(cta, port, use, round);
+      operands[i + (has_source && i >= instruction.source_position)] = chunk;
     }
   }
   if (!live) plan.live = nullptr;
@@ -284,16 +295,17 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
   if (plan.live == nullptr) return false;
 
   const uint32_t flags = Operation::kReduces ? cta.header.flags : 0;
-  const SimpleMove move{operands,
-                        sends,
-                        plan.target,
-                        uint32_t{instruction.receive_count} + has_source,
-                        instruction.send_count,
-                        has_source ? source_index : kNoSource,
-                        static_cast<uint32_t>(plan.bytes),
-                        (instruction.flags & kMayBeLent) != 0,
-                        (flags & kScalesInput) && instruction.source == Place::Input,
-                        (flags & kScalesResult) && (instruction.flags & kFinish)};
+  const SimpleMove move{
+      operands,
+      sends,
+      plan.target,
+      uint32_t{instruction.receive_count} + has_source,
+      instruction.send_count,
+      has_source ? source_index : kNoSource,
+      static_cast<uint32_t>(plan.bytes),
+      plan.is_loose != 0 ? Operation::element_bytes(cta.header) : uint32_t{cta.work->width},
+      (flags & kScalesInput) && instruction.source == Place::Input,
+      (flags & kScalesResult) && (instruction.flags & kFinish)};
   if constexpr (Operation::kReduces) {
     if (move.operand_count > 1 || move.scales_result) {
       simple_chunk<Operation, Operation::kUnroll, true>(cta, lane, move);

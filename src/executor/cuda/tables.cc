@@ -251,9 +251,6 @@ void add_instructions(const Launch& launch, Tables& tables) {
       const Partition& partition = launch.works[static_cast<size_t>(port.work)].partition;
       const uint64_t steps = uint64_t{partition.rounds} * static_cast<uint64_t>(port.steps);
       if (steps > launch.shape.depth) instruction.flags |= kGivesCredit;
-      if (may_be_lent(launch, program.indices[instruction.receive + r])) {
-        instruction.flags |= kMayBeLent;
-      }
     }
   }
 }
@@ -301,8 +298,7 @@ void add_stages(const Launch& launch, uint32_t bulk_lanes, bool has_shared_fold,
   uint64_t most = std::min<uint64_t>(room / kStageAlignment * kStageAlignment, kMostStageBytes);
   if (has_shared_fold) {
     const uint64_t part = kMaxSharedBytesWithStages / kPartBesideFold / stages;
-    most = std::min(most,
-                    std::max<uint64_t>(part / kStageAlignment * kStageAlignment, kLeastStageBytes));
+    most = std::min(most, part / kStageAlignment * kStageAlignment);
   }
   const uint64_t pieces = std::max<uint64_t>(divide_up(chunk, most), kPiecesOfChunk);
   header.bulk_stage_bytes = static_cast<uint32_t>(std::min(
@@ -361,21 +357,21 @@ PortTask task_of(const Launch& launch, uint16_t port) {
               (may_be_lent(launch, port) ? PortTask::kLends : 0)};
 }
 
-Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces, bool has_bulk_copies,
-                         LaunchHeader& header) {
+Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,
+                         BulkCopies bulk_copies, LaunchHeader& header) {
   Tables tables;
-  const std::vector<bool> is_bulk = has_bulk_copies
+  const std::vector<bool> is_bulk = bulk_copies == BulkCopies::All
                                         ? choose_bulk_lanes(launch, header.flags, reduces)
                                         : std::vector<bool>(launch.program->lanes.size(), false);
   const std::optional<uint32_t> shared_fold =
-      has_bulk_copies ? choose_shared_fold(launch, header.flags) : std::nullopt;
+      bulk_copies != BulkCopies::None ? choose_shared_fold(launch, header.flags) : std::nullopt;
   add_ports(launch, tables);
   add_instructions(launch, tables);
   Image image;
   image.threads = add_lanes(launch, threads, is_bulk, shared_fold, tables);
   TRY(add_uses(launch, tables));
   image.bytes = lay_out(tables, header);
-  image.has_bulk_copies = tables.bulk_lanes + tables.fold_warps != 0;
+  image.needs_alignment = tables.bulk_lanes != 0;
   if (header.shared_bytes <= kMaxSharedBytes) {
     add_stages(launch, tables.bulk_lanes, shared_fold.has_value(), header);
     add_fold_groups(tables, header);

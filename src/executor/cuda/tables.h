@@ -19,15 +19,14 @@ PortTask task_of(const Launch& launch, uint16_t port);
 struct Image {
   std::vector<std::byte> bytes;
   uint32_t threads = 0;          // that a CTA needs, a multiple of kWarp
-  bool has_bulk_copies = false;  // when all buffers are aligned to 16 bytes
+  bool needs_alignment = false;  // of all buffers, to 16 bytes, for the bulk lanes that it has
 };
 
 /// The image of the launch's program for CTAs of at most so many threads, enough for a warp for
 /// every lane, and for the service warp of Simple. Fills in the header's offsets in it and in
 /// shared memory. InvalidUsage when a field's range is exceeded. The header has its flags.
-/// `reduces`: the kernel does (KernelId). `has_bulk_copies`: may be used, by the GPU and for the
-/// buffers.
-Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces, bool has_bulk_copies,
-                         LaunchHeader& header);
+/// `reduces`: the kernel does (KernelId).
+Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,
+                         BulkCopies bulk_copies, LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda

@@ -19,7 +19,9 @@
 //
 // An offer without an address says that the data shall come through slots: the buffer is not
 // aligned, or of a kind that other GPUs cannot reach, or its elements are to be scaled before they
-// are sent. A connection takes part when both ends know that it may (Port::lands and
+// are sent. Blocks that lie side by side are offered wherever they begin: that they are not aligned
+// then follows from their length, so that all ranks know it and none counts on alignment. A
+// connection takes part when both ends know that it may (Port::lands and
 // PortAddress::can_land, Port::lends and PortAddress::can_lend); who takes then begins with the
 // offer. Who offers always waits until the offer is taken, since the next one takes its place: a
 // receiver for the data, a sender for the credit of all steps, also when the data go through slots.
@@ -39,18 +41,17 @@ namespace niccolite::executor::offer {
 inline constexpr uint64_t kNone = 0;  // not made yet, or taken
 inline constexpr uint32_t kAlignment = 16;
 
-/// Can an offer name the address? Those of GPUs have at most 49 bits.
-constexpr bool fits(uint64_t address) { return address % kAlignment == 0 && address >> 52 == 0; }
+/// Can an offer name the address? Those of processes have 47 bits, unless they ask for more.
+constexpr bool fits(uint64_t address) { return address >> 48 == 0; }
 
 /// `address` 0: through slots.
 constexpr uint64_t of(uint64_t address, uint16_t tag) {
   constexpr uint64_t kSlots = 1;  // no address: the first page is nobody's
-  const uint64_t place = address == 0 ? kSlots : address / kAlignment;
-  return place << 16 | tag;
+  return (address == 0 ? kSlots : address) << 16 | tag;
 }
 constexpr uint64_t address_in(uint64_t offer) {
-  const uint64_t place = offer >> 16;
-  return place == 1 ? 0 : place * kAlignment;
+  const uint64_t address = offer >> 16;
+  return address == 1 ? 0 : address;
 }
 constexpr uint16_t tag_in(uint64_t offer) { return static_cast<uint16_t>(offer); }
 
