@@ -15,13 +15,24 @@ double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Default ? 0.
 
 constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64};
 
+/// Do blocks lie side by side whose length is no multiple of 16 bytes? On a GPU threads then move
+/// them, in small pieces, and not bulk copies: what the model knows of the number of channels is
+/// not true of them, but that each of them moves as much as it can.
+bool is_uneven(const Settings& settings, const Workload& work) {
+  return settings.machine == gpu::Kind::Cuda && !schedule::cuts_one_buffer(work.collective) &&
+         work.collective != Collective::PointToPoint && work.bytes % 16 != 0;
+}
+
 /// Adds `variant` with all channel counts and chunk sizes.
 void add_forms(const Settings& settings, const Workload& work, Variant variant, const Cost& cost,
                std::vector<Choice>& result) {
   const bool has_parts = publishes_chunks(variant.protocol);
   const int least_parts = has_parts ? std::max(1, settings.chunk_parts) : 1;
   const int most_parts = has_parts && settings.chunk_parts == 0 ? kMostParts : least_parts;
-  for (const int channels : channel_counts(settings, variant.protocol)) {
+  std::vector<int> counts = channel_counts(settings, variant.protocol);
+  if (publishes_chunks(variant.protocol) && is_uneven(settings, work))
+    counts.erase(counts.begin(), counts.end() - 1);
+  for (const int channels : counts) {
     variant.channels = channels;
     for (variant.parts = least_parts; variant.parts <= most_parts; variant.parts *= 2) {
       const size_t chunk = chunk_bytes(settings, variant);

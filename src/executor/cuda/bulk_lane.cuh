@@ -78,6 +78,7 @@ class BulkLane {
 
  private:
   using Element = typename Operation::Element;
+  static constexpr uint32_t kLine = 128;
   static constexpr uint32_t kLag = 4;  // pieces stored before one is published
   static_assert(kLag < 32, "bits of ended_");
 
@@ -108,6 +109,14 @@ class BulkLane {
   }
   __device__ __forceinline__ uint32_t piece_of(uint32_t left) const {
     return left < stages_.bytes() ? left : stages_.bytes();
+  }
+
+  /// The same, but for the last piece to where a line of 128 bytes ends: stores that lie across
+  /// lines cost a link twice as many packets.
+  __device__ __forceinline__ uint32_t piece_to_line(const std::byte* at, uint32_t left) const {
+    const uint32_t bytes = piece_of(left);
+    if (bytes == left) return bytes;
+    return bytes - static_cast<uint32_t>((reinterpret_cast<uintptr_t>(at) + bytes) % kLine);
   }
 
   __device__ __forceinline__ bool receives() const { return instruction_.receive_count != 0; }
@@ -341,7 +350,8 @@ class BulkLane {
           has_unit = claims.take(left);
           continue;
         }
-        const uint32_t bytes = piece_of(left.packs * kPack);
+        const uint32_t bytes =
+            piece_to_line(destination_ + uint64_t{left.at} * kPack, left.packs * kPack);
         stages_.next().at = left.at;
         stages_.next().bytes = bytes;
         stages_.load(source_ + uint64_t{left.at} * kPack, bytes);

@@ -133,6 +133,18 @@ class Direct {
       }
       return;
     }
+    if (!Operation::kReduces && work_.width >= 4 && bytes_of(chunk, g) % 4 == 0) {
+      const std::byte* input = input_at(chunk, g);
+      const bool has_high = bytes_of(chunk, g) == kGranule;
+#pragma unroll
+      for (uint32_t p = 0; p < kMostPeers; ++p) {
+        if (p >= task_.sends) break;
+        const std::byte* address = input + task_.send[p].block_at;
+        granules.sent[p] = ptx::load<uint32_t>(address);
+        if (has_high) granules.sent[p] |= uint64_t{ptx::load<uint32_t>(address + 4)} << 32;
+      }
+      return;
+    }
 #pragma unroll 1
     for (uint32_t peer = 0; peer < task_.sends; ++peer) {
       const uint64_t granule = load_input(task_.send[peer].block_at, chunk, g);

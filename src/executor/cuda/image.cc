@@ -166,14 +166,6 @@ void set_operation(const Launch& launch, LaunchHeader& header) {
   header.image_at = header.nworks * static_cast<uint32_t>(sizeof(WorkTask));
 }
 
-/// Bytes that the blocks of an aligned buffer are aligned to; the same for all ranks, also for
-/// those whose buffers have one block and no stride.
-uint8_t stride_width(const Launch& launch, size_t work) {
-  if (!launch.program->works[work].has_strides) return 16;
-  const uint64_t bytes = launch.works[work].partition.block_stride * size_of(launch.type);
-  return static_cast<uint8_t>(1u << std::countr_zero(bytes | 16));
-}
-
 void add_works(const Launch& launch, KernelLaunch& result) {
   auto* tasks = reinterpret_cast<WorkTask*>(result.args.tables);
   std::vector<Buffers> buffers;

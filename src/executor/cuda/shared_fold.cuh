@@ -15,9 +15,10 @@
 //   own input ---.
 //   peer's input -+--bulk loads--> | group | group | group |--fold--> own output, peers' outputs
 //
-// Where an operand does not begin at a multiple of 16 bytes, whole lines of 16 bytes around it are
-// loaded, and shifted as they are read. (A line that holds one byte of a buffer can be read.) What
-// is stored is aligned, or the fold is not shared.
+// Loads that lie across lines of 128 bytes take twice as many packets: where an operand does not
+// begin at a line, pieces begin at the line before, and are shifted as they are read. (A line that
+// holds one byte of a buffer can be read.) What is stored is aligned to packs, or the fold is not
+// shared.
 //
 // What threads load themselves takes registers while it is on its way, and 24 CTAs of them do not
 // fill a link that 10 with rings do (docs/design/0015).
@@ -79,9 +80,10 @@ class SharedFold {
   using Element = typename Operation::Element;
   using Values = typename Operation::Values;
   static constexpr uint64_t kMostPacks = uint64_t{1} << 32;  // of a block: offsets have 32 bits
-  static constexpr uint64_t kRefused = ~uint64_t{0};         // SimplePlan::bytes
-  static constexpr uint32_t kPiecesOfUnit = 8;  // at most: longer ones make the end uneven
-  static constexpr uint64_t kUnitsOfWarp = 4;   // at least, where pieces are short enough
+  static constexpr uint32_t kLine = 128;
+  static constexpr uint64_t kRefused = ~uint64_t{0};  // SimplePlan::bytes
+  static constexpr uint32_t kPiecesOfUnit = 8;        // at most: longer ones make the end uneven
+  static constexpr uint64_t kUnitsOfWarp = 4;         // at least, where pieces are short enough
 
   __device__ __forceinline__ bool has_source() const { return instruction_.source != Place::None; }
   __device__ __forceinline__ uint32_t operands() const {
@@ -96,8 +98,9 @@ class SharedFold {
   __device__ __forceinline__ uint64_t stride_bytes() const {
     return cta_.work->partition.channel_stride * Operation::element_bytes(cta_.header);
   }
+  /// Bytes between the start of a line and the block, which begins in it.
   __device__ __forceinline__ static uint32_t shift_of(const std::byte* block) {
-    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(block) % kPack);
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(block) % kLine);
   }
   __device__ __forceinline__ std::byte* block_at(Place place, uint32_t block) const {
     return place == Place::None ? nullptr : address_of<Operation>(cta_, place, block, Chunk{});
@@ -111,11 +114,10 @@ class SharedFold {
   __device__ __forceinline__ bool await_offers(SimplePlan& plan) {
     if (lane_.rank == 0) {
       plan.target = block_at(instruction_.target, instruction_.target_block);
-      if (shift_of(plan.target) != 0) plan.bytes = kRefused;
+      if (shift_of(plan.target) % kPack != 0) plan.bytes = kRefused;
       if (has_source()) {
-        std::byte* source = block_at(instruction_.source, instruction_.source_block);
-        if (shift_of(source) != 0) plan.is_loose = 1;
-        addresses()[instruction_.source_position] = source;
+        addresses()[instruction_.source_position] =
+            block_at(instruction_.source, instruction_.source_block);
       }
     }
     bool live = true;
@@ -126,17 +128,19 @@ class SharedFold {
       if (!has_agreed(port)) plan.bytes = kRefused;
       const bool is_behind_source = has_source() && i >= instruction_.source_position;
       std::byte* block = port.slots - cta_.channel() * stride_bytes();
-      if (shift_of(block) != 0) {
-        if (ports_.is_send(i)) plan.bytes = kRefused;
-        plan.is_loose = 1;
-      }
+      if (ports_.is_send(i) && shift_of(block) % kPack != 0) plan.bytes = kRefused;
       addresses()[i + is_behind_source] = block;
     }
     lane_.barrier();
     const bool agreed = plan.live != nullptr && plan.bytes != kRefused;
-    piece_bytes_ = cta_.header.fold_piece_bytes - (plan.is_loose != 0 ? kPack : 0);
-    if (!agreed) lane_.barrier();  // before the plan is used for something else
-    return agreed;
+    if (!agreed) {
+      lane_.barrier();  // before the plan is used for something else
+      return false;
+    }
+    bool is_loose = false;
+    for (uint32_t k = 0; k < operands(); ++k) is_loose |= shift_of(addresses()[k]) != 0;
+    piece_bytes_ = stage_bytes() - (is_loose ? kLine : 0);
+    return true;
   }
 
   // ---- a warp's ring
@@ -187,7 +191,7 @@ class SharedFold {
       const std::byte* block = addresses()[k];
       const uint32_t shift = shift_of(block);
       ptx::bulk_load(memory + k * stage_bytes(), block - shift + uint64_t{at} * kPack,
-                     bytes + (shift != 0 ? kPack : 0), &state.barrier);
+                     (shift + bytes + kPack - 1) / kPack * kPack, &state.barrier);
     }
   }
 
@@ -198,19 +202,27 @@ class SharedFold {
     const std::byte* memory = memory_of(cursor.group);
     const uint32_t packs = state.bytes / kPack;
     constexpr int kRows = Operation::kUnroll;
+    constexpr int kLooseRows = 2;
     uint32_t p = thread();
     if (!is_loose()) {
       for (; p + (kRows - 1) * kWarp < packs; p += kRows * kWarp) {
         fold_rows<kRows, false>(memory, p, state.at, target);
       }
     }
+    for (; p + (kLooseRows - 1) * kWarp < packs; p += kLooseRows * kWarp) {
+      fold_rows<kLooseRows, true>(memory, p, state.at, target);
+    }
     for (; p < packs; p += kWarp) fold_rows<1, true>(memory, p, state.at, target);
     ptx::barrier_warp();
   }
 
-  /// Pack of a stage, from a place that is not aligned if kLoose.
+  /// A pack of a stage, `shift` bytes further on if kLoose.
   template <bool kLoose>
   __device__ __forceinline__ static Pack load_row(const std::byte* stage, uint32_t shift) {
+    if (kLoose) {
+      stage += shift / kPack * kPack;
+      shift %= kPack;
+    }
     Pack pack = ptx::load_pack_shared(stage);
     if (!kLoose || shift == 0) return pack;
     const Pack next = ptx::load_pack_shared(stage + kPack);

@@ -170,6 +170,17 @@ __device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& 
   if (move.target != nullptr) store(move.target);
 }
 
+/// Pieces from the start of the chunk to where a line of 128 bytes begins at its first destination:
+/// a warp that stores whole lines sends half as many packets over a link as one whose stores lie
+/// across them.
+template <typename Piece>
+__device__ __forceinline__ uint32_t pieces_before_line(const SimpleMove& move) {
+  constexpr uint32_t kLine = 128;
+  const std::byte* first = move.send_count != 0 ? move.sends[0] : move.target;
+  const auto behind = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first) % kLine);
+  return behind == 0 ? 0 : (kLine - behind) / static_cast<uint32_t>(sizeof(Piece));
+}
+
 /// From byte `from` of the chunk on, whole pieces: returns where they end.
 template <typename Operation, typename Piece, int kUnroll, bool kFolds>
 __device__ __forceinline__ uint32_t simple_range(const Cta& cta, const LaneThreads& lane,
@@ -177,6 +188,15 @@ __device__ __forceinline__ uint32_t simple_range(const Cta& cta, const LaneThrea
   constexpr uint32_t kBytes = sizeof(Piece);
   const uint32_t end = move.bytes / kBytes;
   uint32_t p = from / kBytes + lane.rank;
+  if constexpr (!Operation::kReduces) {
+    if (const uint32_t head = from == 0 ? pieces_before_line<Piece>(move) : 0; head != 0) {
+      const uint32_t most = head < end ? head : end;
+      for (uint32_t h = lane.rank; h < most; h += lane.size) {
+        simple_pieces<Operation, Piece, 1, true, kFolds>(cta, move, h, lane.size, most);
+      }
+      p += head;
+    }
+  }
   for (; p + (kUnroll - 1) * lane.size < end; p += kUnroll * lane.size) {
     simple_pieces<Operation, Piece, kUnroll, false, kFolds>(cta, move, p, lane.size, end);
   }

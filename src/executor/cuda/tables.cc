@@ -1,12 +1,14 @@
 #include "executor/cuda/tables.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <optional>
 #include <span>
 
 #include "executor/cuda/device_types.h"
+#include "executor/protocol/offer.h"
 
 namespace niccolite::executor::cuda {
 namespace {
@@ -137,14 +139,38 @@ std::vector<bool> choose_bulk_lanes(const Launch& launch, uint32_t flags, bool r
   return is_bulk;
 }
 
+/// Has the lane an offer to make, and otherwise nothing to do but to wait? If the offer is refused,
+/// it moves data through slots.
+bool may_only_offer(const Launch& launch, const CompactLane& lane) {
+  if (lane.count != 1) return false;
+  const Program& program = *launch.program;
+  const CompactInstruction& only = program.instructions[lane.first];
+  if (only.receive_count + only.send_count != 1) return false;
+  return only.receive_count == 1 ? may_land(launch, program.indices[only.receive])
+                                 : may_be_lent(launch, program.indices[only.send]);
+}
+
+/// By lane: those that need no more than one warp. `is_bulk`: of them bulk copies serve these.
+/// Blocks that are not aligned because of their length are offered all the same (protocol/offer.h),
+/// and threads move them: all that there are, but for lanes that only wait.
+std::vector<bool> choose_small_lanes(const Launch& launch, const std::vector<bool>& is_bulk) {
+  std::vector<bool> is_small = is_bulk;
+  for (size_t l = 0; l < is_small.size(); ++l) {
+    const CompactLane& lane = launch.program->lanes[l];
+    if (stride_width(launch, lane.work) < offer::kAlignment && may_only_offer(launch, lane))
+      is_small[l] = true;
+  }
+  return is_small;
+}
+
 /// Lanes of one pattern channel, by their numbers, and the warps of its CTAs that each gets.
 struct ChannelWarps {
   std::vector<uint32_t> lanes;
   std::vector<uint32_t> warps;
 };
 
-/// A lane that bulk copies serve needs one warp; the others share what there is by their weights.
-ChannelWarps share_channel(const Program& program, int channel, const std::vector<bool>& is_bulk,
+/// A small lane needs one warp; the others share what there is by their weights.
+ChannelWarps share_channel(const Program& program, int channel, const std::vector<bool>& is_small,
                            uint32_t warps) {
   ChannelWarps result;
   std::vector<uint8_t> weights;
@@ -152,7 +178,7 @@ ChannelWarps share_channel(const Program& program, int channel, const std::vecto
     if (program.lanes[l].channel != channel) continue;
     result.lanes.push_back(l);
     result.warps.push_back(1);
-    if (is_bulk[l]) {
+    if (is_small[l]) {
       --warps;
     } else {
       weights.push_back(std::max<uint8_t>(program.lanes[l].weight, 1));
@@ -162,7 +188,7 @@ ChannelWarps share_channel(const Program& program, int channel, const std::vecto
   size_t next = 0;
   const std::vector<uint32_t> shares = share_warps(weights, warps);
   for (size_t i = 0; i < result.lanes.size(); ++i) {
-    if (!is_bulk[result.lanes[i]]) result.warps[i] = shares[next++];
+    if (!is_small[result.lanes[i]]) result.warps[i] = shares[next++];
   }
   return result;
 }
@@ -172,12 +198,13 @@ uint32_t add_lanes(const Launch& launch, uint32_t threads, const std::vector<boo
                    std::optional<uint32_t> shared_fold, Tables& tables) {
   const Program& program = *launch.program;
   const uint32_t service = service_warps(launch.protocol);
+  const std::vector<bool> is_small = choose_small_lanes(launch, is_bulk);
   tables.lanes.resize(program.lanes.size());
   tables.warps.assign(static_cast<size_t>(program.nchannels) * kMaxWarps, kNoLane);
   uint32_t most_warps = 1;
   for (int channel = 0; channel < program.nchannels; ++channel) {
     const auto [lanes, shares] =
-        share_channel(program, channel, is_bulk, threads / kWarp - service);
+        share_channel(program, channel, is_small, threads / kWarp - service);
     if (lanes.empty()) continue;  // messages may leave a channel to other ranks
     uint8_t* const roles = &tables.warps[static_cast<size_t>(channel) * kMaxWarps];
     uint32_t warp = 0;
@@ -331,6 +358,12 @@ void add_fold_groups(const Tables& tables, LaunchHeader& header) {
 }
 
 }  // namespace
+
+uint8_t stride_width(const Launch& launch, size_t work) {
+  if (!launch.program->works[work].has_strides) return offer::kAlignment;
+  const uint64_t bytes = launch.works[work].partition.block_stride * size_of(launch.type);
+  return static_cast<uint8_t>(1u << std::countr_zero(bytes | offer::kAlignment));
+}
 
 bool may_land(const Launch& launch, uint16_t port) {
   return launch.protocol == Protocol::Simple && launch.program->ports[port].lands &&

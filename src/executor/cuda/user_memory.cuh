@@ -53,17 +53,17 @@ __device__ __forceinline__ uint64_t load_element(const std::byte* address) {
   return ptx::load<typename PieceOf<sizeof(Element)>::Type>(address);
 }
 
-/// Calls function(Piece()) with the widest piece for `bytes` bytes at an address aligned to
-/// `width`: a whole granule goes by the alignment, the end of a buffer element by element.
+/// Calls function(Piece()) with the widest piece that `bytes` bytes, at an address aligned to
+/// `width`, consist of.
 template <typename Element, typename Function>
 __device__ __forceinline__ void with_piece(uint32_t width, uint32_t bytes, Function&& function) {
   constexpr uint32_t kElement = sizeof(Element);
   if (bytes >= 8 && width >= 8) return function(uint64_t());
-  if constexpr (kElement <= 4) {
-    if (bytes >= 8 && width == 4) return function(uint32_t());
+  if constexpr (kElement < 4) {
+    if (bytes % 4 == 0 && width >= 4) return function(uint32_t());
   }
-  if constexpr (kElement <= 2) {
-    if (bytes >= 8 && width == 2) return function(uint16_t());
+  if constexpr (kElement < 2) {
+    if (bytes % 2 == 0 && width >= 2) return function(uint16_t());
   }
   return function(typename PieceOf<kElement>::Type());
 }
