@@ -84,6 +84,24 @@ TEST(Choice, IsPossibleAndTakesAtMost24Ctas) {
   });
 }
 
+// Threads move them, each CTA as much as it can.
+TEST(Choice, GivesUnevenBlocksOnGpusAllChannelsOfTheProtocol) {
+  for_each({}, [](const Settings& settings, Collective collective) {
+    for (const size_t bytes : {size_t{64} << 20, (size_t{64} << 20) + 4}) {
+      const Choice choice = choose(settings, collective, bytes).value();
+      if (choice.protocol != executor::Protocol::Simple) continue;
+      const auto most = static_cast<int>(
+          settings.shapes[static_cast<size_t>(executor::Protocol::Simple)].channels);
+      const bool is_uneven = settings.machine == gpu::Kind::Cuda && bytes % 16 != 0 &&
+                             !schedule::cuts_one_buffer(collective) &&
+                             collective != Collective::PointToPoint;
+      if (is_uneven) {
+        EXPECT_EQ(choice.channels, most);
+      }
+    }
+  });
+}
+
 TEST(Choice, ObeysTheLimitsOfCtas) {
   for_each({.min_ctas = 5, .max_ctas = 7}, [](const Settings& settings, Collective collective) {
     for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 5 + 1) {
