@@ -1,10 +1,11 @@
 // Two-shot reduce: every rank but the root owns a block. Everybody pushes each block to its owner;
 // owners fold, and push the sums to the root.
 //
-//   root 0        push lane                  fold lane                       gather lane
-//   rank 0   b0 -> 1, b1 -> 2, b2 -> 3                            b0 <- 1, b1 <- 2, b2 <- 3 ->
-//   output rank 1   b1 -> 2, b2 -> 3      b0: 0 + 1 + 2 + 3 -> 0 rank 2   b2 -> 3, b0 -> 1      b1:
-//   0 + 1 + 2 + 3 -> 0 rank 3   b0 -> 1, b1 -> 2      b2: 0 + 1 + 2 + 3 -> 0
+//   root 0        push lane                  fold lane
+//   rank 0   b0 -> 1, b1 -> 2, b2 -> 3   (gather: b0 <- 1, b1 <- 2, b2 <- 3 -> output)
+//   rank 1   b1 -> 2, b2 -> 3            b0: 0 + 1 + 2 + 3 -> 0
+//   rank 2   b2 -> 3, b0 -> 1            b1: 0 + 1 + 2 + 3 -> 0
+//   rank 3   b0 -> 1, b1 -> 2            b2: 0 + 1 + 2 + 3 -> 0
 //
 // Claim: n - 1 blocks and instructions per rank, twice as many at the root; two network latencies;
 // each rank sends the data once, and the root receives them once, the least possible (the root of

@@ -30,7 +30,8 @@ void add_forms(const Settings& settings, const Workload& work, Variant variant, 
   const int least_parts = has_parts ? std::max(1, settings.chunk_parts) : 1;
   const int most_parts = has_parts && settings.chunk_parts == 0 ? kMostParts : least_parts;
   std::vector<int> counts = channel_counts(settings, variant.protocol);
-  if (publishes_chunks(variant.protocol) && is_uneven(settings, work))
+  if (publishes_chunks(variant.protocol) && is_uneven(settings, work) &&
+      settings.policy == CtaPolicy::Default && !counts.empty())
     counts.erase(counts.begin(), counts.end() - 1);
   for (const int channels : counts) {
     variant.channels = channels;

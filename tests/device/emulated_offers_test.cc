@@ -400,7 +400,7 @@ TEST(EmulatedLending, ReadsNothingOfAnotherCall) {
 // Whoever of the ranks has come.
 TEST(EmulatedOffers, LeavesNoOfferBehindWhenAborted) {
   for (const FifoShape& shape : {kShape, kLarge}) {
-    for (const Case& c : {kCases[0], kCases[5], kLoans[0], kLoans[2]}) {
+    for (const Case& c : {kCases[0], kCases[5], kLoans[0], kLoans[2], kLoans[3], kLoans[4]}) {
       if (schedule::reduces(c.collective) && shape == kLarge) continue;  // they share small ones
       for (const uint32_t ranks : {1, 2, 3}) {
         SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm

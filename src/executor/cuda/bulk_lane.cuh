@@ -72,8 +72,9 @@ class BulkLane {
       run_shared();
     }
     publish_all();
-    if (published_ != rounds_) leave_offers(cta_);
+    // A lender may go once it is told that nothing of its memory is read any more.
     stages_.drain();
+    if (published_ != rounds_) leave_offers(cta_);
   }
 
  private:
@@ -137,7 +138,10 @@ class BulkLane {
     // (Reductions fold what is lent.)
     if (!Operation::kReduces && !makes_offer(port)) {
       if (!wait_until_open(cta_, port, port.base)) return false;
-      if (has_agreed(port)) source_ = port.slots;
+      if (has_agreed(port)) {
+        source_ = port.slots;
+        ptx::fence_bulk();
+      }
     } else if (has_agreed(port)) {
       source_ = target_;  // it lands
       target_ = nullptr;

@@ -64,7 +64,8 @@ class SharedFold {
   /// Waits for the offers. True: everything is done, or aborted.
   __device__ __forceinline__ bool run() {
     SimplePlan& plan = plan_at(pointers_);
-    if (!await_offers(plan)) return plan.live == nullptr;
+    const Answer answer = await_offers(plan);
+    if (answer != Answer::Agreed) return answer == Answer::Aborted;
     fold_units(plan.target);
     if (cta_.channel() == 0 && lane_.rank == 0) fold_rest(plan.target);
     lane_.barrier();
@@ -109,9 +110,10 @@ class SharedFold {
     return (cta_.header.flags & kScalesResult) && (instruction_.flags & kFinish);
   }
 
-  /// Notes where the blocks begin. False, in all threads alike: not all of them are offered, or the
-  /// operation is aborted.
-  __device__ __forceinline__ bool await_offers(SimplePlan& plan) {
+  enum class Answer : uint8_t { Agreed, Refused, Aborted };
+
+  /// Notes where the blocks begin. In all threads alike; Refused: not all of them are offered.
+  __device__ __forceinline__ Answer await_offers(SimplePlan& plan) {
     if (lane_.rank == 0) {
       plan.target = block_at(instruction_.target, instruction_.target_block);
       if (shift_of(plan.target) % kPack != 0) plan.bytes = kRefused;
@@ -132,15 +134,17 @@ class SharedFold {
       addresses()[i + is_behind_source] = block;
     }
     lane_.barrier();
-    const bool agreed = plan.live != nullptr && plan.bytes != kRefused;
-    if (!agreed) {
-      lane_.barrier();  // before the plan is used for something else
-      return false;
+    const Answer answer = plan.live == nullptr     ? Answer::Aborted
+                          : plan.bytes == kRefused ? Answer::Refused
+                                                   : Answer::Agreed;
+    if (answer != Answer::Agreed) {
+      lane_.barrier();  // before the plan is used for something else, also by the next step
+      return answer;
     }
     bool is_loose = false;
     for (uint32_t k = 0; k < operands(); ++k) is_loose |= shift_of(addresses()[k]) != 0;
     piece_bytes_ = stage_bytes() - (is_loose ? kLine : 0);
-    return true;
+    return Answer::Agreed;
   }
 
   // ---- a warp's ring

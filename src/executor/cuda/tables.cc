@@ -140,9 +140,9 @@ std::vector<bool> choose_bulk_lanes(const Launch& launch, uint32_t flags, bool r
 }
 
 /// Has the lane an offer to make, and otherwise nothing to do but to wait? If the offer is refused,
-/// it moves data through slots.
-bool may_only_offer(const Launch& launch, const CompactLane& lane) {
-  if (lane.count != 1) return false;
+/// it moves data through slots. (An input that is scaled is not offered.)
+bool may_only_offer(const Launch& launch, const CompactLane& lane, uint32_t flags) {
+  if (lane.count != 1 || (flags & kScalesInput) != 0) return false;
   const Program& program = *launch.program;
   const CompactInstruction& only = program.instructions[lane.first];
   if (only.receive_count + only.send_count != 1) return false;
@@ -153,11 +153,12 @@ bool may_only_offer(const Launch& launch, const CompactLane& lane) {
 /// By lane: those that need no more than one warp. `is_bulk`: of them bulk copies serve these.
 /// Blocks that are not aligned because of their length are offered all the same (protocol/offer.h),
 /// and threads move them: all that there are, but for lanes that only wait.
-std::vector<bool> choose_small_lanes(const Launch& launch, const std::vector<bool>& is_bulk) {
+std::vector<bool> choose_small_lanes(const Launch& launch, const std::vector<bool>& is_bulk,
+                                     uint32_t flags) {
   std::vector<bool> is_small = is_bulk;
   for (size_t l = 0; l < is_small.size(); ++l) {
     const CompactLane& lane = launch.program->lanes[l];
-    if (stride_width(launch, lane.work) < offer::kAlignment && may_only_offer(launch, lane))
+    if (stride_width(launch, lane.work) < offer::kAlignment && may_only_offer(launch, lane, flags))
       is_small[l] = true;
   }
   return is_small;
@@ -195,10 +196,10 @@ ChannelWarps share_channel(const Program& program, int channel, const std::vecto
 
 /// Returns the threads that a CTA needs, of `threads` that it may have.
 uint32_t add_lanes(const Launch& launch, uint32_t threads, const std::vector<bool>& is_bulk,
-                   std::optional<uint32_t> shared_fold, Tables& tables) {
+                   std::optional<uint32_t> shared_fold, uint32_t flags, Tables& tables) {
   const Program& program = *launch.program;
   const uint32_t service = service_warps(launch.protocol);
-  const std::vector<bool> is_small = choose_small_lanes(launch, is_bulk);
+  const std::vector<bool> is_small = choose_small_lanes(launch, is_bulk, flags);
   tables.lanes.resize(program.lanes.size());
   tables.warps.assign(static_cast<size_t>(program.nchannels) * kMaxWarps, kNoLane);
   uint32_t most_warps = 1;
@@ -401,7 +402,7 @@ Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,
   add_ports(launch, tables);
   add_instructions(launch, tables);
   Image image;
-  image.threads = add_lanes(launch, threads, is_bulk, shared_fold, tables);
+  image.threads = add_lanes(launch, threads, is_bulk, shared_fold, header.flags, tables);
   TRY(add_uses(launch, tables));
   image.bytes = lay_out(tables, header);
   image.needs_alignment = tables.bulk_lanes != 0;
