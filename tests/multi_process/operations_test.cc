@@ -77,7 +77,9 @@ TEST_P(MultiProcess, EveryOperationIsRightOnEveryRank) {
                          Arguments{to_text(one), to_text(two), std::to_string(processes * devices),
                                    std::to_string(p * devices), std::to_string(devices)},
                          Process::Environment{{"NCCL_IPC_USE_ABSTRACT_SOCKET", transport}});
-  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  // Half a minute with a sanitizer, and more beside other work.
+  constexpr std::chrono::seconds kLimit{240};
+  for (Process& process : running) EXPECT_EQ(process.wait(kLimit), 0) << process.output();
 }
 
 TEST(MultiProcessEnvironment, CommIdNamesTheRendezvousWithoutAnId) {
