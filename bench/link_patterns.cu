@@ -2,7 +2,8 @@
 // (docs/design/0016): copies of 1 GiB by cp.async.bulk, whose units are taken by whichever CTA is
 // free. Prints GB/s of one GPU for several numbers of CTAs.
 //
-//   nvcc -O3 -std=c++20 -arch=sm_90 bench/link_patterns.cu -o link_patterns && ./link_patterns
+//   nvcc -O3 -std=c++20 -arch=sm_90 -Isrc bench/link_patterns.cu -o link_patterns
+//   ./link_patterns
 //
 //   ring   every GPU and the next one        all   every GPU and all others, a part each
 //   push   stores to the peer                pull  loads from it
@@ -16,6 +17,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
+
+#include "executor/cuda/ptx.cuh"
+
+namespace ptx = niccolite::executor::cuda::ptx;
 
 namespace {
 
@@ -31,8 +36,8 @@ void check(cudaError_t error, const char* what) {
 #define CHECK(call) check(call, #call)
 
 struct Job {
-  const char* sources[kMostPeers];
-  char* targets[kMostPeers];
+  const std::byte* sources[kMostPeers];
+  std::byte* targets[kMostPeers];
   uint32_t peers;
   uint32_t units;   // of each peer
   uint32_t pieces;  // of a unit
@@ -40,24 +45,18 @@ struct Job {
   uint32_t* taken;
 };
 
-__device__ uint32_t shared_address(const void* address) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(address));
-}
-
 __global__ void __launch_bounds__(32, 1) copy(const __grid_constant__ Job job) {
-  extern __shared__ __align__(128) char stages[];
+  std::byte* stages = ptx::shared_memory();
   __shared__ uint64_t barriers[kStages];
-  __shared__ char* volatile targets[kStages];
+  __shared__ std::byte* volatile targets[kStages];
   if (threadIdx.x != 0) return;
-  for (uint64_t& barrier : barriers) {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
-  }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  for (uint64_t& barrier : barriers) ptx::init_bulk_barrier(&barrier, 1);
+  ptx::fence_bulk_barriers();
 
   uint32_t next = atomicAdd(job.taken, 1);
   uint32_t left = 0;  // pieces of the unit
-  const char* source = nullptr;
-  char* target = nullptr;
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
   uint32_t loaded = 0, stored = 0;
   for (bool has_units = true;;) {
     while (has_units && loaded - stored < kAhead) {
@@ -73,18 +72,8 @@ __global__ void __launch_bounds__(32, 1) copy(const __grid_constant__ Job job) {
         next = atomicAdd(job.taken, 1);
       }
       const uint32_t stage = loaded % kStages;
-      if (loaded >= kStages) {
-        asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kStages - kAhead) : "memory");
-      }
-      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
-                       shared_address(&barriers[stage])),
-                   "r"(kPiece)
-                   : "memory");
-      asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-          "[%3];" ::"r"(shared_address(stages + stage * kPiece)),
-          "l"(source), "r"(kPiece), "r"(shared_address(&barriers[stage]))
-          : "memory");
+      if (loaded >= kStages) ptx::await_bulk_reads<kStages - kAhead>();
+      ptx::bulk_load(stages + stage * kPiece, source, kPiece, &barriers[stage]);
       targets[stage] = target;
       source += kPiece;
       target += kPiece;
@@ -93,25 +82,16 @@ __global__ void __launch_bounds__(32, 1) copy(const __grid_constant__ Job job) {
     }
     if (stored == loaded) break;
     const uint32_t stage = stored % kStages;
-    for (uint32_t done = 0; done == 0;) {
-      asm volatile(
-          "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-          : "=r"(done)
-          : "r"(shared_address(&barriers[stage])), "r"(stored / kStages % 2)
-          : "memory");
-    }
-    asm volatile(
-        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(targets[stage]),
-        "r"(shared_address(stages + stage * kPiece)), "r"(kPiece)
-        : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    ptx::await_bulk_load(&barriers[stage], stored / kStages % 2);
+    ptx::bulk_store(targets[stage], stages + stage * kPiece, kPiece);
+    ptx::commit_bulk_stores();
     ++stored;
   }
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  ptx::await_bulk_stores<0>();
 }
 
 struct Gpu {
-  char *input, *output;
+  std::byte *input, *output;
   uint32_t* taken;
   cudaStream_t stream;
   cudaEvent_t first, last;

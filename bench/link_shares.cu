@@ -2,7 +2,7 @@
 // fixed part for each CTA, and with 128 KiB for whoever is free. Prints GB/s, and when the first
 // and the last CTA were done, in microseconds.
 //
-//   nvcc -O3 -std=c++20 -arch=sm_90 bench/link_shares.cu -o link_shares && ./link_shares
+//   nvcc -O3 -std=c++20 -arch=sm_90 -Isrc bench/link_shares.cu -o link_shares && ./link_shares
 //
 // Needs two GPUs with peer access. Not built with the library, and not part of it.
 #include <cuda_runtime.h>
@@ -11,6 +11,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+
+#include "executor/cuda/ptx.cuh"
+
+namespace ptx = niccolite::executor::cuda::ptx;
 
 namespace {
 
@@ -27,16 +31,13 @@ void check(cudaError_t error, const char* what) {
 #define CHECK(call) check(call, #call)
 
 struct Job {
-  const char* source;
-  char* peer;
-  char* own;        // or null: a second place to store to
+  const std::byte* source;
+  std::byte* peer;
+  std::byte* own;   // or null: a second place to store to
   uint32_t* taken;  // turns; null: each CTA has its part
   uint64_t* ends;   // globaltimer, by CTA; ends[kMostCtas]: of the start
 };
 
-__device__ uint32_t shared_address(const void* address) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(address));
-}
 __device__ uint64_t now() {
   uint64_t time;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
@@ -49,14 +50,12 @@ __global__ void start(Job job) {
 }
 
 __global__ void __launch_bounds__(32, 1) copy(Job job) {
-  extern __shared__ __align__(128) char stages[];
+  std::byte* stages = ptx::shared_memory();
   __shared__ uint64_t barriers[kStages];
   __shared__ volatile size_t places[kStages];
   if (threadIdx.x != 0) return;
-  for (uint64_t& barrier : barriers) {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
-  }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  for (uint64_t& barrier : barriers) ptx::init_bulk_barrier(&barrier, 1);
+  ptx::fence_bulk_barriers();
 
   const uint32_t part = kTurns / gridDim.x;
   uint32_t next = job.taken != nullptr ? atomicAdd(job.taken, 1) : part * blockIdx.x;
@@ -73,18 +72,8 @@ __global__ void __launch_bounds__(32, 1) copy(Job job) {
         next = job.taken != nullptr ? atomicAdd(job.taken, 1) : next + 1;
       }
       const uint32_t stage = loaded % kStages;
-      if (loaded >= kStages) {
-        asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kStages - kAhead) : "memory");
-      }
-      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
-                       shared_address(&barriers[stage])),
-                   "r"(kPiece)
-                   : "memory");
-      asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-          "[%3];" ::"r"(shared_address(stages + stage * kPiece)),
-          "l"(job.source + at), "r"(kPiece), "r"(shared_address(&barriers[stage]))
-          : "memory");
+      if (loaded >= kStages) ptx::await_bulk_reads<kStages - kAhead>();
+      ptx::bulk_load(stages + stage * kPiece, job.source + at, kPiece, &barriers[stage]);
       places[stage] = at;
       at += kPiece;
       --left;
@@ -92,29 +81,20 @@ __global__ void __launch_bounds__(32, 1) copy(Job job) {
     }
     if (stored == loaded) break;
     const uint32_t stage = stored % kStages;
-    for (uint32_t done = 0; done == 0;) {
-      asm volatile(
-          "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-          : "=r"(done)
-          : "r"(shared_address(&barriers[stage])), "r"(stored / kStages % 2)
-          : "memory");
-    }
-    for (char* target : {job.peer, job.own}) {
+    ptx::await_bulk_load(&barriers[stage], stored / kStages % 2);
+    for (std::byte* target : {job.peer, job.own}) {
       if (target == nullptr) continue;
-      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
-                       target + places[stage]),
-                   "r"(shared_address(stages + stage * kPiece)), "r"(kPiece)
-                   : "memory");
+      ptx::bulk_store(target + places[stage], stages + stage * kPiece, kPiece);
     }
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    ptx::commit_bulk_stores();
     ++stored;
   }
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  ptx::await_bulk_stores<0>();
   job.ends[blockIdx.x] = now();
 }
 
 struct Gpu {
-  char *input, *output;
+  std::byte *input, *output;
   uint32_t* taken;
   uint64_t* ends;
   cudaStream_t stream;

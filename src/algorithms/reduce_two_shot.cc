@@ -49,8 +49,7 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
   TRY(check_options(name, nranks, max_ranks_of(lanes), options));
   if (nranks == 1) return alone(Collective::Reduce, name);
   const Owners owners{options.root, nranks};
-  // The lanes at the other ends of pushes and sums hold one instruction where there are lanes for
-  // each, or one owner; the push lane of two owners does, the root's does not.
+  // By phase, two owners' push lanes could lend: each holds one instruction. The root's does not.
   Builder builder({.collective = Collective::Reduce,
                    .algorithm = name,
                    .nranks = nranks,

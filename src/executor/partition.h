@@ -61,9 +61,12 @@ struct Partition {
 constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 constexpr uint64_t round_up(uint64_t a, uint64_t to) { return divide_up(a, to) * to; }
 
+/// Bytes that memory and links move as one.
+inline constexpr uint32_t kLine = 128;
+
 /// Elements that parts of about `part` elements are to be multiples of.
 constexpr uint64_t grain_of(uint64_t part, uint32_t element_bytes) {
-  constexpr uint64_t kLine = 128, kPack = 16;
+  constexpr uint64_t kPack = 16;
   constexpr uint64_t kLeastLines = 16;  // of a part that can spare some bytes
   return (part * element_bytes >= kLeastLines * kLine ? kLine : kPack) / element_bytes;
 }

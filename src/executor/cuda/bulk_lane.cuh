@@ -79,7 +79,6 @@ class BulkLane {
 
  private:
   using Element = typename Operation::Element;
-  static constexpr uint32_t kLine = 128;
   static constexpr uint32_t kLag = 4;  // pieces stored before one is published
   static_assert(kLag < 32, "bits of ended_");
 
@@ -117,7 +116,7 @@ class BulkLane {
   __device__ __forceinline__ uint32_t piece_to_line(const std::byte* at, uint32_t left) const {
     const uint32_t bytes = piece_of(left);
     if (bytes == left) return bytes;
-    return bytes - static_cast<uint32_t>((reinterpret_cast<uintptr_t>(at) + bytes) % kLine);
+    return bytes - bytes_into_line(at + bytes);
   }
 
   __device__ __forceinline__ bool receives() const { return instruction_.receive_count != 0; }

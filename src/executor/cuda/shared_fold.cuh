@@ -81,10 +81,9 @@ class SharedFold {
   using Element = typename Operation::Element;
   using Values = typename Operation::Values;
   static constexpr uint64_t kMostPacks = uint64_t{1} << 32;  // of a block: offsets have 32 bits
-  static constexpr uint32_t kLine = 128;
-  static constexpr uint64_t kRefused = ~uint64_t{0};  // SimplePlan::bytes
-  static constexpr uint32_t kPiecesOfUnit = 8;        // at most: longer ones make the end uneven
-  static constexpr uint64_t kUnitsOfWarp = 4;         // at least, where pieces are short enough
+  static constexpr uint64_t kRefused = ~uint64_t{0};         // SimplePlan::bytes
+  static constexpr uint32_t kPiecesOfUnit = 8;  // at most: longer ones make the end uneven
+  static constexpr uint64_t kUnitsOfWarp = 4;   // at least, where pieces are short enough
 
   __device__ __forceinline__ bool has_source() const { return instruction_.source != Place::None; }
   __device__ __forceinline__ uint32_t operands() const {
@@ -99,10 +98,6 @@ class SharedFold {
   __device__ __forceinline__ uint64_t stride_bytes() const {
     return cta_.work->partition.channel_stride * Operation::element_bytes(cta_.header);
   }
-  /// Bytes between the start of a line and the block, which begins in it.
-  __device__ __forceinline__ static uint32_t shift_of(const std::byte* block) {
-    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(block) % kLine);
-  }
   __device__ __forceinline__ std::byte* block_at(Place place, uint32_t block) const {
     return place == Place::None ? nullptr : address_of<Operation>(cta_, place, block, Chunk{});
   }
@@ -116,7 +111,7 @@ class SharedFold {
   __device__ __forceinline__ Answer await_offers(SimplePlan& plan) {
     if (lane_.rank == 0) {
       plan.target = block_at(instruction_.target, instruction_.target_block);
-      if (shift_of(plan.target) % kPack != 0) plan.bytes = kRefused;
+      if (bytes_into_line(plan.target) % kPack != 0) plan.bytes = kRefused;
       if (has_source()) {
         addresses()[instruction_.source_position] =
             block_at(instruction_.source, instruction_.source_block);
@@ -130,7 +125,7 @@ class SharedFold {
       if (!has_agreed(port)) plan.bytes = kRefused;
       const bool is_behind_source = has_source() && i >= instruction_.source_position;
       std::byte* block = port.slots - cta_.channel() * stride_bytes();
-      if (ports_.is_send(i) && shift_of(block) % kPack != 0) plan.bytes = kRefused;
+      if (ports_.is_send(i) && bytes_into_line(block) % kPack != 0) plan.bytes = kRefused;
       addresses()[i + is_behind_source] = block;
     }
     lane_.barrier();
@@ -142,7 +137,7 @@ class SharedFold {
       return answer;
     }
     bool is_loose = false;
-    for (uint32_t k = 0; k < operands(); ++k) is_loose |= shift_of(addresses()[k]) != 0;
+    for (uint32_t k = 0; k < operands(); ++k) is_loose |= bytes_into_line(addresses()[k]) != 0;
     piece_bytes_ = stage_bytes() - (is_loose ? kLine : 0);
     return Answer::Agreed;
   }
@@ -193,7 +188,7 @@ class SharedFold {
     std::byte* memory = memory_of(group);
     for (uint32_t k = 0; k < operands(); ++k) {
       const std::byte* block = addresses()[k];
-      const uint32_t shift = shift_of(block);
+      const uint32_t shift = bytes_into_line(block);
       ptx::bulk_load(memory + k * stage_bytes(), block - shift + uint64_t{at} * kPack,
                      (shift + bytes + kPack - 1) / kPack * kPack, &state.barrier);
     }
@@ -245,7 +240,7 @@ class SharedFold {
   __device__ __forceinline__ void fold_rows(const std::byte* memory, uint32_t p, uint32_t at,
                                             std::byte* target) const {
     memory += p * kPack;
-    uint32_t shift = kLoose ? shift_of(addresses()[0]) : 0;
+    uint32_t shift = kLoose ? bytes_into_line(addresses()[0]) : 0;
     Values values[kRows][2];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -256,7 +251,7 @@ class SharedFold {
 #pragma unroll 1
     for (uint32_t k = 1; k < operands(); ++k) {
       memory += stage_bytes();
-      if (kLoose) shift = shift_of(addresses()[k]);
+      if (kLoose) shift = bytes_into_line(addresses()[k]);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         const Pack pack = load_row<kLoose>(memory + i * kWarp * kPack, shift);

@@ -175,10 +175,9 @@ __device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& 
 /// across them.
 template <typename Piece>
 __device__ __forceinline__ uint32_t pieces_before_line(const SimpleMove& move) {
-  constexpr uint32_t kLine = 128;
   const std::byte* first = move.send_count != 0 ? move.sends[0] : move.target;
-  const auto behind = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first) % kLine);
-  return behind == 0 ? 0 : (kLine - behind) / static_cast<uint32_t>(sizeof(Piece));
+  const uint32_t into_line = bytes_into_line(first);
+  return into_line == 0 ? 0 : (kLine - into_line) / static_cast<uint32_t>(sizeof(Piece));
 }
 
 /// From byte `from` of the chunk on, whole pieces: returns where they end.

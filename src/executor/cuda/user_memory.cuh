@@ -9,6 +9,11 @@ namespace niccolite::executor::cuda {
 
 inline constexpr uint32_t kGranule = 8;
 
+/// Bytes between the start of a line, which links move as one, and the address in it.
+__device__ __forceinline__ uint32_t bytes_into_line(const std::byte* address) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kLine);
+}
+
 template <typename Piece>
 __device__ __forceinline__ uint64_t load_pieces(const std::byte* address, uint32_t bytes) {
   uint64_t granule = 0;
