@@ -93,7 +93,7 @@ Status Communicator::join_and_connect() {
     const auto ranks = TRY(decode_and_check(blobs, parameters::multi_rank_gpu() != 0));
     settings = ranks[0].settings;
     transport::Endpoint::Reach reach = TRY(open_buffers(ranks, deadline));
-    settings.reaches_users = reach.is_whole;
+    planner::set_reach(settings, reach.is_whole);
     endpoint_ = std::make_unique<transport::Endpoint>(
         machine_, device(), *member_, settings.shapes, std::move(reach),
         [this](std::span<const bootstrap::Query> queries, const Deadline& until) {

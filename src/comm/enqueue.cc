@@ -343,6 +343,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   launch.control = control_;
   launch.control_device = control_;
   launch.threads = planner_.settings().threads;
+  launch.request_bytes = plan.request_bytes;
   launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
   if (!is_single) {
     remember(batches_, std::move(planned.name), launcher);

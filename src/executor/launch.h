@@ -70,6 +70,9 @@ struct Launch {
   ControlWords* control = nullptr;         // address for the host
   ControlWords* control_device = nullptr;  // the same for the device
   int threads = 0;                         // CUDA: threads of a CTA; 0: the executor's choice
+  // CUDA, Simple: folds request what is lent in units of so many bytes (protocol/request.h), where
+  // they can; 0: they read it. A multiple of 512; equal on all ranks.
+  uint32_t request_bytes = 0;
 };
 
 }  // namespace niccolite::executor

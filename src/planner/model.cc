@@ -141,6 +141,29 @@ size_t chunk_bytes(const Settings& settings, const Variant& variant) {
   return (slot / static_cast<size_t>(variant.parts) + 15) / 16 * 16;
 }
 
+uint32_t request_bytes(const Settings& settings, const Workload& work) {
+  // H200 (docs/design/0018): shorter units cost more than they share out evenly.
+  constexpr uint32_t kUnitBytes = 32 << 10;
+  const bool is_all_reduce = work.collective == Collective::AllReduce;
+  if (settings.machine != gpu::Kind::Cuda || !settings.reaches_users ||
+      !schedule::reduces(work.collective)) {
+    return 0;
+  }
+  const size_t blocks = is_all_reduce ? static_cast<size_t>(settings.nranks) : 1;
+  const size_t block = work.bytes / blocks;
+  if (settings.request_block >= 0)
+    return block >= static_cast<size_t>(settings.request_block) ? kUnitBytes : 0;
+  // Two GPUs read from each other as fast as 16 CTAs can store, and what is requested takes time to
+  // begin.
+  constexpr size_t kLeastOfAllReduce = 16 << 20;
+  constexpr size_t kLeastOfReduceScatter = 128 << 20;
+  if (settings.nranks < 3) return 0;
+  if (is_all_reduce) return block >= kLeastOfAllReduce ? kUnitBytes : 0;
+  if (work.collective == Collective::ReduceScatter)
+    return block >= kLeastOfReduceScatter ? kUnitBytes : 0;
+  return 0;
+}
+
 double predict_messages(const Settings& settings, Protocol protocol, int ends, size_t bytes) {
   const Variant variant{
       .algorithm = AlgorithmId::Direct,

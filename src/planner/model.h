@@ -45,6 +45,10 @@ double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const 
 /// Data of the largest chunk of `variant`, a multiple of 16 bytes.
 size_t chunk_bytes(const Settings& settings, const Variant& variant);
 
+/// Bytes of the units that folds of `work` request of their peers (executor/protocol/request.h),
+/// if they can; 0: they read what is lent.
+uint32_t request_bytes(const Settings& settings, const Workload& work);
+
 /// Predicted time of messages that progress together: of `ends` message ends of one rank, of which
 /// the busier direction moves `bytes`.
 double predict_messages(const Settings& settings, executor::Protocol protocol, int ends,

@@ -101,6 +101,9 @@ Result<Plan> Planner::collective(const Request& request, int most_channels) {
     plan.type = request.type;
     plan.reduction =
         make_reduction(request.op, request.type, settings_.nranks, compiled.partial_sums);
+    plan.request_bytes = request_bytes(
+        settings_,
+        {.collective = request.collective, .nranks = settings_.nranks, .bytes = request.bytes()});
   } else {
     count = request.bytes();
   }

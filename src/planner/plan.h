@@ -25,8 +25,9 @@ struct Plan {
   executor::DataType type = executor::DataType::Uint8;  // Uint8 for all that only moves bytes
   executor::Reduction reduction;
   bool reduces = false;
-  Choice choice;            // of a collective
-  double microseconds = 0;  // predicted
+  uint32_t request_bytes = 0;  // Launch::request_bytes
+  Choice choice;               // of a collective
+  double microseconds = 0;     // predicted
 };
 
 class Planner {

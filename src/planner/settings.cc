@@ -26,16 +26,26 @@ struct Defaults {
       shapes;  // by protocol; channels: the most that pay
 };
 
-// CUDA (H200): an LL slot holds a CTA's chunk of a 192 KiB one-shot. Simple: publishing a slot
-// and getting its credit back takes several microseconds, during which others are under way;
-// smaller chunks are the model's choice (Variant::parts). 12 to 16 CTAs fill the links
-// (docs/design/0011, 0014), and a reduce-scatter wants some more; the connections of more than 18
-// would take more memory than a communicator may. No operation takes more than 24 CTAs unless it is
-// asked to.
+// CUDA (H200): an LL slot holds a CTA's chunk of a 192 KiB one-shot. 12 to 16 CTAs fill the links
+// (docs/design/0011, 0014); no operation takes more than 24 unless it is asked to.
+//
+// Simple: publishing a slot and getting its credit back takes several microseconds, during which
+// others are under way; smaller chunks are the model's choice (Variant::parts). A reduce-scatter
+// wants some more than 16 CTAs; the connections of more than 18 would take more memory than a
+// communicator may.
+//
+// With more peers there are more connections. Where data land and are lent, their slots are for
+// what is refused, for chains, and for what folds request (docs/design/0018): less will do.
+//
 // Virtual GPUs: a slot and the data it is copied from and to fit a core's second-level cache, and
 // ranks, not channels, keep the cores busy.
 constexpr Defaults kCuda{24, {{{24, 4, 16 << 10}, {24, 4, 16 << 10}, {18, 4, 128 << 10}}}};
+constexpr executor::FifoShape kSimpleOfManyPeers{16, 4, 64 << 10};
 constexpr Defaults kVirtual{1, {{{1, 4, 16 << 10}, {1, 4, 32 << 10}, {1, 4, 128 << 10}}}};
+
+const Defaults& defaults_of(gpu::Kind machine) {
+  return machine == gpu::Kind::Cuda ? kCuda : kVirtual;
+}
 
 constexpr std::array<std::string_view, 5> kForeignAlgorithms{"tree", "collnetdirect",
                                                              "collnetchain", "nvls", "nvlstree"};
@@ -159,8 +169,26 @@ CtaPolicy policy_of(int bits, std::string_view origin) {
   return (bits & kEfficiencyBit) != 0 ? CtaPolicy::Efficiency : CtaPolicy::Default;
 }
 
+void set_reach(Settings& settings, bool reaches_users) {
+  settings.reaches_users = reaches_users;
+  settings.shapes = defaults_of(settings.machine).shapes;
+  executor::FifoShape& simple = settings.shapes[static_cast<size_t>(Protocol::Simple)];
+  if (settings.machine == gpu::Kind::Cuda && reaches_users && settings.nranks > 2)
+    simple = kSimpleOfManyPeers;
+  for (executor::FifoShape& shape : settings.shapes) {
+    if (shape.channels == 0) continue;  // this machine has no such protocol
+    shape.channels = static_cast<uint32_t>(
+        std::min<int>(std::max<int>(static_cast<int>(shape.channels), settings.min_channels),
+                      settings.max_channels));
+  }
+  if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN) {
+    const auto slot = static_cast<uint64_t>(bytes) / simple.depth / 128 * 128;
+    simple.slot_bytes = static_cast<uint32_t>(std::clamp<uint64_t>(slot, 512, 64 << 20));
+  }
+}
+
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits) {
-  const Defaults& defaults = machine == gpu::Kind::Cuda ? kCuda : kVirtual;
+  const Defaults& defaults = defaults_of(machine);
   Settings settings;
   settings.machine = machine;
   settings.nranks = nranks;
@@ -180,23 +208,12 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   settings.threads = threads_from_environment();
   settings.chunk_parts =
       static_cast<int>(std::bit_floor(static_cast<uint64_t>(parameters::chunk_parts())));
+  settings.request_block = parameters::request_block();
   settings.policy = parameters::cta_policy().empty()
                         ? limits.policy
                         : policy_of(policy_bits(parameters::cta_policy()), "NCCL_CTA_POLICY");
 
-  settings.shapes = defaults.shapes;
-  for (executor::FifoShape& shape : settings.shapes) {
-    if (shape.channels == 0) continue;  // this machine has no such protocol
-    shape.channels = static_cast<uint32_t>(
-        std::min<int>(std::max<int>(static_cast<int>(shape.channels), settings.min_channels),
-                      settings.max_channels));
-  }
-  if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN) {
-    executor::FifoShape& simple = settings.shapes[static_cast<size_t>(Protocol::Simple)];
-    const auto slot = static_cast<uint64_t>(bytes) / simple.depth / 128 * 128;
-    simple.slot_bytes = static_cast<uint32_t>(std::clamp<uint64_t>(slot, 512, 64 << 20));
-  }
-
+  set_reach(settings, /*reaches_users=*/true);
   TRY(select(settings));
   return settings;
 }

@@ -26,8 +26,9 @@ struct Settings {
   int nranks = 1;
   int min_channels = 1;
   int max_channels = 1;
-  int threads = 0;      // of a CTA; 0: the executor's choice
-  int chunk_parts = 0;  // chunks that a slot's data are cut into; 0: the model's choice
+  int threads = 0;             // of a CTA; 0: the executor's choice
+  int chunk_parts = 0;         // chunks that a slot's data are cut into; 0: the model's choice
+  int64_t request_block = -1;  // bytes of a block from which on folds request; -1: as measured
   CtaPolicy policy = CtaPolicy::Default;
   bool reaches_users = true;  // every rank's kernels the buffers of all others' users
   std::array<executor::FifoShape, executor::kProtocols> shapes{};
@@ -49,7 +50,11 @@ struct Limits {
 /// `origin`.
 CtaPolicy policy_of(int bits, std::string_view origin);
 
-/// From the environment and `limits`. Errors: InvalidUsage for an unknown token in NCCL_ALGO or
+/// What the ranks know when they have met, and the shapes that suit it.
+void set_reach(Settings& settings, bool reaches_users);
+
+/// From the environment and `limits`, for ranks that reach each other's users' buffers. Errors:
+/// InvalidUsage for an unknown token in NCCL_ALGO or
 /// NCCL_PROTO.
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits);
 

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -302,7 +303,18 @@ void await_bulk_stores(uint32_t groups) {
   }
 }
 
+namespace {
+struct Abort {
+  uint64_t after;
+  uint32_t* word;
+};
+std::optional<Abort> abort_of_next_run;
+}  // namespace
+
+void abort_after(uint64_t switches, uint32_t* word) { abort_of_next_run = {switches, word}; }
+
 bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed, uint64_t limit) {
+  const std::optional<Abort> abort = std::exchange(abort_of_next_run, std::nullopt);
   random_bits.seed(seed);
   is_torn = false;
   is_misused = false;
@@ -328,6 +340,7 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
   }
   for (uint64_t switches = 0; !ready.empty(); ++switches) {
     if (switches > limit) return false;
+    if (abort && switches == abort->after) *abort->word = 1;
     const size_t chosen = random_bits() % ready.size();
     Fiber& fiber = *ready[chosen];
     if (fiber.waits_for != nullptr && fiber.waits_for->generation < fiber.generation) continue;

@@ -13,6 +13,9 @@ namespace niccolite::emulation {
 bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
          uint64_t limit = 20'000'000);
 
+/// The next run() sets *word to 1 after so many switches of fibers.
+void abort_after(uint64_t switches, uint32_t* word);
+
 /// Atomic additions since the program began.
 uint64_t fetch_adds();
 

@@ -77,6 +77,11 @@ inline uint64_t load_relaxed_system(const uint64_t* address) {
   emulation::yield();
   return *address;
 }
+inline uint32_t load_acquire_system(const uint32_t* address) {
+  emulation::yield();
+  return *address;
+}
+inline void store_relaxed_system(uint32_t* address, uint32_t value) { *address = value; }
 inline void store_relaxed_system(uint64_t* address, uint64_t value) { *address = value; }
 inline uint64_t exchange_acquire_system(uint64_t* address, uint64_t value) {
   emulation::yield();
@@ -90,6 +95,11 @@ inline void store_relaxed_shared(uint64_t* address, uint64_t value) { *address =
 
 inline void store_release_shared(uint64_t* address, uint64_t value) { *address = value; }
 inline uint64_t load_acquire_shared(const uint64_t* address) {
+  emulation::yield();
+  return *address;
+}
+inline void store_release_shared(uint32_t* address, uint32_t value) { *address = value; }
+inline uint32_t load_acquire_shared(const uint32_t* address) {
   emulation::yield();
   return *address;
 }

@@ -28,7 +28,7 @@ void for_each(const Limits& limits,
         const gpu::Kind kind =
             machine == MachineClass::Virtual ? gpu::Kind::Virtual : gpu::Kind::Cuda;
         Settings settings = make_settings(kind, nranks, limits).value();
-        settings.reaches_users = machine != MachineClass::CudaSlots;
+        set_reach(settings, machine != MachineClass::CudaSlots);
         check(settings, collective);
       }
 }

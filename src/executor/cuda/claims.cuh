@@ -80,7 +80,7 @@ class Claims {
     const auto claimed = static_cast<uint32_t>(ptx::fetch_add_relaxed(counter_, 1));
     next_ = channels_ + claimed;
     // The last of all claims: those of the units that are not first ones, and one for each CTA.
-    if (claimed + 1 == units_) ptx::store_relaxed_system(counter_, 0);
+    if (claimed + 1 == units_) ptx::store_relaxed_system(counter_, uint64_t{0});
   }
 
   uint64_t* const counter_;

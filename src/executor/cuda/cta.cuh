@@ -192,6 +192,10 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.is_send = is_send;
   state.stays = (task.end & PortTask::kStays) != 0;
   state.lends = lends;
+  state.own_slots = state.slots;
+  state.requests = static_cast<uint32_t>(Requests::None);
+  state.delivered = 0;
+  state.told_delivered = 0;
   if (is_send) {
     state.seen = takes_offer ? base - header.shape.depth : remote;
   } else {

@@ -11,6 +11,7 @@
 #include "executor/cuda/bulk_lane.cuh"
 #include "executor/cuda/ll128_step.cuh"
 #include "executor/cuda/ll_step.cuh"
+#include "executor/cuda/request_server.cuh"
 #include "executor/cuda/shared_fold.cuh"
 
 namespace niccolite::executor::cuda {
@@ -48,7 +49,8 @@ __device__ __forceinline__ void start_offers(const Cta& cta, const LaneTask& tas
   for_each_port_of(cta, instruction, [&](PortState& port) {
     const bool can_offer = port.is_send ? can_lend : can_land;
     const std::byte* memory = port.is_send ? transfer.source : transfer.target;
-    make_offer(cta, port, can_offer ? memory : nullptr);
+    make_offer(cta, port, can_offer ? memory : nullptr,
+               Operation::kReduces && port.is_send && serves_requests(cta, task));
   });
 }
 
@@ -87,8 +89,11 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const LaneTask& task,
   }
   lane.barrier();
   if (only_awaits(cta, task)) {
-    if (lane.rank == 0) await_takers(cta, task);
-    return;
+    if (lane.rank != 0) return;
+    if constexpr (Operation::kReduces) {
+      if (serves_requests(cta, task)) RequestServer<Operation>(cta, task).run();
+    }
+    return await_takers(cta, task);
   }
   if (task.is_bulk() && cta.work->width >= kPack) {
     if (lane.rank == 0) BulkLane<Operation>(cta, task, pointers).run();

@@ -33,7 +33,9 @@ constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protoco
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
 inline constexpr uint32_t kPlanPointers = 5;     // that SimplePlan takes (simple_step.cuh)
-inline constexpr uint32_t kBulkStages = 8;       // of a lane that bulk copies serve
+inline constexpr uint32_t kMaxFoldOperands =
+    8;                                      // of folds that request: of more ranks nothing lands
+inline constexpr uint32_t kBulkStages = 8;  // of a lane that bulk copies serve
 /// Shared memory that a program may have in a CTA; and what there may be with the stages of bulk
 /// copies, which only GPUs with more of it have.
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
@@ -94,6 +96,13 @@ enum class Offer : uint64_t {
   Agreed,   // who offers: has. Who takes: has taken it
 };
 
+/// Whether a fold requests what a connection lends, or reads it (protocol/request.h).
+enum class Requests : uint32_t {
+  None,      // the sender does not serve them
+  Possible,  // it would
+  Made,      // the lane makes them
+};
+
 /// Shared memory: one end of a connection on this CTA's channel, while the operation runs. The step
 /// of a use is base + round * steps + use: nothing has to be counted, so that the threads of a lane
 /// need not run in step.
@@ -115,17 +124,31 @@ struct alignas(16) PortState {
   uint16_t steps;                // in one round
   uint16_t tag;                  // of the work
   uint8_t is_send;
-  uint8_t stays;  // PortTask::kStays
-  uint8_t lends;  // PortTask::kLends
+  uint8_t stays;         // PortTask::kStays
+  uint8_t lends;         // PortTask::kLends
+  std::byte* own_slots;  // of this channel, whatever `slots` is
+  uint32_t requests;     // Requests: of a receiver
+  uint32_t delivered;  // requested units that are there, by the service warp; of a lender: that the
+                       // lane has stored
+  uint32_t told_delivered;  // of a lender: when the peer was last told, for the service warp
 };
-static_assert(sizeof(PortState) == 96);
+static_assert(sizeof(PortState) == 128);
 
 /// Shared memory: a stage of a lane that bulk copies serve (bulk_stages.cuh), or a group of a
 /// shared fold (shared_fold.cuh), and the piece of data in it, as far as its lane has to know.
 struct BulkStage {
   uint64_t barrier;
-  uint32_t at;  // packs from the start of the block
+  uint32_t at;  // where in its block, or in slots
   uint32_t bytes;
+};
+
+/// Shared memory, of a fold that requests what it folds (requested_fold.cuh).
+struct RequestedUnits {
+  uint64_t unit[kMostRequests];  // what was requested; above it, one more than the request's number
+  uint64_t end;                  // one more than the number of requests, once it is known
+  uint64_t read[kMaxWarps];      // by warp: requests of which it has read all its pieces
+  // By operand, in fold order: where the slots of its channel are, or, of the own input, the block.
+  const std::byte* operands[kMaxFoldOperands];
 };
 
 /// CompactInstruction::flags, beside kReduce and kFinish: a receive port of the instruction moves
@@ -192,6 +215,9 @@ struct alignas(16) LaunchHeader {
   uint32_t fold_stages_at;    // [warp of the lane][fold_groups][operand] of fold_piece_bytes
   uint32_t fold_piece_bytes;  // a multiple of 512
   uint32_t fold_groups;
+  uint32_t requested_at;   // RequestedUnits
+  uint32_t request_bytes;  // Launch::request_bytes; 0 also where there is no room for it
+  uint32_t most_requests;  // request::most_of(); a power of two
   uint32_t shared_bytes;
 };
 

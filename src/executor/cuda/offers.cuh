@@ -20,8 +20,9 @@ __device__ __forceinline__ bool makes_offer(const PortState& port) {
 
 /// By one thread of a lane, before it waits for anything: if it is this end that offers, does so.
 /// `memory` is where the lane's first chunk lies, or belongs; null if it cannot be offered.
-__device__ __forceinline__ void make_offer(const Cta& cta, PortState& port,
-                                           const std::byte* memory) {
+/// `serves`: as a lender, the lane serves requests.
+__device__ __forceinline__ void make_offer(const Cta& cta, PortState& port, const std::byte* memory,
+                                           bool serves) {
   if (port.offer != static_cast<uint64_t>(Offer::Pending) || !makes_offer(port)) return;
   const auto address = reinterpret_cast<uint64_t>(memory);
   const bool may_be_taken =
@@ -30,7 +31,8 @@ __device__ __forceinline__ void make_offer(const Cta& cta, PortState& port,
   // [offer] pairs with [take]. Relaxed: where data land, the buffer is free since before the
   // kernel; data that are lent were there before it, for all GPUs, since the stream has ordered
   // what wrote them.
-  ptx::store_relaxed_system(&port.remote_control->offer, offer::of(offers ? address : 0, port.tag));
+  ptx::store_relaxed_system(&port.remote_control->offer,
+                            offer::of(offers ? address : 0, port.tag, offers && serves));
   // After the offer, for the service warp, which may have to take it back.
   ptx::store_release_shared(&port.offer,
                             static_cast<uint64_t>(offers ? Offer::Agreed : Offer::None));

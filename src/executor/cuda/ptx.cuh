@@ -57,6 +57,14 @@ __device__ __forceinline__ uint64_t load_relaxed_system(const uint64_t* address)
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address));
   return value;
 }
+__device__ __forceinline__ uint32_t load_acquire_system(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_relaxed_system(uint32_t* address, uint32_t value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
 __device__ __forceinline__ void store_relaxed_system(uint64_t* address, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
@@ -101,6 +109,18 @@ __device__ __forceinline__ uint64_t load_acquire_shared(const uint64_t* address)
   uint64_t value;
   asm volatile("ld.acquire.cta.shared.u64 %0, [%1];"
                : "=l"(value)
+               : "r"(shared_address(address))
+               : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_release_shared(uint32_t* address, uint32_t value) {
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(address)), "r"(value)
+               : "memory");
+}
+__device__ __forceinline__ uint32_t load_acquire_shared(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+               : "=r"(value)
                : "r"(shared_address(address))
                : "memory");
   return value;

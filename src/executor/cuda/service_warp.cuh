@@ -62,16 +62,28 @@ class PortService {
   /// more.
   __device__ __forceinline__ bool serve() {
     uint64_t done = 0;
+    uint32_t delivered = 0;
     bool announces = false;
     if (port_ != nullptr) {
       look();
       // [done] pairs with the lane's.
       done = ptx::load_acquire_shared(&port_->done);
-      announces = port_->is_send && !has_offered() && done != port_->told;
+      if (serves_requests()) {
+        // [delivered] pairs with the lane's.
+        delivered = ptx::load_acquire_shared(&port_->delivered);
+        announces = delivered != port_->told_delivered;
+      } else {
+        announces = port_->is_send && done != port_->told;
+      }
     }
     // A fence for all the ports whose lanes have stored something.
     if (ptx::any_of_warp(announces)) ptx::fence_system();
     if (port_ == nullptr) return false;
+    if (announces && serves_requests()) {
+      port_->told_delivered = delivered;
+      // [delivery] The fence has come before.
+      ptx::store_relaxed_system(&port_->remote_control->delivered, delivered);
+    }
     tell(done);
     return port_->told != port_->end || !has_seen(port_->end - spared());
   }
@@ -140,6 +152,11 @@ class PortService {
     return makes_offer(*port_) && has_agreed(*port_);
   }
 
+  // A lender, whose lane stores what is requested. It has nothing else to announce.
+  __device__ __forceinline__ bool serves_requests() const {
+    return port_->is_send && has_offered();
+  }
+
   // Of an end that has not seen the offer. Its port stays closed until then.
   __device__ __forceinline__ void take_offer() {
     // [take] pairs with the [offer] of the other end.
@@ -155,6 +172,7 @@ class PortService {
       return;  // [credit] or [arrival] decides, at the next look
     }
     port_->slots = reinterpret_cast<std::byte*>(address);
+    if (offer::serves(word)) port_->requests = static_cast<uint32_t>(Requests::Possible);
     port_->offer = static_cast<uint64_t>(Offer::Agreed);
     // [seen] pairs with the lane's: open for all steps.
     ptx::store_release_shared(&port_->seen, port_->end);
@@ -163,6 +181,12 @@ class PortService {
   __device__ __forceinline__ void look() {
     if (port_->offer == static_cast<uint64_t>(Offer::Pending) && !makes_offer(*port_)) {
       return take_offer();
+    }
+    if (ptx::load_relaxed_shared(&port_->requests) == static_cast<uint32_t>(Requests::Made)) {
+      // [delivery] pairs with that of the lender; [delivered], with the lane's.
+      ptx::store_release_shared(&port_->delivered,
+                                ptx::load_acquire_system(&port_->control->delivered));
+      return;
     }
     if (has_seen(port_->end - spared())) return;  // all that this operation needs
     // Sender: [credit], pairs with [consume]. Receiver: [arrival], pairs with [publish].

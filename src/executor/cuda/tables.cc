@@ -9,6 +9,7 @@
 
 #include "executor/cuda/device_types.h"
 #include "executor/protocol/offer.h"
+#include "executor/protocol/request.h"
 
 namespace niccolite::executor::cuda {
 namespace {
@@ -18,9 +19,11 @@ constexpr uint32_t kLeastStageBytes = 2048;  // smaller pieces cost more than th
 constexpr uint32_t kMostStageBytes = 16384;  // larger ones move no more
 constexpr uint32_t kPiecesOfChunk = 4;       // fewer hide less
 constexpr uint32_t kPartBesideFold = 4;      // of shared memory that is for them
+constexpr uint32_t kPartForRequests = 2;     // the same, if they serve what folds request
 constexpr uint32_t kFoldRow = kWarp * 16;    // a pack for each thread of a warp
 constexpr uint32_t kMostFoldPiece = 2048;    // of a shared fold; longer ones move no more
-constexpr uint32_t kFoldGroups = 3;          // of pieces that are shorter than that
+constexpr uint32_t kLeastFoldPiece = 1024;   // shorter ones cost more than a third group hides
+constexpr uint32_t kFoldGroups = 3;          // of pieces that are shorter than the longest
 constexpr uint32_t kMostFoldGroups = 6;
 
 /// Warps for each lane by weight, at least one each. There are at least as many warps as lanes.
@@ -310,7 +313,7 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
 }
 
 /// The stages of bulk lanes in shared memory. They are short beside a shared fold: these lanes then
-/// have something to do only when an offer is refused.
+/// have something to do only when an offer is refused, or to serve requests.
 void add_stages(const Launch& launch, uint32_t bulk_lanes, bool has_shared_fold,
                 LaunchHeader& header) {
   if (bulk_lanes == 0) return;
@@ -325,7 +328,8 @@ void add_stages(const Launch& launch, uint32_t bulk_lanes, bool has_shared_fold,
   // As many pieces as it takes, of the same size.
   uint64_t most = std::min<uint64_t>(room / kStageAlignment * kStageAlignment, kMostStageBytes);
   if (has_shared_fold) {
-    const uint64_t part = kMaxSharedBytesWithStages / kPartBesideFold / stages;
+    const uint32_t parts = header.request_bytes == 0 ? kPartBesideFold : kPartForRequests;
+    const uint64_t part = kMaxSharedBytesWithStages / parts / stages;
     most = std::min(most, part / kStageAlignment * kStageAlignment);
   }
   const uint64_t pieces = std::max<uint64_t>(divide_up(chunk, most), kPiecesOfChunk);
@@ -339,17 +343,17 @@ void add_stages(const Launch& launch, uint32_t bulk_lanes, bool has_shared_fold,
 void add_fold_groups(const Tables& tables, LaunchHeader& header) {
   if (tables.fold_warps == 0) return;
   header.fold_states_at = static_cast<uint32_t>(round_up(header.shared_bytes, alignof(BulkStage)));
-  const uint32_t states =
-      tables.fold_warps * kMostFoldGroups * static_cast<uint32_t>(sizeof(BulkStage));
-  header.fold_stages_at =
-      static_cast<uint32_t>(round_up(header.fold_states_at + states, kStageAlignment));
+  header.requested_at = header.fold_states_at + tables.fold_warps * kMostFoldGroups *
+                                                    static_cast<uint32_t>(sizeof(BulkStage));
+  header.fold_stages_at = static_cast<uint32_t>(
+      round_up(header.requested_at + sizeof(RequestedUnits), kStageAlignment));
   if (header.fold_stages_at >= kMaxSharedBytesWithStages) return;
   // Of one warp and one operand.
   const uint32_t room = (kMaxSharedBytesWithStages - header.fold_stages_at) /
                         (tables.fold_warps * tables.fold_operands);
   for (uint32_t groups = kFoldGroups; groups >= 2; --groups) {
     const uint32_t piece = std::min(room / groups / kFoldRow * kFoldRow, kMostFoldPiece);
-    if (piece == 0) continue;
+    if (piece == 0 || (piece < kLeastFoldPiece && groups > 2)) continue;
     header.fold_piece_bytes = piece;
     header.fold_groups = std::min(room / piece, kMostFoldGroups);
     header.shared_bytes = header.fold_stages_at +
@@ -406,6 +410,12 @@ Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,
   TRY(add_uses(launch, tables));
   image.bytes = lay_out(tables, header);
   image.needs_alignment = tables.bulk_lanes != 0;
+  // Fewer would make every unit wait for the one before it.
+  constexpr uint32_t kFewestRequests = 2;
+  if (launch.request_bytes != 0) {
+    header.most_requests = request::most_of(launch.shape, launch.request_bytes);
+    if (header.most_requests >= kFewestRequests) header.request_bytes = launch.request_bytes;
+  }
   if (header.shared_bytes <= kMaxSharedBytes) {
     add_stages(launch, tables.bulk_lanes, shared_fold.has_value(), header);
     add_fold_groups(tables, header);

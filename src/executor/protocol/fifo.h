@@ -5,7 +5,8 @@
 //   slots    [channel][depth] of slot_bytes          control  [channel]  ControlBlock
 //   control  [channel]  ControlBlock
 //
-// Every counter has one writer (but see offer.h for `offer`, cuda/claims.cuh for `claims`).
+// Every counter has one writer (but see offer.h for `offer`, request.h for `requests` and
+// `delivered`, cuda/claims.cuh for `claims`).
 // `step` is private to its end: slots sent or received so far. `remote` is advanced by the other
 // end: at the receiver it is the *tail* (slots produced; Simple only; with the call's tag in its
 // high bits, protocol/tag.h), at the sender the *head* (slots consumed: credit). All only grow, are
@@ -38,15 +39,20 @@ constexpr const char* name_of(Protocol protocol) {
 /// nothing, and neither makes nor takes an offer (offer.h).
 inline constexpr uint64_t kAbortedStep = uint64_t{1} << 62 | uint64_t{1} << 47;
 
+/// Units that a fold may have requested of a lender and not read yet (request.h).
+inline constexpr uint32_t kMostRequests = 8;
+
 struct alignas(128) ControlBlock {
-  alignas(64) uint64_t remote;  // written by the other end
-  uint64_t offer;               // of the peer's user's memory to this end (offer.h)
-  uint64_t left;                // by the peer, aborted, of this end's (offer.h)
-  alignas(64) uint64_t step;    // written by this end
-  uint64_t claims[2];           // of the first channel of an operation: units that the CTAs of this
-                                // end have claimed, of what is sent (cuda/claims.cuh) or folded
-                                // (cuda/shared_fold.cuh), and, by the program's first port, of what
-                                // is copied
+  alignas(64) uint64_t remote;       // written by the other end
+  uint64_t offer;                    // of the peer's user's memory to this end (offer.h)
+  uint64_t left;                     // by the peer, aborted, of this end's (offer.h)
+  uint32_t requests[kMostRequests];  // of the peer, which folds, for units that this end lends
+  uint32_t delivered;                // of the units that this end has requested (request.h)
+  alignas(64) uint64_t step;         // written by this end
+  uint64_t claims[2];  // of the first channel of an operation: units that the CTAs of this
+                       // end have claimed, of what is sent (cuda/claims.cuh) or folded
+                       // (cuda/shared_fold.cuh), and, by the program's first port, of what
+                       // is copied
 };
 static_assert(sizeof(ControlBlock) == 128 && offsetof(ControlBlock, step) == 64);
 

@@ -31,7 +31,8 @@
 // other is done, or says in `left`, aborted too, that it reads and stores no more.
 //
 // An offer is one word, so that it is whole, and carries the call's tag (tag.h): who finds the
-// offer of another call has touched nothing yet.
+// offer of another call has touched nothing yet. A lender's says, too, whether it sends what the
+// fold requests (request.h).
 #pragma once
 
 #include <cstdint>
@@ -41,18 +42,21 @@ namespace niccolite::executor::offer {
 inline constexpr uint64_t kNone = 0;  // not made yet, or taken
 inline constexpr uint32_t kAlignment = 16;
 
-/// Can an offer name the address? Those of processes have 47 bits, unless they ask for more.
-constexpr bool fits(uint64_t address) { return address >> 48 == 0; }
+inline constexpr uint64_t kServes = uint64_t{1} << 63;
 
-/// `address` 0: through slots.
-constexpr uint64_t of(uint64_t address, uint16_t tag) {
+/// Can an offer name the address? Those of processes have 47 bits, unless they ask for more.
+constexpr bool fits(uint64_t address) { return address >> 47 == 0; }
+
+/// `address` 0: through slots. `serves`: of a lender, whether it serves requests.
+constexpr uint64_t of(uint64_t address, uint16_t tag, bool serves = false) {
   constexpr uint64_t kSlots = 1;  // no address: the first page is nobody's
-  return (address == 0 ? kSlots : address) << 16 | tag;
+  return (address == 0 ? kSlots : address) << 16 | tag | (serves ? kServes : 0);
 }
 constexpr uint64_t address_in(uint64_t offer) {
-  const uint64_t address = offer >> 16;
+  const uint64_t address = (offer & ~kServes) >> 16;
   return address == 1 ? 0 : address;
 }
+constexpr bool serves(uint64_t offer) { return (offer & kServes) != 0; }
 constexpr uint16_t tag_in(uint64_t offer) { return static_cast<uint16_t>(offer); }
 
 }  // namespace niccolite::executor::offer

@@ -1,0 +1,217 @@
+// The ring of one warp of a shared fold (shared_fold.cuh): groups in shared memory, of one piece of
+// each operand. One thread starts the loads of a group; all fold it when it is there, and store the
+// result:
+//
+//   own input ---.
+//   peer's data --+--bulk loads--> | group | group | group |--fold--> own output, peers' outputs
+//
+// Loads that lie across lines of 128 bytes take twice as many packets: where an operand does not
+// begin at a line, pieces begin at the line before, and are shifted as they are read. (A line that
+// holds one byte of a buffer can be read.) What is stored is aligned to packs.
+//
+// What threads load themselves takes registers while it is on its way, and 24 CTAs of them do not
+// fill a link that 10 with rings do (docs/design/0015).
+//
+// Order: loads -> wait at the group's barrier -> reads of the group -> warp barrier -> next loads
+// into it.
+#pragma once
+
+#include "executor/cuda/simple_step.cuh"
+
+namespace niccolite::executor::cuda {
+
+template <typename Operation>
+class FoldRing {
+ public:
+  /// What is folded. Kept in shared memory as far as it can be: registers are for the folds.
+  struct Blocks {
+    const Cta& cta;
+    const CompactInstruction& instruction;
+    std::byte* const* addresses;  // where the blocks begin: of the operands in fold order, then of
+                                  // what is sent
+    std::byte* target;            // or null
+    bool requested;               // the operands of peers come in slots, which begin at a line
+
+    __device__ __forceinline__ uint32_t operands() const {
+      return uint32_t{instruction.receive_count} + (instruction.source != Place::None);
+    }
+    /// The own input among the operands, or kNoSource.
+    __device__ __forceinline__ uint32_t source() const {
+      return instruction.source == Place::None ? kNoSource : instruction.source_position;
+    }
+    __device__ __forceinline__ bool scales_result() const {
+      return (cta.header.flags & kScalesResult) && (instruction.flags & kFinish);
+    }
+  };
+
+  /// By all threads of the warp, which is the `warp`th of the lane.
+  __device__ __forceinline__ FoldRing(const Blocks& blocks, uint32_t warp)
+      : header_(blocks.cta.header), blocks_(blocks), warp_(warp) {
+    bool is_loose = false;
+    for (uint32_t k = 0; k < blocks_.operands(); ++k) is_loose |= shift_of(k) != 0;
+    piece_bytes_ = stage_bytes() - (is_loose ? kLine : 0);
+    if (thread() == 0) {
+      for (uint32_t g = 0; g < header_.fold_groups; ++g) {
+        ptx::init_bulk_barrier(&state_of(g).barrier, blocks_.operands());
+      }
+      ptx::fence_bulk_barriers();
+      ptx::fence_bulk();
+    }
+    ptx::barrier_warp();
+  }
+
+  /// The most that a piece may have.
+  __device__ __forceinline__ uint32_t piece_bytes() const { return piece_bytes_; }
+  __device__ __forceinline__ bool is_full() const { return pending_ == header_.fold_groups; }
+  __device__ __forceinline__ bool is_empty() const { return pending_ == 0; }
+
+  /// By all threads, while the ring is not full: starts the loads of the piece of `bytes`, which
+  /// may be none, that begins `at` packs from the start of the block. `address_of(k)`: where it
+  /// lies in the block of operand k, called by one thread. (Bulk copies take their operands from
+  /// uniform registers: several threads of a warp would take turns.)
+  template <typename Function>
+  __device__ __forceinline__ void load(uint32_t at, uint32_t bytes, Function&& address_of) {
+    if (thread() == 0) {
+      const uint32_t behind = first_ + pending_;
+      const uint32_t group = behind < header_.fold_groups ? behind : behind - header_.fold_groups;
+      BulkStage& state = state_of(group);
+      state.at = at;
+      state.bytes = bytes;
+      std::byte* memory = memory_of(group);
+      for (uint32_t k = 0; k < blocks_.operands(); ++k, memory += stage_bytes()) {
+        const uint32_t shift = is_loose() && bytes != 0 ? shift_of(k) : 0;
+        ptx::bulk_load(memory, address_of(k) - shift, round_to_pack(shift + bytes), &state.barrier);
+      }
+    }
+    ++pending_;
+  }
+
+  /// By all threads, while the ring is not empty: waits for the first group.
+  __device__ __forceinline__ void await() const {
+    ptx::await_bulk_load(&state_of(first_).barrier, turn_);
+  }
+
+  /// By all threads, after await(): folds the first group, and stores the result.
+  __device__ __forceinline__ void fold() {
+    const BulkStage& state = state_of(first_);
+    const std::byte* memory = memory_of(first_);
+    const uint32_t packs = state.bytes / kPack;
+    uint32_t p = thread();
+    if (!is_loose()) {
+      p = fold_while<Operation::kUnroll, false>(memory, p, packs, state.at);
+      if constexpr (Operation::kUnroll > 2) p = fold_while<2, false>(memory, p, packs, state.at);
+    } else {
+      p = fold_while<2, true>(memory, p, packs, state.at);
+    }
+    fold_while<1, true>(memory, p, packs, state.at);
+    ptx::barrier_warp();
+    --pending_;
+    if (++first_ != header_.fold_groups) return;
+    first_ = 0;
+    turn_ ^= 1;
+  }
+
+ private:
+  using Values = typename Operation::Values;
+
+  __device__ __forceinline__ static uint32_t thread() { return ptx::thread() % kWarp; }
+  __device__ __forceinline__ BulkStage& state_of(uint32_t group) const {
+    auto* states = reinterpret_cast<BulkStage*>(ptx::shared_memory() + header_.fold_states_at);
+    return states[warp_ * header_.fold_groups + group];
+  }
+  __device__ __forceinline__ std::byte* memory_of(uint32_t group) const {
+    const uint32_t pieces = (warp_ * header_.fold_groups + group) * blocks_.operands();
+    return ptx::shared_memory() + header_.fold_stages_at + pieces * stage_bytes();
+  }
+  __device__ __forceinline__ static uint32_t round_to_pack(uint32_t bytes) {
+    return (bytes + kPack - 1) / kPack * kPack;
+  }
+  /// Of one operand's stage in a group; the most of a piece in it.
+  __device__ __forceinline__ uint32_t stage_bytes() const { return header_.fold_piece_bytes; }
+  __device__ __forceinline__ bool is_loose() const { return piece_bytes_ != stage_bytes(); }
+  __device__ __forceinline__ uint32_t shift_of(uint32_t k) const {
+    return blocks_.requested && k != blocks_.source() ? 0 : bytes_into_line(blocks_.addresses[k]);
+  }
+
+  /// A pack of a stage, `shift` bytes further on if kLoose.
+  template <bool kLoose>
+  __device__ __forceinline__ static Pack load_row(const std::byte* stage, uint32_t shift) {
+    if (kLoose) {
+      stage += shift / kPack * kPack;
+      shift %= kPack;
+    }
+    Pack pack = ptx::load_pack_shared(stage);
+    if (!kLoose || shift == 0) return pack;
+    const Pack next = ptx::load_pack_shared(stage + kPack);
+    const bool skips_half = shift >= kGranule;
+    const uint64_t parts[3] = {skips_half ? pack.half[1] : pack.half[0],
+                               skips_half ? next.half[0] : pack.half[1],
+                               skips_half ? next.half[1] : next.half[0]};
+    const uint32_t bits = shift % kGranule * 8;
+    // (By 64 bits nothing can be shifted.)
+    pack.half[0] = parts[0] >> bits | parts[1] << 1 << (63 - bits);
+    pack.half[1] = parts[1] >> bits | parts[2] << 1 << (63 - bits);
+    return pack;
+  }
+
+  /// As many times kRows rows from pack p on as there are. Returns the next pack.
+  template <int kRows, bool kLoose>
+  __device__ __forceinline__ uint32_t fold_while(const std::byte* memory, uint32_t p,
+                                                 uint32_t packs, uint32_t at) const {
+    for (; p + (kRows - 1) * kWarp < packs; p += kRows * kWarp) {
+      fold_rows<kRows, kLoose>(memory, p, at);
+    }
+    return p;
+  }
+  template <int kRows, bool kLoose>
+  __device__ __forceinline__ void fold_rows(const std::byte* memory, uint32_t p,
+                                            uint32_t at) const {
+    memory += p * kPack;
+    uint32_t shift = kLoose ? shift_of(0) : 0;
+    Values values[kRows][2];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const Pack pack = load_row<kLoose>(memory + i * kWarp * kPack, shift);
+      values[i][0] = Operation::widen(pack.half[0]);
+      values[i][1] = Operation::widen(pack.half[1]);
+    }
+#pragma unroll 1
+    for (uint32_t k = 1; k < blocks_.operands(); ++k) {
+      memory += stage_bytes();
+      if (kLoose) shift = shift_of(k);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        const Pack pack = load_row<kLoose>(memory + i * kWarp * kPack, shift);
+        Operation::accumulate(values[i][0], Operation::widen(pack.half[0]));
+        Operation::accumulate(values[i][1], Operation::widen(pack.half[1]));
+      }
+    }
+    Pack result[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      result[i].half[0] = Operation::finish(header_, values[i][0], blocks_.scales_result());
+      result[i].half[1] = Operation::finish(header_, values[i][1], blocks_.scales_result());
+    }
+    const uint64_t first = (uint64_t{at} + p) * kPack;
+    const auto store = [&](std::byte* block) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        ptx::store_pack(block + first + i * kWarp * kPack, result[i]);
+      }
+    };
+#pragma unroll 1
+    for (uint32_t s = 0; s < blocks_.instruction.send_count; ++s)
+      store(blocks_.addresses[blocks_.operands() + s]);
+    if (blocks_.target != nullptr) store(blocks_.target);
+  }
+
+  const LaunchHeader& header_;
+  const Blocks& blocks_;
+  const uint32_t warp_;
+  uint32_t piece_bytes_;
+  uint32_t first_ = 0;    // the group to be folded next
+  uint32_t turn_ = 0;     // parity of how often the ring has gone round
+  uint32_t pending_ = 0;  // groups
+};
+
+}  // namespace niccolite::executor::cuda

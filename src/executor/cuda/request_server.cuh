@@ -1,0 +1,129 @@
+// What a lane that lends its input does while the peer folds: it sends the units that the peer
+// requests (protocol/request.h), by bulk copies. If the peer reads what is lent, or is done, there
+// are none.
+//
+//   user's buffer --load--> stage --store--> place of the request in the peer's slots
+//
+// One thread, as of all bulk lanes (bulk_lane.cuh): the next unit is loaded while the last one is
+// on the way, and a unit is announced a few pieces after its own last one.
+//
+// Order: [request] -> stores; stores -> wait for their group -> fence -> [delivered], which the
+// service warp announces.
+#pragma once
+
+#include "executor/cuda/bulk_stages.cuh"
+#include "executor/cuda/simple_step.cuh"
+#include "executor/protocol/request.h"
+
+namespace niccolite::executor::cuda {
+
+/// Can the lane serve requests for what it lends? Known from the start.
+__device__ __forceinline__ bool serves_requests(const Cta& cta, const LaneTask& task) {
+  if (cta.header.request_bytes == 0 || !task.is_bulk() || cta.work->width < kPack) return false;
+  const CompactInstruction& instruction = cta.instructions[task.first];
+  return instruction.receive_count == 0 && instruction.send_count == 1;
+}
+
+template <typename Operation>
+class RequestServer {
+ public:
+  /// By one thread of a lane that only sends, to one peer, who has its offer.
+  __device__ __forceinline__ RequestServer(const Cta& cta, const LaneTask& task)
+      : cta_(cta),
+        port_(cta.ports[cta.uses[cta.instructions[task.first].send].port]),
+        stages_(cta.header, task.bulk) {
+    const CompactInstruction& instruction = cta.instructions[task.first];
+    block_ = address_of<Operation>(cta, instruction.source, instruction.source_block, Chunk{});
+    block_bytes_ = cta.work->partition.count_from(instruction.chunk_block, 0) *
+                   Operation::element_bytes(cta.header) / kPack * kPack;
+  }
+
+  /// Until the peer is done, or the operation aborted.
+  __device__ __forceinline__ void run() {
+    stages_.start();
+    const uint64_t credit = port_.end - 1 + cta_.header.shape.depth;  // for all steps
+    for (Wait wait(cta_.header, *cta_.work);;) {
+      while (stages_.pending() < BulkStages::kAhead && (left_ != 0 || take_request())) load_piece();
+      if (stages_.pending() != 0) {
+        store_piece();
+        continue;
+      }
+      ptx::await_bulk_stores<0>();
+      announce(stored_);
+      ended_ = 0;
+      // Who has done with the block requests nothing more.
+      if (is_open(cta_, port_, credit)) return;
+      if (!wait.keep_going([&] { return Awaited{port_.peer}; })) return;
+    }
+  }
+
+ private:
+  static constexpr uint32_t kLag = 4;  // pieces stored before one is announced
+  static_assert(kLag < 32, "bits of ended_");
+  static constexpr uint32_t kEndsUnit = 1;  // of BulkStage::bytes, a multiple of kPack
+
+  __device__ __forceinline__ bool take_request() {
+    const uint32_t place = taken_ & (cta_.header.most_requests - 1);
+    uint32_t& word = port_.control->requests[place];
+    // [request] pairs with that of the fold. Relaxed: nothing is read on account of it, and stores
+    // cannot pass a load whose value has been used. (Three lanes that look by acquiring loads slow
+    // down all that the CTA moves.)
+    const uint32_t request = ptx::load_relaxed_system(&word);
+    if (request == request::kNone) return false;
+    // Before the unit is announced, and so before the next request comes here.
+    ptx::store_relaxed_system(&word, request::kNone);
+    const uint64_t start = uint64_t{request::unit_in(request)} * cta_.header.request_bytes;
+    from_ = block_ + start;
+    left_ = block_bytes_ - start < cta_.header.request_bytes
+                ? static_cast<uint32_t>(block_bytes_ - start)
+                : cta_.header.request_bytes;
+    to_ = place * cta_.header.request_bytes;
+    ++taken_;
+    return true;
+  }
+
+  __device__ __forceinline__ void load_piece() {
+    const uint32_t bytes = left_ < stages_.bytes() ? left_ : stages_.bytes();
+    stages_.next().at = to_;
+    stages_.next().bytes = bytes | (bytes == left_ ? kEndsUnit : 0);
+    stages_.load(from_, bytes);
+    from_ += bytes;
+    to_ += bytes;
+    left_ -= bytes;
+  }
+
+  __device__ __forceinline__ void store_piece() {
+    const std::byte* piece = stages_.await();
+    const BulkStage& stage = stages_.first();
+    const bool ends_unit = (stage.bytes & kEndsUnit) != 0;
+    ptx::bulk_store(port_.slots + stage.at, piece, stage.bytes & ~kEndsUnit);
+    stages_.commit();
+    stored_ += static_cast<uint32_t>(ends_unit);
+    ended_ = ended_ << 1 | static_cast<uint32_t>(ends_unit);
+    if ((ended_ >> kLag & 1) == 0) return;
+    ptx::await_bulk_stores<kLag>();
+    announce(port_.delivered + 1);
+  }
+
+  /// The stores of so many units are complete.
+  __device__ __forceinline__ void announce(uint32_t units) {
+    if (units == port_.delivered) return;
+    ptx::fence_bulk();
+    // [delivered] pairs with the service warp's.
+    ptx::store_release_shared(&port_.delivered, units);
+  }
+
+  const Cta& cta_;
+  PortState& port_;
+  BulkStages stages_;
+  const std::byte* block_;
+  uint64_t block_bytes_;             // whole packs: the fold reads the rest
+  const std::byte* from_ = nullptr;  // the next piece of the unit that is being loaded
+  uint32_t to_ = 0;                  // where it belongs, from the start of the slots
+  uint32_t left_ = 0;                // of the unit
+  uint32_t taken_ = 0;               // requests
+  uint32_t stored_ = 0;              // units, of which the stores are under way
+  uint32_t ended_ = 0;               // bit i: the last piece but i ended a unit
+};
+
+}  // namespace niccolite::executor::cuda
