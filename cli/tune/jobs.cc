@@ -168,7 +168,8 @@ std::string Job::describe() const {
 Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
   std::vector<Job> jobs;
   for (const int nranks : request.ranks) {
-    const planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
+    planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
+    planner::set_reach(settings, !request.uses_slots);
     add_free_jobs(nranks, request, jobs);
     for (int id = executor::kProtocols; id-- > 0;) {
       const auto protocol = static_cast<Protocol>(id);

@@ -246,6 +246,25 @@ TEST(Jobs, KeepDataInSlotsWhenAsked) {
   }
 }
 
+// Those of several peers are smaller where data go from buffer to buffer.
+TEST(Jobs, KnowTheSlotsOfWhatTheyMeasure) {
+  for (const bool uses_slots : {false, true}) {
+    const Request request{.ranks = {4},
+                          .collectives = {Collective::AllReduce},
+                          .sizes = {64 << 20},
+                          .channels = {},
+                          .uses_slots = uses_slots};
+    planner::Settings settings = planner::make_settings(gpu::Kind::Cuda, 4, {}).value();
+    planner::set_reach(settings, !uses_slots);
+    const executor::FifoShape& simple = settings.shapes[static_cast<size_t>(Protocol::Simple)];
+    const std::vector<Job> jobs = make_jobs(gpu::Kind::Cuda, request).value();
+    for (const Job& job : jobs) {
+      if (job.is_free || job.protocol != Protocol::Simple) continue;
+      EXPECT_EQ(job.chunk_bytes * static_cast<size_t>(job.parts), simple.slot_bytes);
+    }
+  }
+}
+
 TEST(Jobs, ForceEveryPossibleVariantOnce) {
   Request request{
       .ranks = {4}, .collectives = {}, .sizes = {8, 64 << 10, 16 << 20}, .channels = {}};
@@ -253,15 +272,14 @@ TEST(Jobs, ForceEveryPossibleVariantOnce) {
     request.collectives.push_back(static_cast<Collective>(c));
   for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
     const std::vector<Job> jobs = make_jobs(machine, request).value();
+    const auto shapes = planner::make_settings(machine, 4, {}).value().shapes;
     for (const Collective collective : request.collectives)
       for (int a = 0; a < planner::kAlgorithms; ++a)
         for (int p = 0; p < executor::kProtocols; ++p) {
           const auto algorithm = static_cast<AlgorithmId>(a);
           const auto protocol = static_cast<Protocol>(p);
           // At 64 KiB every protocol is measured, with all of its channels and whole slots.
-          const int most = machine == gpu::Kind::Virtual  ? 1
-                           : protocol == Protocol::Simple ? 18
-                                                          : 24;
+          const auto most = static_cast<int>(shapes[static_cast<size_t>(p)].channels);
           int runs = 0;
           for (const Job& job : jobs)
             for (const auto& variant : job.variants)
