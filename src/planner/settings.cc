@@ -181,8 +181,8 @@ void set_reach(Settings& settings, bool reaches_users) {
         std::min<int>(std::max<int>(static_cast<int>(shape.channels), settings.min_channels),
                       settings.max_channels));
   }
-  if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN) {
-    const auto slot = static_cast<uint64_t>(bytes) / simple.depth / 128 * 128;
+  if (settings.slots_bytes >= 0) {
+    const auto slot = static_cast<uint64_t>(settings.slots_bytes) / simple.depth / 128 * 128;
     simple.slot_bytes = static_cast<uint32_t>(std::clamp<uint64_t>(slot, 512, 64 << 20));
   }
 }
@@ -209,6 +209,8 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   settings.chunk_parts =
       static_cast<int>(std::bit_floor(static_cast<uint64_t>(parameters::chunk_parts())));
   settings.request_block = parameters::request_block();
+  if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN)
+    settings.slots_bytes = bytes;
   settings.policy = parameters::cta_policy().empty()
                         ? limits.policy
                         : policy_of(policy_bits(parameters::cta_policy()), "NCCL_CTA_POLICY");

@@ -29,6 +29,7 @@ struct Settings {
   int threads = 0;             // of a CTA; 0: the executor's choice
   int chunk_parts = 0;         // chunks that a slot's data are cut into; 0: the model's choice
   int64_t request_block = -1;  // bytes of a block from which on folds request; -1: as measured
+  int64_t slots_bytes = -1;    // of a connection and channel, Simple; -1: the machine's
   CtaPolicy policy = CtaPolicy::Default;
   bool reaches_users = true;  // every rank's kernels the buffers of all others' users
   std::array<executor::FifoShape, executor::kProtocols> shapes{};
@@ -50,7 +51,8 @@ struct Limits {
 /// `origin`.
 CtaPolicy policy_of(int bits, std::string_view origin);
 
-/// What the ranks know when they have met, and the shapes that suit it.
+/// What the ranks know when they have met, and the shapes that suit it. Of the settings alone, so
+/// that those of rank 0 come to the same on all ranks.
 void set_reach(Settings& settings, bool reaches_users);
 
 /// From the environment and `limits`, for ranks that reach each other's users' buffers. Errors:

@@ -77,6 +77,25 @@ TEST(Settings, ObeysTheLimitsOfTheConfiguration) {
   for (const executor::FifoShape& shape : many.shapes) EXPECT_EQ(shape.channels, 40u);
 }
 
+// Ranks apply what they learn when they meet to rank 0's settings, whatever their own environment.
+TEST(Settings, OfRankZeroComeToTheSameShapesEverywhere) {
+  Settings received = make_settings(gpu::Kind::Cuda, 4, {}).value();
+  received.slots_bytes = 1 << 20;
+  for (const bool reaches_users : {true, false}) {
+    set_reach(received, reaches_users);
+    const executor::FifoShape& simple =
+        received.shapes[static_cast<size_t>(executor::Protocol::Simple)];
+    EXPECT_EQ(simple.depth * simple.slot_bytes, 1u << 20);
+  }
+  received.slots_bytes = -1;
+  for (const bool reaches_users : {true, false}) {
+    set_reach(received, reaches_users);
+    const executor::FifoShape& simple =
+        received.shapes[static_cast<size_t>(executor::Protocol::Simple)];
+    EXPECT_EQ(simple.slot_bytes, reaches_users ? 64u << 10 : 128u << 10);
+  }
+}
+
 TEST(Settings, TakeAtMost24CtasUnlessAsked) {
   const Settings settings = make_settings(gpu::Kind::Cuda, 4, {}).value();
   EXPECT_LE(settings.max_channels, 24);

@@ -66,8 +66,7 @@ class RequestServer {
     const uint32_t place = taken_ & (cta_.header.most_requests - 1);
     uint32_t& word = port_.control->requests[place];
     // [request] pairs with that of the fold. Relaxed: nothing is read on account of it, and stores
-    // cannot pass a load whose value has been used. (Three lanes that look by acquiring loads slow
-    // down all that the CTA moves.)
+    // cannot pass a load whose value has been used.
     const uint32_t request = ptx::load_relaxed_system(&word);
     if (request == request::kNone) return false;
     // Before the unit is announced, and so before the next request comes here.

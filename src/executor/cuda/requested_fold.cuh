@@ -1,11 +1,9 @@
 // A shared fold (shared_fold.cuh) that requests what its peers lend, and folds it from slots
 // (protocol/request.h). One warp of the lane makes the requests, the others fold:
 //
-//   requests      t = 0: u    | t = 1: u'   | ...        to all peers; claimed from the counter
-//   that
-//                                                        the CTAs of this GPU share
-//   pieces        0 1 2 3 4 5 | 0 1 2 3 4 5 | ...        of what was requested
-//   warps         a b c a b c   a b c a b c
+//   requests   t = 0: u      | t = 1: u'     | ...   to all peers; units are claimed from the
+//   pieces     0 1 2 3 4 5   | 0 1 2 3 4 5   | ...   counter that the CTAs of this GPU share
+//   warps      a b c a b c     a b c a b c
 //
 // A warp passes from one request to the next by itself, and reads ahead as far as its ring goes.
 // The place of a request in the slots is free when every warp has read its pieces of it.
@@ -91,8 +89,19 @@ class RequestedFold {
   __device__ __forceinline__ uint32_t place_of(uint32_t request) const {
     return request & (most() - 1);
   }
+  /// By all threads, after ptx::kSharedLooksPerSpin looks at shared memory.
   __device__ __forceinline__ bool keep_going(Wait& wait) const {
-    return !ptx::any_of_warp(!wait.keep_going([&] { return Awaited{port(0).peer}; }));
+    return !ptx::any_of_warp(!wait.keep_going([&] {
+      // Who is behind: the others may have delivered all that was requested.
+      uint32_t last = 0;
+      for (uint32_t r = 1; r < ports_.receive_count; ++r) {
+        if (ptx::load_relaxed_shared(&port(r).delivered) <
+            ptx::load_relaxed_shared(&port(last).delivered)) {
+          last = r;
+        }
+      }
+      return Awaited{port(last).peer};
+    }));
   }
 
   // ---- the warp that makes requests
@@ -112,8 +121,8 @@ class RequestedFold {
       if (t >= most() && !await_read(t - most() + 1)) return false;
       if (thread() == 0) {
         for (uint32_t r = 0; r < ports_.receive_count; ++r) {
-          // [request] pairs with that of the lender. Relaxed: a store cannot pass a load whose
-          // value has been used.
+          // [request] pairs with that of the lender. Relaxed: the loads from its place are over,
+          // since their warps have waited for them before [read].
           ptx::store_relaxed_system(&port(r).remote_control->requests[place_of(t)],
                                     request::of(unit));
         }
@@ -135,14 +144,17 @@ class RequestedFold {
   /// Until all pieces of the first `requests` are read.
   __device__ __forceinline__ bool await_read(uint32_t requests) const {
     for (Wait wait(cta_.header, *cta_.work);;) {
-      // [read] pairs with that of the folding warps.
-      const bool is_read = thread() >= folding_warps() ||
-                           ptx::load_acquire_shared(&units(cta_.header).read[thread()]) >= requests;
-      if (!ptx::any_of_warp(!is_read)) break;
+      for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
+        // [read] pairs with that of the folding warps.
+        const bool is_read =
+            thread() >= folding_warps() ||
+            ptx::load_acquire_shared(&units(cta_.header).read[thread()]) >= requests;
+        if (ptx::any_of_warp(!is_read)) continue;
+        ptx::barrier_warp();
+        return true;
+      }
       if (!keep_going(wait)) return false;
     }
-    ptx::barrier_warp();
-    return true;
   }
 
   // ---- the others
@@ -171,13 +183,15 @@ class RequestedFold {
     for (bool is_end = false;;) {
       while (!is_end && !ring.is_full()) {
         if (!has_unit) {
-          const Found found = find(loading.request);
+          Found found = find(loading.request);
+          if (found == Found::Later && !ring.is_empty()) break;
+          for (uint32_t look = 1; found == Found::Later && look < ptx::kSharedLooksPerSpin;
+               ++look) {
+            found = find(loading.request);
+          }
+          if (found == Found::Later && !keep_going(wait)) return false;
           is_end = found == Found::End;
           has_unit = found == Found::Unit;
-          if (found == Found::Later) {
-            if (!ring.is_empty()) break;
-            if (!keep_going(wait)) return false;
-          }
           if (!has_unit) continue;
         }
         load(ring, loading.request, loading.piece * piece, piece);

@@ -13,7 +13,7 @@
 // asked to send what is folded (requested_fold.cuh), if this launch is for that and all of them
 // can.
 //
-// A unit is read, folded and stored by one warp, each piece after it has been read, so that the
+// A piece is read, folded and stored by one warp, and stored after it has been read, so that the
 // result may take the place of an operand (in place), here or at a peer.
 //
 // The counter (ControlBlock::claims[0], of the lane's first receiving connection, first channel) is

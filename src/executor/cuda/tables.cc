@@ -412,7 +412,9 @@ Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,
   image.needs_alignment = tables.bulk_lanes != 0;
   // Fewer would make every unit wait for the one before it.
   constexpr uint32_t kFewestRequests = 2;
-  if (launch.request_bytes != 0) {
+  // A fold of one warp cannot both request and fold; its rank then serves nobody, either, since
+  // those of all ranks are alike.
+  if (launch.request_bytes != 0 && tables.fold_warps != 1) {
     header.most_requests = request::most_of(launch.shape, launch.request_bytes);
     if (header.most_requests >= kFewestRequests) header.request_bytes = launch.request_bytes;
   }

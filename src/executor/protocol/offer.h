@@ -44,7 +44,8 @@ inline constexpr uint32_t kAlignment = 16;
 
 inline constexpr uint64_t kServes = uint64_t{1} << 63;
 
-/// Can an offer name the address? Those of processes have 47 bits, unless they ask for more.
+/// Can an offer name the address? Those of processes on x86-64 have 47 bits; where they have 48,
+/// those of GPUs lie low. Others go through slots.
 constexpr bool fits(uint64_t address) { return address >> 47 == 0; }
 
 /// `address` 0: through slots. `serves`: of a lender, whether it serves requests.
