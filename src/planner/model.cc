@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "algorithms/registry.h"
 
@@ -84,6 +85,16 @@ double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Shape& sha
   return latency + transfer - cost.overlap * latency * transfer / (latency + transfer);
 }
 
+/// Of the blocks that folds of `collective` had rather request than read, as measured on H200
+/// (docs/design/0018). Two GPUs read from each other as fast as 16 CTAs can store, and what is
+/// requested takes time to begin. More than four were not measured; folds have few warps then.
+size_t least_requested_block(Collective collective, int nranks) {
+  constexpr size_t kNever = std::numeric_limits<size_t>::max();
+  if (nranks < 3 || nranks > 4) return kNever;
+  if (collective == Collective::AllReduce) return 16 << 20;
+  return collective == Collective::ReduceScatter ? 128 << 20 : kNever;
+}
+
 }  // namespace
 
 std::span<const CostLine> costs_of(MachineClass machine) {
@@ -142,26 +153,18 @@ size_t chunk_bytes(const Settings& settings, const Variant& variant) {
 }
 
 uint32_t request_bytes(const Settings& settings, const Workload& work) {
-  // H200 (docs/design/0018): shorter units cost more than they share out evenly.
-  constexpr uint32_t kUnitBytes = 32 << 10;
-  const bool is_all_reduce = work.collective == Collective::AllReduce;
   if (settings.machine != gpu::Kind::Cuda || !settings.reaches_users ||
       !schedule::reduces(work.collective)) {
     return 0;
   }
-  const size_t blocks = is_all_reduce ? static_cast<size_t>(settings.nranks) : 1;
-  const size_t block = work.bytes / blocks;
-  if (settings.request_block >= 0)
-    return block >= static_cast<size_t>(settings.request_block) ? kUnitBytes : 0;
-  // Two GPUs read from each other as fast as 16 CTAs can store, and what is requested takes time to
-  // begin. More than four were not measured; folds have few warps then.
-  constexpr size_t kLeastOfAllReduce = 16 << 20;
-  constexpr size_t kLeastOfReduceScatter = 128 << 20;
-  if (settings.nranks < 3 || settings.nranks > 4) return 0;
-  if (is_all_reduce) return block >= kLeastOfAllReduce ? kUnitBytes : 0;
-  if (work.collective == Collective::ReduceScatter)
-    return block >= kLeastOfReduceScatter ? kUnitBytes : 0;
-  return 0;
+  // H200 (docs/design/0018): shorter units cost more than they share out evenly.
+  constexpr uint32_t kUnitBytes = 32 << 10;
+  const bool is_all_reduce = work.collective == Collective::AllReduce;
+  const size_t block = work.bytes / static_cast<size_t>(is_all_reduce ? settings.nranks : 1);
+  const size_t least = settings.request_block < 0
+                           ? least_requested_block(work.collective, settings.nranks)
+                           : static_cast<size_t>(settings.request_block);
+  return block >= least ? kUnitBytes : 0;
 }
 
 double predict_messages(const Settings& settings, Protocol protocol, int ends, size_t bytes) {

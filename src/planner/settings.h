@@ -56,8 +56,7 @@ CtaPolicy policy_of(int bits, std::string_view origin);
 void set_reach(Settings& settings, bool reaches_users);
 
 /// From the environment and `limits`, for ranks that reach each other's users' buffers. Errors:
-/// InvalidUsage for an unknown token in NCCL_ALGO or
-/// NCCL_PROTO.
+/// InvalidUsage for an unknown token in NCCL_ALGO or NCCL_PROTO.
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits);
 
 }  // namespace niccolite::planner
