@@ -87,7 +87,12 @@ std::mt19937_64 random_bits;
 bool current_is_done = false;
 bool is_torn = false;
 bool is_misused = false;  // bulk copies
-uint64_t additions = 0;   // atomic ones
+struct Abort {
+  uint64_t after;
+  uint32_t* word;
+};
+std::optional<Abort> abort_of_next_run;
+uint64_t additions = 0;  // atomic ones
 
 void enter();
 
@@ -302,14 +307,6 @@ void await_bulk_stores(uint32_t groups) {
       std::memcpy(store.target, store.read.data(), store.read.size());
   }
 }
-
-namespace {
-struct Abort {
-  uint64_t after;
-  uint32_t* word;
-};
-std::optional<Abort> abort_of_next_run;
-}  // namespace
 
 void abort_after(uint64_t switches, uint32_t* word) { abort_of_next_run = {switches, word}; }
 

@@ -79,8 +79,6 @@ class BulkLane {
 
  private:
   using Element = typename Operation::Element;
-  static constexpr uint32_t kLag = 4;  // pieces stored before one is published
-  static_assert(kLag < 32, "bits of ended_");
 
   /// The next piece to load, or to store. A round has at least one, which may be empty.
   struct Cursor {
@@ -197,13 +195,7 @@ class BulkLane {
     store_.pass(bytes);
     const bool is_last = store_.left == 0;
     if (is_last) end_round();
-    stages_.commit();
-
-    ended_ = ended_ << 1 | static_cast<uint32_t>(is_last);
-    if (ended_ >> kLag & 1) {
-      ptx::await_bulk_stores<kLag>();
-      publish_next();
-    }
+    if (stages_.commit(is_last)) publish_next();
     return true;
   }
 
@@ -268,9 +260,8 @@ class BulkLane {
     ++published_;
   }
   __device__ __forceinline__ void publish_all() {
-    ptx::await_bulk_stores<0>();
+    stages_.complete();
     while (published_ != store_.round) publish_next();
-    ended_ = 0;
   }
 
   // ---- what the CTAs share
@@ -395,7 +386,6 @@ class BulkLane {
   const std::byte* load_from_;  // the next piece
   std::byte* destination_;      // the first of destinations_
   uint32_t published_ = 0;      // rounds
-  uint32_t ended_ = 0;          // bit i: the last piece but i ended a round that was not published
 };
 
 }  // namespace niccolite::executor::cuda

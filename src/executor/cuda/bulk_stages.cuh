@@ -54,6 +54,20 @@ class BulkStages {
     ptx::commit_bulk_stores();
     ++stored_;
   }
+  /// The same of a piece that is, or is not, the last of something that is to be announced. True:
+  /// the stores of a last piece are complete that was committed kLag pieces before.
+  __device__ __forceinline__ bool commit(bool is_last) {
+    commit();
+    ended_ = ended_ << 1 | static_cast<uint32_t>(is_last);
+    if ((ended_ >> kLag & 1) == 0) return false;
+    ptx::await_bulk_stores<kLag>();
+    return true;
+  }
+  /// Waits for all stores: those of every last piece are complete.
+  __device__ __forceinline__ void complete() {
+    ptx::await_bulk_stores<0>();
+    ended_ = 0;
+  }
 
   /// Shared memory must not be written after the CTA's end: waits for the loads of all pieces that
   /// will not be stored.
@@ -68,11 +82,15 @@ class BulkStages {
   }
 
  private:
+  static constexpr uint32_t kLag = 4;
+  static_assert(kLag < 32, "bits of ended_");
+
   const uint32_t bytes_;
   std::byte* const memory_;
   BulkStage* const states_;
   uint32_t loaded_ = 0;
   uint32_t stored_ = 0;
+  uint32_t ended_ = 0;  // bit i: the last piece but i was the last of something
 };
 
 }  // namespace niccolite::executor::cuda

@@ -31,6 +31,14 @@ namespace niccolite::executor::cuda {
 inline constexpr uint32_t kPiecesOfUnit = 4;
 static_assert(kPiecesOfUnit <= BulkStages::kAhead);
 
+/// Draws the next number, of `all` that are drawn in an operation. Who draws the last one resets
+/// the counter. Relaxed: nothing but the number is passed on.
+__device__ __forceinline__ uint32_t draw_claim(uint64_t* counter, uint32_t all) {
+  const auto claimed = static_cast<uint32_t>(ptx::fetch_add_relaxed(counter, 1));
+  if (claimed + 1 == all) ptx::store_relaxed_system(counter, uint64_t{0});
+  return claimed;
+}
+
 /// A part of a block, in packs from the start of the block.
 struct Span {
   uint32_t at;
@@ -74,14 +82,9 @@ class Claims {
  private:
   static constexpr uint64_t kMostPacks = uint64_t{1} << 31;
 
-  // One unit ahead, so that the counter's latency is hidden. Relaxed: nothing but the number is
-  // passed on.
-  __device__ __forceinline__ void claim() {
-    const auto claimed = static_cast<uint32_t>(ptx::fetch_add_relaxed(counter_, 1));
-    next_ = channels_ + claimed;
-    // The last of all claims: those of the units that are not first ones, and one for each CTA.
-    if (claimed + 1 == units_) ptx::store_relaxed_system(counter_, uint64_t{0});
-  }
+  // One unit ahead, so that the counter's latency is hidden. All claims: those of the units that
+  // are not first ones, and one for each CTA.
+  __device__ __forceinline__ void claim() { next_ = channels_ + draw_claim(counter_, units_); }
 
   uint64_t* const counter_;
   const uint32_t channels_;

@@ -33,9 +33,8 @@ constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protoco
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
 inline constexpr uint32_t kPlanPointers = 5;     // that SimplePlan takes (simple_step.cuh)
-inline constexpr uint32_t kMaxFoldOperands =
-    8;                                      // of folds that request: of more ranks nothing lands
-inline constexpr uint32_t kBulkStages = 8;  // of a lane that bulk copies serve
+inline constexpr uint32_t kBulkStages = 8;       // of a lane that bulk copies serve
+inline constexpr uint32_t kMaxFoldOperands = 8;  // if a fold requests; of more ranks nothing lands
 /// Shared memory that a program may have in a CTA; and what there may be with the stages of bulk
 /// copies, which only GPUs with more of it have.
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;

@@ -48,9 +48,8 @@ class RequestServer {
         store_piece();
         continue;
       }
-      ptx::await_bulk_stores<0>();
+      stages_.complete();
       announce(stored_);
-      ended_ = 0;
       // Who has done with the block requests nothing more.
       if (is_open(cta_, port_, credit)) return;
       if (!wait.keep_going([&] { return Awaited{port_.peer}; })) return;
@@ -58,8 +57,6 @@ class RequestServer {
   }
 
  private:
-  static constexpr uint32_t kLag = 4;  // pieces stored before one is announced
-  static_assert(kLag < 32, "bits of ended_");
   static constexpr uint32_t kEndsUnit = 1;  // of BulkStage::bytes, a multiple of kPack
 
   __device__ __forceinline__ bool take_request() {
@@ -96,12 +93,8 @@ class RequestServer {
     const BulkStage& stage = stages_.first();
     const bool ends_unit = (stage.bytes & kEndsUnit) != 0;
     ptx::bulk_store(port_.slots + stage.at, piece, stage.bytes & ~kEndsUnit);
-    stages_.commit();
     stored_ += static_cast<uint32_t>(ends_unit);
-    ended_ = ended_ << 1 | static_cast<uint32_t>(ends_unit);
-    if ((ended_ >> kLag & 1) == 0) return;
-    ptx::await_bulk_stores<kLag>();
-    announce(port_.delivered + 1);
+    if (stages_.commit(ends_unit)) announce(port_.delivered + 1);
   }
 
   /// The stores of so many units are complete.
@@ -122,7 +115,6 @@ class RequestServer {
   uint32_t left_ = 0;                // of the unit
   uint32_t taken_ = 0;               // requests
   uint32_t stored_ = 0;              // units, of which the stores are under way
-  uint32_t ended_ = 0;               // bit i: the last piece but i ended a unit
 };
 
 }  // namespace niccolite::executor::cuda

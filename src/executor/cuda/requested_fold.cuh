@@ -12,6 +12,7 @@
 // [read] -> warp barrier -> the next request.
 #pragma once
 
+#include "executor/cuda/claims.cuh"
 #include "executor/cuda/fold_ring.cuh"
 #include "executor/protocol/request.h"
 
@@ -130,13 +131,8 @@ class RequestedFold {
         ptx::store_release_shared(&units(cta_.header).unit[place_of(t)],
                                   uint64_t{t + 1} << 32 | unit);
       }
-      // Relaxed: nothing but the number is passed on. Nobody waits for it yet.
-      uint32_t claimed = 0;
-      if (thread() == 0) {
-        claimed = static_cast<uint32_t>(ptx::fetch_add_relaxed(counter_, 1));
-        // Of all claims the last: every unit was followed by one.
-        if (claimed + 1 == all) ptx::store_relaxed_system(counter_, uint64_t{0});
-      }
+      // Nobody waits for it yet. Every unit is followed by a claim.
+      const uint32_t claimed = thread() == 0 ? draw_claim(counter_, all) : 0;
       unit = channels + ptx::first_of_warp(claimed);
     }
   }

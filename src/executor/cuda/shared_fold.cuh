@@ -57,11 +57,11 @@ class SharedFold {
     if (cta_.header.request_bytes != 0) RequestedFold<Operation>::prepare(cta_, lane_);
     const Answer answer = await_offers(plan);
     if (answer != Answer::Agreed) return answer == Answer::Aborted;
-    if (cta_.channel() == 0 && lane_.rank == 0) fold_rest(plan.target);
 
     const auto block = static_cast<uint32_t>(block_bytes() / kPack);
     const bool requests = RequestedFold<Operation>::is_possible(cta_, lane_, ports_, block);
     const typename Ring::Blocks blocks{cta_, instruction_, addresses(), plan.target, requests};
+    if (cta_.channel() == 0 && lane_.rank == 0) fold_rest(blocks);
     if (requests) {
       const RequestedFold<Operation> fold(cta_, lane_, ports_, blocks, block, counter());
       if (!fold.run()) plan.live = nullptr;
@@ -90,9 +90,6 @@ class SharedFold {
   static constexpr uint64_t kUnitsOfWarp = 4;   // at least, where pieces are short enough
 
   __device__ __forceinline__ bool has_source() const { return instruction_.source != Place::None; }
-  __device__ __forceinline__ uint32_t operands() const {
-    return uint32_t{instruction_.receive_count} + has_source();
-  }
   /// Where the blocks begin: of the operands in fold order, then of what is sent.
   __device__ __forceinline__ std::byte** addresses() const { return pointers_ + kPlanPointers; }
   __device__ __forceinline__ uint64_t block_bytes() const {
@@ -104,9 +101,6 @@ class SharedFold {
   }
   __device__ __forceinline__ std::byte* block_at(Place place, uint32_t block) const {
     return place == Place::None ? nullptr : address_of<Operation>(cta_, place, block, Chunk{});
-  }
-  __device__ __forceinline__ bool scales_result() const {
-    return (cta_.header.flags & kScalesResult) && (instruction_.flags & kFinish);
   }
 
   enum class Answer : uint8_t { Agreed, Refused, Aborted };
@@ -136,11 +130,9 @@ class SharedFold {
     const Answer answer = plan.live == nullptr     ? Answer::Aborted
                           : plan.bytes == kRefused ? Answer::Refused
                                                    : Answer::Agreed;
-    if (answer != Answer::Agreed) {
-      lane_.barrier();  // before the plan is used for something else, also by the next step
-      return answer;
-    }
-    return Answer::Agreed;
+    // Before the plan is used for something else, also by the next step.
+    if (answer != Answer::Agreed) lane_.barrier();
+    return answer;
   }
 
   // ---- units
@@ -196,7 +188,7 @@ class SharedFold {
   }
 
   /// What is not a whole pack, at the end of the block: by one thread.
-  __device__ __forceinline__ void fold_rest(std::byte* target) const {
+  __device__ __forceinline__ void fold_rest(const typename Ring::Blocks& blocks) const {
     const uint64_t block = block_bytes();
     const auto rest = static_cast<uint32_t>(block % kPack);
     for (uint32_t done = 0; done < rest; done += kGranule) {
@@ -207,13 +199,15 @@ class SharedFold {
       };
       Values values = load(0);
 #pragma unroll 1
-      for (uint32_t k = 1; k < operands(); ++k) Operation::accumulate(values, load(k));
-      const uint64_t result = Operation::finish(cta_.header, values, scales_result());
+      for (uint32_t k = 1; k < blocks.operands(); ++k) Operation::accumulate(values, load(k));
+      const uint64_t result = Operation::finish(cta_.header, values, blocks.scales_result());
 #pragma unroll 1
       for (uint32_t s = 0; s < instruction_.send_count; ++s) {
-        store_granule<Element>(addresses()[operands() + s] + at, result, bytes, kPack);
+        store_granule<Element>(addresses()[blocks.operands() + s] + at, result, bytes, kPack);
       }
-      if (target != nullptr) store_granule<Element>(target + at, result, bytes, kPack);
+      if (blocks.target != nullptr) {
+        store_granule<Element>(blocks.target + at, result, bytes, kPack);
+      }
     }
   }
 
