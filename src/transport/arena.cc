@@ -2,8 +2,11 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <numeric>
 
 namespace niccolite::transport {
 namespace {
@@ -56,26 +59,37 @@ Status Chunk::grant_access(int device) const {
   return machine_.grant_access(memory_, device);
 }
 
-Result<Span> Arena::allocate(size_t bytes) {
-  bytes = rounded(bytes);
-  TRY(reserve(bytes));
-  Span span{chunks_.back(), used_};
-  used_ += bytes;
-  return span;
-}
+Result<std::vector<Span>> Arena::allocate(std::span<const size_t> sizes) {
+  // The largest first: small pieces find room in what these leave.
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return sizes[i]; });
 
-Status Arena::reserve(size_t bytes) {
-  if (!chunks_.empty() && chunks_.back()->bytes() - used_ >= bytes) return {};
-  chunks_.push_back(TRY(Chunk::create(machine_, device_, std::max(bytes, chunk_bytes_))));
-  used_ = 0;
-  return {};
-}
+  std::vector<size_t> used;  // of each chunk, and at last of the new one
+  for (const Carved& carved : chunks_) used.push_back(carved.used);
+  used.push_back(0);
+  std::vector<std::pair<size_t, size_t>> places(sizes.size());  // chunk and offset
+  for (const size_t i : order) {
+    const size_t bytes = (sizes[i] + kAlignment - 1) / kAlignment * kAlignment;
+    size_t c = 0;
+    while (c < chunks_.size() && chunks_[c].chunk->bytes() - used[c] < bytes) ++c;
+    places[i] = {c, used[c]};
+    used[c] += bytes;
+  }
+  if (used.back() > 0) {
+    chunks_.push_back(
+        {TRY(Chunk::create(machine_, device_, std::max(used.back(), chunk_bytes_))), 0});
+  }
+  for (size_t c = 0; c < chunks_.size(); ++c) chunks_[c].used = used[c];
 
-size_t Arena::rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  std::vector<Span> spans;
+  for (const auto& [c, offset] : places) spans.push_back({chunks_[c].chunk, offset});
+  return spans;
+}
 
 size_t Arena::allocated_bytes() const {
   size_t bytes = 0;
-  for (const auto& chunk : chunks_) bytes += chunk->bytes();
+  for (const Carved& carved : chunks_) bytes += carved.chunk->bytes();
   return bytes;
 }
 

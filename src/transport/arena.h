@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "gpu/machine.h"
@@ -50,19 +51,22 @@ class Arena {
   Arena(gpu::Machine& machine, int device, size_t chunk_bytes)
       : machine_(machine), device_(device), chunk_bytes_(chunk_bytes) {}
 
-  /// `bytes` > 0 of zeroed memory, 256-byte aligned. Never given back before the arena ends.
-  Result<Span> allocate(size_t bytes);
-  /// Has the next allocations, of `bytes` altogether when each is rounded(), come from one chunk.
-  Status reserve(size_t bytes);
-  static size_t rounded(size_t bytes);
+  /// Zeroed memory, 256-byte aligned: a piece of each of the sizes (> 0), in their order. What has
+  /// room at the end of an earlier chunk lies there, all the rest in one new chunk. Never given
+  /// back before the arena ends.
+  Result<std::vector<Span>> allocate(std::span<const size_t> sizes);
   size_t allocated_bytes() const;
 
  private:
+  struct Carved {
+    std::shared_ptr<Chunk> chunk;
+    size_t used;  // bytes, from its start
+  };
+
   gpu::Machine& machine_;
   int device_;
-  size_t chunk_bytes_;
-  size_t used_ = 0;  // bytes of the last chunk
-  std::vector<std::shared_ptr<Chunk>> chunks_;
+  size_t chunk_bytes_;  // the least that a chunk has
+  std::vector<Carved> chunks_;
 };
 
 }  // namespace niccolite::transport

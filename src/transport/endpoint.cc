@@ -39,25 +39,24 @@ Result<std::vector<Endpoint::LocalEnd>> Endpoint::local_ends(std::span<const Nam
     return shapes_[static_cast<size_t>(name.protocol)];
   };
   std::lock_guard lock(mutex_);
-  size_t bytes = 0;
+  std::vector<Name> made;
+  std::vector<size_t> sizes;  // of each: of its control, at a receiver then of its slots
   for (const Name& name : names) {
     if (local_ends_.contains(name)) continue;
-    bytes += Arena::rounded(shape_of(name).control_bytes());
-    if (name.role == Role::Receiver) bytes += Arena::rounded(shape_of(name).slots_bytes());
+    made.push_back(name);
+    sizes.push_back(shape_of(name).control_bytes());
+    if (name.role == Role::Receiver) sizes.push_back(shape_of(name).slots_bytes());
   }
-  if (bytes > 0) TRY(arena_.reserve(bytes));
-  std::vector<LocalEnd> ends;
-  for (const Name& name : names) {
-    if (const auto found = local_ends_.find(name); found != local_ends_.end()) {
-      ends.push_back(found->second);
-      continue;
-    }
+  const std::vector<Span> spans = TRY(arena_.allocate(sizes));
+  size_t next = 0;
+  for (const Name& name : made) {
     LocalEnd end;
-    end.control = TRY(arena_.allocate(shape_of(name).control_bytes()));
-    if (name.role == Role::Receiver) end.slots = TRY(arena_.allocate(shape_of(name).slots_bytes()));
-    local_ends_.emplace(name, end);
-    ends.push_back(std::move(end));
+    end.control = spans[next++];
+    if (name.role == Role::Receiver) end.slots = spans[next++];
+    local_ends_.emplace(name, std::move(end));
   }
+  std::vector<LocalEnd> ends;
+  for (const Name& name : names) ends.push_back(local_ends_.at(name));
   return ends;
 }
 

@@ -45,9 +45,9 @@ class Endpoint {
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
            Reach reach, Ask ask);
 
-  /// Makes this rank's ends for `program`, in one piece of memory. connect() does so too; a process
-  /// that connects several ranks one after the other reserves for all first, or else their ends
-  /// would be made piecemeal as their peers ask for them.
+  /// Makes this rank's ends for `program`, all at once. connect() does so too; a process that
+  /// connects several ranks one after the other reserves for all first, or else their ends would be
+  /// made one by one as their peers ask for them, each with memory of its own.
   Status reserve(const executor::Program& program, executor::Protocol protocol);
 
   /// Addresses for every port of `program`, in port order. Connects what is not yet connected,
@@ -94,7 +94,7 @@ class Endpoint {
 
   static std::vector<Name> names_of(const executor::Program& program,
                                     executor::Protocol protocol);  // by port
-  /// In the order of the names; makes what is missing, in one piece of memory.
+  /// In the order of the names; makes what is missing, all at once.
   Result<std::vector<LocalEnd>> local_ends(std::span<const Name> names) EXCLUDES(mutex_);
   Status connect_peers(std::span<const Unconnected> peers, const Deadline& deadline);
   Bytes request_for(const Unconnected& of) const;
