@@ -7,6 +7,7 @@
 #include <random>
 
 #include "algorithms/all_reduce.h"
+#include "algorithms/broadcast.h"
 #include "algorithms/lanes.h"
 #include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
@@ -256,6 +257,24 @@ TEST_P(EmulatedProtocol, RunsJoinedOperationsSideBySide) {
     SCOPED_TRACE(drawn);
     Cluster cluster(std::move(schedules), GetParam(), shape_of(GetParam(), 6, 2));
     for (int again = 0; again < 2; ++again) ASSERT_NO_FATAL_FAILURE(run(cluster, mix));
+  }
+}
+
+// The kernel reduces, and a lane of it moves what a peer lends. Several rounds, and operations that
+// begin at any slot.
+TEST(EmulatedCollectives, MoveWhatIsLentBesideAReduction) {
+  for (const int nranks : {3, 4, 5}) {
+    std::vector<Schedule> schedules;
+    schedules.push_back(algorithms::all_reduce_ring(nranks).take());
+    schedules.push_back(algorithms::broadcast_scatter_gather_lanes(nranks).take());
+    Cluster cluster(std::move(schedules), Protocol::Simple, shape_of(Protocol::Simple, 4, 2));
+    for (uint32_t seed = 0; seed < 6; ++seed) {
+      SCOPED_TRACE(testing::Message() << nranks << " ranks, seed " << seed);
+      ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{100}, {200 + seed * 999}},
+                                            .type = DataType::Float32,
+                                            .is_in_place = seed % 2 == 0,
+                                            .seed = seed}));
+    }
   }
 }
 

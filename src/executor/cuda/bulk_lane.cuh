@@ -132,8 +132,7 @@ class BulkLane {
   /// Where what the lane receives is, if not in slots. False: aborted.
   __device__ __forceinline__ bool find_received() {
     const PortState& port = port_of(receives_[0]);
-    // (Reductions fold what is lent.)
-    if (!Operation::kReduces && !makes_offer(port)) {
+    if (!makes_offer(port)) {
       if (!wait_until_open(cta_, port, port.base)) return false;
       if (has_agreed(port)) {
         source_ = port.slots;
