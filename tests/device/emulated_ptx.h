@@ -63,6 +63,7 @@ inline std::byte* shared_memory() { return emulation::this_thread().shared; }
 
 inline uint32_t opaque(uint32_t value) { return value; }
 inline uint64_t opaque(uint64_t value) { return value; }
+inline uint64_t pair(uint32_t low, uint32_t high) { return uint64_t{high} << 32 | low; }
 
 // Many looks long, as on a GPU, but no second: a wait need not be long to be late.
 inline constexpr uint32_t kSpinsPerReport = 1u << 15;

@@ -101,16 +101,16 @@ class Direct {
   /// Of the block that begins so many bytes behind the start of the input.
   __device__ __forceinline__ uint64_t load_input(uint64_t block_at, const Chunk& chunk,
                                                  uint32_t g) const {
-    uint64_t granule =
+    const uint64_t granule =
         load_granule<Element>(input_at(chunk, g) + block_at, bytes_of(chunk, g), work_.width);
+    return scales_input() ? scaled(granule) : granule;
+  }
+  __device__ __forceinline__ uint64_t scaled(uint64_t granule) const {
     if constexpr (Operation::kReduces) {
-      if (scales_input()) {
-        const auto scale =
-            header_.device_scale == nullptr
-                ? Operation::input_scale(header_)
-                : Operation::input_scale(load_element<Element>(header_.device_scale));
-        granule = Operation::scale_input(scale, granule);
-      }
+      const auto scale = header_.device_scale == nullptr
+                             ? Operation::input_scale(header_)
+                             : Operation::input_scale(load_element<Element>(header_.device_scale));
+      granule = Operation::scale_input(scale, granule);
     }
     return granule;
   }
@@ -120,42 +120,33 @@ class Direct {
     if (task_.reads_own != 0) granules.own = load_input(task_.own_from, chunk, g);
     return granules;
   }
-  // Together where that is one load each; what is narrow or scaled takes so much code that it
-  // stands here once.
+  // Of all peers together: between branches each would wait for its own block's place, and, where
+  // pieces are narrow, fetch code of its own.
   __device__ __forceinline__ void load_sent(Granules& granules, const Chunk& chunk,
                                             uint32_t g) const {
-    if (is_wide(chunk, g) && !scales_input()) {
-      const std::byte* input = input_at(chunk, g);
+    const std::byte* input = input_at(chunk, g);
+    const uint32_t bytes = bytes_of(chunk, g);
+    with_load<Element>(work_.width, bytes, [&](auto load) {
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
         if (p >= task_.sends) break;
-        granules.sent[p] = ptx::load<uint64_t>(input + task_.send[p].block_at);
+        granules.sent[p] = load(input + task_.send[p].block_at);
       }
-      return;
-    }
-    if (!Operation::kReduces && work_.width >= 4 && bytes_of(chunk, g) % 4 == 0) {
-      const std::byte* input = input_at(chunk, g);
-      const bool has_high = bytes_of(chunk, g) == kGranule;
-#pragma unroll
-      for (uint32_t p = 0; p < kMostPeers; ++p) {
-        if (p >= task_.sends) break;
-        const std::byte* address = input + task_.send[p].block_at;
-        granules.sent[p] = ptx::load<uint32_t>(address);
-        if (has_high) granules.sent[p] |= uint64_t{ptx::load<uint32_t>(address + 4)} << 32;
-      }
-      return;
-    }
+    });
+    if (!scales_input()) return;
 #pragma unroll 1
     for (uint32_t peer = 0; peer < task_.sends; ++peer) {
-      const uint64_t granule = load_input(task_.send[peer].block_at, chunk, g);
+      uint64_t granule = 0;
+#pragma unroll
+      for (uint32_t p = 0; p < kMostPeers; ++p) {
+        if (p == peer) granule = granules.sent[p];
+      }
+      granule = scaled(granule);
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
         if (p == peer) granules.sent[p] = granule;
       }
     }
-  }
-  __device__ __forceinline__ bool is_wide(const Chunk& chunk, uint32_t g) const {
-    return work_.width >= kGranule && bytes_of(chunk, g) == kGranule;
   }
   __device__ __forceinline__ void store_output(uint64_t block_at, const Chunk& chunk, uint32_t g,
                                                uint64_t granule) const {
@@ -349,24 +340,16 @@ class Direct {
   // As load_sent().
   __device__ __forceinline__ void store_received(const Words (&words)[kMostPeers],
                                                  const Chunk& chunk, uint32_t g) const {
-    if (is_wide(chunk, g)) {
-      std::byte* output = output_at(chunk, g);
+    std::byte* output = output_at(chunk, g);
+    const uint32_t bytes = bytes_of(chunk, g);
+    with_piece<Element>(work_.width, bytes, [&](auto piece) {
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
         if (p >= task_.receives) break;
-        ptx::store<uint64_t>(output + task_.receive[p].block_at, unpack_words(words[p]));
+        store_pieces<decltype(piece)>(output + task_.receive[p].block_at, unpack_words(words[p]),
+                                      bytes);
       }
-      return;
-    }
-#pragma unroll 1
-    for (uint32_t peer = 0; peer < task_.receives; ++peer) {
-      uint64_t granule = 0;
-#pragma unroll
-      for (uint32_t p = 0; p < kMostPeers; ++p) {
-        if (p == peer) granule = unpack_words(words[p]);
-      }
-      store_output(task_.receive[peer].block_at, chunk, g, granule);
-    }
+    });
   }
 
   // Whom the thread waits for; when all has arrived by now, its first peer.

@@ -35,6 +35,13 @@ __device__ __forceinline__ uint64_t opaque(uint64_t value) {
   return value;
 }
 
+/// Two words as one. Neither has to be there yet: registers are named, not read.
+__device__ __forceinline__ uint64_t pair(uint32_t low, uint32_t high) {
+  uint64_t both;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "r"(high));
+  return both;
+}
+
 /// Looks at a word that take a second at least, and a few at most: none takes less than 0.15 us.
 inline constexpr uint32_t kSpinsPerReport = 1u << 23;
 /// Looks at shared memory that take as long as one at a word of another GPU's making: none takes

@@ -73,14 +73,48 @@ __device__ __forceinline__ void with_piece(uint32_t width, uint32_t bytes, Funct
   return function(typename PieceOf<kElement>::Type());
 }
 
-/// `bytes` (at most 8, a multiple of the element) bytes of user memory; the rest of the granule is
-/// zero.
+/// 4 or 8 bytes at an address aligned to 4.
+__device__ __forceinline__ uint64_t load_halves(const std::byte* address, uint32_t bytes) {
+  const uint32_t low = ptx::load<uint32_t>(address);
+  uint32_t high = 0;
+  if (bytes > 4) high = ptx::load<uint32_t>(address + 4);
+  return ptx::pair(low, high);
+}
+
+/// Calls function(load), where load(address) gives the `bytes` (at most 8, a multiple of the
+/// element) bytes of user memory at an address aligned to `width`, and zeros behind them. What is
+/// put together of narrow pieces waits for them; all else is on its way when load() returns, until
+/// it is used.
+template <typename Element, typename Function>
+__device__ __forceinline__ void with_load(uint32_t width, uint32_t bytes, Function&& function) {
+  constexpr uint32_t kElement = sizeof(Element);
+  const auto load = [&]<typename Piece>(Piece) {
+    function([](const std::byte* address) -> uint64_t { return ptx::load<Piece>(address); });
+  };
+  const auto load_narrow = [&]<typename Piece>(Piece) {
+    function([=](const std::byte* address) { return load_pieces<Piece>(address, bytes); });
+  };
+  if (bytes >= 8 && width >= 8) return load(uint64_t());
+  if constexpr (kElement <= 4) {
+    if (kElement == 4 || (bytes % 4 == 0 && width >= 4)) {
+      return function([=](const std::byte* address) { return load_halves(address, bytes); });
+    }
+  }
+  if constexpr (kElement <= 2) {
+    if (bytes == 2 && width >= 2) return load(uint16_t());
+    if (kElement == 2 || (bytes % 2 == 0 && width >= 2)) return load_narrow(uint16_t());
+  }
+  if constexpr (kElement == 1) {
+    if (bytes == 1) return load(uint8_t());
+    return load_narrow(uint8_t());
+  }
+}
+
 template <typename Element>
 __device__ __forceinline__ uint64_t load_granule(const std::byte* address, uint32_t bytes,
                                                  uint32_t width) {
   uint64_t granule = 0;
-  with_piece<Element>(width, bytes,
-                      [&](auto piece) { granule = load_pieces<decltype(piece)>(address, bytes); });
+  with_load<Element>(width, bytes, [&](auto load) { granule = load(address); });
   return granule;
 }
 template <typename Element>
