@@ -22,6 +22,11 @@ inline constexpr uint32_t kLinePart = ll128::kLineBytes / kLineThreads;
 inline constexpr uint32_t kWarpLines = kWarp / kLineThreads;
 inline constexpr int kCopyRows = 4;
 
+/// Are several rows in flight also where user memory is aligned to 4 bytes only? For reductions it
+/// would be as much code again.
+template <typename Operation>
+inline constexpr bool kTakesHalves = !Operation::kReduces;
+
 /// What one instruction does in a round, as the calling thread sees it.
 struct LineMove {
   const PortUse* receives;
@@ -32,7 +37,7 @@ struct LineMove {
   uint32_t send_count;
   uint32_t source_index;  // of the local operand; operand_count: none
   uint32_t lines;
-  uint32_t exact_lines;  // so many from the first on are read and written locally without pieces
+  uint32_t exact_lines;  // so many from the first on consist of granules that are aligned alike
   uint32_t stride;       // lines of a row
   uint32_t part;         // of the thread in its line
 
@@ -66,15 +71,21 @@ __device__ __forceinline__ uint32_t bytes_at(const LineMove& move, uint32_t offs
   return left < 8 ? left : 8;
 }
 
-template <typename Operation, bool kExact>
+// Piece: what whole granules of user memory are moved by; void: they may be less than whole, or
+// less aligned.
+
+template <typename Operation, typename Piece>
 __device__ __forceinline__ Words load_local(const Cta& cta, const LineMove& move, uint32_t line) {
   const auto load = [&](uint32_t offset) -> uint64_t {
     const uint32_t bytes = bytes_at(move, offset);
     if (bytes == 0) return 0;
     const std::byte* address = move.transfer.source + offset;
-    uint64_t granule =
-        kExact ? ptx::load<uint64_t>(address)
-               : load_granule<typename Operation::Element>(address, bytes, cta.work->width);
+    uint64_t granule;
+    if constexpr (std::is_void_v<Piece>) {
+      granule = load_granule<typename Operation::Element>(address, bytes, cta.work->width);
+    } else {
+      granule = load_pieces<Piece>(address, kGranule);
+    }
     if constexpr (Operation::kReduces) {
       if (move.transfer.scales_input) granule = scale_input<Operation>(cta, granule);
     }
@@ -84,17 +95,17 @@ __device__ __forceinline__ Words load_local(const Cta& cta, const LineMove& move
   return {load(offset), move.has_flag() ? 0 : load(offset + 8)};
 }
 
-template <typename Operation, bool kExact>
+template <typename Operation, typename Piece>
 __device__ __forceinline__ void store_local(const Cta& cta, const LineMove& move, uint32_t line,
                                             const Words& words) {
   const auto store = [&](uint32_t offset, uint64_t granule) {
     const uint32_t bytes = bytes_at(move, offset);
     if (bytes == 0) return;
     std::byte* address = move.transfer.target + offset;
-    if constexpr (kExact) {
-      ptx::store<uint64_t>(address, granule);
-    } else {
+    if constexpr (std::is_void_v<Piece>) {
       store_granule<typename Operation::Element>(address, granule, bytes, cta.work->width);
+    } else {
+      store_pieces<Piece>(address, granule, kGranule);
     }
   };
   const uint32_t offset = move.offset_of(line);
@@ -104,7 +115,7 @@ __device__ __forceinline__ void store_local(const Cta& cta, const LineMove& move
 
 /// The thread's lines `line`, `line` + stride, ... (kRows of them, those that exist), from operands
 /// to destinations. All threads of a warp; false: aborted, in all of them alike.
-template <typename Operation, int kRows, bool kExact, bool kFolds>
+template <typename Operation, int kRows, typename Piece, bool kFolds>
 __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move, uint32_t line) {
   const auto exists = [&](int i) { return line + i * move.stride < move.lines; };
   const auto at = [&](int i) {
@@ -115,7 +126,7 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
     if (operand == move.source_index) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        if (exists(i)) words[i] = load_local<Operation, kExact>(cta, move, line + i * move.stride);
+        if (exists(i)) words[i] = load_local<Operation, Piece>(cta, move, line + i * move.stride);
       }
       return;
     }
@@ -152,12 +163,12 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
     }
   };
 
-  ptx::barrier_warp();  // together again after local accesses of different widths
-  Words result[kRows];
+  ptx::barrier_warp();       // together again after local accesses of different widths
+  Words result[kRows] = {};  // set: see simple_pieces()
   ask(0, result);
   if constexpr (kFolds) {
     typename Operation::Values values[kRows][2];
-    Words next[kRows];
+    Words next[kRows] = {};
     if (move.operand_count > 1) ask(1, next);
     if (!settle(0, result)) return false;
 #pragma unroll
@@ -179,11 +190,9 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
     }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      if (move.transfer.scales_result) {
-        Operation::scale_result(cta.header, values[i][0]);
-        Operation::scale_result(cta.header, values[i][1]);
-      }
-      result[i] = {Operation::narrow(values[i][0]), Operation::narrow(values[i][1])};
+      const bool scales = move.transfer.scales_result;
+      result[i] = {Operation::finish(cta.header, values[i][0], scales),
+                   Operation::finish(cta.header, values[i][1], scales)};
     }
   } else {
     if (!settle(0, result)) return false;
@@ -204,14 +213,15 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (exists(i)) {
-        store_local<Operation, kExact>(cta, move, line + i * move.stride, result[i]);
+        store_local<Operation, Piece>(cta, move, line + i * move.stride, result[i]);
       }
     }
   }
   return true;
 }
 
-/// The whole chunk. Rows whose local accesses need pieces go one at a time.
+/// The whole chunk. Rows of which not all is accessed by granules or by their halves go one at a
+/// time.
 template <typename Operation, int kRows, bool kFolds>
 __device__ __forceinline__ bool ll128_chunk(const Cta& cta, const LaneThreads& lane,
                                             const LineMove& move) {
@@ -221,13 +231,19 @@ __device__ __forceinline__ bool ll128_chunk(const Cta& cta, const LaneThreads& l
   while (first < move.lines) {
     uint32_t end = first + (kRows - 1) * move.stride + kWarpLines;
     if (end > move.lines) end = move.lines;
-    if (end <= move.exact_lines) {
-      if (!ll128_rows<Operation, kRows, true, kFolds>(cta, move, first + in_warp)) return false;
-      first += kRows * move.stride;
-    } else {
-      if (!ll128_rows<Operation, 1, false, kFolds>(cta, move, first + in_warp)) return false;
+    bool live = true;
+    if (end > move.exact_lines) {
+      live = ll128_rows<Operation, 1, void, kFolds>(cta, move, first + in_warp);
       first += move.stride;
+    } else {
+      if (cta.work->width >= kGranule) {
+        live = ll128_rows<Operation, kRows, uint64_t, kFolds>(cta, move, first + in_warp);
+      } else if constexpr (kTakesHalves<Operation>) {
+        live = ll128_rows<Operation, kRows, uint32_t, kFolds>(cta, move, first + in_warp);
+      }
+      first += kRows * move.stride;
     }
+    if (!live) return false;
   }
   return true;
 }
@@ -246,9 +262,10 @@ __device__ __forceinline__ void ll128_step(const Cta& cta, const LaneThreads& la
                                     ? instruction.source_position
                                     : instruction.receive_count;
   const auto lines = static_cast<uint32_t>(ll128::lines_of(transfer.bytes));
-  const uint32_t exact_lines = cta.work->width < 8       ? 0
-                               : transfer.bytes % 8 == 0 ? lines
-                                                         : lines - 1;
+  const uint32_t exact_width = kTakesHalves<Operation> ? kGranule / 2 : kGranule;
+  const uint32_t exact_lines = cta.work->width < exact_width    ? 0
+                               : transfer.bytes % kGranule == 0 ? lines
+                                                                : lines - 1;
   const LineMove move{cta.uses + instruction.receive,
                       cta.uses + instruction.send,
                       transfer,

@@ -67,8 +67,7 @@ class LlOperands {
   __device__ __forceinline__ uint64_t result(const LaunchHeader& header, bool scales) {
     if constexpr (Operation::kReduces) {
       if (folds_) {
-        if (scales) Operation::scale_result(header, values_);
-        return Operation::narrow(values_);
+        return Operation::finish(header, values_, scales);
       }
     }
     return granule_;

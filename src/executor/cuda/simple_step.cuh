@@ -87,9 +87,9 @@ struct PieceAccess<Pack> {
 
 template <typename Operation, typename Piece>
 __device__ __forceinline__ Piece load_operand(const Cta& cta, const SimpleMove& move, uint32_t k,
-                                              uint32_t p) {
+                                              size_t at) {
   using Access = PieceAccess<Piece>;
-  Piece piece = Access::load(move.operands[k] + static_cast<size_t>(p) * sizeof(Piece));
+  Piece piece = Access::load(move.operands[k] + at);
   if constexpr (Operation::kReduces) {
     if (move.scales_input && k == move.source_index) {
 #pragma unroll
@@ -108,21 +108,25 @@ __device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& 
   using Access = PieceAccess<Piece>;
   constexpr int kGranules = Access::kGranules;
   const auto takes_part = [&](int i) { return !kChecked || p + i * stride < end; };
-  Piece result[kUnroll];
+  // (Of 64 bits, so that where the stride is a constant so are the distances.)
+  const auto at = [&](int i) { return (size_t{p} + size_t(i) * stride) * sizeof(Piece); };
+  // Set, as everywhere that registers are loaded on a condition: what the condition might leave as
+  // it was would take its registers in all of the loop around, and before it.
+  Piece result[kUnroll] = {};
 #pragma unroll
   for (int i = 0; i < kUnroll; ++i) {
     if (takes_part(i)) {
-      result[i] = load_operand<Operation, Piece>(cta, move, 0, p + i * stride);
+      result[i] = load_operand<Operation, Piece>(cta, move, 0, at(i));
     }
   }
   if constexpr (kFolds) {
     typename Operation::Values values[kUnroll][kGranules];
-    Piece next[kUnroll];
+    Piece next[kUnroll] = {};
     const auto load_next = [&](uint32_t k) {
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) {
         if (takes_part(i)) {
-          next[i] = load_operand<Operation, Piece>(cta, move, k, p + i * stride);
+          next[i] = load_operand<Operation, Piece>(cta, move, k, at(i));
         }
       }
     };
@@ -160,7 +164,7 @@ __device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& 
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
       if (takes_part(i)) {
-        Access::store(chunk + static_cast<size_t>(p + i * stride) * sizeof(Piece), result[i]);
+        Access::store(chunk + at(i), result[i]);
       }
     }
   };
@@ -180,27 +184,45 @@ __device__ __forceinline__ uint32_t pieces_before_line(const SimpleMove& move) {
   return into_line == 0 ? 0 : (kLine - into_line) / static_cast<uint32_t>(sizeof(Piece));
 }
 
+/// From piece `first` on, as many times kUnroll pieces of every thread as there are, then half as
+/// many: returns the first piece that is left. A warp's lie side by side, so that all their places
+/// are known but for one.
+template <typename Operation, typename Piece, int kUnroll, bool kFolds>
+__device__ __forceinline__ uint32_t simple_tiles(const Cta& cta, const LaneThreads& lane,
+                                                 const SimpleMove& move, uint32_t first,
+                                                 uint32_t end) {
+  const uint32_t tile = kUnroll * lane.size;
+  const uint32_t in_tile = lane.rank / kWarp * kWarp * kUnroll + lane.rank % kWarp;
+  for (; first + tile <= end; first += tile) {
+    simple_pieces<Operation, Piece, kUnroll, false, kFolds>(cta, move, first + in_tile, kWarp, end);
+  }
+  if constexpr (kUnroll > kCopyUnroll) {
+    return simple_tiles<Operation, Piece, kUnroll / 2, kFolds>(cta, lane, move, first, end);
+  }
+  return first;
+}
+
 /// From byte `from` of the chunk on, whole pieces: returns where they end.
 template <typename Operation, typename Piece, int kUnroll, bool kFolds>
 __device__ __forceinline__ uint32_t simple_range(const Cta& cta, const LaneThreads& lane,
                                                  const SimpleMove& move, uint32_t from) {
   constexpr uint32_t kBytes = sizeof(Piece);
+  constexpr int kRest = kUnroll < kCopyUnroll ? kUnroll : kCopyUnroll;
   const uint32_t end = move.bytes / kBytes;
-  uint32_t p = from / kBytes + lane.rank;
+  uint32_t first = from / kBytes;
   if constexpr (!Operation::kReduces) {
     if (const uint32_t head = from == 0 ? pieces_before_line<Piece>(move) : 0; head != 0) {
       const uint32_t most = head < end ? head : end;
       for (uint32_t h = lane.rank; h < most; h += lane.size) {
         simple_pieces<Operation, Piece, 1, true, kFolds>(cta, move, h, lane.size, most);
       }
-      p += head;
+      first += head;
     }
   }
-  for (; p + (kUnroll - 1) * lane.size < end; p += kUnroll * lane.size) {
-    simple_pieces<Operation, Piece, kUnroll, false, kFolds>(cta, move, p, lane.size, end);
-  }
-  if (p < end) {
-    simple_pieces<Operation, Piece, kUnroll, true, kFolds>(cta, move, p, lane.size, end);
+  first = simple_tiles<Operation, Piece, kUnroll, kFolds>(cta, lane, move, first, end);
+  if (first + lane.rank < end) {
+    simple_pieces<Operation, Piece, kRest, true, kFolds>(cta, move, first + lane.rank, lane.size,
+                                                         end);
   }
   return end * kBytes;
 }
@@ -211,25 +233,32 @@ template <typename Operation, int kUnroll, bool kFolds>
 __device__ __forceinline__ void simple_chunk(const Cta& cta, const LaneThreads& lane,
                                              const SimpleMove& move) {
   constexpr uint32_t kElement = sizeof(typename Operation::Element);
-  // (Reductions have no registers for more.)
-  constexpr int kLoose = !Operation::kReduces ? kUnroll : kFolds ? 1 : 2;
   uint32_t done = 0;
   if (move.width >= kPack) {
     done = simple_range<Operation, Pack, kUnroll, kFolds>(cta, lane, move, 0);
-  } else if (kElement < 8 && move.width >= 8) {
-    done = simple_range<Operation, uint64_t, kLoose, kFolds>(cta, lane, move, 0);
-  }
-  // (Reductions know the size of elements.)
-  if constexpr (!Operation::kReduces) {
-    if (move.width == 4) {
-      done = simple_range<Operation, uint32_t, kUnroll, kFolds>(cta, lane, move, 0);
-    } else if (move.width == 2) {
-      done = simple_range<Operation, uint16_t, kUnroll, kFolds>(cta, lane, move, 0);
-    }
   }
   using Piece = typename PieceOf<kElement>::Type;
-  if (done < move.bytes) {
-    simple_range<Operation, Piece, kLoose, kFolds>(cta, lane, move, done);
+  if constexpr (Operation::kReduces) {
+    // Which know the size of elements, and have no registers for more.
+    constexpr int kLoose = kFolds ? 1 : 2;
+    if (kElement < 8 && move.width == 8) {
+      done = simple_range<Operation, uint64_t, kLoose, kFolds>(cta, lane, move, 0);
+    }
+    if (done < move.bytes) {
+      simple_range<Operation, Piece, kLoose, kFolds>(cta, lane, move, done);
+    }
+  } else {
+    // In flight as many bytes, or as many as there are registers for.
+    if (move.width == 8) {
+      done = simple_range<Operation, uint64_t, 2 * kUnroll, kFolds>(cta, lane, move, 0);
+    } else if (move.width == 4) {
+      done = simple_range<Operation, uint32_t, 4 * kUnroll, kFolds>(cta, lane, move, 0);
+    } else if (move.width == 2) {
+      done = simple_range<Operation, uint16_t, 4 * kUnroll, kFolds>(cta, lane, move, 0);
+    }
+    if (done < move.bytes) {
+      simple_range<Operation, Piece, kUnroll, kFolds>(cta, lane, move, done);
+    }
   }
 }
 

@@ -300,7 +300,7 @@ class TwoShot {
 #pragma unroll 1
       do {
         const uint32_t rows = needs_care ? 1 : kRows;
-        Words words[kRows][kPeersInFlight];
+        Words words[kRows][kPeersInFlight] = {};  // set: see simple_pieces()
 #pragma unroll
         for (uint32_t k = 0; k < kRows; ++k) {
           const uint32_t at = group + k * warps();
@@ -361,7 +361,8 @@ class TwoShot {
   /// in place, a second try reads the input anew. All threads of the warp alike.
   __device__ __forceinline__ bool try_fold(uint32_t number, const Share& share, uint32_t group,
                                            bool needs_care) const {
-    Words words[kMostPeers + 1];  // in fold order: the own operand has a place among the peers'
+    Words words[kMostPeers + 1] =
+        {};  // in fold order: the own operand has a place among the peers'
     const uint32_t own = image_.source_position;
     const bool is_there = exists(share, group);
     const auto each_peer = [&](auto&& function) {
@@ -420,8 +421,7 @@ class TwoShot {
     for (uint32_t o = 1; o <= kMostPeers; ++o) {
       if (o <= image_.peers) Operation::accumulate(values, Operation::widen(half(operands[o])));
     }
-    if (header_.flags & kScalesResult) Operation::scale_result(header_, values);
-    return Operation::narrow(values);
+    return Operation::finish(header_, values, (header_.flags & kScalesResult) != 0);
   }
 
   // ---- gather
@@ -463,7 +463,7 @@ class TwoShot {
   __device__ __forceinline__ bool try_gather(uint32_t number, uint32_t turn,
                                              const Share (&shares)[kPeersInFlight], uint32_t group,
                                              bool needs_care) const {
-    Words words[kRows][kPeersInFlight];
+    Words words[kRows][kPeersInFlight] = {};
     Lines lines[kPeersInFlight];
     const auto is_there = [&](uint32_t k, uint32_t i) {
       return (k == 0 || !needs_care) && exists(shares[i], group + k * warps());
