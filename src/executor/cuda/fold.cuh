@@ -187,10 +187,12 @@ __device__ __forceinline__ T fold(T a, T b) {
   }
 }
 
-/// One reduction of one type.
+/// One reduction of one type: kType is as folded_as() says.
 template <DataType kType, Fold kFold>
 struct ReduceOperation : Granule<kType> {
   static constexpr bool kReduces = true;
+  /// Averages and PreMulSum are sums; prepare() lets no other fold scale.
+  static constexpr bool kScales = kFold == Fold::Sum;
   using Base = Granule<kType>;
   using typename Base::Accumulator;
   using typename Base::Element;
@@ -233,6 +235,7 @@ struct ReduceOperation : Granule<kType> {
     return Base::widen(granule).value[0];
   }
   static __device__ __forceinline__ uint64_t scale_input(Accumulator scale, uint64_t granule) {
+    if constexpr (!kScales) return granule;
     Values values = Base::widen(granule);
 #pragma unroll
     for (int i = 0; i < Base::kElements; ++i) {
@@ -240,32 +243,43 @@ struct ReduceOperation : Granule<kType> {
     }
     return Base::narrow(values);
   }
-  static __device__ __forceinline__ void scale_result(const LaunchHeader& header, Values& values) {
-#pragma unroll
-    for (int i = 0; i < Base::kElements; ++i) {
-      if constexpr (std::is_floating_point_v<Accumulator>) {
-        values.value[i] *= static_cast<Accumulator>(header.result_scale);
-      } else {
-        // The quotient is that of the element, which has fewer bits than its register.
-        values.value[i] = static_cast<Accumulator>(static_cast<Element>(values.value[i])) /
-                          static_cast<Accumulator>(header.result_divisor);
-      }
-    }
-  }
   /// The granule of a result. Integers are scaled once they are narrow: their quotients are those
   /// of elements, and a division wants registers.
   static __device__ __forceinline__ uint64_t finish(const LaunchHeader& header, Values& values,
                                                     bool scales_result) {
-    if constexpr (std::is_floating_point_v<Accumulator>) {
-      if (scales_result) scale_result(header, values);
+    if constexpr (!kScales) {
+      return Base::narrow(values);
+    } else if constexpr (std::is_floating_point_v<Accumulator>) {
+      if (scales_result) {
+#pragma unroll
+        for (int i = 0; i < Base::kElements; ++i) {
+          values.value[i] *= static_cast<Accumulator>(header.result_scale);
+        }
+      }
       return Base::narrow(values);
     } else {
       const uint64_t granule = Base::narrow(values);
       if (!scales_result) return granule;
-      Values narrow = Base::widen(granule);
-      scale_result(header, narrow);
-      return Base::narrow(narrow);
+      Values quotients = Base::widen(granule);
+#pragma unroll
+      for (int i = 0; i < Base::kElements; ++i) {
+        quotients.value[i] = quotient(header, static_cast<Element>(quotients.value[i]));
+      }
+      return Base::narrow(quotients);
     }
+  }
+
+ private:
+  /// Truncates toward zero. One division for both signs, which is most of the code.
+  static __device__ __forceinline__ Accumulator quotient(const LaunchHeader& header,
+                                                         Element element) {
+    using Bits = std::make_unsigned_t<Element>;
+    using Unsigned = std::make_unsigned_t<Accumulator>;
+    const bool is_negative = (header.flags & kUnsigned) == 0 && element < 0;
+    const auto bits = static_cast<Bits>(element);
+    const Unsigned magnitude = is_negative ? static_cast<Bits>(0 - bits) : bits;
+    const Unsigned quotient = magnitude / static_cast<Unsigned>(header.result_divisor);
+    return static_cast<Accumulator>(is_negative ? 0 - quotient : quotient);
   }
 };
 

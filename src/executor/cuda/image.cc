@@ -31,6 +31,7 @@ uint32_t flags_of(const Launch& launch) {
   if (floating ? reduction.finish_scale != 1 : reduction.finish_divisor != 1) {
     flags |= kScalesResult;
   }
+  if (folded_as(launch.type, reduction.fold) != launch.type) flags |= kUnsigned;
   return flags;
 }
 
@@ -123,6 +124,9 @@ Status check(const Launch& launch) {
   if (launch.control_device == nullptr) {
     return Status::internal("a launch without control words");
   }
+  if (launch.reduction.fold != Fold::Sum && (flags_of(launch) & (kScalesInput | kScalesResult))) {
+    return Status::internal("a reduction that is no sum is launched with a scale");
+  }
   TRY(check_works(launch));
   const uint32_t most_lanes = kMaxWarps - service_warps(launch.protocol);
   for (int channel = 0; channel < program.nchannels; ++channel) {
@@ -182,6 +186,20 @@ void add_works(const Launch& launch, KernelLaunch& result) {
 
 }  // namespace
 
+DataType folded_as(DataType type, Fold fold) {
+  if (fold != Fold::Sum && fold != Fold::Product) return type;
+  switch (type) {
+    case DataType::Uint8:
+      return DataType::Int8;
+    case DataType::Uint32:
+      return DataType::Int32;
+    case DataType::Uint64:
+      return DataType::Int64;
+    default:
+      return type;
+  }
+}
+
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
   for (size_t w = 0; w < buffers.size() && w < launch.args.header.nworks; ++w) {
@@ -210,10 +228,12 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   KernelLaunch result;
   LaunchHeader& header = result.args.header;
   header.flags = flags_of(launch);
-  result.kernel = {launch.protocol,      reduces(launch, header.flags),
-                   Form::Program,
-                   /*most_peers=*/0,     launch.type,
-                   launch.reduction.fold};
+  result.kernel = {.protocol = launch.protocol,
+                   .reduces = reduces(launch, header.flags),
+                   .form = Form::Program,
+                   .most_peers = 0,
+                   .type = folded_as(launch.type, launch.reduction.fold),
+                   .fold = launch.reduction.fold};
   result.grid_x = 1;  // also of a rank that has no part in the messages
   for (size_t w = 0; w < launch.works.size(); ++w) {
     const auto replicas = divide_up(launch.works[w].partition.channels,

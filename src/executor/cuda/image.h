@@ -20,6 +20,10 @@ enum class Form : uint8_t {
 };
 inline constexpr int kForms = 5;
 
+/// The type whose kernels fold elements of `type`: sums and products of unsigned integers are those
+/// of signed ones, bit for bit. LaunchFlags tell their averages apart.
+DataType folded_as(DataType type, Fold fold);
+
 /// Which kernel runs a launch.
 struct KernelId {
   Protocol protocol;
@@ -27,7 +31,7 @@ struct KernelId {
   Form form;
   uint32_t most_peers;  // of forms but the first and Messages: kFewDirectPeers or
                         // kMostDirectPeers
-  DataType type;
+  DataType type;        // as folded_as() says
   Fold fold;
 };
 

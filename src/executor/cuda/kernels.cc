@@ -156,9 +156,9 @@ class Kernels {
       const auto type = static_cast<DataType>(t);
       if (kernel_name_of(type) != fatbin.name) continue;
       for (int f = 0; f < kFolds; ++f) {
-        for (const KernelId& id : kernels_of(/*reduces=*/true, type, static_cast<Fold>(f))) {
-          TRY(load_kernel(id));
-        }
+        const auto fold = static_cast<Fold>(f);
+        if (folded_as(type, fold) != type) continue;
+        for (const KernelId& id : kernels_of(/*reduces=*/true, type, fold)) TRY(load_kernel(id));
       }
     }
     return {};

@@ -1,6 +1,7 @@
 // The kernels that reduce elements of one type: every fold by every protocol, and by the kernels
 // for operations of one and of two steps. Compiled once for each type, with NICCOLITE_TYPE (an
-// enumerator of DataType) and NICCOLITE_TYPE_NAME defined.
+// enumerator of DataType) and NICCOLITE_TYPE_NAME defined, and NICCOLITE_TYPE_IS_UNSIGNED where it
+// is.
 #include "executor/cuda/direct.cuh"
 #include "executor/cuda/kernel.cuh"
 #include "executor/cuda/two_shot.cuh"
@@ -26,7 +27,10 @@ static_assert(niccolite::executor::cuda::kFewDirectPeers == 3 &&
               niccolite::executor::cuda::kMostDirectPeers == 7);
 #define NICCOLITE_KERNELS_OF(type, fold, Fold) NICCOLITE_KERNELS_OF_NAMED(type, fold, Fold)
 
+// (Unsigned integers have the sums and products of signed ones: folded_as().)
+#ifndef NICCOLITE_TYPE_IS_UNSIGNED
 NICCOLITE_KERNELS_OF(NICCOLITE_TYPE_NAME, sum, Fold::Sum)
 NICCOLITE_KERNELS_OF(NICCOLITE_TYPE_NAME, product, Fold::Product)
+#endif
 NICCOLITE_KERNELS_OF(NICCOLITE_TYPE_NAME, max, Fold::Max)
 NICCOLITE_KERNELS_OF(NICCOLITE_TYPE_NAME, min, Fold::Min)
