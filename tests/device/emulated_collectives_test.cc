@@ -305,6 +305,25 @@ TEST_P(EmulatedProtocol, KnowsEveryTypeAndFold) {
   }
 }
 
+// Sums whose highest bit is set: negative ones, and large ones of unsigned integers, which the
+// kernels of signed ones fold.
+TEST_P(EmulatedProtocol, DividesIntegersWithTheirSign) {
+  for (const DataType type : {DataType::Int8, DataType::Uint8, DataType::Int32, DataType::Uint32,
+                              DataType::Int64, DataType::Uint64}) {
+    for (const char* name : {"one_shot", "two_shot", "ring"}) {
+      SCOPED_TRACE(testing::Message() << name_of(type) << " " << name);
+      Cluster cluster(algorithms::find(schedule::Collective::AllReduce, name)->build(3, {}).take(),
+                      GetParam(), shape_of(GetParam(), 2, 2));
+      for (const int64_t factor : {1, -5}) {
+        ASSERT_NO_FATAL_FAILURE(
+            run(cluster, {.counts = {{333}},
+                          .type = type,
+                          .reduction = {.finish_divisor = 3, .input_factor = factor}}));
+      }
+    }
+  }
+}
+
 // The scale of a premultiplied sum that lies in memory, read when the operation runs.
 TEST_P(EmulatedProtocol, ReadsAScaleFromMemory) {
   const float half = 0.5F;

@@ -1,91 +1,10 @@
-// All kernels, compiled for the CPU.
-#include <cmath>
-
-// Before the kernels: replaces ptx.cuh.
-#include "tests/device/emulated_ptx.h"
-//
-#include "executor/cuda/direct.cuh"
-#include "executor/cuda/kernel.cuh"
-#include "executor/cuda/two_shot.cuh"
-#include "tests/device/emulated_gpu.h"
+#include "tests/device/emulated_kernels.h"
 
 namespace niccolite::emulation {
-namespace {
-
-using executor::DataType;
-using executor::Fold;
-using executor::Protocol;
-using namespace executor::cuda;  // NOLINT(google-build-using-namespace)
-
-template <typename Operation>
-void run_with(Protocol protocol, const LaunchArgs& args) {
-  switch (protocol) {
-    case Protocol::LL:
-      return executor::cuda::run_kernel<Operation, Protocol::LL>(args);
-    case Protocol::LL128:
-      return executor::cuda::run_kernel<Operation, Protocol::LL128>(args);
-    case Protocol::Simple:
-      return executor::cuda::run_kernel<Operation, Protocol::Simple>(args);
-  }
-}
-
-template <typename Operation, bool kSendsEach>
-void run_direct_with(uint32_t most_peers, const LaunchArgs& args) {
-  if (most_peers == kFewDirectPeers)
-    return run_direct<Operation, kFewDirectPeers, kSendsEach>(args);
-  return run_direct<Operation, kMostDirectPeers, kSendsEach>(args);
-}
-
-template <typename Operation>
-void run_two_shot(uint32_t most_peers, const LaunchArgs& args) {
-  if constexpr (Operation::kReduces) {
-    if (most_peers == kFewTwoShotPeers) return TwoShot<Operation, kFewTwoShotPeers>(args).run();
-    TwoShot<Operation, kMostTwoShotPeers>(args).run();
-  }
-}
-
-template <typename Operation>
-void run_form(const KernelId& id, const LaunchArgs& args) {
-  switch (id.form) {
-    case Form::Program:
-      return run_with<Operation>(id.protocol, args);
-    case Form::Direct:
-      return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, args);
-    case Form::DirectEach:
-      return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
-    case Form::TwoShot:
-      return run_two_shot<Operation>(id.most_peers, args);
-    case Form::Messages:
-      break;
-  }
-  if constexpr (!Operation::kReduces) run_messages(args);
-}
-
-template <DataType kType>
-void run_type(const KernelId& id, const LaunchArgs& args) {
-  switch (id.fold) {
-    case Fold::Sum:
-      return run_form<ReduceOperation<kType, Fold::Sum>>(id, args);
-    case Fold::Product:
-      return run_form<ReduceOperation<kType, Fold::Product>>(id, args);
-    case Fold::Max:
-      return run_form<ReduceOperation<kType, Fold::Max>>(id, args);
-    case Fold::Min:
-      return run_form<ReduceOperation<kType, Fold::Min>>(id, args);
-  }
-}
-
-}  // namespace
 
 void run_thread(const KernelId& id, const LaunchArgs& args) {
   if (!id.reduces) return run_form<CopyOperation>(id, args);
-  switch (id.type) {
-#define X(name, bytes, text) \
-  case DataType::name:       \
-    return run_type<DataType::name>(id, args);
-    NICCOLITE_DATA_TYPES(X)
-#undef X
-  }
+  return executor::is_floating(id.type) ? run_floats(id, args) : run_integers(id, args);
 }
 
 }  // namespace niccolite::emulation

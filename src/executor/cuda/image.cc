@@ -30,8 +30,8 @@ uint32_t flags_of(const Launch& launch) {
   if (reduction.device_scale != nullptr) flags |= kScalesInput;
   if (floating ? reduction.finish_scale != 1 : reduction.finish_divisor != 1) {
     flags |= kScalesResult;
+    if (folded_as(launch.type, reduction.fold) != launch.type) flags |= kUnsigned;
   }
-  if (folded_as(launch.type, reduction.fold) != launch.type) flags |= kUnsigned;
   return flags;
 }
 
@@ -185,20 +185,6 @@ void add_works(const Launch& launch, KernelLaunch& result) {
 }
 
 }  // namespace
-
-DataType folded_as(DataType type, Fold fold) {
-  if (fold != Fold::Sum && fold != Fold::Product) return type;
-  switch (type) {
-    case DataType::Uint8:
-      return DataType::Int8;
-    case DataType::Uint32:
-      return DataType::Int32;
-    case DataType::Uint64:
-      return DataType::Int64;
-    default:
-      return type;
-  }
-}
 
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);

@@ -22,7 +22,19 @@ inline constexpr int kForms = 5;
 
 /// The type whose kernels fold elements of `type`: sums and products of unsigned integers are those
 /// of signed ones, bit for bit. LaunchFlags tell their averages apart.
-DataType folded_as(DataType type, Fold fold);
+constexpr DataType folded_as(DataType type, Fold fold) {
+  if (fold != Fold::Sum && fold != Fold::Product) return type;
+  switch (type) {
+    case DataType::Uint8:
+      return DataType::Int8;
+    case DataType::Uint32:
+      return DataType::Int32;
+    case DataType::Uint64:
+      return DataType::Int64;
+    default:
+      return type;
+  }
+}
 
 /// Which kernel runs a launch.
 struct KernelId {

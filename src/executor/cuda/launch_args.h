@@ -157,7 +157,7 @@ inline constexpr uint8_t kGivesCredit = 0x80;
 enum LaunchFlags : uint32_t {
   kScalesInput = 1,   // the reduction scales operands from the input
   kScalesResult = 2,  // the reduction scales the result of instructions with kFinish
-  kUnsigned = 4,      // elements are unsigned, in a kernel for signed ones (folded_as())
+  kUnsigned = 4,      // the results that are scaled are unsigned, in a kernel for signed ones
 };
 
 /// A work as the kernel sees it.

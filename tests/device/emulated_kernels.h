@@ -1,0 +1,89 @@
+// All kernels of an operation, compiled for the CPU.
+#pragma once
+
+#include <cmath>
+
+// Before the kernels: replaces ptx.cuh.
+#include "tests/device/emulated_ptx.h"
+//
+#include "executor/cuda/direct.cuh"
+#include "executor/cuda/kernel.cuh"
+#include "executor/cuda/two_shot.cuh"
+#include "tests/device/emulated_gpu.h"
+
+namespace niccolite::emulation {
+using executor::DataType;
+using executor::Fold;
+using executor::Protocol;
+using namespace executor::cuda;  // NOLINT(google-build-using-namespace)
+
+template <typename Operation>
+void run_with(Protocol protocol, const LaunchArgs& args) {
+  switch (protocol) {
+    case Protocol::LL:
+      return executor::cuda::run_kernel<Operation, Protocol::LL>(args);
+    case Protocol::LL128:
+      return executor::cuda::run_kernel<Operation, Protocol::LL128>(args);
+    case Protocol::Simple:
+      return executor::cuda::run_kernel<Operation, Protocol::Simple>(args);
+  }
+}
+
+template <typename Operation, bool kSendsEach>
+void run_direct_with(uint32_t most_peers, const LaunchArgs& args) {
+  if (most_peers == kFewDirectPeers)
+    return run_direct<Operation, kFewDirectPeers, kSendsEach>(args);
+  return run_direct<Operation, kMostDirectPeers, kSendsEach>(args);
+}
+
+template <typename Operation>
+void run_two_shot(uint32_t most_peers, const LaunchArgs& args) {
+  if constexpr (Operation::kReduces) {
+    if (most_peers == kFewTwoShotPeers) return TwoShot<Operation, kFewTwoShotPeers>(args).run();
+    TwoShot<Operation, kMostTwoShotPeers>(args).run();
+  }
+}
+
+template <typename Operation>
+void run_form(const KernelId& id, const LaunchArgs& args) {
+  switch (id.form) {
+    case Form::Program:
+      return run_with<Operation>(id.protocol, args);
+    case Form::Direct:
+      return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, args);
+    case Form::DirectEach:
+      return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
+    case Form::TwoShot:
+      return run_two_shot<Operation>(id.most_peers, args);
+    case Form::Messages:
+      break;
+  }
+  if constexpr (!Operation::kReduces) run_messages(args);
+}
+
+/// One thread of a kernel that reduces elements of one type.
+template <DataType kType>
+void run_type(const KernelId& id, const LaunchArgs& args) {
+  switch (id.fold) {
+    case Fold::Sum:
+      if constexpr (folded_as(kType, Fold::Sum) == kType) {
+        run_form<ReduceOperation<kType, Fold::Sum>>(id, args);
+      }
+      return;
+    case Fold::Product:
+      if constexpr (folded_as(kType, Fold::Product) == kType) {
+        run_form<ReduceOperation<kType, Fold::Product>>(id, args);
+      }
+      return;
+    case Fold::Max:
+      return run_form<ReduceOperation<kType, Fold::Max>>(id, args);
+    case Fold::Min:
+      return run_form<ReduceOperation<kType, Fold::Min>>(id, args);
+  }
+}
+
+// In files of their own, since they take minutes to compile.
+void run_integers(const KernelId& id, const LaunchArgs& args);
+void run_floats(const KernelId& id, const LaunchArgs& args);
+
+}  // namespace niccolite::emulation
