@@ -2,13 +2,14 @@
 // collective over one protocol on one class of machine.
 //
 //   latency  = fixed + steps * step + channels * channel
-//   link     = bytes that the busiest rank sends / link GB/s * (1 + crowd * channels)
-//   channel  = bytes that a channel of it sends / channel GB/s + further rounds * round
-//   transfer = (link^4 + channel^4)^(1/4) * (1 + fill * chunk / bytes of a channel)
+//   filling  = 1 + fill * chunk / bytes of a channel
+//   link     = bytes that the busiest rank sends / link GB/s * (1 + crowd * channels) * filling
+//   channel  = bytes that a channel of it sends / channel GB/s * filling + further rounds * round
+//   transfer = (link^4 + channel^4)^(1/4)
 //   time     = latency + transfer - overlap * latency * transfer / (latency + transfer)
 //
-// A round is one pass over a chunk of each block; with `fill` more of them the last rank of a
-// pipeline has its data. With `overlap` 1 the shorter of latency and transfer hides behind the
+// A round is one pass over a chunk of each block, also if only a byte is left for it; with `fill`
+// more of them the last rank of a pipeline has its data. With `overlap` 1 the shorter of latency and transfer hides behind the
 // longer one, but for a third where they are equal; with 0 they add up. `crowd` is for channels
 // that hinder each other: those of fixed parts, the slowest of which ends the operation
 // (docs/design/0014). The time grows with the size, and is made of operations that IEEE 754 rounds

@@ -75,12 +75,12 @@ double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Shape& sha
 
   double link_gigabytes = nranks <= 2 ? cost.link_two_ranks : cost.link_more_ranks;
   if (ranks_share_bandwidth(machine)) link_gigabytes /= nranks;
-  const double link = sent / (link_gigabytes * 1e3) * (1 + cost.crowd * channels);
-  const double further_rounds = std::max(0.0, channel_bytes / chunk - 1);
+  const double filling = 1 + cost.fill * std::min(1.0, chunk / channel_bytes);
+  const double link = sent / (link_gigabytes * 1e3) * (1 + cost.crowd * channels) * filling;
+  const double further_rounds = std::max(0.0, std::ceil(channel_bytes / chunk) - 1);
   const double channel =
-      sent / channels / (cost.channel_gigabytes * 1e3) + further_rounds * cost.round;
-  const double transfer =
-      smooth_max(link, channel) * (1 + cost.fill * std::min(1.0, chunk / channel_bytes));
+      sent / channels / (cost.channel_gigabytes * 1e3) * filling + further_rounds * cost.round;
+  const double transfer = smooth_max(link, channel);
   const double latency = cost.fixed + shape.steps * cost.step + channels * cost.channel;
   return latency + transfer - cost.overlap * latency * transfer / (latency + transfer);
 }
