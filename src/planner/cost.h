@@ -9,11 +9,11 @@
 //   time     = latency + transfer - overlap * latency * transfer / (latency + transfer)
 //
 // A round is one pass over a chunk of each block, also if only a byte is left for it; with `fill`
-// more of them the last rank of a pipeline has its data. With `overlap` 1 the shorter of latency and transfer hides behind the
-// longer one, but for a third where they are equal; with 0 they add up. `crowd` is for channels
-// that hinder each other: those of fixed parts, the slowest of which ends the operation
-// (docs/design/0014). The time grows with the size, and is made of operations that IEEE 754 rounds
-// in one way, so that all ranks come to the same.
+// more of them the last rank of a pipeline has its data. With `overlap` 1 the shorter of latency
+// and transfer hides behind the longer one, but for a third where they are equal; with 0 they add
+// up. `crowd` is for channels that hinder each other: those of fixed parts, the slowest of which
+// ends the operation (docs/design/0014). The time grows with the size, and is made of operations
+// that IEEE 754 rounds in one way, so that all ranks come to the same.
 #pragma once
 
 #include <span>

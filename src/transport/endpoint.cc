@@ -39,17 +39,17 @@ Result<std::vector<Endpoint::LocalEnd>> Endpoint::local_ends(std::span<const Nam
     return shapes_[static_cast<size_t>(name.protocol)];
   };
   std::lock_guard lock(mutex_);
-  std::vector<Name> made;
+  std::set<Name> missing;  // joined programs have ports that share a connection
+  for (const Name& name : names)
+    if (!local_ends_.contains(name)) missing.insert(name);
   std::vector<size_t> sizes;  // of each: of its control, at a receiver then of its slots
-  for (const Name& name : names) {
-    if (local_ends_.contains(name)) continue;
-    made.push_back(name);
+  for (const Name& name : missing) {
     sizes.push_back(shape_of(name).control_bytes());
     if (name.role == Role::Receiver) sizes.push_back(shape_of(name).slots_bytes());
   }
   const std::vector<Span> spans = TRY(arena_.allocate(sizes));
   size_t next = 0;
-  for (const Name& name : made) {
+  for (const Name& name : missing) {
     LocalEnd end;
     end.control = spans[next++];
     if (name.role == Role::Receiver) end.slots = spans[next++];

@@ -260,8 +260,8 @@ TEST_P(EmulatedProtocol, RunsJoinedOperationsSideBySide) {
   }
 }
 
-// The kernel reduces, and a lane of it moves what a peer lends. Several rounds, and operations that
-// begin at any slot.
+// The kernel reduces, and a lane of it moves what a peer lends: programs that comm/ does not join,
+// but the executor could. Several rounds, and operations that begin at any slot.
 TEST(EmulatedCollectives, MoveWhatIsLentBesideAReduction) {
   for (const int nranks : {3, 4, 5}) {
     std::vector<Schedule> schedules;

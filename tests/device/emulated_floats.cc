@@ -17,7 +17,7 @@ void run_floats(const KernelId& id, const LaunchArgs& args) {
     case DataType::Float8e5m2:
       return run_type<DataType::Float8e5m2>(id, args);
     default:
-      return;
+      fail_for_want_of(id);
   }
 }
 

@@ -17,7 +17,7 @@ void run_integers(const KernelId& id, const LaunchArgs& args) {
     case DataType::Uint64:
       return run_type<DataType::Uint64>(id, args);
     default:
-      return;
+      fail_for_want_of(id);
   }
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 // Before the kernels: replaces ptx.cuh.
 #include "tests/device/emulated_ptx.h"
@@ -61,24 +63,33 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
   if constexpr (!Operation::kReduces) run_messages(args);
 }
 
+[[noreturn]] inline void fail_for_want_of(const KernelId& id) {
+  fprintf(stderr, "no kernel folds type %d by fold %d\n", static_cast<int>(id.type),
+          static_cast<int>(id.fold));
+  std::abort();
+}
+
+template <DataType kType, Fold kFold>
+void run_fold(const KernelId& id, const LaunchArgs& args) {
+  if constexpr (folded_as(kType, kFold) == kType) {
+    run_form<ReduceOperation<kType, kFold>>(id, args);
+  } else {
+    fail_for_want_of(id);
+  }
+}
+
 /// One thread of a kernel that reduces elements of one type.
 template <DataType kType>
 void run_type(const KernelId& id, const LaunchArgs& args) {
   switch (id.fold) {
     case Fold::Sum:
-      if constexpr (folded_as(kType, Fold::Sum) == kType) {
-        run_form<ReduceOperation<kType, Fold::Sum>>(id, args);
-      }
-      return;
+      return run_fold<kType, Fold::Sum>(id, args);
     case Fold::Product:
-      if constexpr (folded_as(kType, Fold::Product) == kType) {
-        run_form<ReduceOperation<kType, Fold::Product>>(id, args);
-      }
-      return;
+      return run_fold<kType, Fold::Product>(id, args);
     case Fold::Max:
-      return run_form<ReduceOperation<kType, Fold::Max>>(id, args);
+      return run_fold<kType, Fold::Max>(id, args);
     case Fold::Min:
-      return run_form<ReduceOperation<kType, Fold::Min>>(id, args);
+      return run_fold<kType, Fold::Min>(id, args);
   }
 }
 

@@ -124,5 +124,16 @@ TEST(Endpoint, ThatHasReservedHasItsEndsInOnePieceAndMakesNothingMore) {
     }
 }
 
+// Its works have ports of their own, which share the connections.
+TEST(Endpoint, MakesTheEndsOfAJoinedProgramOnce) {
+  std::vector<Rank> ranks = connected_ranks("two_shot", Protocol::LL);
+  const executor::Program joined =
+      executor::join({&ranks[1].program, &ranks[1].program, &ranks[1].program}).take();
+  ASSERT_EQ(joined.ports.size(), 3 * ranks[0].program.ports.size());
+  ASSERT_TRUE(ranks[0].endpoint->reserve(ranks[0].program, Protocol::Simple).is_ok());
+  ASSERT_TRUE(ranks[1].endpoint->reserve(joined, Protocol::Simple).is_ok());
+  EXPECT_EQ(ranks[1].endpoint->allocated_bytes(), ranks[0].endpoint->allocated_bytes());
+}
+
 }  // namespace
 }  // namespace niccolite::transport

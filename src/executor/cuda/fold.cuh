@@ -235,13 +235,15 @@ struct ReduceOperation : Granule<kType> {
     return Base::widen(granule).value[0];
   }
   static __device__ __forceinline__ uint64_t scale_input(Accumulator scale, uint64_t granule) {
-    if constexpr (!kScales) return granule;
-    Values values = Base::widen(granule);
+    if constexpr (kScales) {
+      Values values = Base::widen(granule);
 #pragma unroll
-    for (int i = 0; i < Base::kElements; ++i) {
-      values.value[i] = cuda::fold<Fold::Product>(values.value[i], scale);
+      for (int i = 0; i < Base::kElements; ++i) {
+        values.value[i] = cuda::fold<Fold::Product>(values.value[i], scale);
+      }
+      granule = Base::narrow(values);
     }
-    return Base::narrow(values);
+    return granule;
   }
   /// The granule of a result. Integers are scaled once they are narrow: their quotients are those
   /// of elements, and a division wants registers.
@@ -278,8 +280,8 @@ struct ReduceOperation : Granule<kType> {
     const bool is_negative = (header.flags & kUnsigned) == 0 && element < 0;
     const auto bits = static_cast<Bits>(element);
     const Unsigned magnitude = is_negative ? static_cast<Bits>(0 - bits) : bits;
-    const Unsigned quotient = magnitude / static_cast<Unsigned>(header.result_divisor);
-    return static_cast<Accumulator>(is_negative ? 0 - quotient : quotient);
+    const Unsigned result = magnitude / static_cast<Unsigned>(header.result_divisor);
+    return static_cast<Accumulator>(is_negative ? 0 - result : result);
   }
 };
 

@@ -94,7 +94,7 @@ __device__ __forceinline__ void with_load(uint32_t width, uint32_t bytes, Functi
   const auto load_narrow = [&]<typename Piece>(Piece) {
     function([=](const std::byte* address) { return load_pieces<Piece>(address, bytes); });
   };
-  if (bytes >= 8 && width >= 8) return load(uint64_t());
+  if (kElement == 8 || (bytes >= 8 && width >= 8)) return load(uint64_t());
   if constexpr (kElement <= 4) {
     if (kElement == 4 || (bytes % 4 == 0 && width >= 4)) {
       return function([=](const std::byte* address) { return load_halves(address, bytes); });
