@@ -261,19 +261,49 @@ TEST_P(EmulatedProtocol, RunsJoinedOperationsSideBySide) {
 }
 
 // The kernel reduces, and a lane of it moves what a peer lends: programs that comm/ does not join,
-// but the executor could. Several rounds, and operations that begin at any slot.
+// but the executor could.
+std::vector<Schedule> reduction_beside_a_loan(int nranks) {
+  std::vector<Schedule> schedules;
+  schedules.push_back(algorithms::all_reduce_ring(nranks).take());
+  schedules.push_back(algorithms::broadcast_scatter_gather_lanes(nranks).take());
+  return schedules;
+}
+
+// Several rounds, and operations that begin at any slot.
 TEST(EmulatedCollectives, MoveWhatIsLentBesideAReduction) {
   for (const int nranks : {3, 4, 5}) {
-    std::vector<Schedule> schedules;
-    schedules.push_back(algorithms::all_reduce_ring(nranks).take());
-    schedules.push_back(algorithms::broadcast_scatter_gather_lanes(nranks).take());
-    Cluster cluster(std::move(schedules), Protocol::Simple, shape_of(Protocol::Simple, 4, 2));
+    Cluster cluster(reduction_beside_a_loan(nranks), Protocol::Simple,
+                    shape_of(Protocol::Simple, 4, 2));
     for (uint32_t seed = 0; seed < 6; ++seed) {
       SCOPED_TRACE(testing::Message() << nranks << " ranks, seed " << seed);
       ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{100}, {200 + seed * 999}},
                                             .type = DataType::Float32,
                                             .is_in_place = seed % 2 == 0,
                                             .seed = seed}));
+    }
+  }
+}
+
+TEST(EmulatedCollectives, EndWhenAbortedWithALoanBesideAReduction) {
+  for (const uint64_t limit : {300u, 1'000u, 3'000u, 10'000u, 30'000u}) {
+    for (uint32_t seed = 0; seed < 6; ++seed) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", after " << limit);
+      Cluster cluster(reduction_beside_a_loan(4), Protocol::Simple,
+                      shape_of(Protocol::Simple, 4, 2));
+      std::deque<Operands> operands;
+      std::vector<Part> parts;
+      for (size_t i = 0; i < 2; ++i) {
+        const std::vector<uint64_t> counts{i == 0 ? 100u : 9'000u};
+        operands.emplace_back(cluster.schedule(i), DataType::Float32, counts,
+                              executor::host::OperandOptions{});
+        parts.push_back({.schedule = i,
+                         .counts = counts,
+                         .buffers = operands.back().addresses(),
+                         .tag = static_cast<uint16_t>(i + 1)});
+      }
+      emulation::abort_after(limit, &cluster.control.abort);
+      EXPECT_TRUE(run_emulated(cluster, cluster.launches(parts, DataType::Float32, {}), seed));
+      EXPECT_TRUE(cluster.guards_intact());
     }
   }
 }
