@@ -19,10 +19,10 @@
 // bounds what the lane moves: a piece costs two waits, its copies and a few additions. All else is
 // done once for a round.
 //
-// For lanes of one instruction with one operand that is not scaled (tables.cc), whose buffers are
-// aligned to 16 bytes. Simple's slots, steps and counters are the same: the other end may be served
-// by either code. Reading ahead is allowed: a lane waits for others through connections alone, so
-// that nothing but the arrival of a slot makes a source valid.
+// For lanes of one instruction with one operand that is not scaled (lane_forms.cc), whose buffers
+// are aligned to 16 bytes. Simple's slots, steps and counters are the same: the other end may be
+// served by either code. Reading ahead is allowed: a lane waits for others through connections
+// alone, so that nothing but the arrival of a slot makes a source valid.
 //
 // Order: bulk copies are accesses by another proxy than the thread's. [seen] -> fence -> loads;
 // stores -> wait for their group -> fence -> [done]; loads -> wait at the barrier -> [done].
@@ -299,8 +299,8 @@ class BulkLane {
     }
     return true;
   }
-  // A lane that sends has its first connection's counter; the one that only copies (tables.cc), the
-  // program's first.
+  // A lane that sends has its first connection's counter; the one that only copies (lane_forms.cc),
+  // the program's first.
   __device__ __forceinline__ uint64_t* counter() const {
     const PortState& port = sends() ? port_of(sends_[0]) : cta_.ports[0];
     return (port.control - cta_.channel())->claims + (sends() ? 0 : 1);

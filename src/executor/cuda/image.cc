@@ -8,6 +8,7 @@
 
 #include "executor/cuda/device_types.h"
 #include "executor/cuda/direct_image.h"
+#include "executor/cuda/lane_forms.h"
 #include "executor/cuda/tables.h"
 #include "executor/cuda/two_shot_image.h"
 

@@ -20,9 +20,9 @@
 // 0 between operations: for each unit that is taken one number is claimed, and whoever claims the
 // last resets it. (Aborted operations: claims.cuh.)
 //
-// When: tables.cc has found that every operand of a peer may be lent, and that every peer's result
-// may land and stays there; all of them are offered, and every channel has data, so that all CTAs
-// come to the same decision.
+// When: lane_forms.cc has found that every operand of a peer may be lent, and that every peer's
+// result may land and stays there; all of them are offered, and every channel has data, so that all
+// CTAs come to the same decision.
 //
 // Order, besides that of simple_step.cuh and of the ring: [seen] -> lane barrier -> fence -> loads.
 #pragma once

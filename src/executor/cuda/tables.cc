@@ -1,30 +1,16 @@
 #include "executor/cuda/tables.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <span>
 
 #include "executor/cuda/device_types.h"
-#include "executor/protocol/offer.h"
-#include "executor/protocol/request.h"
+#include "executor/cuda/lane_forms.h"
+#include "executor/cuda/stages.h"
 
 namespace niccolite::executor::cuda {
 namespace {
-
-constexpr uint32_t kStageAlignment = 128;
-constexpr uint32_t kLeastStageBytes = 2048;  // smaller pieces cost more than they hide
-constexpr uint32_t kMostStageBytes = 16384;  // larger ones move no more
-constexpr uint32_t kPiecesOfChunk = 4;       // fewer hide less
-constexpr uint32_t kPartBesideFold = 4;      // of shared memory that is for them
-constexpr uint32_t kPartForRequests = 2;     // the same, if they serve what folds request
-constexpr uint32_t kFoldRow = kWarp * 16;    // a pack for each thread of a warp
-constexpr uint32_t kMostFoldPiece = 2048;    // of a shared fold; longer ones move no more
-constexpr uint32_t kLeastFoldPiece = 1024;   // shorter ones cost more than a third group hides
-constexpr uint32_t kFoldGroups = 3;          // of pieces that are shorter than the longest
-constexpr uint32_t kMostFoldGroups = 6;
 
 /// Warps for each lane by weight, at least one each. There are at least as many warps as lanes.
 std::vector<uint32_t> share_warps(std::span<const uint8_t> weights, uint32_t warps) {
@@ -67,8 +53,7 @@ struct Tables {
   std::vector<uint8_t> warps;
   uint32_t pointers = 0;    // shared slot addresses of all lanes
   uint32_t bulk_lanes = 0;  // most of a CTA
-  uint32_t fold_warps = 0;  // of the lane whose fold the CTAs share
-  uint32_t fold_operands = 0;
+  SharedFoldLane fold;
 };
 
 /// Shared slot addresses that an instruction of the lane needs.
@@ -80,91 +65,6 @@ uint32_t most_pointers(const Program& program, const CompactLane& lane) {
         most, kPlanPointers + 1 + uint32_t{instruction.receive_count} + instruction.send_count);
   }
   return most;
-}
-
-/// Can bulk copies serve the lane: one instruction that moves what one operand holds, as it is?
-bool can_be_bulk(const Launch& launch, const CompactLane& lane, uint32_t flags) {
-  if (launch.protocol != Protocol::Simple || lane.count != 1) return false;
-  const CompactInstruction& instruction = launch.program->instructions[lane.first];
-  const bool has_source = instruction.source != Place::None;
-  const bool scales_input = (flags & kScalesInput) != 0 && instruction.source == Place::Input;
-  const bool scales_result = (flags & kScalesResult) != 0 && (instruction.flags & kFinish) != 0;
-  return instruction.receive_count + has_source == 1 && !scales_input && !scales_result;
-}
-
-bool copies_only(const Launch& launch, const CompactLane& lane) {
-  const CompactInstruction& instruction = launch.program->instructions[lane.first];
-  return instruction.receive_count + instruction.send_count == 0;
-}
-
-/// May the CTAs share the fold of the lane (shared_fold.cuh), in a program of which it is all that
-/// its channel has to count?
-bool may_share_fold(const Launch& launch, const CompactLane& lane, uint32_t flags) {
-  const Program& program = *launch.program;
-  if (launch.protocol != Protocol::Simple || lane.count != 1 || program.works.size() != 1 ||
-      program.works.front().nchannels != 1 || (flags & kScalesInput) != 0) {
-    return false;
-  }
-  const CompactInstruction& fold = program.instructions[lane.first];
-  if ((fold.flags & kReduce) == 0 || fold.receive_count == 0) return false;
-  const auto all_of = [&](uint32_t first, uint32_t count, auto&& is_right) {
-    const auto* ports = program.indices.data() + first;
-    return std::all_of(ports, ports + count, is_right);
-  };
-  return all_of(fold.receive, fold.receive_count,
-                [&](uint16_t port) { return may_be_lent(launch, port); }) &&
-         all_of(fold.send, fold.send_count,
-                [&](uint16_t port) { return may_land(launch, port) && program.ports[port].stays; });
-}
-
-/// The first lane that may; none without bulk copies, or where others do not reduce.
-std::optional<uint32_t> choose_shared_fold(const Launch& launch, uint32_t flags) {
-  const std::vector<CompactLane>& lanes = launch.program->lanes;
-  for (uint32_t l = 0; l < lanes.size(); ++l) {
-    if (may_share_fold(launch, lanes[l], flags)) return l;
-  }
-  return std::nullopt;
-}
-
-/// By lane: those that bulk copies serve. Of lanes that only copy, from the user's buffer to the
-/// user's buffer, one that the CTAs can share, for whose claims there is a counter (claims.cuh);
-/// else, and in kernels that reduce, many threads are faster.
-std::vector<bool> choose_bulk_lanes(const Launch& launch, uint32_t flags, bool reduces) {
-  const Program& program = *launch.program;
-  bool has_counter = !reduces && program.works.size() == 1 && !program.ports.empty() &&
-                     program.works.front().nchannels == 1;
-  std::vector<bool> is_bulk;
-  for (const CompactLane& lane : program.lanes) {
-    const bool copies = copies_only(launch, lane);
-    is_bulk.push_back(can_be_bulk(launch, lane, flags) && (!copies || has_counter));
-    if (copies && is_bulk.back()) has_counter = false;
-  }
-  return is_bulk;
-}
-
-/// Has the lane an offer to make, and otherwise nothing to do but to wait? If the offer is refused,
-/// it moves data through slots. (An input that is scaled is not offered.)
-bool may_only_offer(const Launch& launch, const CompactLane& lane, uint32_t flags) {
-  if (lane.count != 1 || (flags & kScalesInput) != 0) return false;
-  const Program& program = *launch.program;
-  const CompactInstruction& only = program.instructions[lane.first];
-  if (only.receive_count + only.send_count != 1) return false;
-  return only.receive_count == 1 ? may_land(launch, program.indices[only.receive])
-                                 : may_be_lent(launch, program.indices[only.send]);
-}
-
-/// By lane: those that need no more than one warp. `is_bulk`: of them bulk copies serve these.
-/// Blocks that are not aligned because of their length are offered all the same (protocol/offer.h),
-/// and threads move them: all that there are, but for lanes that only wait.
-std::vector<bool> choose_small_lanes(const Launch& launch, const std::vector<bool>& is_bulk,
-                                     uint32_t flags) {
-  std::vector<bool> is_small = is_bulk;
-  for (size_t l = 0; l < is_small.size(); ++l) {
-    const CompactLane& lane = launch.program->lanes[l];
-    if (stride_width(launch, lane.work) < offer::kAlignment && may_only_offer(launch, lane, flags))
-      is_small[l] = true;
-  }
-  return is_small;
 }
 
 /// Lanes of one pattern channel, by their numbers, and the warps of its CTAs that each gets.
@@ -198,17 +98,15 @@ ChannelWarps share_channel(const Program& program, int channel, const std::vecto
 }
 
 /// Returns the threads that a CTA needs, of `threads` that it may have.
-uint32_t add_lanes(const Launch& launch, uint32_t threads, const std::vector<bool>& is_bulk,
-                   std::optional<uint32_t> shared_fold, uint32_t flags, Tables& tables) {
+uint32_t add_lanes(const Launch& launch, uint32_t threads, const LaneForms& forms, Tables& tables) {
   const Program& program = *launch.program;
   const uint32_t service = service_warps(launch.protocol);
-  const std::vector<bool> is_small = choose_small_lanes(launch, is_bulk, flags);
   tables.lanes.resize(program.lanes.size());
   tables.warps.assign(static_cast<size_t>(program.nchannels) * kMaxWarps, kNoLane);
   uint32_t most_warps = 1;
   for (int channel = 0; channel < program.nchannels; ++channel) {
     const auto [lanes, shares] =
-        share_channel(program, channel, is_small, threads / kWarp - service);
+        share_channel(program, channel, forms.is_small, threads / kWarp - service);
     if (lanes.empty()) continue;  // messages may leave a channel to other ranks
     uint8_t* const roles = &tables.warps[static_cast<size_t>(channel) * kMaxWarps];
     uint32_t warp = 0;
@@ -218,11 +116,10 @@ uint32_t add_lanes(const Launch& launch, uint32_t threads, const std::vector<boo
     for (size_t i = 0; i < lanes.size(); ++i) {
       const CompactLane& lane = program.lanes[lanes[i]];
       const uint32_t warps = shares[i];
-      const bool shares_fold = shared_fold == lanes[i];
+      const bool shares_fold = forms.shared_fold == lanes[i];
       if (shares_fold) {
         const CompactInstruction& fold = program.instructions[lane.first];
-        tables.fold_warps = warps;
-        tables.fold_operands = uint32_t{fold.receive_count} + (fold.source != Place::None);
+        tables.fold = {warps, uint32_t{fold.receive_count} + (fold.source != Place::None)};
       }
       tables.lanes[lanes[i]] = {lane.first,
                                 lane.count,
@@ -231,9 +128,9 @@ uint32_t add_lanes(const Launch& launch, uint32_t threads, const std::vector<boo
                                 static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
                                 static_cast<uint16_t>(pointers),
                                 lane.work,
-                                is_bulk[lanes[i]] ? bulk_lanes++
-                                : shares_fold     ? LaneTask::kSharesFold
-                                                  : LaneTask::kNotBulk};
+                                forms.is_bulk[lanes[i]] ? bulk_lanes++
+                                : shares_fold           ? LaneTask::kSharesFold
+                                                        : LaneTask::kNotBulk};
       for (uint32_t w = 0; w < warps; ++w) roles[warp++] = static_cast<uint8_t>(lanes[i]);
       if (launch.protocol == Protocol::Simple) pointers += most_pointers(program, lane);
     }
@@ -312,73 +209,7 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
   return image;
 }
 
-/// The stages of bulk lanes in shared memory. They are short beside a shared fold: these lanes then
-/// have something to do only when an offer is refused, or to serve requests.
-void add_stages(const Launch& launch, uint32_t bulk_lanes, bool has_shared_fold,
-                LaunchHeader& header) {
-  if (bulk_lanes == 0) return;
-  const uint32_t stages = bulk_lanes * kBulkStages;
-  header.bulk_states_at = static_cast<uint32_t>(round_up(header.shared_bytes, alignof(BulkStage)));
-  header.bulk_stages_at = static_cast<uint32_t>(
-      round_up(header.bulk_states_at + stages * sizeof(BulkStage), kStageAlignment));
-  const uint64_t room = (kMaxSharedBytesWithStages - header.bulk_stages_at) / stages;
-  uint64_t chunk = 0;  // bytes, of the largest
-  for (const Work& work : launch.works)
-    chunk = std::max<uint64_t>(chunk, work.partition.chunk * size_of(launch.type));
-  // As many pieces as it takes, of the same size.
-  uint64_t most = std::min<uint64_t>(room / kStageAlignment * kStageAlignment, kMostStageBytes);
-  if (has_shared_fold) {
-    const uint32_t parts = header.request_bytes == 0 ? kPartBesideFold : kPartForRequests;
-    const uint64_t part = kMaxSharedBytesWithStages / parts / stages;
-    most = std::min(most, part / kStageAlignment * kStageAlignment);
-  }
-  const uint64_t pieces = std::max<uint64_t>(divide_up(chunk, most), kPiecesOfChunk);
-  header.bulk_stage_bytes = static_cast<uint32_t>(std::min(
-      most,
-      round_up(std::max<uint64_t>(divide_up(chunk, pieces), kLeastStageBytes), kStageAlignment)));
-  header.shared_bytes = header.bulk_stages_at + stages * header.bulk_stage_bytes;
-}
-
-/// The groups of a shared fold in what is left of shared memory: at least two to a warp, or none.
-void add_fold_groups(const Tables& tables, LaunchHeader& header) {
-  if (tables.fold_warps == 0) return;
-  header.fold_states_at = static_cast<uint32_t>(round_up(header.shared_bytes, alignof(BulkStage)));
-  header.requested_at = header.fold_states_at + tables.fold_warps * kMostFoldGroups *
-                                                    static_cast<uint32_t>(sizeof(BulkStage));
-  header.fold_stages_at = static_cast<uint32_t>(
-      round_up(header.requested_at + sizeof(RequestedUnits), kStageAlignment));
-  if (header.fold_stages_at >= kMaxSharedBytesWithStages) return;
-  // Of one warp and one operand.
-  const uint32_t room = (kMaxSharedBytesWithStages - header.fold_stages_at) /
-                        (tables.fold_warps * tables.fold_operands);
-  for (uint32_t groups = kFoldGroups; groups >= 2; --groups) {
-    const uint32_t piece = std::min(room / groups / kFoldRow * kFoldRow, kMostFoldPiece);
-    if (piece == 0 || (piece < kLeastFoldPiece && groups > 2)) continue;
-    header.fold_piece_bytes = piece;
-    header.fold_groups = std::min(room / piece, kMostFoldGroups);
-    header.shared_bytes = header.fold_stages_at +
-                          tables.fold_warps * header.fold_groups * tables.fold_operands * piece;
-    return;
-  }
-}
-
 }  // namespace
-
-uint8_t stride_width(const Launch& launch, size_t work) {
-  if (!launch.program->works[work].has_strides) return offer::kAlignment;
-  const uint64_t bytes = launch.works[work].partition.block_stride * size_of(launch.type);
-  return static_cast<uint8_t>(1u << std::countr_zero(bytes | offer::kAlignment));
-}
-
-bool may_land(const Launch& launch, uint16_t port) {
-  return launch.protocol == Protocol::Simple && launch.program->ports[port].lands &&
-         launch.ports[port].can_land;
-}
-
-bool may_be_lent(const Launch& launch, uint16_t port) {
-  return launch.protocol == Protocol::Simple && launch.program->ports[port].lends &&
-         launch.ports[port].can_lend;
-}
 
 PortTask task_of(const Launch& launch, uint16_t port) {
   const PortAddress& address = launch.ports[port];
@@ -398,30 +229,15 @@ PortTask task_of(const Launch& launch, uint16_t port) {
 Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,
                          BulkCopies bulk_copies, LaunchHeader& header) {
   Tables tables;
-  const std::vector<bool> is_bulk = bulk_copies == BulkCopies::All
-                                        ? choose_bulk_lanes(launch, header.flags, reduces)
-                                        : std::vector<bool>(launch.program->lanes.size(), false);
-  const std::optional<uint32_t> shared_fold =
-      bulk_copies != BulkCopies::None ? choose_shared_fold(launch, header.flags) : std::nullopt;
+  const LaneForms forms = choose_lane_forms(launch, header.flags, reduces, bulk_copies);
   add_ports(launch, tables);
   add_instructions(launch, tables);
   Image image;
-  image.threads = add_lanes(launch, threads, is_bulk, shared_fold, header.flags, tables);
+  image.threads = add_lanes(launch, threads, forms, tables);
   TRY(add_uses(launch, tables));
   image.bytes = lay_out(tables, header);
   image.needs_alignment = tables.bulk_lanes != 0;
-  // Fewer would make every unit wait for the one before it.
-  constexpr uint32_t kFewestRequests = 2;
-  // A fold of one warp cannot both request and fold; its rank then serves nobody, either, since
-  // those of all ranks are alike.
-  if (launch.request_bytes != 0 && tables.fold_warps != 1) {
-    header.most_requests = request::most_of(launch.shape, launch.request_bytes);
-    if (header.most_requests >= kFewestRequests) header.request_bytes = launch.request_bytes;
-  }
-  if (header.shared_bytes <= kMaxSharedBytes) {
-    add_stages(launch, tables.bulk_lanes, shared_fold.has_value(), header);
-    add_fold_groups(tables, header);
-  }
+  add_stages(launch, tables.bulk_lanes, tables.fold, header);
   return image;
 }
 

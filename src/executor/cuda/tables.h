@@ -9,15 +9,6 @@
 
 namespace niccolite::executor::cuda {
 
-/// Do both ends of the port's connection know that its data may land, or may be lent
-/// (protocol/offer.h)?
-bool may_land(const Launch& launch, uint16_t port);
-bool may_be_lent(const Launch& launch, uint16_t port);
-
-/// Bytes that the blocks of an aligned buffer are aligned to, at most 16; the same for all ranks,
-/// also for those whose buffers have one block and no stride.
-uint8_t stride_width(const Launch& launch, size_t work);
-
 PortTask task_of(const Launch& launch, uint16_t port);
 
 struct Image {

@@ -1,0 +1,34 @@
+// What serves each lane of a program in a CTA: one thread that drives bulk copies, a fold that all
+// CTAs share, or the threads of as many warps as there are; and what its ports may do without
+// slots. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "executor/cuda/launch_args.h"
+#include "executor/launch.h"
+
+namespace niccolite::executor::cuda {
+
+/// Do both ends of the port's connection know that its data may land, or may be lent
+/// (protocol/offer.h)?
+bool may_land(const Launch& launch, uint16_t port);
+bool may_be_lent(const Launch& launch, uint16_t port);
+
+/// Bytes that the blocks of an aligned buffer are aligned to, at most 16; the same for all ranks,
+/// also for those whose buffers have one block and no stride.
+uint8_t stride_width(const Launch& launch, size_t work);
+
+struct LaneForms {
+  std::vector<bool> is_bulk;            // by lane: bulk copies serve it
+  std::vector<bool> is_small;           // by lane: it needs no more than one warp
+  std::optional<uint32_t> shared_fold;  // the lane whose fold the CTAs share
+};
+
+/// `flags`: the header's. `reduces`: the kernel does (KernelId).
+LaneForms choose_lane_forms(const Launch& launch, uint32_t flags, bool reduces,
+                            BulkCopies bulk_copies);
+
+}  // namespace niccolite::executor::cuda
