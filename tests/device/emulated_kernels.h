@@ -93,8 +93,23 @@ void run_type(const KernelId& id, const LaunchArgs& args) {
   }
 }
 
+/// The same of the types that are floating, or of those that are not.
+template <bool kFloating>
+void run_types(const KernelId& id, const LaunchArgs& args) {
+  switch (id.type) {
+#define X(name, bytes, text)                                          \
+  case DataType::name:                                                \
+    if constexpr (executor::is_floating(DataType::name) == kFloating) \
+      return run_type<DataType::name>(id, args);                      \
+    break;
+    NICCOLITE_DATA_TYPES(X)
+#undef X
+  }
+  fail_for_want_of(id);
+}
+
 // In files of their own, since they take minutes to compile.
-void run_integers(const KernelId& id, const LaunchArgs& args);
-void run_floats(const KernelId& id, const LaunchArgs& args);
+extern template void run_types<true>(const KernelId& id, const LaunchArgs& args);
+extern template void run_types<false>(const KernelId& id, const LaunchArgs& args);
 
 }  // namespace niccolite::emulation

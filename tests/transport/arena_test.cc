@@ -31,6 +31,7 @@ TEST(Arena, CarvesAlignedZeroedPiecesThatDoNotOverlap) {
   }
   for (size_t p = 0; p < pieces.size(); ++p)
     for (size_t i = 0; i < pieces[p].second; ++i) ASSERT_EQ(pieces[p].first[i], std::byte(p + 1));
+  EXPECT_GE(arena.allocated_bytes(), 354'514u);
 }
 
 TEST(Arena, HasWhatIsAllocatedTogetherInOneChunk) {

@@ -125,7 +125,7 @@ Status check(const Launch& launch) {
   if (launch.control_device == nullptr) {
     return Status::internal("a launch without control words");
   }
-  if (launch.reduction.fold != Fold::Sum && (flags_of(launch) & (kScalesInput | kScalesResult))) {
+  if (launch.reduction.fold != Fold::Sum && flags_of(launch) != 0) {
     return Status::internal("a reduction that is no sum is launched with a scale");
   }
   TRY(check_works(launch));

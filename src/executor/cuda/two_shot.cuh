@@ -361,8 +361,8 @@ class TwoShot {
   /// in place, a second try reads the input anew. All threads of the warp alike.
   __device__ __forceinline__ bool try_fold(uint32_t number, const Share& share, uint32_t group,
                                            bool needs_care) const {
-    Words words[kMostPeers + 1] =
-        {};  // in fold order: the own operand has a place among the peers'
+    // In fold order: the own operand has a place among the peers'.
+    Words words[kMostPeers + 1] = {};
     const uint32_t own = image_.source_position;
     const bool is_there = exists(share, group);
     const auto each_peer = [&](auto&& function) {

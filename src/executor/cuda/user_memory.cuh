@@ -110,6 +110,7 @@ __device__ __forceinline__ void with_load(uint32_t width, uint32_t bytes, Functi
   }
 }
 
+/// The same for one address.
 template <typename Element>
 __device__ __forceinline__ uint64_t load_granule(const std::byte* address, uint32_t bytes,
                                                  uint32_t width) {
