@@ -13,6 +13,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -50,6 +52,12 @@ void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes);
 void commit_bulk_stores();
 void await_bulk_reads(uint32_t groups);
 void await_bulk_stores(uint32_t groups);
+/// GPUs take no other addresses.
+inline void expect_aligned(const void* address, size_t to) {
+  if (reinterpret_cast<uintptr_t>(address) % to == 0) return;
+  std::fprintf(stderr, "an access of %zu bytes to %p\n", to, address);
+  std::abort();
+}
 
 }  // namespace niccolite::emulation
 
@@ -109,12 +117,14 @@ inline void store_relaxed_shared(uint32_t* address, uint32_t value) { *address =
 inline void fence_system() {}
 
 inline Words load_words(const std::byte* address) {
+  emulation::expect_aligned(address, sizeof(Words));
   emulation::maybe_yield();
   Words words;
   std::memcpy(&words, address, sizeof words);
   return words;
 }
 inline void store_words(std::byte* address, Words words) {
+  emulation::expect_aligned(address, sizeof words);
   emulation::maybe_yield();
   std::memcpy(address, &words, sizeof words);
 }
@@ -129,21 +139,31 @@ inline void store_line_part(std::byte* address, Words words) {
 inline bool any_of_warp(bool value) { return emulation::any_of_warp(value); }
 inline uint32_t first_of_warp(uint32_t value) { return emulation::first_of_warp(value); }
 inline Pack load_pack(const std::byte* address) {
+  emulation::expect_aligned(address, sizeof(Pack));
   Pack pack;
   std::memcpy(&pack, address, sizeof pack);
   return pack;
 }
 inline Pack load_pack_shared(const std::byte* address) { return load_pack(address); }
-inline void store_pack(std::byte* address, Pack pack) { std::memcpy(address, &pack, sizeof pack); }
+inline void store_pack(std::byte* address, Pack pack) {
+  emulation::expect_aligned(address, sizeof pack);
+  std::memcpy(address, &pack, sizeof pack);
+}
 template <typename T>
 T load(const std::byte* address) {
+  emulation::expect_aligned(address, sizeof(T));
   T value;
   std::memcpy(&value, address, sizeof value);
   return value;
 }
 template <typename T>
 void store(std::byte* address, T value) {
+  emulation::expect_aligned(address, sizeof value);
   std::memcpy(address, &value, sizeof value);
+}
+template <typename T>
+T load_shared(const std::byte* address) {
+  return load<T>(address);
 }
 
 // A barrier's word: twice the number of phases that are over, plus one while a load is under way.

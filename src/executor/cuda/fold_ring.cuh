@@ -6,8 +6,9 @@
 //   peer's data --+--bulk loads--> | group | group | group |--fold--> own output, peers' outputs
 //
 // Loads that lie across lines of 128 bytes take twice as many packets: where an operand does not
-// begin at a line, pieces begin at the line before, and are shifted as they are read. (A line that
-// holds one byte of a buffer can be read.) What is stored is aligned to packs.
+// begin at a line, pieces begin at the line before, and are read from where they begin in it, by
+// words if need be. (A line that holds one byte of a buffer can be read.) What is stored is aligned
+// to packs.
 //
 // What threads load themselves takes registers while it is on its way, and 24 CTAs of them do not
 // fill a link that 10 with rings do (docs/design/0015).
@@ -47,9 +48,11 @@ class FoldRing {
   /// By all threads of the warp, which is the `warp`th of the lane.
   __device__ __forceinline__ FoldRing(const Blocks& blocks, uint32_t warp)
       : header_(blocks.cta.header), blocks_(blocks), warp_(warp) {
-    bool is_loose = false;
-    for (uint32_t k = 0; k < blocks_.operands(); ++k) is_loose |= shift_of(k) != 0;
-    piece_bytes_ = stage_bytes() - (is_loose ? kLine : 0);
+    uint32_t shifts = 0;
+#pragma unroll 1
+    for (uint32_t k = 0; k < blocks_.operands(); ++k) shifts |= shift_of(k);
+    piece_bytes_ = stage_bytes() - (shifts != 0 ? kLine : 0);
+    takes_words_ = shifts % kPack != 0;
     if (thread() == 0) {
       for (uint32_t g = 0; g < header_.fold_groups; ++g) {
         ptx::init_bulk_barrier(&state_of(g).barrier, blocks_.operands());
@@ -93,17 +96,24 @@ class FoldRing {
 
   /// By all threads, after await(): folds the first group, and stores the result.
   __device__ __forceinline__ void fold() {
-    const BulkStage& state = state_of(first_);
+    const uint32_t at = state_of(first_).at;
+    const uint32_t bytes = state_of(first_).bytes;
     const std::byte* memory = memory_of(first_);
-    const uint32_t packs = state.bytes / kPack;
     uint32_t p = thread();
-    if (!is_loose()) {
-      p = fold_while<Operation::kUnroll, false>(memory, p, packs, state.at);
-      if constexpr (Operation::kUnroll > 2) p = fold_while<2, false>(memory, p, packs, state.at);
+    // Out of the way: with the rarer code among that of aligned operands, small folds are 1 us
+    // slower.
+    if (takes_words_) [[unlikely]] {
+      p = fold_while<Word, kWordUnroll, true>(memory, p, bytes, at);
+      fold_while<Word, 1, true>(memory, p, bytes, at);
     } else {
-      p = fold_while<2, true>(memory, p, packs, state.at);
+      if (!is_loose()) {
+        p = fold_while<Pack, Operation::kUnroll, false>(memory, p, bytes, at);
+        if constexpr (Operation::kUnroll > 2) p = fold_while<Pack, 2, false>(memory, p, bytes, at);
+      } else {
+        p = fold_while<Pack, 2, true>(memory, p, bytes, at);
+      }
+      fold_while<Pack, 1, true>(memory, p, bytes, at);
     }
-    fold_while<1, true>(memory, p, packs, state.at);
     ptx::barrier_warp();
     --pending_;
     if (++first_ != header_.fold_groups) return;
@@ -112,7 +122,13 @@ class FoldRing {
   }
 
  private:
+  using Element = typename Operation::Element;
   using Values = typename Operation::Values;
+  // Threads fold packs, or words, where operands are not aligned to packs. To shift packs together
+  // takes several times as many instructions as to fold them; and neighbours that read words read
+  // them from different banks of shared memory.
+  using Word = std::conditional_t<sizeof(Element) == 8, uint64_t, uint32_t>;
+  static constexpr int kWordUnroll = 5;
 
   __device__ __forceinline__ static uint32_t thread() { return ptx::thread() % kWarp; }
   __device__ __forceinline__ BulkStage& state_of(uint32_t group) const {
@@ -133,71 +149,74 @@ class FoldRing {
     return blocks_.requested && k != blocks_.source() ? 0 : bytes_into_line(blocks_.addresses[k]);
   }
 
-  /// A pack of a stage, `shift` bytes further on if kLoose.
-  template <bool kLoose>
-  __device__ __forceinline__ static Pack load_row(const std::byte* stage, uint32_t shift) {
-    if (kLoose) {
-      stage += shift / kPack * kPack;
-      shift %= kPack;
+  /// The piece `shift` bytes further on.
+  template <typename Piece>
+  __device__ __forceinline__ static Piece load_shifted(const std::byte* piece, uint32_t shift) {
+    if constexpr (std::is_same_v<Piece, Pack>) {
+      return ptx::load_pack_shared(piece + shift);
+    } else if constexpr (sizeof(Element) >= sizeof(Word)) {
+      return ptx::load_shared<Word>(piece + shift);
+    } else {
+      piece += shift / sizeof(Word) * sizeof(Word);
+      const Word low = ptx::load_shared<Word>(piece);
+      const Word high = ptx::load_shared<Word>(piece + sizeof(Word));
+      const uint32_t bits = shift % sizeof(Word) * 8;
+      return static_cast<Word>((uint64_t{high} << 32 | low) >> bits);
     }
-    Pack pack = ptx::load_pack_shared(stage);
-    if (!kLoose || shift == 0) return pack;
-    const Pack next = ptx::load_pack_shared(stage + kPack);
-    const bool skips_half = shift >= kGranule;
-    const uint64_t parts[3] = {skips_half ? pack.half[1] : pack.half[0],
-                               skips_half ? next.half[0] : pack.half[1],
-                               skips_half ? next.half[1] : next.half[0]};
-    const uint32_t bits = shift % kGranule * 8;
-    // (By 64 bits nothing can be shifted.)
-    pack.half[0] = parts[0] >> bits | parts[1] << 1 << (63 - bits);
-    pack.half[1] = parts[1] >> bits | parts[2] << 1 << (63 - bits);
-    return pack;
   }
 
-  /// As many times kRows rows from pack p on as there are. Returns the next pack.
-  template <int kRows, bool kLoose>
+  /// As many times kRows rows of pieces from piece p on as there are. Returns the next piece.
+  template <typename Piece, int kRows, bool kIsLoose>
   __device__ __forceinline__ uint32_t fold_while(const std::byte* memory, uint32_t p,
-                                                 uint32_t packs, uint32_t at) const {
-    for (; p + (kRows - 1) * kWarp < packs; p += kRows * kWarp) {
-      fold_rows<kRows, kLoose>(memory, p, at);
+                                                 uint32_t bytes, uint32_t at) const {
+    const uint32_t pieces = bytes / sizeof(Piece);
+    for (; p + (kRows - 1) * kWarp < pieces; p += kRows * kWarp) {
+      fold_rows<Piece, kRows, kIsLoose>(memory, p, at);
     }
     return p;
   }
-  template <int kRows, bool kLoose>
+  template <typename Piece, int kRows, bool kIsLoose>
   __device__ __forceinline__ void fold_rows(const std::byte* memory, uint32_t p,
                                             uint32_t at) const {
-    memory += p * kPack;
-    uint32_t shift = kLoose ? shift_of(0) : 0;
-    Values values[kRows][2];
+    using Access = PieceAccess<Piece>;
+    constexpr uint32_t kRow = kWarp * sizeof(Piece);
+    memory += p * sizeof(Piece);
+    uint32_t shift = kIsLoose ? shift_of(0) : 0;
+    Values values[kRows][Access::kGranules];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const Pack pack = load_row<kLoose>(memory + i * kWarp * kPack, shift);
-      values[i][0] = Operation::widen(pack.half[0]);
-      values[i][1] = Operation::widen(pack.half[1]);
+      const Piece piece = load_shifted<Piece>(memory + i * kRow, shift);
+#pragma unroll
+      for (int g = 0; g < Access::kGranules; ++g) {
+        values[i][g] = Operation::widen(Access::granule(piece, g));
+      }
     }
 #pragma unroll 1
     for (uint32_t k = 1; k < blocks_.operands(); ++k) {
       memory += stage_bytes();
-      if (kLoose) shift = shift_of(k);
+      if (kIsLoose) shift = shift_of(k);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        const Pack pack = load_row<kLoose>(memory + i * kWarp * kPack, shift);
-        Operation::accumulate(values[i][0], Operation::widen(pack.half[0]));
-        Operation::accumulate(values[i][1], Operation::widen(pack.half[1]));
+        const Piece piece = load_shifted<Piece>(memory + i * kRow, shift);
+#pragma unroll
+        for (int g = 0; g < Access::kGranules; ++g) {
+          Operation::accumulate(values[i][g], Operation::widen(Access::granule(piece, g)));
+        }
       }
     }
-    Pack result[kRows];
+    Piece result[kRows];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      result[i].half[0] = Operation::finish(header_, values[i][0], blocks_.scales_result());
-      result[i].half[1] = Operation::finish(header_, values[i][1], blocks_.scales_result());
+#pragma unroll
+      for (int g = 0; g < Access::kGranules; ++g) {
+        Access::set_granule(result[i], g,
+                            Operation::finish(header_, values[i][g], blocks_.scales_result()));
+      }
     }
-    const uint64_t first = (uint64_t{at} + p) * kPack;
+    const uint64_t first = uint64_t{at} * kPack + p * sizeof(Piece);
     const auto store = [&](std::byte* block) {
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        ptx::store_pack(block + first + i * kWarp * kPack, result[i]);
-      }
+      for (int i = 0; i < kRows; ++i) Access::store(block + first + i * kRow, result[i]);
     };
 #pragma unroll 1
     for (uint32_t s = 0; s < blocks_.instruction.send_count; ++s)
@@ -209,6 +228,7 @@ class FoldRing {
   const Blocks& blocks_;
   const uint32_t warp_;
   uint32_t piece_bytes_;
+  bool takes_words_;
   uint32_t first_ = 0;    // the group to be folded next
   uint32_t turn_ = 0;     // parity of how often the ring has gone round
   uint32_t pending_ = 0;  // groups

@@ -184,6 +184,17 @@ __device__ __forceinline__ Pack load_pack_shared(const std::byte* address) {
                : "memory");
   return pack;
 }
+template <typename T>
+__device__ __forceinline__ T load_shared(const std::byte* address) {
+  T value;
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(value) : "r"(shared_address(address)) : "memory");
+  } else {
+    static_assert(sizeof(T) == 4);
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(shared_address(address)) : "memory");
+  }
+  return value;
+}
 __device__ __forceinline__ void store_pack(std::byte* address, Pack pack) {
   asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(pack.half[0]),
                "l"(pack.half[1])

@@ -87,7 +87,7 @@ class SharedFold {
   static constexpr uint64_t kMostPacks = uint64_t{1} << 32;  // of a block: offsets have 32 bits
   static constexpr uint64_t kRefused = ~uint64_t{0};         // SimplePlan::bytes
   static constexpr uint32_t kPiecesOfUnit = 8;  // at most: longer ones make the end uneven
-  static constexpr uint64_t kUnitsOfWarp = 4;   // at least, where pieces are short enough
+  static constexpr uint64_t kUnitsOfWarp = 8;   // at least, where pieces are short enough
 
   __device__ __forceinline__ bool has_source() const { return instruction_.source != Place::None; }
   /// Where the blocks begin: of the operands in fold order, then of what is sent.
