@@ -43,7 +43,7 @@ Examples:
   niccolite tune -J h200.json --table constants_cuda.cc      every GPU, every collective
   niccolite tune --ranks 2,4 --collectives all_reduce,all_gather --limit 120
   niccolite tune --from h200_x2.json --from h200_x4.json     fits and checks again without measuring
-  niccolite tune --slots --table constants_cuda_slots.cc     data through slots, as between processes
+  niccolite tune --slots -r 4 --table constants_cuda_slots.cc  data through slots, as between processes
   niccolite tune --from h200_x4.json --check                 what the constants of this build choose
   NICCOLITE_DEVICES=virtual:4 niccolite tune --sizes 8,64K,1M
 

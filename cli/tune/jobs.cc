@@ -71,13 +71,14 @@ void add_jobs(const Job& shape, const Request& request,
     for (size_t c = 0; c < algorithms.size(); ++c)
       if (run < algorithms[c].size())
         job.variants.emplace_back(request.collectives[c], algorithms[c][run]);
-    const bool splits = planner::publishes_chunks(job.protocol);
+    const bool is_published = planner::publishes_chunks(job.protocol);
     for (const bool is_large : {false, true}) {
-      if (!is_large && job.parts > 1) continue;
+      if (!is_large && job.parts > 1 && is_published) continue;
       job.is_large = is_large;
       job.sizes.clear();
       for (const size_t bytes : request.sizes)
-        if (is_sensible(job.protocol, bytes) && is_large == (splits && bytes >= kLarge))
+        if (is_sensible(job.protocol, bytes) && is_large == (is_published && bytes >= kLarge) &&
+            (job.parts == 1 || bytes > job.chunk_bytes))
           job.sizes.push_back(bytes);
       if (!job.sizes.empty()) jobs.push_back(job);
     }
@@ -178,10 +179,9 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
       const std::vector<int> counts = channels_of(request, settings, protocol);
       const int most = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
       for (const int channels : counts)
-        for (int parts = 1; parts <= planner::kMostParts; parts *= 2) {
+        for (int parts = 1; parts <= planner::most_parts(settings, protocol); parts *= 2) {
           // Smaller chunks of few channels tell nothing new.
-          const bool is_worth_it = planner::publishes_chunks(protocol) && 4 * channels > most;
-          if (parts > 1 && !is_worth_it) continue;
+          if (parts > 1 && 4 * channels <= most) continue;
           const Variant variant{.protocol = protocol, .channels = channels, .parts = parts};
           add_jobs({.nranks = nranks,
                     .protocol = protocol,

@@ -1,5 +1,6 @@
 #include "cli/tune/points.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -84,8 +85,7 @@ Status add_document(const json& document, Measurements& measurements) {
                                     kSchema);
   const gpu::Kind machine = document.at("machine") == "cuda" ? gpu::Kind::Cuda : gpu::Kind::Virtual;
   const bool slots = document.value("slots", false);
-  if (!measurements.is_empty() &&
-      planner::class_of(machine, !slots) != measurements.machine_class())
+  if (!measurements.is_empty() && (machine != measurements.machine || slots != measurements.slots))
     return Status::invalid_usage("it is of another class of machine than the files before it");
   measurements.machine = machine;
   measurements.slots = slots;
@@ -118,6 +118,13 @@ size_t buffer_bytes(const Workload& work) {
   const bool is_whole =
       schedule::cuts_one_buffer(work.collective) || work.collective == Collective::PointToPoint;
   return is_whole ? work.bytes : work.bytes * static_cast<size_t>(work.nranks);
+}
+
+planner::MachineClass Measurements::machine_class() const {
+  int nranks = 0;
+  for (const Point& point : points) nranks = std::max(nranks, point.work.nranks);
+  for (const OwnTime& time : own) nranks = std::max(nranks, time.work.nranks);
+  return planner::class_of(machine, !slots, nranks);
 }
 
 json to_json(const Measurements& measurements) {

@@ -42,7 +42,8 @@ struct Measurements {
   std::vector<std::string> failures;  // what could not be measured, and why
 
   bool is_empty() const { return points.empty() && own.empty(); }
-  planner::MachineClass machine_class() const { return planner::class_of(machine, !slots); }
+  /// Of all that was measured: of two ranks and of more, that of more.
+  planner::MachineClass machine_class() const;
 };
 
 /// "all_to_all" as the schedule module has it. Null pointers never.

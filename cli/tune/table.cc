@@ -27,6 +27,8 @@ std::pair<const char*, const char*> names_of(planner::MachineClass machine) {
   switch (machine) {
     case planner::MachineClass::Cuda:
       return {"CUDA GPUs", "cuda_costs"};
+    case planner::MachineClass::CudaSlotsOfTwo:
+      return {"two CUDA GPUs through slots", "cuda_slot_costs_of_two"};
     case planner::MachineClass::CudaSlots:
       return {"CUDA GPUs through slots", "cuda_slot_costs"};
     case planner::MachineClass::Virtual:

@@ -33,19 +33,19 @@ bool is_uneven(const Settings& settings, const Workload& work) {
 /// Adds `variant` with all channel counts and chunk sizes.
 void add_forms(const Settings& settings, const Workload& work, Variant variant, const Cost& cost,
                std::vector<Choice>& result) {
-  const bool has_parts = publishes_chunks(variant.protocol);
-  const int least_parts = has_parts ? std::max(1, settings.chunk_parts) : 1;
-  const int most_parts = has_parts && settings.chunk_parts == 0 ? kMostParts : least_parts;
+  const int possible = most_parts(settings, variant.protocol);
+  const int least = std::clamp(settings.chunk_parts, 1, possible);
+  const int most = settings.chunk_parts == 0 ? possible : least;
   std::vector<int> counts = channel_counts(settings, variant.protocol);
   if (publishes_chunks(variant.protocol) && is_uneven(settings, work) &&
       settings.policy == CtaPolicy::Default && !counts.empty())
     counts.erase(counts.begin(), counts.end() - 1);
   for (const int channels : counts) {
     variant.channels = channels;
-    for (variant.parts = least_parts; variant.parts <= most_parts; variant.parts *= 2) {
+    for (variant.parts = least; variant.parts <= most; variant.parts *= 2) {
       const size_t chunk = chunk_bytes(settings, variant);
       // Data that fit a smaller chunk are not cut by it.
-      if (variant.parts > least_parts && work.bytes <= chunk) break;
+      if (variant.parts > least && work.bytes <= chunk) break;
       result.push_back({variant, predict(settings.machine, cost, work, variant, chunk)});
     }
   }

@@ -1,9 +1,6 @@
-// Costs on CUDA GPUs through slots, made by `niccolite tune --slots`
-// (docs/tune.md): 2 x NVIDIA H200, 2026-11-22, from bench/results/h200_x2_tune_slots.json. That has
-// two runs: everything with 24, 16, 10 and 6 channels, and 1, 4 and 16 MiB with 24, 16 and 10.
-// Links of more than two ranks are those of an older version on four GPUs. Of four fits, each
-// collective has the one that chooses best; those of an all-reduce, a broadcast and a scatter are
-// from before rounds were counted whole.
+// Costs on more than two CUDA GPUs through slots, made by `niccolite tune --slots` (docs/tune.md)
+// of what 2 x NVIDIA H200 did on 2026-11-22 with the slots of more ranks (docs/design/0011). Links
+// of more than two ranks are those of an older version on four GPUs.
 //
 // Columns: fixed, step, channel (us); link of two ranks, link of more, channel (GB/s); round (us);
 // fill; overlap; crowd. cost.h says what they mean.

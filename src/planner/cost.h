@@ -47,18 +47,22 @@ struct CostLine {
 enum class MachineClass : uint8_t {
   Virtual,
   Cuda,
-  CudaSlots,  // GPUs whose ranks do not all reach each other's users' buffers: of several
-              // processes, or with NCCL_P2P_DIRECT_DISABLE (executor/protocol/offer.h)
+  // GPUs whose ranks do not all reach each other's users' buffers: of several processes, or with
+  // NCCL_P2P_DIRECT_DISABLE (executor/protocol/offer.h). Two have other slots (settings.cc).
+  CudaSlotsOfTwo,
+  CudaSlots,
 };
-constexpr MachineClass class_of(gpu::Kind machine, bool reaches_users) {
+constexpr MachineClass class_of(gpu::Kind machine, bool reaches_users, int nranks) {
   return machine == gpu::Kind::Virtual ? MachineClass::Virtual
          : reaches_users               ? MachineClass::Cuda
+         : nranks <= 2                 ? MachineClass::CudaSlotsOfTwo
                                        : MachineClass::CudaSlots;
 }
 
-/// The tables that `niccolite tune` prints: constants_cuda.cc, constants_cuda_slots.cc,
-/// constants_virtual.cc.
+/// The tables that `niccolite tune` prints: constants_cuda.cc, constants_cuda_slots_of_two.cc,
+/// constants_cuda_slots.cc, constants_virtual.cc.
 std::span<const CostLine> cuda_costs();
+std::span<const CostLine> cuda_slot_costs_of_two();
 std::span<const CostLine> cuda_slot_costs();
 std::span<const CostLine> virtual_costs();
 std::span<const CostLine> costs_of(MachineClass machine);

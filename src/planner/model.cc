@@ -101,6 +101,8 @@ std::span<const CostLine> costs_of(MachineClass machine) {
   switch (machine) {
     case MachineClass::Cuda:
       return cuda_costs();
+    case MachineClass::CudaSlotsOfTwo:
+      return cuda_slot_costs_of_two();
     case MachineClass::CudaSlots:
       return cuda_slot_costs();
     case MachineClass::Virtual:
@@ -144,6 +146,18 @@ double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const 
   return time_of(machine, cost, work.nranks,
                  shape_of(work.collective, variant.algorithm, work.nranks),
                  static_cast<double>(work.bytes), variant, chunk_bytes);
+}
+
+int most_parts(const Settings& settings, Protocol protocol) {
+  constexpr int kMostPublished = 4;
+  // Of LL and LL128 everything arrives by itself, and what a chunk costs is its round: smaller ones
+  // pay where data are passed on, or wait for credit. Words were never worth it.
+  constexpr uint32_t kLeastLines = 16 << 10;  // bytes of memory
+  constexpr uint32_t kMostOfLines = 2;
+  if (publishes_chunks(protocol)) return kMostPublished;
+  if (protocol == Protocol::LL || settings.machine == gpu::Kind::Virtual) return 1;
+  const uint32_t slot = settings.shapes[static_cast<size_t>(protocol)].slot_bytes;
+  return static_cast<int>(std::clamp(slot / kLeastLines, 1u, kMostOfLines));
 }
 
 size_t chunk_bytes(const Settings& settings, const Variant& variant) {

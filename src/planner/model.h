@@ -29,7 +29,7 @@ KnownCost find_cost(MachineClass machine, Collective collective, AlgorithmId alg
                     executor::Protocol protocol);
 /// The class of a communicator with these settings.
 inline MachineClass class_of(const Settings& settings) {
-  return class_of(settings.machine, settings.reaches_users);
+  return class_of(settings.machine, settings.reaches_users, settings.nranks);
 }
 
 /// May this variant run at all?
@@ -42,6 +42,8 @@ int most_direct_ranks(gpu::Kind machine);
 double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,
                size_t chunk_bytes);
 
+/// The most chunks that a slot's data may be cut into, a power of two.
+int most_parts(const Settings& settings, executor::Protocol protocol);
 /// Data of the largest chunk of `variant`, a multiple of 16 bytes.
 size_t chunk_bytes(const Settings& settings, const Variant& variant);
 

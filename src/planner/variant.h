@@ -48,9 +48,6 @@ bool has_algorithm(Collective collective, AlgorithmId id);
 constexpr bool publishes_chunks(executor::Protocol protocol) {
   return protocol != executor::Protocol::LL && protocol != executor::Protocol::LL128;
 }
-/// The most chunks that a slot's data may be cut into; powers of two.
-inline constexpr int kMostParts = 4;
-
 struct Variant {
   AlgorithmId algorithm = AlgorithmId::Ring;
   executor::Protocol protocol = executor::Protocol::Simple;

@@ -230,7 +230,14 @@ TEST(Table, IsTheSourceOfTheConstants) {
                              HasSubstr("std::span<const CostLine> cuda_costs()")));
   Measurements slots = measurements_of({});
   slots.slots = true;
-  EXPECT_THAT(source_file(slots, lines), HasSubstr("std::span<const CostLine> cuda_slot_costs()"));
+  for (const auto& [nranks, function] :
+       {std::pair(2, "cuda_slot_costs_of_two()"), {4, "cuda_slot_costs()"}}) {
+    Point point;
+    point.work.nranks = nranks;
+    slots.points.push_back(point);
+    EXPECT_THAT(source_file(slots, lines),
+                HasSubstr(fmt::format("std::span<const CostLine> {}", function)));
+  }
 }
 
 TEST(Jobs, KeepDataInSlotsWhenAsked) {

@@ -75,20 +75,29 @@ TEST(Plan, BothEndsOfAMessageChooseAlikeWhateverElseTheyDo) {
 }
 
 TEST(Plan, CutsChunksAsTheChoiceSays) {
-  Settings settings = settings_for(gpu::Kind::Cuda, 4);
-  allow_only(settings, Collective::Broadcast, AlgorithmId::RingStrands);
-  auto& protocols = settings.protocols[static_cast<size_t>(Collective::Broadcast)];
-  protocols.fill(false);
-  protocols[static_cast<size_t>(Protocol::Simple)] = true;
-  const uint32_t slot = settings.shapes[static_cast<size_t>(Protocol::Simple)].slot_bytes;
-  for (const int parts : {1, 2, 4}) {
-    settings.chunk_parts = parts;
-    const Request request{.collective = Collective::Broadcast, .count = size_t{1} << 30};
-    const Plan plan = Planner(settings, 0).collective(request).value();
-    EXPECT_EQ(plan.choice.parts, parts);
-    EXPECT_LE(plan.partitions[0].chunk, slot / static_cast<uint32_t>(parts));
-    EXPECT_GT(plan.partitions[0].chunk, slot / static_cast<uint32_t>(2 * parts));
-  }
+  for (const int nranks : {2, 4})
+    for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
+      Settings settings = settings_for(gpu::Kind::Cuda, nranks);
+      allow_only(settings, Collective::Broadcast, AlgorithmId::RingStrands);
+      auto& protocols = settings.protocols[static_cast<size_t>(Collective::Broadcast)];
+      protocols.fill(false);
+      protocols[static_cast<size_t>(protocol)] = true;
+      const auto slot = static_cast<uint32_t>(executor::data_bytes(
+          protocol, settings.shapes[static_cast<size_t>(protocol)].slot_bytes));
+      const int most = protocol == Protocol::Simple                 ? 4
+                       : protocol == Protocol::LL128 && nranks == 2 ? 2
+                                                                    : 1;
+      EXPECT_EQ(most_parts(settings, protocol), most);
+      for (const int asked : {1, 2, 4}) {
+        settings.chunk_parts = asked;
+        const Request request{.collective = Collective::Broadcast, .count = size_t{1} << 30};
+        const Plan plan = Planner(settings, 0).collective(request).value();
+        const int parts = std::min(asked, most);
+        EXPECT_EQ(plan.choice.parts, parts);
+        EXPECT_LE(plan.partitions[0].chunk, slot / static_cast<uint32_t>(parts));
+        EXPECT_GT(plan.partitions[0].chunk, slot / static_cast<uint32_t>(2 * parts));
+      }
+    }
 }
 
 TEST(Plan, LargeCommunicatorsDoNotConnectEveryoneToEveryone) {

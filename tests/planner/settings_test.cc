@@ -96,6 +96,24 @@ TEST(Settings, OfRankZeroComeToTheSameShapesEverywhere) {
   }
 }
 
+// The memory that four connections may take, one may have alone.
+TEST(Settings, GiveOneConnectionMoreThanSeveral) {
+  for (const bool reaches_users : {true, false}) {
+    Settings two = make_settings(gpu::Kind::Cuda, 2, {}).value();
+    Settings four = make_settings(gpu::Kind::Cuda, 4, {}).value();
+    set_reach(two, reaches_users);
+    set_reach(four, reaches_users);
+    size_t of_two = 0, of_four = 0;
+    for (size_t p = 0; p < executor::kProtocols; ++p) {
+      EXPECT_GE(two.shapes[p].slots_bytes(), four.shapes[p].slots_bytes());
+      of_two += two.shapes[p].slots_bytes();
+      of_four += 3 * four.shapes[p].slots_bytes();
+    }
+    EXPECT_LE(of_two, size_t{18} << 20);
+    EXPECT_LE(of_two, of_four + (size_t{1} << 20));
+  }
+}
+
 TEST(Settings, TakeAtMost24CtasUnlessAsked) {
   const Settings settings = make_settings(gpu::Kind::Cuda, 4, {}).value();
   EXPECT_LE(settings.max_channels, 24);
