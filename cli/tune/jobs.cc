@@ -15,9 +15,9 @@ using executor::Protocol;
 constexpr size_t kMostByLL = 4 << 20;
 constexpr size_t kMostByLL128 = 64 << 20;
 constexpr size_t kFewestByChunks = 4 << 10;
-// From here on a few operations take long enough to be measured, and slots are filled, so that
-// smaller chunks make a difference.
+// From here on a few operations take long enough to be measured.
 constexpr size_t kLarge = 8 << 20;
+static_assert(kLarge == planner::kLeastPublishedInParts, "both are measured by jobs of their own");
 
 bool is_sensible(Protocol protocol, size_t bytes) {
   if (protocol == Protocol::LL) return bytes <= kMostByLL;

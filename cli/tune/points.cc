@@ -114,12 +114,6 @@ Result<Collective> collective_named(const std::string& name) {
   return Status::invalid_argument("\"{}\" is no collective", name);
 }
 
-size_t buffer_bytes(const Workload& work) {
-  const bool is_whole =
-      schedule::cuts_one_buffer(work.collective) || work.collective == Collective::PointToPoint;
-  return is_whole ? work.bytes : work.bytes * static_cast<size_t>(work.nranks);
-}
-
 planner::MachineClass Measurements::machine_class() const {
   int nranks = 0;
   for (const Point& point : points) nranks = std::max(nranks, point.work.nranks);

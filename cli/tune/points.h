@@ -13,6 +13,7 @@
 namespace niccolite::tune {
 
 using planner::AlgorithmId;
+using planner::buffer_bytes;
 using planner::Collective;
 using planner::Variant;
 using planner::Workload;
@@ -48,9 +49,6 @@ struct Measurements {
 
 /// "all_to_all" as the schedule module has it. Null pointers never.
 Result<Collective> collective_named(const std::string& name);
-
-/// The size that nccl-tests and `niccolite perf` speak of: of the larger buffer.
-size_t buffer_bytes(const Workload& work);
 
 /// The document of -J, `niccolite-tune-1`.
 nlohmann::json to_json(const Measurements& measurements);

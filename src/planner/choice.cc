@@ -35,7 +35,9 @@ void add_forms(const Settings& settings, const Workload& work, Variant variant, 
                std::vector<Choice>& result) {
   const int possible = most_parts(settings, variant.protocol);
   const int least = std::clamp(settings.chunk_parts, 1, possible);
-  const int most = settings.chunk_parts == 0 ? possible : least;
+  const bool is_cut =
+      !publishes_chunks(variant.protocol) || buffer_bytes(work) >= kLeastPublishedInParts;
+  const int most = settings.chunk_parts == 0 && is_cut ? possible : least;
   std::vector<int> counts = channel_counts(settings, variant.protocol);
   if (publishes_chunks(variant.protocol) && is_uneven(settings, work) &&
       settings.policy == CtaPolicy::Default && !counts.empty())

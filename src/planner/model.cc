@@ -119,6 +119,12 @@ KnownCost find_cost(MachineClass machine, Collective collective, AlgorithmId alg
   return {kUnmeasured, false};
 }
 
+size_t buffer_bytes(const Workload& work) {
+  const bool is_whole =
+      schedule::cuts_one_buffer(work.collective) || work.collective == Collective::PointToPoint;
+  return is_whole ? work.bytes : work.bytes * static_cast<size_t>(work.nranks);
+}
+
 int most_direct_ranks(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 8 : 16; }
 
 bool is_possible(gpu::Kind machine, int nranks, Collective collective, AlgorithmId algorithm,

@@ -74,6 +74,20 @@ TEST(Model, EveryCollectiveHasMeasuredVariants) {
   });
 }
 
+// What was never measured is not chosen.
+TEST(Choice, CutsPublishedChunksOfLargeBuffersAlone) {
+  for_each({}, [](const Settings& settings, Collective collective) {
+    for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
+      const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
+      if (buffer_bytes(work) >= kLeastPublishedInParts) break;
+      for (const Choice& choice : candidates(settings, collective, bytes)) {
+        if (!publishes_chunks(choice.protocol)) continue;
+        ASSERT_EQ(choice.parts, 1) << bytes;
+      }
+    }
+  });
+}
+
 TEST(Choice, IsPossibleAndTakesAtMost24Ctas) {
   for_each({}, [](const Settings& settings, Collective collective) {
     for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 3 + 1) {
