@@ -55,11 +55,13 @@ function(niccolite_test name)
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE niccolite_flags ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
-  # A test takes longer to build than to run, and what it runs is the library.
-  if(NICCOLITE_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  # Most tests take longer to build than to run, and what they run is mostly the library.
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${name} PRIVATE -O1)
+  endif()
+  # Of a source, since these options come after those of niccolite_flags.
+  if(NICCOLITE_SANITIZE MATCHES "undefined")
+    set_property(SOURCE ${ARG_SOURCES} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
   endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   add_test(NAME ${name} COMMAND ${name})

@@ -169,7 +169,14 @@ std::string Job::describe() const {
 
 Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
   std::vector<Job> jobs;
+  const auto class_of = [&](int nranks) {
+    return planner::class_of(machine, !request.uses_slots, nranks);
+  };
   for (const int nranks : request.ranks) {
+    if (class_of(nranks) != class_of(request.ranks.front()))
+      return Status::invalid_usage(
+          "through slots, two ranks have constants of their own: measure {} and {} ranks apart",
+          request.ranks.front(), nranks);
     planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
     planner::set_reach(settings, !request.uses_slots);
     add_free_jobs(nranks, request, jobs);

@@ -78,21 +78,16 @@ Result<Point> point_from(const json& value) {
   return point;
 }
 
-// nlohmann's accessors throw; read() turns that into a Status.
-Status add_document(const json& document, Measurements& measurements) {
+Result<Measurements> measurements_from(const json& document) {
+  Measurements measurements;
   if (document.at("schema") != kSchema)
     return Status::invalid_argument("its schema is {}, not {}", document.at("schema").dump(),
                                     kSchema);
   const gpu::Kind machine = document.at("machine") == "cuda" ? gpu::Kind::Cuda : gpu::Kind::Virtual;
-  const bool slots = document.value("slots", false);
-  if (!measurements.is_empty() && (machine != measurements.machine || slots != measurements.slots))
-    return Status::invalid_usage("it is of another class of machine than the files before it");
   measurements.machine = machine;
-  measurements.slots = slots;
-  if (measurements.is_empty()) {
-    measurements.devices = document.at("devices");
-    measurements.date = document.at("date");
-  }
+  measurements.slots = document.value("slots", false);
+  measurements.devices = document.at("devices");
+  measurements.date = document.at("date");
   for (const json& value : document.at("points")) {
     const Point point = TRY(point_from(value));
     measurements.points.push_back(point);
@@ -102,7 +97,30 @@ Status add_document(const json& document, Measurements& measurements) {
     measurements.own.push_back(time);
   }
   for (const json& value : document.at("failures")) measurements.failures.push_back(value);
+  return measurements;
+}
+
+Status add(Measurements added, Measurements& all) {
+  if (all.is_empty()) {
+    all = std::move(added);
+    return {};
+  }
+  if (added.machine_class() != all.machine_class())
+    return Status::invalid_usage(
+        "it is of another class of machine than the files before it: through slots, two ranks are "
+        "one of their own");
+  const auto append = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  append(all.points, added.points);
+  append(all.own, added.own);
+  append(all.failures, added.failures);
   return {};
+}
+
+// nlohmann's accessors throw; read() turns that into a Status.
+Status add_document(const json& document, Measurements& all) {
+  return add(TRY(measurements_from(document)), all);
 }
 
 }  // namespace

@@ -36,15 +36,16 @@ struct Defaults {
 //
 // With more peers there are more connections. Where data land and are lent, their slots are for
 // what is refused, for chains, and for what folds request (docs/design/0018): less will do. To one
-// peer there is one connection, which may have more: longer lines, with which an all-reduce makes
-// one round instead of two from 0.75 MiB on, and, where nothing lands, more channels.
+// peer there is one connection, which may have more: longer slots of lines, with which an
+// all-reduce of 0.75 to 1.25 MiB makes one round instead of two, and, where nothing lands, more
+// channels.
 //
 // Virtual GPUs: a slot and the data it is copied from and to fit a core's second-level cache, and
 // ranks, not channels, keep the cores busy.
 constexpr Defaults kCuda{24, {{{24, 4, 16 << 10}, {24, 4, 16 << 10}, {18, 4, 128 << 10}}}};
 constexpr executor::FifoShape kSimpleOfManyPeers{16, 4, 64 << 10};
 constexpr executor::FifoShape kSimpleOfOnePeer{24, 4, 128 << 10};
-constexpr executor::FifoShape kLinesOfOnePeer{24, 4, 32 << 10};
+constexpr executor::FifoShape kLL128OfOnePeer{24, 4, 32 << 10};
 constexpr Defaults kVirtual{1, {{{1, 4, 16 << 10}, {1, 4, 32 << 10}, {1, 4, 128 << 10}}}};
 
 const Defaults& defaults_of(gpu::Kind machine) {
@@ -180,7 +181,7 @@ void set_reach(Settings& settings, bool reaches_users) {
   if (settings.machine == gpu::Kind::Cuda && settings.nranks > 2 && reaches_users)
     simple = kSimpleOfManyPeers;
   if (settings.machine == gpu::Kind::Cuda && settings.nranks <= 2) {
-    settings.shapes[static_cast<size_t>(Protocol::LL128)] = kLinesOfOnePeer;
+    settings.shapes[static_cast<size_t>(Protocol::LL128)] = kLL128OfOnePeer;
     if (!reaches_users) simple = kSimpleOfOnePeer;
   }
   for (executor::FifoShape& shape : settings.shapes) {

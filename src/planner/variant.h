@@ -43,11 +43,11 @@ const char* function_name(Collective collective);
 /// Is `id` an algorithm of `collective`?
 bool has_algorithm(Collective collective, AlgorithmId id);
 
-/// A protocol that publishes whole chunks, so that their size is a choice. (LL and LL128 publish
-/// each word or line by itself.)
+/// A protocol that publishes whole chunks. (LL and LL128 publish each word or line by itself.)
 constexpr bool publishes_chunks(executor::Protocol protocol) {
   return protocol != executor::Protocol::LL && protocol != executor::Protocol::LL128;
 }
+
 struct Variant {
   AlgorithmId algorithm = AlgorithmId::Ring;
   executor::Protocol protocol = executor::Protocol::Simple;

@@ -205,6 +205,11 @@ TEST(Measurements, SurviveTheirFile) {
   Measurements read_slots;
   ASSERT_TRUE(read(path, read_slots).is_ok());
   EXPECT_EQ(read_slots.machine_class(), planner::MachineClass::CudaSlots);
+  // As are those of two ranks.
+  for (Point& point : slots.points) point.work.nranks = 2;
+  for (OwnTime& time : slots.own) time.work.nranks = 2;
+  std::ofstream(path) << to_json(slots).dump();
+  EXPECT_FALSE(read(path, read_slots).is_ok());
   std::ofstream(path) << to_json(written).dump();
   // A second file adds to the first.
   ASSERT_TRUE(read(path, got).is_ok());
@@ -269,6 +274,38 @@ TEST(Jobs, KnowTheSlotsOfWhatTheyMeasure) {
       if (job.is_free || job.protocol != Protocol::Simple) continue;
       EXPECT_EQ(job.chunk_bytes * static_cast<size_t>(job.parts), simple.slot_bytes);
     }
+  }
+}
+
+// Through slots, two ranks and more are two tables.
+TEST(Jobs, AreOfOneTable) {
+  Request request{
+      .ranks = {2, 4}, .collectives = {Collective::AllReduce}, .sizes = {1 << 20}, .channels = {}};
+  EXPECT_TRUE(make_jobs(gpu::Kind::Cuda, request).is_ok());
+  request.uses_slots = true;
+  EXPECT_FALSE(make_jobs(gpu::Kind::Cuda, request).is_ok());
+  request.ranks = {3, 4};
+  EXPECT_TRUE(make_jobs(gpu::Kind::Cuda, request).is_ok());
+}
+
+// Halves of slots that are longer: at all sizes that they cut.
+TEST(Jobs, MeasureLinesInHalves) {
+  for (const int nranks : {2, 4}) {
+    const Request request{.ranks = {nranks},
+                          .collectives = {Collective::AllGather},
+                          .sizes = {1 << 10, 1 << 20, 16 << 20},
+                          .channels = {}};
+    const std::vector<Job> jobs = make_jobs(gpu::Kind::Cuda, request).take();
+    std::vector<size_t> sizes;
+    for (const Job& job : jobs)
+      if (job.protocol == Protocol::LL128 && job.parts == 2) {
+        EXPECT_EQ(job.chunk_bytes, executor::data_bytes(Protocol::LL128, 16 << 10));
+        sizes.insert(sizes.end(), job.sizes.begin(), job.sizes.end());
+      }
+    EXPECT_EQ(sizes.empty(), nranks == 4);
+    EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 1 << 10), 0);
+    EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 1 << 20),
+              std::count(sizes.begin(), sizes.end(), 16 << 20));
   }
 }
 

@@ -331,6 +331,10 @@ TEST_P(EmulatedProtocol, KnowsEveryTypeAndFold) {
       mix.reduction.fold = static_cast<executor::Fold>(fold);
       SCOPED_TRACE(testing::Message() << name_of(mix.type) << " fold " << fold);
       ASSERT_NO_FATAL_FAILURE(run(cluster, mix));
+      // Blocks that are aligned to 4 bytes, whatever their elements.
+      mix.counts = {{std::max<uint64_t>(1332 / executor::size_of(mix.type), 333)}};
+      mix.is_misaligned = false;
+      ASSERT_NO_FATAL_FAILURE(run(cluster, mix));
     }
   }
 }

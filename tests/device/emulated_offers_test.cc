@@ -298,7 +298,7 @@ TEST(EmulatedLending, LendsOnlyWhatCanBeReadAsItIs) {
   }
 }
 
-// Whole lines around what is lent are read, and shifted.
+// Whole lines around what is lent are read, and folded from where they begin.
 TEST(EmulatedLending, FoldsBlocksThatAreNotAligned) {
   for (const auto& [type, count] : {std::pair(DataType::Uint8, 20'011u),
                                     {DataType::Bfloat16, 10'005u},
@@ -520,6 +520,37 @@ TEST(EmulatedRequests, FoldWhatPeersSend) {
           EXPECT_TRUE(cluster.guards_intact());
           EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
         }
+      }
+    }
+  }
+}
+
+// A rank whose input is not aligned cannot lend it; it folds its own by words, with what its peers
+// lend, or send on request, and stores the result to them.
+TEST(EmulatedRequests, FoldTheOwnInputWhereverItBegins) {
+  for (const DataType type :
+       {DataType::Uint8, DataType::Bfloat16, DataType::Float32, DataType::Float64}) {
+    for (const int nranks : {2, 3}) {
+      for (const uint32_t request_bytes : {0u, 512u}) {
+        SCOPED_TRACE(testing::Message() << executor::name_of(type) << " by " << nranks
+                                        << ", units of " << request_bytes);
+        Cluster cluster = cluster_of(Collective::AllReduce, "two_shot_lanes", nranks);
+        const executor::Reduction sum{.fold = executor::Fold::Sum};
+        const Operands operands(cluster.schedule(), type, {20'011},
+                                {.misaligned_input_of = 0, .reduction = sum});
+        const uint64_t before = emulation::fetch_adds();
+        ASSERT_TRUE(
+            run(cluster,
+                requesting(cluster.launches({.count = 20'011, .type = type, .reduction = sum},
+                                            operands.addresses()),
+                           request_bytes),
+                ~0u, 20'000'000, BulkCopies::SharedFolds));
+        ASSERT_NO_FATAL_FAILURE(operands.check());
+        EXPECT_NE(emulation::fetch_adds(), before);  // its fold is shared
+        expect_claims_reset(cluster);
+        expect_no_requests(cluster, kShape);
+        EXPECT_TRUE(cluster.guards_intact());
+        EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
       }
     }
   }

@@ -55,22 +55,25 @@ TEST(Plan, EveryRankChoosesAlike) {
 }
 
 TEST(Plan, BothEndsOfAMessageChooseAlikeWhateverElseTheyDo) {
-  const Settings settings = settings_for(gpu::Kind::Cuda, 4);
-  Planner sender(settings, 1), receiver(settings, 3);
-  for (size_t bytes = 0; bytes < (size_t{1} << 30); bytes = bytes * 3 + 1) {
-    const executor::Protocol protocol = sender.protocol_of_message(bytes).value();
-    ASSERT_EQ(protocol, receiver.protocol_of_message(bytes).value());
-    const Message sent[] = {{.peer = 3, .is_send = true, .bytes = bytes}};
-    const Message received[] = {{.peer = 0, .is_send = true, .bytes = 77},
-                                {.peer = 2, .is_send = false, .bytes = 1 << 20},
-                                {.peer = 1, .is_send = false, .bytes = bytes}};
-    const Plan a = sender.messages(sent, protocol).value();
-    const Plan b = receiver.messages(received, protocol).value();
-    ASSERT_EQ(a.partitions.size(), 1u);
-    ASSERT_EQ(b.partitions.size(), 3u);
-    ASSERT_EQ(a.partitions[0].channels, b.partitions[2].channels);
-    ASSERT_EQ(a.partitions[0].rounds, b.partitions[2].rounds);
-    ASSERT_EQ(a.partitions[0].chunk, b.partitions[2].chunk);
+  for (const int nranks : {2, 4}) {
+    const Settings settings = settings_for(gpu::Kind::Cuda, nranks);
+    const int last = nranks - 1;
+    Planner sender(settings, 1 % last), receiver(settings, last);
+    for (size_t bytes = 0; bytes < (size_t{1} << 30); bytes = bytes * 3 + 1) {
+      const executor::Protocol protocol = sender.protocol_of_message(bytes).value();
+      ASSERT_EQ(protocol, receiver.protocol_of_message(bytes).value());
+      const Message sent[] = {{.peer = last, .is_send = true, .bytes = bytes}};
+      std::vector<Message> received{{.peer = 0, .is_send = true, .bytes = 77}};
+      if (nranks > 2) received.push_back({.peer = 2, .is_send = false, .bytes = 1 << 20});
+      received.push_back({.peer = sender.rank(), .is_send = false, .bytes = bytes});
+      const Plan a = sender.messages(sent, protocol).value();
+      const Plan b = receiver.messages(received, protocol).value();
+      ASSERT_EQ(a.partitions.size(), 1u);
+      ASSERT_EQ(b.partitions.size(), received.size());
+      ASSERT_EQ(a.partitions[0].channels, b.partitions.back().channels);
+      ASSERT_EQ(a.partitions[0].rounds, b.partitions.back().rounds);
+      ASSERT_EQ(a.partitions[0].chunk, b.partitions.back().chunk);
+    }
   }
 }
 

@@ -128,7 +128,7 @@ class FoldRing {
   // takes several times as many instructions as to fold them; and neighbours that read words read
   // them from different banks of shared memory.
   using Word = std::conditional_t<sizeof(Element) == 8, uint64_t, uint32_t>;
-  static constexpr int kWordUnroll = 5;
+  static constexpr int kWordUnroll = 5;  // a third of the longest piece, if words have 4 bytes
 
   __device__ __forceinline__ static uint32_t thread() { return ptx::thread() % kWarp; }
   __device__ __forceinline__ BulkStage& state_of(uint32_t group) const {

@@ -12,8 +12,9 @@
 namespace niccolite::executor::host {
 
 struct OperandOptions {
-  bool is_in_place = false;    // as the collective defines it; where it does not, ignored
-  bool is_misaligned = false;  // to the element, and no more
+  bool is_in_place = false;      // as the collective defines it; where it does not, ignored
+  bool is_misaligned = false;    // to the element, and no more
+  int misaligned_input_of = -1;  // the same of one rank's input alone
   /// Of input and finish; exact for the numbers that are drawn.
   Reduction reduction{};
 };
@@ -42,7 +43,8 @@ class Operands {
 
   void make_collective();
   void make_messages();
-  View allocate(uint64_t elements, int misalignment);
+  /// `off`: elements from an aligned address.
+  View allocate(uint64_t elements, uint64_t off);
   View offset(const View& view, uint64_t elements) const;
   Bytes numbers(int rank, uint64_t count, uint64_t first) const;
   std::vector<Bytes> contributions(int rank) const;
