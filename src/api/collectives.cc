@@ -32,9 +32,8 @@ static_assert(ncclSum == static_cast<int>(Operation::Sum) &&
 Status check_size(const char* function, const Request& request, int nranks) {
   constexpr size_t kMost =
       size_t{1} << 62;  // beyond any address space; keeps the arithmetic on sizes from wrapping
-  const bool is_whole = schedule::cuts_one_buffer(request.collective) ||
-                        request.collective == Collective::PointToPoint;
-  const size_t blocks = is_whole ? 1 : static_cast<size_t>(nranks);
+  const size_t blocks =
+      schedule::has_blocks_of_ranks(request.collective) ? static_cast<size_t>(nranks) : 1;
   if (request.count > kMost / executor::size_of(request.type) / blocks)
     return Status::invalid_argument("{} : count {} of {} does not fit the address space", function,
                                     request.count, executor::name_of(request.type));

@@ -26,8 +26,8 @@ std::span<const int> counts_of(Protocol protocol) {
 /// them, in small pieces, and not bulk copies: what the model knows of the number of channels is
 /// not true of them, but that each of them moves as much as it can.
 bool is_uneven(const Settings& settings, const Workload& work) {
-  return settings.machine == gpu::Kind::Cuda && !schedule::cuts_one_buffer(work.collective) &&
-         work.collective != Collective::PointToPoint && work.bytes % 16 != 0;
+  return settings.machine == gpu::Kind::Cuda && schedule::has_blocks_of_ranks(work.collective) &&
+         work.bytes % 16 != 0;
 }
 
 /// Adds `variant` with all channel counts and chunk sizes.

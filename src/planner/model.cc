@@ -120,9 +120,9 @@ KnownCost find_cost(MachineClass machine, Collective collective, AlgorithmId alg
 }
 
 size_t buffer_bytes(const Workload& work) {
-  const bool is_whole =
-      schedule::cuts_one_buffer(work.collective) || work.collective == Collective::PointToPoint;
-  return is_whole ? work.bytes : work.bytes * static_cast<size_t>(work.nranks);
+  return schedule::has_blocks_of_ranks(work.collective)
+             ? work.bytes * static_cast<size_t>(work.nranks)
+             : work.bytes;
 }
 
 int most_direct_ranks(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 8 : 16; }

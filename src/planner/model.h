@@ -50,6 +50,7 @@ int most_parts(const Settings& settings, executor::Protocol protocol);
 /// Of smaller buffers chunks that are published are not cut, and not measured (docs/tune.md): they
 /// hardly fill slots. (An all-to-all of 2 MiB over two H200: 13.6 us in quarters, 11.6 whole.)
 inline constexpr size_t kLeastPublishedInParts = 8 << 20;
+
 /// Data of the largest chunk of `variant`, a multiple of 16 bytes.
 size_t chunk_bytes(const Settings& settings, const Variant& variant);
 

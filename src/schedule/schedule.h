@@ -59,6 +59,10 @@ constexpr bool cuts_one_buffer(Collective collective) {
   return collective == Collective::AllReduce || collective == Collective::Reduce ||
          collective == Collective::Broadcast;
 }
+/// Has the larger buffer a block of each rank, side by side?
+constexpr bool has_blocks_of_ranks(Collective collective) {
+  return !cuts_one_buffer(collective) && collective != Collective::PointToPoint;
+}
 /// Is every result a fold of all ranks' contributions? Otherwise bytes are only moved.
 constexpr bool reduces(Collective collective) {
   return collective == Collective::AllReduce || collective == Collective::Reduce ||
