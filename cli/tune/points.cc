@@ -100,15 +100,17 @@ Result<Measurements> measurements_from(const json& document) {
   return measurements;
 }
 
-Status add(Measurements added, Measurements& all) {
+Status add(const Measurements& added, Measurements& all) {
   if (all.is_empty()) {
-    all = std::move(added);
-    return {};
-  }
-  if (added.machine_class() != all.machine_class())
+    all.machine = added.machine;
+    all.slots = added.slots;
+    all.devices = added.devices;
+    all.date = added.date;
+  } else if (added.machine_class() != all.machine_class()) {
     return Status::invalid_usage(
         "it is of another class of machine than the files before it: through slots, two ranks are "
         "one of their own");
+  }
   const auto append = [](auto& to, const auto& from) {
     to.insert(to.end(), from.begin(), from.end());
   };
