@@ -4,30 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 
-#include "algorithms/registry.h"
 #include "executor/protocol/offer.h"
 #include "executor/report.h"
-#include "tests/device/emulated_gpu.h"
-#include "tests/executor/host/cluster.h"
+#include "tests/device/emulated_offers.h"
 #include "tests/executor/host/operands.h"
 
 namespace niccolite::device_test {
 namespace {
 
 using executor::DataType;
-using executor::FifoShape;
-using executor::Launch;
-using executor::Protocol;
 using executor::ReportKind;
-using executor::cuda::BulkCopies;
-using executor::cuda::KernelLaunch;
-using executor::host::Cluster;
 using executor::host::Operands;
-using schedule::Collective;
 
-constexpr FifoShape kShape{.channels = 2, .depth = 2, .slot_bytes = 512};
 // Bytes, of several rounds. Blocks side by side are aligned; the parts of one buffer end anyhow.
 constexpr uint64_t kElements = 1616;
 constexpr uint64_t kElementsOfOneBuffer = 1503;
@@ -35,48 +24,6 @@ uint64_t elements_of(Collective collective) {
   return schedule::cuts_one_buffer(collective) ? kElementsOfOneBuffer : kElements;
 }
 
-/// Runs the launches of the ranks whose bits are set. The buffers can be reached of those in
-/// `reachable`.
-bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks = ~0u,
-         uint64_t limit = 20'000'000, BulkCopies bulk_copies = BulkCopies::All,
-         uint32_t reachable = ~0u) {
-  std::deque<KernelLaunch> prepared;
-  std::vector<KernelLaunch*> pointers;
-  for (size_t rank = 0; rank < launches.size(); ++rank) {
-    Launch& launch = launches[rank];
-    launch.control_device = &cluster.control;
-    if (launch.threads == 0) launch.threads = 128;
-    prepared.push_back(
-        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, bulk_copies)
-            .take());
-    set_offers(prepared.back(), [&](const void*) { return (reachable >> rank & 1) != 0; });
-    if ((ranks >> rank & 1) != 0) pointers.push_back(&prepared.back());
-  }
-  return emulation::run(pointers, 1, limit);
-}
-
-Cluster cluster_of(Collective collective, const char* algorithm, int nranks,
-                   const FifoShape& shape = kShape) {
-  return Cluster(algorithms::find(collective, algorithm)->build(nranks, {}).take(),
-                 Protocol::Simple, shape);
-}
-
-/// Has any slot of any connection been written to?
-bool used_slots(Cluster& cluster) {
-  for (const auto& connection : cluster.connections()) {
-    const std::byte* slots = connection->slots.data();
-    for (size_t i = 0; i < kShape.slots_bytes(); ++i) {
-      if (slots[i] != std::byte{0}) return true;
-    }
-  }
-  return false;
-}
-
-struct Case {
-  Collective collective;
-  const char* algorithm;
-  bool passes_on = false;
-};
 // What every one of their connections carries may land; in the last of them it is passed on.
 constexpr Case kCases[] = {
     {Collective::AllGather, "direct_lanes"}, {Collective::AllToAll, "direct_lanes"},
@@ -214,21 +161,6 @@ TEST(EmulatedLanding, StoresNothingOfAnotherCall) {
                           [](std::byte value) { return value == std::byte{0x5a}; }));
   EXPECT_EQ(executor::decode_report(cluster.control.report).kind, ReportKind::Mismatch);
   cluster.control.abort = 1;
-}
-
-// What every one of their connections carries may be lent; in the last three, owners' results land,
-// too.
-constexpr Case kLoans[] = {{Collective::Reduce, "direct"},
-                           {Collective::ReduceScatter, "direct_lanes"},
-                           {Collective::AllReduce, "two_shot_lanes"},
-                           {Collective::Reduce, "two_shot_lanes"},
-                           {Collective::Broadcast, "scatter_gather_lanes"}};
-
-void expect_claims_reset(Cluster& cluster) {
-  for (const auto& connection : cluster.connections()) {
-    EXPECT_EQ(connection->receiver(0).claims[0], 0u);
-    EXPECT_EQ(connection->sender(0).claims[0], 0u);
-  }
 }
 
 // Few elements go round by round, since not every channel has some; of many the warps take turns.
@@ -464,146 +396,6 @@ TEST(EmulatedOffers, MakesNoOfferBehindAnAbortedOperation) {
       EXPECT_EQ(connection->sender(0).offer, executor::offer::kNone);
       EXPECT_LT(connection->sender(0).remote, executor::kAbortedStep);
       connection->receiver(0).remote = 3;  // as if steps of the aborted operation had come
-    }
-  }
-}
-
-// ---- folds that request what is lent (protocol/request.h)
-
-void expect_no_requests(Cluster& cluster, const FifoShape& shape) {
-  for (const auto& connection : cluster.connections()) {
-    for (uint32_t channel = 0; channel < shape.channels; ++channel) {
-      for (const uint32_t request : connection->sender(channel).requests) EXPECT_EQ(request, 0u);
-      EXPECT_EQ(connection->receiver(channel).delivered, 0u);
-    }
-  }
-}
-
-std::vector<Launch> requesting(std::vector<Launch> launches, uint32_t request_bytes) {
-  for (Launch& launch : launches) {
-    launch.request_bytes = request_bytes;
-    launch.threads = 256;  // folds have two warps at least: one requests, the others fold
-  }
-  return launches;
-}
-
-// Units that fill the slots twice, or not; the last unit is shorter, and the block ends anyhow.
-TEST(EmulatedRequests, FoldWhatPeersSend) {
-  constexpr FifoShape kDeep{.channels = 2, .depth = 4, .slot_bytes = 1024};
-  for (const Case& c : kLoans) {
-    if (!schedule::reduces(c.collective)) continue;
-    for (const int nranks : {2, 3}) {
-      for (const auto& [shape, bytes] : {std::pair(kShape, 512u), {kDeep, 1024u}}) {
-        for (const DataType type : {DataType::Float32, DataType::Bfloat16}) {
-          if (type != DataType::Float32 && (nranks != 3 || bytes != 1024)) continue;
-          SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm
-                                          << " by " << nranks << ", units of " << bytes);
-          Cluster cluster = cluster_of(c.collective, c.algorithm, nranks, shape);
-          constexpr uint64_t kCount = 9'011;
-          const uint64_t elements =
-              schedule::cuts_one_buffer(c.collective) ? kCount : executor::round_up(kCount, 16);
-          for (const bool is_in_place : {false, true}) {
-            const executor::Reduction average{
-                .fold = executor::Fold::Sum, .finish_scale = 0.5, .finish_divisor = 2};
-            const Operands operands(cluster.schedule(), type, {elements},
-                                    {.is_in_place = is_in_place, .reduction = average});
-            ASSERT_TRUE(run(
-                cluster,
-                requesting(cluster.launches({.count = elements, .type = type, .reduction = average},
-                                            operands.addresses()),
-                           bytes)));
-            ASSERT_NO_FATAL_FAILURE(operands.check());
-            expect_claims_reset(cluster);
-            expect_no_requests(cluster, shape);
-          }
-          EXPECT_TRUE(used_slots(cluster));
-          EXPECT_TRUE(cluster.guards_intact());
-          EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
-        }
-      }
-    }
-  }
-}
-
-// A rank whose input is not aligned cannot lend it; it folds its own by words, with what its peers
-// lend, or send on request, and stores the result to them.
-TEST(EmulatedRequests, FoldTheOwnInputWhereverItBegins) {
-  for (const DataType type :
-       {DataType::Uint8, DataType::Bfloat16, DataType::Float32, DataType::Float64}) {
-    for (const int nranks : {2, 3}) {
-      for (const uint32_t request_bytes : {0u, 512u}) {
-        SCOPED_TRACE(testing::Message() << executor::name_of(type) << " by " << nranks
-                                        << ", units of " << request_bytes);
-        Cluster cluster = cluster_of(Collective::AllReduce, "two_shot_lanes", nranks);
-        const executor::Reduction sum{.fold = executor::Fold::Sum};
-        const Operands operands(cluster.schedule(), type, {20'011},
-                                {.misaligned_input_of = 0, .reduction = sum});
-        const uint64_t before = emulation::fetch_adds();
-        ASSERT_TRUE(
-            run(cluster,
-                requesting(cluster.launches({.count = 20'011, .type = type, .reduction = sum},
-                                            operands.addresses()),
-                           request_bytes),
-                ~0u, 20'000'000, BulkCopies::SharedFolds));
-        ASSERT_NO_FATAL_FAILURE(operands.check());
-        EXPECT_NE(emulation::fetch_adds(), before);  // its fold is shared
-        expect_claims_reset(cluster);
-        expect_no_requests(cluster, kShape);
-        EXPECT_TRUE(cluster.guards_intact());
-        EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
-      }
-    }
-  }
-}
-
-// What cannot be requested is read, or comes through slots as ever, and the next operation may
-// request again.
-TEST(EmulatedRequests, AreNotMadeOfThoseThatCannotServeThem) {
-  Cluster cluster = cluster_of(Collective::AllReduce, "two_shot_lanes", 3);
-  struct Turn {
-    bool is_misaligned;
-    bool scales;
-    uint64_t count;  // 48: fewer than a unit for each channel
-    uint32_t lenders = ~0u;
-  };
-  for (const Turn& turn : {Turn{false, false, 9'000},
-                           {true, false, 9'000},
-                           {false, true, 9'000},
-                           {false, false, 48},
-                           {false, false, 9'000, 5},
-                           {false, false, 9'000}}) {
-    executor::Reduction sum{.fold = executor::Fold::Sum};
-    if (turn.scales) sum.input_scale = 2;
-    const Operands operands(cluster.schedule(), DataType::Float32, {turn.count},
-                            {.is_misaligned = turn.is_misaligned, .reduction = sum});
-    ASSERT_TRUE(
-        run(cluster,
-            requesting(
-                cluster.launches({.count = turn.count, .type = DataType::Float32, .reduction = sum},
-                                 operands.addresses()),
-                512),
-            ~0u, 20'000'000, BulkCopies::All, turn.lenders));
-    ASSERT_NO_FATAL_FAILURE(operands.check());
-    expect_claims_reset(cluster);
-    expect_no_requests(cluster, kShape);
-  }
-  EXPECT_TRUE(cluster.guards_intact());
-  EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
-}
-
-// Whenever it is aborted, whoever of the ranks has come: every kernel ends.
-TEST(EmulatedRequests, EndWhenAborted) {
-  for (const uint32_t ranks : {1u, 3u, 7u}) {
-    for (const uint64_t limit : {2'000u, 20'000u, 60'000u, 150'000u}) {
-      SCOPED_TRACE(testing::Message() << "ranks " << ranks << ", after " << limit);
-      Cluster cluster = cluster_of(Collective::AllReduce, "two_shot_lanes", 3);
-      const Operands operands(cluster.schedule(), DataType::Float32, {20'011}, {});
-      emulation::abort_after(limit, &cluster.control.abort);
-      EXPECT_TRUE(run(cluster,
-                      requesting(cluster.launches({.count = 20'011, .type = DataType::Float32},
-                                                  operands.addresses()),
-                                 512),
-                      ranks, 80'000'000));
     }
   }
 }

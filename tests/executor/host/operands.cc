@@ -43,10 +43,11 @@ Operands::Operands(const schedule::Schedule& schedule, DataType type, std::vecto
   }
 }
 
-Operands::View Operands::allocate(uint64_t elements, uint64_t off) {
+Operands::View Operands::allocate(uint64_t elements, uint64_t misalignment, bool is_off) {
   const size_t size = size_of(type_);
   const size_t bytes = elements * size;
-  memories_.push_back({GuardedMemory(bytes, off * size), Bytes(bytes, kPoison)});
+  const size_t off = is_off ? misalignment * size : 0;
+  memories_.push_back({GuardedMemory(bytes, off), Bytes(bytes, kPoison)});
   std::memset(memories_.back().memory.data(), static_cast<int>(kPoison), bytes);
   return {memories_.back().memory.data(), memories_.back().expected.data()};
 }
@@ -131,16 +132,15 @@ void Operands::make_collective() {
     const bool shares = options_.is_in_place && collective != Collective::AllToAll &&
                         input_blocks > 0 && output_blocks > 0;
     const bool is_off = options_.is_misaligned || options_.misaligned_input_of == rank;
-    const uint64_t input_off = is_off ? 1 : 0;
     View input, output;
     if (shares) {
-      const View memory = allocate(std::max(inputs, outputs), input_off);
+      const View memory = allocate(std::max(inputs, outputs), 1, is_off);
       const uint64_t own = is_cut ? 0 : static_cast<uint64_t>(rank) * count;
       input = inputs < outputs ? offset(memory, own) : memory;
       output = outputs < inputs ? offset(memory, own) : memory;
     } else {
-      if (input_blocks > 0) input = allocate(inputs, input_off);
-      if (output_blocks > 0) output = allocate(outputs, options_.is_misaligned ? 3 : 0);
+      if (input_blocks > 0) input = allocate(inputs, 1, is_off);
+      if (output_blocks > 0) output = allocate(outputs, 3, options_.is_misaligned);
     }
     if (input_blocks > 0 && inputs > 0) {
       const Bytes bytes = numbers(rank, inputs, 0);
@@ -173,8 +173,8 @@ void Operands::make_collective() {
 void Operands::make_messages() {
   for (size_t m = 0; m < schedule_.messages.size(); ++m) {
     const Bytes bytes = numbers(static_cast<int>(m), counts_[m], 0);
-    const View input = allocate(counts_[m], options_.is_misaligned ? 1 : 0);
-    const View output = allocate(counts_[m], options_.is_misaligned ? 3 : 0);
+    const View input = allocate(counts_[m], 1, options_.is_misaligned);
+    const View output = allocate(counts_[m], 3, options_.is_misaligned);
     for (std::byte* copy : {input.data, input.expected, output.expected})
       if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
     buffers_.inputs.push_back(input.data);

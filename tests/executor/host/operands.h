@@ -43,8 +43,8 @@ class Operands {
 
   void make_collective();
   void make_messages();
-  /// `off`: elements from an aligned address.
-  View allocate(uint64_t elements, uint64_t off);
+  /// `misalignment`: elements from an aligned address, if `is_off`.
+  View allocate(uint64_t elements, uint64_t misalignment, bool is_off);
   View offset(const View& view, uint64_t elements) const;
   Bytes numbers(int rank, uint64_t count, uint64_t first) const;
   std::vector<Bytes> contributions(int rank) const;
