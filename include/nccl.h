@@ -33,8 +33,13 @@
 /* ---- Version ---- */
 
 #define NCCL_MAJOR 2
+#ifndef NICCOLITE_WITHOUT_DEVICE_API
 #define NCCL_MINOR 30
 #define NCCL_PATCH 7
+#else /* for programs whose kernels communicate by themselves, from 2.28 on, and need not */
+#define NCCL_MINOR 27
+#define NCCL_PATCH 7
+#endif
 #define NCCL_SUFFIX ""
 
 /* The version as one number. From 2.9 on minor and patch have two digits each (2.30.7 is 23007),
@@ -43,7 +48,11 @@
 #define NCCL_VERSION(X, Y, Z) \
   (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
 /* Spelled out, since the preprocessor and other languages' bindings read it. */
+#ifndef NICCOLITE_WITHOUT_DEVICE_API
 #define NCCL_VERSION_CODE 23007
+#else
+#define NCCL_VERSION_CODE 22707
+#endif
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <nccl.h>
+#include <nccl_device.h>
 #include <stddef.h>
 
 #define HAS_VALUE(name, value) static_assert((long long)(name) == (value), #name " has changed")
@@ -136,3 +137,32 @@ HAS_OFFSET(ncclConfig_t, graphUsageMode, 80);
 HAS_OFFSET(ncclConfig_t, numRmaCtx, 84);
 HAS_OFFSET(ncclConfig_t, maxP2pPeers, 88);
 HAS_OFFSET(ncclConfig_t, graphStreamOrdering, 92);
+
+/* ---- the device API's structs (c-api reference, sections 13.2 to 13.5) */
+HAS_SIZE(ncclTeam_t, 12);
+HAS_SIZE(ncclCommProperties_t, 56);
+HAS_OFFSET(ncclCommProperties_t, rank, 16);
+HAS_OFFSET(ncclCommProperties_t, deviceApiSupport, 32);
+HAS_OFFSET(ncclCommProperties_t, multimemSupport, 33);
+HAS_OFFSET(ncclCommProperties_t, ginType, 36);
+HAS_OFFSET(ncclCommProperties_t, nLsaTeams, 40);
+HAS_OFFSET(ncclCommProperties_t, hostRmaSupport, 44);
+HAS_OFFSET(ncclCommProperties_t, railedGinType, 48);
+HAS_SIZE(ncclDevCommRequirements_t, 96);
+HAS_OFFSET(ncclDevCommRequirements_t, resourceRequirementsList, 16);
+HAS_OFFSET(ncclDevCommRequirements_t, lsaMultimem, 32);
+HAS_OFFSET(ncclDevCommRequirements_t, barrierCount, 36);
+HAS_OFFSET(ncclDevCommRequirements_t, ginForceEnable, 56);
+HAS_OFFSET(ncclDevCommRequirements_t, ginConnectionType, 72);
+HAS_OFFSET(ncclDevCommRequirements_t, ginQueueDepth, 80);
+HAS_OFFSET(ncclDevCommRequirements_t, worldGinBarrierCount, 88);
+HAS_OFFSET(ncclDevCommRequirements_t, ginVaSignalsRequired, 93);
+HAS_SIZE(ncclDevResourceRequirements_t, 56);
+HAS_OFFSET(ncclDevResourceRequirements_t, ginSignalCount, 32);
+HAS_SIZE(ncclTeamRequirements_t, 32);
+HAS_OFFSET(ncclTeamRequirements_t, multimem, 20);
+HAS_SIZE(ncclDevComm_t, 240);
+HAS_SIZE(ncclMultimemHandle_t, 8);
+HAS_SIZE(ncclLsaBarrierHandle_t, 8);
+HAS_SIZE(ncclGinBarrierHandle_t, 8);
+HAS_SIZE(ncclLLA2AHandle_t, 8);

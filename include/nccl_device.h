@@ -1,0 +1,284 @@
+/* nccl_device.h - what a program needs on the host to prepare kernels that communicate by
+ * themselves (NCCL's device API, level 2.30): teams, properties, requirements and device
+ * communicators.
+ *
+ * The functions that kernels call are not here: Niccolite does not have that part of the API yet.
+ * Teams and requirements are arithmetic and work; ncclDevCommCreate answers ncclInvalidUsage, as
+ * NCCL does on a machine that cannot do it, and ncclCommQueryProperties says so beforehand.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef NCCL_DEVICE_H_
+#define NCCL_DEVICE_H_
+
+#if defined(__CUDACC__) && !defined(NCCL_DEVICE_HOST_ONLY)
+#error \
+    "Niccolite's nccl_device.h has the host part of the device API only. A file without kernels that communicate: compile it with -DNCCL_DEVICE_HOST_ONLY. A program that can leave such kernels out (nccl-tests): compile it with -DNICCOLITE_WITHOUT_DEVICE_API, with which nccl.h says that it is that of NCCL 2.27."
+#endif
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nccl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Teams ----
+ *
+ * A team is `nRanks` ranks of a communicator at equal distances: the caller is its `rank`-th, and
+ * its neighbour in the team is `stride` ranks away in the communicator. */
+typedef struct ncclTeam {
+  int nRanks;
+  int rank;
+  int stride;
+} ncclTeam_t;
+
+/* All ranks; the ranks whose memory kernels of this rank can load and store, which are consecutive;
+ * and the ranks with this one's place in each of those. A team of zeros where `comm` is no
+ * communicator, or not ready. */
+ncclTeam_t ncclTeamWorld(ncclComm_t comm);
+ncclTeam_t pncclTeamWorld(ncclComm_t comm);
+ncclTeam_t ncclTeamLsa(ncclComm_t comm);
+ncclTeam_t pncclTeamLsa(ncclComm_t comm);
+ncclTeam_t ncclTeamRail(ncclComm_t comm);
+ncclTeam_t pncclTeamRail(ncclComm_t comm);
+
+/* The rank in the communicator, or in the load-store team, of member `rank` of `team`; -1 where
+ * `comm` is no communicator, or not ready. */
+int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank);
+int pncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank);
+int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank);
+int pncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank);
+
+/* ---- Properties ---- */
+
+/* How the network serves kernels. */
+typedef enum {
+  NCCL_GIN_TYPE_NONE = 0,
+  NCCL_GIN_TYPE_PROXY = 2,
+  NCCL_GIN_TYPE_GDAKI = 3,
+  NCCL_GIN_TYPE_GPI = 4
+} ncclGinType_t;
+typedef enum {
+  NCCL_GIN_CONNECTION_NONE = 0,
+  NCCL_GIN_CONNECTION_FULL = 1,
+  NCCL_GIN_CONNECTION_RAIL = 2
+} ncclGinConnectionType_t;
+
+/* Start from NCCL_COMM_PROPERTIES_INITIALIZER. */
+typedef struct ncclCommProperties {
+  /* set by the initializer, not by hand */
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+
+  int rank;
+  int nRanks;
+  int cudaDev;
+  int nvmlDev;
+  bool deviceApiSupport; /* can ncclDevCommCreate succeed? */
+  bool multimemSupport;  /* are there multicast addresses? */
+  ncclGinType_t ginType;
+  int nLsaTeams;       /* load-store teams that the communicator has */
+  bool hostRmaSupport; /* ncclPutSignal, ncclSignal, ncclWaitSignal */
+  ncclGinType_t railedGinType;
+} ncclCommProperties_t;
+
+#define NCCL_COMM_PROPERTIES_INITIALIZER                                                         \
+  {                                                                                              \
+    sizeof(ncclCommProperties_t), NCCL_API_MAGIC,                                                \
+        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), 0, 0, 0, 0, false, false,              \
+        NCCL_GIN_TYPE_NONE, 0, false, NCCL_GIN_TYPE_NONE                                         \
+  }
+
+/* Stores what `comm` can do. ncclInvalidArgument: a null or bad argument, or the communicator is
+ * still initializing. ncclInvalidUsage: `props` was not initialized, or by a header whose layout is
+ * not known. */
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* props);
+ncclResult_t pncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* props);
+
+/* ---- Requirements of a device communicator ---- */
+
+typedef uint32_t ncclDevResourceHandle;
+typedef ncclDevResourceHandle ncclDevResourceHandle_t;
+typedef uint32_t ncclGinSignal_t;
+typedef uint32_t ncclGinCounter_t;
+
+typedef struct ncclMultimemHandle {
+  void* mcBasePtr;
+} ncclMultimemHandle_t;
+typedef struct ncclLsaBarrierHandle {
+  ncclDevResourceHandle_t bufHandle;
+  int nBarriers;
+} ncclLsaBarrierHandle_t;
+typedef struct ncclGinBarrierHandle {
+  ncclGinSignal_t signal0;
+  ncclDevResourceHandle_t unused;
+} ncclGinBarrierHandle_t;
+typedef struct ncclLLA2AHandle {
+  ncclDevResourceHandle_t bufHandle;
+  uint32_t nSlots;
+} ncclLLA2AHandle_t;
+
+/* Memory, signals and counters that a device communicator is to have: a list. Where they are is
+ * stored in the places that the `out` pointers name. */
+typedef struct ncclDevResourceRequirements {
+  struct ncclDevResourceRequirements* next;
+  size_t bufferSize; /* bytes */
+  size_t bufferAlign;
+  ncclDevResourceHandle_t* outBufferHandle; /* offset in units of 128 bytes */
+  int ginSignalCount;
+  int ginCounterCount;
+  ncclGinSignal_t* outGinSignalStart;
+  ncclGinCounter_t* outGinCounterStart;
+} ncclDevResourceRequirements_t;
+
+typedef struct ncclTeamRequirements {
+  struct ncclTeamRequirements* next;
+  ncclTeam_t team;
+  bool multimem;
+  ncclMultimemHandle_t* outMultimemHandle;
+} ncclTeamRequirements_t;
+
+/* Start from NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER. */
+typedef struct ncclDevCommRequirements {
+  /* set by the initializer, not by hand */
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+
+  ncclDevResourceRequirements_t* resourceRequirementsList;
+  ncclTeamRequirements_t* teamRequirementsList;
+  bool lsaMultimem; /* multicast address of the load-store team */
+  int barrierCount; /* barriers of all ranks */
+  int lsaBarrierCount;
+  int railGinBarrierCount;
+  int lsaLLA2ABlockCount, lsaLLA2ASlotCount;
+  bool ginForceEnable;
+  int ginContextCount;
+  int ginSignalCount;
+  int ginCounterCount;
+  ncclGinConnectionType_t ginConnectionType;
+  bool ginExclusiveContexts;
+  int ginQueueDepth;
+  int ginTrafficClass;
+  int worldGinBarrierCount;
+  bool ginStrongSignalsRequired;
+  bool ginVaSignalsRequired;
+} ncclDevCommRequirements_t;
+
+#define NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER                                                   \
+  {                                                                                              \
+    sizeof(ncclDevCommRequirements_t), NCCL_API_MAGIC,                                           \
+        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), NULL, NULL, false, 0, 0, 0, 0, 0,      \
+        false, 4, 0, 0, NCCL_GIN_CONNECTION_NONE, false, 0, NCCL_CONFIG_UNDEF_INT, 0, true, true \
+  }
+
+/* What a kernel is given, by value. Opaque here: only its size and its alignment mean something
+ * without the functions that kernels call. */
+typedef struct ncclDevComm {
+  uint64_t opaque[30];
+} ncclDevComm_t;
+
+/* Makes a device communicator that satisfies `reqs`; all ranks call with equal requirements. This
+ * library answers ncclInvalidUsage: it does not serve kernels that communicate by themselves.
+ * ncclInvalidArgument: a null or bad argument. */
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
+                               ncclDevComm_t* outDevComm);
+ncclResult_t pncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
+                                ncclDevComm_t* outDevComm);
+
+/* Ends a device communicator. ncclInvalidArgument: a null argument, or none that ncclDevCommCreate
+ * made for `comm`. */
+ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm);
+ncclResult_t pncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm);
+
+/* Each stores in `outReq` what its object needs of a device communicator, to be put into the list
+ * of requirements, and in `outHandle` the handle that ncclDevCommCreate completes. Both belong to
+ * the caller, and live until ncclDevCommCreate has returned. ncclInvalidArgument: a null pointer,
+ * or a negative number. */
+ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers,
+                                             ncclLsaBarrierHandle_t* outHandle,
+                                             ncclDevResourceRequirements_t* outReq);
+ncclResult_t pncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers,
+                                              ncclLsaBarrierHandle_t* outHandle,
+                                              ncclDevResourceRequirements_t* outReq);
+ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t team, int nBarriers,
+                                             ncclGinBarrierHandle_t* outHandle,
+                                             ncclDevResourceRequirements_t* outReq);
+ncclResult_t pncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t team, int nBarriers,
+                                              ncclGinBarrierHandle_t* outHandle,
+                                              ncclDevResourceRequirements_t* outReq);
+/* Slots of an exchange of up to `maxElts` elements of up to `maxEltSize` bytes. */
+int ncclLLA2ACalcSlots(int maxElts, int maxEltSize);
+int pncclLLA2ACalcSlots(int maxElts, int maxEltSize);
+ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle,
+                                        ncclDevResourceRequirements_t* outReq);
+ncclResult_t pncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle,
+                                         ncclDevResourceRequirements_t* outReq);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+/* ---- Arithmetic of teams and resources, without a communicator ---- */
+
+#ifdef __CUDACC__
+#define NCCL_TEAM_FUNCTION static inline __host__ __device__
+#else
+#define NCCL_TEAM_FUNCTION static inline
+#endif
+
+/* Is member `bPeer` of team `b` in team `a`? And which member of `a` is it then? The caller is in
+ * both teams. */
+NCCL_TEAM_FUNCTION bool ncclTeamRankIsMember(ncclTeam_t a, ncclTeam_t b, int bPeer) {
+  const int distance = (bPeer - b.rank) * b.stride;
+  const int steps = a.stride == 0 ? 0 : distance / a.stride;
+  const int member = a.rank + steps;
+  return steps * a.stride == distance && 0 <= member && member < a.nRanks;
+}
+NCCL_TEAM_FUNCTION int ncclTeamRankToTeam(ncclTeam_t a, ncclTeam_t b, int bPeer) {
+  return a.rank + (a.stride == 0 ? 0 : (bPeer - b.rank) * b.stride / a.stride);
+}
+
+/* `parent` cut into runs of `innerSize` members: the run that the caller is in; and the members with
+ * the caller's place in each run. `innerSize` divides the parent's size. */
+NCCL_TEAM_FUNCTION ncclTeam_t ncclTeamInnerFactor(ncclTeam_t parent, int innerSize) {
+  ncclTeam_t team;
+  team.nRanks = innerSize;
+  team.rank = parent.rank % innerSize;
+  team.stride = parent.stride;
+  return team;
+}
+NCCL_TEAM_FUNCTION ncclTeam_t ncclTeamOuterFactor(ncclTeam_t parent, int innerSize) {
+  ncclTeam_t team;
+  team.nRanks = parent.nRanks / innerSize;
+  team.rank = parent.rank / innerSize;
+  team.stride = parent.stride * innerSize;
+  return team;
+}
+
+/* The `index`-th of those members of `parent` that are not in `subset`, which has the same stride
+ * or a multiple of it. */
+NCCL_TEAM_FUNCTION int ncclTeamRankInDifference(ncclTeam_t parent, ncclTeam_t subset, int index) {
+  const int step = subset.stride / parent.stride;
+  const int first = parent.rank - subset.rank * step;
+  const int last = first + (subset.nRanks - 1) * step;
+  const int others_between = step - 1; /* members of the parent between two of the subset */
+  if (index < first) return index;
+  if (others_between > 0 && index - first < (subset.nRanks - 1) * others_between) {
+    const int gap = (index - first) / others_between;
+    return first + gap * step + 1 + (index - first) % others_between;
+  }
+  return last + 1 + (index - first - (subset.nRanks - 1) * others_between);
+}
+
+NCCL_TEAM_FUNCTION size_t ncclGetResourceBufferOffset(ncclDevResourceHandle_t handle) {
+  return (size_t)handle * 128;
+}
+#undef NCCL_TEAM_FUNCTION
+
+#endif /* NCCL_DEVICE_H_ */

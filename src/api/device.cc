@@ -1,0 +1,238 @@
+// The host's side of the device API: teams, properties, requirements, and the device communicators
+// that this library does not make. Source: c-api reference, section 13.
+
+#include <algorithm>
+#include <cstring>
+
+#include "api/call.h"
+#pragma GCC visibility push(default)
+#include "nccl_device.h"
+#pragma GCC visibility pop
+
+namespace niccolite::api {
+namespace {
+
+using comm::Communicator;
+
+constexpr ncclTeam_t kNoTeam = {0, 0, 0};
+
+// Every rank's memory can be mapped by every other: all are on one machine. So the load-store team
+// is the communicator, and a rail has one rank.
+ncclTeam_t world(const Communicator& communicator) {
+  return {communicator.nranks(), communicator.rank(), 1};
+}
+ncclTeam_t load_store(const Communicator& communicator) { return world(communicator); }
+ncclTeam_t rail(const Communicator& communicator) {
+  const ncclTeam_t inner = load_store(communicator);
+  return {communicator.nranks() / inner.nRanks, communicator.rank() / inner.nRanks, inner.nRanks};
+}
+
+/// These functions have no result to put an error in: it is said, and `otherwise` returned.
+template <typename Value, typename Function>
+Value of_ready(const char* function, ncclComm_t handle, Value otherwise, Function&& value) {
+  Value answer = otherwise;
+  call(function, [&]() -> Status {
+    const auto communicator = TRY(find(handle));
+    TRY(communicator->check_usable());
+    answer = value(*communicator);
+    return {};
+  });
+  return answer;
+}
+
+/// The structs of the device API that this library can read and write, by the caller's header.
+/// Source: c-api reference, section 13.4; c-api-2.32, section 9.
+Status check_version(const char* function, unsigned magic, unsigned version) {
+  if (magic != NCCL_API_MAGIC)
+    return Status::invalid_usage(
+        "{} : the struct was not initialized with its NCCL_..._INITIALIZER, or by a header before "
+        "2.29",
+        function);
+  const bool is_known = (version >= 22902 && version <= 22903) ||
+                        (version >= 22905 && version <= 22907) ||
+                        (version >= 23000 && version < 23300);
+  if (!is_known)
+    return Status::invalid_usage(
+        "{} : the caller's header is of version {}: the layouts of 2.29.2 to 2.32 are known",
+        function, version);
+  return {};
+}
+
+/// The bytes of ncclCommProperties that a caller's header has.
+size_t properties_size(unsigned version) {
+  constexpr size_t kBefore_2_29_5 = 40;
+  return version < 22905 ? kBefore_2_29_5 : sizeof(ncclCommProperties_t);
+}
+
+Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
+  constexpr const char* kFunction = "ncclCommQueryProperties";
+  const auto communicator = TRY(find(handle));
+  if (props == nullptr) return Status::invalid_argument("{} : props argument is NULL", kFunction);
+  TRY(communicator->check_usable());
+  TRY(check_version(kFunction, props->magic, props->version));
+  ncclCommProperties_t answer = NCCL_COMM_PROPERTIES_INITIALIZER;
+  answer.size = props->size;
+  answer.version = props->version;
+  answer.rank = communicator->rank();
+  answer.nRanks = communicator->nranks();
+  answer.cudaDev = communicator->device();
+  answer.nvmlDev = communicator->device();
+  answer.deviceApiSupport = false;  // see ncclDevCommCreate
+  answer.multimemSupport = false;
+  answer.nLsaTeams = rail(*communicator).nRanks;
+  answer.hostRmaSupport = false;
+  // What is left of the type before 2.29.5 is one byte, with the same value.
+  std::memcpy(static_cast<void*>(props), &answer,
+              std::min(props->size, properties_size(props->version)));
+  return {};
+}
+
+Status create_device_communicator(ncclComm_t handle, const ncclDevCommRequirements_t* reqs,
+                                  const ncclDevComm_t* answer) {
+  constexpr const char* kFunction = "ncclDevCommCreate";
+  const auto communicator = TRY(find(handle));
+  if (reqs == nullptr) return Status::invalid_argument("{} : reqs argument is NULL", kFunction);
+  if (answer == nullptr)
+    return Status::invalid_argument("{} : outDevComm argument is NULL", kFunction);
+  TRY(communicator->check_ready());
+  TRY(check_version(kFunction, reqs->magic, reqs->version));
+  return Status::invalid_usage(
+      "{} : rank {}: this version of Niccolite does not serve kernels that communicate by "
+      "themselves (ncclCommQueryProperties says so: deviceApiSupport is false). Use the calls of "
+      "the host, or NVIDIA's library for this program",
+      kFunction, communicator->rank());
+}
+
+Status destroy_device_communicator(ncclComm_t handle, const ncclDevComm_t* device) {
+  constexpr const char* kFunction = "ncclDevCommDestroy";
+  TRY(find(handle));
+  if (device == nullptr) return Status::invalid_argument("{} : devComm argument is NULL", kFunction);
+  return Status::invalid_argument("{} : ncclDevCommCreate did not make this device communicator",
+                                  kFunction);
+}
+
+/// What all builders check, and begin with.
+template <typename Handle>
+Status begin_requirement(const char* function, const Handle* handle, bool numbers_are_good,
+                         ncclDevResourceRequirements_t* requirement) {
+  if (handle == nullptr || requirement == nullptr)
+    return Status::invalid_argument("{} : outHandle or outReq argument is NULL", function);
+  if (!numbers_are_good)
+    return Status::invalid_argument("{} : a number of ranks, barriers, blocks or slots is negative",
+                                    function);
+  *requirement = {};
+  return {};
+}
+
+}  // namespace
+}  // namespace niccolite::api
+
+using namespace niccolite;
+
+extern "C" {
+
+ncclTeam_t pncclTeamWorld(ncclComm_t comm) {
+  return api::of_ready("ncclTeamWorld", comm, api::kNoTeam, api::world);
+}
+
+ncclTeam_t pncclTeamLsa(ncclComm_t comm) {
+  return api::of_ready("ncclTeamLsa", comm, api::kNoTeam, api::load_store);
+}
+
+ncclTeam_t pncclTeamRail(ncclComm_t comm) {
+  return api::of_ready("ncclTeamRail", comm, api::kNoTeam, api::rail);
+}
+
+int pncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank) {
+  return api::of_ready("ncclTeamRankToWorld", comm, -1, [&](const comm::Communicator& c) {
+    return c.rank() + (rank - team.rank) * team.stride;
+  });
+}
+
+int pncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank) {
+  return api::of_ready("ncclTeamRankToLsa", comm, -1, [&](const comm::Communicator& c) {
+    return api::load_store(c).rank + (rank - team.rank) * team.stride;
+  });
+}
+
+ncclResult_t pncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* props) {
+  return api::call("ncclCommQueryProperties", [&] { return api::query_properties(comm, props); });
+}
+
+ncclResult_t pncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
+                                ncclDevComm_t* outDevComm) {
+  return api::call("ncclDevCommCreate",
+                   [&] { return api::create_device_communicator(comm, reqs, outDevComm); });
+}
+
+ncclResult_t pncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm) {
+  return api::call("ncclDevCommDestroy",
+                   [&] { return api::destroy_device_communicator(comm, devComm); });
+}
+
+ncclResult_t pncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers,
+                                              ncclLsaBarrierHandle_t* outHandle,
+                                              ncclDevResourceRequirements_t* outReq) {
+  return api::call("ncclLsaBarrierCreateRequirement", [&]() -> Status {
+    const bool is_good = team.nRanks >= 0 && nBarriers >= 0;
+    TRY(api::begin_requirement("ncclLsaBarrierCreateRequirement", outHandle, is_good, outReq));
+    // Of each barrier three words of its own state, and one that each member sets.
+    const size_t words = size_t{3} * static_cast<size_t>(nBarriers) +
+                         static_cast<size_t>(nBarriers) * static_cast<size_t>(team.nRanks);
+    *outHandle = {.bufHandle = 0, .nBarriers = nBarriers};
+    outReq->bufferSize = words * sizeof(uint32_t);
+    outReq->bufferAlign = alignof(uint32_t);
+    outReq->outBufferHandle = &outHandle->bufHandle;
+    return {};
+  });
+}
+
+ncclResult_t pncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t team, int nBarriers,
+                                              ncclGinBarrierHandle_t* outHandle,
+                                              ncclDevResourceRequirements_t* outReq) {
+  return api::call("ncclGinBarrierCreateRequirement", [&]() -> Status {
+    TRY(api::find(comm));
+    const bool is_good = team.nRanks >= 0 && nBarriers >= 0;
+    TRY(api::begin_requirement("ncclGinBarrierCreateRequirement", outHandle, is_good, outReq));
+    *outHandle = {};
+    outReq->ginSignalCount = nBarriers * team.nRanks;
+    outReq->outGinSignalStart = &outHandle->signal0;
+    return {};
+  });
+}
+
+int pncclLLA2ACalcSlots(int maxElts, int maxEltSize) {
+  constexpr int kSlotBytes = 8;
+  return maxElts * ((maxEltSize + kSlotBytes - 1) / kSlotBytes);
+}
+
+ncclResult_t pncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle,
+                                         ncclDevResourceRequirements_t* outReq) {
+  return api::call("ncclLLA2ACreateRequirement", [&]() -> Status {
+    const bool is_good = nBlocks >= 0 && nSlots >= 0;
+    TRY(api::begin_requirement("ncclLLA2ACreateRequirement", outHandle, is_good, outReq));
+    // Of each block one line of state, and every slot twice: for this epoch and the next.
+    constexpr size_t kLine = 16;
+    *outHandle = {.bufHandle = 0, .nSlots = static_cast<uint32_t>(nSlots)};
+    outReq->bufferSize =
+        static_cast<size_t>(nBlocks) * (1 + 2 * static_cast<size_t>(nSlots)) * kLine;
+    outReq->bufferAlign = kLine;
+    outReq->outBufferHandle = &outHandle->bufHandle;
+    return {};
+  });
+}
+
+}  // extern "C"
+
+NICCOLITE_EXPORT(ncclTeamWorld);
+NICCOLITE_EXPORT(ncclTeamLsa);
+NICCOLITE_EXPORT(ncclTeamRail);
+NICCOLITE_EXPORT(ncclTeamRankToWorld);
+NICCOLITE_EXPORT(ncclTeamRankToLsa);
+NICCOLITE_EXPORT(ncclCommQueryProperties);
+NICCOLITE_EXPORT(ncclDevCommCreate);
+NICCOLITE_EXPORT(ncclDevCommDestroy);
+NICCOLITE_EXPORT(ncclLsaBarrierCreateRequirement);
+NICCOLITE_EXPORT(ncclGinBarrierCreateRequirement);
+NICCOLITE_EXPORT(ncclLLA2ACalcSlots);
+NICCOLITE_EXPORT(ncclLLA2ACreateRequirement);
