@@ -151,6 +151,15 @@ class Machine {
   /// Maps memory that another process exported, for access by `device`. `bytes` as in the
   /// exporter's Memory::bytes().
   virtual Result<Memory> import_memory(int device, Fd fd, size_t bytes) = 0;
+  /// Gives what `memory`, which is shareable or an import, holds back to its device; its addresses
+  /// stay taken, but nothing may use them until the memory is resumed or given back. An import lets
+  /// go of the exporter's memory.
+  virtual Status suspend_memory(const Memory& memory) = 0;
+  /// Zeroed memory again, at the addresses of suspended shareable memory and with the same access.
+  /// Exports from before do not stand for it.
+  virtual Status resume_memory(const Memory& memory) = 0;
+  /// The same of an import, suspended or not: maps what `fd`, exported anew, stands for.
+  virtual Status resume_import(const Memory& memory, Fd fd) = 0;
   /// Can kernels of `device` load and store in memory of `peer`?
   virtual bool can_access_peer(int device, int peer) = 0;
   /// Lets kernels of `device` access what users of this process allocate on `peer` by cudaMalloc,

@@ -138,6 +138,40 @@ TEST_P(Gpu, AnImportSeesTheSameBytes) {
   EXPECT_EQ(read(import.data(), kWords), pattern(4, kWords));
 }
 
+TEST_P(Gpu, SuspendedMemoryComesBackZeroedAtItsAddress) {
+  Memory memory = allocate(kWords, true);
+  Memory import =
+      must(machine->import_memory(0, must(machine->export_memory(memory)), memory.bytes()));
+  void* const address = memory.data();
+  write(memory.data(), pattern(3, kWords));
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_OK(machine->suspend_memory(import));
+    ASSERT_OK(machine->suspend_memory(memory));
+    ASSERT_OK(machine->resume_memory(memory));
+    ASSERT_OK(machine->resume_import(import, must(machine->export_memory(memory))));
+    EXPECT_EQ(memory.data(), address);
+    EXPECT_EQ(read(memory.data(), kWords), std::vector<uint32_t>(kWords, 0));
+    write(import.data(), pattern(4, kWords));
+    EXPECT_EQ(read(memory.data(), kWords), pattern(4, kWords));
+  }
+}
+
+TEST_P(Gpu, SuspendedMemoryCanBeGivenBack) {
+  Memory memory = allocate(kWords, true);
+  Memory import =
+      must(machine->import_memory(0, must(machine->export_memory(memory)), memory.bytes()));
+  ASSERT_OK(machine->suspend_memory(import));
+  ASSERT_OK(machine->suspend_memory(memory));
+  import.reset();
+  memory.reset();
+  EXPECT_EQ(read(allocate(kWords, true).data(), kWords), std::vector<uint32_t>(kWords, 0));
+}
+
+TEST_P(Gpu, PlainMemoryIsNotSuspended) {
+  Memory memory = allocate(16, false);
+  EXPECT_EQ(machine->suspend_memory(memory).code(), Code::InvalidUsage);
+}
+
 TEST_P(Gpu, RefusesToImportMoreThanWasExported) {
   if (GetParam() == Kind::Cuda) GTEST_SKIP() << "the driver does not tell the size of an import";
   Memory memory = allocate(16, true);

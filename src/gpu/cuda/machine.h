@@ -71,6 +71,9 @@ class CudaMachine final : public Machine {
   Result<Memory> allocate_as_user(int device, size_t bytes) override;
   Result<Fd> export_memory(const Memory& memory) override;
   Result<Memory> import_memory(int device, Fd fd, size_t bytes) override;
+  Status suspend_memory(const Memory& memory) override;
+  Status resume_memory(const Memory& memory) override;
+  Status resume_import(const Memory& memory, Fd fd) override;
   bool can_access_peer(int device, int peer) override;
   bool open_buffers(int device, int peer) override;
   Status grant_access(const Memory& memory, int device) override;
@@ -115,6 +118,7 @@ class CudaMachine final : public Machine {
   Status release_graph(void* handle) override;
 
  private:
+  struct Allocation;
   struct Device {
     CuDevice device = 0;
     bool has_virtual_memory = false;
@@ -135,6 +139,8 @@ class CudaMachine final : public Machine {
   Status allow_access(CuPointer address, size_t bytes, const std::vector<int>& devices);
   Result<Memory> map(int device, CuAllocation allocation, size_t bytes,
                      const std::vector<int>& devices, bool shareable);
+  Status map_again(Allocation& memory, CuAllocation allocation);
+  static Allocation* allocation_of(const Memory& memory);
 
   const Driver& driver_;
   std::vector<std::unique_ptr<Device>> devices_;

@@ -9,23 +9,20 @@
 #include "gpu/cuda/machine.h"
 
 namespace niccolite::gpu::cuda {
-namespace {
 
-struct Allocation {  // what Memory::handle() points to
+struct CudaMachine::Allocation {  // what Memory::handle() points to
   enum class Kind : unsigned char { Device, User, Host } kind = Kind::Device;
   bool shareable = false;
   void* address = nullptr;
   size_t bytes = 0;
-  CuAllocation allocation = 0;
-  std::vector<int> devices;  // that can access it since it was made
+  CuAllocation allocation = 0;  // of Kind::Device; 0 while it is suspended
+  std::vector<int> devices;     // that can access it since it was made
 };
+
+namespace {
 
 CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }
 void* as_address(CuPointer pointer) { return std::bit_cast<void*>(uintptr_t{pointer}); }
-
-Allocation* allocation_of(const Memory& memory) {
-  return static_cast<Allocation*>(memory.handle());
-}
 
 // Undoes a step of an allocation when a later one fails.
 template <typename Undo>
@@ -53,6 +50,10 @@ CuAllocationProperties properties_of(CuDevice device, bool shareable, bool rdma_
 }
 
 }  // namespace
+
+CudaMachine::Allocation* CudaMachine::allocation_of(const Memory& memory) {
+  return static_cast<Allocation*>(memory.handle());
+}
 
 Result<CuStream> CudaMachine::internal_stream(int ordinal) {
   Device* found = TRY(device(ordinal));
@@ -181,6 +182,58 @@ Result<Memory> CudaMachine::import_memory(int ordinal, Fd fd, size_t bytes) {
   return map(ordinal, allocation, bytes, {ordinal}, /*shareable=*/true);
 }
 
+// Maps `allocation`, which it takes over also when it fails, at the addresses of `memory`.
+Status CudaMachine::map_again(Allocation& memory, CuAllocation allocation) {
+  Rollback release([&] { driver_.cuMemRelease(allocation); });
+  const CuPointer address = as_pointer(memory.address);
+  TRY(driver_.check(driver_.cuMemMap(address, memory.bytes, 0, allocation, 0), "cuMemMap({} bytes)",
+                    memory.bytes));
+  memory.allocation = allocation;
+  release.disarm();
+  return allow_access(address, memory.bytes, memory.devices);
+}
+
+Status CudaMachine::suspend_memory(const Memory& memory) {
+  Allocation* allocation = allocation_of(memory);
+  if (allocation == nullptr || !allocation->shareable)
+    return Status::invalid_usage("only memory that can be shared can be suspended");
+  const CuAllocation held = std::exchange(allocation->allocation, 0);
+  if (held == 0) return {};
+  const ScopedContext scoped = TRY(enter(memory.device()));
+  const ScopedRelaxedCapture relaxed(driver_);
+  TRY(driver_.check(driver_.cuMemUnmap(as_pointer(allocation->address), allocation->bytes),
+                    "cuMemUnmap({} bytes)", allocation->bytes));
+  return driver_.check(driver_.cuMemRelease(held), "cuMemRelease({} bytes)", allocation->bytes);
+}
+
+Status CudaMachine::resume_memory(const Memory& memory) {
+  Allocation* allocation = allocation_of(memory);
+  if (allocation == nullptr || allocation->allocation != 0) return {};
+  Device* owner = TRY(device(memory.device()));
+  const ScopedContext scoped = TRY(enter(memory.device()));
+  const ScopedRelaxedCapture relaxed(driver_);
+  const CuAllocationProperties properties =
+      properties_of(owner->device, /*shareable=*/true, owner->can_be_rdma_target);
+  CuAllocation made = 0;
+  TRY(driver_.check(driver_.cuMemCreate(&made, allocation->bytes, &properties, 0),
+                    "cuMemCreate({} bytes on device {})", allocation->bytes, memory.device()));
+  TRY(map_again(*allocation, made));
+  return zero(memory.device(), as_pointer(allocation->address), allocation->bytes);
+}
+
+Status CudaMachine::resume_import(const Memory& memory, Fd fd) {
+  TRY(suspend_memory(memory));
+  const ScopedContext scoped = TRY(enter(memory.device()));
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuAllocation imported = 0;
+  // The descriptor travels in the pointer itself.
+  void* handle = std::bit_cast<void*>(static_cast<uintptr_t>(fd.get()));
+  TRY(driver_.check(driver_.cuMemImportFromShareableHandle(&imported, handle, kCuHandlePosixFd),
+                    "cuMemImportFromShareableHandle({} bytes for device {})", memory.bytes(),
+                    memory.device()));
+  return map_again(*allocation_of(memory), imported);
+}
+
 Status CudaMachine::grant_access(const Memory& memory, int ordinal) {
   const Allocation* allocation = allocation_of(memory);
   if (allocation == nullptr || allocation->kind != Allocation::Kind::Device) {
@@ -219,6 +272,9 @@ Status CudaMachine::release_memory(void* handle) {
     const ScopedContext scoped = TRY(enter(allocation->devices.front()));
     return driver_.check(driver_.cuMemFree(address), "cuMemFree({} bytes)", allocation->bytes);
   }
+  if (allocation->allocation == 0)  // suspended
+    return driver_.check(driver_.cuMemAddressFree(address, allocation->bytes),
+                         "cuMemAddressFree({} bytes)", allocation->bytes);
   // To its end, whatever fails; the first failure is the result.
   Status unmapped = driver_.check(driver_.cuMemUnmap(address, allocation->bytes),
                                   "cuMemUnmap({} bytes)", allocation->bytes);

@@ -58,6 +58,15 @@ class Driver final : public VirtualMachine {
     return owner(made);
   }
 
+  Status suspend_memory(const Memory& memory) override {
+    return check_shared(runtime_.memory().suspend(memory.handle()), "suspend", memory);
+  }
+  Status resume_memory(const Memory& memory) override {
+    return check_shared(runtime_.memory().resume(memory.handle()), "resume", memory);
+  }
+  // The exporter's file has stayed the same.
+  Status resume_import(const Memory& memory, Fd /*fd*/) override { return resume_memory(memory); }
+
   // Only kernels of real GPUs ask for it.
   bool open_buffers(int /*device*/, int /*peer*/) override { return false; }
   bool can_access_peer(int device, int peer) override {
@@ -300,6 +309,13 @@ class Driver final : public VirtualMachine {
     if (error == Error::None) return {};
     return Status::cuda_error("cannot {} event {} of virtual GPUs: {} ({})", what, event,
                               text_of(error), name_of(error));
+  }
+  static Status check_shared(Error error, const char* what, const Memory& memory) {
+    if (error == Error::None) return {};
+    if (error == Error::InvalidValue)
+      return Status::invalid_usage("only memory that can be shared can be suspended");
+    return Status::cuda_error("virtual GPUs cannot {} {} bytes at {}: {} ({})", what,
+                              memory.bytes(), memory.data(), text_of(error), name_of(error));
   }
   Status check_device(const char* what, int device) const {
     if (runtime_.is_device(device)) return {};

@@ -108,9 +108,42 @@ Error MemoryMap::release(void* base, MemoryOrigin* origin) {
   if (entry.mapping != nullptr) munmap(entry.mapping, entry.mapped_bytes);
   if (entry.properties.origin == MemoryOrigin::Carved)
     arena_.free(entry.properties.base, entry.asked);
-  if (entry.properties.origin <= MemoryOrigin::Shareable)
+  if (entry.properties.origin <= MemoryOrigin::Shareable && !entry.is_suspended)
     used(entry.properties.device) -= entry.asked;
   entries_.erase(found);
+  return Error::None;
+}
+
+MemoryMap::Entry* MemoryMap::find_shared(const void* base) {
+  const auto found = entries_.find(reinterpret_cast<uintptr_t>(base));
+  if (found == entries_.end()) return nullptr;
+  const MemoryOrigin origin = found->second.properties.origin;
+  const bool is_shared = origin == MemoryOrigin::Shareable || origin == MemoryOrigin::Imported;
+  return is_shared ? &found->second : nullptr;
+}
+
+Error MemoryMap::suspend(const void* base) {
+  std::unique_lock lock(mutex_);
+  Entry* entry = find_shared(base);
+  if (entry == nullptr) return Error::InvalidValue;
+  if (entry->properties.origin == MemoryOrigin::Imported || entry->is_suspended) return Error::None;
+  if (fallocate(entry->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                static_cast<off_t>(entry->mapped_bytes)) != 0)
+    return Error::OperatingSystem;
+  used(entry->properties.device) -= entry->asked;
+  entry->is_suspended = true;
+  return Error::None;
+}
+
+Error MemoryMap::resume(const void* base) {
+  std::unique_lock lock(mutex_);
+  Entry* entry = find_shared(base);
+  if (entry == nullptr) return Error::InvalidValue;
+  if (!entry->is_suspended) return Error::None;
+  size_t& in_use = used(entry->properties.device);
+  if (entry->asked > bytes_per_device_ - in_use) return Error::MemoryAllocation;
+  in_use += entry->asked;
+  entry->is_suspended = false;
   return Error::None;
 }
 

@@ -55,6 +55,12 @@ class MemoryMap {
   /// not.
   Error release(void* base, MemoryOrigin* origin = nullptr);
 
+  /// Gives the pages of shareable memory back to the system, and its bytes to the device; it reads
+  /// as zeros, here and where it is imported. Imports hold nothing. InvalidValue: neither.
+  Error suspend(const void* base);
+  /// MemoryAllocation: the device has no such room any more.
+  Error resume(const void* base);
+
   Error export_memory(const void* base, Fd* out) const;  // InvalidValue: not shareable
   Error name_for_others(const void* pointer, RemoteName* out) const;
   Error import_named(int device, const RemoteName& name, MemoryProperties* out);
@@ -74,8 +80,11 @@ class MemoryMap {
     Fd fd;                    // of a shareable one
     void* mapping = nullptr;  // of a shareable or imported one, with its length
     size_t mapped_bytes = 0;
+    bool is_suspended = false;
   };
   const Entry* lookup(const void* pointer) const REQUIRES(mutex_);
+  /// The shareable memory or import that begins there; null: none.
+  Entry* find_shared(const void* base) REQUIRES(mutex_);
   bool overlaps(const void* base, size_t bytes) const REQUIRES(mutex_);
   size_t& used(int device) REQUIRES(mutex_);
 
