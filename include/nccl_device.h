@@ -87,11 +87,11 @@ typedef struct ncclCommProperties {
   ncclGinType_t railedGinType;
 } ncclCommProperties_t;
 
-#define NCCL_COMM_PROPERTIES_INITIALIZER                                                         \
-  {                                                                                              \
-    sizeof(ncclCommProperties_t), NCCL_API_MAGIC,                                                \
-        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), 0, 0, 0, 0, false, false,              \
-        NCCL_GIN_TYPE_NONE, 0, false, NCCL_GIN_TYPE_NONE                                         \
+#define NCCL_COMM_PROPERTIES_INITIALIZER                                            \
+  {                                                                                 \
+    sizeof(ncclCommProperties_t), NCCL_API_MAGIC,                                   \
+        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), 0, 0, 0, 0, false, false, \
+        NCCL_GIN_TYPE_NONE, 0, false, NCCL_GIN_TYPE_NONE                            \
   }
 
 /* Stores what `comm` can do. ncclInvalidArgument: a null or bad argument, or the communicator is
@@ -170,11 +170,11 @@ typedef struct ncclDevCommRequirements {
   bool ginVaSignalsRequired;
 } ncclDevCommRequirements_t;
 
-#define NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER                                                   \
-  {                                                                                              \
-    sizeof(ncclDevCommRequirements_t), NCCL_API_MAGIC,                                           \
-        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), NULL, NULL, false, 0, 0, 0, 0, 0,      \
-        false, 4, 0, 0, NCCL_GIN_CONNECTION_NONE, false, 0, NCCL_CONFIG_UNDEF_INT, 0, true, true \
+#define NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER                                                     \
+  {                                                                                                \
+    sizeof(ncclDevCommRequirements_t), NCCL_API_MAGIC,                                             \
+        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), NULL, NULL, false, 0, 0, 0, 0, 0, false, \
+        4, 0, 0, NCCL_GIN_CONNECTION_NONE, false, 0, NCCL_CONFIG_UNDEF_INT, 0, true, true          \
   }
 
 /* What a kernel is given, by value. Opaque here: only its size and its alignment mean something
@@ -244,8 +244,8 @@ NCCL_TEAM_FUNCTION int ncclTeamRankToTeam(ncclTeam_t a, ncclTeam_t b, int bPeer)
   return a.rank + (a.stride == 0 ? 0 : (bPeer - b.rank) * b.stride / a.stride);
 }
 
-/* `parent` cut into runs of `innerSize` members: the run that the caller is in; and the members with
- * the caller's place in each run. `innerSize` divides the parent's size. */
+/* `parent` cut into runs of `innerSize` members: the run that the caller is in; and the members
+ * with the caller's place in each run. `innerSize` divides the parent's size. */
 NCCL_TEAM_FUNCTION ncclTeam_t ncclTeamInnerFactor(ncclTeam_t parent, int innerSize) {
   ncclTeam_t team;
   team.nRanks = innerSize;

@@ -106,7 +106,8 @@ Status create_device_communicator(ncclComm_t handle, const ncclDevCommRequiremen
 Status destroy_device_communicator(ncclComm_t handle, const ncclDevComm_t* device) {
   constexpr const char* kFunction = "ncclDevCommDestroy";
   TRY(find(handle));
-  if (device == nullptr) return Status::invalid_argument("{} : devComm argument is NULL", kFunction);
+  if (device == nullptr)
+    return Status::invalid_argument("{} : devComm argument is NULL", kFunction);
   return Status::invalid_argument("{} : ncclDevCommCreate did not make this device communicator",
                                   kFunction);
 }

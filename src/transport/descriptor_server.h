@@ -11,7 +11,7 @@
 #include "base/fd.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "transport/arena.h"
+#include "transport/pool.h"
 
 namespace niccolite::transport {
 

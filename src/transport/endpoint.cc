@@ -11,9 +11,6 @@ namespace {
 
 using executor::Protocol;
 
-// CUDA maps memory in units of 2 MiB; virtual memory costs only what is touched, and descriptors.
-size_t chunk_bytes(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 2 << 20 : 512 << 10; }
-
 // Peers asked at once: each may cost a link to another process.
 constexpr size_t kMostAsked = 64;
 
@@ -27,11 +24,41 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
       shapes_(shapes),
       reach_(std::move(reach)),
       ask_(std::move(ask)),
-      arena_(machine, device, chunk_bytes(machine.kind())) {}
+      share_(Pool::of(machine, device)) {}
+
+Endpoint::~Endpoint() {
+  if (peers_are_suspended_) return;
+  for (const auto& [token, chunk] : remote_chunks_)
+    if (chunk.imported != nullptr) chunk.imported->leave();
+}
 
 size_t Endpoint::allocated_bytes() const {
   std::lock_guard lock(mutex_);
-  return arena_.allocated_bytes();
+  return share_.bytes();
+}
+
+Status Endpoint::suspend_peers() {
+  peers_are_suspended_ = true;
+  for (const auto& [token, chunk] : remote_chunks_)
+    if (chunk.imported != nullptr) TRY(chunk.imported->suspend());
+  return {};
+}
+
+Status Endpoint::suspend_own() {
+  std::lock_guard lock(mutex_);
+  return share_.suspend();
+}
+
+Status Endpoint::resume_own() {
+  std::lock_guard lock(mutex_);
+  return share_.resume();
+}
+
+Status Endpoint::resume_peers(const Deadline& deadline) {
+  for (const auto& [token, chunk] : remote_chunks_)
+    if (chunk.imported != nullptr) TRY(chunk.imported->resume(deadline));
+  peers_are_suspended_ = false;
+  return {};
 }
 
 Result<std::vector<Endpoint::LocalEnd>> Endpoint::local_ends(std::span<const Name> names) {
@@ -47,7 +74,7 @@ Result<std::vector<Endpoint::LocalEnd>> Endpoint::local_ends(std::span<const Nam
     sizes.push_back(shape_of(name).control_bytes());
     if (name.role == Role::Receiver) sizes.push_back(shape_of(name).slots_bytes());
   }
-  const std::vector<Span> spans = TRY(arena_.allocate(sizes));
+  const std::vector<Span> spans = TRY(share_.allocate(sizes));
   size_t next = 0;
   for (const Name& name : missing) {
     LocalEnd end;
@@ -176,8 +203,8 @@ Result<const Endpoint::RemoteChunk*> Endpoint::remote_chunk(int peer, const Toke
     if (chunk.shared == nullptr)
       return Status::remote_error("rank {} has given its memory back", peer);
   } else {
-    Fd descriptor = TRY(fetch_descriptor(address, token, deadline));
-    chunk.imported = TRY(machine_.import_memory(device_, std::move(descriptor), bytes));
+    chunk.imported = TRY(Import::open(
+        machine_, device_, {.address = address, .token = token, .bytes = bytes}, deadline));
   }
   return &remote_chunks_.emplace(token, std::move(chunk)).first->second;
 }

@@ -20,8 +20,9 @@
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
 #include "gpu/machine.h"
-#include "transport/arena.h"
 #include "transport/descriptor_server.h"
+#include "transport/imports.h"
+#include "transport/pool.h"
 
 namespace niccolite::transport {
 
@@ -44,6 +45,7 @@ class Endpoint {
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only.
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
            Reach reach, Ask ask);
+  ~Endpoint();
 
   /// Makes this rank's ends for `program`, all at once. connect() does so too; a process that
   /// connects several ranks one after the other reserves for all first, or else their ends would be
@@ -60,7 +62,16 @@ class Endpoint {
   Result<Bytes> answer(int from, std::span<const std::byte> request);
 
   /// Device memory of this rank's own ends.
-  size_t allocated_bytes() const;
+  size_t allocated_bytes() const EXCLUDES(mutex_);
+
+  /// Gives the memory of all connections back, in two steps that every rank has taken before any
+  /// takes the next: lets go of the peers' memory, then of this rank's. No operation may be under
+  /// way or begin. All ends stay where they are.
+  Status suspend_peers();
+  Status suspend_own() EXCLUDES(mutex_);
+  /// Brings it back in the opposite order, all connections as if they had just been made.
+  Status resume_own() EXCLUDES(mutex_);
+  Status resume_peers(const Deadline& deadline);
 
  private:
   enum class Role : uint8_t { Sender, Receiver };
@@ -85,11 +96,9 @@ class Endpoint {
   };
   struct RemoteChunk {  // one of the two keeps it mapped
     std::shared_ptr<Chunk> shared;
-    gpu::Memory imported;
-    std::byte* data() const {
-      return shared ? shared->data() : static_cast<std::byte*>(imported.data());
-    }
-    size_t bytes() const { return shared ? shared->bytes() : imported.bytes(); }
+    std::shared_ptr<Import> imported;
+    std::byte* data() const { return shared ? shared->data() : imported->data(); }
+    size_t bytes() const { return shared ? shared->bytes() : imported->bytes(); }
   };
 
   static std::vector<Name> names_of(const executor::Program& program,
@@ -114,10 +123,11 @@ class Endpoint {
   const Ask ask_;
   std::map<Token, RemoteChunk> remote_chunks_;  // connect() only
   std::map<Name, RemoteEnd> remote_ends_;       // connect() only
+  bool peers_are_suspended_ = false;
   std::shared_ptr<DescriptorServer> server_
       GUARDED_BY(mutex_);  // from the first request of another process
   mutable std::mutex mutex_;
-  Arena arena_ GUARDED_BY(mutex_);
+  Share share_ GUARDED_BY(mutex_);
   std::map<Name, LocalEnd> local_ends_ GUARDED_BY(mutex_);
 };
 

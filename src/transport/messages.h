@@ -9,7 +9,7 @@
 
 #include "base/wire.h"
 #include "executor/protocol/fifo.h"
-#include "transport/arena.h"
+#include "transport/pool.h"
 
 namespace niccolite::transport {
 

@@ -1,11 +1,9 @@
-#include "transport/arena.h"
+#include "transport/pool.h"
 
 #include <sys/random.h>
 
 #include <algorithm>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <numeric>
 
 namespace niccolite::transport {
@@ -14,6 +12,7 @@ namespace {
 struct Table {
   std::mutex mutex;
   std::map<Token, std::weak_ptr<Chunk>> chunks;
+  std::map<std::pair<const gpu::Machine*, int>, std::weak_ptr<Pool>> pools;
 };
 
 // Never destroyed: communicators may outlive static destruction.
@@ -23,6 +22,9 @@ Table& table() {
 }
 
 constexpr size_t kAlignment = 256;
+
+// CUDA maps memory in units of 2 MiB; virtual memory costs only what is touched, and descriptors.
+size_t chunk_bytes(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 2 << 20 : 512 << 10; }
 
 }  // namespace
 
@@ -48,49 +50,153 @@ std::shared_ptr<Chunk> Chunk::find(const Token& token) {
   return found == table().chunks.end() ? nullptr : found->second.lock();
 }
 
+Result<Fd> Chunk::export_descriptor() const {
+  std::lock_guard lock(mutex_);
+  if (is_suspended_)
+    return Status::invalid_usage("memory of GPU {} is suspended (ncclCommSuspend)", device());
+  return machine_.export_memory(memory_);
+}
+
 Status Chunk::grant_access(int device) const {
   if (device == memory_.device()) return {};
   if (!machine_.can_access_peer(device, memory_.device()))
     return Status::system_error(
         "GPU {} cannot access the memory of GPU {} (no NVLink or PCIe peer access between them), "
-        "and this version has no "
-        "other way between two GPUs",
+        "and this version has no other way between two GPUs",
         device, memory_.device());
   return machine_.grant_access(memory_, device);
 }
 
-Result<std::vector<Span>> Arena::allocate(std::span<const size_t> sizes) {
+std::optional<size_t> Chunk::carve(size_t bytes) {
+  std::lock_guard lock(mutex_);
+  // A suspended chunk would have to come back for it.
+  if (is_suspended_ || this->bytes() - carved_ < bytes) return std::nullopt;
+  return std::exchange(carved_, carved_ + bytes);
+}
+
+size_t Chunk::share_of(size_t carved) const {
+  std::lock_guard lock(mutex_);
+  if (carved_ == 0) return 0;
+  return static_cast<size_t>(static_cast<unsigned __int128>(bytes()) * carved / carved_);
+}
+
+Result<bool> Chunk::use() {
+  std::lock_guard lock(mutex_);
+  const bool was_suspended = is_suspended_;
+  if (was_suspended) TRY(machine_.resume_memory(memory_));
+  is_suspended_ = false;
+  ++users_;
+  return was_suspended;
+}
+
+Status Chunk::suspend() {
+  std::lock_guard lock(mutex_);
+  if (--users_ > 0) return {};
+  TRY(machine_.suspend_memory(memory_));
+  is_suspended_ = true;
+  return {};
+}
+
+void Chunk::leave() {
+  std::lock_guard lock(mutex_);
+  --users_;
+}
+
+std::shared_ptr<Pool> Pool::of(gpu::Machine& machine, int device) {
+  std::lock_guard lock(table().mutex);
+  std::weak_ptr<Pool>& known = table().pools[{&machine, device}];
+  std::shared_ptr<Pool> pool = known.lock();
+  if (pool == nullptr) {
+    pool = std::make_shared<Pool>(machine, device, chunk_bytes(machine.kind()));
+    known = pool;
+  }
+  return pool;
+}
+
+size_t Pool::rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+Result<std::vector<Span>> Pool::allocate(std::span<const size_t> sizes) {
   // The largest first: small pieces find room in what these leave.
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return sizes[i]; });
 
-  std::vector<size_t> used;  // of each chunk, and at last of the new one
-  for (const Carved& carved : chunks_) used.push_back(carved.used);
-  used.push_back(0);
-  std::vector<std::pair<size_t, size_t>> places(sizes.size());  // chunk and offset
-  for (const size_t i : order) {
-    const size_t bytes = (sizes[i] + kAlignment - 1) / kAlignment * kAlignment;
-    size_t c = 0;
-    while (c < chunks_.size() && chunks_[c].chunk->bytes() - used[c] < bytes) ++c;
-    places[i] = {c, used[c]};
-    used[c] += bytes;
-  }
-  if (used.back() > 0) {
-    chunks_.push_back(
-        {TRY(Chunk::create(machine_, device_, std::max(used.back(), chunk_bytes_))), 0});
-  }
-  for (size_t c = 0; c < chunks_.size(); ++c) chunks_[c].used = used[c];
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Chunk>> chunks;
+  for (const std::weak_ptr<Chunk>& known : chunks_)
+    if (auto chunk = known.lock()) chunks.push_back(std::move(chunk));
 
-  std::vector<Span> spans;
-  for (const auto& [c, offset] : places) spans.push_back({chunks_[c].chunk, offset});
+  std::vector<Span> spans(sizes.size());
+  std::vector<size_t> homeless;  // largest first
+  size_t homeless_bytes = 0;
+  for (const size_t i : order) {
+    const size_t bytes = rounded(sizes[i]);
+    for (const auto& chunk : chunks) {
+      const std::optional<size_t> offset = chunk->carve(bytes);
+      if (!offset) continue;
+      spans[i] = {chunk, *offset};
+      break;
+    }
+    if (spans[i].chunk != nullptr) continue;
+    homeless.push_back(i);
+    homeless_bytes += bytes;
+  }
+  if (!homeless.empty()) {
+    auto chunk = TRY(Chunk::create(machine_, device_, std::max(homeless_bytes, chunk_bytes_)));
+    for (const size_t i : homeless) spans[i] = {chunk, *chunk->carve(rounded(sizes[i]))};
+    chunks.push_back(std::move(chunk));
+  }
+  chunks_.assign(chunks.begin(), chunks.end());
   return spans;
 }
 
-size_t Arena::allocated_bytes() const {
+Share::~Share() {
+  if (is_suspended_) return;
+  for (const auto& [chunk, pieces] : pieces_) chunk->leave();
+}
+
+Result<std::vector<Span>> Share::allocate(std::span<const size_t> sizes) {
+  std::vector<Span> spans = TRY(pool_->allocate(sizes));
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const auto [mine, is_first] = pieces_.try_emplace(spans[i].chunk);
+    if (is_first) TRY(spans[i].chunk->use());
+    mine->second.push_back({spans[i].offset, Pool::rounded(sizes[i])});
+  }
+  return spans;
+}
+
+size_t Share::bytes() const {
   size_t bytes = 0;
-  for (const Carved& carved : chunks_) bytes += carved.chunk->bytes();
+  for (const auto& [chunk, pieces] : pieces_) {
+    size_t carved = 0;
+    for (const Piece& piece : pieces) carved += piece.bytes;
+    bytes += chunk->share_of(carved);
+  }
   return bytes;
+}
+
+Status Share::suspend() {
+  is_suspended_ = true;
+  for (const auto& [chunk, pieces] : pieces_) TRY(chunk->suspend());
+  return {};
+}
+
+Status Share::resume() {
+  for (const auto& [chunk, pieces] : pieces_) {
+    const bool is_fresh = TRY(chunk->use());
+    if (!is_fresh) TRY(clear(*chunk, pieces));
+  }
+  is_suspended_ = false;
+  return {};
+}
+
+Status Share::clear(const Chunk& chunk, std::span<const Piece> pieces) {
+  gpu::Machine& machine = pool_->machine();
+  const int device = pool_->device();
+  const gpu::Stream stream = TRY(machine.create_stream(device));
+  for (const Piece& piece : pieces)
+    TRY(machine.set_async(chunk.data() + piece.offset, 0, piece.bytes, device, stream.handle()));
+  return machine.synchronize_stream(device, stream.handle());
 }
 
 }  // namespace niccolite::transport

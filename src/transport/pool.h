@@ -1,14 +1,29 @@
-// Arena: the shareable device memory from which one rank carves its ends of connections.
-// Thread safety: Arena is not synchronised (Endpoint holds its lock); chunks and the table of
-// chunks are.
+// Pool: the shareable device memory of one GPU, from which all communicators of this process carve
+// their ends of connections.
+//
+//   Chunk   one allocation, named to other ranks by its token
+//   Span    a piece of a chunk, which it keeps alive
+//   Pool    the chunks of a GPU that still have room: small pieces of several communicators share
+//           them. Memory is carved once: what a communicator leaves is used by nobody else, since a
+//           kernel of an aborted peer may still store to it; the chunk goes when its last piece
+//           does.
+//   Share   what one communicator has of a pool; can be suspended, which gives the memory of chunks
+//           that nobody else uses back to the driver while their addresses stay taken
+//
+// Thread safety: chunks and pools are synchronised; a share is used by one thread at a time
+// (Endpoint holds its lock).
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "base/thread_annotations.h"
 #include "gpu/machine.h"
 
 namespace niccolite::transport {
@@ -26,47 +41,98 @@ class Chunk {
 
   std::byte* data() const { return static_cast<std::byte*>(memory_.data()); }
   size_t bytes() const { return memory_.bytes(); }
+  int device() const { return memory_.device(); }
   const Token& token() const { return token_; }
-  Result<Fd> export_descriptor() const { return machine_.export_memory(memory_); }
+  /// InvalidUsage while the chunk is suspended.
+  Result<Fd> export_descriptor() const EXCLUDES(mutex_);
   /// Lets kernels of another device of this process use the chunk.
   Status grant_access(int device) const;
+
+  /// Takes `bytes` that nobody has had: their offset, or nothing when there is no room.
+  std::optional<size_t> carve(size_t bytes) EXCLUDES(mutex_);
+  /// The chunk's bytes divided among those who have carved from it, by what they have: `carved` of
+  /// them. The shares of all add up to the chunk.
+  size_t share_of(size_t carved) const EXCLUDES(mutex_);
+
+  /// A share has pieces of the chunk, and uses them from now on. True when the chunk was suspended:
+  /// then its memory is there again, at the same addresses, and zero.
+  Result<bool> use() EXCLUDES(mutex_);
+  /// A share's pieces are not used for the time being. When nobody uses the chunk, its memory goes
+  /// back to the driver.
+  Status suspend() EXCLUDES(mutex_);
+  /// A share ends. The memory stays as long as somebody holds the chunk: kernels of an aborted peer
+  /// may still store to it.
+  void leave() EXCLUDES(mutex_);
 
  private:
   Chunk(gpu::Machine& machine, gpu::Memory memory, const Token& token)
       : machine_(machine), memory_(std::move(memory)), token_(token) {}
+
   gpu::Machine& machine_;
   gpu::Memory memory_;
-  Token token_;
+  const Token token_;
+  mutable std::mutex mutex_;
+  size_t carved_ GUARDED_BY(mutex_) = 0;  // bytes, from its start
+  size_t users_ GUARDED_BY(mutex_) = 0;
+  bool is_suspended_ GUARDED_BY(mutex_) = false;
 };
 
-/// A piece of a chunk, which it keeps alive.
 struct Span {
   std::shared_ptr<Chunk> chunk;
   size_t offset = 0;
   std::byte* data() const { return chunk->data() + offset; }
 };
 
-class Arena {
+class Pool {
  public:
-  Arena(gpu::Machine& machine, int device, size_t chunk_bytes)
+  /// The process's pool of that GPU; made when it is first needed.
+  static std::shared_ptr<Pool> of(gpu::Machine& machine, int device);
+  Pool(gpu::Machine& machine, int device, size_t chunk_bytes)
       : machine_(machine), device_(device), chunk_bytes_(chunk_bytes) {}
 
   /// Zeroed memory, 256-byte aligned: a piece of each of the sizes (> 0), in their order. What has
-  /// room at the end of an earlier chunk lies there, all the rest in one new chunk. Never given
-  /// back before the arena ends.
-  Result<std::vector<Span>> allocate(std::span<const size_t> sizes);
-  size_t allocated_bytes() const;
+  /// room in a chunk in use lies there, all the rest in one new chunk.
+  Result<std::vector<Span>> allocate(std::span<const size_t> sizes) EXCLUDES(mutex_);
+
+  gpu::Machine& machine() const { return machine_; }
+  int device() const { return device_; }
+  static size_t rounded(size_t bytes);
 
  private:
-  struct Carved {
-    std::shared_ptr<Chunk> chunk;
-    size_t used;  // bytes, from its start
-  };
-
   gpu::Machine& machine_;
-  int device_;
-  size_t chunk_bytes_;  // the least that a chunk has
-  std::vector<Carved> chunks_;
+  const int device_;
+  const size_t chunk_bytes_;  // the least that a chunk has
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Chunk>> chunks_ GUARDED_BY(mutex_);
+};
+
+class Share {
+ public:
+  explicit Share(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {}
+  ~Share();
+  Share(const Share&) = delete;
+
+  /// As Pool::allocate(). Not while suspended.
+  Result<std::vector<Span>> allocate(std::span<const size_t> sizes);
+  /// Device memory that the share takes, its part of shared chunks included.
+  size_t bytes() const;
+
+  /// What all connections hold is lost: every end of them must be suspended, too.
+  Status suspend();
+  /// All memory is zero again, as after allocate(). Peers of other processes map it anew.
+  Status resume();
+  bool is_suspended() const { return is_suspended_; }
+
+ private:
+  struct Piece {
+    size_t offset;
+    size_t bytes;
+  };
+  Status clear(const Chunk& chunk, std::span<const Piece> pieces);
+
+  std::shared_ptr<Pool> pool_;
+  std::map<std::shared_ptr<Chunk>, std::vector<Piece>> pieces_;
+  bool is_suspended_ = false;
 };
 
 }  // namespace niccolite::transport

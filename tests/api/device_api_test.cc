@@ -99,8 +99,8 @@ TEST(Properties, WriteNoMoreThanTheCallersHeaderHas) {
     head.size = caller.size;
     head.version = caller.version;
     std::memcpy(bytes, &head, 16);
-    ASSERT_NCCL(ncclCommQueryProperties(cluster.comm(0),
-                                        reinterpret_cast<ncclCommProperties_t*>(bytes)));
+    ASSERT_NCCL(
+        ncclCommQueryProperties(cluster.comm(0), reinterpret_cast<ncclCommProperties_t*>(bytes)));
     for (size_t i = caller.written; i < sizeof bytes; ++i) ASSERT_EQ(bytes[i], 0x5a) << i;
     std::memcpy(&head, bytes, 40);
     EXPECT_EQ(head.size, caller.size);

@@ -1,0 +1,85 @@
+#include "transport/imports.h"
+
+#include "transport/descriptor_server.h"
+
+namespace niccolite::transport {
+namespace {
+
+struct Key {
+  const gpu::Machine* machine;
+  int device;
+  Token token;
+  friend auto operator<=>(const Key&, const Key&) = default;
+};
+
+// An import that is being made is a place with its lock held, so that others wait for that chunk and
+// for no other.
+struct Place {
+  std::mutex mutex;
+  std::weak_ptr<Import> import GUARDED_BY(mutex);
+};
+
+struct Table {
+  std::mutex mutex;
+  std::map<Key, std::weak_ptr<Place>> places GUARDED_BY(mutex);
+
+  std::shared_ptr<Place> find(const Key& key) EXCLUDES(mutex) {
+    std::lock_guard lock(mutex);
+    std::erase_if(places, [](const auto& known) { return known.second.expired(); });
+    std::weak_ptr<Place>& known = places[key];
+    std::shared_ptr<Place> place = known.lock();
+    if (place == nullptr) known = place = std::make_shared<Place>();
+    return place;
+  }
+};
+
+// Never destroyed: communicators may outlive static destruction.
+Table& table() {
+  static Table* const instance = new Table;
+  return *instance;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Import>> Import::open(gpu::Machine& machine, int device,
+                                             const Origin& origin, const Deadline& deadline) {
+  const std::shared_ptr<Place> place = table().find({&machine, device, origin.token});
+  std::lock_guard lock(place->mutex);
+  std::shared_ptr<Import> import = place->import.lock();
+  if (import == nullptr) {
+    Fd descriptor = TRY(fetch_descriptor(origin.address, origin.token, deadline));
+    gpu::Memory memory = TRY(machine.import_memory(device, std::move(descriptor), origin.bytes));
+    // The place lives as long as the import: the table has it for as long as somebody may ask.
+    import = std::shared_ptr<Import>(new Import(machine, origin, std::move(memory)),
+                                     [place](Import* ended) { delete ended; });
+    place->import = import;
+  }
+  TRY(import->resume(deadline));
+  return import;
+}
+
+Status Import::suspend() {
+  std::lock_guard lock(mutex_);
+  if (--users_ > 0) return {};
+  return machine_.suspend_memory(memory_);
+}
+
+Status Import::resume(const Deadline& deadline) {
+  std::lock_guard lock(mutex_);
+  // While nobody here used the chunk, its owner may have suspended it, which makes the mapping one of
+  // memory that is gone.
+  if (users_ == 0 && !is_new_) {
+    Fd descriptor = TRY(fetch_descriptor(origin_.address, origin_.token, deadline));
+    TRY(machine_.resume_import(memory_, std::move(descriptor)));
+  }
+  is_new_ = false;
+  ++users_;
+  return {};
+}
+
+void Import::leave() {
+  std::lock_guard lock(mutex_);
+  --users_;
+}
+
+}  // namespace niccolite::transport

@@ -1,0 +1,54 @@
+// Import: a chunk of another process, mapped for one GPU of this process. All communicators that have
+// connections in the chunk share one mapping, as they share the chunk at its owner (pool.h).
+//
+// An import is suspended together with its chunk: whoever uses it says so, and when nobody does, the
+// mapping lets go of the owner's memory while its addresses stay taken. Thread safety: any thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/thread_annotations.h"
+#include "base/wait.h"
+#include "transport/pool.h"
+
+namespace niccolite::transport {
+
+/// Where another process keeps a chunk.
+struct Origin {
+  std::string address;  // of its descriptor server
+  Token token{};
+  size_t bytes = 0;
+};
+
+class Import {
+ public:
+  /// The mapping of that chunk for `device`: the process's, made if there is none yet. Counts as
+  /// used by the caller until suspend() or leave().
+  static Result<std::shared_ptr<Import>> open(gpu::Machine& machine, int device,
+                                              const Origin& origin, const Deadline& deadline);
+
+  std::byte* data() const { return static_cast<std::byte*>(memory_.data()); }
+  size_t bytes() const { return memory_.bytes(); }
+
+  /// The caller's connections are suspended; their owner suspends its memory afterwards.
+  Status suspend() EXCLUDES(mutex_);
+  /// The owner's memory is there again: maps it at the same addresses.
+  Status resume(const Deadline& deadline) EXCLUDES(mutex_);
+  /// The caller ends.
+  void leave() EXCLUDES(mutex_);
+
+ private:
+  Import(gpu::Machine& machine, Origin origin, gpu::Memory memory)
+      : machine_(machine), origin_(std::move(origin)), memory_(std::move(memory)) {}
+
+  gpu::Machine& machine_;
+  const Origin origin_;
+  gpu::Memory memory_;
+  std::mutex mutex_;
+  size_t users_ GUARDED_BY(mutex_) = 0;
+  bool is_new_ GUARDED_BY(mutex_) = true;  // nobody has used it yet
+};
+
+}  // namespace niccolite::transport
