@@ -36,6 +36,7 @@ Error MemoryMap::allocate(int device, size_t bytes, PointerKind kind, bool share
   if (bytes == 0) return Error::InvalidValue;
   // Before any rounding, which could wrap around.
   if (bytes > bytes_per_device_ * used_.size()) return Error::MemoryAllocation;
+  if (shareable) bytes = round_up(bytes, kPage);  // a file of its own has whole pages
   std::unique_lock lock(mutex_);
   if (device >= 0 && bytes > bytes_per_device_ - used(device)) return Error::MemoryAllocation;
   Entry entry;
@@ -43,7 +44,7 @@ Error MemoryMap::allocate(int device, size_t bytes, PointerKind kind, bool share
   entry.properties = {nullptr, bytes, kind, device,
                       shareable ? MemoryOrigin::Shareable : MemoryOrigin::Carved};
   if (shareable) {
-    entry.mapped_bytes = entry.properties.bytes = round_up(bytes, kPage);
+    entry.mapped_bytes = bytes;
     Result<Fd> fd = Fd::memfd("virtual-gpu-shared", entry.mapped_bytes);
     if (!fd.is_ok()) {
       LOG(Warn, Alloc, "shareable memory of a virtual GPU: {}", fd.status().message());
