@@ -347,6 +347,28 @@ ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int* device);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
 ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank);
 
+/* ---- Memory of communicators ---- */
+
+/* Gives the device memory of the communicator's connections back (`flags` NCCL_SUSPEND_MEM), or
+ * brings it again. All ranks call, with no operation under way; until it is resumed, operations are
+ * refused, and graphs that contain some must not be launched. Connections, graphs and what was
+ * planned work again afterwards, at the same addresses. Memory that the communicator shares with
+ * others of this process (small connections of all share it) goes back when all of these are
+ * suspended. In a group it is done by ncclGroupEnd. ncclInvalidUsage, on all ranks: one of them is
+ * suspended already (not suspended, for a resume), or has operations under way.
+ * ncclInvalidArgument: unknown flags, a bad communicator. */
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
+ncclResult_t pncclCommSuspend(ncclComm_t comm, int flags);
+ncclResult_t ncclCommResume(ncclComm_t comm);
+ncclResult_t pncclCommResume(ncclComm_t comm);
+
+/* Stores what `stat` asks for. The total is what the communicator takes of its device, its part of
+ * memory that it shares with others included, so that the totals of all communicators of a process
+ * add up to what the driver has given them; it is not there while the communicator is suspended.
+ * ncclInvalidArgument: a null `value`, an unknown `stat`, a bad communicator. */
+ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
+ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
+
 /* ---- Groups ---- */
 
 /* Calls between start and end are collected and carried out together by the outermost end: needed

@@ -253,31 +253,31 @@ void Communicator::fail_all(const Status& status) {
 
 Status Communicator::run(const Task& task) {
   std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
+  TRY(check_operable());
   return operations_->run(task, Deadline::after(kConnectTime));
 }
 
 Result<std::vector<Ready>> Communicator::prepare(std::span<const Task> tasks) {
   std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
+  TRY(check_operable());
   return operations_->prepare(tasks);
 }
 
 Status Communicator::connect(std::span<Ready> launches) {
   std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
+  TRY(check_operable());
   return operations_->connect(launches, Deadline::after(kConnectTime));
 }
 
 Status Communicator::launch(const Ready& ready) {
   std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
+  TRY(check_operable());
   return operations_->launch(ready);
 }
 
 Result<double> Communicator::predict(std::span<const Task> tasks) {
   std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
+  TRY(check_operable());
   return operations_->predict(tasks);
 }
 
@@ -286,6 +286,14 @@ Status Communicator::gone() const {
   Status status = failure();
   if (!status.is_ok()) return status;
   return Status::invalid_usage("the communicator of rank {} was aborted", rank());
+}
+
+Status Communicator::check_operable() const {
+  if (operations_ == nullptr) return gone();
+  if (is_suspended_)
+    return Status::invalid_usage("the communicator of rank {} is suspended: call ncclCommResume",
+                                 rank());
+  return {};
 }
 
 Status Communicator::check_ready() const {

@@ -68,6 +68,19 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Operators& operators() { return operators_; }
   const Operators& operators() const { return operators_; }
 
+  /// Device memory, in bytes.
+  struct MemoryUse {
+    size_t connections = 0;  // what suspend() gives back; stays known while it is given back
+    bool is_suspended = false;
+  };
+  MemoryUse memory_use();
+  /// Collective: gives the memory of all connections back to the devices, or brings it again, with
+  /// all connections where they were. Operations are refused meanwhile; graphs of them must not be
+  /// launched. InvalidUsage on all ranks when one of them is not in the state for it, or has
+  /// operations under way.
+  Status suspend();
+  Status resume();
+
   /// Waits until all work of this rank's device is done; afterwards no more operations.
   Status finalize();
   /// Ends the communicator in an orderly way: finalizes if need be, then gives everything back.
@@ -125,6 +138,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void raise_abort_word();
   Status drain(bool bounded);
   Status gone() const;
+  /// Operations can be queued: the communicator was neither ended nor suspended. Holds in_use_.
+  Status check_operable() const;
+  Status agree(const Status& mine, const Deadline& deadline);
+  Status swap_memory(bool is_suspension);
   void keep_for_ever();
   std::string describe() const;
 
@@ -155,6 +172,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<Watch> watch_;
   std::shared_ptr<Watchdog> watchdog_;          // looks at *watch_
   std::unique_ptr<OperationQueue> operations_;  // of one rank, too
+  bool is_suspended_ = false;                   // guarded by in_use_
 };
 
 }  // namespace niccolite::comm

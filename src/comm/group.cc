@@ -100,7 +100,7 @@ Result<Completion> Group::carry_out(Work work, bool blocking) {
 }
 
 Status Group::run(Work& work) {
-  Status jobs = run_jobs(work.jobs);
+  Status jobs = work.jobs.empty() ? Status() : run_jobs(work.jobs);
   if (!jobs.is_ok()) {
     for (Job& job : work.jobs)
       if (job.on_failure) job.on_failure();
@@ -109,13 +109,26 @@ Status Group::run(Work& work) {
   return run_tasks(work.tasks);
 }
 
+// The jobs of one communicator in the order of their calls, those of different ones side by side.
 Status Group::run_jobs(std::vector<Job>& jobs) {
-  if (jobs.size() == 1) return jobs[0].run();
-  std::vector<Status> results(jobs.size());
+  std::vector<std::vector<Job*>> lines;  // by communicator, in the order of their first calls
+  for (Job& job : jobs) {
+    const auto is_its = [&](const std::vector<Job*>& line) {
+      return line.front()->communicator == job.communicator;
+    };
+    const auto line = std::find_if(lines.begin(), lines.end(), is_its);
+    (line == lines.end() ? lines.emplace_back() : *line).push_back(&job);
+  }
+  const auto run_line = [](const std::vector<Job*>& line) -> Status {
+    for (Job* job : line) TRY(job->run());
+    return {};
+  };
+  if (lines.size() == 1) return run_line(lines[0]);
+  std::vector<Status> results(lines.size());
   std::vector<Thread> threads;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    auto thread =
-        Thread::start("nccl-job", [&, i] { results[i] = guarded([&] { return jobs[i].run(); }); });
+  for (size_t i = 0; i < lines.size(); ++i) {
+    auto thread = Thread::start(
+        "nccl-job", [&, i] { results[i] = guarded([&] { return run_line(lines[i]); }); });
     if (thread.is_ok()) {
       threads.push_back(std::move(thread).take());
       continue;

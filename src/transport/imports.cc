@@ -12,8 +12,8 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// An import that is being made is a place with its lock held, so that others wait for that chunk and
-// for no other.
+// An import that is being made is a place with its lock held, so that others wait for that chunk
+// and for no other.
 struct Place {
   std::mutex mutex;
   std::weak_ptr<Import> import GUARDED_BY(mutex);
@@ -51,12 +51,13 @@ Result<std::shared_ptr<Import>> Import::open(gpu::Machine& machine, int device,
     gpu::Memory memory = TRY(machine.import_memory(device, std::move(descriptor), origin.bytes));
     // The place lives as long as the import: the table has it for as long as somebody may ask.
     import = std::shared_ptr<Import>(new Import(machine, origin, std::move(memory)),
-                                     [place](Import* ended) { delete ended; });
-    place->import = import;
-  }
-  TRY(import->resume(deadline));
-  return import;
+                                     [place](Import* ended) { delete ended;
+  });
+  place->import = import;
 }
+TRY(import->resume(deadline));
+return import;
+}  // namespace niccolite::transport
 
 Status Import::suspend() {
   std::lock_guard lock(mutex_);
@@ -66,8 +67,8 @@ Status Import::suspend() {
 
 Status Import::resume(const Deadline& deadline) {
   std::lock_guard lock(mutex_);
-  // While nobody here used the chunk, its owner may have suspended it, which makes the mapping one of
-  // memory that is gone.
+  // While nobody here used the chunk, its owner may have suspended it, which makes the mapping one
+  // of memory that is gone.
   if (users_ == 0 && !is_new_) {
     Fd descriptor = TRY(fetch_descriptor(origin_.address, origin_.token, deadline));
     TRY(machine_.resume_import(memory_, std::move(descriptor)));

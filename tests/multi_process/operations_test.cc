@@ -40,6 +40,42 @@ INSTANTIATE_TEST_SUITE_P(, MultiProcess,
                          testing::Values(std::tuple(2, 1, "1"), std::tuple(4, 2, "1"),
                                          std::tuple(3, 1, "0")));
 
+// id id nranks first count: one communicator is suspended and resumed while the other works.
+ROLE(suspend) {
+  const int nranks = std::stoi(arguments[2]);
+  LocalRanks sleeps(to_id(arguments[0]), nranks, std::stoi(arguments[3]), std::stoi(arguments[4]));
+  LocalRanks works(to_id(arguments[1]), nranks, std::stoi(arguments[3]), std::stoi(arguments[4]));
+  bool right = true;
+  for (const size_t count : {10u, 300'007u, 1000u}) {
+    right = right && sleeps.all_reduce(count) && works.all_reduce(count);
+    REQUIRE_NCCL(ncclGroupStart());
+    for (ncclComm_t comm : sleeps.comms) REQUIRE_NCCL(ncclCommSuspend(comm, NCCL_SUSPEND_MEM));
+    REQUIRE_NCCL(ncclGroupEnd());
+    right = right && works.all_reduce(count);
+    REQUIRE_NCCL(ncclGroupStart());
+    for (ncclComm_t comm : sleeps.comms) REQUIRE_NCCL(ncclCommResume(comm));
+    REQUIRE_NCCL(ncclGroupEnd());
+    right = right && sleeps.all_reduce(count);
+  }
+  sleeps.destroy();
+  works.destroy();
+  return right ? 0 : 1;
+}
+
+TEST_P(MultiProcess, ASuspendedCommunicatorWorksAsBefore) {
+  const auto& [processes, devices, transport] = GetParam();
+  ncclUniqueId one, two;
+  ASSERT_EQ(ncclGetUniqueId(&one), ncclSuccess) << ncclGetLastError(nullptr);
+  ASSERT_EQ(ncclGetUniqueId(&two), ncclSuccess) << ncclGetLastError(nullptr);
+  std::vector<Process> running;
+  for (int p = 0; p < processes; ++p)
+    running.emplace_back("suspend",
+                         Arguments{to_text(one), to_text(two), std::to_string(processes * devices),
+                                   std::to_string(p * devices), std::to_string(devices)},
+                         Process::Environment{{"NCCL_IPC_USE_ABSTRACT_SOCKET", transport}});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
 // id id nranks first count: every collective, then random programs, on two communicators.
 ROLE(perform) {
   const int nranks = std::stoi(arguments[2]);

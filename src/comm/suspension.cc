@@ -1,0 +1,84 @@
+// Suspending and resuming a communicator: all ranks take each step together.
+#include "base/log.h"
+#include "base/parameters.h"
+#include "comm/communicator.h"
+
+namespace niccolite::comm {
+namespace {
+
+constexpr size_t kMostText = 4096;  // of why a rank cannot
+
+}  // namespace
+
+Communicator::MemoryUse Communicator::memory_use() {
+  std::lock_guard in_use(in_use_);
+  return {.connections = endpoint_ == nullptr ? 0 : endpoint_->allocated_bytes(),
+          .is_suspended = is_suspended_};
+}
+
+// The first rank's error is every rank's.
+Status Communicator::agree(const Status& mine, const Deadline& deadline) {
+  if (member_ == nullptr) return mine.copy();
+  Writer writer;
+  writer.u8(static_cast<uint8_t>(mine.code()));
+  writer.text(mine.message().substr(0, kMostText));
+  const bootstrap::Gathered of_all = TRY(member_->all_gather(writer.bytes(), deadline));
+  for (int peer = 0; peer < nranks(); ++peer) {
+    Reader reader(of_all[peer], "the readiness of a rank");
+    const uint8_t code = reader.u8();
+    const std::string text = reader.text(kMostText);
+    if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown code");
+    TRY(reader.finish().with_context("rank {}", peer));
+    if (code != static_cast<uint8_t>(Code::Ok))
+      return Status::error(static_cast<Code>(code), "rank {}: {}", peer, text);
+  }
+  return {};
+}
+
+Status Communicator::suspend() {
+  std::lock_guard in_use(in_use_);
+  if (operations_ == nullptr) return gone();
+  const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));
+  Status mine;
+  if (is_suspended_) {
+    mine = Status::invalid_usage("the communicator is suspended already");
+  } else if (const Result<bool> is_idle = operations_->drain(Deadline::after({}));
+             !is_idle.is_ok() || !is_idle.value()) {
+    mine = is_idle.is_ok() ? Status::invalid_usage("operations are under way: wait for the streams "
+                                                   "before ncclCommSuspend")
+                           : is_idle.status().copy();
+  }
+  TRY(agree(mine, deadline));
+  TRY(swap_memory(/*is_suspension=*/true));
+  is_suspended_ = true;
+  return {};
+}
+
+Status Communicator::resume() {
+  std::lock_guard in_use(in_use_);
+  if (operations_ == nullptr) return gone();
+  const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));
+  TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended"),
+            deadline));
+  TRY(swap_memory(/*is_suspension=*/false));
+  is_suspended_ = false;
+  return {};
+}
+
+// A step that fails leaves ranks with memory and others without: the communicator is of no more use.
+Status Communicator::swap_memory(bool is_suspension) {
+  if (endpoint_ == nullptr) return {};
+  const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));
+  Status status = guarded([&]() -> Status {
+    // Memory that somebody still maps is not given back, and memory that is not there yet cannot be
+    // mapped.
+    TRY(is_suspension ? endpoint_->suspend_peers() : endpoint_->resume_own());
+    TRY(member_->barrier(deadline));
+    TRY(is_suspension ? endpoint_->suspend_own() : endpoint_->resume_peers(deadline));
+    return member_->barrier(deadline);
+  });
+  if (!status.is_ok()) fail_all(status);
+  return status;
+}
+
+}  // namespace niccolite::comm
