@@ -1,0 +1,40 @@
+"""What the programs of `gpu-check --clients` have in common: a line of JSON per case, on rank 0, and which library was loaded."""
+
+import json
+import os
+import time
+import traceback
+
+RANK = int(os.environ.get("RANK", "0"))
+WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def loaded_library():
+    """The libnccl.so.2 files that this process has mapped."""
+    with open("/proc/self/maps") as maps:
+        return sorted({line.split()[-1] for line in maps if "libnccl.so" in line})
+
+
+def say(**what):
+    print("CASE " + json.dumps(what), flush=True)
+
+
+def run(cases, agree=lambda is_right: is_right):
+    """Runs (name, function) in order. A function raises what is wrong, or returns more to report. `agree` makes one verdict of the
+    ranks'. Ends at the first case that fails on some rank, since the ranks may be in different places then."""
+    for name, function in cases:
+        begin, problem, more = time.monotonic(), None, None
+        try:
+            more = function()
+        except Exception as error:  # whatever a client may raise
+            problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}"
+            traceback.print_exc()
+        is_right = agree(problem is None)
+        if RANK == 0 or problem:
+            say(case=name, rank=RANK, right=is_right and problem is None, problem=problem, seconds=round(time.monotonic() - begin, 2),
+                **(more or {}))
+        if not is_right:
+            return False
+    if RANK == 0:
+        say(library=loaded_library())
+    return True
