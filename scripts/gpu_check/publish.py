@@ -1,4 +1,4 @@
-"""Turns the results of a run into what is committed: a JSON file, plots, and the tables of the README."""
+"""Turns the results of a run into what is committed: a JSON file, plots, and the tables of docs/performance.md."""
 
 import json
 import pathlib
@@ -11,8 +11,8 @@ from .speed import GROUP_BYTES, KINDS, LAUNCHES, all_speeds
 
 # GB/s that one GPU can copy to a peer, by name; the line above all curves of a plot.
 LINK_LIMITS = {"NVIDIA H200": ("peer copy", 392)}
-README_COLUMNS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "sendrecv", "gather", "scatter")
-README_SIZES = (32, 2 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, 2 * GIB)
+TABLE_COLUMNS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "sendrecv", "gather", "scatter")
+TABLE_SIZES = (32, 2 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, 2 * GIB)
 TABLES = re.compile(rf"({'|'.join(LAUNCHES)})_\d+_({'|'.join(KINDS)})_\w+")
 ROW = re.compile(r'\{\s*"bytes": [^{}]*\}')
 
@@ -135,9 +135,9 @@ def as_text(document):
 
 def readme_table(speeds):
     """Markdown: microseconds, and NCCL's time divided by ours."""
-    columns = [name for name in README_COLUMNS if name in speeds.by_collective]
+    columns = [name for name in TABLE_COLUMNS if name in speeds.by_collective]
     lines = ["| size | " + " | ".join(columns) + " |", "|---:|" + "---:|" * len(columns)]
-    for size in README_SIZES:
+    for size in TABLE_SIZES:
         if size not in speeds.sizes():
             continue
         cells = []
