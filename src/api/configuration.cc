@@ -1,5 +1,7 @@
 #include "api/configuration.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -44,27 +46,40 @@ void reset_newer_fields(ncclConfig_t& config) {
 
 struct Bounds {
   const char* name;
+  const char* words;  // in the log, where programs look for them
   int ncclConfig_t::*field;
   int least;
   int most;
 };
 constexpr Bounds kBounds[] = {
-    {"blocking", &ncclConfig_t::blocking, 0, 1},
-    {"cgaClusterSize", &ncclConfig_t::cgaClusterSize, 0, INT_MAX},
-    {"minCTAs", &ncclConfig_t::minCTAs, 1, INT_MAX},
-    {"maxCTAs", &ncclConfig_t::maxCTAs, 1, INT_MAX},
-    {"splitShare", &ncclConfig_t::splitShare, 0, 1},
-    {"collnetEnable", &ncclConfig_t::collnetEnable, 0, 1},
-    {"CTAPolicy", &ncclConfig_t::CTAPolicy, 0, 3},
-    {"shrinkShare", &ncclConfig_t::shrinkShare, 0, 1},
-    {"nvlsCTAs", &ncclConfig_t::nvlsCTAs, 1, INT_MAX},
-    {"nChannelsPerNetPeer", &ncclConfig_t::nChannelsPerNetPeer, 1, 64},
-    {"nvlinkCentricSched", &ncclConfig_t::nvlinkCentricSched, 0, 1},
-    {"graphUsageMode", &ncclConfig_t::graphUsageMode, 0, 2},
-    {"numRmaCtx", &ncclConfig_t::numRmaCtx, 0, INT_MAX},
-    {"maxP2pPeers", &ncclConfig_t::maxP2pPeers, 1, INT_MAX},
-    {"graphStreamOrdering", &ncclConfig_t::graphStreamOrdering, 0, 1},
+    {"blocking", "Blocking", &ncclConfig_t::blocking, 0, 1},
+    {"cgaClusterSize", "CGA cluster size", &ncclConfig_t::cgaClusterSize, 0, INT_MAX},
+    {"minCTAs", "Min CTAs", &ncclConfig_t::minCTAs, 1, INT_MAX},
+    {"maxCTAs", "Max CTAs", &ncclConfig_t::maxCTAs, 1, INT_MAX},
+    {"splitShare", "Split share", &ncclConfig_t::splitShare, 0, 1},
+    {"collnetEnable", "Collnet enable", &ncclConfig_t::collnetEnable, 0, 1},
+    {"CTAPolicy", "CTA policy", &ncclConfig_t::CTAPolicy, 0, 3},
+    {"shrinkShare", "Shrink share", &ncclConfig_t::shrinkShare, 0, 1},
+    {"nvlsCTAs", "NVLS CTAs", &ncclConfig_t::nvlsCTAs, 1, INT_MAX},
+    {"nChannelsPerNetPeer", "Channels per network peer", &ncclConfig_t::nChannelsPerNetPeer, 1, 64},
+    {"nvlinkCentricSched", "NVLink centric scheduling", &ncclConfig_t::nvlinkCentricSched, 0, 1},
+    {"graphUsageMode", "Graph usage mode", &ncclConfig_t::graphUsageMode, 0, 2},
+    {"numRmaCtx", "RMA contexts", &ncclConfig_t::numRmaCtx, 0, INT_MAX},
+    {"maxP2pPeers", "Max P2P peers", &ncclConfig_t::maxP2pPeers, 1, INT_MAX},
+    {"graphStreamOrdering", "Graph stream ordering", &ncclConfig_t::graphStreamOrdering, 0, 1},
 };
+
+// Networks by name: connections between machines, and what ranks tell each other, go over sockets.
+constexpr const char* kNetwork = "Socket";
+
+Status check_network(const char* name) {
+  if (name == nullptr) return {};
+  if (strcasecmp(name, kNetwork) != 0)
+    return Status::invalid_usage("config.netName asks for the network '{}': there is '{}'", name,
+                                 kNetwork);
+  LOG(Info, Env, "Comm config Net name set to {}", kNetwork);
+  return {};
+}
 
 Status check_bounds(const ncclConfig_t& config) {
   for (const Bounds& bounds : kBounds) {
@@ -73,7 +88,7 @@ Status check_bounds(const ncclConfig_t& config) {
     if (value < bounds.least || value > bounds.most)
       return Status::invalid_argument("Invalid config {} attribute value {}: allowed are {} to {}",
                                       bounds.name, value, bounds.least, bounds.most);
-    LOG(Info, Env, "Comm config {} set to {}", bounds.name, value);
+    LOG(Info, Env, "Comm config {} set to {}", bounds.words, value);
   }
   // NCCL rejects minCTAs without maxCTAs, since it compares with "not set". Taking it is harmless.
   if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT && config.minCTAs > config.maxCTAs)
@@ -96,6 +111,8 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
           "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
     reset_newer_fields(copy);
     TRY(check_bounds(copy));
+    TRY(check_network(copy.netName));
+    if (copy.commName != nullptr) LOG(Info, Env, "Comm config Comm name set to {}", copy.commName);
   }
   const auto or_zero = [](int value) { return value == NCCL_CONFIG_UNDEF_INT ? 0 : value; };
   comm::Configuration result;
@@ -113,11 +130,6 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
     LOG(Info, Env, "Comm config graphUsageMode reset to NCCL_GRAPH_MIXING_SUPPORT={}", mixing);
   }
   result.graphs_mix = graph_mode == 2;
-  if (copy.netName != nullptr)
-    return Status::invalid_usage(
-        "config.netName asks for the network '{}', but this version of Niccolite has no network "
-        "transport yet",
-        copy.netName);
   return result;
 }
 

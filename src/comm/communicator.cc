@@ -66,6 +66,7 @@ Status Communicator::join_and_connect() {
   log::version_line(fmt::format("NCCL version {}.{}.{}+cuda{}.{}", kMajor, kMinor, kPatch,
                                 driver / 1000, driver % 1000 / 10),
                     rank() == 0);
+  LOG(Info, Init, "Using network Socket");
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
       identity_.function, describe(), device(), info.bus_id, id_hash_);
   {

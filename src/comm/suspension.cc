@@ -44,8 +44,9 @@ Status Communicator::suspend() {
     mine = Status::invalid_usage("the communicator is suspended already");
   } else if (const Result<bool> is_idle = operations_->drain(Deadline::after({}));
              !is_idle.is_ok() || !is_idle.value()) {
-    mine = is_idle.is_ok() ? Status::invalid_usage("operations are under way: wait for the streams "
-                                                   "before ncclCommSuspend")
+    mine = is_idle.is_ok() ? Status::invalid_usage(
+                                 "operations are under way: wait for the streams "
+                                 "before ncclCommSuspend")
                            : is_idle.status().copy();
   }
   TRY(agree(mine, deadline));
@@ -65,7 +66,8 @@ Status Communicator::resume() {
   return {};
 }
 
-// A step that fails leaves ranks with memory and others without: the communicator is of no more use.
+// A step that fails leaves ranks with memory and others without: the communicator is of no more
+// use.
 Status Communicator::swap_memory(bool is_suspension) {
   if (endpoint_ == nullptr) return {};
   const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));

@@ -53,6 +53,44 @@ TEST(Log, HasNcclsLines) {
   EXPECT_THAT(output, HasSubstr("Bootstrap: Using "));
 }
 
+// A communicator with what programs' own tests set, and look for in the log.
+ROLE(configured) {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.minCTAs = 4;
+  config.maxCTAs = 5;
+  config.cgaClusterSize = 2;
+  config.splitShare = 1;
+  config.netName = arguments[0].c_str();
+  config.commName = "trainers";
+  config.trafficClass = 7;
+  ncclComm_t comm = nullptr;
+  const ncclResult_t result = ncclCommInitRankConfig(&comm, 1, id, 0, &config);
+  if (result != ncclSuccess) return static_cast<int>(result);
+  REQUIRE_NCCL(ncclCommDestroy(comm));
+  return 0;
+}
+
+TEST(Log, HasTheWordsForSettingsThatProgramsLookFor) {
+  for (const char* network : {"Socket", "socket", "SOCKET"}) {
+    Process process("configured", {network}, {{"NCCL_DEBUG", "INFO"}});
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    for (const char* words :
+         {"Comm config Min CTAs set to 4", "Comm config Max CTAs set to 5",
+          "Comm config CGA cluster size set to 2", "Comm config Split share set to 1",
+          "Comm config Comm name set to trainers", "Using network Socket"})
+      EXPECT_THAT(process.output(), HasSubstr(words));
+  }
+}
+
+TEST(Log, NamesTheNetworkThatIsNotThere) {
+  Process process("configured", {"InfiniBand"}, {});
+  EXPECT_EQ(process.wait(), static_cast<int>(ncclInvalidUsage));
+  EXPECT_THAT(process.output(),
+              AllOf(HasSubstr("netName"), HasSubstr("'InfiniBand'"), HasSubstr("'Socket'")));
+}
+
 TEST(Log, OfVersionIsOneRawLine) {
   EXPECT_THAT(output_of({{"NCCL_DEBUG", "VERSION"}}),
               testing::MatchesRegex("NCCL version [0-9.]+\\+cuda[0-9.]+\n"));
