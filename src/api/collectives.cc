@@ -45,7 +45,7 @@ bool pointer_checks_wanted() {
     std::string mode = parameters::check_mode();
     for (char& c : mode) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     if (mode == "DEBUG_LOCAL" || mode == "DEBUG_GLOBAL") return true;
-    return mode.empty() && parameters::check_pointers() != 0;
+    return mode.empty() && parameters::check_pointers() == 1;
   }();
   return wanted;
 }

@@ -1,10 +1,13 @@
 #include "base/log.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/parameters.h"
 
 namespace niccolite::log {
@@ -28,7 +32,8 @@ struct Name {
   const char* name;
   uint64_t value;
 };
-constexpr Name kLevels[] = {{"VERSION", 1}, {"WARN", 2}, {"INFO", 3}, {"ABORT", 4}, {"TRACE", 5}};
+constexpr Name kLevels[] = {{"NONE", 0}, {"VERSION", 1}, {"WARN", 2},
+                            {"INFO", 3}, {"ABORT", 4},   {"TRACE", 5}};
 constexpr Name kSubsystems[] = {{"INIT", Init},
                                 {"COLL", Coll},
                                 {"P2P", P2p},
@@ -143,13 +148,45 @@ std::string timestamp(std::string format) {
 
 struct Settings {
   Level level = Level::None;
-  bool unset = true;  // NCCL_DEBUG: errors are then printed all the same, each once, to stderr
+  bool unset = true;  // NCCL_DEBUG names no level: errors are then printed, each once, to stderr
   uint64_t subsystems = kDefaultSubsystems;
   uint64_t timestamp_levels = 1u << static_cast<int>(Level::Warn);
   std::string timestamp_format = "[%F %T] ";
   std::string host;
-  std::shared_ptr<FILE> file;  // null: stdout
+  std::shared_ptr<FILE> file;        // null: stdout
+  std::vector<std::string> refused;  // what variables say that is not taken; printed once read
 };
+
+// Does another descriptor of this process than `fd` have its file open?
+bool is_open_elsewhere(int fd) {
+  struct stat mine {};
+  if (fstat(fd, &mine) != 0) return false;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
+  while (const dirent* entry = folder ? readdir(folder.get()) : nullptr) {
+    struct stat other {};
+    const int number = atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && number != fd && fstat(number, &other) == 0 &&
+        other.st_dev == mine.st_dev && other.st_ino == mine.st_ino)
+      return true;
+  }
+  return false;
+}
+
+// Several libraries of a process may write to one file, each with a copy of this code: lines are
+// appended, and whoever opens the file first empties it.
+std::shared_ptr<FILE> open_file(const std::string& name) {
+  static std::string emptied;  // by this copy; guarded by State::mutex
+  Fd fd(open(name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd.valid()) return nullptr;
+  const std::string mine = fmt::format("{} {}", getpid(), name);
+  if (emptied != mine && !is_open_elsewhere(fd.get()) && ftruncate(fd.get(), 0) == 0)
+    emptied = mine;  // pipes and terminals have nothing to empty
+  FILE* file = fdopen(fd.get(), "a");
+  if (file == nullptr) return nullptr;
+  (void)fd.release();
+  setvbuf(file, nullptr, _IOLBF, 0);
+  return {file, fclose};
+}
 
 Settings read_settings() {
   parameters::load_files();
@@ -159,28 +196,48 @@ Settings read_settings() {
   };
   Settings settings;
   settings.host = host_name();
-  settings.unset = !get("NCCL_DEBUG").has_value();
-  if (auto text = get("NCCL_DEBUG"))
+  const auto refuse = [&settings](const char* name, const std::string& text, std::string_view why) {
+    settings.refused.push_back(fmt::format("{}={} {}", name, text, why));
+  };
+  if (auto text = get("NCCL_DEBUG"); text && !trim(*text).empty()) {
     for (const Name& entry : kLevels)
-      if (equal_ignoring_case(trim(*text), entry.name))
+      if (equal_ignoring_case(trim(*text), entry.name)) {
         settings.level = static_cast<Level>(entry.value);
-  if (auto text = get("NCCL_DEBUG_SUBSYS"))
-    settings.subsystems = parse_bits(*text, kSubsystems, All).value_or(kDefaultSubsystems);
+        settings.unset = false;
+      }
+    if (settings.unset)
+      refuse("NCCL_DEBUG", *text,
+             "is none of NONE, VERSION, WARN, INFO, ABORT, TRACE: taken as unset");
+  }
+  if (auto text = get("NCCL_DEBUG_SUBSYS")) {
+    const auto bits = parse_bits(*text, kSubsystems, All);
+    settings.subsystems = bits.value_or(kDefaultSubsystems);
+    if (!bits)
+      refuse("NCCL_DEBUG_SUBSYS", *text,
+             "has a name that is no subsystem: INIT,BOOTSTRAP,ENV is taken");
+  }
   if (auto text = get("NCCL_DEBUG_TIMESTAMP_LEVELS")) {
     constexpr Name kBits[] = {{"VERSION", 1 << 1}, {"WARN", 1 << 2},  {"INFO", 1 << 3},
                               {"ABORT", 1 << 4},   {"TRACE", 1 << 5}, {"ALL", ~uint64_t{0}}};
-    settings.timestamp_levels =
-        parse_bits(*text, kBits, ~uint64_t{0}).value_or(settings.timestamp_levels);
+    const auto bits = parse_bits(*text, kBits, ~uint64_t{0});
+    settings.timestamp_levels = bits.value_or(settings.timestamp_levels);
+    if (!bits)
+      refuse("NCCL_DEBUG_TIMESTAMP_LEVELS", *text, "has a name that is no level: WARN is taken");
   }
-  if (auto text = get("NCCL_DEBUG_TIMESTAMP_FORMAT"); text && text->size() < 256)
-    settings.timestamp_format = *text;
+  if (auto text = get("NCCL_DEBUG_TIMESTAMP_FORMAT")) {
+    if (text->size() < 256) {
+      settings.timestamp_format = *text;
+    } else {
+      refuse("NCCL_DEBUG_TIMESTAMP_FORMAT", *text,
+             "has more than 255 characters: the default is taken");
+    }
+  }
   if (auto text = get("NCCL_DEBUG_FILE");
       text && !text->empty() && settings.level > Level::Version) {
-    const std::string name = expand_file_name(*text, settings.host);
-    if (FILE* file = fopen(name.c_str(), "we")) {
-      setvbuf(file, nullptr, _IOLBF, 0);
-      settings.file = std::shared_ptr<FILE>(file, fclose);
-    }
+    settings.file = open_file(expand_file_name(*text, settings.host));
+    if (settings.file == nullptr)
+      refuse("NCCL_DEBUG_FILE", *text,
+             fmt::format("cannot be opened ({}): stdout is taken", strerror(errno)));
   }
   return settings;
 }
@@ -207,14 +264,16 @@ std::atomic<uint64_t> cached_subsystems{0};
 std::atomic<int (*)()> device_source{nullptr};
 
 std::shared_ptr<const Settings> settings() {
-  std::lock_guard lock(state().mutex);
-  if (state().settings == nullptr) {
-    state().settings = std::make_shared<const Settings>(read_settings());
-    cached_subsystems.store(state().settings->subsystems, std::memory_order_relaxed);
-    // [release] the subsystems, to enabled().
-    cached_level.store(static_cast<int>(state().settings->level), std::memory_order_release);
-  }
-  return state().settings;
+  std::unique_lock lock(state().mutex);
+  if (state().settings != nullptr) return state().settings;
+  const auto read = std::make_shared<const Settings>(read_settings());
+  state().settings = read;
+  cached_subsystems.store(read->subsystems, std::memory_order_relaxed);
+  // [release] the subsystems, to enabled().
+  cached_level.store(static_cast<int>(read->level), std::memory_order_release);
+  lock.unlock();
+  for (const std::string& text : read->refused) LOG(Warn, Env, "{}", text);
+  return read;
 }
 
 const char* relative_to_source(const char* file) {

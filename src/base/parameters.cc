@@ -1,9 +1,13 @@
 #include "base/parameters.h"
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
+#include <set>
 
 #include "base/log.h"
 
@@ -12,6 +16,12 @@ namespace {
 
 constexpr size_t kLongestLine = 4095;
 constexpr size_t kLongestText = 1023;
+
+// Written by load_files() alone, before any other use.
+std::set<std::string>& set_by_files() {
+  static auto* const names = new std::set<std::string>;  // outlives all threads
+  return *names;
+}
 
 // NAME=VALUE lines; whitespace is significant; a variable that is already set stays.
 void apply_file(const std::string& path) {
@@ -22,50 +32,198 @@ void apply_file(const std::string& path) {
     if (line.size() > kLongestLine) line.resize(kLongestLine);
     const size_t equals = line.find('=');
     if (line.empty() || line.front() == '#' || equals == std::string::npos) continue;
-    setenv(line.substr(0, std::min(equals, kLongestText)).c_str(),
-           line.substr(equals + 1, kLongestText).c_str(), 0);
+    const std::string name = line.substr(0, std::min(equals, kLongestText));
+    if (getenv(name.c_str()) != nullptr) continue;
+    setenv(name.c_str(), line.substr(equals + 1, kLongestText).c_str(), 0);
+    set_by_files().insert(name);
   }
 }
 
-int64_t read_integer(const char* name, int64_t value, int64_t minimum, int64_t maximum) {
-  load_files();
-  const char* text = getenv(name);
-  if (text == nullptr || *text == '\0') return value;
-  errno = 0;
-  const long long parsed = strtoll(text, nullptr, 0);
-  if (errno == ERANGE || parsed < minimum || parsed > maximum) {
-    LOG(Info, Env, "{} set by environment to {} is outside of {} to {}: ignored.", name, text,
-        minimum, maximum);
-    return value;
-  }
-  LOG(Info, Env, "{} set by environment to {}.", name, parsed);
-  return parsed;
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::toupper(x) == std::toupper(y);
+  });
 }
 
-std::string read_text(const char* name) {
-  load_files();
-  const char* text = getenv(name);
-  if (text == nullptr || *text == '\0') return {};
-  LOG(Info, Env, "{} set by environment to {}", name, text);
+std::string_view trim(std::string_view text) {
+  const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
+  while (!text.empty() && is_space(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
+  while (!text.empty() && is_space(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
   return text;
 }
 
-}  // namespace
+// The factor that "K", "MiB", ... stands for; 0 for anything else.
+int64_t unit(std::string_view suffix) {
+  if (suffix.empty()) return 1;
+  constexpr std::string_view kUnits = "KMGT";
+  const size_t power = kUnits.find(static_cast<char>(std::toupper(suffix.front())));
+  const std::string_view rest = suffix.substr(1);
+  if (power == std::string_view::npos) return equal_ignoring_case(suffix, "B") ? 1 : 0;
+  if (!rest.empty() && !equal_ignoring_case(rest, "B") && !equal_ignoring_case(rest, "iB"))
+    return 0;
+  return int64_t{1} << (10 * (power + 1));
+}
 
-#define INTEGER(function, name, value, minimum, maximum, meaning)            \
-  int64_t function() {                                                       \
-    static const int64_t read = read_integer(name, value, minimum, maximum); \
-    return read;                                                             \
+// All of `text`, or nothing.
+std::optional<int64_t> parse_number(const std::string& text, bool has_unit) {
+  char* end = nullptr;
+  errno = 0;
+  const long long number = strtoll(text.c_str(), &end, 0);
+  if (end == text.c_str() || errno == ERANGE) return std::nullopt;
+  const std::string_view suffix = trim(end);
+  const int64_t factor = has_unit ? unit(suffix) : suffix.empty() ? 1 : 0;
+  int64_t product = 0;
+  if (factor == 0 || __builtin_mul_overflow(int64_t{number}, factor, &product)) return std::nullopt;
+  return product;
+}
+
+std::optional<int64_t> parse_flag(std::string_view text) {
+  constexpr std::array<std::string_view, 6> kNo{"0", "no", "false", "off", "n", "f"};
+  constexpr std::array<std::string_view, 6> kYes{"1", "yes", "true", "on", "y", "t"};
+  for (size_t i = 0; i < kNo.size(); ++i) {
+    if (equal_ignoring_case(text, kNo[i])) return 0;
+    if (equal_ignoring_case(text, kYes[i])) return 1;
   }
-#define TEXT(function, name, meaning)                                \
-  const std::string& function() {                                    \
-    static const std::string* const read =                           \
-        new std::string(read_text(name)); /* outlives all threads */ \
-    return *read;                                                    \
+  return std::nullopt;
+}
+
+void parse_choice(const Declaration& declaration, std::string_view text, Reading& out) {
+  for (std::string_view names = declaration.names; !names.empty();) {
+    const std::string_view name = names.substr(0, names.find('|'));
+    if (equal_ignoring_case(text, name)) {
+      out.text = name;
+      return;
+    }
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
   }
+  out.refusal = fmt::format("is none of {}", declaration.names);
+}
+
+void parse_integer(const Declaration& declaration, std::string_view text, Reading& out) {
+  const bool is_bytes = declaration.kind == Kind::Bytes;
+  const auto number = parse_number(std::string(text), is_bytes);
+  if (!number) {
+    out.refusal =
+        is_bytes ? "is no number of bytes, with or without K, M or G" : "is no whole number";
+  } else if (*number < declaration.minimum || *number > declaration.maximum) {
+    out.refusal = fmt::format("is outside of {} to {}", declaration.minimum, declaration.maximum);
+  } else {
+    out.number = *number;
+  }
+}
+
+std::string describe_default(const Declaration& declaration) {
+  return declaration.value == INT64_MIN ? "as if unset"
+                                        : fmt::format("{} is taken", declaration.value);
+}
+
+// What the process has set, reported.
+Reading read_set(const Declaration& declaration) {
+  load_files();
+  const char* text = getenv(declaration.name);
+  if (text == nullptr) return read(declaration, "");
+  Reading reading = read(declaration, text);
+  if (*text == '\0') return reading;
+  if (!reading.refusal.empty()) {
+    LOG(Warn, Env, "{}={} {}: {}", declaration.name, text, reading.refusal,
+        describe_default(declaration));
+  } else if (declaration.kind == Kind::Text || declaration.kind == Kind::Choice) {
+    LOG(Info, Env, "{} set by environment to {}", declaration.name, reading.text);
+  } else {
+    LOG(Info, Env, "{} set by environment to {}.", declaration.name, reading.number);
+  }
+  return reading;
+}
+
+// In the order of parameters.def; each entry's place is its constant below.
+enum Place : size_t {
+#define INTEGER(function, name, value, minimum, maximum, meaning) place_of_##function,
+#define BYTES(function, name, value, minimum, maximum, meaning) place_of_##function,
+#define FLAG(function, name, value, meaning) place_of_##function,
+#define CHOICE(function, name, names, meaning) place_of_##function,
+#define TEXT(function, name, meaning) place_of_##function,
 #include "base/parameters.def"
 #undef INTEGER
+#undef BYTES
+#undef FLAG
+#undef CHOICE
 #undef TEXT
+};
+
+constexpr Declaration kDeclarations[] = {
+#define INTEGER(function, name, value, minimum, maximum, meaning) \
+  {name, Kind::Integer, value, minimum, maximum, "", meaning},
+#define BYTES(function, name, value, minimum, maximum, meaning) \
+  {name, Kind::Bytes, value, minimum, maximum, "", meaning},
+#define FLAG(function, name, value, meaning) {name, Kind::Flag, value, 0, 1, "", meaning},
+#define CHOICE(function, name, names, meaning) \
+  {name, Kind::Choice, INT64_MIN, 0, 0, names, meaning},
+#define TEXT(function, name, meaning) {name, Kind::Text, INT64_MIN, 0, 0, "", meaning},
+#include "base/parameters.def"
+#undef INTEGER
+#undef BYTES
+#undef FLAG
+#undef CHOICE
+#undef TEXT
+};
+
+}  // namespace
+
+#define NUMBER(function)                                                               \
+  int64_t function() {                                                                 \
+    static const int64_t number = read_set(kDeclarations[place_of_##function]).number; \
+    return number;                                                                     \
+  }
+#define INTEGER(function, name, value, minimum, maximum, meaning) NUMBER(function)
+#define BYTES(function, name, value, minimum, maximum, meaning) NUMBER(function)
+#define FLAG(function, name, value, meaning) NUMBER(function)
+#define CHOICE(function, name, names, meaning) TEXT(function, name, meaning)
+#define TEXT(function, name, meaning)                                       \
+  const std::string& function() {                                           \
+    static const std::string* const text = /* outlives all threads */       \
+        new std::string(read_set(kDeclarations[place_of_##function]).text); \
+    return *text;                                                           \
+  }
+#include "base/parameters.def"
+#undef NUMBER
+#undef INTEGER
+#undef BYTES
+#undef FLAG
+#undef CHOICE
+#undef TEXT
+
+std::span<const Declaration> declarations() { return kDeclarations; }
+
+Reading read(const Declaration& declaration, std::string_view text) {
+  Reading reading;
+  reading.number = declaration.value;
+  if (text.empty()) return reading;
+  switch (declaration.kind) {
+    case Kind::Integer:
+    case Kind::Bytes:
+      parse_integer(declaration, trim(text), reading);
+      break;
+    case Kind::Flag:
+      if (const auto flag = parse_flag(trim(text))) {
+        reading.number = *flag;
+      } else {
+        reading.refusal = "is none of 0, 1, no, yes, false, true, off, on";
+      }
+      break;
+    case Kind::Choice:
+      parse_choice(declaration, trim(text), reading);
+      break;
+    case Kind::Text:
+      reading.text = text;
+      break;
+  }
+  return reading;
+}
+
+Source source_of(const char* name) {
+  if (!is_set(name)) return Source::Default;
+  return set_by_files().contains(name) ? Source::File : Source::Environment;
+}
 
 bool is_set(const char* name) {
   load_files();

@@ -1,7 +1,8 @@
 // Parameters: every environment variable the library reads, declared once in parameters.def with
-// type, default, range and meaning. Sources in order of precedence: the process environment, the
+// kind, default, range and meaning. Sources in order of precedence: the process environment, the
 // file NCCL_CONF_FILE (else ~/.nccl.conf), /etc/nccl.conf. Values are read once per process and
-// reported at INFO, subsystem ENV, when first used.
+// reported at INFO, subsystem ENV, when first used. A value that its kind does not take counts as
+// unset, and one warning names the variable, the value and what is taken instead.
 //   if (parameters::buffsize() > 0) ...        generated: one function per entry, named like the
 //   variable
 // Thread safety: any thread.
@@ -9,18 +10,59 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace niccolite::parameters {
 
-// INTEGER(function, "NAME", default, minimum, maximum, "meaning"): parsed like strtoll with base 0;
-// outside the range: the default, with an INFO line. TEXT(function, "NAME", "meaning"): empty when
-// unset.
+// Kinds. A default of INT64_MIN means "unset".
+//   INTEGER(function, "NAME", default, minimum, maximum, "meaning"): C's prefixes 0x and 0
+//   BYTES(function, "NAME", default, minimum, maximum, "meaning"): the same, or with K, M, G
+//   (1024s) FLAG(function, "NAME", default, "meaning"): 0, 1, no, yes, false, true, off, on, n, y,
+//   f, t CHOICE(function, "NAME", "ONE|OTHER", "meaning"): one of these in any case, given as
+//   written
+//                                                     here; empty when unset
+//   TEXT(function, "NAME", "meaning"): its reader knows its syntax; empty when unset
+enum class Kind { Integer, Bytes, Flag, Choice, Text };
+
 #define INTEGER(function, name, value, minimum, maximum, meaning) int64_t function();
+#define BYTES(function, name, value, minimum, maximum, meaning) int64_t function();
+#define FLAG(function, name, value, meaning) int64_t function();
+#define CHOICE(function, name, names, meaning) const std::string& function();
 #define TEXT(function, name, meaning) const std::string& function();
 #include "base/parameters.def"
 #undef INTEGER
+#undef BYTES
+#undef FLAG
+#undef CHOICE
 #undef TEXT
+
+/// What an entry of parameters.def says.
+struct Declaration {
+  const char* name;
+  Kind kind;
+  int64_t value = INT64_MIN;  // the default
+  int64_t minimum = 0;        // of numbers
+  int64_t maximum = 0;
+  const char* names = "";  // of a choice
+  const char* meaning;
+};
+
+/// All entries, in the order of parameters.def.
+std::span<const Declaration> declarations();
+
+/// What a text gives for an entry.
+struct Reading {
+  int64_t number = INT64_MIN;
+  std::string text;     // of a choice or text
+  std::string refusal;  // why the text is not taken; the rest is then the default
+};
+Reading read(const Declaration& declaration, std::string_view text);
+
+/// Where a variable's value comes from.
+enum class Source { Default, Environment, File };
+Source source_of(const char* name);
 
 /// True when the variable was set (by environment or file) to something that is not empty.
 bool is_set(const char* name);

@@ -105,13 +105,14 @@ int threads_from_environment() {
   if (threads > 512 || threads % 32 != 0) threads = 512;
   if (threads < 64) threads = 64;
   if (threads != asked)
-    LOG(Info, Env, "NCCL_NTHREADS {} is not a multiple of 32 from 64 to 512: {} used.", asked,
+    LOG(Warn, Env, "NCCL_NTHREADS={} is not a multiple of 32 from 64 to 512: {} is taken", asked,
         threads);
   return threads;
 }
 
 /// Names joined by '|', or the older digit. What is unknown is told and skipped.
 int policy_bits(const std::string& text) {
+  if (text.empty()) return 0;
   if (text.size() == 1 && text[0] >= '0' && text[0] <= '2') return text[0] - '0';
   int bits = 0;
   for (size_t start = 0; start <= text.size();) {
@@ -122,7 +123,8 @@ int policy_bits(const std::string& text) {
     } else if (name == "zero") {
       bits |= kZeroBit;
     } else if (name != "default") {
-      LOG(Info, Env, "NCCL_CTA_POLICY: '{}' is none of DEFAULT, EFFICIENCY, ZERO: ignored.", name);
+      LOG(Warn, Env, "NCCL_CTA_POLICY={}: '{}' is none of DEFAULT, EFFICIENCY, ZERO: ignored", text,
+          name);
     }
     start = end + 1;
   }
@@ -214,15 +216,16 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   if (settings.min_channels > settings.max_channels)
     (maximum_is_explicit ? settings.min_channels : settings.max_channels) =
         maximum_is_explicit ? settings.max_channels : settings.min_channels;
-  settings.threads = threads_from_environment();
+  static const int threads = threads_from_environment();  // told once what is not taken
+  settings.threads = threads;
   settings.chunk_parts =
       static_cast<int>(std::bit_floor(static_cast<uint64_t>(parameters::chunk_parts())));
   settings.request_block = parameters::request_block();
   if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN)
     settings.slots_bytes = bytes;
-  settings.policy = parameters::cta_policy().empty()
-                        ? limits.policy
-                        : policy_of(policy_bits(parameters::cta_policy()), "NCCL_CTA_POLICY");
+  static const int bits = policy_bits(parameters::cta_policy());  // likewise
+  settings.policy =
+      parameters::cta_policy().empty() ? limits.policy : policy_of(bits, "NCCL_CTA_POLICY");
 
   set_reach(settings, /*reaches_users=*/true);
   TRY(select(settings));

@@ -126,6 +126,60 @@ TEST(Log, GoesToTheFileNamedByHostAndProcess) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Log, ALevelThatIsNoneHidesNoError) {
+  for (const char* level : {"1", "FOO", "INFOO"}) {
+    const std::string output =
+        output_of({{"NCCL_DEBUG", level}, {"NCCL_ALGO", "rong"}}, 10 + ncclInvalidUsage);
+    EXPECT_THAT(output, HasSubstr("NCCL_DEBUG=" + std::string(level) + " is none of"));
+    EXPECT_THAT(output, ContainsRegex("NCCL WARN [^\n]*rong"));
+  }
+  EXPECT_THAT(output_of({{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "INIT,FOO"}}),
+              HasSubstr("NCCL_DEBUG_SUBSYS=INIT,FOO has a name that is no subsystem"));
+}
+
+TEST(Log, AFileThatCannotBeOpenedIsNamed) {
+  EXPECT_THAT(output_of({{"NCCL_DEBUG", "WARN"}, {"NCCL_DEBUG_FILE", "/nowhere/log"}}),
+              HasSubstr("NCCL_DEBUG_FILE=/nowhere/log cannot be opened"));
+}
+
+// The library and the driver of virtual GPUs, which has a log of its own, write to one file.
+TEST(Log, LibrariesOfAProcessShareAFileThatStartsEmpty) {
+  const std::string path =
+      testing::TempDir() + "niccolite-log-" + std::to_string(getpid()) + ".txt";
+  std::ofstream(path) << "of an earlier run\n";
+  EXPECT_THAT(output_of({{"NCCL_DEBUG", "INFO"},
+                         {"NCCL_DEBUG_SUBSYS", "ALL"},
+                         {"NICCOLITE_DEVICES", "virtual:2"},
+                         {"NCCL_DEBUG_FILE", path}}),
+              IsEmpty());
+  std::ifstream file(path);
+  int of_devices = 0;
+  for (std::string line; std::getline(file, line);) {
+    EXPECT_THAT(line, ContainsRegex("^[a-zA-Z0-9_-]+:[0-9]+:[0-9]+ \\[[0-9]+\\] NCCL INFO "));
+    of_devices += line.find("NICCOLITE_DEVICES set by environment to virtual:2") != line.npos;
+  }
+  EXPECT_EQ(of_devices, 2);  // each library has read it, and said so
+  std::remove(path.c_str());
+}
+
+TEST(Environment, ValuesThatAreNotTakenAreNamed) {
+  const std::string output = output_of({{"NCCL_BUFFSIZE", "4X"},
+                                        {"NICCOLITE_INIT_TIMEOUT", "1e3"},
+                                        {"NCCL_COMM_BLOCKING", "perhaps"},
+                                        {"NCCL_SOCKET_FAMILY", "AF_INET7"},
+                                        {"NCCL_CHECK_MODE", "foo"},
+                                        {"NCCL_CTA_POLICY", "FASTEST"}});
+  for (const char* text :
+       {"NCCL_BUFFSIZE=4X is no number of bytes, with or without K, M or G: as if unset",
+        "NICCOLITE_INIT_TIMEOUT=1e3 is no whole number: 120 is taken",
+        "NCCL_COMM_BLOCKING=perhaps is none of", "NCCL_SOCKET_FAMILY=AF_INET7 is none of",
+        "NCCL_CHECK_MODE=foo is none of", "NCCL_CTA_POLICY=FASTEST: 'fastest' is none of"}) {
+    const size_t first = output.find(text);
+    EXPECT_NE(first, std::string::npos) << text << " is not in\n" << output;
+    EXPECT_EQ(output.rfind(text), first) << text << " is said twice";
+  }
+}
+
 TEST(Environment, ComesFromTheConfigurationFileToo) {
   const std::string path =
       testing::TempDir() + "niccolite-test-" + std::to_string(getpid()) + ".conf";
@@ -183,7 +237,7 @@ ROLE(wrong_device) {
 
 TEST(Environment, PointerChecksNameBufferAndDevices) {
   for (const auto& variable :
-       {std::pair("NCCL_CHECK_POINTERS", "1"), std::pair("NCCL_CHECK_MODE", "debug_local")}) {
+       {std::pair("NCCL_CHECK_POINTERS", "yes"), std::pair("NCCL_CHECK_MODE", "debug_local")}) {
     Process process("wrong_device", {}, {{variable.first, variable.second}});
     EXPECT_EQ(process.wait(), 0) << process.output();
     EXPECT_THAT(

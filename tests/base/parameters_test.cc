@@ -1,0 +1,109 @@
+// What the kinds of parameters take, and that every variable of the library refuses what its kind
+// does not.
+
+#include "base/parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace niccolite::parameters {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+const Declaration kNumber{"NUMBER", Kind::Integer, 7, -1, 1 << 20, "", ""};
+const Declaration kBytes{"BYTES", Kind::Bytes, 7, 1, INT64_C(1) << 32, "", ""};
+const Declaration kFlag{"FLAG", Kind::Flag, INT64_MIN, 0, 1, "", ""};
+const Declaration kChoice{"CHOICE", Kind::Choice, INT64_MIN, 0, 0, "AF_INET|AF_INET6", ""};
+
+struct Taken {
+  const Declaration& declaration;
+  const char* text;
+  int64_t number;
+};
+
+TEST(Parameters, TakeNumbersOfTheirKind) {
+  const Taken cases[] = {
+      {kNumber, "12", 12},
+      {kNumber, " 0x10 ", 16},
+      {kNumber, "010", 8},
+      {kNumber, "-1", -1},
+      {kNumber, "", 7},
+      {kBytes, "4M", 4 << 20},
+      {kBytes, "4m", 4 << 20},
+      {kBytes, "64KiB", 64 << 10},
+      {kBytes, "64 KB", 64 << 10},
+      {kBytes, "1G", 1 << 30},
+      {kBytes, "100B", 100},
+      {kBytes, "4194304", 4194304},
+      {kFlag, "1", 1},
+      {kFlag, "yes", 1},
+      {kFlag, "True", 1},
+      {kFlag, "on", 1},
+      {kFlag, "0", 0},
+      {kFlag, "NO", 0},
+      {kFlag, "false", 0},
+      {kFlag, "", INT64_MIN},
+  };
+  for (const Taken& each : cases) {
+    const Reading reading = read(each.declaration, each.text);
+    EXPECT_THAT(reading.refusal, IsEmpty()) << each.declaration.name << "=" << each.text;
+    EXPECT_EQ(reading.number, each.number) << each.declaration.name << "=" << each.text;
+  }
+}
+
+TEST(Parameters, RefuseWhatIsHalfANumberOrOutOfRange) {
+  const Taken cases[] = {
+      {kNumber, "1e3", 7},
+      {kNumber, "4M", 7},
+      {kNumber, "12 13", 7},
+      {kNumber, "99999999999999999999", 7},
+      {kNumber, "-2", 7},
+      {kBytes, "4X", 7},
+      {kBytes, "4MM", 7},
+      {kBytes, "8G", 7},
+      {kBytes, "9999999999999999G", 7},
+      {kBytes, "M", 7},
+      {kFlag, "2", INT64_MIN},
+      {kFlag, "maybe", INT64_MIN},
+  };
+  for (const Taken& each : cases) {
+    const Reading reading = read(each.declaration, each.text);
+    EXPECT_THAT(reading.refusal, Not(IsEmpty())) << each.declaration.name << "=" << each.text;
+    EXPECT_EQ(reading.number, each.number) << each.declaration.name << "=" << each.text;
+  }
+}
+
+TEST(Parameters, TakeNamesInAnyCase) {
+  EXPECT_EQ(read(kChoice, "af_inet6").text, "AF_INET6");
+  EXPECT_EQ(read(kChoice, "AF_INET").text, "AF_INET");
+  for (const char* text : {"AF_INET7", "AF_INE", "INET", "|", "AF_INET|AF_INET6"}) {
+    EXPECT_THAT(read(kChoice, text).refusal, HasSubstr("AF_INET|AF_INET6")) << text;
+    EXPECT_THAT(read(kChoice, text).text, IsEmpty()) << text;
+  }
+}
+
+TEST(Parameters, NoneTakesGarbageForAValue) {
+  ASSERT_FALSE(declarations().empty());
+  std::set<std::string> names;
+  for (const Declaration& each : declarations()) {
+    EXPECT_TRUE(names.insert(each.name).second) << each.name << " is declared twice";
+    EXPECT_STRNE(each.meaning, "") << each.name;
+    EXPECT_EQ(read(each, "").number, each.value) << each.name;
+    if (each.kind == Kind::Text) continue;
+    for (const char* garbage : {"foo", "1e3", "4Mfoo", "--1", "0x", "1 2", "yesno", "AF_INET7",
+                                "99999999999999999999", "-99999999999999999999", "|", "%s%n"}) {
+      const Reading reading = read(each, garbage);
+      EXPECT_THAT(reading.refusal, Not(IsEmpty())) << each.name << "=" << garbage;
+      EXPECT_EQ(reading.number, each.value) << each.name << "=" << garbage;
+      EXPECT_THAT(reading.text, IsEmpty()) << each.name << "=" << garbage;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::parameters
