@@ -1,7 +1,5 @@
 // Communication calls: check the arguments, translate them, hand them to the group.
 
-#include <cctype>
-
 #include "api/arguments.h"
 
 #include "api/call.h"
@@ -40,56 +38,105 @@ Status check_size(const char* function, const Request& request, int nranks) {
   return {};
 }
 
-bool pointer_checks_wanted() {
-  static const bool wanted = [] {
-    std::string mode = parameters::check_mode();
-    for (char& c : mode) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    if (mode == "DEBUG_LOCAL" || mode == "DEBUG_GLOBAL") return true;
-    return mode.empty() && parameters::check_pointers() == 1;
-  }();
-  return wanted;
+/// Virtual GPUs look a pointer up in a table, which costs nothing beside a call, and a wrong one
+/// would end the process with a signal; on CUDA devices it is asked of the driver, when wanted.
+bool checks_pointers(const gpu::Machine& machine) {
+  if (!parameters::check_mode().empty() && parameters::check_mode() != "DEFAULT") return true;
+  if (parameters::check_mode().empty() && parameters::check_pointers() != INT64_MIN)
+    return parameters::check_pointers() != 0;
+  return machine.kind() == gpu::Kind::Virtual;
 }
 
-Status check_pointer(const Task& task, const char* name, const void* pointer,
-                     Communicator& communicator) {
-  const char* function = comm::function_of(task.call);
-  if (pointer == nullptr)
-    return Status::invalid_argument("{} : {} argument is NULL", function, name);
-  const gpu::PointerInfo info = TRY(communicator.machine().pointer_info(pointer));
-  if (info.kind == gpu::PointerKind::Unknown)
-    return Status::invalid_argument(
-        "{} : {} {} is not a valid pointer: the GPU driver does not know it", function, name,
-        pointer);
-  if (info.kind == gpu::PointerKind::Device && info.device != communicator.device())
-    return Status::invalid_argument(
-        "{} : {} {} is allocated on device {}, but the communicator of rank {} is on device {}",
-        function, name, pointer, info.device, communicator.rank(), communicator.device());
+/// A buffer that this rank's part of the call uses, all of it.
+struct Buffer {
+  const char* name;
+  const void* pointer;
+  size_t bytes;
+};
+
+Status check_not_null(const char* function, const Buffer& buffer, const Communicator& comm) {
+  if (buffer.pointer != nullptr) return {};
+  return Status::invalid_argument("{} : {} argument is NULL (rank {}, {} bytes)", function,
+                                  buffer.name, comm.rank(), buffer.bytes);
+}
+
+Status check_memory(const char* function, const Buffer& buffer, Communicator& comm) {
+  const auto* const begin = static_cast<const std::byte*>(buffer.pointer);
+  // More than one step where mappings or registrations that lie side by side make one buffer.
+  for (size_t passed = 0; passed < buffer.bytes;) {
+    const std::byte* const at = begin + passed;
+    const gpu::PointerInfo info = TRY(comm.machine().pointer_info(at));
+    if (info.kind == gpu::PointerKind::Unknown && passed == 0)
+      return Status::invalid_argument(
+          "{} : {} {} of rank {} is not a valid pointer: no GPU memory or registered host memory "
+          "is there; was it freed, or is it pageable memory of the host?",
+          function, buffer.name, buffer.pointer, comm.rank());
+    if (info.kind == gpu::PointerKind::Device && info.device != comm.device())
+      return Status::invalid_argument(
+          "{} : {} {} is allocated on device {}, but the communicator of rank {} is on device {}",
+          function, buffer.name, buffer.pointer, info.device, comm.rank(), comm.device());
+    const auto* const base = static_cast<const std::byte*>(info.base);
+    if (info.kind != gpu::PointerKind::Unknown) {
+      // Registered memory may be told at another address than the host's.
+      if (at < base || at >= base + info.bytes) return {};
+      passed = static_cast<size_t>(base + info.bytes - begin);
+    }
+    // Allocations of a virtual GPU that lie side by side have nothing to do with each other.
+    const bool may_go_on =
+        info.kind == gpu::PointerKind::Host ||
+        (info.kind == gpu::PointerKind::Device && comm.machine().kind() == gpu::Kind::Cuda);
+    if (passed < buffer.bytes && !may_go_on)
+      return Status::invalid_argument(
+          "{} : {} {} of rank {} is too small: the call uses {} bytes from there on, and its "
+          "memory ends after {}",
+          function, buffer.name, buffer.pointer, comm.rank(), buffer.bytes, passed);
+  }
   return {};
 }
 
 /// The buffers that this rank's part of the call uses.
-Status check_pointers(const Task& task, Communicator& communicator) {
+Status check_buffers(const Task& task, Communicator& comm) {
   const Request& request = task.call.request;
-  const bool is_root = request.root == communicator.rank();
-  bool reads = true, writes = true;
+  const bool is_root = request.root == comm.rank();
+  const size_t block = request.count * executor::size_of(request.type);
+  const size_t blocks = block * static_cast<size_t>(comm.nranks());
+  Buffer reads{"sendbuff", task.input, block};
+  Buffer writes{"recvbuff", task.output, block};
   switch (request.collective) {
     case Collective::Broadcast:
-    case Collective::Scatter:
-      reads = is_root;
+      if (!is_root) reads.bytes = 0;
       break;
     case Collective::Reduce:
+      if (!is_root) writes.bytes = 0;
+      break;
+    case Collective::AllGather:
+      writes.bytes = blocks;
+      break;
+    case Collective::ReduceScatter:
+      reads.bytes = blocks;
+      break;
+    case Collective::AllToAll:
+      reads.bytes = writes.bytes = blocks;
+      break;
     case Collective::Gather:
-      writes = is_root;
+      writes.bytes = is_root ? blocks : 0;
+      break;
+    case Collective::Scatter:
+      reads.bytes = is_root ? blocks : 0;
       break;
     case Collective::PointToPoint:
-      reads = task.call.is_send;
-      writes = !reads;
+      (task.call.is_send ? writes : reads).bytes = 0;
       break;
-    default:
+    case Collective::AllReduce:
       break;
   }
-  if (reads) TRY(check_pointer(task, "sendbuff", task.input, communicator));
-  if (writes) TRY(check_pointer(task, "recvbuff", task.output, communicator));
+  const char* const function = comm::function_of(task.call);
+  const bool looks_up = checks_pointers(comm.machine());
+  for (const Buffer& buffer : {reads, writes}) {
+    if (buffer.bytes == 0) continue;
+    TRY(check_not_null(function, buffer, comm));
+    if (looks_up) TRY(check_memory(function, buffer, comm));
+  }
   return {};
 }
 
@@ -145,7 +192,7 @@ Result<comm::Completion> enqueue(const Arguments& arguments) {
       arguments.op, arguments.root, static_cast<const void*>(arguments.handle),
       communicator->nranks(), static_cast<const void*>(arguments.stream));
   if (arguments.count == 0 && !is_message) return comm::Completion::Done;
-  if (arguments.count != 0 && pointer_checks_wanted()) TRY(check_pointers(task, *communicator));
+  if (arguments.count != 0) TRY(check_buffers(task, *communicator));
   return comm::Group::current().add_task(communicator, task);
 }
 

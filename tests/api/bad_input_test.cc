@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "tests/api/cluster.h"
 
@@ -85,6 +86,104 @@ TEST_F(BadInput, CountsThatOverflowAreRefused) {
     EXPECT_THAT(last_error(), HasSubstr("count " + std::to_string(count)));
   }
   expect_still_works();
+}
+
+TEST_F(BadInput, NullBuffersAreNamedWithCallArgumentAndRank) {
+  ncclComm_t comm = cluster_.comm(1);
+  cudaStream_t stream = cluster_.stream(1);
+  DeviceBuffer own(1, 64);
+  EXPECT_EQ(ncclAllReduce(nullptr, own.data(), 4, ncclFloat, ncclSum, comm, stream),
+            ncclInvalidArgument);
+  EXPECT_THAT(last_error(), AllOf(HasSubstr("ncclAllReduce"), HasSubstr("sendbuff"),
+                                  HasSubstr("NULL"), HasSubstr("rank 1")));
+  EXPECT_EQ(ncclAllGather(own.data(), nullptr, 4, ncclFloat, comm, stream), ncclInvalidArgument);
+  EXPECT_THAT(last_error(), AllOf(HasSubstr("ncclAllGather"), HasSubstr("recvbuff")));
+  EXPECT_EQ(ncclSend(nullptr, 4, ncclFloat, 0, comm, stream), ncclInvalidArgument);
+  EXPECT_THAT(last_error(), AllOf(HasSubstr("ncclSend"), HasSubstr("sendbuff")));
+  EXPECT_EQ(ncclRecv(nullptr, 4, ncclFloat, 0, comm, stream), ncclInvalidArgument);
+  EXPECT_THAT(last_error(), AllOf(HasSubstr("ncclRecv"), HasSubstr("recvbuff")));
+  expect_still_works();
+}
+
+// What a rank does not use may be null.
+TEST_F(BadInput, BuffersThatARankDoesNotUseMayBeNull) {
+  DeviceBuffer other(1, 64);
+  ASSERT_NCCL(ncclGroupStart());
+  EXPECT_NCCL(ncclReduce(buffer_.data(), buffer_.data(), 16, ncclFloat, ncclSum, 0,
+                         cluster_.comm(0), cluster_.stream(0)));
+  EXPECT_NCCL(ncclReduce(other.data(), nullptr, 16, ncclFloat, ncclSum, 0, cluster_.comm(1),
+                         cluster_.stream(1)));
+  EXPECT_NCCL(ncclBroadcast(buffer_.data(), buffer_.data(), 16, ncclFloat, 0, cluster_.comm(0),
+                            cluster_.stream(0)));
+  EXPECT_NCCL(
+      ncclBroadcast(nullptr, other.data(), 16, ncclFloat, 0, cluster_.comm(1), cluster_.stream(1)));
+  EXPECT_NCCL(ncclGroupEnd());
+  cluster_.synchronize();
+}
+
+TEST_F(BadInput, MemoryThatIsNoneOfAGpuIsRefusedAtTheCall) {
+  std::vector<float> pageable(16);
+  void* freed = nullptr;
+  ASSERT_CUDA(cudaSetDevice(0));
+  ASSERT_CUDA(cudaMalloc(&freed, 64));
+  ASSERT_CUDA(cudaFree(freed));
+  for (void* pointer :
+       {reinterpret_cast<void*>(uintptr_t{0xdead0}), static_cast<void*>(pageable.data()), freed}) {
+    EXPECT_EQ(all_reduce(pointer, 16, ncclFloat, ncclSum, cluster_.comm(0)), ncclInvalidArgument);
+    EXPECT_THAT(last_error(), AllOf(HasSubstr("ncclAllReduce"), HasSubstr("sendbuff 0x"),
+                                    HasSubstr("not a valid pointer"), HasSubstr("rank 0")));
+  }
+  expect_still_works();
+}
+
+TEST_F(BadInput, CountsBeyondAnAllocationAreRefused) {
+  cudaStream_t stream = cluster_.stream(0);
+  ncclComm_t comm = cluster_.comm(0);
+  void* buffer = nullptr;
+  void* neighbour = nullptr;  // what lies behind is no part of the buffer
+  ASSERT_CUDA(cudaSetDevice(0));
+  ASSERT_CUDA(cudaMalloc(&buffer, 64));
+  ASSERT_CUDA(cudaMalloc(&neighbour, 64));
+  EXPECT_EQ(all_reduce(buffer, 17, ncclFloat, ncclSum, comm), ncclInvalidArgument);
+  EXPECT_THAT(last_error(), AllOf(HasSubstr("sendbuff"), HasSubstr("68 bytes"),
+                                  HasSubstr("ends after 64"), HasSubstr("rank 0")));
+  EXPECT_EQ(ncclAllGather(buffer, buffer, 16, ncclFloat, comm, stream), ncclInvalidArgument);
+  EXPECT_THAT(last_error(), AllOf(HasSubstr("recvbuff"), HasSubstr("128 bytes")));
+  EXPECT_EQ(ncclReduceScatter(buffer, buffer, 16, ncclFloat, ncclSum, comm, stream),
+            ncclInvalidArgument);
+  EXPECT_EQ(ncclAlltoAll(buffer, buffer, 16, ncclFloat, comm, stream), ncclInvalidArgument);
+  EXPECT_EQ(ncclGather(buffer, buffer, 16, ncclFloat, 0, comm, stream), ncclInvalidArgument);
+  EXPECT_EQ(ncclScatter(buffer, buffer, 16, ncclFloat, 0, comm, stream), ncclInvalidArgument);
+  EXPECT_EQ(ncclSend(static_cast<float*>(buffer) + 1, 16, ncclFloat, 1, comm, stream),
+            ncclInvalidArgument);
+  ASSERT_CUDA(cudaFree(buffer));
+  ASSERT_CUDA(cudaFree(neighbour));
+  expect_still_works();
+}
+
+TEST_F(BadInput, HostMemoryThatGpusReachIsFine) {
+  void* pinned = nullptr;
+  void* managed = nullptr;
+  std::vector<float> registered(32);
+  DeviceBuffer other(1, 64);
+  ASSERT_CUDA(cudaHostAlloc(&pinned, 64, 0));
+  ASSERT_CUDA(cudaMallocManaged(&managed, 64, cudaMemAttachGlobal));
+  // In two parts that lie side by side.
+  ASSERT_CUDA(cudaHostRegister(registered.data(), 64, 0));
+  ASSERT_CUDA(cudaHostRegister(registered.data() + 16, 64, 0));
+  for (void* input : {pinned, managed, static_cast<void*>(registered.data() + 8)}) {
+    ASSERT_NCCL(ncclGroupStart());
+    EXPECT_NCCL(ncclAllReduce(input, buffer_.data(), 16, ncclFloat, ncclSum, cluster_.comm(0),
+                              cluster_.stream(0)));
+    EXPECT_NCCL(ncclAllReduce(other.data(), other.data(), 16, ncclFloat, ncclSum, cluster_.comm(1),
+                              cluster_.stream(1)));
+    ASSERT_NCCL(ncclGroupEnd());
+    cluster_.synchronize();
+  }
+  ASSERT_CUDA(cudaHostUnregister(registered.data()));
+  ASSERT_CUDA(cudaHostUnregister(registered.data() + 16));
+  ASSERT_CUDA(cudaFreeHost(pinned));
+  ASSERT_CUDA(cudaFree(managed));
 }
 
 TEST_F(BadInput, UnknownStreamsAreACudaError) {

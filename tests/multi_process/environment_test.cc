@@ -237,7 +237,8 @@ ROLE(wrong_device) {
 
 TEST(Environment, PointerChecksNameBufferAndDevices) {
   for (const auto& variable :
-       {std::pair("NCCL_CHECK_POINTERS", "yes"), std::pair("NCCL_CHECK_MODE", "debug_local")}) {
+       {std::pair("NCCL_CHECK_POINTERS", "yes"), std::pair("NCCL_CHECK_MODE", "debug_local"),
+        std::pair("NCCL_CHECK_MODE", "default")}) {
     Process process("wrong_device", {}, {{variable.first, variable.second}});
     EXPECT_EQ(process.wait(), 0) << process.output();
     EXPECT_THAT(
