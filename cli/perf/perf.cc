@@ -2,8 +2,10 @@
 
 #include <cstdio>
 
+#include "base/host_memory.h"
 #include "cli/perf/exit_code.h"
 #include "cli/perf/processes.h"
+#include "cli/perf/rank.h"
 #include "cli/perf/report.h"
 #include "cli/perf/share.h"
 #include "gpu/machine.h"
@@ -25,7 +27,26 @@ int list_collectives() {
   return kExitUsage;
 }
 
+/// Virtual GPUs have the machine's own memory, and all of the buffers are touched: too much would
+/// get the process killed. Asked once, before any process takes its part.
+Status check_memory(const Options& options) {
+  Result<gpu::Machine*> machine = gpu::machine();
+  // What fails here fails again, and is told, where the machine is used.
+  if (!machine.is_ok() || (*machine)->kind() != gpu::Kind::Virtual) return {};
+  const HostMemory host = measure_host_memory();
+  const auto nranks = static_cast<size_t>(options.nranks());
+  const size_t each = Rank::bytes(options);
+  if (each <= host.available / nranks) return {};
+  constexpr double kGiB = 1 << 30;
+  return Status::invalid_argument(
+      "{} ranks need {:.1f} GiB for their buffers, and {:.1f} GiB of this machine's memory can be "
+      "had for virtual GPUs; try fewer ranks (-t, -g, --processes) or a smaller -e",
+      nranks, static_cast<double>(each) * static_cast<double>(nranks) / kGiB,
+      static_cast<double>(host.available) / kGiB);
+}
+
 Status measure(const Options& options, const std::vector<std::string>& command, Report& report) {
+  TRY(check_memory(options));
   if (options.processes > 1) return supervise(options, command, report);
   Team team = TRY(Team::create(options.threads, options.nranks()));
   return run_share(options, team, report);

@@ -9,6 +9,11 @@ constexpr size_t kStagingBytes = size_t{4} << 20;
 
 }  // namespace
 
+size_t Rank::bytes(const Options& options) {
+  const size_t buffer = aligned(options.max_bytes) + kGuardBytes;
+  return 2 * buffer + std::min(kStagingBytes, buffer);
+}
+
 Result<Rank> Rank::create(gpu::Machine& machine, const Options& options, int rank, int device) {
   Rank made;
   made.rank = rank;

@@ -20,6 +20,8 @@ constexpr size_t aligned(size_t bytes) {
 }
 
 struct Rank {
+  /// Of the memory that create() takes.
+  static size_t bytes(const Options& options);
   static Result<Rank> create(gpu::Machine& machine, const Options& options, int rank, int device);
 
   /// Makes `operation` for `type` on every communicator; with the rank's scalar if it has one.

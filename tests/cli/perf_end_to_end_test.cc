@@ -63,6 +63,20 @@ TEST(PerfEndToEnd, FindsEveryResultRight) {
 }
 
 // A second copy of the library in one process: neither sees the other's symbols or state.
+TEST(PerfEndToEnd, SaysThatMemoryIsShortBeforeItMeasures) {
+  for (const char* ranks : {"-t 4", "--processes 4"}) {
+    std::vector<std::string> arguments = {NICCOLITE_COMMAND, "perf", "all_reduce", "--lib",
+                                          NICCOLITE_LIBRARY, "-e",   "200G"};
+    for (const std::string& word : words_of(ranks)) arguments.push_back(word);
+    const Outcome outcome =
+        testing::run_command(arguments, {{"NICCOLITE_DEVICES", "virtual:4"}}, 120);
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_THAT(outcome.output + outcome.errors,
+                ::testing::ContainsRegex("4 ranks need 1600\\.[0-9] GiB for their buffers, and "
+                                         "[0-9.]+ GiB .* fewer ranks .* smaller -e"));
+  }
+}
+
 TEST(PerfEndToEnd, MeasuresACopyOfTheLibraryBesideIt) {
   const std::filesystem::path copy = std::filesystem::temp_directory_path() /
                                      ("libnccl_copy_" + std::to_string(getpid()) + ".so.2");

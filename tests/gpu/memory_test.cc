@@ -35,6 +35,52 @@ TEST(MemoryMap, CountsWhatEachDeviceUses) {
   EXPECT_EQ(map.live(), 0u);
 }
 
+// What a machine has left, as a map sees it that promises memory and touches some of it.
+TEST(MemoryMap, PromisesNoMoreThanTheHostHas) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  HostMemory host{.limit = 320 * kMiB, .available = 210 * kMiB};  // 10 MiB stay in reserve
+  MemoryMap map(1000, 64 * kMiB, [&host] { return host; });
+  size_t free = 0;
+  size_t total = 0;
+  map.usage(7, &free, &total);
+  EXPECT_EQ(free, 64 * kMiB);
+  make(map, 60 * kMiB, 0);
+  const MemoryProperties shared = make(map, 60 * kMiB, 1, /*shareable=*/true);
+  make(map, 60 * kMiB, 2);
+  map.usage(7, &free, &total);
+  EXPECT_EQ(free, 20 * kMiB);
+  EXPECT_EQ(total, 64 * kMiB);
+  MemoryProperties made;
+  for (const bool shareable : {false, true})
+    EXPECT_EQ(map.allocate(3, 21 * kMiB, PointerKind::Device, shareable, &made),
+              Error::MemoryAllocation);
+  EXPECT_EQ(map.allocate(-1, 21 * kMiB, PointerKind::Host, false, &made), Error::MemoryAllocation);
+  // What is touched is taken from the host and no longer owed by it.
+  std::memset(shared.base, 1, shared.bytes);
+  host.available -= 60 * kMiB;
+  map.usage(7, &free, &total);
+  EXPECT_EQ(free, 20 * kMiB);
+  // Others take the rest.
+  host.available -= 20 * kMiB;
+  map.usage(7, &free, &total);
+  EXPECT_EQ(free, 0u);
+  EXPECT_EQ(map.allocate(3, 8 * kMiB, PointerKind::Device, false, &made), Error::MemoryAllocation);
+  host.available += 60 * kMiB;
+  EXPECT_EQ(map.release(shared.base), Error::None);
+  make(map, 60 * kMiB, 3);
+}
+
+TEST(MemoryMap, PromisesNoMoreThanTheHostHasInSmallParts) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  MemoryMap map(1, 64 * kMiB, [] { return HostMemory{16 * kMiB, 16 * kMiB}; });
+  MemoryProperties made;
+  size_t promised = 0;
+  while (map.allocate(0, 100'000, PointerKind::Device, false, &made) == Error::None)
+    promised += 100'000;
+  EXPECT_LE(promised, 16 * kMiB);
+  EXPECT_GE(promised, 15 * kMiB);
+}
+
 TEST(MemoryMap, ReleasesOnlyWhatBeginsThere) {
   MemoryMap map(1, kPerDevice);
   const MemoryProperties a = make(map, 1000);

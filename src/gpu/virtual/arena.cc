@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -131,6 +132,18 @@ bool Arena::owns(const void* pointer) const {
   return std::any_of(retired_.begin(), retired_.end(), [address](const Range& range) {
     return address >= range.base && address < range.base + range.bytes;
   });
+}
+
+size_t Arena::touched() const {
+  size_t bytes = 0;
+  for (const auto& [base, segment] : segments_) bytes += touched_bytes(segment.fd);
+  return bytes;
+}
+
+size_t touched_bytes(const Fd& memfd) {
+  struct stat file {};
+  constexpr size_t kBlock = 512;  // of st_blocks, always
+  return fstat(memfd.get(), &file) == 0 ? static_cast<size_t>(file.st_blocks) * kBlock : 0;
 }
 
 Arena::~Arena() {

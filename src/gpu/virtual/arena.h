@@ -21,6 +21,9 @@
 
 namespace niccolite::gpu::virtual_ {
 
+/// How much of the machine's memory a memfd holds.
+size_t touched_bytes(const Fd& memfd);
+
 class Arena {
  public:
   struct Place {  // where a block lies in its file
@@ -35,6 +38,8 @@ class Arena {
   Place place_of(const std::byte* block) const;
   /// Is `pointer` in a segment, or in one that was given back not long ago?
   bool owns(const void* pointer) const;
+  /// Bytes of the machine's memory that the files hold: the pages that somebody has touched.
+  size_t touched() const;
   size_t segments() const { return segments_.size(); }
 
   static constexpr size_t kSegmentBytes = size_t{1} << 30;

@@ -27,6 +27,15 @@ class Driver final : public VirtualMachine {
     MemoryProperties made;
     const Error error =
         runtime_.memory().allocate(device, bytes, PointerKind::Device, shareable, &made);
+    if (error == Error::MemoryAllocation) {
+      size_t free = 0;
+      size_t total = 0;
+      runtime_.memory().usage(device, &free, &total);
+      return Status::cuda_error(
+          "cannot allocate {} bytes on virtual GPU {}: {} ({}); {} of its {} can be had, which are "
+          "memory of this machine",
+          bytes, device, text_of(error), name_of(error), free, total);
+    }
     if (error != Error::None) return refused(error, "allocate {} bytes on", bytes, device);
     return owner(made);
   }

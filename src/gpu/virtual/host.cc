@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <fstream>
 
 namespace niccolite::gpu::virtual_ {
@@ -55,18 +53,6 @@ int device_bus(int device) { return device % 256; }
 
 std::string device_bus_id(int device) {
   return fmt::format("{:04x}:{:02x}:00.0", device_bus_domain(device), device_bus(device));
-}
-
-size_t usable_memory_bytes() {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = sysconf(_SC_PAGESIZE);
-  size_t bytes = static_cast<size_t>(std::max(pages, 1L)) * static_cast<size_t>(page_bytes);
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    const size_t limit = std::strtoull(first_line(path).c_str(), nullptr, 10);  // "max" gives 0
-    if (limit > 0) bytes = std::min(bytes, limit);
-  }
-  return bytes;
 }
 
 }  // namespace niccolite::gpu::virtual_

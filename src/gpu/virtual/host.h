@@ -1,9 +1,8 @@
 // What virtual GPUs know of the machine that they are on: names that are equal in all its
-// processes, and its memory.
+// processes.
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -16,7 +15,5 @@ std::array<uint8_t, 16> device_uuid(int device);
 std::string device_bus_id(int device);
 int device_bus_domain(int device);
 int device_bus(int device);
-/// Memory of the host, or of the process's control group where that is less.
-size_t usable_memory_bytes();
 
 }  // namespace niccolite::gpu::virtual_

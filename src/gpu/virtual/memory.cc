@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -14,6 +15,9 @@ namespace niccolite::gpu::virtual_ {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kReserved = 32;  // one part of so many of the host's memory is never promised
+// Promised in small allocations before the host is asked again: far less than the reserve.
+constexpr size_t kUnmeasuredBytes = size_t{4} << 20;
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 void* map_shared(int fd, size_t bytes, size_t offset) {
@@ -24,8 +28,33 @@ void* map_shared(int fd, size_t bytes, size_t offset) {
 
 }  // namespace
 
-MemoryMap::MemoryMap(int devices, size_t bytes_per_device)
-    : bytes_per_device_(bytes_per_device), used_(static_cast<size_t>(devices) + 1) {}
+MemoryMap::MemoryMap(int devices, size_t bytes_per_device, std::function<HostMemory()> measure)
+    : bytes_per_device_(bytes_per_device),
+      measure_(std::move(measure)),
+      used_(static_cast<size_t>(devices) + 1) {}
+
+// What the host has left for new promises.
+size_t MemoryMap::measure_room() const {
+  if (measure_ == nullptr) return SIZE_MAX;
+  const HostMemory host = measure_();
+  size_t touched = arena_.touched();
+  for (const auto& [base, fd] : shareable_) touched += touched_bytes(*fd);
+  const size_t owed = promised_ - std::min(promised_, touched);
+  const size_t kept = owed + host.limit / kReserved;
+  return host.available - std::min(host.available, kept);
+}
+
+bool MemoryMap::take_room(size_t bytes) {
+  if (bytes > unmeasured_) {
+    const size_t room = measure_room();
+    if (bytes > room) return false;
+    unmeasured_ = std::min(room - bytes, kUnmeasuredBytes);
+  } else {
+    unmeasured_ -= bytes;
+  }
+  promised_ += bytes;
+  return true;
+}
 
 size_t& MemoryMap::used(int device) {
   return device < 0 ? used_.back() : used_[static_cast<size_t>(device)];
@@ -39,6 +68,18 @@ Error MemoryMap::allocate(int device, size_t bytes, PointerKind kind, bool share
   if (shareable) bytes = round_up(bytes, kPage);  // a file of its own has whole pages
   std::unique_lock lock(mutex_);
   if (device >= 0 && bytes > bytes_per_device_ - used(device)) return Error::MemoryAllocation;
+  if (!take_room(bytes)) return Error::MemoryAllocation;
+  const Error error = make(device, bytes, kind, shareable, out);
+  if (error == Error::None) {
+    used(device) += bytes;
+  } else {
+    promised_ -= bytes;
+  }
+  return error;
+}
+
+Error MemoryMap::make(int device, size_t bytes, PointerKind kind, bool shareable,
+                      MemoryProperties* out) {
   Entry entry;
   entry.asked = bytes;
   entry.properties = {nullptr, bytes, kind, device,
@@ -62,9 +103,10 @@ Error MemoryMap::allocate(int device, size_t bytes, PointerKind kind, bool share
     }
     entry.properties.base = block.value();
   }
-  used(device) += bytes;
   *out = entry.properties;
-  entries_.emplace(reinterpret_cast<uintptr_t>(out->base), std::move(entry));
+  const auto address = reinterpret_cast<uintptr_t>(out->base);
+  const Entry& made = entries_.emplace(address, std::move(entry)).first->second;
+  if (shareable) shareable_.emplace(address, &made.fd);
   return Error::None;
 }
 
@@ -109,8 +151,11 @@ Error MemoryMap::release(void* base, MemoryOrigin* origin) {
   if (entry.mapping != nullptr) munmap(entry.mapping, entry.mapped_bytes);
   if (entry.properties.origin == MemoryOrigin::Carved)
     arena_.free(entry.properties.base, entry.asked);
-  if (entry.properties.origin <= MemoryOrigin::Shareable && !entry.is_suspended)
+  if (entry.properties.origin <= MemoryOrigin::Shareable && !entry.is_suspended) {
     used(entry.properties.device) -= entry.asked;
+    promised_ -= entry.asked;
+  }
+  shareable_.erase(found->first);
   entries_.erase(found);
   return Error::None;
 }
@@ -132,6 +177,7 @@ Error MemoryMap::suspend(const void* base) {
                 static_cast<off_t>(entry->mapped_bytes)) != 0)
     return Error::OperatingSystem;
   used(entry->properties.device) -= entry->asked;
+  promised_ -= entry->asked;
   entry->is_suspended = true;
   return Error::None;
 }
@@ -142,7 +188,8 @@ Error MemoryMap::resume(const void* base) {
   if (entry == nullptr) return Error::InvalidValue;
   if (!entry->is_suspended) return Error::None;
   size_t& in_use = used(entry->properties.device);
-  if (entry->asked > bytes_per_device_ - in_use) return Error::MemoryAllocation;
+  if (entry->asked > bytes_per_device_ - in_use || !take_room(entry->asked))
+    return Error::MemoryAllocation;
   in_use += entry->asked;
   entry->is_suspended = false;
   return Error::None;
@@ -231,7 +278,7 @@ Error MemoryMap::check_range(const void* pointer, size_t bytes, bool* pageable) 
 void MemoryMap::usage(int device, size_t* free, size_t* total) const {
   std::shared_lock lock(mutex_);
   *total = bytes_per_device_;
-  *free = bytes_per_device_ - used_[static_cast<size_t>(device)];
+  *free = std::min(bytes_per_device_ - used_[static_cast<size_t>(device)], measure_room());
 }
 
 size_t MemoryMap::live() const {

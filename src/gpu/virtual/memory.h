@@ -4,16 +4,25 @@
 // Ordinary allocations are carved from the Arena. *Shareable* ones have a memfd of their own,
 // because the descriptor that export_memory() hands out must begin with the memory and show nothing
 // else. An allocation that was not made to be shared can still be found by another process of the
-// same user by file and offset (cudaIpcGetMemHandle). Thread safety: any thread.
+// same user by file and offset (cudaIpcGetMemHandle).
+//
+// Memory is promised at allocation and taken from the machine page by page when touched; a machine
+// that cannot keep a promise kills the process. So an allocation is refused unless the machine (its
+// free memory, and the limits of control groups) has room for all that this process was promised
+// and has not touched yet, with a reserve left. What other processes were promised shows up as they
+// touch it.
+// Thread safety: any thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <shared_mutex>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/host_memory.h"
 #include "base/thread_annotations.h"
 #include "gpu/machine.h"
 #include "gpu/virtual/arena.h"
@@ -44,7 +53,8 @@ struct RemoteName {
 
 class MemoryMap {
  public:
-  MemoryMap(int devices, size_t bytes_per_device);
+  /// `measure` tells what the host has, now; without it the host has room for everything.
+  MemoryMap(int devices, size_t bytes_per_device, std::function<HostMemory()> measure = nullptr);
 
   /// `kind` Device or Managed, or Host with device -1. Errors: InvalidValue (0 bytes),
   /// MemoryAllocation.
@@ -70,6 +80,7 @@ class MemoryMap {
   /// InvalidValue: null, reaching beyond its allocation, or freed. Unknown memory counts as
   /// pageable memory of the host.
   Error check_range(const void* pointer, size_t bytes, bool* pageable) const;
+  /// `free`: what an allocation could get now.
   void usage(int device, size_t* free, size_t* total) const;
   size_t live() const;
 
@@ -87,12 +98,20 @@ class MemoryMap {
   Entry* find_shared(const void* base) REQUIRES(mutex_);
   bool overlaps(const void* base, size_t bytes) const REQUIRES(mutex_);
   size_t& used(int device) REQUIRES(mutex_);
+  size_t measure_room() const REQUIRES(mutex_);
+  bool take_room(size_t bytes) REQUIRES(mutex_);
+  Error make(int device, size_t bytes, PointerKind kind, bool shareable, MemoryProperties* out)
+      REQUIRES(mutex_);
 
   const size_t bytes_per_device_;
+  const std::function<HostMemory()> measure_;
   mutable std::shared_mutex mutex_;
   Arena arena_ GUARDED_BY(mutex_);
   std::map<uintptr_t, Entry> entries_ GUARDED_BY(mutex_);  // by base
   std::vector<size_t> used_ GUARDED_BY(mutex_);            // per device, the last for the host
+  size_t promised_ GUARDED_BY(mutex_) = 0;                 // the sum of used_
+  std::map<uintptr_t, const Fd*> shareable_ GUARDED_BY(mutex_);  // the files among entries_
+  size_t unmeasured_ GUARDED_BY(mutex_) = 0;                     // that may go without a new one
 };
 
 }  // namespace niccolite::gpu::virtual_

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "gpu/choice.h"
 #include "gpu/virtual/host.h"
@@ -12,12 +13,12 @@ namespace {
 
 thread_local int thread_device = 0;
 
-// Among very many GPUs the host's memory is promised more than once: it costs nothing until
-// touched.
+// Among very many GPUs a share would be too small to be of use: each may then take more, as long as
+// the host has it (MemoryMap).
 constexpr size_t kLeastBytesPerDevice = size_t{256} << 20;
 
 size_t bytes_per_device(int devices) {
-  return std::max(usable_memory_bytes() / static_cast<size_t>(devices), kLeastBytesPerDevice);
+  return std::max(measure_host_memory().limit / static_cast<size_t>(devices), kLeastBytesPerDevice);
 }
 
 std::vector<std::shared_ptr<Stream>> make_legacy_streams(int devices) {
@@ -48,7 +49,7 @@ Runtime* Runtime::instance() {
 
 Runtime::Runtime(int devices)
     : legacy_(make_legacy_streams(devices)),
-      memory_(devices, bytes_per_device(devices)),
+      memory_(devices, bytes_per_device(devices), [] { return measure_host_memory(); }),
       devices_(static_cast<size_t>(devices)),
       next_stream_id_(static_cast<uint64_t>(devices) + 1) {}
 
