@@ -5,8 +5,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <set>
+#include <string>
 
 namespace niccolite::parameters {
 namespace {
@@ -14,6 +18,17 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+
+// Files are read once per process, before the first use of any variable.
+const bool kPrepared = [] {
+  const std::string path = "/tmp/niccolite-parameters-" + std::to_string(getpid()) + ".conf";
+  std::ofstream(path) << "NCCL_MIN_CTAS=3\nNCCL_MAX_CTAS=5\n";
+  setenv("NCCL_CONF_FILE", path.c_str(), 1);
+  setenv("NCCL_MAX_CTAS", "4", 1);
+  load_files();
+  unlink(path.c_str());
+  return true;
+}();
 
 const Declaration kNumber{"NUMBER", Kind::Integer, 7, -1, 1 << 20, "", ""};
 const Declaration kBytes{"BYTES", Kind::Bytes, 7, 1, INT64_C(1) << 32, "", ""};
@@ -85,6 +100,15 @@ TEST(Parameters, TakeNamesInAnyCase) {
     EXPECT_THAT(read(kChoice, text).refusal, HasSubstr("AF_INET|AF_INET6")) << text;
     EXPECT_THAT(read(kChoice, text).text, IsEmpty()) << text;
   }
+}
+
+TEST(Parameters, KnowWhereTheirValuesComeFrom) {
+  ASSERT_TRUE(kPrepared);
+  EXPECT_EQ(source_of("NCCL_MIN_CTAS"), Source::File);
+  EXPECT_EQ(min_ctas(), 3);
+  EXPECT_EQ(source_of("NCCL_MAX_CTAS"), Source::Environment);
+  EXPECT_EQ(max_ctas(), 4);
+  EXPECT_EQ(source_of("NCCL_BUFFSIZE"), Source::Default);
 }
 
 TEST(Parameters, NoneTakesGarbageForAValue) {
