@@ -35,8 +35,8 @@ void add_options(CLI::App& app, RawOptions& raw) {
                  "What to measure: collectives, comma-separated, or all")
       ->capture_default_str();
 
-  app.add_option("-t,--nthreads", options.threads, "Threads per process")->group("Ranks");
-  app.add_option("-g,--ngpus", options.gpus, "GPUs per thread")->group("Ranks");
+  app.add_option("-t,--nthreads", raw.threads, "Threads per process")->group("Ranks");
+  app.add_option("-g,--ngpus", raw.gpus, "GPUs per thread")->group("Ranks");
   app.add_option("--processes", options.processes,
                  "Processes to start; ranks = processes x threads x GPUs")
       ->group("Ranks");
@@ -49,7 +49,7 @@ void add_options(CLI::App& app, RawOptions& raw) {
       ->group("Sizes and data");
   app.add_option("-i,--stepbytes", raw.step_bytes, "Add this to go from size to size")
       ->group("Sizes and data");
-  app.add_option("-f,--stepfactor", options.step_factor, "Or multiply by this (default 2)")
+  app.add_option("-f,--stepfactor", raw.step_factor, "Or multiply by this (default 2)")
       ->group("Sizes and data");
   app.add_option("--sizes", raw.sizes, "These sizes instead, comma-separated")
       ->group("Sizes and data");

@@ -11,4 +11,8 @@ namespace niccolite::perf {
 /// Replaces the file at `path` by `document`, at once: there is always the old or the new one.
 Status write_json(const std::string& path, const nlohmann::json& document);
 
+/// Can a file be written at `path`? Leaves what is there as it is. For those who measure for
+/// minutes before they write.
+Status check_writable(const std::string& path);
+
 }  // namespace niccolite::perf

@@ -8,7 +8,9 @@
 namespace niccolite::perf {
 namespace {
 
-constexpr const char* kFewSizes = "1K,64K,4M";  // of a run of all collectives
+// 1 KiB, 64 KiB and 4 MiB, of a run of all collectives.
+constexpr size_t kFirstOfFew = 1 << 10, kLastOfFew = 4 << 20;
+constexpr double kStepOfFew = 64;
 
 template <typename Entry, typename Find>
 Result<std::vector<const Entry*>> select(const std::string& list, std::span<const Entry> all,
@@ -118,6 +120,17 @@ std::vector<size_t> sizes_of(const Options& options) {
   return sizes;
 }
 
+std::string describe_step(const Options& options) {
+  if (!options.sizes.empty()) {
+    std::string list;
+    for (const size_t size : options.sizes)
+      list += fmt::format("{}{}", list.empty() ? "" : ",", size);
+    return list + "(sizes)";
+  }
+  if (options.step_bytes > 0) return fmt::format("{}(bytes)", options.step_bytes);
+  return fmt::format("{}(factor)", options.step_factor);
+}
+
 Status keep_collectives(Options& options, const std::function<Status(const Collective&)>& check) {
   std::vector<const Collective*> kept;
   for (const Collective* each : options.collectives) {
@@ -137,6 +150,12 @@ Result<Options> finish(const RawOptions& raw) {
   Options options = raw.options;
   options.is_every_collective = raw.collective == "all";
   options.collectives = TRY(select(raw.collective, collectives(), find_collective, "collective"));
+  if (options.is_every_collective && (raw.min_bytes + raw.max_bytes).empty()) {
+    options.min_bytes = kFirstOfFew;
+    options.max_bytes = kLastOfFew;
+    options.step_factor = kStepOfFew;
+  }
+  if (raw.step_factor) options.step_factor = *raw.step_factor;
   if (!raw.min_bytes.empty()) options.min_bytes = TRY(parse_size_flag("--minbytes", raw.min_bytes));
   if (!raw.max_bytes.empty())
     options.max_bytes = TRY(parse_size_flag("--maxbytes", raw.max_bytes));
@@ -144,10 +163,8 @@ Result<Options> finish(const RawOptions& raw) {
     options.max_bytes = std::max(options.max_bytes, options.min_bytes);
   if (!raw.step_bytes.empty())
     options.step_bytes = TRY(parse_size_flag("--stepbytes", raw.step_bytes));
-  const bool has_sizes = !(raw.sizes + raw.min_bytes + raw.max_bytes).empty();
-  const std::string sizes = options.is_every_collective && !has_sizes ? kFewSizes : raw.sizes;
-  if (!sizes.empty()) {
-    for (const std::string& size : split_list(sizes))
+  if (!raw.sizes.empty()) {
+    for (const std::string& size : split_list(raw.sizes))
       options.sizes.push_back(TRY(parse_size_flag("--sizes", size)));
     const auto [least, most] = std::minmax_element(options.sizes.begin(), options.sizes.end());
     options.min_bytes = *least;
@@ -162,12 +179,12 @@ Result<Options> finish(const RawOptions& raw) {
   options.types = TRY(select(raw.type, element_types(), find_type, "--datatype"));
   options.operations = TRY(select(raw.operation, operations(), find_operation, "--op"));
   options.average = TRY(parse_average(raw.average));
-  TRY(at_least(options.threads, 0, "--nthreads"));
-  TRY(at_least(options.gpus, 0, "--ngpus"));
+  TRY(at_least(raw.threads.value_or(1), 1, "--nthreads"));
+  TRY(at_least(raw.gpus.value_or(1), 1, "--ngpus"));
   TRY(at_least(options.processes, 1, "--processes"));
-  if (options.processes > 1 || options.threads > 0 || options.gpus > 0) {
-    options.threads = std::max(options.threads, 1);
-    options.gpus = std::max(options.gpus, 1);
+  if (options.processes > 1 || raw.threads || raw.gpus) {
+    options.threads = raw.threads.value_or(1);
+    options.gpus = raw.gpus.value_or(1);
   }
   TRY(at_least(options.iterations, 1, "--iters"));
   TRY(at_least(options.warmup_iterations, 0, "--warmup_iters"));

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,8 @@ struct RawOptions {
   Options options;
   std::string collective = "all_reduce";
   std::string min_bytes, max_bytes, step_bytes, sizes;
+  std::optional<double> step_factor;
+  std::optional<int> threads, gpus;
   std::string type = "float", operation = "sum", average = "1";
   bool only_in_place = false, only_out_of_place = false;
 };
@@ -90,6 +93,9 @@ Result<size_t> parse_bytes(const std::string& text);
 
 /// The sizes of a sweep: those named, or from min_bytes to max_bytes, ascending.
 std::vector<size_t> sizes_of(const Options& options);
+
+/// How a sweep gets from size to size: "2(factor)", "1024(bytes)", "8,4096(sizes)".
+std::string describe_step(const Options& options);
 
 /// The parts of a comma-separated list; one, which is empty, of an empty one.
 std::vector<std::string> split_list(const std::string& list);

@@ -4,6 +4,7 @@
 
 #include "base/host_memory.h"
 #include "cli/perf/exit_code.h"
+#include "cli/perf/json_file.h"
 #include "cli/perf/processes.h"
 #include "cli/perf/rank.h"
 #include "cli/perf/report.h"
@@ -13,9 +14,9 @@
 namespace niccolite::perf {
 namespace {
 
-int usage(const Status& status) {
+int fail(const Status& status, int exit_code) {
   fmt::print(stderr, "niccolite perf: {}\n", status.message());
-  return kExitUsage;
+  return exit_code;
 }
 
 /// What a command line that says nothing gets.
@@ -57,12 +58,15 @@ Status measure(const Options& options, const std::vector<std::string>& command, 
 int run(const RawOptions& raw, const std::vector<std::string>& command) {
   if (command.size() == 2) return list_collectives();
   Result<Options> finished = finish(raw);
-  if (!finished.is_ok()) return usage(finished.status());
+  if (!finished.is_ok()) return fail(finished.status(), kExitUsage);
   Options& options = *finished;
   if (options.is_child()) return run_child(options);
+  if (!options.json_path.empty())
+    if (const Status status = check_writable(options.json_path); !status.is_ok())
+      return fail(status, kExitFailed);
   if (options.wants_every_gpu()) {
     Result<gpu::Machine*> machine = gpu::machine();
-    if (!machine.is_ok()) return usage(machine.status());
+    if (!machine.is_ok()) return fail(machine.status(), kExitUsage);
     options.threads = (*machine)->device_count();
     options.gpus = 1;
   }

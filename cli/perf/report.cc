@@ -38,9 +38,7 @@ void Report::start(const Start& start) {
       "iters: {} "
       "agg iters: {} validation: {} graph: {}\n#\n# Using devices\n",
       options_.processes, options_.threads, options_.gpus, options_.min_bytes, options_.max_bytes,
-      options_.step_bytes > 0 ? fmt::format("{}(bytes)", options_.step_bytes)
-                              : fmt::format("{}(factor)", options_.step_factor),
-      options_.warmup_iterations, options_.iterations, options_.aggregated,
+      describe_step(options_), options_.warmup_iterations, options_.iterations, options_.aggregated,
       options_.check_iterations, options_.graph_launches);
   for (const Participant& each : start.participants) {
     if (each.rank == kMostRanksListed) {

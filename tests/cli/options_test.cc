@@ -117,7 +117,9 @@ TEST(Options, MeasureAllCollectivesAtFewSizesUnlessTold) {
   ASSERT_TRUE(all.is_ok()) << all.status().message();
   EXPECT_EQ(all.value().collectives.size(), collectives().size());
   EXPECT_TRUE(all.value().is_every_collective);
-  EXPECT_EQ(sizes_of(all.value()).size(), 3u);
+  EXPECT_THAT(sizes_of(all.value()), ElementsAre(1 << 10, 64 << 10, 4 << 20));
+  EXPECT_EQ(describe_step(all.value()), "64(factor)");
+  EXPECT_THAT(sizes_of(parse("all -f 1024").value()), ElementsAre(1 << 10, 1 << 20));
   EXPECT_THAT(sizes_of(parse("all -b 8 -e 16").value()), ElementsAre(8, 16));
   // Leaves out those that cannot, and says so.
   const Result<Options> some = parse("all --in-place -m 2");
@@ -143,14 +145,26 @@ TEST(Options, ThatCannotBeAreRefusedByName) {
     const char* flags;
     const char* message;
   };
-  for (const Case& c :
-       {Case{"-b 4K -e 1K", "--minbytes 4096"}, Case{"-f 1", "--stepfactor"},
-        Case{"-d long", "\"long\""}, Case{"-o mean", "\"mean\""}, Case{"-n 0", "--iters"},
-        Case{"-a 7", "--average"}, Case{"-b 1Q", "--minbytes"}, Case{"-d float,", "--datatype"},
-        Case{"-c -1", "--check"}, Case{"-G 2 -z 1", "--cudagraph"}, Case{"-t -1", "--nthreads"},
-        Case{"all_shuffle", "\"all_shuffle\""}, Case{"all_gather,", "\"\""},
-        Case{"-r -2", "--root"}, Case{"alltoall --in-place", "alltoall has no in-place form"},
-        Case{"hypercube -m 2", "--agg_iters"}}) {
+  for (const Case& c : {Case{"-b 4K -e 1K", "--minbytes 4096"},
+                        Case{"-f 1", "--stepfactor"},
+                        Case{"-d long", "\"long\""},
+                        Case{"-o mean", "\"mean\""},
+                        Case{"-n 0", "--iters"},
+                        Case{"-a 7", "--average"},
+                        Case{"-b 1Q", "--minbytes"},
+                        Case{"-d float,", "--datatype"},
+                        Case{"-c -1", "--check"},
+                        Case{"-G 2 -z 1", "--cudagraph"},
+                        Case{"-t -1", "--nthreads"},
+                        Case{"-t 0", "--nthreads: 0 is less than 1"},
+                        Case{"-g 0", "--ngpus: 0 is less than 1"},
+                        Case{"-t 2 -g 0", "--ngpus"},
+                        Case{"--processes 0", "--processes"},
+                        Case{"all_shuffle", "\"all_shuffle\""},
+                        Case{"all_gather,", "\"\""},
+                        Case{"-r -2", "--root"},
+                        Case{"alltoall --in-place", "alltoall has no in-place form"},
+                        Case{"hypercube -m 2", "--agg_iters"}}) {
     SCOPED_TRACE(c.flags);
     const Result<Options> options = parse(c.flags);
     ASSERT_FALSE(options.is_ok());
@@ -164,6 +178,17 @@ TEST(Sizes, CanBeNamed) {
   EXPECT_THAT(sizes_of(options.value()), ElementsAre(1003, 4096, 7));
   EXPECT_EQ(options.value().max_bytes, 4096u);  // what the buffers must hold
   EXPECT_FALSE(parse("--sizes 8,").is_ok());
+}
+
+TEST(Sizes, AreDescribedByTheStepThatIsTaken) {
+  for (const auto& [flags, step] : {std::pair("", "2(factor)"),
+                                    {"-f 1.5", "1.5(factor)"},
+                                    {"-i 1K", "1024(bytes)"},
+                                    {"--sizes 8,4K,7", "8,4096,7(sizes)"}}) {
+    const Result<Options> options = parse(flags);
+    ASSERT_TRUE(options.is_ok()) << options.status().message();
+    EXPECT_EQ(describe_step(options.value()), step);
+  }
 }
 
 TEST(Sizes, GrowEvenFromZeroAndByFactorsNearOne) {

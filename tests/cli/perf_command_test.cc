@@ -356,6 +356,15 @@ TEST(PerfCommand, SaysWhatIsWrongWithItsArguments) {
   EXPECT_EQ(testing::run_command({NICCOLITE_COMMAND}, {}).status, 2);
 }
 
+TEST(PerfCommand, TriesTheFileBeforeItMeasures) {
+  for (const char* path : {"/nonexistent/results.json", "/tmp"}) {
+    const Outcome outcome = perf({"-b", "8", "-e", "8", "-n", "1", "-J", path});
+    EXPECT_EQ(outcome.status, 3);
+    EXPECT_EQ(outcome.output, "") << "measured first";
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("cannot write"), HasSubstr(path)));
+  }
+}
+
 TEST(PerfCommand, ListsTheCollectivesWhenNoneIsNamed) {
   const Outcome bare = testing::run_command({NICCOLITE_COMMAND, "perf"}, {});
   EXPECT_EQ(bare.status, 2);
