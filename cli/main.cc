@@ -1,20 +1,46 @@
 // The command `niccolite`. Each subcommand has a folder or file of its own and adds itself here.
+#include <fmt/core.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "cli/nearest.h"
+#include "cli/perf/exit_code.h"
 #include "cli/perf/perf.h"
 #include "cli/schedule/command.h"
 #include "cli/tune/command.h"
 #include "cli/version.h"
 
+namespace {
+
+std::vector<std::string> subcommands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : app.get_subcommands({})) names.push_back(each->get_name());
+  return names;
+}
+
+/// Names the subcommand that was meant, where `word` is none.
+int refuse(const std::string& word, const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  const std::string meant = niccolite::nearest(word, names);
+  fmt::print(stderr, "niccolite: \"{}\" is no subcommand{}; there are {}\n", word,
+             meant.empty() ? "" : fmt::format(", did you mean {}?", meant), all);
+  return niccolite::perf::kExitUsage;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   const std::vector<std::string> command(argv, argv + argc);
   CLI::App app("Niccolite: collective communication for GPUs", "niccolite");
   app.require_subcommand(1);
+  app.set_version_flag("--version", niccolite::version_of_command());
   app.get_formatter()->column_width(36);
 
   niccolite::perf::RawOptions perf_options;
@@ -37,15 +63,19 @@ int main(int argc, char** argv) {
   version->add_option("--lib", version_options.library,
                       "Library to ask (default: ../lib/libnccl.so.2)");
 
+  const std::vector<std::string> names = subcommands_of(app);
+  if (argc > 1 && command[1][0] != '-' && std::ranges::count(names, command[1]) == 0)
+    return refuse(command[1], names);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // 0 for --help; all wrong usage is one exit status.
-    return app.exit(error) == 0 ? 0 : 2;
+    // 0 for --help and --version; all wrong usage is one exit status.
+    using namespace niccolite::perf;
+    return app.exit(error) == 0 ? kExitFine : kExitUsage;
   }
   if (perf->parsed()) return niccolite::perf::run(perf_options, command);
   if (schedule->parsed()) return niccolite::schedule_command::run(schedule_options);
   if (tune->parsed()) return niccolite::tune::run(tune_options);
   if (version->parsed()) return niccolite::print_version(version_options);
-  return 2;
+  return niccolite::perf::kExitUsage;
 }

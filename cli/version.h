@@ -9,6 +9,9 @@ struct VersionOptions {
   std::string library;  // empty: the one beside the command
 };
 
+/// "niccolite 2.30.7".
+std::string version_of_command();
+
 /// Prints the command's version and the library's. Returns the exit status: 3 when the library
 /// cannot be loaded.
 int print_version(const VersionOptions& options);

@@ -2,7 +2,9 @@
 #include "gpu/machine.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -40,11 +42,16 @@ EntryPoint loaded_virtual_driver() {
 // Where our own code was loaded from.
 std::string own_folder() {
   Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr)
+  link_map* object = nullptr;
+  if (dladdr1(reinterpret_cast<void*>(&own_folder), &info, reinterpret_cast<void**>(&object),
+              RTLD_DL_LINKMAP) == 0)
     return ".";
-  const std::string file = info.dli_fname;
-  const size_t slash = file.rfind('/');
-  return slash == std::string::npos ? "." : file.substr(0, slash);
+  std::filesystem::path file = object->l_name;
+  // The program itself has no name there, and the one of argv[0] is no path when it was found over
+  // PATH.
+  std::error_code unreadable;
+  if (file.empty()) file = std::filesystem::read_symlink("/proc/self/exe", unreadable);
+  return file.has_parent_path() ? file.parent_path().string() : ".";
 }
 
 Result<EntryPoint> load_virtual_driver() {

@@ -37,7 +37,7 @@ Outcome run_command(const std::vector<std::string>& arguments,
     dup2(fileno(errors), STDERR_FILENO);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     alarm(static_cast<unsigned>(seconds));  // survives exec
-    execv(pointers[0], pointers.data());
+    execvp(pointers[0], pointers.data());
     _exit(127);
   }
   int state = 0;

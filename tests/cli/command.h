@@ -13,8 +13,8 @@ struct Outcome {
   std::string errors;
 };
 
-/// `arguments[0]` is the program. `environment` is added to this process's. Kills the program after
-/// `seconds`.
+/// `arguments[0]` is the program, looked for over PATH unless it has a slash. `environment` is
+/// added to this process's. Kills the program after `seconds`.
 Outcome run_command(const std::vector<std::string>& arguments,
                     const std::map<std::string, std::string>& environment, int seconds = 60);
 
