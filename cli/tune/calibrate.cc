@@ -15,8 +15,6 @@ using planner::Cost;
 using planner::CostLine;
 using Key = std::tuple<Collective, AlgorithmId, executor::Protocol>;
 
-// Fewer points than this say too little of nine constants.
-constexpr size_t kFewestPoints = 4;
 constexpr int kPasses = 8;
 constexpr double kMoreWeight = 2;
 
@@ -54,6 +52,12 @@ std::vector<CostLine> lines_of(const std::map<Key, Cost>& costs) {
 }
 
 }  // namespace
+
+Coverage coverage_of(const Measurements& measurements) {
+  std::set<Key> keys;
+  for (const Point& point : measurements.points) keys.insert(key_of(point));
+  return {.measured = keys.size(), .fitted = samples_of(measurements).size()};
+}
 
 std::vector<CostLine> calibrate(const Measurements& measurements, std::span<const CostLine> known,
                                 int most_channels) {

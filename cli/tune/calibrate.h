@@ -8,6 +8,15 @@
 
 namespace niccolite::tune {
 
+/// Fewer points than this say too little of a variant's constants: it keeps those that were known.
+inline constexpr size_t kFewestPoints = 4;
+
+/// How many variants have been measured, and how many of them are fitted.
+struct Coverage {
+  size_t measured = 0, fitted = 0;
+};
+Coverage coverage_of(const Measurements& measurements);
+
 /// Fits every variant that has been measured, and keeps the lines of `known` for all others.
 /// Variants count the more at a size, the nearer they are to the fastest there: a model need not be
 /// right about what nobody would choose. Where it then chooses wrong (check.h), the times of both

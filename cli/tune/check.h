@@ -10,6 +10,8 @@ namespace niccolite::tune {
 
 /// A choice may lose this much and be right.
 inline constexpr double kTolerance = 0.05;
+/// Constants whose predictions are off by more in the median are poor.
+inline constexpr double kMostMedianError = 0.25;
 
 struct CheckedPoint {
   Workload work;
@@ -41,6 +43,8 @@ struct Summary {
   const CheckedPoint* worst = nullptr;  // of the choices; null: no points
   double median_error = 0;              // absolute, of the predictions
   const CheckedPoint* worst_predicted = nullptr;
+
+  bool is_poor() const { return points == 0 || median_error > kMostMedianError; }
 };
 Summary summarise(std::span<const CheckedPoint> points);
 

@@ -47,8 +47,10 @@ Examples:
   niccolite tune --from h200_x4.json --check                 what the constants of this build choose
   NICCOLITE_DEVICES=virtual:4 niccolite tune --sizes 8,64K,1M
 
-Exit status: 0 fine; 1 --check found a choice that loses more than 5 %; 2 wrong usage; 3 nothing could be measured or
-written.)";
+Constants that predict badly, as those of few sizes do, are neither printed nor written.
+
+Exit status: 0 fine; 1 poor constants, or --check found a choice that loses more than 5 %; 2 wrong usage; 3 nothing
+could be measured or written.)";
 
 int fail(const Status& status, int exit_code) {
   fmt::print(stderr, "niccolite tune: {}\n", status.message());
@@ -151,17 +153,60 @@ Status write_text(const std::string& path, const std::string& text) {
   return {};
 }
 
-Status write_results(const Options& options, const Measurements& measurements,
-                     std::span<const CostLine> lines) {
-  if (!options.json_path.empty()) TRY(perf::write_json(options.json_path, to_json(measurements)));
-  if (!options.table_path.empty())
-    TRY(write_text(options.table_path, source_file(measurements, lines)));
-  return {};
+/// What is the matter with constants that were fitted to these measurements; empty where nothing
+/// is.
+std::string complaint_about(const Measurements& measurements,
+                            std::span<const CheckedPoint> points) {
+  const Summary summary = summarise(points);
+  const Coverage coverage = coverage_of(measurements);
+  if (coverage.fitted > 0 && !summary.is_poor()) return {};
+  const std::string error =
+      summary.points == 0
+          ? "nothing shows how good they are"
+          : fmt::format("predictions are off by {:.1f} % in the median of {} points (good: {:.0f})",
+                        100 * summary.median_error, summary.points, 100 * kMostMedianError);
+  return fmt::format(
+      "the constants are poor and left out: {}; {} of {} measured variants have the {} points that "
+      "a fit takes. Measure more sizes (the default is a good choice) on a quiet machine",
+      error, coverage.fitted, coverage.measured, kFewestPoints);
 }
 
 /// The most channels that the library takes by itself.
 Result<int> most_channels(gpu::Kind machine) {
   return TRY(planner::make_settings(machine, 4, {})).max_channels;
+}
+
+void print_checks(const Measurements& measurements, std::span<const CheckedPoint> points,
+                  int most) {
+  fmt::print("{}{}", describe(check_own(measurements, most)), describe(points));
+  std::fflush(stdout);
+  for (const std::string& failure : measurements.failures)
+    fmt::print(stderr, "not measured: {}\n", failure);
+}
+
+int check_known(const Measurements& measurements, int most) {
+  const std::vector<CheckedPoint> points =
+      check(measurements, planner::costs_of(measurements.machine_class()), most);
+  print_checks(measurements, points, most);
+  const Summary summary = summarise(points);
+  return summary.right < summary.points ? kExitWrong : kExitFine;
+}
+
+/// Fits constants, and gives those that are good.
+int make_constants(const Options& options, const Measurements& measurements, int most) {
+  const std::vector<CostLine> lines =
+      calibrate(measurements, planner::costs_of(measurements.machine_class()), most);
+  const std::vector<CheckedPoint> points = check(measurements, lines, most);
+  const std::string complaint = complaint_about(measurements, points);
+  if (complaint.empty()) fmt::print("{}", source_lines(lines));
+  print_checks(measurements, points, most);
+  if (!complaint.empty()) {
+    fmt::print(stderr, "niccolite tune: {}\n", complaint);
+    return kExitWrong;
+  }
+  if (options.table_path.empty()) return kExitFine;
+  const Status status = write_text(options.table_path, source_file(measurements, lines));
+  return status.is_ok() ? kExitFine : fail(status, kExitFailed);
 }
 
 }  // namespace
@@ -196,6 +241,10 @@ int run(const Options& options) {
   if (options.limit_seconds < 0)
     return fail(Status::invalid_argument("--limit: {} is negative", options.limit_seconds),
                 kExitUsage);
+  for (const std::string& path : {options.json_path, options.table_path})
+    if (!path.empty())
+      if (const Status status = perf::check_writable(path); !status.is_ok())
+        return fail(status, kExitFailed);
   if (options.from.empty()) {
     Result<std::vector<Job>> jobs = jobs_of(options, measurements);
     if (!jobs.is_ok()) return fail(jobs.status(), kExitUsage);
@@ -211,22 +260,14 @@ int run(const Options& options) {
   if (measurements.is_empty())
     return fail(Status::invalid_usage("there are no measurements in these files"), kExitUsage);
 
-  const std::span<const CostLine> known = planner::costs_of(measurements.machine_class());
-  std::vector<CostLine> lines(known.begin(), known.end());
+  if (!options.json_path.empty())
+    if (const Status status = perf::write_json(options.json_path, to_json(measurements));
+        !status.is_ok())
+      return fail(status, kExitFailed);
   Result<int> most = most_channels(measurements.machine);
   if (!most.is_ok()) return fail(most.status(), kExitUsage);
-  if (!options.only_checks) {
-    lines = calibrate(measurements, known, *most);
-    fmt::print("{}", source_lines(lines));
-  }
-  if (const Status status = write_results(options, measurements, lines); !status.is_ok())
-    return fail(status, kExitFailed);
-  const std::vector<CheckedPoint> points = check(measurements, lines, *most);
-  fmt::print("{}{}", describe(check_own(measurements, *most)), describe(points));
-  for (const std::string& failure : measurements.failures)
-    fmt::print(stderr, "not measured: {}\n", failure);
-  const Summary summary = summarise(points);
-  return options.only_checks && summary.right < summary.points ? kExitWrong : kExitFine;
+  return options.only_checks ? check_known(measurements, *most)
+                             : make_constants(options, measurements, *most);
 }
 
 }  // namespace niccolite::tune

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cli/tune/points.h"
 #include "tests/cli/command.h"
 
 namespace niccolite {
@@ -15,6 +16,29 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Outcome;
+
+// What a machine would show of two variants of all_reduce if it obeyed a model, but for a factor
+// for each size.
+void write_measurements(const std::string& path, const std::vector<double>& factors) {
+  tune::Measurements measurements;
+  measurements.devices = "2 x Test GPU";
+  measurements.date = "2026-01-02T03:04:05Z";
+  for (const tune::AlgorithmId algorithm :
+       {tune::AlgorithmId::OneShot, tune::AlgorithmId::TwoShot}) {
+    size_t bytes = 8;
+    for (const double factor : factors) {
+      tune::Point point{.work = {tune::Collective::AllReduce, 2, bytes},
+                        .variant = {algorithm, executor::Protocol::LL, 1, 1},
+                        .chunk_bytes = 64 << 10};
+      constexpr planner::Cost kCost{2.2, 0.4, 0.01, 15, 19, 9, 0.4, 0.2, 0.8};
+      point.microseconds = factor * planner::predict(measurements.machine, kCost, point.work,
+                                                     point.variant, point.chunk_bytes);
+      measurements.points.push_back(point);
+      bytes *= 4;
+    }
+  }
+  std::ofstream(path) << tune::to_json(measurements).dump();
+}
 
 class TuneCommand : public ::testing::Test {
  protected:
@@ -37,19 +61,15 @@ class TuneCommand : public ::testing::Test {
 };
 
 TEST_F(TuneCommand, MeasuresFitsAndChecksAMachine) {
-  const Outcome outcome = tune({"-r", "2", "-c", "all_reduce,sendrecv", "--sizes", "8,4K,64K,256K",
-                                "-J", path("x.json"), "--table", path("table.cc")});
-  ASSERT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(
-      outcome.output,
-      AllOf(HasSubstr("    {AllReduce, TwoShot, Simple, {"), HasSubstr("all_reduce, 2 ranks"),
-            HasSubstr("point_to_point, 2 ranks"), HasSubstr("prediction: median error"),
-            HasSubstr("within 5 %: "), HasSubstr("the library's own choice")));
+  const Outcome outcome = tune(
+      {"-r", "2", "-c", "all_reduce,sendrecv", "--sizes", "8,4K,64K,256K", "-J", path("x.json")});
+  // How well a fit predicts the times of a busy machine, nobody knows.
+  ASSERT_LE(outcome.status, 1) << outcome.errors;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("all_reduce, 2 ranks"), HasSubstr("point_to_point, 2 ranks"),
+                    HasSubstr("prediction: median error"), HasSubstr("within 5 %: "),
+                    HasSubstr("the library's own choice")));
   EXPECT_THAT(outcome.errors, HasSubstr("2 ranks, LL, 1 channel: "));
-
-  std::ifstream table(path("table.cc"));
-  const std::string source{std::istreambuf_iterator<char>(table), {}};
-  EXPECT_THAT(source, HasSubstr("virtual_costs()"));
 
   const auto document = nlohmann::json::parse(std::ifstream(path("x.json")));
   EXPECT_EQ(document.at("machine"), "virtual");
@@ -66,7 +86,7 @@ TEST_F(TuneCommand, MeasuresFitsAndChecksAMachine) {
 
   // The file is as good as the machine.
   const Outcome again = tune({"--from", path("x.json")});
-  EXPECT_EQ(again.status, 0) << again.errors;
+  EXPECT_EQ(again.status, outcome.status) << again.errors;
   EXPECT_EQ(again.output, outcome.output);
   const Outcome check = tune({"--from", path("x.json"), "--check"});
   EXPECT_LE(check.status, 1) << check.errors;  // of another machine's constants nothing is known
@@ -74,10 +94,34 @@ TEST_F(TuneCommand, MeasuresFitsAndChecksAMachine) {
               AllOf(::testing::Not(HasSubstr("{AllReduce")), HasSubstr("within 5 %")));
 }
 
+// Of times that the model predicts exactly, and of times that no constants give.
+TEST_F(TuneCommand, GivesConstantsThatAreGoodAndNoOthers) {
+  struct Case {
+    std::vector<double> factors;  // of the model's times, size by size
+    bool is_good;
+    const char* errors;
+  };
+  for (const Case& c :
+       {Case{{1, 1, 1, 1, 1, 1, 1, 1}, true, ""},
+        Case{{1, 9, 1, 9, 1, 9, 1, 9}, false, "predictions are off by "},
+        Case{{1, 1}, false, "0 of 2 measured variants have the 4 points that a fit takes"}}) {
+    write_measurements(path("model.json"), c.factors);
+    const Outcome outcome = tune({"--from", path("model.json"), "--table", path("table.cc")});
+    EXPECT_EQ(outcome.status, c.is_good ? 0 : 1) << outcome.errors;
+    EXPECT_THAT(outcome.errors, HasSubstr(c.errors));
+    EXPECT_THAT(outcome.output, HasSubstr("prediction: median error"));
+    EXPECT_EQ(outcome.output.find("{AllReduce, OneShot, LL, {") != std::string::npos, c.is_good);
+    std::ifstream table(path("table.cc"));
+    const std::string source{std::istreambuf_iterator<char>(table), {}};
+    EXPECT_EQ(source.find("virtual_costs()") != std::string::npos, c.is_good) << source;
+    std::filesystem::remove(path("table.cc"));
+  }
+}
+
 TEST_F(TuneCommand, KeepsWhatItHasWhenItsTimeIsOver) {
   const Outcome outcome =
       tune({"-r", "2", "--sizes", "8,4K", "--limit", "1e-6", "-J", path("part.json")});
-  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_EQ(outcome.status, 1) << outcome.errors;  // what there is, makes no constants
   EXPECT_THAT(outcome.errors, HasSubstr("runs left out: the time of --limit was over"));
   const auto document = nlohmann::json::parse(std::ifstream(path("part.json")));
   EXPECT_FALSE(document.at("own").empty());
@@ -101,6 +145,8 @@ TEST_F(TuneCommand, SaysWhatIsWrong) {
       {{"--limit", "-1"}, 2, "--limit"},
       {{"--from", "/nonexistent/x.json"}, 2, "/nonexistent/x.json"},
       {{"--lib", "/nonexistent/libnccl.so"}, 3, "/nonexistent/libnccl.so"},
+      {{"-J", "/nonexistent/x.json"}, 3, "cannot write /nonexistent/x.json"},
+      {{"--table", "/nonexistent/x.cc"}, 3, "cannot write /nonexistent/x.cc"},
   };
   for (const auto& c : cases) {
     const Outcome outcome = tune(c.flags);
