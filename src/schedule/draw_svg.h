@@ -2,7 +2,8 @@
 // box for each instruction at the step at which it can run (timeline.h), an arrow for each chunk
 // that travels. Colours tell data apart. Self-contained SVG, for browsers and documents.
 //
-// One panel per channel. Readable up to about 8 ranks; larger ones are drawn all the same.
+// One panel per channel. Of more than 8 ranks it shows what repeats once, and says what it leaves
+// out (excerpt.h).
 #pragma once
 
 #include <string>

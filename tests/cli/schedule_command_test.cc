@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <sstream>
 
 #include "tests/cli/command.h"
@@ -65,6 +67,113 @@ rank 2, channel 0, lane 0
 
 broadcast ring: 3 ranks, root 2, 1 block; 3 steps, 2 network latencies; ranks send 0 to 1 times the data; 1 instruction per rank
 )");
+}
+
+std::string picture_of(const std::vector<std::string>& flags) {
+  const std::string path = std::filesystem::temp_directory_path() /
+                           ("schedule_test_" + std::to_string(getpid()) + ".svg");
+  std::vector<std::string> arguments = flags;
+  arguments.insert(arguments.end(), {"--svg", path});
+  const Outcome outcome = schedule(arguments);
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  std::ifstream file(path);
+  std::string picture{std::istreambuf_iterator<char>(file), {}};
+  std::filesystem::remove(path);
+  return picture;
+}
+
+struct Point {
+  double x, y;
+};
+
+/// The middles of boxes, which are 44 wide and 24 high.
+std::vector<Point> boxes_of(const std::string& picture) {
+  std::vector<Point> boxes;
+  static const std::regex kBox(R"re(<rect x="([\d.]+)" y="([\d.]+)" width="44.0" height="24.0")re");
+  for (std::sregex_iterator it(picture.begin(), picture.end(), kBox), end; it != end; ++it)
+    boxes.push_back({std::stod((*it)[1]) + 22, std::stod((*it)[2]) + 12});
+  return boxes;
+}
+
+/// Points on the lines of arrows: curves, and straight lines downward.
+std::vector<Point> points_on_arrows(const std::string& picture) {
+  std::vector<Point> points;
+  static const std::regex kLine(R"re(<path d="(M[^"]*C[^"]*)"/>)re"), kPart("([MCV])([^MCV]*)");
+  for (std::sregex_iterator line(picture.begin(), picture.end(), kLine), end; line != end; ++line) {
+    const std::string path = (*line)[1];
+    Point at{};
+    for (std::sregex_iterator part(path.begin(), path.end(), kPart); part != end; ++part) {
+      std::istringstream text((*part)[2]);
+      std::vector<double> numbers{std::istream_iterator<double>(text), {}};
+      if ((*part)[1] == "M") {
+        at = {numbers[0], numbers[1]};
+      } else if ((*part)[1] == "V") {
+        for (double y = at.y; y < numbers[0]; y += 4) points.push_back({at.x, y});
+        at.y = numbers[0];
+      } else {
+        for (double t = 0; t <= 1; t += 0.02) {
+          const double a = (1 - t) * (1 - t) * (1 - t), b = 3 * t * (1 - t) * (1 - t),
+                       c = 3 * t * t * (1 - t), d = t * t * t;
+          points.push_back({a * at.x + b * numbers[0] + c * numbers[2] + d * numbers[4],
+                            a * at.y + b * numbers[1] + c * numbers[3] + d * numbers[5]});
+        }
+        at = {numbers[4], numbers[5]};
+      }
+    }
+  }
+  return points;
+}
+
+TEST(ScheduleCommand, DrawsNoLineAcrossABox) {
+  for (const auto& [collective, algorithm] : listed()) {
+    SCOPED_TRACE(collective + " " + algorithm);
+    for (const char* ranks : {"4", "8", "16"}) {
+      if (std::stoi(ranks) > 8 && algorithm.ends_with("_lanes")) continue;
+      const std::string picture = picture_of({collective, "-a", algorithm, "-n", ranks});
+      const std::vector<Point> boxes = boxes_of(picture);
+      ASSERT_FALSE(boxes.empty());
+      size_t inside = 0;
+      for (const Point& point : points_on_arrows(picture))
+        for (const Point& box : boxes)
+          inside += std::abs(point.x - box.x) < 21 && std::abs(point.y - box.y) < 11;
+      EXPECT_EQ(inside, 0u) << ranks << " ranks";
+    }
+  }
+}
+
+TEST(ScheduleCommand, NamesTheChunkAtBothEdgesThatALineGoesOver) {
+  const std::string picture = picture_of({"all_gather", "-a", "pat", "-n", "8"});
+  // Pat's rank 0 sends six of its eight chunks to rank 7, by the left edge and the right one.
+  const std::regex label(R"re(fill-opacity="0.9"/><text x="([\d.]+)")re");
+  int left = 0, right = 0;
+  for (std::sregex_iterator it(picture.begin(), picture.end(), label), end; it != end; ++it) {
+    left += std::stod((*it)[1]) < 56;
+    right += std::stod((*it)[1]) > 896;
+  }
+  EXPECT_GT(left, 0);
+  EXPECT_EQ(left, right);
+  const std::regex wrapped("rank 0 step \\d+ to rank 7 step");
+  EXPECT_EQ(left, std::distance(std::sregex_iterator(picture.begin(), picture.end(), wrapped), {}));
+}
+
+TEST(ScheduleCommand, DrawsOnceWhatManyRanksRepeat) {
+  const std::string ring = picture_of({"all_reduce", "-n", "1024"});
+  EXPECT_LT(ring.size(), 50'000u);
+  EXPECT_THAT(
+      ring,
+      AllOf(HasSubstr("4 of 1024 ranks are shown: ranks 3 to 1022 are as rank 2, peers and "
+                      "blocks counted on"),
+            HasSubstr("steps 3 to 1021, as step 2"), HasSubstr("steps 1026 to 2044, as step 1025"),
+            HasSubstr(">rank 1023</text>"), Not(HasSubstr(">rank 3</text>"))));
+  EXPECT_THAT(picture_of({"broadcast", "-n", "40", "-r", "7"}),
+              AllOf(HasSubstr("are as rank"), HasSubstr(">rank 7</text>"), HasSubstr(">root<")));
+  for (const auto& [collective, algorithm] : listed()) {
+    if (algorithm.ends_with("_lanes")) continue;  // of up to 8 ranks
+    const std::string picture = picture_of({collective, "-a", algorithm, "-n", "64"});
+    EXPECT_LT(picture.size(), 300'000u) << collective << " " << algorithm;
+    EXPECT_THAT(picture, HasSubstr(" of 64 ranks are shown: ")) << collective << " " << algorithm;
+  }
+  EXPECT_THAT(picture_of({"all_reduce", "-n", "8"}), Not(HasSubstr("are shown")));
 }
 
 TEST(ScheduleCommand, WritesAPictureInsteadOfTheText) {

@@ -7,6 +7,7 @@
 
 #include "schedule/builder.h"
 #include "schedule/draw_svg.h"
+#include "schedule/excerpt.h"
 
 namespace niccolite::schedule {
 namespace {
@@ -180,6 +181,37 @@ TEST(DrawSvg, HasABoxForEachInstructionAndAnArrowForEachChunk) {
     EXPECT_EQ(count(svg, fmt::format(">rank {}</text>", rank)), 1u);
   EXPECT_EQ(count(svg, "&#10003;</text></g>"), 3u) << "three instructions finish";
   EXPECT_EQ(count(svg, "each rank sends 1.33 times the data"), 1u);
+}
+
+std::string shown_on(const Axis& axis) {
+  std::string text;
+  for (const Axis::Entry& entry : axis.entries())
+    text += entry.is_gap
+                ? fmt::format("({}-{}{}) ", entry.first, entry.last, entry.is_alike ? " alike" : "")
+                : fmt::format("{} ", entry.first);
+  return text;
+}
+
+TEST(Axis, ShowsTheEndsOfRunsThatAreAlike) {
+  constexpr bool o = false, x = true;  // x: as the one before
+  const struct {
+    std::vector<bool> alike;
+    int head, most;
+    const char* shown;
+  } cases[] = {
+      {{}, 2, 9, ""},
+      {{o}, 2, 9, "0 "},
+      {{o, x, x, x}, 2, 9, "0 1 2 3 "},  // a gap of one saves nothing
+      {{o, x, x, x, x}, 2, 9, "0 1 (2-3 alike) 4 "},
+      {{o, o, x, x, x, o, o}, 1, 9, "0 1 (2-3 alike) 4 5 6 "},
+      {{o, x, x, x, o, x, x, x}, 1, 9, "0 (1-2 alike) 3 4 (5-6 alike) 7 "},
+      {{o, o, o, o, o, o}, 2, 3, "0 1 (2-4) 5 "},
+      {{o, x, x, x, x, o, o, o}, 1, 3, "0 (1-3 alike) 4 (5-6) 7 "},
+      {{o, x, x, x, x, o, o, o}, 1, 2, "0 (1-6) 7 "},
+  };
+  for (const auto& c : cases) EXPECT_EQ(shown_on(Axis::of(c.alike, c.head, c.most)), c.shown);
+  EXPECT_EQ(shown_on(Axis::whole(3)), "0 1 2 ");
+  EXPECT_EQ(Axis::of(cases[3].alike, 2, 9).shown(), 3);
 }
 
 TEST(DrawSvg, DrawsEachChannelAndNamesTheRoot) {

@@ -1,0 +1,51 @@
+// What a picture shows of a schedule that is too large for one: which ranks, lanes and steps, where
+// neighbours that are alike stand for each other. Pure: any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "schedule/schedule.h"
+#include "schedule/timeline.h"
+
+namespace niccolite::schedule {
+
+/// Of things in a row, those that are shown and the gaps between them.
+class Axis {
+ public:
+  struct Entry {
+    int first, last;  // one thing, or all that a gap leaves out
+    bool is_gap = false;
+    bool is_alike = false;  // all of the gap are as the thing before it
+  };
+
+  /// Shows all.
+  static Axis whole(int count);
+  /// `alike[i]`: thing i is as thing i - 1. Shows the first `head` and the last of each run that is
+  /// alike; of what is still more than `most`, as many from the beginning, and the last.
+  static Axis of(const std::vector<bool>& alike, int head, int most);
+
+  bool shows(int thing) const { return shows_[static_cast<size_t>(thing)]; }
+  const std::vector<Entry>& entries() const { return entries_; }
+  int shown() const;
+
+ private:
+  explicit Axis(std::vector<bool> shows) : shows_(std::move(shows)) {}
+  std::vector<bool> shows_;
+  std::vector<Entry> entries_;
+};
+
+struct Excerpt {
+  Axis ranks, lanes, steps;
+  std::vector<std::string> notes;  // what is not shown, and what it is like; empty: all is shown
+
+  bool shows(const Event& event) const {
+    return ranks.shows(event.position.rank) && lanes.shows(event.position.lane) &&
+           steps.shows(event.step);
+  }
+};
+
+/// All of a schedule of up to 8 ranks, else what a page can hold.
+Excerpt excerpt_of(const Schedule& schedule, const Timeline& timeline);
+
+}  // namespace niccolite::schedule
