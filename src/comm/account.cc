@@ -8,7 +8,6 @@ namespace niccolite::comm {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 constexpr uint32_t kMostCalls = 2 * CallLog::kKept;
 constexpr size_t kCallBytes = 36;
@@ -60,6 +59,7 @@ LoggedCall read_call(Reader& reader) {
 }
 
 void write(Writer& writer, const WaitReport& wait) {
+  writer.u8(static_cast<uint8_t>(wait.kind));
   writer.i32(wait.peer);
   writer.u16(wait.tag);
   writer.u64(static_cast<uint64_t>(wait.least_age.count()));
@@ -72,6 +72,9 @@ WaitReport read_wait(Reader& reader) {
   // Ages beyond what any process lives are those of a sender that does not speak our language.
   constexpr uint64_t kMostAge = uint64_t{1} << 40;
   WaitReport wait;
+  wait.kind = static_cast<executor::ReportKind>(reader.u8());
+  if (wait.kind > executor::ReportKind::WaitingForCredit || !executor::is_wait(wait.kind))
+    reader.reject("a wait of an unknown kind");
   wait.peer = reader.i32();
   wait.tag = reader.u16();
   const uint64_t least = reader.u64();
@@ -79,7 +82,7 @@ WaitReport read_wait(Reader& reader) {
   if (least > most || most > kMostAge) reader.reject("impossible ages");
   wait.least_age = milliseconds(std::min(least, kMostAge));
   wait.most_age = milliseconds(std::min(most, kMostAge));
-  wait.lasted = seconds(reader.u32());
+  wait.lasted = milliseconds(reader.u32());
   wait.is_joined = reader.u8() != 0;
   return wait;
 }

@@ -10,18 +10,20 @@
 
 #include "base/wire.h"
 #include "comm/call_log.h"
+#include "executor/report.h"
 
 namespace niccolite::comm {
 
 /// The last report of a wait that takes long (executor/report.h).
 struct WaitReport {
+  executor::ReportKind kind = executor::ReportKind::Waiting;
   int peer = -1;  // whose data or credit has not come
   uint16_t tag = 0;
   /// When the wait was last seen to go on: between these times ago.
   std::chrono::milliseconds least_age{0};
   std::chrono::milliseconds most_age{0};
   /// For how long the operation had been under way by then, at least.
-  std::chrono::seconds lasted{0};
+  std::chrono::milliseconds lasted{0};
   /// Calls with this tag were launched together with others: which of them waits is not known.
   bool is_joined = false;
 };

@@ -98,22 +98,57 @@ Kind kind_of_wait(const Account& account) {
   return kind;
 }
 
-/// Can the operations in which `a` and `b` wait not be the same, whatever else was launched with
-/// the calls that we know of? Messages and collectives are never launched together.
+/// Both wait in a message that was launched alone, `a` for `b`. Can they not be two ends of one?
+bool are_different_messages(const Account& a, const Account& b) {
+  if (a.wait->is_joined || b.wait->is_joined) return false;  // the other end may be there, too
+  if (b.wait->peer != a.rank) return true;
+  return a.wait->kind == b.wait->kind && a.wait->kind != executor::ReportKind::Waiting;
+}
+
+/// Can the operations in which `a` and `b` wait, `a` for `b`, not be the same, whatever else was
+/// launched with the calls that we know of? Messages and collectives are never launched together.
 bool are_different(const Account& a, const Account& b) {
   const Kind of_a = kind_of_wait(a), of_b = kind_of_wait(b);
   if (of_a != of_b) return true;
-  if (of_a == Kind::Message) return false;  // a launch has messages of any size, to any peer
+  if (of_a == Kind::Message) return are_different_messages(a, b);
   return a.wait->tag != b.wait->tag && !(a.wait->is_joined && b.wait->is_joined);
 }
 
+/// The call that waits: with its peer and tag, and of the kind of wait where that is known.
+const LoggedCall* find_waiting(const Account& account) {
+  const WaitReport& wait = *account.wait;
+  const bool is_known = wait.kind != executor::ReportKind::Waiting;
+  const bool is_send = wait.kind == executor::ReportKind::WaitingForCredit;
+  for (size_t i = account.log.calls.size(); is_known && i-- > 0;) {
+    const LoggedCall& logged = account.log.calls[i];
+    if (logged.call.is_message() && logged.call.peer == wait.peer &&
+        logged.call.is_send == is_send && tag_of(logged.call) == wait.tag)
+      return &logged;
+  }
+  return account.find(wait.tag, wait.peer);
+}
+
+std::string describe_wait(const Account& account) {
+  return fmt::format("rank {} waits in {} for rank {}", account.rank,
+                     call_of(find_waiting(account)), account.wait->peer);
+}
+
 std::string describe_waits(const Account& a, const Account& b) {
-  const auto wait_of = [](const Account& account) {
-    return fmt::format("rank {} waits in {} for rank {}", account.rank,
-                       call_of(account.find(account.wait->tag, account.wait->peer)),
-                       account.wait->peer);
-  };
-  return fmt::format("{} while {}, and neither can go on: {}", wait_of(a), wait_of(b), kRule);
+  return fmt::format("{} while {}, and neither can go on: {}", describe_wait(a), describe_wait(b),
+                     kRule);
+}
+
+/// Each rank of the cycle, a few of a long one.
+std::string describe_messages(std::span<const Waiter> cycle) {
+  constexpr size_t kMostNamed = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(cycle.size(), kMostNamed); ++i)
+    text += (i == 0 ? "" : ", ") + describe_wait(cycle[i].account);
+  if (cycle.size() > kMostNamed)
+    text += fmt::format(", and so on for {} ranks", cycle.size() - kMostNamed);
+  return text +
+         ", and none can go on: make one of them call the other end first, or put its sends and "
+         "receives between ncclGroupStart and ncclGroupEnd";
 }
 
 }  // namespace
@@ -155,7 +190,7 @@ std::string describe_difference(const Account& a, uint16_t a_tag, const Account&
 }
 
 std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
-  bool all_collective = true;
+  bool all_collective = true, all_messages = true;
   size_t different = 0;
   const Waiter* first = nullptr;
   for (size_t i = 0; i < cycle.size(); ++i) {
@@ -166,6 +201,7 @@ std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
     const Kind kind = kind_of_wait(waiter.account);
     if (kind == Kind::Unknown) return std::nullopt;
     all_collective = all_collective && kind == Kind::Collective;
+    all_messages = all_messages && kind == Kind::Message;
     if (!are_different(waiter.account, awaited.account)) continue;
     ++different;
     if (first == nullptr) first = &waiter;
@@ -173,6 +209,7 @@ std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
   if (first == nullptr) return std::nullopt;
   // Where messages are involved, ranks in one operation may go on as soon as a third one comes.
   if (!all_collective && different != cycle.size()) return std::nullopt;
+  if (all_messages) return describe_messages(cycle);
   const size_t next = static_cast<size_t>(first - cycle.data() + 1) % cycle.size();
   return describe_waits(first->account, cycle[next].account);
 }

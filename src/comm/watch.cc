@@ -13,10 +13,11 @@ using executor::ReportKind;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kFirstInterval{1};
+constexpr seconds kFirstInterval{1};  // between comparisons with the neighbour
 constexpr seconds kLongestInterval{30};
-constexpr seconds kPatience{30};   // after which a wait is worth a line
-constexpr seconds kFresh{3};       // a wait that goes on is reported every second
+constexpr seconds kLongWait{1};    // is worth a line of INFO,
+constexpr seconds kPatience{30};   // and this a warning
+constexpr seconds kFresh{3};       // a wait that goes on is reported every second at least
 constexpr seconds kFollowTime{4};  // for asking one rank after the other
 constexpr size_t kMostFollowed = 64;
 constexpr int kMostAttempts = 20;  // a second's looks: a call is logged right after its launch
@@ -51,7 +52,8 @@ void Watch::look() {
     if (report.kind == ReportKind::Mismatch) {
       if (!mismatch_) mismatch_ = report;
     } else {
-      const Wait wait{.peer = static_cast<int>(report.peer),
+      const Wait wait{.kind = report.kind,
+                      .peer = static_cast<int>(report.peer),
                       .tag = report.own_tag,
                       .repeats = report.repeats,
                       .earliest = earliest,
@@ -84,7 +86,8 @@ Account Watch::account(int asker) const {
   std::lock_guard lock(mutex_);
   const Time now = hooks_.now();
   if (!wait_ || now - wait_->latest > kFresh) return account;
-  account.wait = {.peer = wait_->peer,
+  account.wait = {.kind = wait_->kind,
+                  .peer = wait_->peer,
                   .tag = wait_->tag,
                   .least_age = std::chrono::floor<milliseconds>(now - wait_->latest),
                   .most_age = std::chrono::ceil<milliseconds>(now - wait_->earliest),
@@ -112,11 +115,11 @@ void Watch::examine_mismatch() {
 void Watch::examine_wait(const Wait& wait) {
   if (is_doomed(wait)) return;
   if (wait.repeats == 0) {
-    next_look_ = kFirstInterval;
-    has_warned_ = false;
+    next_look_ = executor::kReportInterval;
+    has_told_ = has_warned_ = false;
   }
   if (wait.lasted() < next_look_) return;
-  next_look_ = wait.lasted() + std::min(wait.lasted(), kLongestInterval);
+  next_look_ = wait.lasted() + std::min<milliseconds>(wait.lasted(), kLongestInterval);
   follow(wait);
 }
 
@@ -182,11 +185,12 @@ void Watch::follow(const Wait& wait) {
 }
 
 void Watch::say(const Wait& wait, const Account& mine, const std::string& for_whom) {
+  if (wait.lasted() < kLongWait) return;
   const LoggedCall* const call = mine.find(wait.tag, wait.peer);
   const std::string text =
-      fmt::format("rank {} has waited for {} s in {} for {}", rank_, wait.lasted().count(),
+      fmt::format("rank {} has waited for {} s in {} for {}", rank_, wait.seconds(),
                   call != nullptr ? describe(call->call) : "a call", for_whom);
-  if (wait.repeats == 0) LOG(Info, Coll, "{}", text);
+  if (!std::exchange(has_told_, true)) LOG(Info, Coll, "{}", text);
   if (has_warned_ || wait.lasted() < kPatience) return;
   has_warned_ = true;
   LOG(Warn, All, "{}. Have all ranks made the same calls?", text);

@@ -46,11 +46,13 @@ class Watch {
 
  private:
   struct Wait {
+    executor::ReportKind kind = executor::ReportKind::Waiting;
     int peer = -1;
     uint16_t tag = 0;
     uint16_t repeats = 0;
     Time earliest{}, latest{};  // between which it was reported
-    std::chrono::seconds lasted() const { return std::chrono::seconds(repeats + 1); }
+    std::chrono::milliseconds lasted() const { return (repeats + 1) * executor::kReportInterval; }
+    int seconds() const { return static_cast<int>(lasted() / std::chrono::seconds(1)); }
   };
 
   executor::Report take_report(Time* earliest, Time* latest);
@@ -73,12 +75,12 @@ class Watch {
   bool is_over_ = false;  // has failed the communicator
   Time looked_;           // before the last look at the report
   std::optional<executor::Report> mismatch_;
-  int attempts_ = 0;                   // to name the calls of mismatch_
-  std::chrono::seconds next_look_{0};  // how long a wait lasts when ranks are next asked
-  bool has_warned_ = false;            // of the present wait
-  int left_peer_ = -1;                 // a rank that was waited for and found to have left,
-  Time left_since_{};                  // then or before
-  uint64_t compared_ = 0;              // collectives when last compared with the neighbour
+  int attempts_ = 0;                            // to name the calls of mismatch_
+  std::chrono::milliseconds next_look_{0};      // how long a wait lasts when ranks are next asked
+  bool has_told_ = false, has_warned_ = false;  // of the present wait
+  int left_peer_ = -1;     // a rank that was waited for and found to have left,
+  Time left_since_{};      // then or before
+  uint64_t compared_ = 0;  // collectives when last compared with the neighbour
   Time next_comparison_;
   std::chrono::seconds comparison_interval_;
 

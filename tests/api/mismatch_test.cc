@@ -203,6 +203,31 @@ TEST(MismatchOfMessages, NamesBothSizes) {
   }
 }
 
+TEST(DeadlockOfMessages, IsToldToEveryRank) {
+  // Without a group, each waits for the other to receive (or to send) first.
+  constexpr size_t kCount = 4 << 20;  // more than connections hold
+  for (const bool is_send : {true, false}) {
+    Quarrel quarrel(2);
+    std::vector<DeviceBuffer> buffers;
+    for (int rank : {0, 1}) buffers.emplace_back(rank, kCount * sizeof(float));
+    for (const bool sends_now : {is_send, !is_send}) {
+      for (int rank : {0, 1}) {
+        quarrel.issue(rank, [&](void*, void*, ncclComm_t comm, cudaStream_t stream) {
+          void* const data = buffers[static_cast<size_t>(rank)].data();
+          return sends_now ? ncclSend(data, kCount, ncclFloat, 1 - rank, comm, stream)
+                           : ncclRecv(data, kCount, ncclFloat, 1 - rank, comm, stream);
+        });
+      }
+    }
+    const std::string call = is_send ? "ncclSend" : "ncclRecv";
+    for (const std::string& text : quarrel.verdicts())
+      EXPECT_THAT(text,
+                  AllOf(HasSubstr("rank 0 waits in " + call + "(count 4194304, float, peer 1)"),
+                        HasSubstr("rank 1 waits in " + call + "(count 4194304, float, peer 0)"),
+                        HasSubstr("none can go on")));
+  }
+}
+
 TEST(MismatchOfOrder, NamesTheFirstCallsThatDiffer) {
   Quarrel quarrel(3);
   for (int rank = 0; rank < 3; ++rank) quarrel.issue(rank, all_reduce(7));

@@ -95,11 +95,12 @@ Account account_of_everything() {
   capture(log, receive(3, 2));
   return {.rank = 5,
           .log = log.content(3),
-          .wait = WaitReport{.peer = 3,
+          .wait = WaitReport{.kind = executor::ReportKind::WaitingForCredit,
+                             .peer = 3,
                              .tag = 0xfedc,
                              .least_age = std::chrono::milliseconds(12),
                              .most_age = std::chrono::milliseconds(3456),
-                             .lasted = std::chrono::seconds(789),
+                             .lasted = std::chrono::milliseconds(78900),
                              .is_joined = true}};
 }
 
@@ -122,7 +123,8 @@ TEST(Account, SurvivesTheWire) {
   EXPECT_EQ(got.wait->tag, 0xfedc);
   EXPECT_EQ(got.wait->least_age.count(), 12);
   EXPECT_EQ(got.wait->most_age.count(), 3456);
-  EXPECT_EQ(got.wait->lasted.count(), 789);
+  EXPECT_EQ(got.wait->lasted.count(), 78900);
+  EXPECT_EQ(got.wait->kind, executor::ReportKind::WaitingForCredit);
   EXPECT_TRUE(got.wait->is_joined);
 }
 

@@ -55,8 +55,9 @@ class World {
   }
   void capture(int rank, const Call& call) { of(rank).log.add(call, true, false); }
 
-  void wait(int rank, int peer, const Call& call, int repeats = 0) {
-    of(rank).control.report = encode(Report{.kind = ReportKind::Waiting,
+  void wait(int rank, int peer, const Call& call, int repeats = 0,
+            ReportKind kind = ReportKind::Waiting) {
+    of(rank).control.report = encode(Report{.kind = kind,
                                             .peer = static_cast<uint32_t>(peer),
                                             .own_tag = tag_of(call),
                                             .repeats = static_cast<uint16_t>(repeats)});
@@ -75,11 +76,11 @@ class World {
       for (Rank& rank : ranks_) rank.watch->look();
     }
   }
-  /// `seconds` seconds in which ranks wait: `report` stores what they report after each.
+  /// Time in which ranks wait: `report` stores what they report after each interval.
   template <typename Function>
-  void wait_for(int length, Function&& report) {
-    for (int repeats = 0; repeats < length; ++repeats) {
-      pass(seconds(1));
+  void wait_for(milliseconds length, Function&& report) {
+    for (int repeats = 0; repeats < length / executor::kReportInterval; ++repeats) {
+      pass(executor::kReportInterval);
       report(repeats);
     }
     pass(milliseconds(100));
@@ -201,7 +202,7 @@ TEST(Watch, WaitsForALateRankForEver) {
   World world(3);
   world.call_all(all_reduce(1));
   for (int rank : {0, 1}) world.call(rank, all_reduce(2));
-  world.wait_for(200, [&](int repeats) {
+  world.wait_for(seconds(200), [&](int repeats) {
     world.wait(0, 2, all_reduce(2), repeats);
     world.wait(1, 0, all_reduce(2), repeats);
   });
@@ -222,7 +223,7 @@ TEST(Watch, DoesNotCompareNumbersOfCallsAfterACapture) {
   world.call_all(all_reduce(2));
   world.call(1, all_reduce(1));
   world.call_all(all_reduce(3));
-  world.wait_for(100, [&](int repeats) { world.wait(0, 1, all_reduce(3), repeats); });
+  world.wait_for(seconds(100), [&](int repeats) { world.wait(0, 1, all_reduce(3), repeats); });
   EXPECT_EQ(world.failure(), "");
 }
 
@@ -232,7 +233,7 @@ TEST(Watch, DoesNotMindDifferentNumbersOfMessages) {
   for (int i = 0; i < 3; ++i) world.call(1, receive(0, 10));
   world.call(2, send(0, 77));
   world.call_all(all_reduce(1));
-  world.wait_for(50, [&](int repeats) { world.wait(0, 1, send(1, 10), repeats); });
+  world.wait_for(seconds(50), [&](int repeats) { world.wait(0, 1, send(1, 10), repeats); });
   EXPECT_EQ(world.failure(), "");
 }
 
@@ -240,7 +241,7 @@ TEST(Watch, FindsRanksThatWaitForEachOtherInDifferentGraphs) {
   World world(3);
   for (int rank : {0, 1}) world.capture(rank, all_reduce(1));
   world.capture(2, broadcast(100, 0));
-  world.wait_for(4, [&](int repeats) {
+  world.wait_for(seconds(4), [&](int repeats) {
     world.wait(0, 2, all_reduce(1), repeats);
     world.wait(1, 0, all_reduce(1), repeats);
     world.wait(2, 1, broadcast(100, 0), repeats);
@@ -255,7 +256,7 @@ TEST(Watch, FindsACollectiveAndAMessageThatWaitForEachOther) {
   World world(2);
   world.call(0, all_reduce(1));
   world.call(1, receive(0, 5));
-  world.wait_for(4, [&](int repeats) {
+  world.wait_for(seconds(4), [&](int repeats) {
     world.wait(0, 1, all_reduce(1), repeats);
     world.wait(1, 0, receive(0, 5), repeats);
   });
@@ -271,8 +272,8 @@ TEST(Watch, IsNotMisledByRanksThatWaitInTurn) {
   for (int rank : {0, 1})
     for (const Call& call : {a, b}) world.capture(rank, call);
   for (int round = 0; round < 20; ++round) {
-    world.wait_for(2, [&](int repeats) { world.wait(1, 0, b, repeats); });
-    world.wait_for(2, [&](int repeats) { world.wait(0, 1, a, repeats); });
+    world.wait_for(seconds(2), [&](int repeats) { world.wait(1, 0, b, repeats); });
+    world.wait_for(seconds(2), [&](int repeats) { world.wait(0, 1, a, repeats); });
   }
   EXPECT_EQ(world.failure(), "");
 }
@@ -283,7 +284,7 @@ TEST(Watch, DoesNotAccuseOperationsThatShareALaunch) {
   const Call a = all_reduce(1), b = all_reduce(2);
   for (int rank : {0, 1})
     for (const Call& call : {a, b}) world.of(rank).log.add(call, true, /*is_joined=*/true);
-  world.wait_for(20, [&](int repeats) {
+  world.wait_for(seconds(20), [&](int repeats) {
     world.wait(0, 1, a, repeats);
     world.wait(1, 0, b, repeats);
   });
@@ -297,10 +298,81 @@ TEST(Watch, DoesNotAccuseMessagesInOneLaunch) {
     world.call(rank, send(1 - rank, 10 + static_cast<size_t>(rank)));
     world.call(rank, receive(1 - rank, 11 - static_cast<size_t>(rank)));
   }
-  world.wait_for(20, [&](int repeats) {
+  world.wait_for(seconds(20), [&](int repeats) {
     world.wait(0, 1, receive(1, 11), repeats);
     world.wait(1, 0, receive(0, 10), repeats);
   });
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Watch, NamesSendsThatWaitForEachOther) {
+  // Without a group; the receives come behind, and earlier messages of that size were no matter.
+  for (bool is_captured : {false, true}) {
+    World world(2);
+    for (int rank : {0, 1}) {
+      for (const Call& call : {send(1 - rank, 10), receive(1 - rank, 10), send(1 - rank, 10)})
+        world.of(rank).log.add(call, is_captured, false);
+    }
+    world.wait_for(executor::kReportInterval, [&](int repeats) {
+      for (int rank : {0, 1})
+        world.wait(rank, 1 - rank, send(1 - rank, 10), repeats, ReportKind::WaitingForCredit);
+    });
+    ASSERT_FALSE(world.failures().empty());
+    EXPECT_EQ(world.failures()[0].code(), Code::InvalidUsage);
+    EXPECT_THAT(world.failure(),
+                AllOf(HasSubstr("rank 0 waits in ncclSend(count 10, float, peer 1)"),
+                      HasSubstr("rank 1 waits in ncclSend(count 10, float, peer 0)"),
+                      HasSubstr("none can go on")));
+  }
+}
+
+TEST(Watch, NamesAllRanksOfARingOfSends) {
+  World world(4);
+  for (int rank = 0; rank < 4; ++rank) world.call(rank, send((rank + 1) % 4, 10));
+  world.wait_for(executor::kReportInterval, [&](int repeats) {
+    for (int rank = 0; rank < 4; ++rank)
+      world.wait(rank, (rank + 1) % 4, send((rank + 1) % 4, 10), repeats);
+  });
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_THAT(world.failure(), HasSubstr(fmt::format("rank {} waits in ncclSend", rank)));
+}
+
+TEST(Watch, DoesNotAccuseTheTwoEndsOfASlowMessage) {
+  // Sends and receives of one size, one after the other: what waits are two ends of one message.
+  World world(2);
+  for (int round = 0; round < 3; ++round)
+    for (int rank : {0, 1})
+      for (const Call& call : {send(1 - rank, 10), receive(1 - rank, 10)}) world.call(rank, call);
+  world.wait_for(seconds(20), [&](int repeats) {
+    world.wait(0, 1, send(1, 10), repeats, ReportKind::WaitingForCredit);
+    world.wait(1, 0, receive(0, 10), repeats, ReportKind::WaitingForData);
+  });
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Watch, DoesNotAccuseMessagesWhoseDirectionItDoesNotKnow) {
+  World world(2);
+  for (int rank : {0, 1})
+    for (const Call& call : {send(1 - rank, 10), receive(1 - rank, 10)}) world.call(rank, call);
+  world.wait_for(seconds(20), [&](int repeats) {
+    for (int rank : {0, 1}) world.wait(rank, 1 - rank, send(1 - rank, 10), repeats);
+  });
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Watch, DoesNotAccuseMessagesThatWaitInTurn) {
+  // Each sends first in turn, and the other one is late by 2 s.
+  World world(2);
+  for (int round = 0; round < 20; ++round) {
+    for (const int late : {0, 1}) {
+      const int early = 1 - late;
+      world.call(early, send(late, 10));
+      world.wait_for(seconds(2), [&](int repeats) {
+        world.wait(early, late, send(late, 10), repeats, ReportKind::WaitingForCredit);
+      });
+      world.call(late, receive(early, 10));
+    }
+  }
   EXPECT_EQ(world.failure(), "");
 }
 

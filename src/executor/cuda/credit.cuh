@@ -22,7 +22,10 @@ __device__ __forceinline__ bool wait_for_credit(const Cta& cta, PortState& port,
     // A copy to save others the look. Relaxed: whichever thread's copy stays is true.
     ptx::store_relaxed_shared(&port.seen, seen);
     if (static_cast<int64_t>(step - seen) < depth) return true;
-    if (!wait.keep_going([&] { return Awaited{port.peer}; })) return false;
+    if (!wait.keep_going([&] {
+          return Awaited{port.peer, Awaited::kNoTag, ReportKind::WaitingForCredit};
+        }))
+      return false;
   }
 }
 

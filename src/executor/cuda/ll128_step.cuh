@@ -169,7 +169,7 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
       }
       if (!ptx::any_of_warp(is_missing)) return true;
       const bool goes_on = wait.keep_going([&] {
-        return Awaited{cta.ports[use.port].peer, other_tag};
+        return Awaited{cta.ports[use.port].peer, other_tag, ReportKind::WaitingForData};
       });
       if (ptx::any_of_warp(!goes_on)) return false;
 #pragma unroll

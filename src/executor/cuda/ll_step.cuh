@@ -150,7 +150,7 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
              live && !have_arrived(words[i], flag[i], bytes > ll::kDataBytes);) {
           live = wait.keep_going([&] {
             return Awaited{cta.ports[receives[first + i].port].peer,
-                           other_tag_in(words[i], flag[i])};
+                           other_tag_in(words[i], flag[i]), ReportKind::WaitingForData};
           });
           words[i] = ptx::load_words(address[i]);
         }

@@ -42,8 +42,9 @@ __device__ __forceinline__ uint64_t pair(uint32_t low, uint32_t high) {
   return both;
 }
 
-/// Looks at a word that take a second at least, and a few at most: none takes less than 0.15 us.
-inline constexpr uint32_t kSpinsPerReport = 1u << 23;
+/// Looks at a word that take kReportInterval at least, and a second at most: none takes less than
+/// 0.15 us.
+inline constexpr uint32_t kSpinsPerReport = 1u << 21;
 /// Looks at shared memory that take as long as one at a word of another GPU's making: none takes
 /// less than 20 ns.
 inline constexpr uint32_t kSharedLooksPerSpin = 8;

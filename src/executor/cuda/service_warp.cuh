@@ -37,7 +37,8 @@ __device__ __forceinline__ bool wait_until_open(const Cta& cta, const PortState&
     }
     // Relaxed: it is for a report, and what is not seen now will be the next time.
     const bool live = wait.keep_going([&] {
-      return Awaited{port.peer, ptx::load_relaxed_shared(&port.other_tag)};
+      return Awaited{port.peer, ptx::load_relaxed_shared(&port.other_tag),
+                     port.is_send ? ReportKind::WaitingForCredit : ReportKind::WaitingForData};
     });
     if (!live) return false;
   }
@@ -116,7 +117,7 @@ class PortService {
     }
     // Some seconds at most, and less than the host waits for its kernels: a peer that answers
     // neither way is no more.
-    for (uint32_t looks = 0; looks < ptx::kSpinsPerReport / 4; ++looks) {
+    for (uint32_t looks = 0; looks < ptx::kSpinsPerReport; ++looks) {
       // [arrival], or [credit], as in look().
       const uint64_t remote = ptx::load_acquire_system(&port_->control->remote);
       if (!is_before(tag::steps_in(remote, port_->base), port_->end)) return;

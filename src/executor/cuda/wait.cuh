@@ -13,6 +13,7 @@ struct Awaited {
   static constexpr uint32_t kNoTag = ~uint32_t{0};
   uint32_t peer;
   uint32_t other_tag = kNoTag;  // of the call that the data which is there belongs to
+  ReportKind kind = ReportKind::Waiting;
 };
 
 class Wait {
@@ -56,8 +57,7 @@ class Wait {
     const bool is_mismatch = awaited.other_tag != Awaited::kNoTag;
     if (!is_mismatch && spins_ % ptx::kSpinsPerReport != 0) return;
     const uint32_t repeats = spins_ / ptx::kSpinsPerReport - 1;
-    const uint32_t kind =
-        static_cast<uint32_t>(is_mismatch ? ReportKind::Mismatch : ReportKind::Waiting);
+    const uint32_t kind = static_cast<uint32_t>(is_mismatch ? ReportKind::Mismatch : awaited.kind);
     const uint32_t low = is_mismatch ? awaited.other_tag : repeats;
     // As encode() of report.h would, in halves.
     ptx::store_relaxed_system(header_.report,

@@ -21,8 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 // About a millisecond of work on a slow core.
 constexpr Budget kBudget{.bytes = 1 << 20, .instructions = 256};
-// Without progress; then the host compares the calls of the ranks.
-constexpr std::chrono::seconds kLongWait{1};
 
 // One execution of a Plan: all channels of one rank. It does not touch the connections before its
 // first step: the operation before it on the stream may still be using them when it is made.
@@ -106,7 +104,7 @@ class Operation final : public Task {
       looked_ = now;
       repeats_ = 0;
     }
-    if (now - looked_ < kLongWait) return;
+    if (now - looked_ < kReportInterval) return;
     looked_ = now;
     for (Lane& lane : lanes_) lane.look_for_mismatch();
     Report wait = lanes_.front().wait();

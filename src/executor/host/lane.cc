@@ -110,8 +110,9 @@ bool Lane::all_arrived() {
 
 Report Lane::wait() const {
   const Port& port = plan_->program().ports[plan_->program().indices[blocked_]];
-  return {
-      .kind = ReportKind::Waiting, .peer = static_cast<uint32_t>(port.peer), .own_tag = work_->tag};
+  return {.kind = port.is_send ? ReportKind::WaitingForCredit : ReportKind::WaitingForData,
+          .peer = static_cast<uint32_t>(port.peer),
+          .own_tag = work_->tag};
 }
 
 void Lane::look_for_mismatch() {
