@@ -98,6 +98,7 @@ Bytes Account::encode() const {
   for (const LoggedCall& call : log.calls) write(writer, call);
   writer.u8(wait ? 1 : 0);
   if (wait) write(writer, *wait);
+  writer.u8(is_final ? 1 : 0);
   return std::move(writer).take();
 }
 
@@ -111,6 +112,7 @@ Result<Account> Account::decode(std::span<const std::byte> bytes, int rank) {
   const uint32_t count = reader.count(kMostCalls, kCallBytes);
   for (uint32_t i = 0; i < count; ++i) account.log.calls.push_back(read_call(reader));
   if (reader.u8() != 0) account.wait = read_wait(reader);
+  account.is_final = reader.u8() != 0;
   TRY(reader.finish().with_context("rank {}", rank));
   return account;
 }

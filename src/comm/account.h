@@ -32,6 +32,7 @@ struct Account {
   int rank = -1;
   CallLog::Content log;  // sends and receives: with the rank that asks
   std::optional<WaitReport> wait;
+  bool is_final = false;  // the rank is about to leave: it calls nothing any more
 
   Bytes encode() const;
   /// `rank` is whom the bytes come from.

@@ -66,6 +66,16 @@ uint64_t CallLog::collectives() const {
   return collectives_.count;
 }
 
+const char* CallLog::last_function() const {
+  std::lock_guard lock(mutex_);
+  const LoggedCall* last = captured_.empty() ? nullptr : &captured_.back();
+  if (!live_.empty()) {
+    const LoggedCall& newest = live_[(next_live_ + live_.size() - 1) % live_.size()];
+    if (last == nullptr || newest.order > last->order) last = &newest;
+  }
+  return last == nullptr ? nullptr : function_of(last->call);
+}
+
 bool CallLog::was_joined(uint16_t tag) const {
   std::lock_guard lock(mutex_);
   return joined_ != nullptr && joined_->test(tag);

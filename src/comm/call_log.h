@@ -54,6 +54,8 @@ class CallLog {
   };
   Content content(int peer) const EXCLUDES(mutex_);
   uint64_t collectives() const EXCLUDES(mutex_);
+  /// The API function of the last call; null: none yet.
+  const char* last_function() const EXCLUDES(mutex_);
   /// Was a call with this tag ever launched together with others?
   bool was_joined(uint16_t tag) const EXCLUDES(mutex_);
 

@@ -161,6 +161,14 @@ Status Communicator::start_watch() {
     const Bytes bytes = TRY(std::move(answers.front()));
     return Account::decode(bytes, peer);
   };
+  hooks.say_farewell = [this](int peer, const Account& mine) -> Result<Account> {
+    const Bytes last = mine.encode();
+    const bootstrap::Query query{.peer = peer, .message = last};
+    std::vector<Result<Bytes>> answers =
+        ask(Question::Farewell, {&query, 1}, Deadline::after(kAskTime));
+    const Bytes bytes = TRY(std::move(answers.front()));
+    return Account::decode(bytes, peer);
+  };
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
   hooks.fail_all = [this](const Status& status) { fail_all(status); };
   auto* control = static_cast<executor::ControlWords*>(control_.data());
@@ -206,6 +214,10 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       return endpoint_->answer(from, reader.rest());
     case Question::Account:
       TRY(failure());  // what failed waits for nothing any more
+      return watch_->account(from).encode();
+    case Question::Farewell:
+      watch_->keep_farewell(TRY(Account::decode(reader.rest(), from)));
+      TRY(failure());
       return watch_->account(from).encode();
     case Question::Fail: {
       const uint8_t code = reader.u8();
@@ -381,9 +393,21 @@ Status Communicator::drain(bool bounded) {
   }
 }
 
+// The last chance to see that ranks have called different things, for programs that end before the
+// watchdog has looked, and whose ranks had nothing to wait for.
+Status Communicator::compare_before_leaving() {
+  if (watch_ == nullptr || std::exchange(has_compared_, true)) return {};
+  if (const auto difference = watch_->compare_before_leaving()) {
+    failure_reported_.store(true, std::memory_order_relaxed);  // by the call that this is part of
+    fail_all(Status::invalid_usage("{}", *difference));
+  }
+  return failure();
+}
+
 Status Communicator::finalize() {
   std::lock_guard in_use(in_use_);
   TRY(drain(/*bounded=*/false));
+  TRY(compare_before_leaving());
   // Ready when it blocks its caller, InProgress when it works in the background.
   if (change_state(State::Ready, State::Finalized) ||
       change_state(State::InProgress, State::Finalized))
@@ -404,6 +428,7 @@ Status Communicator::end() {
     in_use = std::unique_lock(in_use_, std::adopt_lock);
     if (abort_.raised()) stop_reaching_peers();
     status = drain(abort_.raised());
+    if (status.is_ok() && !abort_.raised()) status = compare_before_leaving();
   }
   if (status.code() == Code::InternalError) {
     // A kernel or a thread may still use the memory: losing it is better than pulling it from under

@@ -44,9 +44,10 @@ struct Identity {
 
 /// What ranks ask each other; the first byte of a request.
 enum class Question : uint8_t {
-  Connect,  // transport::Endpoint::answer
-  Account,  // what do you do? (comm/account.h)
-  Fail,     // none, but a failure of all ranks: code, text
+  Connect,   // transport::Endpoint::answer
+  Account,   // what do you do? (comm/account.h)
+  Fail,      // none, but a failure of all ranks: code, text
+  Farewell,  // as Account, with the last account of the rank that asks
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
@@ -137,6 +138,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void stop_reaching_peers();
   void raise_abort_word();
   Status drain(bool bounded);
+  Status compare_before_leaving();
   Status gone() const;
   /// Operations can be queued: the communicator was neither ended nor suspended. Holds in_use_.
   Status check_operable() const;
@@ -170,6 +172,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<CallLog> log_;
   std::unique_ptr<Watch> watch_;
+  bool has_compared_ = false;                   // before leaving; under in_use_
   std::shared_ptr<Watchdog> watchdog_;          // looks at *watch_
   std::unique_ptr<OperationQueue> operations_;  // of one rank, too
   bool is_suspended_ = false;                   // guarded by in_use_

@@ -171,6 +171,23 @@ std::optional<std::string> compare_collectives(const Account& a, const Account& 
   return describe_calls(a, difference->first, b, difference->second);
 }
 
+std::optional<std::string> compare_final(const Account& a, const Account& b) {
+  if (!a.is_final || !b.is_final) return std::nullopt;
+  const auto& fewer = a.log.collectives.count < b.log.collectives.count ? a : b;
+  const auto& more = &fewer == &a ? b : a;
+  const Numbers &few = fewer.log.collectives, &many = more.log.collectives;
+  // What was captured may have been replayed in the place of what is missing.
+  if (few.count == many.count || few.provable <= few.count || many.provable <= many.count)
+    return std::nullopt;
+  const LoggedCall* next = nullptr;
+  for (const LoggedCall& logged : more.log.calls)
+    if (!logged.call.is_message() && logged.number == few.count + 1) next = &logged;
+  return fmt::format("rank {} called {}, which rank {} did not: it leaves after {} collectives: {}",
+                     more.rank,
+                     next != nullptr ? call_of(next) : fmt::format("{} collectives", many.count),
+                     fewer.rank, few.count, kRule);
+}
+
 std::optional<std::string> compare_messages(const Account& a, const Account& b) {
   if (auto difference = compare_direction(a, b)) return difference;
   return compare_direction(b, a);

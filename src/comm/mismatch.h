@@ -18,6 +18,10 @@ bool calls_match(const Call& a, const Call& b);
 /// The first collective in which the logs differ, of those that both have.
 std::optional<std::string> compare_collectives(const Account& a, const Account& b);
 
+/// The first collective that one of two ranks that call nothing any more has called, and the other
+/// has not.
+std::optional<std::string> compare_final(const Account& a, const Account& b);
+
 /// The first message between two ranks whose ends differ in size. Each account was given to the
 /// other rank.
 std::optional<std::string> compare_messages(const Account& a, const Account& b);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 
 #include "base/log.h"
 
@@ -84,6 +85,7 @@ Report Watch::take_report(Time* earliest, Time* latest) {
 Account Watch::account(int asker) const {
   Account account{.rank = rank_, .log = log_.content(asker), .wait = std::nullopt};
   std::lock_guard lock(mutex_);
+  account.is_final = is_leaving_;
   const Time now = hooks_.now();
   if (!wait_ || now - wait_->latest > kFresh) return account;
   account.wait = {.kind = wait_->kind,
@@ -213,6 +215,42 @@ void Watch::compare_with_neighbor() {
   compared_ = collectives;
   if (!accuse(compare_collectives(mine, theirs.value())))
     accuse(compare_messages(mine, theirs.value()));
+}
+
+// Every two neighbours compare: with two different logs, there are two different neighbours. The
+// one that asks later gets the other's account, either as the answer or, if that one has left, from
+// the farewell that it said before: a rank leaves only when both farewells are said.
+std::optional<std::string> Watch::compare_before_leaving() {
+  {
+    std::lock_guard lock(mutex_);
+    is_leaving_ = true;
+  }
+  std::optional<std::string> difference;
+  const auto compare = [&](const Account& theirs) {
+    const Account mine = account(theirs.rank);
+    if (!difference) difference = compare_collectives(mine, theirs);
+    if (!difference) difference = compare_messages(mine, theirs);
+    if (!difference) difference = compare_final(mine, theirs);
+  };
+  const std::set<int> neighbors{(rank_ + 1) % nranks_, (rank_ + nranks_ - 1) % nranks_};
+  for (const int neighbor : neighbors) {
+    if (hooks_.has_left(neighbor)) continue;
+    const Result<Account> theirs = hooks_.say_farewell(neighbor, account(neighbor));
+    if (theirs.is_ok()) compare(theirs.value());
+  }
+  std::vector<Account> farewells;
+  {
+    std::lock_guard lock(mutex_);
+    farewells = farewells_;
+  }
+  for (const Account& farewell : farewells) compare(farewell);
+  return difference;
+}
+
+void Watch::keep_farewell(Account account) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(farewells_, [&](const Account& kept) { return kept.rank == account.rank; });
+  farewells_.push_back(std::move(account));
 }
 
 bool Watch::accuse(const std::optional<std::string>& text) {

@@ -31,6 +31,8 @@ class Watch {
     std::function<Time()> now;
     std::function<Result<Account>(int peer)> ask;  // waits for an answer, for seconds at most
     std::function<bool(int peer)> has_left;
+    /// As ask(), and has `peer` keep_farewell() of this rank's last account.
+    std::function<Result<Account>(int peer, const Account& mine)> say_farewell;
     std::function<void(const Status&)> fail_all;  // makes the communicator fail on all ranks
   };
 
@@ -43,6 +45,13 @@ class Watch {
 
   /// What this rank tells `asker`.
   Account account(int asker) const EXCLUDES(mutex_);
+
+  /// This rank calls nothing any more and is about to leave: compares what it has called with what
+  /// both neighbours have, and leaves its account with them, so that whoever leaves last can
+  /// compare. Beside look(), once; takes as long as the neighbours' answers.
+  std::optional<std::string> compare_before_leaving() EXCLUDES(mutex_);
+  /// The last account of a neighbour. Any thread.
+  void keep_farewell(Account account) EXCLUDES(mutex_);
 
  private:
   struct Wait {
@@ -85,7 +94,9 @@ class Watch {
   std::chrono::seconds comparison_interval_;
 
   mutable std::mutex mutex_;
-  std::optional<Wait> wait_ GUARDED_BY(mutex_);  // the last
+  bool is_leaving_ GUARDED_BY(mutex_) = false;
+  std::vector<Account> farewells_ GUARDED_BY(mutex_);  // of neighbours; at most one of each
+  std::optional<Wait> wait_ GUARDED_BY(mutex_);        // the last
 };
 
 }  // namespace niccolite::comm

@@ -77,16 +77,22 @@ class Cluster {
     }
   }
   ~Cluster() {
-    for (size_t rank = 0; rank < comms_.size(); ++rank) {
-      EXPECT_NCCL(ncclCommDestroy(comms_[rank]));
-      EXPECT_CUDA(cudaStreamDestroy(streams_[rank]));
-    }
+    for (const ncclResult_t result : destroy()) EXPECT_EQ(result, ncclSuccess);
+    for (cudaStream_t stream : streams_) EXPECT_CUDA(cudaStreamDestroy(stream));
+  }
+  /// What each rank's ncclCommDestroy returned.
+  std::vector<ncclResult_t> destroy() {
+    std::vector<ncclResult_t> results;
+    for (ncclComm_t comm : comms_) results.push_back(ncclCommDestroy(comm));
+    comms_.clear();
+    return results;
   }
   Cluster(const Cluster&) = delete;
 
-  int nranks() const { return static_cast<int>(comms_.size()); }
+  int nranks() const { return static_cast<int>(streams_.size()); }
   ncclComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)]; }
   cudaStream_t stream(int rank) const { return streams_[static_cast<size_t>(rank)]; }
+  std::vector<ncclComm_t>& comms() { return comms_; }
   void synchronize() const {
     for (cudaStream_t stream : streams_) EXPECT_CUDA(cudaStreamSynchronize(stream));
   }

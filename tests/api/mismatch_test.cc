@@ -94,8 +94,14 @@ class Quarrel {
     }
   }
 
+  /// The first rank to leave may find the quarrel when it does.
+  ~Quarrel() {
+    for (const ncclResult_t result : cluster_.destroy())
+      EXPECT_TRUE(result == ncclSuccess || result == ncclInvalidUsage) << result;
+  }
+
   int nranks() const { return cluster_.nranks(); }
-  const Cluster& cluster() const { return cluster_; }
+  Cluster& cluster() { return cluster_; }
 
   void issue(int rank, const Issue& call) {
     EXPECT_CUDA(cudaSetDevice(rank));
@@ -248,6 +254,29 @@ TEST(MismatchAndDestroy, EndsWhereverTheRanksAre) {
     for (int rank = 0; rank < 4; ++rank)
       quarrel.issue(rank, rank == round % 4 ? all_reduce(11) : all_reduce(10));
   }
+}
+
+TEST(MismatchAndDestroy, IsFoundWhenNobodyWaits) {
+  // Each rank takes itself for the root, and all destroy at once.
+  Quarrel quarrel(3);
+  for (int rank = 0; rank < 3; ++rank) quarrel.issue(rank, broadcast(8, rank));
+  EXPECT_THAT(quarrel.cluster().destroy(), testing::Contains(ncclInvalidUsage));
+  EXPECT_THAT(ncclGetLastError(nullptr),
+              AllOf(HasSubstr("called ncclBroadcast(count 8, float, root 0)"),
+                    HasSubstr("called ncclBroadcast(count 8, float, root 1)")));
+}
+
+TEST(MismatchAndDestroy, IsFoundByTheLastThatLeaves) {
+  Cluster cluster(2);
+  DeviceBuffer buffer(0, 64);
+  ASSERT_CUDA(cudaSetDevice(0));
+  ASSERT_NCCL(ncclBroadcast(buffer.data(), buffer.data(), 8, ncclFloat, 0, cluster.comm(0),
+                            cluster.stream(0)));
+  std::swap(cluster.comms()[0], cluster.comms()[1]);  // rank 1 leaves first
+  EXPECT_THAT(cluster.destroy(), testing::ElementsAre(ncclSuccess, ncclInvalidUsage));
+  EXPECT_THAT(ncclGetLastError(nullptr),
+              HasSubstr("rank 0 called ncclBroadcast(count 8, float, root 0) as its collective #1, "
+                        "which rank 1 did not"));
 }
 
 TEST(MismatchOfGraphs, IsToldToEveryRank) {

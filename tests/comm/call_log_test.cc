@@ -31,6 +31,17 @@ TEST(CallLog, NumbersCollectivesAndTheMessagesOfEachPairByThemselves) {
   EXPECT_EQ(log.collectives(), 2u);
 }
 
+TEST(CallLog, KnowsTheFunctionOfTheLastCall) {
+  CallLog log(2);
+  EXPECT_EQ(log.last_function(), nullptr);
+  for (size_t i = 0; i < CallLog::kKept + 3; ++i) add(log, all_reduce(i));
+  EXPECT_STREQ(log.last_function(), "ncclAllReduce");
+  capture(log, send(1, 1));
+  EXPECT_STREQ(log.last_function(), "ncclSend");
+  add(log, broadcast(1, 0));
+  EXPECT_STREQ(log.last_function(), "ncclBroadcast");
+}
+
 TEST(CallLog, KeepsTheNewestInOrder) {
   CallLog log(2);
   for (size_t i = 1; i <= 3 * CallLog::kKept + 17; ++i) add(log, all_reduce(i));

@@ -31,6 +31,12 @@ class World {
         ++asked.asked;
         return Account::decode(asked.watch->account(rank).encode(), peer);
       };
+      hooks.say_farewell = [this, rank](int peer, const Account& mine) -> Result<Account> {
+        Rank& asked = of(peer);
+        if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
+        asked.watch->keep_farewell(Account::decode(mine.encode(), rank).take());
+        return Account::decode(asked.watch->account(rank).encode(), peer);
+      };
       hooks.has_left = [this](int peer) { return of(peer).has_left; };
       hooks.fail_all = [this](const Status& status) { failures_.push_back(status.copy()); };
       added.watch =
@@ -84,6 +90,13 @@ class World {
       report(repeats);
     }
     pass(milliseconds(100));
+  }
+
+  /// What is found when `rank` leaves.
+  std::string leave(int rank) {
+    const auto difference = of(rank).watch->compare_before_leaving();
+    of(rank).has_left = true;
+    return difference.value_or("");
   }
 
   const std::vector<Status>& failures() const { return failures_; }
@@ -421,6 +434,52 @@ TEST(Watch, ARankThatHasLeftIsWaitedForInVain) {
   EXPECT_EQ(world.failures()[0].code(), Code::RemoteError);
   EXPECT_THAT(world.failure(), AllOf(HasSubstr("rank 0 waits in ncclAllReduce(count 1,"),
                                      HasSubstr("rank 1, which has left")));
+}
+
+TEST(Watch, FindsDifferencesBeforeTheFirstRankLeaves) {
+  World world(3);
+  for (int rank = 0; rank < 3; ++rank) world.call(rank, broadcast(8, rank));
+  EXPECT_THAT(world.leave(0), AllOf(HasSubstr("root 0"), HasSubstr("rank 0 called")));
+}
+
+TEST(Watch, TheFirstThatLeavesIsComparedWithWhatOthersCallLater) {
+  World world(3);
+  world.call(0, broadcast(8, 0));
+  EXPECT_EQ(world.leave(0), "");
+  world.call(1, broadcast(8, 1));
+  EXPECT_THAT(world.leave(1), AllOf(HasSubstr("root 0"), HasSubstr("root 1")));
+}
+
+TEST(Watch, WhatOnlyOneRankCalledIsFoundWhenBothHaveEnded) {
+  World world(2);
+  world.call_all(all_reduce(1));
+  EXPECT_EQ(world.leave(1), "") << "the other may call as much as it has, later";
+  world.call(0, broadcast(8, 0));
+  EXPECT_THAT(world.leave(0), AllOf(HasSubstr("rank 0 called ncclBroadcast(count 8, float, root 0) "
+                                              "as its collective #2, which rank 1 did not"),
+                                    HasSubstr("after 1 collectives")));
+}
+
+TEST(Watch, RanksThatHaveMadeTheSameCallsLeaveInAnyOrder) {
+  World world(4);
+  for (const int rank : {2, 0, 3, 1}) {
+    for (size_t count : {5u, 6u}) world.call(rank, all_reduce(count));
+    EXPECT_EQ(world.leave(rank), "") << rank;
+  }
+}
+
+TEST(Watch, RanksThatReplayWhatOthersCallLeave) {
+  World world(2);
+  world.capture(0, all_reduce(1));
+  for (int i = 0; i < 3; ++i) world.call(1, all_reduce(1));
+  for (const int rank : {0, 1}) EXPECT_EQ(world.leave(rank), "") << rank;
+}
+
+TEST(Watch, ANeighborThatDoesNotAnswerHoldsUpNobody) {
+  World world(3);
+  world.call_all(all_reduce(1));
+  world.of(1).is_unreachable = true;
+  EXPECT_EQ(world.leave(0), "");
 }
 
 TEST(Watch, IgnoresReportsOfRanksThatDoNotExist) {
