@@ -16,6 +16,7 @@
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -263,6 +264,23 @@ std::atomic<int> cached_level{kUnread};
 std::atomic<uint64_t> cached_subsystems{0};
 std::atomic<int (*)()> device_source{nullptr};
 
+constexpr int kCurrent = -1;
+thread_local int spoken_for = kCurrent;  // ScopedDevice
+
+int device_of_line() {
+  if (spoken_for != kCurrent) return spoken_for;
+  // Acquire: a function; nothing else is published.
+  int (*source)() = device_source.load(std::memory_order_acquire);
+  return source != nullptr ? source() : 0;
+}
+
+/// "ncclX: ..." and "ncclX : ..." of ncclX itself.
+bool begins_with(std::string_view text, std::string_view function) {
+  if (!text.starts_with(function)) return false;
+  text.remove_prefix(function.size());
+  return text.starts_with(":") || text.starts_with(" :");
+}
+
 std::shared_ptr<const Settings> settings() {
   std::unique_lock lock(state().mutex);
   if (state().settings != nullptr) return state().settings;
@@ -322,12 +340,12 @@ void write(Level level, Place place, const char* function, const std::string& te
   if ((current->timestamp_levels >> static_cast<int>(level) & 1) != 0 &&
       !current->timestamp_format.empty())
     line += timestamp(current->timestamp_format);
-  int (*source)() =
-      device_source.load(std::memory_order_acquire);  // a function: nothing else is published
-  line += fmt::format("{}:{}:{} [{}] ", current->host, getpid(), syscall(SYS_gettid),
-                      source != nullptr ? source() : 0);
-  if (level == Level::Warn)
-    line += fmt::format("{}:{} ({}) ", relative_to_source(place.file), place.line, function);
+  line +=
+      fmt::format("{}:{}:{} [{}] ", current->host, getpid(), syscall(SYS_gettid), device_of_line());
+  if (level == Level::Warn) {
+    line += fmt::format("{}:{} ", relative_to_source(place.file), place.line);
+    if (!begins_with(text, function)) line += fmt::format("({}) ", function);
+  }
   line += fmt::format("NCCL {} {}", name_of_level(level), text);
   if (line.size() > kLongestLine - 1) line.resize(kLongestLine - 1);
   line += '\n';
@@ -341,7 +359,7 @@ void error(const Status& status, const char* call) {
   write(Level::Warn, status.place(), call, status.message());
 }
 
-void version_line(const std::string& text, bool first_rank) {
+void version_line(const std::string& text, const std::string& details, bool first_rank) {
   const auto current = settings();
   {
     std::lock_guard lock(state().mutex);
@@ -350,7 +368,9 @@ void version_line(const std::string& text, bool first_rank) {
     state().version_printed = true;
   }
   if (current->level >= Level::Info) {
-    if ((current->subsystems & Init) != 0) write(Level::Info, {"", 0}, "", text);
+    if ((current->subsystems & Init) == 0) return;
+    write(Level::Info, {"", 0}, "", text);
+    write(Level::Info, {"", 0}, "", details);
     return;
   }
   FILE* file = current->file ? current->file.get() : stdout;
@@ -370,6 +390,9 @@ void reset() {
   state().settings = nullptr;
   cached_level.store(kUnread, std::memory_order_relaxed);  // the next reader takes the mutex
 }
+
+ScopedDevice::ScopedDevice(int device) : previous_(std::exchange(spoken_for, device)) {}
+ScopedDevice::~ScopedDevice() { spoken_for = previous_; }
 
 void set_device_source(int (*current_device)()) {
   device_source.store(current_device, std::memory_order_release);

@@ -47,8 +47,9 @@ void write(Level level, Place place, const char* function, const std::string& te
 /// Prints `status` as one WARN line (if the level allows) and keeps its message as the last error.
 /// Once per error, where it leaves the library.
 void error(const Status& status, const char* call);
-/// Prints text without a prefix, once per process: the version line.
-void version_line(const std::string& text, bool first_rank);
+/// Prints text without a prefix, once per process: the version line; from INFO on `details`
+/// follows.
+void version_line(const std::string& text, const std::string& details, bool first_rank);
 
 /// The text of the last error of this process; valid until the thread's next call of last_error().
 const char* last_error();
@@ -58,6 +59,19 @@ void reset();
 
 /// Gives the "[dev]" of a line: the calling thread's current device. Set once by gpu/.
 void set_device_source(int (*current_device)());
+
+/// While it lives, lines of this thread are of `device`, whichever is current: for threads that
+/// speak for a communicator.
+class ScopedDevice {
+ public:
+  explicit ScopedDevice(int device);
+  ~ScopedDevice();
+  ScopedDevice(const ScopedDevice&) = delete;
+  ScopedDevice& operator=(const ScopedDevice&) = delete;
+
+ private:
+  const int previous_;
+};
 
 }  // namespace niccolite::log
 

@@ -1,7 +1,10 @@
 #include "comm/communicator.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -21,6 +24,16 @@ constexpr auto kAskTime = seconds(2);             // for a peer's process to tel
 constexpr size_t kMostText = 4096;                // of a failure that a peer tells
 
 Deadline init_deadline() { return Deadline::after(seconds(parameters::init_timeout())); }
+
+/// Where this code was loaded from.
+std::string own_file() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&own_file), &info) == 0 || info.dli_fname == nullptr)
+    return "an unknown file";
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
+  return error ? info.dli_fname : file.string();
+}
 
 // "what is asked of all ranks" ends when its rank gives up: the peers need not wait for their own
 // time to be over.
@@ -45,6 +58,7 @@ std::string Communicator::describe() const {
 }
 
 Status Communicator::initialize() {
+  const log::ScopedDevice speaks_for(device());
   std::lock_guard in_use(in_use_);
   Status status = guarded([&] { return join_and_connect(); });
   if (!status.is_ok()) {
@@ -63,9 +77,12 @@ Status Communicator::join_and_connect() {
   const auto start = std::chrono::steady_clock::now();
   const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
   const int driver = machine_.driver_version();
-  log::version_line(fmt::format("NCCL version {}.{}.{}+cuda{}.{}", kMajor, kMinor, kPatch,
-                                driver / 1000, driver % 1000 / 10),
-                    rank() == 0);
+  const std::string version = fmt::format("{}.{}.{}", kMajor, kMinor, kPatch);
+  log::version_line(
+      fmt::format("NCCL version {}+cuda{}.{}", version, driver / 1000, driver % 1000 / 10),
+      fmt::format("Niccolite {} loaded from {}, on {} GPUs", version, own_file(),
+                  machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
+      rank() == 0);
   LOG(Info, Init, "Using network Socket");
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
       identity_.function, describe(), device(), info.bus_id, id_hash_);
@@ -152,7 +169,10 @@ Result<transport::Endpoint::Reach> Communicator::open_buffers(const std::vector<
 
 Status Communicator::start_watch() {
   log_ = std::make_unique<CallLog>(nranks());
+  // [release] the log, to fail().
+  calls_.store(log_.get(), std::memory_order_release);
   Watch::Hooks hooks;
+  hooks.device = device();
   hooks.now = &Deadline::Clock::now;
   hooks.ask = [this](int peer) -> Result<Account> {
     const bootstrap::Query query{.peer = peer, .message = {}};
@@ -170,7 +190,7 @@ Status Communicator::start_watch() {
     return Account::decode(bytes, peer);
   };
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
-  hooks.fail_all = [this](const Status& status) { fail_all(status); };
+  hooks.fail_all = [this](const Status& status) { fail_all(with_id(status)); };
   auto* control = static_cast<executor::ControlWords*>(control_.data());
   watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control, std::move(hooks));
   watchdog_ = TRY(Watchdog::instance());
@@ -185,6 +205,7 @@ void Communicator::disconnect() {
   watchdog_.reset();
   operations_.reset();
   watch_.reset();
+  calls_.store(nullptr, std::memory_order_relaxed);  // whoever could call fail() has ended
   log_.reset();
   endpoint_.reset();
   member_.reset();
@@ -208,6 +229,7 @@ std::vector<Result<Bytes>> Communicator::ask(Question question,
 // A peer asks. On a service thread or a peer's, at any time between join_and_connect() and
 // disconnect().
 Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request) {
+  const log::ScopedDevice speaks_for(device());
   Reader reader(request, "a peer");
   switch (static_cast<Question>(reader.u8())) {
     case Question::Connect:
@@ -339,18 +361,30 @@ Status Communicator::failure() const {
 }
 
 Status Communicator::report_failure() {
-  Status status = failure();
+  const log::ScopedDevice speaks_for(device());
+  Status status;
+  const char* function = "";
+  {
+    std::lock_guard lock(failure_mutex_);
+    status = failure_.copy();
+    function = failed_function_;
+  }
   if (!failure_reported_.exchange(
           true, std::memory_order_relaxed))  // relaxed: only makes the line appear once
-    log::error(status, identity_.function);
+    log::error(status, function);
   return status;
 }
 
 void Communicator::fail(Status status) {
+  const log::ScopedDevice speaks_for(device());
+  // What the user has called last, as far as it is known.
+  const CallLog* const calls = calls_.load(std::memory_order_acquire);  // pairs with start_watch()
+  const char* const last = calls != nullptr ? calls->last_function() : nullptr;
   {
     std::lock_guard lock(failure_mutex_);
     if (!failure_.is_ok()) return;
     failure_ = status.copy();
+    failed_function_ = last != nullptr ? last : identity_.function;
     LOG(Info, Init, "{} fails: {}", describe(), status.message());
   }
   state_.store(State::Failed, std::memory_order_release);  // pairs with state()
@@ -373,7 +407,7 @@ void Communicator::raise_abort_word() {
 // Waits until all operations are done, those in graphs that were launched included. Unbounded for a
 // communicator in order, but it says what it waits for; bounded once the abort word is raised,
 // since its kernels then end.
-Status Communicator::drain(bool bounded) {
+Status Communicator::drain(bool bounded, const char* function) {
   if (operations_ == nullptr) return {};
   const auto start = Deadline::Clock::now();
   bool reported = false;
@@ -385,12 +419,18 @@ Status Communicator::drain(bool bounded) {
                               seconds(kAbortTime).count());
     if (!reported && waited > kPatience) {
       reported = true;
-      LOG(Warn, All,
-          "rank {} of {} waits for the work queued on device {} to end. Have all ranks queued the "
-          "same operations?",
-          rank(), nranks(), device());
+      log::write(
+          log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,
+          fmt::format("rank {} of {} waits for the work queued on device {} to end. Have all "
+                      "ranks queued the same operations?",
+                      rank(), nranks(), device()));
     }
   }
+}
+
+// Programs have several: the id is that of the lines at its init.
+Status Communicator::with_id(const Status& status) const {
+  return Status::error(status.code(), "{} (communicator 0x{:x})", status.message(), id_hash_);
 }
 
 // The last chance to see that ranks have called different things, for programs that end before the
@@ -399,14 +439,15 @@ Status Communicator::compare_before_leaving() {
   if (watch_ == nullptr || std::exchange(has_compared_, true)) return {};
   if (const auto difference = watch_->compare_before_leaving()) {
     failure_reported_.store(true, std::memory_order_relaxed);  // by the call that this is part of
-    fail_all(Status::invalid_usage("{}", *difference));
+    fail_all(with_id(Status::invalid_usage("{}", *difference)));
   }
   return failure();
 }
 
 Status Communicator::finalize() {
+  const log::ScopedDevice speaks_for(device());
   std::lock_guard in_use(in_use_);
-  TRY(drain(/*bounded=*/false));
+  TRY(drain(/*bounded=*/false, "ncclCommFinalize"));
   TRY(compare_before_leaving());
   // Ready when it blocks its caller, InProgress when it works in the background.
   if (change_state(State::Ready, State::Finalized) ||
@@ -416,6 +457,7 @@ Status Communicator::finalize() {
 }
 
 Status Communicator::end() {
+  const log::ScopedDevice speaks_for(device());
   std::shared_ptr<Thread> background;
   {
     std::lock_guard lock(background_mutex_);
@@ -427,7 +469,7 @@ Status Communicator::end() {
   if (in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime))) {
     in_use = std::unique_lock(in_use_, std::adopt_lock);
     if (abort_.raised()) stop_reaching_peers();
-    status = drain(abort_.raised());
+    status = drain(abort_.raised(), abort_.raised() ? "ncclCommAbort" : "ncclCommDestroy");
     if (status.is_ok() && !abort_.raised()) status = compare_before_leaving();
   }
   if (status.code() == Code::InternalError) {

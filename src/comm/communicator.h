@@ -137,8 +137,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void tell_failure(int peer, const Status& status);
   void stop_reaching_peers();
   void raise_abort_word();
-  Status drain(bool bounded);
+  Status drain(bool bounded, const char* function);
   Status compare_before_leaving();
+  Status with_id(const Status& status) const;
   Status gone() const;
   /// Operations can be queued: the communicator was neither ended nor suspended. Holds in_use_.
   Status check_operable() const;
@@ -157,6 +158,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Abort abort_;
   mutable std::mutex failure_mutex_;
   Status failure_ GUARDED_BY(failure_mutex_);
+  const char* failed_function_ GUARDED_BY(failure_mutex_) = "";  // of the API, for log lines
 
   // Held by the thread that is inside a call that waits or queues work; end() waits for it.
   ExclusiveUse in_use_;
@@ -171,6 +173,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<CallLog> log_;
+  std::atomic<const CallLog*> calls_{nullptr};  // log_, for fail(), which may come at any time
   std::unique_ptr<Watch> watch_;
   bool has_compared_ = false;                   // before leaving; under in_use_
   std::shared_ptr<Watchdog> watchdog_;          // looks at *watch_

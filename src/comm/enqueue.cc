@@ -326,6 +326,7 @@ Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name)
 
 // Connects the plan's program, hands it to the executor, and remembers what comes of it.
 Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const Deadline& deadline) {
+  const log::ScopedDevice speaks_for(device_);
   const bool is_single = planned.name.empty();
   const planner::Request& request = planned.first.request;
   // A group may hold the same call twice: then this is the second.

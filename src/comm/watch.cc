@@ -46,6 +46,7 @@ Watch::Watch(int rank, int nranks, const CallLog& log, executor::ControlWords& c
       comparison_interval_(kFirstInterval) {}
 
 void Watch::look() {
+  const log::ScopedDevice speaks_for(hooks_.device);
   Time earliest, latest;
   const Report report = take_report(&earliest, &latest);
   if (is_over_) return;
@@ -195,7 +196,9 @@ void Watch::say(const Wait& wait, const Account& mine, const std::string& for_wh
   if (!std::exchange(has_told_, true)) LOG(Info, Coll, "{}", text);
   if (has_warned_ || wait.lasted() < kPatience) return;
   has_warned_ = true;
-  LOG(Warn, All, "{}. Have all ranks made the same calls?", text);
+  log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()},
+             call != nullptr ? function_of(call->call) : __func__,
+             text + ". Have all ranks made the same calls?");
 }
 
 // Finds calls that do not match and that nobody waits for, such as two broadcasts from different

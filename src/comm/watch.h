@@ -28,6 +28,7 @@ class Watch {
 
   /// What the watch needs of its communicator and of the world; outlives it.
   struct Hooks {
+    int device = 0;  // for log lines
     std::function<Time()> now;
     std::function<Result<Account>(int peer)> ask;  // waits for an answer, for seconds at most
     std::function<bool(int peer)> has_left;

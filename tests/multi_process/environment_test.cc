@@ -51,6 +51,22 @@ TEST(Log, HasNcclsLines) {
   EXPECT_THAT(output, ContainsRegex(
                           "ncclCommInitRank comm 0x[0-9a-f]+ rank 0 nranks 2 .* - Init COMPLETE"));
   EXPECT_THAT(output, HasSubstr("Bootstrap: Using "));
+  // Whose library it is, once for each of the two processes.
+  EXPECT_THAT(
+      output,
+      ContainsRegex("NCCL INFO Niccolite 2\\.30\\.7 loaded from /.*libnccl\\.so\\.2[.0-9]*, on "
+                    "virtual GPUs"));
+}
+
+ROLE(misuse) {
+  return ncclCommInitRank(nullptr, 2, ncclUniqueId{}, 0) == ncclInvalidArgument ? 0 : 1;
+}
+
+TEST(Log, NamesTheFunctionOfAnErrorOnce) {
+  Process process("misuse", {}, {{"NCCL_DEBUG", "WARN"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(),
+              ContainsRegex("\\[0\\] [^ ]+ NCCL WARN ncclCommInitRank : comm argument is NULL"));
 }
 
 // A communicator with what programs' own tests set, and look for in the log.

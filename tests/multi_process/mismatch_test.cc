@@ -56,13 +56,18 @@ TEST(MismatchBetweenProcesses, IsPrintedOnceByEveryProcess) {
   for (const auto& [rank, count] : {std::pair("0", "1000"), std::pair("1", "1000"),
                                     std::pair("2", "300000"), std::pair("3", "1000")})
     ranks.emplace_back("disagree", Arguments{id, "4", rank, count});
-  for (Process& rank : ranks) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    Process& rank = ranks[r];
     EXPECT_EQ(rank.wait(), 0) << rank.output();
     EXPECT_THAT(rank.output(), HasSubstr("STATE 5"));  // ncclInvalidUsage
+    // Of its device, whichever thread found it, and of the call that the user made.
+    EXPECT_THAT(rank.output(), testing::ContainsRegex("\\[" + std::to_string(r) +
+                                                      "\\] [^ ]+ \\(ncclAllReduce\\) NCCL WARN "));
     EXPECT_EQ(count_of(rank.output(), "NCCL WARN"), 1u) << rank.output();
     EXPECT_THAT(rank.output(),
                 AllOf(HasSubstr("rank 2 called ncclAllReduce(count 300000, float, sum) as its "
                                 "collective #2"),
+                      HasSubstr("(communicator 0x"),
                       testing::ContainsRegex("rank [013] called ncclAllReduce\\(count 1000, float, "
                                              "sum\\) as its collective #2")));
   }
