@@ -159,7 +159,7 @@ void Watch::follow(const Wait& wait) {
       return waiter.account.rank == next;
     });
     if (met != path.end()) {
-      accuse(judge_cycle({met, path.end()}));
+      if (!accuse(judge_cycle({met, path.end()}))) say_who_is_late(wait, mine);
       return;
     }
     const Time asked = hooks_.now();
@@ -185,6 +185,22 @@ void Watch::follow(const Wait& wait) {
                     .earliest_look = asked - report.most_age,
                     .under_way = answered - report.least_age - report.lasted});
   }
+}
+
+// Ranks wait for each other, which proves nothing: another one may have to come first.
+void Watch::say_who_is_late(const Wait& wait, const Account& mine) {
+  if (has_warned_ || wait.lasted() < kPatience) return;
+  const Time deadline = hooks_.now() + kFollowTime;
+  const int most = std::min(nranks_, static_cast<int>(kMostFollowed));
+  for (int step = 1; step < most && hooks_.now() < deadline; ++step) {
+    const int other = (rank_ + step) % nranks_;
+    const Result<Account> theirs = hooks_.ask(other);
+    if (!theirs.is_ok() || theirs.value().wait) continue;
+    return say(wait, mine,
+               fmt::format("rank {}, but ranks wait for each other while there is rank {}, {}",
+                           wait.peer, other, last_call_of(theirs.value())));
+  }
+  say(wait, mine, fmt::format("rank {}, and ranks wait for each other", wait.peer));
 }
 
 void Watch::say(const Wait& wait, const Account& mine, const std::string& for_whom) {

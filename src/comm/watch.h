@@ -70,6 +70,7 @@ class Watch {
   void examine_wait(const Wait& wait);
   bool is_doomed(const Wait& wait);
   void follow(const Wait& wait);
+  void say_who_is_late(const Wait& wait, const Account& mine);
   void say(const Wait& wait, const Account& mine, const std::string& for_whom);
   void compare_with_neighbor();
   bool accuse(const std::optional<std::string>& text);

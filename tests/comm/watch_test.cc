@@ -297,11 +297,15 @@ TEST(Watch, DoesNotAccuseOperationsThatShareALaunch) {
   const Call a = all_reduce(1), b = all_reduce(2);
   for (int rank : {0, 1})
     for (const Call& call : {a, b}) world.of(rank).log.add(call, true, /*is_joined=*/true);
-  world.wait_for(seconds(20), [&](int repeats) {
+  world.call(2, all_reduce(77));
+  world.wait_for(seconds(40), [&](int repeats) {
     world.wait(0, 1, a, repeats);
     world.wait(1, 0, b, repeats);
   });
   EXPECT_EQ(world.failure(), "");
+  EXPECT_THAT(log::last_error(),
+              AllOf(HasSubstr("ranks wait for each other while there is rank 2, whose last call "
+                              "was ncclAllReduce(count 77, float, sum)")));
 }
 
 TEST(Watch, DoesNotAccuseMessagesInOneLaunch) {
