@@ -369,6 +369,35 @@ ncclResult_t pncclCommResume(ncclComm_t comm);
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
 ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
 
+/* ---- Memory ---- */
+
+/* Allocates `size` bytes of zeroed memory of the current device that other processes and GPUs can
+ * map, as windows need it. Not part of groups or captures. A `size` of 0 stores null and succeeds.
+ * ncclUnhandledCudaError: `ptr` is null, or the memory cannot be had. */
+ncclResult_t ncclMemAlloc(void** ptr, size_t size);
+ncclResult_t pncclMemAlloc(void** ptr, size_t size);
+
+/* Frees memory of ncclMemAlloc when the work queued on its device is done. Its registrations and
+ * windows are to be ended before. A null `ptr` succeeds. ncclUnhandledCudaError: memory of another
+ * allocator, or freed before. */
+ncclResult_t ncclMemFree(void* ptr);
+ncclResult_t pncclMemFree(void* ptr);
+
+/* Marks a range of memory as one that calls of `comm` will use, and stores a handle. Local and
+ * cheap; from any thread, also during a capture; for device memory of any allocator and host memory
+ * that CUDA knows. A range inside a registered one gets the same handle, which counts. The handle
+ * is null, and the call succeeds, where there is nothing to gain: memory that CUDA does not know,
+ * an empty range, NCCL_LOCAL_REGISTER=0. Memory that is freed ends its registration's effect, not
+ * its handle; so does the communicator's end. ncclInvalidArgument: a bad communicator, one that is
+ * still initializing, or a null `handle`. */
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle);
+ncclResult_t pncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle);
+
+/* Gives a handle of ncclCommRegister back, as often as it was given. A null `handle` succeeds.
+ * ncclInvalidUsage: not a live handle of `comm`. */
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
+ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle);
+
 /* ---- Groups ---- */
 
 /* Calls between start and end are collected and carried out together by the outermost end: needed

@@ -141,7 +141,8 @@ cudaError_t cudaFree(void* pointer) {
     MemoryProperties found;
     if (!runtime.memory().find(pointer, &found) || found.base != pointer)
       return Error::InvalidValue;
-    if (found.origin > MemoryOrigin::Shareable || found.kind == PointerKind::Host)
+    // As on CUDA: what the driver mapped is for whoever mapped it to release.
+    if (found.origin != MemoryOrigin::Carved || found.kind == PointerKind::Host)
       return Error::InvalidValue;
     // As on CUDA: work that was queued before may still use it.
     (void)runtime.drain(found.device, niccolite::Deadline::never());

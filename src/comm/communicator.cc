@@ -48,7 +48,8 @@ Communicator::Communicator(gpu::Machine& machine, Identity identity, Configurati
       identity_(std::move(identity)),
       id_hash_(identity_.id.hash()),
       configuration_(std::move(configuration)),
-      operators_(id_hash_ + static_cast<uint64_t>(identity_.rank)) {}
+      operators_(id_hash_ + static_cast<uint64_t>(identity_.rank)),
+      registrations_(machine) {}
 
 Communicator::~Communicator() = default;
 

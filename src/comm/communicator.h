@@ -24,6 +24,7 @@
 #include "comm/rank_info.h"
 #include "comm/watch.h"
 #include "comm/watchdog.h"
+#include "registry/registrations.h"
 
 namespace niccolite::comm {
 
@@ -66,6 +67,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status connect(std::span<Ready> launches);
   Status launch(const Ready& ready);
   Result<double> predict(std::span<const Task> tasks);
+  /// Registrations (see Registrations), from any thread, also while a stream is capturing. They end
+  /// with the communicator.
+  Result<void*> register_range(const void* pointer, size_t bytes) {
+    return registrations_.add(pointer, bytes);
+  }
+  Status deregister_range(void* handle) { return registrations_.remove(handle); }
+
   Operators& operators() { return operators_; }
   const Operators& operators() const { return operators_; }
 
@@ -153,6 +161,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const uint64_t id_hash_;  // kept: groups are sorted by it
   const Configuration configuration_;
   Operators operators_;
+  registry::Registrations registrations_;
   std::atomic<State> state_{State::InProgress};
   std::atomic<bool> failure_reported_{false};
   Abort abort_;

@@ -46,6 +46,9 @@ struct PointerInfo {
   int device = -1;       // owner, for Device and Managed
   void* base = nullptr;  // start of its allocation
   size_t bytes = 0;      // size of its allocation
+  // Of the allocation: never used again in this process, though its address may be. 0 where the
+  // driver does not tell.
+  uint64_t id = 0;
 };
 
 enum class CaptureState : unsigned char { None, Active, Invalidated };

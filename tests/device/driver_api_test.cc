@@ -34,6 +34,7 @@ static_assert(kCuPointerContext == CU_POINTER_ATTRIBUTE_CONTEXT);
 static_assert(kCuPointerIsLegacyIpcCapable == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
 static_assert(kCuPeerAccessAlreadyEnabled == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 static_assert(kCuPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+static_assert(kCuPointerBufferId == CU_POINTER_ATTRIBUTE_BUFFER_ID);
 static_assert(kCuPointerIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
 static_assert(kCuPointerDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 static_assert(kCuPointerRangeStart == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);

@@ -48,6 +48,7 @@ inline constexpr int kCuP2pNativeAtomicSupported = 3;
 // CUpointer_attribute
 inline constexpr int kCuPointerContext = 1;
 inline constexpr int kCuPointerMemoryType = 2;
+inline constexpr int kCuPointerBufferId = 7;
 inline constexpr int kCuPointerIsManaged = 8;
 inline constexpr int kCuPointerDeviceOrdinal = 9;
 inline constexpr int kCuPointerIsLegacyIpcCapable = 10;

@@ -292,9 +292,11 @@ Result<PointerInfo> CudaMachine::pointer_info(const void* pointer) {
   unsigned is_managed = 0;
   CuPointer base = 0;
   size_t bytes = 0;
+  unsigned long long id = 0;
   constexpr std::array kAttributes{kCuPointerMemoryType, kCuPointerDeviceOrdinal,
-                                   kCuPointerIsManaged, kCuPointerRangeStart, kCuPointerRangeSize};
-  std::array<void*, kAttributes.size()> values{&type, &ordinal, &is_managed, &base, &bytes};
+                                   kCuPointerIsManaged,  kCuPointerRangeStart,
+                                   kCuPointerRangeSize,  kCuPointerBufferId};
+  std::array<void*, kAttributes.size()> values{&type, &ordinal, &is_managed, &base, &bytes, &id};
   const ScopedContext scoped = TRY(enter_any());
   TRY(driver_.check(
       driver_.cuPointerGetAttributes(static_cast<unsigned>(kAttributes.size()), kAttributes.data(),
@@ -313,6 +315,7 @@ Result<PointerInfo> CudaMachine::pointer_info(const void* pointer) {
   info.device = info.kind == PointerKind::Host ? -1 : ordinal;
   info.base = as_address(base);
   info.bytes = bytes;
+  info.id = id;
   return info;
 }
 

@@ -104,7 +104,7 @@ class Driver final : public VirtualMachine {
   Result<PointerInfo> pointer_info(const void* pointer) override {
     MemoryProperties found;
     if (!runtime_.memory().find(pointer, &found)) return PointerInfo{};
-    return PointerInfo{found.kind, found.device, found.base, found.bytes};
+    return PointerInfo{found.kind, found.device, found.base, found.bytes, found.id};
   }
 
   Result<gpu::Stream> create_stream(int device) override {

@@ -60,6 +60,12 @@ size_t& MemoryMap::used(int device) {
   return device < 0 ? used_.back() : used_[static_cast<size_t>(device)];
 }
 
+const MemoryMap::Entry& MemoryMap::enter(Entry entry) {
+  entry.properties.id = ++last_id_;
+  const auto base = reinterpret_cast<uintptr_t>(entry.properties.base);
+  return entries_.emplace(base, std::move(entry)).first->second;
+}
+
 Error MemoryMap::allocate(int device, size_t bytes, PointerKind kind, bool shareable,
                           MemoryProperties* out) {
   if (bytes == 0) return Error::InvalidValue;
@@ -104,9 +110,8 @@ Error MemoryMap::make(int device, size_t bytes, PointerKind kind, bool shareable
     entry.properties.base = block.value();
   }
   *out = entry.properties;
-  const auto address = reinterpret_cast<uintptr_t>(out->base);
-  const Entry& made = entries_.emplace(address, std::move(entry)).first->second;
-  if (shareable) shareable_.emplace(address, &made.fd);
+  const Entry& made = enter(std::move(entry));
+  if (shareable) shareable_.emplace(reinterpret_cast<uintptr_t>(out->base), &made.fd);
   return Error::None;
 }
 
@@ -125,7 +130,7 @@ Error MemoryMap::import(int device, Fd fd, size_t bytes, size_t offset, MemoryPr
                       PointerKind::Device, device, MemoryOrigin::Imported};
   *out = entry.properties;
   std::unique_lock lock(mutex_);
-  entries_.emplace(reinterpret_cast<uintptr_t>(out->base), std::move(entry));
+  enter(std::move(entry));
   return Error::None;
 }
 
@@ -138,7 +143,7 @@ Error MemoryMap::register_host(void* base, size_t bytes) {
   Entry entry;
   entry.properties = {static_cast<std::byte*>(base), bytes, PointerKind::Host, -1,
                       MemoryOrigin::Registered};
-  entries_.emplace(address, std::move(entry));
+  enter(std::move(entry));
   return Error::None;
 }
 

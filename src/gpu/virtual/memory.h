@@ -38,6 +38,7 @@ struct MemoryProperties {
   PointerKind kind = PointerKind::Unknown;
   int device = -1;
   MemoryOrigin origin = MemoryOrigin::Carved;
+  uint64_t id = 0;  // never used again
 };
 
 /// Names memory to other processes of this machine and user: file `fd` of process `pid`, at
@@ -102,12 +103,14 @@ class MemoryMap {
   bool take_room(size_t bytes) REQUIRES(mutex_);
   Error make(int device, size_t bytes, PointerKind kind, bool shareable, MemoryProperties* out)
       REQUIRES(mutex_);
+  const Entry& enter(Entry entry) REQUIRES(mutex_);
 
   const size_t bytes_per_device_;
   const std::function<HostMemory()> measure_;
   mutable std::shared_mutex mutex_;
   Arena arena_ GUARDED_BY(mutex_);
   std::map<uintptr_t, Entry> entries_ GUARDED_BY(mutex_);  // by base
+  uint64_t last_id_ GUARDED_BY(mutex_) = 0;
   std::vector<size_t> used_ GUARDED_BY(mutex_);            // per device, the last for the host
   size_t promised_ GUARDED_BY(mutex_) = 0;                 // the sum of used_
   std::map<uintptr_t, const Fd*> shareable_ GUARDED_BY(mutex_);  // the files among entries_
