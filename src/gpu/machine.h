@@ -96,6 +96,11 @@ class Machine;
 NICCOLITE_GPU_OWNER(Stream, release_stream)
 NICCOLITE_GPU_OWNER(Event, release_event)
 NICCOLITE_GPU_OWNER(Graph, release_graph)  // an instantiated (executable) graph
+// Shareable memory apart from its addresses: it is there as long as an owner, a mapping or an
+// export of it is, whoever frees it at its first address.
+NICCOLITE_GPU_OWNER(Physical, release_physical)
+// Addresses kept for mappings; what is mapped there goes with them.
+NICCOLITE_GPU_OWNER(Reservation, release_reservation)
 #undef NICCOLITE_GPU_OWNER
 
 /// Device memory, an imported mapping of another process's device memory, or page-locked host
@@ -124,6 +129,18 @@ class Memory {
   void* data_ = nullptr;
   size_t bytes_ = 0;
   int device_ = -1;
+};
+
+/// Memory as it is mapped somewhere.
+struct Backing {
+  Physical memory;
+  std::byte* base = nullptr;  // null for an import
+  size_t bytes = 0;
+};
+struct AddressRange {
+  Reservation reservation;
+  std::byte* data = nullptr;
+  size_t bytes = 0;
 };
 
 class Machine {
@@ -176,6 +193,23 @@ class Machine {
   /// by every device.
   virtual Result<Memory> allocate_host(size_t bytes) = 0;
   virtual Result<PointerInfo> pointer_info(const void* pointer) = 0;
+  /// Copies host memory to device memory, at once: waits for nobody's work but its own.
+  virtual Status upload(int device, void* target, const void* source, size_t bytes) = 0;
+
+  // ---- memory mapped again, at addresses that the caller chooses
+  /// Mappings begin and end at multiples of this, in bytes.
+  virtual Result<size_t> mapping_granularity(int device) = 0;
+  /// What `pointer` is mapped to: the whole mapping that it lies in. CudaError: memory that cannot
+  /// be mapped again, as that of cudaMalloc.
+  virtual Result<Backing> backing_of(const void* pointer) = 0;
+  virtual Result<Fd> export_physical(const Physical& memory) = 0;
+  /// Memory that another process exported, `bytes` long.
+  virtual Result<Backing> import_physical(int device, Fd fd, size_t bytes) = 0;
+  virtual Result<AddressRange> reserve_addresses(int device, size_t bytes, size_t alignment) = 0;
+  /// Maps all of `memory` at `offset` of `range`, for loads and stores by `devices`, of which there
+  /// is at least one. The mapping keeps the memory alive.
+  virtual Status map_physical(const AddressRange& range, size_t offset, const Backing& memory,
+                              const std::vector<int>& devices) = 0;
 
   // ---- streams and events
   virtual Result<Stream> create_stream(
@@ -244,10 +278,14 @@ class Machine {
   friend class Stream;
   friend class Event;
   friend class Graph;
+  friend class Physical;
+  friend class Reservation;
   virtual Status release_memory(void* handle) = 0;
   virtual Status release_stream(void* handle) = 0;
   virtual Status release_event(void* handle) = 0;
   virtual Status release_graph(void* handle) = 0;
+  virtual Status release_physical(void* handle) = 0;
+  virtual Status release_reservation(void* handle) = 0;
 };
 
 /// The machine of this process, chosen once by NICCOLITE_DEVICES: "cuda", "virtual" or "virtual:N";

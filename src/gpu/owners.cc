@@ -26,6 +26,14 @@ void Graph::reset() {
   if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_graph(handle));
 }
 
+void Physical::reset() {
+  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_physical(handle));
+}
+
+void Reservation::reset() {
+  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_reservation(handle));
+}
+
 Memory& Memory::operator=(Memory&& other) noexcept {
   if (this == &other) return *this;
   reset();

@@ -180,6 +180,73 @@ TEST_P(Gpu, RefusesToImportMoreThanWasExported) {
   EXPECT_EQ(import.status().code(), Code::CudaError);
 }
 
+TEST_P(Gpu, IdentitiesOfMemoryAreNeverUsedAgain) {
+  std::set<uint64_t> ids;
+  for (int round = 0; round < 8; ++round) {
+    const Memory memory = must(machine->allocate_as_user(0, kWords * 4));
+    const uint64_t id = must(machine->pointer_info(memory.data())).id;
+    EXPECT_EQ(must(machine->pointer_info(static_cast<char*>(memory.data()) + 77)).id, id);
+    EXPECT_TRUE(ids.insert(id).second) << round;
+  }
+}
+
+TEST_P(Gpu, UploadsAtOnce) {
+  Memory memory = allocate(kWords, false);
+  const std::vector<uint32_t> words = pattern(8, kWords);
+  ASSERT_OK(machine->upload(0, memory.data(), words.data(), kWords * 4));
+  EXPECT_EQ(read(memory.data(), kWords), words);
+}
+
+TEST_P(Gpu, MemoryIsMappedAgainWhereTheCallerWants) {
+  const size_t unit = must(machine->mapping_granularity(0));
+  Memory one = allocate(unit / 4, true);
+  Memory two = must(machine->allocate(machine->device_count() - 1, 3 * unit, true));
+  write(one.data(), pattern(1, kWords / 8));
+  AddressRange range = must(machine->reserve_addresses(0, 8 * unit, unit));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(range.data) % unit, 0u);
+  {
+    // By any address in it.
+    const Backing first = must(machine->backing_of(static_cast<char*>(one.data()) + unit / 2));
+    const Backing second = must(machine->backing_of(two.data()));
+    EXPECT_EQ(first.base, one.data());
+    EXPECT_EQ(first.bytes, one.bytes());
+    EXPECT_EQ(second.bytes, 3 * unit);
+    ASSERT_OK(machine->map_physical(range, unit, first, {0}));
+    ASSERT_OK(machine->map_physical(range, 5 * unit, second, {0}));
+    EXPECT_EQ(machine->map_physical(range, 7 * unit, second, {0}).code(), Code::CudaError);
+    EXPECT_EQ(machine->map_physical(range, unit, first, {0}).code(), Code::CudaError);
+  }
+  EXPECT_EQ(read(range.data + unit, kWords / 8), pattern(1, kWords / 8));
+  write(range.data + 5 * unit, pattern(2, kWords / 8));
+  EXPECT_EQ(read(two.data(), kWords / 8), pattern(2, kWords / 8));
+  const PointerInfo info = must(machine->pointer_info(range.data + 5 * unit));
+  EXPECT_EQ(info.kind, PointerKind::Device);
+  one.reset();  // the mapping keeps the bytes alive
+  EXPECT_EQ(read(range.data + unit, kWords / 8), pattern(1, kWords / 8));
+  std::byte* const gone = range.data + unit;
+  range = {};
+  EXPECT_EQ(must(machine->pointer_info(gone)).kind, PointerKind::Unknown);
+}
+
+TEST_P(Gpu, PlainMemoryIsNotMappedAgain) {
+  const Memory memory = must(machine->allocate_as_user(0, 4096));
+  int local = 0;
+  EXPECT_EQ(machine->backing_of(memory.data()).status().code(), Code::CudaError);
+  EXPECT_EQ(machine->backing_of(&local).status().code(), Code::CudaError);
+}
+
+TEST_P(Gpu, AnExportIsMappedWhereTheCallerWants) {
+  Memory memory = allocate(kWords, true);
+  write(memory.data(), pattern(9, kWords));
+  const size_t unit = must(machine->mapping_granularity(0));
+  Backing original = must(machine->backing_of(memory.data()));
+  Backing import = must(
+      machine->import_physical(0, must(machine->export_physical(original.memory)), original.bytes));
+  AddressRange range = must(machine->reserve_addresses(0, original.bytes + unit, unit));
+  ASSERT_OK(machine->map_physical(range, unit, import, {0}));
+  EXPECT_EQ(read(range.data + unit, kWords), pattern(9, kWords));
+}
+
 // Runs in the child that the next test starts.
 TEST_P(Gpu, DISABLED_Importer) {
   const size_t bytes = std::strtoull(std::getenv("NICCOLITE_TEST_BYTES"), nullptr, 10);

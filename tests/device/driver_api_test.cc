@@ -129,6 +129,7 @@ EXPECT_SAME(cuMemAddressFree, 10020);
 EXPECT_SAME(cuMemMap, 10020);
 EXPECT_SAME(cuMemUnmap, 10020);
 EXPECT_SAME(cuMemSetAccess, 10020);
+EXPECT_SAME(cuMemRetainAllocationHandle, 11000);
 EXPECT_SAME(cuMemExportToShareableHandle, 10020);
 EXPECT_SAME(cuMemImportFromShareableHandle, 10020);
 EXPECT_SAME(cuMemHostAlloc, 2020);

@@ -172,6 +172,7 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuMemUnmap, 12000, (CuPointer address, size_t bytes))                                          \
   X(cuMemSetAccess, 12000,                                                                         \
     (CuPointer address, size_t bytes, const CuAccess* access, size_t count))                       \
+  X(cuMemRetainAllocationHandle, 12000, (CuAllocation * allocation, void* address))                \
   X(cuMemExportToShareableHandle, 12000,                                                           \
     (void* handle, CuAllocation allocation, int type, unsigned long long flags))                   \
   X(cuMemImportFromShareableHandle, 12000, (CuAllocation * allocation, void* handle, int type))    \

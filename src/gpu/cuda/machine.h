@@ -1,13 +1,14 @@
 // CudaMachine: Machine by the CUDA driver. Uses the devices' primary contexts, as the CUDA runtime
 // does, so that streams and pointers are the caller's own; retained on first use, for ever.
 //
-//   device.cc   devices and contexts      memory.cc   memory
+//   device.cc   devices and contexts      memory.cc   memory      mappings.cc   memory mapped again
 //   stream.cc   streams and events        graph.cc    capture and graphs
 //
 // What it never does: wait for the caller's work unless asked to (nothing runs on the legacy
 // stream), and touch NVLink multicast. Thread safety: as Machine.
 #pragma once
 
+#include <bit>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -53,9 +54,6 @@ class CudaMachine final : public Machine {
   /// The primary context of `device`.
   Result<CuContext> context(int device);
   Result<ScopedContext> enter(int device);
-  /// Copies host memory to device memory, at once: waits for nobody's work but its own.
-  Status upload(int device, void* target, const void* source, size_t bytes);
-
   /// Is `pointer` in memory of `device` that open_buffers() opens to others? Asked at every launch:
   /// a fraction of a microsecond.
   bool is_openable(int device, const void* pointer);
@@ -79,6 +77,15 @@ class CudaMachine final : public Machine {
   Status grant_access(const Memory& memory, int device) override;
   Result<Memory> allocate_host(size_t bytes) override;
   Result<PointerInfo> pointer_info(const void* pointer) override;
+  Status upload(int device, void* target, const void* source, size_t bytes) override;
+
+  Result<size_t> mapping_granularity(int device) override;
+  Result<Backing> backing_of(const void* pointer) override;
+  Result<Fd> export_physical(const Physical& memory) override;
+  Result<Backing> import_physical(int device, Fd fd, size_t bytes) override;
+  Result<AddressRange> reserve_addresses(int device, size_t bytes, size_t alignment) override;
+  Status map_physical(const AddressRange& range, size_t offset, const Backing& memory,
+                      const std::vector<int>& devices) override;
 
   Result<Stream> create_stream(int device) override;
   Status synchronize_stream(int device, StreamHandle stream) override;
@@ -116,6 +123,8 @@ class CudaMachine final : public Machine {
   Status release_stream(void* handle) override;
   Status release_event(void* handle) override;
   Status release_graph(void* handle) override;
+  Status release_physical(void* handle) override;
+  Status release_reservation(void* handle) override;
 
  private:
   struct Allocation;
@@ -136,6 +145,10 @@ class CudaMachine final : public Machine {
   Result<ScopedContext> enter_any();
   Status check_drain(CuResult result, const char* call, int device);
   Result<bool> synchronize_aside(int device, Deadline deadline);
+  static CuAllocationProperties allocation_properties(const Device& owner, bool shareable);
+  Result<size_t> granularity_of(int device, const CuAllocationProperties& properties);
+  Result<Fd> export_allocation(CuAllocation allocation);
+  Result<CuAllocation> import_allocation(const Fd& fd);
   Status allow_access(CuPointer address, size_t bytes, const std::vector<int>& devices);
   Result<Memory> map(int device, CuAllocation allocation, size_t bytes,
                      const std::vector<int>& devices, bool shareable);
@@ -146,6 +159,8 @@ class CudaMachine final : public Machine {
   std::vector<std::unique_ptr<Device>> devices_;
 };
 
+inline CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }
+inline void* as_address(CuPointer pointer) { return std::bit_cast<void*>(uintptr_t{pointer}); }
 inline CuStream as_stream(StreamHandle stream) { return static_cast<CuStream>(stream); }
 inline CuEvent as_event(const Event& event) { return static_cast<CuEvent>(event.handle()); }
 

@@ -1,7 +1,5 @@
 // Memory. Device memory is virtual memory management's: it can be shared by file descriptor and
 // made accessible to chosen devices, and neither allocating nor freeing it waits for kernels.
-#include <fcntl.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -21,9 +19,6 @@ struct CudaMachine::Allocation {  // what Memory::handle() points to
 
 namespace {
 
-CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }
-void* as_address(CuPointer pointer) { return std::bit_cast<void*>(uintptr_t{pointer}); }
-
 // Undoes a step of an allocation when a later one fails.
 template <typename Undo>
 class Rollback {
@@ -40,16 +35,24 @@ class Rollback {
   bool armed_ = true;
 };
 
-CuAllocationProperties properties_of(CuDevice device, bool shareable, bool rdma_target) {
+}  // namespace
+
+CuAllocationProperties CudaMachine::allocation_properties(const Device& owner, bool shareable) {
   CuAllocationProperties properties{};
   properties.type = kCuAllocationPinned;
   properties.requested_handle_types = shareable ? kCuHandlePosixFd : kCuHandleNone;
-  properties.location = {kCuLocationDevice, device};
-  properties.flags.gpu_direct_rdma_capable = rdma_target ? 1 : 0;
+  properties.location = {kCuLocationDevice, owner.device};
+  properties.flags.gpu_direct_rdma_capable = owner.can_be_rdma_target ? 1 : 0;
   return properties;
 }
 
-}  // namespace
+Result<size_t> CudaMachine::granularity_of(int ordinal, const CuAllocationProperties& properties) {
+  size_t granularity = 0;
+  TRY(driver_.check(
+      driver_.cuMemGetAllocationGranularity(&granularity, &properties, kCuGranularityMinimum),
+      "cuMemGetAllocationGranularity(device {})", ordinal));
+  return granularity;
+}
 
 CudaMachine::Allocation* CudaMachine::allocation_of(const Memory& memory) {
   return static_cast<Allocation*>(memory.handle());
@@ -121,12 +124,8 @@ Result<Memory> CudaMachine::allocate(int ordinal, size_t bytes, bool shareable) 
   const ScopedContext scoped = TRY(enter(ordinal));
   const ScopedRelaxedCapture relaxed(driver_);
 
-  const CuAllocationProperties properties =
-      properties_of(owner->device, shareable, owner->can_be_rdma_target);
-  size_t granularity = 0;
-  TRY(driver_.check(
-      driver_.cuMemGetAllocationGranularity(&granularity, &properties, kCuGranularityMinimum),
-      "cuMemGetAllocationGranularity(device {})", ordinal));
+  const CuAllocationProperties properties = allocation_properties(*owner, shareable);
+  const size_t granularity = TRY(granularity_of(ordinal, properties));
   const size_t rounded = (bytes + granularity - 1) / granularity * granularity;
   CuAllocation allocation = 0;
   TRY(driver_.check(driver_.cuMemCreate(&allocation, rounded, &properties, 0),
@@ -160,25 +159,13 @@ Result<Fd> CudaMachine::export_memory(const Memory& memory) {
     return Status::invalid_usage("memory of {} bytes was not allocated to be shared",
                                  memory.bytes());
   }
-  int fd = -1;
-  TRY(driver_.check(
-      driver_.cuMemExportToShareableHandle(&fd, allocation->allocation, kCuHandlePosixFd, 0),
-      "cuMemExportToShareableHandle({} bytes of device {})", memory.bytes(), memory.device()));
-  Fd exported(fd);
-  if (fcntl(exported.get(), F_SETFD, FD_CLOEXEC) != 0) {
-    return Status::from_errno(errno, "fcntl(FD_CLOEXEC) on exported memory");
-  }
-  return exported;
+  return export_allocation(allocation->allocation);
 }
 
 Result<Memory> CudaMachine::import_memory(int ordinal, Fd fd, size_t bytes) {
   const ScopedContext scoped = TRY(enter(ordinal));
   const ScopedRelaxedCapture relaxed(driver_);
-  CuAllocation allocation = 0;
-  // The descriptor travels in the pointer itself.
-  void* handle = std::bit_cast<void*>(static_cast<uintptr_t>(fd.get()));
-  TRY(driver_.check(driver_.cuMemImportFromShareableHandle(&allocation, handle, kCuHandlePosixFd),
-                    "cuMemImportFromShareableHandle({} bytes for device {})", bytes, ordinal));
+  const CuAllocation allocation = TRY(import_allocation(fd));
   return map(ordinal, allocation, bytes, {ordinal}, /*shareable=*/true);
 }
 
@@ -212,8 +199,7 @@ Status CudaMachine::resume_memory(const Memory& memory) {
   Device* owner = TRY(device(memory.device()));
   const ScopedContext scoped = TRY(enter(memory.device()));
   const ScopedRelaxedCapture relaxed(driver_);
-  const CuAllocationProperties properties =
-      properties_of(owner->device, /*shareable=*/true, owner->can_be_rdma_target);
+  const CuAllocationProperties properties = allocation_properties(*owner, /*shareable=*/true);
   CuAllocation made = 0;
   TRY(driver_.check(driver_.cuMemCreate(&made, allocation->bytes, &properties, 0),
                     "cuMemCreate({} bytes on device {})", allocation->bytes, memory.device()));
@@ -225,12 +211,7 @@ Status CudaMachine::resume_import(const Memory& memory, Fd fd) {
   TRY(suspend_memory(memory));
   const ScopedContext scoped = TRY(enter(memory.device()));
   const ScopedRelaxedCapture relaxed(driver_);
-  CuAllocation imported = 0;
-  // The descriptor travels in the pointer itself.
-  void* handle = std::bit_cast<void*>(static_cast<uintptr_t>(fd.get()));
-  TRY(driver_.check(driver_.cuMemImportFromShareableHandle(&imported, handle, kCuHandlePosixFd),
-                    "cuMemImportFromShareableHandle({} bytes for device {})", memory.bytes(),
-                    memory.device()));
+  const CuAllocation imported = TRY(import_allocation(fd));
   return map_again(*allocation_of(memory), imported);
 }
 

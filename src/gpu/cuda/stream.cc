@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::chrono::microseconds kPause(20);  // between two looks at an event
 
-CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }
-
 }  // namespace
 
 Result<Stream> CudaMachine::create_stream(int device) {

@@ -1,7 +1,10 @@
 #include "gpu/virtual/driver.h"
 
+#include <cstring>
+#include <memory>
 #include <utility>
 
+#include "gpu/virtual/mappings.h"
 #include "gpu/virtual/runtime.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -105,6 +108,57 @@ class Driver final : public VirtualMachine {
     MemoryProperties found;
     if (!runtime_.memory().find(pointer, &found)) return PointerInfo{};
     return PointerInfo{found.kind, found.device, found.base, found.bytes, found.id};
+  }
+
+  Status upload(int device, void* target, const void* source, size_t bytes) override {
+    TRY(check_device("copy to memory", device));
+    std::memcpy(target, source, bytes);
+    return {};
+  }
+
+  Result<size_t> mapping_granularity(int device) override {
+    TRY(check_device("map memory again", device));
+    return kMappingGranularity;
+  }
+  Result<Backing> backing_of(const void* pointer) override {
+    auto physical = std::make_unique<PhysicalMemory>();
+    MemoryProperties whole;
+    const Error error = runtime_.memory().share(pointer, &physical->fd, &whole);
+    if (error == Error::InvalidValue)
+      return Status::cuda_error(
+          "memory at {} of virtual GPUs cannot be mapped again: it is not shareable (use "
+          "ncclMemAlloc)",
+          pointer);
+    if (error != Error::None) return refused(error, "share memory at {} of", pointer, 0);
+    physical->bytes = whole.bytes;
+    return Backing{Physical(this, physical.release()), whole.base, whole.bytes};
+  }
+  Result<Fd> export_physical(const Physical& memory) override {
+    return physical_of(memory)->fd.duplicate();
+  }
+  Result<Backing> import_physical(int device, Fd fd, size_t bytes) override {
+    TRY(check_device("import memory", device));
+    std::unique_ptr<PhysicalMemory> physical;
+    const Error error = PhysicalMemory::import(std::move(fd), bytes, &physical);
+    if (error != Error::None)
+      return refused(error, "import {} bytes of another process for", bytes, device);
+    return Backing{Physical(this, physical.release()), nullptr, bytes};
+  }
+  Result<AddressRange> reserve_addresses(int device, size_t bytes, size_t alignment) override {
+    TRY(check_device("reserve addresses", device));
+    std::unique_ptr<AddressReservation> made;
+    const Error error = AddressReservation::create(runtime_.memory(), bytes, alignment, &made);
+    if (error != Error::None)
+      return refused(error, "reserve {} bytes of addresses for", bytes, device);
+    std::byte* const base = made->base();
+    return AddressRange{Reservation(this, made.release()), base, bytes};
+  }
+  Status map_physical(const AddressRange& range, size_t offset, const Backing& memory,
+                      const std::vector<int>& devices) override {
+    const Error error = reservation_of(range.reservation)
+                            ->map_memory(offset, *physical_of(memory.memory), devices.front());
+    if (error == Error::None) return {};
+    return refused(error, "map {} bytes again for", memory.bytes, devices.front());
   }
 
   Result<gpu::Stream> create_stream(int device) override {
@@ -278,7 +332,22 @@ class Driver final : public VirtualMachine {
                               text_of(error), name_of(error));
   }
 
+  Status release_physical(void* handle) override {
+    delete static_cast<PhysicalMemory*>(handle);
+    return {};
+  }
+  Status release_reservation(void* handle) override {
+    delete static_cast<AddressReservation*>(handle);
+    return {};
+  }
+
  private:
+  static PhysicalMemory* physical_of(const Physical& memory) {
+    return static_cast<PhysicalMemory*>(memory.handle());
+  }
+  static AddressReservation* reservation_of(const Reservation& reservation) {
+    return static_cast<AddressReservation*>(reservation.handle());
+  }
   // Handles of nodes: their indices, but none is null.
   static GraphNode as_handle(NodeIndex node) {
     return reinterpret_cast<GraphNode>(uintptr_t{node} + 1);

@@ -211,6 +211,26 @@ Error MemoryMap::export_memory(const void* base, Fd* out) const {
   return Error::None;
 }
 
+Error MemoryMap::share(const void* pointer, Fd* file, MemoryProperties* whole) const {
+  std::shared_lock lock(mutex_);
+  const Entry* entry = lookup(pointer);
+  if (entry == nullptr || !entry->fd.valid()) return Error::InvalidValue;
+  Result<Fd> copy = entry->fd.duplicate();
+  if (!copy.is_ok()) return Error::OperatingSystem;
+  *file = std::move(copy).take();
+  *whole = entry->properties;
+  return Error::None;
+}
+
+Error MemoryMap::enter_mapping(int device, std::byte* base, size_t bytes) {
+  std::unique_lock lock(mutex_);
+  if (overlaps(base, bytes)) return Error::InvalidValue;
+  Entry entry;
+  entry.properties = {base, bytes, PointerKind::Device, device, MemoryOrigin::Imported};
+  enter(std::move(entry));
+  return Error::None;
+}
+
 Error MemoryMap::name_for_others(const void* pointer, RemoteName* out) const {
   std::shared_lock lock(mutex_);
   const Entry* entry = lookup(pointer);

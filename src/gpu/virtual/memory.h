@@ -73,6 +73,12 @@ class MemoryMap {
   Error resume(const void* base);
 
   Error export_memory(const void* base, Fd* out) const;  // InvalidValue: not shareable
+  /// The file of the shareable memory that `pointer` lies in, and the whole of that memory.
+  /// InvalidValue: in none.
+  Error share(const void* pointer, Fd* file, MemoryProperties* whole) const;
+  /// Enters memory that is mapped at `base`, which release() takes out and leaves mapped.
+  /// InvalidValue: other memory is there.
+  Error enter_mapping(int device, std::byte* base, size_t bytes);
   Error name_for_others(const void* pointer, RemoteName* out) const;
   Error import_named(int device, const RemoteName& name, MemoryProperties* out);
 

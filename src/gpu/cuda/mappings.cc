@@ -1,0 +1,136 @@
+// Memory mapped again, at addresses that the caller chooses. Any memory of virtual memory
+// management will do, whoever made it: its handle is found by its address.
+#include <fcntl.h>
+
+#include <bit>
+#include <utility>
+
+#include "gpu/cuda/machine.h"
+
+namespace niccolite::gpu::cuda {
+namespace {
+
+// What Physical::handle() points to: a reference to the memory.
+struct PhysicalMemory {
+  CuAllocation allocation = 0;
+};
+
+struct AddressReservation {
+  CuPointer address = 0;
+  size_t bytes = 0;
+  std::vector<std::pair<CuPointer, size_t>> mapped;
+};
+
+PhysicalMemory* physical_of(const Physical& memory) {
+  return static_cast<PhysicalMemory*>(memory.handle());
+}
+
+}  // namespace
+
+Result<size_t> CudaMachine::mapping_granularity(int ordinal) {
+  Device* owner = TRY(device(ordinal));
+  if (!owner->has_virtual_memory) {
+    return Status::cuda_error("device {} has no virtual memory management", ordinal);
+  }
+  return granularity_of(ordinal, allocation_properties(*owner, /*shareable=*/true));
+}
+
+Result<Backing> CudaMachine::backing_of(const void* pointer) {
+  const PointerInfo info = TRY(pointer_info(pointer));
+  const ScopedContext scoped = TRY(enter_any());
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuAllocation allocation = 0;
+  const CuResult result =
+      driver_.cuMemRetainAllocationHandle(&allocation, const_cast<void*>(pointer));
+  if (result == kCuInvalidValue) {
+    return Status::cuda_error(
+        "memory at {} cannot be mapped again: it is not of virtual memory management, as that of "
+        "ncclMemAlloc and cuMemCreate is, and that of cudaMalloc is not",
+        pointer);
+  }
+  TRY(driver_.check(result, "cuMemRetainAllocationHandle({})", pointer));
+  return Backing{Physical(this, new PhysicalMemory{allocation}), static_cast<std::byte*>(info.base),
+                 info.bytes};
+}
+
+Result<Fd> CudaMachine::export_allocation(CuAllocation allocation) {
+  int fd = -1;
+  TRY(driver_.check(driver_.cuMemExportToShareableHandle(&fd, allocation, kCuHandlePosixFd, 0),
+                    "cuMemExportToShareableHandle"));
+  Fd exported(fd);
+  if (fcntl(exported.get(), F_SETFD, FD_CLOEXEC) != 0) {
+    return Status::from_errno(errno, "fcntl(FD_CLOEXEC) on exported memory");
+  }
+  return exported;
+}
+
+Result<CuAllocation> CudaMachine::import_allocation(const Fd& fd) {
+  CuAllocation allocation = 0;
+  // The descriptor travels in the pointer itself.
+  void* handle = std::bit_cast<void*>(static_cast<uintptr_t>(fd.get()));
+  TRY(driver_.check(driver_.cuMemImportFromShareableHandle(&allocation, handle, kCuHandlePosixFd),
+                    "cuMemImportFromShareableHandle"));
+  return allocation;
+}
+
+Result<Fd> CudaMachine::export_physical(const Physical& memory) {
+  return export_allocation(physical_of(memory)->allocation);
+}
+
+Result<Backing> CudaMachine::import_physical(int ordinal, Fd fd, size_t bytes) {
+  const ScopedContext scoped = TRY(enter(ordinal));
+  const ScopedRelaxedCapture relaxed(driver_);
+  const CuAllocation allocation = TRY(import_allocation(fd));
+  return Backing{Physical(this, new PhysicalMemory{allocation}), nullptr, bytes};
+}
+
+Result<AddressRange> CudaMachine::reserve_addresses(int ordinal, size_t bytes, size_t alignment) {
+  const ScopedContext scoped = TRY(enter(ordinal));
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuPointer address = 0;
+  TRY(driver_.check(driver_.cuMemAddressReserve(&address, bytes, alignment, 0, 0),
+                    "cuMemAddressReserve({} bytes)", bytes));
+  auto* reservation = new AddressReservation{address, bytes, {}};
+  return AddressRange{Reservation(this, reservation), static_cast<std::byte*>(as_address(address)),
+                      bytes};
+}
+
+Status CudaMachine::map_physical(const AddressRange& range, size_t offset, const Backing& memory,
+                                 const std::vector<int>& devices) {
+  auto* reservation = static_cast<AddressReservation*>(range.reservation.handle());
+  if (offset > range.bytes || memory.bytes > range.bytes - offset) {
+    return Status::cuda_error("{} bytes at {} reach beyond a reservation of {} bytes", memory.bytes,
+                              offset, range.bytes);
+  }
+  const ScopedContext scoped = TRY(enter(devices.front()));
+  const ScopedRelaxedCapture relaxed(driver_);
+  const CuPointer address = reservation->address + offset;
+  TRY(driver_.check(
+      driver_.cuMemMap(address, memory.bytes, 0, physical_of(memory.memory)->allocation, 0),
+      "cuMemMap({} bytes)", memory.bytes));
+  reservation->mapped.emplace_back(address, memory.bytes);
+  return allow_access(address, memory.bytes, devices);
+}
+
+Status CudaMachine::release_physical(void* handle) {
+  const std::unique_ptr<PhysicalMemory> memory(static_cast<PhysicalMemory*>(handle));
+  const ScopedRelaxedCapture relaxed(driver_);
+  return driver_.check(driver_.cuMemRelease(memory->allocation), "cuMemRelease");
+}
+
+Status CudaMachine::release_reservation(void* handle) {
+  const std::unique_ptr<AddressReservation> reservation(static_cast<AddressReservation*>(handle));
+  const ScopedRelaxedCapture relaxed(driver_);
+  // To its end, whatever fails; the first failure is the result.
+  Status status;
+  for (const auto& [address, bytes] : reservation->mapped) {
+    Status unmapped =
+        driver_.check(driver_.cuMemUnmap(address, bytes), "cuMemUnmap({} bytes)", bytes);
+    if (status.is_ok()) status = std::move(unmapped);
+  }
+  Status freed = driver_.check(driver_.cuMemAddressFree(reservation->address, reservation->bytes),
+                               "cuMemAddressFree({} bytes)", reservation->bytes);
+  return status.is_ok() ? std::move(freed) : std::move(status);
+}
+
+}  // namespace niccolite::gpu::cuda
