@@ -144,9 +144,9 @@ void DescriptorServer::serve(const Fd& client) {
   if (recv(client.get(), token.data(), token.size(), MSG_WAITALL) !=
       static_cast<ssize_t>(token.size()))
     return;
-  const std::shared_ptr<Chunk> chunk = Chunk::find(token);
-  if (chunk != nullptr) {
-    Result<Fd> descriptor = chunk->export_descriptor();
+  const std::shared_ptr<Shareable> memory = Shareable::find(token);
+  if (memory != nullptr) {
+    Result<Fd> descriptor = memory->export_descriptor();
     if (descriptor.is_ok()) {
       send_descriptor(client, *descriptor).ignore("the client sees a closed connection");
       return;

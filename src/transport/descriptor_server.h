@@ -1,8 +1,8 @@
-// DescriptorServer: hands the file descriptors of this process's chunks to other processes of the
-// same user, over a Unix socket. A client sends a chunk's token and gets one byte and, if the token
-// is known, the descriptor. Who connects is checked by the kernel's credentials before anything it
-// sends is read. Thread safety: any thread. One per process while any endpoint needs it; its thread
-// ends with the last user.
+// DescriptorServer: hands the file descriptors of this process's shareable memory to other
+// processes of the same user, over a Unix socket. A client sends a token and gets one byte and, if
+// the token is known, the descriptor. Who connects is checked by the kernel's credentials before
+// anything it sends is read. Thread safety: any thread. One per process while any endpoint needs
+// it; its thread ends with the last user.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 #include "base/fd.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "transport/pool.h"
+#include "transport/shareable.h"
 
 namespace niccolite::transport {
 
@@ -37,7 +37,7 @@ class DescriptorServer {
   Thread thread_;  // last member: uses all of the above
 };
 
-/// The descriptor of the chunk `token` of the process that serves `address`.
+/// The descriptor of the memory `token` of the process that serves `address`.
 Result<Fd> fetch_descriptor(const std::string& address, const Token& token,
                             const Deadline& deadline);
 

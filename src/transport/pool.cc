@@ -1,7 +1,5 @@
 #include "transport/pool.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -11,7 +9,6 @@ namespace {
 
 struct Table {
   std::mutex mutex;
-  std::map<Token, std::weak_ptr<Chunk>> chunks;
   std::map<std::pair<const gpu::Machine*, int>, std::weak_ptr<Pool>> pools;
 };
 
@@ -30,24 +27,14 @@ size_t chunk_bytes(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 2 <<
 
 Result<std::shared_ptr<Chunk>> Chunk::create(gpu::Machine& machine, int device, size_t bytes) {
   gpu::Memory memory = TRY(machine.allocate(device, bytes, /*shareable=*/true));
-  Token token;
-  if (getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
-    return Status::from_errno(errno, "cannot draw a random token (getrandom)");
+  const Token token = TRY(draw_token());
   std::shared_ptr<Chunk> chunk(new Chunk(machine, std::move(memory), token));
-  std::lock_guard lock(table().mutex);
-  table().chunks.emplace(token, chunk);
+  publish(chunk);
   return chunk;
 }
 
-Chunk::~Chunk() {
-  std::lock_guard lock(table().mutex);
-  table().chunks.erase(token_);
-}
-
 std::shared_ptr<Chunk> Chunk::find(const Token& token) {
-  std::lock_guard lock(table().mutex);
-  const auto found = table().chunks.find(token);
-  return found == table().chunks.end() ? nullptr : found->second.lock();
+  return std::dynamic_pointer_cast<Chunk>(Shareable::find(token));
 }
 
 Result<Fd> Chunk::export_descriptor() const {

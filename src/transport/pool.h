@@ -14,8 +14,7 @@
 // (Endpoint holds its lock).
 #pragma once
 
-#include <array>
-#include <cstdint>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,15 +24,12 @@
 
 #include "base/thread_annotations.h"
 #include "gpu/machine.h"
+#include "transport/shareable.h"
 
 namespace niccolite::transport {
 
-/// Names a chunk to other ranks; random, so that knowing it is the right to map the chunk.
-using Token = std::array<uint8_t, 16>;
-
-class Chunk {
+class Chunk final : public Shareable {
  public:
-  ~Chunk();
   /// Allocates and enters the chunk in the process's table.
   static Result<std::shared_ptr<Chunk>> create(gpu::Machine& machine, int device, size_t bytes);
   /// The live chunk of this process with this token, or null.
@@ -42,9 +38,8 @@ class Chunk {
   std::byte* data() const { return static_cast<std::byte*>(memory_.data()); }
   size_t bytes() const { return memory_.bytes(); }
   int device() const { return memory_.device(); }
-  const Token& token() const { return token_; }
   /// InvalidUsage while the chunk is suspended.
-  Result<Fd> export_descriptor() const EXCLUDES(mutex_);
+  Result<Fd> export_descriptor() const override EXCLUDES(mutex_);
   /// Lets kernels of another device of this process use the chunk.
   Status grant_access(int device) const;
 
@@ -66,11 +61,10 @@ class Chunk {
 
  private:
   Chunk(gpu::Machine& machine, gpu::Memory memory, const Token& token)
-      : machine_(machine), memory_(std::move(memory)), token_(token) {}
+      : Shareable(token), machine_(machine), memory_(std::move(memory)) {}
 
   gpu::Machine& machine_;
   gpu::Memory memory_;
-  const Token token_;
   mutable std::mutex mutex_;
   size_t carved_ GUARDED_BY(mutex_) = 0;  // bytes, from its start
   size_t users_ GUARDED_BY(mutex_) = 0;
