@@ -398,6 +398,32 @@ ncclResult_t pncclCommRegister(const ncclComm_t comm, void* buff, size_t size, v
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle);
 
+/* Makes a window of every rank's `size` bytes at `buff`, which all ranks can then address, and
+ * stores its handle, a device address. All ranks call, with equal flags; sizes may differ. In a
+ * group the handle is there when ncclGroupEnd has returned, of a nonblocking communicator when
+ * ncclCommGetAsyncError says so. The memory can be mapped by others: ncclMemAlloc's, or any of
+ * CUDA's virtual memory management, also of several pieces; it begins a multiple of
+ * NCCL_WIN_REQUIRED_ALIGNMENT bytes into its allocation, and in a symmetric window at the same
+ * distance on all ranks, or at one that differs by multiples of 2 MiB. The window is null, and the
+ * call succeeds, when a rank has NCCL_WIN_ENABLE=0. A failure of one rank is a failure of all.
+ * ncclInvalidArgument: null or bad arguments, a start that is not aligned, flags that differ.
+ * ncclUnhandledCudaError: memory of cudaMalloc, or the driver refuses. ncclInvalidUsage,
+ * ncclRemoteError: a rank registers another window, or none. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
+                                    int winFlags);
+ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
+                                     int winFlags);
+
+/* Ends this rank's view of a window; no work may use it any more, on any rank. Local. A null `win`
+ * succeeds. ncclInvalidArgument: not a live window of `comm`. */
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
+ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
+
+/* Stores the `buff` that this rank has registered, or null where windows are switched off
+ * (NCCL_WIN_ENABLE=0). ncclInvalidArgument: a bad argument, or no live window of `comm`. */
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
+ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
+
 /* ---- Groups ---- */
 
 /* Calls between start and end are collected and carried out together by the outermost end: needed

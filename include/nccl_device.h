@@ -220,6 +220,29 @@ ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle
 ncclResult_t pncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle,
                                          ncclDevResourceRequirements_t* outReq);
 
+/* ---- Addresses in windows ----
+ *
+ * Each stores an address that is valid in this process, on the device of every rank that it has:
+ * of byte `offset` of the copy that a member of the load-store team or a rank has in `window`; null
+ * for a rank outside of the team. The own copy's address is not the one that was registered, but is
+ * the same memory. ncclInvalidArgument: no live window, a null pointer, a rank or an offset out of
+ * range. */
+ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank,
+                                     void** outPtr);
+ncclResult_t pncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank,
+                                      void** outPtr);
+ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr);
+ncclResult_t pncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr);
+
+/* Multicast addresses, which this library has none of: null is stored. ncclInvalidArgument: no live
+ * window, a null pointer, an offset out of range, or a handle without address. */
+ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr);
+ncclResult_t pncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr);
+ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
+                                          ncclMultimemHandle_t multimem, void** outPtr);
+ncclResult_t pncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
+                                           ncclMultimemHandle_t multimem, void** outPtr);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -130,6 +130,7 @@ Status Communicator::join_and_connect() {
   operations_ =
       std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
                                        control, log_.get(), configuration_.graphs_mix);
+  windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get());
 
   LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
       describe(), device(), info.bus_id, id_hash_);
@@ -204,6 +205,7 @@ void Communicator::disconnect() {
   if (member_ != nullptr) member_->leave();  // answer() and the waits of ask() end
   if (watchdog_ != nullptr) watchdog_->remove(*watch_);
   watchdog_.reset();
+  windows_.reset();
   operations_.reset();
   watch_.reset();
   calls_.store(nullptr, std::memory_order_relaxed);  // whoever could call fail() has ended
@@ -309,6 +311,23 @@ Status Communicator::launch(const Ready& ready) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
   return operations_->launch(ready);
+}
+
+Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
+  std::lock_guard in_use(in_use_);
+  if (windows_ == nullptr) return gone();
+  return windows_->add(user, bytes, flags, init_deadline());
+}
+
+Status Communicator::deregister_window(const void* handle) {
+  std::lock_guard in_use(in_use_);
+  if (windows_ == nullptr) return gone();
+  return windows_->remove(handle);
+}
+
+std::shared_ptr<const registry::Window> Communicator::find_window(const void* handle) {
+  std::lock_guard in_use(in_use_);
+  return windows_ == nullptr ? nullptr : windows_->find(handle);
 }
 
 Result<double> Communicator::predict(std::span<const Task> tasks) {

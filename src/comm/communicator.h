@@ -25,6 +25,7 @@
 #include "comm/watch.h"
 #include "comm/watchdog.h"
 #include "registry/registrations.h"
+#include "registry/windows.h"
 
 namespace niccolite::comm {
 
@@ -73,6 +74,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     return registrations_.add(pointer, bytes);
   }
   Status deregister_range(void* handle) { return registrations_.remove(handle); }
+
+  /// Collective: see registry::Windows. Only when ready.
+  Result<const void*> register_window(void* user, size_t bytes, int flags);
+  /// In any state.
+  Status deregister_window(const void* handle);
+  /// Null when `handle` is no window of this communicator.
+  std::shared_ptr<const registry::Window> find_window(const void* handle);
 
   Operators& operators() { return operators_; }
   const Operators& operators() const { return operators_; }
@@ -187,6 +195,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool has_compared_ = false;                   // before leaving; under in_use_
   std::shared_ptr<Watchdog> watchdog_;          // looks at *watch_
   std::unique_ptr<OperationQueue> operations_;  // of one rank, too
+  std::unique_ptr<registry::Windows> windows_;  // the same
   bool is_suspended_ = false;                   // guarded by in_use_
 };
 

@@ -1,9 +1,8 @@
 // Group: what a thread's calls between ncclGroupStart and ncclGroupEnd have recorded, and how it is
 // carried out.
 //
-//   jobs   things that wait for other ranks (init, finalize, suspend): one thread a communicator,
-//   all
-//          at once, joined
+//   jobs   things that wait for other ranks (init, windows, finalize, suspend): one thread a
+//          communicator, all at once, joined
 //   tasks  operations: those of all communicators are prepared first, then all are launched, so
 //   that
 //          an error launches nothing

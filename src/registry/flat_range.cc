@@ -1,0 +1,88 @@
+#include "registry/flat_range.h"
+
+#include <map>
+#include <set>
+
+#include "transport/descriptor_server.h"
+
+namespace niccolite::registry {
+namespace {
+
+using transport::Token;
+
+// The ranges of this process, by the name of its first rank's part.
+struct Table {
+  std::mutex mutex;
+  std::map<Token, std::weak_ptr<FlatRange>> ranges GUARDED_BY(mutex);
+};
+Table& table() {
+  static Table* const instance = new Table;  // never destroyed: communicators may outlive main()
+  return *instance;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<WindowPiece>> WindowPiece::create(gpu::Machine& machine,
+                                                         gpu::Backing backing) {
+  const Token token = TRY(transport::draw_token());
+  std::shared_ptr<WindowPiece> piece(new WindowPiece(token, machine, std::move(backing)));
+  publish(piece);
+  return piece;
+}
+
+Result<std::shared_ptr<FlatRange>> FlatRange::obtain(gpu::Machine& machine, const Source& source,
+                                                     const Deadline& deadline) {
+  size_t first = 0;
+  while (!source.is_here(static_cast<int>(first))) ++first;
+  std::shared_ptr<FlatRange> range;
+  {
+    std::lock_guard lock(table().mutex);
+    std::erase_if(table().ranges, [](const auto& entry) { return entry.second.expired(); });
+    std::weak_ptr<FlatRange>& known = table().ranges[source.parts[first].name];
+    range = known.lock();
+    if (range == nullptr) known = range = std::shared_ptr<FlatRange>(new FlatRange);
+  }
+  std::lock_guard lock(range->mutex_);
+  if (!range->is_mapped_) {
+    range->is_mapped_ = true;
+    range->failure_ = range->map(machine, source, deadline);
+  }
+  if (!range->failure_.is_ok()) return range->failure_.copy();
+  return range;
+}
+
+Status FlatRange::map(gpu::Machine& machine, const Source& source, const Deadline& deadline) {
+  std::set<int> devices;
+  const auto nranks = static_cast<int>(source.parts.size());
+  for (int rank = 0; rank < nranks; ++rank)
+    if (source.is_here(rank)) devices.insert(source.parts[static_cast<size_t>(rank)].device);
+  range_ = TRY(
+      machine.reserve_addresses(source.device, source.layout.bytes(), source.layout.granularity));
+  const std::vector<int> all(devices.begin(), devices.end());
+  for (int rank = 0; rank < nranks; ++rank)
+    TRY(map_part(machine, source, rank, all, deadline).with_context("memory of rank {}", rank));
+  return {};
+}
+
+Status FlatRange::map_part(gpu::Machine& machine, const Source& source, int rank,
+                           const std::vector<int>& devices, const Deadline& deadline) {
+  const WindowPart& part = source.parts[static_cast<size_t>(rank)];
+  uint64_t offset = source.layout.pieces[static_cast<size_t>(rank)];
+  for (const WindowPart::Piece& piece : part.pieces) {
+    if (source.is_here(rank)) {
+      const auto mine =
+          std::dynamic_pointer_cast<WindowPiece>(transport::Shareable::find(piece.token));
+      if (mine == nullptr) return Status::remote_error("it was taken back meanwhile");
+      TRY(machine.map_again(range_, offset, mine->backing(), devices));
+    } else {
+      Fd descriptor = TRY(transport::fetch_descriptor(part.address, piece.token, deadline));
+      const gpu::Backing import =
+          TRY(machine.import_physical(source.device, std::move(descriptor), piece.bytes));
+      TRY(machine.map_again(range_, offset, import, devices));
+    }
+    offset += piece.bytes;
+  }
+  return {};
+}
+
+}  // namespace niccolite::registry

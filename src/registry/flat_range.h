@@ -1,0 +1,62 @@
+// FlatRange: the memory of all ranks of a window, mapped in one range of this process's addresses,
+// as FlatLayout says. The ranks of one process share one range: on 256 virtual GPUs a range of each
+// rank would have 65,536 mappings. Thread safety: any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/wait.h"
+#include "gpu/machine.h"
+#include "registry/window_part.h"
+
+namespace niccolite::registry {
+
+/// A piece of this process's memory that windows are made of.
+class WindowPiece final : public transport::Shareable {
+ public:
+  static Result<std::shared_ptr<WindowPiece>> create(gpu::Machine& machine, gpu::Backing backing);
+  Result<Fd> export_descriptor() const override {
+    return machine_.export_physical(backing_.memory);
+  }
+  const gpu::Backing& backing() const { return backing_; }
+
+ private:
+  WindowPiece(const transport::Token& token, gpu::Machine& machine, gpu::Backing backing)
+      : Shareable(token), machine_(machine), backing_(std::move(backing)) {}
+  gpu::Machine& machine_;
+  const gpu::Backing backing_;
+};
+
+class FlatRange {
+ public:
+  /// Where the parts are, and who maps them.
+  struct Source {
+    std::span<const WindowPart> parts;  // by rank
+    const FlatLayout& layout;
+    std::function<bool(int rank)> is_here;  // in this process?
+    int device;                             // of this rank
+  };
+
+  /// The process's range of that window; the first rank to come maps it, the others wait for it.
+  static Result<std::shared_ptr<FlatRange>> obtain(gpu::Machine& machine, const Source& source,
+                                                   const Deadline& deadline);
+
+  std::byte* data() const { return range_.data; }
+
+ private:
+  FlatRange() = default;
+  Status map(gpu::Machine& machine, const Source& source, const Deadline& deadline);
+  Status map_part(gpu::Machine& machine, const Source& source, int rank,
+                  const std::vector<int>& devices, const Deadline& deadline);
+
+  std::mutex mutex_;  // held while it is mapped
+  bool is_mapped_ = false;
+  Status failure_;  // of mapping
+  gpu::AddressRange range_;
+};
+
+}  // namespace niccolite::registry

@@ -1,0 +1,38 @@
+// WindowRecord: what an ncclWindow_t points to, in device memory. Kernels compiled with NVIDIA's
+// headers read it (docs/design/0021-windows.md); fields were only ever appended, so one record
+// serves the headers of 2.28 to 2.32. Source: device-api reference, section 3.
+//
+//   address of byte `offset` of LSA rank r's copy:  flat_base + r * stride_4g * 4 GiB + offset
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace niccolite::registry {
+
+struct WindowRecord {
+  const void* host = nullptr;        // the library's own
+  std::byte* flat_base = nullptr;    // null: the ranks' copies are not at equal distances
+  int32_t lsa_rank = 0;              // this rank, among those whose memory it can load and store
+  int32_t world_rank = 0;            // this rank
+  uint32_t stride_4g = 0;            // between copies, in units of 4 GiB
+  uint32_t multicast_offset_4k = 0;  // and the network's: not used
+  uint32_t gin_offset_4k = 0;
+  uint32_t flags = 0;  // NCCL_WIN_...
+  void* gin_windows[4] = {};
+  void* gin_segments = nullptr;
+  int32_t segments = 1;
+  int32_t cft_rank = 0;
+  uint32_t cft_endpoint = 0;
+};
+static_assert(sizeof(WindowRecord) == 96);
+static_assert(offsetof(WindowRecord, flat_base) == 8 && offsetof(WindowRecord, lsa_rank) == 16 &&
+              offsetof(WindowRecord, world_rank) == 20 && offsetof(WindowRecord, stride_4g) == 24 &&
+              offsetof(WindowRecord, multicast_offset_4k) == 28 &&
+              offsetof(WindowRecord, gin_offset_4k) == 32 && offsetof(WindowRecord, flags) == 36 &&
+              offsetof(WindowRecord, gin_windows) == 40 &&
+              offsetof(WindowRecord, gin_segments) == 72 &&
+              offsetof(WindowRecord, segments) == 80 && offsetof(WindowRecord, cft_rank) == 84 &&
+              offsetof(WindowRecord, cft_endpoint) == 88);
+
+}  // namespace niccolite::registry

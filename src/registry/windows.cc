@@ -1,0 +1,281 @@
+#include "registry/windows.h"
+
+#include <algorithm>
+#include <shared_mutex>
+
+#include "base/log.h"
+#include "base/parameters.h"
+#include "base/thread_annotations.h"
+
+namespace niccolite::registry {
+namespace {
+
+constexpr size_t kAlignment =
+    4096;  // of a window's start in its memory: NCCL_WIN_REQUIRED_ALIGNMENT
+constexpr size_t kRecordPlace = 128;  // a line, so that no two records share one
+constexpr size_t kRecordPage = 8 << 10;
+
+// The windows of all communicators of the process, for calls that name no communicator.
+class ProcessWindows {
+ public:
+  static ProcessWindows& instance() {
+    static auto* const windows = new ProcessWindows;  // never destroyed, as communicators may be
+    return *windows;
+  }
+  void add(Windows::Handle handle, std::shared_ptr<const Window> window) {
+    std::unique_lock lock(mutex_);
+    windows_.emplace(handle, std::move(window));
+  }
+  void remove(Windows::Handle handle) {
+    std::unique_lock lock(mutex_);
+    windows_.erase(handle);
+  }
+  std::shared_ptr<const Window> find(Windows::Handle handle) const {
+    std::shared_lock lock(mutex_);
+    const auto found = windows_.find(handle);
+    return found == windows_.end() ? nullptr : found->second;
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<Windows::Handle, std::shared_ptr<const Window>> windows_ GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+bool Window::holds(const void* pointer, size_t bytes) const {
+  const auto begin = reinterpret_cast<uintptr_t>(user_);
+  const auto at = reinterpret_cast<uintptr_t>(pointer);
+  const size_t whole = this->bytes();
+  return at >= begin && at - begin <= whole && bytes <= whole - (at - begin);
+}
+
+Result<Windows::Handle> Windows::Records::add(const WindowRecord& record) {
+  if (next_ == free_.size()) {
+    gpu::Memory page = TRY(machine_.allocate(device_, kRecordPage, /*shareable=*/false));
+    for (size_t offset = 0; offset + kRecordPlace <= page.bytes(); offset += kRecordPlace)
+      free_.push_back(static_cast<std::byte*>(page.data()) + offset);
+    pages_.push_back(std::move(page));
+  }
+  std::byte* const place = free_[next_];
+  TRY(machine_.upload(device_, place, &record, sizeof record));
+  ++next_;
+  return Handle{place};
+}
+
+void Windows::Records::remove(Handle handle) {
+  // What was taken is at the front: forget it there once it is as much as what is left.
+  if (next_ > free_.size() / 2) {
+    free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(next_));
+    next_ = 0;
+  }
+  free_.push_back(static_cast<std::byte*>(const_cast<void*>(handle)));
+}
+
+Windows::Windows(gpu::Machine& machine, int device, bootstrap::Member* member)
+    : machine_(machine), device_(device), member_(member), records_(machine, device) {}
+
+Windows::~Windows() {
+  for (const auto& [handle, window] : live_) ProcessWindows::instance().remove(handle);
+}
+
+Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags,
+                                     const Deadline& deadline) {
+  Contribution mine = contribute(user, bytes, flags);
+  const std::vector<WindowPart> parts = TRY(exchange(mine.part, deadline));
+  ++added_;
+  TRY(check(parts));
+  if (!std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.is_enabled; }))
+    return Handle{nullptr};
+  const FlatLayout layout = lay_out(parts);
+  TRY(check(layout, parts));
+
+  auto window = std::make_shared<Window>();
+  window->rank_ = rank();
+  window->flags_ = flags;
+  window->user_ = static_cast<std::byte*>(user);
+  window->pieces_ = std::move(mine.pieces);
+  const FlatRange::Source source{.parts = parts,
+                                 .layout = layout,
+                                 .is_here = [this](int peer) { return is_here(peer); },
+                                 .device = device_};
+  Result<std::shared_ptr<FlatRange>> range = FlatRange::obtain(machine_, source, deadline);
+  // Also that all have what they need of each other.
+  TRY(agree(range.is_ok() ? Status() : range.status().copy(), deadline));
+  window->range_ = std::move(range).take();
+  for (size_t peer = 0; peer < parts.size(); ++peer) {
+    window->bytes_.push_back(parts[peer].bytes);
+    window->copies_.push_back(window->range_->data() + layout.starts[peer]);
+  }
+  return enter(std::move(window), layout);
+}
+
+// This rank's part; what is wrong with it is told to all ranks, who are waiting for it.
+Windows::Contribution Windows::contribute(void* user, size_t bytes, int flags) {
+  Contribution mine;
+  mine.part.number = added_;
+  mine.part.flags = flags;
+  mine.part.device = device_;
+  mine.part.is_enabled = parameters::win_enable() != 0;
+  mine.part.problem = collect(user, bytes, flags, mine);
+  if (!mine.part.problem.is_ok()) {
+    mine.part.problem =
+        std::move(mine.part.problem).with_context("rank {} of {}", rank(), nranks());
+    mine.pieces.clear();
+    mine.part.pieces.clear();
+  }
+  return mine;
+}
+
+Status Windows::collect(void* user, size_t bytes, int flags, Contribution& into) {
+  WindowPart& part = into.part;
+  if (user == nullptr) return Status::invalid_argument("buff argument is NULL");
+  if (bytes == 0) return Status::invalid_argument("size argument is 0");
+  if ((flags & ~(kSymmetricWindow | kOrderedWindow)) != 0)
+    return Status::invalid_argument(
+        "winFlags 0x{:x}: NCCL_WIN_COLL_SYMMETRIC and NCCL_WIN_STRICT_ORDERING are known", flags);
+  if (!part.is_enabled) return {};
+  part.name = TRY(transport::draw_token());
+  for (int peer = 0; peer < nranks() && server_ == nullptr; ++peer)
+    if (!is_here(peer)) server_ = TRY(transport::DescriptorServer::instance());
+  if (server_ != nullptr) part.address = server_->address();
+  part.granularity = TRY(machine_.mapping_granularity(device_));
+  part.bytes = bytes;
+
+  const auto begin = reinterpret_cast<uintptr_t>(user);
+  uintptr_t next = begin;
+  while (next < begin + bytes) {
+    gpu::Backing backing = TRY(machine_.backing_of(reinterpret_cast<void*>(next)));
+    const auto base = reinterpret_cast<uintptr_t>(backing.base);
+    if (next == begin) {
+      part.offset = begin - base;
+      if (part.offset % kAlignment != 0)
+        return Status::invalid_argument(
+            "buff argument {} begins {} bytes into its memory: that has to be a multiple of {}",
+            user, part.offset, kAlignment);
+    }
+    if (part.pieces.size() == WindowPart::kMostPieces)
+      return Status::invalid_argument("buff argument {} is mapped in more than {} pieces", user,
+                                      WindowPart::kMostPieces);
+    next = base + backing.bytes;
+    const uint64_t piece_bytes = backing.bytes;
+    into.pieces.push_back(TRY(WindowPiece::create(machine_, std::move(backing))));
+    part.pieces.push_back({into.pieces.back()->token(), piece_bytes});
+  }
+  return {};
+}
+
+Result<std::vector<WindowPart>> Windows::exchange(const WindowPart& mine,
+                                                  const Deadline& deadline) {
+  std::vector<WindowPart> parts;
+  if (member_ == nullptr) {
+    parts.push_back(TRY(WindowPart::decode(mine.encode(), "rank 0")));
+    return parts;
+  }
+  const bootstrap::Gathered gathered = TRY(member_->all_gather(mine.encode(), deadline));
+  for (int peer = 0; peer < nranks(); ++peer)
+    parts.push_back(TRY(WindowPart::decode(gathered[peer], fmt::format("rank {}", peer))));
+  return parts;
+}
+
+Status Windows::check(std::span<const WindowPart> parts) const {
+  const auto mine = static_cast<size_t>(rank());
+  if (!parts[mine].problem.is_ok()) return parts[mine].problem.copy();
+  for (size_t peer = 0; peer < parts.size(); ++peer) {
+    const WindowPart& part = parts[peer];
+    if (!part.problem.is_ok()) return part.problem.copy();
+    if (part.number != parts[mine].number)
+      return Status::invalid_usage(
+          "rank {} registers its window number {}, rank {} its number {}: all ranks register all "
+          "windows in the same order",
+          rank(), parts[mine].number, peer, part.number);
+    if (part.flags != parts[mine].flags)
+      return Status::invalid_argument("winFlags is 0x{:x} on rank {} and 0x{:x} on rank {}",
+                                      parts[mine].flags, rank(), part.flags, peer);
+  }
+  return {};
+}
+
+Status Windows::check(const FlatLayout& layout, std::span<const WindowPart> parts) const {
+  if (layout.is_uniform || (parts[0].flags & kSymmetricWindow) == 0) return {};
+  const auto other = std::find_if(parts.begin(), parts.end(), [&](const WindowPart& part) {
+    return part.offset % layout.granularity != parts[0].offset % layout.granularity;
+  });
+  return Status::invalid_argument(
+      "buff argument begins {} bytes into its memory on rank 0 and {} on rank {}: in a symmetric "
+      "window these differ by multiples of {}",
+      parts[0].offset, other->offset, other - parts.begin(), layout.granularity);
+}
+
+// The first failure of any rank, or fine.
+Status Windows::agree(Status mine, const Deadline& deadline) {
+  if (member_ == nullptr) return mine;
+  Writer writer;
+  writer.u8(static_cast<uint8_t>(mine.code()));
+  writer.text(std::string_view(mine.message()).substr(0, WindowPart::kMostText));
+  const bootstrap::Gathered gathered = TRY(member_->all_gather(writer.bytes(), deadline));
+  if (!mine.is_ok()) return mine;
+  for (int peer = 0; peer < nranks(); ++peer) {
+    const std::string origin = fmt::format("rank {}", peer);
+    Reader reader(gathered[peer], origin);
+    const uint8_t code = reader.u8();
+    const std::string text = reader.text(WindowPart::kMostText);
+    if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown failure");
+    TRY(reader.finish());
+    if (code != 0) return Status::error(static_cast<Code>(code), "rank {}: {}", peer, text);
+  }
+  return {};
+}
+
+Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const FlatLayout& layout) {
+  WindowRecord record;
+  record.host = window.get();
+  record.flat_base = layout.is_uniform ? window->copy_of(0) : nullptr;
+  record.lsa_rank = record.world_rank = rank();
+  record.stride_4g = static_cast<uint32_t>(layout.stride >> 32);
+  record.flags = static_cast<uint32_t>(window->flags());
+  LOG(Info, Reg, "window of {} bytes at {}: {} copies {} GiB apart from {} on", window->bytes(),
+      static_cast<const void*>(window->user()), window->nranks(), layout.stride >> 30,
+      static_cast<const void*>(window->copy_of(0)));
+  std::lock_guard lock(mutex_);
+  const Handle handle = TRY(records_.add(record));
+  live_.emplace(handle, window);
+  ProcessWindows::instance().add(handle, std::move(window));
+  return handle;
+}
+
+Status Windows::remove(Handle handle) {
+  std::shared_ptr<const Window> window;  // ends without the lock
+  std::lock_guard lock(mutex_);
+  const auto found = live_.find(handle);
+  if (found == live_.end())
+    return Status::invalid_argument(
+        "win argument {} is not a window of this communicator: it was deregistered before, or is "
+        "another communicator's",
+        handle);
+  window = std::move(found->second);
+  live_.erase(found);
+  ProcessWindows::instance().remove(handle);
+  records_.remove(handle);
+  return {};
+}
+
+std::shared_ptr<const Window> Windows::find(Handle handle) const {
+  std::lock_guard lock(mutex_);
+  const auto found = live_.find(handle);
+  return found == live_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<const Window> Windows::containing(const void* pointer, size_t bytes) const {
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<const Window> best;
+  for (const auto& [handle, window] : live_)
+    if (window->holds(pointer, bytes) && (best == nullptr || !best->is_symmetric())) best = window;
+  return best;
+}
+
+std::shared_ptr<const Window> Windows::find_in_process(Handle handle) {
+  return ProcessWindows::instance().find(handle);
+}
+
+}  // namespace niccolite::registry

@@ -1,0 +1,122 @@
+// Windows: memory that all ranks of a communicator can address (ncclCommWindowRegister). Every rank
+// contributes a range of shareable memory; each process maps all of them in one range of addresses,
+// its own a second time (docs/design/0021-windows.md).
+//
+// Thread safety: add() by one thread at a time, since it is collective; all else by any thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/wait.h"
+#include "bootstrap/member.h"
+#include "gpu/machine.h"
+#include "registry/flat_range.h"
+#include "registry/window_record.h"
+#include "transport/descriptor_server.h"
+
+namespace niccolite::registry {
+
+/// How windows are registered: ncclCommWindowRegister's flags.
+inline constexpr int kSymmetricWindow = 1;
+inline constexpr int kOrderedWindow = 2;
+
+/// One rank's view of a window. Immutable.
+class Window {
+ public:
+  int rank() const { return rank_; }
+  int nranks() const { return static_cast<int>(bytes_.size()); }
+  int flags() const { return flags_; }
+  bool is_symmetric() const { return (flags_ & kSymmetricWindow) != 0; }
+  void* user() const { return user_; }
+  size_t bytes() const { return bytes_of(rank_); }
+  size_t bytes_of(int peer) const { return bytes_[static_cast<size_t>(peer)]; }
+  /// Where `peer`'s copy begins in this process; also for the own rank, beside user().
+  std::byte* copy_of(int peer) const { return copies_[static_cast<size_t>(peer)]; }
+  /// Do `bytes` at `pointer` lie in the user's range?
+  bool holds(const void* pointer, size_t bytes) const;
+  /// Of a range of the user's in the window.
+  size_t offset_of(const void* pointer) const {
+    return static_cast<size_t>(static_cast<const std::byte*>(pointer) - user_);
+  }
+
+ private:
+  friend class Windows;
+  int rank_ = 0;
+  int flags_ = 0;
+  std::byte* user_ = nullptr;
+  std::vector<size_t> bytes_;       // by rank
+  std::vector<std::byte*> copies_;  // by rank
+  std::vector<std::shared_ptr<WindowPiece>> pieces_;
+  std::shared_ptr<FlatRange> range_;
+};
+
+class Windows {
+ public:
+  /// What names a window to users: the device address of its record.
+  using Handle = const void*;
+
+  /// `member` is null for one rank; it and `machine` outlive the windows.
+  Windows(gpu::Machine& machine, int device, bootstrap::Member* member);
+  ~Windows();
+  Windows(const Windows&) = delete;
+
+  /// Collective. Null when a rank has switched windows off (NCCL_WIN_ENABLE=0). A failure of one
+  /// rank is a failure of all, which names it.
+  Result<Handle> add(void* user, size_t bytes, int flags, const Deadline& deadline);
+  /// Local; no work may use the window any more. InvalidArgument: not one of these.
+  Status remove(Handle handle);
+  /// Null when `handle` is none of these.
+  std::shared_ptr<const Window> find(Handle handle) const;
+  /// A window of these whose user's range holds the bytes, symmetric if there is one; or null.
+  std::shared_ptr<const Window> containing(const void* pointer, size_t bytes) const;
+
+  /// A live window of any communicator of this process, or null.
+  static std::shared_ptr<const Window> find_in_process(Handle handle);
+
+ private:
+  /// Records of live windows, in device memory. A place is used again only when all others have
+  /// been: kernels may keep what they have read of a record.
+  class Records {
+   public:
+    Records(gpu::Machine& machine, int device) : machine_(machine), device_(device) {}
+    Result<Handle> add(const WindowRecord& record);
+    void remove(Handle handle);
+
+   private:
+    gpu::Machine& machine_;
+    const int device_;
+    std::vector<gpu::Memory> pages_;
+    std::vector<std::byte*> free_;  // the next is the first
+    size_t next_ = 0;
+  };
+
+  struct Contribution {
+    WindowPart part;
+    std::vector<std::shared_ptr<WindowPiece>> pieces;
+  };
+  int rank() const { return member_ != nullptr ? member_->rank() : 0; }
+  int nranks() const { return member_ != nullptr ? member_->nranks() : 1; }
+  bool is_here(int peer) const { return peer == rank() || member_->same_process(peer); }
+  Contribution contribute(void* user, size_t bytes, int flags);
+  Status collect(void* user, size_t bytes, int flags, Contribution& into);
+  Result<std::vector<WindowPart>> exchange(const WindowPart& mine, const Deadline& deadline);
+  Status check(std::span<const WindowPart> parts) const;
+  Status check(const FlatLayout& layout, std::span<const WindowPart> parts) const;
+  Status agree(Status mine, const Deadline& deadline);
+  Result<Handle> enter(std::shared_ptr<Window> window, const FlatLayout& layout);
+
+  gpu::Machine& machine_;
+  const int device_;
+  bootstrap::Member* const member_;
+  uint64_t added_ = 0;
+  std::shared_ptr<transport::DescriptorServer> server_;  // once there is a rank elsewhere
+  mutable std::mutex mutex_;
+  Records records_ GUARDED_BY(mutex_);
+  std::unordered_map<Handle, std::shared_ptr<const Window>> live_ GUARDED_BY(mutex_);
+};
+
+}  // namespace niccolite::registry
