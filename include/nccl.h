@@ -347,6 +347,28 @@ ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int* device);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
 ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank);
 
+/* ---- Communicators from communicators ----
+ *
+ * What they have in common: all ranks concerned call; no rendezvous takes place, since the new
+ * communicator uses the connections between processes that the old one has. The old one must have
+ * no call under way in another thread and stays as it is; either may end first. A null `config`
+ * takes over the settings of the old one, any other is read afresh. `newcomm` is null until the new
+ * one is made: when the call returns; in a group, when ncclGroupEnd returns; of a nonblocking
+ * communicator, which is in progress meanwhile, once it no longer is. When it fails on one rank it
+ * fails on all. splitShare and shrinkShare are taken and change nothing: the new communicator's
+ * operations are always independent of the old one's, and the memory of their connections comes
+ * from the same pool.
+ */
+
+/* One communicator for each `color`, with the ranks that passed it in the order of their `key`s,
+ * then of their old ranks. With NCCL_SPLIT_NOCOLOR a rank takes part and gets none.
+ * ncclInvalidArgument: `newcomm` is null, a bad communicator, a bad field of `config` (on every
+ * rank, the message names the one). */
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
+                           ncclConfig_t* config);
+ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
+                            ncclConfig_t* config);
+
 /* ---- Memory of communicators ---- */
 
 /* Gives the device memory of the communicator's connections back (`flags` NCCL_SUSPEND_MEM), or

@@ -5,10 +5,10 @@
 
 #include "api/call.h"
 #include "api/configuration.h"
+#include "api/making.h"
 #include "comm/live_communicators.h"
 
 namespace niccolite::api {
-namespace {
 
 using comm::Communicator;
 using comm::Completion;
@@ -22,21 +22,29 @@ void give_up(ncclComm_t* handle, const std::shared_ptr<Communicator>& communicat
   *handle = nullptr;
 }
 
-// Makes the object and its handle, and has the ranks' rendezvous done as a job of the group.
-Result<Completion> make(const char* function, ncclComm_t* handle, int nranks,
-                        const bootstrap::UniqueId& id, int rank, int device,
+Result<Completion> make(ncclComm_t* handle, comm::Identity identity,
                         const comm::Configuration& configuration) {
   gpu::Machine* machine = TRY(gpu::machine());
-  auto communicator = std::make_shared<Communicator>(
-      *machine,
-      comm::Identity{
-          .id = id, .nranks = nranks, .rank = rank, .device = device, .function = function},
-      configuration);
+  auto communicator = std::make_shared<Communicator>(*machine, std::move(identity), configuration);
   LiveCommunicators::instance().add(communicator);
   *handle = reinterpret_cast<ncclComm_t>(communicator.get());
   return Group::current().add_job(
       communicator, configuration.blocking, [communicator] { return communicator->initialize(); },
       [handle, communicator] { give_up(handle, communicator); });
+}
+
+namespace {
+
+Result<Completion> meet(const char* function, ncclComm_t* handle, int nranks,
+                        const bootstrap::UniqueId& id, int rank, int device,
+                        const comm::Configuration& configuration) {
+  return make(handle,
+              comm::Identity{.find_id = [id] { return id; },
+                             .nranks = nranks,
+                             .rank = rank,
+                             .device = device,
+                             .function = function},
+              configuration);
 }
 
 Result<Completion> init_rank(const char* function, ncclComm_t* handle, int nranks,
@@ -51,7 +59,7 @@ Result<Completion> init_rank(const char* function, ncclComm_t* handle, int nrank
   const bootstrap::UniqueId id = TRY(bootstrap::UniqueId::parse(bytes));
   gpu::Machine* machine = TRY(gpu::machine());
   const int device = TRY(machine->current_device());
-  return make(function, handle, nranks, id, rank, device, configuration);
+  return meet(function, handle, nranks, id, rank, device, configuration);
 }
 
 Result<Completion> init_all(ncclComm_t* handles, int ndev, const int* devlist) {
@@ -76,7 +84,7 @@ Result<Completion> init_all(ncclComm_t* handles, int ndev, const int* devlist) {
   for (int i = 0; i < ndev; ++i) {
     handles[i] = nullptr;
     const int device = devlist != nullptr ? devlist[i] : i;
-    if (auto made = make(kFunction, &handles[i], ndev, id, i, device, configuration); !made.is_ok())
+    if (auto made = meet(kFunction, &handles[i], ndev, id, i, device, configuration); !made.is_ok())
       Group::current().poison(made.status());
   }
   return Group::current().end();

@@ -18,6 +18,14 @@ void Gathers::gather_table(const messages::ProcessEntry& mine, TableComplete com
       {.frame = std::make_shared<const Bytes>(message.encode()), .content_at = kGatherHeader});
 }
 
+void Gathers::say_over(std::function<void()> everywhere) {
+  over_everywhere_ = std::move(everywhere);
+  const std::shared_ptr<State> state = state_of(kOver);
+  const messages::Gather message{.sequence = kOver, .process = roster_.self(), .content = {}};
+  add(kOver, *state, roster_.self(),
+      {.frame = std::make_shared<const Bytes>(message.encode()), .content_at = kGatherHeader});
+}
+
 Result<Gathered> Gathers::all_gather(Roster::Lock& lock, Local& local,
                                      std::span<const std::byte> mine, Deadline deadline) {
   if (!local.gather_failure.is_ok()) return local.gather_failure.copy();
@@ -64,7 +72,7 @@ void Gathers::mark_owed(uint64_t sequence, State& state, uint32_t neighbor) {
 
 void Gathers::contribute_if_complete(uint64_t sequence, State& state) {
   const uint32_t self = roster_.self();
-  if (sequence == 0 || state.gathering.has(self)) return;
+  if (sequence == 0 || sequence == kOver || state.gathering.has(self)) return;
   std::vector<messages::Contribution> contributions;
   for (int32_t rank : roster_.process(self).ranks) {
     const auto contribution = state.contributions.find(rank);
@@ -115,7 +123,7 @@ Status Gathers::take(Reader& reader, MessageType type, std::span<const std::byte
     part.absent_rank = message.rank;
     part.why = std::move(message.why);
   }
-  if (process >= roster_.nprocesses() || sequence > next_ + 1)
+  if (process >= roster_.nprocesses() || (sequence > next_ + 1 && sequence != kOver))
     return Status::remote_error(
         "part {} of all-gather {} cannot be: there are {} processes, {} is under way", process,
         sequence, roster_.nprocesses(), next_);
@@ -134,6 +142,7 @@ void Gathers::complete(uint64_t sequence, State& state) {
   const std::shared_ptr<State> kept = states_.contains(sequence) ? states_[sequence] : nullptr;
   state.done = true;
   states_.erase(sequence);
+  if (sequence == kOver) return over_everywhere_();
   next_ = std::max(next_, sequence + 1);
   if (sequence == 0) return complete_table(state);
   state.failure = collect(state);

@@ -1,6 +1,7 @@
-// Gathers: the all-gathers of a session, by sequence number. Number 0 carries the table of
-// processes and belongs to the session itself; the others belong to the members: a process' part is
-// complete when each of its ranks has contributed.
+// Gathers: the all-gathers of a group, by sequence number. Number 0 carries the table of processes
+// and belongs to the session itself; the others belong to the members: a process' part is complete
+// when each of its ranks has contributed. The last number of all says that a process has no member
+// in the group any more: once it is complete nothing of the group will come.
 //
 // A process takes part in at most two at a time: nobody finishes number s before all have begun it,
 // and nobody goes on after one that failed. Thread safety: the roster's lock is held in every call;
@@ -21,13 +22,19 @@ class Gathers {
   using Transmit = std::function<void(uint32_t process, std::shared_ptr<const Bytes> frame)>;
   using TableComplete = std::function<void(Result<std::vector<messages::ProcessEntry>>)>;
 
-  Gathers(Roster& roster, Transmit transmit) : roster_(roster), transmit_(std::move(transmit)) {}
+  /// `first`: 0, or 1 where the table is known.
+  Gathers(Roster& roster, Transmit transmit, uint64_t first)
+      : roster_(roster), transmit_(std::move(transmit)), next_(first) {}
 
   /// Starts number 0 with this process' entry; `complete` is called once, with the lock held.
   void gather_table(const messages::ProcessEntry& mine, TableComplete complete);
 
   Result<Gathered> all_gather(Roster::Lock& lock, Local& local, std::span<const std::byte> mine,
                               Deadline deadline);
+
+  /// No rank of this process is in the group any more; `everywhere` is called, with the lock held,
+  /// when that is so for all processes. Until then what others gather is passed on.
+  void say_over(std::function<void()> everywhere);
 
   /// A Gather or GatherAbsent of another process. A failure means that it broke the protocol.
   Status take(Reader& reader, MessageType type, std::span<const std::byte> frame);
@@ -69,10 +76,12 @@ class Gathers {
 
   Roster& roster_;
   Transmit transmit_;
+  static constexpr uint64_t kOver = ~uint64_t{0};  // the last number
   TableComplete table_complete_;
+  std::function<void()> over_everywhere_;
   std::map<uint64_t, std::shared_ptr<State>> states_;  // under way
   std::vector<Early> early_;  // of number 1, from processes that had the table before us
-  uint64_t next_ = 0;         // all below are complete
+  uint64_t next_;             // all below are complete
   bool ended_ = false;        // fail_all() was called
   Status failure_;            // of the first that failed: later ones fail alike
 };

@@ -65,7 +65,7 @@ Result<Bytes> Mailroom::receive(Roster::Lock& lock, Local& local, int32_t peer, 
 void Mailroom::serve(Local& local, Member::Handler handler) {
   local.handler = std::move(handler);
   for (size_t i = 0; i < local.calls.size(); ++i)
-    service_.post([this, rank = local.rank] { run_next_call(rank); });
+    post_([this, rank = local.rank] { run_next_call(rank); });
 }
 
 std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
@@ -184,7 +184,7 @@ void Mailroom::take_call(int32_t to, Call call) {
     return;
   }
   local->calls.push_back(std::move(call));
-  if (local->handler) service_.post([this, to] { run_next_call(to); });
+  if (local->handler) post_([this, to] { run_next_call(to); });
 }
 
 void Mailroom::run_next_call(int32_t rank) {

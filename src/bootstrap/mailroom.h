@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "bootstrap/roster.h"
-#include "bootstrap/service.h"
 
 namespace niccolite::bootstrap {
 
@@ -17,11 +16,13 @@ class Mailroom {
  public:
   using Transmit = std::function<void(uint32_t process, std::shared_ptr<const Bytes> frame)>;
   using Probe = std::function<void(uint32_t process)>;
+  using Post = std::function<void(std::function<void()> task)>;
 
-  /// `probe` finds out whether a process is still there, and has it reported when it is not.
-  Mailroom(Roster& roster, Service& service, Transmit transmit, Probe probe)
+  /// `probe` finds out whether a process is still there, and has it reported when it is not. `post`
+  /// runs a task on the service thread, and keeps the mailroom until then.
+  Mailroom(Roster& roster, Post post, Transmit transmit, Probe probe)
       : roster_(roster),
-        service_(service),
+        post_(std::move(post)),
         transmit_(std::move(transmit)),
         probe_(std::move(probe)) {}
 
@@ -57,7 +58,7 @@ class Mailroom {
   void run_call(Roster::Lock& lock, const std::shared_ptr<Local>& local, const Call& call);
 
   Roster& roster_;
-  Service& service_;
+  Post post_;
   Transmit transmit_;
   Probe probe_;
   std::map<uint64_t, Pending> pending_;       // requests of this process' ranks

@@ -28,14 +28,22 @@ Result<std::unique_ptr<Member>> Member::join(const JoinOptions& options) {
   auto [session, local] = TRY(Session::enter(options));
   Status status = session->wait_ready(local, options.deadline);
   if (!status.is_ok()) {
-    session->leave(local);
+    session->leave(session->all_ranks(), local);
     return status;
   }
-  return std::unique_ptr<Member>(new Member(std::move(session), std::move(local)));
+  std::shared_ptr<Group> group = session->all_ranks();
+  return std::unique_ptr<Member>(
+      new Member(std::move(session), std::move(group), std::move(local)));
 }
 
-Member::Member(std::shared_ptr<Session> session, std::shared_ptr<Local> local)
-    : session_(std::move(session)), local_(std::move(local)) {}
+std::unique_ptr<Member> Member::derive(const DeriveOptions& options) {
+  auto [group, local] = session_->derive(*group_, options);
+  return std::unique_ptr<Member>(new Member(session_, std::move(group), std::move(local)));
+}
+
+Member::Member(std::shared_ptr<Session> session, std::shared_ptr<Group> group,
+               std::shared_ptr<Local> local)
+    : session_(std::move(session)), group_(std::move(group)), local_(std::move(local)) {}
 
 Member::~Member() {
   leave();
@@ -49,21 +57,21 @@ int Member::rank() const { return local_->rank; }
 int Member::nranks() const { return local_->nranks; }
 
 bool Member::same_process(int peer) const {
-  Roster& roster = session_->roster();
+  Roster& roster = group_->roster();
   const Roster::Lock lock = roster.lock();
   return roster.process_of(peer) == roster.self();
 }
 
 std::string Member::describe(int peer) const {
-  Roster& roster = session_->roster();
+  Roster& roster = group_->roster();
   const Roster::Lock lock = roster.lock();
   return roster.process(roster.process_of(peer)).origin.text();
 }
 
 Result<Gathered> Member::all_gather(std::span<const std::byte> mine, Deadline deadline) {
   TRY(check_size(mine.size(), kMaxContribution, "a contribution to an all-gather"));
-  Roster::Lock lock = session_->roster().lock();
-  return session_->gathers().all_gather(lock, *local_, mine, deadline);
+  Roster::Lock lock = group_->roster().lock();
+  return group_->gathers().all_gather(lock, *local_, mine, deadline);
 }
 
 Status Member::barrier(Deadline deadline) { return all_gather({}, deadline).status(); }
@@ -71,19 +79,19 @@ Status Member::barrier(Deadline deadline) { return all_gather({}, deadline).stat
 Status Member::send(int peer, uint32_t tag, std::span<const std::byte> message) {
   TRY(check_peer(*local_, peer));
   TRY(check_size(message.size(), kMaxMessage, "a message"));
-  const Roster::Lock lock = session_->roster().lock();
-  return session_->mailroom().send(*local_, peer, tag, message);
+  const Roster::Lock lock = group_->roster().lock();
+  return group_->mailroom().send(*local_, peer, tag, message);
 }
 
 Result<Bytes> Member::receive(int peer, uint32_t tag, Deadline deadline) {
   TRY(check_peer(*local_, peer));
-  Roster::Lock lock = session_->roster().lock();
-  return session_->mailroom().receive(lock, *local_, peer, tag, deadline);
+  Roster::Lock lock = group_->roster().lock();
+  return group_->mailroom().receive(lock, *local_, peer, tag, deadline);
 }
 
 void Member::serve(Handler handler) {
-  const Roster::Lock lock = session_->roster().lock();
-  session_->mailroom().serve(*local_, std::move(handler));
+  const Roster::Lock lock = group_->roster().lock();
+  group_->mailroom().serve(*local_, std::move(handler));
 }
 
 Result<Bytes> Member::request(int peer, std::span<const std::byte> message, Deadline deadline) {
@@ -100,9 +108,9 @@ std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadl
       refused = check_size(queries[sound].message.size(), kMaxMessage, "a request");
     if (!refused.is_ok()) break;
   }
-  Roster::Lock lock = session_->roster().lock();
+  Roster::Lock lock = group_->roster().lock();
   std::vector<Result<Bytes>> answers =
-      session_->mailroom().request(lock, *local_, queries.first(sound), deadline);
+      group_->mailroom().request(lock, *local_, queries.first(sound), deadline);
   if (!refused.is_ok() && (sound == 0 || answers.back().is_ok()))
     answers.emplace_back(std::move(refused));
   return answers;
@@ -111,21 +119,21 @@ std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadl
 Status Member::notify(int peer, std::span<const std::byte> message) {
   TRY(check_peer(*local_, peer));
   TRY(check_size(message.size(), kMaxMessage, "a request"));
-  const Roster::Lock lock = session_->roster().lock();
-  return session_->mailroom().notify(*local_, peer, message);
+  const Roster::Lock lock = group_->roster().lock();
+  return group_->mailroom().notify(*local_, peer, message);
 }
 
 bool Member::has_left(int peer) const {
-  const Roster::Lock lock = session_->roster().lock();
-  return session_->roster().has_left(peer);
+  const Roster::Lock lock = group_->roster().lock();
+  return group_->roster().has_left(peer);
 }
 
 void Member::on_peer_lost(std::function<void(int rank, const Status& why)> callback) {
-  session_->on_peer_lost(local_, std::move(callback));
+  session_->on_peer_lost(group_, local_, std::move(callback));
 }
 
 void Member::leave() {
-  if (session_->belongs_to_this_process()) session_->leave(local_);
+  if (session_->belongs_to_this_process()) session_->leave(group_, local_);
 }
 
 }  // namespace niccolite::bootstrap

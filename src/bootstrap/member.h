@@ -7,7 +7,8 @@
 //   cards[rank]: bytes of every rank
 //
 // Ranks of one process share one Session (one event loop, one listening port, links to other
-// processes made when needed) and never use sockets among themselves.
+// processes made when needed) and never use sockets among themselves. So do the members made from
+// others (derive()).
 //
 // Waits end with: the result; RemoteError with peer() set when a rank they need has ended or left;
 // RemoteError naming who is missing when the deadline passes; the abort's reason when the abort is
@@ -28,6 +29,7 @@
 
 namespace niccolite::bootstrap {
 
+class Group;
 class Session;
 struct Local;
 
@@ -67,6 +69,14 @@ struct JoinOptions {
   Abort* abort = nullptr;  // ends all waits of the member when raised; outlives the member
 };
 
+/// A new group, as each of its members describes it.
+struct DeriveOptions {
+  uint64_t id = 0;         // equal on all members; no other group of the same origin has it
+  std::vector<int> ranks;  // by new rank: the rank in the group that this is made from
+  int rank = 0;            // of this member in the new group
+  Abort* abort = nullptr;  // as in JoinOptions
+};
+
 class Member {
  public:
   /// Collective over `nranks` ranks that hold the same id. Serves one communicator: an id is used
@@ -75,6 +85,11 @@ class Member {
   /// nranks, two claim one rank, or versions differ (reported on all ranks). RemoteError: the
   /// deadline passed (names who is missing), a process ended, or the root cannot be reached.
   static Result<std::unique_ptr<Member>> join(const JoinOptions& options);
+  /// A member of a group of some of this one's ranks, over the same links. Local and quick: between
+  /// derive() and the first use of the new members there must be a barrier of all of them, or else
+  /// what is sent in the group may find a process that does not know it. The two members may end in
+  /// any order.
+  std::unique_ptr<Member> derive(const DeriveOptions& options);
   ~Member();  // leave()
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
@@ -120,8 +135,10 @@ class Member {
   void leave();
 
  private:
-  Member(std::shared_ptr<Session> session, std::shared_ptr<Local> local);
-  std::shared_ptr<Session> session_;
+  Member(std::shared_ptr<Session> session, std::shared_ptr<Group> group,
+         std::shared_ptr<Local> local);
+  std::shared_ptr<Session> session_;  // outlives the group
+  std::shared_ptr<Group> group_;
   std::shared_ptr<Local> local_;
 };
 

@@ -93,6 +93,11 @@ void Mesh::send(uint32_t process, Frame frame) {
   probe(process);
 }
 
+void Mesh::tell(uint32_t process, const Frame& frame) {
+  const Peer& peer = peers_[process];
+  if (peer.sending != nullptr) peer.sending->send(*frame);
+}
+
 void Mesh::broadcast(const Frame& frame) {
   for (Peer& peer : peers_)
     if (peer.sending != nullptr) peer.sending->send(*frame);

@@ -50,6 +50,8 @@ class Mesh final : private Link::Owner {
 
   /// Sends to `process`, dialing if need be. Frames to a process that has gone are dropped.
   void send(uint32_t process, Frame frame);
+  /// Sends to `process` if there is a link.
+  void tell(uint32_t process, const Frame& frame);
   /// Sends to every process to which there is a link.
   void broadcast(const Frame& frame);
   /// Dials `process` if there is no link: to learn whether it is still there.

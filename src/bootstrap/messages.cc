@@ -322,6 +322,21 @@ Result<Left> Left::decode(Reader& reader) {
   return left;
 }
 
+Bytes InGroup::encode() const {
+  Writer writer = begin(MessageType::InGroup);
+  writer.u64(group);
+  writer.raw(frame);
+  return std::move(writer).take();
+}
+
+Result<InGroup> InGroup::decode(Reader& reader) {
+  InGroup message;
+  message.group = reader.u64();
+  message.frame = reader.rest();
+  TRY(reader.finish());
+  return message;
+}
+
 Bytes Lost::encode() const {
   Writer writer = begin(MessageType::Lost);
   writer.u32(process);

@@ -35,7 +35,8 @@ enum class MessageType : uint8_t {
   Response,
   Left,
   Lost,
-  Goodbye,  // between processes
+  Goodbye,
+  InGroup,  // between processes
 };
 
 namespace messages {
@@ -178,6 +179,15 @@ struct Lost {
   std::string why;
   Bytes encode() const;
   static Result<Lost> decode(Reader& reader);
+};
+
+/// Gather, GatherAbsent, Data, Request, Response or Left of a group other than that of all ranks:
+/// processes and ranks in it are numbered as in the group.
+struct InGroup {
+  uint64_t group = 0;
+  std::span<const std::byte> frame;  // of the message: with its type
+  Bytes encode() const;
+  static Result<InGroup> decode(Reader& reader);
 };
 
 /// A message that is only a type: Ready, Goodbye.

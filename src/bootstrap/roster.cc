@@ -86,6 +86,12 @@ void Roster::mark_lost(uint32_t process, Status why) {
   states_[process] = {.state = State::Lost, .why = std::move(why)};
 }
 
+std::optional<Roster::End> Roster::end_of(uint32_t process) const {
+  const ProcessState& state = states_[process];
+  if (state.state == State::Alive) return std::nullopt;
+  return End{.is_lost = state.state == State::Lost, .why = state.why.copy()};
+}
+
 std::vector<std::pair<uint32_t, Status>> Roster::lost() const {
   std::vector<std::pair<uint32_t, Status>> lost;
   for (uint32_t process = 0; process < states_.size(); ++process)

@@ -1,7 +1,7 @@
-// Roster: who is in the communicator, as one process knows it: the process of each rank and whether
-// it is alive, and the ranks that live in this process (Local), on which member threads wait. One
-// mutex guards it, and with it the state of the gathers and the mailroom; it is held for table
-// look-ups and moves only, never over a wait, a callback or a system call that blocks. Thread
+// Roster: who is in a group, as one process knows it: the process of each rank and whether it is
+// alive, and the ranks that live in this process (Local), on which member threads wait. The
+// session's mutex guards it, and with it the state of the gathers and the mailroom; it is held for
+// table look-ups and moves only, never over a wait, a callback or a system call that blocks. Thread
 // safety: as each function says.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -56,6 +57,9 @@ class Roster {
   using Lock = std::unique_lock<std::mutex>;
   enum class Outcome { Happened, TimedOut, Aborted };
 
+  /// `mutex` is the session's, and outlives the roster.
+  explicit Roster(std::mutex& mutex) : mutex_(mutex) {}
+
   Lock lock() { return Lock(mutex_); }
 
   // All below: the lock is held.
@@ -88,6 +92,13 @@ class Roster {
   void mark_left(int32_t rank);
   void mark_departed(uint32_t process, Status why);
   void mark_lost(uint32_t process, Status why);
+  /// How a process ended, and why if that is known.
+  struct End {
+    bool is_lost = false;
+    Status why;
+  };
+  /// Nothing while it is alive.
+  std::optional<End> end_of(uint32_t process) const;
   /// Lost processes with reasons, for those who register late.
   std::vector<std::pair<uint32_t, Status>> lost() const;
 
@@ -115,7 +126,7 @@ class Roster {
     Status why;
   };
 
-  std::mutex mutex_;
+  std::mutex& mutex_;
   uint32_t self_ = 0;
   uint32_t nprocesses_ = 0;
   int32_t nranks_ = 0;

@@ -49,12 +49,18 @@ Session::Session(const UniqueId& id)
       process_(getpid()),
       number_(random_number()),
       origin_(origin_of_this_process()),
-      gathers_(roster_,
-               [this](uint32_t process, auto frame) { transmit(process, std::move(frame)); }),
-      mailroom_(
-          roster_, service_,
-          [this](uint32_t process, auto frame) { transmit(process, std::move(frame)); },
-          [this](uint32_t process) { loop_->post([this, process] { mesh_->probe(process); }); }) {}
+      all_ranks_(std::make_shared<Group>(Group::kAllRanks, std::vector<uint32_t>(), outside())),
+      roster_(all_ranks_->roster()),
+      gathers_(all_ranks_->gathers()) {}
+
+Group::Outside Session::outside() {
+  return {
+      .mutex = mutex_,
+      .service = service_,
+      .transmit = [this](uint32_t process, auto frame) { transmit(process, std::move(frame)); },
+      .probe =
+          [this](uint32_t process) { loop_->post([this, process] { mesh_->probe(process); }); }};
+}
 
 Result<std::shared_ptr<Session>> Session::create(const UniqueId& id) {
   std::shared_ptr<Session> session(new Session(id));
@@ -100,15 +106,72 @@ Result<std::pair<std::shared_ptr<Session>, std::shared_ptr<Local>>> Session::ent
     TRY(Root::start_for(options.id, options.deadline, options.abort));
   const auto local = std::make_shared<Local>(options.rank, options.nranks, options.abort);
   std::shared_ptr<Session> session = TRY(enter_session(options.id, local, options.deadline));
-  if (local->abort != nullptr)
-    local->abort_listener = local->abort->listen([weak = std::weak_ptr<Session>(session), local] {
-      const std::shared_ptr<Session> alive = weak.lock();
-      if (alive == nullptr) return;
-      const Roster::Lock lock = alive->roster_.lock();
-      local->aborted = true;
-      local->changed.notify_all();
-    });
+  session->listen_for_abort(local);
   return std::pair(std::move(session), local);
+}
+
+void Session::listen_for_abort(const std::shared_ptr<Local>& local) {
+  if (local->abort == nullptr) return;
+  local->abort_listener = local->abort->listen([weak = weak_from_this(), local] {
+    const std::shared_ptr<Session> alive = weak.lock();
+    if (alive == nullptr) return;
+    const Roster::Lock lock = alive->roster_.lock();
+    local->aborted = true;
+    local->changed.notify_all();
+  });
+}
+
+void Session::admit(Group& group, std::shared_ptr<Local> local) {
+  group.roster().add(std::move(local));
+  ++members_;
+}
+
+std::pair<std::shared_ptr<Group>, std::shared_ptr<Local>> Session::derive(
+    Group& parent, const DeriveOptions& options) {
+  const auto local =
+      std::make_shared<Local>(options.rank, static_cast<int>(options.ranks.size()), options.abort);
+  std::shared_ptr<Group> group;
+  {
+    const Roster::Lock lock = roster_.lock();
+    std::shared_ptr<Group>& known = derived_[options.id];
+    if (known == nullptr) known = make_group(parent, options.id, options.ranks);
+    group = known;
+    admit(*group, local);
+  }
+  listen_for_abort(local);
+  return {std::move(group), local};
+}
+
+// The first of this process' ranks makes it, from what the parent knows.
+std::shared_ptr<Group> Session::make_group(Group& parent, uint64_t id, std::span<const int> ranks) {
+  Roster& from = parent.roster();
+  std::map<uint32_t, std::vector<int32_t>> members;  // by the parent's process
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
+    members[from.process_of(ranks[rank])].push_back(static_cast<int32_t>(rank));
+  std::vector<uint32_t> processes;
+  std::vector<messages::ProcessEntry> table;
+  uint32_t self = 0;
+  for (auto& [process, group_ranks] : members) {
+    if (process == from.self()) self = static_cast<uint32_t>(processes.size());
+    processes.push_back(parent.session_process(process));
+    messages::ProcessEntry entry = from.process(process);
+    entry.ranks = std::move(group_ranks);
+    table.push_back(std::move(entry));
+  }
+  const auto nprocesses = static_cast<uint32_t>(processes.size());
+  auto group = std::make_shared<Group>(id, processes, outside());
+  group->roster().set_place(self, nprocesses, static_cast<int32_t>(ranks.size()));
+  group->roster().set_table(std::move(table)).ignore("each rank has the parent's one process");
+  for (uint32_t process = 0; process < nprocesses; ++process)
+    if (const auto end = roster_.end_of(processes[process]))
+      end->is_lost ? group->lost(process, end->why.message())
+                   : group->departed(process, end->why.copy());
+  // Links to the nearest, so that the loss of a process is seen by others of the group. One end
+  // dials; a link that is there is used.
+  for (const uint32_t neighbor : neighbors_of(self, nprocesses))
+    if (neighbor > self)
+      loop_->post([this, process = processes[neighbor]] { mesh_->probe(process); });
+  return group;
 }
 
 Status Session::wait_ready(const std::shared_ptr<Local>& local, Deadline deadline) {
@@ -156,7 +219,7 @@ Status Session::describe_silence(const Local& local, Deadline::Clock::time_point
       trouble_.empty() ? "" : ": ", trouble_);
 }
 
-void Session::leave(const std::shared_ptr<Local>& local) {
+void Session::leave(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local) {
   if (local->abort != nullptr) local->abort->forget(local->abort_listener);
   Roster::Lock lock = roster_.lock();
   if (local->left) return;
@@ -165,24 +228,44 @@ void Session::leave(const std::shared_ptr<Local>& local) {
   if (!service_.is_current()) local->changed.wait(lock, [&] { return local->in_service == 0; });
   local->handler = nullptr;
   local->peer_lost = nullptr;
-  mailroom_.local_left(*local);
-  roster_.remove(*local);
+  group->mailroom().local_left(*local);
+  group->roster().remove(*local);
   std::erase_if(joining_, [&](const auto& entry) { return entry.first == local; });
-  const bool last = roster_.locals().empty();
+  const bool last = --members_ == 0;
   const auto patience =
       phase_ == Phase::Ready ? EventLoop::Clock::duration(kFarewell) : kFarewellAfterFailure;
   if (phase_ == Phase::Ready) {
-    roster_.mark_left(local->rank);
-    gathers_.local_left();
-    roster_.wake_all();
-    if (!last && !shut_down_) {
-      const auto frame =
-          std::make_shared<const Bytes>(messages::Left{.ranks = {local->rank}}.encode());
-      loop_->post([this, frame] { mesh_->broadcast(frame); });
-    }
+    group->roster().mark_left(local->rank);
+    group->gathers().local_left();
+    group->roster().wake_all();
+    if (!last && !shut_down_) say_left(*group, local->rank);
   }
   lock.unlock();
   if (last) shut_down(patience);
+}
+
+void Session::say_left(Group& group, int32_t rank) {
+  const auto frame =
+      group.wrap(std::make_shared<const Bytes>(messages::Left{.ranks = {rank}}.encode()));
+  std::vector<uint32_t> processes;
+  for (uint32_t process = 0; process < group.roster().nprocesses(); ++process)
+    if (process != group.roster().self()) processes.push_back(group.session_process(process));
+  if (!processes.empty())
+    loop_->post([this, frame, processes = std::move(processes)] {
+      for (const uint32_t process : processes) mesh_->tell(process, frame);
+    });
+  if (group.id() == Group::kAllRanks || !group.roster().locals().empty()) return;
+  if (group.has_lost()) {
+    derived_.erase(group.id());
+  } else {
+    group.gathers().say_over([this, id = group.id()] { derived_.erase(id); });
+  }
+}
+
+std::vector<std::shared_ptr<Group>> Session::groups() {
+  std::vector<std::shared_ptr<Group>> groups = {all_ranks_};
+  for (const auto& [id, group] : derived_) groups.push_back(group);
+  return groups;
 }
 
 void Session::shut_down(EventLoop::Clock::duration patience) {
@@ -341,57 +424,49 @@ Status Session::take_frame(uint32_t process, std::span<const std::byte> payload)
   Reader reader(payload, origin);
   const auto type = static_cast<MessageType>(reader.u8());
   Roster::Lock lock = roster_.lock();
-  switch (type) {
-    case MessageType::Gather:
-    case MessageType::GatherAbsent:
-      return gathers_.take(reader, type, payload);
-    case MessageType::Lost: {
-      messages::Lost message = TRY(messages::Lost::decode(reader));
-      if (message.process >= roster_.nprocesses() || message.process == roster_.self())
-        return Status::remote_error("process number {} is said to be lost", message.process);
-      lock.unlock();
-      lost(std::move(message));
-      return {};
-    }
-    case MessageType::Data:
-    case MessageType::Request:
-    case MessageType::Response:
-    case MessageType::Left:
-      break;
-    default:
-      return Status::remote_error("{} sent a message of type {}", origin, static_cast<int>(type));
+  if (type == MessageType::Lost) {
+    messages::Lost message = TRY(messages::Lost::decode(reader));
+    if (message.process >= roster_.nprocesses() || message.process == roster_.self())
+      return Status::remote_error("process number {} is said to be lost", message.process);
+    lock.unlock();
+    lost(std::move(message));
+    return {};
   }
-  if (!introduced_) {
+  const bool gathers = type == MessageType::Gather || type == MessageType::GatherAbsent;
+  if (!introduced_ && !gathers) {
     deferred_.emplace_back(process, Bytes(payload.begin(), payload.end()));
     return {};
   }
-  if (type != MessageType::Left) return mailroom_.take(reader, type, process);
-  const messages::Left left = TRY(messages::Left::decode(reader));
-  for (int32_t rank : left.ranks) {
-    if (rank >= roster_.nranks() || roster_.process_of(rank) != process)
-      return Status::remote_error("{} says that rank {} of another process has left", origin, rank);
-    roster_.mark_left(rank);
-  }
-  roster_.wake_all();
-  return {};
+  if (type != MessageType::InGroup) return all_ranks_->take(process, payload);
+  const messages::InGroup message = TRY(messages::InGroup::decode(reader));
+  const auto found = derived_.find(message.group);
+  if (found == derived_.end()) return {};              // of the past
+  const std::shared_ptr<Group> group = found->second;  // may end with this message
+  const auto in_group = group->process_of(process);
+  if (!in_group.has_value())
+    return Status::remote_error("{} sent a message to a group that it is not in", origin);
+  return group->take(*in_group, message.frame);
 }
 
 void Session::mesh_linked(uint32_t process) {
   const Roster::Lock lock = roster_.lock();
-  if (phase_ != Phase::Ready) return;
-  messages::Left left;
-  for (int32_t rank : roster_.process(roster_.self()).ranks)
-    if (roster_.find(rank) == nullptr) left.ranks.push_back(rank);
-  if (!left.ranks.empty() && !roster_.locals().empty())
-    mesh_->send(process, std::make_shared<const Bytes>(left.encode()));
+  if (phase_ != Phase::Ready || members_ == 0) return;
+  for (const std::shared_ptr<Group>& group : groups()) {
+    if (!group->process_of(process).has_value()) continue;
+    const messages::Left left = group->what_left();
+    if (!left.ranks.empty())
+      mesh_->send(process, group->wrap(std::make_shared<const Bytes>(left.encode())));
+  }
 }
 
 void Session::mesh_departed(uint32_t process) {
   const Roster::Lock lock = roster_.lock();
-  roster_.mark_departed(process, Status());
-  if (!roster_.has_table()) return;
-  gathers_.process_departed(process);
-  roster_.wake_all();
+  departed(process, Status());
+}
+
+void Session::departed(uint32_t process, const Status& why) {
+  for (const std::shared_ptr<Group>& group : groups())
+    if (const auto in_group = group->process_of(process)) group->departed(*in_group, why.copy());
 }
 
 void Session::mesh_lost(uint32_t process, Status reason) {
@@ -408,16 +483,13 @@ void Session::mesh_unreachable(uint32_t process, Status reason) {
             origin_.text(), reason.message()),
         {});
   if (phase_ != Phase::Ready) return;
-  roster_.mark_departed(process, std::move(reason));
-  gathers_.process_departed(process);
-  roster_.wake_all();
+  departed(process, reason);
 }
 
 void Session::lost(messages::Lost loss) {
   Roster::Lock lock = roster_.lock();
   const uint32_t process = loss.process;
   if (roster_.is_gone(process)) return;
-  roster_.mark_lost(process, Status::remote_error("{}", loss.why));
   if (roster_.has_table()) {
     loss.rank = roster_.process(process).ranks.front();
     loss.who = roster_.describe(process);
@@ -430,8 +502,15 @@ void Session::lost(messages::Lost loss) {
                            loss.who.empty() ? "a process of the communicator" : loss.who, loss.why)
           .with_peer(loss.rank);
   LOG(Info, Bootstrap, "Bootstrap: {}", why.message());
-  gathers_.fail_all(why);
-  roster_.wake_all();
+  std::vector<std::pair<std::shared_ptr<Group>, uint32_t>> concerned;
+  for (const std::shared_ptr<Group>& group : groups()) {
+    const auto in_group = group->process_of(process);
+    if (!in_group.has_value()) continue;
+    group->lost(*in_group, loss.why);
+    concerned.emplace_back(group, *in_group);
+    if (group->id() != Group::kAllRanks && group->roster().locals().empty())
+      derived_.erase(group->id());
+  }
   if (phase_ != Phase::Ready) {
     if (grace_ == 0)
       grace_ = loop_->after(kGrace, [this, text = why.message(), rank = loss.rank] {
@@ -439,40 +518,15 @@ void Session::lost(messages::Lost loss) {
       });
     return;
   }
-  const auto locals = roster_.locals();
-  lock.unlock();
-  for (const auto& local : locals) tell_lost(local, process);
+  for (const auto& [group, in_group] : concerned)
+    for (const auto& local : group->roster().locals()) group->tell_lost(local, in_group);
 }
 
-void Session::on_peer_lost(const std::shared_ptr<Local>& local,
+void Session::on_peer_lost(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local,
                            std::function<void(int, const Status&)> callback) {
-  Roster::Lock lock = roster_.lock();
+  const Roster::Lock lock = roster_.lock();
   local->peer_lost = std::move(callback);
-  const auto lost = roster_.lost();
-  lock.unlock();
-  for (const auto& [process, why] : lost) tell_lost(local, process);
-}
-
-void Session::tell_lost(std::shared_ptr<Local> local, uint32_t process) {
-  service_.post([this, local = std::move(local), process] {
-    Roster::Lock lock = roster_.lock();
-    const std::vector<int32_t> ranks = roster_.process(process).ranks;
-    for (int32_t rank : ranks) {
-      if (local->left || !local->peer_lost || !local->told_lost.insert(rank).second) continue;
-      const auto callback = local->peer_lost;
-      const Status why = roster_.why_gone(rank);
-      ++local->in_service;
-      lock.unlock();
-      const Status thrown = guarded([&]() -> Status {
-        callback(rank, why);
-        return {};
-      });
-      if (!thrown.is_ok()) log::error(thrown, "bootstrap: callback about a lost peer");
-      lock.lock();
-      --local->in_service;
-      local->changed.notify_all();
-    }
-  });
+  for (const auto& [process, why] : group->roster().lost()) group->tell_lost(local, process);
 }
 
 }  // namespace niccolite::bootstrap

@@ -1,36 +1,37 @@
-// Session: what the ranks of one communicator in one process share: an event loop with the links to
-// other processes, the roster, gathers and mailroom. The first rank that joins with an id makes it,
-// others of the process find it, the last that leaves ends it.
+// Session: what the ranks that met by one unique id share in one process: an event loop with the
+// links to other processes, and the groups: that of all ranks, and those made from it. The first
+// rank that joins with an id makes it, others of the process find it, the last that leaves the last
+// group ends it.
 //
 //   Joining --(all ranks have come)--> Placed --(table of processes complete)--> Ready --(last
 //   member left)--> Over
 //        \------------------------------\--> Failed --(last member left)--> Over
 //
 // Threads: members' threads enter through the functions of Member; everything of the loop (mesh,
-// root client) is touched on the loop's thread only. Lock order: the registry of sessions, then the
-// roster's mutex, then those of loop and service.
+// root client) is touched on the loop's thread only. One mutex guards the session and all its
+// groups. Lock order: the registry of sessions, then that mutex, then those of loop and service.
 #pragma once
 
 #include <sys/types.h>
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "base/thread.h"
-#include "bootstrap/gathers.h"
-#include "bootstrap/mailroom.h"
+#include "bootstrap/group.h"
 #include "bootstrap/member.h"
 #include "bootstrap/mesh.h"
 #include "bootstrap/root_client.h"
-#include "bootstrap/roster.h"
 #include "bootstrap/service.h"
 
 namespace niccolite::bootstrap {
 
-class Session final : private Mesh::Events {
+class Session final : private Mesh::Events, public std::enable_shared_from_this<Session> {
  public:
   /// Registers a rank with the session of its id, made if need be.
   static Result<std::pair<std::shared_ptr<Session>, std::shared_ptr<Local>>> enter(
@@ -39,13 +40,14 @@ class Session final : private Mesh::Events {
 
   /// Waits until the session is Ready.
   Status wait_ready(const std::shared_ptr<Local>& local, Deadline deadline);
-  void leave(const std::shared_ptr<Local>& local);
-  void on_peer_lost(const std::shared_ptr<Local>& local,
+  const std::shared_ptr<Group>& all_ranks() const { return all_ranks_; }
+  /// See Member::derive(). `parent` is a group of this session in which this process has a rank.
+  std::pair<std::shared_ptr<Group>, std::shared_ptr<Local>> derive(Group& parent,
+                                                                   const DeriveOptions& options);
+  void leave(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local);
+  void on_peer_lost(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local,
                     std::function<void(int, const Status&)> callback);
 
-  Roster& roster() { return roster_; }
-  Gathers& gathers() { return gathers_; }
-  Mailroom& mailroom() { return mailroom_; }
   /// False in a child made by fork(): threads and links are the parent's.
   bool belongs_to_this_process() const;
 
@@ -66,7 +68,14 @@ class Session final : private Mesh::Events {
   void fail_locked(Status status, std::vector<int32_t> missing);                   // with the lock
   Status describe_failure(const Local& local, Deadline::Clock::time_point start);  // with the lock
   Status describe_silence(const Local& local, Deadline::Clock::time_point start);  // with the lock
-  void tell_lost(std::shared_ptr<Local> local, uint32_t process);
+  Group::Outside outside();
+  std::shared_ptr<Group> make_group(Group& parent, uint64_t id, std::span<const int> ranks);
+  /// A rank of this process is in one more group.
+  void admit(Group& group, std::shared_ptr<Local> local);  // with the lock
+  void listen_for_abort(const std::shared_ptr<Local>& local);
+  void say_left(Group& group, int32_t rank);  // with the lock
+  /// That of all ranks, and the others: a copy, since they come and go.
+  std::vector<std::shared_ptr<Group>> groups();  // with the lock
   void shut_down(EventLoop::Clock::duration patience);
 
   // The loop's thread, without the lock unless said.
@@ -76,6 +85,7 @@ class Session final : private Mesh::Events {
   void placed(const messages::Place& place);
   void table_complete(Result<std::vector<messages::ProcessEntry>> table);  // with the lock
   void introduce_if_ready();
+  void departed(uint32_t process, const Status& why);  // with the lock
   void lost(messages::Lost loss);
   Status take_frame(uint32_t process, std::span<const std::byte> payload);
   void stop_if_over();
@@ -90,19 +100,22 @@ class Session final : private Mesh::Events {
   const pid_t process_;
   uint64_t number_ = 0;
   messages::Origin origin_;
-  Roster roster_;
-  // Guarded by the roster's mutex.
+  std::mutex mutex_;
+  Service service_;
+  const std::shared_ptr<Group> all_ranks_;
+  Roster& roster_;    // of all ranks
+  Gathers& gathers_;  // of all ranks
+  // Guarded by the mutex.
   Phase phase_ = Phase::Joining;
   Failure failure_;
   bool root_knows_ = false;  // the root has heard of our ranks: it words what is missing
   std::string trouble_;      // of the last attempt to reach the root
   std::vector<std::pair<std::shared_ptr<Local>, Deadline>> joining_;
   bool shut_down_ = false;
+  std::map<uint64_t, std::shared_ptr<Group>> derived_;  // by id
+  size_t members_ = 0;                                  // ranks of this process, in all groups
 
   std::unique_ptr<EventLoop> loop_;
-  Service service_;
-  Gathers gathers_;
-  Mailroom mailroom_;
   // Touched by the loop's thread only.
   std::optional<Mesh> mesh_;
   std::optional<RootClient> root_;

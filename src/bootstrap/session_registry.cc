@@ -47,7 +47,7 @@ class SessionRegistry {
   static bool admit(Session& session, const std::shared_ptr<Local>& local, Deadline deadline) {
     const Roster::Lock lock = session.roster_.lock();
     if (session.phase_ != Session::Phase::Joining || session.shut_down_) return false;
-    session.roster_.add(local);
+    session.admit(*session.all_ranks_, local);
     session.joining_.emplace_back(local, deadline);
     session.loop_->post([&session, local, deadline] { session.announce(local, deadline); });
     return true;

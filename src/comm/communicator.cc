@@ -23,6 +23,12 @@ constexpr auto kPatience = seconds(20);           // after which a wait says wha
 constexpr auto kAskTime = seconds(2);             // for a peer's process to tell what its rank does
 constexpr size_t kMostText = 4096;                // of a failure that a peer tells
 
+/// Differs from communicator to communicator of this process.
+uint64_t next_salt() {
+  static std::atomic<uint64_t> salt{0};
+  return salt.fetch_add(1, std::memory_order_relaxed);  // relaxed: only a number of its own
+}
+
 Deadline init_deadline() { return Deadline::after(seconds(parameters::init_timeout())); }
 
 /// Where this code was loaded from.
@@ -46,9 +52,9 @@ std::span<const std::byte> bytes_of(const RankInfo& info) {
 Communicator::Communicator(gpu::Machine& machine, Identity identity, Configuration configuration)
     : machine_(machine),
       identity_(std::move(identity)),
-      id_hash_(identity_.id.hash()),
+      id_hash_(identity_.hash),
       configuration_(std::move(configuration)),
-      operators_(id_hash_ + static_cast<uint64_t>(identity_.rank)),
+      operators_(next_salt()),
       registrations_(machine) {}
 
 Communicator::~Communicator() = default;
@@ -85,59 +91,74 @@ Status Communicator::join_and_connect() {
                   machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
       rank() == 0);
   LOG(Info, Init, "Using network Socket");
+  const bootstrap::UniqueId id = TRY(identity_.find_id());
+  id_hash_ = id.hash();
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
       identity_.function, describe(), device(), info.bus_id, id_hash_);
-  {
-    std::lock_guard lock(control_mutex_);
-    control_ = TRY(machine_.allocate_host(sizeof(executor::ControlWords)));
-  }
-  if (abort_.raised())
-    raise_abort_word();  // abort() may have come before there was a word to raise
-
+  TRY(make_control());
   if (nranks() > 1) TRY(load_kernels(machine_, device()));
   const planner::Settings mine =
       TRY(planner::make_settings(machine_.kind(), nranks(), configuration_.limits));
   planner::Settings settings = mine;
   const Deadline deadline = init_deadline();
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
-  member_ = TRY(bootstrap::Member::join({.id = identity_.id,
-                                         .nranks = nranks(),
-                                         .rank = rank(),
-                                         .deadline = deadline,
-                                         .abort = &abort_}));
+  member_ = TRY(bootstrap::Member::join(
+      {.id = id, .nranks = nranks(), .rank = rank(), .deadline = deadline, .abort = &abort_}));
   if (nranks() > 1) {
-    member_->on_peer_lost([this](int, const Status& why) { fail(why.copy()); });
     const RankInfo self = TRY(describe_this_rank(machine_, device(), mine));
     const auto blobs = TRY(member_->all_gather(bytes_of(self), deadline));
     const auto ranks = TRY(decode_and_check(blobs, parameters::multi_rank_gpu() != 0));
     settings = ranks[0].settings;
     transport::Endpoint::Reach reach = TRY(open_buffers(ranks, deadline));
     planner::set_reach(settings, reach.is_whole);
-    endpoint_ = std::make_unique<transport::Endpoint>(
-        machine_, device(), *member_, settings.shapes, std::move(reach),
-        [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
-          return ask(Question::Connect, queries, until);
-        });
-    TRY(start_watch());
-    member_->serve(
-        [this](int from, std::span<const std::byte> request) { return answer(from, request); });
+    TRY(serve_peers(settings, std::move(reach)));
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
   } else {
     member_.reset();
   }
-  auto* control = static_cast<executor::ControlWords*>(control_.data());
-  operations_ =
-      std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
-                                       control, log_.get(), configuration_.graphs_mix);
-  windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get());
-
+  make_operations(settings);
   LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
       describe(), device(), info.bus_id, id_hash_);
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
   LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", identity_.function, rank(),
       nranks(), total.count());
   return {};
+}
+
+Status Communicator::make_control() {
+  {
+    std::lock_guard lock(control_mutex_);
+    control_ = TRY(machine_.allocate_host(sizeof(executor::ControlWords)));
+  }
+  if (abort_.raised())
+    raise_abort_word();  // abort() may have come before there was a word to raise
+  return {};
+}
+
+Status Communicator::serve_peers(const planner::Settings& settings,
+                                 transport::Endpoint::Reach reach) {
+  reach_ = std::move(reach);
+  for (int peer = 0; peer < nranks(); ++peer)
+    if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
+  member_->on_peer_lost([this](int, const Status& why) { fail(why.copy()); });
+  endpoint_ = std::make_unique<transport::Endpoint>(
+      machine_, device(), *member_, settings.shapes, reach_,
+      [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
+        return ask(Question::Connect, queries, until);
+      });
+  TRY(start_watch());
+  member_->serve(
+      [this](int from, std::span<const std::byte> request) { return answer(from, request); });
+  return {};
+}
+
+void Communicator::make_operations(const planner::Settings& settings) {
+  auto* control = static_cast<executor::ControlWords*>(control_.data());
+  operations_ =
+      std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
+                                       control, log_.get(), configuration_.graphs_mix);
+  windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get());
 }
 
 // Lets this rank's kernels reach the buffers of the other ranks' users, where that is possible:
@@ -164,7 +185,6 @@ Result<transport::Endpoint::Reach> Communicator::open_buffers(const std::vector<
     reach.in.push_back(of_peer[static_cast<size_t>(rank())] != std::byte{0});
     // Each reaches all but itself.
     reach.is_whole &= std::count(of_peer.begin(), of_peer.end(), std::byte{0}) == 1;
-    if (reach.in.back()) reaching_peers_.push_back(peer);
   }
   return reach;
 }

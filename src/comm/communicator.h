@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,11 +38,22 @@ struct Configuration {
 };
 
 struct Identity {
-  bootstrap::UniqueId id;
+  /// Where the ranks meet: initialize() asks. Null for a communicator made from another.
+  std::function<Result<bootstrap::UniqueId>()> find_id;
+  uint64_t hash = 0;  // of one made from another; else that of the id
   int nranks = 0;
   int rank = -1;
   int device = -1;            // the device current when the communicator was asked for
   const char* function = "";  // the API call that made it, for log lines
+};
+
+/// What a rank wants of a split.
+struct SplitWish {
+  static constexpr int kNoColor = -1;
+  int color = kNoColor;
+  int key = 0;
+  Configuration configuration;
+  Status refusal;  // of its arguments: the split then fails on all ranks
 };
 
 /// What ranks ask each other; the first byte of a request.
@@ -61,6 +73,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   /// Collective over all ranks; once. Blocks until every rank has come or the time is over.
   Status initialize();
+
+  /// Communicators from this one (docs/design/0020-communicators-from-communicators.md).
+  /// Collective; blocks. What is made is ready, and independent of this communicator from then on.
+  /// One for each color, its ranks in the order of their keys, then of this communicator's ranks;
+  /// null for kNoColor. When it fails on one rank it fails on all.
+  Result<std::shared_ptr<Communicator>> split(const SplitWish& wish);
 
   /// Operations (see OperationQueue). Only when ready.
   Status run(const Task& task);
@@ -141,6 +159,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     return state_.compare_exchange_strong(from, to, std::memory_order_acq_rel);
   }
   Status join_and_connect();
+  Status make_control();
+  /// What several ranks need: connections, requests of peers, the watch.
+  Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
+  void make_operations(const planner::Settings& settings);
+  struct Child;
+  Result<std::shared_ptr<Communicator>> make_child(Child child);
+  Status start_as_child(const Child& child, Communicator& parent);
   Result<transport::Endpoint::Reach> open_buffers(const std::vector<RankInfo>& ranks,
                                                   const Deadline& deadline);
   void disconnect();
@@ -166,7 +191,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   gpu::Machine& machine_;
   const Identity identity_;
-  const uint64_t id_hash_;  // kept: groups are sorted by it
+  uint64_t id_hash_;  // of the id, once that is known; groups are sorted by it
   const Configuration configuration_;
   Operators operators_;
   registry::Registrations registrations_;
@@ -187,6 +212,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex control_mutex_;
   gpu::Memory control_ GUARDED_BY(control_mutex_);  // ControlWords
   std::unique_ptr<bootstrap::Member> member_;
+  transport::Endpoint::Reach reach_;
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<CallLog> log_;
@@ -197,6 +223,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<OperationQueue> operations_;  // of one rank, too
   std::unique_ptr<registry::Windows> windows_;  // the same
   bool is_suspended_ = false;                   // guarded by in_use_
+  uint64_t children_ = 0;                       // made so far; guarded by in_use_
 };
 
 }  // namespace niccolite::comm

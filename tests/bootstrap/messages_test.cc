@@ -63,6 +63,7 @@ std::vector<Sample> samples() {
       {"ResponseFailed",
        Response{.call = 3, .succeeded = false, .failure = failed, .content = {}}.encode(),
        decode_only<Response>},
+      {"InGroup", InGroup{.group = 77, .frame = content}.encode(), decode_only<InGroup>},
       {"Left", Left{.ranks = {1, 2}}.encode(), decode_only<Left>},
       {"Lost", Lost{.process = 2, .rank = 3, .who = "rank 3", .why = "gone"}.encode(),
        decode_only<Lost>},

@@ -106,6 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                               decode<messages::Request>,
                                                               decode<messages::Response>,
                                                               decode<messages::Left>,
+                                                              decode<messages::InGroup>,
                                                               decode<messages::Lost>};
   kTargets[data[0] % std::size(kTargets)](bytes);
   return 0;
