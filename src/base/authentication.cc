@@ -85,7 +85,14 @@ Bytes Handshake::make_hello(uint64_t to) {
   return transcript_;
 }
 
-Result<Bytes> Handshake::answer_hello(std::span<const std::byte, kHelloBytes> hello) {
+namespace {
+
+struct Parties {
+  uint64_t from = 0;
+  uint64_t to = 0;
+};
+
+Result<Parties> parties_of(std::span<const std::byte, kHelloBytes> hello) {
   constexpr size_t kName = kMagic.size() - 1;
   if (std::memcmp(hello.data(), kMagic.data(), kName) != 0)
     return Status::remote_error("it does not speak the bootstrap protocol");
@@ -94,10 +101,21 @@ Result<Bytes> Handshake::answer_hello(std::span<const std::byte, kHelloBytes> he
         "it speaks version {} of the bootstrap protocol, this library version {}",
         static_cast<int>(hello[kName]), static_cast<int>(kMagic[kName]));
   Reader reader(hello.subspan<kMagic.size()>(), "hello");
-  peer_ = reader.u64();
-  const uint64_t to = reader.u64();
-  if (to != self_.number)
+  const uint64_t from = reader.u64();
+  return Parties{.from = from, .to = reader.u64()};
+}
+
+}  // namespace
+
+Result<uint64_t> Handshake::addressee(std::span<const std::byte, kHelloBytes> hello) {
+  return TRY(parties_of(hello)).to;
+}
+
+Result<Bytes> Handshake::answer_hello(std::span<const std::byte, kHelloBytes> hello) {
+  const Parties parties = TRY(parties_of(hello));
+  if (parties.to != self_.number)
     return Status::remote_error("it looks for another process or communicator");
+  peer_ = parties.from;
   transcript_.assign(hello.begin(), hello.end());
   std::array<std::byte, kNonceBytes> nonce;
   fill_random(nonce);

@@ -59,6 +59,8 @@ class Handshake {
 
   /// Initiator: first message, for the end with number `to`.
   Bytes make_hello(uint64_t to);
+  /// Acceptor: the number that a hello asks for; checks its form and version.
+  static Result<uint64_t> addressee(std::span<const std::byte, kHelloBytes> hello);
   /// Acceptor: checks form, version and addressee of the hello, and answers.
   Result<Bytes> answer_hello(std::span<const std::byte, kHelloBytes> hello);
   /// Initiator: checks the acceptor's proof; the result is the last message.
@@ -66,6 +68,7 @@ class Handshake {
   /// Acceptor: checks the initiator's proof.
   Status check_proof(std::span<const std::byte, kProofBytes> proof) const;
 
+  uint64_t number() const { return self_.number; }
   uint64_t peer_number() const { return peer_; }
   /// Keys of the two directions; only after check_reply() or check_proof() succeeded.
   Secret sending_key() const;

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 namespace niccolite::bootstrap {
@@ -88,7 +89,9 @@ Status Link::step(uint32_t events) {
 }
 
 Status Link::finish_connect() {
-  if (const int error = socket_.connect_result(); error != 0)
+  const int error = socket_.connect_result();
+  absent_ = error == ECONNREFUSED;
+  if (error != 0)
     return Status::from_errno(error, fmt::format("cannot connect to {}", peer_.text()));
   become(State::Handshaking);
   arm_patience();
@@ -126,7 +129,10 @@ Status Link::answer_handshake() {
     start_frames();
     become(State::Confirming);
   } else if (handshake_.peer_number() == 0) {
-    outgoing_ = TRY(handshake_.answer_hello(message.first<authentication::kHelloBytes>()));
+    const auto hello = message.first<authentication::kHelloBytes>();
+    if (options_.identity_of)
+      handshake_ = options_.identity_of(TRY(authentication::Handshake::addressee(hello)));
+    outgoing_ = TRY(handshake_.answer_hello(hello));
     if (handshake_.peer_number() == 0) return Status::remote_error("it has no number");
   } else {
     TRY(handshake_.check_proof(message.first<authentication::kProofBytes>()));
@@ -248,6 +254,7 @@ void Link::close() {
 void Link::end(Status reason) {
   if (state_ == State::Closed) return;
   const End end = refused_                      ? End::Refused
+                  : absent_                     ? End::Absent
                   : state_ == State::Connecting ? End::Unreachable
                   : state_ == State::Open       ? End::Ended
                                                 : End::Dropped;

@@ -12,6 +12,7 @@
 // one that closes after it has ended. Thread safety: the loop's thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -27,7 +28,8 @@ class Link {
  public:
   /// Why a link ended, for those who decide whether to try again.
   enum class End {
-    Unreachable,  // no connection came about: refused, timed out, no route
+    Absent,       // the host has nobody who listens there
+    Unreachable,  // no connection came about: timed out, no route
     Dropped,      // the peer closed before the handshake was over
     Refused,      // the peer is not who it should be
     Ended,        // an open link: the peer closed it, its host died, or it broke the protocol
@@ -47,6 +49,8 @@ class Link {
 
   struct Options {
     authentication::Identity self;
+    /// Of an acceptor for several identities: the one that a stranger asks for, instead of `self`.
+    std::function<authentication::Identity(uint64_t number)> identity_of;
     size_t max_frame = kMaxFrame;
     EventLoop::Clock::duration patience =
         std::chrono::seconds(5);  // for connecting and handshake, each
@@ -74,6 +78,8 @@ class Link {
 
   bool is_open() const { return state_ == State::Open; }
   bool is_finishing() const { return finishing_; }
+  /// Of this end, as the peer asked for it.
+  uint64_t number() const { return handshake_.number(); }
   uint64_t peer_number() const { return handshake_.peer_number(); }
   const Address& peer_address() const { return peer_; }
   Result<Address> local_address() const { return socket_.local_address(); }
@@ -109,6 +115,7 @@ class Link {
   bool sending_ended_ = false;
   bool delivering_ = false;
   bool refused_ = false;  // the failure under way is one of the handshake's checks
+  bool absent_ = false;   // the failure under way: nobody listens
   Address peer_;
   EventLoop::Id watch_ = 0;
   EventLoop::Id timer_ = 0;

@@ -18,7 +18,7 @@ constexpr auto kPatience = std::chrono::seconds(10);         // three SYNs
 
 Mesh::Mesh(EventLoop& loop, const authentication::Identity& self, Events& events)
     : loop_(loop),
-      options_{.self = self, .max_frame = kMaxFrame, .patience = kPatience},
+      options_{.self = self, .identity_of = {}, .max_frame = kMaxFrame, .patience = kPatience},
       events_(events) {}
 
 Mesh::~Mesh() {

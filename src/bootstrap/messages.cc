@@ -1,6 +1,9 @@
 #include "bootstrap/messages.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 
 namespace niccolite::bootstrap {
 namespace messages {
@@ -67,6 +70,12 @@ Failed read_failed(Reader& reader) {
 }
 
 }  // namespace
+
+Origin Origin::of_this_process() {
+  std::array<char, kMaxHostBytes> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host = {'?'};
+  return {.pid = static_cast<uint64_t>(getpid()), .host = host.data()};
+}
 
 Bytes encode_type(MessageType type) {
   Writer writer = begin(type);
@@ -149,6 +158,21 @@ Result<Refused> Refused::decode(Reader& reader) {
   refused.missing = read_ranks(reader);
   TRY(reader.finish());
   return refused;
+}
+
+Bytes Host::encode() const {
+  Writer writer = begin(MessageType::Host);
+  write_origin(writer, origin);
+  write_ranks(writer, ranks);
+  return std::move(writer).take();
+}
+
+Result<Host> Host::decode(Reader& reader) {
+  Host host;
+  host.origin = read_origin(reader);
+  host.ranks = read_ranks(reader);
+  TRY(reader.finish());
+  return host;
 }
 
 Bytes Failed::encode() const {

@@ -1,5 +1,5 @@
 // Every message of bootstrap, with its encoding. The first byte of a frame is its type. A process
-// sends Join, Ready and Failed to the root and hears Place and Refused; the rest travels between
+// sends Join, Ready and Failed to the root and hears Host, Place and Refused; the rest travels between
 // processes. Encodings are those of base/wire.h. Decoders take a Reader behind the type byte and
 // reject what cannot be meant; `encode()` includes the type byte. Thread safety: plain values.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace niccolite::bootstrap {
 
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr uint32_t kMaxRanks = 1u << 20;
 inline constexpr size_t kMaxHostBytes = 256;
 inline constexpr size_t kMaxTextBytes = 4096;
@@ -27,7 +27,8 @@ enum class MessageType : uint8_t {
   Place,
   Refused,
   Ready,
-  Failed,  // with the root
+  Failed,
+  Host,  // with the root
   Gather = 16,
   GatherAbsent,
   Data,
@@ -46,6 +47,8 @@ struct Origin {
   uint64_t pid = 0;
   std::string host;
   std::string text() const { return fmt::format("process {} on host {}", pid, host); }
+  static Origin of_this_process();
+  friend bool operator==(const Origin&, const Origin&) = default;
 };
 
 /// One rank of the sending process has come.
@@ -86,6 +89,14 @@ struct Refused {
   std::vector<int32_t> missing;
   Bytes encode() const;
   static Result<Refused> decode(Reader& reader);
+};
+
+/// Which ranks live in the process of the root, as far as they have come: whom to name when it ends.
+struct Host {
+  Origin origin;
+  std::vector<int32_t> ranks;  // ascending
+  Bytes encode() const;
+  static Result<Host> decode(Reader& reader);
 };
 
 /// A process gives up before it was ready, or a request failed at its handler.

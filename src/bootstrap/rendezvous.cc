@@ -10,6 +10,8 @@ namespace {
 
 // After a failure; also the longest that those present may take to read about it.
 constexpr auto kLinger = std::chrono::seconds(10);
+// Who has not come is said after so long, after twice as much, and so on.
+constexpr auto kFirstReminder = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -19,6 +21,7 @@ Rendezvous::Rendezvous(EventLoop& loop, Options options)
 Rendezvous::~Rendezvous() {
   loop_.cancel(deadline_timer_);
   loop_.cancel(linger_timer_);
+  loop_.cancel(reminder_);
 }
 
 void Rendezvous::welcome(std::unique_ptr<Link> link) {
@@ -53,7 +56,9 @@ Status Rendezvous::take(Guest& guest, std::span<const std::byte> payload) {
       return {};
     case MessageType::Failed: {
       const messages::Failed failed = TRY(messages::Failed::decode(reader));
-      return failed.status();
+      // What others hear must not sound like a failure of their own.
+      Status status = Status::error(failed.code, "{}: {}", origin, failed.text);
+      return std::move(status).with_peer(guest.ranks.empty() ? failed.peer : guest.ranks.front());
     }
     default:
       return Status::remote_error("{} sent a message that the root does not expect", origin);
@@ -81,6 +86,7 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
   if (nranks_ == 0) {
     nranks_ = join.nranks;
     first_rank_ = join.rank;
+    reminder_ = loop_.after(kFirstReminder, [this] { remind(kFirstReminder); });
   }
   const int32_t rank = join.rank;
   seats_[rank] = {.origin = join.origin, .link = guest.link.get()};
@@ -94,9 +100,42 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
       deadline_timer_ = loop_.at(deadline_, [this] { deadline_passed(); });
     }
   }
+  const bool is_host = join.origin == options_.host;
   if (guest.ranks.size() == 1) guest.join = std::move(join);
-  if (static_cast<int32_t>(seats_.size()) == nranks_) place();
+  if (static_cast<int32_t>(seats_.size()) == nranks_) {
+    place();
+  } else if (is_host) {
+    host_ranks_.insert(std::ranges::lower_bound(host_ranks_, rank), rank);
+    tell_host();
+  } else if (guest.ranks.size() == 1 && !host_ranks_.empty()) {
+    guest.link->send(messages::Host{.origin = options_.host, .ranks = host_ranks_}.encode());
+  }
   return {};
+}
+
+// Should this process end, nobody is left to say whose end it was.
+void Rendezvous::tell_host() {
+  const Bytes message =
+      messages::Host{.origin = options_.host, .ranks = host_ranks_}.encode();
+  for (auto& [link, guest] : guests_)
+    if (!guest.ranks.empty()) link->send(message);
+}
+
+void Rendezvous::remind(EventLoop::Clock::duration waited) {
+  const std::vector<int32_t> missing = missing_ranks();
+  LOG(Warn, All,
+      "{} of {} ranks of a communicator have come after {} s; {} did not join yet. Are they "
+      "started with the same unique id, and can they reach {} (NCCL_SOCKET_IFNAME)?",
+      seats_.size(), nranks_, std::chrono::duration_cast<std::chrono::seconds>(waited).count(),
+      describe_ranks(missing), options_.address.text());
+  reminder_ = loop_.after(waited, [this, waited] { remind(2 * waited); });
+}
+
+std::vector<int32_t> Rendezvous::missing_ranks() const {
+  std::vector<int32_t> missing;
+  for (int32_t rank = 0; rank < nranks_; ++rank)
+    if (!seats_.contains(rank)) missing.push_back(rank);
+  return missing;
 }
 
 Status Rendezvous::check(const messages::Join& join) const {
@@ -128,6 +167,7 @@ Status Rendezvous::check(const messages::Join& join) const {
 void Rendezvous::place() {
   phase_ = Phase::Placing;
   loop_.cancel(deadline_timer_);
+  loop_.cancel(reminder_);
   // In order of lowest rank: one process after the other as `seats_` is walked.
   std::vector<Guest*> order;
   std::map<Link*, uint32_t> place_of;
@@ -151,8 +191,7 @@ void Rendezvous::place() {
 
 void Rendezvous::deadline_passed() {
   messages::Refused refused{.code = Code::RemoteError, .peer = -1, .text = {}, .missing = {}};
-  for (int32_t rank = 0; rank < nranks_; ++rank)
-    if (!seats_.contains(rank)) refused.missing.push_back(rank);
+  refused.missing = missing_ranks();
   refused.peer = refused.missing.empty() ? -1 : refused.missing.front();
   refused.text = fmt::format("{} did not come to the root at {} in time",
                              describe_ranks(refused.missing), options_.address.text());
@@ -170,6 +209,7 @@ void Rendezvous::fail(messages::Refused refused) {
   refusal_ = std::move(refused);
   LOG(Info, Bootstrap, "Bootstrap: root at {}: {}", options_.address.text(), refusal_.text);
   loop_.cancel(deadline_timer_);
+  loop_.cancel(reminder_);
   const Bytes message = refusal_.encode();
   for (auto& [link, guest] : guests_) link->send(message);
   linger_timer_ = loop_.after(kLinger, [this] { finish(); });

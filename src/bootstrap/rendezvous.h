@@ -23,6 +23,7 @@ class Rendezvous final : private Link::Owner {
   struct Options {
     Address address;      // of the root, for messages
     bool waits_for_late;  // after a failure: stay a while, so that ranks that are late hear why
+    messages::Origin host;  // the process of the root
     std::function<void()> decided;  // every rank has its place, or it failed
     std::function<void()> over;     // nobody needs the root any more
   };
@@ -31,6 +32,8 @@ class Rendezvous final : private Link::Owner {
 
   /// Takes an authenticated link of a process.
   void welcome(std::unique_ptr<Link> link);
+  /// Has nobody come yet?
+  bool is_unused() const { return phase_ == Phase::Gathering && guests_.empty(); }
 
  private:
   enum class Phase { Gathering, Placing, Failed, Over };
@@ -49,6 +52,9 @@ class Rendezvous final : private Link::Owner {
   Status take_join(Guest& guest, messages::Join join);
   Status check(const messages::Join& join) const;
   void place();
+  void tell_host();
+  void remind(EventLoop::Clock::duration waited);
+  std::vector<int32_t> missing_ranks() const;
   void deadline_passed();
   void fail(messages::Refused refused);
   void fail(const Status& status);
@@ -70,6 +76,8 @@ class Rendezvous final : private Link::Owner {
   EventLoop::Clock::time_point deadline_ = EventLoop::Clock::time_point::max();
   EventLoop::Id deadline_timer_ = 0;
   EventLoop::Id linger_timer_ = 0;
+  EventLoop::Id reminder_ = 0;
+  std::vector<int32_t> host_ranks_;  // that live in the process of the root, ascending
   messages::Refused refusal_;  // once Failed
 };
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
-#include <list>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -18,81 +18,171 @@
 namespace niccolite::bootstrap {
 namespace {
 
-// An id that nobody uses keeps a thread and a socket; some programs make ids hours before they need
-// them.
+// Some programs make ids hours before they need them.
 constexpr auto kIdleLimit = std::chrono::hours(24);
 // Frames to the root are small; nothing else is let in.
 constexpr size_t kMaxRootFrame = 16u << 10;
+constexpr size_t kMostMeetings = 16u << 10;
 
-class Server {
- public:
-  Server(EventLoop& loop, const UniqueId& id, const Address& address)
-      : loop_(loop),
-        id_(id),
-        rendezvous_(loop, {.address = address,
-                           .waits_for_late = id.origin() == UniqueId::Origin::Root,
-                           .decided = [this] { decided(); },
-                           .over = [this] { loop_.stop(); }}) {}
-
-  Status listen(Socket listener) {
-    const Link::Options options{.self = {.key = id_.key("root"), .number = 0},
-                                .max_frame = kMaxRootFrame};
-    acceptor_ = TRY(Acceptor::create(
-        loop_, std::move(listener), options,
-        [this](std::unique_ptr<Link> link) { rendezvous_.welcome(std::move(link)); }));
-    idle_timer_ = loop_.after(kIdleLimit, [this] { loop_.stop(); });
-    return {};
-  }
-
- private:
-  void decided() {
-    loop_.cancel(idle_timer_);
-    // The next communicator of NCCL_COMM_ID meets at the same address: make room, and let nobody
-    // wait at the wrong door. Later, since this runs inside a callback of a link that the acceptor
-    // may hold.
-    if (id_.origin() == UniqueId::Origin::Environment) loop_.post([this] { acceptor_.reset(); });
-  }
-
-  EventLoop& loop_;
-  const UniqueId id_;
-  Rendezvous rendezvous_;
-  std::unique_ptr<Acceptor> acceptor_;
-  EventLoop::Id idle_timer_ = 0;
+// One root: a rendezvous, and the door of its own that one of NCCL_COMM_ID has.
+struct Meeting {
+  UniqueId id;
+  std::unique_ptr<Rendezvous> rendezvous;
+  std::unique_ptr<Acceptor> door;
+  EventLoop::Id idle_timer = 0;
 };
 
-// One root: its thread, and its loop while it runs.
-class Running {
+// The roots of a process while there are any: a loop, its thread, and doors by interface.
+// Everything but the constructor, open() and adopt() runs on the loop's thread.
+class House {
  public:
-  Status start(Socket listener, const UniqueId& id, const Address& address) {
+  /// `over` is called on the loop's thread when a root has ended.
+  explicit House(std::function<void()> over)
+      : over_(std::move(over)), self_(messages::Origin::of_this_process()) {}
+  ~House() {
+    if (loop_ != nullptr) loop_->stop();
+    thread_.join();
+  }
+
+  Status start() {
     loop_ = TRY(EventLoop::create());
-    auto server = std::make_shared<Server>(*loop_, id, address);
-    TRY(server->listen(std::move(listener)));
-    thread_ = TRY(Thread::start("nccl-root", [this, server = std::move(server)]() mutable {
+    thread_ = TRY(Thread::start("nccl-root", [this] {
       loop_->run();
-      server.reset();
-      std::lock_guard lock(mutex_);
-      loop_.reset();
+      meetings_.clear();
+      doors_.clear();
     }));
     return {};
   }
-  ~Running() {
-    std::unique_lock lock(mutex_);
-    if (loop_ != nullptr) loop_->stop();
-    lock.unlock();
-    thread_.join();
+
+  /// An id of a root at `interface`. By one thread at a time.
+  Result<UniqueId> open(const Address& interface) {
+    const auto known = addresses_.find(interface.with_port(0).text());
+    if (known != addresses_.end()) return add(known->second, std::nullopt);
+    Socket listener = TRY(Socket::listen(interface.with_port(0)));
+    const Address address = TRY(listener.local_address());
+    addresses_.emplace(interface.with_port(0).text(), address);
+    return add(address, std::move(listener));
   }
-  bool serves() {
-    std::lock_guard lock(mutex_);
-    return loop_ != nullptr;
+
+  /// The root of an id of NCCL_COMM_ID.
+  void adopt(const UniqueId& id, Socket listener) {
+    auto socket = std::make_shared<Socket>(std::move(listener));
+    loop_->post([this, id, socket] { begin(id, std::move(*socket)); });
   }
+
+  void stop() { loop_->stop(); }
 
  private:
-  std::mutex mutex_;
-  std::unique_ptr<EventLoop> loop_;  // created by start(), taken down by the thread under mutex_
-  Thread thread_;                    // last: joined first
+  // What is posted before the id exists is done before anybody can ask for it.
+  Result<UniqueId> add(const Address& address, std::optional<Socket> listener) {
+    const UniqueId id = UniqueId::random(address);
+    auto socket = std::make_shared<std::optional<Socket>>(std::move(listener));
+    loop_->post([this, id, socket] {
+      if (socket->has_value()) open_door(std::move(**socket));
+      begin(id, std::nullopt);
+    });
+    return id;
+  }
+
+  // Of all ids of ncclGetUniqueId at one address.
+  void open_door(Socket listener) {
+    Link::Options options{.self = {}, .identity_of = {}, .max_frame = kMaxRootFrame};
+    options.identity_of = [this](uint64_t number) {
+      authentication::Identity identity{.key = {}, .number = number};
+      if (const auto meeting = meetings_.find(number); meeting != meetings_.end()) {
+        identity.key = meeting->second.id.key("root");
+      } else {
+        // Whoever asks for what is not here hears that at once, by a proof that proves nothing.
+        authentication::fill_random(identity.key);
+      }
+      return identity;
+    };
+    auto door = Acceptor::create(*loop_, std::move(listener), options,
+                                 [this](std::unique_ptr<Link> link) { let_in(std::move(link)); });
+    if (!door.is_ok()) return log::error(door.status(), "ncclGetUniqueId");
+    doors_.push_back(std::move(door).take());
+  }
+
+  void let_in(std::unique_ptr<Link> link) {
+    const auto meeting = meetings_.find(link->number());
+    // It may have ended during the handshake.
+    if (meeting == meetings_.end()) return Link::bury(*loop_, std::move(link));
+    meeting->second.rendezvous->welcome(std::move(link));
+  }
+
+  void begin(const UniqueId& id, std::optional<Socket> listener) {
+    // NCCL_COMM_ID gives one id again and again: each of its roots has a door, and needs no number
+    // that others know.
+    const uint64_t number = listener ? (own_number_ += 2) : id.number();
+    Meeting meeting{.id = id, .rendezvous = nullptr, .door = nullptr};
+    meeting.rendezvous = std::make_unique<Rendezvous>(
+        *loop_, Rendezvous::Options{
+                    .address = id.root(),
+                    .waits_for_late = id.origin() == UniqueId::Origin::Root,
+                    .host = self_,
+                    .decided = [this, number] { decided(number); },
+                    .over = [this, number] { end_later(number); }});
+    Rendezvous* const rendezvous = meeting.rendezvous.get();
+    if (listener) {
+      const Link::Options options{.self = {.key = id.key("root"), .number = 0},
+                                  .identity_of = {},
+                                  .max_frame = kMaxRootFrame};
+      auto door = Acceptor::create(
+          *loop_, std::move(*listener), options,
+          [rendezvous](std::unique_ptr<Link> link) { rendezvous->welcome(std::move(link)); });
+      if (!door.is_ok()) {
+        log::error(door.status(), "NCCL_COMM_ID");
+        return over_();
+      }
+      meeting.door = std::move(door).take();
+    }
+    meeting.idle_timer = loop_->after(kIdleLimit, [this, number] { end_later(number); });
+    meetings_.emplace(number, std::move(meeting));
+    forget_some();
+  }
+
+  void decided(uint64_t number) {
+    Meeting& meeting = meetings_.at(number);
+    loop_->cancel(meeting.idle_timer);
+    // The next communicator of NCCL_COMM_ID meets at the same address: make room, and let nobody
+    // wait at the wrong door. Later, since this runs inside a callback of a link that the door may
+    // hold.
+    if (meeting.door != nullptr)
+      loop_->post([door = std::shared_ptr<Acceptor>(std::move(meeting.door))] {});
+  }
+
+  // Not at once: a rendezvous ends inside its own callbacks.
+  void end_later(uint64_t number) {
+    loop_->post([this, number] {
+      if (const auto meeting = meetings_.find(number); meeting != meetings_.end()) end(meeting);
+    });
+  }
+
+  void end(std::map<uint64_t, Meeting>::iterator meeting) {
+    loop_->cancel(meeting->second.idle_timer);
+    meetings_.erase(meeting);
+    over_();
+  }
+
+  // A program that makes ids for ever and uses none must not grow for ever.
+  void forget_some() {
+    if (meetings_.size() <= kMostMeetings) return;
+    for (auto it = meetings_.begin(); it != meetings_.end(); ++it)
+      if (it->second.rendezvous->is_unused() && it->first != meetings_.rbegin()->first)
+        return end(it);
+  }
+
+  const std::function<void()> over_;
+  const messages::Origin self_;
+  std::map<std::string, Address> addresses_;  // by interface: where it is listened; open() only
+  std::unique_ptr<EventLoop> loop_;
+  std::vector<std::unique_ptr<Acceptor>> doors_;
+  std::map<uint64_t, Meeting> meetings_;  // by UniqueId::number(), which is odd, or own_number_
+  uint64_t own_number_ = 0;
+  Thread thread_;                         // last: joined first
 };
 
-// The roots of this process. Never destroyed, because threads of the library may outlive static
+// The house of this process. Never destroyed, because threads of the library may outlive static
 // objects; emptied at exit.
 class Roots {
  public:
@@ -102,26 +192,21 @@ class Roots {
     return *roots;
   }
 
-  Status add(Socket listener, const UniqueId& id, const Address& address) {
-    auto running = std::make_unique<Running>();
-    TRY(running->start(std::move(listener), id, address));
-    std::list<std::unique_ptr<Running>> over;  // joined after the lock is released
-    std::lock_guard lock(mutex_);
-    forget_parents();
-    for (auto it = running_.begin(); it != running_.end();) {
-      const auto next = std::next(it);
-      if (!(*it)->serves()) over.splice(over.end(), running_, it);
-      it = next;
-    }
-    running_.push_back(std::move(running));
-    return {};
+  Result<UniqueId> open(const Address& interface) {
+    return with_house([&](House& house) { return house.open(interface); });
   }
-
+  Status adopt(const UniqueId& id, Socket listener) {
+    return with_house([&](House& house) -> Result<UniqueId> {
+             house.adopt(id, std::move(listener));
+             return id;
+           })
+        .status()
+        .copy();
+  }
   int count() {
     std::lock_guard lock(mutex_);
     forget_parents();
-    return static_cast<int>(std::count_if(running_.begin(), running_.end(),
-                                          [](const auto& running) { return running->serves(); }));
+    return meetings_;
   }
 
  private:
@@ -129,38 +214,59 @@ class Roots {
     ~AtExit() { of_process().clear(); }
   };
 
+  // `open` begins a root in the house, which is built if there is none.
+  template <typename Open>
+  Result<UniqueId> with_house(Open&& open) {
+    std::unique_ptr<House> empty;  // joined after the lock is released
+    std::lock_guard lock(mutex_);
+    forget_parents();
+    if (meetings_ == 0) {
+      empty = std::move(house_);
+      auto house = std::make_unique<House>([this] { meeting_ended(); });
+      TRY(house->start());
+      house_ = std::move(house);
+    }
+    Result<UniqueId> id = open(*house_);
+    if (id.is_ok()) ++meetings_;
+    return id;
+  }
+
+  // On the loop's thread, which therefore cannot be joined here: the next root does it, or the exit.
+  void meeting_ended() {
+    std::lock_guard lock(mutex_);
+    if (house_ != nullptr && --meetings_ == 0) house_->stop();
+  }
+
   void clear() {
-    std::list<std::unique_ptr<Running>> all;  // joined after the lock is released
+    std::unique_ptr<House> house;  // joined after the lock is released
     // Held for ever in a child made by fork() while another thread of the parent held it.
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return;
     forget_parents();
-    all.swap(running_);
+    house = std::move(house_);
+    meetings_ = 0;
   }
 
-  // In a child made by fork() the parent's roots are not ours to stop: neither their threads nor
+  // In a child made by fork() the parent's roots are not ours to stop: neither their thread nor
   // their sockets are here.
   void forget_parents() {
     if (process_ == getpid()) return;
-    for (auto& running : running_) (void)running.release();
-    running_.clear();
+    (void)house_.release();
+    meetings_ = 0;
     process_ = getpid();
   }
 
   std::mutex mutex_;
   pid_t process_ = getpid();
-  std::list<std::unique_ptr<Running>> running_;
+  int meetings_ = 0;
+  std::unique_ptr<House> house_;
 };
 
 }  // namespace
 
 Result<UniqueId> Root::start(const Address& interface) {
   TRY(authentication::initialize());
-  Socket listener = TRY(Socket::listen(interface.with_port(0)));
-  const Address address = TRY(listener.local_address());
-  const UniqueId id = UniqueId::random(address);
-  TRY(Roots::of_process().add(std::move(listener), id, address));
-  return id;
+  return Roots::of_process().open(interface);
 }
 
 Status Root::start_for(const UniqueId& id, Deadline deadline, const Abort* abort) {
@@ -173,7 +279,7 @@ Status Root::start_for(const UniqueId& id, Deadline deadline, const Abort* abort
     int error = 0;
     Result<Socket> listener = Socket::listen(id.root(), &error);
     if (listener.is_ok())
-      return Roots::of_process().add(std::move(listener.value()), id, id.root());
+      return Roots::of_process().adopt(id, std::move(listener.value()));
     if (error != EADDRINUSE || deadline.passed() || patience.passed())
       return std::move(listener).status().with_context(
           "NCCL_COMM_ID must be an address of the host of rank 0 with a free port");

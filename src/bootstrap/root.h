@@ -4,9 +4,11 @@
 // stays until each has said Ready, and spreads the first failure to all: a contradiction, a process
 // that ended, a deadline that passed with ranks missing.
 //
-// A root runs on a thread of its own in the process that called ncclGetUniqueId, and ends by
-// itself. What it leaves behind is collected when the next root starts or the process exits. Thread
-// safety: static functions from any thread.
+// All roots of a process run on one thread, and those of ncclGetUniqueId on one interface share one
+// listening port: a process that comes names the id by its number (UniqueId::number), then proves
+// that it knows its secret. An id that nobody uses costs some hundred bytes, for a day at most. The
+// thread ends with the last root, or when the process exits. Thread safety: static functions from any
+// thread.
 #pragma once
 
 #include "base/address.h"
@@ -17,7 +19,7 @@ namespace niccolite::bootstrap {
 
 class Root {
  public:
-  /// Listens on a free port of `interface` and returns the id that leads there.
+  /// Makes an id that leads to this process, by `interface`, where it listens.
   static Result<UniqueId> start(const Address& interface);
   /// For an id of NCCL_COMM_ID: listens on its address, waiting until the root of an earlier
   /// rendezvous has left it.

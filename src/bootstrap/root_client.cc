@@ -1,27 +1,39 @@
 #include "bootstrap/root_client.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "base/parameters.h"
 
 namespace niccolite::bootstrap {
+namespace {
+
+// A root listens before its id exists, so that where nobody listens it has ended. A host that is
+// just coming up might refuse for a moment.
+constexpr auto kAbsence = std::chrono::milliseconds(500);
+
+}  // namespace
 
 RootClient::RootClient(EventLoop& loop, const UniqueId& id, uint64_t number, Events events)
     : loop_(loop),
       id_(id),
-      options_{.self = {.key = id.key("root"), .number = number}},
+      options_{.self = {.key = id.key("root"), .number = number}, .identity_of = {}},
       events_(std::move(events)) {}
 
 RootClient::~RootClient() { loop_.cancel(retry_); }
 
 void RootClient::start(const Address& root) {
   root_ = root;
+  started_ = EventLoop::Clock::now();
   attempt();
 }
 
 void RootClient::attempt() {
   ++attempts_;
-  Result<std::unique_ptr<Link>> link = Link::dial(loop_, root_, 0, options_, *this);
+  // The root of NCCL_COMM_ID has an address to itself.
+  const uint64_t number = id_.origin() == UniqueId::Origin::Environment ? 0 : id_.number();
+  Result<std::unique_ptr<Link>> link = Link::dial(loop_, root_, number, options_, *this);
   if (!link.is_ok()) return attempt_failed(std::move(link).status());
   link_ = std::move(link.value());
 }
@@ -37,6 +49,23 @@ void RootClient::attempt_failed(Status reason) {
   events_.trouble(reason.message());
   retry_ = loop_.after(std::chrono::milliseconds(parameters::socket_retry_sleep()) * attempts_,
                        [this] { attempt(); });
+}
+
+void RootClient::nobody_listens(Status reason) {
+  if (id_.origin() == UniqueId::Origin::Environment ||
+      EventLoop::Clock::now() - started_ < kAbsence)
+    return attempt_failed(std::move(reason));
+  if (finished_) return;
+  events_.failed(Status::remote_error(
+      "nobody listens at {}: the process that made the unique id has ended, which must live until "
+      "all ranks have joined",
+      root_.text()));
+}
+
+std::string RootClient::describe_host() const {
+  if (host_.ranks.empty())
+    return fmt::format("the process that made the unique id, at {},", root_.text());
+  return fmt::format("{} ({})", describe_ranks(host_.ranks), host_.origin.text());
 }
 
 void RootClient::send(const Bytes& message) {
@@ -68,10 +97,15 @@ void RootClient::link_frame(Link&, std::span<const std::byte> payload) {
 }
 
 Status RootClient::take(std::span<const std::byte> payload) {
-  answered_ = true;
   const std::string origin = fmt::format("the root at {}", root_.text());
   Reader reader(payload, origin);
-  switch (static_cast<MessageType>(reader.u8())) {
+  const auto type = static_cast<MessageType>(reader.u8());
+  if (type == MessageType::Host) {
+    host_ = TRY(messages::Host::decode(reader));
+    return {};
+  }
+  answered_ = true;
+  switch (type) {
     case MessageType::Place: {
       messages::Place place = TRY(messages::Place::decode(reader));
       events_.placed(std::move(place));
@@ -93,19 +127,28 @@ void RootClient::link_ended(Link& link, Link::End end, Status reason) {
   if (answered_) return;  // it has told us all we need
   switch (end) {
     case Link::End::Refused:
-      return events_.failed(
-          Status::remote_error("what listens at {} is not the root of this unique id: {}",
-                               root_.text(), reason.message()));
-    case Link::End::Ended:
+      return events_.failed(Status::remote_error(
+          "what listens at {} is not the root of this unique id: {}{}", root_.text(),
+          reason.message(),
+          id_.origin() == UniqueId::Origin::Environment
+              ? fmt::format(" (this process is of user {}; processes of several users can meet by "
+                            "NCCL_COMM_ID with NICCOLITE_COMM_ID_ANY_USER=1 on all of them)",
+                            geteuid())
+              : "; has the id been used before?"));
+    case Link::End::Ended: {
       // With NCCL_COMM_ID the rendezvous of an earlier communicator may just have ended at this
       // address.
-      if (id_.origin() != UniqueId::Origin::Environment)
-        return events_.failed(
-            Status::remote_error("the root of the rendezvous at {} ended before all ranks had come "
-                                 "({}); the process that made the unique id must "
-                                 "live until then",
-                                 root_.text(), reason.message()));
-      [[fallthrough]];
+      if (id_.origin() == UniqueId::Origin::Environment && host_.ranks.empty())
+        return attempt_failed(std::move(reason));
+      Status status =
+          Status::remote_error("{} ended before all ranks had come ({}); the process that made the "
+                               "unique id must live until then",
+                               describe_host(), reason.message());
+      return events_.failed(
+          std::move(status).with_peer(host_.ranks.empty() ? -1 : host_.ranks.front()));
+    }
+    case Link::End::Absent:
+      return nobody_listens(std::move(reason));
     case Link::End::Unreachable:
     case Link::End::Dropped:
       return attempt_failed(std::move(reason));

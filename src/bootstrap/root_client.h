@@ -39,6 +39,9 @@ class RootClient final : private Link::Owner {
   void attempt();
   void part();
   void attempt_failed(Status reason);
+  void nobody_listens(Status reason);
+  /// The process of the root, and the ranks of it, for messages.
+  std::string describe_host() const;
   void link_opened(Link& link) override;
   void link_frame(Link& link, std::span<const std::byte> payload) override;
   void link_ended(Link& link, Link::End end, Status reason) override;
@@ -52,6 +55,8 @@ class RootClient final : private Link::Owner {
   std::unique_ptr<Link> link_;
   EventLoop::Id retry_ = 0;
   int64_t attempts_ = 0;
+  EventLoop::Clock::time_point started_;
+  messages::Host host_;  // without a host name until the root has told
   bool answered_ = false;
   bool finished_ = false;
   Bytes last_message_;

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 
 #include "base/interfaces.h"
@@ -25,12 +24,6 @@ constexpr auto kGrace = 1s;
 constexpr auto kFarewell = 5s;
 constexpr auto kFarewellAfterFailure = 300ms;
 
-messages::Origin origin_of_this_process() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host = {'?'};
-  return {.pid = static_cast<uint64_t>(getpid()), .host = host.data()};
-}
-
 uint64_t random_number() {
   uint64_t number = 0;
   while (number == 0) authentication::fill_random(std::as_writable_bytes(std::span(&number, 1)));
@@ -48,7 +41,7 @@ Session::Session(const UniqueId& id)
     : id_(id),
       process_(getpid()),
       number_(random_number()),
-      origin_(origin_of_this_process()),
+      origin_(messages::Origin::of_this_process()),
       all_ranks_(std::make_shared<Group>(Group::kAllRanks, std::vector<uint32_t>(), outside())),
       roster_(all_ranks_->roster()),
       gathers_(all_ranks_->gathers()) {}

@@ -1,5 +1,7 @@
 #include "bootstrap/unique_id.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -32,6 +34,8 @@ Result<UniqueId> UniqueId::from_environment(std::string_view text, int family) {
   // Derived from the address, not from the text: hosts may spell one address differently.
   Writer writer;
   id.root_.with_scope(0).encode(writer);
+  // Everybody can know the address: at least let nobody else of the machine join.
+  if (parameters::comm_id_any_user() == 0) writer.u32(geteuid());
   id.secret_ = authentication::derive({}, "NCCL_COMM_ID", writer.bytes());
   return id;
 }
@@ -77,6 +81,10 @@ std::array<std::byte, UniqueId::kBytes> UniqueId::bytes() const {
 
 authentication::Secret UniqueId::key(std::string_view purpose) const {
   return authentication::derive(secret_, purpose);
+}
+
+uint64_t UniqueId::number() const {
+  return authentication::fingerprint(key("number")) | 1;
 }
 
 uint64_t UniqueId::hash() const { return authentication::fingerprint(key("name")); }

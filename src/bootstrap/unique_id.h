@@ -30,7 +30,8 @@ class UniqueId {
 
   /// A fresh secret for a root that listens on `root`.
   static UniqueId random(const Address& root);
-  /// The same id in every process with the same text. It is as secret as the text is.
+  /// The same id in every process of this user with the same text (of every user with
+  /// NICCOLITE_COMM_ID_ANY_USER=1). It is as secret as the text is.
   /// InvalidArgument: malformed.
   static Result<UniqueId> from_environment(std::string_view text, int family);
   /// InvalidArgument: not made by this library, damaged, or made by an incompatible version.
@@ -41,6 +42,8 @@ class UniqueId {
   const Address& root() const { return root_; }
   /// The key of one kind of connection.
   authentication::Secret key(std::string_view purpose) const;
+  /// Under which its root knows it among the ids of a process; not 0. Tells nothing of the secret.
+  uint64_t number() const;
   /// A name for logs (commId); tells nothing of the secret.
   uint64_t hash() const;
   bool operator==(const UniqueId&) const = default;
