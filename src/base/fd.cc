@@ -9,13 +9,16 @@
 namespace niccolite {
 
 Result<Fd> Fd::memfd(const char* name, size_t bytes) {
-  Fd fd(memfd_create(name, MFD_CLOEXEC));
+  Fd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Status::from_errno(errno, "cannot create shared memory (memfd_create)");
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     const int error = errno;
     return Status::from_errno(
         error, fmt::format("cannot size shared memory to {} bytes (ftruncate)", bytes));
   }
+  // Who maps the memory can rely on its size: a page beyond the end of a file is a fault.
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return Status::from_errno(errno, "cannot seal the size of shared memory (F_ADD_SEALS)");
   return fd;
 }
 

@@ -7,7 +7,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 
 #include "base/log.h"
@@ -16,8 +18,14 @@
 namespace niccolite::transport {
 namespace {
 
-constexpr char kFound = 1;
+// What a server answers; a descriptor comes with kFound alone, the reason in words with kFailed.
 constexpr char kUnknown = 0;
+constexpr char kFound = 1;
+constexpr char kOtherUser = 2;
+constexpr char kFailed = 3;
+constexpr size_t kMostWords = 512;
+constexpr const char* kFolder = "/tmp/";
+constexpr const char* kPrefix = "niccolite-";
 constexpr timeval kPatience{.tv_sec = 1,
                             .tv_usec = 0};  // for a client of the same user that does not speak
 
@@ -58,10 +66,44 @@ Status send_descriptor(const Fd& socket, const Fd& descriptor) {
   return {};
 }
 
-// The descriptor that came with the answer; invalid when the server did not know the token.
-Result<Fd> receive_descriptor(const Fd& socket) {
-  char answer = kUnknown;
-  iovec data{&answer, 1};
+Status out_of_descriptors() {
+  return Status::system_error(
+      "this process has no file descriptor left (limit: ulimit -n): raise the limit, or look for "
+      "what leaks them");
+}
+
+// Why a call on the connection to a peer's process failed, in the words of what the user can do.
+Status peer_failure(int error, const std::string& address) {
+  switch (error) {
+    case ECONNREFUSED:
+    case ENOENT:
+      return Status::remote_error(
+          "nobody answers at Unix socket {}: the peer's process has ended, or is in another "
+          "network namespace (then set NCCL_IPC_USE_ABSTRACT_SOCKET=0)",
+          address);
+    case ECONNRESET:
+    case EPIPE:
+      return Status::remote_error("the peer's process ended while it handed its memory over");
+    case EAGAIN:
+      return Status::remote_error(
+          "the peer's process does not answer at Unix socket {}: is it stopped?", address);
+    case EACCES:
+    case EPERM:
+      return Status::remote_error(
+          "Unix socket {} of the peer's process may not be used: does it belong to another user?",
+          address);
+    case EMFILE:
+    case ENFILE:
+      return out_of_descriptors();
+    default:
+      return Status::from_errno(error, fmt::format("Unix socket {} of the peer's process", address));
+  }
+}
+
+// The descriptor that came with the answer.
+Result<Fd> receive_descriptor(const Fd& socket, const std::string& address) {
+  std::array<char, 1 + kMostWords> answer{kUnknown};
+  iovec data{answer.data(), answer.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &data;
@@ -69,7 +111,8 @@ Result<Fd> receive_descriptor(const Fd& socket) {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   const ssize_t got = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
-  if (got < 0) return Status::from_errno(errno, "recvmsg of a descriptor");
+  if (got < 0) return peer_failure(errno, address);
+  if (got == 0) return peer_failure(ECONNRESET, address);
   Fd fd;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header))
@@ -78,8 +121,37 @@ Result<Fd> receive_descriptor(const Fd& socket) {
       std::memcpy(&raw, CMSG_DATA(header), sizeof raw);
       fd = Fd(raw);
     }
-  if (got == 0) return Status::remote_error("the process closed the connection before it answered");
-  return fd;
+  switch (answer[0]) {
+    case kFound:
+      if (fd.valid()) return fd;
+      // The kernel drops what the receiver has no room for.
+      return out_of_descriptors();
+    case kOtherUser:
+      return Status::remote_error(
+          "the peer's process belongs to another user than this one (user {}): all ranks of a "
+          "machine must run as one user",
+          geteuid());
+    case kFailed:
+      return Status::remote_error("the peer's process cannot hand its memory over: {}",
+                                  std::string(answer.data() + 1, static_cast<size_t>(got) - 1));
+    default:
+      return Status::remote_error("the peer process no longer has the memory that it offered");
+  }
+}
+
+// Sockets of the file form that processes which were killed have left.
+void remove_leftovers() {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
+    const std::string path = entry.path();
+    if (!entry.path().filename().string().starts_with(kPrefix)) continue;
+    const Result<SocketName> name = socket_name(path);
+    Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!name.is_ok() || !probe.valid()) continue;
+    const auto* address = reinterpret_cast<const sockaddr*>(&name.value().address);
+    if (connect(probe.get(), address, name.value().length) != 0 && errno == ECONNREFUSED)
+      unlink(path.c_str());  // of another user: that is not ours to remove, and the call fails
+  }
 }
 
 }  // namespace
@@ -94,8 +166,9 @@ Result<std::shared_ptr<DescriptorServer>> DescriptorServer::instance() {
   if (getrandom(&random, sizeof random, 0) != sizeof random)
     return Status::from_errno(errno, "getrandom");
   const bool abstract = parameters::ipc_use_abstract_socket() != 0;
-  const std::string address =
-      fmt::format("{}niccolite-{}-{:016x}", abstract ? "@" : "/tmp/", getpid(), random);
+  if (!abstract) remove_leftovers();
+  const std::string address = fmt::format("{}{}{}-{:016x}", abstract ? "@" : kFolder, kPrefix,
+                                          getpid(), random);
   const SocketName name = TRY(socket_name(address));
   Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return Status::from_errno(errno, "cannot create a Unix socket");
@@ -136,6 +209,7 @@ void DescriptorServer::serve(const Fd& client) {
       who.uid != geteuid()) {
     LOG(Info, Shm, "refused a connection of process {} of user {} to the descriptor socket",
         who.pid, who.uid);
+    (void)!send(client.get(), &kOtherUser, 1, MSG_NOSIGNAL);  // it may have gone
     return;
   }
   setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
@@ -151,7 +225,9 @@ void DescriptorServer::serve(const Fd& client) {
       send_descriptor(client, *descriptor).ignore("the client sees a closed connection");
       return;
     }
-    log::error(descriptor.status(), "DescriptorServer");
+    const std::string words = kFailed + descriptor.status().message().substr(0, kMostWords);
+    (void)!send(client.get(), words.data(), words.size(), MSG_NOSIGNAL);  // it may have gone
+    return;
   }
   (void)!send(client.get(), &kUnknown, 1, MSG_NOSIGNAL);  // a client that is gone needs no answer
 }
@@ -160,25 +236,15 @@ Result<Fd> fetch_descriptor(const std::string& address, const Token& token,
                             const Deadline& deadline) {
   const SocketName name = TRY(socket_name(address));
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return Status::from_errno(errno, "cannot create a Unix socket");
+  if (!socket.valid()) return peer_failure(errno, address);
   const int milliseconds = std::max(1, deadline.poll_milliseconds(30'000));
   const timeval patience{.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000};
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0) {
-    const int error = errno;
-    return Status::from_errno(error, fmt::format("cannot reach Unix socket {} of the peer process "
-                                                 "(is it in another network namespace? Then set "
-                                                 "NCCL_IPC_USE_ABSTRACT_SOCKET=0)",
-                                                 address));
-  }
-  if (send(socket.get(), token.data(), token.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(token.size()))
-    return Status::from_errno(errno, "send to the peer's Unix socket");
-  Fd fd = TRY(receive_descriptor(socket));
-  if (!fd.valid())
-    return Status::remote_error("the peer process no longer has the memory that it offered");
-  return fd;
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
+      send(socket.get(), token.data(), token.size(), MSG_NOSIGNAL) < 0)
+    return peer_failure(errno, address);
+  return receive_descriptor(socket, address);
 }
 
 }  // namespace niccolite::transport

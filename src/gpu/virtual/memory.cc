@@ -121,6 +121,9 @@ Error MemoryMap::import(int device, Fd fd, size_t bytes, size_t offset, MemoryPr
   // A mapping beyond the end of the file would fault on access.
   const auto file_bytes = static_cast<size_t>(file.st_size);
   if (offset > file_bytes || bytes > file_bytes - offset) return Error::InvalidValue;
+  // And so would one of a file that its owner makes shorter later.
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return Error::InvalidValue;
   const size_t page_offset = offset % kPage;
   Entry entry;
   entry.mapped_bytes = bytes + page_offset;
