@@ -36,6 +36,15 @@ Result<std::unique_ptr<Member>> Member::join(const JoinOptions& options) {
       new Member(std::move(session), std::move(group), std::move(local)));
 }
 
+void Member::give_up(const JoinOptions& options, const Status& why) {
+  Result<std::pair<std::shared_ptr<Session>, std::shared_ptr<Local>>> entered =
+      Session::enter(options);
+  if (!entered.is_ok()) return;
+  auto [session, local] = std::move(entered).take();
+  session->give_up(*local, why);
+  session->leave(session->all_ranks(), local);
+}
+
 std::unique_ptr<Member> Member::derive(const DeriveOptions& options) {
   auto [group, local] = session_->derive(*group_, options);
   return std::unique_ptr<Member>(new Member(session_, std::move(group), std::move(local)));

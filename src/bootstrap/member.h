@@ -85,6 +85,9 @@ class Member {
   /// nranks, two claim one rank, or versions differ (reported on all ranks). RemoteError: the
   /// deadline passed (names who is missing), a process ended, or the root cannot be reached.
   static Result<std::unique_ptr<Member>> join(const JoinOptions& options);
+  /// Tells the others, instead of joining, why this rank cannot: they need not wait for it. Bounded
+  /// in time; what cannot be told is not.
+  static void give_up(const JoinOptions& options, const Status& why);
   /// A member of a group of some of this one's ranks, over the same links. Local and quick: between
   /// derive() and the first use of the new members there must be a barrier of all of them, or else
   /// what is sent in the group may find a process that does not know it. The two members may end in

@@ -56,9 +56,10 @@ Status Rendezvous::take(Guest& guest, std::span<const std::byte> payload) {
       return {};
     case MessageType::Failed: {
       const messages::Failed failed = TRY(messages::Failed::decode(reader));
+      if (failed.peer >= 0) return failed.status();  // says whose it is
       // What others hear must not sound like a failure of their own.
       Status status = Status::error(failed.code, "{}: {}", origin, failed.text);
-      return std::move(status).with_peer(guest.ranks.empty() ? failed.peer : guest.ranks.front());
+      return std::move(status).with_peer(guest.ranks.empty() ? -1 : guest.ranks.front());
     }
     default:
       return Status::remote_error("{} sent a message that the root does not expect", origin);
@@ -100,6 +101,8 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
       deadline_timer_ = loop_.at(deadline_, [this] { deadline_passed(); });
     }
   }
+  LOG(Info, Bootstrap, "Bootstrap: root at {}: rank {} has come, {} of {}",
+      options_.address.text(), rank, seats_.size(), nranks_);
   const bool is_host = join.origin == options_.host;
   if (guest.ranks.size() == 1) guest.join = std::move(join);
   if (static_cast<int32_t>(seats_.size()) == nranks_) {

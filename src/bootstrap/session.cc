@@ -176,14 +176,22 @@ Status Session::wait_ready(const std::shared_ptr<Local>& local, Deadline deadlin
     outcome = roster_.wait(lock, *local, Deadline::after(kRootsWord), decided);
   if (outcome == Roster::Outcome::Aborted) {
     Status reason = Roster::why_aborted(*local);
-    fail_locked(Status::remote_error("rank {} ({}) gave up during initialization: {}", local->rank,
-                                     origin_.text(), reason.message())
-                    .with_peer(local->rank),
-                {});
+    fail_locked(given_up(*local, reason), {});
     return reason;
   }
   if (outcome == Roster::Outcome::TimedOut) fail_locked(describe_silence(*local, start), {});
   return phase_ == Phase::Ready ? Status() : describe_failure(*local, start);
+}
+
+Status Session::given_up(const Local& local, const Status& why) const {
+  return Status::error(why.code(), "rank {} ({}) gave up during initialization: {}", local.rank,
+                       origin_.text(), why.message())
+      .with_peer(local.rank);
+}
+
+void Session::give_up(const Local& local, const Status& why) {
+  const Roster::Lock lock = roster_.lock();
+  fail_locked(given_up(local, why), {});
 }
 
 Status Session::describe_failure(const Local& local, Deadline::Clock::time_point start) {

@@ -40,6 +40,8 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
 
   /// Waits until the session is Ready.
   Status wait_ready(const std::shared_ptr<Local>& local, Deadline deadline);
+  /// A rank ends the rendezvous for all, with its reason.
+  void give_up(const Local& local, const Status& why);
   const std::shared_ptr<Group>& all_ranks() const { return all_ranks_; }
   /// See Member::derive(). `parent` is a group of this session in which this process has a rank.
   std::pair<std::shared_ptr<Group>, std::shared_ptr<Local>> derive(Group& parent,
@@ -65,6 +67,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   // Any thread, without the lock unless said.
   void transmit(uint32_t process, std::shared_ptr<const Bytes> frame);
   void fail(Status status, std::vector<int32_t> missing = {});
+  Status given_up(const Local& local, const Status& why) const;
   void fail_locked(Status status, std::vector<int32_t> missing);                   // with the lock
   Status describe_failure(const Local& local, Deadline::Clock::time_point start);  // with the lock
   Status describe_silence(const Local& local, Deadline::Clock::time_point start);  // with the lock

@@ -47,6 +47,12 @@ std::span<const std::byte> bytes_of(const RankInfo& info) {
   return std::as_bytes(std::span(&info, 1));
 }
 
+// What fails here fails on all ranks, which learn of it instead of waiting for this one.
+Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
+  if (!status.is_ok()) bootstrap::Member::give_up(join, status);
+  return status;
+}
+
 }  // namespace
 
 Communicator::Communicator(gpu::Machine& machine, Identity identity, Configuration configuration)
@@ -96,14 +102,20 @@ Status Communicator::join_and_connect() {
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
       identity_.function, describe(), device(), info.bus_id, id_hash_);
   TRY(make_control());
-  if (nranks() > 1) TRY(load_kernels(machine_, device()));
-  const planner::Settings mine =
-      TRY(planner::make_settings(machine_.kind(), nranks(), configuration_.limits));
-  planner::Settings settings = mine;
   const Deadline deadline = init_deadline();
+  const bootstrap::JoinOptions join{.id = id,
+                                    .nranks = nranks(),
+                                    .rank = rank(),
+                                    .deadline = deadline,
+                                    .abort = &abort_};
+  if (nranks() > 1) TRY(or_give_up(join, load_kernels(machine_, device())));
+  Result<planner::Settings> made =
+      planner::make_settings(machine_.kind(), nranks(), configuration_.limits);
+  TRY(or_give_up(join, made.status().copy()));
+  const planner::Settings mine = std::move(made).take();
+  planner::Settings settings = mine;
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
-  member_ = TRY(bootstrap::Member::join(
-      {.id = id, .nranks = nranks(), .rank = rank(), .deadline = deadline, .abort = &abort_}));
+  member_ = TRY(bootstrap::Member::join(join));
   if (nranks() > 1) {
     const RankInfo self = TRY(describe_this_rank(machine_, device(), mine));
     const auto blobs = TRY(member_->all_gather(bytes_of(self), deadline));

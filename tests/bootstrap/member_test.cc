@@ -1,6 +1,7 @@
 // Ranks as threads of one process.
 #include "bootstrap/member.h"
 
+#include <filesystem>
 #include <atomic>
 #include <latch>
 
@@ -259,6 +260,51 @@ TEST(Join, WorksOverIpv6) {
   ASSERT_TRUE(id.is_ok());
   auto members = join_all(id.value(), 2);
   EXPECT_TRUE(members[0]->same_process(1));
+}
+
+size_t entries_of(const char* directory) {
+  const auto entries = std::filesystem::directory_iterator(directory);
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+TEST(Root, ServesAThousandIdsByOneThreadAndOnePort) {
+  const UniqueId first = loopback_id();
+  const size_t descriptors = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
+  const int roots = Root::count_running();
+  std::vector<UniqueId> ids;
+  for (int i = 0; i < 1000; ++i) ids.push_back(loopback_id());
+  EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
+  EXPECT_EQ(entries_of("/proc/self/task"), threads);
+  EXPECT_EQ(Root::count_running(), roots + 1000);
+  // Each of them is an id of its own.
+  for (const size_t i : {0u, 499u, 999u}) {
+    EXPECT_EQ(ids[i].root(), first.root());
+    const auto members = join_all(ids[i], 2);
+    EXPECT_TRUE(members[0] != nullptr && members[1] != nullptr);
+  }
+}
+
+TEST(Root, RefusesAnIdThatWasUsed) {
+  const UniqueId other = loopback_id();  // so that the port stays
+  const UniqueId id = loopback_id();
+  join_all(id, 2);
+  const auto again = Member::join({.id = id, .nranks = 1, .rank = 0, .deadline = soon()});
+  ASSERT_FALSE(again.is_ok());
+  EXPECT_THAT(again.status().message(), testing::HasSubstr("used before"));
+}
+
+TEST(Member, ThatGivesUpEndsTheRendezvousWithItsReason) {
+  const UniqueId id = loopback_id();
+  std::thread gives_up([&] {
+    Member::give_up({.id = id, .nranks = 2, .rank = 1, .deadline = soon()},
+                    Status::invalid_usage("its settings make no sense"));
+  });
+  const auto waits = Member::join({.id = id, .nranks = 2, .rank = 0, .deadline = soon()});
+  gives_up.join();
+  ASSERT_FALSE(waits.is_ok());
+  EXPECT_EQ(waits.status().code(), Code::InvalidUsage);
+  EXPECT_THAT(waits.status().message(), testing::AllOf(testing::HasSubstr("rank 1 (process"),
+                                                       testing::HasSubstr("make no sense")));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "bootstrap/unique_id.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "ranks.h"
 
 namespace niccolite::bootstrap {
@@ -68,6 +71,16 @@ TEST(CreateUniqueId, StartsARootThatRanksReach) {
   const auto id = create_unique_id();
   ASSERT_TRUE(id.is_ok()) << id.status().message();
   EXPECT_EQ(join_all(id.value(), 2).size(), 2u);
+}
+
+TEST(UniqueId, OfTheEnvironmentIsEachUsersOwn) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const UniqueId mine = UniqueId::from_environment("127.0.0.1:4711", AF_UNSPEC).take();
+  ASSERT_EQ(seteuid(65534), 0);
+  const UniqueId others = UniqueId::from_environment("127.0.0.1:4711", AF_UNSPEC).take();
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_EQ(mine.root(), others.root());
+  EXPECT_NE(mine.hash(), others.hash());
 }
 
 }  // namespace
