@@ -16,9 +16,10 @@ using comm::Group;
 using comm::LiveCommunicators;
 
 void give_up(ncclComm_t* handle, const std::shared_ptr<Communicator>& communicator) {
-  LiveCommunicators::instance().remove(communicator.get());
+  LiveCommunicators::instance().begin_end(communicator.get());
   communicator->abort(Status::invalid_usage("the group that made this communicator failed"));
   communicator->end().ignore("the failure of the group is the error to report");
+  LiveCommunicators::instance().forget(communicator.get());
   *handle = nullptr;
 }
 
@@ -112,23 +113,37 @@ Result<Completion> finalize(ncclComm_t handle) {
                                   [communicator] { return communicator->finalize(); });
 }
 
+// Not in a group: what the group has recorded for the communicator would be lost, or be carried out
+// on one that is gone.
 Status destroy(ncclComm_t handle) {
   if (handle == nullptr) return {};
   const auto communicator = TRY(find(handle));
+  if (Group::current().is_open())
+    return Status::invalid_usage(
+        "ncclCommDestroy : called between ncclGroupStart and ncclGroupEnd: end the group first "
+        "(the "
+        "communicator of rank {} stays as it is)",
+        communicator->rank());
   if (communicator->state() == comm::State::InProgress) return communicator->check_ready();
-  if (LiveCommunicators::instance().remove(handle) == nullptr)
+  if (LiveCommunicators::instance().begin_end(handle) == nullptr)
     return Status::invalid_argument("ncclCommDestroy : another thread destroyed the communicator");
-  return communicator->end();
+  const Status ended = communicator->end();
+  LiveCommunicators::instance().forget(handle);
+  TRY(ended.copy());
+  return communicator->abort_reason();  // the failure, or that another thread aborted it meanwhile
 }
 
+// May overtake ncclCommDestroy, which may be waiting for a peer.
 Status abort(ncclComm_t handle) {
   if (handle == nullptr) return {};
-  const auto communicator = TRY(find(handle));
-  if (LiveCommunicators::instance().remove(handle) == nullptr)
-    return Status::invalid_argument("ncclCommAbort : another thread destroyed the communicator");
+  auto communicator = LiveCommunicators::instance().begin_end(handle);
+  if (communicator == nullptr) communicator = LiveCommunicators::instance().find_ending(handle);
+  if (communicator == nullptr) return find(handle).status().copy();
   communicator->abort(Status::invalid_usage(
       "the communicator of rank {} was aborted (ncclCommAbort)", communicator->rank()));
-  return communicator->end();
+  const Status ended = communicator->end();
+  LiveCommunicators::instance().forget(handle);
+  return ended.copy();
 }
 
 Status get_async_error(ncclComm_t handle, ncclResult_t* answer) {

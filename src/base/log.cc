@@ -21,6 +21,7 @@
 
 #include "base/fd.h"
 #include "base/parameters.h"
+#include "base/per_thread.h"
 
 namespace niccolite::log {
 namespace {
@@ -359,6 +360,12 @@ void error(const Status& status, const char* call) {
   write(Level::Warn, status.place(), call, status.message());
 }
 
+void keep_error(const Status& status) {
+  if (status.is_ok()) return;
+  std::lock_guard lock(state().mutex);
+  state().last_error = status.message().substr(0, kLongestLine);
+}
+
 void version_line(const std::string& text, const std::string& details, bool first_rank) {
   const auto current = settings();
   {
@@ -379,7 +386,10 @@ void version_line(const std::string& text, const std::string& details, bool firs
 }
 
 const char* last_error() {
-  thread_local std::string copy;
+  struct Copy {
+    std::string text;
+  };
+  std::string& copy = PerThread<Copy>::get().text;
   std::lock_guard lock(state().mutex);
   copy = state().last_error;
   return copy.c_str();

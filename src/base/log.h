@@ -47,6 +47,8 @@ void write(Level level, Place place, const char* function, const std::string& te
 /// Prints `status` as one WARN line (if the level allows) and keeps its message as the last error.
 /// Once per error, where it leaves the library.
 void error(const Status& status, const char* call);
+/// Makes the message of a failure that was printed before the last error again; not that of none.
+void keep_error(const Status& status);
 /// Prints text without a prefix, once per process: the version line; from INFO on `details`
 /// follows.
 void version_line(const std::string& text, const std::string& details, bool first_rank);

@@ -79,7 +79,8 @@ Status Communicator::initialize() {
         std::move(status).with_context("{}: rank {} of {}", identity_.function, rank(), nranks());
     // The peers learn of it now, not at their deadline.
     disconnect();
-    fail(status.copy());
+    // A blocking call prints what it returns.
+    fail(status.copy(), configuration_.blocking ? Printed::Yes : Printed::No);
     return status;
   }
   if (configuration_.blocking && !change_state(State::InProgress, State::Ready)) return failure();
@@ -101,13 +102,10 @@ Status Communicator::join_and_connect() {
   id_hash_ = id.hash();
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
       identity_.function, describe(), device(), info.bus_id, id_hash_);
-  TRY(make_control());
+  TRY(control_.allocate(machine_));
   const Deadline deadline = init_deadline();
-  const bootstrap::JoinOptions join{.id = id,
-                                    .nranks = nranks(),
-                                    .rank = rank(),
-                                    .deadline = deadline,
-                                    .abort = &abort_};
+  const bootstrap::JoinOptions join{
+      .id = id, .nranks = nranks(), .rank = rank(), .deadline = deadline, .abort = &abort_};
   if (nranks() > 1) TRY(or_give_up(join, load_kernels(machine_, device())));
   Result<planner::Settings> made =
       planner::make_settings(machine_.kind(), nranks(), configuration_.limits);
@@ -138,16 +136,6 @@ Status Communicator::join_and_connect() {
   return {};
 }
 
-Status Communicator::make_control() {
-  {
-    std::lock_guard lock(control_mutex_);
-    control_ = TRY(machine_.allocate_host(sizeof(executor::ControlWords)));
-  }
-  if (abort_.raised())
-    raise_abort_word();  // abort() may have come before there was a word to raise
-  return {};
-}
-
 Status Communicator::serve_peers(const planner::Settings& settings,
                                  transport::Endpoint::Reach reach) {
   reach_ = std::move(reach);
@@ -166,10 +154,9 @@ Status Communicator::serve_peers(const planner::Settings& settings,
 }
 
 void Communicator::make_operations(const planner::Settings& settings) {
-  auto* control = static_cast<executor::ControlWords*>(control_.data());
   operations_ =
       std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
-                                       control, log_.get(), configuration_.graphs_mix);
+                                       control_.words(), log_.get(), configuration_.graphs_mix);
   windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get());
 }
 
@@ -224,9 +211,9 @@ Status Communicator::start_watch() {
     return Account::decode(bytes, peer);
   };
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
-  hooks.fail_all = [this](const Status& status) { fail_all(with_id(status)); };
-  auto* control = static_cast<executor::ControlWords*>(control_.data());
-  watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control, std::move(hooks));
+  hooks.has_failed = [this] { return state() == State::Failed; };
+  hooks.fail_all = [this](const Status& status) { fail_all(with_id(status), Printed::No); };
+  watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control_.words(), std::move(hooks));
   watchdog_ = TRY(Watchdog::instance());
   watchdog_->add(*watch_);
   return {};
@@ -266,33 +253,35 @@ std::vector<Result<Bytes>> Communicator::ask(Question question,
 Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request) {
   const log::ScopedDevice speaks_for(device());
   Reader reader(request, "a peer");
-  switch (static_cast<Question>(reader.u8())) {
+  const auto question = static_cast<Question>(reader.u8());
+  switch (question) {
     case Question::Connect:
       return endpoint_->answer(from, reader.rest());
     case Question::Account:
-      TRY(failure());  // what failed waits for nothing any more
+      TRY(failure());  // all that its waits could say has been said
       return watch_->account(from).encode();
     case Question::Farewell:
       watch_->keep_farewell(TRY(Account::decode(reader.rest(), from)));
       TRY(failure());
       return watch_->account(from).encode();
-    case Question::Fail: {
+    case Question::Fail:
+    case Question::LetGo: {
       const uint8_t code = reader.u8();
       const std::string text = reader.text(kMostText);
       if (code == static_cast<uint8_t>(Code::Ok) || code > static_cast<uint8_t>(Code::RemoteError))
         reader.reject("a failure without a code");
       TRY(reader.finish());
       fail(Status::error(static_cast<Code>(code), "{}", text));
-      report_failure().ignore("printed");
+      if (question == Question::LetGo) control_.tell(executor::Command::Leave);
       return Bytes();
     }
   }
   return Status::remote_error("rank {} asks what rank {} does not understand", from, rank());
 }
 
-void Communicator::tell_failure(int peer, const Status& status) {
+void Communicator::tell_failure(int peer, Question question, const Status& status) {
   Writer writer;
-  writer.u8(static_cast<uint8_t>(Question::Fail));
+  writer.u8(static_cast<uint8_t>(question));
   writer.u8(static_cast<uint8_t>(status.code()));
   writer.text(status.message().substr(0, kMostText));
   const Status told = member_->notify(peer, writer.bytes());
@@ -302,23 +291,22 @@ void Communicator::tell_failure(int peer, const Status& status) {
 
 // Kernels of other ranks may be using buffers that this rank's user will free
 // (executor/protocol/offer.h). An operation that an abort does not end at once is waiting for
-// them: they end now, too.
+// them: they let go now.
 void Communicator::stop_reaching_peers() {
   if (reaching_peers_.empty() || operations_ == nullptr) return;
   const Result<bool> is_done = operations_->drain(Deadline::after(kAbortsAtOnce));
   if (is_done.is_ok() && is_done.value()) return;
   const Status status = Status::remote_error("rank {} aborted the communicator", rank());
-  for (const int peer : reaching_peers_) tell_failure(peer, status);
+  for (const int peer : reaching_peers_) tell_failure(peer, Question::LetGo, status);
 }
 
 // A failure that concerns every rank. The others are told first: afterwards this rank's user may
 // end the communicator at any time.
-void Communicator::fail_all(const Status& status) {
+void Communicator::fail_all(const Status& status, Printed printed) {
   if (!failure().is_ok()) return;  // then they have been told
   for (int peer = 0; peer < nranks(); ++peer)
-    if (peer != rank()) tell_failure(peer, status);
-  fail(status.copy());
-  report_failure().ignore("printed");
+    if (peer != rank()) tell_failure(peer, Question::Fail, status);
+  fail(status.copy(), printed);
 }
 
 Status Communicator::run(const Task& task) {
@@ -377,6 +365,8 @@ Status Communicator::gone() const {
 
 Status Communicator::check_operable() const {
   if (operations_ == nullptr) return gone();
+  // Between the calls of a group and its end, too.
+  if (state() == State::Failed) return failure();
   if (is_suspended_)
     return Status::invalid_usage("the communicator of rank {} is suspended: call ncclCommResume",
                                  rank());
@@ -414,20 +404,14 @@ Status Communicator::failure() const {
 
 Status Communicator::report_failure() {
   const log::ScopedDevice speaks_for(device());
-  Status status;
-  const char* function = "";
-  {
-    std::lock_guard lock(failure_mutex_);
-    status = failure_.copy();
-    function = failed_function_;
-  }
-  if (!failure_reported_.exchange(
-          true, std::memory_order_relaxed))  // relaxed: only makes the line appear once
-    log::error(status, function);
+  Status status = failure();
+  log::keep_error(status);
   return status;
 }
 
-void Communicator::fail(Status status) {
+void Communicator::fail(Status status) { fail(std::move(status), Printed::No); }
+
+void Communicator::fail(Status status, Printed printed) {
   const log::ScopedDevice speaks_for(device());
   // What the user has called last, as far as it is known.
   const CallLog* const calls = calls_.load(std::memory_order_acquire);  // pairs with start_watch()
@@ -436,48 +420,46 @@ void Communicator::fail(Status status) {
     std::lock_guard lock(failure_mutex_);
     if (!failure_.is_ok()) return;
     failure_ = status.copy();
-    failed_function_ = last != nullptr ? last : identity_.function;
-    LOG(Info, Init, "{} fails: {}", describe(), status.message());
   }
+  LOG(Info, Init, "{} fails: {}", describe(), status.message());
   state_.store(State::Failed, std::memory_order_release);  // pairs with state()
-  abort(std::move(status));
+  // What goes wrong after an abort is no news.
+  if (printed == Printed::No && !abort_.raised())
+    log::error(status, last != nullptr ? last : identity_.function);
+  abort_.raise(std::move(status));
+  if (parameters::end_failed() != 0) control_.tell(executor::Command::End);
 }
 
 void Communicator::abort(Status reason) {
   abort_.raise(std::move(reason));
-  raise_abort_word();
+  control_.tell(executor::Command::End);
 }
 
-void Communicator::raise_abort_word() {
-  std::lock_guard lock(control_mutex_);
-  if (!control_.valid()) return;
-  auto* words = static_cast<executor::ControlWords*>(control_.data());
-  // [release] pairs with the polls of the executors; nothing but the word itself is published.
-  std::atomic_ref<uint32_t>(words->abort).store(1, std::memory_order_release);
-}
-
-// Waits until all operations are done, those in graphs that were launched included. Unbounded for a
-// communicator in order, but it says what it waits for; bounded once the abort word is raised,
-// since its kernels then end.
-Status Communicator::drain(bool bounded, const char* function) {
+// Waits until all operations are done, those in graphs that were launched included, or until a
+// failure or an abort. Says what it waits for.
+Status Communicator::await_work(const char* function) {
   if (operations_ == nullptr) return {};
   const auto start = Deadline::Clock::now();
-  bool reported = false;
-  for (;;) {
+  for (bool reported = false; !abort_.raised();) {
     if (TRY(operations_->drain(Deadline::after(milliseconds(100))))) return {};
-    const auto waited = Deadline::Clock::now() - start;
-    if ((bounded || abort_.raised()) && waited > kAbortTime)
-      return Status::internal("device {} is still busy {} s after the abort", device(),
-                              seconds(kAbortTime).count());
-    if (!reported && waited > kPatience) {
-      reported = true;
-      log::write(
-          log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,
-          fmt::format("rank {} of {} waits for the work queued on device {} to end. Have all "
-                      "ranks queued the same operations?",
-                      rank(), nranks(), device()));
-    }
+    if (reported || Deadline::Clock::now() - start < kPatience) continue;
+    reported = true;
+    log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,
+               fmt::format("rank {} of {} waits for the work queued on device {} to end. Have all "
+                           "ranks queued the same operations?",
+                           rank(), nranks(), device()));
   }
+  return {};
+}
+
+// Ends all operations, whatever they wait for.
+Status Communicator::end_work() {
+  control_.tell(executor::Command::End);
+  if (operations_ == nullptr) return {};
+  stop_reaching_peers();
+  if (TRY(operations_->drain(Deadline::after(kAbortTime)))) return {};
+  return Status::internal("device {} is still busy {} s after the abort", device(),
+                          seconds(kAbortTime).count());
 }
 
 // Programs have several: the id is that of the lines at its init.
@@ -489,23 +471,22 @@ Status Communicator::with_id(const Status& status) const {
 // watchdog has looked, and whose ranks had nothing to wait for.
 Status Communicator::compare_before_leaving() {
   if (watch_ == nullptr || std::exchange(has_compared_, true)) return {};
-  if (const auto difference = watch_->compare_before_leaving()) {
-    failure_reported_.store(true, std::memory_order_relaxed);  // by the call that this is part of
-    fail_all(with_id(Status::invalid_usage("{}", *difference)));
-  }
+  // The call that this is part of prints it.
+  if (const auto difference = watch_->compare_before_leaving())
+    fail_all(with_id(Status::invalid_usage("{}", *difference)), Printed::Yes);
   return failure();
 }
 
 Status Communicator::finalize() {
   const log::ScopedDevice speaks_for(device());
   std::lock_guard in_use(in_use_);
-  TRY(drain(/*bounded=*/false, "ncclCommFinalize"));
-  TRY(compare_before_leaving());
+  TRY(await_work("ncclCommFinalize"));
+  if (!abort_.raised()) TRY(compare_before_leaving());
   // Ready when it blocks its caller, InProgress when it works in the background.
-  if (change_state(State::Ready, State::Finalized) ||
-      change_state(State::InProgress, State::Finalized))
+  if (!abort_.raised() && (change_state(State::Ready, State::Finalized) ||
+                           change_state(State::InProgress, State::Finalized)))
     return {};
-  return failure();
+  return gone();
 }
 
 Status Communicator::end() {
@@ -516,28 +497,30 @@ Status Communicator::end() {
     background = std::exchange(background_, nullptr);
   }
   background.reset();  // joins: what it did has settled, or the abort ends its waits
-  std::unique_lock in_use(in_use_, std::defer_lock);
   Status status = Status::internal("another thread is still inside a call on this communicator");
   if (in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime))) {
-    in_use = std::unique_lock(in_use_, std::adopt_lock);
-    if (abort_.raised()) stop_reaching_peers();
-    status = drain(abort_.raised(), abort_.raised() ? "ncclCommAbort" : "ncclCommDestroy");
-    if (status.is_ok() && !abort_.raised()) status = compare_before_leaving();
+    const std::unique_lock in_use(in_use_, std::adopt_lock);
+    status = has_ended_ ? Status() : give_back();
+    has_ended_ = true;
   }
-  if (status.code() == Code::InternalError) {
-    // A kernel or a thread may still use the memory: losing it is better than pulling it from under
-    // them.
-    LOG(Warn, All, "{}: its buffers are not given back: {}", describe(), status.message());
-    if (watchdog_ != nullptr) watchdog_->remove(*watch_);
-    watchdog_.reset();
-    keep_for_ever();
-    return {};
-  }
+  if (status.code() != Code::InternalError) return status;
+  // A kernel or a thread may still use the memory: losing it is better than pulling it from under
+  // them.
+  LOG(Warn, All, "{}: its buffers are not given back: {}", describe(), status.message());
+  if (watchdog_ != nullptr) watchdog_->remove(*watch_);
+  watchdog_.reset();
+  keep_for_ever();
+  return {};
+}
+
+// By whoever holds in_use_.
+Status Communicator::give_back() {
+  Status status = await_work("ncclCommDestroy");
+  if (status.is_ok() && !abort_.raised()) compare_before_leaving().ignore("it is the failure now");
+  if (status.is_ok() && abort_.raised()) status = end_work();
+  if (status.code() == Code::InternalError) return status;
   disconnect();
-  {
-    std::lock_guard lock(control_mutex_);
-    control_.reset();
-  }
+  control_.release();
   LOG(Info, Destroy, "{} - {} COMPLETE", describe(), abort_.raised() ? "Abort" : "Destroy");
   return status;
 }

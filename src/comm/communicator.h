@@ -7,8 +7,9 @@
 //
 // Errors: a failing call leaves a blocking communicator usable. What concerns the communicator
 // itself (a lost peer, an operation of a nonblocking one) becomes its *asynchronous error*: the
-// first one stays, every later call returns it. Thread safety: one thread at a time, except
-// abort(), state(), failure(), and the const getters.
+// first one stays, every later call returns it. Work that is queued then goes on waiting until
+// abort() or end(): what has not been done never looks done (docs/design/0019). Thread safety: one
+// thread at a time, except abort(), end(), state(), failure(), and the const getters.
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,7 @@
 
 #include "base/thread.h"
 #include "bootstrap/member.h"
+#include "comm/control.h"
 #include "comm/enqueue.h"
 #include "comm/exclusive_use.h"
 #include "comm/operators.h"
@@ -61,6 +63,7 @@ enum class Question : uint8_t {
   Connect,   // transport::Endpoint::answer
   Account,   // what do you do? (comm/account.h)
   Fail,      // none, but a failure of all ranks: code, text
+  LetGo,     // the same, of a rank that is aborted: its user may free buffers that kernels here use
   Farewell,  // as Account, with the last account of the rank that asks
 };
 
@@ -116,12 +119,19 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status suspend();
   Status resume();
 
-  /// Waits until all work of this rank's device is done; afterwards no more operations.
+  /// Waits until all work of this rank's device is done; afterwards no more operations. The failure
+  /// as soon as there is one, with the work where it is.
   Status finalize();
-  /// Ends the communicator in an orderly way: finalizes if need be, then gives everything back.
+  /// Gives everything back once all work is done; when the communicator is aborted or has failed,
+  /// before or meanwhile, ends the work and gives everything back within seconds. Of two threads
+  /// that call it, the second waits for the first.
   Status end();
-  /// Ends every wait of this communicator, on host and device. Local, and bounded in time.
+  /// Ends every wait of this communicator, on host and device, leaving data undefined. Local;
+  /// returns at once.
   void abort(Status reason);
+  /// Why the waits of this communicator have ended, by a failure or abort(); fine when they have
+  /// not.
+  Status abort_reason() const { return abort_.reason(); }
 
   /// Why the communicator cannot be used now: fine, InProgress as InvalidArgument, or its
   /// asynchronous error.
@@ -133,9 +143,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }  // pairs with change_state()
   /// The asynchronous error; fine when there is none.
   Status failure() const;
-  /// The same; the first time it also prints it and makes it the last error.
+  /// The same, and makes it the last error.
   Status report_failure();
-  /// Makes `status` the asynchronous error, unless there is one, and ends all waits.
+  /// Makes `status` the asynchronous error and prints it, unless there is one; ends all waits of
+  /// the host. What waits on streams goes on waiting.
   void fail(Status status);
 
   /// Equal for the ranks of one communicator, and different from other communicators'.
@@ -159,7 +170,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     return state_.compare_exchange_strong(from, to, std::memory_order_acq_rel);
   }
   Status join_and_connect();
-  Status make_control();
   /// What several ranks need: connections, requests of peers, the watch.
   Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
   void make_operations(const planner::Settings& settings);
@@ -174,11 +184,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<Result<Bytes>> ask(Question question, std::span<const bootstrap::Query> queries,
                                  const Deadline& deadline);
   Status start_watch();
-  void fail_all(const Status& status);
-  void tell_failure(int peer, const Status& status);
+  enum class Printed : bool { No, Yes };
+  void fail(Status status, Printed printed);
+  void fail_all(const Status& status, Printed printed = Printed::No);
+  void tell_failure(int peer, Question question, const Status& status);
   void stop_reaching_peers();
-  void raise_abort_word();
-  Status drain(bool bounded, const char* function);
+  Status await_work(const char* function);
+  Status end_work();
+  Status give_back();
   Status compare_before_leaving();
   Status with_id(const Status& status) const;
   Status gone() const;
@@ -196,11 +209,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Operators operators_;
   registry::Registrations registrations_;
   std::atomic<State> state_{State::InProgress};
-  std::atomic<bool> failure_reported_{false};
   Abort abort_;
   mutable std::mutex failure_mutex_;
   Status failure_ GUARDED_BY(failure_mutex_);
-  const char* failed_function_ GUARDED_BY(failure_mutex_) = "";  // of the API, for log lines
 
   // Held by the thread that is inside a call that waits or queues work; end() waits for it.
   ExclusiveUse in_use_;
@@ -208,9 +219,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Thread> background_
       GUARDED_BY(background_mutex_);  // of the last nonblocking work
 
-  // In order of construction; see disconnect(). All but the first two are null for one rank.
-  std::mutex control_mutex_;
-  gpu::Memory control_ GUARDED_BY(control_mutex_);  // ControlWords
+  // In order of construction; see disconnect(). All but the first are null for one rank.
+  Control control_;
   std::unique_ptr<bootstrap::Member> member_;
   transport::Endpoint::Reach reach_;
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
@@ -224,6 +234,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<registry::Windows> windows_;  // the same
   bool is_suspended_ = false;                   // guarded by in_use_
   uint64_t children_ = 0;                       // made so far; guarded by in_use_
+  bool has_ended_ = false;                      // the same
 };
 
 }  // namespace niccolite::comm

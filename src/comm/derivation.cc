@@ -185,7 +185,7 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent) {
   std::lock_guard in_use(in_use_);
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init START", child.function, describe(),
       static_cast<const void*>(&parent), id_hash_);
-  TRY(make_control());
+  TRY(control_.allocate(machine_));
   planner::Settings settings = child.settings;
   settings.nranks = nranks();
   planner::set_reach(settings, child.reaches_all);

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <set>
 
+#include "base/per_thread.h"
 #include "base/thread.h"
 
 namespace niccolite::comm {
 
-Group& Group::current() {
-  thread_local Group group;
-  return group;
-}
+Group& Group::current() { return PerThread<Group>::get(); }
 
 void Group::poison(const Status& status) {
   if (depth_ > 0 && error_.is_ok()) error_ = status.copy();

@@ -15,19 +15,36 @@ void LiveCommunicators::add(std::shared_ptr<Communicator> communicator) {
   live_.emplace(handle, std::move(communicator));
 }
 
-std::shared_ptr<Communicator> LiveCommunicators::find(const void* handle) const {
-  std::shared_lock lock(mutex_);
-  const auto found = live_.find(handle);
-  return found == live_.end() ? nullptr : found->second;
+std::shared_ptr<Communicator> LiveCommunicators::find_in(const Table& table, const void* handle) {
+  const auto found = table.find(handle);
+  return found == table.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<Communicator> LiveCommunicators::remove(const void* handle) {
+std::shared_ptr<Communicator> LiveCommunicators::find(const void* handle) const {
+  std::shared_lock lock(mutex_);
+  return find_in(live_, handle);
+}
+
+std::shared_ptr<Communicator> LiveCommunicators::find_ending(const void* handle) const {
+  std::shared_lock lock(mutex_);
+  return find_in(ending_, handle);
+}
+
+std::shared_ptr<Communicator> LiveCommunicators::begin_end(const void* handle) {
   std::unique_lock lock(mutex_);
-  const auto found = live_.find(handle);
-  if (found == live_.end()) return nullptr;
-  std::shared_ptr<Communicator> communicator = std::move(found->second);
-  live_.erase(found);
+  std::shared_ptr<Communicator> communicator = find_in(live_, handle);
+  if (communicator == nullptr) return nullptr;
+  live_.erase(handle);
+  ending_.emplace(handle, communicator);
   return communicator;
+}
+
+void LiveCommunicators::forget(const void* handle) {
+  std::shared_ptr<Communicator> communicator;  // its end comes after the lock's
+  std::unique_lock lock(mutex_);
+  communicator = find_in(ending_, handle);
+  ending_.erase(handle);
+  lock.unlock();
 }
 
 }  // namespace niccolite::comm

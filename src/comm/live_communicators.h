@@ -1,7 +1,7 @@
 // LiveCommunicators: which handles are communicators. A handle from outside is looked up here
 // before anything of it is read, so that null, freed and foreign pointers are an error and not a
 // crash; and whoever looks one up keeps it alive, so that one thread may abort what another is
-// using. Thread safety: any thread.
+// using. One that is being destroyed is known to its abort alone. Thread safety: any thread.
 #pragma once
 
 #include <memory>
@@ -20,12 +20,19 @@ class LiveCommunicators {
   void add(std::shared_ptr<Communicator> communicator);
   /// Null when `handle` is none.
   std::shared_ptr<Communicator> find(const void* handle) const;
-  /// Takes it out: its handle means nothing from here on. Null when it was not there.
-  std::shared_ptr<Communicator> remove(const void* handle);
+  /// Somebody ends it: find() has it no more, find_ending() has it until forget(). Null when it was
+  /// not there.
+  std::shared_ptr<Communicator> begin_end(const void* handle);
+  std::shared_ptr<Communicator> find_ending(const void* handle) const;
+  void forget(const void* handle);
 
  private:
+  using Table = std::unordered_map<const void*, std::shared_ptr<Communicator>>;
+  static std::shared_ptr<Communicator> find_in(const Table& table, const void* handle);
+
   mutable std::shared_mutex mutex_;
-  std::unordered_map<const void*, std::shared_ptr<Communicator>> live_ GUARDED_BY(mutex_);
+  Table live_ GUARDED_BY(mutex_);
+  Table ending_ GUARDED_BY(mutex_);
 };
 
 }  // namespace niccolite::comm

@@ -49,6 +49,7 @@ void Watch::look() {
   const log::ScopedDevice speaks_for(hooks_.device);
   Time earliest, latest;
   const Report report = take_report(&earliest, &latest);
+  is_over_ = is_over_ || hooks_.has_failed();
   if (is_over_) return;
   if (report.kind != ReportKind::None && is_other_rank(static_cast<int>(report.peer), rank_)) {
     if (report.kind == ReportKind::Mismatch) {

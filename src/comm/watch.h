@@ -34,6 +34,7 @@ class Watch {
     std::function<bool(int peer)> has_left;
     /// As ask(), and has `peer` keep_farewell() of this rank's last account.
     std::function<Result<Account>(int peer, const Account& mine)> say_farewell;
+    std::function<bool()> has_failed;             // nothing is left to be found out
     std::function<void(const Status&)> fail_all;  // makes the communicator fail on all ranks
   };
 

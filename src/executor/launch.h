@@ -22,6 +22,7 @@
 #include <memory>
 #include <vector>
 
+#include "executor/command.h"
 #include "executor/numeric.h"
 #include "executor/partition.h"
 #include "executor/program.h"
@@ -32,8 +33,7 @@ namespace niccolite::executor {
 /// Words in host memory that both the host and the device may access at any time; owned by the
 /// communicator.
 struct ControlWords {
-  alignas(64) uint32_t abort;   // non-zero: every wait of every kernel of this communicator ends,
-                                // leaving data undefined
+  alignas(64) uint32_t abort;   // a Command to all kernels of this communicator
   alignas(64) uint64_t report;  // of a wait that takes long (report.h); 0: nothing to report.
                                 // Written by executors, taken by the host's watchdog
 };

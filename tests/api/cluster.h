@@ -77,9 +77,11 @@ class Cluster {
     }
   }
   ~Cluster() {
-    for (const ncclResult_t result : destroy()) EXPECT_EQ(result, ncclSuccess);
+    end(ncclCommDestroy);
     for (cudaStream_t stream : streams_) EXPECT_CUDA(cudaStreamDestroy(stream));
   }
+  Cluster(const Cluster&) = delete;
+
   /// What each rank's ncclCommDestroy returned.
   std::vector<ncclResult_t> destroy() {
     std::vector<ncclResult_t> results;
@@ -87,7 +89,9 @@ class Cluster {
     comms_.clear();
     return results;
   }
-  Cluster(const Cluster&) = delete;
+  /// For communicators that have failed, whose destruction says so.
+  void abort() { end(ncclCommAbort); }
+  void destroy_failed(ncclResult_t code) { end(ncclCommDestroy, code); }
 
   int nranks() const { return static_cast<int>(streams_.size()); }
   ncclComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)]; }
@@ -98,6 +102,13 @@ class Cluster {
   }
 
  private:
+  void end(ncclResult_t (*end_one)(ncclComm_t), ncclResult_t result = ncclSuccess) {
+    for (ncclComm_t& comm : comms_) {
+      if (comm == nullptr) continue;
+      EXPECT_EQ(end_one(std::exchange(comm, nullptr)), result) << ncclGetLastError(nullptr);
+    }
+  }
+
   std::vector<ncclComm_t> comms_;
   std::vector<cudaStream_t> streams_;
 };

@@ -149,6 +149,60 @@ TEST(Lifecycle, AbortFromAnotherThreadEndsAKernelThatWaitsForItsPeer) {
   EXPECT_CUDA(cudaStreamDestroy(stream));
 }
 
+TEST(Lifecycle, AbortFromAnotherThreadEndsADestroyThatWaitsForAPeer) {
+  ncclComm_t comms[2];
+  ASSERT_NCCL(ncclCommInitAll(comms, 2, nullptr));
+  DeviceBuffer buffer(0, 4096);
+  ASSERT_CUDA(cudaSetDevice(0));
+  ASSERT_NCCL(
+      ncclAllReduce(buffer.data(), buffer.data(), 1024, ncclFloat, ncclSum, comms[0], nullptr));
+  std::thread destroyer([&] {
+    EXPECT_EQ(ncclCommDestroy(comms[0]), ncclInvalidUsage);  // it was aborted
+  });
+  int count = 0;
+  const auto limit = Clock::now() + seconds(60);
+  while (ncclCommCount(comms[0], &count) == ncclSuccess && Clock::now() < limit)
+    std::this_thread::yield();
+  EXPECT_EQ(ncclCommCount(comms[0], &count), ncclInvalidArgument) << "it is being destroyed";
+  EXPECT_EQ(ncclCommDestroy(comms[0]), ncclInvalidArgument) << "it is being destroyed";
+  EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+  EXPECT_NCCL(ncclCommAbort(comms[0]));
+  destroyer.join();
+  EXPECT_CUDA(cudaStreamSynchronize(nullptr));
+  EXPECT_EQ(ncclCommAbort(comms[0]), ncclInvalidArgument) << "it is gone";
+  EXPECT_NCCL(ncclCommAbort(comms[1]));
+}
+
+TEST(Lifecycle, DestroyInAGroupIsRefusedAndDropsNothing) {
+  Cluster cluster(1);
+  DeviceBuffer buffer(0, 4096);
+  EXPECT_NCCL(ncclGroupStart());
+  EXPECT_NCCL(ncclAllReduce(buffer.data(), buffer.data(), 1024, ncclFloat, ncclSum, cluster.comm(0),
+                            cluster.stream(0)));
+  EXPECT_EQ(ncclCommDestroy(cluster.comm(0)), ncclInvalidUsage);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("ncclGroupEnd"), std::string::npos);
+  EXPECT_NCCL(ncclCommDestroy(nullptr));
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "the group says that it was not carried out";
+  // The communicator is as it was.
+  EXPECT_NCCL(ncclAllReduce(buffer.data(), buffer.data(), 1024, ncclFloat, ncclSum, cluster.comm(0),
+                            cluster.stream(0)));
+  cluster.synchronize();
+}
+
+TEST(Lifecycle, AbortInAGroupEndsAtOnceAndTheGroupSaysSo) {
+  ncclComm_t comm = nullptr;
+  ASSERT_NCCL(ncclCommInitAll(&comm, 1, nullptr));
+  DeviceBuffer buffer(0, 4096);
+  EXPECT_NCCL(ncclGroupStart());
+  EXPECT_NCCL(ncclAllReduce(buffer.data(), buffer.data(), 1024, ncclFloat, ncclSum, comm, nullptr));
+  EXPECT_NCCL(ncclCommAbort(comm));
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+  ASSERT_NCCL(ncclCommInitAll(&comm, 1, nullptr));
+  EXPECT_NCCL(ncclGroupStart());
+  EXPECT_NCCL(ncclCommAbort(comm));
+  EXPECT_NCCL(ncclGroupEnd());
+}
+
 TEST(Lifecycle, OldConfigurationStructsAreUnderstood) {
   ncclUniqueId id;
   for (const auto& [size, version] :

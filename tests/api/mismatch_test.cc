@@ -135,6 +135,7 @@ class Quarrel {
       EXPECT_EQ(ncclCommCount(cluster_.comm(rank), &count), ncclInvalidUsage);
       texts.emplace_back(ncclGetLastError(nullptr));
     }
+    cluster_.abort();
     cluster_.synchronize();  // all kernels have ended
     return texts;
   }
@@ -253,6 +254,8 @@ TEST(MismatchAndDestroy, EndsWhereverTheRanksAre) {
     Quarrel quarrel(4);
     for (int rank = 0; rank < 4; ++rank)
       quarrel.issue(rank, rank == round % 4 ? all_reduce(11) : all_reduce(10));
+    quarrel.cluster().destroy_failed(ncclInvalidUsage);
+    quarrel.cluster().synchronize();
   }
 }
 
@@ -287,6 +290,57 @@ TEST(MismatchAndDestroy, IsFoundByTheLastThatLeaves) {
   EXPECT_THAT(ncclGetLastError(nullptr),
               HasSubstr("rank 0 called ncclBroadcast(count 8, float, root 0) as its collective #1, "
                         "which rank 1 did not"));
+}
+
+// As often as would be enough for any wait to end that were to end by itself.
+bool goes_on_waiting(cudaStream_t stream) {
+  for (int look = 0; look < 100; ++look) {
+    const cudaError_t state = cudaStreamQuery(stream);
+    EXPECT_TRUE(state == cudaErrorNotReady || state == cudaSuccess);
+    if (state == cudaSuccess) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+TEST_P(Mismatch, NeverLooksDone) {
+  const auto& [nranks, protocol] = GetParam();
+  const ScopedProtocol scoped(protocol);
+  Quarrel quarrel(nranks);
+  for (int rank = 0; rank < nranks; ++rank) {
+    quarrel.issue(rank, all_reduce(rank == nranks - 1 ? 1001 : 1000));
+    quarrel.issue(rank, all_reduce(2000));
+  }
+  quarrel.await();
+  for (int rank = 0; rank < nranks; ++rank) {
+    EXPECT_TRUE(goes_on_waiting(quarrel.cluster().stream(rank))) << "rank " << rank;
+    EXPECT_EQ(ncclCommFinalize(quarrel.cluster().comm(rank)), ncclInvalidUsage);
+    EXPECT_EQ(cudaStreamQuery(quarrel.cluster().stream(rank)), cudaErrorNotReady);
+  }
+  // While its stream is waited for.
+  std::thread aborts([&] { quarrel.cluster().abort(); });
+  quarrel.cluster().synchronize();
+  aborts.join();
+}
+
+TEST(MismatchAfterGroupStart, IsWhatTheEndOfTheGroupReturns) {
+  Quarrel quarrel(2);
+  float* const buffer = nullptr;
+  ASSERT_NCCL(ncclGroupStart());
+  ASSERT_NCCL(ncclAllReduce(buffer, buffer, 0, ncclFloat, ncclSum, quarrel.cluster().comm(0),
+                            quarrel.cluster().stream(0)));
+  ASSERT_CUDA(cudaSetDevice(0));
+  const DeviceBuffer data(0, 4096);
+  ASSERT_NCCL(ncclAllReduce(data.data(), data.data(), 10, ncclFloat, ncclSum,
+                            quarrel.cluster().comm(0), quarrel.cluster().stream(0)));
+  std::thread others([&] {
+    quarrel.issue(0, all_reduce(10));
+    quarrel.issue(1, all_reduce(11));
+    quarrel.await();
+  });
+  others.join();
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+  quarrel.cluster().abort();
 }
 
 TEST(MismatchOfGraphs, IsToldToEveryRank) {

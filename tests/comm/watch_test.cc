@@ -38,6 +38,7 @@ class World {
         return Account::decode(asked.watch->account(rank).encode(), peer);
       };
       hooks.has_left = [this](int peer) { return of(peer).has_left; };
+      hooks.has_failed = [] { return false; };
       hooks.fail_all = [this](const Status& status) { failures_.push_back(status.copy()); };
       added.watch =
           std::make_unique<Watch>(rank, nranks, added.log, added.control, std::move(hooks));

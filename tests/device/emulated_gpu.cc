@@ -87,11 +87,12 @@ std::mt19937_64 random_bits;
 bool current_is_done = false;
 bool is_torn = false;
 bool is_misused = false;  // bulk copies
-struct Abort {
+struct Setting {
   uint64_t after;
   uint32_t* word;
+  uint32_t value;
 };
-std::optional<Abort> abort_of_next_run;
+std::deque<Setting> settings_of_next_run;
 uint64_t additions = 0;  // atomic ones
 
 void enter();
@@ -308,10 +309,12 @@ void await_bulk_stores(uint32_t groups) {
   }
 }
 
-void abort_after(uint64_t switches, uint32_t* word) { abort_of_next_run = {switches, word}; }
+void set_after(uint64_t switches, uint32_t* word, uint32_t value) {
+  settings_of_next_run.push_back({switches, word, value});
+}
 
 bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed, uint64_t limit) {
-  const std::optional<Abort> abort = std::exchange(abort_of_next_run, std::nullopt);
+  std::deque<Setting> settings = std::exchange(settings_of_next_run, {});
   random_bits.seed(seed);
   is_torn = false;
   is_misused = false;
@@ -337,7 +340,8 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
   }
   for (uint64_t switches = 0; !ready.empty(); ++switches) {
     if (switches > limit) return false;
-    if (abort && switches == abort->after) *abort->word = 1;
+    for (; !settings.empty() && switches == settings.front().after; settings.pop_front())
+      *settings.front().word = settings.front().value;
     const size_t chosen = random_bits() % ready.size();
     Fiber& fiber = *ready[chosen];
     if (fiber.waits_for != nullptr && fiber.waits_for->generation < fiber.generation) continue;

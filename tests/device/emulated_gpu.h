@@ -13,8 +13,11 @@ namespace niccolite::emulation {
 bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
          uint64_t limit = 20'000'000);
 
-/// The next run() sets *word to 1 after so many switches of fibers.
-void abort_after(uint64_t switches, uint32_t* word);
+/// The next run() sets *word to `value` after so many switches of fibers. May be called several
+/// times, in the order of the switches.
+void set_after(uint64_t switches, uint32_t* word, uint32_t value);
+/// The same, to end kernels.
+inline void abort_after(uint64_t switches, uint32_t* word) { set_after(switches, word, 1); }
 
 /// Atomic additions since the program began.
 uint64_t fetch_adds();

@@ -329,6 +329,32 @@ TEST(EmulatedLending, ReadsNothingOfAnotherCall) {
   cluster.control.abort = 1;
 }
 
+// A kernel that has let go of its peers' buffers has not done its work: it ends when told to alone.
+TEST(EmulatedOffers, WaitsForTheEndWhenToldToLeave) {
+  for (const Case& c : {kCases[0], kCases[5], kLoans[0], kLoans[2], kLoans[3], kLoans[4]}) {
+    for (const bool is_ended : {false, true}) {
+      SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm);
+      Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
+      const uint64_t count = elements_of(c.collective);
+      const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
+      cluster.control.abort = static_cast<uint32_t>(executor::Command::Leave);
+      if (is_ended)
+        emulation::set_after(1'000'000, &cluster.control.abort,
+                             static_cast<uint32_t>(executor::Command::End));
+      constexpr uint32_t kAllButOne = 3;
+      EXPECT_EQ(is_ended, run(cluster,
+                              cluster.launches({.count = count, .type = DataType::Uint8},
+                                               operands.addresses()),
+                              kAllButOne, is_ended ? 80'000'000 : 2'000'000));
+      if (!is_ended) continue;
+      for (const auto& connection : cluster.connections()) {
+        EXPECT_EQ(executor::offer::address_in(connection->sender(0).offer), 0u);
+        EXPECT_EQ(executor::offer::address_in(connection->receiver(0).offer), 0u);
+      }
+    }
+  }
+}
+
 // Whoever of the ranks has come.
 TEST(EmulatedOffers, LeavesNoOfferBehindWhenAborted) {
   for (const FifoShape& shape : {kShape, kLarge}) {

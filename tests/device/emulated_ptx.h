@@ -76,6 +76,7 @@ inline uint64_t pair(uint32_t low, uint32_t high) { return uint64_t{high} << 32 
 // Many looks long, as on a GPU, but no second: a wait need not be long to be late.
 inline constexpr uint32_t kSpinsPerReport = 1u << 15;
 inline constexpr uint32_t kSharedLooksPerSpin = 1;
+inline void sleep(uint32_t) { emulation::yield(); }
 
 inline uint64_t load_acquire_system(const uint64_t* address) {
   emulation::yield();

@@ -382,6 +382,30 @@ TEST(EmulatedKernel, EndsWhenAborted) {
   }
 }
 
+TEST(EmulatedKernel, WaitsForTheEndWhenToldToLeave) {
+  for (const Protocol protocol : kProtocols) {
+    for (const char* algorithm : kAlgorithms) {
+      for (const bool is_ended : {false, true}) {
+        const Operation operation{.algorithm = algorithm,
+                                  .nranks = 3,
+                                  .protocol = protocol,
+                                  .count = 900,
+                                  .depth = 2,
+                                  .slot_bytes = 256,
+                                  .threads = 96};
+        Ranks ranks(operation);
+        ranks.control.abort = static_cast<uint32_t>(executor::Command::Leave);
+        if (is_ended)
+          emulation::set_after(1'000'000, &ranks.control.abort,
+                               static_cast<uint32_t>(executor::Command::End));
+        if (!is_ended) ranks.limit = 2'000'000;
+        EXPECT_EQ(ranks.run(inputs_of(operation), 1, /*absent=*/{2}), is_ended)
+            << describe(operation);
+      }
+    }
+  }
+}
+
 TEST(EmulatedKernel, WaitsForAnAbsentRank) {
   const Operation operation{.nranks = 2, .count = 16};
   Ranks ranks(operation);

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
 #include "tests/api/trial.h"
 #include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
@@ -20,20 +24,88 @@ ncclUniqueId make_id() {
   return id;
 }
 
-// id nranks rank: all-reduces once, says so, then starts an operation when told by its only
-// argument's peers' absence.
+size_t open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(files), end(files)));
+}
+
+// As often as would be enough for any wait to end that were to end by itself.
+bool goes_on_waiting(const LocalRanks& ranks) {
+  for (int look = 0; look < 200; ++look) {
+    if (!ranks.is_waiting()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+// A graph of one all-reduce, without its input.
+cudaGraphExec_t capture(const LocalRanks& ranks, float* buffer, size_t count) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  REQUIRE_CUDA(cudaStreamBeginCapture(ranks.streams[0], cudaStreamCaptureModeThreadLocal));
+  REQUIRE_NCCL(
+      ncclAllReduce(buffer, buffer, count, ncclFloat, ncclSum, ranks.comms[0], ranks.streams[0]));
+  REQUIRE_CUDA(cudaStreamEndCapture(ranks.streams[0], &graph));
+  REQUIRE_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  REQUIRE_CUDA(cudaGraphDestroy(graph));
+  return executable;
+}
+
+// id nranks rank how: all-reduces once, says so, then starts an operation that a peer does not come
+// to ("graph": as the replay of a graph), and says what it sees when that peer is gone. Ends by
+// `how`: abort, destroy, graph (aborts) or exit.
 ROLE(survivor) {
+  const std::string how = arguments[3];
+  {  // what the library keeps for as long as the process lives
+    LocalRanks alone(
+        [] {
+          ncclUniqueId id;
+          REQUIRE_NCCL(ncclGetUniqueId(&id));
+          return id;
+        }(),
+        1, 0, 1);
+    alone.destroy();
+  }
+  const size_t files = open_files();
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
   if (!ranks.all_reduce(1000)) return 1;
-  REQUIRE_NCCL(ranks.start(100'000));
+  float* buffer = nullptr;
+  cudaGraphExec_t graph = nullptr;
+  if (how == "graph") {
+    REQUIRE_CUDA(cudaMalloc(&buffer, 400'000));
+    graph = capture(ranks, buffer, 100'000);
+    REQUIRE_CUDA(cudaGraphLaunch(graph, ranks.streams[0]));
+  } else {
+    REQUIRE_NCCL(ranks.start(100'000));
+  }
   std::printf("STARTED\n");
   const ncclResult_t state = ranks.finish();
   std::printf("STATE %d LAST %s\n", state, ncclGetLastError(nullptr));
-  // The communicator stays failed, and can be aborted.
-  const ncclResult_t again = ranks.start(8);
-  std::printf("AGAIN %d\n", again);
-  const ncclResult_t aborted = ncclCommAbort(ranks.comms[0]);
-  std::printf("ABORTED %d\n", aborted);
+  if (graph != nullptr) REQUIRE_CUDA(cudaGraphLaunch(graph, ranks.streams[0]));
+  std::printf("WAITS %d\n", goes_on_waiting(ranks));
+  // The communicator stays failed.
+  int count = 0;
+  const ncclResult_t again =
+      ncclAllReduce(nullptr, nullptr, 1, ncclFloat, ncclSum, ranks.comms[0], ranks.streams[0]);
+  ncclGroupStart();
+  ncclAllReduce(nullptr, nullptr, 1, ncclFloat, ncclSum, ranks.comms[0], ranks.streams[0]);
+  std::printf("AGAIN %d GROUP %d COUNT %d FINALIZE %d\n", again, ncclGroupEnd(),
+              ncclCommCount(ranks.comms[0], &count), ncclCommFinalize(ranks.comms[0]));
+  if (how == "exit") return 0;
+  const bool waited = ranks.is_waiting();
+  if (how == "destroy") {
+    std::printf("WAITED %d DESTROYED %d\n", waited, ncclCommDestroy(ranks.comms[0]));
+  } else {
+    std::thread watchdog(
+        [&] { std::printf("WAITED %d ABORTED %d\n", waited, ncclCommAbort(ranks.comms[0])); });
+    REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+    watchdog.join();
+  }
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  if (graph != nullptr) REQUIRE_CUDA(cudaGraphExecDestroy(graph));
+  if (buffer != nullptr) REQUIRE_CUDA(cudaFree(buffer));
+  ranks.free_all();
+  std::printf("LEFT OPEN %d\n", static_cast<int>(open_files()) - static_cast<int>(files));
   return 0;
 }
 
@@ -45,21 +117,77 @@ ROLE(victim) {
   for (;;) pause();
 }
 
-TEST(Faults, AKilledPeerEndsTheOperationsThatWaitForIt) {
+// Two survivors that end by `how`, and a victim that is killed once they have started.
+std::vector<Process> kill_one_of_three(const std::string& how,
+                                       const Process::Environment& environment = {}) {
   const std::string id = to_text(make_id());
-  Process first("survivor", {id, "3", "0"}), second("survivor", {id, "3", "1"}),
-      victim("victim", {id, "3", "2"});
-  ASSERT_TRUE(victim.wait_for_line("READY")) << victim.output();
-  ASSERT_TRUE(first.wait_for_line("STARTED")) << first.output();
-  ASSERT_TRUE(second.wait_for_line("STARTED")) << second.output();
+  std::vector<Process> survivors;
+  for (const char* rank : {"0", "1"})
+    survivors.emplace_back("survivor", Arguments{id, "3", rank, how}, environment);
+  Process victim("victim", {id, "3", "2"});
+  EXPECT_TRUE(victim.wait_for_line("READY")) << victim.output();
+  for (Process& survivor : survivors)
+    EXPECT_TRUE(survivor.wait_for_line("STARTED")) << survivor.output();
   victim.kill(SIGKILL);
-  for (Process* survivor : {&first, &second}) {
-    EXPECT_EQ(survivor->wait(seconds(30)), 0) << survivor->output();
-    EXPECT_THAT(survivor->output(), HasSubstr("STATE 6"));  // ncclRemoteError
-    EXPECT_THAT(survivor->output(), HasSubstr("rank 2"));
-    EXPECT_THAT(survivor->output(), HasSubstr("AGAIN 6"));
-    EXPECT_THAT(survivor->output(), HasSubstr("ABORTED 0"));
+  for (Process& survivor : survivors) EXPECT_EQ(survivor.wait(seconds(30)), 0) << survivor.output();
+  return survivors;
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+class KilledPeer : public testing::TestWithParam<std::string> {};
+
+TEST_P(KilledPeer, LeavesItsOperationsWaiting) {
+  for (const Process& survivor : kill_one_of_three(GetParam())) {
+    EXPECT_THAT(survivor.output(), HasSubstr("STATE 6"));  // ncclRemoteError
+    EXPECT_THAT(survivor.output(), HasSubstr("rank 2"));
+    EXPECT_THAT(survivor.output(), HasSubstr("WAITS 1"));
+    EXPECT_THAT(survivor.output(), HasSubstr("AGAIN 6 GROUP 6 COUNT 6 FINALIZE 6"));
+    if (GetParam() == "exit") continue;
+    EXPECT_THAT(survivor.output(), HasSubstr("WAITED 1"));
+    EXPECT_THAT(survivor.output(),
+                HasSubstr(GetParam() == "destroy" ? "DESTROYED 6" : "ABORTED 0"));
+    EXPECT_THAT(survivor.output(), HasSubstr("LEFT OPEN 0"));
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, KilledPeer, testing::Values("abort", "destroy", "graph", "exit"),
+                         [](const auto& how) { return how.param; });
+
+TEST(Faults, AKilledPeerEndsTheOperationsOfWhoeverWantsThat) {
+  for (const Process& survivor : kill_one_of_three("destroy", {{"NICCOLITE_END_FAILED", "1"}})) {
+    EXPECT_THAT(survivor.output(), HasSubstr("STATE 6"));
+    EXPECT_THAT(survivor.output(), HasSubstr("WAITS 0"));
+    EXPECT_THAT(survivor.output(), HasSubstr("WAITED 0 DESTROYED 6"));
+  }
+}
+
+// id nranks rank: never asks for the state of its communicator.
+ROLE(careless) {
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
+  if (!ranks.all_reduce(1000)) return 1;
+  REQUIRE_NCCL(ranks.start(100'000));
+  std::printf("STARTED\n");
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  std::printf("DONE\n");
+  return 0;
+}
+
+TEST(Faults, AKilledPeerIsPrintedOnceThoughNobodyAsks) {
+  const std::string id = to_text(make_id());
+  Process careless("careless", {id, "2", "0"});
+  Process victim("victim", {id, "2", "1"});
+  ASSERT_TRUE(victim.wait_for_line("READY")) << victim.output();
+  ASSERT_TRUE(careless.wait_for_line("STARTED")) << careless.output();
+  victim.kill(SIGKILL);
+  ASSERT_TRUE(careless.wait_for_line("NCCL WARN")) << careless.output();
+  EXPECT_THAT(careless.output(), HasSubstr("rank 1"));
+  EXPECT_FALSE(careless.wait_for_line("DONE", seconds(1)));
+  EXPECT_EQ(count_of(careless.output(), "NCCL WARN"), 1u) << careless.output();
 }
 
 // id nranks rank kind: runs operations of one kind until one fails.

@@ -40,7 +40,7 @@ ROLE(disagree) {
   const ncclResult_t started = ranks.start(std::stoul(arguments[3]));
   std::printf("STARTED %d\n", started);
   std::printf("STATE %d\n", wait_for_failure(ranks));
-  ranks.destroy();
+  ranks.abort();
   return 0;
 }
 
@@ -80,7 +80,7 @@ ROLE(stopped) {
   std::printf("STOPPING\n");
   raise(SIGSTOP);
   std::printf("STATE %d\n", wait_for_failure(ranks));
-  ranks.destroy();
+  ranks.abort();
   return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "tests/multi_process/ranks.h"
 
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -66,13 +67,23 @@ ncclResult_t LocalRanks::start(size_t count) {
 }
 
 ncclResult_t LocalRanks::finish() {
-  for (cudaStream_t stream : streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
-  for (ncclComm_t comm : comms) {
+  for (size_t i = 0; i < comms.size();) {
     ncclResult_t state = ncclSuccess;
-    REQUIRE_NCCL(ncclCommGetAsyncError(comm, &state));
+    REQUIRE_NCCL(ncclCommGetAsyncError(comms[i], &state));
     if (state != ncclSuccess) return state;
+    if (is_waiting(i)) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    } else {
+      ++i;
+    }
   }
   return ncclSuccess;
+}
+
+bool LocalRanks::is_waiting(size_t i) const {
+  const cudaError_t state = cudaStreamQuery(streams[i]);
+  if (state != cudaErrorNotReady) REQUIRE_CUDA(state);
+  return state == cudaErrorNotReady;
 }
 
 bool LocalRanks::all_reduce(size_t count) {
@@ -94,9 +105,16 @@ bool LocalRanks::all_reduce(size_t count) {
   return true;
 }
 
-void LocalRanks::destroy() {
+void LocalRanks::destroy() { end(ncclCommDestroy); }
+void LocalRanks::abort() { end(ncclCommAbort); }
+
+void LocalRanks::end(ncclResult_t (*end_one)(ncclComm_t)) {
+  for (ncclComm_t comm : comms) REQUIRE_NCCL(end_one(comm));
+  free_all();
+}
+
+void LocalRanks::free_all() {
   for (float* buffer : buffers_) REQUIRE_CUDA(cudaFree(buffer));
-  for (ncclComm_t comm : comms) REQUIRE_NCCL(ncclCommDestroy(comm));
   for (cudaStream_t stream : streams) REQUIRE_CUDA(cudaStreamDestroy(stream));
 }
 

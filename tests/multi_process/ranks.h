@@ -37,6 +37,9 @@ class LocalRanks {
  public:
   LocalRanks(const ncclUniqueId& id, int nranks, int first, int count);
   void destroy();
+  void abort();
+  /// The same for what is not a communicator.
+  void free_all();
 
   int count() const { return static_cast<int>(comms.size()); }
   /// One all-reduce of `count` floats over all ranks, the result checked. False (and a line) when
@@ -44,13 +47,17 @@ class LocalRanks {
   bool all_reduce(size_t count);
   /// Queues an all-reduce whose peers may never come.
   ncclResult_t start(size_t count);
-  /// Waits for the streams; what the communicators say then.
+  /// Waits for the streams, or for a failure; what the communicators say then.
   ncclResult_t finish();
+  /// Has the stream of the i-th rank work that is not done?
+  bool is_waiting(size_t i = 0) const;
 
   std::vector<ncclComm_t> comms;
   std::vector<cudaStream_t> streams;
 
  private:
+  void end(ncclResult_t (*end_one)(ncclComm_t));
+
   int nranks_;
   int first_;
   std::vector<float*> buffers_;

@@ -48,6 +48,9 @@ inline constexpr uint32_t kSpinsPerReport = 1u << 21;
 /// Looks at shared memory that take as long as one at a word of another GPU's making: none takes
 /// less than 20 ns.
 inline constexpr uint32_t kSharedLooksPerSpin = 8;
+__device__ __forceinline__ void sleep(uint32_t nanoseconds) {
+  asm volatile("nanosleep.u32 %0;" : : "r"(nanoseconds));
+}
 
 // ---- control words
 __device__ __forceinline__ uint64_t load_acquire_system(const uint64_t* address) {

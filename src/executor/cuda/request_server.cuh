@@ -42,7 +42,7 @@ class RequestServer {
   __device__ __forceinline__ void run() {
     stages_.start();
     const uint64_t credit = port_.end - 1 + cta_.header.shape.depth;  // for all steps
-    for (Wait wait(cta_.header, *cta_.work);;) {
+    for (SimpleWait wait(cta_.header, *cta_.work);;) {
       while (stages_.pending() < BulkStages::kAhead && (left_ != 0 || take_request())) load_piece();
       if (stages_.pending() != 0) {
         store_piece();

@@ -91,7 +91,7 @@ class RequestedFold {
     return request & (most() - 1);
   }
   /// By all threads, after ptx::kSharedLooksPerSpin looks at shared memory.
-  __device__ __forceinline__ bool keep_going(Wait& wait) const {
+  __device__ __forceinline__ bool keep_going(SimpleWait& wait) const {
     return !ptx::any_of_warp(!wait.keep_going([&] {
       // Who is behind: the others may have delivered all that was requested.
       uint32_t last = 0;
@@ -139,7 +139,7 @@ class RequestedFold {
 
   /// Until all pieces of the first `requests` are read.
   __device__ __forceinline__ bool await_read(uint32_t requests) const {
-    for (Wait wait(cta_.header, *cta_.work);;) {
+    for (SimpleWait wait(cta_.header, *cta_.work);;) {
       for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
         // [read] pairs with that of the folding warps.
         const bool is_read =
@@ -174,7 +174,7 @@ class RequestedFold {
     loading.pass(warp(), pieces);
     Position folding = loading;
     tell_read(folding);
-    Wait wait(cta_.header, *cta_.work);
+    SimpleWait wait(cta_.header, *cta_.work);
     bool has_unit = false;  // that of loading.request
     for (bool is_end = false;;) {
       while (!is_end && !ring.is_full()) {

@@ -31,7 +31,7 @@ __device__ __forceinline__ bool is_open(const Cta& cta, const PortState& port, u
 /// Waits until the port is open for `step`; false: aborted.
 __device__ __forceinline__ bool wait_until_open(const Cta& cta, const PortState& port,
                                                 uint64_t step) {
-  for (Wait wait(cta.header, *cta.work);;) {
+  for (SimpleWait wait(cta.header, *cta.work);;) {
     for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
       if (is_open(cta, port, step)) return true;
     }
@@ -89,8 +89,8 @@ class PortService {
     return port_->told != port_->end || !has_seen(port_->end - spared());
   }
 
-  /// The operation is aborted; offer.h says what is owed to the user of a buffer. First those who
-  /// take, since those who offer wait for the takers of other ranks.
+  /// The operation goes no further; offer.h says what is owed to the user of a buffer. First those
+  /// who take, since those who offer wait for the takers of other ranks.
   __device__ __forceinline__ void leave_as_taker() {
     if (port_ == nullptr || makes_offer(*port_)) return;
     close();
@@ -240,8 +240,19 @@ __device__ __forceinline__ void for_each_port(const Cta& cta, Function&& functio
   }
 }
 
-/// The service warp, until the lanes are done and have no more to tell, or the operation is
-/// aborted.
+/// The service warp of an operation that goes no further, and keeps its kernel from ending: one
+/// that has not been done must not look done.
+__device__ __forceinline__ void wait_for_end(const LaunchHeader& header) {
+  constexpr uint32_t kNanosecondsPerLook = 20'000;
+  // Relaxed: nothing is read on account of it.
+  while (!ptx::any_of_warp(ptx::load_relaxed_system(header.abort) ==
+                           static_cast<uint32_t>(Command::End))) {
+    ptx::sleep(kNanosecondsPerLook);
+  }
+}
+
+/// The service warp, until the lanes are done and have no more to tell, or the operation goes no
+/// further.
 __device__ __forceinline__ void serve_ports(const Cta& cta) {
   // Behind an aborted operation the word is looked at soon: many may be queued there.
   bool is_closed = false;
@@ -252,12 +263,15 @@ __device__ __forceinline__ void serve_ports(const Cta& cta) {
     if (!ptx::any_of_warp(is_needed)) return;
     // Relaxed: nothing is read on account of it; the kernel just ends. Else not at the first look:
     // the word is in host memory, and the loads of 18 CTAs took 12 us (H200, 2026-11).
-    if (looks % Wait::kSpinsPerLook == 0 &&
-        ptx::any_of_warp(ptx::load_relaxed_system(cta.header.abort) != 0)) {
+    if (looks % SimpleWait::kSpinsPerLook == 0 &&
+        ptx::any_of_warp(ptx::load_relaxed_system(cta.header.abort) !=
+                         static_cast<uint32_t>(Command::GoOn))) {
       break;
     }
   }
   for_each_port(cta, [](PortService port) { port.leave_as_taker(); });
+  wait_for_end(cta.header);
+  // Only now: this rank's own user frees nothing before.
   for_each_port(cta, [](PortService port) { port.leave_as_offerer(); });
 }
 

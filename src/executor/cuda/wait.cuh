@@ -1,7 +1,10 @@
 // A wait for another rank: what it does beside looking at its word. Every few thousand looks it
-// sees whether the operation was aborted, and whether the host has to be told (executor/report.h).
+// sees whether the kernel has to end (executor/command.h), and whether the host has to be told
+// (executor/report.h). It ends for no other reason: a wait for data that cannot come, or that are
+// another call's, lasts until the program has ended the communicator.
 #pragma once
 
+#include "executor/command.h"
 #include "executor/cuda/launch_args.h"
 #include "executor/cuda/ptx.cuh"
 #include "executor/report.h"
@@ -16,16 +19,19 @@ struct Awaited {
   ReportKind kind = ReportKind::Waiting;
 };
 
-class Wait {
+/// `kLeaves`: in a kernel that may use memory of other ranks' users, and thus has to let go of it
+/// when it is told to: the wait ends then, too.
+template <bool kLeaves>
+class BasicWait {
  public:
-  __device__ __forceinline__ Wait(const LaunchHeader& header, const WorkTask& work)
+  __device__ __forceinline__ BasicWait(const LaunchHeader& header, const WorkTask& work)
       : header_(header), work_(work) {}
 
-  /// False when the operation was aborted. `awaited` is called to know what is waited for.
+  /// False when the wait is over. `awaited` is called to know what is waited for.
   template <typename Function>
   __device__ __forceinline__ bool keep_going(Function&& awaited) {
     if (++spins_ % kSpinsPerLook != 0) return true;
-    if (is_aborted()) return false;
+    if (is_over()) return false;
     tell(awaited());
     return true;
   }
@@ -34,7 +40,7 @@ class Wait {
   /// two below it.
   __device__ __forceinline__ bool look(const Awaited& awaited, uint32_t spins = kSpinsPerLook) {
     spins_ += spins;
-    if (is_aborted()) return false;
+    if (is_over()) return false;
     tell(awaited);
     return true;
   }
@@ -44,8 +50,10 @@ class Wait {
  private:
   // Host memory, a microsecond away. Relaxed: nothing is read on account of it; the kernel just
   // ends.
-  __device__ __forceinline__ bool is_aborted() const {
-    return ptx::load_relaxed_system(header_.abort) != 0;
+  __device__ __forceinline__ bool is_over() const {
+    const uint32_t command = ptx::load_relaxed_system(header_.abort);
+    return kLeaves ? command != static_cast<uint32_t>(Command::GoOn)
+                   : command == static_cast<uint32_t>(Command::End);
   }
 
   // As few instructions as can be, and no state but the spins: this stands in every wait, and code
@@ -69,5 +77,7 @@ class Wait {
   const WorkTask& work_;
   uint32_t spins_ = 0;
 };
+using Wait = BasicWait<false>;
+using SimpleWait = BasicWait<true>;
 
 }  // namespace niccolite::executor::cuda

@@ -4,10 +4,10 @@
 
 namespace niccolite::executor::host {
 
-bool is_aborted(ControlWords& control) {
+Command command_in(ControlWords& control) {
   // acquire: pairs with the communicator's release store; nothing of the connections is used
   // after it.
-  return std::atomic_ref(control.abort).load(std::memory_order_acquire) != 0;
+  return static_cast<Command>(std::atomic_ref(control.abort).load(std::memory_order_acquire));
 }
 
 bool report(ControlWords& control, const Report& news) {

@@ -7,8 +7,8 @@
 
 namespace niccolite::executor::host {
 
-/// Has the communicator told its operations to end?
-bool is_aborted(ControlWords& control);
+/// What the communicator has told its operations.
+Command command_in(ControlWords& control);
 
 /// Tells the communicator of a wait. False: an earlier report has not been taken yet, and stands; a
 /// Mismatch replaces one of Waiting.

@@ -39,7 +39,8 @@ class Operation final : public Task {
   }
 
   Progress step() override {
-    if (is_aborted(*plan_->launch().control)) return Progress::Done;
+    if (const Command command = command_in(*plan_->launch().control); command != Command::GoOn)
+      return command == Command::End ? Progress::Done : Progress::WouldBlock;
     bool advanced = !has_begun_;  // the credit that it gives may be what a peer waits for
     if (!has_begun_) begin();
     Budget budget = kBudget;

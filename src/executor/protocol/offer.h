@@ -28,7 +28,9 @@
 //
 // When an operation is aborted, its user may free the buffer as soon as the kernel of the end that
 // offered it has ended. So that end takes back what has not been taken; else it waits until the
-// other is done, or says in `left`, aborted too, that it reads and stores no more.
+// other is done, or says in `left` that it reads and stores no more: because it is aborted too, or
+// because its communicator was asked to let go (executor/command.h), and then it waits for its own
+// end.
 //
 // An offer is one word, so that it is whole, and carries the call's tag (tag.h): who finds the
 // offer of another call has touched nothing yet. A lender's says, too, whether it sends what the

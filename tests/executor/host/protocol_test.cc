@@ -126,12 +126,15 @@ TEST_P(Push, SenderOfTheNextOperationWaitsForTheCreditOfTheLast) {
   EXPECT_EQ(output_, input_);
 }
 
-TEST_P(Push, AbortEndsTasksWithoutTouchingMemory) {
+TEST_P(Push, TasksWaitWhenToldToLeaveAndEndWhenToldToWithoutTouchingMemory) {
   start(10 * slot_data());
   EXPECT_EQ(run(*send_), Progress::WouldBlock);
   const std::vector<uint8_t> output = output_;
   const ControlBlock before[] = {sender(), receiver()};
-  cluster_.control.abort = 1;
+  cluster_.control.abort = static_cast<uint32_t>(Command::Leave);
+  EXPECT_EQ(receive_->step(), Progress::WouldBlock);
+  EXPECT_EQ(send_->step(), Progress::WouldBlock);
+  cluster_.control.abort = static_cast<uint32_t>(Command::End);
   EXPECT_EQ(receive_->step(), Progress::Done);
   EXPECT_EQ(send_->step(), Progress::Done);
   EXPECT_EQ(output_, output);

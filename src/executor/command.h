@@ -1,0 +1,23 @@
+// Command: what a communicator tells its kernels, in ControlWords::abort. They look at it now and
+// then while they wait. Host and device include it.
+//
+//   GoOn --> End                   the program has ended the communicator
+//   GoOn --> Leave --> End         a rank of this process has ended its own: its user may free
+//                                  buffers that kernels here are using (protocol/offer.h)
+//
+// A kernel that cannot finish ends by End alone. A failure of the communicator is no command: its
+// kernels go on waiting, so that what has not been done never looks done
+// (docs/design/0019-failed-work-waits.md).
+#pragma once
+
+#include <cstdint>
+
+namespace niccolite::executor {
+
+enum class Command : uint32_t {
+  GoOn = 0,
+  End = 1,    // every wait ends, and every kernel with it, leaving data undefined
+  Leave = 2,  // kernels let go of the memory of other ranks' users, and then wait for End
+};
+
+}  // namespace niccolite::executor
