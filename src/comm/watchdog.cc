@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kInterval{50};
 
 Result<std::shared_ptr<Watchdog>> Watchdog::instance() {
   static std::mutex mutex;
-  static std::weak_ptr<Watchdog> current;
+  static auto& current = *new std::weak_ptr<Watchdog>;  // never destroyed: used in destructors, too
   std::lock_guard lock(mutex);
   if (auto watchdog = current.lock()) return watchdog;
   std::shared_ptr<Watchdog> watchdog(new Watchdog);

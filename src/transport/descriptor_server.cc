@@ -158,7 +158,8 @@ void remove_leftovers() {
 
 Result<std::shared_ptr<DescriptorServer>> DescriptorServer::instance() {
   static std::mutex mutex;
-  static std::weak_ptr<DescriptorServer> current;
+  // Never destroyed: used in destructors, too.
+  static auto& current = *new std::weak_ptr<DescriptorServer>;
   std::lock_guard lock(mutex);
   if (auto server = current.lock()) return server;
 

@@ -190,6 +190,39 @@ TEST(Faults, AKilledPeerIsPrintedOnceThoughNobodyAsks) {
   EXPECT_EQ(count_of(careless.output(), "NCCL WARN"), 1u) << careless.output();
 }
 
+// Uses communicators, and ends them, while the process ends.
+struct LateUser {
+  std::unique_ptr<LocalRanks> ranks;
+  ~LateUser() {
+    if (ranks == nullptr) return;
+    const bool right = ranks->all_reduce(1000) && ranks->all_reduce(300'000);
+    ncclGroupStart();
+    for (ncclComm_t comm : ranks->comms) ncclCommFinalize(comm);
+    const ncclResult_t finalized = ncclGroupEnd();
+    ranks->destroy();
+    std::printf("LATE %d %d\n", right, finalized);
+    std::fflush(stdout);
+  }
+};
+
+// Whether it is used before, too.
+ROLE(late_user) {
+  static LateUser user;  // its destructor comes after those of all that is made from here on
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  user.ranks = std::make_unique<LocalRanks>(id, 2, 0, 2);
+  if (arguments[0] == "early" && !user.ranks->all_reduce(10)) return 1;
+  return 0;
+}
+
+TEST(Faults, CommunicatorsCanBeUsedInStaticDestructors) {
+  for (const char* how : {"early", "late"}) {
+    Process user("late_user", {how});
+    EXPECT_EQ(user.wait(seconds(30)), 0) << user.output();
+    EXPECT_THAT(user.output(), HasSubstr("LATE 1 0"));
+  }
+}
+
 // id nranks rank kind: runs operations of one kind until one fails.
 ROLE(worker) {
   const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);

@@ -75,6 +75,7 @@ Error Runtime::wait_event(int device, StreamHandle stream_handle, void* handle, 
 Error Runtime::query_event(void* handle) {
   const std::shared_ptr<Event> event = events_.find(handle);
   if (event == nullptr) return Error::InvalidResourceHandle;
+  if (!scheduler().can_run()) return Error::InitializationError;
   std::lock_guard lock(mutex_);
   if (event->is_captured) return Error::CapturedEvent;
   return event->recorded && !event->recorded->is_done() ? Error::NotReady : Error::None;

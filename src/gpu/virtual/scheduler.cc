@@ -103,6 +103,8 @@ Scheduler::Scheduler() : max_workers_(std::max(2, usable_cpus())) {}
 bool Scheduler::can_run() {
   // acquire pairs with the release below: who sees `started_` may rely on a worker being there.
   if (started_.load(std::memory_order_acquire)) {
+    // acquire: pairs with the release in stop_stepping().
+    if (exiting_.load(std::memory_order_acquire)) resume_in_destructor();
     // relaxed: set in the child of a fork while it has one thread only.
     return !lost_in_fork.load(std::memory_order_relaxed);
   }
@@ -116,7 +118,7 @@ bool Scheduler::can_run() {
   pthread_atfork(nullptr, nullptr, [] { lost_in_fork.store(true, std::memory_order_relaxed); });
   // Libraries whose code runs in kernels were loaded before now, so this handler runs before their
   // destructors.
-  std::atexit([] { scheduler().stop_stepping(); });
+  stop_at_exit();
   started_.store(true, std::memory_order_release);
   return true;
 }
@@ -314,11 +316,32 @@ void Scheduler::run_callbacks() {
   }
 }
 
-// At exit: kernels run code and use data of other libraries, whose destructors come next.
+// Handlers run before those that were registered earlier, also when they are registered while the
+// process exits: then next, after the destructor that runs now.
+void Scheduler::stop_at_exit() {
+  std::atexit([] { scheduler().stop_stepping(); });
+}
+
+// A thread uses the GPUs after stop_stepping().
+void Scheduler::resume_in_destructor() {
+  if (pthread_equal(exiting_thread_, pthread_self()) == 0) return;
+  std::lock_guard lock(mutex_);
+  if (!stopping_) return;
+  stopping_ = false;
+  stop_at_exit();
+  sleepers_wake_.notify_all();
+}
+
 void Scheduler::stop_stepping() {
   if (lost_in_fork.load(std::memory_order_relaxed)) return;
   std::unique_lock lock(mutex_);
   stopping_ = true;
+  // relaxed: one thread alone ends the process, this one.
+  if (!exiting_.load(std::memory_order_relaxed)) {
+    exiting_thread_ = pthread_self();
+    // [release] the thread, to can_run().
+    exiting_.store(true, std::memory_order_release);
+  }
   // Bounded, as a step is; the limit is for a step that does not keep its promise.
   stopped_.wait_for(lock, std::chrono::seconds(2),
                     [this]() REQUIRES(mutex_) { return running_ == 0; });

@@ -13,9 +13,15 @@
 // a few short passes per millisecond, however many streams and cores it has.
 //
 // Callbacks have a thread of their own: one that blocks delays other callbacks, as on CUDA, but
-// never a kernel. Thread safety: any thread. Never destroyed; threads start on first use, and stop
-// stepping when the process exits.
+// never a kernel. Thread safety: any thread. Never destroyed; threads start on first use.
+//
+// Exit: kernels run code and use data of other libraries, whose destructors come when the process
+// exits. So stepping stops then; but where the exiting thread, in the destructor of a static
+// object, uses the GPUs, it goes on until that destructor is done. What nobody waits for stays
+// where it is.
 #pragma once
+
+#include <pthread.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -56,7 +62,9 @@ class Scheduler {
   void nap_or_sleep(Batch& batch, std::unique_lock<std::mutex>& lock) REQUIRES(mutex_);
   void run(Batch& batch);
   void run_callbacks();
+  void stop_at_exit();
   void stop_stepping();
+  void resume_in_destructor();
 
   const int max_workers_;
   std::mutex mutex_;
@@ -68,6 +76,8 @@ class Scheduler {
   int running_ GUARDED_BY(mutex_) = 0;  // operations that workers hold in their batches
   bool has_poller_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;
+  std::atomic<bool> exiting_{false};  // for good
+  pthread_t exiting_thread_{};        // meaningful once exiting_
   std::condition_variable stopped_;
 
   // Batches that advanced something, in the whole process; a hint for when to give up polling.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/per_thread.h"
 #include "gpu/virtual/runtime.h"
 #include "gpu/virtual/scheduler.h"
 
@@ -25,7 +26,7 @@ struct Runtime::ThreadStreams {
 };
 
 std::shared_ptr<Stream> Runtime::thread_stream(int device) {
-  static thread_local ThreadStreams mine;
+  ThreadStreams& mine = PerThread<ThreadStreams>::get();
   mine.by_device.resize(legacy_.size());
   std::shared_ptr<Stream>& stream = mine.by_device[static_cast<size_t>(device)];
   if (stream == nullptr) stream = add_stream(device, true, 0);
