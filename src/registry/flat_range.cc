@@ -73,12 +73,12 @@ Status FlatRange::map_part(gpu::Machine& machine, const Source& source, int rank
       const auto mine =
           std::dynamic_pointer_cast<WindowPiece>(transport::Shareable::find(piece.token));
       if (mine == nullptr) return Status::remote_error("it was taken back meanwhile");
-      TRY(machine.map_again(range_, offset, mine->backing(), devices));
+      TRY(machine.map_physical(range_, offset, mine->backing(), devices));
     } else {
       Fd descriptor = TRY(transport::fetch_descriptor(part.address, piece.token, deadline));
       const gpu::Backing import =
           TRY(machine.import_physical(source.device, std::move(descriptor), piece.bytes));
-      TRY(machine.map_again(range_, offset, import, devices));
+      TRY(machine.map_physical(range_, offset, import, devices));
     }
     offset += piece.bytes;
   }

@@ -1,8 +1,8 @@
 // Ranks as threads of one process.
 #include "bootstrap/member.h"
 
-#include <filesystem>
 #include <atomic>
+#include <filesystem>
 #include <latch>
 
 #include "base/socket.h"
@@ -285,7 +285,7 @@ TEST(Root, ServesAThousandIdsByOneThreadAndOnePort) {
 }
 
 TEST(Root, RefusesAnIdThatWasUsed) {
-  const UniqueId other = loopback_id();  // so that the port stays
+  [[maybe_unused]] const UniqueId other = loopback_id();  // so that the port stays
   const UniqueId id = loopback_id();
   join_all(id, 2);
   const auto again = Member::join({.id = id, .nranks = 1, .rank = 0, .deadline = soon()});

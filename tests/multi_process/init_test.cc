@@ -61,7 +61,9 @@ void expect_blame_on_rank_1(const Process::Environment& environment, const std::
   for (size_t rank = 0; rank < 3; ++rank) {
     const std::string result = result_of(ranks[rank]);
     EXPECT_THAT(result, AllOf(Not(HasSubstr("RESULT 0")), HasSubstr(cause))) << rank;
-    if (rank != 1) EXPECT_THAT(result, HasSubstr("rank 1 (process")) << rank;
+    if (rank != 1) {
+      EXPECT_THAT(result, HasSubstr("rank 1 (process")) << rank;
+    }
   }
 }
 
