@@ -15,6 +15,7 @@
 #include "cli/schedule/command.h"
 #include "cli/tune/command.h"
 #include "cli/version.h"
+#include "cli/which/command.h"
 
 namespace {
 
@@ -57,6 +58,10 @@ int main(int argc, char** argv) {
       app.add_subcommand("tune", "Measure a machine and fit the constants of the cost model to it");
   niccolite::tune::add_options(*tune, tune_options);
 
+  niccolite::which::Options which_options;
+  CLI::App* which = app.add_subcommand("which", "Tell which libnccl a program would load");
+  niccolite::which::add_options(*which, which_options);
+
   niccolite::VersionOptions version_options;
   CLI::App* version =
       app.add_subcommand("version", "Print the versions of the command and of its library");
@@ -66,8 +71,11 @@ int main(int argc, char** argv) {
   const std::vector<std::string> names = subcommands_of(app);
   if (argc > 1 && command[1][0] != '-' && std::ranges::count(names, command[1]) == 0)
     return refuse(command[1], names);
+  // What follows "--" is for the program of `which`, even what looks like our flags.
+  const auto dashes = std::find(command.begin(), command.end(), "--");
+  const bool is_cut = argc > 1 && command[1] == which->get_name() && dashes != command.end();
   try {
-    app.parse(argc, argv);
+    app.parse(is_cut ? static_cast<int>(dashes - command.begin()) : argc, argv);
   } catch (const CLI::ParseError& error) {
     // 0 for --help and --version; all wrong usage is one exit status.
     using namespace niccolite::perf;
@@ -76,6 +84,9 @@ int main(int argc, char** argv) {
   if (perf->parsed()) return niccolite::perf::run(perf_options, command);
   if (schedule->parsed()) return niccolite::schedule_command::run(schedule_options);
   if (tune->parsed()) return niccolite::tune::run(tune_options);
+  if (which->parsed())
+    return niccolite::which::run(
+        which_options, is_cut ? std::vector(dashes + 1, command.end()) : which->remaining());
   if (version->parsed()) return niccolite::print_version(version_options);
   return niccolite::perf::kExitUsage;
 }

@@ -20,6 +20,7 @@ install(TARGETS vcuda EXPORT NiccoliteTargets LIBRARY DESTINATION ${vcuda_libdir
 set_target_properties(niccolite_cli PROPERTIES
   INSTALL_RPATH "$ORIGIN/${bin_to_lib};$ORIGIN/${bin_to_lib}/vcuda")
 install(TARGETS niccolite_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS niccolite_which_audit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 install(EXPORT NiccoliteTargets NAMESPACE Niccolite:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/NiccoliteConfig.cmake.in ${PROJECT_BINARY_DIR}/NiccoliteConfig.cmake

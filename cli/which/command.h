@@ -1,0 +1,24 @@
+// The subcommand `niccolite which`: tells the libnccl that a program would load.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace niccolite::which {
+
+/// What the flags say; must live as long as the app parses.
+struct Options {
+  double wait_seconds = 60;
+};
+
+/// Gives `app` (the subcommand) its flags. What follows them is the program and its arguments.
+void add_options(CLI::App& app, Options& options);
+
+/// Runs `program` until it loads a libnccl or ends. Returns the exit status.
+int run(const Options& options, std::vector<std::string> program);
+
+}  // namespace niccolite::which
