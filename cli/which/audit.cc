@@ -1,7 +1,7 @@
 // Loaded by the dynamic linker (LD_AUDIT) into the program that `niccolite which` starts, before
-// anything of it: tells the first libnccl that is opened, by whatever way it was found, and ends the
-// process before a line of that library runs. Linked with the C library alone, since it gets a copy
-// of all that it needs.
+// anything of it: tells the first libnccl that is opened, by whatever way it was found, and ends
+// the process before a line of that library runs. Linked with the C library alone, since it gets a
+// copy of all that it needs.
 #include <fcntl.h>
 #include <link.h>
 #include <unistd.h>

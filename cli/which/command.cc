@@ -218,8 +218,8 @@ std::string describe(const std::string& path, Maker maker) {
 std::string quoted(const std::vector<std::string>& arguments) {
   std::string text;
   for (const std::string& argument : arguments) {
-    const bool is_plain =
-        !argument.empty() && argument.find_first_of(" \t\n\"'\\$`;&|<>()*?[]#~!{}") == argument.npos;
+    const bool is_plain = !argument.empty() &&
+                          argument.find_first_of(" \t\n\"'\\$`;&|<>()*?[]#~!{}") == argument.npos;
     std::string inside;
     for (const char letter : argument) inside += letter == '\'' ? "'\\''" : std::string(1, letter);
     text += (text.empty() ? "" : " ") + (is_plain ? argument : "'" + inside + "'");

@@ -1,7 +1,8 @@
 // Every message of bootstrap, with its encoding. The first byte of a frame is its type. A process
-// sends Join, Ready and Failed to the root and hears Host, Place and Refused; the rest travels between
-// processes. Encodings are those of base/wire.h. Decoders take a Reader behind the type byte and
-// reject what cannot be meant; `encode()` includes the type byte. Thread safety: plain values.
+// sends Join, Ready and Failed to the root and hears Host, Place and Refused; the rest travels
+// between processes. Encodings are those of base/wire.h. Decoders take a Reader behind the type
+// byte and reject what cannot be meant; `encode()` includes the type byte. Thread safety: plain
+// values.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +92,8 @@ struct Refused {
   static Result<Refused> decode(Reader& reader);
 };
 
-/// Which ranks live in the process of the root, as far as they have come: whom to name when it ends.
+/// Which ranks live in the process of the root, as far as they have come: whom to name when it
+/// ends.
 struct Host {
   Origin origin;
   std::vector<int32_t> ranks;  // ascending

@@ -101,8 +101,8 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
       deadline_timer_ = loop_.at(deadline_, [this] { deadline_passed(); });
     }
   }
-  LOG(Info, Bootstrap, "Bootstrap: root at {}: rank {} has come, {} of {}",
-      options_.address.text(), rank, seats_.size(), nranks_);
+  LOG(Info, Bootstrap, "Bootstrap: root at {}: rank {} has come, {} of {}", options_.address.text(),
+      rank, seats_.size(), nranks_);
   const bool is_host = join.origin == options_.host;
   if (guest.ranks.size() == 1) guest.join = std::move(join);
   if (static_cast<int32_t>(seats_.size()) == nranks_) {
@@ -118,8 +118,7 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
 
 // Should this process end, nobody is left to say whose end it was.
 void Rendezvous::tell_host() {
-  const Bytes message =
-      messages::Host{.origin = options_.host, .ranks = host_ranks_}.encode();
+  const Bytes message = messages::Host{.origin = options_.host, .ranks = host_ranks_}.encode();
   for (auto& [link, guest] : guests_)
     if (!guest.ranks.empty()) link->send(message);
 }

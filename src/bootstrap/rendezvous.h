@@ -21,8 +21,8 @@ namespace niccolite::bootstrap {
 class Rendezvous final : private Link::Owner {
  public:
   struct Options {
-    Address address;      // of the root, for messages
-    bool waits_for_late;  // after a failure: stay a while, so that ranks that are late hear why
+    Address address;        // of the root, for messages
+    bool waits_for_late;    // after a failure: stay a while, so that ranks that are late hear why
     messages::Origin host;  // the process of the root
     std::function<void()> decided;  // every rank has its place, or it failed
     std::function<void()> over;     // nobody needs the root any more
@@ -78,7 +78,7 @@ class Rendezvous final : private Link::Owner {
   EventLoop::Id linger_timer_ = 0;
   EventLoop::Id reminder_ = 0;
   std::vector<int32_t> host_ranks_;  // that live in the process of the root, ascending
-  messages::Refused refusal_;  // once Failed
+  messages::Refused refusal_;        // once Failed
 };
 
 }  // namespace niccolite::bootstrap

@@ -116,12 +116,11 @@ class House {
     const uint64_t number = listener ? (own_number_ += 2) : id.number();
     Meeting meeting{.id = id, .rendezvous = nullptr, .door = nullptr};
     meeting.rendezvous = std::make_unique<Rendezvous>(
-        *loop_, Rendezvous::Options{
-                    .address = id.root(),
-                    .waits_for_late = id.origin() == UniqueId::Origin::Root,
-                    .host = self_,
-                    .decided = [this, number] { decided(number); },
-                    .over = [this, number] { end_later(number); }});
+        *loop_, Rendezvous::Options{.address = id.root(),
+                                    .waits_for_late = id.origin() == UniqueId::Origin::Root,
+                                    .host = self_,
+                                    .decided = [this, number] { decided(number); },
+                                    .over = [this, number] { end_later(number); }});
     Rendezvous* const rendezvous = meeting.rendezvous.get();
     if (listener) {
       const Link::Options options{.self = {.key = id.key("root"), .number = 0},
@@ -179,7 +178,7 @@ class House {
   std::vector<std::unique_ptr<Acceptor>> doors_;
   std::map<uint64_t, Meeting> meetings_;  // by UniqueId::number(), which is odd, or own_number_
   uint64_t own_number_ = 0;
-  Thread thread_;                         // last: joined first
+  Thread thread_;  // last: joined first
 };
 
 // The house of this process. Never destroyed, because threads of the library may outlive static
@@ -231,7 +230,8 @@ class Roots {
     return id;
   }
 
-  // On the loop's thread, which therefore cannot be joined here: the next root does it, or the exit.
+  // On the loop's thread, which therefore cannot be joined here: the next root does it, or the
+  // exit.
   void meeting_ended() {
     std::lock_guard lock(mutex_);
     if (house_ != nullptr && --meetings_ == 0) house_->stop();
@@ -278,8 +278,7 @@ Status Root::start_for(const UniqueId& id, Deadline deadline, const Abort* abort
   while (true) {
     int error = 0;
     Result<Socket> listener = Socket::listen(id.root(), &error);
-    if (listener.is_ok())
-      return Roots::of_process().adopt(id, std::move(listener.value()));
+    if (listener.is_ok()) return Roots::of_process().adopt(id, std::move(listener.value()));
     if (error != EADDRINUSE || deadline.passed() || patience.passed())
       return std::move(listener).status().with_context(
           "NCCL_COMM_ID must be an address of the host of rank 0 with a free port");

@@ -7,8 +7,8 @@
 // All roots of a process run on one thread, and those of ncclGetUniqueId on one interface share one
 // listening port: a process that comes names the id by its number (UniqueId::number), then proves
 // that it knows its secret. An id that nobody uses costs some hundred bytes, for a day at most. The
-// thread ends with the last root, or when the process exits. Thread safety: static functions from any
-// thread.
+// thread ends with the last root, or when the process exits. Thread safety: static functions from
+// any thread.
 #pragma once
 
 #include "base/address.h"

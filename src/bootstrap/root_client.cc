@@ -140,10 +140,10 @@ void RootClient::link_ended(Link& link, Link::End end, Status reason) {
       // address.
       if (id_.origin() == UniqueId::Origin::Environment && host_.ranks.empty())
         return attempt_failed(std::move(reason));
-      Status status =
-          Status::remote_error("{} ended before all ranks had come ({}); the process that made the "
-                               "unique id must live until then",
-                               describe_host(), reason.message());
+      Status status = Status::remote_error(
+          "{} ended before all ranks had come ({}); the process that made the "
+          "unique id must live until then",
+          describe_host(), reason.message());
       return events_.failed(
           std::move(status).with_peer(host_.ranks.empty() ? -1 : host_.ranks.front()));
     }

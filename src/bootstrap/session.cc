@@ -358,9 +358,13 @@ Status Session::listen(const Address& local) {
 
 void Session::root_connected(const Address& local) {
   Status status = listen(local);
-  if (!status.is_ok()) return fail(std::move(status));
   announced_.clear();
   Roster::Lock lock = roster_.lock();
+  if (!status.is_ok()) {
+    // The root does not know yet who this is.
+    if (!joining_.empty()) status = given_up(*joining_.front().first, status);
+    return fail_locked(std::move(status), {});
+  }
   root_knows_ = true;
   const auto joining = joining_;
   lock.unlock();

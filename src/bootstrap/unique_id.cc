@@ -83,9 +83,7 @@ authentication::Secret UniqueId::key(std::string_view purpose) const {
   return authentication::derive(secret_, purpose);
 }
 
-uint64_t UniqueId::number() const {
-  return authentication::fingerprint(key("number")) | 1;
-}
+uint64_t UniqueId::number() const { return authentication::fingerprint(key("number")) | 1; }
 
 uint64_t UniqueId::hash() const { return authentication::fingerprint(key("name")); }
 

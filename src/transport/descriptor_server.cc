@@ -96,7 +96,8 @@ Status peer_failure(int error, const std::string& address) {
     case ENFILE:
       return out_of_descriptors();
     default:
-      return Status::from_errno(error, fmt::format("Unix socket {} of the peer's process", address));
+      return Status::from_errno(error,
+                                fmt::format("Unix socket {} of the peer's process", address));
   }
 }
 
@@ -168,8 +169,8 @@ Result<std::shared_ptr<DescriptorServer>> DescriptorServer::instance() {
     return Status::from_errno(errno, "getrandom");
   const bool abstract = parameters::ipc_use_abstract_socket() != 0;
   if (!abstract) remove_leftovers();
-  const std::string address = fmt::format("{}{}{}-{:016x}", abstract ? "@" : kFolder, kPrefix,
-                                          getpid(), random);
+  const std::string address =
+      fmt::format("{}{}{}-{:016x}", abstract ? "@" : kFolder, kPrefix, getpid(), random);
   const SocketName name = TRY(socket_name(address));
   Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return Status::from_errno(errno, "cannot create a Unix socket");

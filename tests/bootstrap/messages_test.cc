@@ -63,6 +63,8 @@ std::vector<Sample> samples() {
       {"ResponseFailed",
        Response{.call = 3, .succeeded = false, .failure = failed, .content = {}}.encode(),
        decode_only<Response>},
+      {"Host", Host{.origin = {.pid = 4711, .host = "a12"}, .ranks = {0, 3}}.encode(),
+       decode_only<Host>},
       {"InGroup", InGroup{.group = 77, .frame = content}.encode(), decode_only<InGroup>},
       {"Left", Left{.ranks = {1, 2}}.encode(), decode_only<Left>},
       {"Lost", Lost{.process = 2, .rank = 3, .who = "rank 3", .why = "gone"}.encode(),
@@ -95,8 +97,8 @@ TEST(Messages, SurviveTheirBytes) {
 TEST(Messages, NameTheSenderWhenCutShortOrTooLong) {
   for (const Sample& sample : samples()) {
     const std::string name = sample.name;
-    const bool open_end =
-        name == "Gather" || name == "Data" || name == "Request" || name == "Response";
+    const bool open_end = name == "Gather" || name == "Data" || name == "Request" ||
+                          name == "Response" || name == "InGroup";
     const size_t fixed = open_end ? sample.bytes.size() - 40 : sample.bytes.size();
     for (size_t length = 1; length < fixed; ++length) {
       const Status status = decode(sample, std::span(sample.bytes).first(length));

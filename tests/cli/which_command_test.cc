@@ -27,16 +27,16 @@ std::string folder_of(const std::string& file) {
 TEST(WhichCommand, TellsTheLibraryOfAnRpath) {
   const Outcome outcome = which({"--", LINKED_PROGRAM});
   EXPECT_EQ(outcome.status, 0) << outcome.output << outcome.errors;
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr(std::string(FOREIGN_LIBRARY) + "\n"),
-                                    HasSubstr("NVIDIA's NCCL")));
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr(std::string(FOREIGN_LIBRARY) + "\n"), HasSubstr("NVIDIA's NCCL")));
 }
 
 TEST(WhichCommand, EndsTheProgramBeforeTheLibraryRuns) {
   const Outcome outcome = which({"--", OPENER_PROGRAM, FOREIGN_LIBRARY, "wait"});
   EXPECT_EQ(outcome.status, 0) << outcome.output << outcome.errors;
   // What the program does until then, it does.
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("started"), HasSubstr(FOREIGN_LIBRARY),
-                                    Not(HasSubstr("opened"))));
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("started"), HasSubstr(FOREIGN_LIBRARY), Not(HasSubstr("opened"))));
 }
 
 TEST(WhichCommand, LooksIntoChildrenAndLeavesArgumentsAlone) {
@@ -69,8 +69,8 @@ TEST(WhichCommand, KnowsNiccoliteAndHowToTakeIt) {
 TEST(WhichCommand, SaysWhenNoneIsLoaded) {
   const Outcome ended = which({"--", OPENER_PROGRAM, "libc.so.6"});
   EXPECT_EQ(ended.status, 1);
-  EXPECT_THAT(ended.output,
-              AllOf(HasSubstr("opened"), HasSubstr("loaded no libnccl.so: it ended with status 7")));
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("opened"),
+                                  HasSubstr("loaded no libnccl.so: it ended with status 7")));
   const Outcome waits = which({"--wait", "0.3", "--", OPENER_PROGRAM, "wait"});
   EXPECT_EQ(waits.status, 1);
   EXPECT_THAT(waits.output, HasSubstr("it did not in 0.3 s (--wait)"));

@@ -2,7 +2,9 @@
 #include <cstdio>
 
 extern "C" {
-__attribute__((visibility("default"))) const char* which_banner() { return "NCCL version 2.99.1+cuda13.0"; }
+__attribute__((visibility("default"))) const char* which_banner() {
+  return "NCCL version 2.99.1+cuda13.0";
+}
 }
 namespace {
 // No line of the library may run.

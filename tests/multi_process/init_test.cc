@@ -76,8 +76,7 @@ TEST(Init, TellsAllRanksOfAnUnknownAlgorithmOfOne) {
 }
 
 TEST(Init, BlamesTheRankThatEndedAndNotTheRoot) {
-  Process maker("make_id", {"3"},
-                {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "BOOTSTRAP"}});
+  Process maker("make_id", {"3"}, {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "BOOTSTRAP"}});
   const std::string id = id_of(maker);
   Process waits("enter", {id, "3", "1"});
   ASSERT_TRUE(maker.wait_for_line("has come, 2 of 3")) << maker.output();
@@ -95,8 +94,8 @@ TEST(Init, DoesNotWaitForARootThatIsGone) {
   const std::string id = id_of(maker);
   EXPECT_EQ(maker.wait(), 0);
   Process late("enter", {id, "2", "1"});
-  EXPECT_THAT(result_of(late), AllOf(HasSubstr("RESULT 6"), HasSubstr("nobody listens at"),
-                                     HasSubstr("has ended")));
+  EXPECT_THAT(result_of(late),
+              AllOf(HasSubstr("RESULT 6"), HasSubstr("nobody listens at"), HasSubstr("has ended")));
 }
 
 }  // namespace

@@ -117,8 +117,8 @@ class MemoryMap {
   Arena arena_ GUARDED_BY(mutex_);
   std::map<uintptr_t, Entry> entries_ GUARDED_BY(mutex_);  // by base
   uint64_t last_id_ GUARDED_BY(mutex_) = 0;
-  std::vector<size_t> used_ GUARDED_BY(mutex_);            // per device, the last for the host
-  size_t promised_ GUARDED_BY(mutex_) = 0;                 // the sum of used_
+  std::vector<size_t> used_ GUARDED_BY(mutex_);  // per device, the last for the host
+  size_t promised_ GUARDED_BY(mutex_) = 0;       // the sum of used_
   std::map<uintptr_t, const Fd*> shareable_ GUARDED_BY(mutex_);  // the files among entries_
   size_t unmeasured_ GUARDED_BY(mutex_) = 0;                     // that may go without a new one
 };
