@@ -582,6 +582,41 @@ ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int
 ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream);
 
+/* ---- One-sided ----
+ *
+ * A put stores into a peer's window without a call of the peer, and then raises the peer's counter
+ * of signals from this rank by one; the peer waits for signals. Only the two ranks are concerned.
+ * The calls are queued on `stream`, which is all that orders them: puts of one stream arrive in
+ * their order, and data are there before their signal. In a group puts are queued before, and waits
+ * after all else. They can be captured; each launch of the graph puts, signals or waits anew. A
+ * rank may signal itself. `sigIdx`, `ctx` and `flags` are reserved and have to be 0.
+ * ncclInvalidArgument: they are not, a bad communicator or type, a peer out of range. */
+
+/* Copies `count` elements of `datatype` from `localbuff` to byte `peerWinOffset` of the peer's copy
+ * of `peerWin`, then signals. `localbuff` lies in a window of this rank; both windows are symmetric
+ * (NCCL_WIN_COLL_SYMMETRIC). A count of 0 only signals. ncclInvalidArgument also: either is not in
+ * such a window, or reaches beyond it. */
+ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t datatype, int peer,
+                           ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
+                           unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclPutSignal(const void* localbuff, size_t count, ncclDataType_t datatype, int peer,
+                            ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
+                            unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+
+/* Signals without data. */
+ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                        cudaStream_t stream);
+ncclResult_t pncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                         cudaStream_t stream);
+
+/* Has `stream` wait until, for each of `nDesc` descriptors, `opCnt` signals of `peer` have arrived
+ * that no other wait has taken. The descriptors are copied. ncclInvalidArgument also: `nDesc` or an
+ * `opCnt` is not above 0, `signalDescs` is null. */
+ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclComm_t comm,
+                            cudaStream_t stream);
+ncclResult_t pncclWaitSignal(int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclComm_t comm,
+                             cudaStream_t stream);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

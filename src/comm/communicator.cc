@@ -147,6 +147,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Connect, queries, until);
       });
+  one_sided_ = make_one_sided();
   TRY(start_watch());
   member_->serve(
       [this](int from, std::span<const std::byte> request) { return answer(from, request); });
@@ -158,6 +159,7 @@ void Communicator::make_operations(const planner::Settings& settings) {
       std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
                                        control_.words(), log_.get(), configuration_.graphs_mix);
   windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get());
+  if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
 
 // Lets this rank's kernels reach the buffers of the other ranks' users, where that is possible:
@@ -224,6 +226,7 @@ void Communicator::disconnect() {
   if (member_ != nullptr) member_->leave();  // answer() and the waits of ask() end
   if (watchdog_ != nullptr) watchdog_->remove(*watch_);
   watchdog_.reset();
+  one_sided_.reset();
   windows_.reset();
   operations_.reset();
   watch_.reset();
@@ -257,6 +260,8 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
   switch (question) {
     case Question::Connect:
       return endpoint_->answer(from, reader.rest());
+    case Question::Signals:
+      return one_sided_->answer(from, reader.rest());
     case Question::Account:
       TRY(failure());  // all that its waits could say has been said
       return watch_->account(from).encode();
@@ -350,6 +355,26 @@ std::shared_ptr<const registry::Window> Communicator::find_window(const void* ha
   return windows_ == nullptr ? nullptr : windows_->find(handle);
 }
 
+std::shared_ptr<const registry::Window> Communicator::find_window_of(const void* pointer,
+                                                                     size_t bytes) {
+  std::lock_guard in_use(in_use_);
+  return windows_ == nullptr ? nullptr : windows_->containing(pointer, bytes);
+}
+
+Status Communicator::run(const OneSidedCall& call) {
+  std::lock_guard in_use(in_use_);
+  TRY(check_operable());
+  return one_sided_->run(call, Deadline::after(kConnectTime));
+}
+
+std::unique_ptr<OneSided> Communicator::make_one_sided() {
+  return std::make_unique<OneSided>(
+      machine_, device(), member_.get(), control_.words(),
+      [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
+        return ask(Question::Signals, queries, until);
+      });
+}
+
 Result<double> Communicator::predict(std::span<const Task> tasks) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
@@ -437,11 +462,17 @@ void Communicator::abort(Status reason) {
 
 // Waits until all operations are done, those in graphs that were launched included, or until a
 // failure or an abort. Says what it waits for.
+Result<bool> Communicator::are_operations_done(const Deadline& deadline) {
+  const bool are_done = TRY(operations_->drain(deadline));
+  if (!are_done) return false;
+  return one_sided_->drain(deadline);
+}
+
 Status Communicator::await_work(const char* function) {
   if (operations_ == nullptr) return {};
   const auto start = Deadline::Clock::now();
   for (bool reported = false; !abort_.raised();) {
-    if (TRY(operations_->drain(Deadline::after(milliseconds(100))))) return {};
+    if (TRY(are_operations_done(Deadline::after(milliseconds(100))))) return {};
     if (reported || Deadline::Clock::now() - start < kPatience) continue;
     reported = true;
     log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,
@@ -457,7 +488,7 @@ Status Communicator::end_work() {
   control_.tell(executor::Command::End);
   if (operations_ == nullptr) return {};
   stop_reaching_peers();
-  if (TRY(operations_->drain(Deadline::after(kAbortTime)))) return {};
+  if (TRY(are_operations_done(Deadline::after(kAbortTime)))) return {};
   return Status::internal("device {} is still busy {} s after the abort", device(),
                           seconds(kAbortTime).count());
 }

@@ -23,6 +23,7 @@
 #include "comm/control.h"
 #include "comm/enqueue.h"
 #include "comm/exclusive_use.h"
+#include "comm/one_sided.h"
 #include "comm/operators.h"
 #include "comm/rank_info.h"
 #include "comm/watch.h"
@@ -65,6 +66,7 @@ enum class Question : uint8_t {
   Fail,      // none, but a failure of all ranks: code, text
   LetGo,     // the same, of a rank that is aborted: its user may free buffers that kernels here use
   Farewell,  // as Account, with the last account of the rank that asks
+  Signals,   // transport::Signals::answer
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
@@ -102,6 +104,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status deregister_window(const void* handle);
   /// Null when `handle` is no window of this communicator.
   std::shared_ptr<const registry::Window> find_window(const void* handle);
+  /// See registry::Windows::containing().
+  std::shared_ptr<const registry::Window> find_window_of(const void* pointer, size_t bytes);
+  /// One-sided operations (see OneSided). Only when ready.
+  Status run(const OneSidedCall& call);
 
   Operators& operators() { return operators_; }
   const Operators& operators() const { return operators_; }
@@ -183,12 +189,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// See Member::request().
   std::vector<Result<Bytes>> ask(Question question, std::span<const bootstrap::Query> queries,
                                  const Deadline& deadline);
+  std::unique_ptr<OneSided> make_one_sided();
   Status start_watch();
   enum class Printed : bool { No, Yes };
   void fail(Status status, Printed printed);
   void fail_all(const Status& status, Printed printed = Printed::No);
   void tell_failure(int peer, Question question, const Status& status);
   void stop_reaching_peers();
+  /// Waits for it until the deadline.
+  Result<bool> are_operations_done(const Deadline& deadline);
   Status await_work(const char* function);
   Status end_work();
   Status give_back();
@@ -232,6 +241,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Watchdog> watchdog_;          // looks at *watch_
   std::unique_ptr<OperationQueue> operations_;  // of one rank, too
   std::unique_ptr<registry::Windows> windows_;  // the same
+  std::unique_ptr<OneSided> one_sided_;         // the same
   bool is_suspended_ = false;                   // guarded by in_use_
   uint64_t children_ = 0;                       // made so far; guarded by in_use_
   bool has_ended_ = false;                      // the same

@@ -59,6 +59,23 @@ Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, c
   return end();
 }
 
+Result<Completion> Group::add_one_sided(std::shared_ptr<Communicator> communicator,
+                                        OneSidedCall call) {
+  const bool blocking = communicator->configuration().blocking;
+  if (depth_ == 0 && blocking) {
+    TRY(communicator->run(call));
+    return Completion::Done;
+  }
+  start();
+  if (Status status = agree_on_blocking(blocking); !status.is_ok()) {
+    poison(status);
+    end().ignore("the mixture is the error to report");
+    return status;
+  }
+  work_.one_sided.push_back({std::move(communicator), std::move(call)});
+  return end();
+}
+
 Result<Completion> Group::end() { return close(nullptr); }
 
 Result<Completion> Group::end_simulated(double& microseconds) { return close(&microseconds); }
@@ -83,12 +100,13 @@ Result<Completion> Group::close(double* simulated) {
       longest = std::max(longest, TRY(tasks.communicator->predict(tasks.tasks)));
     *simulated = longest;
     work.tasks.clear();
+    work.one_sided.clear();
   }
   return carry_out(std::move(work), blocking);
 }
 
 Result<Completion> Group::carry_out(Work work, bool blocking) {
-  if (work.jobs.empty() && work.tasks.empty()) return Completion::Done;
+  if (work.is_empty()) return Completion::Done;
   if (blocking) {
     TRY(run(work));
     return Completion::Done;
@@ -104,7 +122,15 @@ Status Group::run(Work& work) {
       if (job.on_failure) job.on_failure();
     return jobs;
   }
-  return run_tasks(work.tasks);
+  TRY(run_one_sided(work.one_sided, /*waits=*/false));
+  TRY(run_tasks(work.tasks));
+  return run_one_sided(work.one_sided, /*waits=*/true);
+}
+
+Status Group::run_one_sided(const std::vector<OneSidedTask>& calls, bool waits) {
+  for (const OneSidedTask& of : calls)
+    if (of.call.is_wait() == waits) TRY(of.communicator->run(of.call));
+  return {};
 }
 
 // The jobs of one communicator in the order of their calls, those of different ones side by side.
@@ -165,6 +191,7 @@ Status Group::run_in_background(Work work) {
   std::set<std::shared_ptr<Communicator>> communicators;
   for (const Job& job : work.jobs) communicators.insert(job.communicator);
   for (const Tasks& tasks : work.tasks) communicators.insert(tasks.communicator);
+  for (const OneSidedTask& of : work.one_sided) communicators.insert(of.communicator);
   for (const auto& communicator : communicators) communicator->begin_background();
   // The caller's variables may be gone by the time the work fails; it asks for the error instead.
   for (Job& job : work.jobs) job.on_failure = {};

@@ -7,6 +7,10 @@
 //   that
 //          an error launches nothing
 //
+//   one-sided operations   puts before the tasks, waits after them: no order of the calls of a
+//   group
+//          makes a rank wait for what it holds up
+//
 // Order of launches. Communicators that share a stream must be launched in the same order by every
 // rank, whose first calls may be to different ones: they go by their ids. The ranks of one
 // communicator that this thread drives take turns, so that what waits for each other is queued
@@ -49,6 +53,8 @@ class Group {
 
   /// Records, or carries out at once when no group is open.
   Result<Completion> add_task(std::shared_ptr<Communicator> communicator, const Task& task);
+  /// The same of a one-sided operation.
+  Result<Completion> add_one_sided(std::shared_ptr<Communicator> communicator, OneSidedCall call);
   /// `job` runs on another thread if there are several; `on_failure` undoes what the call did, on
   /// the calling thread or, for nonblocking communicators, not at all.
   Result<Completion> add_job(std::shared_ptr<Communicator> communicator, bool blocking,
@@ -66,15 +72,22 @@ class Group {
     std::shared_ptr<Communicator> communicator;
     std::vector<Task> tasks;
   };
+  struct OneSidedTask {
+    std::shared_ptr<Communicator> communicator;
+    OneSidedCall call;
+  };
   struct Work {
     std::vector<Job> jobs;
     std::vector<Tasks> tasks;  // by communicator, in the order of their first calls
+    std::vector<OneSidedTask> one_sided;
+    bool is_empty() const { return jobs.empty() && tasks.empty() && one_sided.empty(); }
   };
 
   Status agree_on_blocking(bool blocking);
   static Status run(Work& work);
   static Status run_jobs(std::vector<Job>& jobs);
   static Status run_tasks(std::vector<Tasks>& tasks);
+  static Status run_one_sided(const std::vector<OneSidedTask>& calls, bool waits);
   Result<Completion> carry_out(Work work, bool blocking);
   Result<Completion> close(double* simulated);
   static Status run_in_background(Work work);

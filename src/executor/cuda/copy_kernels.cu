@@ -1,6 +1,7 @@
 // The kernels for programs that only move bytes.
 #include "executor/cuda/direct.cuh"
 #include "executor/cuda/kernel.cuh"
+#include "executor/cuda/one_sided.cuh"
 
 namespace {
 using niccolite::executor::cuda::CopyOperation;

@@ -81,7 +81,11 @@ std::vector<KernelId> kernels_of(bool reduces, DataType type, Fold fold) {
 // Every kernel's place in a device's table.
 constexpr size_t kVariants = kProtocols + 2 * (kForms - 1);  // of each form but the program two
 constexpr size_t kReduceKernels = size_t{kDataTypes} * kFolds * kVariants;
-constexpr size_t kKernels = kReduceKernels + kVariants;
+constexpr size_t kFirstOneSided = kReduceKernels + kVariants;
+constexpr size_t kKernels = kFirstOneSided + kOneSidedKernels;
+constexpr std::array kOneSidedNames{"niccolite_put", "niccolite_signal_wait"};
+static_assert(kOneSidedNames.size() == kOneSidedKernels);
+size_t index_of(OneSidedKernel kernel) { return kFirstOneSided + static_cast<size_t>(kernel); }
 size_t index_of(const KernelId& id) {
   const size_t few_or_many = id.most_peers > kFewDirectPeers ? 1 : 0;
   const size_t variant =
@@ -127,12 +131,11 @@ class Kernels {
           driver.cuLibraryLoadData(&library, fatbin.data, nullptr, nullptr, 0, nullptr, nullptr, 0),
           "cuLibraryLoadData(kernels of {} on device {})", fatbin.name, device));
     }
-    const auto load_kernel = [&](const KernelId& id) -> Status {
-      const std::string name = name_of(id);
+    const auto load_named = [&](const std::string& name, size_t index) -> Status {
       CuKernel kernel = nullptr;
       TRY(driver.check(driver.cuLibraryGetKernel(&kernel, library, name.c_str()),
                        "cuLibraryGetKernel({})", name));
-      CuFunction& function = table[index_of(id)];
+      CuFunction& function = table[index];
       if (function != nullptr) return Status::internal("kernel {} has the place of another", name);
       TRY(driver.check(driver.cuKernelGetFunction(&function, kernel),
                        "cuKernelGetFunction({} on device {})", name, device));
@@ -146,7 +149,12 @@ class Kernels {
           driver.cuFuncGetAttribute(&registers, gpu::cuda::kCuFunctionRegisters, function),
           "cuFuncGetAttribute({} on device {})", name, device);
     };
+    const auto load_kernel = [&](const KernelId& id) {
+      return load_named(name_of(id), index_of(id));
+    };
     if (std::string(fatbin.name) == "copy") {
+      for (size_t i = 0; i < kOneSidedNames.size(); ++i)
+        TRY(load_named(kOneSidedNames[i], kFirstOneSided + i));
       for (const KernelId& id : kernels_of(/*reduces=*/false, DataType::Uint8, Fold::Sum)) {
         TRY(load_kernel(id));
       }
@@ -186,6 +194,11 @@ Result<CuFunction> find_kernel(int device, const KernelId& id) {
         name_of(id));
   }
   return function;
+}
+
+Result<CuFunction> find_kernel(int device, OneSidedKernel kernel) {
+  const Table* table = TRY(Kernels::instance().table(device));
+  return (*table)[index_of(kernel)];
 }
 
 }  // namespace niccolite::executor::cuda

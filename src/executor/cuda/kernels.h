@@ -6,6 +6,9 @@
 
 namespace niccolite::executor::cuda {
 
+enum class OneSidedKernel : uint8_t { Put, SignalWait };
+inline constexpr int kOneSidedKernels = 2;
+
 /// Loads every kernel into `device`, completely, once per process; for the time a communicator is
 /// made. Not later: a kernel's first launch, when it is not loaded yet, waits for the device, where
 /// another rank's kernel may be waiting for this launch.
@@ -14,5 +17,6 @@ Status load(int device);
 
 /// The kernel on `device`; loads all if load() was not called.
 Result<gpu::cuda::CuFunction> find_kernel(int device, const KernelId& id);
+Result<gpu::cuda::CuFunction> find_kernel(int device, OneSidedKernel kernel);
 
 }  // namespace niccolite::executor::cuda

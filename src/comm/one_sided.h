@@ -1,0 +1,62 @@
+// OneSided: the one-sided operations of one communicator: puts into windows, signals, waits for
+// signals. They are ordered by their streams alone, and not with the communicator's other
+// operations: a wait on one stream must not hold up the put on another that its peer is waiting
+// for. Thread safety: run() by one thread at a time, answer() by any.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "executor/one_sided.h"
+#include "registry/windows.h"
+#include "transport/signals.h"
+
+namespace niccolite::comm {
+
+/// A put with its signal, a signal alone (0 bytes), or a wait (`waits` is not empty).
+struct OneSidedCall {
+  const void* source = nullptr;
+  std::byte* target = nullptr;  // in the peer's copy of a window, at its address in this process
+  size_t bytes = 0;
+  int peer = -1;  // of a put
+  struct Wait {
+    int peer;
+    int count;
+  };
+  std::vector<Wait> waits;
+  gpu::StreamHandle stream = nullptr;
+
+  bool is_wait() const { return !waits.empty(); }
+};
+
+class OneSided {
+ public:
+  /// What is passed outlives this. See transport::Signals.
+  OneSided(gpu::Machine& machine, int device, const bootstrap::Member* member,
+           executor::ControlWords* control, transport::Endpoint::Ask ask)
+      : machine_(machine),
+        device_(device),
+        control_(control),
+        signals_(machine, device, member, std::move(ask)) {}
+
+  /// Queues the call, or adds it to the graph that its stream captures. The first to a peer asks it
+  /// for its counters.
+  Status run(const OneSidedCall& call, const Deadline& deadline);
+  Result<Bytes> answer(int from, std::span<const std::byte> request) {
+    return signals_.answer(from, request);
+  }
+  /// Waits until everything queued is done, launches of graphs included; false at the deadline.
+  Result<bool> drain(Deadline deadline);
+
+ private:
+  Status put(const OneSidedCall& call, const Deadline& deadline);
+  Status wait(const OneSidedCall& call);
+
+  gpu::Machine& machine_;
+  const int device_;
+  executor::ControlWords* const control_;
+  transport::Signals signals_;
+  bool has_run_ = false;
+};
+
+}  // namespace niccolite::comm

@@ -1,0 +1,37 @@
+// The parameters of the one-sided kernels (one_sided.cuh), for host and device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "executor/protocol/signal.h"
+
+namespace niccolite::executor::cuda {
+
+struct PutArgs {
+  const std::byte* source;
+  std::byte* target;
+  uint64_t bytes;
+  SignalLine* own;
+  uint64_t* arrived;
+};
+
+struct SignalWaitArgs {
+  static constexpr uint32_t kMost = 32;  // a thread of one warp each
+  struct Item {
+    SignalLine* line;
+    uint64_t count;
+  };
+  const uint32_t* command;
+  uint32_t items;
+  Item item[kMost];
+};
+
+/// Threads of a put of so many bytes; a wait has a warp.
+constexpr uint32_t put_threads(uint64_t bytes) {
+  constexpr uint32_t kMost = 1024;
+  const uint64_t packs = bytes / 16;
+  return packs >= kMost ? kMost : packs <= 32 ? 32 : static_cast<uint32_t>((packs + 31) / 32 * 32);
+}
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,57 @@
+// Signals: one rank's counters of signals (executor/protocol/signal.h): a line for each peer, in
+// shareable device memory, which the peers store to. As with connections (Endpoint), a peer is
+// asked for its lines when they are first needed, and answers from a thread of its own, so that
+// this waits for the peer's process but never for its calls. A communicator that sends no signals
+// has no lines.
+//
+// Lines stay when a communicator is suspended: a signal that has arrived is not lost. Thread
+// safety: line_of() and remote_line() by one thread at a time; answer() by any at any time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/thread_annotations.h"
+#include "executor/protocol/signal.h"
+#include "transport/endpoint.h"
+
+namespace niccolite::transport {
+
+class Signals {
+ public:
+  /// `member` is null for one rank; it outlives the signals, as `machine` does. `ask` is used in
+  /// remote_line() only.
+  Signals(gpu::Machine& machine, int device, const bootstrap::Member* member, Endpoint::Ask ask);
+  ~Signals();
+  Signals(const Signals&) = delete;
+
+  /// This rank's line for `peer`.
+  Result<executor::SignalLine*> line_of(int peer) EXCLUDES(mutex_);
+  /// The line that `peer` has for this rank, at its address in this process.
+  Result<executor::SignalLine*> remote_line(int peer, const Deadline& deadline);
+  /// A peer asks for its line.
+  Result<Bytes> answer(int from, std::span<const std::byte> request) EXCLUDES(mutex_);
+
+ private:
+  struct Remote {  // one of the two keeps the line mapped
+    std::shared_ptr<Chunk> shared;
+    std::shared_ptr<Import> imported;
+    executor::SignalLine* line = nullptr;
+  };
+  int rank() const { return member_ != nullptr ? member_->rank() : 0; }
+  int nranks() const { return member_ != nullptr ? member_->nranks() : 1; }
+  Result<Span> lines() EXCLUDES(mutex_);
+
+  gpu::Machine& machine_;
+  const int device_;
+  const bootstrap::Member* const member_;
+  const Endpoint::Ask ask_;
+  std::map<int, Remote> remotes_;  // remote_line() only
+  std::mutex mutex_;
+  std::shared_ptr<DescriptorServer> server_ GUARDED_BY(mutex_);
+  Share share_ GUARDED_BY(mutex_);
+  Span lines_ GUARDED_BY(mutex_);  // of all ranks; no chunk before they are needed
+};
+
+}  // namespace niccolite::transport
