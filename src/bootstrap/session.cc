@@ -81,7 +81,6 @@ Result<std::shared_ptr<Session>> Session::create(const UniqueId& id) {
               },
           .failed = [self](Status status) { self->fail(std::move(status)); },
           .over = [self] { self->stop_if_over(); }});
-  loop.post([self] { self->root_->start(self->id_.root()); });
   session->thread_ = TRY(Thread::start("nccl-bootstrap", [self] { self->loop_->run(); }));
   return session;
 }

@@ -33,6 +33,8 @@ class SessionRegistry {
     std::shared_ptr<Session> session = TRY(Session::create(id));
     sessions_.emplace(id.bytes(), session);
     admit(*session, local, deadline);
+    // Not before its first rank is there: a failure names the rank.
+    session->loop_->post([raw = session.get()] { raw->root_->start(raw->id_.root()); });
     return session;
   }
 
