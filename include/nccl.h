@@ -307,6 +307,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId c
 ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
                                      ncclConfig_t* config);
 
+/* The same, with `nId` ids of different processes. Takes them for programs that spread the load of
+ * large communicators over several; all ranks meet at the first one's process, whose work grows by
+ * microseconds a rank, and the other ids are given back. All ranks pass the same ids in one order.
+ * ncclInvalidArgument: `nId` is not from 1 to nranks, or an id is none. */
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                      ncclUniqueId* commIds, ncclConfig_t* config);
+ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                       ncclUniqueId* commIds, ncclConfig_t* config);
+
 /* Makes one communicator over `ndev` devices of this process: rank i on device devlist[i], or i
  * when `devlist` is null. `comm` is an array of ndev elements that receives the ranks in order.
  * ncclInvalidArgument: `comm` is null, `ndev` is negative, no such device. ncclInvalidUsage: a
@@ -368,6 +377,42 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
                            ncclConfig_t* config);
 ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
                             ncclConfig_t* config);
+
+/* One communicator of all ranks but those in `excludeRanksList` (which is sorted by the call):
+ * these do not call, and may be dead or have left. The others keep their order, and all pass the
+ * same list. Works on a communicator that has failed. With NCCL_SHRINK_ABORT its operations are
+ * ended first, and it takes no more of them. When a rank that is to stay dies meanwhile, the call
+ * fails on all, and may be repeated with a longer list. ncclInvalidArgument: an empty list, a rank
+ * out of range, the caller's own, lists that differ, unknown flags. ncclRemoteError: a rank that is
+ * to stay has died, left, or did not call in time. */
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                            ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags);
+ncclResult_t pncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                             ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags);
+
+/* Prepares one growth: called by one rank, which carries the id to the newcomers; the other ranks
+ * of the communicator hear of it. ncclInvalidUsage: NCCL_COMM_ID is set. */
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId);
+ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId);
+
+/* One communicator of `nRanks`, more than `comm` has. Its members pass `comm`, `rank` -1 and a null
+ * `uniqueId` (or the one of ncclCommGetUniqueId), and keep their ranks; newcomers pass a null
+ * `comm`, the id and a rank from the old number of ranks on, and join on the device that is
+ * current. These do meet, as in ncclCommInitRankConfig: its errors, and its way with nonblocking
+ * settings
+ * (`newcomm` is there at once and in progress). `comm` stays as it is. ncclInvalidArgument:
+ * `nRanks` not larger, a member with a rank or another id, a newcomer without an id. */
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
+                          ncclComm_t* newcomm, ncclConfig_t* config);
+ncclResult_t pncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
+                           ncclComm_t* newcomm, ncclConfig_t* config);
+
+/* Ends the operations under way, leaving their data undefined, and refuses others from then on with
+ * ncclInvalidUsage. Each rank should call; it waits for none. The communicator can still be asked,
+ * split and shrunk, and is ended by ncclCommDestroy or ncclCommAbort; ncclCommFinalize refuses it.
+ * A null `comm` succeeds. ncclInvalidArgument: unknown flags, revoked or finalized before. */
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
+ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags);
 
 /* ---- Memory of communicators ---- */
 

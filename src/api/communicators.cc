@@ -6,6 +6,7 @@
 #include "api/call.h"
 #include "api/configuration.h"
 #include "api/making.h"
+#include "bootstrap/root.h"
 #include "comm/live_communicators.h"
 
 namespace niccolite::api {
@@ -40,7 +41,7 @@ Result<Completion> meet(const char* function, ncclComm_t* handle, int nranks,
                         const bootstrap::UniqueId& id, int rank, int device,
                         const comm::Configuration& configuration) {
   return make(handle,
-              comm::Identity{.find_id = [id] { return id; },
+              comm::Identity{.find_id = [id](const Deadline&, Abort&) { return id; },
                              .nranks = nranks,
                              .rank = rank,
                              .device = device,
@@ -61,6 +62,23 @@ Result<Completion> init_rank(const char* function, ncclComm_t* handle, int nrank
   gpu::Machine* machine = TRY(gpu::machine());
   const int device = TRY(machine->current_device());
   return meet(function, handle, nranks, id, rank, device, configuration);
+}
+
+// All ranks meet at the root of the first id, which serves thousands. The others, if they are of
+// this process, are not needed.
+Result<Completion> init_rank_scalable(ncclComm_t* handle, int nranks, int rank, int nids,
+                                      const ncclUniqueId* ids, const ncclConfig_t* config) {
+  constexpr const char* kFunction = "ncclCommInitRankScalable";
+  if (ids == nullptr) return Status::invalid_argument("{} : commIds argument is NULL", kFunction);
+  if (nids < 1 || nids > nranks)
+    return Status::invalid_argument("{} : nId is {}: allowed are 1 to nranks, which is {}",
+                                    kFunction, nids, nranks);
+  for (int i = 1; i < nids; ++i) {
+    const bootstrap::UniqueId id =
+        TRY(bootstrap::UniqueId::parse(std::as_bytes(std::span(ids[i].internal))));
+    bootstrap::Root::dismiss(id);
+  }
+  return init_rank(kFunction, handle, nranks, ids[0], rank, config);
 }
 
 Result<Completion> init_all(ncclComm_t* handles, int ndev, const int* devlist) {
@@ -109,6 +127,10 @@ Result<Completion> finalize(ncclComm_t handle) {
   if (handle == nullptr) return Completion::Done;
   const auto communicator = TRY(find(handle));
   TRY(communicator->check_ready());
+  if (communicator->is_revoked())
+    return Status::invalid_argument(
+        "the communicator of rank {} was revoked: only ncclCommDestroy and ncclCommAbort end it",
+        communicator->rank());
   return Group::current().add_job(communicator, communicator->configuration().blocking,
                                   [communicator] { return communicator->finalize(); });
 }
@@ -185,6 +207,13 @@ ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId 
   });
 }
 
+ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                       ncclUniqueId* commIds, ncclConfig_t* config) {
+  return api::call("ncclCommInitRankScalable", [&] {
+    return api::init_rank_scalable(newcomm, nranks, myrank, nId, commIds, config);
+  });
+}
+
 ncclResult_t pncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
   return api::call("ncclCommInitAll", [&] { return api::init_all(comm, ndev, devlist); });
 }
@@ -224,6 +253,7 @@ ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank) {
 
 NICCOLITE_EXPORT(ncclCommInitRank);
 NICCOLITE_EXPORT(ncclCommInitRankConfig);
+NICCOLITE_EXPORT(ncclCommInitRankScalable);
 NICCOLITE_EXPORT(ncclCommInitAll);
 NICCOLITE_EXPORT(ncclCommFinalize);
 NICCOLITE_EXPORT(ncclCommDestroy);

@@ -1,5 +1,8 @@
 // Communicators made from communicators.
 
+#include <algorithm>
+#include <cstring>
+
 #include "api/call.h"
 #include "api/configuration.h"
 #include "api/making.h"
@@ -64,6 +67,118 @@ Result<Completion> split(ncclComm_t handle, int color, int key, ncclComm_t* newc
   return derive(parent, newcomm, [parent, shared_wish] { return parent->split(*shared_wish); });
 }
 
+// Ascending, each once; the caller's array becomes ascending, too.
+Result<std::vector<int>> excluded_ranks(const Communicator& parent, int* list, int count) {
+  if (list == nullptr)
+    return Status::invalid_argument("ncclCommShrink : excludeRanksList argument is NULL");
+  if (count <= 0)
+    return Status::invalid_argument(
+        "ncclCommShrink : excludeRanksCount is {}: at least 1 is needed", count);
+  std::sort(list, list + count);
+  std::vector<int> excluded(list, list + count);
+  excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
+  for (const int rank : excluded) {
+    if (rank < 0 || rank >= parent.nranks())
+      return Status::invalid_argument(
+          "ncclCommShrink : excludeRanksList has rank {}, the communicator has {} ranks", rank,
+          parent.nranks());
+    if (rank == parent.rank())
+      return Status::invalid_argument(
+          "ncclCommShrink : excludeRanksList has rank {}, which is the caller", rank);
+  }
+  return excluded;
+}
+
+Result<Completion> shrink(ncclComm_t handle, int* list, int count, ncclComm_t* newcomm,
+                          const ncclConfig_t* config, int flags) {
+  const auto parent = TRY(find(handle));
+  if (newcomm == nullptr)
+    return Status::invalid_argument("ncclCommShrink : newcomm argument is NULL");
+  if ((flags & ~NCCL_SHRINK_ABORT) != 0)
+    return Status::invalid_argument("ncclCommShrink : unknown flags 0x{:x}", flags);
+  // A communicator that has failed can be shrunk: it is what shrinking is for.
+  if (parent->state() != comm::State::Failed) TRY(parent->check_ready());
+  const std::vector<int> excluded = TRY(excluded_ranks(*parent, list, count));
+  comm::SplitWish wish{.color = 0, .key = 0, .configuration = {}, .refusal = {}};
+  auto configuration = resolve_child(*parent, config);
+  wish.refusal = configuration.status().copy();
+  if (configuration.is_ok()) wish.configuration = std::move(configuration.value());
+  const auto shared_wish = std::make_shared<const comm::SplitWish>(std::move(wish));
+  const bool interrupts = (flags & NCCL_SHRINK_ABORT) != 0;
+  return derive(parent, newcomm, [parent, excluded, interrupts, shared_wish] {
+    return parent->shrink(excluded, interrupts, *shared_wish);
+  });
+}
+
+Status get_unique_id(ncclComm_t handle, ncclUniqueId* answer) {
+  const auto parent = TRY(find(handle));
+  TRY(parent->check_ready());
+  if (answer == nullptr)
+    return Status::invalid_argument("ncclCommGetUniqueId : uniqueId argument is NULL");
+  const bootstrap::UniqueId id = TRY(parent->invite());
+  const auto bytes = id.bytes();
+  std::memcpy(answer->internal, bytes.data(), sizeof answer->internal);
+  return {};
+}
+
+Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_bytes, int rank,
+                        ncclComm_t* newcomm, const ncclConfig_t* config) {
+  constexpr const char* kFunction = "ncclCommGrow";
+  if (newcomm == nullptr)
+    return Status::invalid_argument("{} : newcomm argument is NULL", kFunction);
+  *newcomm = nullptr;
+  if (nranks < 1)
+    return Status::invalid_argument("{} : nRanks is {}, it must be positive", kFunction, nranks);
+  std::optional<bootstrap::UniqueId> id;
+  if (id_bytes != nullptr)
+    id = TRY(bootstrap::UniqueId::parse(std::as_bytes(std::span(id_bytes->internal))));
+  comm::Identity identity{.find_id = {},
+                          .hash = 0,
+                          .nranks = nranks,
+                          .rank = rank,
+                          .device = -1,
+                          .function = kFunction};
+  if (handle != nullptr) {
+    const auto parent = TRY(find(handle));
+    TRY(parent->check_ready());
+    if (nranks <= parent->nranks())
+      return Status::invalid_argument(
+          "{} : nRanks is {}, the communicator has {} ranks already: it must be larger", kFunction,
+          nranks, parent->nranks());
+    if (rank != -1)
+      return Status::invalid_argument(
+          "{} : rank is {}; a member of the communicator passes -1, and keeps its rank {}",
+          kFunction, rank, parent->rank());
+    identity.rank = parent->rank();
+    identity.device = parent->device();
+    identity.find_id = [parent, nranks, id](const Deadline& deadline, Abort& abort) {
+      return parent->await_invitation(nranks, id, deadline, abort);
+    };
+    return make(newcomm, std::move(identity), TRY(resolve_child(*parent, config)));
+  }
+  if (!id) return Status::invalid_argument("{} : uniqueId argument is NULL", kFunction);
+  if (rank < 0 || rank >= nranks)
+    return Status::invalid_argument("{} : invalid rank requested : rank {} of {} ranks", kFunction,
+                                    rank, nranks);
+  gpu::Machine* machine = TRY(gpu::machine());
+  identity.device = TRY(machine->current_device());
+  identity.find_id = [id = *id](const Deadline&, Abort&) { return id; };
+  return make(newcomm, std::move(identity), TRY(resolve(config)));
+}
+
+Result<Completion> revoke(ncclComm_t handle, int flags) {
+  if (handle == nullptr) return Completion::Done;
+  const auto communicator = TRY(find(handle));
+  if (flags != NCCL_REVOKE_DEFAULT)
+    return Status::invalid_argument("ncclCommRevoke : unknown flags 0x{:x}", flags);
+  if (communicator->state() != comm::State::Failed) TRY(communicator->check_ready());
+  if (communicator->is_revoked())
+    return Status::invalid_argument(
+        "ncclCommRevoke : the communicator of rank {} was revoked before", communicator->rank());
+  return Group::current().add_job(communicator, communicator->configuration().blocking,
+                                  [communicator] { return communicator->revoke(); });
+}
+
 }  // namespace
 }  // namespace niccolite::api
 
@@ -76,6 +191,31 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new
   return api::call("ncclCommSplit", [&] { return api::split(comm, color, key, newcomm, config); });
 }
 
+ncclResult_t pncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                             ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) {
+  return api::call("ncclCommShrink", [&] {
+    return api::shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+  });
+}
+
+ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) {
+  return api::call("ncclCommGetUniqueId", [&] { return api::get_unique_id(comm, uniqueId); });
+}
+
+ncclResult_t pncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
+                           ncclComm_t* newcomm, ncclConfig_t* config) {
+  return api::call("ncclCommGrow",
+                   [&] { return api::grow(comm, nRanks, uniqueId, rank, newcomm, config); });
+}
+
+ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags) {
+  return api::call("ncclCommRevoke", [&] { return api::revoke(comm, revokeFlags); });
+}
+
 }  // extern "C"
 
 NICCOLITE_EXPORT(ncclCommSplit);
+NICCOLITE_EXPORT(ncclCommShrink);
+NICCOLITE_EXPORT(ncclCommGetUniqueId);
+NICCOLITE_EXPORT(ncclCommGrow);
+NICCOLITE_EXPORT(ncclCommRevoke);

@@ -25,6 +25,12 @@ Group::Group(uint64_t id, std::vector<uint32_t> processes, Outside outside)
           [this](uint32_t process, auto frame) {
             outside_.transmit(session_process(process), wrap(std::move(frame)));
           },
+          [this](uint32_t process) { outside_.probe(session_process(process)); }),
+      survivors_(
+          roster_,
+          [this](uint32_t process, auto frame) {
+            outside_.transmit(session_process(process), wrap(std::move(frame)));
+          },
           [this](uint32_t process) { outside_.probe(session_process(process)); }) {}
 
 std::optional<uint32_t> Group::process_of(uint32_t session_process) const {
@@ -52,6 +58,8 @@ Status Group::take(uint32_t process, std::span<const std::byte> message) {
     case MessageType::Request:
     case MessageType::Response:
       return mailroom_.take(reader, type, process);
+    case MessageType::Survive:
+      return survivors_.take(reader, message);
     case MessageType::Left:
       return take_left(process, reader);
     default:
@@ -75,6 +83,7 @@ void Group::departed(uint32_t process, Status why) {
   roster_.mark_departed(process, std::move(why));
   if (!roster_.has_table()) return;
   gathers_.process_departed(process);
+  survivors_.process_gone(process);
   roster_.wake_all();
 }
 
@@ -86,6 +95,7 @@ void Group::lost(uint32_t process, const std::string& why) {
       roster_.has_table() ? roster_.describe(process) : "a process of the communicator";
   const int rank = roster_.has_table() ? roster_.process(process).ranks.front() : -1;
   gathers_.fail_all(Status::remote_error("{} ended unexpectedly: {}", who, why).with_peer(rank));
+  if (roster_.has_table()) survivors_.process_gone(process);
   roster_.wake_all();
 }
 

@@ -25,6 +25,7 @@
 #include "bootstrap/mailroom.h"
 #include "bootstrap/roster.h"
 #include "bootstrap/service.h"
+#include "bootstrap/survivors.h"
 
 namespace niccolite::bootstrap {
 
@@ -47,6 +48,7 @@ class Group final : public std::enable_shared_from_this<Group> {
   Roster& roster() { return roster_; }
   Gathers& gathers() { return gathers_; }
   Mailroom& mailroom() { return mailroom_; }
+  Survivors& survivors() { return survivors_; }
 
   // All below: the lock is held.
 
@@ -79,6 +81,7 @@ class Group final : public std::enable_shared_from_this<Group> {
   Roster roster_;
   Gathers gathers_;
   Mailroom mailroom_;
+  Survivors survivors_;
   bool has_lost_ = false;
 };
 

@@ -1,5 +1,8 @@
 #include "bootstrap/member.h"
 
+#include <algorithm>
+
+#include "base/authentication.h"
 #include "bootstrap/session.h"
 
 namespace niccolite::bootstrap {
@@ -49,6 +52,39 @@ std::unique_ptr<Member> Member::derive(const DeriveOptions& options) {
   auto [group, local] = session_->derive(*group_, options);
   return std::unique_ptr<Member>(new Member(session_, std::move(group), std::move(local)));
 }
+
+Result<Member::Shrunk> Member::shrink(const ShrinkOptions& options) {
+  TRY(check_size(options.mine.size(), kMaxContribution, "a contribution to a shrink"));
+  for (const int rank : options.excluded) TRY(check_peer(*local_, rank));
+  const std::vector<int32_t>& excluded = options.excluded;
+  Survivors& survivors = group_->survivors();
+  uint32_t number = 0;
+  {
+    const Roster::Lock lock = group_->roster().lock();
+    number = TRY(survivors.begin(local_->rank, excluded));
+  }
+  Writer name;
+  name.u64(options.seed);
+  name.u32(number);
+  for (const int32_t rank : excluded) name.i32(rank);
+  DeriveOptions derived{.id = authentication::fingerprint(name.bytes()) | 1,
+                        .ranks = {},
+                        .rank = 0,
+                        .abort = options.abort};
+  for (int rank = 0; rank < local_->nranks; ++rank) {
+    if (std::binary_search(excluded.begin(), excluded.end(), rank)) continue;
+    if (rank == local_->rank) derived.rank = static_cast<int>(derived.ranks.size());
+    derived.ranks.push_back(rank);
+  }
+  // Before this rank contributes: whoever hears from all may send.
+  Shrunk shrunk{.member = derive(derived), .contributions = {}};
+  Roster::Lock lock = group_->roster().lock();
+  shrunk.contributions = TRY(survivors.agree(lock, shrunk.member->local_, local_->rank, excluded,
+                                             number, options.mine, options.deadline));
+  return shrunk;
+}
+
+uint64_t Member::id() const { return group_->id(); }
 
 Member::Member(std::shared_ptr<Session> session, std::shared_ptr<Group> group,
                std::shared_ptr<Local> local)

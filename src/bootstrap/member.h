@@ -93,6 +93,27 @@ class Member {
   /// what is sent in the group may find a process that does not know it. The two members may end in
   /// any order.
   std::unique_ptr<Member> derive(const DeriveOptions& options);
+  /// Collective over the ranks that are not in `excluded` (ascending), which makes a group of them
+  /// in their order. The others may be dead, and collectives of this member may fail: only the
+  /// links must work. Its id differs from all others with the same `seed`. Either all survivors get
+  /// their member, after everybody has called with the same list, or none: InvalidArgument when the
+  /// lists differ, RemoteError when a survivor ends, has ended, or gives up. (A process that ends
+  /// in the very moment in which everybody has heard of everybody may end it for some only; the new
+  /// group of the others then has a lost process from the start.)
+  struct ShrinkOptions {
+    std::vector<int> excluded;
+    uint64_t seed = 0;
+    std::span<const std::byte> mine{};  // at most 64 KiB, for all survivors
+    Deadline deadline = Deadline::never();
+    Abort* abort = nullptr;  // of the new member
+  };
+  struct Shrunk {
+    std::unique_ptr<Member> member;
+    std::vector<Bytes> contributions;  // by new rank
+  };
+  Result<Shrunk> shrink(const ShrinkOptions& options);
+  /// Of its group: equal on all ranks.
+  uint64_t id() const;
   ~Member();  // leave()
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;

@@ -346,6 +346,35 @@ Result<Left> Left::decode(Reader& reader) {
   return left;
 }
 
+Bytes Survive::encode() const {
+  Writer writer = begin(MessageType::Survive);
+  writer.u32(number);
+  writer.u32(process);
+  writer.u32(epoch);
+  write_ranks(writer, excluded);
+  writer.u8(failure.code == Code::Ok ? 0 : 1);
+  if (failure.code != Code::Ok) write_failed(writer, failure);
+  writer.raw(content);
+  return std::move(writer).take();
+}
+
+Result<Survive> Survive::decode(Reader& reader) {
+  Survive message;
+  message.number = reader.u32();
+  message.process = reader.u32();
+  message.epoch = reader.u32();
+  message.excluded = read_ranks(reader);
+  message.failure.code = Code::Ok;
+  if (reader.u8() != 0) {
+    message.failure = read_failed(reader);
+    if (message.failure.code == Code::Ok) reader.reject("a failure without a code");
+  } else {
+    message.content = reader.rest();
+  }
+  TRY(reader.finish());
+  return message;
+}
+
 Bytes InGroup::encode() const {
   Writer writer = begin(MessageType::InGroup);
   writer.u64(group);

@@ -38,7 +38,8 @@ enum class MessageType : uint8_t {
   Left,
   Lost,
   Goodbye,
-  InGroup,  // between processes
+  InGroup,
+  Survive,  // between processes
 };
 
 namespace messages {
@@ -194,8 +195,21 @@ struct Lost {
   static Result<Lost> decode(Reader& reader);
 };
 
-/// Gather, GatherAbsent, Data, Request, Response or Left of a group other than that of all ranks:
-/// processes and ranks in it are numbered as in the group.
+/// One process' part of an agreement to go on without some ranks, forwarded as a Gather is; or,
+/// with a failure, that the attempt has come to nothing.
+struct Survive {
+  uint32_t number = 0;  // of the attempt among those with this list
+  uint32_t process = 0;
+  uint32_t epoch = 0;                  // agreements that the process had come to before
+  std::vector<int32_t> excluded;       // ascending
+  Failed failure;                      // Ok: none
+  std::span<const std::byte> content;  // contributions; points into the frame
+  Bytes encode() const;
+  static Result<Survive> decode(Reader& reader);
+};
+
+/// Gather, GatherAbsent, Data, Request, Response, Left or Survive of a group other than that of all
+/// ranks: processes and ranks in it are numbered as in the group.
 struct InGroup {
   uint64_t group = 0;
   std::span<const std::byte> frame;  // of the message: with its type

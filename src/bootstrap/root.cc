@@ -70,6 +70,16 @@ class House {
     loop_->post([this, id, socket] { begin(id, std::move(*socket)); });
   }
 
+  /// By one thread at a time.
+  void dismiss(const UniqueId& id) {
+    loop_->post([this, id] {
+      const auto meeting = meetings_.find(id.number());
+      if (meeting != meetings_.end() && meeting->second.id == id &&
+          meeting->second.rendezvous->is_unused())
+        end(meeting);
+    });
+  }
+
   void stop() { loop_->stop(); }
 
  private:
@@ -202,6 +212,11 @@ class Roots {
         .status()
         .copy();
   }
+  void dismiss(const UniqueId& id) {
+    std::lock_guard lock(mutex_);
+    forget_parents();
+    if (house_ != nullptr && meetings_ > 0) house_->dismiss(id);
+  }
   int count() {
     std::lock_guard lock(mutex_);
     forget_parents();
@@ -285,6 +300,10 @@ Status Root::start_for(const UniqueId& id, Deadline deadline, const Abort* abort
     if (abort != nullptr && abort->raised()) return abort->reason();
     std::this_thread::sleep_for(kPause);
   }
+}
+
+void Root::dismiss(const UniqueId& id) {
+  if (id.origin() == UniqueId::Origin::Root) Roots::of_process().dismiss(id);
 }
 
 int Root::count_running() { return Roots::of_process().count(); }

@@ -24,6 +24,8 @@ class Root {
   /// For an id of NCCL_COMM_ID: listens on its address, waiting until the root of an earlier
   /// rendezvous has left it.
   static Status start_for(const UniqueId& id, Deadline deadline, const Abort* abort);
+  /// Ends the root of `id` if it is one of this process and nobody has come to it. Any id will do.
+  static void dismiss(const UniqueId& id);
   /// Roots of this process that still serve.
   static int count_running();
 };

@@ -237,6 +237,7 @@ void Session::leave(const std::shared_ptr<Group>& group, const std::shared_ptr<L
   if (phase_ == Phase::Ready) {
     group->roster().mark_left(local->rank);
     group->gathers().local_left();
+    group->survivors().local_left(local->rank);
     group->roster().wake_all();
     if (!last && !shut_down_) say_left(*group, local->rank);
   }

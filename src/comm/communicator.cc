@@ -98,7 +98,7 @@ Status Communicator::join_and_connect() {
                   machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
       rank() == 0);
   LOG(Info, Init, "Using network Socket");
-  const bootstrap::UniqueId id = TRY(identity_.find_id());
+  const bootstrap::UniqueId id = TRY(identity_.find_id(init_deadline(), abort_));
   id_hash_ = id.hash();
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
       identity_.function, describe(), device(), info.bus_id, id_hash_);
@@ -263,12 +263,20 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
     case Question::Signals:
       return one_sided_->answer(from, reader.rest());
     case Question::Account:
+      if (is_revoked()) return revoked();
       TRY(failure());  // all that its waits could say has been said
       return watch_->account(from).encode();
     case Question::Farewell:
+      if (is_revoked()) return revoked();
       watch_->keep_farewell(TRY(Account::decode(reader.rest(), from)));
       TRY(failure());
       return watch_->account(from).encode();
+    case Question::Invite: {
+      const std::span<const std::byte> bytes = reader.raw(bootstrap::UniqueId::kBytes);
+      TRY(reader.finish());
+      invitation_.put(TRY(bootstrap::UniqueId::parse(bytes.first<bootstrap::UniqueId::kBytes>())));
+      return Bytes();
+    }
     case Question::Fail:
     case Question::LetGo: {
       const uint8_t code = reader.u8();
@@ -388,10 +396,18 @@ Status Communicator::gone() const {
   return Status::invalid_usage("the communicator of rank {} was aborted", rank());
 }
 
+Status Communicator::revoked() const {
+  return Status::invalid_usage(
+      "the communicator of rank {} was revoked (ncclCommRevoke, or NCCL_SHRINK_ABORT): it takes no "
+      "operations any more",
+      rank());
+}
+
 Status Communicator::check_operable() const {
   if (operations_ == nullptr) return gone();
   // Between the calls of a group and its end, too.
   if (state() == State::Failed) return failure();
+  if (is_revoked()) return revoked();
   if (is_suspended_)
     return Status::invalid_usage("the communicator of rank {} is suspended: call ncclCommResume",
                                  rank());
@@ -456,6 +472,13 @@ void Communicator::fail(Status status, Printed printed) {
 }
 
 void Communicator::abort(Status reason) {
+  std::shared_ptr<Communicator> unborn;
+  {
+    std::lock_guard lock(unborn_mutex_);
+    is_aborted_ = true;
+    unborn = unborn_;
+  }
+  if (unborn != nullptr) unborn->abort(reason.copy());
   abort_.raise(std::move(reason));
   control_.tell(executor::Command::End);
 }
@@ -547,7 +570,9 @@ Status Communicator::end() {
 // By whoever holds in_use_.
 Status Communicator::give_back() {
   Status status = await_work("ncclCommDestroy");
-  if (status.is_ok() && !abort_.raised()) compare_before_leaving().ignore("it is the failure now");
+  // The calls of one that was revoked came to nothing, wherever the ranks were.
+  if (status.is_ok() && !abort_.raised() && !is_revoked())
+    compare_before_leaving().ignore("it is the failure now");
   if (status.is_ok() && abort_.raised()) status = end_work();
   if (status.code() == Code::InternalError) return status;
   disconnect();

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/thread.h"
@@ -23,6 +24,7 @@
 #include "comm/control.h"
 #include "comm/enqueue.h"
 #include "comm/exclusive_use.h"
+#include "comm/invitation.h"
 #include "comm/one_sided.h"
 #include "comm/operators.h"
 #include "comm/rank_info.h"
@@ -41,8 +43,9 @@ struct Configuration {
 };
 
 struct Identity {
-  /// Where the ranks meet: initialize() asks. Null for a communicator made from another.
-  std::function<Result<bootstrap::UniqueId>()> find_id;
+  /// Where the ranks meet: initialize() asks, and may have to wait. Null for a communicator made
+  /// from another.
+  std::function<Result<bootstrap::UniqueId>(const Deadline&, Abort&)> find_id;
   uint64_t hash = 0;  // of one made from another; else that of the id
   int nranks = 0;
   int rank = -1;
@@ -67,6 +70,7 @@ enum class Question : uint8_t {
   LetGo,     // the same, of a rank that is aborted: its user may free buffers that kernels here use
   Farewell,  // as Account, with the last account of the rank that asks
   Signals,   // transport::Signals::answer
+  Invite,    // none, but the id of a root: see Communicator::invite()
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
@@ -84,6 +88,25 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// One for each color, its ranks in the order of their keys, then of this communicator's ranks;
   /// null for kNoColor. When it fails on one rank it fails on all.
   Result<std::shared_ptr<Communicator>> split(const SplitWish& wish);
+  /// One of all ranks but those in `excluded` (ascending, not this one), which do not call and may
+  /// be dead; also from a communicator that has failed. `interrupts`: ends its operations before,
+  /// as revoke() does. Collective over the others: see Member::shrink().
+  Result<std::shared_ptr<Communicator>> shrink(const std::vector<int>& excluded, bool interrupts,
+                                               const SplitWish& wish);
+  /// One of all ranks and newcomers, which meet at a root: makes one in this process and tells the
+  /// other ranks where it is; the next await_invitation() of each rank, which may come before,
+  /// returns it. `nranks` and `passed`, the id that a user has passed, are those of the new one;
+  /// when `passed` is another than that of the invitation, all who have come there hear of it.
+  Result<bootstrap::UniqueId> invite();
+  Result<bootstrap::UniqueId> await_invitation(int nranks,
+                                               const std::optional<bootstrap::UniqueId>& passed,
+                                               const Deadline& deadline, Abort& abort);
+  /// Ends the operations under way, leaving data undefined, and refuses others from then on. What
+  /// needs no operations goes on working.
+  Status revoke();
+  bool is_revoked() const {
+    return is_revoked_.load(std::memory_order_acquire);  // pairs with interrupt()
+  }
 
   /// Operations (see OperationQueue). Only when ready.
   Status run(const Task& task);
@@ -180,8 +203,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
   void make_operations(const planner::Settings& settings);
   struct Child;
-  Result<std::shared_ptr<Communicator>> make_child(Child child);
-  Status start_as_child(const Child& child, Communicator& parent);
+  Bytes encode_wish(const SplitWish& wish) const;
+  std::shared_ptr<Communicator> new_child(const Child& child);
+  Status start_as_child(const Child& child, Communicator& parent,
+                        std::unique_ptr<bootstrap::Member> member);
+  void end_unborn(Communicator& child, const Status& why) const;
+  Status interrupt();
+  Status revoked() const;
   Result<transport::Endpoint::Reach> open_buffers(const std::vector<RankInfo>& ranks,
                                                   const Deadline& deadline);
   void disconnect();
@@ -244,7 +272,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<OneSided> one_sided_;         // the same
   bool is_suspended_ = false;                   // guarded by in_use_
   uint64_t children_ = 0;                       // made so far; guarded by in_use_
-  bool has_ended_ = false;                      // the same
+  std::atomic<bool> is_revoked_{false};
+  Invitation invitation_;
+  std::mutex unborn_mutex_;
+  std::shared_ptr<Communicator> unborn_ GUARDED_BY(unborn_mutex_);  // abort() ends it, too
+  bool is_aborted_ GUARDED_BY(unborn_mutex_) = false;
+  bool has_ended_ = false;  // the same
 };
 
 }  // namespace niccolite::comm

@@ -1,6 +1,7 @@
-// Communicators from communicators: split. Each rank tells what it wants in one all-gather of the
-// parent, knows from the answers which child it is in, makes its end of it over the links that the
-// parent has, and hears in a second all-gather that everybody has.
+// Communicators from communicators. In a split each rank tells what it wants in one all-gather of
+// the parent, knows from the answers which child it is in, makes its end of it over the links that
+// the parent has, and hears in a second all-gather that everybody has. In a shrink the survivors
+// alone tell each other that. Those who grow meet newcomers as in an init.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -83,12 +84,20 @@ struct Communicator::Child {
   bool reaches_all = true;  // every member's kernels the buffers of all others' users
   const char* function = "";
   Configuration configuration;
+
+  /// `of_members`: by the child's rank.
+  void adopt(const std::vector<const Wish*>& of_members) {
+    std::memcpy(static_cast<void*>(&settings), of_members[0]->settings.data(), sizeof settings);
+    for (size_t from = 0; from < ranks.size(); ++from) {
+      const std::span<const std::byte> reach = of_members[from]->reaches;
+      for (const int to : ranks)
+        if (ranks[from] != to && static_cast<size_t>(to) < reach.size())
+          reaches_all &= reach[static_cast<size_t>(to)] != std::byte{0};
+    }
+  }
 };
 
-Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
-  std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
-  const Deadline deadline = time_for_all_ranks();
+Bytes Communicator::encode_wish(const SplitWish& wish) const {
   Wish mine{
       .refusal = wish.refusal.copy(), .color = wish.color, .key = wish.key, .children = children_};
   planner::Settings settings;
@@ -102,20 +111,23 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   if (!reach_.is_whole)
     for (const bool reach : reach_.out) reaches.push_back(std::byte{reach});
   mine.reaches = reaches;
+  return mine.encode();
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
+  std::lock_guard in_use(in_use_);
+  if (operations_ == nullptr) return gone();
+  const Deadline deadline = time_for_all_ranks();
+  const Bytes mine = encode_wish(wish);
   bootstrap::Gathered of_all;  // what the wishes point into
+  if (member_ != nullptr) of_all = TRY(member_->all_gather(mine, deadline));
   std::vector<Wish> wishes;
   wishes.reserve(static_cast<size_t>(nranks()));
-  if (member_ == nullptr) {
-    TRY(mine.refusal.copy());
-    wishes.push_back(std::move(mine));
-  } else {
-    of_all = TRY(member_->all_gather(mine.encode(), deadline));
-    for (int peer = 0; peer < nranks(); ++peer) {
-      Wish of_peer = TRY(Wish::decode(of_all[peer]));
-      if (!of_peer.refusal.is_ok() && peer == rank()) return std::move(of_peer.refusal);
-      TRY(std::move(of_peer.refusal).with_context("rank {}", peer));
-      wishes.push_back(std::move(of_peer));
-    }
+  for (int peer = 0; peer < nranks(); ++peer) {
+    Wish of_peer = TRY(Wish::decode(member_ != nullptr ? of_all[peer] : mine));
+    if (!of_peer.refusal.is_ok() && peer == rank()) return std::move(of_peer.refusal);
+    TRY(std::move(of_peer.refusal).with_context("rank {}", peer));
+    wishes.push_back(std::move(of_peer));
   }
   for (const Wish& of_peer : wishes) children_ = std::max(children_, of_peer.children);
   const uint64_t number = children_++;
@@ -123,6 +135,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   std::shared_ptr<Communicator> made;
   Status status;
   if (wish.color != SplitWish::kNoColor) {
+    const auto wish_of = [&](int rank) -> const Wish& { return wishes[static_cast<size_t>(rank)]; };
     Child child{.hash = hash_of_child(id_hash_, number, wish.color),
                 .ranks = {},
                 .rank = -1,
@@ -130,68 +143,119 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
                 .reaches_all = true,
                 .function = "ncclCommSplit",
                 .configuration = wish.configuration};
-    const auto wish_of = [&](int rank) -> const Wish& { return wishes[static_cast<size_t>(rank)]; };
     for (int peer = 0; peer < nranks(); ++peer)
       if (wish_of(peer).color == wish.color) child.ranks.push_back(peer);
     std::stable_sort(child.ranks.begin(), child.ranks.end(),
                      [&](int a, int b) { return wish_of(a).key < wish_of(b).key; });
     child.rank = static_cast<int>(std::find(child.ranks.begin(), child.ranks.end(), rank()) -
                                   child.ranks.begin());
-    std::memcpy(static_cast<void*>(&child.settings), wish_of(child.ranks[0]).settings.data(),
-                sizeof child.settings);
-    for (const int from : child.ranks) {
-      const std::span<const std::byte> reach = wish_of(from).reaches;
-      for (const int to : child.ranks)
-        if (from != to && static_cast<size_t>(to) < reach.size())
-          child.reaches_all &= reach[static_cast<size_t>(to)] != std::byte{0};
-    }
+    std::vector<const Wish*> of_members;
+    for (const int peer : child.ranks) of_members.push_back(&wish_of(peer));
+    child.adopt(of_members);
     status = guarded([&]() -> Status {
-      made = TRY(make_child(std::move(child)));
-      return {};
+      made = new_child(child);
+      std::unique_ptr<bootstrap::Member> member;
+      if (child.ranks.size() > 1)
+        member = member_->derive(
+            {.id = child.hash, .ranks = child.ranks, .rank = child.rank, .abort = &made->abort_});
+      return made->start_as_child(child, *this, std::move(member));
     });
   }
   // A child that one rank cannot make is nobody's.
   status = agree(status, deadline);
-  if (status.is_ok()) {
-    // A rank that was lost meanwhile is the child's failure: others may have theirs already.
-    if (made != nullptr) made->change_state(State::InProgress, State::Ready);
+  if (made == nullptr || !status.is_ok()) {
+    if (made != nullptr) end_unborn(*made, status);
+    TRY(std::move(status));
     return made;
   }
-  if (made != nullptr) {
-    made->abort(status.copy());
-    made->end().ignore("the split has failed");
-  }
-  return status;
+  // A rank that was lost meanwhile is the child's failure: others may have theirs already.
+  made->change_state(State::InProgress, State::Ready);
+  return made;
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::make_child(Child child) {
-  auto communicator =
-      std::make_shared<Communicator>(machine_,
-                                     Identity{.find_id = {},
-                                              .hash = child.hash,
-                                              .nranks = static_cast<int>(child.ranks.size()),
-                                              .rank = child.rank,
-                                              .device = device(),
-                                              .function = child.function},
-                                     child.configuration);
-  Status status = communicator->start_as_child(child, *this);
-  if (status.is_ok()) return communicator;
-  communicator->abort(status.copy());
-  communicator->end().ignore("it has failed to start");
-  return status;
-}
-
-Status Communicator::start_as_child(const Child& child, Communicator& parent) {
+Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int>& excluded,
+                                                           bool interrupts, const SplitWish& wish) {
+  if (interrupts) TRY(interrupt());
   std::lock_guard in_use(in_use_);
+  if (member_ == nullptr) return gone();
+  Child child{.hash = 0,
+              .ranks = {},
+              .rank = -1,
+              .settings = {},
+              .reaches_all = true,
+              .function = "ncclCommShrink",
+              .configuration = wish.configuration};
+  for (int peer = 0; peer < nranks(); ++peer) {
+    if (std::binary_search(excluded.begin(), excluded.end(), peer)) continue;
+    if (peer == rank()) child.rank = static_cast<int>(child.ranks.size());
+    child.ranks.push_back(peer);
+  }
+  const std::shared_ptr<Communicator> made = new_child(child);
+  {
+    std::lock_guard lock(unborn_mutex_);
+    if (is_aborted_) return gone();
+    unborn_ = made;
+  }
+  Status status = guarded([&]() -> Status {
+    const Bytes mine = encode_wish(wish);
+    bootstrap::Member::Shrunk shrunk = TRY(member_->shrink({.excluded = excluded,
+                                                            .seed = id_hash_,
+                                                            .mine = mine,
+                                                            .deadline = time_for_all_ranks(),
+                                                            .abort = &made->abort_}));
+    std::vector<Wish> wishes;
+    std::vector<const Wish*> of_members;
+    for (size_t i = 0; i < child.ranks.size(); ++i) {
+      Wish of_peer = TRY(Wish::decode(shrunk.contributions[i]));
+      if (!of_peer.refusal.is_ok() && child.ranks[i] == rank()) return std::move(of_peer.refusal);
+      TRY(std::move(of_peer.refusal).with_context("rank {}", child.ranks[i]));
+      wishes.push_back(std::move(of_peer));
+    }
+    for (const Wish& of_peer : wishes) of_members.push_back(&of_peer);
+    child.adopt(of_members);
+    made->id_hash_ = shrunk.member->id();
+    if (child.ranks.size() == 1) shrunk.member.reset();
+    return made->start_as_child(child, *this, std::move(shrunk.member));
+  });
+  {
+    std::lock_guard lock(unborn_mutex_);
+    unborn_.reset();
+  }
+  if (!status.is_ok()) {
+    end_unborn(*made, status);
+    return status;
+  }
+  made->change_state(State::InProgress, State::Ready);
+  return made;
+}
+
+std::shared_ptr<Communicator> Communicator::new_child(const Child& child) {
+  return std::make_shared<Communicator>(machine_,
+                                        Identity{.find_id = {},
+                                                 .hash = child.hash,
+                                                 .nranks = static_cast<int>(child.ranks.size()),
+                                                 .rank = child.rank,
+                                                 .device = device(),
+                                                 .function = child.function},
+                                        child.configuration);
+}
+
+void Communicator::end_unborn(Communicator& child, const Status& why) const {
+  child.abort(why.copy());
+  child.end().ignore("nobody has seen it");
+}
+
+Status Communicator::start_as_child(const Child& child, Communicator& parent,
+                                    std::unique_ptr<bootstrap::Member> member) {
+  std::lock_guard in_use(in_use_);
+  member_ = std::move(member);
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init START", child.function, describe(),
       static_cast<const void*>(&parent), id_hash_);
   TRY(control_.allocate(machine_));
   planner::Settings settings = child.settings;
   settings.nranks = nranks();
   planner::set_reach(settings, child.reaches_all);
-  if (nranks() > 1) {
-    member_ = parent.member_->derive(
-        {.id = id_hash_, .ranks = child.ranks, .rank = rank(), .abort = &abort_});
+  if (member_ != nullptr) {
     transport::Endpoint::Reach reach;
     reach.is_whole = child.reaches_all;
     for (const int peer : child.ranks) {
@@ -204,6 +268,49 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent) {
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init COMPLETE", child.function, describe(),
       static_cast<const void*>(&parent), id_hash_);
   return {};
+}
+
+Status Communicator::revoke() { return interrupt(); }
+
+// Ends the operations under way. Links and requests of peers go on, so that communicators can be
+// made from this one.
+Status Communicator::interrupt() {
+  is_revoked_.store(true, std::memory_order_release);  // pairs with is_revoked()
+  control_.tell(executor::Command::End);
+  std::lock_guard in_use(in_use_);
+  return end_work();
+}
+
+Result<bootstrap::UniqueId> Communicator::invite() {
+  if (parameters::read_now("NCCL_COMM_ID"))
+    return Status::invalid_usage(
+        "NCCL_COMM_ID is set, which names one meeting point for all communicators: newcomers need "
+        "one "
+        "of their own");
+  std::lock_guard in_use(in_use_);
+  if (operations_ == nullptr) return gone();
+  const bootstrap::UniqueId id = TRY(bootstrap::create_unique_id());
+  Writer writer;
+  writer.u8(static_cast<uint8_t>(Question::Invite));
+  writer.raw(id.bytes());
+  for (int peer = 0; peer < nranks(); ++peer)
+    if (peer != rank()) TRY(member_->notify(peer, writer.bytes()));
+  invitation_.put(id);
+  return id;
+}
+
+Result<bootstrap::UniqueId> Communicator::await_invitation(
+    int nranks, const std::optional<bootstrap::UniqueId>& passed, const Deadline& deadline,
+    Abort& abort) {
+  const bootstrap::UniqueId id = TRY(invitation_.take(deadline, abort));
+  if (!passed || *passed == id) return id;
+  Status why = Status::invalid_argument(
+      "rank {} has passed a unique id that ncclCommGetUniqueId did not make for this communicator; "
+      "members may pass NULL",
+      rank());
+  bootstrap::Member::give_up(
+      {.id = id, .nranks = nranks, .rank = rank(), .deadline = deadline, .abort = &abort}, why);
+  return why;
 }
 
 }  // namespace niccolite::comm

@@ -65,6 +65,18 @@ std::vector<Sample> samples() {
        decode_only<Response>},
       {"Host", Host{.origin = {.pid = 4711, .host = "a12"}, .ranks = {0, 3}}.encode(),
        decode_only<Host>},
+      {"Survive",
+       Survive{.number = 2,
+               .process = 1,
+               .excluded = {3, 5},
+               .failure = {.code = Code::Ok, .peer = -1, .text = {}},
+               .content = content}
+           .encode(),
+       decode_only<Survive>},
+      {"SurviveFailed",
+       Survive{.number = 2, .process = 1, .excluded = {3}, .failure = failed, .content = {}}
+           .encode(),
+       decode_only<Survive>},
       {"InGroup", InGroup{.group = 77, .frame = content}.encode(), decode_only<InGroup>},
       {"Left", Left{.ranks = {1, 2}}.encode(), decode_only<Left>},
       {"Lost", Lost{.process = 2, .rank = 3, .who = "rank 3", .why = "gone"}.encode(),
@@ -98,7 +110,7 @@ TEST(Messages, NameTheSenderWhenCutShortOrTooLong) {
   for (const Sample& sample : samples()) {
     const std::string name = sample.name;
     const bool open_end = name == "Gather" || name == "Data" || name == "Request" ||
-                          name == "Response" || name == "InGroup";
+                          name == "Response" || name == "InGroup" || name == "Survive";
     const size_t fixed = open_end ? sample.bytes.size() - 40 : sample.bytes.size();
     for (size_t length = 1; length < fixed; ++length) {
       const Status status = decode(sample, std::span(sample.bytes).first(length));

@@ -107,6 +107,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                               decode<messages::Response>,
                                                               decode<messages::Left>,
                                                               decode<messages::InGroup>,
+                                                              decode<messages::Survive>,
                                                               decode<messages::Lost>};
   kTargets[data[0] % std::size(kTargets)](bytes);
   return 0;

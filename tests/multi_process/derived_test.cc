@@ -82,6 +82,123 @@ ROLE(splitter) {
   return outcome();
 }
 
+// id nranks rank victim: loses rank `victim`, and goes on without it.
+ROLE(shrinker) {
+  const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
+  int victim = std::stoi(arguments[3]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
+  if (!ranks.all_reduce(1000)) return 1;
+  std::printf("READY\n");
+  if (rank == victim)
+    for (;;) pause();
+  Family rest;
+  for (int other = 0; other < nranks; ++other)
+    if (other != victim) rest.devices.push_back(other);
+  if (rank != 0) {
+    REQUIRE_NCCL(ranks.start(100'000));  // never ends by itself
+  }
+  while (settled(ranks.comms[0]) == ncclSuccess) std::this_thread::yield();
+  std::printf("FAILED\n");
+  ncclComm_t made = nullptr;
+  REQUIRE_NCCL(ncclCommShrink(ranks.comms[0], &victim, 1, &made, nullptr, NCCL_SHRINK_ABORT));
+  EXPECT_NCCL(ncclCommAbort(ranks.comms[0]));
+  rest.comms = {made};
+  rest.expect_works();
+  rest.destroy();
+  std::printf("SHRUNK\n");
+  return outcome();
+}
+
+TEST(Shrink, GoesOnWithoutAKilledProcess) {
+  const std::string id = to_text(make_id());
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 4; ++rank)
+    processes.emplace_back("shrinker", Arguments{id, "4", std::to_string(rank), "2"});
+  for (Process& process : processes) ASSERT_TRUE(process.wait_for_line("READY"));
+  processes[2].kill(SIGKILL);
+  for (const size_t rank : {0u, 1u, 3u}) {
+    EXPECT_EQ(processes[rank].wait(), 0) << processes[rank].output();
+    EXPECT_THAT(processes[rank].output(), HasSubstr("SHRUNK"));
+  }
+}
+
+// id nranks rank: all but the last rank shrink without the last but one, which nobody has told.
+ROLE(dies_in_shrink) {
+  const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
+  if (!ranks.all_reduce(1000)) return 1;
+  std::printf("READY\n");
+  if (rank >= nranks - 2)
+    for (;;) pause();
+  std::vector<int> list = {nranks - 2};
+  ncclComm_t made = nullptr;
+  const ncclResult_t result =
+      ncclCommShrink(ranks.comms[0], list.data(), 1, &made, nullptr, NCCL_SHRINK_DEFAULT);
+  std::printf("RESULT %d %s\n", result, ncclGetLastError(nullptr));
+  list.push_back(nranks - 1);
+  REQUIRE_NCCL(ncclCommShrink(ranks.comms[0], list.data(), 2, &made, nullptr, NCCL_SHRINK_ABORT));
+  Family rest{{made}, {}};
+  for (int other = 0; other < nranks - 2; ++other) rest.devices.push_back(other);
+  rest.expect_works();
+  std::printf("SHRUNK\n");
+  rest.destroy();
+  EXPECT_NCCL(ncclCommAbort(ranks.comms[0]));
+  return outcome();
+}
+
+TEST(Shrink, FailsOnAllWhenOneThatStaysDiesAndCanBeRepeatedWithoutIt) {
+  const std::string id = to_text(make_id());
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 5; ++rank)
+    processes.emplace_back("dies_in_shrink", Arguments{id, "5", std::to_string(rank)});
+  for (Process& process : processes) ASSERT_TRUE(process.wait_for_line("READY"));
+  processes[4].kill(SIGKILL);
+  for (const size_t rank : {0u, 1u, 2u}) {
+    EXPECT_EQ(processes[rank].wait(), 0) << processes[rank].output();
+    EXPECT_THAT(processes[rank].output(), HasSubstr("RESULT 6"));
+    EXPECT_THAT(processes[rank].output(), HasSubstr("SHRUNK"));
+  }
+}
+
+// id nranks rank member: grows from 2 to 4.
+ROLE(grower) {
+  const int rank = std::stoi(arguments[1]);
+  const ncclUniqueId id = to_id(arguments[0]);
+  ncclComm_t made = nullptr;
+  REQUIRE_CUDA(cudaSetDevice(rank));
+  if (rank >= 2) {
+    REQUIRE_NCCL(ncclCommGrow(nullptr, 4, &id, rank, &made, nullptr));
+  } else {
+    LocalRanks ranks(id, 2, rank, 1);
+    if (rank == 0) {
+      ncclUniqueId meeting;
+      REQUIRE_NCCL(ncclCommGetUniqueId(ranks.comms[0], &meeting));
+      std::printf("ID %s.\n", to_text(meeting).c_str());
+    }
+    REQUIRE_NCCL(ncclCommGrow(ranks.comms[0], 4, nullptr, -1, &made, nullptr));
+    ranks.destroy();
+  }
+  const Family all{{made}, {0, 1, 2, 3}};
+  all.expect_works();
+  all.destroy();
+  std::printf("GROWN\n");
+  return outcome();
+}
+
+TEST(Grow, TakesInOtherProcesses) {
+  const std::string id = to_text(make_id());
+  std::vector<Process> processes;
+  for (const char* rank : {"0", "1"}) processes.emplace_back("grower", Arguments{id, rank});
+  ASSERT_TRUE(processes[0].wait_for_line("ID ")) << processes[0].output();
+  const std::string& output = processes[0].output();
+  const std::string meeting = output.substr(output.find("ID ") + 3, 2 * NCCL_UNIQUE_ID_BYTES);
+  for (const char* rank : {"3", "2"}) processes.emplace_back("grower", Arguments{meeting, rank});
+  for (Process& process : processes) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("GROWN"));
+  }
+}
+
 using Placement = std::vector<std::pair<int, int>>;  // first rank, count
 class SplitInProcesses : public testing::TestWithParam<Placement> {};
 

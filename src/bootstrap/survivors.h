@@ -1,0 +1,89 @@
+// Survivors: how some ranks of a group agree to go on without the others, whatever has become of
+// those. Each names the ranks to leave out; the parts travel as in an all-gather, but among the
+// processes of those that stay, down trees of their own, whether the group's gathers still work or
+// not. Nobody has the result before everybody has contributed, with the same list.
+//
+// An attempt is named by its list and its number among those with that list. A failure of it
+// (another list, a process that ends, a rank that gives up) is told to all processes, those that
+// have not begun it included, so that every rank that calls hears of it, once.
+//
+// Parts of another list are a contradiction, unless somebody of that list has gone (they are left
+// of an attempt that has failed, or will), or their sender is one agreement ahead (they are of the
+// next). Since a rank may know of an end before another does, a contradiction is given a second to
+// resolve itself. Thread safety: the roster's lock is held in every call; agree() releases it while
+// it waits.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "bootstrap/gathering.h"
+#include "bootstrap/roster.h"
+
+namespace niccolite::bootstrap {
+
+class Survivors {
+ public:
+  using Transmit = std::function<void(uint32_t process, std::shared_ptr<const Bytes> frame)>;
+  using Probe = std::function<void(uint32_t process)>;
+  using Excluded = std::vector<int32_t>;  // ascending
+
+  Survivors(Roster& roster, Transmit transmit, Probe probe)
+      : roster_(roster), transmit_(std::move(transmit)), probe_(std::move(probe)) {}
+
+  /// `rank`, of this process, begins an attempt: its number, for agree().
+  Result<uint32_t> begin(int32_t rank, const Excluded& excluded);
+  /// What the surviving ranks contribute, in their order. Waits as `waiter`, a rank of this process
+  /// in any group.
+  Result<std::vector<Bytes>> agree(Roster::Lock& lock, const std::shared_ptr<Local>& waiter,
+                                   int32_t rank, const Excluded& excluded, uint32_t number,
+                                   std::span<const std::byte> mine, Deadline deadline);
+  /// The attempt that `rank` began will not come to its end.
+  void give_up(const Excluded& excluded, uint32_t number, const Status& why);
+
+  /// A Survive of another process. A failure means that it broke the protocol.
+  Status take(Reader& reader, std::span<const std::byte> frame);
+  /// A process has ended, or a rank of this process has left: what needs it fails.
+  void process_gone(uint32_t process);
+  void local_left(int32_t rank);
+
+ private:
+  struct Attempt {
+    Attempt(uint32_t number_, uint32_t epoch_, uint32_t self, std::vector<uint32_t> processes_);
+    const uint32_t number;
+    const uint32_t epoch;
+    const std::vector<uint32_t> processes;  // of the surviving ranks, ascending
+    Gathering gathering;                    // by position in `processes`
+    std::map<int32_t, Bytes> contributions;
+    std::set<int32_t> called;  // ranks of this process that know of it
+    std::vector<std::shared_ptr<Local>> waiters;
+    Status contradiction;  // with another list
+    Status failure;
+    bool is_over() const { return !failure.is_ok() || gathering.complete(); }
+    bool includes(uint32_t process) const;
+  };
+
+  void start(const Excluded& excluded, uint32_t number, uint32_t epoch);
+  void contribute_if_complete(const Excluded& excluded, Attempt& attempt);
+  void add(Attempt& attempt, uint32_t process, Gathering::Part part);
+  void fail(Attempt& attempt, const Status& why);
+  void fail_and_tell(const Excluded& excluded, Attempt& attempt, const Status& why);
+  /// Marks `excluded` and every other list that is under way as contradictions.
+  void compare(const Excluded& excluded);
+  void fail_contradictions();
+  bool stays(const Excluded& excluded, int32_t rank) const;
+  Result<std::vector<Bytes>> collect(const Excluded& excluded, const Attempt& attempt) const;
+  Status describe_missing(const Attempt& attempt, const Excluded& excluded,
+                          Deadline::Clock::time_point start) const;
+
+  Roster& roster_;
+  Transmit transmit_;
+  Probe probe_;
+  std::map<Excluded, std::shared_ptr<Attempt>> attempts_;  // the last of each list
+  uint32_t epoch_ = 0;
+};
+
+}  // namespace niccolite::bootstrap

@@ -1,0 +1,34 @@
+#include "comm/invitation.h"
+
+#include <utility>
+
+namespace niccolite::comm {
+
+void Invitation::put(const bootstrap::UniqueId& id) {
+  {
+    std::lock_guard lock(mutex_);
+    id_ = id;
+  }
+  changed_.notify_all();
+}
+
+Result<bootstrap::UniqueId> Invitation::take(const Deadline& deadline, Abort& abort) {
+  const int listener = abort.listen([this] {
+    { std::lock_guard lock(mutex_); }  // a waiter is before its test, or asleep
+    changed_.notify_all();
+  });
+  std::optional<bootstrap::UniqueId> id;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, deadline.at(), [&] { return id_.has_value() || abort.raised(); });
+    id = std::exchange(id_, std::nullopt);
+  }
+  abort.forget(listener);
+  if (id.has_value()) return *id;
+  if (abort.raised()) return abort.reason();
+  return Status::remote_error(
+      "no rank has called ncclCommGetUniqueId on the communicator: one has to, before each "
+      "ncclCommGrow");
+}
+
+}  // namespace niccolite::comm
