@@ -207,6 +207,13 @@ void Survivors::fail_contradictions() {
 void Survivors::fail(Attempt& attempt, const Status& why) {
   attempt.failure = why.copy();
   attempt.contributions.clear();
+  // Lists that contradict each other fail together: a rank that has heard it of one is not to hear
+  // it again of the other, when it calls with that.
+  for (const auto& [list, other] : attempts_) {
+    if (other.get() == &attempt || other->failure.message() != why.message()) continue;
+    attempt.called.insert(other->called.begin(), other->called.end());
+    other->called.insert(attempt.called.begin(), attempt.called.end());
+  }
   for (const auto& waiter : attempt.waiters) waiter->changed.notify_all();
 }
 
