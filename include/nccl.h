@@ -278,6 +278,55 @@ void pncclResetDebugInit(void);
 #define pncclResetDebugInit()
 #endif
 
+/* ---- Parameters ----
+ *
+ * The environment variables of the library, by name, with the values that they have had since the
+ * first of these calls. Nothing is converted: integers are of type I64, flags are neither integers
+ * nor texts, the rest are texts. Texts belong to the library and stay. ncclInvalidArgument: a null
+ * argument, an unknown name, another type. */
+
+/* Stores a handle of the parameter `key`, for the getters; it stays valid. */
+ncclResult_t ncclParamBind(ncclParamHandle_t* out, const char* key);
+ncclResult_t pncclParamBind(ncclParamHandle_t* out, const char* key);
+
+/* Store the value; of an unset text null, of an unset integer its default. */
+ncclResult_t ncclParamGetI8(ncclParamHandle_t h, int8_t* out);
+ncclResult_t pncclParamGetI8(ncclParamHandle_t h, int8_t* out);
+ncclResult_t ncclParamGetI16(ncclParamHandle_t h, int16_t* out);
+ncclResult_t pncclParamGetI16(ncclParamHandle_t h, int16_t* out);
+ncclResult_t ncclParamGetI32(ncclParamHandle_t h, int32_t* out);
+ncclResult_t pncclParamGetI32(ncclParamHandle_t h, int32_t* out);
+ncclResult_t ncclParamGetI64(ncclParamHandle_t h, int64_t* out);
+ncclResult_t pncclParamGetI64(ncclParamHandle_t h, int64_t* out);
+ncclResult_t ncclParamGetU8(ncclParamHandle_t h, uint8_t* out);
+ncclResult_t pncclParamGetU8(ncclParamHandle_t h, uint8_t* out);
+ncclResult_t ncclParamGetU16(ncclParamHandle_t h, uint16_t* out);
+ncclResult_t pncclParamGetU16(ncclParamHandle_t h, uint16_t* out);
+ncclResult_t ncclParamGetU32(ncclParamHandle_t h, uint32_t* out);
+ncclResult_t pncclParamGetU32(ncclParamHandle_t h, uint32_t* out);
+ncclResult_t ncclParamGetU64(ncclParamHandle_t h, uint64_t* out);
+ncclResult_t pncclParamGetU64(ncclParamHandle_t h, uint64_t* out);
+ncclResult_t ncclParamGetStr(ncclParamHandle_t h, const char** out);
+ncclResult_t pncclParamGetStr(ncclParamHandle_t h, const char** out);
+
+/* Copies the value as it is stored, at most `maxLen` bytes: 8 of an integer, 1 of a flag, a text with
+ * its terminator. `len` receives their number, or 0 with ncclInvalidArgument when they do not fit. */
+ncclResult_t ncclParamGet(ncclParamHandle_t h, void* out, int maxLen, int* len);
+ncclResult_t pncclParamGet(ncclParamHandle_t h, void* out, int maxLen, int* len);
+
+/* Stores the value of the parameter `key` as text, "" when it is unset, and its length. An unknown
+ * name gives null and 0. */
+ncclResult_t ncclParamGetParameter(const char* key, const char** value, int* valueLen);
+ncclResult_t pncclParamGetParameter(const char* key, const char** value, int* valueLen);
+
+/* Stores a table of all names, which is valid until the thread's next call. */
+ncclResult_t ncclParamGetAllParameterKeys(const char*** table, int* tableLen);
+ncclResult_t pncclParamGetAllParameterKeys(const char*** table, int* tableLen);
+
+/* Prints all parameters, with values and meanings, to the standard output. */
+void ncclParamDumpAll(void);
+void pncclParamDumpAll(void);
+
 /* ---- Communicators ---- */
 
 /* Makes a new id, and a rendezvous point in this process, which has to live until every rank has
