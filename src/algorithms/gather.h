@@ -10,5 +10,6 @@ namespace niccolite::algorithms {
 Result<schedule::Schedule> gather_direct(int nranks, const Options& options = {});
 /// The direct one with a lane for each instruction (lanes.h).
 Result<schedule::Schedule> gather_direct_lanes(int nranks, const Options& options = {});
+Result<schedule::Schedule> gather_pat(int nranks, const Options& options);
 
 }  // namespace niccolite::algorithms

@@ -14,6 +14,8 @@ namespace niccolite::algorithms {
 // instructions in a lane.
 inline constexpr int kMaxRingRanks = 32768;
 inline constexpr int kMaxDirectRanks = 256;
+/// n/2 log2 n + n instructions, of blocks that are forwarded to one receiver each.
+inline constexpr int kMaxForwardingRanks = 8192;
 
 struct Options {
   /// Builds the lanes of this rank alone, which is all that executor::compile() needs of a
@@ -31,6 +33,8 @@ struct Options {
   /// PAT: chunks that it may have in flight to one peer, at most the slots of the FIFOs. More of
   /// them save latency; two suffice up to 8 ranks.
   int window = 2;
+  /// Messages: the tag of their connections, 0 or schedule::kMessageTag.
+  int message_tag = 0;
 };
 
 /// Positions in Options::weights.

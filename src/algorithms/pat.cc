@@ -63,4 +63,62 @@ std::vector<int> pat_order(int nranks, int window) {
   return order;
 }
 
+int pat_next_dimension(const PatHop& hop) {
+  return static_cast<int>(std::bit_width(static_cast<unsigned>(hop.to ^ hop.at))) - 1;
+}
+
+std::vector<PatHop> pat_hops(int nranks, int window) {
+  const int dimensions = dimensions_of(nranks);
+  std::vector<PatHop> order;
+  std::vector<std::deque<PatHop>> in_flight(static_cast<size_t>(dimensions));  // where they arrive
+  std::vector<int> next;  // by dimension: of the blocks that the owner sends over it, ascending
+  for (int dimension = 0; dimension < dimensions; ++dimension) next.push_back(1 << dimension);
+  int arriving = nranks - 1;  // blocks that are not where they belong
+  const auto has_room = [&](const PatHop& hop) {
+    return hop.at == hop.to || length(at(in_flight, pat_next_dimension(hop))) < window;
+  };
+  const auto take = [&](const PatHop& hop) {
+    order.push_back(hop);
+    if (hop.at == hop.to) {
+      --arriving;
+      return;
+    }
+    const int dimension = pat_next_dimension(hop);
+    at(in_flight, dimension).push_back({hop.to, hop.at + (1 << dimension)});
+  };
+  while (arriving > 0) {
+    // One latency later: what was in flight has arrived. Of the lowest dimension in flight some can
+    // always be taken: where it is passed on to nothing is in flight.
+    std::vector<int> arrived;
+    for (const std::deque<PatHop>& queue : in_flight) arrived.push_back(length(queue));
+    for (int dimension = dimensions - 1; dimension >= 0; --dimension) {
+      std::deque<PatHop>& queue = at(in_flight, dimension);
+      for (; at(arrived, dimension) > 0 && has_room(queue.front()); --at(arrived, dimension)) {
+        const PatHop hop = queue.front();
+        queue.pop_front();
+        take(hop);
+      }
+    }
+    for (int dimension = dimensions - 1; dimension >= 0; --dimension) {
+      int& to = at(next, dimension);
+      const int end = std::min(nranks, 2 << dimension);
+      for (; to < end && has_room({to, 0}); ++to) take({to, 0});
+    }
+  }
+  return order;
+}
+
+std::vector<int> pat_subtree(int distance, int nranks) {
+  const int step = 1 << std::bit_width(static_cast<unsigned>(distance));
+  std::vector<int> distances;
+  for (int below = distance; below < nranks; below += step) distances.push_back(below);
+  return distances;
+}
+
+int pat_parent(int distance) {
+  return distance - static_cast<int>(std::bit_floor(static_cast<unsigned>(distance)));
+}
+
+int pat_child(int distance, int below) { return distance + (1 << pat_dimension(below - distance)); }
+
 }  // namespace niccolite::algorithms

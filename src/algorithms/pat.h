@@ -35,6 +35,31 @@ std::vector<int> pat_forwards(int position, int nranks);
 /// n/2 / window, which is how long the n/2 chunks of dimension 0 take.
 std::vector<int> pat_order(int nranks, int window);
 
+/// One step of a block that goes from its owner to one rank alone, which has position `to`: it is
+/// at the position `at`, and goes on over the highest dimension in which the two differ. The
+/// positions on its way are those of the block's tree: `to` with some of its low bits cleared.
+struct PatHop {
+  int to;
+  int at;
+};
+
+/// All steps of the blocks for all positions but the owner's, in the order in which every rank
+/// takes its part of them (of the block for the rank `to - at` back), so that at most `window`
+/// chunks of a dimension are in flight. A step is taken as soon as that allows; farther ones first.
+std::vector<PatHop> pat_hops(int nranks, int window);
+
+/// The dimension over which a block leaves the position `at` for `to`.
+int pat_next_dimension(const PatHop& hop);
+
+/// Ranks by their distance from a root, modulo n, in the tree in which each is reached from the one
+/// whose distance lacks its highest bit. Of the ranks below `distance` (or itself) ascending
+/// distances: those whose low bits it is.
+std::vector<int> pat_subtree(int distance, int nranks);
+/// The distance of the rank that `distance` > 0 is reached from.
+int pat_parent(int distance);
+/// The child of `distance` whose subtree has `below`, another of its subtree.
+int pat_child(int distance, int below);
+
 /// The rank `2^dimension` further on (back). All connections of PAT are between such.
 constexpr int pat_rank_ahead(int rank, int dimension, int nranks) {
   return (rank + (1 << dimension)) % nranks;

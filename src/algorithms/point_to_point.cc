@@ -64,11 +64,12 @@ void add_lanes(Builder& builder, const Message& message, int channel, const Opti
   }
   if (is_built(sender)) {
     LaneBuilder lane = builder.add_lane(sender, channel);
-    lane.add({.source = input(send_block), .send_to = lane.to(receiver)});
+    lane.add({.source = input(send_block), .send_to = lane.to(receiver, options.message_tag)});
   }
   if (is_built(receiver)) {
     LaneBuilder lane = builder.add_lane(receiver, channel);
-    lane.add({.receive_from = lane.from(sender), .target = output(receive_block)});
+    lane.add(
+        {.receive_from = lane.from(sender, options.message_tag), .target = output(receive_block)});
   }
 }
 
@@ -84,13 +85,15 @@ Result<Schedule> point_to_point(int nranks, std::span<const Envelope> envelopes,
                      return distance_of(a, nranks) < distance_of(b, nranks);
                    });
   const int farthest = messages.empty() ? 0 : distance_of(by_distance.back(), nranks);
+  // One rank's lanes alone need no channels of the others, which may be many.
+  const int nchannels = options.only_rank ? 0 : channel_of_distance(farthest) + 1;
   Builder builder({.collective = Collective::PointToPoint,
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks,
-                   .nchannels = channel_of_distance(farthest) + 1,
+                   .nchannels = nchannels,
                    .messages = std::move(messages),
-                   .landing_tags = {0}});
+                   .landing_tags = {options.message_tag}});
   for (const Message& message : by_distance)
     add_lanes(builder, message, channel_of_distance(distance_of(message, nranks)), options);
   return std::move(builder).take();

@@ -120,6 +120,11 @@ struct Position {
 };
 std::string describe(const Position& position);
 
+/// The tag of connections that only messages use. Among few ranks messages share the connections of
+/// collectives (tag 0); among many they have small ones of their own, since every pair may come to
+/// have one.
+inline constexpr int kMessageTag = 2;
+
 /// A one-way FIFO. All of it is used by one lane of `sender` and one lane of `receiver`, in channel
 /// `channel` of both.
 struct Connection {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -38,6 +40,13 @@ struct Claim {
   std::optional<int> root_sent{};
   std::optional<int> root_lanes{};
 };
+
+/// Bits that are set in the numbers below `n`.
+int bits_below(int n) {
+  int bits = 0;
+  for (int i = 1; i < n; ++i) bits += std::popcount(static_cast<unsigned>(i));
+  return bits;
+}
 
 struct Row {
   Claim (*of)(int n);
@@ -96,6 +105,12 @@ const Row kRows[] = {
     {[](int n) { return Claim{Collective::AllToAll, "direct", n, 2 * n - 1, n - 1, 2, 1}; }},
     {[](int n) {
       return Claim{Collective::AllToAll, "direct_lanes", n, 2 * n - 1, n - 1, 2 * n - 1, 1};
+    }},
+    // As often as the distances have bits set; as many instructions, the last one of each block and
+    // the own block's.
+    {[](int n) {
+      return Claim{Collective::AllToAll, "pat", n, bits_below(n) + n, bits_below(n), 1,
+                   n > 3 ? 2 : 1};
     }},
     {[](int n) { return Claim{Collective::Broadcast, "direct", 1, 1, 0, 1, 1, false, 1, n - 1}; }},
     {[](int n) {
@@ -220,9 +235,12 @@ INSTANTIATE_TEST_SUITE_P(Registry, Claims, testing::ValuesIn(kRows),
                            return name_of(test.param);
                          });
 
-/// A ring broadcast's last rank sends nothing, so that these have a test of their own below.
+/// A ring broadcast's last rank sends nothing, and ranks of a tree differ: these have tests of
+/// their own below.
 TEST(ClaimTable, HasARowForEachAlgorithm) {
-  std::set<std::string> rows{"broadcast_ring", "broadcast_ring_strands"}, algorithms;
+  std::set<std::string> rows{"broadcast_ring", "broadcast_ring_strands", "gather_pat",
+                             "scatter_pat"},
+      algorithms;
   for (const Row& row : kRows) EXPECT_TRUE(rows.insert(name_of(row)).second);
   for (const Algorithm& algorithm : all())
     algorithms.insert(
@@ -244,6 +262,47 @@ TEST(BroadcastRing, AllButTheLastSendTheDataOnceAndDepthOneSuffices) {
       }
       EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
     }
+  }
+}
+
+/// Every rank hands on what is below it, and has few connections.
+TEST(RootedPat, EachRankHasOneInstructionForEachRankBelowAndLog2Connections) {
+  for (const Collective collective : {Collective::Gather, Collective::Scatter}) {
+    for (const int n : {2, 3, 6, 8, 33, 1024}) {
+      SCOPED_TRACE(fmt::format("{} of {}", schedule::name_of(collective), n));
+      const Schedule schedule = find(collective, "pat")->build(n, {.root = kRoot}).take();
+      std::vector<int> ends(static_cast<size_t>(n));
+      for (const schedule::Connection& connection : schedule.connections) {
+        ++ends[static_cast<size_t>(connection.sender)];
+        ++ends[static_cast<size_t>(connection.receiver)];
+      }
+      const int most = std::bit_width(static_cast<unsigned>(n - 1)) + 1;
+      EXPECT_LE(*std::max_element(ends.begin(), ends.end()), most);
+      EXPECT_EQ(schedule.connections.size(), static_cast<size_t>(n - 1));
+      EXPECT_EQ(count(schedule, kRoot).instructions, n);
+      int below = 0;  // the root: of all others
+      for (int distance = 1; distance < n; ++distance) {
+        const int rank = (kRoot + distance) % n;
+        const int step = 2 << (std::bit_width(static_cast<unsigned>(distance)) - 1);
+        EXPECT_EQ(count(schedule, rank).instructions, (n - 1 - distance) / step + 1) << distance;
+        below += count(schedule, rank).instructions;
+      }
+      EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
+      EXPECT_GE(below, n - 1);
+    }
+  }
+}
+
+/// The connections of the PAT all-gather, and no others.
+TEST(AllToAllPat, HasTheConnectionsOfTheAllGather) {
+  for (const int n : {2, 3, 12, 33, 257}) {
+    const auto ends = [n](Collective collective) {
+      std::set<std::pair<int, int>> pairs;
+      for (const schedule::Connection& c : find(collective, "pat")->build(n, {}).take().connections)
+        EXPECT_TRUE(pairs.emplace(c.sender, c.receiver).second);
+      return pairs;
+    };
+    EXPECT_EQ(ends(Collective::AllToAll), ends(Collective::AllGather)) << n;
   }
 }
 
@@ -278,6 +337,9 @@ TEST(Latencies, AreThoseClaimed) {
       {"reduce_scatter pat", tree},
       {"all_to_all direct", one},
       {"all_to_all direct_lanes", one},
+      {"all_to_all pat", tree},
+      {"gather pat", tree},
+      {"scatter pat", tree},
       {"gather direct", one},
       {"gather direct_lanes", one},
       {"scatter direct", one},

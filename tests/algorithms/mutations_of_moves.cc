@@ -52,8 +52,10 @@ Outcome source_of_another_block(Schedule& schedule) {
   if (reduces(schedule.collective))
     return {
         {receiver, "folds ", fmt::format("of block {}", wrong), fmt::format("of block {}", right)}};
-  return {{receiver, fmt::format("with input block {} of rank {}, not input block {} of rank {}",
-                                 wrong, c.sender, right, c.sender)}};
+  // Whoever passes it on, it is the block of that rank.
+  return {{fmt::format("rank {} channel 0 lane ", right),
+           fmt::format("with input block {} of rank {}, not input block {} of rank {}", wrong,
+                       c.sender, right, c.sender)}};
 }
 
 Outcome block_out_of_range(Schedule& schedule) {
@@ -111,7 +113,7 @@ Outcome wait_in_a_circle(Schedule& schedule) {
     std::reverse(list.begin(), list.end());
   }
   return {{"deadlock with FIFOs of 2 slots", "and so round to the first",
-           "rank 0 channel 0 lane 0 instruction 0 waits for a chunk"}};
+           "rank 0 channel 0 lane 0 instruction ", " waits for a chunk"}};
 }
 
 /// The last rank alone starts with its last instruction.
