@@ -167,6 +167,9 @@ std::string Job::describe() const {
   return text + ": " + joined(names, ' ') + (is_large ? ", large" : "");
 }
 
+/// Among so few ranks the connections of all collectives and messages are the same.
+constexpr auto kAny = planner::Collective::AllReduce;
+
 Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
   std::vector<Job> jobs;
   const auto class_of = [&](int nranks) {
@@ -186,7 +189,7 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
       const std::vector<int> counts = channels_of(request, settings, protocol);
       const int most = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
       for (const int channels : counts)
-        for (int parts = 1; parts <= planner::most_parts(settings, protocol); parts *= 2) {
+        for (int parts = 1; parts <= planner::most_parts(settings, kAny, protocol); parts *= 2) {
           // Smaller chunks of few channels tell nothing new.
           if (parts > 1 && 4 * channels <= most) continue;
           const Variant variant{.protocol = protocol, .channels = channels, .parts = parts};
@@ -194,7 +197,7 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
                     .protocol = protocol,
                     .channels = channels,
                     .parts = parts,
-                    .chunk_bytes = planner::chunk_bytes(settings, variant),
+                    .chunk_bytes = planner::chunk_bytes(settings, kAny, variant),
                     .variants = {},
                     .sizes = {}},
                    request, algorithms, jobs);

@@ -143,7 +143,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
     if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
   member_->on_peer_lost([this](int, const Status& why) { fail(why.copy()); });
   endpoint_ = std::make_unique<transport::Endpoint>(
-      machine_, device(), *member_, settings.shapes, reach_,
+      machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes}, reach_,
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Connect, queries, until);
       });

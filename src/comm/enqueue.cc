@@ -336,7 +336,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   executor::Launch& launch = planned.launch;
   launch.program = plan.program;
   launch.protocol = plan.protocol;
-  launch.shape = planner_.settings().shapes[static_cast<size_t>(plan.protocol)];
+  launch.shape = plan.shape;
   if (endpoint_ != nullptr)
     launch.ports = TRY(endpoint_->connect(*plan.program, plan.protocol, deadline));
   launch.type = plan.type;

@@ -33,7 +33,7 @@ bool is_uneven(const Settings& settings, const Workload& work) {
 /// Adds `variant` with all channel counts and chunk sizes.
 void add_forms(const Settings& settings, const Workload& work, Variant variant, const Cost& cost,
                std::vector<Choice>& result) {
-  const int possible = most_parts(settings, variant.protocol);
+  const int possible = most_parts(settings, work.collective, variant.protocol);
   const int least = std::clamp(settings.chunk_parts, 1, possible);
   const bool is_cut =
       !publishes_chunks(variant.protocol) || buffer_bytes(work) >= kLeastPublishedInParts;
@@ -45,12 +45,55 @@ void add_forms(const Settings& settings, const Workload& work, Variant variant, 
   for (const int channels : counts) {
     variant.channels = channels;
     for (variant.parts = least; variant.parts <= most; variant.parts *= 2) {
-      const size_t chunk = chunk_bytes(settings, variant);
+      const size_t chunk = chunk_bytes(settings, work.collective, variant);
       // Data that fit a smaller chunk are not cut by it.
       if (variant.parts > least && work.bytes <= chunk) break;
       result.push_back({variant, predict(settings.machine, cost, work, variant, chunk)});
     }
   }
+}
+
+/// The variables of rank 0 that leave out some of what `collective` has: "NCCL_ALGO and
+/// NCCL_PROTO".
+std::string restricting(const Settings& settings, Collective collective) {
+  const auto kind = static_cast<size_t>(collective);
+  const auto leaves_out = [](const auto& allowed) {
+    return std::find(allowed.begin(), allowed.end(), false) != allowed.end();
+  };
+  std::string names;
+  if (leaves_out(settings.algorithms[kind])) names = "NCCL_ALGO";
+  if (leaves_out(settings.protocols[kind]))
+    names += names.empty() ? "NCCL_PROTO" : " and NCCL_PROTO";
+  return names;
+}
+
+/// The algorithms of `collective` that may run among so many ranks: "direct, pat".
+std::string possible_algorithms(const Settings& settings, Collective collective) {
+  std::string names;
+  for (int a = 0; a < kAlgorithms; ++a) {
+    const auto id = static_cast<AlgorithmId>(a);
+    bool is_any_possible = false;
+    for (int p = 0; p < executor::kProtocols; ++p)
+      is_any_possible |=
+          is_possible(settings.machine, settings.nranks, collective, id, static_cast<Protocol>(p));
+    if (is_any_possible) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(id));
+  }
+  return names;
+}
+
+/// Of candidates() that are none: which variables are to blame, if any are.
+Status why_none(const Settings& settings, Collective collective, size_t bytes) {
+  const std::string variables = restricting(settings, collective);
+  const std::string names = possible_algorithms(settings, collective);
+  if (variables.empty())
+    return Status::invalid_usage("this version has no algorithm for {} over {} ranks",
+                                 function_name(collective), settings.nranks);
+  return Status::invalid_usage(
+      "no algorithm/protocol available for {} of {} bytes over {} ranks: {} of rank 0 leave{} "
+      "none. "
+      "This version has {} for so many ranks, by LL, LL128 and Simple",
+      function_name(collective), bytes, settings.nranks, variables,
+      variables.size() > sizeof "NCCL_PROTO" ? "" : "s", names.empty() ? "nothing" : names);
 }
 
 }  // namespace
@@ -105,16 +148,7 @@ const Choice& pick(std::span<const Choice> choices, CtaPolicy policy) {
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes) {
   const std::vector<Choice> choices = candidates(settings, collective, bytes);
   if (!choices.empty()) return pick(choices, settings.policy);
-  std::string names;
-  for (int a = 0; a < kAlgorithms; ++a)
-    if (has_algorithm(collective, static_cast<AlgorithmId>(a)))
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(static_cast<AlgorithmId>(a)));
-  return Status::invalid_usage(
-      "no algorithm/protocol available for {} of {} bytes over {} ranks: NCCL_ALGO and NCCL_PROTO "
-      "leave none. This version has {} by LL, LL128 and Simple; all but ring and pat for up to {} "
-      "ranks",
-      function_name(collective), bytes, settings.nranks, names,
-      most_direct_ranks(settings.machine));
+  return why_none(settings, collective, bytes);
 }
 
 Choice choose_for_message(const Settings& settings, Protocol protocol, size_t bytes) {

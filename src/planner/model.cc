@@ -18,13 +18,13 @@ constexpr double kGrain = 16;
 // allowed, and must then have some order.
 constexpr Cost kUnmeasured{8, 2, 0.02, 100, 100, 8, 1, 1, 0};
 
-struct Shape {
+struct Load {
   double steps;  // what the fixed latency grows with
   double sent;   // bytes that the busiest rank sends or receives, per byte of the workload
   int blocks;    // of the buffer that is cut
 };
 
-Shape shape_of(Collective collective, AlgorithmId algorithm, int nranks) {
+Load load_of(Collective collective, AlgorithmId algorithm, int nranks) {
   const double n = nranks;
   const double others = std::max(1, nranks - 1);
   double hops = 1;  // of a logarithmic algorithm
@@ -46,6 +46,10 @@ Shape shape_of(Collective collective, AlgorithmId algorithm, int nranks) {
       return {n, others, 1};
     case Collective::PointToPoint:
       return {2, 1, 1};
+    case Collective::AllToAll:
+      // Every block is sent once for each bit of its distance.
+      if (family == AlgorithmId::Pat) return {hops, std::max(1.0, n / 2 * hops), 1};
+      [[fallthrough]];
     default:
       if (family == AlgorithmId::Pat) return {hops, others, 1};
       return {family == AlgorithmId::Ring ? others : n, others, 1};
@@ -65,13 +69,13 @@ double smooth_max(double a, double b) {
 
 bool ranks_share_bandwidth(gpu::Kind machine) { return machine == gpu::Kind::Virtual; }
 
-double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Shape& shape, double bytes,
+double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Load& load, double bytes,
                const Variant& variant, size_t chunk_bytes) {
-  const double block = std::max(1.0, bytes / shape.blocks);
+  const double block = std::max(1.0, bytes / load.blocks);
   const double channels = std::clamp<double>(block / kGrain, 1, variant.channels);
   const double channel_bytes = block / channels;
   const double chunk = static_cast<double>(chunk_bytes);
-  const double sent = wire_bytes(variant.protocol, std::max(1.0, bytes) * shape.sent);
+  const double sent = wire_bytes(variant.protocol, std::max(1.0, bytes) * load.sent);
 
   double link_gigabytes = nranks <= 2 ? cost.link_two_ranks : cost.link_more_ranks;
   if (ranks_share_bandwidth(machine)) link_gigabytes /= nranks;
@@ -81,7 +85,7 @@ double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Shape& sha
   const double channel =
       sent / channels / (cost.channel_gigabytes * 1e3) * filling + further_rounds * cost.round;
   const double transfer = smooth_max(link, channel);
-  const double latency = cost.fixed + shape.steps * cost.step + channels * cost.channel;
+  const double latency = cost.fixed + load.steps * cost.step + channels * cost.channel;
   return latency + transfer - cost.overlap * latency * transfer / (latency + transfer);
 }
 
@@ -127,6 +131,16 @@ size_t buffer_bytes(const Workload& work) {
 
 int most_direct_ranks(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 8 : 16; }
 
+/// The same of a collective. Those that only have direct algorithms beside PAT, which forwards what
+/// these send at once, gain from being connected for longer.
+int most_direct_ranks(gpu::Kind machine, Collective collective) {
+  constexpr int kMostOfAllToAll = 32;
+  constexpr int kMostOfOneRoot = 256;
+  if (collective == Collective::AllToAll) return kMostOfAllToAll;
+  const bool has_one_root = collective == Collective::Gather || collective == Collective::Scatter;
+  return has_one_root ? kMostOfOneRoot : most_direct_ranks(machine);
+}
+
 bool is_possible(gpu::Kind machine, int nranks, Collective collective, AlgorithmId algorithm,
                  Protocol protocol) {
   if (!has_algorithm(collective, algorithm)) return false;
@@ -135,9 +149,7 @@ bool is_possible(gpu::Kind machine, int nranks, Collective collective, Algorithm
   if (nranks < registered.min_ranks || nranks > registered.max_ranks) return false;
   const AlgorithmId family = family_of(algorithm);
   const bool connects_all = family != AlgorithmId::Ring && family != AlgorithmId::Pat;
-  const bool has_choice = collective != Collective::AllToAll && collective != Collective::Gather &&
-                          collective != Collective::Scatter;
-  if (connects_all && has_choice && nranks > most_direct_ranks(machine)) return false;
+  if (connects_all && nranks > most_direct_ranks(machine, collective)) return false;
   // With one owner they are the direct ones, in two shots.
   const bool has_owners = family == AlgorithmId::ScatterGather ||
                           (family == AlgorithmId::TwoShot && collective == Collective::Reduce);
@@ -150,11 +162,11 @@ bool is_possible(gpu::Kind machine, int nranks, Collective collective, Algorithm
 double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,
                size_t chunk_bytes) {
   return time_of(machine, cost, work.nranks,
-                 shape_of(work.collective, variant.algorithm, work.nranks),
+                 load_of(work.collective, variant.algorithm, work.nranks),
                  static_cast<double>(work.bytes), variant, chunk_bytes);
 }
 
-int most_parts(const Settings& settings, Protocol protocol) {
+int most_parts(const Settings& settings, Collective collective, Protocol protocol) {
   constexpr int kMostPublished = 4;
   // Of LL and LL128 everything arrives by itself, and what a chunk costs is its round: smaller ones
   // pay where data are passed on, or wait for credit. Words were never worth it.
@@ -162,12 +174,12 @@ int most_parts(const Settings& settings, Protocol protocol) {
   constexpr uint32_t kMostOfLines = 2;
   if (publishes_chunks(protocol)) return kMostPublished;
   if (protocol == Protocol::LL || settings.machine == gpu::Kind::Virtual) return 1;
-  const uint32_t slot = settings.shapes[static_cast<size_t>(protocol)].slot_bytes;
+  const uint32_t slot = shape_of(settings, collective, protocol).slot_bytes;
   return static_cast<int>(std::clamp(slot / kLeastLines, 1u, kMostOfLines));
 }
 
-size_t chunk_bytes(const Settings& settings, const Variant& variant) {
-  const executor::FifoShape& shape = settings.shapes[static_cast<size_t>(variant.protocol)];
+size_t chunk_bytes(const Settings& settings, Collective collective, const Variant& variant) {
+  const executor::FifoShape& shape = shape_of(settings, collective, variant.protocol);
   const size_t slot = executor::data_bytes(variant.protocol, shape.slot_bytes);
   return (slot / static_cast<size_t>(variant.parts) + 15) / 16 * 16;
 }
@@ -195,7 +207,8 @@ double predict_messages(const Settings& settings, Protocol protocol, int ends, s
   const Cost cost =
       find_cost(class_of(settings), Collective::PointToPoint, AlgorithmId::Direct, protocol).cost;
   return time_of(settings.machine, cost, settings.nranks, {1 + ends / 2.0, 1, 1},
-                 static_cast<double>(bytes), variant, chunk_bytes(settings, variant));
+                 static_cast<double>(bytes), variant,
+                 chunk_bytes(settings, Collective::PointToPoint, variant));
 }
 
 }  // namespace niccolite::planner

@@ -46,13 +46,13 @@ double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const 
                size_t chunk_bytes);
 
 /// The most chunks that a slot's data may be cut into, a power of two.
-int most_parts(const Settings& settings, executor::Protocol protocol);
+int most_parts(const Settings& settings, Collective collective, executor::Protocol protocol);
 /// Of smaller buffers chunks that are published are not cut, and not measured (docs/tune.md): they
 /// hardly fill slots. (An all-to-all of 2 MiB over two H200: 13.6 us in quarters, 11.6 whole.)
 inline constexpr size_t kLeastPublishedInParts = 8 << 20;
 
 /// Data of the largest chunk of `variant`, a multiple of 16 bytes.
-size_t chunk_bytes(const Settings& settings, const Variant& variant);
+size_t chunk_bytes(const Settings& settings, Collective collective, const Variant& variant);
 
 /// Bytes of the units that folds of `work` request of their peers (executor/protocol/request.h),
 /// if they can; 0: they read what is lent.

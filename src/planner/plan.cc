@@ -81,9 +81,9 @@ Result<Planner::Compiled> Planner::program(Collective collective, AlgorithmId id
   return compiled;
 }
 
-executor::Cut Planner::cut(const Variant& variant) const {
+executor::Cut Planner::cut(Collective collective, const Variant& variant) const {
   return {.max_channels = static_cast<uint32_t>(std::max(1, variant.channels)),
-          .slot_data_bytes = chunk_bytes(settings_, variant)};
+          .slot_data_bytes = chunk_bytes(settings_, collective, variant)};
 }
 
 Result<Plan> Planner::collective(const Request& request, int most_channels) {
@@ -91,6 +91,7 @@ Result<Plan> Planner::collective(const Request& request, int most_channels) {
   plan.choice = TRY(chosen(request.collective, request.bytes()));
   if (most_channels > 0) plan.choice.channels = std::min(plan.choice.channels, most_channels);
   plan.protocol = plan.choice.protocol;
+  plan.shape = shape_of(settings_, request.collective, plan.protocol);
   plan.microseconds = plan.choice.microseconds;
   const Compiled compiled = TRY(program(request.collective, plan.choice.algorithm,
                                         schedule::has_root(request.collective) ? request.root : 0));
@@ -109,7 +110,7 @@ Result<Plan> Planner::collective(const Request& request, int most_channels) {
   }
   const auto element = static_cast<uint32_t>(executor::size_of(plan.type));
   const auto nblocks = static_cast<uint32_t>(plan.program->works[0].nblocks);
-  const executor::Cut cuts = cut(plan.choice);
+  const executor::Cut cuts = cut(request.collective, plan.choice);
   plan.partitions.push_back(schedule::cuts_one_buffer(request.collective)
                                 ? executor::make_partition(count, element, nblocks, cuts)
                                 : executor::make_block_partition(count, element, nblocks, cuts));
@@ -142,15 +143,18 @@ Result<Plan> Planner::messages(std::span<const Message> messages, Protocol proto
   }
   algorithms::Options options;
   options.only_rank = rank_;
+  options.message_tag = message_tag(settings_);
   const schedule::Schedule schedule =
       TRY(algorithms::point_to_point(settings_.nranks, ends, options));
   Plan plan;
   plan.protocol = protocol;
+  plan.shape = shape_of(settings_, Collective::PointToPoint, protocol);
   plan.program = std::make_shared<const executor::Program>(TRY(executor::compile(schedule, rank_)));
   for (const Message& message : messages) {
     // Of the message alone: both ends have to come to the same.
     const Choice choice = choose_for_message(settings_, protocol, message.bytes);
-    plan.partitions.push_back(executor::make_block_partition(message.bytes, 1, 1, cut(choice)));
+    plan.partitions.push_back(
+        executor::make_block_partition(message.bytes, 1, 1, cut(Collective::PointToPoint, choice)));
   }
   plan.microseconds = predict_messages(settings_, protocol, static_cast<int>(messages.size()),
                                        std::max(sent, received));

@@ -20,6 +20,7 @@ namespace niccolite::planner {
 
 struct Plan {
   executor::Protocol protocol = executor::Protocol::Simple;
+  executor::FifoShape shape;  // of its connections
   std::shared_ptr<const executor::Program> program;
   std::vector<executor::Partition> partitions;          // by the program's works
   executor::DataType type = executor::DataType::Uint8;  // Uint8 for all that only moves bytes
@@ -53,7 +54,7 @@ class Planner {
     bool partial_sums = false;
   };
   Result<Compiled> program(Collective collective, AlgorithmId algorithm, int root);
-  executor::Cut cut(const Variant& variant) const;
+  executor::Cut cut(Collective collective, const Variant& variant) const;
   /// choose(), remembered: groups ask for the same again each time.
   Result<Choice> chosen(Collective collective, size_t bytes);
 

@@ -48,6 +48,13 @@ constexpr executor::FifoShape kSimpleOfOnePeer{24, 4, 128 << 10};
 constexpr executor::FifoShape kLL128OfOnePeer{24, 4, 32 << 10};
 constexpr Defaults kVirtual{1, {{{1, 4, 16 << 10}, {1, 4, 32 << 10}, {1, 4, 128 << 10}}}};
 
+// Messages among many ranks: every pair may come to have a connection, and all of a rank's together
+// have no more slots of a protocol than those to so many peers. Virtual GPUs have less: the slots
+// of all of them are in one machine's memory.
+constexpr int kMostSharedByMessages = 16;
+constexpr size_t kMostVirtualMessageBytes = 4 << 20;
+constexpr size_t kLeastMessageSlot = 128;
+
 const Defaults& defaults_of(gpu::Kind machine) {
   return machine == gpu::Kind::Cuda ? kCuda : kVirtual;
 }
@@ -167,6 +174,20 @@ Status select(Settings& settings) {
   return {};
 }
 
+void set_message_shapes(Settings& settings) {
+  settings.message_shapes = settings.shapes;
+  if (settings.nranks <= kMostSharedByMessages) return;
+  for (executor::FifoShape& shape : settings.message_shapes) {
+    if (shape.channels == 0) continue;
+    size_t most = shape.slots_bytes() * kMostSharedByMessages;
+    if (settings.machine == gpu::Kind::Virtual) most = std::min(most, kMostVirtualMessageBytes);
+    const size_t slots =
+        size_t{shape.channels} * shape.depth * static_cast<size_t>(settings.nranks);
+    const size_t share = std::max(most / slots / 128 * 128, kLeastMessageSlot);
+    shape.slot_bytes = std::min(shape.slot_bytes, static_cast<uint32_t>(share));
+  }
+}
+
 }  // namespace
 
 CtaPolicy policy_of(int bits, std::string_view origin) {
@@ -196,6 +217,18 @@ void set_reach(Settings& settings, bool reaches_users) {
     const auto slot = static_cast<uint64_t>(settings.slots_bytes) / simple.depth / 128 * 128;
     simple.slot_bytes = static_cast<uint32_t>(std::clamp<uint64_t>(slot, 512, 64 << 20));
   }
+  set_message_shapes(settings);
+}
+
+int message_tag(const Settings& settings) {
+  return settings.message_shapes == settings.shapes ? 0 : schedule::kMessageTag;
+}
+
+const executor::FifoShape& shape_of(const Settings& settings, Collective collective,
+                                    Protocol protocol) {
+  const bool is_message = collective == Collective::PointToPoint;
+  const Shapes& shapes = is_message ? settings.message_shapes : settings.shapes;
+  return shapes[static_cast<size_t>(protocol)];
 }
 
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits) {

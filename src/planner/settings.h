@@ -21,6 +21,9 @@ enum class CtaPolicy : uint8_t {
   Zero         // none where copies need none; plain buffers always do, and then as Efficiency
 };
 
+/// Of connections, by protocol.
+using Shapes = std::array<executor::FifoShape, executor::kProtocols>;
+
 struct Settings {
   gpu::Kind machine = gpu::Kind::Virtual;
   int nranks = 1;
@@ -32,13 +35,20 @@ struct Settings {
   int64_t slots_bytes = -1;    // of a connection and channel, Simple; -1: the machine's
   CtaPolicy policy = CtaPolicy::Default;
   bool reaches_users = true;  // every rank's kernels the buffers of all others' users
-  std::array<executor::FifoShape, executor::kProtocols> shapes{};
+  Shapes shapes{};
+  Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
   // By collective: allowed by NCCL_ALGO and NCCL_PROTO.
   std::array<std::array<bool, kAlgorithms>, schedule::kCollectives> algorithms{};
   std::array<std::array<bool, executor::kProtocols>, schedule::kCollectives> protocols{};
 
   friend bool operator==(const Settings&, const Settings&) = default;
 };
+
+/// The tag of messages' connections: their own where those have another shape.
+int message_tag(const Settings& settings);
+/// Of the connections that `collective` uses.
+const executor::FifoShape& shape_of(const Settings& settings, Collective collective,
+                                    executor::Protocol protocol);
 
 /// What a communicator's configuration (ncclConfig_t) asks for; 0: not set.
 struct Limits {

@@ -32,6 +32,11 @@ Endpoint::~Endpoint() {
     if (chunk.imported != nullptr) chunk.imported->leave();
 }
 
+const executor::FifoShape& Endpoint::shape_of(const Name& name) const {
+  const auto& shapes = name.tag == schedule::kMessageTag ? shapes_.of_messages : shapes_.shared;
+  return shapes[static_cast<size_t>(name.protocol)];
+}
+
 size_t Endpoint::allocated_bytes() const {
   std::lock_guard lock(mutex_);
   return share_.bytes();
@@ -62,9 +67,6 @@ Status Endpoint::resume_peers(const Deadline& deadline) {
 }
 
 Result<std::vector<Endpoint::LocalEnd>> Endpoint::local_ends(std::span<const Name> names) {
-  const auto shape_of = [&](const Name& name) -> const executor::FifoShape& {
-    return shapes_[static_cast<size_t>(name.protocol)];
-  };
   std::lock_guard lock(mutex_);
   std::set<Name> missing;  // joined programs have ports that share a connection
   for (const Name& name : names)
@@ -178,7 +180,7 @@ Status Endpoint::adopt(const Unconnected& of, std::span<const std::byte> bytes,
                                     peer, needed, place.offset, chunk->bytes());
       return chunk->data() + place.offset;
     };
-    const executor::FifoShape& shape = shapes_[static_cast<size_t>(name.protocol)];
+    const executor::FifoShape& shape = shape_of(name);
     RemoteEnd end;
     end.control = TRY(map(reply.items[i].control, shape.control_bytes()));
     if (name.role == Role::Sender) end.slots = TRY(map(reply.items[i].slots, shape.slots_bytes()));

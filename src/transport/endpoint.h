@@ -26,7 +26,11 @@
 
 namespace niccolite::transport {
 
-using Shapes = std::array<executor::FifoShape, executor::kProtocols>;  // equal on all ranks
+/// By protocol; equal on all ranks.
+struct Shapes {
+  std::array<executor::FifoShape, executor::kProtocols> shared{};
+  std::array<executor::FifoShape, executor::kProtocols> of_messages{};  // schedule::kMessageTag
+};
 
 class Endpoint {
  public:
@@ -101,6 +105,7 @@ class Endpoint {
     size_t bytes() const { return shared ? shared->bytes() : imported->bytes(); }
   };
 
+  const executor::FifoShape& shape_of(const Name& name) const;
   static std::vector<Name> names_of(const executor::Program& program,
                                     executor::Protocol protocol);  // by port
   /// In the order of the names; makes what is missing, all at once.

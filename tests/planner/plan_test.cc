@@ -90,7 +90,7 @@ TEST(Plan, CutsChunksAsTheChoiceSays) {
       const int most = protocol == Protocol::Simple                 ? 4
                        : protocol == Protocol::LL128 && nranks == 2 ? 2
                                                                     : 1;
-      EXPECT_EQ(most_parts(settings, protocol), most);
+      EXPECT_EQ(most_parts(settings, Collective::AllReduce, protocol), most);
       for (const int asked : {1, 2, 4}) {
         settings.chunk_parts = asked;
         const Request request{.collective = Collective::Broadcast, .count = size_t{1} << 30};

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "planner/choice.h"
@@ -60,6 +61,29 @@ TEST(Settings, EveryAlgorithmCanBeSelectedAlone) {
         EXPECT_EQ(allows(settings, collective, static_cast<AlgorithmId>(other)), other == a)
             << text;
     }
+}
+
+// Every pair of many ranks may come to have a connection for messages.
+TEST(Settings, MessagesOfManyRanksHaveSmallConnectionsOfTheirOwn) {
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
+    const Settings few = make_settings(machine, 16, {}).value();
+    EXPECT_EQ(few.message_shapes, few.shapes);
+    EXPECT_EQ(message_tag(few), 0);
+    for (const int nranks : {17, 64, 300, 1024}) {
+      const Settings many = make_settings(machine, nranks, {}).value();
+      EXPECT_EQ(message_tag(many), schedule::kMessageTag);
+      for (int p = 0; p < executor::kProtocols; ++p) {
+        const auto protocol = static_cast<executor::Protocol>(p);
+        const executor::FifoShape& own = shape_of(many, Collective::PointToPoint, protocol);
+        const executor::FifoShape& shared = shape_of(many, Collective::AllGather, protocol);
+        EXPECT_EQ(own.channels, shared.channels);
+        EXPECT_EQ(own.slot_bytes % 128, 0u);
+        EXPECT_LE(own.slots_bytes() * static_cast<size_t>(nranks), 16 * shared.slots_bytes());
+        if (machine == gpu::Kind::Cuda) continue;
+        EXPECT_LE(own.slots_bytes() * static_cast<size_t>(nranks), size_t{4} << 20);
+      }
+    }
+  }
 }
 
 TEST(Settings, ObeysTheLimitsOfTheConfiguration) {

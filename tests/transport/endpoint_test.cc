@@ -18,7 +18,8 @@ using executor::Protocol;
 using std::chrono::seconds;
 
 constexpr int kRanks = 4;
-constexpr Shapes kShapes{{{2, 4, 1024}, {2, 2, 4096}, {2, 4, 64 << 10}}};
+constexpr Shapes kShapes{.shared = {{{2, 4, 1024}, {2, 2, 4096}, {2, 4, 64 << 10}}},
+                         .of_messages = {{{2, 4, 128}, {2, 2, 256}, {2, 4, 512}}}};
 
 gpu::Machine& machine() { return *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion); }
 
