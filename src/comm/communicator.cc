@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "comm/links.h"
 #include "comm/version.h"
 
 namespace niccolite::comm {
@@ -43,10 +44,6 @@ std::string own_file() {
 
 // "what is asked of all ranks" ends when its rank gives up: the peers need not wait for their own
 // time to be over.
-std::span<const std::byte> bytes_of(const RankInfo& info) {
-  return std::as_bytes(std::span(&info, 1));
-}
-
 // What fails here fails on all ranks, which learn of it instead of waiting for this one.
 Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
   if (!status.is_ok()) bootstrap::Member::give_up(join, status);
@@ -110,16 +107,13 @@ Status Communicator::join_and_connect() {
   Result<planner::Settings> made =
       planner::make_settings(machine_.kind(), nranks(), configuration_.limits);
   TRY(or_give_up(join, made.status().copy()));
-  const planner::Settings mine = std::move(made).take();
-  planner::Settings settings = mine;
+  planner::Settings settings = std::move(made).take();
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
   member_ = TRY(bootstrap::Member::join(join));
   if (nranks() > 1) {
-    const RankInfo self = TRY(describe_this_rank(machine_, device(), mine));
-    const auto blobs = TRY(member_->all_gather(bytes_of(self), deadline));
-    const auto ranks = TRY(decode_and_check(blobs, parameters::multi_rank_gpu() != 0));
-    settings = ranks[0].settings;
-    transport::Endpoint::Reach reach = TRY(open_buffers(ranks, deadline));
+    const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
+    settings = ranks[0].settings.value();
+    transport::Endpoint::Reach reach = TRY(exchange_links(ranks, settings, deadline));
     planner::set_reach(settings, reach.is_whole);
     TRY(serve_peers(settings, std::move(reach)));
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
@@ -143,8 +137,8 @@ Status Communicator::serve_peers(const planner::Settings& settings,
     if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
   member_->on_peer_lost([this](int, const Status& why) { fail(why.copy()); });
   endpoint_ = std::make_unique<transport::Endpoint>(
-      machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes}, reach_,
-      [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
+      machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
+      reach_, [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Connect, queries, until);
       });
   one_sided_ = make_one_sided();
@@ -162,31 +156,45 @@ void Communicator::make_operations(const planner::Settings& settings) {
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
 
+// Tells all ranks of this one, and checks what they tell; `settings` are this rank's own.
+Result<std::vector<RankInfo>> Communicator::meet(const planner::Settings& settings,
+                                                 const Deadline& deadline) {
+  const RankInfo self =
+      TRY(describe_this_rank(machine_, device(), rank(), settings, configuration_.limits));
+  const bootstrap::Gathered blobs = TRY(member_->all_gather(encode(self), deadline));
+  std::vector<RankInfo> ranks = TRY(decode_and_check(blobs));
+  if (rank() == 0) warn_of_differences(ranks);
+  return ranks;
+}
+
 // Lets this rank's kernels reach the buffers of the other ranks' users, where that is possible:
 // now, and not at the first operation, since the driver may wait for kernels that wait for this
-// rank. All ranks tell the others, so that both ends of a connection know the same.
-Result<transport::Endpoint::Reach> Communicator::open_buffers(const std::vector<RankInfo>& ranks,
-                                                              const Deadline& deadline) {
-  transport::Endpoint::Reach reach;
-  Bytes opened;
+// rank. All ranks tell the others what their links can do, so that both ends of a connection know
+// the same, and all choose alike.
+Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vector<RankInfo>& ranks,
+                                                                planner::Settings& settings,
+                                                                const Deadline& deadline) {
+  Links links;
   for (int peer = 0; peer < nranks(); ++peer) {
-    const bool can = peer != rank() && member_->same_process(peer) &&
-                     parameters::p2p_direct_disable() == 0 &&
-                     machine_.open_buffers(device(), ranks[static_cast<size_t>(peer)].device);
-    reach.out.push_back(can);
-    opened.push_back(std::byte{can});
+    const RankInfo& other = ranks[static_cast<size_t>(peer)];
+    const bool is_here = peer == rank() || member_->same_process(peer);
+    const int local = is_here ? other.device : local_device(machine_, other);
+    links.opens_buffers.push_back(peer != rank() && is_here &&
+                                  parameters::p2p_direct_disable() == 0 &&
+                                  machine_.open_buffers(device(), local));
+    if (links.torn < 0 && (local < 0 || !machine_.keeps_lines_whole(device(), local)))
+      links.torn = peer;
   }
-  const bootstrap::Gathered of_all = TRY(member_->all_gather(opened, deadline));
-  reach.is_whole = true;
+  const bootstrap::Gathered of_all = TRY(member_->all_gather(encode(links), deadline));
+  transport::Endpoint::Reach reach{.out = links.opens_buffers, .in = {}, .is_whole = true};
   for (int peer = 0; peer < nranks(); ++peer) {
-    const std::span<const std::byte> of_peer = of_all[peer];
-    if (of_peer.size() != opened.size())
-      return Status::remote_error("rank {} tells of the buffers of {} ranks, there are {}", peer,
-                                  of_peer.size(), nranks());
-    reach.in.push_back(of_peer[static_cast<size_t>(rank())] != std::byte{0});
-    // Each reaches all but itself.
-    reach.is_whole &= std::count(of_peer.begin(), of_peer.end(), std::byte{0}) == 1;
+    const PeerLinks of_peer = TRY(decode_links(of_all[peer], peer, rank(), nranks()));
+    reach.in.push_back(of_peer.opens_own_buffers);
+    reach.is_whole &= of_peer.opens_all_buffers;
+    if (of_peer.torn >= 0 && torn_link_.empty())
+      torn_link_ = describe_torn(ranks, peer, of_peer.torn);
   }
+  if (!torn_link_.empty()) TRY(planner::forbid_ll128(settings).with_context("{}", torn_link_));
   return reach;
 }
 

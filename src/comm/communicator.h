@@ -210,8 +210,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void end_unborn(Communicator& child, const Status& why) const;
   Status interrupt();
   Status revoked() const;
-  Result<transport::Endpoint::Reach> open_buffers(const std::vector<RankInfo>& ranks,
-                                                  const Deadline& deadline);
+  Result<std::vector<RankInfo>> meet(const planner::Settings& settings, const Deadline& deadline);
+  Result<transport::Endpoint::Reach> exchange_links(const std::vector<RankInfo>& ranks,
+                                                    planner::Settings& settings,
+                                                    const Deadline& deadline);
   void disconnect();
   Result<Bytes> answer(int from, std::span<const std::byte> request);
   /// See Member::request().
@@ -260,6 +262,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Control control_;
   std::unique_ptr<bootstrap::Member> member_;
   transport::Endpoint::Reach reach_;
+  std::string torn_link_;            // why LL128 is not used here; empty: it may be
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<CallLog> log_;

@@ -4,7 +4,6 @@
 // alone tell each other that. Those who grow meet newcomers as in an init.
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "base/authentication.h"
 #include "base/log.h"
@@ -34,9 +33,9 @@ struct Wish {
   Status refusal;
   int color = 0;
   int key = 0;
-  uint64_t children = 0;                  // that the parent has had
-  std::span<const std::byte> settings{};  // a planner::Settings
-  std::span<const std::byte> reaches{};   // of each of the parent's ranks: 0 or 1; empty: all
+  uint64_t children = 0;  // that the parent has had
+  planner::Settings settings{};
+  std::span<const std::byte> reaches{};  // of each of the parent's ranks: 0 or 1; empty: all
 
   Bytes encode() const {
     Writer writer;
@@ -48,12 +47,13 @@ struct Wish {
     writer.i32(color);
     writer.i32(key);
     writer.u64(children);
-    writer.raw(settings);
+    write(writer, settings);
     writer.raw(reaches);
     return std::move(writer).take();
   }
 
-  static Result<Wish> decode(std::span<const std::byte> bytes) {
+  /// Of a rank of a parent of `nranks` with such GPUs.
+  static Result<Wish> decode(std::span<const std::byte> bytes, gpu::Kind machine, int nranks) {
     Reader reader(bytes, "the wish of a rank");
     Wish wish;
     const uint8_t code = reader.u8();
@@ -66,7 +66,7 @@ struct Wish {
     wish.color = reader.i32();
     wish.key = reader.i32();
     wish.children = reader.u64();
-    wish.settings = reader.raw(sizeof(planner::Settings));
+    wish.settings = planner::read_settings(reader, machine, nranks);
     wish.reaches = reader.rest();
     TRY(reader.finish());
     return wish;
@@ -87,7 +87,7 @@ struct Communicator::Child {
 
   /// `of_members`: by the child's rank.
   void adopt(const std::vector<const Wish*>& of_members) {
-    std::memcpy(static_cast<void*>(&settings), of_members[0]->settings.data(), sizeof settings);
+    settings = of_members[0]->settings;
     for (size_t from = 0; from < ranks.size(); ++from) {
       const std::span<const std::byte> reach = of_members[from]->reaches;
       for (const int to : ranks)
@@ -100,13 +100,11 @@ struct Communicator::Child {
 Bytes Communicator::encode_wish(const SplitWish& wish) const {
   Wish mine{
       .refusal = wish.refusal.copy(), .color = wish.color, .key = wish.key, .children = children_};
-  planner::Settings settings;
   if (mine.refusal.is_ok()) {
     auto made = planner::make_settings(machine_.kind(), nranks(), wish.configuration.limits);
-    if (made.is_ok()) settings = made.value();
+    if (made.is_ok()) mine.settings = made.value();
     mine.refusal = made.status().copy();
   }
-  mine.settings = std::as_bytes(std::span(&settings, 1));
   Bytes reaches;
   if (!reach_.is_whole)
     for (const bool reach : reach_.out) reaches.push_back(std::byte{reach});
@@ -124,7 +122,8 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   std::vector<Wish> wishes;
   wishes.reserve(static_cast<size_t>(nranks()));
   for (int peer = 0; peer < nranks(); ++peer) {
-    Wish of_peer = TRY(Wish::decode(member_ != nullptr ? of_all[peer] : mine));
+    Wish of_peer =
+        TRY(Wish::decode(member_ != nullptr ? of_all[peer] : mine, machine_.kind(), nranks()));
     if (!of_peer.refusal.is_ok() && peer == rank()) return std::move(of_peer.refusal);
     TRY(std::move(of_peer.refusal).with_context("rank {}", peer));
     wishes.push_back(std::move(of_peer));
@@ -206,7 +205,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     std::vector<Wish> wishes;
     std::vector<const Wish*> of_members;
     for (size_t i = 0; i < child.ranks.size(); ++i) {
-      Wish of_peer = TRY(Wish::decode(shrunk.contributions[i]));
+      Wish of_peer = TRY(Wish::decode(shrunk.contributions[i], machine_.kind(), nranks()));
       if (!of_peer.refusal.is_ok() && child.ranks[i] == rank()) return std::move(of_peer.refusal);
       TRY(std::move(of_peer.refusal).with_context("rank {}", child.ranks[i]));
       wishes.push_back(std::move(of_peer));
@@ -256,6 +255,9 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
   settings.nranks = nranks();
   planner::set_reach(settings, child.reaches_all);
   if (member_ != nullptr) {
+    // Which of the parent's links it is, its ranks do not keep in mind.
+    torn_link_ = parent.torn_link_;
+    if (!torn_link_.empty()) TRY(planner::forbid_ll128(settings).with_context("{}", torn_link_));
     transport::Endpoint::Reach reach;
     reach.is_whole = child.reaches_all;
     for (const int peer : child.ranks) {

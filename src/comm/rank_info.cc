@@ -2,23 +2,19 @@
 
 #include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
 #include <fstream>
 #include <map>
-#include <string>
-#include <type_traits>
 
+#include "base/log.h"
+#include "base/parameters.h"
 #include "comm/version.h"
 
 namespace niccolite::comm {
 namespace {
 
-static_assert(std::is_trivially_copyable_v<RankInfo>);
-
-template <size_t kSize>
-void copy_text(std::array<char, kSize>& target, const std::string& text) {
-  std::memcpy(target.data(), text.data(), std::min(text.size(), kSize - 1));
-}
+constexpr size_t kMostHost = 64;  // a boot id has 36, a host name at most 64
+constexpr size_t kMostBusId = 32;
 
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -27,66 +23,169 @@ std::string boot_id() {
   return id;
 }
 
+const char* kind_name(gpu::Kind kind) { return kind == gpu::Kind::Cuda ? "real" : "virtual"; }
+
+/// "their constants of the cost model": in what the builds of two ranks differ.
+std::string difference(const planner::Fingerprint& a, const planner::Fingerprint& b) {
+  std::string text;
+  const auto add = [&](bool differs, const std::string& what) {
+    if (differs) text += (text.empty() ? "" : ", ") + what;
+  };
+  add(a.build != b.build, fmt::format("the build ({:016x} and {:016x})", a.build, b.build));
+  add(a.constants != b.constants, "the constants of the cost model");
+  add(a.limits != b.limits, "the limits of algorithms and connections");
+  return text;
+}
+
+Status check_builds(std::span<const RankInfo> ranks) {
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    const std::string what = difference(ranks[0].fingerprint, ranks[rank].fingerprint);
+    if (what.empty()) continue;
+    const auto is_other = [&](const RankInfo& info) {
+      return info.fingerprint != ranks[0].fingerprint;
+    };
+    const auto others = std::count_if(ranks.begin(), ranks.end(), is_other);
+    return Status::invalid_usage(
+        "rank {} on host {}{} has loaded another build of version {} than rank 0 on host {}: they "
+        "differ in {}, and would choose different algorithms. Load the same libnccl.so.2 on all "
+        "ranks",
+        rank, ranks[rank].host_name, others > 1 ? fmt::format(" (one of {})", others) : "",
+        ranks[rank].version, ranks[0].host_name, what);
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device,
-                                    const planner::Settings& settings) {
+Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
+                                    const planner::Settings& settings,
+                                    const planner::Limits& limits) {
   const gpu::DeviceInfo gpu = TRY(machine.device_info(device));
   RankInfo info;
   info.version = kVersionCode;
   info.device = device;
   info.machine = machine.kind();
-  std::array<char, 64> name{};
+  std::array<char, kMostHost + 1> name{};
   gethostname(name.data(), name.size() - 1);
-  copy_text(info.host_name, name.data());
+  info.host_name = name.data();
   const std::string boot = boot_id();
-  copy_text(info.host, boot.empty() ? name.data() : boot);
+  info.host = (boot.empty() ? info.host_name : boot).substr(0, kMostHost);
   info.device_uuid = gpu.uuid;
-  copy_text(info.bus_id, gpu.bus_id);
-  info.settings = settings;
+  info.bus_id = gpu.bus_id.substr(0, kMostBusId);
+  info.may_share_gpu = parameters::multi_rank_gpu() != 0;
+  info.fingerprint = planner::fingerprint();
+  if (rank == 0) info.settings = settings;
+  info.variables = planner::variables_of_choices(limits);
   return info;
 }
 
-Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs,
-                                               bool allow_shared_gpus) {
-  std::vector<RankInfo> ranks(blobs.size());
-  std::map<std::pair<std::array<char, 48>, std::array<uint8_t, 16>>, size_t> users;
-  for (size_t rank = 0; rank < blobs.size(); ++rank) {
-    RankInfo& info = ranks[rank];
-    const std::span<const std::byte> blob = blobs[static_cast<int>(rank)];
-    uint32_t version = 0;
-    if (blob.size() >= sizeof version) std::memcpy(&version, blob.data(), sizeof version);
-    if (version != kVersionCode || blob.size() != sizeof info)
-      return Status::invalid_usage(
-          "Mismatched NCCL version detected: rank {} runs a library of version code {}, this rank "
-          "{}. Load the same "
-          "libnccl.so.2 on all ranks",
-          rank, version, kVersionCode);
-    std::memcpy(static_cast<void*>(&info), blob.data(), sizeof info);
-    info.host.back() = info.host_name.back() = info.bus_id.back() = '\0';
+Bytes encode(const RankInfo& info) {
+  Writer writer;
+  writer.u32(info.version);
+  writer.text(info.host_name);
+  writer.u64(info.fingerprint.build);
+  writer.u64(info.fingerprint.constants);
+  writer.u64(info.fingerprint.limits);
+  writer.i32(info.device);
+  writer.u8(static_cast<uint8_t>(info.machine));
+  writer.text(info.host);
+  writer.raw(std::as_bytes(std::span(info.device_uuid)));
+  writer.text(info.bus_id);
+  writer.u8(info.may_share_gpu ? 1 : 0);
+  writer.u8(info.settings ? 1 : 0);
+  if (info.settings) write(writer, *info.settings);
+  writer.u32(static_cast<uint32_t>(info.variables.size()));
+  for (const planner::Variable& variable : info.variables) {
+    writer.text(variable.name);
+    writer.text(variable.value);
+  }
+  return std::move(writer).take();
+}
 
-    const RankInfo& first = ranks[0];
+Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) {
+  const std::string origin = fmt::format("rank {}", rank);
+  Reader reader(bytes, origin);
+  RankInfo info;
+  info.version = reader.u32();
+  if (info.version != kVersionCode)
+    return Status::invalid_usage(
+        "Mismatched NCCL version detected: rank {} runs a library of version code {}, this rank "
+        "{}. Load the same libnccl.so.2 on all ranks",
+        rank, info.version, kVersionCode);
+  info.host_name = reader.text(kMostHost);
+  info.fingerprint.build = reader.u64();
+  info.fingerprint.constants = reader.u64();
+  info.fingerprint.limits = reader.u64();
+  // Another build may send other things from here on; check() refuses it.
+  if (!reader.failed() && info.fingerprint != planner::fingerprint()) return info;
+  info.device = reader.i32();
+  const uint8_t machine = reader.u8();
+  if (machine > static_cast<uint8_t>(gpu::Kind::Virtual)) reader.reject("an unknown kind of GPU");
+  info.machine = static_cast<gpu::Kind>(machine);
+  info.host = reader.text(kMostHost);
+  const std::span<const std::byte> uuid = reader.raw(info.device_uuid.size());
+  std::ranges::transform(uuid, info.device_uuid.begin(),
+                         [](std::byte byte) { return std::to_integer<uint8_t>(byte); });
+  info.bus_id = reader.text(kMostBusId);
+  info.may_share_gpu = reader.u8() != 0;
+  const bool has_settings = reader.u8() != 0;
+  if (has_settings != (rank == 0)) reader.reject("settings of a rank that is not the first");
+  if (has_settings) info.settings = planner::read_settings(reader, info.machine, nranks);
+  const uint32_t variables = reader.count(planner::kMostVariables, 2 * sizeof(uint32_t));
+  for (uint32_t i = 0; i < variables; ++i) {
+    std::string name = reader.text(planner::kMostVariableName);
+    std::string value = reader.text(planner::kMostVariableValue);
+    info.variables.push_back({.name = std::move(name), .value = std::move(value)});
+  }
+  if (info.device < 0) reader.reject("a device without a number");
+  TRY(reader.finish());
+  return info;
+}
+
+Status check(std::span<const RankInfo> ranks) {
+  TRY(check_builds(ranks));
+  const RankInfo& first = ranks[0];
+  std::map<std::pair<std::string, std::array<uint8_t, 16>>, size_t> users;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankInfo& info = ranks[rank];
     if (info.machine != first.machine)
       return Status::invalid_usage(
           "rank {} on host {} uses {} GPUs, rank 0 on host {} {} ones: set NICCOLITE_DEVICES alike "
           "on all ranks",
-          rank, info.host_name.data(), info.machine == gpu::Kind::Cuda ? "real" : "virtual",
-          first.host_name.data(), first.machine == gpu::Kind::Cuda ? "real" : "virtual");
+          rank, info.host_name, kind_name(info.machine), first.host_name, kind_name(first.machine));
     if (info.host != first.host)
       return Status::invalid_usage(
           "rank {} is on host {}, rank 0 on host {}: this version of Niccolite connects the GPUs "
           "of one machine only (it "
           "has no network transport yet)",
-          rank, info.host_name.data(), first.host_name.data());
+          rank, info.host_name, first.host_name);
     const auto [other, is_first] = users.emplace(std::pair(info.host, info.device_uuid), rank);
-    if (!is_first && !allow_shared_gpus)
+    if (!is_first && !first.may_share_gpu)
       return Status::invalid_usage(
           "Duplicate GPU detected : ranks {} and {} both use GPU {} (bus {}) of host {}. Give each "
           "rank its own device, or "
           "set NCCL_MULTI_RANK_GPU_ENABLE=1",
-          other->second, rank, info.device, info.bus_id.data(), info.host_name.data());
+          other->second, rank, info.device, info.bus_id, info.host_name);
   }
+  return {};
+}
+
+Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs) {
+  const auto nranks = static_cast<int>(blobs.size());
+  std::vector<RankInfo> ranks;
+  for (int rank = 0; rank < nranks; ++rank) {
+    RankInfo info = TRY(decode(blobs[rank], rank, nranks));
+    ranks.push_back(std::move(info));
+  }
+  TRY(check(ranks));
   return ranks;
+}
+
+void warn_of_differences(std::span<const RankInfo> ranks) {
+  std::vector<const std::vector<planner::Variable>*> variables;
+  for (const RankInfo& info : ranks) variables.push_back(&info.variables);
+  for (const std::string& line : planner::describe_differences(variables))
+    LOG(Warn, Env, "{}", line);
 }
 
 }  // namespace niccolite::comm

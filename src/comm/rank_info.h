@@ -4,34 +4,54 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "bootstrap/member.h"
+#include "planner/fingerprint.h"
 #include "planner/settings.h"
+#include "planner/variables.h"
 
 namespace niccolite::comm {
 
-/// Travels between processes as bytes; `version` stands first so that other versions can be told by
-/// their bytes.
 struct RankInfo {
   uint32_t version = 0;  // NCCL version code of the library
-  int32_t device = -1;   // ordinal in its process
+  int device = -1;       // ordinal in its process
   gpu::Kind machine = gpu::Kind::Virtual;
-  std::array<char, 48>
-      host{};  // boot id of the kernel: equal for processes of one machine, also across containers
-  std::array<char, 64> host_name{};
+  std::string host;  // boot id of the kernel: equal for processes of one machine, also across
+                     // containers
+  std::string host_name;
   std::array<uint8_t, 16> device_uuid{};
-  std::array<char, 32> bus_id{};
-  planner::Settings settings;  // of rank 0: hold for all
+  std::string bus_id;
+  bool may_share_gpu = false;                 // rank 0's holds for all
+  planner::Fingerprint fingerprint;           // of what was compiled
+  std::optional<planner::Settings> settings;  // of rank 0, which tells them alone: hold for all
+  std::vector<planner::Variable> variables;   // that choices depend on
 };
 
-Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device,
-                                    const planner::Settings& settings);
+/// `settings` and `limits` as this rank's environment and configuration have them.
+Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
+                                    const planner::Settings& settings,
+                                    const planner::Limits& limits);
 
-/// Decodes what the ranks sent, and refuses what cannot work, with both ranks and the remedy in the
-/// message: different versions, virtual and real GPUs together, several machines, one GPU used
-/// twice (unless allowed).
-Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs,
-                                               bool allow_shared_gpus);
+/// Version, host name and fingerprint stand first, so that other builds can be told whatever else
+/// they send.
+Bytes encode(const RankInfo& info);
+/// Of `rank` of `nranks`; of another build no more than that. Errors: InvalidUsage of another
+/// version; RemoteError of bytes that no rank sends.
+Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks);
+
+/// Refuses what cannot work, with both ranks and the remedy in the message: different builds,
+/// virtual and real GPUs together, several machines, one GPU used twice (unless rank 0 allows it).
+/// All ranks come to the same. InvalidUsage.
+Status check(std::span<const RankInfo> ranks);
+
+/// Both, of what all ranks sent.
+Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs);
+
+/// Warns of variables that rank 0 and others have set differently. Once, by rank 0.
+void warn_of_differences(std::span<const RankInfo> ranks);
 
 }  // namespace niccolite::comm

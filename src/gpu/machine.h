@@ -182,6 +182,10 @@ class Machine {
   virtual Status resume_import(const Memory& memory, Fd fd) = 0;
   /// Can kernels of `device` load and store in memory of `peer`?
   virtual bool can_access_peer(int device, int peer) = 0;
+  /// Does the link between the two keep what a warp stores to one line of 128 bytes together, so
+  /// that whoever sees a part of the line sees all of it? Memory of one GPU does, and NVLink; PCIe
+  /// may split a line. False, too, when it cannot be known.
+  virtual bool keeps_lines_whole(int device, int peer) = 0;
   /// Lets kernels of `device` access what users of this process allocate on `peer` by cudaMalloc,
   /// now and later, for as long as the process lives; false when that cannot be, or when the two
   /// cannot do atomic operations in each other's memory. May wait for kernels of `device`. May be

@@ -15,7 +15,6 @@ namespace {
 using executor::Protocol;
 using schedule::Collective;
 
-constexpr int kMostChannels = 64;
 // NCCL_CTA_POLICY_EFFICIENCY and _ZERO.
 constexpr int kEfficiencyBit = 1;
 constexpr int kZeroBit = 2;
@@ -218,6 +217,19 @@ void set_reach(Settings& settings, bool reaches_users) {
     simple.slot_bytes = static_cast<uint32_t>(std::clamp<uint64_t>(slot, 512, 64 << 20));
   }
   set_message_shapes(settings);
+}
+
+Status forbid_ll128(Settings& settings) {
+  for (size_t c = 0; c < schedule::kCollectives; ++c) {
+    auto& allowed = settings.protocols[c];
+    allowed[static_cast<size_t>(Protocol::LL128)] = false;
+    if (std::find(allowed.begin(), allowed.end(), true) == allowed.end())
+      return Status::invalid_usage(
+          "NCCL_PROTO of rank 0 leaves {} no protocol but LL128, which needs links that keep lines "
+          "whole: allow LL or Simple",
+          function_name(static_cast<Collective>(c)));
+  }
+  return {};
 }
 
 int message_tag(const Settings& settings) {

@@ -1,18 +1,21 @@
 // Settings: what the planner may choose from, and the shapes of connections. Rank 0's settings hold
 // for all ranks of a communicator (they are exchanged at init), since all ranks must choose alike.
-// Who may use it: planner, comm. Trivially copyable: it travels between processes of the same
-// version.
+// Who may use it: planner, comm.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string_view>
 
+#include "base/wire.h"
 #include "executor/protocol/fifo.h"
 #include "gpu/machine.h"
 #include "planner/variant.h"
 
 namespace niccolite::planner {
+
+/// Of an operation (NCCL_MAX_CTAS).
+inline constexpr int kMostChannels = 64;
 
 /// How many CTAs operations take from the user's computation (NCCL_CTA_POLICY_*).
 enum class CtaPolicy : uint8_t {
@@ -44,6 +47,10 @@ struct Settings {
   friend bool operator==(const Settings&, const Settings&) = default;
 };
 
+/// Where some link tears lines of 128 bytes: no variant uses LL128. Errors: InvalidUsage when
+/// NCCL_PROTO leaves a function no other protocol.
+Status forbid_ll128(Settings& settings);
+
 /// The tag of messages' connections: their own where those have another shape.
 int message_tag(const Settings& settings);
 /// Of the connections that `collective` uses.
@@ -64,6 +71,11 @@ CtaPolicy policy_of(int bits, std::string_view origin);
 /// What the ranks know when they have met, and the shapes that suit it. Of the settings alone, so
 /// that those of rank 0 come to the same on all ranks.
 void set_reach(Settings& settings, bool reaches_users);
+
+/// As they travel between ranks. What is read is within the bounds of what a rank can have, or
+/// the reader rejects it.
+void write(Writer& writer, const Settings& settings);
+Settings read_settings(Reader& reader, gpu::Kind machine, int nranks);
 
 /// From the environment and `limits`, for ranks that reach each other's users' buffers. Errors:
 /// InvalidUsage for an unknown token in NCCL_ALGO or NCCL_PROTO.

@@ -1,6 +1,6 @@
-// Fuzzes what bootstrap reads from a wire: handshake messages, frames (authentic ones cut at any
-// place, and raw bytes), every message decoder, unique ids and NCCL_COMM_ID. The first byte selects
-// the target; what a decoder accepts must survive encoding again.
+// Fuzzes what bootstrap and communicators read from a wire: handshake messages, frames (authentic
+// ones cut at any place, and raw bytes), every message decoder, unique ids and NCCL_COMM_ID. The
+// first byte selects the target; what a decoder accepts must survive encoding again.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -8,6 +8,9 @@
 #include "bootstrap/frames.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/unique_id.h"
+#include "comm/links.h"
+#include "comm/rank_info.h"
+#include "comm/version.h"
 
 using namespace niccolite;
 using namespace niccolite::bootstrap;
@@ -86,6 +89,26 @@ void contributions(std::span<const std::byte> bytes) {
   if (list.is_ok()) require(messages::encode_contributions(list.value()).size() == bytes.size());
 }
 
+/// Behind the version and the fingerprint, which a fuzzer would not hit.
+void rank_infos(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  const int rank = std::to_integer<int>(bytes[0]) % 2;
+  comm::RankInfo known;
+  known.version = comm::kVersionCode;
+  known.fingerprint = planner::fingerprint();
+  Bytes message = comm::encode(known);
+  constexpr size_t kHead = 4 + 4 + 3 * 8;
+  message.resize(kHead);
+  message.insert(message.end(), bytes.begin() + 1, bytes.end());
+  const auto info = comm::decode(message, rank, 4);
+  if (info.is_ok()) require(comm::decode(comm::encode(info.value()), rank, 4).is_ok());
+  comm::decode(bytes, rank, 4).status().ignore("any outcome but a crash");
+}
+
+void links(std::span<const std::byte> bytes) {
+  comm::decode_links(bytes, 1, 2, 8).status().ignore("any outcome but a crash");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -95,6 +118,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                               handshakes,
                                                               ids,
                                                               contributions,
+                                                              rank_infos,
+                                                              links,
                                                               decode<messages::Join>,
                                                               decode<messages::Place>,
                                                               decode<messages::Refused>,

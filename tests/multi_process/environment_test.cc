@@ -216,7 +216,56 @@ TEST(Environment, AnUnknownAlgorithmFailsInitNamingIt) {
 
 TEST(Environment, ASelectionThatLeavesNothingFailsTheCall) {
   EXPECT_THAT(output_of({{"NCCL_ALGO", "tree"}}, 10 + ncclInvalidUsage),
-              HasSubstr("no algorithm/protocol available"));
+              AllOf(HasSubstr("no algorithm/protocol available"),
+                    HasSubstr("NCCL_ALGO of rank 0 leaves none"), Not(HasSubstr("NCCL_PROTO"))));
+}
+
+// LL128 is for links that keep lines of 128 bytes whole.
+TEST(Environment, NoLL128WhereALinkMayTearLines) {
+  const Process::Environment pcie{{"NICCOLITE_VIRTUAL_PCIE", "3-4,1-0"}};
+  const auto with = [&](Process::Environment more) {
+    more.insert(pcie.begin(), pcie.end());
+    return more;
+  };
+  // Asked for and nothing else: refused at init, with the pair.
+  const std::string refused = output_of(with({{"NCCL_PROTO", "LL128"}}), 10 + ncclInvalidUsage);
+  EXPECT_THAT(refused, ContainsRegex("link between rank 0 \\(GPU [0-9a-f:.]+\\) and rank 1 "
+                                     "\\(GPU [0-9a-f:.]+\\) is not known to be NVLink"));
+  EXPECT_THAT(refused, HasSubstr("NCCL_PROTO of rank 0"));
+  // One of several: another is taken.
+  const Process::Environment choice{
+      {"NCCL_PROTO", "LL128,Simple"}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "TUNING"}};
+  EXPECT_THAT(output_of(choice, 0, "2000"), HasSubstr("proto LL128"));
+  EXPECT_THAT(output_of(with(choice), 0, "2000"), HasSubstr("proto SIMPLE"));
+  // Between other GPUs it is nobody's affair.
+  EXPECT_THAT(output_of({{"NICCOLITE_VIRTUAL_PCIE", "1-2"}, {"NCCL_PROTO", "LL128"}}), IsEmpty());
+}
+
+// id rank
+ROLE(one_of_three) {
+  LocalRanks ranks(to_id(arguments[0]), 3, std::stoi(arguments[1]), 1);
+  const bool right = ranks.all_reduce(1000);
+  ranks.destroy();
+  return right ? 0 : 1;
+}
+
+// Rank 0's hold: whoever set others is told so, once.
+TEST(Environment, VariablesThatDifferAreSaidOnce) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> ranks;
+  ranks.emplace_back("one_of_three", Arguments{to_text(id), "0"},
+                     Process::Environment{{"NCCL_DEBUG", "WARN"}});
+  ranks.emplace_back("one_of_three", Arguments{to_text(id), "1"},
+                     Process::Environment{{"NCCL_DEBUG", "WARN"}, {"NCCL_ALGO", "ring"}});
+  ranks.emplace_back("one_of_three", Arguments{to_text(id), "2"},
+                     Process::Environment{{"NCCL_DEBUG", "WARN"}});
+  for (Process& rank : ranks) EXPECT_EQ(rank.wait(), 0) << rank.output();
+  EXPECT_THAT(ranks[0].output(),
+              HasSubstr("NCCL_ALGO is not set on ranks 0 and 2, \"ring\" on rank "
+                        "1: rank 0's holds for all"));
+  for (const size_t other : {1u, 2u})
+    EXPECT_THAT(ranks[other].output(), Not(HasSubstr("holds for all")));
 }
 
 TEST(Environment, BufferAndChannelSettingsKeepResultsRight) {

@@ -162,18 +162,32 @@ bool CudaMachine::can_access_peer(int ordinal, int peer) {
          can != 0;
 }
 
+// Native atomics in both directions.
+Result<bool> CudaMachine::has_atomics(int ordinal, int peer) {
+  const CuDevice devices[] = {TRY(device(ordinal))->device, TRY(device(peer))->device};
+  for (const bool back : {false, true}) {
+    int can = 0;
+    TRY(driver_.check(driver_.cuDeviceGetP2PAttribute(&can, kCuP2pNativeAtomicSupported,
+                                                      devices[back], devices[!back]),
+                      "cuDeviceGetP2PAttribute(native atomics, devices {} and {})", ordinal, peer));
+    if (can == 0) return false;
+  }
+  return true;
+}
+
+// The driver does not name the links. Those over which it offers native atomics are NVLinks: PCIe
+// has none between GPUs. (NVML would tell the links themselves, but need not be there.)
+bool CudaMachine::keeps_lines_whole(int ordinal, int peer) {
+  if (ordinal == peer) return true;
+  const Result<bool> has = has_atomics(ordinal, peer);
+  if (!has.is_ok()) LOG(Info, P2p, "{}", has.status().message());
+  return has.is_ok() && has.value();
+}
+
 bool CudaMachine::open_buffers(int ordinal, int peer) {
   if (ordinal == peer) return true;
   const auto open = [&]() -> Result<bool> {
-    const CuDevice devices[] = {TRY(device(ordinal))->device, TRY(device(peer))->device};
-    for (const bool back : {false, true}) {
-      int has_atomics = 0;
-      TRY(driver_.check(driver_.cuDeviceGetP2PAttribute(&has_atomics, kCuP2pNativeAtomicSupported,
-                                                        devices[back], devices[!back]),
-                        "cuDeviceGetP2PAttribute(native atomics, devices {} and {})", ordinal,
-                        peer));
-      if (has_atomics == 0) return false;
-    }
+    if (const bool has = TRY(has_atomics(ordinal, peer)); !has) return false;
     const CuContext context_of_peer = TRY(context(peer));
     const ScopedContext scoped = TRY(enter(ordinal));
     const ScopedRelaxedCapture relaxed(driver_);

@@ -73,6 +73,7 @@ class CudaMachine final : public Machine {
   Status resume_memory(const Memory& memory) override;
   Status resume_import(const Memory& memory, Fd fd) override;
   bool can_access_peer(int device, int peer) override;
+  bool keeps_lines_whole(int device, int peer) override;
   bool open_buffers(int device, int peer) override;
   Status grant_access(const Memory& memory, int device) override;
   Result<Memory> allocate_host(size_t bytes) override;
@@ -140,6 +141,7 @@ class CudaMachine final : public Machine {
   explicit CudaMachine(const Driver& driver) : driver_(driver) {}
   Status find_devices();
   Result<Device*> device(int ordinal);
+  Result<bool> has_atomics(int ordinal, int peer);
   Result<CuStream> internal_stream(int device);
   Status zero(int device, CuPointer address, size_t bytes);
   Result<ScopedContext> enter_any();

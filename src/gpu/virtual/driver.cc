@@ -4,11 +4,22 @@
 #include <memory>
 #include <utility>
 
+#include "base/parameters.h"
 #include "gpu/virtual/mappings.h"
 #include "gpu/virtual/runtime.h"
 
 namespace niccolite::gpu::virtual_ {
 namespace {
+
+/// Is "a-b" in `pairs`, in either order? "0-1,2-3".
+bool is_said_to_tear(const std::string& pairs, int a, int b) {
+  if (pairs.empty()) return false;
+  const std::string all = "," + pairs + ",";
+  const auto has = [&](int first, int second) {
+    return all.find(fmt::format(",{}-{},", first, second)) != std::string::npos;
+  };
+  return has(a, b) || has(b, a);
+}
 
 class Driver final : public VirtualMachine {
  public:
@@ -81,6 +92,10 @@ class Driver final : public VirtualMachine {
 
   // Only kernels of real GPUs ask for it.
   bool open_buffers(int /*device*/, int /*peer*/) override { return false; }
+  // All of it is one memory; but tests need links that are not like it.
+  bool keeps_lines_whole(int device, int peer) override {
+    return !is_said_to_tear(parameters::virtual_pcie(), device, peer);
+  }
   bool can_access_peer(int device, int peer) override {
     return device != peer && runtime_.is_device(device) && runtime_.is_device(peer);
   }

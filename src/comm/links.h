@@ -1,0 +1,37 @@
+// What one rank's kernels can do in the others' memory, and how ranks tell each other.
+// Pure functions.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/rank_info.h"
+
+namespace niccolite::comm {
+
+/// Of one rank, to all ranks of the communicator.
+struct Links {
+  std::vector<bool> opens_buffers;  // by peer: gpu::Machine::open_buffers(); not of the own rank
+  int torn = -1;  // a peer to which lines are not kept whole (gpu::Machine::keeps_lines_whole())
+};
+
+/// What `self` wants to know of another rank's.
+struct PeerLinks {
+  bool opens_own_buffers = false;  // those of the user of `self`
+  bool opens_all_buffers = false;  // those of all others' users
+  int torn = -1;
+};
+
+Bytes encode(const Links& links);
+/// Errors: RemoteError for anything but the links of `rank` to `nranks` ranks.
+Result<PeerLinks> decode_links(std::span<const std::byte> bytes, int rank, int self, int nranks);
+
+/// The number by which this process knows the device of `info`, or -1: another process's may not be
+/// visible here.
+int local_device(gpu::Machine& machine, const RankInfo& info);
+
+/// "the link between rank 1 (GPU 0000:1b:00.0) and rank 3 (...) is not known to be NVLink ...".
+std::string describe_torn(std::span<const RankInfo> ranks, int a, int b);
+
+}  // namespace niccolite::comm

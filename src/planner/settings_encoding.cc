@@ -1,0 +1,69 @@
+// How settings travel: what a user decides of them. What follows of that (shapes) is made anew
+// where they arrive.
+#include "planner/settings.h"
+
+namespace niccolite::planner {
+namespace {
+
+constexpr int kMostThreads = 512;
+constexpr int kMostParts = 4;
+
+template <size_t kCount>
+uint32_t bits_of(const std::array<bool, kCount>& allowed) {
+  uint32_t bits = 0;
+  for (size_t i = 0; i < kCount; ++i) bits |= uint32_t{allowed[i]} << i;
+  return bits;
+}
+
+template <size_t kCount>
+void read_bits(Reader& reader, std::array<bool, kCount>& allowed) {
+  const uint32_t bits = reader.u32();
+  if (bits >> kCount != 0) reader.reject("algorithms or protocols that there are not");
+  for (size_t i = 0; i < kCount; ++i) allowed[i] = (bits >> i & 1) != 0;
+}
+
+/// A number from `least` to `most`.
+int read_int(Reader& reader, int least, int most, const char* what) {
+  const int value = reader.i32();
+  if (value >= least && value <= most) return value;
+  reader.reject(what);
+  return least;
+}
+
+}  // namespace
+
+void write(Writer& writer, const Settings& settings) {
+  writer.i32(settings.min_channels);
+  writer.i32(settings.max_channels);
+  writer.i32(settings.threads);
+  writer.i32(settings.chunk_parts);
+  writer.u64(static_cast<uint64_t>(settings.request_block));
+  writer.u64(static_cast<uint64_t>(settings.slots_bytes));
+  writer.u8(static_cast<uint8_t>(settings.policy));
+  for (const auto& allowed : settings.algorithms) writer.u32(bits_of(allowed));
+  for (const auto& allowed : settings.protocols) writer.u32(bits_of(allowed));
+}
+
+Settings read_settings(Reader& reader, gpu::Kind machine, int nranks) {
+  Settings settings;
+  settings.machine = machine;
+  settings.nranks = nranks;
+  settings.min_channels = read_int(reader, 1, kMostChannels, "a least number of channels");
+  settings.max_channels =
+      read_int(reader, settings.min_channels, kMostChannels, "a greatest number of channels");
+  settings.threads = read_int(reader, 0, kMostThreads, "a number of threads");
+  settings.chunk_parts = read_int(reader, 0, kMostParts, "a number of parts");
+  settings.request_block = static_cast<int64_t>(reader.u64());
+  settings.slots_bytes = static_cast<int64_t>(reader.u64());
+  if (settings.threads % 32 != 0 || settings.request_block < -1 || settings.slots_bytes < -1)
+    reader.reject("settings that no rank can have");
+  const uint8_t policy = reader.u8();
+  if (policy > static_cast<uint8_t>(CtaPolicy::Zero)) reader.reject("an unknown policy");
+  settings.policy = static_cast<CtaPolicy>(policy);
+  for (auto& allowed : settings.algorithms) read_bits(reader, allowed);
+  for (auto& allowed : settings.protocols) read_bits(reader, allowed);
+  if (!reader.failed()) set_reach(settings, /*reaches_users=*/true);
+  return settings;
+}
+
+}  // namespace niccolite::planner

@@ -1,0 +1,31 @@
+// Variables: what this rank's environment and configuration set of what choices depend on. Rank 0's
+// hold for all ranks; where others' differ, that is said.
+// Thread safety: any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/settings.h"
+
+namespace niccolite::planner {
+
+struct Variable {
+  std::string name;   // as the user knows it: "NCCL_ALGO", "config.maxCTAs"
+  std::string value;  // what it was set to
+  friend bool operator==(const Variable&, const Variable&) = default;
+};
+
+inline constexpr size_t kMostVariables = 32;
+inline constexpr size_t kMostVariableName = 64;
+inline constexpr size_t kMostVariableValue = 128;  // what is longer is cut
+
+/// Those that are set, in a fixed order.
+std::vector<Variable> variables_of_choices(const Limits& limits);
+
+/// One line for each variable that is not the same on all ranks, by rank: 'NCCL_ALGO is "ring" on
+/// rank 0, "pat" on rank 2, and not set on ranks 1 and 3: rank 0's holds for all'.
+std::vector<std::string> describe_differences(
+    const std::vector<const std::vector<Variable>*>& of_ranks);
+
+}  // namespace niccolite::planner
