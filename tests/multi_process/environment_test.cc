@@ -233,10 +233,13 @@ TEST(Environment, NoLL128WhereALinkMayTearLines) {
                                      "\\(GPU [0-9a-f:.]+\\) is not known to be NVLink"));
   EXPECT_THAT(refused, HasSubstr("NCCL_PROTO of rank 0"));
   // One of several: another is taken.
-  const Process::Environment choice{
-      {"NCCL_PROTO", "LL128,Simple"}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "TUNING"}};
-  EXPECT_THAT(output_of(choice, 0, "2000"), HasSubstr("proto LL128"));
-  EXPECT_THAT(output_of(with(choice), 0, "2000"), HasSubstr("proto SIMPLE"));
+  const auto protocol_of = [](const char* choice, Process::Environment more) {
+    more.merge(Process::Environment{
+        {"NCCL_PROTO", choice}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "TUNING"}});
+    return output_of(more, 0, "2000");
+  };
+  EXPECT_THAT(protocol_of("LL128", {}), HasSubstr("proto LL128"));
+  EXPECT_THAT(protocol_of("LL128,Simple", pcie), HasSubstr("proto SIMPLE"));
   // Between other GPUs it is nobody's affair.
   EXPECT_THAT(output_of({{"NICCOLITE_VIRTUAL_PCIE", "1-2"}, {"NCCL_PROTO", "LL128"}}), IsEmpty());
 }

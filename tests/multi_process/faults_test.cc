@@ -29,6 +29,19 @@ size_t open_files() {
   return static_cast<size_t>(std::distance(begin(files), end(files)));
 }
 
+// Of a communicator that has just ended the root's thread closes some later: waits until their
+// number stands still.
+size_t settled_open_files() {
+  size_t files = open_files();
+  for (int same = 0; same < 50;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const size_t now = open_files();
+    same = now == files ? same + 1 : 0;
+    files = now;
+  }
+  return files;
+}
+
 // As often as would be enough for any wait to end that were to end by itself.
 bool goes_on_waiting(const LocalRanks& ranks) {
   for (int look = 0; look < 200; ++look) {
@@ -66,7 +79,7 @@ ROLE(survivor) {
         1, 0, 1);
     alone.destroy();
   }
-  const size_t files = open_files();
+  const size_t files = settled_open_files();
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
   if (!ranks.all_reduce(1000)) return 1;
   float* buffer = nullptr;
@@ -105,7 +118,7 @@ ROLE(survivor) {
   if (graph != nullptr) REQUIRE_CUDA(cudaGraphExecDestroy(graph));
   if (buffer != nullptr) REQUIRE_CUDA(cudaFree(buffer));
   ranks.free_all();
-  std::printf("LEFT OPEN %d\n", static_cast<int>(open_files()) - static_cast<int>(files));
+  std::printf("LEFT OPEN %d\n", static_cast<int>(settled_open_files()) - static_cast<int>(files));
   return 0;
 }
 
