@@ -51,6 +51,7 @@ Status Library::resolve() {
   find(receive, "ncclRecv");
   find(create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
   find(destroy_operation, "ncclRedOpDestroy");
+  find(comm_split, "ncclCommSplit");
   return check(get_version(&version_), "ncclGetVersion");
 }
 

@@ -40,6 +40,7 @@ class Library {
   decltype(&ncclRecv) receive = nullptr;
   decltype(&ncclRedOpCreatePreMulSum) create_pre_mul_sum = nullptr;
   decltype(&ncclRedOpDestroy) destroy_operation = nullptr;
+  decltype(&ncclCommSplit) comm_split = nullptr;
 
   /// Does the library have the function of this name?
   bool has(const char* function) const;
