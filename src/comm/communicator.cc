@@ -451,6 +451,11 @@ Status Communicator::failure() const {
   return failure_.copy();
 }
 
+bool Communicator::has_outlived_failure() const {
+  std::lock_guard lock(failure_mutex_);
+  return !failure_.is_ok() && std::ranges::find(left_out_, failure_.peer()) != left_out_.end();
+}
+
 Status Communicator::report_failure() {
   const log::ScopedDevice speaks_for(device());
   Status status = failure();
@@ -469,6 +474,7 @@ void Communicator::fail(Status status, Printed printed) {
     std::lock_guard lock(failure_mutex_);
     if (!failure_.is_ok()) return;
     failure_ = status.copy();
+    if (std::ranges::find(left_out_, status.peer()) != left_out_.end()) printed = Printed::Yes;
   }
   LOG(Info, Init, "{} fails: {}", describe(), status.message());
   state_.store(State::Failed, std::memory_order_release);  // pairs with state()

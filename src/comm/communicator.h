@@ -172,6 +172,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }  // pairs with change_state()
   /// The asynchronous error; fine when there is none.
   Status failure() const;
+  /// Is the failure the loss of a rank that a shrink has left out? Whoever shrank is told of it no
+  /// more (record 0020); the communicator takes no operations all the same.
+  bool has_outlived_failure() const;
   /// The same, and makes it the last error.
   Status report_failure();
   /// Makes `status` the asynchronous error and prints it, unless there is one; ends all waits of
@@ -251,6 +254,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Abort abort_;
   mutable std::mutex failure_mutex_;
   Status failure_ GUARDED_BY(failure_mutex_);
+  std::vector<int> left_out_ GUARDED_BY(failure_mutex_);  // by shrinks that succeeded
 
   // Held by the thread that is inside a call that waits or queues work; end() waits for it.
   ExclusiveUse in_use_;

@@ -224,6 +224,10 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     end_unborn(*made, status);
     return status;
   }
+  {
+    std::lock_guard lock(failure_mutex_);
+    left_out_.insert(left_out_.end(), excluded.begin(), excluded.end());
+  }
   made->change_state(State::InProgress, State::Ready);
   return made;
 }

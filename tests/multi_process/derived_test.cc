@@ -88,15 +88,13 @@ ROLE(shrinker) {
   int victim = std::stoi(arguments[3]);
   LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
   if (!ranks.all_reduce(1000)) return 1;
+  if (rank != 0 && rank != victim) REQUIRE_NCCL(ranks.start(100'000));  // never ends by itself
   std::printf("READY\n");
   if (rank == victim)
     for (;;) pause();
   Family rest;
   for (int other = 0; other < nranks; ++other)
     if (other != victim) rest.devices.push_back(other);
-  if (rank != 0) {
-    REQUIRE_NCCL(ranks.start(100'000));  // never ends by itself
-  }
   while (settled(ranks.comms[0]) == ncclSuccess) std::this_thread::yield();
   std::printf("FAILED\n");
   ncclComm_t made = nullptr;
@@ -121,6 +119,65 @@ TEST(Shrink, GoesOnWithoutAKilledProcess) {
     EXPECT_THAT(processes[rank].output(), HasSubstr("SHRUNK"));
   }
 }
+
+// id nranks rank first: the last rank is killed; the others shrink without it, before they have
+// seen its loss ("shrink") or after ("loss"), and ask the parent how it is.
+ROLE(outlives) {
+  const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
+  const bool shrinks_first = arguments[3] == "shrink";
+  LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
+  if (!ranks.all_reduce(1000)) return 1;
+  std::printf("READY\n");
+  int last = nranks - 1;
+  if (rank == last)
+    for (;;) pause();
+  Family rest;
+  for (int other = 0; other < last; ++other) rest.devices.push_back(other);
+  ncclComm_t made = nullptr;
+  if (!shrinks_first)
+    while (settled(ranks.comms[0]) == ncclSuccess) std::this_thread::yield();
+  REQUIRE_NCCL(ncclCommShrink(ranks.comms[0], &last, 1, &made, nullptr, NCCL_SHRINK_DEFAULT));
+  std::printf("SHRUNK\n");
+  rest.comms = {made};
+  rest.expect_works();
+  // The parent takes no operations as soon as it has seen the loss, which is no failure of it.
+  while (ncclAllReduce(nullptr, nullptr, 0, ncclFloat, ncclSum, ranks.comms[0], nullptr) ==
+         ncclSuccess)
+    std::this_thread::yield();
+  EXPECT_EQ(settled(ranks.comms[0]), ncclSuccess);
+  EXPECT_NCCL(ncclCommDestroy(ranks.comms[0]));
+  rest.expect_works();
+  rest.destroy();
+  std::printf("OUTLIVED\n");
+  return outcome();
+}
+
+class Outlived : public testing::TestWithParam<std::tuple<int, const char*>> {};
+
+TEST_P(Outlived, ALossThatAShrinkLeftOutIsNoFailureOfTheParent) {
+  const auto [nranks, first] = GetParam();
+  const std::string id = to_text(make_id());
+  std::vector<Process> processes;
+  for (int rank = 0; rank < nranks; ++rank)
+    processes.emplace_back("outlives",
+                           Arguments{id, std::to_string(nranks), std::to_string(rank), first});
+  const bool shrinks_first = std::string(first) == "shrink";
+  for (int rank = 0; rank < nranks; ++rank) {
+    const bool stays = rank + 1 < nranks;
+    Process& process = processes[static_cast<size_t>(rank)];
+    ASSERT_TRUE(process.wait_for_line(stays && shrinks_first ? "SHRUNK" : "READY"));
+  }
+  processes.back().kill(SIGKILL);
+  for (int rank = 0; rank + 1 < nranks; ++rank) {
+    Process& process = processes[static_cast<size_t>(rank)];
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("OUTLIVED"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shrink, Outlived,
+                         testing::Combine(testing::Values(2, 3),
+                                          testing::Values("loss", "shrink")));
 
 // id nranks rank: all but the last rank shrink without the last but one, which nobody has told.
 ROLE(dies_in_shrink) {
