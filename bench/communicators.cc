@@ -65,11 +65,10 @@ class Bench {
   Status use(const Ranks& comms) {
     TRY(nccl_->check(nccl_->group_start(), "ncclGroupStart"));
     for (size_t rank = 0; rank < comms.size(); ++rank)
-      TRY(nccl_->check(
-          nccl_->all_reduce(buffers_[rank].data(), buffers_[rank].data(), kBytes / sizeof(float),
-                            ncclFloat32, ncclSum, comms[rank],
-                            static_cast<cudaStream_t>(streams_[rank].handle())),
-          "ncclAllReduce"));
+      TRY(nccl_->check(nccl_->all_reduce(buffers_[rank].data(), buffers_[rank].data(),
+                                         kBytes / sizeof(float), ncclFloat32, ncclSum, comms[rank],
+                                         static_cast<cudaStream_t>(streams_[rank].handle())),
+                       "ncclAllReduce"));
     TRY(nccl_->check(nccl_->group_end(), "ncclGroupEnd"));
     for (size_t rank = 0; rank < comms.size(); ++rank)
       TRY(machine_->synchronize_stream(static_cast<int>(rank), streams_[rank].handle()));

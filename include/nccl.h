@@ -309,8 +309,9 @@ ncclResult_t pncclParamGetU64(ncclParamHandle_t h, uint64_t* out);
 ncclResult_t ncclParamGetStr(ncclParamHandle_t h, const char** out);
 ncclResult_t pncclParamGetStr(ncclParamHandle_t h, const char** out);
 
-/* Copies the value as it is stored, at most `maxLen` bytes: 8 of an integer, 1 of a flag, a text with
- * its terminator. `len` receives their number, or 0 with ncclInvalidArgument when they do not fit. */
+/* Copies the value as it is stored, at most `maxLen` bytes: 8 of an integer, 1 of a flag, a text
+ * with its terminator. `len` receives their number, or 0 with ncclInvalidArgument when they do not
+ * fit. */
 ncclResult_t ncclParamGet(ncclParamHandle_t h, void* out, int maxLen, int* len);
 ncclResult_t pncclParamGet(ncclParamHandle_t h, void* out, int maxLen, int* len);
 

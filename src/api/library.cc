@@ -14,8 +14,8 @@ static_assert(comm::kVersionCode == NCCL_VERSION_CODE);
 #define NICCOLITE_TEXT_OF(number) #number
 #define NICCOLITE_VERSION_TEXT(major, minor, patch) \
   NICCOLITE_TEXT_OF(major) "." NICCOLITE_TEXT_OF(minor) "." NICCOLITE_TEXT_OF(patch)
-[[gnu::used]] const char version_in_file[] = "NCCL version " NICCOLITE_VERSION_TEXT(
-    NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH) "+cuda13.0";
+[[gnu::used]] const char version_in_file[] =
+    "NCCL version " NICCOLITE_VERSION_TEXT(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH) "+cuda13.0";
 
 ncclResult_t translate(Code code) {
   switch (code) {

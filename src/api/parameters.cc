@@ -177,9 +177,9 @@ ncclResult_t pncclParamBind(ncclParamHandle_t* out, const char* key) {
   return api::call("ncclParamBind", [&] { return api::bind(out, key); });
 }
 
-#define NICCOLITE_GET_INTEGER(name, type)                                   \
-  ncclResult_t pncclParamGet##name(ncclParamHandle_t handle, type* out) {   \
-    return api::get_integer("ncclParamGet" #name, handle, out);             \
+#define NICCOLITE_GET_INTEGER(name, type)                                 \
+  ncclResult_t pncclParamGet##name(ncclParamHandle_t handle, type* out) { \
+    return api::get_integer("ncclParamGet" #name, handle, out);           \
   }
 NICCOLITE_GET_INTEGER(I8, int8_t)
 NICCOLITE_GET_INTEGER(I16, int16_t)
@@ -200,8 +200,7 @@ ncclResult_t pncclParamGet(ncclParamHandle_t handle, void* out, int maxLen, int*
 }
 
 ncclResult_t pncclParamGetParameter(const char* key, const char** value, int* valueLen) {
-  return api::call("ncclParamGetParameter",
-                   [&] { return api::get_by_name(key, value, valueLen); });
+  return api::call("ncclParamGetParameter", [&] { return api::get_by_name(key, value, valueLen); });
 }
 
 ncclResult_t pncclParamGetAllParameterKeys(const char*** table, int* tableLen) {
