@@ -2,8 +2,6 @@
 #include <nccl_device.h>
 
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -353,47 +351,6 @@ TEST(Windows, HandlesThatAreNoneAreRefused) {
   deregister_all(cluster, windows);
   EXPECT_EQ(ncclCommWindowDeregister(comm, windows[0]), ncclInvalidArgument);
   EXPECT_EQ(ncclGetPeerDevicePointer(windows[0], 0, 1, &pointer), ncclInvalidArgument);
-}
-
-size_t entries_of(const char* folder) {
-  size_t entries = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++entries;
-  return entries;
-}
-size_t mappings() {
-  std::ifstream maps("/proc/self/maps");
-  size_t lines = 0;
-  for (std::string line; std::getline(maps, line);) ++lines;
-  return lines;
-}
-
-TEST(Windows, AThousandRoundsLeaveNothingBehind) {
-  constexpr int kRanks = 2;
-  Cluster cluster(kRanks);
-  const auto round = [&] {
-    const SharedMemory memory(kRanks, kBytes);
-    const Windows windows = register_all(cluster, memory);
-    deregister_all(cluster, windows);
-  };
-  const auto rounds = [&](int count) {
-    for (int i = 0; i < count; ++i) round();
-  };
-  rounds(100);
-  const size_t descriptors = entries_of("/proc/self/fd");
-  const size_t threads = entries_of("/proc/self/task");
-  const size_t maps = mappings();
-  size_t free_before = 0;
-  size_t free_after = 0;
-  size_t total = 0;
-  ASSERT_CUDA(cudaSetDevice(0));
-  ASSERT_CUDA(cudaMemGetInfo(&free_before, &total));
-  rounds(1000);
-  ASSERT_CUDA(cudaSetDevice(0));
-  ASSERT_CUDA(cudaMemGetInfo(&free_after, &total));
-  EXPECT_EQ(free_after, free_before);
-  EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
-  EXPECT_EQ(entries_of("/proc/self/task"), threads);
-  EXPECT_LE(mappings(), maps + 16);  // the heap's own
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+// What a process holds, and that rounds of something leave nothing of it behind.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "tests/api/cluster.h"
+
+namespace niccolite::test {
+
+struct Usage {
+  size_t descriptors = 0;
+  size_t threads = 0;
+  size_t mappings = 0;
+  size_t free_bytes = 0;  // of device 0
+
+  static Usage now() {
+    const auto entries_of = [](const char* folder) {
+      const std::filesystem::directory_iterator entries(folder);
+      return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+    };
+    Usage usage;
+    usage.descriptors = entries_of("/proc/self/fd");
+    usage.threads = entries_of("/proc/self/task");
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) ++usage.mappings;
+    size_t total = 0;
+    EXPECT_CUDA(cudaSetDevice(0));
+    EXPECT_CUDA(cudaMemGetInfo(&usage.free_bytes, &total));
+    return usage;
+  }
+};
+
+/// Calls `round` often, and then 1,000 times; afterwards the process holds what it held before.
+template <typename Round>
+void expect_nothing_left(Round&& round) {
+  constexpr int kWarmUp = 100, kRounds = 1000;
+  // The heap's arenas, one for a thread: a leak in each round would be hundreds.
+  constexpr size_t kSlack = 16;
+  const auto rounds = [&](int count) {
+    for (int i = 0; i < count && !testing::Test::HasFailure(); ++i) round();
+  };
+  rounds(kWarmUp);
+  const Usage before = Usage::now();
+  rounds(kRounds);
+  if (testing::Test::HasFailure()) return;
+  // Threads of the library may still be saying goodbye.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  Usage after = Usage::now();
+  while ((after.descriptors > before.descriptors || after.threads > before.threads + kSlack) &&
+         std::chrono::steady_clock::now() < limit)
+    after = Usage::now();
+  EXPECT_LE(after.descriptors, before.descriptors + kSlack);
+  EXPECT_LE(after.threads, before.threads + kSlack);
+  EXPECT_LE(after.mappings, before.mappings + 2 * kSlack);
+  EXPECT_EQ(after.free_bytes, before.free_bytes);
+}
+
+}  // namespace niccolite::test
