@@ -67,25 +67,34 @@ Result<Completion> split(ncclComm_t handle, int color, int key, ncclComm_t* newc
   return derive(parent, newcomm, [parent, shared_wish] { return parent->split(*shared_wish); });
 }
 
-// Ascending, each once; the caller's array becomes ascending, too.
-Result<std::vector<int>> excluded_ranks(const Communicator& parent, int* list, int count) {
+struct Excluded {
+  std::vector<int> ranks;  // ascending, each once, those alone that can be left out
+  Status refusal;          // of what the caller passed
+};
+
+/// The caller's array becomes ascending, too. Errors: a list that leaves nobody out, of which
+/// those who wait with another list cannot be told.
+Result<Excluded> excluded_ranks(const Communicator& parent, int* list, int count) {
   if (list == nullptr)
     return Status::invalid_argument("ncclCommShrink : excludeRanksList argument is NULL");
   if (count <= 0)
     return Status::invalid_argument(
         "ncclCommShrink : excludeRanksCount is {}: at least 1 is needed", count);
+  Excluded excluded;
   std::sort(list, list + count);
-  std::vector<int> excluded(list, list + count);
-  excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
-  for (const int rank : excluded) {
-    if (rank < 0 || rank >= parent.nranks())
-      return Status::invalid_argument(
+  for (const int rank : std::span(list, static_cast<size_t>(count))) {
+    if (rank < 0 || rank >= parent.nranks()) {
+      excluded.refusal = Status::invalid_argument(
           "ncclCommShrink : excludeRanksList has rank {}, the communicator has {} ranks", rank,
           parent.nranks());
-    if (rank == parent.rank())
-      return Status::invalid_argument(
+    } else if (rank == parent.rank()) {
+      excluded.refusal = Status::invalid_argument(
           "ncclCommShrink : excludeRanksList has rank {}, which is the caller", rank);
+    } else if (excluded.ranks.empty() || excluded.ranks.back() != rank) {
+      excluded.ranks.push_back(rank);
+    }
   }
+  if (excluded.ranks.empty()) return std::move(excluded.refusal);
   return excluded;
 }
 
@@ -98,16 +107,22 @@ Result<Completion> shrink(ncclComm_t handle, int* list, int count, ncclComm_t* n
     return Status::invalid_argument("ncclCommShrink : unknown flags 0x{:x}", flags);
   // A communicator that has failed can be shrunk: it is what shrinking is for.
   if (parent->state() != comm::State::Failed) TRY(parent->check_ready());
-  const std::vector<int> excluded = TRY(excluded_ranks(*parent, list, count));
-  comm::SplitWish wish{.color = 0, .key = 0, .configuration = {}, .refusal = {}};
+  // What is wrong with the list or the configuration of one rank is told to all that shrink.
+  Excluded excluded = TRY(excluded_ranks(*parent, list, count));
+  comm::SplitWish wish{
+      .color = 0, .key = 0, .configuration = {}, .refusal = std::move(excluded.refusal)};
   auto configuration = resolve_child(*parent, config);
-  wish.refusal = configuration.status().copy();
-  if (configuration.is_ok()) wish.configuration = std::move(configuration.value());
+  if (!configuration.is_ok()) {
+    wish.refusal = configuration.status().copy();
+  } else {
+    wish.configuration = std::move(configuration.value());
+  }
   const auto shared_wish = std::make_shared<const comm::SplitWish>(std::move(wish));
   const bool interrupts = (flags & NCCL_SHRINK_ABORT) != 0;
-  return derive(parent, newcomm, [parent, excluded, interrupts, shared_wish] {
-    return parent->shrink(excluded, interrupts, *shared_wish);
-  });
+  return derive(parent, newcomm,
+                [parent, ranks = std::move(excluded.ranks), interrupts, shared_wish] {
+                  return parent->shrink(ranks, interrupts, *shared_wish);
+                });
 }
 
 Status get_unique_id(ncclComm_t handle, ncclUniqueId* answer) {
@@ -132,7 +147,7 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
   std::optional<bootstrap::UniqueId> id;
   if (id_bytes != nullptr)
     id = TRY(bootstrap::UniqueId::parse(std::as_bytes(std::span(id_bytes->internal))));
-  comm::Identity identity{.find_id = {},
+  comm::Identity identity{.meeting = {},
                           .hash = 0,
                           .nranks = nranks,
                           .rank = rank,
@@ -151,9 +166,12 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
           kFunction, rank, parent->rank());
     identity.rank = parent->rank();
     identity.device = parent->device();
-    identity.find_id = [parent, nranks, id](const Deadline& deadline, Abort& abort) {
-      return parent->await_invitation(nranks, id, deadline, abort);
-    };
+    identity.meeting = {
+        .find_id =
+            [parent = parent.get(), nranks, id](const Deadline& deadline, Abort& abort) {
+              return parent->await_invitation(nranks, id, deadline, abort);
+            },
+        .parent = parent};
     return make(newcomm, std::move(identity), TRY(resolve_child(*parent, config)));
   }
   if (!id) return Status::invalid_argument("{} : uniqueId argument is NULL", kFunction);
@@ -162,7 +180,7 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
                                     rank, nranks);
   gpu::Machine* machine = TRY(gpu::machine());
   identity.device = TRY(machine->current_device());
-  identity.find_id = [id = *id](const Deadline&, Abort&) { return id; };
+  identity.meeting.find_id = [id = *id](const Deadline&, Abort&) { return id; };
   return make(newcomm, std::move(identity), TRY(resolve(config)));
 }
 

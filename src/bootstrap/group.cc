@@ -74,6 +74,7 @@ Status Group::take_left(uint32_t process, Reader& reader) {
       return Status::remote_error("{} says that rank {} of another process has left",
                                   roster_.describe(process), rank);
     roster_.mark_left(rank);
+    survivors_.rank_left(rank);
   }
   roster_.wake_all();
   return {};
@@ -89,7 +90,7 @@ void Group::departed(uint32_t process, Status why) {
 
 void Group::lost(uint32_t process, const std::string& why) {
   if (roster_.is_gone(process)) return;
-  has_lost_ = true;
+  gathers_no_more_ = true;
   roster_.mark_lost(process, Status::remote_error("{}", why));
   const std::string who =
       roster_.has_table() ? roster_.describe(process) : "a process of the communicator";

@@ -66,7 +66,10 @@ class Group final : public std::enable_shared_from_this<Group> {
   /// The processes' ends, by their numbers in the group. After a loss no gather succeeds.
   void departed(uint32_t process, Status why);
   void lost(uint32_t process, const std::string& why);
-  bool has_lost() const { return has_lost_; }
+  /// Those who have made it came to no agreement: nobody will gather in it.
+  void abandon() { gathers_no_more_ = true; }
+  /// After a loss, or when it is abandoned.
+  bool gathers_no_more() const { return gathers_no_more_; }
   /// Has the local's callback called for the ranks of a lost process, on the service thread.
   void tell_lost(std::shared_ptr<Local> local, uint32_t process);
   /// Which of this process' ranks have left while others of it, or of other groups, stay.
@@ -82,7 +85,7 @@ class Group final : public std::enable_shared_from_this<Group> {
   Gathers gathers_;
   Mailroom mailroom_;
   Survivors survivors_;
-  bool has_lost_ = false;
+  bool gathers_no_more_ = false;
 };
 
 }  // namespace niccolite::bootstrap

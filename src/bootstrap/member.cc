@@ -79,8 +79,10 @@ Result<Member::Shrunk> Member::shrink(const ShrinkOptions& options) {
   // Before this rank contributes: whoever hears from all may send.
   Shrunk shrunk{.member = derive(derived), .contributions = {}};
   Roster::Lock lock = group_->roster().lock();
-  shrunk.contributions = TRY(survivors.agree(lock, shrunk.member->local_, local_->rank, excluded,
-                                             number, options.mine, options.deadline));
+  auto agreed = survivors.agree(lock, shrunk.member->local_, local_->rank, excluded, number,
+                                options.mine, options.deadline);
+  if (!agreed.is_ok()) shrunk.member->group_->abandon();
+  shrunk.contributions = TRY(std::move(agreed));
   return shrunk;
 }
 

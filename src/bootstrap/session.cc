@@ -237,7 +237,7 @@ void Session::leave(const std::shared_ptr<Group>& group, const std::shared_ptr<L
   if (phase_ == Phase::Ready) {
     group->roster().mark_left(local->rank);
     group->gathers().local_left();
-    group->survivors().local_left(local->rank);
+    group->survivors().rank_left(local->rank);
     group->roster().wake_all();
     if (!last && !shut_down_) say_left(*group, local->rank);
   }
@@ -256,7 +256,7 @@ void Session::say_left(Group& group, int32_t rank) {
       for (const uint32_t process : processes) mesh_->tell(process, frame);
     });
   if (group.id() == Group::kAllRanks || !group.roster().locals().empty()) return;
-  if (group.has_lost()) {
+  if (group.gathers_no_more()) {
     derived_.erase(group.id());
   } else {
     group.gathers().say_over([this, id = group.id()] { derived_.erase(id); });

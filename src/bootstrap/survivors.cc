@@ -36,7 +36,7 @@ bool Survivors::stays(const Excluded& excluded, int32_t rank) const {
   return !std::binary_search(excluded.begin(), excluded.end(), rank);
 }
 
-void Survivors::start(const Excluded& excluded, uint32_t number, uint32_t epoch) {
+void Survivors::start(const Excluded& excluded, uint32_t number, uint32_t epoch, bool tells) {
   std::vector<uint32_t> processes;
   for (uint32_t process = 0; process < roster_.nprocesses(); ++process) {
     const std::vector<int32_t>& ranks = roster_.process(process).ranks;
@@ -52,9 +52,8 @@ void Survivors::start(const Excluded& excluded, uint32_t number, uint32_t epoch)
   for (const uint32_t process : attempt->processes) {
     const auto& ranks = roster_.process(process).ranks;
     for (const int32_t rank : ranks)
-      if (const Status gone = roster_.why_gone(rank); stays(excluded, rank) && !gone.is_ok()) {
-        return fail(*attempt, gone);
-      }
+      if (const Status gone = roster_.why_gone(rank); stays(excluded, rank) && !gone.is_ok())
+        return tells ? fail_and_tell(excluded, *attempt, gone) : fail(*attempt, gone);
   }
   // Those whose parts come straight to this process: whether they are there is seen here or by
   // nobody.
@@ -75,7 +74,7 @@ Result<uint32_t> Survivors::begin(int32_t rank, const Excluded& excluded) {
       last = nullptr;
     }
   }
-  if (last == nullptr) start(excluded, number, epoch_);
+  if (last == nullptr) start(excluded, number, epoch_, /*tells=*/true);
   const std::shared_ptr<Attempt> attempt = attempts_[excluded];
   attempt->called.insert(rank);
   if (attempt->failure.is_ok()) compare(excluded);
@@ -161,19 +160,16 @@ Status Survivors::take(Reader& reader, std::span<const std::byte> bytes) {
   const auto found = attempts_.find(excluded);
   const bool is_new = found == attempts_.end() || found->second->number < message.number;
   if (!is_new && found->second->number > message.number) return {};  // of the past
-  if (is_new) start(excluded, message.number, message.epoch);
+  const bool has_failed = message.failure.code != Code::Ok;          // which all have been told
+  if (is_new) start(excluded, message.number, message.epoch, !has_failed);
   const std::shared_ptr<Attempt> attempt = attempts_[excluded];
-  if (message.failure.code != Code::Ok) {
+  if (has_failed) {
     if (!attempt->is_over()) fail(*attempt, message.failure.status());
     return {};
   }
   if (!attempt->includes(message.process))
     return Status::remote_error("a part of an agreement of a process that is left out");
-  if (is_new && attempt->failure.is_ok()) {
-    compare(excluded);
-    for (const int32_t rank : own)
-      if (stays(excluded, rank) && roster_.find(rank) == nullptr) local_left(rank);
-  }
+  if (is_new && attempt->failure.is_ok()) compare(excluded);
   if (attempt->failure.is_ok() && !attempt->gathering.complete())
     add(*attempt, message.process,
         {.frame = std::make_shared<const Bytes>(bytes.begin(), bytes.end()),
@@ -241,7 +237,7 @@ void Survivors::process_gone(uint32_t process) {
   }
 }
 
-void Survivors::local_left(int32_t rank) {
+void Survivors::rank_left(int32_t rank) {
   for (const auto& [excluded, attempt] : std::map(attempts_))
     if (!attempt->is_over() && stays(excluded, rank))
       fail_and_tell(

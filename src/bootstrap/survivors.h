@@ -46,9 +46,9 @@ class Survivors {
 
   /// A Survive of another process. A failure means that it broke the protocol.
   Status take(Reader& reader, std::span<const std::byte> frame);
-  /// A process has ended, or a rank of this process has left: what needs it fails.
+  /// A process has ended, or a rank of any process has left: what needs it fails.
   void process_gone(uint32_t process);
-  void local_left(int32_t rank);
+  void rank_left(int32_t rank);
 
  private:
   struct Attempt {
@@ -66,7 +66,8 @@ class Survivors {
     bool includes(uint32_t process) const;
   };
 
-  void start(const Excluded& excluded, uint32_t number, uint32_t epoch);
+  /// `tells`: others, should it fail at once because a rank that stays is gone.
+  void start(const Excluded& excluded, uint32_t number, uint32_t epoch, bool tells);
   void contribute_if_complete(const Excluded& excluded, Attempt& attempt);
   void add(Attempt& attempt, uint32_t process, Gathering::Part part);
   void fail(Attempt& attempt, const Status& why);

@@ -42,8 +42,6 @@ std::string own_file() {
   return error ? info.dli_fname : file.string();
 }
 
-// "what is asked of all ranks" ends when its rank gives up: the peers need not wait for their own
-// time to be over.
 // What fails here fails on all ranks, which learn of it instead of waiting for this one.
 Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
   if (!status.is_ok()) bootstrap::Member::give_up(join, status);
@@ -54,6 +52,7 @@ Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
 
 Communicator::Communicator(gpu::Machine& machine, Identity identity, Configuration configuration)
     : machine_(machine),
+      meeting_(std::exchange(identity.meeting, {})),
       identity_(std::move(identity)),
       id_hash_(identity_.hash),
       configuration_(std::move(configuration)),
@@ -70,7 +69,17 @@ std::string Communicator::describe() const {
 Status Communicator::initialize() {
   const log::ScopedDevice speaks_for(device());
   std::lock_guard in_use(in_use_);
-  Status status = guarded([&] { return join_and_connect(); });
+  Status status;
+  {
+    const Meeting meeting = std::exchange(meeting_, {});
+    Abort* const of_parent = meeting.parent != nullptr ? &meeting.parent->abort_ : nullptr;
+    const int listener =
+        of_parent != nullptr
+            ? of_parent->listen([this, of_parent] { abort_.raise(of_parent->reason()); })
+            : 0;
+    status = guarded([&] { return join_and_connect(meeting); });
+    if (of_parent != nullptr) of_parent->forget(listener);
+  }
   if (!status.is_ok()) {
     status =
         std::move(status).with_context("{}: rank {} of {}", identity_.function, rank(), nranks());
@@ -84,7 +93,7 @@ Status Communicator::initialize() {
   return {};
 }
 
-Status Communicator::join_and_connect() {
+Status Communicator::join_and_connect(const Meeting& meeting) {
   const auto start = std::chrono::steady_clock::now();
   const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
   const int driver = machine_.driver_version();
@@ -95,7 +104,7 @@ Status Communicator::join_and_connect() {
                   machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
       rank() == 0);
   LOG(Info, Init, "Using network Socket");
-  const bootstrap::UniqueId id = TRY(identity_.find_id(init_deadline(), abort_));
+  const bootstrap::UniqueId id = TRY(meeting.find_id(init_deadline(), abort_));
   id_hash_ = id.hash();
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
       identity_.function, describe(), device(), info.bus_id, id_hash_);
@@ -221,7 +230,7 @@ Status Communicator::start_watch() {
     return Account::decode(bytes, peer);
   };
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
-  hooks.has_failed = [this] { return state() == State::Failed; };
+  hooks.has_failed = [this] { return has_failed(); };
   hooks.fail_all = [this](const Status& status) { fail_all(with_id(status), Printed::No); };
   watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control_.words(), std::move(hooks));
   watchdog_ = TRY(Watchdog::instance());
@@ -285,40 +294,51 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       invitation_.put(TRY(bootstrap::UniqueId::parse(bytes.first<bootstrap::UniqueId::kBytes>())));
       return Bytes();
     }
-    case Question::Fail:
-    case Question::LetGo: {
+    case Question::LetGo:
+      TRY(reader.finish());
+      control_.tell(executor::Command::Leave);
+      return Bytes();
+    case Question::Fail: {
       const uint8_t code = reader.u8();
       const std::string text = reader.text(kMostText);
       if (code == static_cast<uint8_t>(Code::Ok) || code > static_cast<uint8_t>(Code::RemoteError))
         reader.reject("a failure without a code");
       TRY(reader.finish());
       fail(Status::error(static_cast<Code>(code), "{}", text));
-      if (question == Question::LetGo) control_.tell(executor::Command::Leave);
       return Bytes();
     }
   }
   return Status::remote_error("rank {} asks what rank {} does not understand", from, rank());
 }
 
-void Communicator::tell_failure(int peer, Question question, const Status& status) {
-  Writer writer;
-  writer.u8(static_cast<uint8_t>(question));
-  writer.u8(static_cast<uint8_t>(status.code()));
-  writer.text(status.message().substr(0, kMostText));
-  const Status told = member_->notify(peer, writer.bytes());
+void Communicator::tell(int peer, const Writer& question) {
+  const Status told = member_->notify(peer, question.bytes());
   if (!told.is_ok())
     LOG(Info, Init, "{} cannot tell rank {}: {}", describe(), peer, told.message());
 }
 
+void Communicator::tell_failure(int peer, const Status& status) {
+  Writer writer;
+  writer.u8(static_cast<uint8_t>(Question::Fail));
+  writer.u8(static_cast<uint8_t>(status.code()));
+  writer.text(status.message().substr(0, kMostText));
+  tell(peer, writer);
+}
+
 // Kernels of other ranks may be using buffers that this rank's user will free
 // (executor/protocol/offer.h). An operation that an abort does not end at once is waiting for
-// them: they let go now.
+// them: they let go now. A revoke is no failure of theirs.
 void Communicator::stop_reaching_peers() {
   if (reaching_peers_.empty() || operations_ == nullptr) return;
   const Result<bool> is_done = operations_->drain(Deadline::after(kAbortsAtOnce));
   if (is_done.is_ok() && is_done.value()) return;
   const Status status = Status::remote_error("rank {} aborted the communicator", rank());
-  for (const int peer : reaching_peers_) tell_failure(peer, Question::LetGo, status);
+  Writer let_go;
+  let_go.u8(static_cast<uint8_t>(Question::LetGo));
+  for (const int peer : reaching_peers_) {
+    if (abort_.raised()) tell_failure(peer, status);
+    tell(peer, let_go);
+  }
 }
 
 // A failure that concerns every rank. The others are told first: afterwards this rank's user may
@@ -326,7 +346,7 @@ void Communicator::stop_reaching_peers() {
 void Communicator::fail_all(const Status& status, Printed printed) {
   if (!failure().is_ok()) return;  // then they have been told
   for (int peer = 0; peer < nranks(); ++peer)
-    if (peer != rank()) tell_failure(peer, Question::Fail, status);
+    if (peer != rank()) tell_failure(peer, status);
   fail(status.copy(), printed);
 }
 
@@ -414,7 +434,7 @@ Status Communicator::revoked() const {
 Status Communicator::check_operable() const {
   if (operations_ == nullptr) return gone();
   // Between the calls of a group and its end, too.
-  if (state() == State::Failed) return failure();
+  if (has_failed()) return failure();
   if (is_revoked()) return revoked();
   if (is_suspended_)
     return Status::invalid_usage("the communicator of rank {} is suspended: call ncclCommResume",
@@ -441,7 +461,7 @@ Status Communicator::check_usable() const {
           "ncclInProgress",
           rank());
     case State::Failed:
-      return failure();
+      return has_outlived_failure() ? Status() : failure();
   }
   return Status::internal("communicator in an unknown state");
 }
@@ -554,7 +574,7 @@ Status Communicator::finalize() {
   if (!abort_.raised() && (change_state(State::Ready, State::Finalized) ||
                            change_state(State::InProgress, State::Finalized)))
     return {};
-  return gone();
+  return has_outlived_failure() ? Status() : gone();
 }
 
 Status Communicator::end() {
@@ -602,7 +622,11 @@ void Communicator::keep_for_ever() {
   kept->push_back(shared_from_this());
 }
 
-void Communicator::begin_background() { change_state(State::Ready, State::InProgress); }
+void Communicator::begin_background() {
+  change_state(State::Ready, State::InProgress);
+  // [release] pairs with state()
+  if (has_failed()) works_after_failure_.store(true, std::memory_order_release);
+}
 
 void Communicator::settle_background(Status result) {
   if (!result.is_ok()) {
@@ -610,6 +634,7 @@ void Communicator::settle_background(Status result) {
   } else {
     change_state(State::InProgress, State::Ready);
   }
+  works_after_failure_.store(false, std::memory_order_release);  // as above
 }
 
 void Communicator::keep_background(std::shared_ptr<Thread> thread) {

@@ -42,10 +42,18 @@ struct Configuration {
   planner::Limits limits;
 };
 
-struct Identity {
-  /// Where the ranks meet: initialize() asks, and may have to wait. Null for a communicator made
-  /// from another.
+class Communicator;
+
+/// Where the ranks meet that initialize() brings together.
+struct Meeting {
+  /// Asked once; may wait.
   std::function<Result<bootstrap::UniqueId>(const Deadline&, Abort&)> find_id;
+  /// Of a rank that grows: its failure or abort ends the meeting. Else null.
+  std::shared_ptr<Communicator> parent;
+};
+
+struct Identity {
+  Meeting meeting;    // nothing for a communicator made over the links of another
   uint64_t hash = 0;  // of one made from another; else that of the id
   int nranks = 0;
   int rank = -1;
@@ -67,7 +75,7 @@ enum class Question : uint8_t {
   Connect,   // transport::Endpoint::answer
   Account,   // what do you do? (comm/account.h)
   Fail,      // none, but a failure of all ranks: code, text
-  LetGo,     // the same, of a rank that is aborted: its user may free buffers that kernels here use
+  LetGo,     // none, but of a rank that ends its work: kernels leave the buffers of its user
   Farewell,  // as Account, with the last account of the rank that asks
   Signals,   // transport::Signals::answer
   Invite,    // none, but the id of a root: see Communicator::invite()
@@ -168,12 +176,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// The same, but a finalized communicator may still be asked about itself.
   Status check_usable() const;
   State state() const {
+    // [acquire] both pair with begin_background() and change_state().
+    if (works_after_failure_.load(std::memory_order_acquire)) return State::InProgress;
     return state_.load(std::memory_order_acquire);
-  }  // pairs with change_state()
+  }
   /// The asynchronous error; fine when there is none.
   Status failure() const;
-  /// Is the failure the loss of a rank that a shrink has left out? Whoever shrank is told of it no
-  /// more (record 0020); the communicator takes no operations all the same.
+  /// Is the failure the loss of a rank that a shrink has left out? Then it is an error of
+  /// operations alone (record 0020).
   bool has_outlived_failure() const;
   /// The same, and makes it the last error.
   Status report_failure();
@@ -201,7 +211,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     // [release] all that was made in state `from`, to readers of state().
     return state_.compare_exchange_strong(from, to, std::memory_order_acq_rel);
   }
-  Status join_and_connect();
+  bool has_failed() const {
+    return state_.load(std::memory_order_acquire) == State::Failed;  // pairs with fail()
+  }
+  Status join_and_connect(const Meeting& meeting);
   /// What several ranks need: connections, requests of peers, the watch.
   Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
   void make_operations(const planner::Settings& settings);
@@ -227,7 +240,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   enum class Printed : bool { No, Yes };
   void fail(Status status, Printed printed);
   void fail_all(const Status& status, Printed printed = Printed::No);
-  void tell_failure(int peer, Question question, const Status& status);
+  void tell(int peer, const Writer& question);
+  void tell_failure(int peer, const Status& status);
   void stop_reaching_peers();
   /// Waits for it until the deadline.
   Result<bool> are_operations_done(const Deadline& deadline);
@@ -245,6 +259,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string describe() const;
 
   gpu::Machine& machine_;
+  Meeting meeting_;  // until initialize(): a parent is not kept alive by its children
   const Identity identity_;
   uint64_t id_hash_;  // of the id, once that is known; groups are sorted by it
   const Configuration configuration_;
@@ -280,6 +295,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool is_suspended_ = false;                   // guarded by in_use_
   uint64_t children_ = 0;                       // made so far; guarded by in_use_
   std::atomic<bool> is_revoked_{false};
+  // In the background, on one that has failed: a shrink without those whose loss it was.
+  std::atomic<bool> works_after_failure_{false};
   Invitation invitation_;
   std::mutex unborn_mutex_;
   std::shared_ptr<Communicator> unborn_ GUARDED_BY(unborn_mutex_);  // abort() ends it, too

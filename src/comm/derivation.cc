@@ -176,7 +176,8 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
                                                            bool interrupts, const SplitWish& wish) {
   if (interrupts) TRY(interrupt());
   std::lock_guard in_use(in_use_);
-  if (member_ == nullptr) return gone();
+  if (member_ == nullptr) return wish.refusal.is_ok() ? gone() : wish.refusal.copy();
+  const Deadline deadline = time_for_all_ranks();
   Child child{.hash = 0,
               .ranks = {},
               .rank = -1,
@@ -200,7 +201,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     bootstrap::Member::Shrunk shrunk = TRY(member_->shrink({.excluded = excluded,
                                                             .seed = id_hash_,
                                                             .mine = mine,
-                                                            .deadline = time_for_all_ranks(),
+                                                            .deadline = deadline,
                                                             .abort = &made->abort_}));
     std::vector<Wish> wishes;
     std::vector<const Wish*> of_members;
@@ -214,7 +215,9 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     child.adopt(of_members);
     made->id_hash_ = shrunk.member->id();
     if (child.ranks.size() == 1) shrunk.member.reset();
-    return made->start_as_child(child, *this, std::move(shrunk.member));
+    TRY(made->start_as_child(child, *this, std::move(shrunk.member)));
+    // A child that one rank cannot make is nobody's.
+    return made->member_ == nullptr ? Status() : made->member_->barrier(deadline);
   });
   {
     std::lock_guard lock(unborn_mutex_);
@@ -222,7 +225,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   }
   if (!status.is_ok()) {
     end_unborn(*made, status);
-    return status;
+    return wish.refusal.is_ok() ? std::move(status) : wish.refusal.copy();
   }
   {
     std::lock_guard lock(failure_mutex_);
@@ -234,7 +237,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
 
 std::shared_ptr<Communicator> Communicator::new_child(const Child& child) {
   return std::make_shared<Communicator>(machine_,
-                                        Identity{.find_id = {},
+                                        Identity{.meeting = {},
                                                  .hash = child.hash,
                                                  .nranks = static_cast<int>(child.ranks.size()),
                                                  .rank = child.rank,
@@ -308,7 +311,7 @@ Result<bootstrap::UniqueId> Communicator::invite() {
 Result<bootstrap::UniqueId> Communicator::await_invitation(
     int nranks, const std::optional<bootstrap::UniqueId>& passed, const Deadline& deadline,
     Abort& abort) {
-  const bootstrap::UniqueId id = TRY(invitation_.take(deadline, abort));
+  const bootstrap::UniqueId id = TRY(invitation_.take(passed, deadline, abort));
   if (!passed || *passed == id) return id;
   Status why = Status::invalid_argument(
       "rank {} has passed a unique id that ncclCommGetUniqueId did not make for this communicator; "

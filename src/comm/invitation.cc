@@ -12,7 +12,15 @@ void Invitation::put(const bootstrap::UniqueId& id) {
   changed_.notify_all();
 }
 
-Result<bootstrap::UniqueId> Invitation::take(const Deadline& deadline, Abort& abort) {
+Result<bootstrap::UniqueId> Invitation::take(const std::optional<bootstrap::UniqueId>& passed,
+                                             const Deadline& deadline, Abort& abort) {
+  {
+    std::lock_guard lock(mutex_);
+    if (passed.has_value() && passed == served_ && passed != id_)
+      return Status::invalid_usage(
+          "the unique id has been used before: each growth needs one of its own "
+          "(ncclCommGetUniqueId)");
+  }
   const int listener = abort.listen([this] {
     { std::lock_guard lock(mutex_); }  // a waiter is before its test, or asleep
     changed_.notify_all();
@@ -22,6 +30,7 @@ Result<bootstrap::UniqueId> Invitation::take(const Deadline& deadline, Abort& ab
     std::unique_lock lock(mutex_);
     changed_.wait_until(lock, deadline.at(), [&] { return id_.has_value() || abort.raised(); });
     id = std::exchange(id_, std::nullopt);
+    if (id.has_value()) served_ = id;
   }
   abort.forget(listener);
   if (id.has_value()) return *id;

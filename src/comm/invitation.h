@@ -17,13 +17,16 @@ class Invitation {
  public:
   /// Takes the place of one that nobody took.
   void put(const bootstrap::UniqueId& id) EXCLUDES(mutex_);
-  /// Waits for it. RemoteError when none comes before `deadline`; the abort's reason.
-  Result<bootstrap::UniqueId> take(const Deadline& deadline, Abort& abort) EXCLUDES(mutex_);
+  /// Waits for it. `passed` is what the caller believes it to be. InvalidUsage when that has served
+  /// already; RemoteError when none comes before `deadline`; the abort's reason.
+  Result<bootstrap::UniqueId> take(const std::optional<bootstrap::UniqueId>& passed,
+                                   const Deadline& deadline, Abort& abort) EXCLUDES(mutex_);
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<bootstrap::UniqueId> id_ GUARDED_BY(mutex_);
+  std::optional<bootstrap::UniqueId> served_ GUARDED_BY(mutex_);  // the last one taken
 };
 
 }  // namespace niccolite::comm

@@ -82,6 +82,38 @@ TEST(Shrink, RefusesBadArguments) {
   EXPECT_NCCL(ncclCommDestroy(made));
 }
 
+// What one rank passes wrongly, all that shrink hear; then they can do it right.
+TEST(Shrink, TellsAllOfTheBadArgumentsOfOne) {
+  constexpr int kRanks = 4;
+  Cluster cluster(kRanks);
+  struct Case {
+    std::vector<int> list;  // of rank 0; the others leave out rank 3
+    const char* message;
+  };
+  for (const Case& c : {Case{{0, 3}, "has rank 0, which is the caller"},
+                        Case{{3, 4}, "has rank 4, the communicator has 4 ranks"}}) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank + 1 < kRanks; ++rank)
+      threads.emplace_back([&, rank] {
+        std::vector<int> list = rank == 0 ? c.list : std::vector<int>{3};
+        ncclComm_t made = nullptr;
+        EXPECT_EQ(ncclCommShrink(cluster.comm(rank), list.data(), static_cast<int>(list.size()),
+                                 &made, nullptr, 0),
+                  ncclInvalidArgument);
+        const std::string said = ncclGetLastError(nullptr);
+        EXPECT_THAT(said, HasSubstr(c.message)) << rank;
+        if (rank != 0) {
+          EXPECT_THAT(said, HasSubstr("rank 0")) << rank;
+        }
+        EXPECT_EQ(made, nullptr);
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  const auto made = shrink(cluster, 3, {{3}}, NCCL_SHRINK_DEFAULT, ncclSuccess);
+  expect_works({made[0], made[1], made[2]});
+  for (ncclComm_t comm : made) EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
 TEST(Revoke, RefusesOperationsAndAllowsChildren) {
   Cluster cluster(2);
   DeviceBuffer buffer(0, 4000);
@@ -121,6 +153,41 @@ TEST(Grow, AddsNewcomersBehindTheMembers) {
   expect_works(grown);
   expect_works({cluster.comm(0), cluster.comm(1)});
   for (ncclComm_t comm : grown) EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+TEST(Grow, WithAnIdThatWasUsedIsRefusedAtOnce) {
+  Cluster cluster(2);
+  ncclUniqueId id;
+  ASSERT_NCCL(ncclCommGetUniqueId(cluster.comm(0), &id));
+  std::vector<ncclComm_t> grown(3);
+  ASSERT_NCCL(ncclGroupStart());
+  for (size_t rank = 0; rank < 2; ++rank)
+    ASSERT_NCCL(
+        ncclCommGrow(cluster.comm(static_cast<int>(rank)), 3, &id, -1, &grown[rank], nullptr));
+  ASSERT_CUDA(cudaSetDevice(2));
+  ASSERT_NCCL(ncclCommGrow(nullptr, 3, &id, 2, &grown[2], nullptr));
+  ASSERT_NCCL(ncclGroupEnd());
+  ncclComm_t again = nullptr;
+  EXPECT_EQ(ncclCommGrow(cluster.comm(0), 3, &id, -1, &again, nullptr), ncclInvalidUsage);
+  EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("has been used before"));
+  EXPECT_EQ(again, nullptr);
+  expect_works(grown);
+  for (ncclComm_t comm : grown) EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+TEST(Grow, EndsWhenTheParentIsAborted) {
+  Cluster cluster(2);
+  ncclComm_t parent = std::exchange(cluster.comms()[0], nullptr);
+  ncclComm_t made = nullptr;
+  std::thread waits([&] {  // nobody invites
+    EXPECT_EQ(ncclCommGrow(parent, 3, nullptr, -1, &made, nullptr), ncclInvalidUsage);
+    EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("was aborted"));
+  });
+  // The call makes the handle before it waits.
+  while (std::atomic_ref(made).load() == nullptr) std::this_thread::yield();
+  EXPECT_NCCL(ncclCommAbort(parent));
+  waits.join();
+  EXPECT_EQ(made, nullptr);
 }
 
 TEST(Grow, RefusesBadArguments) {

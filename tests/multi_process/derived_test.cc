@@ -141,9 +141,7 @@ ROLE(outlives) {
   rest.comms = {made};
   rest.expect_works();
   // The parent takes no operations as soon as it has seen the loss, which is no failure of it.
-  while (ncclAllReduce(nullptr, nullptr, 0, ncclFloat, ncclSum, ranks.comms[0], nullptr) ==
-         ncclSuccess)
-    std::this_thread::yield();
+  while (ranks.start(1) == ncclSuccess) std::this_thread::yield();
   EXPECT_EQ(settled(ranks.comms[0]), ncclSuccess);
   EXPECT_NCCL(ncclCommDestroy(ranks.comms[0]));
   rest.expect_works();
@@ -214,6 +212,182 @@ TEST(Shrink, FailsOnAllWhenOneThatStaysDiesAndCanBeRepeatedWithoutIt) {
     EXPECT_EQ(processes[rank].wait(), 0) << processes[rank].output();
     EXPECT_THAT(processes[rank].output(), HasSubstr("RESULT 6"));
     EXPECT_THAT(processes[rank].output(), HasSubstr("SHRUNK"));
+  }
+}
+
+// id nranks rank leaver: rank `leaver` keeps a child and leaves; the others want to shrink without
+// the last rank, which `leaver` is not.
+ROLE(shrinks_with_a_leaver) {
+  const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
+  ncclComm_t child = nullptr;
+  REQUIRE_NCCL(ncclCommSplit(ranks.comms[0], 0, rank, &child, nullptr));
+  if (rank == std::stoi(arguments[3])) {
+    ranks.destroy();
+    std::printf("LEFT\n");
+    for (;;) pause();
+  }
+  int last = nranks - 1;
+  if (rank == last)
+    for (;;) pause();
+  ncclComm_t made = nullptr;
+  const ncclResult_t result =
+      ncclCommShrink(ranks.comms[0], &last, 1, &made, nullptr, NCCL_SHRINK_DEFAULT);
+  std::printf("RESULT %d %s\n", result, ncclGetLastError(nullptr));
+  std::fflush(stdout);
+  for (;;) pause();  // leaves nobody to hear of another end
+}
+
+// Not every process has a link to the one that was left: whoever knows tells.
+TEST(Shrink, NamesARankThatHasLeftToAll) {
+  for (const int nranks : {3, 6}) {
+    const std::string id = to_text(make_id());
+    const int leaver = nranks / 2;
+    std::vector<Process> processes;
+    for (int rank = 0; rank < nranks; ++rank)
+      processes.emplace_back(
+          "shrinks_with_a_leaver",
+          Arguments{id, std::to_string(nranks), std::to_string(rank), std::to_string(leaver)});
+    for (int rank = 0; rank + 1 < nranks; ++rank) {
+      Process& process = processes[static_cast<size_t>(rank)];
+      if (rank == leaver) continue;
+      ASSERT_TRUE(process.wait_for_line("RESULT")) << nranks << ": " << process.output();
+      EXPECT_THAT(process.output(), HasSubstr("RESULT 6"));
+      EXPECT_THAT(process.output(), HasSubstr("rank " + std::to_string(leaver) + " "));
+    }
+  }
+}
+
+// id nranks rank: a nonblocking communicator loses its last rank and is shrunk in the background.
+ROLE(shrinks_in_background) {
+  const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
+  REQUIRE_CUDA(cudaSetDevice(rank));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  const ncclResult_t begun =
+      ncclCommInitRankConfig(&comm, nranks, to_id(arguments[0]), rank, &config);
+  if (begun != ncclInProgress || settled(comm) != ncclSuccess) return 1;
+  Family{{comm}, {0, 1, 2}}.expect_works();
+  std::printf("READY\n");
+  int last = nranks - 1;
+  if (rank == last)
+    for (;;) pause();
+  while (settled(comm) == ncclSuccess) std::this_thread::yield();
+  ncclComm_t made = nullptr;
+  EXPECT_EQ(ncclCommShrink(comm, &last, 1, &made, nullptr, NCCL_SHRINK_ABORT), ncclInProgress);
+  EXPECT_EQ(settled(comm), ncclSuccess);  // the child is there, and the loss has been dealt with
+  EXPECT_NE(made, nullptr);
+  EXPECT_EQ(settled(made), ncclSuccess);
+  const Family rest{{made}, {0, 1}};
+  rest.expect_works();
+  EXPECT_NCCL(ncclCommDestroy(comm));
+  rest.destroy();
+  std::printf("SHRUNK\n");
+  return outcome();
+}
+
+TEST(Shrink, OfAFailedNonblockingParentIsInProgressUntilTheChildIsThere) {
+  const std::string id = to_text(make_id());
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 3; ++rank)
+    processes.emplace_back("shrinks_in_background", Arguments{id, "3", std::to_string(rank)});
+  for (Process& process : processes)
+    ASSERT_TRUE(process.wait_for_line("READY")) << process.output();
+  processes[2].kill(SIGKILL);
+  for (const size_t rank : {0u, 1u}) {
+    EXPECT_EQ(processes[rank].wait(), 0) << processes[rank].output();
+    EXPECT_THAT(processes[rank].output(), HasSubstr("SHRUNK"));
+  }
+}
+
+// id rank: two ranks want to grow, but rank 1 is killed before it has invited anybody.
+ROLE(waits_for_an_invitation) {
+  const int rank = std::stoi(arguments[1]);
+  LocalRanks ranks(to_id(arguments[0]), 2, rank, 1);
+  if (!ranks.all_reduce(1000)) return 1;
+  std::printf("READY\n");
+  if (rank == 1)
+    for (;;) pause();
+  ncclComm_t made = nullptr;
+  const ncclResult_t result = ncclCommGrow(ranks.comms[0], 3, nullptr, -1, &made, nullptr);
+  std::printf("RESULT %d %s\n", result, ncclGetLastError(nullptr));
+  return 0;
+}
+
+TEST(Grow, EndsWhenAMemberDies) {
+  const std::string id = to_text(make_id());
+  std::vector<Process> members;
+  for (const char* rank : {"0", "1"})
+    members.emplace_back("waits_for_an_invitation", Arguments{id, rank});
+  for (Process& member : members) ASSERT_TRUE(member.wait_for_line("READY")) << member.output();
+  members[1].kill(SIGKILL);
+  EXPECT_EQ(members[0].wait(), 0) << members[0].output();
+  EXPECT_THAT(members[0].output(), HasSubstr("RESULT 6"));
+  EXPECT_THAT(members[0].output(), HasSubstr("rank 1 (process"));
+}
+
+// id nranks rank: splits, shrinks and grows for ever; rank 0 brings the newcomer along. Says what
+// went wrong.
+ROLE(changes_for_ever) {
+  const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
+  const auto require = [](ncclResult_t result) {
+    if (result == ncclSuccess) return;
+    std::printf("RESULT %d %s\n", result, ncclGetLastError(nullptr));
+    std::fflush(stdout);
+    for (;;) pause();
+  };
+  ncclComm_t comm = ranks.comms[0];
+  for (bool is_first = true;; is_first = false) {
+    ncclComm_t child = nullptr;
+    require(ncclCommSplit(comm, rank == 1 ? 1 : 0, -rank, &child, nullptr));
+    require(ncclCommDestroy(child));
+    if (rank != 1) {
+      int one = 1;
+      require(ncclCommShrink(comm, &one, 1, &child, nullptr, NCCL_SHRINK_DEFAULT));
+      require(ncclCommDestroy(child));
+    }
+    ncclComm_t newcomer = nullptr;
+    if (rank == 0) {
+      ncclUniqueId id;
+      require(ncclCommGetUniqueId(comm, &id));
+      require(ncclGroupStart());
+      require(ncclCommGrow(comm, nranks + 1, nullptr, -1, &child, nullptr));
+      REQUIRE_CUDA(cudaSetDevice(nranks));
+      require(ncclCommGrow(nullptr, nranks + 1, &id, nranks, &newcomer, nullptr));
+      require(ncclGroupEnd());
+      require(ncclCommDestroy(newcomer));
+    } else {
+      require(ncclCommGrow(comm, nranks + 1, nullptr, -1, &child, nullptr));
+    }
+    require(ncclCommDestroy(child));
+    if (is_first) {
+      std::printf("READY\n");
+      std::fflush(stdout);
+    }
+  }
+}
+
+// Whatever phase of a change a rank is killed in, the others hear of it, and none of them waits.
+TEST(Derived, AKillInAnyPhaseEndsTheCallsOfTheOthers) {
+  constexpr int kRanks = 4, kKills = 24;
+  for (int kill = 0; kill < kKills; ++kill) {
+    const std::string id = to_text(make_id());
+    std::vector<Process> processes;
+    for (int rank = 0; rank < kRanks; ++rank)
+      processes.emplace_back("changes_for_ever",
+                             Arguments{id, std::to_string(kRanks), std::to_string(rank)});
+    for (Process& process : processes)
+      ASSERT_TRUE(process.wait_for_line("READY")) << process.output();
+    std::this_thread::sleep_for(std::chrono::microseconds(397 * kill));  // spread over the phases
+    const size_t victim = static_cast<size_t>(kill) % kRanks;
+    processes[victim].kill(SIGKILL);
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      if (rank == victim) continue;
+      ASSERT_TRUE(processes[rank].wait_for_line("RESULT"))
+          << "kill " << kill << ", rank " << rank << ": " << processes[rank].output();
+    }
   }
 }
 
