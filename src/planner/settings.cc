@@ -116,6 +116,14 @@ int threads_from_environment() {
   return threads;
 }
 
+int chunk_parts_from_environment() {
+  const auto asked = static_cast<uint64_t>(parameters::chunk_parts());
+  const uint64_t parts = std::bit_floor(asked);
+  if (parts != asked)
+    LOG(Warn, Env, "NICCOLITE_CHUNK_PARTS={} is not a power of two: {} is taken", asked, parts);
+  return static_cast<int>(parts);
+}
+
 /// Names joined by '|', or the older digit. What is unknown is told and skipped.
 int policy_bits(const std::string& text) {
   if (text.empty()) return 0;
@@ -263,8 +271,8 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
         maximum_is_explicit ? settings.max_channels : settings.min_channels;
   static const int threads = threads_from_environment();  // told once what is not taken
   settings.threads = threads;
-  settings.chunk_parts =
-      static_cast<int>(std::bit_floor(static_cast<uint64_t>(parameters::chunk_parts())));
+  static const int parts = chunk_parts_from_environment();  // likewise
+  settings.chunk_parts = parts;
   settings.request_block = parameters::request_block();
   if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN)
     settings.slots_bytes = bytes;

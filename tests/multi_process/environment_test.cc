@@ -184,12 +184,15 @@ TEST(Environment, ValuesThatAreNotTakenAreNamed) {
                                         {"NCCL_COMM_BLOCKING", "perhaps"},
                                         {"NCCL_SOCKET_FAMILY", "AF_INET7"},
                                         {"NCCL_CHECK_MODE", "foo"},
+                                        {"NICCOLITE_CHUNK_PARTS", "3"},
                                         {"NCCL_CTA_POLICY", "FASTEST"}});
   for (const char* text :
        {"NCCL_BUFFSIZE=4X is no number of bytes, with or without K, M or G: as if unset",
         "NICCOLITE_INIT_TIMEOUT=1e3 is no whole number: 120 is taken",
         "NCCL_COMM_BLOCKING=perhaps is none of", "NCCL_SOCKET_FAMILY=AF_INET7 is none of",
-        "NCCL_CHECK_MODE=foo is none of", "NCCL_CTA_POLICY=FASTEST: 'fastest' is none of"}) {
+        "NCCL_CHECK_MODE=foo is none of",
+        "NICCOLITE_CHUNK_PARTS=3 is not a power of two: 2 is taken",
+        "NCCL_CTA_POLICY=FASTEST: 'fastest' is none of"}) {
     const size_t first = output.find(text);
     EXPECT_NE(first, std::string::npos) << text << " is not in\n" << output;
     EXPECT_EQ(output.rfind(text), first) << text << " is said twice";
