@@ -11,6 +11,7 @@ using std::chrono::milliseconds;
 
 constexpr uint32_t kMostCalls = 2 * CallLog::kKept;
 constexpr size_t kCallBytes = 36;
+constexpr size_t kStuckBytes = 44;
 
 void write(Writer& writer, const Numbers& numbers) {
   writer.u64(numbers.count);
@@ -22,20 +23,18 @@ Numbers read_numbers(Reader& reader) {
   return {.count = count, .provable = reader.u64()};
 }
 
-void write(Writer& writer, const LoggedCall& logged) {
-  const planner::Request& request = logged.call.request;
+void write(Writer& writer, const Call& call) {
+  const planner::Request& request = call.request;
   writer.u8(static_cast<uint8_t>(request.collective));
   writer.u8(static_cast<uint8_t>(request.type));
   writer.u8(static_cast<uint8_t>(request.op.operation));
-  writer.u8(logged.call.is_send ? 1 : 0);
+  writer.u8(call.is_send ? 1 : 0);
   writer.u64(request.count);
   writer.i32(request.root);
-  writer.i32(logged.call.peer);
-  writer.u64(logged.number);
-  writer.u64(logged.order);
+  writer.i32(call.peer);
 }
 
-LoggedCall read_call(Reader& reader) {
+Call read_call(Reader& reader) {
   const uint8_t collective = reader.u8();
   const uint8_t type = reader.u8();
   const uint8_t operation = reader.u8();
@@ -44,15 +43,27 @@ LoggedCall read_call(Reader& reader) {
     reader.reject("unknown collective, type or operation");
     return {};
   }
-  LoggedCall logged;
-  planner::Request& request = logged.call.request;
+  Call call;
+  planner::Request& request = call.request;
   request.collective = static_cast<Collective>(collective);
   request.type = static_cast<executor::DataType>(type);
   request.op.operation = static_cast<planner::Operation>(operation);
-  logged.call.is_send = reader.u8() != 0;
+  call.is_send = reader.u8() != 0;
   request.count = reader.u64();
   request.root = reader.i32();
-  logged.call.peer = reader.i32();
+  call.peer = reader.i32();
+  return call;
+}
+
+void write(Writer& writer, const LoggedCall& logged) {
+  write(writer, logged.call);
+  writer.u64(logged.number);
+  writer.u64(logged.order);
+}
+
+LoggedCall read_logged(Reader& reader) {
+  LoggedCall logged;
+  logged.call = read_call(reader);
   logged.number = reader.u64();
   logged.order = reader.u64();
   return logged;
@@ -87,6 +98,35 @@ WaitReport read_wait(Reader& reader) {
   return wait;
 }
 
+void write(Writer& writer, const Hold& hold) {
+  write(writer, hold.wait);
+  writer.u32(static_cast<uint32_t>(hold.chain.size()));
+  for (const Stuck& stuck : hold.chain) {
+    writer.u64(stuck.communicator);
+    writer.i32(stuck.rank);
+    writer.u64(stuck.operation);
+    write(writer, stuck.call);
+    writer.i32(stuck.peer);
+  }
+}
+
+Hold read_hold(Reader& reader) {
+  Hold hold{.wait = read_wait(reader), .chain = {}};
+  const uint32_t count = reader.count(Hold::kLongest, kStuckBytes);
+  if (count == 0) reader.reject("a hold by nothing");
+  for (uint32_t i = 0; i < count; ++i) {
+    Stuck stuck;
+    stuck.communicator = reader.u64();
+    stuck.rank = reader.i32();
+    stuck.operation = reader.u64();
+    stuck.call = read_call(reader);
+    stuck.peer = reader.i32();
+    if (stuck.rank < 0 || stuck.peer < 0) reader.reject("a hold by a rank that cannot be");
+    hold.chain.push_back(std::move(stuck));
+  }
+  return hold;
+}
+
 }  // namespace
 
 Bytes Account::encode() const {
@@ -98,6 +138,8 @@ Bytes Account::encode() const {
   for (const LoggedCall& call : log.calls) write(writer, call);
   writer.u8(wait ? 1 : 0);
   if (wait) write(writer, *wait);
+  writer.u8(hold ? 1 : 0);
+  if (hold) write(writer, *hold);
   writer.u8(is_final ? 1 : 0);
   return std::move(writer).take();
 }
@@ -110,8 +152,10 @@ Result<Account> Account::decode(std::span<const std::byte> bytes, int rank) {
   account.log.sends = read_numbers(reader);
   account.log.receives = read_numbers(reader);
   const uint32_t count = reader.count(kMostCalls, kCallBytes);
-  for (uint32_t i = 0; i < count; ++i) account.log.calls.push_back(read_call(reader));
+  for (uint32_t i = 0; i < count; ++i) account.log.calls.push_back(read_logged(reader));
   if (reader.u8() != 0) account.wait = read_wait(reader);
+  if (reader.u8() != 0) account.hold = read_hold(reader);
+  if (account.wait && account.hold) reader.reject("a rank that waits and has not begun");
   account.is_final = reader.u8() != 0;
   TRY(reader.finish().with_context("rank {}", rank));
   return account;

@@ -1,5 +1,6 @@
-// Account: what one rank says when another asks what it is doing: what it has called and what it
-// waits for. Times are ages, since ranks do not share a clock.
+// Account: what one rank says when another asks what it is doing: what it has called, what it waits
+// for, and what holds it up that belongs to another communicator. Times are ages, since ranks do
+// not share a clock.
 // Thread safety: as for any value.
 #pragma once
 
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/wire.h"
 #include "comm/call_log.h"
@@ -28,10 +30,36 @@ struct WaitReport {
   bool is_joined = false;
 };
 
+/// An operation that waits, named in a way that the ranks of all communicators understand.
+struct Stuck {
+  uint64_t communicator = 0;  // its id, as log lines have it
+  int rank = -1;
+  uint64_t operation = 0;  // differs from the rank's other ones on that communicator
+  Call call;
+  int peer = -1;  // the rank that it waits for
+
+  bool is_same_as(const Stuck& other) const {
+    return communicator == other.communicator && rank == other.rank && operation == other.operation;
+  }
+};
+
+/// What a rank has called on this communicator and not begun comes, on the one stream of both,
+/// behind an operation of another communicator, which waits.
+struct Hold {
+  /// Operations that are followed from one communicator to the next, at most.
+  static constexpr size_t kLongest = 64;
+
+  WaitReport wait;  // of the first of:
+  /// The operation that waits, and those that hold it up: each of them cannot end before the next
+  /// one does. Not empty.
+  std::vector<Stuck> chain;
+};
+
 struct Account {
   int rank = -1;
-  CallLog::Content log;  // sends and receives: with the rank that asks
-  std::optional<WaitReport> wait;
+  CallLog::Content log;            // sends and receives: with the rank that asks
+  std::optional<WaitReport> wait;  // not together with:
+  std::optional<Hold> hold;
   bool is_final = false;  // the rank is about to leave: it calls nothing any more
 
   Bytes encode() const;

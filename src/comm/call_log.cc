@@ -29,6 +29,21 @@ void CallLog::add(const Call& call, bool is_captured, bool is_joined) {
   }
 }
 
+void CallLog::before_launch_on(std::optional<uint64_t> stream) {
+  const uint64_t next = stream.value_or(kSeveralStreams);
+  const uint64_t known = stream_.load(std::memory_order_relaxed);  // relaxed: the only writer's
+  if (known == next || known == kSeveralStreams) return;
+  // [release] to only_stream(): whoever sees the launch wait sees this, too.
+  stream_.store(known == kNoStream ? next : kSeveralStreams, std::memory_order_release);
+}
+
+std::optional<uint64_t> CallLog::only_stream() const {
+  // acquire: pairs with before_launch_on().
+  const uint64_t stream = stream_.load(std::memory_order_acquire);
+  if (stream == kNoStream || stream == kSeveralStreams) return std::nullopt;
+  return stream;
+}
+
 // A program may capture one call thousands of times, in graphs of every size; which calls it
 // captured is what matters.
 void CallLog::add_captured(LoggedCall entry) {

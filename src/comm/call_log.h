@@ -10,10 +10,12 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bitset>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/thread_annotations.h"
@@ -45,6 +47,9 @@ class CallLog {
 
   /// A call was launched, or captured in a graph; `is_joined`: with others in one launch.
   void add(const Call& call, bool is_captured, bool is_joined) EXCLUDES(mutex_);
+  /// To be told before each launch: a live one on this stream (gpu::Machine::stream_id), or one
+  /// that is captured. By one thread at a time.
+  void before_launch_on(std::optional<uint64_t> stream);
 
   struct Content {
     std::vector<LoggedCall> calls;  // oldest first
@@ -56,12 +61,19 @@ class CallLog {
   uint64_t collectives() const EXCLUDES(mutex_);
   /// The API function of the last call; null: none yet.
   const char* last_function() const EXCLUDES(mutex_);
+  /// The stream that all launches so far were on, live: their order is that of the stream. None:
+  /// there were several streams, a capture, or no launch.
+  std::optional<uint64_t> only_stream() const;
   /// Was a call with this tag ever launched together with others?
   bool was_joined(uint16_t tag) const EXCLUDES(mutex_);
 
  private:
+  static constexpr uint64_t kNoStream = ~uint64_t{0};
+  static constexpr uint64_t kSeveralStreams = kNoStream - 1;
+
   void add_captured(LoggedCall entry) REQUIRES(mutex_);
 
+  std::atomic<uint64_t> stream_{kNoStream};
   mutable std::mutex mutex_;
   uint64_t order_ GUARDED_BY(mutex_) = 0;
   Numbers collectives_ GUARDED_BY(mutex_);

@@ -213,6 +213,13 @@ Status Communicator::start_watch() {
   calls_.store(log_.get(), std::memory_order_release);
   Watch::Hooks hooks;
   hooks.device = device();
+  hooks.communicator = id_hash_;
+  watchdog_ = TRY(Watchdog::instance());
+  // Weakly: whoever asks may do so while this communicator lets go of its watchdog.
+  hooks.find_holder = [this, weak = std::weak_ptr(watchdog_)](uint64_t stream) {
+    const std::shared_ptr<Watchdog> watchdog = weak.lock();
+    return watchdog == nullptr ? std::nullopt : watchdog->find_holder(*watch_, device(), stream);
+  };
   hooks.now = &Deadline::Clock::now;
   hooks.ask = [this](int peer) -> Result<Account> {
     const bootstrap::Query query{.peer = peer, .message = {}};
@@ -233,7 +240,6 @@ Status Communicator::start_watch() {
   hooks.has_failed = [this] { return has_failed(); };
   hooks.fail_all = [this](const Status& status) { fail_all(with_id(status), Printed::No); };
   watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control_.words(), std::move(hooks));
-  watchdog_ = TRY(Watchdog::instance());
   watchdog_->add(*watch_);
   return {};
 }

@@ -127,8 +127,7 @@ Status OperationQueue::run(const Task& task, const Deadline& deadline) {
     launcher = TRY(bind(std::move(planned), deadline));
   }
   TRY(order_.before(task.stream));
-  TRY(launcher->run({&buffers, 1}, task.stream));
-  log_launch({&task.call, 1});
+  TRY(launch_logged(*launcher, {&task.call, 1}, {&buffers, 1}, task.stream));
   return order_.after(task.stream);
 }
 
@@ -237,8 +236,7 @@ Status OperationQueue::launch(const Ready& ready) {
   }
   TRY(order_.before(stream));
   if (ready.launcher != nullptr) {
-    TRY(ready.launcher->run(ready.buffers, stream));
-    log_launch(ready.calls);
+    TRY(launch_logged(*ready.launcher, ready.calls, ready.buffers, stream));
   } else {
     for (size_t i = 0; i < ready.buffers.size(); ++i)
       TRY(copy(ready.buffers[i], ready.bytes[i], stream));
@@ -251,9 +249,13 @@ Status OperationQueue::launch(const Ready& ready) {
 }
 
 // Between order_.before() and after().
-void OperationQueue::log_launch(std::span<const Call> calls) {
-  if (log_ == nullptr) return;
+Status OperationQueue::launch_logged(Launcher& launcher, std::span<const Call> calls,
+                                     std::span<const Buffers> buffers, gpu::StreamHandle stream) {
+  if (log_ == nullptr) return launcher.run(buffers, stream);
+  log_->before_launch_on(order_.stream());
+  TRY(launcher.run(buffers, stream));
   for (const Call& call : calls) log_->add(call, order_.is_captured(), calls.size() > 1);
+  return {};
 }
 
 Result<double> OperationQueue::predict(std::span<const Task> tasks) {

@@ -79,7 +79,8 @@ class OperationQueue {
   Result<Planned> plan_batch(const Batch& batch, std::string name);
   Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
   Status check_captures(std::span<const Task> tasks);
-  void log_launch(std::span<const Call> calls);
+  Status launch_logged(Launcher& launcher, std::span<const Call> calls,
+                       std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
 
   gpu::Machine& machine_;
   const int device_;

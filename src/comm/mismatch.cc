@@ -114,7 +114,61 @@ bool are_different(const Account& a, const Account& b) {
   return a.wait->tag != b.wait->tag && !(a.wait->is_joined && b.wait->is_joined);
 }
 
-/// The call that waits: with its peer and tag, and of the kind of wait where that is known.
+std::string describe_wait(const Account& account) {
+  return fmt::format("rank {} waits in {} for rank {}", account.rank,
+                     call_of(find_waiting(account)), account.wait->peer);
+}
+
+std::string describe_waits(const Account& a, const Account& b) {
+  return fmt::format("{} while {}, and neither can go on: {}", describe_wait(a), describe_wait(b),
+                     kRule);
+}
+
+constexpr size_t kMostNamed = 8;  // of the ranks of a long cycle
+
+std::string and_others(size_t ranks) {
+  return ranks <= kMostNamed ? "" : fmt::format(", and so on for {} ranks", ranks - kMostNamed);
+}
+
+std::string describe_messages(std::span<const Waiter> cycle) {
+  std::string text;
+  for (size_t i = 0; i < std::min(cycle.size(), kMostNamed); ++i)
+    text += (i == 0 ? "" : ", ") + describe_wait(cycle[i].account);
+  return text + and_others(cycle.size()) +
+         ", and none can go on: make one of them call the other end first, or put its sends and "
+         "receives between ncclGroupStart and ncclGroupEnd";
+}
+
+/// Does it end on no rank before all ranks have begun it?
+bool needs_all_ranks(Collective collective) {
+  return !schedule::has_root(collective) && collective != Collective::PointToPoint;
+}
+
+/// The calls of this kind that a rank has made, and can be told by their numbers: it has captured
+/// none.
+std::optional<uint64_t> countable(const Numbers& numbers) {
+  return numbers.provable == ~uint64_t{0} ? std::optional(numbers.count) : std::nullopt;
+}
+
+/// Has `other` called its end of `logged`, which `account` may be waiting in?
+bool has_called_end_of(const LoggedCall& logged, const Account& account, const Account& other) {
+  const auto reaches = [&](const Numbers& own, const Numbers& others) {
+    return countable(own) && countable(others).value_or(0) >= logged.number;
+  };
+  if (logged.is_captured()) return false;
+  if (!logged.call.is_message()) return reaches(account.log.collectives, other.log.collectives);
+  return logged.call.is_send ? reaches(account.log.sends, other.log.receives)
+                             : reaches(account.log.receives, other.log.sends);
+}
+
+/// Could the wait be in this call?
+bool may_wait_in(const Account& account, const LoggedCall& logged) {
+  if (tag_of(logged.call) != account.wait->tag) return false;
+  return !logged.call.is_message() || logged.call.peer == account.wait->peer;
+}
+
+}  // namespace
+
 const LoggedCall* find_waiting(const Account& account) {
   const WaitReport& wait = *account.wait;
   const bool is_known = wait.kind != executor::ReportKind::Waiting;
@@ -127,31 +181,6 @@ const LoggedCall* find_waiting(const Account& account) {
   }
   return account.find(wait.tag, wait.peer);
 }
-
-std::string describe_wait(const Account& account) {
-  return fmt::format("rank {} waits in {} for rank {}", account.rank,
-                     call_of(find_waiting(account)), account.wait->peer);
-}
-
-std::string describe_waits(const Account& a, const Account& b) {
-  return fmt::format("{} while {}, and neither can go on: {}", describe_wait(a), describe_wait(b),
-                     kRule);
-}
-
-/// Each rank of the cycle, a few of a long one.
-std::string describe_messages(std::span<const Waiter> cycle) {
-  constexpr size_t kMostNamed = 8;
-  std::string text;
-  for (size_t i = 0; i < std::min(cycle.size(), kMostNamed); ++i)
-    text += (i == 0 ? "" : ", ") + describe_wait(cycle[i].account);
-  if (cycle.size() > kMostNamed)
-    text += fmt::format(", and so on for {} ranks", cycle.size() - kMostNamed);
-  return text +
-         ", and none can go on: make one of them call the other end first, or put its sends and "
-         "receives between ncclGroupStart and ncclGroupEnd";
-}
-
-}  // namespace
 
 bool calls_match(const Call& a, const Call& b) {
   const planner::Request &of_a = a.request, &of_b = b.request;
@@ -229,6 +258,40 @@ std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
   if (all_messages) return describe_messages(cycle);
   const size_t next = static_cast<size_t>(first - cycle.data() + 1) % cycle.size();
   return describe_waits(first->account, cycle[next].account);
+}
+
+bool is_held_up(std::span<const Waiter> path, const Waiter& held) {
+  for (size_t i = 0; i < path.size(); ++i) {
+    const Waiter& awaited = i + 1 < path.size() ? path[i + 1] : held;
+    if (path[i].earliest_look < awaited.under_way) return false;  // as in judge_cycle()
+  }
+  const Account& first = path.front().account;
+  const bool is_direct = path.size() == 1;
+  const auto is_collective = [](const Waiter& waiter) {
+    return kind_of_wait(waiter.account) == Kind::Collective;
+  };
+  if (!is_direct && !std::all_of(path.begin(), path.end(), is_collective)) return false;
+  // Which of equal calls waits is not known: it must hold for all of them.
+  bool was_found = false;
+  for (const LoggedCall& logged : first.log.calls) {
+    if (!may_wait_in(first, logged)) continue;
+    was_found = true;
+    if (!is_direct && !needs_all_ranks(logged.call.request.collective)) return false;
+    if (!has_called_end_of(logged, first, held.account)) return false;
+  }
+  return was_found;
+}
+
+std::string describe_circle(std::span<const Stuck> circle) {
+  const Stuck& first = circle.front();
+  std::string text = fmt::format("rank {} waits in {} of communicator 0x{:x} for rank {}",
+                                 first.rank, describe(first.call), first.communicator, first.peer);
+  for (const Stuck& next : circle.first(std::min(circle.size(), kMostNamed)).subspan(1))
+    text += fmt::format(", whose stream waits in {} of communicator 0x{:x} as rank {} for rank {}",
+                        describe(next.call), next.communicator, next.rank, next.peer);
+  return text + and_others(circle.size()) +
+         ", and none can go on: on one stream, make the calls of several communicators in the same "
+         "order on all ranks, or give each communicator a stream of its own";
 }
 
 }  // namespace niccolite::comm

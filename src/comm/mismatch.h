@@ -30,10 +30,10 @@ std::optional<std::string> compare_messages(const Account& a, const Account& b);
 /// `b`: a proof by itself. The logs may have forgotten the calls.
 std::string describe_difference(const Account& a, uint16_t a_tag, const Account& b, uint16_t b_tag);
 
-/// A rank whose wait is known, in the time of whoever asked.
+/// A rank whose wait, or whose hold's, is known, in the time of whoever asked.
 struct Waiter {
   using Time = std::chrono::steady_clock::time_point;
-  Account account;       // has a wait
+  Account account;       // has a wait, or a hold
   Time earliest_look{};  // it was seen to wait then or later
   Time under_way{};      // it was in the operation that waits then at the latest
 };
@@ -41,5 +41,15 @@ struct Waiter {
 /// Each of the ranks waits for the next, the last for the first. A rank that is late is no proof,
 /// and these are not late: what do they say if not all of them can be in the same operation?
 std::optional<std::string> judge_cycle(std::span<const Waiter> cycle);
+
+/// The call that waits; null: the log does not tell.
+const LoggedCall* find_waiting(const Account& account);
+
+/// Each rank of the path waits for the next, the last for `held`, which has a hold: is it proved
+/// that the operation of the first cannot end before the one that holds `held` up does?
+bool is_held_up(std::span<const Waiter> path, const Waiter& held);
+
+/// Each of these cannot end before the next one, nor the last before the first.
+std::string describe_circle(std::span<const Stuck> circle);
 
 }  // namespace niccolite::comm

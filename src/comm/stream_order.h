@@ -16,6 +16,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/wait.h"
@@ -38,6 +39,10 @@ class StreamOrder {
   Status after(gpu::StreamHandle stream);
   /// Was that operation captured in a graph?
   bool is_captured() const { return is_captured_; }
+  /// The stream of that operation, as gpu::Machine::stream_id() has it; none of a captured one.
+  std::optional<uint64_t> stream() const {
+    return is_captured_ ? std::nullopt : std::optional(stream_);
+  }
 
   /// Waits until all operations so far, and all launches of graphs that hold some, are done: true,
   /// or false at the deadline. Disturbs no capture, unless graphs do not mix and there were some.

@@ -21,6 +21,8 @@ constexpr seconds kPatience{30};   // and this a warning
 constexpr seconds kFresh{3};       // a wait that goes on is reported every second at least
 constexpr seconds kFollowTime{4};  // for asking one rank after the other
 constexpr size_t kMostFollowed = 64;
+constexpr seconds kKnotTime{
+    8};  // for ranks to learn of a chain of communicators, one after another
 constexpr int kMostAttempts = 20;  // a second's looks: a call is logged right after its launch
 
 seconds after(seconds interval) { return std::min(2 * interval, kLongestInterval); }
@@ -31,6 +33,13 @@ std::string last_call_of(const Account& account) {
   std::string text = "whose last call was " + describe(last.call);
   if (last.is_captured()) return text + " in a graph";
   return last.call.is_message() ? text : text + fmt::format(" as its collective #{}", last.number);
+}
+
+std::string holder_of(const Account& account) {
+  if (!account.hold) return "";
+  const Stuck& holder = account.hold->chain.front();
+  return fmt::format(", and whose stream waits in {} of communicator 0x{:x} for its rank {}",
+                     describe(holder.call), holder.communicator, holder.peer);
 }
 
 }  // namespace
@@ -50,24 +59,22 @@ void Watch::look() {
   Time earliest, latest;
   const Report report = take_report(&earliest, &latest);
   is_over_ = is_over_ || hooks_.has_failed();
-  if (is_over_) return;
+  std::optional<Wait> wait;
   if (report.kind != ReportKind::None && is_other_rank(static_cast<int>(report.peer), rank_)) {
     if (report.kind == ReportKind::Mismatch) {
       if (!mismatch_) mismatch_ = report;
     } else {
-      const Wait wait{.kind = report.kind,
-                      .peer = static_cast<int>(report.peer),
-                      .tag = report.own_tag,
-                      .repeats = report.repeats,
-                      .earliest = earliest,
-                      .latest = latest};
-      {
-        std::lock_guard lock(mutex_);
-        wait_ = wait;
-      }
-      if (!mismatch_) examine_wait(wait);
+      wait = {.kind = report.kind,
+              .peer = static_cast<int>(report.peer),
+              .tag = report.own_tag,
+              .repeats = report.repeats,
+              .earliest = earliest,
+              .latest = latest};
+      keep_wait(*wait);  // of what has failed, too: it goes on holding up others
     }
   }
+  if (is_over_) return;
+  if (wait && !mismatch_) examine_wait(*wait);
   if (mismatch_ && !is_over_) examine_mismatch();
   if (!is_over_) compare_with_neighbor();
 }
@@ -84,30 +91,105 @@ Report Watch::take_report(Time* earliest, Time* latest) {
   return executor::decode_report(report);
 }
 
-Account Watch::account(int asker) const {
-  Account account{.rank = rank_, .log = log_.content(asker), .wait = std::nullopt};
+// The operations of a communicator run one after the other: what was under way when the wait before
+// was reported is what waited then. A wait that has been reported earlier was, unless reports were
+// lost: this one's or that one's, while nobody looked for an interval or longer.
+bool Watch::is_same_operation(const Wait& before, const Wait& wait) {
+  const auto was_taken_at_once = [](const Wait& taken) {
+    return taken.latest - taken.earliest < executor::kReportInterval;
+  };
+  if (wait.latest - wait.lasted() <= before.earliest) return true;
+  return wait.repeats > 0 && was_taken_at_once(before) && was_taken_at_once(wait);
+}
+
+void Watch::keep_wait(Wait& wait) {
   std::lock_guard lock(mutex_);
-  account.is_final = is_leaving_;
+  if (!wait_ || !is_same_operation(*wait_, wait)) {
+    ++operations_;
+    chain_.clear();
+  }
+  wait.operation = operations_;
+  wait_ = wait;
+}
+
+Account Watch::account(int asker) const {
+  Account account = own_account(asker);
+  const auto stream = log_.only_stream();
+  if (!stream) return account;
+  // Both on one stream: one of them runs, the one that was seen to wait later.
+  std::optional<Hold> hold = hooks_.find_holder(*stream);
+  if (!hold || (account.wait && account.wait->least_age <= hold->wait.most_age)) return account;
+  account.hold = std::move(hold);
+  account.wait.reset();
+  return account;
+}
+
+std::optional<Hold> Watch::holding(int device, uint64_t stream) const {
+  std::optional<Wait> wait;
+  Hold hold;
+  {
+    std::lock_guard lock(mutex_);
+    wait = wait_;
+    hold.chain = chain_;
+  }
+  // After the wait was seen: what waits was launched before, on a stream that is known by now.
+  if (!wait || hooks_.device != device || log_.only_stream() != stream) return std::nullopt;
+  // What is told to end does so before those that it waits for. acquire: as the executors read it.
+  if (std::atomic_ref(control_.abort).load(std::memory_order_acquire) != 0) return std::nullopt;
+  const Account mine = own_account(wait->peer, wait);
+  if (!mine.wait) return std::nullopt;
+  hold.wait = *mine.wait;
+  if (!hold.chain.empty()) return hold;
+  const LoggedCall* const call = find_waiting(mine);
+  if (call == nullptr) return std::nullopt;
+  hold.chain.push_back(describe_stuck(*wait, *call));
+  return hold;
+}
+
+Stuck Watch::describe_stuck(const Wait& wait, const LoggedCall& logged) const {
+  return {.communicator = hooks_.communicator,
+          .rank = rank_,
+          .operation = wait.operation,
+          .call = logged.call,
+          .peer = wait.peer};
+}
+
+Account Watch::own_account(int asker) const {
+  std::optional<Wait> wait;
+  {
+    std::lock_guard lock(mutex_);
+    wait = wait_;
+  }
+  return own_account(asker, wait);
+}
+
+Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
+  Account account{
+      .rank = rank_, .log = log_.content(asker), .wait = std::nullopt, .hold = std::nullopt};
   const Time now = hooks_.now();
-  if (!wait_ || now - wait_->latest > kFresh) return account;
-  account.wait = {.kind = wait_->kind,
-                  .peer = wait_->peer,
-                  .tag = wait_->tag,
-                  .least_age = std::chrono::floor<milliseconds>(now - wait_->latest),
-                  .most_age = std::chrono::ceil<milliseconds>(now - wait_->earliest),
-                  .lasted = wait_->lasted(),
-                  .is_joined = log_.was_joined(wait_->tag)};
+  {
+    std::lock_guard lock(mutex_);
+    account.is_final = is_leaving_;
+  }
+  if (!wait || now - wait->latest > kFresh) return account;
+  account.wait = {.kind = wait->kind,
+                  .peer = wait->peer,
+                  .tag = wait->tag,
+                  .least_age = std::chrono::floor<milliseconds>(now - wait->latest),
+                  .most_age = std::chrono::ceil<milliseconds>(now - wait->earliest),
+                  .lasted = wait->lasted(),
+                  .is_joined = log_.was_joined(wait->tag)};
   return account;
 }
 
 void Watch::examine_mismatch() {
   const int peer = static_cast<int>(mismatch_->peer);
-  const Account mine = account(peer);
+  const Account mine = own_account(peer);
   Result<Account> answer = hooks_.ask(peer);
   if (!answer.is_ok())
     LOG(Info, Coll, "rank {} cannot ask rank {} for its calls: {}", rank_, peer,
         answer.status().message());
-  Account theirs{.rank = peer, .log = {}, .wait = std::nullopt};
+  Account theirs{.rank = peer, .log = {}, .wait = std::nullopt, .hold = std::nullopt};
   attempts_ += answer.is_ok() ? 1 : kMostAttempts / 2;
   if (answer.is_ok()) theirs = std::move(answer).take();
   const bool is_complete =
@@ -135,7 +217,7 @@ bool Watch::is_doomed(const Wait& wait) {
     left_peer_ = wait.peer;
     left_since_ = hooks_.now();
   } else if (wait.earliest >= left_since_) {
-    const Account mine = account(wait.peer);
+    const Account mine = own_account(wait.peer);
     const LoggedCall* const call = mine.find(wait.tag, wait.peer);
     fail_all(Status::remote_error(
         "rank {} waits in {} for rank {}, which has left the communicator (ncclCommDestroy or "
@@ -148,7 +230,7 @@ bool Watch::is_doomed(const Wait& wait) {
 // From this rank to the one that it waits for, to the one that that one waits for, and so on: to a
 // rank that is late, to a difference, or to a rank that was met before.
 void Watch::follow(const Wait& wait) {
-  const Account mine = account(wait.peer);
+  const Account mine = own_account(wait.peer);
   std::vector<Waiter> path{
       {.account = mine, .earliest_look = wait.earliest, .under_way = wait.latest - wait.lasted()}};
   const Time deadline = hooks_.now() + kFollowTime;
@@ -175,8 +257,16 @@ void Watch::follow(const Wait& wait) {
     if (accuse(compare_collectives(last, theirs)) || accuse(compare_collectives(mine, theirs)) ||
         (next == wait.peer && accuse(compare_messages(mine, theirs))))
       return;
+    if (theirs.hold) {
+      const WaitReport& holding = theirs.hold->wait;
+      const Waiter held{.account = theirs,
+                        .earliest_look = asked - holding.most_age,
+                        .under_way = answered - holding.least_age - holding.lasted};
+      if (accuse(judge_hold(wait, path, held))) return;
+    }
     if (!theirs.wait) {
-      const std::string late = fmt::format("rank {}, {}", theirs.rank, last_call_of(theirs));
+      const std::string late =
+          fmt::format("rank {}, {}{}", theirs.rank, last_call_of(theirs), holder_of(theirs));
       say(wait, mine,
           next == wait.peer ? late : fmt::format("rank {}, and that for {}", wait.peer, late));
       return;
@@ -186,6 +276,29 @@ void Watch::follow(const Wait& wait) {
                     .earliest_look = asked - report.most_age,
                     .under_way = answered - report.least_age - report.lasted});
   }
+}
+
+// One rank learns from the next what it waits for in the end. Where that is the operation that this
+// one waits in, none of them will end.
+std::optional<std::string> Watch::judge_hold(const Wait& wait, std::span<const Waiter> path,
+                                             const Waiter& held) {
+  if (wait.lasted() < kKnotTime) next_look_ = wait.lasted() + executor::kReportInterval;
+  if (!is_held_up(path, held)) return std::nullopt;
+  Stuck mine = describe_stuck(wait, *find_waiting(path.front().account));
+  mine.peer = held.account.rank;
+  std::vector<Stuck> chain{std::move(mine)};
+  bool is_closed = false;
+  for (const Stuck& next : held.account.hold->chain) {
+    is_closed = next.is_same_as(chain.front());
+    if (is_closed || chain.size() == Hold::kLongest) break;
+    chain.push_back(next);
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (wait_->operation == wait.operation) chain_ = chain;
+  }
+  if (!is_closed) return std::nullopt;
+  return describe_circle(chain);
 }
 
 // Ranks wait for each other, which proves nothing: another one may have to come first.
@@ -229,7 +342,7 @@ void Watch::compare_with_neighbor() {
   next_comparison_ = looked_ + comparison_interval_;
   comparison_interval_ = after(comparison_interval_);
   if (hooks_.has_left(neighbor)) return;
-  const Account mine = account(neighbor);
+  const Account mine = own_account(neighbor);
   const Result<Account> theirs = hooks_.ask(neighbor);
   if (!theirs.is_ok()) return;  // whoever needs the neighbour finds out why
   compared_ = collectives;
@@ -247,7 +360,7 @@ std::optional<std::string> Watch::compare_before_leaving() {
   }
   std::optional<std::string> difference;
   const auto compare = [&](const Account& theirs) {
-    const Account mine = account(theirs.rank);
+    const Account mine = own_account(theirs.rank);
     if (!difference) difference = compare_collectives(mine, theirs);
     if (!difference) difference = compare_messages(mine, theirs);
     if (!difference) difference = compare_final(mine, theirs);
@@ -255,7 +368,7 @@ std::optional<std::string> Watch::compare_before_leaving() {
   const std::set<int> neighbors{(rank_ + 1) % nranks_, (rank_ + nranks_ - 1) % nranks_};
   for (const int neighbor : neighbors) {
     if (hooks_.has_left(neighbor)) continue;
-    const Result<Account> theirs = hooks_.say_farewell(neighbor, account(neighbor));
+    const Result<Account> theirs = hooks_.say_farewell(neighbor, own_account(neighbor));
     if (theirs.is_ok()) compare(theirs.value());
   }
   std::vector<Account> farewells;

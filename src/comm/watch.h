@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/thread_annotations.h"
@@ -28,10 +29,13 @@ class Watch {
 
   /// What the watch needs of its communicator and of the world; outlives it.
   struct Hooks {
-    int device = 0;  // for log lines
+    int device = 0;
+    uint64_t communicator = 0;  // its id, as log lines have it
     std::function<Time()> now;
     std::function<Result<Account>(int peer)> ask;  // waits for an answer, for seconds at most
     std::function<bool(int peer)> has_left;
+    /// The newest holding() of this process's other watches.
+    std::function<std::optional<Hold>(uint64_t stream)> find_holder;
     /// As ask(), and has `peer` keep_farewell() of this rank's last account.
     std::function<Result<Account>(int peer, const Account& mine)> say_farewell;
     std::function<bool()> has_failed;             // nothing is left to be found out
@@ -47,6 +51,9 @@ class Watch {
 
   /// What this rank tells `asker`.
   Account account(int asker) const EXCLUDES(mutex_);
+  /// The operation that waits, if it is on this stream, as all of this communicator's are. Any
+  /// thread.
+  std::optional<Hold> holding(int device, uint64_t stream) const EXCLUDES(mutex_);
 
   /// This rank calls nothing any more and is about to leave: compares what it has called with what
   /// both neighbours have, and leaves its account with them, so that whoever leaves last can
@@ -62,15 +69,24 @@ class Watch {
     uint16_t tag = 0;
     uint16_t repeats = 0;
     Time earliest{}, latest{};  // between which it was reported
+    uint64_t operation = 0;     // Stuck::operation
     std::chrono::milliseconds lasted() const { return (repeats + 1) * executor::kReportInterval; }
     int seconds() const { return static_cast<int>(lasted() / std::chrono::seconds(1)); }
   };
 
   executor::Report take_report(Time* earliest, Time* latest);
+  static bool is_same_operation(const Wait& before, const Wait& wait);
+  void keep_wait(Wait& wait) EXCLUDES(mutex_);
+  /// account() without a hold, and the same of an earlier wait.
+  Account own_account(int asker) const EXCLUDES(mutex_);
+  Account own_account(int asker, const std::optional<Wait>& wait) const EXCLUDES(mutex_);
+  Stuck describe_stuck(const Wait& wait, const LoggedCall& logged) const;
   void examine_mismatch();
   void examine_wait(const Wait& wait);
   bool is_doomed(const Wait& wait);
   void follow(const Wait& wait);
+  std::optional<std::string> judge_hold(const Wait& wait, std::span<const Waiter> path,
+                                        const Waiter& held) EXCLUDES(mutex_);
   void say_who_is_late(const Wait& wait, const Account& mine);
   void say(const Wait& wait, const Account& mine, const std::string& for_whom);
   void compare_with_neighbor();
@@ -100,6 +116,8 @@ class Watch {
   bool is_leaving_ GUARDED_BY(mutex_) = false;
   std::vector<Account> farewells_ GUARDED_BY(mutex_);  // of neighbours; at most one of each
   std::optional<Wait> wait_ GUARDED_BY(mutex_);        // the last
+  uint64_t operations_ GUARDED_BY(mutex_) = 0;         // that were seen to wait
+  std::vector<Stuck> chain_ GUARDED_BY(mutex_);        // Hold::chain of wait_; empty: not known
 };
 
 }  // namespace niccolite::comm

@@ -48,6 +48,18 @@ void Watchdog::remove(Watch& watch) {
   changed_.wait(lock, [&] { return current_ != &watch; });
 }
 
+// Under the lock, so that the watches stay: looking at one takes microseconds.
+std::optional<Hold> Watchdog::find_holder(const Watch& held, int device, uint64_t stream) {
+  std::lock_guard lock(mutex_);
+  std::optional<Hold> newest;
+  for (const Watch* const watch : watches_) {
+    if (watch == &held) continue;
+    std::optional<Hold> hold = watch->holding(device, stream);
+    if (hold && (!newest || hold->wait.most_age < newest->wait.most_age)) newest = std::move(hold);
+  }
+  return newest;
+}
+
 void Watchdog::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/thread.h"
@@ -25,6 +26,9 @@ class Watchdog {
   /// `watch` is looked at until remove(), which waits while it is.
   void add(Watch& watch) EXCLUDES(mutex_);
   void remove(Watch& watch) EXCLUDES(mutex_);
+
+  /// What Watch::Hooks::find_holder wants.
+  std::optional<Hold> find_holder(const Watch& held, int device, uint64_t stream) EXCLUDES(mutex_);
 
  private:
   Watchdog();

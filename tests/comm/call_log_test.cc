@@ -112,7 +112,21 @@ Account account_of_everything() {
                              .least_age = std::chrono::milliseconds(12),
                              .most_age = std::chrono::milliseconds(3456),
                              .lasted = std::chrono::milliseconds(78900),
-                             .is_joined = true}};
+                             .is_joined = true},
+          .hold = std::nullopt};
+}
+
+Account account_with_hold(size_t length) {
+  Account account = account_of_everything();
+  account.hold = Hold{.wait = *account.wait, .chain = {}};
+  account.wait.reset();
+  for (size_t i = 0; i < length; ++i)
+    account.hold->chain.push_back({.communicator = 0xfedcba9876543210u + i,
+                                   .rank = 5,
+                                   .operation = uint64_t{1} << 40,
+                                   .call = send(3, 17 + i),
+                                   .peer = 3});
+  return account;
 }
 
 TEST(Account, SurvivesTheWire) {
@@ -137,6 +151,58 @@ TEST(Account, SurvivesTheWire) {
   EXPECT_EQ(got.wait->lasted.count(), 78900);
   EXPECT_EQ(got.wait->kind, executor::ReportKind::WaitingForCredit);
   EXPECT_TRUE(got.wait->is_joined);
+}
+
+TEST(Account, SurvivesTheWireWithWhatHoldsItUp) {
+  const Account sent = account_with_hold(Hold::kLongest);
+  const Account got = Account::decode(sent.encode(), 5).take();
+  EXPECT_FALSE(got.wait.has_value());
+  ASSERT_TRUE(got.hold.has_value());
+  EXPECT_EQ(got.hold->wait.lasted.count(), 78900);
+  ASSERT_EQ(got.hold->chain.size(), sent.hold->chain.size());
+  for (size_t i = 0; i < got.hold->chain.size(); ++i) {
+    const Stuck &was = sent.hold->chain[i], &is = got.hold->chain[i];
+    EXPECT_TRUE(is.is_same_as(was));
+    EXPECT_EQ(is.peer, 3);
+    EXPECT_EQ(describe(is.call), describe(was.call));
+  }
+}
+
+TEST(Account, WithAHoldThatCannotBeIsRefused) {
+  const auto is_refused = [](const Account& account) {
+    return !Account::decode(account.encode(), 5).is_ok();
+  };
+  EXPECT_FALSE(is_refused(account_with_hold(1)));
+  EXPECT_TRUE(is_refused(account_with_hold(0)));
+  EXPECT_TRUE(is_refused(account_with_hold(Hold::kLongest + 1)));
+  Account wrong = account_with_hold(2);
+  wrong.hold->chain[1].rank = -1;
+  EXPECT_TRUE(is_refused(wrong));
+  wrong = account_with_hold(2);
+  wrong.hold->chain[1].peer = -7;
+  EXPECT_TRUE(is_refused(wrong));
+  wrong = account_with_hold(2);
+  wrong.wait = wrong.hold->wait;
+  EXPECT_TRUE(is_refused(wrong)) << "what waits has begun";
+  const Bytes bytes = account_with_hold(2).encode();
+  for (size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(Account::decode(std::span(bytes).first(length), 5).is_ok()) << length;
+}
+
+TEST(CallLog, KnowsTheStreamOfItsLaunchesWhileThereIsOne) {
+  CallLog log(2);
+  EXPECT_EQ(log.only_stream(), std::nullopt);
+  for (int i = 0; i < 2; ++i) {
+    log.before_launch_on(5);
+    EXPECT_EQ(log.only_stream(), 5u);
+  }
+  log.before_launch_on(6);
+  log.before_launch_on(5);
+  EXPECT_EQ(log.only_stream(), std::nullopt);
+  CallLog captured(2);
+  captured.before_launch_on(std::nullopt);
+  captured.before_launch_on(5);
+  EXPECT_EQ(captured.only_stream(), std::nullopt) << "graphs may run at any time";
 }
 
 TEST(Account, CutShortProlongedOrOfUnknownValuesIsRefused) {

@@ -1,12 +1,9 @@
 // Watches over ranks without GPUs, threads or clocks: logs are filled and reports stored by hand.
-#include "comm/watch.h"
-
 #include <gmock/gmock.h>
-
-#include <deque>
 
 #include "base/log.h"
 #include "tests/comm/calls.h"
+#include "tests/comm/world.h"
 
 namespace niccolite::comm {
 namespace {
@@ -17,97 +14,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
-
-class World {
- public:
-  explicit World(int nranks) {
-    for (int rank = 0; rank < nranks; ++rank) {
-      Rank& added = ranks_.emplace_back(nranks);
-      Watch::Hooks hooks;
-      hooks.now = [this] { return now_; };
-      hooks.ask = [this, rank](int peer) -> Result<Account> {
-        Rank& asked = of(peer);
-        if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
-        ++asked.asked;
-        return Account::decode(asked.watch->account(rank).encode(), peer);
-      };
-      hooks.say_farewell = [this, rank](int peer, const Account& mine) -> Result<Account> {
-        Rank& asked = of(peer);
-        if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
-        asked.watch->keep_farewell(Account::decode(mine.encode(), rank).take());
-        return Account::decode(asked.watch->account(rank).encode(), peer);
-      };
-      hooks.has_left = [this](int peer) { return of(peer).has_left; };
-      hooks.has_failed = [] { return false; };
-      hooks.fail_all = [this](const Status& status) { failures_.push_back(status.copy()); };
-      added.watch =
-          std::make_unique<Watch>(rank, nranks, added.log, added.control, std::move(hooks));
-    }
-  }
-
-  struct Rank {
-    explicit Rank(int nranks) : log(nranks) {}
-    CallLog log;
-    executor::ControlWords control{};
-    std::unique_ptr<Watch> watch;
-    bool has_left = false;
-    bool is_unreachable = false;
-    int asked = 0;
-  };
-  Rank& of(int rank) { return ranks_[static_cast<size_t>(rank)]; }
-
-  void call(int rank, const Call& call) { of(rank).log.add(call, false, false); }
-  void call_all(const Call& made) {
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) call(rank, made);
-  }
-  void capture(int rank, const Call& call) { of(rank).log.add(call, true, false); }
-
-  void wait(int rank, int peer, const Call& call, int repeats = 0,
-            ReportKind kind = ReportKind::Waiting) {
-    of(rank).control.report = encode(Report{.kind = kind,
-                                            .peer = static_cast<uint32_t>(peer),
-                                            .own_tag = tag_of(call),
-                                            .repeats = static_cast<uint16_t>(repeats)});
-  }
-  void mismatch(int rank, int peer, const Call& call, const Call& peers_call) {
-    of(rank).control.report = encode(Report{.kind = ReportKind::Mismatch,
-                                            .peer = static_cast<uint32_t>(peer),
-                                            .own_tag = tag_of(call),
-                                            .peer_tag = tag_of(peers_call)});
-  }
-
-  /// Time passes, and every watch looks as often as the watchdog has it look.
-  void pass(milliseconds time) {
-    for (const auto end = now_ + time; now_ < end;) {
-      now_ += milliseconds(50);
-      for (Rank& rank : ranks_) rank.watch->look();
-    }
-  }
-  /// Time in which ranks wait: `report` stores what they report after each interval.
-  template <typename Function>
-  void wait_for(milliseconds length, Function&& report) {
-    for (int repeats = 0; repeats < length / executor::kReportInterval; ++repeats) {
-      pass(executor::kReportInterval);
-      report(repeats);
-    }
-    pass(milliseconds(100));
-  }
-
-  /// What is found when `rank` leaves.
-  std::string leave(int rank) {
-    const auto difference = of(rank).watch->compare_before_leaving();
-    of(rank).has_left = true;
-    return difference.value_or("");
-  }
-
-  const std::vector<Status>& failures() const { return failures_; }
-  std::string failure() const { return failures_.empty() ? "" : failures_.front().message(); }
-
- private:
-  Watch::Time now_{seconds(1000)};
-  std::deque<Rank> ranks_;  // watches refer to their neighbours
-  std::vector<Status> failures_;
-};
 
 TEST(Watch, NamesBothCallsAndRanksOfAMismatch) {
   World world(3);

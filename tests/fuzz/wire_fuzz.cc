@@ -8,6 +8,7 @@
 #include "bootstrap/frames.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/unique_id.h"
+#include "comm/account.h"
 #include "comm/links.h"
 #include "comm/rank_info.h"
 #include "comm/version.h"
@@ -109,6 +110,11 @@ void links(std::span<const std::byte> bytes) {
   comm::decode_links(bytes, 1, 2, 8).status().ignore("any outcome but a crash");
 }
 
+void accounts(std::span<const std::byte> bytes) {
+  const auto account = comm::Account::decode(bytes, 1);
+  if (account.is_ok()) require(comm::Account::decode(account.value().encode(), 1).is_ok());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -120,6 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                               contributions,
                                                               rank_infos,
                                                               links,
+                                                              accounts,
                                                               decode<messages::Join>,
                                                               decode<messages::Place>,
                                                               decode<messages::Refused>,

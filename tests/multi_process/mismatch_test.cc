@@ -23,15 +23,17 @@ std::string make_id() {
   return to_text(id);
 }
 
-ncclResult_t wait_for_failure(const LocalRanks& ranks) {
+ncclResult_t await_failure(ncclComm_t comm) {
   const auto deadline = std::chrono::steady_clock::now() + seconds(40);
   ncclResult_t state = ncclSuccess;
   while (state == ncclSuccess && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    REQUIRE_NCCL(ncclCommGetAsyncError(ranks.comms[0], &state));
+    REQUIRE_NCCL(ncclCommGetAsyncError(comm, &state));
   }
   return state;
 }
+
+ncclResult_t wait_for_failure(const LocalRanks& ranks) { return await_failure(ranks.comms[0]); }
 
 // id nranks rank count: agrees with the others once, then all-reduces `count`.
 ROLE(disagree) {
@@ -144,6 +146,72 @@ TEST(MismatchBetweenProcesses, IsNoneWhenARankIsLate) {
   }
   late.kill(SIGUSR1);
   for (Process* rank : {&late, &first, &second}) EXPECT_EQ(rank->wait(), 0) << rank->output();
+}
+
+// device, then for each communicator of two ranks in the order of init: id, rank; then the order in
+// which they are used on the one stream, such as "10". One operation of each goes well before.
+ROLE(circle) {
+  const size_t communicators = (arguments.size() - 2) / 2;
+  std::vector<ncclComm_t> comms(communicators);
+  float* buffer = nullptr;
+  cudaStream_t stream = nullptr;
+  REQUIRE_CUDA(cudaSetDevice(std::stoi(arguments[0])));
+  REQUIRE_CUDA(cudaMalloc(&buffer, 4096));
+  REQUIRE_CUDA(cudaStreamCreate(&stream));
+  for (size_t i = 0; i < communicators; ++i)
+    REQUIRE_NCCL(ncclCommInitRank(&comms[i], 2, to_id(arguments[2 * i + 1]),
+                                  std::stoi(arguments[2 * i + 2])));
+  for (const ncclComm_t comm : comms)
+    REQUIRE_NCCL(ncclAllReduce(buffer, buffer, 1000, ncclFloat, ncclSum, comm, stream));
+  REQUIRE_CUDA(cudaStreamSynchronize(stream));
+  for (const char number : arguments.back()) {
+    const ncclComm_t comm = comms[static_cast<size_t>(number - '0')];
+    const ncclResult_t result =
+        ncclAllReduce(buffer, buffer, 1000, ncclFloat, ncclSum, comm, stream);
+    // It may be known already.
+    if (result != ncclSuccess && result != ncclInvalidUsage) return 1;
+  }
+  for (const ncclComm_t comm : comms) std::printf("STATE %d\n", await_failure(comm));
+  // What comes first on the stream ends first.
+  for (const char number : arguments.back())
+    REQUIRE_NCCL(ncclCommAbort(comms[static_cast<size_t>(number - '0')]));
+  REQUIRE_CUDA(cudaStreamSynchronize(stream));
+  return 0;
+}
+
+void expect_told_once_each(Process& process, size_t communicators) {
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_EQ(count_of(process.output(), "STATE 5"), communicators) << process.output();
+  EXPECT_EQ(count_of(process.output(), "NCCL WARN"), communicators) << process.output();
+  EXPECT_EQ(count_of(process.output(), "none can go on"), communicators) << process.output();
+}
+
+TEST(CircleBetweenProcesses, OfTwoCommunicatorsIsToldOnceForEach) {
+  const std::string first = make_id(), second = make_id();
+  Process forward("circle", {"0", first, "0", second, "0", "01"});
+  Process backward("circle", {"1", first, "1", second, "1", "10"});
+  for (Process* process : {&forward, &backward}) {
+    expect_told_once_each(*process, 2);
+    EXPECT_THAT(
+        process->output(),
+        testing::ContainsRegex("rank 0 waits in ncclAllReduce\\(count 1000, float, sum\\) of "
+                               "communicator 0x[0-9a-f]+ for rank 1, whose stream waits in "
+                               "ncclAllReduce\\(count 1000, float, sum\\) of communicator "
+                               "0x[0-9a-f]+ as rank 1 for rank 0, and none can go on"));
+  }
+}
+
+TEST(CircleBetweenProcesses, OfThreeCommunicatorsIsToldToEachOfThem) {
+  // Each process is in two of them; none is in all.
+  const std::string ids[] = {make_id(), make_id(), make_id()};
+  std::vector<Process> processes;
+  processes.emplace_back("circle", Arguments{"0", ids[0], "0", ids[2], "1", "01"});
+  processes.emplace_back("circle", Arguments{"1", ids[0], "1", ids[1], "0", "10"});
+  processes.emplace_back("circle", Arguments{"2", ids[1], "1", ids[2], "0", "10"});
+  for (Process& process : processes) {
+    expect_told_once_each(process, 2);
+    EXPECT_EQ(count_of(process.output(), ", whose stream waits in "), 4u) << process.output();
+  }
 }
 
 }  // namespace
