@@ -99,6 +99,11 @@ def mistakes() -> list:
                "peer": 1 - rank}], ["watch", 2500]] for rank in range(2)]
     mistake("cycle", "both ranks send first, then receive, in no group", crossed, {USAGE},
             names={rank: ["rank 0 waits", "rank 1 waits"] for rank in range(2)}, waits=True)
+    circle = [[["init"], ["split"], *turn, ["ncclAllReduce", {"count": count}], ["change"],
+               ["ncclAllReduce", {"count": 2024 - count}], ["watch", 2500], ["meet", "told"]]
+              for turn, count in (([], 1024), ([["change"]], 1000))]
+    mistake("circle", "rank 1 uses two communicators in the other order on its stream", circle, {USAGE},
+            names={rank: ["count 1024", "count 1000", "waits", "as rank"] for rank in range(2)}, waits=True)
     right = [["ncclAllReduce"], ["watch"], ["check"]]
     mistake("null_buffer", "rank 1 gives a null buffer, then a right one",
             [[["init"], *right], [["init"], ["ncclAllReduce", {"null": True}], *right]], {0: {0}, 1: {ARGUMENT}},

@@ -44,7 +44,7 @@ class Rank:
         self.library = api.Library(library)
         self.nccl = self.library.nccl
         self.device = api.Device(self.library, rank)
-        self.comm = ctypes.c_void_p()
+        self.comm, self.other = ctypes.c_void_p(), ctypes.c_void_p()
         self.before = {}
         self.has_failed = False
 
@@ -88,6 +88,15 @@ class Rank:
         self.report("calls ncclCommInitRank", started)
         code = self.nccl.ncclCommInitRank(ctypes.byref(self.comm), self.nranks, unique, self.rank)
         self.report("ncclCommInitRank", started, code)
+
+    def split(self) -> None:
+        """Makes another communicator of the same ranks."""
+        started = now()
+        code = self.nccl.ncclCommSplit(self.comm, 0, self.rank, ctypes.byref(self.other), None)
+        self.report("ncclCommSplit", started, code)
+
+    def change(self) -> None:
+        self.comm, self.other = self.other, self.comm
 
     def collective(self, name: str, count: int = 1024, kind: str = "float", operation: str = "sum", root: int = 0,
                    peer: int = 0, null: bool = False) -> None:
@@ -168,6 +177,12 @@ class Rank:
             self.comm = comm
 
     def leave(self) -> None:
+        self.change()  # the one that the stream has first ends first
+        for _ in range(2):
+            self.leave_one()
+            self.change()
+
+    def leave_one(self) -> None:
         if self.comm and not self.has_failed:
             self.destroy()
         started = now()
