@@ -58,6 +58,7 @@ json options_to_json(const Options& options) {
   return {{"collectives", names},
           {"send_recv", options.send_recv},
           {"root", options.root},
+          {"local_register", static_cast<int>(options.registration)},
           {"processes", options.processes},
           {"threads", options.threads},
           {"gpus", options.gpus},

@@ -67,6 +67,9 @@ void add_options(CLI::App& app, RawOptions& raw) {
   app.add_flag("--send-recv", options.send_recv,
                "alltoall, gather and scatter by sends and receives, not by their own functions")
       ->group("Sizes and data");
+  app.add_option("-R,--local_register", raw.registration,
+                 "1: register the buffers (ncclCommRegister); 2: as symmetric windows")
+      ->group("Sizes and data");
   app.add_flag("--in-place", raw.only_in_place, "In-place results only")->group("Sizes and data");
   app.add_flag("--out-of-place", raw.only_out_of_place, "Out-of-place results only")
       ->group("Sizes and data");

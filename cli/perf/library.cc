@@ -52,6 +52,10 @@ Status Library::resolve() {
   find(create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
   find(destroy_operation, "ncclRedOpDestroy");
   find(comm_split, "ncclCommSplit");
+  find(comm_register, "ncclCommRegister");
+  find(comm_deregister, "ncclCommDeregister");
+  find(window_register, "ncclCommWindowRegister");
+  find(window_deregister, "ncclCommWindowDeregister");
   return check(get_version(&version_), "ncclGetVersion");
 }
 

@@ -41,6 +41,10 @@ class Library {
   decltype(&ncclRedOpCreatePreMulSum) create_pre_mul_sum = nullptr;
   decltype(&ncclRedOpDestroy) destroy_operation = nullptr;
   decltype(&ncclCommSplit) comm_split = nullptr;
+  decltype(&ncclCommRegister) comm_register = nullptr;
+  decltype(&ncclCommDeregister) comm_deregister = nullptr;
+  decltype(&ncclCommWindowRegister) window_register = nullptr;
+  decltype(&ncclCommWindowDeregister) window_deregister = nullptr;
 
   /// Does the library have the function of this name?
   bool has(const char* function) const;

@@ -195,6 +195,9 @@ Result<Options> finish(const RawOptions& raw) {
   TRY(at_least(options.timeout_seconds, 0, "--timeout"));
   TRY(at_least(options.rounds, 0, "--rounds"));
   if (options.rounds == 0) options.rounds = options.other_library.empty() ? 1 : 5;
+  if (raw.registration < 0 || raw.registration > 2)
+    return Status::invalid_argument("--local_register: {} is not 0, 1 or 2", raw.registration);
+  options.registration = static_cast<Registration>(raw.registration);
   if (raw.only_in_place && !raw.only_out_of_place) options.out_of_place = false;
   if (raw.only_out_of_place && !raw.only_in_place) options.in_place = false;
   if (options.graph_launches > 0 && options.blocking)

@@ -18,6 +18,9 @@ class App;
 
 namespace niccolite::perf {
 
+/// What is done with the buffers before they are used; the numbers of -R, as in nccl-tests.
+enum class Registration { None = 0, Local = 1, Window = 2 };
+
 enum class Average { Rank0, Mean, Least, Most };  // which rank's time a row shows
 
 struct Options {
@@ -40,6 +43,7 @@ struct Options {
   std::vector<const ElementType*> types;
   std::vector<const Operation*> operations;
   int check_iterations = 1;
+  Registration registration = Registration::None;
   bool bitwise = false;  // also reduce values that round, and compare the ranks' bits
   int graph_launches = 0;
   bool blocking = false;
@@ -74,6 +78,7 @@ struct RawOptions {
   std::string min_bytes, max_bytes, step_bytes, sizes;
   std::optional<double> step_factor;
   std::optional<int> threads, gpus;
+  int registration = 0;
   std::string type = "float", operation = "sum", average = "1";
   bool only_in_place = false, only_out_of_place = false;
 };

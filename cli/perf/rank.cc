@@ -20,8 +20,15 @@ Result<Rank> Rank::create(gpu::Machine& machine, const Options& options, int ran
   made.device = device;
   made.stream = TRY(machine.create_stream(device));
   const size_t bytes = aligned(options.max_bytes) + kGuardBytes;
-  made.send = TRY(machine.allocate_as_user(device, bytes));
-  made.receive = TRY(machine.allocate_as_user(device, bytes));
+  const auto allocate = [&] {
+    // Windows are of memory that other processes can map.
+    return options.registration == Registration::Window
+               ? machine.allocate(device, bytes, /*shareable=*/true)
+               : machine.allocate_as_user(device, bytes);
+  };
+  made.send = TRY(allocate());
+  made.receive = TRY(allocate());
+  made.buffer_bytes = bytes;
   made.scalar = TRY(machine.allocate(device, kBufferAlignment, false));
   // Touched once: the first write to a page of a virtual GPU's memory is the system's work, not the
   // library's.

@@ -2,6 +2,7 @@
 // Thread safety: a rank belongs to the thread that drives it.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct Rank {
   gpu::Memory scalar;              // of an operation that reads it from the device
   gpu::Memory staging;             // page-locked; results on their way to verification
   std::vector<gpu::Event> events;  // between graph replays
+  size_t buffer_bytes = 0;         // of send and of receive
+  std::vector<std::array<void*, 2>> registered;  // one per library: handles of send and receive
   std::deque<Communicator> comms;  // one per library; they end while the stream still exists
   std::vector<ReductionOperation> operations;  // one per communicator; end before them
 };

@@ -56,11 +56,59 @@ Status Worker::init_communicators() {
     RankRecord& record = team_.records()[static_cast<size_t>(rank.rank)];
     std::copy_n(record.device_bytes, libraries_.size(), record.device_bytes_after_init);
   }
+  return register_buffers();
+}
+
+// In one group, since windows are registered by all ranks at once.
+Status Worker::register_buffers() {
+  if (options_.registration == Registration::None) return {};
+  const bool as_windows = options_.registration == Registration::Window;
+  for (size_t library = 0; library < libraries_.size(); ++library) {
+    const Library& nccl = libraries_[library];
+    if (as_windows ? nccl.window_register == nullptr : nccl.comm_register == nullptr)
+      return Status::invalid_argument("--local_register: {} has no {}", nccl.path(),
+                                      as_windows ? "ncclCommWindowRegister" : "ncclCommRegister");
+    for (const gpu::Memory Rank::*buffer : {&Rank::send, &Rank::receive}) {
+      const size_t which = buffer == &Rank::send ? 0 : 1;
+      TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
+      for (Rank& rank : ranks_) {
+        rank.registered.resize(libraries_.size());
+        void*& handle = rank.registered[library][which];
+        const ncclComm_t comm = rank.comms[library].get();
+        void* const data = (rank.*buffer).data();
+        TRY(as_windows ? nccl.check(nccl.window_register(comm, data, rank.buffer_bytes,
+                                                         reinterpret_cast<ncclWindow_t*>(&handle),
+                                                         NCCL_WIN_COLL_SYMMETRIC),
+                                    "ncclCommWindowRegister")
+                       : nccl.check(nccl.comm_register(comm, data, rank.buffer_bytes, &handle),
+                                    "ncclCommRegister"));
+      }
+      TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
+    }
+  }
+  return {};
+}
+
+Status Worker::deregister_buffers() {
+  for (size_t library = 0; library < libraries_.size(); ++library) {
+    const Library& nccl = libraries_[library];
+    for (Rank& rank : ranks_) {
+      if (rank.registered.empty()) continue;
+      for (void* const handle : rank.registered[library]) {
+        const ncclComm_t comm = rank.comms[library].get();
+        TRY(options_.registration == Registration::Window
+                ? nccl.check(nccl.window_deregister(comm, static_cast<ncclWindow_t>(handle)),
+                             "ncclCommWindowDeregister")
+                : nccl.check(nccl.comm_deregister(comm, handle), "ncclCommDeregister"));
+      }
+    }
+  }
   return {};
 }
 
 Status Worker::destroy_communicators() {
   for (Rank& rank : ranks_) rank.operations.clear();
+  TRY(deregister_buffers());
   for (size_t library = 0; library < libraries_.size(); ++library)
     for (Rank& rank : ranks_) TRY(rank.comms[library].destroy());
   return {};

@@ -60,6 +60,8 @@ class Worker {
   }
 
  private:
+  Status register_buffers();
+  Status deregister_buffers();
   class MemoryMeter;
   Invocation invocation(const Call& call, const Rank& rank, size_t offset) const;
   Status copy_own_blocks(const Call& call, size_t offset);
