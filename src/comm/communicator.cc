@@ -191,15 +191,22 @@ Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vecto
     links.opens_buffers.push_back(peer != rank() && is_here &&
                                   parameters::p2p_direct_disable() == 0 &&
                                   machine_.open_buffers(device(), local));
+    links.shares_atomics.push_back(local >= 0 && machine_.shares_atomics(device(), local));
     if (links.torn < 0 && (local < 0 || !machine_.keeps_lines_whole(device(), local)))
       links.torn = peer;
   }
   const bootstrap::Gathered of_all = TRY(member_->all_gather(encode(links), deadline));
-  transport::Endpoint::Reach reach{.out = links.opens_buffers, .in = {}, .is_whole = true};
+  transport::Endpoint::Reach reach{.out = links.opens_buffers,
+                                   .in = {},
+                                   .is_whole = true,
+                                   .windows = links.shares_atomics,
+                                   .has_whole_windows = true};
   for (int peer = 0; peer < nranks(); ++peer) {
     const PeerLinks of_peer = TRY(decode_links(of_all[peer], peer, rank(), nranks()));
     reach.in.push_back(of_peer.opens_own_buffers);
     reach.is_whole &= of_peer.opens_all_buffers;
+    if (!of_peer.shares_own_atomics) reach.windows[static_cast<size_t>(peer)] = false;
+    reach.has_whole_windows &= of_peer.shares_all_atomics;
     if (of_peer.torn >= 0 && torn_link_.empty())
       torn_link_ = describe_torn(ranks, peer, of_peer.torn);
   }
@@ -383,7 +390,20 @@ Status Communicator::launch(const Ready& ready) {
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
   std::lock_guard in_use(in_use_);
   if (windows_ == nullptr) return gone();
-  return windows_->add(user, bytes, flags, init_deadline());
+  Result<const void*> handle = windows_->add(user, bytes, flags, init_deadline());
+  open_windows();
+  return handle;
+}
+
+// All ranks have registered the same windows, between the same operations of theirs.
+void Communicator::open_windows() {
+  if (!windows_->had_any() || endpoint_ == nullptr) return;
+  endpoint_->open_windows();
+  for (int peer = 0; peer < nranks(); ++peer)
+    if (reach_.windows[static_cast<size_t>(peer)] && peer != rank() &&
+        std::ranges::find(reaching_peers_, peer) == reaching_peers_.end())
+      reaching_peers_.push_back(peer);
+  operations_->open_windows(*windows_, reach_.has_whole_windows && windows_->had_symmetric());
 }
 
 Status Communicator::deregister_window(const void* handle) {

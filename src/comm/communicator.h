@@ -236,6 +236,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<Result<Bytes>> ask(Question question, std::span<const bootstrap::Query> queries,
                                  const Deadline& deadline);
   std::unique_ptr<OneSided> make_one_sided();
+  void open_windows();
   Status start_watch();
   enum class Printed : bool { No, Yes };
   void fail(Status status, Printed printed);

@@ -267,9 +267,11 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
     if (!torn_link_.empty()) TRY(planner::forbid_ll128(settings).with_context("{}", torn_link_));
     transport::Endpoint::Reach reach;
     reach.is_whole = child.reaches_all;
+    reach.has_whole_windows = parent.reach_.has_whole_windows;
     for (const int peer : child.ranks) {
       reach.out.push_back(parent.reach_.out[static_cast<size_t>(peer)]);
       reach.in.push_back(parent.reach_.in[static_cast<size_t>(peer)]);
+      reach.windows.push_back(parent.reach_.windows[static_cast<size_t>(peer)]);
     }
     TRY(serve_peers(settings, std::move(reach)));
   }

@@ -44,6 +44,24 @@ Buffers buffers_of(const Task& task, int rank) {
   return buffers;
 }
 
+/// Of the input and of the output, of a rank that has both.
+std::pair<size_t, size_t> bytes_of(const Call& call, int nranks) {
+  const size_t bytes = call.request.bytes();
+  const size_t of_all = bytes * static_cast<size_t>(nranks);
+  switch (call.request.collective) {
+    case Collective::AllGather:
+    case Collective::Gather:
+      return {bytes, of_all};
+    case Collective::ReduceScatter:
+    case Collective::Scatter:
+      return {of_all, bytes};
+    case Collective::AllToAll:
+      return {of_all, of_all};
+    default:
+      return {bytes, bytes};
+  }
+}
+
 template <typename Value>
 void add_to(std::string& name, const Value& value) {
   name.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -113,6 +131,43 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
       log_(log),
       planner_(settings, rank),
       order_(machine, device, graphs_mix) {}
+
+void OperationQueue::open_windows(const registry::Windows& windows, bool plans_for_it) {
+  const bool are_plans_new = plans_for_it && planner_.plan_for_reach();
+  if (windows_ != nullptr && !are_plans_new) return;
+  windows_ = &windows;
+  collectives_.clear();
+  batches_.clear();
+  groups_.clear();
+}
+
+// Each launch anew: windows end, and memory is freed and comes back as other memory.
+Buffers OperationQueue::with_shifts(Buffers buffers, const Call& call) const {
+  const auto [input_bytes, output_bytes] = bytes_of(call, planner_.settings().nranks);
+  if (buffers.input != nullptr)
+    buffers.input_shifts = windows_->shifts_of(buffers.input, input_bytes);
+  if (buffers.output != nullptr)
+    buffers.output_shifts = windows_->shifts_of(buffers.output, output_bytes);
+  if (buffers.input_shifts != nullptr || buffers.output_shifts != nullptr)
+    LOG(Trace, Reg, "{}: peers are offered {}", describe(call),
+        buffers.output_shifts == nullptr  ? "the input"
+        : buffers.input_shifts == nullptr ? "the output"
+                                          : "input and output");
+  return buffers;
+}
+
+Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
+                           std::span<const Buffers> buffers, gpu::StreamHandle stream) const {
+  if (windows_ == nullptr || !launcher.makes_offers()) return launcher.run(buffers, stream);
+  if (buffers.size() == 1) {
+    const Buffers seen = with_shifts(buffers[0], calls[0]);
+    return launcher.run({&seen, 1}, stream);
+  }
+  std::vector<Buffers> seen;
+  for (size_t work = 0; work < buffers.size(); ++work)
+    seen.push_back(with_shifts(buffers[work], calls[work]));
+  return launcher.run(seen, stream);
+}
 
 Status OperationQueue::run(const Task& task, const Deadline& deadline) {
   const Buffers buffers = buffers_of(task, planner_.rank());
@@ -251,9 +306,9 @@ Status OperationQueue::launch(const Ready& ready) {
 // Between order_.before() and after().
 Status OperationQueue::launch_logged(Launcher& launcher, std::span<const Call> calls,
                                      std::span<const Buffers> buffers, gpu::StreamHandle stream) {
-  if (log_ == nullptr) return launcher.run(buffers, stream);
+  if (log_ == nullptr) return run(launcher, calls, buffers, stream);
   log_->before_launch_on(order_.stream());
-  TRY(launcher.run(buffers, stream));
+  TRY(run(launcher, calls, buffers, stream));
   for (const Call& call : calls) log_->add(call, order_.is_captured(), calls.size() > 1);
   return {};
 }

@@ -18,6 +18,7 @@
 #include "comm/stream_order.h"
 #include "comm/task.h"
 #include "planner/plan.h"
+#include "registry/windows.h"
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {
@@ -59,6 +60,11 @@ class OperationQueue {
   Result<std::vector<Ready>> prepare(std::span<const Task> tasks);
   Status connect(std::span<Ready> launches, const Deadline& deadline);
   Status launch(const Ready& ready);
+  /// From now on peers are offered buffers that lie in windows (executor/protocol/offer.h), and
+  /// what is prepared is prepared for it. `plans_for_it`: plans are those for buffers that all
+  /// ranks reach. All ranks between the same operations; may be repeated. `windows` outlive the
+  /// queue, or its operations.
+  void open_windows(const registry::Windows& windows, bool plans_for_it);
   /// Waits until everything launched is done, launches of graphs included; false at the deadline.
   Result<bool> drain(Deadline deadline) { return order_.drain(deadline); }
   /// Microseconds that the calls of a group would take.
@@ -81,6 +87,9 @@ class OperationQueue {
   Status check_captures(std::span<const Task> tasks);
   Status launch_logged(Launcher& launcher, std::span<const Call> calls,
                        std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
+  Status run(Launcher& launcher, std::span<const Call> calls,
+             std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) const;
+  executor::Buffers with_shifts(executor::Buffers buffers, const Call& call) const;
 
   gpu::Machine& machine_;
   const int device_;
@@ -88,6 +97,7 @@ class OperationQueue {
   transport::Endpoint* const endpoint_;
   executor::ControlWords* const control_;
   CallLog* const log_;
+  const registry::Windows* windows_ = nullptr;  // once they are open
   planner::Planner planner_;
   StreamOrder order_;
   gpu::Event join_event_;  // of the streams of a batch

@@ -7,6 +7,17 @@
 namespace niccolite::comm {
 namespace {
 
+/// Does any port of its own make offers?
+bool makes_offers_of(const executor::Launch& launch) {
+  if (launch.protocol != executor::Protocol::Simple) return false;
+  for (size_t i = 0; i < launch.ports.size(); ++i) {
+    const executor::Port& port = launch.program->ports[i];
+    const executor::PortAddress& address = launch.ports[i];
+    if (port.is_send ? port.lends && address.can_lend : port.lands && address.can_land) return true;
+  }
+  return false;
+}
+
 class HostLauncher final : public Launcher {
  public:
   HostLauncher(gpu::virtual_::VirtualMachine& machine, int device, executor::Launch launch)
@@ -41,6 +52,7 @@ class CudaLauncher final : public Launcher {
 
 Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int device,
                                                    executor::Launch launch) {
+  const bool makes_offers = makes_offers_of(launch);
   std::unique_ptr<Launcher> launcher;
   switch (machine.kind()) {
     case gpu::Kind::Virtual:
@@ -53,6 +65,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
       break;
     }
   }
+  launcher->makes_offers_ = makes_offers;
   return launcher;
 }
 

@@ -13,12 +13,17 @@ namespace niccolite::comm {
 class Launcher {
  public:
   virtual ~Launcher() = default;
+  /// May peers be offered the user's buffers (executor/protocol/offer.h)?
+  bool makes_offers() const { return makes_offers_; }
   /// `launch` without its buffers.
   static Result<std::unique_ptr<Launcher>> create(gpu::Machine& machine, int device,
                                                   executor::Launch launch);
   /// Queues the launch on `stream`, or into the graph that `stream` captures, with the buffers of
   /// each of its works.
   virtual Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) = 0;
+
+ private:
+  bool makes_offers_ = false;
 };
 
 /// Makes the kernels of `device` ready to be launched; part of making a communicator, since the

@@ -3,13 +3,28 @@
 #include <algorithm>
 
 namespace niccolite::comm {
+namespace {
+
+// Of a peer, or of all.
+constexpr uint8_t kOpensBuffers = 1;
+constexpr uint8_t kSharesAtomics = 2;
+
+uint8_t bits_of(bool opens_buffers, bool shares_atomics) {
+  return static_cast<uint8_t>((opens_buffers ? kOpensBuffers : 0) |
+                              (shares_atomics ? kSharesAtomics : 0));
+}
+
+}  // namespace
 
 Bytes encode(const Links& links) {
   const auto opened = std::ranges::count(links.opens_buffers, true);
+  const auto shared = std::ranges::count(links.shares_atomics, true);
+  const auto nranks = static_cast<std::ptrdiff_t>(links.opens_buffers.size());
   Writer writer;
-  writer.u8(opened + 1 == static_cast<std::ptrdiff_t>(links.opens_buffers.size()) ? 1 : 0);
+  writer.u8(bits_of(opened + 1 == nranks, shared == nranks));
   writer.i32(links.torn);
-  for (const bool opens : links.opens_buffers) writer.u8(opens ? 1 : 0);
+  for (size_t peer = 0; peer < links.opens_buffers.size(); ++peer)
+    writer.u8(bits_of(links.opens_buffers[peer], links.shares_atomics[peer]));
   return std::move(writer).take();
 }
 
@@ -17,12 +32,18 @@ Result<PeerLinks> decode_links(std::span<const std::byte> bytes, int rank, int s
   const std::string origin = fmt::format("rank {}", rank);
   Reader reader(bytes, origin);
   PeerLinks links;
-  links.opens_all_buffers = reader.u8() != 0;
+  const uint8_t all = reader.u8();
+  links.opens_all_buffers = (all & kOpensBuffers) != 0;
+  links.shares_all_atomics = (all & kSharesAtomics) != 0;
   links.torn = reader.i32();
   if (links.torn < -1 || links.torn >= nranks) reader.reject("a link to a rank that there is not");
   // All but one of many bytes are for others.
-  const std::span<const std::byte> opened = reader.raw(static_cast<size_t>(nranks));
-  if (!opened.empty()) links.opens_own_buffers = opened[static_cast<size_t>(self)] != std::byte{0};
+  const std::span<const std::byte> bits = reader.raw(static_cast<size_t>(nranks));
+  if (!bits.empty()) {
+    const auto own = std::to_integer<uint8_t>(bits[static_cast<size_t>(self)]);
+    links.opens_own_buffers = (own & kOpensBuffers) != 0;
+    links.shares_own_atomics = (own & kSharesAtomics) != 0;
+  }
   TRY(reader.finish());
   return links;
 }

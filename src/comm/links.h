@@ -13,13 +13,18 @@ namespace niccolite::comm {
 /// Of one rank, to all ranks of the communicator.
 struct Links {
   std::vector<bool> opens_buffers;  // by peer: gpu::Machine::open_buffers(); not of the own rank
+  // By peer: gpu::Machine::shares_atomics(), as offers of memory in windows need; also the own
+  // rank.
+  std::vector<bool> shares_atomics;
   int torn = -1;  // a peer to which lines are not kept whole (gpu::Machine::keeps_lines_whole())
 };
 
 /// What `self` wants to know of another rank's.
 struct PeerLinks {
-  bool opens_own_buffers = false;  // those of the user of `self`
-  bool opens_all_buffers = false;  // those of all others' users
+  bool opens_own_buffers = false;   // those of the user of `self`
+  bool opens_all_buffers = false;   // those of all others' users
+  bool shares_own_atomics = false;  // with `self`
+  bool shares_all_atomics = false;
   int torn = -1;
 };
 

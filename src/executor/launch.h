@@ -44,6 +44,10 @@ struct Buffers {
   const void* input = nullptr;
   void* output = nullptr;   // may equal input
   void* scratch = nullptr;  // scratch_blocks blocks of partition.block_stride elements
+  // By rank, in device memory: where peers see the buffer (offer::seen_by()). Null: nowhere but at
+  // its own address, those whose PortAddress::opens_buffers says so, if at all.
+  const uint64_t* input_shifts = nullptr;
+  const uint64_t* output_shifts = nullptr;
 };
 
 /// The data of one operation, or of one message. A lane of the program belongs to one work: replica

@@ -136,6 +136,7 @@ struct Backing {
   Physical memory;
   std::byte* base = nullptr;  // null for an import
   size_t bytes = 0;
+  uint64_t id = 0;  // PointerInfo::id; 0 for an import
 };
 struct AddressRange {
   Reservation reservation;
@@ -186,6 +187,9 @@ class Machine {
   /// that whoever sees a part of the line sees all of it? Memory of one GPU does, and NVLink; PCIe
   /// may split a line. False, too, when it cannot be known.
   virtual bool keeps_lines_whole(int device, int peer) = 0;
+  /// Can kernels of the two do atomic operations in each other's memory? False, too, when it cannot
+  /// be known.
+  virtual bool shares_atomics(int device, int peer) = 0;
   /// Lets kernels of `device` access what users of this process allocate on `peer` by cudaMalloc,
   /// now and later, for as long as the process lives; false when that cannot be, or when the two
   /// cannot do atomic operations in each other's memory. May wait for kernels of `device`. May be
@@ -206,6 +210,9 @@ class Machine {
   /// What `pointer` is mapped to: the whole mapping that it lies in. CudaError: memory that cannot
   /// be mapped again, as that of cudaMalloc.
   virtual Result<Backing> backing_of(const void* pointer) = 0;
+  /// Is that of backing_of() still mapped where it was, so that `pointer` lies in it? For every
+  /// launch.
+  virtual bool is_mapped(const Backing& memory, const void* pointer) = 0;
   virtual Result<Fd> export_physical(const Physical& memory) = 0;
   /// Memory that another process exported, `bytes` long.
   virtual Result<Backing> import_physical(int device, Fd fd, size_t bytes) = 0;

@@ -81,6 +81,13 @@ Result<Planner::Compiled> Planner::program(Collective collective, AlgorithmId id
   return compiled;
 }
 
+bool Planner::plan_for_reach() {
+  if (settings_.reaches_users) return false;
+  settings_.reaches_users = true;
+  choices_.clear();
+  return true;
+}
+
 executor::Cut Planner::cut(Collective collective, const Variant& variant) const {
   return {.max_channels = static_cast<uint32_t>(std::max(1, variant.channels)),
           .slot_data_bytes = chunk_bytes(settings_, collective, variant)};

@@ -45,6 +45,10 @@ class Planner {
   /// the sends first, and a message to the own rank as a send alone, whose work has both buffers.
   Result<Plan> messages(std::span<const Message> messages, executor::Protocol protocol);
 
+  /// From now on plans are those for buffers that all ranks reach (Settings::reaches_users), over
+  /// the connections that there are. False when they are already.
+  bool plan_for_reach();
+
   const Settings& settings() const { return settings_; }
   int rank() const { return rank_; }
 
@@ -58,7 +62,7 @@ class Planner {
   /// choose(), remembered: groups ask for the same again each time.
   Result<Choice> chosen(Collective collective, size_t bytes);
 
-  const Settings settings_;
+  Settings settings_;
   const int rank_;
   std::map<std::tuple<Collective, AlgorithmId, int>, Compiled> programs_;
   std::map<std::pair<Collective, size_t>, Choice> choices_;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "base/thread_annotations.h"
+#include "executor/protocol/offer.h"
 
 namespace niccolite::registry {
 namespace {
@@ -14,6 +15,7 @@ constexpr size_t kAlignment =
     4096;  // of a window's start in its memory: NCCL_WIN_REQUIRED_ALIGNMENT
 constexpr size_t kRecordPlace = 128;  // a line, so that no two records share one
 constexpr size_t kRecordPage = 8 << 10;
+constexpr size_t kShiftsPage = 8 << 10;  // at least
 
 // The windows of all communicators of the process, for calls that name no communicator.
 class ProcessWindows {
@@ -50,6 +52,38 @@ bool Window::holds(const void* pointer, size_t bytes) const {
   return at >= begin && at - begin <= whole && bytes <= whole - (at - begin);
 }
 
+// Piece by piece: most windows have one.
+bool Window::is_there(gpu::Machine& machine, const void* pointer, size_t bytes) const {
+  const auto* at = static_cast<const std::byte*>(pointer);
+  const std::byte* const end = at + bytes;
+  for (const auto& piece : pieces_) {
+    const gpu::Backing& backing = piece->backing();
+    if (at >= end) break;
+    if (at < backing.base || at >= backing.base + backing.bytes) continue;
+    if (!machine.is_mapped(backing, at)) return false;
+    at = backing.base + backing.bytes;
+  }
+  return at >= end;
+}
+
+Result<const uint64_t*> Windows::Shifts::add(std::span<const uint64_t> shifts) {
+  if (pages_.empty() || pages_.back().bytes() - used_ < shifts.size_bytes()) {
+    pages_.push_back(TRY(machine_.allocate(device_, std::max(kShiftsPage, shifts.size_bytes()),
+                                           /*shareable=*/false)));
+    used_ = 0;
+  }
+  std::byte* const place = static_cast<std::byte*>(pages_.back().data()) + used_;
+  TRY(machine_.upload(device_, place, shifts.data(), shifts.size_bytes()));
+  used_ += shifts.size_bytes();
+  return reinterpret_cast<const uint64_t*>(place);
+}
+
+Status Windows::Shifts::end(const uint64_t* shifts, int nranks) {
+  const std::vector<uint64_t> unseen(static_cast<size_t>(nranks), executor::offer::kUnseen);
+  return machine_.upload(device_, const_cast<uint64_t*>(shifts), unseen.data(),
+                         unseen.size() * sizeof(uint64_t));
+}
+
 Result<Windows::Handle> Windows::Records::add(const WindowRecord& record) {
   if (next_ == free_.size()) {
     gpu::Memory page = TRY(machine_.allocate(device_, kRecordPage, /*shareable=*/false));
@@ -73,7 +107,11 @@ void Windows::Records::remove(Handle handle) {
 }
 
 Windows::Windows(gpu::Machine& machine, int device, bootstrap::Member* member)
-    : machine_(machine), device_(device), member_(member), records_(machine, device) {}
+    : machine_(machine),
+      device_(device),
+      member_(member),
+      records_(machine, device),
+      shifts_(machine, device) {}
 
 Windows::~Windows() {
   for (const auto& [handle, window] : live_) ProcessWindows::instance().remove(handle);
@@ -101,13 +139,17 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags,
                                  .device = device_};
   Result<std::shared_ptr<FlatRange>> range = FlatRange::obtain(machine_, source, deadline);
   // Also that all have what they need of each other.
-  TRY(agree(range.is_ok() ? Status() : range.status().copy(), deadline));
+  const std::vector<uint64_t> bases =
+      TRY(agree(range.is_ok() ? Status() : range.status().copy(),
+                range.is_ok() ? range.value()->data() : nullptr, deadline));
+  had_any_ = true;
+  had_symmetric_ |= window->is_symmetric();
   window->range_ = std::move(range).take();
   for (size_t peer = 0; peer < parts.size(); ++peer) {
     window->bytes_.push_back(parts[peer].bytes);
     window->copies_.push_back(window->range_->data() + layout.starts[peer]);
   }
-  return enter(std::move(window), layout);
+  return enter(std::move(window), layout, bases);
 }
 
 // This rank's part; what is wrong with it is told to all ranks, who are waiting for it.
@@ -207,27 +249,40 @@ Status Windows::check(const FlatLayout& layout, std::span<const WindowPart> part
       parts[0].offset, other->offset, other - parts.begin(), layout.granularity);
 }
 
-// The first failure of any rank, or fine.
-Status Windows::agree(Status mine, const Deadline& deadline) {
-  if (member_ == nullptr) return mine;
+Result<std::vector<uint64_t>> Windows::agree(Status mine, const std::byte* base,
+                                             const Deadline& deadline) {
+  const auto own_base = reinterpret_cast<uint64_t>(base);
+  std::vector<uint64_t> bases;
+  if (member_ == nullptr) {
+    TRY(std::move(mine));
+    bases.push_back(own_base);
+    return bases;
+  }
   Writer writer;
+  writer.u64(own_base);
   writer.u8(static_cast<uint8_t>(mine.code()));
   writer.text(std::string_view(mine.message()).substr(0, WindowPart::kMostText));
   const bootstrap::Gathered gathered = TRY(member_->all_gather(writer.bytes(), deadline));
-  if (!mine.is_ok()) return mine;
+  TRY(std::move(mine));
   for (int peer = 0; peer < nranks(); ++peer) {
     const std::string origin = fmt::format("rank {}", peer);
     Reader reader(gathered[peer], origin);
+    bases.push_back(reader.u64());
     const uint8_t code = reader.u8();
     const std::string text = reader.text(WindowPart::kMostText);
     if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown failure");
     TRY(reader.finish());
     if (code != 0) return Status::error(static_cast<Code>(code), "rank {}: {}", peer, text);
   }
-  return {};
+  return bases;
 }
 
-Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const FlatLayout& layout) {
+Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const FlatLayout& layout,
+                                       std::span<const uint64_t> bases) {
+  std::vector<uint64_t> shifts;  // modulo 2^64
+  for (const uint64_t base : bases)
+    shifts.push_back(base + layout.starts[static_cast<size_t>(rank())] -
+                     reinterpret_cast<uint64_t>(window->user()));
   WindowRecord record;
   record.host = window.get();
   record.flat_base = layout.is_uniform ? window->copy_of(0) : nullptr;
@@ -238,8 +293,10 @@ Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const Fla
       static_cast<const void*>(window->user()), window->nranks(), layout.stride >> 30,
       static_cast<const void*>(window->copy_of(0)));
   std::lock_guard lock(mutex_);
+  window->shifts_ = TRY(shifts_.add(shifts));
   const Handle handle = TRY(records_.add(record));
   live_.emplace(handle, window);
+  by_begin_.emplace(window->user(), window);
   ProcessWindows::instance().add(handle, std::move(window));
   return handle;
 }
@@ -253,8 +310,10 @@ Status Windows::remove(Handle handle) {
         "win argument {} is not a window of this communicator: it was deregistered before, or is "
         "another communicator's",
         handle);
+  TRY(shifts_.end(found->second->shifts_, nranks()));
   window = std::move(found->second);
   live_.erase(found);
+  std::erase_if(by_begin_, [&](const auto& entry) { return entry.second == window; });
   ProcessWindows::instance().remove(handle);
   records_.remove(handle);
   return {};
@@ -272,6 +331,21 @@ std::shared_ptr<const Window> Windows::containing(const void* pointer, size_t by
   for (const auto& [handle, window] : live_)
     if (window->holds(pointer, bytes) && (best == nullptr || !best->is_symmetric())) best = window;
   return best;
+}
+
+// Those with the nearest beginning before it are looked at: one further away that reaches over them
+// is not found, and its data go through slots.
+const uint64_t* Windows::shifts_of(const void* pointer, size_t bytes) const {
+  std::lock_guard lock(mutex_);
+  const auto after = by_begin_.upper_bound(pointer);
+  if (after == by_begin_.begin()) return nullptr;
+  const auto [first, last] = by_begin_.equal_range(std::prev(after)->first);
+  for (auto candidate = first; candidate != last; ++candidate) {
+    const Window& window = *candidate->second;
+    if (window.holds(pointer, bytes) && window.is_there(machine_, pointer, bytes))
+      return window.shifts_;
+  }
+  return nullptr;
 }
 
 std::shared_ptr<const Window> Windows::find_in_process(Handle handle) {

@@ -5,6 +5,7 @@
 // Thread safety: add() by one thread at a time, since it is collective; all else by any thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -43,6 +44,10 @@ class Window {
     return static_cast<size_t>(static_cast<const std::byte*>(pointer) - user_);
   }
 
+  /// Are these bytes of the user's range still the memory that was registered? Its owner may have
+  /// freed it and have other memory at the same addresses now.
+  bool is_there(gpu::Machine& machine, const void* pointer, size_t bytes) const;
+
  private:
   friend class Windows;
   int rank_ = 0;
@@ -50,6 +55,7 @@ class Window {
   std::byte* user_ = nullptr;
   std::vector<size_t> bytes_;       // by rank
   std::vector<std::byte*> copies_;  // by rank
+  const uint64_t* shifts_ = nullptr;
   std::vector<std::shared_ptr<WindowPiece>> pieces_;
   std::shared_ptr<FlatRange> range_;
 };
@@ -74,6 +80,13 @@ class Windows {
   /// A window of these whose user's range holds the bytes, symmetric if there is one; or null.
   std::shared_ptr<const Window> containing(const void* pointer, size_t bytes) const;
 
+  /// For kernels: where the ranks see the bytes at `pointer`, if they lie in a window of these
+  /// (executor::Buffers::input_shifts); else null.
+  const uint64_t* shifts_of(const void* pointer, size_t bytes) const;
+  /// Have all ranks ever had one, and a symmetric one? The same on all of them after each add().
+  bool had_any() const { return had_any_; }
+  bool had_symmetric() const { return had_symmetric_; }
+
   /// A live window of any communicator of this process, or null.
   static std::shared_ptr<const Window> find_in_process(Handle handle);
 
@@ -94,6 +107,23 @@ class Windows {
     size_t next_ = 0;
   };
 
+  /// By window: what to add to an address of the user's range for each rank's process
+  /// (executor::offer::seen_by()), in device memory. Graphs keep their addresses: no place is used
+  /// again.
+  class Shifts {
+   public:
+    Shifts(gpu::Machine& machine, int device) : machine_(machine), device_(device) {}
+    Result<const uint64_t*> add(std::span<const uint64_t> shifts);
+    /// Nobody sees the memory any more.
+    Status end(const uint64_t* shifts, int nranks);
+
+   private:
+    gpu::Machine& machine_;
+    const int device_;
+    std::vector<gpu::Memory> pages_;
+    size_t used_ = 0;  // bytes of the last page
+  };
+
   struct Contribution {
     WindowPart part;
     std::vector<std::shared_ptr<WindowPiece>> pieces;
@@ -106,17 +136,23 @@ class Windows {
   Result<std::vector<WindowPart>> exchange(const WindowPart& mine, const Deadline& deadline);
   Status check(std::span<const WindowPart> parts) const;
   Status check(const FlatLayout& layout, std::span<const WindowPart> parts) const;
-  Status agree(Status mine, const Deadline& deadline);
-  Result<Handle> enter(std::shared_ptr<Window> window, const FlatLayout& layout);
+  /// The first failure of any rank; else where each rank's process has its flat range.
+  Result<std::vector<uint64_t>> agree(Status mine, const std::byte* base, const Deadline& deadline);
+  Result<Handle> enter(std::shared_ptr<Window> window, const FlatLayout& layout,
+                       std::span<const uint64_t> bases);
 
   gpu::Machine& machine_;
   const int device_;
   bootstrap::Member* const member_;
   uint64_t added_ = 0;
+  bool had_any_ = false;
+  bool had_symmetric_ = false;
   std::shared_ptr<transport::DescriptorServer> server_;  // once there is a rank elsewhere
   mutable std::mutex mutex_;
   Records records_ GUARDED_BY(mutex_);
+  Shifts shifts_ GUARDED_BY(mutex_);
   std::unordered_map<Handle, std::shared_ptr<const Window>> live_ GUARDED_BY(mutex_);
+  std::multimap<const void*, std::shared_ptr<const Window>> by_begin_ GUARDED_BY(mutex_);
 };
 
 }  // namespace niccolite::registry

@@ -125,6 +125,7 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
     address.remote_control = reinterpret_cast<executor::ControlBlock*>(remote.control);
     address.can_land = reaches_user(names[i], Role::Sender);
     address.can_lend = reaches_user(names[i], Role::Receiver);
+    address.opens_buffers = reach_.in[static_cast<size_t>(names[i].peer)];
     addresses.push_back(address);
   }
   return addresses;
@@ -132,7 +133,9 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
 
 bool Endpoint::reaches_user(const Name& name, Role end) const {
   const std::vector<bool>& reach = name.role == end ? reach_.out : reach_.in;
-  return name.protocol == Protocol::Simple && reach[static_cast<size_t>(name.peer)];
+  const auto peer = static_cast<size_t>(name.peer);
+  const bool sees_windows = are_windows_open_ && reach_.windows[peer];
+  return name.protocol == Protocol::Simple && (reach[peer] || sees_windows);
 }
 
 Status Endpoint::connect_peers(std::span<const Unconnected> peers, const Deadline& deadline) {

@@ -41,9 +41,11 @@ class Endpoint {
 
   /// By peer, as both ends know it.
   struct Reach {
-    std::vector<bool> out;  // this rank's kernels can access buffers of the peer's user
-    std::vector<bool> in;   // the peer's kernels those of this rank's user
-    bool is_whole = false;  // every rank's kernels those of all others' users
+    std::vector<bool> out;           // this rank's kernels can access buffers of the peer's user
+    std::vector<bool> in;            // the peer's kernels those of this rank's user
+    bool is_whole = false;           // every rank's kernels those of all others' users
+    std::vector<bool> windows{};     // both those of the other's user that lie in windows
+    bool has_whole_windows = false;  // every rank's kernels those of all others
   };
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only.
@@ -64,6 +66,10 @@ class Endpoint {
 
   /// A peer connects: makes this rank's half of each connection and tells where it is.
   Result<Bytes> answer(int from, std::span<const std::byte> request);
+
+  /// From now on connections serve offers of memory in windows (executor/protocol/offer.h), too:
+  /// all ranks between the same operations. What connect() gave before does not know it.
+  void open_windows() { are_windows_open_ = true; }
 
   /// Device memory of this rank's own ends.
   size_t allocated_bytes() const EXCLUDES(mutex_);
@@ -129,6 +135,7 @@ class Endpoint {
   std::map<Token, RemoteChunk> remote_chunks_;  // connect() only
   std::map<Name, RemoteEnd> remote_ends_;       // connect() only
   bool peers_are_suspended_ = false;
+  bool are_windows_open_ = false;  // connect() only
   std::shared_ptr<DescriptorServer> server_
       GUARDED_BY(mutex_);  // from the first request of another process
   mutable std::mutex mutex_;

@@ -25,17 +25,31 @@ class DeviceBuffer {
   static constexpr unsigned char kPoison = 0xa5;
 
   DeviceBuffer(int device, size_t bytes, size_t misalignment = 0)
-      : device_(device), bytes_(bytes), shift_(misalignment) {
+      : DeviceBuffer(device, bytes, misalignment, nullptr) {
     EXPECT_CUDA(cudaSetDevice(device));
     EXPECT_CUDA(cudaMalloc(&base_, bytes + 2 * kGuard + misalignment));
+    is_own_ = true;
     poison();
+  }
+  /// In memory of somebody else's, needed() bytes.
+  DeviceBuffer(int device, size_t bytes, size_t misalignment, void* memory)
+      : device_(device), bytes_(bytes), shift_(misalignment), base_(memory) {
+    if (memory != nullptr) poison();
+  }
+  static size_t needed(size_t bytes, size_t misalignment) {
+    return bytes + 2 * kGuard + misalignment;
   }
   DeviceBuffer(DeviceBuffer&& other) noexcept
       : device_(other.device_),
         bytes_(other.bytes_),
         shift_(other.shift_),
-        base_(std::exchange(other.base_, nullptr)) {}
-  ~DeviceBuffer() { EXPECT_CUDA(cudaFree(base_)); }
+        base_(std::exchange(other.base_, nullptr)),
+        is_own_(std::exchange(other.is_own_, false)) {}
+  ~DeviceBuffer() {
+    if (is_own_) {
+      EXPECT_CUDA(cudaFree(base_));
+    }
+  }
 
   unsigned char* data() const { return static_cast<unsigned char*>(base_) + kGuard + shift_; }
   void poison() {
@@ -63,6 +77,7 @@ class DeviceBuffer {
   size_t bytes_;
   size_t shift_;
   void* base_ = nullptr;
+  bool is_own_ = false;
 };
 
 class Cluster {

@@ -74,12 +74,16 @@ bool Trial::takes_part(int rank) const {
   return operation_.kind != Kind::Message || rank == operation_.root || rank == operation_.receiver;
 }
 
-Trial::Trial(const Operation& operation, int nranks) : operation_(operation), nranks_(nranks) {
+Trial::Trial(const Operation& operation, int nranks, const Place& place)
+    : operation_(operation), nranks_(nranks) {
   const size_t block = operation_.count * bytes_of(operation_.type);
   for (int rank = 0; rank < nranks_; ++rank) {
     Buffers& buffers = buffers_.emplace_back();
     const auto make = [&](size_t blocks) {
-      return std::make_unique<DeviceBuffer>(rank, blocks * block, operation_.misalignment);
+      const size_t bytes = blocks * block, off = operation_.misalignment;
+      void* memory = place ? place(rank, DeviceBuffer::needed(bytes, off)) : nullptr;
+      return memory == nullptr ? std::make_unique<DeviceBuffer>(rank, bytes, off)
+                               : std::make_unique<DeviceBuffer>(rank, bytes, off, memory);
     };
     const size_t in = blocks_in(rank), out = blocks_out(rank);
     const auto own = static_cast<size_t>(rank);

@@ -3,6 +3,7 @@
 // defines.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <vector>
@@ -46,8 +47,10 @@ std::ostream& operator<<(std::ostream& out, const Operation& operation);
 
 class Trial {
  public:
+  /// `bytes` of memory of the rank's for a buffer, which outlive the trial; null: it gets its own.
+  using Place = std::function<void*(int rank, size_t bytes)>;
   /// Allocates and fills the buffers of all ranks.
-  Trial(const Operation& operation, int nranks);
+  Trial(const Operation& operation, int nranks, const Place& place = nullptr);
 
   const Operation& operation() const { return operation_; }
   /// Does `rank` make a call at all? (All do, of a collective.)

@@ -148,15 +148,21 @@ TEST(RankInfo, VariablesThatDifferAreNamedWithValuesAndRanks) {
 }
 
 TEST(Links, TellEachPeerWhatConcernsIt) {
-  const Links links{.opens_buffers = {true, false, true}, .torn = 2};
+  const Links links{
+      .opens_buffers = {true, false, true}, .shares_atomics = {false, true, true}, .torn = 2};
   const PeerLinks of_first = decode_links(encode(links), 1, 0, 3).value();
   EXPECT_TRUE(of_first.opens_own_buffers);
   EXPECT_TRUE(of_first.opens_all_buffers);
+  EXPECT_FALSE(of_first.shares_own_atomics);
+  EXPECT_FALSE(of_first.shares_all_atomics);
   EXPECT_EQ(of_first.torn, 2);
   const PeerLinks of_self = decode_links(encode(links), 1, 1, 3).value();
   EXPECT_FALSE(of_self.opens_own_buffers);
-  const Links some{.opens_buffers = {false, false, true}};
-  EXPECT_FALSE(decode_links(encode(some), 1, 0, 3)->opens_all_buffers);
+  EXPECT_TRUE(of_self.shares_own_atomics);
+  const Links some{.opens_buffers = {false, false, true}, .shares_atomics = {true, true, true}};
+  const PeerLinks of_some = decode_links(encode(some), 1, 0, 3).value();
+  EXPECT_FALSE(of_some.opens_all_buffers);
+  EXPECT_TRUE(of_some.shares_all_atomics);
   // Of another number of ranks, or to one that there is not.
   EXPECT_EQ(decode_links(encode(links), 1, 0, 4).status().code(), Code::RemoteError);
   EXPECT_FALSE(decode_links(encode(links), 1, 0, 2).is_ok());

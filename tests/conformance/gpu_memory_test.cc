@@ -235,6 +235,22 @@ TEST_P(Gpu, PlainMemoryIsNotMappedAgain) {
   EXPECT_EQ(machine->backing_of(&local).status().code(), Code::CudaError);
 }
 
+TEST_P(Gpu, KnowsWhetherMemoryIsStillMapped) {
+  const size_t unit = must(machine->mapping_granularity(0));
+  Memory memory = must(machine->allocate(0, 2 * unit, /*shareable=*/true));
+  auto* const data = static_cast<char*>(memory.data());
+  const Backing backing = must(machine->backing_of(data));
+  EXPECT_TRUE(machine->is_mapped(backing, data));
+  EXPECT_TRUE(machine->is_mapped(backing, data + unit + 5));
+  const Memory other = must(machine->allocate(0, unit, /*shareable=*/true));
+  EXPECT_FALSE(machine->is_mapped(backing, other.data()));
+  memory.reset();
+  EXPECT_FALSE(machine->is_mapped(backing, data));
+  // Wherever new memory comes to lie.
+  const Memory next = must(machine->allocate(0, 2 * unit, /*shareable=*/true));
+  EXPECT_FALSE(machine->is_mapped(backing, data));
+}
+
 TEST_P(Gpu, AnExportIsMappedWhereTheCallerWants) {
   Memory memory = allocate(kWords, true);
   write(memory.data(), pattern(9, kWords));

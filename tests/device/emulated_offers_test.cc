@@ -163,6 +163,49 @@ TEST(EmulatedLanding, StoresNothingOfAnotherCall) {
   cluster.control.abort = 1;
 }
 
+// Buffers in windows: the peer sees them elsewhere, be they open or not, until the window ends.
+TEST(EmulatedOffers, NameTheAddressesThatThePeerSees) {
+  constexpr uint64_t kBytes = 3 * 4096;
+  for (const bool lends : {false, true}) {
+    SCOPED_TRACE(lends ? "lends" : "lands");
+    Cluster cluster = cluster_of(lends ? Collective::Reduce : Collective::Broadcast, "direct", 2);
+    const auto aligned = [](std::vector<std::byte>& memory) {
+      return memory.data() + (4096 - reinterpret_cast<uintptr_t>(memory.data()) % 4096) % 4096;
+    };
+    std::vector<std::byte> memories[4];
+    std::byte* at[4];
+    for (int i = 0; i < 4; ++i) {
+      memories[i].assign(kBytes + 4096, std::byte{0});
+      at[i] = aligned(memories[i]);
+    }
+    const auto& [input, output, own, seen] = at;
+    std::fill_n(input, kBytes, std::byte{3});
+    std::fill_n(lends ? seen : own, kBytes, std::byte{4});
+    // Landing: rank 0 sends `input`, which rank 1 gets in `own`. Lending: rank 1's `own` is added
+    // to rank 0's `input`.
+    auto launches = cluster.launches(
+        {.count = kBytes, .type = lends ? DataType::Int8 : DataType::Uint8},
+        {.inputs = {input, lends ? own : nullptr}, .outputs = {output, lends ? nullptr : own}});
+    uint64_t shifts[2] = {reinterpret_cast<uint64_t>(seen) - reinterpret_cast<uint64_t>(own),
+                          executor::offer::kUnseen};
+    executor::Buffers& buffers = launches[1].works[0].buffers;
+    (lends ? buffers.input_shifts : buffers.output_shifts) = shifts;
+    ASSERT_TRUE(run(cluster, launches, ~0u, 20'000'000, BulkCopies::All, /*reachable=*/0));
+    const std::byte* result = lends ? output : seen;
+    const std::byte expected = lends ? std::byte{7} : std::byte{3};
+    EXPECT_EQ(std::count(result, result + kBytes, expected), std::ptrdiff_t{kBytes});
+    EXPECT_FALSE(used_slots(cluster));
+
+    shifts[0] = executor::offer::kUnseen;
+    std::fill_n(own, kBytes, std::byte{5});
+    ASSERT_TRUE(run(cluster, launches, ~0u, 20'000'000, BulkCopies::All, /*reachable=*/0));
+    result = lends ? output : own;
+    EXPECT_EQ(std::count(result, result + kBytes, lends ? std::byte{8} : std::byte{3}),
+              std::ptrdiff_t{kBytes});
+    EXPECT_TRUE(used_slots(cluster));
+  }
+}
+
 // Few elements go round by round, since not every channel has some; of many the warps take turns.
 TEST(EmulatedLending, TakesNoSlots) {
   for (const Case& c : kLoans) {

@@ -54,7 +54,9 @@ std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol, bool
               .take();
       rank.endpoint = std::make_unique<Endpoint>(
           machine(), r, *rank.member, kShapes,
-          Endpoint::Reach{std::vector<bool>(kRanks), std::vector<bool>(kRanks)},
+          Endpoint::Reach{.out = std::vector<bool>(kRanks),
+                          .in = std::vector<bool>(kRanks),
+                          .windows = {false, true, true, true}},
           [member = rank.member.get()](auto queries, const Deadline& deadline) {
             return member->request(queries, deadline);
           });
@@ -108,6 +110,24 @@ TEST(Endpoint, ConnectingAgainGivesTheSameMemoryAndAllocatesNothing) {
       rank.endpoint->connect(rank.program, Protocol::Simple, Deadline::after(seconds(30))).take();
   for (size_t p = 0; p < again.size(); ++p) EXPECT_EQ(again[p].slots, rank.ports[p].slots);
   EXPECT_EQ(rank.endpoint->allocated_bytes(), bytes);
+}
+
+TEST(Endpoint, ServesOffersOfMemoryInWindowsOnceThereAreSome) {
+  for (const Protocol protocol : {Protocol::LL, Protocol::Simple}) {
+    std::vector<Rank> ranks = connected_ranks("two_shot", protocol);
+    Rank& rank = ranks[1];
+    for (const PortAddress& port : rank.ports) EXPECT_FALSE(port.can_land || port.can_lend);
+    rank.endpoint->open_windows();
+    const auto again =
+        rank.endpoint->connect(rank.program, protocol, Deadline::after(seconds(30))).take();
+    for (size_t p = 0; p < again.size(); ++p) {
+      // Rank 0 does not reach windows.
+      const bool serves = protocol == Protocol::Simple && rank.program.ports[p].peer != 0;
+      EXPECT_EQ(again[p].can_land, serves);
+      EXPECT_EQ(again[p].can_lend, serves);
+      EXPECT_FALSE(again[p].opens_buffers);
+    }
+  }
 }
 
 TEST(Endpoint, ThatHasReservedHasItsEndsInOnePieceAndMakesNothingMore) {

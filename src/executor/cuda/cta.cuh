@@ -192,6 +192,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.is_send = is_send;
   state.stays = (task.end & PortTask::kStays) != 0;
   state.lends = lends;
+  state.opens = (task.end & PortTask::kOpens) != 0;
   state.own_slots = state.slots;
   state.requests = static_cast<uint32_t>(Requests::None);
   state.delivered = 0;

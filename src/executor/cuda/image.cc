@@ -190,11 +190,13 @@ void add_works(const Launch& launch, KernelLaunch& result) {
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
   for (size_t w = 0; w < buffers.size() && w < launch.args.header.nworks; ++w) {
-    const auto& [input, output, scratch] = buffers[w];
+    const auto& [input, output, scratch, input_shifts, output_shifts] = buffers[w];
     WorkTask& task = tasks[w];
     task.input = static_cast<const std::byte*>(input);
     task.output = static_cast<std::byte*>(output);
     task.scratch = static_cast<std::byte*>(scratch);
+    task.input_shifts = input_shifts;
+    task.output_shifts = output_shifts;
     const uintptr_t bits = std::bit_cast<uintptr_t>(input) | std::bit_cast<uintptr_t>(output) |
                            std::bit_cast<uintptr_t>(scratch) | uintptr_t{task.stride_width};
     task.width = static_cast<uint8_t>(1u << std::countr_zero(bits));
@@ -267,6 +269,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   result.threads = image.threads;
   for (size_t p = 0; p < launch.ports.size(); ++p) {
     const auto port = static_cast<uint16_t>(p);
+    if (!launch.ports[p].opens_buffers) continue;
     result.offers_output |= !program.ports[p].is_send && may_land(launch, port);
     result.offers_input |= program.ports[p].is_send && may_be_lent(launch, port);
   }

@@ -58,7 +58,8 @@ struct KernelLaunch {
   uint32_t threads = 0;
   bool needs_alignment = false;  // has bulk lanes, which are useless when a buffer is not aligned
                                  // to 16 bytes
-  // This rank may have to offer its users' outputs, or inputs, to peers: set_offers().
+  // This rank may have to offer its users' outputs, or inputs, to peers that see them by their own
+  // addresses: set_offers().
   bool offers_output = false;
   bool offers_input = false;
 };

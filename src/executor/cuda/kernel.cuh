@@ -44,12 +44,13 @@ __device__ __forceinline__ void start_offers(const Cta& cta, const LaneTask& tas
   const CompactInstruction& instruction = cta.instructions[task.first];
   const Transfer transfer = transfer_of<Operation>(cta, instruction, /*round=*/0);
   // What lands is passed on only by bulk copies: threads read slots, which have whole packs.
-  const bool can_land = cta.work->can_land != 0 && (instruction.send_count == 0 || task.is_bulk());
-  const bool can_lend = cta.work->can_lend != 0 && !transfer.scales_input;
+  const bool can_land = instruction.send_count == 0 || task.is_bulk();
+  const bool can_lend = !transfer.scales_input;
   for_each_port_of(cta, instruction, [&](PortState& port) {
     const bool can_offer = port.is_send ? can_lend : can_land;
     const std::byte* memory = port.is_send ? transfer.source : transfer.target;
-    make_offer(cta, port, can_offer ? memory : nullptr,
+    const bool is_open = (port.is_send ? cta.work->can_lend : cta.work->can_land) != 0;
+    make_offer(cta, port, can_offer ? memory : nullptr, is_open,
                Operation::kReduces && port.is_send && serves_requests(cta, task));
   });
 }

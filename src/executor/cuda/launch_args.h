@@ -78,13 +78,15 @@ struct PortTask {
   uint8_t channel;  // pattern channel
   uint8_t work;
   uint32_t end;  // rank of the peer; kSendEnd: this end sends; kLands: data may land (offer.h);
-                 // kStays: and are not passed on from there (Port::stays); kLends: data may be lent
+                 // kStays: and are not passed on from there (Port::stays); kLends: data may be
+                 // lent; kOpens: the peer sees open buffers (PortAddress::opens_buffers)
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
   static constexpr uint32_t kLands = uint32_t{1} << 30;
   static constexpr uint32_t kStays = uint32_t{1} << 29;
   static constexpr uint32_t kLends = uint32_t{1} << 28;
-  static constexpr uint32_t kPeerMask = kLends - 1;
+  static constexpr uint32_t kOpens = uint32_t{1} << 27;
+  static constexpr uint32_t kPeerMask = kOpens - 1;
 };
 static_assert(sizeof(PortTask) == 32);
 
@@ -125,6 +127,7 @@ struct alignas(16) PortState {
   uint8_t is_send;
   uint8_t stays;         // PortTask::kStays
   uint8_t lends;         // PortTask::kLends
+  uint8_t opens;         // PortTask::kOpens
   std::byte* own_slots;  // of this channel, whatever `slots` is
   uint32_t requests;     // Requests: of a receiver
   uint32_t delivered;  // requested units that are there, by the service warp; of a lender: that the
@@ -165,16 +168,18 @@ struct alignas(16) WorkTask {
   const std::byte* input;
   std::byte* output;
   std::byte* scratch;
+  const uint64_t* input_shifts;  // Buffers'
+  const uint64_t* output_shifts;
   Partition partition;
   uint16_t tag;
   uint8_t width;         // bytes that all blocks of all buffers are aligned to: 1, 2, 4, 8 or 16
   uint8_t stride_width;  // bytes that blocks are aligned to in a buffer that is; for set_buffers()
-  uint8_t can_land;      // 1: peers that may (kLands) can store to the output
-  uint8_t can_lend;      // 1: peers that may (kLends) can read the input
+  uint8_t can_land;      // 1: peers that see open buffers (kOpens) can store to the output
+  uint8_t can_lend;      // 1: the same, can read the input
   uint16_t first_pattern_channel;
   uint16_t pattern_channels;
 };
-static_assert(sizeof(WorkTask) == 80);
+static_assert(sizeof(WorkTask) == 96);
 
 struct alignas(16) LaunchHeader {
   const uint32_t* abort;

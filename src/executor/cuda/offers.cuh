@@ -18,13 +18,27 @@ __device__ __forceinline__ bool makes_offer(const PortState& port) {
   return (port.is_send != 0) == (port.lends != 0);
 }
 
+/// Where the port's peer sees `memory`, of the buffer that the port offers; 0: nowhere. `is_open`:
+/// those that see open buffers (PortState::opens) see it at its own address.
+__device__ __forceinline__ uint64_t seen_by_peer(const Cta& cta, const PortState& port,
+                                                 const std::byte* memory, bool is_open) {
+  const auto address = reinterpret_cast<uint64_t>(memory);
+  if (address == 0) return 0;
+  const uint64_t* shifts = port.is_send ? cta.work->input_shifts : cta.work->output_shifts;
+  if (shifts == nullptr) return is_open && port.opens != 0 ? address : 0;
+  // Written by the host before this kernel was queued.
+  const uint64_t shift =
+      ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(shifts + port.peer));
+  return offer::seen_by(shift, address);
+}
+
 /// By one thread of a lane, before it waits for anything: if it is this end that offers, does so.
 /// `memory` is where the lane's first chunk lies, or belongs; null if it cannot be offered.
-/// `serves`: as a lender, the lane serves requests.
+/// `is_open`: see seen_by_peer(). `serves`: as a lender, the lane serves requests.
 __device__ __forceinline__ void make_offer(const Cta& cta, PortState& port, const std::byte* memory,
-                                           bool serves) {
+                                           bool is_open, bool serves) {
   if (port.offer != static_cast<uint64_t>(Offer::Pending) || !makes_offer(port)) return;
-  const auto address = reinterpret_cast<uint64_t>(memory);
+  const uint64_t address = seen_by_peer(cta, port, memory, is_open);
   const bool may_be_taken =
       cta.work->width >= offer::kAlignment || cta.work->stride_width < offer::kAlignment;
   const bool offers = may_be_taken && address != 0 && offer::fits(address);

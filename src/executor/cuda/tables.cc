@@ -223,7 +223,8 @@ PortTask task_of(const Launch& launch, uint16_t port) {
           static_cast<uint8_t>(end.work),
           static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0) |
               (may_land(launch, port) ? PortTask::kLands : 0) | (end.stays ? PortTask::kStays : 0) |
-              (may_be_lent(launch, port) ? PortTask::kLends : 0)};
+              (may_be_lent(launch, port) ? PortTask::kLends : 0) |
+              (address.opens_buffers ? PortTask::kOpens : 0)};
 }
 
 Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,

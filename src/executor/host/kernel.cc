@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,7 @@ class Operation final : public Task {
 
   Progress step() override {
     if (const Command command = command_in(*plan_->launch().control); command != Command::GoOn)
-      return command == Command::End ? Progress::Done : Progress::WouldBlock;
+      return has_left() && command == Command::End ? Progress::Done : Progress::WouldBlock;
     bool advanced = !has_begun_;  // the credit that it gives may be what a peer waits for
     if (!has_begun_) begin();
     Budget budget = kBudget;
@@ -91,10 +92,35 @@ class Operation final : public Task {
       for (const uint16_t number : plan_->ports_of(lane)) {
         const Port& port = plan_->program().ports[number];
         const uint64_t steps = static_cast<uint64_t>(port.steps) * work.partition.rounds;
-        (state++)->begin(launch.ports[number], launch.shape, work.first_channel + channel,
-                         port.is_send, steps, work.tag);
+        state->begin(launch.ports[number], launch.shape, work.first_channel + channel, port.is_send,
+                     steps, work.tag);
+        if (const OfferRole role = role_of(number); role != OfferRole::None)
+          state->begin_offer(role, port.lends, work.partition.chunk * plan_->element_bytes());
+        ++state;
       }
     });
+    for (Lane& lane : lanes_) lane.make_offers();
+  }
+
+  OfferRole role_of(uint16_t number) const {
+    const Launch& launch = plan_->launch();
+    const Port& port = plan_->program().ports[number];
+    const PortAddress& address = launch.ports[number];
+    const bool lands = port.lands && address.can_land;
+    const bool lends = port.lends && address.can_lend;
+    if (launch.protocol != Protocol::Simple || (!lands && !lends)) return OfferRole::None;
+    return port.is_send == lends ? OfferRole::Makes : OfferRole::Takes;
+  }
+
+  // The operation goes no further. False: ranks may still use the memory that this one has offered.
+  bool has_left() {
+    constexpr auto kPatience = std::chrono::seconds(2);  // a peer that answers neither way is gone
+    if (!has_begun_) return true;
+    if (!left_) left_ = Clock::now();
+    bool are_free = true;
+    for (PortState& port : ports_) port.leave_as_taker();
+    for (PortState& port : ports_) are_free = port.leave_as_maker() && are_free;
+    return are_free || Clock::now() - *left_ > kPatience;
   }
 
   // After a step in which nothing moved. The scheduler steps a blocked operation every millisecond
@@ -120,9 +146,10 @@ class Operation final : public Task {
   std::vector<Lane> lanes_;       // those that are not done; they point into ports_ and *plan_
   size_t next_lane_ = 0;
   bool has_begun_ = false;
-  bool is_waiting_ = false;   // nothing moved in the last step
-  uint16_t repeats_ = 0;      // reports of the present wait so far
-  Clock::time_point looked_;  // when the wait began, or was last looked into
+  bool is_waiting_ = false;                // nothing moved in the last step
+  uint16_t repeats_ = 0;                   // reports of the present wait so far
+  std::optional<Clock::time_point> left_;  // when it first was to go no further
+  Clock::time_point looked_;               // when the wait began, or was last looked into
 };
 
 class LaunchKernel final : public Kernel {

@@ -6,6 +6,7 @@
 #include "executor/host/control.h"
 #include "executor/host/ll_words.h"
 #include "executor/host/packed_slot.h"
+#include "executor/protocol/offer.h"
 
 namespace niccolite::executor::host {
 namespace {
@@ -47,6 +48,67 @@ std::byte* Lane::local(Place place, uint32_t block) const {
   return static_cast<std::byte*>(buffer) + element * plan_->element_bytes() + offset_;
 }
 
+void Lane::make_offers() {
+  for (uint32_t i = 0; i < count_; ++i) {
+    const CompactInstruction& of = instructions_[i];
+    const auto offer = [&](uint32_t index, uint64_t place) {
+      if (port(index).makes_offer()) port(index).make_offer(place);
+    };
+    for (uint32_t r = 0; r < of.receive_count; ++r)
+      offer(of.receive + r, count_ == 1 ? landing_place(of.receive + r) : 0);
+    for (uint32_t s = 0; s < of.send_count; ++s)
+      offer(of.send + s, count_ == 1 ? lent_place(of.send + s) : 0);
+  }
+  if (count_ > 0) start();
+}
+
+uint64_t Lane::seen_by_peer(uint32_t index, const std::byte* memory, const uint64_t* shifts) const {
+  const uint16_t number = plan_->program().indices[index];
+  const auto address = reinterpret_cast<uint64_t>(memory);
+  if (shifts == nullptr) return plan_->launch().ports[number].opens_buffers ? address : 0;
+  const auto peer = static_cast<size_t>(plan_->program().ports[number].peer);
+  return offer::seen_by(shifts[peer], address);
+}
+
+// What is passed on, folded or scaled goes through slots.
+uint64_t Lane::landing_place(uint32_t index) const {
+  const CompactInstruction& only = instruction();
+  const bool is_store = only.receive_count == 1 && only.send_count == 0 &&
+                        only.source == Place::None && only.target == Place::Output &&
+                        !((only.flags & kFinish) != 0 && folder_->scales_result());
+  if (!is_store || bytes_ == 0) return 0;
+  return seen_by_peer(index, local(only.target, only.target_block), work_->buffers.output_shifts);
+}
+
+uint64_t Lane::lent_place(uint32_t index) const {
+  const CompactInstruction& only = instruction();
+  const bool is_read = only.receive_count == 0 && only.source == Place::Input &&
+                       !folder_->scales_input() &&
+                       !((only.flags & kFinish) != 0 && folder_->scales_result());
+  if (!is_read || bytes_ == 0) return 0;
+  return seen_by_peer(index, local(only.source, only.source_block), work_->buffers.input_shifts);
+}
+
+bool Lane::only_awaits() const {
+  const CompactInstruction& present = instruction();
+  if (present.receive_count > 0) return receive_port(0).has_offered();  // then it is the only one
+  if (present.send_count == 0 || present.target != Place::None) return false;
+  for (uint32_t i = 0; i < present.send_count; ++i)
+    if (!send_port(i).has_offered()) return false;
+  return true;
+}
+
+// Ends that make offers belong to lanes of one instruction.
+bool Lane::is_released() {
+  if (count_ == 0) return true;
+  for (uint32_t i = 0; i < instruction().send_count; ++i) {
+    if (send_port(i).is_released()) continue;
+    blocked_ = instruction().send + i;
+    return false;
+  }
+  return true;
+}
+
 Progress Lane::run(Budget& budget) {
   bool advanced = false;
   while (round_ < work_->partition.rounds && count_ > 0) {
@@ -66,6 +128,7 @@ Progress Lane::run(Budget& budget) {
     advanced = true;
     --budget.instructions;
   }
+  if (!is_released()) return advanced ? Progress::Advanced : Progress::WouldBlock;
   return Progress::Done;
 }
 
@@ -73,6 +136,7 @@ Progress Lane::run(Budget& budget) {
 void Lane::start() {
   bytes_ = work_->partition.range(instruction().chunk_block, channel_, round_).count *
            plan_->element_bytes();
+  if (only_awaits()) bytes_ = 0;
   offset_ = 0;
   arrived_ = 0;
   has_begun_ = false;
@@ -83,6 +147,7 @@ bool Lane::may_begin() {
   for (uint32_t i = 0; i < instruction().send_count; ++i) {
     if (send_port(i).has_credit()) continue;
     blocked_ = instruction().send + i;
+    if (const auto tag = send_port(i).foreign_tag()) report_mismatch(blocked_, *tag);
     return false;
   }
   return is_packed(plan_->launch().protocol) || all_arrived();
@@ -102,7 +167,7 @@ bool Lane::all_arrived() {
     const Arrival seen = arrival(arrived_);
     if (seen.state == Arrived::Yes) continue;
     blocked_ = instruction().receive + arrived_;
-    if (seen.state == Arrived::Foreign) report_mismatch(arrived_, seen.tag);
+    if (seen.state == Arrived::Foreign) report_mismatch(blocked_, seen.tag);
     return false;
   }
   return true;
@@ -123,14 +188,14 @@ void Lane::look_for_mismatch() {
   if (is_packed_slot && strip_ == 0) return;
   for (uint32_t i = 0; i < instruction().receive_count; ++i) {
     const Arrival seen = arrival(i);
-    if (seen.state == Arrived::Foreign) report_mismatch(i, seen.tag);
+    if (seen.state == Arrived::Foreign) report_mismatch(instruction().receive + i, seen.tag);
   }
 }
 
-void Lane::report_mismatch(uint32_t receive, uint16_t tag) {
+void Lane::report_mismatch(uint32_t index, uint16_t tag) {
   if (has_reported_) return;
   const Program& program = plan_->program();
-  const Port& port = program.ports[program.indices[instruction().receive + receive]];
+  const Port& port = program.ports[program.indices[index]];
   has_reported_ = report(*plan_->launch().control, {.kind = ReportKind::Mismatch,
                                                     .peer = static_cast<uint32_t>(port.peer),
                                                     .own_tag = work_->tag,
@@ -223,6 +288,7 @@ void Lane::deliver(const std::byte* result) {
   }
   for (uint32_t i = 0; i < present.send_count; ++i) {
     const PortState& to = send_port(i);
+    if (to.has_offered()) continue;  // the peer reads it where it is
     if (is_packed(protocol)) {
       PackedSlot(protocol, to).pack(offset_, strip_, result);
     } else if (to.slot() + offset_ != result) {

@@ -31,6 +31,9 @@ class Lane {
   /// outlive the lane.
   Lane(const Plan& plan, const Folder& folder, size_t number, uint32_t channel, PortState* ports);
 
+  /// Once, when all ports have begun, and before run().
+  void make_offers();
+
   /// Done once all instructions of all rounds are; Advanced also when the budget was spent before
   /// anything was moved.
   gpu::virtual_::Progress run(Budget& budget);
@@ -48,11 +51,22 @@ class Lane {
   PortState& port(uint32_t index) const;
   std::byte* local(Place place, uint32_t block) const;
 
+  /// Where the rank at the other end of the port `index` sees `memory` of a buffer that has these
+  /// shifts; 0: nowhere.
+  uint64_t seen_by_peer(uint32_t index, const std::byte* memory, const uint64_t* shifts) const;
+  /// Where the data of a receive, or of a send, of the first chunk of the only instruction may
+  /// land, or may be read, as that rank sees it; 0: data go through slots.
+  uint64_t landing_place(uint32_t index) const;
+  uint64_t lent_place(uint32_t index) const;
+  /// Do others do all that the present instruction is for?
+  bool only_awaits() const;
+  bool is_released();
+
   void start();
   bool may_begin();
   Arrival arrival(uint32_t receive) const;
   bool all_arrived();
-  void report_mismatch(uint32_t receive, uint16_t tag);
+  void report_mismatch(uint32_t index, uint16_t tag);
   uint64_t strip_bytes() const;
   bool move_strip();
   bool gather(std::byte* staging, const std::byte** operands);

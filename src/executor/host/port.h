@@ -9,6 +9,8 @@
 //   the sender: what was read has been read before
 //                           it is overwritten. [resume] is the late [consume] of the operation
 //                           before.
+// What is offered (executor/protocol/offer.h) is ordered by the same: landing data lie between
+// [take] and [publish], reads of what is lent between [take] and [consume].
 // (LL and LL128 have no tail: words and lines bring their own flags. The head is the same.) Each
 // counter has one writer, and only grows. Thread safety: one thread at a time.
 #pragma once
@@ -18,6 +20,7 @@
 #include <optional>
 
 #include "executor/protocol/fifo.h"
+#include "executor/protocol/offer.h"
 #include "executor/protocol/tag.h"
 
 namespace niccolite::executor::host {
@@ -29,6 +32,9 @@ struct Arrival {
   Arrived state;
   uint16_t tag = 0;  // Foreign: that of the other call
 };
+
+/// What an operation does about offers at one end of a connection.
+enum class OfferRole : uint8_t { None, Makes, Takes };
 
 class PortState {
  public:
@@ -51,10 +57,67 @@ class PortState {
     end_ = step_ + steps;
     tag_ = tag;
     foreign_tag_.reset();
+    credited_ = end_ - depth_;
     if (!is_send) {
       // [resume] the sender may now overwrite what earlier operations read. Pairs with [credit].
       std::atomic_ref(peer_->remote).store(step_, std::memory_order_release);
     }
+  }
+
+  /// After begin(), when the connection lands or lends: see offer.h. `chunk_bytes` are those of a
+  /// full chunk, of which there is one in each round.
+  void begin_offer(OfferRole role, bool lends, uint64_t chunk_bytes) {
+    role_ = role;
+    is_pending_ = true;
+    lends_ = lends;
+    base_ = step_;
+    chunk_bytes_ = chunk_bytes;
+    if (lends) credited_ = end_;
+  }
+  bool makes_offer() const { return role_ == OfferRole::Makes; }
+  /// `address` is that of the lane's first chunk for the peer; 0: through slots. Once.
+  void make_offer(uint64_t address) {
+    is_pending_ = false;
+    has_agreed_ = address != 0 && offer::fits(address);
+    // [offer] what is lent is there. Pairs with [take].
+    std::atomic_ref(peer_->offer)
+        .store(offer::of(has_agreed_ ? address : 0, tag_), std::memory_order_release);
+  }
+  /// Has this end made an offer that may be used? The other then does all the work.
+  bool has_offered() const { return makes_offer() && has_agreed_; }
+  /// A sender that lends, after its last step: does the peer need nothing of it any more, and has
+  /// it taken the offer, whose place the next will take?
+  bool is_released() {
+    if (!lends_ || !makes_offer()) return true;
+    // [credit]
+    remote_ = std::atomic_ref(own_->remote).load(std::memory_order_acquire);
+    return !is_before(remote_, end_);
+  }
+
+  /// The operation goes no further; offer.h says what is owed to the user of a buffer. First those
+  /// of all ports who take, since those who make wait for the takers of other ranks.
+  void leave_as_taker() {
+    if (role_ != OfferRole::Takes || !has_agreed_) return;
+    // [left] This end reads and stores no more.
+    std::atomic_ref(peer_->left).store(end_, std::memory_order_release);
+  }
+  /// Repeated until it is true: nobody uses the memory any more.
+  bool leave_as_maker() {
+    if (!has_offered()) return true;
+    if (!has_withdrawn_) {
+      has_withdrawn_ = true;
+      // Acquire, pairs with the taker's exchange: one of the two gets the offer.
+      if (std::atomic_ref(peer_->offer).exchange(offer::kNone, std::memory_order_acquire) !=
+          offer::kNone) {
+        has_agreed_ = false;
+        return true;
+      }
+    }
+    // [arrival] or [credit], as ever; or [left].
+    const uint64_t remote = std::atomic_ref(own_->remote).load(std::memory_order_acquire);
+    const uint64_t done = lends_ ? remote : tag::steps_in(remote, base_);
+    return !is_before(done, end_) ||
+           std::atomic_ref(own_->left).load(std::memory_order_acquire) == end_;
   }
 
   /// Ends the operation: the next one continues with the step after.
@@ -62,11 +125,17 @@ class PortState {
 
   uint64_t step() const { return step_; }
   uint16_t tag() const { return tag_; }
-  /// The slot of the present step.
-  std::byte* slot() const { return slots_ + (step_ & (depth_ - 1)) * slot_bytes_; }
+  /// The slot of the present step, or its place in memory that this end has taken.
+  std::byte* slot() const {
+    if (taken_ != nullptr) return taken_ + (step_ - base_) * chunk_bytes_;
+    return slots_ + (step_ & (depth_ - 1)) * slot_bytes_;
+  }
 
   /// Sender: may the slot be written?
   bool has_credit() {
+    if (role_ == OfferRole::Takes && is_pending_) take_offer();
+    if (is_pending_) return false;
+    if (has_agreed_) return true;
     if (is_before(step_, remote_ + depth_)) return true;
     // [credit] the receiver has read this slot's last content. Pairs with [consume] and [resume].
     remote_ = std::atomic_ref(own_->remote).load(std::memory_order_acquire);
@@ -74,6 +143,12 @@ class PortState {
   }
   /// Receiver, Simple: has the slot been published, and by the same call?
   Arrival arrival() {
+    if (role_ == OfferRole::Takes) {
+      if (is_pending_ && !foreign_tag_) take_offer();
+      if (is_pending_)
+        return foreign_tag_ ? Arrival{Arrived::Foreign, *foreign_tag_} : Arrival{Arrived::No};
+      if (has_agreed_) return {Arrived::Yes};
+    }
     if (is_before(step_, remote_)) return {Arrived::Yes};
     // Once seen it stays: the sender may go on to where its tags are not judged.
     if (foreign_tag_) return {Arrived::Foreign, *foreign_tag_};
@@ -93,21 +168,38 @@ class PortState {
   /// Sender: the slot is written; on to the next step.
   void sent(Protocol protocol) {
     ++step_;
-    if (protocol != Protocol::Simple) return;
+    if (protocol != Protocol::Simple || has_offered()) return;
     // [publish] the slot's content, to the receiver's [arrival].
     std::atomic_ref(peer_->remote).store(tag::tail(step_, tag_), std::memory_order_release);
   }
   /// Receiver: the slot has been read; on to the next step.
   void received() {
     ++step_;
-    // The sender cannot need the credit of the last `depth` steps in this operation; [resume] of
-    // the next will give it.
-    if (is_before(end_ - depth_, step_)) return;
+    // The sender cannot need the credit of the last `depth` steps in this operation, unless it may
+    // lend; [resume] of the next will give it. What has landed took no slot.
+    if (has_offered() || is_before(credited_, step_)) return;
     // [consume] the slot has been read; the sender may overwrite it after its [credit].
     std::atomic_ref(peer_->remote).store(step_, std::memory_order_release);
   }
 
+  /// A sender that takes offers: the tag of the other call whose offer it has found.
+  std::optional<uint16_t> foreign_tag() const { return foreign_tag_; }
+
  private:
+  void take_offer() {
+    // [take] the memory is the peer's to give, and what it lends is there. Pairs with [offer].
+    const uint64_t word =
+        std::atomic_ref(own_->offer).exchange(offer::kNone, std::memory_order_acquire);
+    if (word == offer::kNone) return;
+    if (offer::tag_in(word) != tag_) {
+      foreign_tag_ = offer::tag_in(word);
+      return;
+    }
+    is_pending_ = false;
+    taken_ = reinterpret_cast<std::byte*>(offer::address_in(word));
+    has_agreed_ = taken_ != nullptr;
+  }
+
   // By difference, as all counters are compared.
   static bool is_before(uint64_t a, uint64_t b) { return static_cast<int64_t>(a - b) < 0; }
 
@@ -121,6 +213,17 @@ class PortState {
   uint32_t slot_bytes_ = 0;
   uint16_t tag_ = 0;
   std::optional<uint16_t> foreign_tag_;
+  uint64_t credited_ = 0;  // the last step whose credit is given in this operation
+
+  // Of connections that land or lend.
+  OfferRole role_ = OfferRole::None;
+  bool is_pending_ = false;  // not made, or not taken yet
+  bool has_agreed_ = false;  // made or taken, with an address
+  bool has_withdrawn_ = false;
+  bool lends_ = false;
+  uint64_t base_ = 0;  // the operation's first step
+  uint64_t chunk_bytes_ = 0;
+  std::byte* taken_ = nullptr;
 };
 
 }  // namespace niccolite::executor::host

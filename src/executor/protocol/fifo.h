@@ -81,6 +81,9 @@ struct PortAddress {
   // As both ends know (offer.h):
   bool can_land = false;  // the sender can store to buffers of the receiver's user
   bool can_lend = false;  // the receiver can read buffers of the sender's user
+  // As this end knows: those are all buffers of this rank's user that are open to other GPUs of the
+  // process, by their own addresses; else only those in windows (Buffers::input_shifts).
+  bool opens_buffers = false;
 };
 
 /// Bytes of data that one slot carries.

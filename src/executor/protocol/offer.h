@@ -32,6 +32,12 @@
 // because its communicator was asked to let go (executor/command.h), and then it waits for its own
 // end.
 //
+// The address is one of the process of whoever takes the offer. In the process that the memory is
+// of, that is its own. Others have mapped it elsewhere, if it is in a window
+// (docs/design/0024-windows-between-processes.md): a table in device memory has, by rank, the
+// distance between the two. It is read when the kernel runs, and says "nowhere" once the window has
+// ended: so a graph that was captured before goes on with slots.
+//
 // An offer is one word, so that it is whole, and carries the call's tag (tag.h): who finds the
 // offer of another call has touched nothing yet. A lender's says, too, whether it sends what the
 // fold requests (request.h).
@@ -60,6 +66,12 @@ constexpr uint64_t address_in(uint64_t offer) {
   return address == 1 ? 0 : address;
 }
 constexpr bool serves(uint64_t offer) { return (offer & kServes) != 0; }
+/// In a table of distances: the rank does not see the memory. (Distances are multiples of 4096.)
+inline constexpr uint64_t kUnseen = 1;
+/// Where the rank of `shift` sees `address`; 0: nowhere.
+constexpr uint64_t seen_by(uint64_t shift, uint64_t address) {
+  return shift == kUnseen ? 0 : address + shift;
+}
 constexpr uint16_t tag_in(uint64_t offer) { return static_cast<uint16_t>(offer); }
 
 }  // namespace niccolite::executor::offer

@@ -177,7 +177,9 @@ Result<bool> CudaMachine::has_atomics(int ordinal, int peer) {
 
 // The driver does not name the links. Those over which it offers native atomics are NVLinks: PCIe
 // has none between GPUs. (NVML would tell the links themselves, but need not be there.)
-bool CudaMachine::keeps_lines_whole(int ordinal, int peer) {
+bool CudaMachine::keeps_lines_whole(int ordinal, int peer) { return shares_atomics(ordinal, peer); }
+
+bool CudaMachine::shares_atomics(int ordinal, int peer) {
   if (ordinal == peer) return true;
   const Result<bool> has = has_atomics(ordinal, peer);
   if (!has.is_ok()) LOG(Info, P2p, "{}", has.status().message());

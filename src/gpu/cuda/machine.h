@@ -74,6 +74,7 @@ class CudaMachine final : public Machine {
   Status resume_import(const Memory& memory, Fd fd) override;
   bool can_access_peer(int device, int peer) override;
   bool keeps_lines_whole(int device, int peer) override;
+  bool shares_atomics(int device, int peer) override;
   bool open_buffers(int device, int peer) override;
   Status grant_access(const Memory& memory, int device) override;
   Result<Memory> allocate_host(size_t bytes) override;
@@ -82,6 +83,7 @@ class CudaMachine final : public Machine {
 
   Result<size_t> mapping_granularity(int device) override;
   Result<Backing> backing_of(const void* pointer) override;
+  bool is_mapped(const Backing& memory, const void* pointer) override;
   Result<Fd> export_physical(const Physical& memory) override;
   Result<Backing> import_physical(int device, Fd fd, size_t bytes) override;
   Result<AddressRange> reserve_addresses(int device, size_t bytes, size_t alignment) override;

@@ -50,7 +50,23 @@ Result<Backing> CudaMachine::backing_of(const void* pointer) {
   }
   TRY(driver_.check(result, "cuMemRetainAllocationHandle({})", pointer));
   return Backing{Physical(this, new PhysicalMemory{allocation}), static_cast<std::byte*>(info.base),
-                 info.bytes};
+                 info.bytes, info.id};
+}
+
+// The driver gives the handle that the memory was mapped by; while `memory` has it, no other memory
+// can.
+bool CudaMachine::is_mapped(const Backing& memory, const void* pointer) {
+  const Result<PointerInfo> info = pointer_info(pointer);
+  if (!info.is_ok() || info.value().base != memory.base) return false;
+  const Result<ScopedContext> scoped = enter_any();
+  if (!scoped.is_ok()) return false;
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuAllocation allocation = 0;
+  if (driver_.cuMemRetainAllocationHandle(&allocation, const_cast<void*>(pointer)) != kCuSuccess) {
+    return false;
+  }
+  driver_.cuMemRelease(allocation);
+  return allocation == physical_of(memory.memory)->allocation;
 }
 
 Result<Fd> CudaMachine::export_allocation(CuAllocation allocation) {
@@ -81,7 +97,7 @@ Result<Backing> CudaMachine::import_physical(int ordinal, Fd fd, size_t bytes) {
   const ScopedContext scoped = TRY(enter(ordinal));
   const ScopedRelaxedCapture relaxed(driver_);
   const CuAllocation allocation = TRY(import_allocation(fd));
-  return Backing{Physical(this, new PhysicalMemory{allocation}), nullptr, bytes};
+  return Backing{Physical(this, new PhysicalMemory{allocation}), nullptr, bytes, 0};
 }
 
 Result<AddressRange> CudaMachine::reserve_addresses(int ordinal, size_t bytes, size_t alignment) {

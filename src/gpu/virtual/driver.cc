@@ -96,6 +96,7 @@ class Driver final : public VirtualMachine {
   bool keeps_lines_whole(int device, int peer) override {
     return !is_said_to_tear(parameters::virtual_pcie(), device, peer);
   }
+  bool shares_atomics(int device, int peer) override { return keeps_lines_whole(device, peer); }
   bool can_access_peer(int device, int peer) override {
     return device != peer && runtime_.is_device(device) && runtime_.is_device(peer);
   }
@@ -146,7 +147,12 @@ class Driver final : public VirtualMachine {
           pointer);
     if (error != Error::None) return refused(error, "share memory at {} of", pointer, 0);
     physical->bytes = whole.bytes;
-    return Backing{Physical(this, physical.release()), whole.base, whole.bytes};
+    return Backing{Physical(this, physical.release()), whole.base, whole.bytes, whole.id};
+  }
+  bool is_mapped(const Backing& memory, const void* pointer) override {
+    MemoryProperties found;
+    return runtime_.memory().find(pointer, &found) && found.id == memory.id &&
+           found.base == memory.base;
   }
   Result<Fd> export_physical(const Physical& memory) override {
     return physical_of(memory)->fd.duplicate();
@@ -157,7 +163,7 @@ class Driver final : public VirtualMachine {
     const Error error = PhysicalMemory::import(std::move(fd), bytes, &physical);
     if (error != Error::None)
       return refused(error, "import {} bytes of another process for", bytes, device);
-    return Backing{Physical(this, physical.release()), nullptr, bytes};
+    return Backing{Physical(this, physical.release()), nullptr, bytes, 0};
   }
   Result<AddressRange> reserve_addresses(int device, size_t bytes, size_t alignment) override {
     TRY(check_device("reserve addresses", device));

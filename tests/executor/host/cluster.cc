@@ -91,7 +91,8 @@ std::vector<PortAddress> Cluster::addresses(const Program& program) {
                      .control = ends[port.is_send ? 0 : 1],
                      .remote_control = ends[port.is_send ? 1 : 0],
                      .can_land = true,
-                     .can_lend = true});
+                     .can_lend = true,
+                     .opens_buffers = (open_ranks >> program.rank & 1) != 0});
   }
   return ports;
 }
@@ -277,7 +278,8 @@ bool Cluster::counters_consistent(bool has_offers) const {
       if (sender.step != receiver.step) return false;
       // What has landed took no slots, whose credit comes with the next operation. What was lent
       // has no tail, but all of its credit.
-      if (sender.step - sender.remote > (has_offers ? sender.step : shape_.depth)) return false;
+      const auto owed = static_cast<int64_t>(sender.step - sender.remote);
+      if (owed < 0 || (!has_offers && owed > int64_t{shape_.depth})) return false;
       const bool was_lent = has_offers && sender.remote == sender.step;
       if (protocol_ == Protocol::Simple && !was_lent &&
           tag::steps_in(receiver.remote, receiver.step) != receiver.step)

@@ -104,6 +104,7 @@ class Cluster {
   bool counters_consistent(bool has_offers = false) const;
 
   ControlWords control{};
+  uint32_t open_ranks = ~0u;  // bits: whose buffers the others see, from the next launches on
 
  private:
   std::vector<Work> works(const Part& part, int rank, DataType type, uint32_t first_channel,

@@ -44,7 +44,7 @@ void run(Cluster& cluster, const Mix& mix) {
       << "all ranks wait for each other";
   for (const Operands& part : operands) ASSERT_NO_FATAL_FAILURE(part.check());
   ASSERT_TRUE(cluster.guards_intact());
-  ASSERT_TRUE(cluster.counters_consistent());
+  ASSERT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
   ASSERT_EQ(cluster.control.report, 0u);
 }
 
@@ -121,7 +121,7 @@ TEST_P(Messages, OfZeroBytesNeedNoBuffers) {
                   GetParam(), kShape);
   const Part part{.counts = {0, 0}, .buffers = {{nullptr, nullptr}, {nullptr, nullptr}}};
   EXPECT_TRUE(Cluster::run(cluster.tasks(cluster.launches({part}, DataType::Uint8, {})), 1));
-  EXPECT_TRUE(cluster.counters_consistent());
+  EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
 }
 
 class Joined : public testing::TestWithParam<Protocol> {};

@@ -1,0 +1,175 @@
+// Data that land in the receiver's output, and inputs that are lent to a fold (protocol/offer.h):
+// all that is right is right with them (collectives_test.cc has the matrix); here is what they
+// alone must keep.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "algorithms/registry.h"
+#include "executor/protocol/offer.h"
+#include "executor/report.h"
+#include "tests/executor/host/cluster.h"
+#include "tests/executor/host/operands.h"
+
+namespace niccolite::executor::host {
+namespace {
+
+using gpu::virtual_::Progress;
+using schedule::Collective;
+
+constexpr FifoShape kShape{.channels = 2, .depth = 2, .slot_bytes = 512};
+constexpr uint64_t kCount = 1503;  // of several rounds
+
+struct Case {
+  Collective collective;
+  const char* algorithm;
+};
+// Whatever their connections carry may land, or be lent.
+constexpr Case kCases[] = {
+    {Collective::AllGather, "direct_lanes"},     {Collective::AllToAll, "direct_lanes"},
+    {Collective::Broadcast, "direct"},           {Collective::Gather, "direct_lanes"},
+    {Collective::Scatter, "direct_lanes"},       {Collective::Reduce, "direct"},
+    {Collective::ReduceScatter, "direct_lanes"}, {Collective::AllReduce, "two_shot_lanes"},
+    {Collective::Reduce, "two_shot_lanes"},      {Collective::Broadcast, "scatter_gather_lanes"}};
+
+Cluster cluster_of(const Case& c, int nranks) {
+  return Cluster(algorithms::find(c.collective, c.algorithm)->build(nranks, {}).take(),
+                 Protocol::Simple, kShape);
+}
+
+bool used_slots(Cluster& cluster) {
+  return std::ranges::any_of(cluster.connections(), [](const auto& connection) {
+    const std::byte* slots = connection->slots.data();
+    return std::any_of(slots, slots + kShape.slots_bytes(),
+                       [](std::byte value) { return value != std::byte{0}; });
+  });
+}
+
+// Every rank's answer is its own, and another one each time.
+TEST(Offers, TakeNoSlotsWhereBuffersAreOpen) {
+  for (const Case& c : kCases) {
+    for (const int nranks : {3, 4}) {
+      SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm);
+      Cluster cluster = cluster_of(c, nranks);
+      for (const uint32_t open : {~0u, 0u, ~0u, 0b0101u, 0b0010u, ~0u}) {
+        for (const bool is_in_place : {false, true}) {
+          for (const auto& connection : cluster.connections())
+            std::fill_n(connection->slots.data(), kShape.slots_bytes(), std::byte{0});
+          cluster.open_ranks = open;
+          const Operands operands(cluster.schedule(), DataType::Int32, {kCount},
+                                  {.is_in_place = is_in_place});
+          auto tasks = cluster.tasks(
+              cluster.launches({.count = kCount, .type = DataType::Int32}, operands.addresses()));
+          ASSERT_TRUE(Cluster::run(std::move(tasks), open + 7)) << "all ranks wait for each other";
+          ASSERT_NO_FATAL_FAILURE(operands.check());
+          EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+          if (open == ~0u || open == 0) {
+            EXPECT_EQ(used_slots(cluster), open == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Offers, AreNotMadeOfInputsThatAreScaled) {
+  Cluster cluster = cluster_of({Collective::Reduce, "direct"}, 3);
+  const Reduction scaled{.fold = Fold::Sum, .input_scale = 0.5, .input_factor = 3};
+  const Operands operands(cluster.schedule(), DataType::Int32, {kCount}, {.reduction = scaled});
+  ASSERT_TRUE(Cluster::run(
+      cluster.tasks(cluster.launches(
+          {.count = kCount, .type = DataType::Int32, .reduction = scaled}, operands.addresses())),
+      3));
+  ASSERT_NO_FATAL_FAILURE(operands.check());
+  EXPECT_TRUE(used_slots(cluster));
+}
+
+// Two ranks: the first sends, or gets, one block of the other.
+class OffersOfTwo : public testing::Test {
+ protected:
+  static constexpr uint64_t kBytes = 4096;
+  OffersOfTwo() : cluster_(cluster_of({Collective::Broadcast, "direct"}, 2)) {
+    for (size_t i = 0; i < kBytes; ++i) input_[i] = static_cast<std::byte>(i * 7 + 1);
+    launches_ = cluster_.launches(
+        {.count = kBytes, .type = DataType::Uint8},
+        {.inputs = {input_.data(), nullptr}, .outputs = {own_.data(), output_.data()}});
+  }
+  static Progress step_all(Cluster::Tasks& tasks, size_t rank) {
+    Progress progress = tasks[rank]->step();
+    while (progress == Progress::Advanced) progress = tasks[rank]->step();
+    return progress;
+  }
+
+  std::vector<std::byte> input_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> own_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> output_ = std::vector<std::byte>(kBytes);
+  Cluster cluster_;
+  std::vector<Launch> launches_;
+};
+
+// A window: the sender sees the output elsewhere.
+TEST_F(OffersOfTwo, NameTheAddressesThatThePeerSees) {
+  std::vector<std::byte> seen(kBytes);
+  uint64_t shifts[2] = {
+      reinterpret_cast<uint64_t>(seen.data()) - reinterpret_cast<uint64_t>(output_.data()),
+      offer::kUnseen};
+  launches_[1].works[0].buffers.output_shifts = shifts;
+  ASSERT_TRUE(Cluster::run(cluster_.tasks(launches_), 1));
+  EXPECT_EQ(seen, input_);
+  EXPECT_EQ(output_, std::vector<std::byte>(kBytes));
+  EXPECT_FALSE(used_slots(cluster_));
+  // The window has ended.
+  shifts[0] = offer::kUnseen;
+  ASSERT_TRUE(Cluster::run(cluster_.tasks(launches_), 2));
+  EXPECT_EQ(output_, input_);
+  EXPECT_TRUE(used_slots(cluster_));
+}
+
+TEST_F(OffersOfTwo, OfAnotherCallAreNotTaken) {
+  launches_[1].works[0].tag = static_cast<uint16_t>(launches_[0].works[0].tag + 1);
+  auto tasks = cluster_.tasks(launches_);
+  EXPECT_EQ(step_all(tasks, 1), Progress::WouldBlock);
+  EXPECT_EQ(step_all(tasks, 0), Progress::WouldBlock);
+  EXPECT_EQ(output_, std::vector<std::byte>(kBytes));
+  const Report report = decode_report(cluster_.control.report);
+  EXPECT_EQ(report.kind, ReportKind::Mismatch);
+  EXPECT_EQ(report.peer_tag, launches_[1].works[0].tag);
+}
+
+TEST_F(OffersOfTwo, AreTakenBackWhenTheOperationEnds) {
+  auto tasks = cluster_.tasks(launches_);
+  EXPECT_EQ(step_all(tasks, 1), Progress::WouldBlock);
+  cluster_.control.abort = static_cast<uint32_t>(Command::End);
+  EXPECT_EQ(tasks[1]->step(), Progress::Done);
+  // Nobody finds it.
+  cluster_.control.abort = static_cast<uint32_t>(Command::GoOn);
+  EXPECT_EQ(step_all(tasks, 0), Progress::WouldBlock);
+  EXPECT_EQ(output_, std::vector<std::byte>(kBytes));
+}
+
+TEST_F(OffersOfTwo, ThatAreTakenKeepTheirRankUntilThePeerHasLeft) {
+  // The sender is in the middle: a part of its data is moved in one step.
+  constexpr uint64_t kMany = 24 << 20;
+  std::vector<std::byte> input(kMany, std::byte{5});
+  std::vector<std::byte> output(kMany);
+  launches_ = cluster_.launches(
+      {.count = kMany, .type = DataType::Uint8},
+      {.inputs = {input.data(), nullptr}, .outputs = {input.data(), output.data()}});
+  ControlWords receivers{};
+  launches_[1].control = &receivers;
+  auto tasks = cluster_.tasks(launches_);
+  EXPECT_EQ(step_all(tasks, 1), Progress::WouldBlock);
+  EXPECT_EQ(tasks[0]->step(), Progress::Advanced);
+  receivers.abort = static_cast<uint32_t>(Command::End);
+  EXPECT_EQ(tasks[1]->step(), Progress::WouldBlock);
+  EXPECT_EQ(tasks[0]->step(), Progress::Advanced);
+  EXPECT_EQ(tasks[1]->step(), Progress::WouldBlock);
+  cluster_.control.abort = static_cast<uint32_t>(Command::Leave);
+  EXPECT_EQ(tasks[0]->step(), Progress::WouldBlock);
+  EXPECT_EQ(tasks[1]->step(), Progress::Done);
+  EXPECT_EQ(output.back(), std::byte{0});
+}
+
+}  // namespace
+}  // namespace niccolite::executor::host
