@@ -20,8 +20,9 @@ Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream,
 }  // namespace
 
 Status OneSided::run(const OneSidedCall& call, const Deadline& deadline) {
-  has_run_ = true;
-  return call.is_wait() ? wait(call) : put(call, deadline);
+  TRY(in_flight_.before(call.stream));
+  TRY(call.is_wait() ? wait(call) : put(call, deadline));
+  return in_flight_.after(call.stream);
 }
 
 Status OneSided::put(const OneSidedCall& call, const Deadline& deadline) {
@@ -48,11 +49,6 @@ Status OneSided::wait(const OneSidedCall& call) {
     TRY(launch(machine_, device_, call.stream, wait));
   }
   return {};
-}
-
-Result<bool> OneSided::drain(Deadline deadline) {
-  if (!has_run_) return true;
-  return machine_.drain(device_, deadline);
 }
 
 }  // namespace niccolite::comm

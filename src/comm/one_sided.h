@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/work_in_flight.h"
 #include "executor/one_sided.h"
 #include "registry/windows.h"
 #include "transport/signals.h"
@@ -37,7 +38,8 @@ class OneSided {
       : machine_(machine),
         device_(device),
         control_(control),
-        signals_(machine, device, member, std::move(ask)) {}
+        signals_(machine, device, member, std::move(ask)),
+        in_flight_(machine, device) {}
 
   /// Queues the call, or adds it to the graph that its stream captures. The first to a peer asks it
   /// for its counters.
@@ -46,7 +48,7 @@ class OneSided {
     return signals_.answer(from, request);
   }
   /// Waits until everything queued is done, launches of graphs included; false at the deadline.
-  Result<bool> drain(Deadline deadline);
+  Result<bool> drain(Deadline deadline) { return in_flight_.drain(deadline); }
 
  private:
   Status put(const OneSidedCall& call, const Deadline& deadline);
@@ -56,7 +58,7 @@ class OneSided {
   const int device_;
   executor::ControlWords* const control_;
   transport::Signals signals_;
-  bool has_run_ = false;
+  WorkInFlight in_flight_;
 };
 
 }  // namespace niccolite::comm

@@ -1,62 +1,16 @@
 #include "comm/stream_order.h"
 
 #include <algorithm>
-#include <atomic>
-#include <map>
-#include <mutex>
 #include <utility>
 
-#include "base/thread_annotations.h"
+#include "comm/shared_events.h"
 
 namespace niccolite::comm {
 namespace {
 
-const gpu::StreamHandle kPerThreadStream = reinterpret_cast<gpu::StreamHandle>(2);
-
 // Captures that one communicator's operations may take turns in. Nobody tells when a capture ends,
 // so the one that was not used for longest is forgotten.
 constexpr size_t kMostCaptures = 64;
-
-// Events that graphs may share with a communicator. The last holder may be a graph, whose end comes
-// on a thread that must not call the GPU: so an event is never destroyed, but goes to the next
-// communicator of the device. Thread safety: any thread.
-class SharedEvents {
- public:
-  static SharedEvents& instance() {
-    static auto* const events = new SharedEvents;  // never destroyed: graphs outlive main()
-    return *events;
-  }
-
-  Result<std::shared_ptr<gpu::Event>> take(gpu::Machine& machine, int device) {
-    const Key key{&machine, device};
-    std::unique_ptr<gpu::Event> event = take_unused(key);
-    if (event == nullptr) {
-      gpu::Event made = TRY(machine.create_event(device, /*timing=*/false));
-      event = std::make_unique<gpu::Event>(std::move(made));
-    }
-    return std::shared_ptr<gpu::Event>(event.release(), [this, key](gpu::Event* unused) {
-      std::lock_guard lock(mutex_);
-      unused_[key].emplace_back(unused);
-    });
-  }
-
- private:
-  using Key = std::pair<gpu::Machine*, int>;
-
-  std::unique_ptr<gpu::Event> take_unused(const Key& key) {
-    std::lock_guard lock(mutex_);
-    std::vector<std::unique_ptr<gpu::Event>>& events = unused_[key];
-    if (events.empty()) return nullptr;
-    std::unique_ptr<gpu::Event> event = std::move(events.back());
-    events.pop_back();
-    return event;
-  }
-
-  std::mutex mutex_;
-  std::map<Key, std::vector<std::unique_ptr<gpu::Event>>> unused_ GUARDED_BY(mutex_);
-};
-
-void let_go(void* kept) { delete static_cast<std::shared_ptr<gpu::Event>*>(kept); }
 
 // The nodes of `point` that are not in `before`.
 gpu::CapturePoint new_in(gpu::CapturePoint point, const gpu::CapturePoint& before) {
@@ -68,19 +22,11 @@ gpu::CapturePoint new_in(gpu::CapturePoint point, const gpu::CapturePoint& befor
 
 }  // namespace
 
-StreamOrder::StreamKey StreamOrder::key_of(gpu::StreamHandle stream) {
-  if (stream != kPerThreadStream) return {.handle = stream};
-  static std::atomic<uint64_t> next{1};
-  // relaxed: only the number matters.
-  static thread_local const uint64_t thread = next.fetch_add(1, std::memory_order_relaxed);
-  return {.handle = stream, .thread = thread};
-}
-
 Status StreamOrder::before(gpu::StreamHandle stream) {
   const gpu::Capture capture = TRY(machine_.capture_of(device_, stream));
   if (capture.state == gpu::CaptureState::Invalidated)
     return Status::cuda_error("the capture of the stream was invalidated by an earlier call");
-  if (last_work_ == nullptr) last_work_ = TRY(SharedEvents::instance().take(machine_, device_));
+  if (last_work_ == nullptr) last_work_ = TRY(take_shared_event(machine_, device_));
   is_captured_ = capture.state == gpu::CaptureState::Active;
   if (is_captured_) return before_captured(stream, capture.id);
   stream_ = TRY(machine_.stream_id(device_, stream));
@@ -108,7 +54,7 @@ Status StreamOrder::before_captured(gpu::StreamHandle stream, uint64_t capture) 
     TRY(begin_capture(stream, capture));
   } else {
     std::rotate(found, found + 1, captures_.end());
-    if (captures_.back().stream != key_of(stream))
+    if (captures_.back().stream != StreamKey::of(stream))
       TRY(machine_.capture_after(device_, stream, captures_.back().last));
   }
   start_ = TRY(machine_.capture_point(device_, stream));
@@ -117,14 +63,13 @@ Status StreamOrder::before_captured(gpu::StreamHandle stream, uint64_t capture) 
 
 Status StreamOrder::begin_capture(gpu::StreamHandle stream, uint64_t capture) {
   if (graphs_mix_) {
-    auto kept = std::make_unique<std::shared_ptr<gpu::Event>>(last_work_);
-    TRY(machine_.keep_in_graph(device_, stream, kept.get(), let_go));
-    static_cast<void>(kept.release());  // let_go() owns it now
+    TRY(keep_in_graph(machine_, device_, stream, last_work_));
     TRY(machine_.wait_event_at_launch(device_, stream, *last_work_));
   }
   gpu::CapturePoint point = TRY(machine_.capture_point(device_, stream));
   if (captures_.size() == kMostCaptures) captures_.erase(captures_.begin());
-  captures_.push_back({.capture = capture, .stream = key_of(stream), .last = std::move(point)});
+  captures_.push_back(
+      {.capture = capture, .stream = StreamKey::of(stream), .last = std::move(point)});
   has_captured_ = true;
   return {};
 }
@@ -141,7 +86,7 @@ Status StreamOrder::after_captured(gpu::StreamHandle stream) {
   } else {
     TRY(machine_.move_record(device_, mine.record, mine.last, work));
   }
-  mine.stream = key_of(stream);
+  mine.stream = StreamKey::of(stream);
   mine.last = work;
   return {};
 }

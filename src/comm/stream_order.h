@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/wait.h"
+#include "comm/stream_key.h"
 #include "gpu/machine.h"
 
 namespace niccolite::comm {
@@ -49,14 +50,6 @@ class StreamOrder {
   Result<bool> drain(Deadline deadline);
 
  private:
-  // A stream of a capture. Its identity cannot be asked for while it is capturing, but its handle
-  // stays its own until the capture ends, unless it is the one that each thread understands in its
-  // own way.
-  struct StreamKey {
-    gpu::StreamHandle handle = nullptr;
-    uint64_t thread = 0;
-    friend bool operator==(const StreamKey&, const StreamKey&) = default;
-  };
   struct Captured {
     uint64_t capture = 0;
     StreamKey stream;                 // of the last operation
@@ -66,7 +59,6 @@ class StreamOrder {
 
   Status before_captured(gpu::StreamHandle stream, uint64_t capture);
   Status after_captured(gpu::StreamHandle stream);
-  static StreamKey key_of(gpu::StreamHandle stream);
   Status begin_capture(gpu::StreamHandle stream, uint64_t capture);
 
   gpu::Machine& machine_;

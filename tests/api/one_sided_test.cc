@@ -241,5 +241,25 @@ TEST(OneSided, WhatIsWrongIsRefusedAndNamed) {
   ASSERT_NCCL(ncclSignal(1, 0, 0, 0, comm, stream));
 }
 
+// What another communicator has queued on the device is no business of the one whose work ends.
+TEST(OneSided, EndsBesideWorkOfOthersThatWaits) {
+  OneSided ranks(2);
+  Cluster others(2);
+  const DeviceBuffer buffers[] = {DeviceBuffer(0, 4000), DeviceBuffer(1, 4000)};
+  ranks.fill_source(0, 7);
+  const auto start = [&](int rank) {
+    return ncclAllReduce(buffers[rank].data(), buffers[rank].data(), 1000, ncclFloat, ncclSum,
+                         others.comm(rank), others.stream(rank));
+  };
+  ASSERT_NCCL(start(0));  // waits for rank 1
+  ASSERT_NCCL(ranks.wait(1, 0, 1));
+  ASSERT_NCCL(ranks.put(0, 1, 100));
+  EXPECT_EQ(ranks.read(1, 100), std::vector<int>(100, 7));
+  for (int rank = 0; rank < 2; ++rank) EXPECT_NCCL(ncclCommRevoke(ranks.comm(rank), 0));
+  EXPECT_EQ(cudaStreamQuery(others.stream(0)), cudaErrorNotReady);
+  ASSERT_NCCL(start(1));
+  others.synchronize();
+}
+
 }  // namespace
 }  // namespace niccolite::test

@@ -42,6 +42,9 @@ TEST(PerfEndToEnd, FindsEveryResultRight) {
            Case{"all --processes 2 -t 2", "-d int64 --sizes 16,3000 -n 3 -G 2 -c 2", 20},
            Case{"broadcast,reduce,gather,scatter -t 4", "-r -1 --sizes 1003 -n 1", 16},
            Case{"all -t 2 -p 1", "-m 4 -z 1 -n 3 --sizes 4096", 9},
+           Case{"all --processes 4", "-d float --sizes 12,3003,300007 -n 2 -R 2", 30},
+           Case{"all --processes 2 -g 2", "-d float --sizes 3003,300007 -n 2 -G 2 -R 2", 20},
+           Case{"all -t 4", "-d float --sizes 3003,300007 -n 2 -R 1", 20},
            Case{"all -g 1", "--sizes 1000 -n 2 -o sum,mulsum", 13},
            Case{"all_reduce -t 4", "-d float,bfloat16 --sizes 3003 -n 3 -G 3 -c 2 --bitwise", 2},
        }) {

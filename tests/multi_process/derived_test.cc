@@ -332,10 +332,11 @@ TEST(Grow, EndsWhenAMemberDies) {
 ROLE(changes_for_ever) {
   const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
   LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
-  const auto require = [](ncclResult_t result) {
+  const auto require = [&ranks](ncclResult_t result) {
     if (result == ncclSuccess) return;
     std::printf("RESULT %d %s\n", result, ncclGetLastError(nullptr));
     std::fflush(stdout);
+    ranks.abort();  // who has not heard of the end waits for this rank
     for (;;) pause();
   };
   ncclComm_t comm = ranks.comms[0];

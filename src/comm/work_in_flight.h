@@ -1,0 +1,53 @@
+// WorkInFlight: when operations are done that nothing orders but their streams. An event stands for
+// the last operation on each stream, and one for those of each stream of a capture, which every
+// launch of the graph records anew. Thread safety: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/wait.h"
+#include "comm/stream_key.h"
+#include "gpu/machine.h"
+
+namespace niccolite::comm {
+
+class WorkInFlight {
+ public:
+  WorkInFlight(gpu::Machine& machine, int device) : machine_(machine), device_(device) {}
+
+  /// To be called before an operation is queued on `stream`, and after it was queued. Afterwards
+  /// the stream may be destroyed.
+  Status before(gpu::StreamHandle stream);
+  Status after(gpu::StreamHandle stream);
+
+  /// Waits until all operations so far, and all launches of graphs that hold some, are done: true,
+  /// or false at the deadline. Disturbs no capture.
+  Result<bool> drain(Deadline deadline);
+
+ private:
+  struct Live {
+    uint64_t stream = 0;  // stream_id()
+    std::shared_ptr<gpu::Event> event;
+  };
+  struct Captured {
+    uint64_t capture = 0;
+    StreamKey stream;
+    std::shared_ptr<gpu::Event> event;
+    gpu::GraphNode record = nullptr;
+    gpu::CapturePoint last;  // what `record` comes after
+  };
+
+  Status after_captured(gpu::StreamHandle stream);
+  void forget_done();
+
+  gpu::Machine& machine_;
+  const int device_;
+  std::vector<Live> live_;
+  std::vector<Captured> captured_;
+  // Of the operation between before() and after():
+  uint64_t capture_ = 0;  // 0: live
+  uint64_t stream_ = 0;   // stream_id(), of a live one
+};
+
+}  // namespace niccolite::comm
