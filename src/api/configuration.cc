@@ -130,6 +130,12 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
     LOG(Info, Env, "Comm config graphUsageMode reset to NCCL_GRAPH_MIXING_SUPPORT={}", mixing);
   }
   result.graphs_mix = graph_mode == 2;
+  int64_t contexts = copy.numRmaCtx == NCCL_CONFIG_UNDEF_INT ? 1 : copy.numRmaCtx;
+  if (const int64_t named = parameters::num_rma_ctx(); named != INT64_MIN) {
+    contexts = named;
+    LOG(Info, Env, "Comm config numRmaCtx reset to NCCL_NUM_RMA_CTX={}", named);
+  }
+  result.one_sided = contexts > 0 && parameters::rma_disable() == 0;
   return result;
 }
 

@@ -80,7 +80,7 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   answer.deviceApiSupport = false;  // see ncclDevCommCreate
   answer.multimemSupport = false;
   answer.nLsaTeams = rail(*communicator).nRanks;
-  answer.hostRmaSupport = true;
+  answer.hostRmaSupport = communicator->configuration().one_sided;
   // What is left of the type before 2.29.5 is one byte, with the same value.
   std::memcpy(static_cast<void*>(props), &answer,
               std::min(props->size, properties_size(props->version)));

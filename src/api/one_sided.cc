@@ -24,10 +24,21 @@ Status check_peer(const char* function, const Communicator& communicator, int pe
                                   communicator.rank(), peer, communicator.nranks());
 }
 
-Result<std::shared_ptr<Communicator>> begin(const char* function, ncclComm_t handle, int peer,
-                                            int signal, int context, unsigned flags) {
+/// The communicator, if it is ready and has puts and signals.
+Result<std::shared_ptr<Communicator>> find_capable(const char* function, ncclComm_t handle) {
   auto communicator = TRY(find(handle));
   TRY(communicator->check_ready());
+  if (!communicator->configuration().one_sided)
+    return Status::invalid_argument(
+        "{} : the communicator of rank {} has no puts and signals (config.numRmaCtx or "
+        "NCCL_NUM_RMA_CTX is 0, or NCCL_RMA_DISABLE is 1)",
+        function, communicator->rank());
+  return communicator;
+}
+
+Result<std::shared_ptr<Communicator>> begin(const char* function, ncclComm_t handle, int peer,
+                                            int signal, int context, unsigned flags) {
+  auto communicator = TRY(find_capable(function, handle));
   TRY(check_reserved(function, "sigIdx", signal));
   TRY(check_reserved(function, "ctx", context));
   TRY(check_reserved(function, "flags", flags));
@@ -99,8 +110,7 @@ Result<Completion> signal(int peer, int number, int context, unsigned flags, ncc
 Result<Completion> wait(int count, const ncclWaitSignalDesc_t* descriptors, ncclComm_t handle,
                         cudaStream_t stream) {
   constexpr const char* kFunction = "ncclWaitSignal";
-  const auto communicator = TRY(find(handle));
-  TRY(communicator->check_ready());
+  const auto communicator = TRY(find_capable(kFunction, handle));
   if (count <= 0 || descriptors == nullptr)
     return Status::invalid_argument("{} : nDesc argument {}, signalDescs argument {}", kFunction,
                                     count, static_cast<const void*>(descriptors));

@@ -39,6 +39,7 @@ namespace niccolite::comm {
 struct Configuration {
   bool blocking = true;
   bool graphs_mix = true;  // see StreamOrder
+  bool one_sided = true;   // puts and signals; config.numRmaCtx 0: none
   planner::Limits limits;
 };
 

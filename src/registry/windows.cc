@@ -173,6 +173,8 @@ Status Windows::collect(void* user, size_t bytes, int flags, Contribution& into)
   WindowPart& part = into.part;
   if (user == nullptr) return Status::invalid_argument("buff argument is NULL");
   if (bytes == 0) return Status::invalid_argument("size argument is 0");
+  if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(user))
+    return Status::invalid_argument("size argument {} goes beyond the address space", bytes);
   if ((flags & ~(kSymmetricWindow | kOrderedWindow)) != 0)
     return Status::invalid_argument(
         "winFlags 0x{:x}: NCCL_WIN_COLL_SYMMETRIC and NCCL_WIN_STRICT_ORDERING are known", flags);

@@ -3,6 +3,14 @@
 #include "transport/descriptor_server.h"
 
 namespace niccolite::transport {
+
+// An import that is being made is a place with its lock held, so that others wait for that chunk
+// and for no other.
+struct Import::Place {
+  std::mutex mutex;
+  std::weak_ptr<Import> import GUARDED_BY(mutex);
+};
+
 namespace {
 
 struct Key {
@@ -12,23 +20,16 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// An import that is being made is a place with its lock held, so that others wait for that chunk
-// and for no other.
-struct Place {
-  std::mutex mutex;
-  std::weak_ptr<Import> import GUARDED_BY(mutex);
-};
-
 struct Table {
   std::mutex mutex;
-  std::map<Key, std::weak_ptr<Place>> places GUARDED_BY(mutex);
+  std::map<Key, std::weak_ptr<Import::Place>> places GUARDED_BY(mutex);
 
-  std::shared_ptr<Place> find(const Key& key) EXCLUDES(mutex) {
+  std::shared_ptr<Import::Place> find(const Key& key) EXCLUDES(mutex) {
     std::lock_guard lock(mutex);
     std::erase_if(places, [](const auto& known) { return known.second.expired(); });
-    std::weak_ptr<Place>& known = places[key];
-    std::shared_ptr<Place> place = known.lock();
-    if (place == nullptr) known = place = std::make_shared<Place>();
+    std::weak_ptr<Import::Place>& known = places[key];
+    std::shared_ptr<Import::Place> place = known.lock();
+    if (place == nullptr) known = place = std::make_shared<Import::Place>();
     return place;
   }
 };
@@ -43,21 +44,18 @@ Table& table() {
 
 Result<std::shared_ptr<Import>> Import::open(gpu::Machine& machine, int device,
                                              const Origin& origin, const Deadline& deadline) {
-  const std::shared_ptr<Place> place = table().find({&machine, device, origin.token});
+  const std::shared_ptr<Import::Place> place = table().find({&machine, device, origin.token});
   std::lock_guard lock(place->mutex);
   std::shared_ptr<Import> import = place->import.lock();
   if (import == nullptr) {
     Fd descriptor = TRY(fetch_descriptor(origin.address, origin.token, deadline));
     gpu::Memory memory = TRY(machine.import_memory(device, std::move(descriptor), origin.bytes));
-    // The place lives as long as the import: the table has it for as long as somebody may ask.
-    import = std::shared_ptr<Import>(new Import(machine, origin, std::move(memory)),
-                                     [place](Import* ended) { delete ended;
-  });
-  place->import = import;
+    import = std::shared_ptr<Import>(new Import(machine, origin, std::move(memory), place));
+    place->import = import;
+  }
+  TRY(import->resume(deadline));
+  return import;
 }
-TRY(import->resume(deadline));
-return import;
-}  // namespace niccolite::transport
 
 Status Import::suspend() {
   std::lock_guard lock(mutex_);

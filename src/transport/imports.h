@@ -25,6 +25,9 @@ struct Origin {
 
 class Import {
  public:
+  /// Where the process keeps the one mapping of a chunk for a device.
+  struct Place;
+
   /// The mapping of that chunk for `device`: the process's, made if there is none yet. Counts as
   /// used by the caller until suspend() or leave().
   static Result<std::shared_ptr<Import>> open(gpu::Machine& machine, int device,
@@ -41,11 +44,15 @@ class Import {
   void leave() EXCLUDES(mutex_);
 
  private:
-  Import(gpu::Machine& machine, Origin origin, gpu::Memory memory)
-      : machine_(machine), origin_(std::move(origin)), memory_(std::move(memory)) {}
+  Import(gpu::Machine& machine, Origin origin, gpu::Memory memory, std::shared_ptr<Place> place)
+      : machine_(machine),
+        origin_(std::move(origin)),
+        place_(std::move(place)),
+        memory_(std::move(memory)) {}
 
   gpu::Machine& machine_;
   const Origin origin_;
+  const std::shared_ptr<Place> place_;  // the table has it for as long as somebody may ask
   gpu::Memory memory_;
   std::mutex mutex_;
   size_t users_ GUARDED_BY(mutex_) = 0;

@@ -241,6 +241,31 @@ TEST(OneSided, WhatIsWrongIsRefusedAndNamed) {
   ASSERT_NCCL(ncclSignal(1, 0, 0, 0, comm, stream));
 }
 
+TEST(OneSided, IsRefusedWhereTheConfigurationHasNone) {
+  ncclUniqueId id;
+  ASSERT_NCCL(ncclGetUniqueId(&id));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.numRmaCtx = 0;
+  ncclComm_t comm = nullptr;
+  ASSERT_CUDA(cudaSetDevice(0));
+  ASSERT_NCCL(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+  ncclComm_t child = nullptr;
+  ASSERT_NCCL(ncclCommSplit(comm, 0, 0, &child, nullptr));
+  for (ncclComm_t each : {comm, child}) {
+    ncclWaitSignalDesc_t one{1, 0, 0, 0};
+    EXPECT_EQ(ncclWaitSignal(1, &one, each, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclSignal(0, 0, 0, 0, each, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclPutSignal(nullptr, 1, ncclInt, 0, nullptr, 0, 0, 0, 0, each, nullptr),
+              ncclInvalidArgument);
+    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("numRmaCtx"), std::string::npos);
+    ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+    ASSERT_NCCL(ncclCommQueryProperties(each, &properties));
+    EXPECT_FALSE(properties.hostRmaSupport);
+  }
+  EXPECT_NCCL(ncclCommDestroy(child));
+  EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
 // What another communicator has queued on the device is no business of the one whose work ends.
 TEST(OneSided, EndsBesideWorkOfOthersThatWaits) {
   OneSided ranks(2);

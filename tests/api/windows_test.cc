@@ -353,5 +353,22 @@ TEST(Windows, HandlesThatAreNoneAreRefused) {
   EXPECT_EQ(ncclGetPeerDevicePointer(windows[0], 0, 1, &pointer), ncclInvalidArgument);
 }
 
+TEST(Windows, BeyondTheAddressSpaceAreRefusedOnAllRanks) {
+  Cluster cluster(2);
+  const SharedMemory memory(2, kBytes);
+  for (const size_t bytes : {SIZE_MAX, SIZE_MAX - 4095}) {
+    Windows windows;
+    EXPECT_EQ(register_all(
+                  cluster,
+                  [&](int rank, ncclWindow_t* window) {
+                    return ncclCommWindowRegister(cluster.comm(rank), memory.of(rank),
+                                                  rank == 1 ? bytes : kBytes, window, 0);
+                  },
+                  windows),
+              ncclInvalidArgument);
+    EXPECT_NE(last_error().find("size argument"), std::string::npos) << last_error();
+  }
+}
+
 }  // namespace
 }  // namespace niccolite::test

@@ -1,17 +1,13 @@
 #include "gpu/virtual/mappings.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <utility>
 
 namespace niccolite::gpu::virtual_ {
 
 Error PhysicalMemory::import(Fd fd, size_t bytes, std::unique_ptr<PhysicalMemory>* out) {
-  struct stat file {};
-  if (bytes == 0 || !fd.valid() || fstat(fd.get(), &file) != 0) return Error::InvalidValue;
-  // A mapping beyond the end of the file would fault on access.
-  if (bytes > static_cast<size_t>(file.st_size)) return Error::InvalidValue;
+  if (!can_be_mapped(fd, bytes, 0)) return Error::InvalidValue;
   *out = std::make_unique<PhysicalMemory>(PhysicalMemory{std::move(fd), bytes});
   return Error::None;
 }

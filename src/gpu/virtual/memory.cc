@@ -115,15 +115,19 @@ Error MemoryMap::make(int device, size_t bytes, PointerKind kind, bool shareable
   return Error::None;
 }
 
-Error MemoryMap::import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out) {
+bool can_be_mapped(const Fd& fd, size_t bytes, size_t offset) {
   struct stat file {};
-  if (bytes == 0 || !fd.valid() || fstat(fd.get(), &file) != 0) return Error::InvalidValue;
+  if (bytes == 0 || !fd.valid() || fstat(fd.get(), &file) != 0) return false;
   // A mapping beyond the end of the file would fault on access.
   const auto file_bytes = static_cast<size_t>(file.st_size);
-  if (offset > file_bytes || bytes > file_bytes - offset) return Error::InvalidValue;
+  if (offset > file_bytes || bytes > file_bytes - offset) return false;
   // And so would one of a file that its owner makes shorter later.
   const int seals = fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return Error::InvalidValue;
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
+Error MemoryMap::import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out) {
+  if (!can_be_mapped(fd, bytes, offset)) return Error::InvalidValue;
   const size_t page_offset = offset % kPage;
   Entry entry;
   entry.mapped_bytes = bytes + page_offset;

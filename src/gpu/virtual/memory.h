@@ -52,6 +52,10 @@ struct RemoteName {
   uint64_t bytes;
 };
 
+/// May `bytes` from `offset` on of another process' memory be mapped: are they there, and will they
+/// stay (the file is sealed against shrinking)?
+bool can_be_mapped(const Fd& fd, size_t bytes, size_t offset);
+
 class MemoryMap {
  public:
   /// `measure` tells what the host has, now; without it the host has room for everything.
