@@ -35,14 +35,16 @@ Status memory_statistic(ncclComm_t handle, int stat, uint64_t* value) {
   const comm::Communicator::MemoryUse use = communicator->memory_use();
   switch (stat) {
     case ncclStatGpuMemSuspend:
-    case ncclStatGpuMemTotal:
       *value = use.connections;
+      return {};
+    case ncclStatGpuMemTotal:
+      *value = use.connections + use.signals;
       return {};
     case ncclStatGpuMemSuspended:
       *value = use.is_suspended ? 1 : 0;
       return {};
     case ncclStatGpuMemPersist:
-      *value = 0;
+      *value = use.signals;
       return {};
     default:
       return Status::invalid_argument("ncclCommMemStats : unknown statistic {}", stat);

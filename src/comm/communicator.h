@@ -147,6 +147,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Device memory, in bytes.
   struct MemoryUse {
     size_t connections = 0;  // what suspend() gives back; stays known while it is given back
+    size_t signals = 0;      // what it does not
     bool is_suspended = false;
   };
   MemoryUse memory_use();

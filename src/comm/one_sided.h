@@ -47,6 +47,8 @@ class OneSided {
   Result<Bytes> answer(int from, std::span<const std::byte> request) {
     return signals_.answer(from, request);
   }
+  /// Device memory that signals take.
+  size_t allocated_bytes() { return signals_.allocated_bytes(); }
   /// Waits until everything queued is done, launches of graphs included; false at the deadline.
   Result<bool> drain(Deadline deadline) { return in_flight_.drain(deadline); }
 

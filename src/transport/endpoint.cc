@@ -24,7 +24,7 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
       shapes_(shapes),
       reach_(std::move(reach)),
       ask_(std::move(ask)),
-      share_(Pool::of(machine, device)) {}
+      share_(Pool::of(machine, device, Pool::Purpose::Connections)) {}
 
 Endpoint::~Endpoint() {
   if (peers_are_suspended_) return;

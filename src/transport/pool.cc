@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <tuple>
 
 namespace niccolite::transport {
 namespace {
 
 struct Table {
   std::mutex mutex;
-  std::map<std::pair<const gpu::Machine*, int>, std::weak_ptr<Pool>> pools;
+  std::map<std::tuple<const gpu::Machine*, int, Pool::Purpose>, std::weak_ptr<Pool>> pools;
 };
 
 // Never destroyed: communicators may outlive static destruction.
@@ -89,9 +90,9 @@ void Chunk::leave() {
   --users_;
 }
 
-std::shared_ptr<Pool> Pool::of(gpu::Machine& machine, int device) {
+std::shared_ptr<Pool> Pool::of(gpu::Machine& machine, int device, Purpose purpose) {
   std::lock_guard lock(table().mutex);
-  std::weak_ptr<Pool>& known = table().pools[{&machine, device}];
+  std::weak_ptr<Pool>& known = table().pools[{&machine, device, purpose}];
   std::shared_ptr<Pool> pool = known.lock();
   if (pool == nullptr) {
     pool = std::make_shared<Pool>(machine, device, chunk_bytes(machine.kind()));
@@ -145,8 +146,11 @@ Share::~Share() {
 Result<std::vector<Span>> Share::allocate(std::span<const size_t> sizes) {
   std::vector<Span> spans = TRY(pool_->allocate(sizes));
   for (size_t i = 0; i < spans.size(); ++i) {
-    const auto [mine, is_first] = pieces_.try_emplace(spans[i].chunk);
-    if (is_first) TRY(spans[i].chunk->use());
+    auto mine = pieces_.find(spans[i].chunk);
+    if (mine == pieces_.end()) {
+      TRY(spans[i].chunk->use());
+      mine = pieces_.try_emplace(spans[i].chunk).first;
+    }
     mine->second.push_back({spans[i].offset, Pool::rounded(sizes[i])});
   }
   return spans;

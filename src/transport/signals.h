@@ -32,6 +32,11 @@ class Signals {
   Result<executor::SignalLine*> remote_line(int peer, const Deadline& deadline);
   /// A peer asks for its line.
   Result<Bytes> answer(int from, std::span<const std::byte> request) EXCLUDES(mutex_);
+  /// Device memory of the lines, which stay while connections are suspended.
+  size_t allocated_bytes() EXCLUDES(mutex_) {
+    std::lock_guard lock(mutex_);
+    return share_.bytes();
+  }
 
  private:
   struct Remote {  // one of the two keeps the line mapped

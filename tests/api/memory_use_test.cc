@@ -88,6 +88,31 @@ TEST(MemoryUse, IsWhatTheDriverHasGiven) {
   EXPECT_EQ(statistic(cluster.comm(1), ncclStatGpuMemSuspended), 0u);
 }
 
+// What waits for signals reads their counters, suspended or not.
+TEST(MemoryUse, OfSignalsStaysWhenConnectionsAreSuspended) {
+  Cluster cluster(2);
+  Sums sums(cluster);
+  const size_t before = free_bytes(1);
+  ncclWaitSignalDesc_t one{1, 0, 0, 0};
+  ASSERT_NCCL(ncclWaitSignal(1, &one, cluster.comm(1), cluster.stream(1)));
+  ASSERT_NCCL(ncclSignal(1, 0, 0, 0, cluster.comm(0), cluster.stream(0)));
+  cluster.synchronize();
+  const uint64_t lines = statistic(cluster.comm(1), ncclStatGpuMemPersist);
+  EXPECT_GT(lines, 0u);
+  EXPECT_EQ(before - free_bytes(1), lines);
+  sums.run();
+  const uint64_t total = statistic(cluster.comm(1), ncclStatGpuMemTotal);
+  EXPECT_EQ(before - free_bytes(1), total);
+  EXPECT_EQ(statistic(cluster.comm(1), ncclStatGpuMemSuspend), total - lines);
+  ASSERT_NCCL(suspend_all(cluster));
+  EXPECT_EQ(before - free_bytes(1), lines);
+  ASSERT_NCCL(resume_all(cluster));
+  sums.run();
+  ASSERT_NCCL(ncclWaitSignal(1, &one, cluster.comm(1), cluster.stream(1)));
+  ASSERT_NCCL(ncclSignal(1, 0, 0, 0, cluster.comm(0), cluster.stream(0)));
+  cluster.synchronize();
+}
+
 TEST(MemoryUse, OfManyCommunicatorsAddsUp) {
   const size_t before = free_bytes(0);
   {
