@@ -174,17 +174,15 @@ TEST(Grow, WithAnIdThatWasUsedIsRefusedAtOnce) {
 
 TEST(Grow, EndsWhenTheParentIsAborted) {
   Cluster cluster(2);
-  ncclComm_t parent = std::exchange(cluster.comms()[0], nullptr);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
   ncclComm_t made = nullptr;
-  std::thread waits([&] {  // nobody invites
-    EXPECT_EQ(ncclCommGrow(parent, 3, nullptr, -1, &made, nullptr), ncclInvalidUsage);
-    EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("was aborted"));
-  });
-  // The call makes the handle before it waits.
-  while (std::atomic_ref(made).load() == nullptr) std::this_thread::yield();
-  EXPECT_NCCL(ncclCommAbort(parent));
-  waits.join();
-  EXPECT_EQ(made, nullptr);
+  // Nobody invites.
+  ASSERT_EQ(ncclCommGrow(cluster.comm(0), 3, nullptr, -1, &made, &config), ncclInProgress);
+  EXPECT_NCCL(ncclCommAbort(std::exchange(cluster.comms()[0], nullptr)));
+  EXPECT_EQ(settled(made), ncclInvalidUsage);
+  EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("was aborted"));
+  EXPECT_NCCL(ncclCommAbort(made));
 }
 
 TEST(Grow, RefusesBadArguments) {
