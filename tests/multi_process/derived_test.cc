@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <chrono>
+#include <thread>
+
 #include "tests/api/working.h"
 #include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
@@ -141,9 +144,15 @@ ROLE(outlives) {
   rest.comms = {made};
   rest.expect_works();
   // The parent takes no operations as soon as it has seen the loss, which is no failure of it.
-  while (ranks.start(1) == ncclSuccess) std::this_thread::yield();
+  // (Those that it took before wait: nothing may be asked of the stream or of the default one.)
+  int* word = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&word, sizeof *word));
+  while (ncclAllReduce(word, word, 1, ncclInt, ncclSum, ranks.comms[0], ranks.streams[0]) ==
+         ncclSuccess)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(settled(ranks.comms[0]), ncclSuccess);
   EXPECT_NCCL(ncclCommDestroy(ranks.comms[0]));
+  REQUIRE_CUDA(cudaFree(word));
   rest.expect_works();
   rest.destroy();
   std::printf("OUTLIVED\n");

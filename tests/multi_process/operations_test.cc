@@ -1,7 +1,11 @@
 // Ranks in several processes: they find each other by the id alone and map each other's memory by
 // descriptor.
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "tests/api/random_program.h"
 #include "tests/multi_process/process.h"
@@ -118,11 +122,32 @@ TEST_P(MultiProcess, EveryOperationIsRightOnEveryRank) {
   for (Process& process : running) EXPECT_EQ(process.wait(kLimit), 0) << process.output();
 }
 
+// A port that nobody has. Those from 32768 on are given out to whoever asks for any, at any time.
+uint16_t unused_port() {
+  constexpr uint16_t kFirst = 20'000;
+  constexpr uint16_t kPorts = 10'000;
+  for (int attempt = 0; attempt < kPorts; ++attempt) {
+    const auto port = static_cast<uint16_t>(kFirst + (getpid() + attempt) % kPorts);
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const bool is_unused =
+        bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    close(listener);
+    if (is_unused) return port;
+  }
+  ADD_FAILURE() << "no port is free";
+  return 0;
+}
+
 TEST(MultiProcessEnvironment, CommIdNamesTheRendezvousWithoutAnId) {
+  const std::string root = "127.0.0.1:" + std::to_string(unused_port());
   std::vector<Process> running;
   for (int p = 0; p < 2; ++p)
     running.emplace_back("reduce_by_environment", Arguments{"2", std::to_string(p)},
-                         Process::Environment{{"NCCL_COMM_ID", "127.0.0.1:48613"}});
+                         Process::Environment{{"NCCL_COMM_ID", root}});
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
 }
 
