@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -26,6 +28,9 @@ constexpr char kFailed = 3;
 constexpr size_t kMostWords = 512;
 constexpr const char* kFolder = "/tmp/";
 constexpr const char* kPrefix = "niccolite-";
+// Of a socket that does not listen yet: one that refuses under the other name is nobody's.
+constexpr const char* kUnfinished = ".niccolite-";
+constexpr std::chrono::hours kAbandoned{1};
 constexpr timeval kPatience{.tv_sec = 1,
                             .tv_usec = 0};  // for a client of the same user that does not speak
 
@@ -140,12 +145,21 @@ Result<Fd> receive_descriptor(const Fd& socket, const std::string& address) {
   }
 }
 
+bool may_be_leftover(const std::filesystem::path& path) {
+  const std::string file = path.filename();
+  if (file.starts_with(kPrefix)) return true;
+  if (!file.starts_with(kUnfinished)) return false;
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(path, error);
+  return !error && std::filesystem::file_time_type::clock::now() - written > kAbandoned;
+}
+
 // Sockets of the file form that processes which were killed have left.
 void remove_leftovers() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
     const std::string path = entry.path();
-    if (!entry.path().filename().string().starts_with(kPrefix)) continue;
+    if (!may_be_leftover(entry.path())) continue;
     const Result<SocketName> name = socket_name(path);
     Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!name.is_ok() || !probe.valid()) continue;
@@ -153,6 +167,26 @@ void remove_leftovers() {
     if (connect(probe.get(), address, name.value().length) != 0 && errno == ECONNREFUSED)
       unlink(path.c_str());  // of another user: that is not ours to remove, and the call fails
   }
+}
+
+Status listen_at(const Fd& listener, const std::string& path) {
+  const SocketName name = TRY(socket_name(path));
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
+      listen(listener.get(), 64) != 0)
+    return Status::from_errno(errno, fmt::format("cannot listen on Unix socket {}", path));
+  return {};
+}
+
+// Between bind() and listen() a socket refuses as a dead one does, and other processes remove dead
+// ones: `file` appears under its name when it listens.
+Status listen_at_file(const Fd& listener, const std::string& file) {
+  const std::string path = kFolder + file;
+  const std::string unfinished = std::string(kFolder) + "." + file;
+  TRY(listen_at(listener, unfinished));
+  if (rename(unfinished.c_str(), path.c_str()) == 0) return {};
+  const int error = errno;
+  unlink(unfinished.c_str());
+  return Status::from_errno(error, fmt::format("cannot make Unix socket {}", path));
 }
 
 }  // namespace
@@ -169,14 +203,11 @@ Result<std::shared_ptr<DescriptorServer>> DescriptorServer::instance() {
     return Status::from_errno(errno, "getrandom");
   const bool abstract = parameters::ipc_use_abstract_socket() != 0;
   if (!abstract) remove_leftovers();
-  const std::string address =
-      fmt::format("{}{}{}-{:016x}", abstract ? "@" : kFolder, kPrefix, getpid(), random);
-  const SocketName name = TRY(socket_name(address));
+  const std::string file = fmt::format("{}{}-{:016x}", kPrefix, getpid(), random);
+  const std::string address = (abstract ? "@" : kFolder) + file;
   Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return Status::from_errno(errno, "cannot create a Unix socket");
-  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
-      listen(listener.get(), 64) != 0)
-    return Status::from_errno(errno, fmt::format("cannot listen on Unix socket {}", address));
+  TRY(abstract ? listen_at(listener, address) : listen_at_file(listener, file));
   Fd stop(eventfd(0, EFD_CLOEXEC));
   if (!stop.valid()) return Status::from_errno(errno, "eventfd");
   std::shared_ptr<DescriptorServer> server(

@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string>
 
 #include "gpu/virtual/driver.h"
 #include "transport/imports.h"
@@ -47,6 +50,27 @@ TEST(DescriptorServer, HandsOutMemoryByTokenOnly) {
   const auto refused = fetch_descriptor(server->address(), wrong, Deadline::after(seconds(20)));
   ASSERT_FALSE(refused.is_ok());
   EXPECT_THAT(refused.status().message(), testing::HasSubstr("no longer has the memory"));
+}
+
+// Run by the next test in processes of their own, with sockets that are files.
+TEST(DescriptorServer, DISABLED_IsThereUnderItsName) {
+  for (int round = 0; round < 1500; ++round) {
+    const auto server = DescriptorServer::instance().take();
+    const Token unknown{};
+    const auto answer = fetch_descriptor(server->address(), unknown, Deadline::after(seconds(20)));
+    ASSERT_THAT(answer.status().message(), testing::HasSubstr("no longer has the memory"));
+  }
+}
+
+// Who starts removes the files of dead processes: never of those that start beside it.
+TEST(DescriptorServer, OutlivesTheStartOfOthers) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string one = "NCCL_IPC_USE_ABSTRACT_SOCKET=0 '" + self +
+                          "' --gtest_also_run_disabled_tests --gtest_brief=1 "
+                          "--gtest_filter=DescriptorServer.DISABLED_IsThereUnderItsName";
+  const std::string all =
+      one + " & a=$!; " + one + " & b=$!; " + one + " & c=$!; wait $a && wait $b && wait $c";
+  EXPECT_EQ(std::system(all.c_str()), 0);
 }
 
 TEST(DescriptorServer, ThatIsGoneIsNamedWithARemedy) {
