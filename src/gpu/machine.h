@@ -131,6 +131,9 @@ class Memory {
   int device_ = -1;
 };
 
+/// Names a user's allocation to other processes of this machine.
+using AllocationName = std::array<std::byte, 64>;
+
 /// Memory as it is mapped somewhere.
 struct Backing {
   Physical memory;
@@ -172,6 +175,13 @@ class Machine {
   /// Maps memory that another process exported, for access by `device`. `bytes` as in the
   /// exporter's Memory::bytes().
   virtual Result<Memory> import_memory(int device, Fd fd, size_t bytes) = 0;
+  /// A name for the whole allocation that `pointer` lies in, by which other processes of the same
+  /// user can map it. CudaError: it is none of cudaMalloc.
+  virtual Result<AllocationName> name_allocation(const void* pointer) = 0;
+  /// Maps what another process has named, `bytes` long, for kernels of `device`, at the beginning
+  /// of the allocation. Whoever frees it, its memory is there as long as a mapping is (CUDA).
+  /// Giving the mapping back may wait for all kernels of `device`.
+  virtual Result<Memory> open_allocation(int device, const AllocationName& name, size_t bytes) = 0;
   /// Gives what `memory`, which is shareable or an import, holds back to its device; its addresses
   /// stay taken, but nothing may use them until the memory is resumed or given back. An import lets
   /// go of the exporter's memory.

@@ -70,6 +70,12 @@ enum class CuCaptureStatus : int { None = 0, Active = 1, Invalidated = 2 };
 inline constexpr unsigned kCuUserObjectNoDestructorSync = 1;
 inline constexpr unsigned kCuGraphUserObjectMove = 1;
 
+// Memory of other processes
+inline constexpr unsigned kCuIpcLazyEnablePeerAccess = 1;
+struct CuIpcHandle {
+  char bytes[64];
+};
+
 // Virtual memory management
 inline constexpr int kCuAllocationPinned = 1;
 inline constexpr int kCuHandleNone = 0;
@@ -180,6 +186,9 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuMemFreeHost, 12000, (void* address))                                                         \
   X(cuMemAlloc, 12000, (CuPointer * address, size_t bytes))                                        \
   X(cuMemFree, 12000, (CuPointer address))                                                         \
+  X(cuIpcGetMemHandle, 12000, (CuIpcHandle * handle, CuPointer pointer))                           \
+  X(cuIpcOpenMemHandle, 12000, (CuPointer * pointer, CuIpcHandle handle, unsigned flags))          \
+  X(cuIpcCloseMemHandle, 12000, (CuPointer pointer))                                               \
   X(cuPointerGetAttributes, 12000,                                                                 \
     (unsigned count, const int* attributes, void** data, CuPointer pointer))                       \
   X(cuMemcpyAsync, 12000, (CuPointer target, CuPointer source, size_t bytes, CuStream stream))     \

@@ -69,6 +69,8 @@ class CudaMachine final : public Machine {
   Result<Memory> allocate_as_user(int device, size_t bytes) override;
   Result<Fd> export_memory(const Memory& memory) override;
   Result<Memory> import_memory(int device, Fd fd, size_t bytes) override;
+  Result<AllocationName> name_allocation(const void* pointer) override;
+  Result<Memory> open_allocation(int device, const AllocationName& name, size_t bytes) override;
   Status suspend_memory(const Memory& memory) override;
   Status resume_memory(const Memory& memory) override;
   Status resume_import(const Memory& memory, Fd fd) override;

@@ -9,7 +9,7 @@
 namespace niccolite::gpu::cuda {
 
 struct CudaMachine::Allocation {  // what Memory::handle() points to
-  enum class Kind : unsigned char { Device, User, Host } kind = Kind::Device;
+  enum class Kind : unsigned char { Device, User, Opened, Host } kind = Kind::Device;
   bool shareable = false;
   void* address = nullptr;
   size_t bytes = 0;
@@ -169,6 +169,28 @@ Result<Memory> CudaMachine::import_memory(int ordinal, Fd fd, size_t bytes) {
   return map(ordinal, allocation, bytes, {ordinal}, /*shareable=*/true);
 }
 
+Result<AllocationName> CudaMachine::name_allocation(const void* pointer) {
+  const PointerInfo info = TRY(pointer_info(pointer));
+  const ScopedContext scoped = TRY(enter(std::max(info.device, 0)));
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuIpcHandle handle{};
+  TRY(driver_.check(driver_.cuIpcGetMemHandle(&handle, as_pointer(info.base)),
+                    "cuIpcGetMemHandle({})", info.base));
+  return std::bit_cast<AllocationName>(handle);
+}
+
+Result<Memory> CudaMachine::open_allocation(int ordinal, const AllocationName& name, size_t bytes) {
+  const ScopedContext scoped = TRY(enter(ordinal));
+  const ScopedRelaxedCapture relaxed(driver_);
+  CuPointer address = 0;
+  TRY(driver_.check(driver_.cuIpcOpenMemHandle(&address, std::bit_cast<CuIpcHandle>(name),
+                                               kCuIpcLazyEnablePeerAccess),
+                    "cuIpcOpenMemHandle({} bytes for device {})", bytes, ordinal));
+  auto* handle =
+      new Allocation{Allocation::Kind::Opened, false, as_address(address), bytes, 0, {ordinal}};
+  return Memory(this, handle, handle->address, bytes, ordinal);
+}
+
 // Maps `allocation`, which it takes over also when it fails, at the addresses of `memory`.
 Status CudaMachine::map_again(Allocation& memory, CuAllocation allocation) {
   Rollback release([&] { driver_.cuMemRelease(allocation); });
@@ -252,6 +274,11 @@ Status CudaMachine::release_memory(void* handle) {
   if (allocation->kind == Allocation::Kind::User) {
     const ScopedContext scoped = TRY(enter(allocation->devices.front()));
     return driver_.check(driver_.cuMemFree(address), "cuMemFree({} bytes)", allocation->bytes);
+  }
+  if (allocation->kind == Allocation::Kind::Opened) {
+    const ScopedContext scoped = TRY(enter(allocation->devices.front()));
+    return driver_.check(driver_.cuIpcCloseMemHandle(address), "cuIpcCloseMemHandle({} bytes)",
+                         allocation->bytes);
   }
   if (allocation->allocation == 0)  // suspended
     return driver_.check(driver_.cuMemAddressFree(address, allocation->bytes),

@@ -81,6 +81,30 @@ class Driver final : public VirtualMachine {
     return owner(made);
   }
 
+  Result<AllocationName> name_allocation(const void* pointer) override {
+    RemoteName name;
+    const Error error = runtime_.memory().name_for_others(pointer, &name);
+    if (error != Error::None) return refused(error, "name memory at {} of", pointer, 0);
+    AllocationName bytes{};
+    static_assert(sizeof name <= sizeof bytes);
+    std::memcpy(bytes.data(), &name, sizeof name);
+    return bytes;
+  }
+  Result<Memory> open_allocation(int device, const AllocationName& name, size_t bytes) override {
+    TRY(check_device("open memory", device));
+    RemoteName remote;
+    std::memcpy(&remote, name.data(), sizeof remote);
+    MemoryProperties made;
+    const Error error = runtime_.memory().import_named(device, remote, &made);
+    if (error != Error::None)
+      return refused(error, "open {} bytes of another process for", bytes, device);
+    Memory memory = owner(made);
+    if (memory.bytes() != bytes)
+      return Status::cuda_error("{} bytes of another process are named, {} were expected",
+                                memory.bytes(), bytes);
+    return memory;
+  }
+
   Status suspend_memory(const Memory& memory) override {
     return check_shared(runtime_.memory().suspend(memory.handle()), "suspend", memory);
   }
