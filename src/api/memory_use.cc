@@ -38,13 +38,13 @@ Status memory_statistic(ncclComm_t handle, int stat, uint64_t* value) {
       *value = use.connections;
       return {};
     case ncclStatGpuMemTotal:
-      *value = use.connections + use.signals;
+      *value = use.connections + use.others;
       return {};
     case ncclStatGpuMemSuspended:
       *value = use.is_suspended ? 1 : 0;
       return {};
     case ncclStatGpuMemPersist:
-      *value = use.signals;
+      *value = use.others;
       return {};
     default:
       return Status::invalid_argument("ncclCommMemStats : unknown statistic {}", stat);

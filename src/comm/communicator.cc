@@ -151,16 +151,58 @@ Status Communicator::serve_peers(const planner::Settings& settings,
         return ask(Question::Connect, queries, until);
       });
   one_sided_ = make_one_sided();
+  share_buffers(settings.maps_captured);
   TRY(start_watch());
   member_->serve(
       [this](int from, std::span<const std::byte> request) { return answer(from, request); });
   return {};
 }
 
+// Buffers of this rank's user with ranks of other processes, and theirs with this one.
+void Communicator::share_buffers(bool of_captured) {
+  using registry::BufferExports;
+  std::vector<BufferExports::Reach> reach;
+  bool maps_any = false;
+  for (int peer = 0; peer < nranks(); ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    const bool is_here = peer == rank() || member_->same_process(peer);
+    const bool maps = !is_here && reach_.windows[at];
+    maps_any |= maps;
+    reach.push_back(maps ? BufferExports::Reach::Mapping
+                    : peer == rank() || (is_here && reach_.in[at])
+                        ? BufferExports::Reach::SameAddress
+                        : BufferExports::Reach::None);
+    if (maps) reaching_peers_.push_back(peer);
+  }
+  if (!maps_any) return;
+  imports_ = std::make_unique<registry::BufferImports>(machine_, device());
+  exports_ = std::make_shared<BufferExports>(
+      machine_,
+      BufferExports::Options{
+          .device = device(),
+          .reach = std::move(reach),
+          .tell =
+              [this](int peer, BufferExports::Message message, std::span<const std::byte> bytes) {
+                Writer writer;
+                writer.u8(static_cast<uint8_t>(message == BufferExports::Message::Map
+                                                   ? Question::MapBuffer
+                                                   : Question::UnmapBuffer));
+                writer.raw(bytes);
+                tell(peer, writer);
+              },
+          .mark = [this] { return operations_->mark(); },
+          .registrations = &registrations_,
+          .captures = of_captured,
+          .most_cached = static_cast<size_t>(parameters::buffer_cache()),
+          .abort = &abort_});
+}
+
 void Communicator::make_operations(const planner::Settings& settings) {
   operations_ =
       std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
                                        control_.words(), log_.get(), configuration_.graphs_mix);
+  if (exports_ != nullptr)
+    operations_->open_buffers(*exports_, settings.maps_captured && reach_.has_whole_windows);
   windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get());
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
@@ -191,7 +233,8 @@ Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vecto
     links.opens_buffers.push_back(peer != rank() && is_here &&
                                   parameters::p2p_direct_disable() == 0 &&
                                   machine_.open_buffers(device(), local));
-    links.shares_atomics.push_back(local >= 0 && machine_.shares_atomics(device(), local));
+    links.shares_atomics.push_back(local >= 0 && parameters::p2p_direct_disable() == 0 &&
+                                   machine_.shares_atomics(device(), local));
     if (links.torn < 0 && (local < 0 || !machine_.keeps_lines_whole(device(), local)))
       links.torn = peer;
   }
@@ -258,7 +301,13 @@ void Communicator::disconnect() {
   watchdog_.reset();
   one_sided_.reset();
   windows_.reset();
+  {
+    std::lock_guard lock(exports_mutex_);
+    if (exports_ != nullptr) exports_->close();
+    exports_.reset();
+  }
   operations_.reset();
+  imports_.reset();
   watch_.reset();
   calls_.store(nullptr, std::memory_order_relaxed);  // whoever could call fail() has ended
   log_.reset();
@@ -307,6 +356,23 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       invitation_.put(TRY(bootstrap::UniqueId::parse(bytes.first<bootstrap::UniqueId::kBytes>())));
       return Bytes();
     }
+    case Question::MapBuffer: {
+      if (imports_ == nullptr) break;
+      const registry::MapAnswer mapped = TRY(imports_->map(from, reader.rest()));
+      Writer answer;
+      answer.u8(static_cast<uint8_t>(Question::BufferMapped));
+      answer.raw(mapped.encode());
+      tell(from, answer);
+      return Bytes();
+    }
+    case Question::BufferMapped:
+      if (exports_ == nullptr) break;
+      TRY(exports_->note_mapped(from, reader.rest()));
+      return Bytes();
+    case Question::UnmapBuffer:
+      if (imports_ == nullptr) break;
+      TRY(imports_->unmap(from, reader.rest()));
+      return Bytes();
     case Question::LetGo:
       TRY(reader.finish());
       control_.tell(executor::Command::Leave);
@@ -385,6 +451,13 @@ Status Communicator::launch(const Ready& ready) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
   return operations_->launch(ready);
+}
+
+Status Communicator::deregister_range(void* handle) {
+  TRY(registrations_.remove(handle));
+  std::lock_guard lock(exports_mutex_);  // another thread may end the communicator
+  if (exports_ != nullptr) exports_->end_unregistered();
+  return {};
 }
 
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {

@@ -30,6 +30,8 @@
 #include "comm/rank_info.h"
 #include "comm/watch.h"
 #include "comm/watchdog.h"
+#include "registry/buffer_exports.h"
+#include "registry/buffer_imports.h"
 #include "registry/registrations.h"
 #include "registry/windows.h"
 
@@ -73,13 +75,16 @@ struct SplitWish {
 
 /// What ranks ask each other; the first byte of a request.
 enum class Question : uint8_t {
-  Connect,   // transport::Endpoint::answer
-  Account,   // what do you do? (comm/account.h)
-  Fail,      // none, but a failure of all ranks: code, text
-  LetGo,     // none, but of a rank that ends its work: kernels leave the buffers of its user
-  Farewell,  // as Account, with the last account of the rank that asks
-  Signals,   // transport::Signals::answer
-  Invite,    // none, but the id of a root: see Communicator::invite()
+  Connect,       // transport::Endpoint::answer
+  Account,       // what do you do? (comm/account.h)
+  Fail,          // none, but a failure of all ranks: code, text
+  LetGo,         // none, but of a rank that ends its work: kernels leave the buffers of its user
+  Farewell,      // as Account, with the last account of the rank that asks
+  Signals,       // transport::Signals::answer
+  Invite,        // none, but the id of a root: see Communicator::invite()
+  MapBuffer,     // none: registry::BufferImports::map(); BufferMapped answers
+  BufferMapped,  // none: registry::BufferExports::note_mapped()
+  UnmapBuffer,   // none: registry::BufferImports::unmap()
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
@@ -128,7 +133,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<void*> register_range(const void* pointer, size_t bytes) {
     return registrations_.add(pointer, bytes);
   }
-  Status deregister_range(void* handle) { return registrations_.remove(handle); }
+  Status deregister_range(void* handle);
 
   /// Collective: see registry::Windows. Only when ready.
   Result<const void*> register_window(void* user, size_t bytes, int flags);
@@ -147,7 +152,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Device memory, in bytes.
   struct MemoryUse {
     size_t connections = 0;  // what suspend() gives back; stays known while it is given back
-    size_t signals = 0;      // what it does not
+    size_t others = 0;       // what it does not: signals, records of windows, tables
     bool is_suspended = false;
   };
   MemoryUse memory_use();
@@ -238,6 +243,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<Result<Bytes>> ask(Question question, std::span<const bootstrap::Query> queries,
                                  const Deadline& deadline);
   std::unique_ptr<OneSided> make_one_sided();
+  void share_buffers(bool of_captured);
   void open_windows();
   Status start_watch();
   enum class Printed : bool { No, Yes };
@@ -290,13 +296,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<CallLog> log_;
   std::atomic<const CallLog*> calls_{nullptr};  // log_, for fail(), which may come at any time
   std::unique_ptr<Watch> watch_;
-  bool has_compared_ = false;                   // before leaving; under in_use_
-  std::shared_ptr<Watchdog> watchdog_;          // looks at *watch_
-  std::unique_ptr<OperationQueue> operations_;  // of one rank, too
-  std::unique_ptr<registry::Windows> windows_;  // the same
-  std::unique_ptr<OneSided> one_sided_;         // the same
-  bool is_suspended_ = false;                   // guarded by in_use_
-  uint64_t children_ = 0;                       // made so far; guarded by in_use_
+  bool has_compared_ = false;           // before leaving; under in_use_
+  std::shared_ptr<Watchdog> watchdog_;  // looks at *watch_
+  std::mutex exports_mutex_;            // of the pointer's end, for those who do not hold in_use_
+  std::shared_ptr<registry::BufferExports> exports_;  // null, too, if no rank can map another's
+  std::unique_ptr<registry::BufferImports> imports_;  // the same
+  std::unique_ptr<OperationQueue> operations_;        // of one rank, too
+  std::unique_ptr<registry::Windows> windows_;        // the same
+  std::unique_ptr<OneSided> one_sided_;               // the same
+  bool is_suspended_ = false;                         // guarded by in_use_
+  uint64_t children_ = 0;                             // made so far; guarded by in_use_
   std::atomic<bool> is_revoked_{false};
   // In the background, on one that has failed: a shrink without those whose loss it was.
   std::atomic<bool> works_after_failure_{false};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <optional>
 
 #include "base/log.h"
@@ -15,6 +16,7 @@ using planner::Plan;
 // A program that uses more shapes than this in turn plans some of them anew; planning costs
 // microseconds.
 constexpr size_t kMostPrepared = 1024;
+constexpr std::chrono::seconds kExportTime{10};  // peers' processes map memory on their own threads
 
 std::string upper(const char* text) {
   std::string result(text);
@@ -129,25 +131,54 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
       endpoint_(endpoint),
       control_(control),
       log_(log),
-      planner_(settings, rank),
-      order_(machine, device, graphs_mix) {}
+      order_(machine, device, graphs_mix),
+      plain_{.planner = planner::Planner(settings, rank)} {}
 
 void OperationQueue::open_windows(const registry::Windows& windows, bool plans_for_it) {
-  const bool are_plans_new = plans_for_it && planner_.plan_for_reach();
+  const bool are_plans_new = plans_for_it && plain_.planner.plan_for_reach();
   if (windows_ != nullptr && !are_plans_new) return;
   windows_ = &windows;
-  collectives_.clear();
-  batches_.clear();
-  groups_.clear();
+  for (Plans* plans : {&plain_, captured_ ? &*captured_ : nullptr}) {
+    if (plans == nullptr) continue;
+    plans->collectives.clear();
+    plans->batches.clear();
+    plans->groups.clear();
+  }
+}
+
+void OperationQueue::open_buffers(registry::BufferExports& exports, bool plans_captured) {
+  exports_ = &exports;
+  if (!plans_captured) return;
+  captured_.emplace(Plans{.planner = plain_.planner});
+  captured_->planner.plan_for_reach();
+}
+
+Status OperationQueue::choose_plans(gpu::StreamHandle stream) {
+  if (!captured_) return {};
+  const gpu::Capture capture = TRY(machine_.capture_of(device_, stream));
+  plans_ = capture.state == gpu::CaptureState::None ? &plain_ : &*captured_;
+  return {};
+}
+
+const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes) {
+  if (pointer == nullptr) return nullptr;
+  if (windows_ != nullptr)
+    if (const uint64_t* shifts = windows_->shifts_of(pointer, bytes)) return shifts;
+  if (exports_ == nullptr) return nullptr;
+  using Use = registry::BufferExports::Use;
+  auto found = exports_->find(pointer, bytes, order_.is_captured() ? Use::Captured : Use::Plain,
+                              Deadline::after(kExportTime));
+  if (found == nullptr) return nullptr;
+  const uint64_t* const shifts = found->shifts();
+  used_.push_back(std::move(found));
+  return shifts;
 }
 
 // Each launch anew: windows end, and memory is freed and comes back as other memory.
-Buffers OperationQueue::with_shifts(Buffers buffers, const Call& call) const {
-  const auto [input_bytes, output_bytes] = bytes_of(call, planner_.settings().nranks);
-  if (buffers.input != nullptr)
-    buffers.input_shifts = windows_->shifts_of(buffers.input, input_bytes);
-  if (buffers.output != nullptr)
-    buffers.output_shifts = windows_->shifts_of(buffers.output, output_bytes);
+Buffers OperationQueue::with_shifts(Buffers buffers, const Call& call) {
+  const auto [input_bytes, output_bytes] = bytes_of(call, plans_->planner.settings().nranks);
+  buffers.input_shifts = shifts_of(buffers.input, input_bytes);
+  buffers.output_shifts = shifts_of(buffers.output, output_bytes);
   if (buffers.input_shifts != nullptr || buffers.output_shifts != nullptr)
     LOG(Trace, Reg, "{}: peers are offered {}", describe(call),
         buffers.output_shifts == nullptr  ? "the input"
@@ -157,8 +188,9 @@ Buffers OperationQueue::with_shifts(Buffers buffers, const Call& call) const {
 }
 
 Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
-                           std::span<const Buffers> buffers, gpu::StreamHandle stream) const {
-  if (windows_ == nullptr || !launcher.makes_offers()) return launcher.run(buffers, stream);
+                           std::span<const Buffers> buffers, gpu::StreamHandle stream) {
+  const bool has_shared = windows_ != nullptr || exports_ != nullptr;
+  if (!has_shared || !launcher.makes_offers()) return launcher.run(buffers, stream);
   if (buffers.size() == 1) {
     const Buffers seen = with_shifts(buffers[0], calls[0]);
     return launcher.run({&seen, 1}, stream);
@@ -169,12 +201,26 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
   return launcher.run(seen, stream);
 }
 
+// Exports stay while operations may use them. Of those that this launch uses a graph takes care, or
+// from now on BufferExports::Options::mark.
+Status OperationQueue::after(gpu::StreamHandle stream) {
+  TRY(order_.after(stream));
+  Uses used = std::exchange(used_, {});
+  if (used.empty() || !order_.is_captured()) return {};
+  auto kept = std::make_unique<Uses>(std::move(used));
+  TRY(machine_.keep_in_graph(device_, stream, kept.get(),
+                             [](void* held) { delete static_cast<Uses*>(held); }));
+  static_cast<void>(kept.release());  // the graph owns them now
+  return {};
+}
+
 Status OperationQueue::run(const Task& task, const Deadline& deadline) {
-  const Buffers buffers = buffers_of(task, planner_.rank());
+  TRY(choose_plans(task.stream));
+  const Buffers buffers = buffers_of(task, plans_->planner.rank());
   if (is_copy(task.call)) {
     TRY(order_.before(task.stream));
     TRY(copy(buffers, task.call.request.bytes(), task.stream));
-    return order_.after(task.stream);
+    return after(task.stream);
   }
   std::shared_ptr<Launcher> launcher = find(task.call.request);
   if (launcher == nullptr) {
@@ -183,14 +229,15 @@ Status OperationQueue::run(const Task& task, const Deadline& deadline) {
   }
   TRY(order_.before(task.stream));
   TRY(launch_logged(*launcher, {&task.call, 1}, {&buffers, 1}, task.stream));
-  return order_.after(task.stream);
+  return after(task.stream);
 }
 
 Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) {
-  std::string group = name_of(tasks, planner_.rank());
+  TRY(choose_plans(tasks[0].stream));
+  std::string group = name_of(tasks, plans_->planner.rank());
   if (std::vector<Ready> known = recall(group, tasks); !known.empty()) return known;
   TRY(check_captures(tasks));
-  const std::vector<Batch> batches = TRY(make_batches(tasks, planner_));
+  const std::vector<Batch> batches = TRY(make_batches(tasks, plans_->planner));
   std::vector<Ready> launches;
   for (const Batch& batch : batches) {
     Ready ready;
@@ -199,7 +246,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) 
       const Task& task = *batch.tasks[work];
       ready.tasks.push_back(static_cast<uint32_t>(&task - tasks.data()));
       ready.calls.push_back(task.call);
-      ready.buffers.push_back(buffers_of(task, planner_.rank()));
+      ready.buffers.push_back(buffers_of(task, plans_->planner.rank()));
       ready.bytes.push_back(task.call.request.bytes());
       if (batch.self_outputs[work] != nullptr)
         ready.buffers[work].output = batch.self_outputs[work];
@@ -235,8 +282,8 @@ Status OperationQueue::connect(std::span<Ready> launches, const Deadline& deadli
 std::vector<Ready> OperationQueue::recall(const std::string& group,
                                           std::span<const Task> tasks) const {
   std::vector<Ready> launches;
-  const auto found = group.empty() ? groups_.end() : groups_.find(group);
-  if (found == groups_.end()) return launches;
+  const auto found = group.empty() ? plans_->groups.end() : plans_->groups.find(group);
+  if (found == plans_->groups.end()) return launches;
   launches.reserve(found->second.size());
   for (const Known& known : found->second) {
     Ready& ready = launches.emplace_back();
@@ -245,7 +292,7 @@ std::vector<Ready> OperationQueue::recall(const std::string& group,
     for (const uint32_t number : known.tasks) {
       const Task& task = tasks[number];
       ready.calls.push_back(task.call);
-      ready.buffers.push_back(buffers_of(task, planner_.rank()));
+      ready.buffers.push_back(buffers_of(task, plans_->planner.rank()));
     }
   }
   return launches;
@@ -254,13 +301,13 @@ std::vector<Ready> OperationQueue::recall(const std::string& group,
 void OperationQueue::remember_group(std::span<const Ready> launches) {
   if (launches.empty() || launches.front().group.empty()) return;
   const std::string& group = launches.front().group;
-  if (groups_.contains(group)) return;
+  if (plans_->groups.contains(group)) return;
   std::vector<Known> known;
   for (const Ready& ready : launches) {
     if (ready.launcher == nullptr) return;  // a copy
     known.push_back({ready.launcher, ready.tasks});
   }
-  remember(groups_, group, std::move(known));
+  remember(plans_->groups, group, std::move(known));
 }
 
 // Streams of one group are joined, which cannot be done across the border of a capture.
@@ -275,7 +322,7 @@ Status OperationQueue::check_captures(std::span<const Task> tasks) {
     if (capture.state != first->state || capture.id != first->id)
       return Status::invalid_usage(
           "rank {}: the streams of one group must all be captured by one graph, or none of them",
-          planner_.rank());
+          plans_->planner.rank());
   }
   return {};
 }
@@ -296,7 +343,7 @@ Status OperationQueue::launch(const Ready& ready) {
     for (size_t i = 0; i < ready.buffers.size(); ++i)
       TRY(copy(ready.buffers[i], ready.bytes[i], stream));
   }
-  TRY(order_.after(stream));
+  TRY(after(stream));
   if (joins) TRY(machine_.record_event(join_event_, device_, stream));
   for (size_t other = 1; other < ready.streams.size(); ++other)
     TRY(machine_.wait_event(device_, ready.streams[other], join_event_));
@@ -315,7 +362,7 @@ Status OperationQueue::launch_logged(Launcher& launcher, std::span<const Call> c
 
 Result<double> OperationQueue::predict(std::span<const Task> tasks) {
   double microseconds = 0;
-  const std::vector<Batch> batches = TRY(make_batches(tasks, planner_));
+  const std::vector<Batch> batches = TRY(make_batches(tasks, plans_->planner));
   for (const Batch& batch : batches) {
     const Planned planned = TRY(plan_batch(batch, {}));
     microseconds += planned.plan.microseconds;
@@ -324,17 +371,17 @@ Result<double> OperationQueue::predict(std::span<const Task> tasks) {
 }
 
 std::shared_ptr<Launcher> OperationQueue::find(const planner::Request& request) const {
-  const auto found = collectives_.find(request);
-  return found == collectives_.end() ? nullptr : found->second;
+  const auto found = plans_->collectives.find(request);
+  return found == plans_->collectives.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<Launcher> OperationQueue::find(const std::string& name) const {
-  const auto found = batches_.find(name);
-  return found == batches_.end() ? nullptr : found->second;
+  const auto found = plans_->batches.find(name);
+  return found == plans_->batches.end() ? nullptr : found->second;
 }
 
 Result<Planned> OperationQueue::plan_one(const Call& call) {
-  Plan plan = TRY(planner_.collective(call.request));
+  Plan plan = TRY(plans_->planner.collective(call.request));
   Planned planned{.plan = std::move(plan), .launch = {}, .first = call, .name = {}};
   planned.launch.works.push_back(
       {.partition = planned.plan.partitions[0], .tag = tag_of(call), .buffers = {}});
@@ -350,7 +397,7 @@ Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name)
       messages.push_back({.peer = task->call.peer,
                           .is_send = task->call.is_send,
                           .bytes = task->call.request.bytes()});
-    planned.plan = TRY(planner_.messages(messages, batch.protocol));
+    planned.plan = TRY(plans_->planner.messages(messages, batch.protocol));
     for (size_t work = 0; work < batch.tasks.size(); ++work)
       launch.works.push_back({.partition = planned.plan.partitions[work],
                               .tag = tag_of(batch.tasks[work]->call),
@@ -360,7 +407,7 @@ Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name)
   std::vector<Plan> plans;
   std::vector<const executor::Program*> programs;
   for (const Task* task : batch.tasks)
-    plans.push_back(TRY(planner_.collective(task->call.request, batch.most_channels)));
+    plans.push_back(TRY(plans_->planner.collective(task->call.request, batch.most_channels)));
   uint32_t first_channel = 0;
   double microseconds = 0;
   for (size_t work = 0; work < plans.size(); ++work) {
@@ -400,19 +447,19 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   launch.reduction = plan.reduction;
   launch.control = control_;
   launch.control_device = control_;
-  launch.threads = planner_.settings().threads;
+  launch.threads = plans_->planner.settings().threads;
   launch.request_bytes = plan.request_bytes;
   launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
   if (!is_single) {
-    remember(batches_, std::move(planned.name), launcher);
+    remember(plans_->batches, std::move(planned.name), launcher);
     return launcher;
   }
-  if (planner_.rank() == 0)
+  if (plans_->planner.rank() == 0)
     LOG(Info, Tuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
         planner::function_name(request.collective), request.bytes(),
         planner::log_name_of(plan.choice.algorithm), upper(executor::name_of(plan.protocol)),
         plan.partitions[0].channels - 1);
-  remember(collectives_, request, launcher);
+  remember(plans_->collectives, request, launcher);
   return launcher;
 }
 

@@ -18,6 +18,7 @@
 #include "comm/stream_order.h"
 #include "comm/task.h"
 #include "planner/plan.h"
+#include "registry/buffer_exports.h"
 #include "registry/windows.h"
 #include "transport/endpoint.h"
 
@@ -52,6 +53,12 @@ class OperationQueue {
                  transport::Endpoint* endpoint, executor::ControlWords* control, CallLog* log,
                  bool graphs_mix = true);
 
+  /// Before the first operation: ranks of other processes are offered buffers that they can map
+  /// (registry/buffer_exports.h). `plans_captured`: plans of what is captured, which is so on all
+  /// ranks or on none, are those for buffers that all ranks reach. `exports` outlive the
+  /// operations.
+  void open_buffers(registry::BufferExports& exports, bool plans_captured);
+
   /// One collective by itself, of more than 0 elements: prepares and launches. Allocates nothing
   /// when it has been prepared before.
   Status run(const Task& task, const Deadline& deadline);
@@ -67,6 +74,8 @@ class OperationQueue {
   void open_windows(const registry::Windows& windows, bool plans_for_it);
   /// Waits until everything launched is done, launches of graphs included; false at the deadline.
   Result<bool> drain(Deadline deadline) { return order_.drain(deadline); }
+  /// As StreamOrder::mark().
+  Result<std::shared_ptr<gpu::Event>> mark() { return order_.mark(); }
   /// Microseconds that the calls of a group would take.
   Result<double> predict(std::span<const Task> tasks);
 
@@ -88,8 +97,10 @@ class OperationQueue {
   Status launch_logged(Launcher& launcher, std::span<const Call> calls,
                        std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
   Status run(Launcher& launcher, std::span<const Call> calls,
-             std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) const;
-  executor::Buffers with_shifts(executor::Buffers buffers, const Call& call) const;
+             std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
+  const uint64_t* shifts_of(const void* pointer, size_t bytes);
+  executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
+  Status after(gpu::StreamHandle stream);
 
   gpu::Machine& machine_;
   const int device_;
@@ -98,7 +109,9 @@ class OperationQueue {
   executor::ControlWords* const control_;
   CallLog* const log_;
   const registry::Windows* windows_ = nullptr;  // once they are open
-  planner::Planner planner_;
+  registry::BufferExports* exports_ = nullptr;  // of ranks in several processes
+  using Uses = std::vector<std::shared_ptr<const registry::BufferExport>>;
+  Uses used_;  // by the launch in progress
   StreamOrder order_;
   gpu::Event join_event_;  // of the streams of a batch
   /// One launch of a group.
@@ -106,10 +119,19 @@ class OperationQueue {
     std::shared_ptr<Launcher> launcher;
     std::vector<uint32_t> tasks;  // by work
   };
-  // Each at most kMostPrepared.
-  std::unordered_map<planner::Request, std::shared_ptr<Launcher>, Hash> collectives_;
-  std::unordered_map<std::string, std::shared_ptr<Launcher>> batches_;  // by what is in them
-  std::unordered_map<std::string, std::vector<Known>> groups_;          // the same
+  /// What is prepared by one planner. Each map has at most kMostPrepared.
+  struct Plans {
+    planner::Planner planner;
+    std::unordered_map<planner::Request, std::shared_ptr<Launcher>, Hash> collectives{};
+    std::unordered_map<std::string, std::shared_ptr<Launcher>> batches{};  // by what is in them
+    std::unordered_map<std::string, std::vector<Known>> groups{};          // the same
+  };
+  /// Of the operations that come now, on `stream`: chosen by run() and prepare().
+  Status choose_plans(gpu::StreamHandle stream);
+
+  Plans plain_;
+  std::optional<Plans> captured_;  // where they differ
+  Plans* plans_ = &plain_;
 };
 
 }  // namespace niccolite::comm

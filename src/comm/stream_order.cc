@@ -97,4 +97,13 @@ Result<bool> StreamOrder::drain(Deadline deadline) {
   return machine_.await_event(*last_work_, deadline);
 }
 
+// E itself moves on with each operation.
+Result<std::shared_ptr<gpu::Event>> StreamOrder::mark() {
+  if (!marks_.valid()) marks_ = TRY(machine_.create_stream(device_));
+  std::shared_ptr<gpu::Event> mark = TRY(take_shared_event(machine_, device_));
+  TRY(machine_.wait_event(device_, marks_.handle(), *last_work_));
+  TRY(machine_.record_event(*mark, device_, marks_.handle()));
+  return mark;
+}
+
 }  // namespace niccolite::comm

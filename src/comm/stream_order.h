@@ -48,6 +48,9 @@ class StreamOrder {
   /// Waits until all operations so far, and all launches of graphs that hold some, are done: true,
   /// or false at the deadline. Disturbs no capture, unless graphs do not mix and there were some.
   Result<bool> drain(Deadline deadline);
+  /// An event for all operations so far. Once there was one; by one thread at a time, which may be
+  /// another than that of the rest.
+  Result<std::shared_ptr<gpu::Event>> mark();
 
  private:
   struct Captured {
@@ -64,7 +67,8 @@ class StreamOrder {
   gpu::Machine& machine_;
   const int device_;
   const bool graphs_mix_;
-  std::shared_ptr<gpu::Event> last_work_;  // E; graphs share it
+  std::shared_ptr<gpu::Event> last_work_;  // E, from the first operation on; graphs share it
+  gpu::Stream marks_;                      // what mark() records on
   bool has_live_ = false;
   bool has_captured_ = false;
   uint64_t live_stream_ = 0;  // stream_id() of the last live operation

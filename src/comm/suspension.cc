@@ -13,7 +13,9 @@ constexpr size_t kMostText = 4096;  // of why a rank cannot
 Communicator::MemoryUse Communicator::memory_use() {
   std::lock_guard in_use(in_use_);
   return {.connections = endpoint_ == nullptr ? 0 : endpoint_->allocated_bytes(),
-          .signals = one_sided_ == nullptr ? 0 : one_sided_->allocated_bytes(),
+          .others = (one_sided_ == nullptr ? 0 : one_sided_->allocated_bytes()) +
+                    (windows_ == nullptr ? 0 : windows_->record_bytes()) +
+                    (exports_ == nullptr ? 0 : exports_->table_bytes()),
           .is_suspended = is_suspended_};
 }
 

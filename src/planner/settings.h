@@ -38,6 +38,7 @@ struct Settings {
   int64_t slots_bytes = -1;    // of a connection and channel, Simple; -1: the machine's
   CtaPolicy policy = CtaPolicy::Default;
   bool reaches_users = true;  // every rank's kernels the buffers of all others' users
+  bool maps_captured = true;  // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
   // By collective: allowed by NCCL_ALGO and NCCL_PROTO.

@@ -40,6 +40,7 @@ void write(Writer& writer, const Settings& settings) {
   writer.u64(static_cast<uint64_t>(settings.request_block));
   writer.u64(static_cast<uint64_t>(settings.slots_bytes));
   writer.u8(static_cast<uint8_t>(settings.policy));
+  writer.u8(settings.maps_captured ? 1 : 0);
   for (const auto& allowed : settings.algorithms) writer.u32(bits_of(allowed));
   for (const auto& allowed : settings.protocols) writer.u32(bits_of(allowed));
 }
@@ -60,6 +61,7 @@ Settings read_settings(Reader& reader, gpu::Kind machine, int nranks) {
   const uint8_t policy = reader.u8();
   if (policy > static_cast<uint8_t>(CtaPolicy::Zero)) reader.reject("an unknown policy");
   settings.policy = static_cast<CtaPolicy>(policy);
+  settings.maps_captured = reader.u8() != 0;
   for (auto& allowed : settings.algorithms) read_bits(reader, allowed);
   for (auto& allowed : settings.protocols) read_bits(reader, allowed);
   if (!reader.failed()) set_reach(settings, /*reaches_users=*/true);

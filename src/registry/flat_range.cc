@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "transport/descriptor_server.h"
+#include "registry/shared_piece.h"
 
 namespace niccolite::registry {
 namespace {
@@ -21,14 +21,6 @@ Table& table() {
 }
 
 }  // namespace
-
-Result<std::shared_ptr<WindowPiece>> WindowPiece::create(gpu::Machine& machine,
-                                                         gpu::Backing backing) {
-  const Token token = TRY(transport::draw_token());
-  std::shared_ptr<WindowPiece> piece(new WindowPiece(token, machine, std::move(backing)));
-  publish(piece);
-  return piece;
-}
 
 Result<std::shared_ptr<FlatRange>> FlatRange::obtain(gpu::Machine& machine, const Source& source,
                                                      const Deadline& deadline) {
@@ -68,18 +60,13 @@ Status FlatRange::map_part(gpu::Machine& machine, const Source& source, int rank
                            const std::vector<int>& devices, const Deadline& deadline) {
   const WindowPart& part = source.parts[static_cast<size_t>(rank)];
   uint64_t offset = source.layout.pieces[static_cast<size_t>(rank)];
-  for (const WindowPart::Piece& piece : part.pieces) {
-    if (source.is_here(rank)) {
-      const auto mine =
-          std::dynamic_pointer_cast<WindowPiece>(transport::Shareable::find(piece.token));
-      if (mine == nullptr) return Status::remote_error("it was taken back meanwhile");
-      TRY(machine.map_physical(range_, offset, mine->backing(), devices));
-    } else {
-      Fd descriptor = TRY(transport::fetch_descriptor(part.address, piece.token, deadline));
-      const gpu::Backing import =
-          TRY(machine.import_physical(source.device, std::move(descriptor), piece.bytes));
-      TRY(machine.map_physical(range_, offset, import, devices));
-    }
+  if (!source.is_here(rank))
+    return map_pieces(machine, range_, offset, part.address, part.pieces, devices, deadline);
+  for (const PieceName& piece : part.pieces) {
+    const auto mine =
+        std::dynamic_pointer_cast<SharedPiece>(transport::Shareable::find(piece.token));
+    if (mine == nullptr) return Status::remote_error("it was taken back meanwhile");
+    TRY(machine.map_physical(range_, offset, mine->backing(), devices));
     offset += piece.bytes;
   }
   return {};

@@ -15,22 +15,6 @@
 
 namespace niccolite::registry {
 
-/// A piece of this process's memory that windows are made of.
-class WindowPiece final : public transport::Shareable {
- public:
-  static Result<std::shared_ptr<WindowPiece>> create(gpu::Machine& machine, gpu::Backing backing);
-  Result<Fd> export_descriptor() const override {
-    return machine_.export_physical(backing_.memory);
-  }
-  const gpu::Backing& backing() const { return backing_; }
-
- private:
-  WindowPiece(const transport::Token& token, gpu::Machine& machine, gpu::Backing backing)
-      : Shareable(token), machine_(machine), backing_(std::move(backing)) {}
-  gpu::Machine& machine_;
-  const gpu::Backing backing_;
-};
-
 class FlatRange {
  public:
   /// Where the parts are, and who maps them.

@@ -1,5 +1,6 @@
 #include "registry/registrations.h"
 
+#include <algorithm>
 #include <atomic>
 
 namespace niccolite::registry {
@@ -74,6 +75,14 @@ bool Registrations::covers(const void* pointer, size_t bytes) const {
   const Range range = pages_of(pointer, bytes, info.value().id);
   std::lock_guard lock(mutex_);
   return find(range) != nullptr;
+}
+
+bool Registrations::touches(const void* pointer, size_t bytes) const {
+  const auto begin = reinterpret_cast<uintptr_t>(pointer);
+  std::lock_guard lock(mutex_);
+  return std::ranges::any_of(entries_, [&](const auto& entry) {
+    return entry.second.range.begin < begin + bytes && begin < entry.second.range.end;
+  });
 }
 
 size_t Registrations::size() const {

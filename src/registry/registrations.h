@@ -32,6 +32,8 @@ class Registrations {
 
   /// Is the whole range in one registration, of the memory that is there now?
   bool covers(const void* pointer, size_t bytes) const;
+  /// Does any registration reach into the range, whatever its memory is?
+  bool touches(const void* pointer, size_t bytes) const;
   size_t size() const;
 
  private:

@@ -21,7 +21,7 @@ transport::Token read_token(Reader& reader) {
 
 uint64_t WindowPart::mapped_bytes() const {
   uint64_t sum = 0;
-  for (const Piece& piece : pieces) sum += piece.bytes;
+  for (const PieceName& piece : pieces) sum += piece.bytes;
   return sum;
 }
 
@@ -40,7 +40,7 @@ Bytes WindowPart::encode() const {
   writer.u64(offset);
   writer.u64(granularity);
   writer.u32(static_cast<uint32_t>(pieces.size()));
-  for (const Piece& piece : pieces) {
+  for (const PieceName& piece : pieces) {
     writer.raw(std::as_bytes(std::span(piece.token)));
     writer.u64(piece.bytes);
   }
@@ -65,7 +65,7 @@ Result<WindowPart> WindowPart::decode(std::span<const std::byte> bytes, std::str
   part.granularity = reader.u64();
   const uint32_t pieces = reader.count(kMostPieces, sizeof(transport::Token) + sizeof(uint64_t));
   for (uint32_t i = 0; i < pieces; ++i) {
-    Piece piece;
+    PieceName piece;
     piece.token = read_token(reader);
     piece.bytes = reader.u64();
     part.pieces.push_back(piece);

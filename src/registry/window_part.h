@@ -7,30 +7,25 @@
 #include <vector>
 
 #include "base/wire.h"
-#include "transport/shareable.h"
+#include "registry/shared_piece.h"
 
 namespace niccolite::registry {
 
 struct WindowPart {
-  /// A mapping that the window lies in, or goes on in.
-  struct Piece {
-    transport::Token token{};
-    uint64_t bytes = 0;
-  };
   static constexpr uint32_t kMostPieces = 2048;  // the exchange has room for 64 KiB of each rank
   static constexpr size_t kMostText = 1024;
 
-  uint64_t number = 0;          // windows that this communicator has registered before
-  transport::Token name{};      // of this rank's part
-  std::string address;          // of the descriptor server; empty when all ranks share a process
-  bool is_enabled = true;       // NCCL_WIN_ENABLE
-  Status problem;               // that makes this rank's registration impossible; fine else
-  int32_t flags = 0;            // NCCL_WIN_...
-  int32_t device = 0;           // of this rank, in its process
-  uint64_t bytes = 0;           // of the window
-  uint64_t offset = 0;          // of the window in its first piece
-  uint64_t granularity = 4096;  // of mappings on this rank's device
-  std::vector<Piece> pieces;
+  uint64_t number = 0;            // windows that this communicator has registered before
+  transport::Token name{};        // of this rank's part
+  std::string address;            // of the descriptor server; empty when all ranks share a process
+  bool is_enabled = true;         // NCCL_WIN_ENABLE
+  Status problem;                 // that makes this rank's registration impossible; fine else
+  int32_t flags = 0;              // NCCL_WIN_...
+  int32_t device = 0;             // of this rank, in its process
+  uint64_t bytes = 0;             // of the window
+  uint64_t offset = 0;            // of the window in its first piece
+  uint64_t granularity = 4096;    // of mappings on this rank's device
+  std::vector<PieceName> pieces;  // that the window lies in
 
   uint64_t mapped_bytes() const;
 

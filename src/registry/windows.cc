@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "base/thread_annotations.h"
-#include "executor/protocol/offer.h"
 
 namespace niccolite::registry {
 namespace {
@@ -15,7 +14,6 @@ constexpr size_t kAlignment =
     4096;  // of a window's start in its memory: NCCL_WIN_REQUIRED_ALIGNMENT
 constexpr size_t kRecordPlace = 128;  // a line, so that no two records share one
 constexpr size_t kRecordPage = 8 << 10;
-constexpr size_t kShiftsPage = 8 << 10;  // at least
 
 // The windows of all communicators of the process, for calls that name no communicator.
 class ProcessWindows {
@@ -52,44 +50,16 @@ bool Window::holds(const void* pointer, size_t bytes) const {
   return at >= begin && at - begin <= whole && bytes <= whole - (at - begin);
 }
 
-// Piece by piece: most windows have one.
 bool Window::is_there(gpu::Machine& machine, const void* pointer, size_t bytes) const {
-  const auto* at = static_cast<const std::byte*>(pointer);
-  const std::byte* const end = at + bytes;
-  for (const auto& piece : pieces_) {
-    const gpu::Backing& backing = piece->backing();
-    if (at >= end) break;
-    if (at < backing.base || at >= backing.base + backing.bytes) continue;
-    if (!machine.is_mapped(backing, at)) return false;
-    at = backing.base + backing.bytes;
-  }
-  return at >= end;
-}
-
-Result<const uint64_t*> Windows::Shifts::add(std::span<const uint64_t> shifts) {
-  if (pages_.empty() || pages_.back().bytes() - used_ < shifts.size_bytes()) {
-    pages_.push_back(TRY(machine_.allocate(device_, std::max(kShiftsPage, shifts.size_bytes()),
-                                           /*shareable=*/false)));
-    used_ = 0;
-  }
-  std::byte* const place = static_cast<std::byte*>(pages_.back().data()) + used_;
-  TRY(machine_.upload(device_, place, shifts.data(), shifts.size_bytes()));
-  used_ += shifts.size_bytes();
-  return reinterpret_cast<const uint64_t*>(place);
-}
-
-Status Windows::Shifts::end(const uint64_t* shifts, int nranks) {
-  const std::vector<uint64_t> unseen(static_cast<size_t>(nranks), executor::offer::kUnseen);
-  return machine_.upload(device_, const_cast<uint64_t*>(shifts), unseen.data(),
-                         unseen.size() * sizeof(uint64_t));
+  return are_mapped(machine, pieces_, pointer, bytes);
 }
 
 Result<Windows::Handle> Windows::Records::add(const WindowRecord& record) {
   if (next_ == free_.size()) {
-    gpu::Memory page = TRY(machine_.allocate(device_, kRecordPage, /*shareable=*/false));
-    for (size_t offset = 0; offset + kRecordPlace <= page.bytes(); offset += kRecordPlace)
-      free_.push_back(static_cast<std::byte*>(page.data()) + offset);
-    pages_.push_back(std::move(page));
+    std::vector<transport::Span> page = TRY(memory_.allocate({&kRecordPage, 1}));
+    for (size_t offset = 0; offset + kRecordPlace <= kRecordPage; offset += kRecordPlace)
+      free_.push_back(page[0].data() + offset);
+    pages_.push_back(std::move(page[0]));
   }
   std::byte* const place = free_[next_];
   TRY(machine_.upload(device_, place, &record, sizeof record));
@@ -111,7 +81,7 @@ Windows::Windows(gpu::Machine& machine, int device, bootstrap::Member* member)
       device_(device),
       member_(member),
       records_(machine, device),
-      shifts_(machine, device) {}
+      shifts_(machine, device, nranks()) {}
 
 Windows::~Windows() {
   for (const auto& [handle, window] : live_) ProcessWindows::instance().remove(handle);
@@ -203,7 +173,7 @@ Status Windows::collect(void* user, size_t bytes, int flags, Contribution& into)
                                       WindowPart::kMostPieces);
     next = base + backing.bytes;
     const uint64_t piece_bytes = backing.bytes;
-    into.pieces.push_back(TRY(WindowPiece::create(machine_, std::move(backing))));
+    into.pieces.push_back(TRY(SharedPiece::create(machine_, std::move(backing))));
     part.pieces.push_back({into.pieces.back()->token(), piece_bytes});
   }
   return {};
@@ -312,7 +282,7 @@ Status Windows::remove(Handle handle) {
         "win argument {} is not a window of this communicator: it was deregistered before, or is "
         "another communicator's",
         handle);
-  TRY(shifts_.end(found->second->shifts_, nranks()));
+  TRY(shifts_.end(found->second->shifts_));
   window = std::move(found->second);
   live_.erase(found);
   std::erase_if(by_begin_, [&](const auto& entry) { return entry.second == window; });
@@ -348,6 +318,11 @@ const uint64_t* Windows::shifts_of(const void* pointer, size_t bytes) const {
       return window.shifts_;
   }
   return nullptr;
+}
+
+size_t Windows::record_bytes() const {
+  std::lock_guard lock(mutex_);
+  return records_.bytes() + shifts_.bytes();
 }
 
 std::shared_ptr<const Window> Windows::find_in_process(Handle handle) {

@@ -16,6 +16,8 @@
 #include "bootstrap/member.h"
 #include "gpu/machine.h"
 #include "registry/flat_range.h"
+#include "registry/shared_piece.h"
+#include "registry/shift_tables.h"
 #include "registry/window_record.h"
 #include "transport/descriptor_server.h"
 
@@ -56,7 +58,7 @@ class Window {
   std::vector<size_t> bytes_;       // by rank
   std::vector<std::byte*> copies_;  // by rank
   const uint64_t* shifts_ = nullptr;
-  std::vector<std::shared_ptr<WindowPiece>> pieces_;
+  std::vector<std::shared_ptr<SharedPiece>> pieces_;
   std::shared_ptr<FlatRange> range_;
 };
 
@@ -87,6 +89,9 @@ class Windows {
   bool had_any() const { return had_any_; }
   bool had_symmetric() const { return had_symmetric_; }
 
+  /// Device memory of records and tables.
+  size_t record_bytes() const;
+
   /// A live window of any communicator of this process, or null.
   static std::shared_ptr<const Window> find_in_process(Handle handle);
 
@@ -95,38 +100,26 @@ class Windows {
   /// been: kernels may keep what they have read of a record.
   class Records {
    public:
-    Records(gpu::Machine& machine, int device) : machine_(machine), device_(device) {}
+    Records(gpu::Machine& machine, int device)
+        : machine_(machine),
+          device_(device),
+          memory_(transport::Pool::of(machine, device, transport::Pool::Purpose::Persistent)) {}
     Result<Handle> add(const WindowRecord& record);
     void remove(Handle handle);
+    size_t bytes() const { return memory_.bytes(); }
 
    private:
     gpu::Machine& machine_;
     const int device_;
-    std::vector<gpu::Memory> pages_;
+    transport::Share memory_;
+    std::vector<transport::Span> pages_;
     std::vector<std::byte*> free_;  // the next is the first
     size_t next_ = 0;
   };
 
-  /// By window: what to add to an address of the user's range for each rank's process
-  /// (executor::offer::seen_by()), in device memory. Graphs keep their addresses: no place is used
-  /// again.
-  class Shifts {
-   public:
-    Shifts(gpu::Machine& machine, int device) : machine_(machine), device_(device) {}
-    Result<const uint64_t*> add(std::span<const uint64_t> shifts);
-    /// Nobody sees the memory any more.
-    Status end(const uint64_t* shifts, int nranks);
-
-   private:
-    gpu::Machine& machine_;
-    const int device_;
-    std::vector<gpu::Memory> pages_;
-    size_t used_ = 0;  // bytes of the last page
-  };
-
   struct Contribution {
     WindowPart part;
-    std::vector<std::shared_ptr<WindowPiece>> pieces;
+    std::vector<std::shared_ptr<SharedPiece>> pieces;
   };
   int rank() const { return member_ != nullptr ? member_->rank() : 0; }
   int nranks() const { return member_ != nullptr ? member_->nranks() : 1; }
@@ -150,7 +143,7 @@ class Windows {
   std::shared_ptr<transport::DescriptorServer> server_;  // once there is a rank elsewhere
   mutable std::mutex mutex_;
   Records records_ GUARDED_BY(mutex_);
-  Shifts shifts_ GUARDED_BY(mutex_);
+  ShiftTables shifts_ GUARDED_BY(mutex_);
   std::unordered_map<Handle, std::shared_ptr<const Window>> live_ GUARDED_BY(mutex_);
   std::multimap<const void*, std::shared_ptr<const Window>> by_begin_ GUARDED_BY(mutex_);
 };

@@ -134,8 +134,10 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
 bool Endpoint::reaches_user(const Name& name, Role end) const {
   const std::vector<bool>& reach = name.role == end ? reach_.out : reach_.in;
   const auto peer = static_cast<size_t>(name.peer);
-  const bool sees_windows = are_windows_open_ && reach_.windows[peer];
-  return name.protocol == Protocol::Simple && (reach[peer] || sees_windows);
+  // Of ranks in other processes any buffer may be mapped, of those of this one windows are.
+  const bool may_be_mapped = are_windows_open_ || !member_.same_process(name.peer);
+  return name.protocol == Protocol::Simple &&
+         (reach[peer] || (reach_.windows[peer] && may_be_mapped));
 }
 
 Status Endpoint::connect_peers(std::span<const Unconnected> peers, const Deadline& deadline) {

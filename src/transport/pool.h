@@ -80,7 +80,7 @@ struct Span {
 class Pool {
  public:
   /// What is given back while a communicator is suspended, and what stays: chunks of their own.
-  enum class Purpose : unsigned char { Connections, Signals };
+  enum class Purpose : unsigned char { Connections, Persistent };
   /// The process's pool of that GPU; made when it is first needed.
   static std::shared_ptr<Pool> of(gpu::Machine& machine, int device, Purpose purpose);
   Pool(gpu::Machine& machine, int device, size_t chunk_bytes)

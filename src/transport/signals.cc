@@ -60,7 +60,7 @@ Signals::Signals(gpu::Machine& machine, int device, const bootstrap::Member* mem
       device_(device),
       member_(member),
       ask_(std::move(ask)),
-      share_(Pool::of(machine, device, Pool::Purpose::Signals)) {}
+      share_(Pool::of(machine, device, Pool::Purpose::Persistent)) {}
 
 Signals::~Signals() {
   for (const auto& [peer, remote] : remotes_)

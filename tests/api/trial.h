@@ -57,6 +57,9 @@ class Trial {
   bool takes_part(int rank) const;
   /// Makes the calls of `rank`; both, for a message to itself.
   ncclResult_t call(int rank, ncclComm_t comm, cudaStream_t stream) const;
+  /// Of `rank`; null: it has none.
+  void* input(int rank) const { return buffers_[static_cast<size_t>(rank)].send; }
+  void* output(int rank) const { return buffers_[static_cast<size_t>(rank)].receive; }
   /// Inputs as they were, outputs poisoned: for another run.
   void reset();
   /// After the streams are done: every byte of every rank is what it must be, and nothing else was

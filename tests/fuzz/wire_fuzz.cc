@@ -1,6 +1,7 @@
 // Fuzzes what bootstrap and communicators read from a wire: handshake messages, frames (authentic
-// ones cut at any place, and raw bytes), every message decoder, unique ids and NCCL_COMM_ID. The
-// first byte selects the target; what a decoder accepts must survive encoding again.
+// ones cut at any place, and raw bytes), every message decoder, names of buffers, unique ids and
+// NCCL_COMM_ID. The first byte selects the target; what a decoder accepts must survive encoding
+// again.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "comm/links.h"
 #include "comm/rank_info.h"
 #include "comm/version.h"
+#include "registry/buffer_messages.h"
 
 using namespace niccolite;
 using namespace niccolite::bootstrap;
@@ -115,6 +117,14 @@ void accounts(std::span<const std::byte> bytes) {
   if (account.is_ok()) require(comm::Account::decode(account.value().encode(), 1).is_ok());
 }
 
+void buffers(std::span<const std::byte> bytes) {
+  const auto request = registry::MapRequest::decode(bytes, "fuzzer");
+  if (request.is_ok())
+    require(registry::MapRequest::decode(request.value().encode(), "fuzzer").is_ok());
+  registry::MapAnswer::decode(bytes, "fuzzer").status().ignore("any outcome but a crash");
+  registry::decode_unmap(bytes, "fuzzer").status().ignore("any outcome but a crash");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -127,6 +137,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                               rank_infos,
                                                               links,
                                                               accounts,
+                                                              buffers,
                                                               decode<messages::Join>,
                                                               decode<messages::Place>,
                                                               decode<messages::Refused>,

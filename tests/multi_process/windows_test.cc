@@ -334,6 +334,8 @@ TEST_P(OperationsOnWindows, AreRightAndTakeTheDirectPath) {
                                    std::to_string(p * devices), std::to_string(devices)},
                          Process::Environment{{"NCCL_PROTO", "Simple"},
                                               {"NCCL_ALGO", algorithm},
+                                              {"NICCOLITE_BUFFER_CACHE", "0"},
+                                              {"NCCL_GRAPH_REGISTER", "0"},
                                               {"NCCL_DEBUG", "TRACE"},
                                               {"NCCL_DEBUG_SUBSYS", "REG"}});
   constexpr std::chrono::seconds kLimit{240};

@@ -49,6 +49,18 @@ TEST_F(RegistrationsTest, EveryKindOfMemoryThatTheDriverKnowsHasAHandle) {
   EXPECT_EQ(registrations_.size(), 3u);
 }
 
+TEST_F(RegistrationsTest, TouchWhatTheirPagesReachInto) {
+  const gpu::Memory memory = allocate(4 * kPage);
+  const auto handle = add(at(memory, kPage + 5), 10);
+  EXPECT_FALSE(registrations_.touches(at(memory, 0), kPage));
+  EXPECT_TRUE(registrations_.touches(at(memory, 0), kPage + 1));
+  EXPECT_TRUE(registrations_.touches(at(memory, 0), 4 * kPage));
+  EXPECT_TRUE(registrations_.touches(at(memory, 2 * kPage - 1), 1));
+  EXPECT_FALSE(registrations_.touches(at(memory, 2 * kPage), kPage));
+  remove(handle);
+  EXPECT_FALSE(registrations_.touches(at(memory, 0), 4 * kPage));
+}
+
 TEST_F(RegistrationsTest, UnknownMemoryAndEmptyRangesHaveNone) {
   int local = 0;
   const gpu::Memory memory = allocate(kPage);

@@ -1,0 +1,302 @@
+#include "registry/buffer_exports.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "executor/protocol/offer.h"
+#include "registry/buffer_messages.h"
+
+namespace niccolite::registry {
+namespace {
+
+constexpr size_t kMostRefused = 4096;  // remembered; some are asked for again then
+
+}  // namespace
+
+BufferExport::~BufferExport() {
+  if (const std::shared_ptr<BufferExports> owner = owner_.lock()) owner->ended(*this);
+}
+
+bool BufferExport::holds(const void* pointer, size_t bytes) const {
+  const auto* const at = static_cast<const std::byte*>(pointer);
+  return at >= base_ && static_cast<size_t>(at - base_) <= bytes_ &&
+         bytes <= bytes_ - static_cast<size_t>(at - base_);
+}
+
+BufferExports::BufferExports(gpu::Machine& machine, Options options)
+    : machine_(machine),
+      options_(std::move(options)),
+      tables_(machine, options_.device, static_cast<int>(options_.reach.size())) {}
+
+void BufferExports::close() {
+  std::map<uintptr_t, Pointer> known;
+  std::map<uint64_t, Pointer> asked;
+  std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  registered_.clear();
+  ending_.clear();
+  known.swap(by_begin_);
+  asked.swap(asked_);
+}
+
+size_t BufferExports::table_bytes() const {
+  std::lock_guard lock(mutex_);
+  return tables_.bytes();
+}
+
+std::shared_ptr<const BufferExport> BufferExports::find(const void* pointer, size_t bytes, Use use,
+                                                        const Deadline& deadline) {
+  if (bytes == 0) return nullptr;
+  Pointer dead;  // ends without the lock
+  std::unique_lock lock(mutex_);
+  Pointer found = find_known(pointer, bytes);
+  if (found != nullptr && !is_there(*found, pointer, bytes)) {
+    found->is_freed_ = true;
+    forget(found);
+    dead = std::exchange(found, nullptr);
+  }
+  const auto use_it = [&] {
+    if (use == Use::Plain) found->is_used_live_ = true;
+    return found;
+  };
+  const bool is_known = found != nullptr;
+  if (is_known && found->state_ == BufferExport::State::Visible) return use_it();
+  const bool is_registered = options_.registrations->covers(pointer, bytes);
+  const bool must = is_registered || (use == Use::Captured && options_.captures);
+  if (!is_known) {
+    Result<Pointer> begun = begin(pointer, bytes, must, is_registered);
+    if (!begun.is_ok()) LOG(Info, Reg, "buffer {}: {}", pointer, begun.status().message());
+    if (!begun.is_ok() || begun.value() == nullptr) return nullptr;
+    found = std::move(begun).take();
+  }
+  const auto is_answered = [&] {
+    return found->state_ != BufferExport::State::Asked || is_closed_ || options_.abort->raised();
+  };
+  // The abort is looked for now and then: it is not worth a listener.
+  while (must && !is_answered() && !deadline.passed())
+    answered_.wait_for(lock, std::chrono::milliseconds(5), is_answered);
+  return found->state_ == BufferExport::State::Visible ? use_it() : nullptr;
+}
+
+BufferExports::Pointer BufferExports::find_known(const void* pointer, size_t bytes) {
+  const auto after = by_begin_.upper_bound(reinterpret_cast<uintptr_t>(pointer));
+  if (after == by_begin_.begin()) return nullptr;
+  const Pointer& nearest = std::prev(after)->second;
+  return nearest->holds(pointer, bytes) ? nearest : nullptr;
+}
+
+bool BufferExports::is_there(const BufferExport& of, const void* pointer, size_t bytes) const {
+  if (!of.pieces_.empty()) return are_mapped(machine_, of.pieces_, pointer, bytes);
+  const Result<gpu::PointerInfo> info = machine_.pointer_info(pointer);
+  return info.is_ok() && info.value().id == of.id_ && info.value().base == of.base_;
+}
+
+// Null: it is not worth it, or known to be impossible.
+Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t bytes, bool must,
+                                                    bool is_registered) {
+  if (is_closed_) return Pointer{};
+  const gpu::PointerInfo info = TRY(machine_.pointer_info(pointer));
+  if (info.kind != gpu::PointerKind::Device || info.device != options_.device) return Pointer{};
+  if (refused_.contains(info.id)) return Pointer{};
+  const auto has_room = [&](size_t more) {
+    return more <= options_.most_cached && cached_ <= options_.most_cached - more;
+  };
+  if (!must && !has_room(info.bytes)) return Pointer{};
+
+  // By hand: it ends on the housekeeper's thread, since whoever lets go of it last may be a
+  // callback of the driver, or in a hurry.
+  Pointer made(new BufferExport, [](BufferExport* ending) {
+    Housekeeper::instance().release(std::shared_ptr<BufferExport>(ending));
+  });
+  made->owner_ = weak_from_this();
+  const Status collected = collect(info, pointer, bytes, *made);
+  if (!collected.is_ok()) {
+    refuse(info.id);
+    return collected.copy();
+  }
+  if (!is_registered) made->is_cached_ = has_room(made->bytes_);
+  if (!must && !made->is_cached_) return Pointer{};
+
+  // What overlaps was smaller, or is of memory that is gone.
+  for (auto next = by_begin_.lower_bound(reinterpret_cast<uintptr_t>(made->base_));
+       next != by_begin_.end() &&
+       next->first < reinterpret_cast<uintptr_t>(made->base_) + made->bytes_;
+       next = by_begin_.lower_bound(reinterpret_cast<uintptr_t>(made->base_)))
+    forget(Pointer(next->second));
+  TRY(ask(made));
+  if (made->is_cached_) cached_ += made->bytes_;
+  if (is_registered) registered_.insert(made.get());
+  by_begin_.emplace(reinterpret_cast<uintptr_t>(made->base_), made);
+  Housekeeper::instance().tend(shared_from_this());
+  return made;
+}
+
+Status BufferExports::collect(const gpu::PointerInfo& info, const void* pointer, size_t bytes,
+                              BufferExport& into) const {
+  into.base_ = static_cast<const std::byte*>(info.base);
+  into.id_ = info.id;
+  const auto* const end = static_cast<const std::byte*>(pointer) + bytes;
+  Result<gpu::Backing> first = machine_.backing_of(pointer);
+  if (!first.is_ok()) {  // of cudaMalloc, or not to be shared at all
+    into.bytes_ = info.bytes;
+    if (end > into.base_ + into.bytes_)
+      return Status::invalid_argument("{} bytes reach beyond their allocation", bytes);
+    return {};
+  }
+  gpu::Backing backing = std::move(first).take();
+  for (;;) {
+    if (into.pieces_.size() == MapRequest::kMostPieces)
+      return Status::invalid_argument("it is mapped in more than {} pieces",
+                                      MapRequest::kMostPieces);
+    into.bytes_ += backing.bytes;
+    into.pieces_.push_back(TRY(SharedPiece::create(machine_, std::move(backing))));
+    if (into.base_ + into.bytes_ >= end) return {};
+    backing = TRY(machine_.backing_of(into.base_ + into.bytes_));
+  }
+}
+
+Status BufferExports::ask(const Pointer& of) {
+  MapRequest request{
+      .number = next_++, .bytes = of->bytes_, .name = {}, .address = {}, .pieces = {}};
+  if (of->pieces_.empty()) {
+    Result<gpu::AllocationName> name = machine_.name_allocation(of->base_);
+    if (!name.is_ok()) {
+      refuse(of->id_);
+      return std::move(name).status();
+    }
+    request.name = *name;
+  } else {
+    if (server_ == nullptr) server_ = TRY(transport::DescriptorServer::instance());
+    request.address = server_->address();
+    for (const auto& piece : of->pieces_)
+      request.pieces.push_back({piece->token(), piece->backing().bytes});
+  }
+  of->number_ = request.number;
+  of->bases_.resize(options_.reach.size());
+  asked_.emplace(of->number_, of);
+  of->answers_missing_ = static_cast<size_t>(std::ranges::count(options_.reach, Reach::Mapping));
+  const Bytes message = request.encode();
+  for (int peer = 0; peer < nranks(); ++peer)
+    if (options_.reach[static_cast<size_t>(peer)] == Reach::Mapping)
+      options_.tell(peer, Message::Map, message);
+  return {};
+}
+
+Status BufferExports::note_mapped(int peer, std::span<const std::byte> bytes) {
+  const MapAnswer answer = TRY(MapAnswer::decode(bytes, "a peer"));
+  Pointer ending;  // without the lock
+  std::lock_guard lock(mutex_);
+  const auto found = asked_.find(answer.number);
+  if (found == asked_.end()) return {};  // closed meanwhile
+  BufferExport& of = *found->second;
+  of.bases_[static_cast<size_t>(peer)] = answer.base;
+  if (--of.answers_missing_ > 0) return {};
+  const Status published = publish(of);
+  if (!published.is_ok()) {
+    of.state_ = BufferExport::State::Invisible;
+    refuse(of.id_);
+    forget(found->second);
+  }
+  ending = std::move(found->second);
+  asked_.erase(found);
+  answered_.notify_all();
+  return published.copy();
+}
+
+// All have answered.
+Status BufferExports::publish(BufferExport& of) {
+  const auto base = reinterpret_cast<uint64_t>(of.base_);
+  std::vector<uint64_t> shifts;  // modulo 2^64
+  bool is_seen = false;
+  for (size_t rank = 0; rank < options_.reach.size(); ++rank) {
+    const Reach reach = options_.reach[rank];
+    uint64_t shift = executor::offer::kUnseen;
+    if (reach == Reach::SameAddress && of.pieces_.empty()) shift = 0;
+    if (reach == Reach::Mapping && of.bases_[rank] != 0) {
+      shift = of.bases_[rank] - base;
+      is_seen = true;
+    }
+    shifts.push_back(shift);
+  }
+  if (!is_seen) return Status::cuda_error("no process can map {} bytes", of.bytes_);
+  of.shifts_ = TRY(tables_.add(shifts));
+  of.state_ = BufferExport::State::Visible;
+  LOG(Trace, Reg, "{} bytes at {} are mapped by other processes", of.bytes_,
+      static_cast<const void*>(of.base_));
+  return {};
+}
+
+void BufferExports::refuse(uint64_t memory) {
+  if (refused_.size() >= kMostRefused) refused_.clear();
+  refused_.insert(memory);
+}
+
+void BufferExports::forget(const Pointer& of) {
+  const auto found = by_begin_.find(reinterpret_cast<uintptr_t>(of->base_));
+  if (found == by_begin_.end() || found->second != of) return;
+  if (of->is_cached_) cached_ -= of->bytes_;
+  registered_.erase(of.get());
+  by_begin_.erase(found);
+}
+
+void BufferExports::end_unregistered() {
+  std::vector<Pointer> ending;  // without the lock
+  std::lock_guard lock(mutex_);
+  for (const auto& [begin, known] : by_begin_)
+    if (registered_.contains(known.get()) &&
+        !options_.registrations->touches(known->base_, known->bytes_))
+      ending.push_back(known);
+  for (const Pointer& of : ending) forget(of);
+}
+
+// What its user has freed, and what only graphs have held that are gone.
+bool BufferExports::sweep() {
+  std::vector<Pointer> ending;  // without the lock
+  std::lock_guard lock(mutex_);
+  for (const auto& [begin, known] : by_begin_) {
+    const bool is_wanted =
+        known->is_cached_ || registered_.contains(known.get()) || known.use_count() > 1;
+    known->is_freed_ = !is_there(*known, known->base_, known->bytes_);
+    if (!is_wanted || known->is_freed_) ending.push_back(known);
+  }
+  for (const Pointer& of : ending) forget(of);
+  end_unused();
+  return !by_begin_.empty() || !ending_.empty();
+}
+
+// On the housekeeper's thread: no graph holds it, and no operation that is to come will use it. One
+// that is queued may, unless the user has freed the memory; a graph is done when it lets go.
+void BufferExports::ended(const BufferExport& of) {
+  std::lock_guard lock(mutex_);
+  if (is_closed_ || of.number_ == 0) return;
+  Ending ending{.number = of.number_, .shifts = of.shifts_, .last_use = nullptr};
+  if (of.is_used_live_ && !of.is_freed_) {
+    Result<std::shared_ptr<gpu::Event>> mark = options_.mark();
+    if (!mark.is_ok()) {  // rather never than too early
+      LOG(Info, Reg, "an export is kept: {}", mark.status().message());
+      return;
+    }
+    ending.last_use = std::move(mark).take();
+  }
+  ending_.push_back(std::move(ending));
+  end_unused();
+  Housekeeper::instance().tend(shared_from_this());
+}
+
+void BufferExports::end_unused() {
+  std::erase_if(ending_, [&](const Ending& ending) {
+    if (ending.last_use != nullptr) {
+      const Result<bool> is_unused =
+          machine_.await_event(*ending.last_use, Deadline::after(std::chrono::milliseconds(0)));
+      if (!is_unused.is_ok() || !is_unused.value()) return false;
+    }
+    if (ending.shifts != nullptr) tables_.give_back(ending.shifts);
+    const Bytes message = encode_unmap(ending.number);
+    for (int peer = 0; peer < nranks(); ++peer)
+      if (options_.reach[static_cast<size_t>(peer)] == Reach::Mapping)
+        options_.tell(peer, Message::Unmap, message);
+    return true;
+  });
+}
+
+}  // namespace niccolite::registry

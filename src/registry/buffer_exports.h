@@ -1,0 +1,141 @@
+// BufferExports: memory of one rank's user that ranks of other processes map, so that kernels use
+// its buffers there as those of threads do (docs/design/0025-buffers-between-processes.md).
+//
+//   owner                                       peers' processes, on service threads
+//   find(buffer): unknown --- MapRequest -----> BufferImports::map()
+//   note_mapped(): table  <-- MapAnswer ------- where it lies there
+//   freed, deregistered   --- number ---------> BufferImports::unmap()
+//
+// What is exported is the whole allocation that a buffer lies in (of virtual memory management: all
+// mappings that the buffer reaches over), and it is looked up at every use: memory may be freed,
+// and its addresses may come back as other memory's. Thread safety: any thread.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "base/wait.h"
+#include "registry/housekeeper.h"
+#include "registry/registrations.h"
+#include "registry/shared_piece.h"
+#include "registry/shift_tables.h"
+#include "transport/descriptor_server.h"
+
+namespace niccolite::registry {
+
+class BufferExports;
+
+/// Memory that peers have mapped, for as long as somebody holds it.
+class BufferExport {
+ public:
+  ~BufferExport();
+  /// For kernels: where the ranks see the memory (executor::Buffers::input_shifts).
+  const uint64_t* shifts() const { return shifts_; }
+
+ private:
+  friend class BufferExports;
+  enum class State : uint8_t { Asked, Visible, Invisible };
+
+  bool holds(const void* pointer, size_t bytes) const;
+
+  std::weak_ptr<BufferExports> owner_;
+  uint64_t number_ = 0;
+  const std::byte* base_ = nullptr;
+  size_t bytes_ = 0;
+  uint64_t id_ = 0;                                   // gpu::PointerInfo::id, of cudaMalloc's
+  std::vector<std::shared_ptr<SharedPiece>> pieces_;  // of virtual memory management's
+  bool is_cached_ = false;                            // counts for the cache
+  bool is_used_live_ = false;                         // by operations outside of graphs
+  bool is_freed_ = false;                             // the memory, by its user
+  // The rest under the owner's mutex, until it is visible.
+  State state_ = State::Asked;
+  size_t answers_missing_ = 0;
+  std::vector<uint64_t> bases_;  // by rank, in its process; 0: not there
+  const uint64_t* shifts_ = nullptr;
+};
+
+class BufferExports final : public Tended, public std::enable_shared_from_this<BufferExports> {
+ public:
+  /// How a peer comes to a buffer.
+  enum class Reach : uint8_t { None, SameAddress, Mapping };
+  /// What the peers are told, of these kinds.
+  enum class Message : uint8_t { Map, Unmap };
+  struct Options {
+    int device = 0;
+    std::vector<Reach> reach;  // by rank; SameAddress for the own
+    std::function<void(int peer, Message message, std::span<const std::byte> bytes)> tell;
+    /// An event for all operations so far, since they may use an export that ends.
+    std::function<Result<std::shared_ptr<gpu::Event>>()> mark;
+    const Registrations* registrations = nullptr;
+    bool captures = true;    // buffers of captured operations are exported
+    size_t most_cached = 0;  // bytes of memory that nobody has asked to export
+    Abort* abort = nullptr;  // ends waits
+  };
+  BufferExports(gpu::Machine& machine, Options options);
+
+  /// Why a buffer is looked for. Plain: is used again, perhaps: is exported while operations go on.
+  /// Captured: by a graph, which holds the export.
+  enum class Use : uint8_t { Plain, Captured };
+  /// The export that holds the range, which this call waits for if the memory is registered or
+  /// captured. Null: it is not to be had (yet).
+  std::shared_ptr<const BufferExport> find(const void* pointer, size_t bytes, Use use,
+                                           const Deadline& deadline) EXCLUDES(mutex_);
+  /// A peer's answer; after close() nothing.
+  Status note_mapped(int peer, std::span<const std::byte> answer) EXCLUDES(mutex_);
+  /// A registration has ended: exports that were made for it, and are in no other, end.
+  void end_unregistered() EXCLUDES(mutex_);
+  /// Nobody is told anything any more.
+  void close() EXCLUDES(mutex_);
+
+  /// Device memory of tables.
+  size_t table_bytes() const EXCLUDES(mutex_);
+  bool sweep() override EXCLUDES(mutex_);
+
+ private:
+  friend class BufferExport;
+  using Pointer = std::shared_ptr<BufferExport>;
+
+  Pointer find_known(const void* pointer, size_t bytes) REQUIRES(mutex_);
+  bool is_there(const BufferExport& of, const void* pointer, size_t bytes) const;
+  Result<Pointer> begin(const void* pointer, size_t bytes, bool must, bool is_registered)
+      REQUIRES(mutex_);
+  Status collect(const gpu::PointerInfo& info, const void* pointer, size_t bytes,
+                 BufferExport& into) const;
+  Status ask(const Pointer& of) REQUIRES(mutex_);
+  Status publish(BufferExport& of) REQUIRES(mutex_);
+  void forget(const Pointer& of) REQUIRES(mutex_);
+  void refuse(uint64_t memory) REQUIRES(mutex_);
+  void ended(const BufferExport& of) EXCLUDES(mutex_);
+  void end_unused() REQUIRES(mutex_);
+  int nranks() const { return static_cast<int>(options_.reach.size()); }
+
+  /// An export that is to be had no more, but operations may use.
+  struct Ending {
+    uint64_t number = 0;
+    const uint64_t* shifts = nullptr;
+    std::shared_ptr<gpu::Event> last_use;
+  };
+
+  gpu::Machine& machine_;
+  Options options_;
+  mutable std::mutex mutex_;
+  std::condition_variable answered_;
+  bool is_closed_ GUARDED_BY(mutex_) = false;
+  ShiftTables tables_ GUARDED_BY(mutex_);
+  std::shared_ptr<transport::DescriptorServer> server_ GUARDED_BY(mutex_);  // once there are pieces
+  uint64_t next_ GUARDED_BY(mutex_) = 1;
+  size_t cached_ GUARDED_BY(mutex_) = 0;  // bytes
+  std::map<uintptr_t, Pointer> by_begin_ GUARDED_BY(mutex_);
+  std::map<uint64_t, Pointer> asked_ GUARDED_BY(mutex_);  // by number
+  std::set<const BufferExport*> registered_ GUARDED_BY(mutex_);
+  std::vector<Ending> ending_ GUARDED_BY(mutex_);
+  std::set<uint64_t> refused_ GUARDED_BY(mutex_);  // memory that peers do not see, by its id
+};
+
+}  // namespace niccolite::registry

@@ -1,0 +1,60 @@
+#include "registry/buffer_imports.h"
+
+#include "base/log.h"
+#include "registry/housekeeper.h"
+
+namespace niccolite::registry {
+namespace {
+
+constexpr std::chrono::seconds kFetchTime{10};  // a descriptor server answers at once
+
+}  // namespace
+
+// Giving mappings back may wait for kernels of others, which may wait for this thread.
+BufferImports::~BufferImports() {
+  for (auto& [name, mapping] : mappings_) Housekeeper::instance().release(std::move(mapping));
+}
+
+Result<MapAnswer> BufferImports::map(int from, std::span<const std::byte> bytes) {
+  const MapRequest request = TRY(MapRequest::decode(bytes, fmt::format("rank {}", from)));
+  MapAnswer answer{.number = request.number, .base = 0};
+  Result<std::shared_ptr<Mapping>> made = make(request);
+  if (!made.is_ok()) {
+    LOG(Info, Reg, "a buffer of rank {} is not mapped: {}", from, made.status().message());
+    return answer;
+  }
+  answer.base = reinterpret_cast<uint64_t>(made.value()->data());
+  std::lock_guard lock(mutex_);
+  if (!mappings_.emplace(std::pair(from, request.number), std::move(made).take()).second)
+    return Status::remote_error("rank {} exports its buffer {} twice", from, request.number);
+  return answer;
+}
+
+Result<std::shared_ptr<BufferImports::Mapping>> BufferImports::make(const MapRequest& request) {
+  auto mapping = std::make_shared<Mapping>();
+  if (request.name) {
+    mapping->allocation = TRY(machine_.open_allocation(device_, *request.name, request.bytes));
+    return mapping;
+  }
+  const size_t granularity = TRY(machine_.mapping_granularity(device_));
+  mapping->range = TRY(machine_.reserve_addresses(device_, request.bytes, granularity));
+  TRY(map_pieces(machine_, mapping->range, 0, request.address, request.pieces, {device_},
+                 Deadline::after(kFetchTime)));
+  return mapping;
+}
+
+Status BufferImports::unmap(int from, std::span<const std::byte> note) {
+  const uint64_t number = TRY(decode_unmap(note, fmt::format("rank {}", from)));
+  std::shared_ptr<Mapping> mapping;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = mappings_.find({from, number});
+    if (found == mappings_.end()) return {};  // it could not be mapped
+    mapping = std::move(found->second);
+    mappings_.erase(found);
+  }
+  Housekeeper::instance().release(std::move(mapping));
+  return {};
+}
+
+}  // namespace niccolite::registry

@@ -1,0 +1,86 @@
+#include "registry/buffer_messages.h"
+
+namespace niccolite::registry {
+namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 44;  // more than any device has
+constexpr size_t kMostAddress = 256;
+
+}  // namespace
+
+Bytes MapRequest::encode() const {
+  Writer writer;
+  writer.u64(number);
+  writer.u64(bytes);
+  writer.u8(name ? 1 : 0);
+  if (name) {
+    writer.raw(*name);
+    return std::move(writer).take();
+  }
+  writer.text(address);
+  writer.u32(static_cast<uint32_t>(pieces.size()));
+  for (const PieceName& piece : pieces) {
+    writer.raw(std::as_bytes(std::span(piece.token)));
+    writer.u64(piece.bytes);
+  }
+  return std::move(writer).take();
+}
+
+Result<MapRequest> MapRequest::decode(std::span<const std::byte> bytes, std::string_view origin) {
+  Reader reader(bytes, origin);
+  MapRequest request;
+  request.number = reader.u64();
+  request.bytes = reader.u64();
+  if (request.bytes == 0 || request.bytes > kMostBytes) reader.reject("memory of no device");
+  if (reader.u8() != 0) {
+    const std::span<const std::byte> name = reader.raw(sizeof(gpu::AllocationName));
+    request.name.emplace();
+    std::ranges::copy(name, request.name->begin());
+    TRY(reader.finish());
+    return request;
+  }
+  request.address = reader.text(kMostAddress);
+  const uint32_t pieces = reader.count(kMostPieces, sizeof(transport::Token) + sizeof(uint64_t));
+  uint64_t whole = 0;
+  for (uint32_t i = 0; i < pieces; ++i) {
+    PieceName piece;
+    const std::span<const std::byte> token = reader.raw(piece.token.size());
+    std::ranges::copy(token, std::as_writable_bytes(std::span(piece.token)).begin());
+    piece.bytes = reader.u64();
+    if (piece.bytes == 0 || piece.bytes > kMostBytes) reader.reject("a piece of no device");
+    request.pieces.push_back(piece);
+    whole += piece.bytes;
+  }
+  if (whole != request.bytes) reader.reject("pieces that are not the whole");
+  TRY(reader.finish());
+  return request;
+}
+
+Bytes MapAnswer::encode() const {
+  Writer writer;
+  writer.u64(number);
+  writer.u64(base);
+  return std::move(writer).take();
+}
+
+Result<MapAnswer> MapAnswer::decode(std::span<const std::byte> bytes, std::string_view origin) {
+  Reader reader(bytes, origin);
+  MapAnswer answer{.number = reader.u64(), .base = reader.u64()};
+  TRY(reader.finish());
+  return answer;
+}
+
+Bytes encode_unmap(uint64_t number) {
+  Writer writer;
+  writer.u64(number);
+  return std::move(writer).take();
+}
+
+Result<uint64_t> decode_unmap(std::span<const std::byte> bytes, std::string_view origin) {
+  Reader reader(bytes, origin);
+  const uint64_t number = reader.u64();
+  TRY(reader.finish());
+  return number;
+}
+
+}  // namespace niccolite::registry

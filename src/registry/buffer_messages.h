@@ -1,0 +1,43 @@
+// What ranks of different processes tell each other about buffers of their users: see
+// buffer_exports.h. Pure functions.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/wire.h"
+#include "gpu/machine.h"
+#include "registry/shared_piece.h"
+
+namespace niccolite::registry {
+
+/// To whoever shall map a buffer's memory: what it is. Either `name` or `pieces`.
+struct MapRequest {
+  static constexpr uint32_t kMostPieces = 2048;
+
+  uint64_t number = 0;  // of the export; its owner uses none twice
+  uint64_t bytes = 0;
+  std::optional<gpu::AllocationName> name;  // of an allocation of cudaMalloc
+  std::string address;                      // of the owner's descriptor server, for pieces
+  std::vector<PieceName> pieces;            // one behind the other
+
+  Bytes encode() const;
+  static Result<MapRequest> decode(std::span<const std::byte> bytes, std::string_view origin);
+};
+
+/// The answer.
+struct MapAnswer {
+  uint64_t number = 0;
+  uint64_t base = 0;  // where the memory begins in the process that maps it; 0: it cannot
+
+  Bytes encode() const;
+  static Result<MapAnswer> decode(std::span<const std::byte> bytes, std::string_view origin);
+};
+
+/// Of an export that has ended: its number.
+Bytes encode_unmap(uint64_t number);
+Result<uint64_t> decode_unmap(std::span<const std::byte> bytes, std::string_view origin);
+
+}  // namespace niccolite::registry

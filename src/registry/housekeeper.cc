@@ -1,0 +1,86 @@
+#include "registry/housekeeper.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "base/wait.h"
+
+namespace niccolite::registry {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{100};
+
+}  // namespace
+
+Housekeeper& Housekeeper::instance() {
+  static auto* const housekeeper = new Housekeeper;
+  return *housekeeper;
+}
+
+bool Housekeeper::start() {
+  if (process_ == getpid()) return true;
+  if (process_ != 0) return false;
+  Result<Thread> thread = Thread::start("nccl-housekeep", [this] { run(); });
+  if (!thread.is_ok()) {
+    LOG(Warn, All, "{}", thread.status().message());
+    return false;
+  }
+  thread_ = std::move(thread).take();
+  process_ = getpid();
+  return true;
+}
+
+void Housekeeper::release(std::shared_ptr<void> object) {
+  std::lock_guard lock(mutex_);
+  if (!start()) {  // better lost than waited for
+    static_cast<void>(new std::shared_ptr<void>(std::move(object)));
+    return;
+  }
+  released_.push_back(std::move(object));
+  changed_.notify_all();
+}
+
+void Housekeeper::tend(const std::shared_ptr<Tended>& tended) {
+  std::lock_guard lock(mutex_);
+  if (!start()) return;
+  const bool is_known = std::ranges::any_of(
+      tended_, [&](const std::weak_ptr<Tended>& known) { return known.lock() == tended; });
+  if (!is_known) tended_.push_back(tended);
+  changed_.notify_all();
+}
+
+void Housekeeper::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    while (!released_.empty()) {
+      std::vector<std::shared_ptr<void>> ending = std::exchange(released_, {});
+      lock.unlock();
+      ending.clear();
+      lock.lock();
+    }
+    if (tended_.empty()) {
+      changed_.wait(lock, [&] { return !released_.empty() || !tended_.empty(); });
+      continue;
+    }
+    const Deadline next = Deadline::after(kInterval);
+    changed_.wait_until(lock, next.at(), [&] { return !released_.empty(); });
+    if (next.passed()) sweep_all(lock);
+  }
+}
+
+// What is taken out is entered again by its next tend(), which may come while it is swept.
+void Housekeeper::sweep_all(std::unique_lock<std::mutex>& lock) {
+  std::vector<std::weak_ptr<Tended>> all = std::exchange(tended_, {});
+  lock.unlock();
+  std::erase_if(all, [](const std::weak_ptr<Tended>& known) {
+    const std::shared_ptr<Tended> tended = known.lock();
+    return tended == nullptr || !tended->sweep();
+  });
+  lock.lock();
+  for (std::weak_ptr<Tended>& known : all) tended_.push_back(std::move(known));
+}
+
+}  // namespace niccolite::registry

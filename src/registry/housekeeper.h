@@ -1,0 +1,53 @@
+// Housekeeper: the thread of the process for what nobody shall wait for: giving back memory of
+// other processes, for which the driver may wait for all kernels of a device, and looking for
+// buffers whose memory their user has freed. It starts when it is first needed. Thread safety: any
+// thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread.h"
+#include "base/thread_annotations.h"
+
+namespace niccolite::registry {
+
+/// Something to look after, ten times a second.
+class Tended {
+ public:
+  virtual ~Tended() = default;
+  /// On the housekeeper's thread. False: there is nothing to look after until the next tend().
+  virtual bool sweep() = 0;
+};
+
+class Housekeeper {
+ public:
+  /// Never destroyed: communicators may outlive main().
+  static Housekeeper& instance();
+
+  /// Lets go of `object` on the thread; never, if that cannot be started.
+  void release(std::shared_ptr<void> object) EXCLUDES(mutex_);
+  /// Sweeps from now on, as long as it lives and has something to look after.
+  void tend(const std::shared_ptr<Tended>& tended) EXCLUDES(mutex_);
+
+ private:
+  Housekeeper() = default;
+  /// Is the thread there?
+  bool start() REQUIRES(mutex_);
+  void run() EXCLUDES(mutex_);
+  void sweep_all(std::unique_lock<std::mutex>& lock);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Thread thread_ GUARDED_BY(mutex_);
+  pid_t process_ GUARDED_BY(mutex_) = 0;  // that has the thread: not a child made by fork()
+  std::vector<std::shared_ptr<void>> released_ GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<Tended>> tended_ GUARDED_BY(mutex_);
+};
+
+}  // namespace niccolite::registry

@@ -1,0 +1,40 @@
+#include "registry/shift_tables.h"
+
+#include <algorithm>
+
+#include "executor/protocol/offer.h"
+
+namespace niccolite::registry {
+namespace {
+
+constexpr size_t kPage = 8 << 10;  // bytes, at least
+
+}  // namespace
+
+Result<const uint64_t*> ShiftTables::add(std::span<const uint64_t> shifts) {
+  if (free_.empty()) TRY(grow());
+  std::byte* const place = free_.front();
+  TRY(machine_.upload(device_, place, shifts.data(), shifts.size_bytes()));
+  free_.pop_front();
+  return reinterpret_cast<const uint64_t*>(place);
+}
+
+Status ShiftTables::grow() {
+  const size_t bytes = std::max(kPage, table_bytes());
+  std::vector<transport::Span> page = TRY(memory_.allocate({&bytes, 1}));
+  for (size_t at = 0; at + table_bytes() <= bytes; at += table_bytes())
+    free_.push_back(page[0].data() + at);
+  pages_.push_back(std::move(page[0]));
+  return {};
+}
+
+Status ShiftTables::end(const uint64_t* table) {
+  const std::vector<uint64_t> unseen(nranks_, executor::offer::kUnseen);
+  return machine_.upload(device_, const_cast<uint64_t*>(table), unseen.data(), table_bytes());
+}
+
+void ShiftTables::give_back(const uint64_t* table) {
+  free_.push_back(reinterpret_cast<std::byte*>(const_cast<uint64_t*>(table)));
+}
+
+}  // namespace niccolite::registry

@@ -1,0 +1,47 @@
+// ShiftTables: for kernels, where the ranks of a communicator see memory of this rank's user: what
+// to add to its address, by rank (executor::offer::seen_by()). Tables lie in device memory, and
+// what a launch or a graph is given is the table's address. A table does not change while a kernel
+// may read it: all CTAs of a launch must find the same. Thread safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "gpu/machine.h"
+#include "transport/pool.h"
+
+namespace niccolite::registry {
+
+class ShiftTables {
+ public:
+  ShiftTables(gpu::Machine& machine, int device, int nranks)
+      : machine_(machine),
+        device_(device),
+        nranks_(static_cast<size_t>(nranks)),
+        memory_(transport::Pool::of(machine, device, transport::Pool::Purpose::Persistent)) {}
+
+  /// `shifts`: one for each rank.
+  Result<const uint64_t*> add(std::span<const uint64_t> shifts);
+  /// Nobody sees the memory any more; no kernel runs that reads the table. Graphs may go on to.
+  Status end(const uint64_t* table);
+  /// No kernel and no graph reads the table any more: its place is another's next.
+  void give_back(const uint64_t* table);
+
+  /// Device memory.
+  size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  size_t table_bytes() const { return nranks_ * sizeof(uint64_t); }
+  Status grow();
+
+  gpu::Machine& machine_;
+  const int device_;
+  const size_t nranks_;
+  transport::Share memory_;
+  std::vector<transport::Span> pages_;
+  std::deque<std::byte*> free_;  // the next is the first: what was given back last comes last
+};
+
+}  // namespace niccolite::registry

@@ -1,0 +1,423 @@
+// Buffers that are in no window, of ranks in several processes: which of them peers use directly,
+// that results are right whatever becomes of the memory, and that nothing of it is kept.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/api/trial.h"
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+namespace {
+
+using std::chrono::seconds;
+
+size_t count_lines(const std::string& path, const char* text) {
+  std::ifstream file(path);
+  size_t lines = 0;
+  for (std::string line; std::getline(file, line);) lines += line.find(text) != std::string::npos;
+  return lines;
+}
+
+/// Mappings of virtual GPUs' memory, of this process and of others.
+size_t count_mappings() { return count_lines("/proc/self/maps", "memfd"); }
+
+/// Waits until it is true, half a minute at most.
+bool becomes(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+/// The ranks of one process. Arguments of its roles: id, ranks, first rank, ranks here, the file of
+/// the log.
+class BufferRanks {
+ public:
+  explicit BufferRanks(const Arguments& arguments)
+      : nranks_(std::stoi(arguments[1])),
+        first_(std::stoi(arguments[2])),
+        ranks_(to_id(arguments[0]), nranks_, first_, std::stoi(arguments[3])),
+        log_(arguments[4]) {}
+
+  /// Calls of this process of which peers were offered a buffer.
+  size_t direct_calls() const { return count_lines(log_, "peers are offered"); }
+
+  bool call(const Trial& trial) {
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < ranks_.comms.size(); ++i)
+      REQUIRE_NCCL(trial.call(rank(i), ranks_.comms[i], ranks_.streams[i]));
+    REQUIRE_NCCL(ncclGroupEnd());
+    return is_right(trial);
+  }
+  bool is_right(const Trial& trial) {
+    for (cudaStream_t stream : ranks_.streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    for (size_t i = 0; i < ranks_.comms.size(); ++i) {
+      if (const auto right = trial.is_right(rank(i)); !right) {
+        std::cout << "WRONG rank " << rank(i) << " " << trial.operation() << ": " << right.message()
+                  << "\n";
+        return false;
+      }
+    }
+    return true;
+  }
+  /// Is it true on all ranks? A collective.
+  bool is_true_everywhere(bool here) {
+    std::vector<int*> flags(ranks_.comms.size());
+    const int value = here ? 1 : 0;
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < flags.size(); ++i) {
+      REQUIRE_CUDA(cudaSetDevice(rank(i)));
+      REQUIRE_CUDA(cudaMalloc(&flags[i], sizeof(int)));
+      REQUIRE_CUDA(cudaMemcpy(flags[i], &value, sizeof value, cudaMemcpyHostToDevice));
+      REQUIRE_NCCL(ncclAllReduce(flags[i], flags[i], 1, ncclInt, ncclMin, ranks_.comms[i],
+                                 ranks_.streams[i]));
+    }
+    REQUIRE_NCCL(ncclGroupEnd());
+    int all = 0;
+    for (size_t i = 0; i < flags.size(); ++i) {
+      REQUIRE_CUDA(cudaStreamSynchronize(ranks_.streams[i]));
+      REQUIRE_CUDA(cudaMemcpy(&all, flags[i], sizeof all, cudaMemcpyDeviceToHost));
+      REQUIRE_CUDA(cudaFree(flags[i]));
+    }
+    return all == 1;
+  }
+
+  int nranks() const { return nranks_; }
+  int rank(size_t i) const { return first_ + static_cast<int>(i); }
+  LocalRanks& ranks() { return ranks_; }
+
+ private:
+  const int nranks_;
+  const int first_;
+  LocalRanks ranks_;
+  const std::string log_;
+};
+
+using Handles = std::vector<std::pair<ncclComm_t, void*>>;
+
+/// The buffers of an operation of 30,001 integers, of the ranks of this process.
+Handles register_all(BufferRanks& ranks, const Trial& trial) {
+  Handles handles;
+  for (size_t i = 0; i < ranks.ranks().comms.size(); ++i) {
+    for (void* buffer : {trial.input(ranks.rank(i)), trial.output(ranks.rank(i))}) {
+      handles.emplace_back(ranks.ranks().comms[i], nullptr);
+      REQUIRE_NCCL(ncclCommRegister(handles.back().first, buffer, 30'001 * sizeof(int),
+                                    &handles.back().second));
+    }
+  }
+  return handles;
+}
+
+std::vector<Operation> operations() {
+  std::vector<Operation> all;
+  for (const Kind kind : kCollectives)
+    for (const bool in_place : {false, true})
+      all.push_back({.kind = kind,
+                     .type = ncclInt32,
+                     .count = 30'001,
+                     .in_place = in_place,
+                     .misalignment = all.size() % 3 * sizeof(int),
+                     .salt = all.size() + 1});
+  all.push_back(
+      {.kind = Kind::Message, .type = ncclInt8, .count = 120'007, .root = 0, .receiver = 1});
+  return all;
+}
+
+// ---- plain buffers: the first call copies, later ones go direct
+
+ROLE(use_plain_buffers) {
+  BufferRanks ranks(arguments);
+  for (const Operation& operation : operations()) {
+    Trial trial(operation, ranks.nranks());
+    const size_t before = ranks.direct_calls();
+    for (int round = 0;; ++round) {
+      trial.reset();
+      if (!ranks.call(trial)) return 1;
+      // Not all ranks have a buffer that others use; then the third round is the last.
+      const bool is_partial = has_root(operation.kind) || operation.kind == Kind::Message;
+      const bool is_direct = ranks.direct_calls() > before || (is_partial && round > 2);
+      if (ranks.is_true_everywhere(is_direct)) break;
+      if (round == 2000) {
+        std::cout << operation << " never goes direct\n";
+        return 2;
+      }
+    }
+  }
+  ranks.ranks().destroy();
+  return 0;
+}
+
+// Memory that is freed and comes back with other contents, at the same addresses.
+ROLE(reuse_addresses) {
+  BufferRanks ranks(arguments);
+  for (size_t round = 0; round < 60; ++round) {
+    Trial trial({.kind = kCollectives[round % std::size(kCollectives)],
+                 .type = ncclInt32,
+                 .count = 20'000 + round % 7 * 1000,
+                 .salt = round + 1},
+                ranks.nranks());
+    for (int turn = 0; turn < 3; ++turn) {
+      trial.reset();
+      if (!ranks.call(trial)) return 1;
+    }
+  }
+  // Peers let go of all of it.
+  const bool is_direct = ranks.direct_calls() > 0;
+  ranks.ranks().destroy();
+  std::printf("DIRECT %d\n", is_direct);
+  return 0;
+}
+
+// ---- registered buffers go direct from the first call on
+
+bool use_registered(BufferRanks& ranks, const Trial::Place& place) {
+  Trial trial({.kind = Kind::AllGather, .type = ncclInt32, .count = 30'001}, ranks.nranks(), place);
+  const auto goes_direct = [&] {
+    trial.reset();
+    const size_t before = ranks.direct_calls();
+    if (!ranks.call(trial)) std::exit(1);
+    return ranks.direct_calls() - before;
+  };
+  const auto all = static_cast<size_t>(ranks.ranks().count());
+  if (goes_direct() != 0) return false;
+  const Handles handles = register_all(ranks, trial);
+  const size_t at_once = goes_direct();
+  const size_t again = goes_direct();
+  for (const auto& [comm, handle] : handles) REQUIRE_NCCL(ncclCommDeregister(comm, handle));
+  const size_t afterwards = goes_direct();
+  std::printf("DIRECT %zu %zu %zu of %zu\n", at_once, again, afterwards, all);
+  return at_once == all && again == all && afterwards == 0;
+}
+
+ROLE(use_registered_buffers) {
+  BufferRanks ranks(arguments);
+  const bool of_malloc = use_registered(ranks, nullptr);
+  constexpr size_t kBytes = 16 << 20;
+  std::vector<std::byte*> memory;
+  std::vector<size_t> used(ranks.ranks().comms.size());
+  for (size_t i = 0; i < used.size(); ++i) {
+    void* made = nullptr;
+    REQUIRE_CUDA(cudaSetDevice(ranks.rank(i)));
+    REQUIRE_NCCL(ncclMemAlloc(&made, kBytes));
+    memory.push_back(static_cast<std::byte*>(made));
+  }
+  const bool of_mem_alloc = use_registered(ranks, [&](int rank, size_t bytes) -> void* {
+    const auto i = static_cast<size_t>(rank - ranks.rank(0));
+    if (i >= used.size()) return nullptr;
+    std::byte* const place = memory[i] + used[i];
+    used[i] += (bytes + 255) / 256 * 256;
+    return used[i] <= kBytes ? place : nullptr;
+  });
+  for (std::byte* of_rank : memory) REQUIRE_NCCL(ncclMemFree(of_rank));
+  ranks.ranks().destroy();
+  return of_malloc && of_mem_alloc ? 0 : 2;
+}
+
+// ---- captured buffers go direct, as long as there is a graph of them
+
+ROLE(use_captured_buffers) {
+  BufferRanks ranks(arguments);
+  Trial trial({.kind = Kind::AllReduce, .type = ncclInt32, .count = 30'001}, ranks.nranks());
+  if (!ranks.call(trial)) return 1;
+  if (ranks.direct_calls() != 0) return 2;
+  if (!ranks.is_true_everywhere(true)) return 1;
+  const size_t mappings = count_mappings();
+  if (!ranks.is_true_everywhere(true)) return 1;  // all have counted
+  std::vector<cudaGraphExec_t> graphs;
+  for (size_t i = 0; i < ranks.ranks().comms.size(); ++i) {
+    cudaStream_t stream = ranks.ranks().streams[i];
+    cudaGraph_t graph = nullptr;
+    REQUIRE_CUDA(cudaSetDevice(ranks.rank(i)));
+    REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    REQUIRE_NCCL(trial.call(ranks.rank(i), ranks.ranks().comms[i], stream));
+    REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
+    REQUIRE_CUDA(cudaGraphInstantiate(&graphs.emplace_back(), graph, 0));
+    REQUIRE_CUDA(cudaGraphDestroy(graph));
+  }
+  if (ranks.direct_calls() != graphs.size()) return 3;
+  if (!ranks.is_true_everywhere(true)) return 1;  // all have captured
+  const size_t captured = count_mappings();
+  for (int turn = 0; turn < 3; ++turn) {
+    trial.reset();
+    if (!ranks.is_true_everywhere(true)) return 1;  // buffers are set on all ranks
+    for (size_t i = 0; i < graphs.size(); ++i)
+      REQUIRE_CUDA(cudaGraphLaunch(graphs[i], ranks.ranks().streams[i]));
+    if (!ranks.is_right(trial)) return 1;
+  }
+  for (cudaGraphExec_t graph : graphs) REQUIRE_CUDA(cudaGraphExecDestroy(graph));
+  const bool is_released = becomes([&] { return count_mappings() < captured; });
+  std::printf("MAPPINGS %zu %zu %zu\n", mappings, captured, count_mappings());
+  if (!ranks.is_true_everywhere(is_released)) return 4;
+  ranks.ranks().destroy();
+  return captured > mappings ? 0 : 5;
+}
+
+// ---- freed memory is let go of, though nobody calls anything
+
+ROLE(free_buffers) {
+  BufferRanks ranks(arguments);
+  size_t mapped = 0;
+  {
+    Trial trial({.kind = Kind::AllGather, .type = ncclInt32, .count = 30'001}, ranks.nranks());
+    size_t before = ranks.direct_calls();
+    do {
+      trial.reset();
+      if (!ranks.call(trial)) return 1;
+    } while (!ranks.is_true_everywhere(ranks.direct_calls() > before));
+    mapped = count_mappings();
+  }
+  const bool is_released = becomes([&] { return count_mappings() < mapped; });
+  std::printf("MAPPINGS %zu %zu\n", mapped, count_mappings());
+  if (!ranks.is_true_everywhere(is_released)) return 4;
+  ranks.ranks().destroy();
+  return 0;
+}
+
+// ---- a registration may end while operations that use it wait for their turn
+
+void pass_gate(void* is_open) { static_cast<std::atomic<bool>*>(is_open)->wait(false); }
+
+ROLE(end_registrations_early) {
+  BufferRanks ranks(arguments);
+  LocalRanks& here = ranks.ranks();
+  Trial trial({.kind = Kind::AllReduce, .type = ncclInt32, .count = 30'001}, ranks.nranks());
+  const Handles handles = register_all(ranks, trial);
+  if (!ranks.is_true_everywhere(true)) return 1;  // all have registered
+  const size_t before = ranks.direct_calls();
+  if (!ranks.call(trial)) return 1;
+  if (!ranks.is_true_everywhere(ranks.direct_calls() == before + here.comms.size())) return 2;
+  trial.reset();
+  if (!ranks.is_true_everywhere(true)) return 1;  // buffers are set on all ranks
+
+  std::atomic<bool> is_open = false;
+  for (size_t i = 0; i < here.comms.size(); ++i) {
+    REQUIRE_CUDA(cudaSetDevice(ranks.rank(i)));
+    REQUIRE_CUDA(cudaLaunchHostFunc(here.streams[i], &pass_gate, &is_open));
+  }
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < here.comms.size(); ++i)
+    REQUIRE_NCCL(trial.call(ranks.rank(i), here.comms[i], here.streams[i]));
+  REQUIRE_NCCL(ncclGroupEnd());
+  const size_t mapped = count_mappings();
+  for (const auto& [comm, handle] : handles) REQUIRE_NCCL(ncclCommDeregister(comm, handle));
+  // Long enough for those who do not wait for the operation.
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  is_open = true;
+  is_open.notify_all();
+  if (!ranks.is_right(trial)) return 1;
+  if (!ranks.is_true_everywhere(becomes([&] { return count_mappings() < mapped; }))) return 4;
+  here.destroy();
+  return 0;
+}
+
+struct Layout {
+  int processes;
+  int devices;
+};
+class BuffersOfProcesses : public testing::TestWithParam<Layout> {
+ protected:
+  void run(const char* role, const char* cache) {
+    const auto [processes, devices] = GetParam();
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+    // Those of which all connections land or lend.
+    const char* const algorithms = processes * devices > 2
+                                       ? "direct_lanes,two_shot_lanes,scatter_gather_lanes"
+                                       : "direct,two_shot";
+    std::vector<Process> running;
+    std::vector<std::string> logs;
+    for (int p = 0; p < processes; ++p) {
+      logs.push_back(testing::TempDir() + "niccolite-buffers-" + std::to_string(getpid()) + "-" +
+                     std::to_string(p));
+      running.emplace_back(
+          role,
+          Arguments{to_text(id), std::to_string(processes * devices), std::to_string(p * devices),
+                    std::to_string(devices), logs[static_cast<size_t>(p)]},
+          Process::Environment{{"NCCL_PROTO", "Simple"},
+                               {"NCCL_ALGO", algorithms},
+                               {"NICCOLITE_BUFFER_CACHE", cache},
+                               {"NCCL_DEBUG", "TRACE"},
+                               {"NCCL_DEBUG_SUBSYS", "REG"},
+                               {"NCCL_DEBUG_FILE", logs.back()}});
+    }
+    for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+    for (const std::string& log : logs) std::filesystem::remove(log);
+  }
+};
+
+TEST_P(BuffersOfProcesses, GoDirectFromTheSecondCallOn) { run("use_plain_buffers", "1G"); }
+TEST_P(BuffersOfProcesses, MayHaveAddressesThatWereOthersBefore) { run("reuse_addresses", "64M"); }
+TEST_P(BuffersOfProcesses, GoDirectAsSoonAsTheyAreRegistered) {
+  run("use_registered_buffers", "0");
+}
+TEST_P(BuffersOfProcesses, StayUntilOperationsAreDoneThatUseThem) {
+  run("end_registrations_early", "0");
+}
+TEST_P(BuffersOfProcesses, GoDirectInGraphsAndAreReleasedWithThem) {
+  run("use_captured_buffers", "0");
+}
+TEST_P(BuffersOfProcesses, AreReleasedWhenTheyAreFreed) { run("free_buffers", "1G"); }
+
+INSTANTIATE_TEST_SUITE_P(, BuffersOfProcesses,
+                         testing::Values(Layout{2, 1}, Layout{3, 1}, Layout{2, 2}),
+                         [](const auto& layout) {
+                           return std::to_string(layout.param.processes) + "x" +
+                                  std::to_string(layout.param.devices);
+                         });
+
+// id rank: rank 1 dies while rank 0's registered buffer is offered to it.
+ROLE(buffer_survivor) {
+  const int rank = std::stoi(arguments[1]);
+  LocalRanks ranks(to_id(arguments[0]), 2, rank, 1);
+  Trial trial({.kind = Kind::AllGather, .type = ncclInt32, .count = 30'001}, 2);
+  void* handles[2] = {};
+  REQUIRE_NCCL(ncclCommRegister(ranks.comms[0], trial.input(rank), 4, &handles[0]));
+  REQUIRE_NCCL(ncclCommRegister(ranks.comms[0], trial.output(rank), 4, &handles[1]));
+  REQUIRE_NCCL(trial.call(rank, ranks.comms[0], ranks.streams[0]));
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  if (rank == 1) {
+    std::printf("READY\n");
+    std::fflush(stdout);
+    for (;;) pause();
+  }
+  REQUIRE_NCCL(trial.call(rank, ranks.comms[0], ranks.streams[0]));
+  std::printf("STARTED\n");
+  std::fflush(stdout);
+  const ncclResult_t state = ranks.finish();
+  const bool waits = ranks.is_waiting();
+  std::printf("STATE %d WAITS %d ABORTED %d\n", state, waits, ncclCommAbort(ranks.comms[0]));
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  return 0;
+}
+
+TEST(BuffersOfOtherProcesses, EndWhenAPeerIsKilledAndTheCommunicatorAborted) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  const Process::Environment environment{{"NCCL_PROTO", "Simple"}, {"NCCL_ALGO", "direct"}};
+  Process survivor("buffer_survivor", {to_text(id), "0"}, environment);
+  Process victim("buffer_survivor", {to_text(id), "1"}, environment);
+  ASSERT_TRUE(victim.wait_for_line("READY")) << victim.output();
+  ASSERT_TRUE(survivor.wait_for_line("STARTED")) << survivor.output();
+  victim.kill(SIGKILL);
+  EXPECT_EQ(survivor.wait(seconds(30)), 0) << survivor.output();
+  EXPECT_NE(survivor.output().find("STATE 6 WAITS 1 ABORTED 0"), std::string::npos)
+      << survivor.output();
+}
+
+}  // namespace
+}  // namespace niccolite::test
