@@ -39,6 +39,18 @@ if(NICCOLITE_FUZZ)
   target_compile_options(niccolite_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# What nearly every source includes, compiled once: saves a quarter of a build from scratch. Off by default, since a source that
+# lacks an #include compiles with it, and compiler caches do not see through it.
+option(NICCOLITE_PRECOMPILE "Compile the headers of the standard library and of GoogleTest once" OFF)
+set(NICCOLITE_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring> <filesystem>
+  <functional> <map> <memory> <mutex> <optional> <set> <span> <string> <thread> <unordered_map> <vector> <fmt/core.h>)
+if(NICCOLITE_PRECOMPILE)
+  file(CONFIGURE OUTPUT precompiled.cc CONTENT "int main() {}\n")
+  add_library(niccolite_precompiled STATIC ${PROJECT_BINARY_DIR}/precompiled.cc)
+  target_link_libraries(niccolite_precompiled PRIVATE niccolite_flags)
+  target_precompile_headers(niccolite_precompiled PRIVATE ${NICCOLITE_COMMON_HEADERS})
+endif()
+
 # niccolite_module(name SOURCES a.cc ... DEPENDS other modules and libraries)
 # A static library `niccolite_<name>`; DEPENDS must follow the order of modules in src/README.md
 # (scripts/check-layers reads the includes and holds the same table).
@@ -46,6 +58,31 @@ function(niccolite_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_library(niccolite_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(niccolite_${name} PUBLIC niccolite_flags ${ARG_DEPENDS})
+  if(NICCOLITE_PRECOMPILE)
+    target_precompile_headers(niccolite_${name} REUSE_FROM niccolite_precompiled)
+  endif()
+endfunction()
+
+# niccolite_compile_test(name sources...): most tests take longer to build than to run, and what they run is mostly the library.
+function(niccolite_compile_test name)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+  # Of a source, since these options come after those of niccolite_flags.
+  if(NICCOLITE_SANITIZE MATCHES "undefined")
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
+  endif()
+endfunction()
+
+function(niccolite_precompile_tests)
+  if(TARGET niccolite_precompiled_test)
+    return()
+  endif()
+  configure_file(${PROJECT_BINARY_DIR}/precompiled.cc ${PROJECT_BINARY_DIR}/precompiled_test.cc COPYONLY)
+  add_executable(niccolite_precompiled_test ${PROJECT_BINARY_DIR}/precompiled_test.cc)
+  target_link_libraries(niccolite_precompiled_test PRIVATE niccolite_flags GTest::gmock)
+  niccolite_compile_test(niccolite_precompiled_test ${PROJECT_BINARY_DIR}/precompiled_test.cc)
+  target_precompile_headers(niccolite_precompiled_test PRIVATE ${NICCOLITE_COMMON_HEADERS} <iostream> <gmock/gmock.h>)
 endfunction()
 
 # niccolite_test(name SOURCES a_test.cc ... DEPENDS libraries [LABELS l] [TIMEOUT s])
@@ -55,13 +92,10 @@ function(niccolite_test name)
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE niccolite_flags ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
-  # Most tests take longer to build than to run, and what they run is mostly the library.
-  if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${name} PRIVATE -O1)
-  endif()
-  # Of a source, since these options come after those of niccolite_flags.
-  if(NICCOLITE_SANITIZE MATCHES "undefined")
-    set_property(SOURCE ${ARG_SOURCES} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
+  niccolite_compile_test(${name} ${ARG_SOURCES})
+  if(NICCOLITE_PRECOMPILE)
+    niccolite_precompile_tests()
+    target_precompile_headers(${name} REUSE_FROM niccolite_precompiled_test)
   endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   add_test(NAME ${name} COMMAND ${name})
