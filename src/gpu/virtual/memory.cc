@@ -11,6 +11,11 @@
 
 #include "base/log.h"
 
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_ignore_thread_begin();
+extern "C" void __tsan_ignore_thread_end();
+#endif
+
 namespace niccolite::gpu::virtual_ {
 namespace {
 
@@ -20,7 +25,23 @@ constexpr size_t kReserved = 32;  // one part of so many of the host's memory is
 constexpr size_t kUnmeasuredBytes = size_t{4} << 20;
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
+// ThreadSanitizer takes a mapping for a write. What orders it before the first use may lie in
+// another process, where it is not seen: a service thread maps what a peer has exported, and tells
+// the peer, whose offer then tells a kernel here.
+class UnseenByThreadSanitizer {
+ public:
+#ifdef __SANITIZE_THREAD__
+  UnseenByThreadSanitizer() { __tsan_ignore_thread_begin(); }
+  ~UnseenByThreadSanitizer() { __tsan_ignore_thread_end(); }
+#else
+  UnseenByThreadSanitizer() {}
+  ~UnseenByThreadSanitizer() {}
+#endif
+  UnseenByThreadSanitizer(const UnseenByThreadSanitizer&) = delete;
+};
+
 void* map_shared(int fd, size_t bytes, size_t offset) {
+  const UnseenByThreadSanitizer unseen;
   void* mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
                        static_cast<off_t>(offset));
   return mapping == MAP_FAILED ? nullptr : mapping;
