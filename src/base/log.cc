@@ -166,8 +166,9 @@ bool is_open_elsewhere(int fd) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
   while (const dirent* entry = folder ? readdir(folder.get()) : nullptr) {
     struct stat other {};
-    const int number = atoi(entry->d_name);
-    if (entry->d_name[0] != '.' && number != fd && fstat(number, &other) == 0 &&
+    // By name: the descriptor may be another thread's, which closes it meanwhile.
+    if (entry->d_name[0] != '.' && atoi(entry->d_name) != fd &&
+        fstatat(dirfd(folder.get()), entry->d_name, &other, 0) == 0 &&
         other.st_dev == mine.st_dev && other.st_ino == mine.st_ino)
       return true;
   }
