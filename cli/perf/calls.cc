@@ -92,6 +92,44 @@ Status call_sendrecv(const Library& nccl, const Invocation& call, int) {
   return exchange(nccl, call, {next, 1}, {previous, 1});
 }
 
+namespace {
+
+// The receiver knows as many messages of these sizes.
+Status call_messages(const Library& nccl, const Invocation& call, size_t messages) {
+  const int next = (call.rank + 1) % call.nranks;
+  const int previous = (call.rank + call.nranks - 1) % call.nranks;
+  const size_t each = call.count / messages;
+  const size_t last = call.count - (messages - 1) * each;
+  TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
+  for (size_t i = 0; i < messages; ++i) {
+    const size_t count = i + 1 == messages ? last : each;
+    const size_t begin = i * each * call.type->bytes;
+    TRY(send(nccl, call, call.send + begin, count, next));
+    TRY(receive(nccl, call, call.receive + begin, count, previous));
+  }
+  return nccl.check(nccl.group_end(), "ncclGroupEnd");
+}
+
+}  // namespace
+
+Status call_messages_8(const Library& nccl, const Invocation& call, int) {
+  return call_messages(nccl, call, 8);
+}
+
+Status call_messages_32(const Library& nccl, const Invocation& call, int) {
+  return call_messages(nccl, call, 32);
+}
+
+Status call_alltoallv(const Library& nccl, const Invocation& call, int) {
+  TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
+  for (int peer = 0; peer < call.nranks; ++peer) {
+    TRY(send(nccl, call, call.send_block(peer), uneven_share(call.count, call.rank, peer), peer));
+    TRY(receive(nccl, call, call.receive_block(peer), uneven_share(call.count, peer, call.rank),
+                peer));
+  }
+  return nccl.check(nccl.group_end(), "ncclGroupEnd");
+}
+
 /// In step k each rank swaps the 2^k blocks that it has with the rank whose number differs in bit
 /// k.
 Status call_hypercube(const Library& nccl, const Invocation& call, int step) {

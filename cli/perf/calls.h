@@ -47,5 +47,14 @@ Status call_gather(const Library& nccl, const Invocation& call, int step);
 Status call_scatter(const Library& nccl, const Invocation& call, int step);
 Status call_sendrecv(const Library& nccl, const Invocation& call, int step);
 Status call_hypercube(const Library& nccl, const Invocation& call, int step);
+Status call_messages_8(const Library& nccl, const Invocation& call, int step);
+Status call_messages_32(const Library& nccl, const Invocation& call, int step);
+Status call_alltoallv(const Library& nccl, const Invocation& call, int step);
+
+/// Of alltoallv: what `sender` has for `receiver` of a block of `count` elements. Thirds of it, so
+/// that some have nothing for each other.
+constexpr size_t uneven_share(size_t count, int sender, int receiver) {
+  return count * static_cast<size_t>((2 * sender + receiver) % 4) / 3;
+}
 
 }  // namespace niccolite::perf

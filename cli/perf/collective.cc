@@ -53,6 +53,13 @@ void expect_own_block_of_every_rank(const Output& output) {
                static_cast<size_t>(output.rank) * output.count);
 }
 
+void expect_uneven_shares(const Output& output) {
+  for (int peer = 0; peer < output.nranks; ++peer)
+    output.put(static_cast<size_t>(peer) * output.count,
+               uneven_share(output.count, peer, output.rank), peer,
+               static_cast<size_t>(output.rank) * output.count);
+}
+
 // ---- the table
 
 constexpr Collective kCollectives[] = {
@@ -152,6 +159,33 @@ constexpr Collective kCollectives[] = {
      .steps = dimensions,
      .call = call_hypercube,
      .expect = expect_every_rank},
+    {.name = "alltoallv",
+     .summary = "no, one, two or three thirds of block p of each rank to rank p, in one group",
+     .send = Part::Blocks,
+     .receive = Part::Blocks,
+     .bus_factor = all_but_own,
+     .has_in_place = false,
+     .has_send_recv_form = true,
+     .call = call_alltoallv,
+     .expect = expect_uneven_shares},
+    {.name = "messages_8",
+     .summary = "as sendrecv, in 8 messages to the one and from the other",
+     .send = Part::Whole,
+     .receive = Part::Whole,
+     .bus_factor = one,
+     .has_in_place = false,
+     .has_send_recv_form = true,
+     .call = call_messages_8,
+     .expect = expect_previous},
+    {.name = "messages_32",
+     .summary = "as sendrecv, in 32 messages to the one and from the other",
+     .send = Part::Whole,
+     .receive = Part::Whole,
+     .bus_factor = one,
+     .has_in_place = false,
+     .has_send_recv_form = true,
+     .call = call_messages_32,
+     .expect = expect_previous},
 };
 
 /// Without what people spell differently.

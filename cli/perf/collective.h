@@ -67,6 +67,10 @@ struct Collective {
   bool has_equal_results() const { return reduces && !is_rooted && receive == Part::Whole; }
   /// Of a size in elements, which is that of the larger buffer.
   Shape shape(size_t elements, int nranks, int rank) const;
+  /// Elements of a size, when the call's count is `extra` more.
+  size_t with_extra(size_t elements, size_t extra, int nranks) const {
+    return elements + (send == Part::Whole ? extra : extra * static_cast<size_t>(nranks));
+  }
   /// What the receive buffer must hold or, in place, the area that both buffers are in.
   Area expected(const Shape& shape, int root, int rank, int nranks, bool is_in_place) const;
   /// Can `library` do it, among `nranks`? Else says why not.

@@ -53,6 +53,14 @@ void add_options(CLI::App& app, RawOptions& raw) {
       ->group("Sizes and data");
   app.add_option("--sizes", raw.sizes, "These sizes instead, comma-separated")
       ->group("Sizes and data");
+  app.add_option("--starts", raw.starts,
+                 "Where buffers begin, in elements behind an aligned address, comma-separated")
+      ->capture_default_str()
+      ->group("Sizes and data");
+  app.add_option("--extra", raw.extras,
+                 "Elements that the count of a call has more than the size gives, comma-separated")
+      ->capture_default_str()
+      ->group("Sizes and data");
   app.add_option("-d,--datatype", raw.type, "Types, comma-separated, or all")
       ->capture_default_str()
       ->group("Sizes and data");
@@ -81,6 +89,11 @@ void add_options(CLI::App& app, RawOptions& raw) {
       ->capture_default_str()
       ->group("Timing");
   app.add_option("-m,--agg_iters", options.aggregated, "Operations per group call")
+      ->capture_default_str()
+      ->group("Timing");
+  app.add_option("--communicators", options.communicators,
+                 "Communicators that do each operation side by side, on streams and data of their "
+                 "own; the time is that of all")
       ->capture_default_str()
       ->group("Timing");
   app.add_option("-G,--cudagraph", options.graph_launches,

@@ -1,6 +1,7 @@
 #include "cli/perf/options.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -11,6 +12,8 @@ namespace {
 // 1 KiB, 64 KiB and 4 MiB, of a run of all collectives.
 constexpr size_t kFirstOfFew = 1 << 10, kLastOfFew = 4 << 20;
 constexpr double kStepOfFew = 64;
+constexpr size_t kMostElements = 4096;  // of --starts and --extra
+constexpr int kMostCommunicators = 8;
 
 template <typename Entry, typename Find>
 Result<std::vector<const Entry*>> select(const std::string& list, std::span<const Entry> all,
@@ -50,6 +53,19 @@ Result<size_t> parse_size_flag(const char* flag, const std::string& text) {
 Status at_least(int value, int least, const char* flag) {
   if (value >= least) return {};
   return Status::invalid_argument("{}: {} is less than {}", flag, value, least);
+}
+
+Result<std::vector<size_t>> parse_elements(const char* flag, const std::string& list) {
+  std::vector<size_t> elements;
+  for (const std::string& text : split_list(list)) {
+    size_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size() || number > kMostElements)
+      return Status::invalid_argument("{}: \"{}\" is no number of elements from 0 to {}", flag,
+                                      text, kMostElements);
+    elements.push_back(number);
+  }
+  return elements;
 }
 
 /// What one collective cannot do with the other flags.
@@ -189,6 +205,12 @@ Result<Options> finish(const RawOptions& raw) {
   TRY(at_least(options.iterations, 1, "--iters"));
   TRY(at_least(options.warmup_iterations, 0, "--warmup_iters"));
   TRY(at_least(options.aggregated, 1, "--agg_iters"));
+  options.starts = TRY(parse_elements("--starts", raw.starts));
+  options.extras = TRY(parse_elements("--extra", raw.extras));
+  TRY(at_least(options.communicators, 1, "--communicators"));
+  if (options.communicators > kMostCommunicators)
+    return Status::invalid_argument("--communicators: {} is more than {}", options.communicators,
+                                    kMostCommunicators);
   TRY(at_least(options.check_iterations, 0, "--check"));
   TRY(at_least(options.graph_launches, 0, "--cudagraph"));
   TRY(at_least(options.root, -1, "--root"));

@@ -2,6 +2,7 @@
 // add_options + finish.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -33,7 +34,10 @@ struct Options {
   size_t max_bytes = size_t{64} << 20;
   size_t step_bytes = 0;  // > 0: sizes grow by adding
   double step_factor = 2;
-  std::vector<size_t> sizes;  // --sizes: these and no others
+  std::vector<size_t> sizes;         // --sizes: these and no others
+  std::vector<size_t> starts = {0};  // elements from an aligned address to where buffers begin
+  std::vector<size_t> extras = {0};  // elements that calls have more than the size says
+  int communicators = 1;             // of each library, which work side by side
   int iterations = 20;
   int warmup_iterations = 5;  // the first operations of a connection touch its memory
   int aggregated = 1;         // operations per group and iteration
@@ -67,6 +71,8 @@ struct Options {
   int ranks_per_process() const { return threads * gpus; }
   int nranks() const { return processes * ranks_per_process(); }
   int libraries() const { return other_library.empty() ? 1 : 2; }
+  size_t most_start() const { return *std::max_element(starts.begin(), starts.end()); }
+  size_t most_extra() const { return *std::max_element(extras.begin(), extras.end()); }
   bool is_child() const { return process >= 0; }
   bool wants_every_gpu() const { return gpus == 0; }
 };
@@ -76,6 +82,7 @@ struct RawOptions {
   Options options;
   std::string collective = "all_reduce";
   std::string min_bytes, max_bytes, step_bytes, sizes;
+  std::string starts = "0", extras = "0";
   std::optional<double> step_factor;
   std::optional<int> threads, gpus;
   int registration = 0;

@@ -9,8 +9,15 @@ constexpr size_t kStagingBytes = size_t{4} << 20;
 
 }  // namespace
 
+size_t slot_bytes(const Options& options) {
+  constexpr size_t kMostElementBytes = 8;
+  const size_t more = options.most_start() +
+                      options.most_extra() * static_cast<size_t>(std::max(options.nranks(), 1));
+  return aligned(options.max_bytes + more * kMostElementBytes) + kGuardBytes;
+}
+
 size_t Rank::bytes(const Options& options) {
-  const size_t buffer = aligned(options.max_bytes) + kGuardBytes;
+  const size_t buffer = static_cast<size_t>(options.communicators) * slot_bytes(options);
   return 2 * buffer + std::min(kStagingBytes, buffer);
 }
 
@@ -19,7 +26,12 @@ Result<Rank> Rank::create(gpu::Machine& machine, const Options& options, int ran
   made.rank = rank;
   made.device = device;
   made.stream = TRY(machine.create_stream(device));
-  const size_t bytes = aligned(options.max_bytes) + kGuardBytes;
+  made.fork = TRY(machine.create_event(device, false));
+  for (int i = 1; i < options.communicators; ++i) {
+    made.side_streams.push_back(TRY(machine.create_stream(device)));
+    made.joins.push_back(TRY(machine.create_event(device, false)));
+  }
+  const size_t bytes = static_cast<size_t>(options.communicators) * slot_bytes(options);
   const auto allocate = [&] {
     // Windows are of memory that other processes can map.
     return options.registration == Registration::Window

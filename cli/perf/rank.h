@@ -20,6 +20,9 @@ constexpr size_t aligned(size_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
+/// Of a buffer, what one communicator's operations use.
+size_t slot_bytes(const Options& options);
+
 struct Rank {
   /// Of the memory that create() takes.
   static size_t bytes(const Options& options);
@@ -28,16 +31,25 @@ struct Rank {
   /// Makes `operation` for `type` on every communicator; with the rank's scalar if it has one.
   Status set_operation(gpu::Machine& machine, const ElementType& type, const Operation& operation);
 
+  /// Of the communicator that has this number in its library.
+  gpu::StreamHandle stream_of(size_t communicator) const {
+    return communicator == 0 ? stream.handle() : side_streams[communicator - 1].handle();
+  }
+
   int rank = 0;
   int device = 0;
   gpu::Stream stream;
+  std::vector<gpu::Stream> side_streams;  // of the communicators behind the first
+  gpu::Event fork;                        // of `stream`: side streams begin
+  std::vector<gpu::Event> joins;          // of side streams
   gpu::Memory send, receive;
   gpu::Memory scalar;              // of an operation that reads it from the device
   gpu::Memory staging;             // page-locked; results on their way to verification
   std::vector<gpu::Event> events;  // between graph replays
   size_t buffer_bytes = 0;         // of send and of receive
-  std::vector<std::array<void*, 2>> registered;  // one per library: handles of send and receive
-  std::deque<Communicator> comms;  // one per library; they end while the stream still exists
+  std::vector<std::array<void*, 2>> registered;  // by communicator: handles of send and receive
+  // Options::communicators of each library, side by side; they end while the streams still exist.
+  std::deque<Communicator> comms;
   std::vector<ReductionOperation> operations;  // one per communicator; end before them
 };
 

@@ -91,7 +91,9 @@ void Report::row(const Row& row) {
   const std::lock_guard lock(mutex_);
   if (rows_.empty() || rows_.back().collective != row.collective) print_heads(row.collective);
   rows_.push_back(row);
-  fmt::print(" {:>12} {:>13} {:>9} {:>7} {:>7}   ", row.bytes, row.count, row.type, row.operation,
+  // "float+1": the buffers begin one element behind an aligned address.
+  const std::string type = row.start == 0 ? row.type : fmt::format("{}+{}", row.type, row.start);
+  fmt::print(" {:>12} {:>13} {:>9} {:>7} {:>7}   ", row.bytes, row.count, type, row.operation,
              row.root);
   print_place(row.out_of_place, row);
   print_place(row.in_place, row);

@@ -30,7 +30,8 @@ struct Row {
   size_t count = 0;  // the call's
   std::string type;
   std::string operation;
-  int root = -1;  // -1: the collective has none
+  int root = -1;     // -1: the collective has none
+  size_t start = 0;  // elements from an aligned address to where the buffers begin
   int nranks = 0;
   std::optional<PlaceResult> out_of_place;
   std::optional<PlaceResult> in_place;

@@ -66,6 +66,7 @@ json to_json(const Row& row) {
           {"type", row.type},
           {"op", row.operation},
           {"root", row.root},
+          {"start", row.start},
           {"nranks", row.nranks},
           {"out_of_place", place_to_json(row.out_of_place, row)},
           {"in_place", place_to_json(row.in_place, row)}};
@@ -78,6 +79,7 @@ Row row_from_json(const json& value) {
           .type = value.at("type"),
           .operation = value.at("op"),
           .root = value.at("root"),
+          .start = value.at("start"),
           .nranks = value.at("nranks"),
           .out_of_place = place_from_json(value.at("out_of_place")),
           .in_place = place_from_json(value.at("in_place"))};

@@ -69,10 +69,7 @@ class Process {
                   all.subspan(static_cast<size_t>(index) * gpus, gpus));
     Worker whole_process(machine_, options_, libraries_, team_, all);
     const bool is_first = first_rank_ == 0 && index == 0;
-    if (is_first)
-      for (size_t i = 0; i < libraries_.size(); ++i)
-        TRY(libraries_[i].check(libraries_[i].get_unique_id(&team_.id(static_cast<int>(i))),
-                                "ncclGetUniqueId"));
+    if (is_first) TRY(make_ids());
     TRY(team_.barrier());
     if (options_.parallel_init)
       TRY(worker.init_communicators());
@@ -89,6 +86,14 @@ class Process {
     if (index != 0) return {};
     watchdog_.unwatch();
     return whole_process.destroy_communicators();
+  }
+
+  Status make_ids() {
+    size_t number = 0;
+    for (const Library& library : libraries_)
+      for (int i = 0; i < options_.communicators; ++i, ++number)
+        TRY(library.check(library.get_unique_id(&team_.id(number)), "ncclGetUniqueId"));
+    return {};
   }
 
   Status introduce_ranks() {

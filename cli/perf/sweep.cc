@@ -68,10 +68,13 @@ Status Sweep::measure(const Collective& collective) {
         Call call = {.collective = &collective, .type = type, .operation = operation, .root = root};
         if (!is_warm) TRY(warm_up(call));
         is_warm = true;
-        for (const size_t bytes : sizes_of(options_)) {
-          call.elements = bytes / type->bytes;
-          TRY(row(call).with_context("{} {} {} bytes", type->name, operation->name, bytes));
-        }
+        for (const size_t bytes : sizes_of(options_))
+          for (const size_t extra : options_.extras)
+            for (const size_t start : options_.starts) {
+              call.elements = collective.with_extra(bytes / type->bytes, extra, team_.nranks());
+              call.start = start;
+              TRY(row(call).with_context("{} {} {} bytes", type->name, operation->name, bytes));
+            }
       }
     }
   return {};
@@ -96,6 +99,7 @@ Status Sweep::row(Call call) {
              .type = call.type->name,
              .operation = call.operation->name,
              .root = collective.is_rooted ? call.root : -1,
+             .start = call.start,
              .nranks = team_.nranks(),
              .out_of_place = std::nullopt,
              .in_place = std::nullopt};

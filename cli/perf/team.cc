@@ -26,7 +26,7 @@ void futex_wake_all(std::atomic<uint64_t>& word) {
 struct Team::Page {
   alignas(64) std::atomic<uint64_t> arrivals;  // at all barriers so far; only grows
   alignas(64) std::atomic<uint32_t> aborted;
-  alignas(64) ncclUniqueId ids[2];
+  alignas(64) ncclUniqueId ids[kMostIds];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
                   std::endian::native == std::endian::little,
@@ -85,7 +85,7 @@ bool Team::aborted() const { return page().aborted.load(std::memory_order_acquir
 // relaxed: a heartbeat; nothing is read on the strength of it.
 uint64_t Team::progress() const { return page().arrivals.load(std::memory_order_relaxed); }
 
-ncclUniqueId& Team::id(int library) { return page().ids[library]; }
+ncclUniqueId& Team::id(size_t number) { return page().ids[number]; }
 
 std::span<RankRecord> Team::records() {
   return {reinterpret_cast<RankRecord*>(&page() + 1), static_cast<size_t>(nranks_)};

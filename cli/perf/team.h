@@ -51,7 +51,9 @@ class Team {
   /// Grows with every arrival at a barrier: who sees it stand still sees no progress.
   uint64_t progress() const;
 
-  ncclUniqueId& id(int library);
+  /// Of communicator `number` of all, of all libraries; less than kMostIds.
+  static constexpr size_t kMostIds = 16;
+  ncclUniqueId& id(size_t number);
   std::span<RankRecord> records();
 
  private:

@@ -33,25 +33,31 @@ Result<std::vector<gpu::Graph>> Verifier::capture(const Call& call) {
   return worker_.capture(call, 1);
 }
 
+// Poison before and behind what is to come, too.
 Status Verifier::fill(const Call& call, const Pattern& pattern, size_t shift) {
   gpu::Machine& machine = worker_.machine();
   for (const Rank& rank : worker_.ranks()) {
     const Shape shape = worker_.shape(call, rank);
     void* stream = rank.stream.handle();
-    TRY(machine.set_async(rank.receive.data(), Area::kPoison,
-                          result_bytes(call, shape) + kGuardBytes, rank.device, stream));
-    auto* input = static_cast<std::byte*>(rank.send.data());
-    if (call.is_in_place)
-      input = static_cast<std::byte*>(rank.receive.data()) + shape.send_offset * call.type->bytes;
-    const size_t bytes = shape.send * call.type->bytes;
-    size_t filled = std::min(bytes, pattern.period_bytes());
-    if (filled > 0)
-      TRY(machine.copy_async(input, pattern.data(rank.rank, shift), filled, rank.device, stream));
-    // The device repeats the period by itself, twice as much each time.
-    while (filled < bytes) {
-      const size_t more = std::min(filled, bytes - filled);
-      TRY(machine.copy_async(input + filled, input, more, rank.device, stream));
-      filled += more;
+    for (int i = 0; i < worker_.options().communicators; ++i) {
+      const size_t slot = static_cast<size_t>(i) * slot_bytes(worker_.options());
+      const size_t begin = slot + call.start_bytes();
+      auto* const receive = static_cast<std::byte*>(rank.receive.data());
+      TRY(machine.set_async(receive + slot, Area::kPoison,
+                            call.start_bytes() + result_bytes(call, shape) + kGuardBytes,
+                            rank.device, stream));
+      std::byte* input = static_cast<std::byte*>(rank.send.data()) + begin;
+      if (call.is_in_place) input = receive + begin + shape.send_offset * call.type->bytes;
+      const size_t bytes = shape.send * call.type->bytes;
+      size_t filled = std::min(bytes, pattern.period_bytes());
+      if (filled > 0)
+        TRY(machine.copy_async(input, pattern.data(rank.rank, shift), filled, rank.device, stream));
+      // The device repeats the period by itself, twice as much each time.
+      while (filled < bytes) {
+        const size_t more = std::min(filled, bytes - filled);
+        TRY(machine.copy_async(input + filled, input, more, rank.device, stream));
+        filled += more;
+      }
     }
   }
   return worker_.synchronize();
@@ -86,12 +92,18 @@ Result<uint64_t> Verifier::count_wrong(const Call& call, const Pattern& pattern,
   const size_t element = call.type->bytes;
   const size_t bytes = result_bytes(call, shape);
   uint64_t wrong = 0;
-  TRY(read_back(rank, 0, bytes, [&](const std::byte* data, size_t first, size_t size) {
-    wrong += area.count_wrong(pattern, shift, data, first / element, size / element);
-  }));
-  TRY(read_back(rank, bytes, kGuardBytes, [&](const std::byte* data, size_t, size_t size) {
-    wrong += count_unpoisoned(data, size);
-  }));
+  for (int i = 0; i < worker_.options().communicators; ++i) {
+    const size_t slot = static_cast<size_t>(i) * slot_bytes(worker_.options());
+    const size_t begin = slot + call.start_bytes();
+    TRY(read_back(rank, begin, bytes, [&](const std::byte* data, size_t first, size_t size) {
+      wrong += area.count_wrong(pattern, shift, data, (first - begin) / element, size / element);
+    }));
+    const auto count_guard = [&](const std::byte* data, size_t, size_t size) {
+      wrong += count_unpoisoned(data, size);
+    };
+    TRY(read_back(rank, slot, call.start_bytes(), count_guard));
+    TRY(read_back(rank, begin + bytes, kGuardBytes, count_guard));
+  }
   return wrong;
 }
 
@@ -120,7 +132,7 @@ Status Verifier::digest(const Call& call, const Pattern& pattern) {
   TRY(run_once(call, graphs));
   for (const Rank& rank : worker_.ranks()) {
     uint64_t digest = 0;
-    TRY(read_back(rank, 0, result_bytes(call, worker_.shape(call, rank)),
+    TRY(read_back(rank, call.start_bytes(), result_bytes(call, worker_.shape(call, rank)),
                   [&](const std::byte* data, size_t, size_t bytes) {
                     digest = digest_of(digest, data, bytes);
                   }));

@@ -40,16 +40,19 @@ class Worker::MemoryMeter {
 };
 
 Status Worker::init_communicators() {
+  const auto communicators = static_cast<size_t>(options_.communicators);
   for (size_t library = 0; library < libraries_.size(); ++library) {
     const Library& nccl = libraries_[library];
     MemoryMeter meter = TRY(MemoryMeter::start(*this));
-    TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
-    for (Rank& rank : ranks_) {
-      TRY(machine_.set_current_device(rank.device));
-      TRY(rank.comms.emplace_back().init(nccl, team_.nranks(), team_.id(static_cast<int>(library)),
-                                         rank.rank));
+    for (size_t i = 0; i < communicators; ++i) {
+      TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
+      for (Rank& rank : ranks_) {
+        TRY(machine_.set_current_device(rank.device));
+        TRY(rank.comms.emplace_back().init(nccl, team_.nranks(),
+                                           team_.id(library * communicators + i), rank.rank));
+      }
+      TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
     }
-    TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
     TRY(meter.stop(static_cast<int>(library)));
   }
   for (const Rank& rank : ranks_) {
@@ -63,8 +66,9 @@ Status Worker::init_communicators() {
 Status Worker::register_buffers() {
   if (options_.registration == Registration::None) return {};
   const bool as_windows = options_.registration == Registration::Window;
-  for (size_t library = 0; library < libraries_.size(); ++library) {
-    const Library& nccl = libraries_[library];
+  const auto communicators = static_cast<size_t>(options_.communicators);
+  for (size_t number = 0; number < libraries_.size() * communicators; ++number) {
+    const Library& nccl = libraries_[number / communicators];
     if (as_windows ? nccl.window_register == nullptr : nccl.comm_register == nullptr)
       return Status::invalid_argument("--local_register: {} has no {}", nccl.path(),
                                       as_windows ? "ncclCommWindowRegister" : "ncclCommRegister");
@@ -72,9 +76,9 @@ Status Worker::register_buffers() {
       const size_t which = buffer == &Rank::send ? 0 : 1;
       TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
       for (Rank& rank : ranks_) {
-        rank.registered.resize(libraries_.size());
-        void*& handle = rank.registered[library][which];
-        const ncclComm_t comm = rank.comms[library].get();
+        rank.registered.resize(rank.comms.size());
+        void*& handle = rank.registered[number][which];
+        const ncclComm_t comm = rank.comms[number].get();
         void* const data = (rank.*buffer).data();
         TRY(as_windows ? nccl.check(nccl.window_register(comm, data, rank.buffer_bytes,
                                                          reinterpret_cast<ncclWindow_t*>(&handle),
@@ -90,12 +94,11 @@ Status Worker::register_buffers() {
 }
 
 Status Worker::deregister_buffers() {
-  for (size_t library = 0; library < libraries_.size(); ++library) {
-    const Library& nccl = libraries_[library];
-    for (Rank& rank : ranks_) {
-      if (rank.registered.empty()) continue;
-      for (void* const handle : rank.registered[library]) {
-        const ncclComm_t comm = rank.comms[library].get();
+  for (Rank& rank : ranks_) {
+    for (size_t number = 0; number < rank.registered.size(); ++number) {
+      const Library& nccl = rank.comms[number].library();
+      for (void* const handle : rank.registered[number]) {
+        const ncclComm_t comm = rank.comms[number].get();
         TRY(options_.registration == Registration::Window
                 ? nccl.check(nccl.window_deregister(comm, static_cast<ncclWindow_t>(handle)),
                              "ncclCommWindowDeregister")
@@ -109,8 +112,9 @@ Status Worker::deregister_buffers() {
 Status Worker::destroy_communicators() {
   for (Rank& rank : ranks_) rank.operations.clear();
   TRY(deregister_buffers());
-  for (size_t library = 0; library < libraries_.size(); ++library)
-    for (Rank& rank : ranks_) TRY(rank.comms[library].destroy());
+  const size_t communicators = libraries_.size() * static_cast<size_t>(options_.communicators);
+  for (size_t number = 0; number < communicators; ++number)
+    for (Rank& rank : ranks_) TRY(rank.comms[number].destroy());
   return {};
 }
 
@@ -119,12 +123,15 @@ Status Worker::set_operation(const ElementType& type, const Operation& operation
   return {};
 }
 
-Invocation Worker::invocation(const Call& call, const Rank& rank, size_t offset) const {
+Invocation Worker::invocation(const Call& call, const Rank& rank, Place place) const {
   const Shape shape = this->shape(call, rank);
   const size_t bytes = call.type->bytes;
-  const auto library = static_cast<size_t>(call.library);
-  auto* receive = static_cast<std::byte*>(rank.receive.data()) + offset;
-  const auto* send = static_cast<const std::byte*>(rank.send.data()) + offset;
+  const auto communicators = static_cast<size_t>(options_.communicators);
+  const size_t number = static_cast<size_t>(call.library) * communicators + place.communicator;
+  const size_t begin =
+      place.communicator * slot_bytes(options_) + place.offset + call.start_bytes();
+  auto* receive = static_cast<std::byte*>(rank.receive.data()) + begin;
+  const auto* send = static_cast<const std::byte*>(rank.send.data()) + begin;
   if (call.is_in_place) {
     send = receive + shape.send_offset * bytes;
     receive += shape.receive_offset * bytes;
@@ -133,55 +140,88 @@ Invocation Worker::invocation(const Call& call, const Rank& rank, size_t offset)
           .receive = receive,
           .count = shape.count,
           .type = call.type,
-          .operation = rank.operations[library].id(),
+          .operation = rank.operations[number].id(),
           .root = call.root,
           .rank = rank.rank,
           .nranks = team_.nranks(),
-          .comm = rank.comms[library].get(),
-          .stream = static_cast<cudaStream_t>(rank.stream.handle()),
+          .comm = rank.comms[number].get(),
+          .stream = static_cast<cudaStream_t>(rank.stream_of(place.communicator)),
           .by_send_recv = options_.send_recv};
 }
 
-Status Worker::copy_own_blocks(const Call& call, size_t offset) {
+Status Worker::copy_own_blocks(const Call& call, Place place) {
   for (const Rank& rank : ranks_) {
-    const Invocation each = invocation(call, rank, offset);
+    const Invocation each = invocation(call, rank, place);
     if (each.count > 0)
       TRY(machine_.copy_async(each.receive_block(rank.rank), each.send, each.block_bytes(),
-                              rank.device, rank.stream.handle()));
+                              rank.device, rank.stream_of(place.communicator)));
   }
   return {};
 }
 
-Status Worker::launch_at(const Call& call, size_t offset) {
+Status Worker::launch_at(const Call& call, Place place) {
   const Library& nccl = libraries_[static_cast<size_t>(call.library)];
   const Collective& collective = *call.collective;
   const bool is_group = ranks_.size() > 1;
-  if (collective.copies_own_block && !call.is_in_place) TRY(copy_own_blocks(call, offset));
+  if (collective.copies_own_block && !call.is_in_place) TRY(copy_own_blocks(call, place));
   const int steps = collective.steps(team_.nranks());
   for (int step = 0; step < steps; ++step) {
     if (is_group) TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
-    for (const Rank& rank : ranks_)
-      TRY(collective.call(nccl, invocation(call, rank, offset), step));
+    for (const Rank& rank : ranks_) TRY(collective.call(nccl, invocation(call, rank, place), step));
     if (is_group) TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
   }
   return {};
+}
+
+Status Worker::launch_all(const Call& call, size_t offset) {
+  for (int i = 0; i < options_.communicators; ++i)
+    TRY(launch_at(call, {.communicator = static_cast<size_t>(i), .offset = offset}));
+  return {};
+}
+
+Status Worker::fork() {
+  for (const Rank& rank : ranks_) {
+    if (rank.side_streams.empty()) continue;
+    TRY(machine_.record_event(rank.fork, rank.device, rank.stream.handle()));
+    for (const gpu::Stream& side : rank.side_streams)
+      TRY(machine_.wait_event(rank.device, side.handle(), rank.fork));
+  }
+  return {};
+}
+
+Status Worker::join() {
+  for (const Rank& rank : ranks_) {
+    for (size_t i = 0; i < rank.side_streams.size(); ++i) {
+      TRY(machine_.record_event(rank.joins[i], rank.device, rank.side_streams[i].handle()));
+      TRY(machine_.wait_event(rank.device, rank.stream.handle(), rank.joins[i]));
+    }
+  }
+  return {};
+}
+
+Status Worker::launch(const Call& call) {
+  TRY(fork());
+  TRY(launch_all(call, 0));
+  return join();
 }
 
 Status Worker::launch_iterations(const Call& call, int iterations) {
   // Successive operations walk through the buffers, so that a small one does not find its data in a
   // cache by itself.
   const Library& nccl = libraries_[static_cast<size_t>(call.library)];
-  const size_t bytes = shape(call, ranks_[0]).area() * call.type->bytes;
+  const size_t bytes = shape(call, ranks_[0]).area() * call.type->bytes + call.start_bytes();
   const size_t stride = aligned(std::max<size_t>(bytes, 1));
-  const size_t places = std::max<size_t>(aligned(options_.max_bytes) / stride, 1);
+  const size_t places = std::max<size_t>((slot_bytes(options_) - kGuardBytes) / stride, 1);
   size_t place = 0;
   for (int iteration = 0; iteration < iterations; ++iteration) {
+    TRY(fork());
     if (options_.aggregated > 1) TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
     for (int i = 0; i < options_.aggregated; ++i) {
-      TRY(launch_at(call, place * stride));
+      TRY(launch_all(call, place * stride));
       place = place + 1 == places ? 0 : place + 1;
     }
     if (options_.aggregated > 1) TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
+    TRY(join());
     if (options_.blocking) TRY(synchronize());
   }
   return {};

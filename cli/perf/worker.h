@@ -23,6 +23,9 @@ struct Call {
   const Operation* operation = nullptr;
   int root = 0;
   size_t elements = 0;  // of the larger buffer
+  size_t start = 0;     // elements from an aligned address to where the buffers begin
+
+  size_t start_bytes() const { return start * type->bytes; }
   bool is_in_place = false;
 };
 
@@ -44,8 +47,8 @@ class Worker {
   /// workers take part.
   Status time(const Call& call);
 
-  /// Queues `call` once, at the beginning of the buffers.
-  Status launch(const Call& call) { return launch_at(call, 0); }
+  /// Queues `call` once for each communicator, at the beginning of its slot of the buffers.
+  Status launch(const Call& call);
   Status launch_graphs(const std::vector<gpu::Graph>& graphs);
   /// A graph for each rank with so many runs of `call`.
   Result<std::vector<gpu::Graph>> capture(const Call& call, int iterations);
@@ -63,9 +66,18 @@ class Worker {
   Status register_buffers();
   Status deregister_buffers();
   class MemoryMeter;
-  Invocation invocation(const Call& call, const Rank& rank, size_t offset) const;
-  Status copy_own_blocks(const Call& call, size_t offset);
-  Status launch_at(const Call& call, size_t offset);
+  /// Where one operation goes: which communicator of the call's library, and where in its slot.
+  struct Place {
+    size_t communicator = 0;
+    size_t offset = 0;
+  };
+  Invocation invocation(const Call& call, const Rank& rank, Place place) const;
+  Status copy_own_blocks(const Call& call, Place place);
+  Status launch_at(const Call& call, Place place);
+  /// For every communicator.
+  Status launch_all(const Call& call, size_t offset);
+  Status fork();
+  Status join();
   Status launch_iterations(const Call& call, int iterations);
   Status time_stream(const Call& call);
   Status time_graph(const Call& call);

@@ -26,6 +26,12 @@ struct Case {
   size_t total;
 
   size_t block() const { return total / static_cast<size_t>(nranks); }
+  bool is_ring() const {
+    return name == "sendrecv" || name == "messages_8" || name == "messages_32";
+  }
+  bool is_whole() const {
+    return name == "all_reduce" || name == "reduce" || name == "broadcast" || is_ring();
+  }
 };
 
 std::optional<Origin> sum_of(size_t index) { return Origin{true, 0, index}; }
@@ -34,20 +40,23 @@ std::optional<Origin> from(int rank, size_t index) { return Origin{false, rank, 
 /// Nothing where the collective leaves the receive buffer alone, or has no such element.
 std::optional<Origin> origin(const Case& c, size_t i) {
   const size_t block = c.block();
-  const bool is_whole =
-      c.name == "all_reduce" || c.name == "reduce" || c.name == "broadcast" || c.name == "sendrecv";
   const bool is_one_block = c.name == "reduce_scatter" || c.name == "scatter";
-  if (i >= (is_whole ? c.total : is_one_block ? block : block * static_cast<size_t>(c.nranks)))
+  if (i >= (c.is_whole() ? c.total : is_one_block ? block : block * static_cast<size_t>(c.nranks)))
     return std::nullopt;
   if ((c.name == "reduce" || c.name == "gather") && c.rank != c.root) return std::nullopt;
   if (c.name == "all_reduce" || c.name == "reduce") return sum_of(i);
   if (c.name == "broadcast") return from(c.root, i);
-  if (c.name == "sendrecv") return from(c.rank == 0 ? c.nranks - 1 : c.rank - 1, i);
+  if (c.is_ring()) return from(c.rank == 0 ? c.nranks - 1 : c.rank - 1, i);
   if (c.name == "reduce_scatter") return sum_of(static_cast<size_t>(c.rank) * block + i);
   if (c.name == "scatter") return from(c.root, static_cast<size_t>(c.rank) * block + i);
   const int peer = static_cast<int>(i / block);
   const size_t inside = i % block;
-  if (c.name == "alltoall") return from(peer, static_cast<size_t>(c.rank) * block + inside);
+  // A part of the block alone, of thirds, rounded down.
+  if (c.name == "alltoallv" &&
+      inside >= block * ((2 * static_cast<size_t>(peer) + static_cast<size_t>(c.rank)) % 4) / 3)
+    return std::nullopt;
+  if (c.name == "alltoall" || c.name == "alltoallv")
+    return from(peer, static_cast<size_t>(c.rank) * block + inside);
   return from(peer, inside);  // all_gather, gather, hypercube
 }
 
@@ -61,9 +70,7 @@ std::pair<size_t, size_t> in_place_offsets(const Case& c) {
 
 size_t sent(const Case& c) {
   const bool is_block = c.name == "all_gather" || c.name == "gather" || c.name == "hypercube";
-  const bool is_whole =
-      c.name == "all_reduce" || c.name == "reduce" || c.name == "broadcast" || c.name == "sendrecv";
-  return is_whole ? c.total : is_block ? c.block() : c.block() * static_cast<size_t>(c.nranks);
+  return c.is_whole() ? c.total : is_block ? c.block() : c.block() * static_cast<size_t>(c.nranks);
 }
 
 class Checker {
@@ -120,12 +127,13 @@ class Checker {
   bool is_in_place_;
 };
 
-TEST(Collectives, AreTheTenOfTheCommand) {
+TEST(Collectives, AreThoseOfTheCommand) {
   std::vector<std::string> names;
   for (const Collective& each : collectives()) names.emplace_back(each.name);
-  EXPECT_THAT(names, ::testing::ElementsAre("all_reduce", "all_gather", "reduce_scatter",
-                                            "broadcast", "reduce", "alltoall", "gather", "scatter",
-                                            "sendrecv", "hypercube"));
+  EXPECT_THAT(names,
+              ::testing::ElementsAre("all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                     "reduce", "alltoall", "gather", "scatter", "sendrecv",
+                                     "hypercube", "alltoallv", "messages_8", "messages_32"));
   EXPECT_EQ(find_collective("all_shuffle"), nullptr);
   EXPECT_EQ(find_collective("all-to-all"), find_collective("alltoall"));
 }

@@ -125,8 +125,23 @@ TEST(Options, MeasureAllCollectivesAtFewSizesUnlessTold) {
   const Result<Options> some = parse("all --in-place -m 2");
   ASSERT_TRUE(some.is_ok()) << some.status().message();
   EXPECT_EQ(some.value().collectives.size(), 7u);
-  EXPECT_THAT(some.value().skipped,
-              ElementsAre(HasSubstr("alltoall"), HasSubstr("sendrecv"), HasSubstr("hypercube")));
+  EXPECT_THAT(some.value().skipped, ElementsAre(HasSubstr("alltoall"), HasSubstr("sendrecv"),
+                                                HasSubstr("hypercube"), HasSubstr("alltoallv"),
+                                                HasSubstr("messages_8"), HasSubstr("messages_32")));
+}
+
+TEST(Options, TakeOddShapesAndSeveralCommunicators) {
+  const Result<Options> options = parse("--starts 0,1,3 --extra 1 --communicators 2");
+  ASSERT_TRUE(options.is_ok()) << options.status().message();
+  EXPECT_THAT(options.value().starts, ElementsAre(0, 1, 3));
+  EXPECT_THAT(options.value().extras, ElementsAre(1));
+  EXPECT_EQ(options.value().most_start(), 3u);
+  EXPECT_EQ(options.value().communicators, 2);
+  for (const char* flags : {"--starts -1", "--starts 1,", "--extra x", "--extra 5000",
+                            "--communicators 0", "--communicators 9"}) {
+    SCOPED_TRACE(flags);
+    EXPECT_FALSE(parse(flags).is_ok());
+  }
 }
 
 TEST(Options, SelectPlaces) {
