@@ -1,7 +1,9 @@
 """What the project wants of its speed, and whether a run shows it."""
 
+import statistics
 import typing
 
+from .patterns import CLIFF, cliffs_of
 from .sizes import GIB, KIB, MIB, text_of
 
 # Sizes of graph replays, and for each collective NCCL's time / ours that every size of the band must reach, on four GPUs.
@@ -86,3 +88,14 @@ def fine_goals(fallen):
     return [Goal(f"{name} graph: no size between powers of two falls off",
                  f"{len(sizes)} do: " + ", ".join(text_of(each["bytes"]) for each in sizes) if sizes else "none does", not sizes)
             for name, sizes in fallen.items()]
+
+
+def pattern_goals(cells):
+    """`cells`: patterns.cells_of()."""
+    ratios = [cell.ratio for cell in cells if cell.ratio is not None]
+    cliffs = cliffs_of(cells)
+    goals = [Goal(f"no shape takes more than {CLIFF:g} of the time of its aligned neighbour", f"{len(cliffs)} do", not cliffs)]
+    if ratios:
+        goals += [Goal("every cell of patterns at least 1.0", f"{min(ratios):.2f}", min(ratios) >= 1),
+                  Goal("median of patterns at least 1.4", f"{statistics.median(ratios):.2f}", statistics.median(ratios) >= 1.4)]
+    return goals

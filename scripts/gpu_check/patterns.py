@@ -1,0 +1,208 @@
+"""What programs do beside aligned buffers and single calls: odd counts and starts, lists of calls and of messages, several
+communicators; in a process per GPU and in threads, in graphs and eagerly, beside another library in the same run."""
+
+import importlib.util
+import json
+import statistics
+import tempfile
+import typing
+
+from .clients import run_ranks
+from .sizes import KIB, MIB
+
+CLIFF = 1.15  # of the time of the aligned neighbour
+LAYOUTS = {"processes": lambda n: ["--processes", str(n)], "threads": lambda n: ["-t", str(n)]}
+LAUNCHES = ("graph", "eager")
+REDUCTIONS = "all_reduce,reduce_scatter,reduce"
+MOVES = "all_gather,broadcast,alltoall,gather,scatter,sendrecv"
+SIZES = (KIB, 10_000, 1_000_000, 30_000_000)
+HUGE = 256 * MIB
+SHAPES = ["--starts", "0,1,3", "--extra", "0,1"]
+
+
+class Group(typing.NamedTuple):
+    """Rows that one command measures."""
+
+    name: str
+    flags: list
+    iterations: int  # of an eager measurement; graphs have a quarter of them, and 5 replays
+
+
+def sizes(*values):
+    return ["--sizes", ",".join(str(value) for value in values)]
+
+
+def groups_of(quick, is_virtual):
+    if is_virtual:
+        return [Group("shapes", [f"{REDUCTIONS},{MOVES}", "-d", "bfloat16", *sizes(KIB, 10_000), *SHAPES], 4),
+                Group("lists_8", ["all_reduce", "-m", "8", *sizes(KIB)], 4),
+                Group("messages", ["messages_8,messages_32,alltoallv", *sizes(32 * KIB)], 4),
+                Group("communicators_2", ["all_reduce", "--communicators", "2", *sizes(10_000)], 4)]
+    types = "bfloat16,float" if quick else "bfloat16,float,int8"
+    groups = [Group("reductions", [REDUCTIONS, "-d", types, "-o", "sum" if quick else "sum,avg", *sizes(*SIZES), *SHAPES], 20),
+              Group("moves", [MOVES, "-d", "bfloat16" if quick else "bfloat16,float,int8", *sizes(*SIZES), *SHAPES], 20)]
+    if not quick:
+        # Reading results of this size back takes longer than all the rest: only what the sizes below do not show.
+        groups.append(Group("huge", [f"{REDUCTIONS},{MOVES}", "-d", "bfloat16", *sizes(HUGE), "--starts", "0,1", "--extra", "0,1"], 4))
+    for calls in (8, 64, 200):
+        groups.append(Group(f"lists_{calls}", ["all_reduce,all_gather,reduce_scatter,broadcast", "-d", "bfloat16", "-m", str(calls),
+                                               *sizes(KIB, 16 * KIB, 256 * KIB)], 8 if calls < 200 else 4))
+    groups.append(Group("messages", ["messages_8,messages_32,alltoallv,sendrecv", "-d", "uint8",
+                                     *sizes(2 * KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB)], 40))
+    for communicators in (1, 2, 3):
+        groups.append(Group(f"communicators_{communicators}", ["all_reduce,all_gather", "-d", "bfloat16", "--communicators",
+                                                               str(communicators), *sizes(16 * KIB, 2 * MIB, 4 * MIB, 6 * MIB, 32 * MIB)], 20))
+    return groups
+
+
+def measure(checks, gpus, other, quick, is_virtual):
+    fixed = ["--out-of-place", "-w", "3"] + (["--vs", other, "--rounds", "3"] if other else [])
+    for layout, ranks in LAYOUTS.items():
+        for launch in LAUNCHES:
+            for group in groups_of(quick, is_virtual):
+                timing = ["-n", str(group.iterations)]
+                if launch == "graph":
+                    timing = ["-n", str(max(1, group.iterations // 4)), "-G", "5"]
+                checks.run(f"pattern_{layout}_{launch}_{group.name}", [*group.flags, *ranks(gpus), *timing, *fixed], limit=200)
+
+
+class Cell(typing.NamedTuple):
+    layout: str
+    launch: str
+    group: str
+    collective: str
+    type: str
+    op: str
+    bytes: int  # of the aligned neighbour
+    extra: int  # elements that the call has more than it
+    start: int
+    time_us: float
+    ratio: typing.Optional[float]
+
+    def name(self):
+        shape = "".join(f" {sign}{value}" for sign, value in (("start ", self.start), ("+", self.extra)) if value)
+        return f"{self.layout} {self.launch} {self.group} {self.collective} {self.type} {self.op} {self.bytes}{shape}"
+
+    def neighbour(self):
+        return self._replace(extra=0, start=0, time_us=0, ratio=None)
+
+
+def cells_of(results):
+    """All rows of measure(). An extra element shows in the count, which is one more than that of the row before it."""
+    found = []
+    for name, document in results.items():
+        if not name.startswith("pattern_"):
+            continue
+        _, layout, launch, group = name.split("_", 3)
+        aligned = {}  # by what the row is of: bytes and count without extra
+        for row in document["rows"]:
+            key = (row["collective"], row["type"], row["op"])
+            bytes_, count = aligned.get(key, (None, None))
+            is_extra = count is not None and row["count"] == count + 1
+            if not is_extra:
+                aligned[key] = bytes_, count = row["bytes"], row["count"]
+            result = row["out_of_place"]
+            found.append(Cell(layout, launch, group, *key, bytes_, row["count"] - count, row["start"], result["time_us"],
+                              result.get("ratio")))
+    return found
+
+
+def cliffs_of(cells):
+    """(cell, time / time of its aligned neighbour) of those that take too long beside it, worst first."""
+    neighbours = {cell.neighbour(): cell.time_us for cell in cells if not cell.extra and not cell.start}
+    found = [(cell, cell.time_us / neighbours[cell.neighbour()]) for cell in cells if cell.extra or cell.start]
+    return sorted((pair for pair in found if pair[1] > CLIFF), key=lambda pair: -pair[1])
+
+
+def print_found(cells):
+    ratios = [cell.ratio for cell in cells if cell.ratio is not None]
+    behind = sorted((cell for cell in cells if cell.ratio is not None and cell.ratio < 1), key=lambda cell: cell.ratio)
+    if ratios:
+        print(f"\n{len(ratios)} cells, NCCL's time / ours: median {statistics.median(ratios):.2f}, {len(behind)} below 1.0")
+        for cell in behind[:40]:
+            print(f"  {cell.ratio:.2f} {cell.time_us:>9.1f} us  {cell.name()}")
+    cliffs = cliffs_of(cells)
+    print(f"\n{len(cliffs)} of {sum(1 for cell in cells if cell.extra or cell.start)} shapes take more than {CLIFF} of the time "
+          "of their aligned neighbour")
+    for cell, times in cliffs[:40]:
+        print(f"  {times:.2f} {cell.time_us:>9.1f} us  {cell.name()}")
+
+
+def document_of(cells):
+    """What is kept: numbers short enough to compare by eye."""
+    rows = [{**cell._asdict(), "time_us": round(cell.time_us, 2), "ratio": cell.ratio and round(cell.ratio, 3)} for cell in cells]
+    return {"schema": "niccolite-patterns-1", "cells": rows}
+
+
+# ---- the same through PyTorch
+
+def measure_torch(library, gpus, seconds):
+    """{what: {"niccolite": us, "nvidia": us}}; empty where there is no PyTorch."""
+    times = {}
+    if importlib.util.find_spec("torch") is None:
+        return times
+    for name, used in (("niccolite", library), ("nvidia", None)):
+        with tempfile.TemporaryDirectory() as log:
+            results = run_ranks("torch_patterns.py", [], gpus, used, seconds / 2, log)
+        if any(status != 0 for status, _ in results):
+            print(f"FAILED torch_patterns.py with {name}: " + "; ".join(line for _, text in results for line in text.splitlines()[-3:]))
+        for line in results[0][1].splitlines():
+            if line.startswith("TIME "):
+                found = json.loads(line[5:])
+                times.setdefault(found["name"], {})[name] = found["us"]
+    return times
+
+
+def print_torch(times):
+    print(f"\n{'through PyTorch, eager, a process a GPU':<64} {'NCCL':>9} {'ours':>9}")
+    for name, found in times.items():
+        nvidia, ours = found.get("nvidia"), found.get("niccolite")
+        ratio = f"{nvidia / ours:>7.2f}" if nvidia and ours else ""
+        print(f"{name:<64} {nvidia or '-':>9} {ours or '-':>9} {ratio}")
+
+
+# ---- the picture
+
+CELL_WIDTH, CELL_HEIGHT, LEFT, TOP = 40, 16, 300, 92
+
+
+def color_of(ratio):
+    """Red below 1, white at 1, green above; full at a half and at two."""
+    if ratio is None:
+        return "#dddddd"
+    if ratio < 1:
+        share = min(1.0, (1 - ratio) * 2)
+        return f"#ff{round(255 - 175 * share):02x}{round(255 - 185 * share):02x}"
+    share = min(1.0, ratio - 1)
+    return f"#{round(255 - 200 * share):02x}{round(255 - 80 * share):02x}{round(255 - 160 * share):02x}"
+
+
+def draw(cells, title):
+    """An SVG: layouts, launches and shapes across, what is called down; each cell with its ratio."""
+    columns = sorted({(cell.layout, cell.launch, cell.start, cell.extra) for cell in cells})
+    rows = list(dict.fromkeys((cell.group, cell.collective, cell.type, cell.op, cell.bytes) for cell in cells))
+    place = {(cell.layout, cell.launch, cell.start, cell.extra, cell.group, cell.collective, cell.type, cell.op, cell.bytes): cell.ratio
+             for cell in cells}
+    width, height = LEFT + CELL_WIDTH * len(columns) + 20, TOP + CELL_HEIGHT * len(rows) + 20
+    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="10">',
+           f'<rect width="{width}" height="{height}" fill="white"/>',
+           f'<text x="12" y="20" font-size="14">{title}: NCCL\'s time / ours; red: below 1.0</text>']
+    for number, (layout, launch, start, extra) in enumerate(columns):
+        x = LEFT + CELL_WIDTH * number + CELL_WIDTH / 2
+        for line, text in enumerate((layout[:7], launch, f"start {start}", f"+{extra}")):
+            svg.append(f'<text x="{x:g}" y="{TOP - 44 + 12 * line}" text-anchor="middle" font-size="8">{text}</text>')
+    for number, row in enumerate(rows):
+        y = TOP + CELL_HEIGHT * number
+        group, collective, type_name, op, size = row
+        label = f"{collective} {type_name}{'' if op == 'none' else ' ' + op} {size} B" + ("" if group in ("reductions", "moves", "huge", "shapes")
+                                                                               else f" ({group})")
+        svg.append(f'<text x="{LEFT - 6}" y="{y + 12}" text-anchor="end">{label}</text>')
+        for column, key in enumerate(columns):
+            if (*key, *row) not in place:
+                continue
+            ratio = place[(*key, *row)]
+            x = LEFT + CELL_WIDTH * column
+            svg.append(f'<rect x="{x}" y="{y}" width="{CELL_WIDTH - 1}" height="{CELL_HEIGHT - 1}" fill="{color_of(ratio)}"/>')
+            if ratio is not None:
+                svg.append(f'<text x="{x + CELL_WIDTH / 2:g}" y="{y + 12}" text-anchor="middle">{ratio:.2f}</text>')
+    return "\n".join([*svg, "</svg>"]) + "\n"
