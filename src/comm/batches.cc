@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 #include "algorithms/lanes.h"
+#include "algorithms/point_to_point.h"
 
 namespace niccolite::comm {
 namespace {
@@ -21,10 +24,14 @@ constexpr size_t kMostJoinedBytes = 512 << 10;
 constexpr int kMostLanes = 2 * algorithms::kMaxLanesRanks;
 constexpr size_t kMostJoined = executor::kMaxLanes / kMostLanes;
 static_assert(kMostJoined <= executor::kMaxWorks);
-// Distances in one batch: with sends and receives, and a message to the own rank, at most
-// kMaxWorks works.
+// Of messages to so many distances there are no more works than a program has, with sends and
+// receives, and one to the own rank.
 constexpr int kDistancesInBatch = 16;
 static_assert(2 * kDistancesInBatch <= executor::kMaxWorks);
+// Lanes of messages in one CTA, which has 16 warps, of which one may serve the others.
+constexpr int kMostMessageLanes = 15;
+// Layers of one turn, if all its messages are to have lanes in one CTA.
+constexpr int kMostLayers = kMostMessageLanes / 2;
 
 /// What operations must have in common to share a launch; equal on all ranks, as batches must be.
 using Kernel =
@@ -94,39 +101,74 @@ Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vecto
   return {};
 }
 
-Status add_messages(std::span<const Task> tasks, Planner& planner, std::vector<Batch>& batches) {
-  const int rank = planner.rank();
-  const int nranks = planner.settings().nranks;
-  struct Ends {
-    std::vector<const Task*> sends;
-    std::vector<void*> self_outputs;  // of the sends
-    std::vector<const Task*> receives;
-    std::vector<gpu::StreamHandle> streams;  // of receives from the own rank
-  };
-  std::map<std::tuple<int, Protocol, int>, Ends> by_key;
-  std::map<std::pair<int, bool>, int> met;  // messages so far with (peer, is_send)
-  std::deque<const Task*> self_sends, self_receives;
+/// One end of a message, or a message to the own rank, and its place in the order of all.
+struct End {
+  const Task* task = nullptr;
+  void* self_output = nullptr;
+  std::optional<gpu::StreamHandle> self_stream;  // of the receive from the own rank
+  int turn = 0;
+  Protocol protocol = Protocol::Simple;
+  int distance = 0;
+  int layer = 0;
 
-  const auto ends_of = [&](const Task& task) -> Result<Ends*> {
+  auto order() const { return std::tuple(turn, protocol, distance, layer, !task->call.is_send); }
+  auto kind() const { return std::tuple(turn, protocol, distance / kDistancesInBatch); }
+};
+
+/// Gives the messages of each pair their turns and layers, one after the other.
+class Places {
+ public:
+  explicit Places(Planner& planner) : planner_(planner) {}
+
+  Result<End> next(const Task& task) {
     const Call& call = task.call;
-    const Protocol protocol = TRY(planner.protocol_of_message(call.request.bytes()));
-    const int distance = ((call.is_send ? call.peer - rank : rank - call.peer) + nranks) % nranks;
-    const int k = met[{call.peer, call.is_send}]++;
-    return &by_key[{k, protocol, distance / kDistancesInBatch}];
+    const int nranks = planner_.settings().nranks;
+    const int ahead = call.is_send ? call.peer - planner_.rank() : planner_.rank() - call.peer;
+    End end{.task = &task,
+            .self_output = nullptr,
+            .self_stream = std::nullopt,
+            .protocol = TRY(planner_.protocol_of_message(call.request.bytes())),
+            .distance = (ahead + nranks) % nranks};
+    const executor::Partition partition =
+        planner_.partition_of_message(call.request.bytes(), end.protocol);
+    const uint32_t depth =
+        shape_of(planner_.settings(), schedule::Collective::PointToPoint, end.protocol).depth;
+    Last& last = last_[{call.peer, call.is_send}];
+    const bool joins = last.turn >= 0 && end.protocol == last.protocol &&
+                       end.protocol != Protocol::Simple && last.layer + 1 < kMostLayers &&
+                       partition.channels == last.channels &&
+                       last.steps + partition.rounds <= depth;
+    last = joins ? Last{last.turn, last.layer + 1, end.protocol, partition.channels,
+                        last.steps + partition.rounds}
+                 : Last{last.turn + 1, 0, end.protocol, partition.channels, partition.rounds};
+    end.turn = last.turn;
+    end.layer = last.layer;
+    return end;
+  }
+
+ private:
+  struct Last {
+    int turn = -1;
+    int layer = 0;
+    Protocol protocol = Protocol::Simple;
+    uint32_t channels = 0;  // of each message of the turn
+    uint32_t steps = 0;     // of all of them
   };
+  Planner& planner_;
+  std::map<std::pair<int, bool>, Last> last_;  // by peer, and whether it is sent to
+};
+
+Result<std::vector<End>> find_ends(std::span<const Task> tasks, Planner& planner) {
+  const int rank = planner.rank();
+  Places places(planner);
+  std::vector<End> ends;
+  std::deque<const Task*> self_sends, self_receives;
   for (const Task& task : tasks) {
     if (!task.call.is_message()) continue;
-    if (task.call.peer == rank) {
+    if (task.call.peer != rank)
+      ends.push_back(TRY(places.next(task)));
+    else
       (task.call.is_send ? self_sends : self_receives).push_back(&task);
-      continue;
-    }
-    Ends* const ends = TRY(ends_of(task));
-    if (task.call.is_send) {
-      ends->sends.push_back(&task);
-      ends->self_outputs.push_back(nullptr);
-    } else {
-      ends->receives.push_back(&task);
-    }
   }
   if (self_sends.size() != self_receives.size())
     return Status::invalid_usage(
@@ -139,21 +181,52 @@ Status add_messages(std::span<const Task> tasks, Planner& planner, std::vector<B
       return Status::invalid_usage("rank {} sends {} bytes to itself by {} and receives {} by {}",
                                    rank, send.call.request.bytes(), describe(send.call),
                                    receive.call.request.bytes(), describe(receive.call));
-    Ends* const ends = TRY(ends_of(send));
-    ends->sends.push_back(&send);
-    ends->self_outputs.push_back(receive.output);
-    ends->streams.push_back(receive.stream);
+    End end = TRY(places.next(send));
+    end.self_output = receive.output;
+    end.self_stream = receive.stream;
+    ends.push_back(end);
   }
+  return ends;
+}
 
-  for (auto& [key, ends] : by_key) {
-    Batch batch{.protocol = std::get<Protocol>(key),
-                .tasks = std::move(ends.sends),
-                .self_outputs = std::move(ends.self_outputs),
-                .streams = std::move(ends.streams),
-                .most_channels = 0};
-    batch.tasks.insert(batch.tasks.end(), ends.receives.begin(), ends.receives.end());
-    batch.self_outputs.resize(batch.tasks.size(), nullptr);
-    batches.push_back(std::move(batch));
+/// What Planner::messages() takes: layer by layer, the sends first.
+Batch batch_of(std::span<const End> ends) {
+  Batch batch{.protocol = ends.front().protocol,
+              .tasks = {},
+              .layers = {},
+              .self_outputs = {},
+              .streams = {},
+              .most_channels = 0};
+  std::vector<const End*> by_layer;
+  for (const End& end : ends) by_layer.push_back(&end);
+  std::stable_sort(by_layer.begin(), by_layer.end(), [](const End* a, const End* b) {
+    return std::pair(a->layer, !a->task->call.is_send) <
+           std::pair(b->layer, !b->task->call.is_send);
+  });
+  int layer = -1;
+  for (const End* end : by_layer) {
+    if (std::exchange(layer, end->layer) != end->layer) batch.layers.push_back(0);
+    ++batch.layers.back();
+    batch.tasks.push_back(end->task);
+    batch.self_outputs.push_back(end->self_output);
+    if (end->self_stream) batch.streams.push_back(*end->self_stream);
+  }
+  return batch;
+}
+
+Status add_messages(std::span<const Task> tasks, Planner& planner, std::vector<Batch>& batches) {
+  std::vector<End> ends = TRY(find_ends(tasks, planner));
+  std::stable_sort(ends.begin(), ends.end(),
+                   [](const End& a, const End& b) { return a.order() < b.order(); });
+  for (size_t first = 0; first < ends.size();) {
+    std::map<int, int> lanes;  // by pattern channel
+    size_t next = first;
+    for (; next < ends.size() && next - first < executor::kMaxWorks; ++next) {
+      if (ends[next].kind() != ends[first].kind()) break;
+      if (++lanes[algorithms::channel_of_distance(ends[next].distance)] > kMostMessageLanes) break;
+    }
+    batches.push_back(batch_of(std::span(ends).subspan(first, next - first)));
+    first = next;
   }
   return {};
 }

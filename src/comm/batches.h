@@ -2,14 +2,17 @@
 //
 //   collectives   in the order of the calls; small ones of one kernel (same protocol, and type and
 //                 operation when they reduce) share a launch, each on FIFO channels of its own
-//   messages      after the collectives, in batches with the key (k, protocol, distance class): k
-//                 counts the messages of one ordered pair, distance is receiver - sender
+//   messages      after the collectives, ordered by (turn, protocol, distance, layer): distance is
+//                 receiver - sender. Messages of one pair that may share a launch (executor::Turn)
+//                 are layers of one turn, the next ones of another. A launch has as many of this
+//                 order, one after the other, as fit a program
 //
-// Why no pattern of messages deadlocks. Both ends of a message know its key, and every rank
-// launches its batches in ascending order of keys, one after the other. Of the messages that are
-// not done take one with the least key: both of its ranks are done with all batches before, so both
-// are in the batch that holds it, where each message has a lane of its own and waits for no other.
-// (The ranks' groups must hold both ends of it, or come to it in their order, as NCCL asks.)
+// Why no pattern of messages deadlocks. Both ends of a message know its place in the order, since
+// it depends on the messages of their pair alone, and every rank launches its messages in this
+// order. Of the messages that are not done take the first: both of its ranks are done with all
+// launches before, so both are in the launch that holds it, where each message has a lane of its
+// own, and none waits for another but for slots that are free when that one is done. (The ranks'
+// groups must hold both ends of it, or come to it in their order, as NCCL asks.)
 //
 // All ranks make the same batches of collectives, since they make the same calls. Pure functions.
 #pragma once
@@ -26,6 +29,7 @@ namespace niccolite::comm {
 struct Batch {
   executor::Protocol protocol = executor::Protocol::Simple;  // of messages
   std::vector<const Task*> tasks;                            // the program's works, in order
+  std::vector<size_t> layers;       // works of each layer of messages (Planner::messages())
   std::vector<void*> self_outputs;  // by work: where a message to the own rank goes, else null
   std::vector<gpu::StreamHandle> streams;  // of the calls, each once; the launch is on the first
   int most_channels = 0;  // of each collective that shares the launch; 0: of one alone

@@ -392,16 +392,21 @@ Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name)
   Planned planned{.plan = {}, .launch = {}, .first = batch.tasks[0]->call, .name = std::move(name)};
   executor::Launch& launch = planned.launch;
   if (batch.holds_messages()) {
-    std::vector<planner::Message> messages;
-    for (const Task* task : batch.tasks)
-      messages.push_back({.peer = task->call.peer,
-                          .is_send = task->call.is_send,
-                          .bytes = task->call.request.bytes()});
-    planned.plan = TRY(plans_->planner.messages(messages, batch.protocol));
+    std::vector<std::vector<planner::Message>> layers;
+    auto next = batch.tasks.begin();
+    for (const size_t works : batch.layers) {
+      std::vector<planner::Message>& layer = layers.emplace_back();
+      for (const auto end = next + static_cast<std::ptrdiff_t>(works); next != end; ++next)
+        layer.push_back({.peer = (*next)->call.peer,
+                         .is_send = (*next)->call.is_send,
+                         .bytes = (*next)->call.request.bytes()});
+    }
+    planned.plan = TRY(plans_->planner.messages(layers, batch.protocol));
     for (size_t work = 0; work < batch.tasks.size(); ++work)
       launch.works.push_back({.partition = planned.plan.partitions[work],
                               .tag = tag_of(batch.tasks[work]->call),
-                              .buffers = {}});
+                              .buffers = {},
+                              .turn = planned.plan.turns[work]});
     return planned;
   }
   std::vector<Plan> plans;

@@ -50,6 +50,16 @@ struct Buffers {
   const uint64_t* output_shifts = nullptr;
 };
 
+/// Several messages of a launch may go over one connection and the same FIFO channels. They take
+/// their steps one after the other, and wait for no more than the connection's credit: LL and LL128
+/// mark each slot, and all messages of a launch together take no more steps than there are slots.
+struct Turn {
+  uint32_t first_step = 0;   // steps on each channel of the messages before this one
+  bool is_followed = false;  // by another; the last one moves the connection's counters
+
+  constexpr bool is_one_of_several() const { return first_step > 0 || is_followed; }
+};
+
 /// The data of one operation, or of one message. A lane of the program belongs to one work: replica
 /// x of its channel moves what the partition gives channel x, over FIFO channel first_channel + x;
 /// replicas that the partition does not have do nothing. Where several pattern channels share a
@@ -60,6 +70,7 @@ struct Work {
   uint32_t first_channel = 0;
   uint16_t tag = 0;  // of the call; equal on all ranks (protocol/tag.h)
   Buffers buffers;
+  Turn turn{};
 };
 
 struct Launch {

@@ -262,7 +262,11 @@ Result<Program> compile(const Schedule& schedule, int rank) {
   return std::move(compiler).take();
 }
 
-Result<Program> join(const std::vector<const Program*>& programs) {
+namespace {
+
+enum class Channels : uint8_t { OneAfterTheOther, Shared };
+
+Result<Program> join(const std::vector<const Program*>& programs, Channels channels) {
   if (programs.empty()) return Status::invalid_usage("no programs to join");
   Program joined;
   joined.rank = programs.front()->rank;
@@ -275,7 +279,8 @@ Result<Program> join(const std::vector<const Program*>& programs) {
     const size_t first_instruction = joined.instructions.size();
     const size_t first_index = joined.indices.size();
     const size_t first_port = joined.ports.size();
-    const int first_channel = joined.nchannels;
+    const bool is_shared = channels == Channels::Shared;
+    const int first_channel = is_shared ? 0 : joined.nchannels;
     TRY(check_works(first_work + program->works.size(), "joined programs"));
     TRY(fit<uint16_t>(first_instruction + program->instructions.size(),
                       "the number of instructions of joined programs"));
@@ -286,7 +291,7 @@ Result<Program> join(const std::vector<const Program*>& programs) {
     TRY(fit<uint16_t>(static_cast<size_t>(first_channel) + static_cast<size_t>(program->nchannels),
                       "the number of channels of joined programs"));
 
-    joined.nchannels += program->nchannels;
+    joined.nchannels = std::max(joined.nchannels, first_channel + program->nchannels);
     for (WorkShape work : program->works) {
       work.first_channel += first_channel;
       joined.works.push_back(work);
@@ -311,6 +316,16 @@ Result<Program> join(const std::vector<const Program*>& programs) {
     }
   }
   return joined;
+}
+
+}  // namespace
+
+Result<Program> join(const std::vector<const Program*>& programs) {
+  return join(programs, Channels::OneAfterTheOther);
+}
+
+Result<Program> join_messages(const std::vector<const Program*>& programs) {
+  return join(programs, Channels::Shared);
 }
 
 }  // namespace niccolite::executor

@@ -97,4 +97,9 @@ Result<Program> compile(const schedule::Schedule& schedule, int rank);
 /// (Work::first_channel). InvalidUsage when a field's range or kMaxWorks is exceeded.
 Result<Program> join(const std::vector<const Program*>& programs);
 
+/// Several programs of one rank's messages as one: their works and lanes one after the other, in
+/// the same pattern channels. Ports of different programs may be ends of one connection, whose
+/// works then take turns (Work::turn). InvalidUsage as above.
+Result<Program> join_messages(const std::vector<const Program*>& programs);
+
 }  // namespace niccolite::executor

@@ -137,34 +137,55 @@ Result<Choice> Planner::chosen(Collective collective, size_t bytes) {
   return choice;
 }
 
-Result<Plan> Planner::messages(std::span<const Message> messages, Protocol protocol) {
-  std::vector<algorithms::Envelope> ends;
-  size_t sent = 0, received = 0;
-  for (const Message& message : messages) {
-    if (message.is_send) {
-      ends.push_back({rank_, message.peer});
-    } else {
-      ends.push_back({message.peer, rank_});
-    }
-    (message.is_send ? sent : received) += message.bytes;
-  }
+executor::Partition Planner::partition_of_message(size_t bytes, Protocol protocol) const {
+  const Choice choice = choose_for_message(settings_, protocol, bytes);
+  return executor::make_block_partition(bytes, 1, 1, cut(Collective::PointToPoint, choice));
+}
+
+Result<std::shared_ptr<const executor::Program>> Planner::message_program(
+    std::span<const std::vector<Message>> layers) const {
   algorithms::Options options;
   options.only_rank = rank_;
   options.message_tag = message_tag(settings_);
-  const schedule::Schedule schedule =
-      TRY(algorithms::point_to_point(settings_.nranks, ends, options));
+  std::vector<executor::Program> programs;
+  for (const std::vector<Message>& layer : layers) {
+    std::vector<algorithms::Envelope> ends;
+    for (const Message& message : layer)
+      ends.push_back(message.is_send ? algorithms::Envelope{rank_, message.peer}
+                                     : algorithms::Envelope{message.peer, rank_});
+    const schedule::Schedule schedule =
+        TRY(algorithms::point_to_point(settings_.nranks, ends, options));
+    programs.push_back(TRY(executor::compile(schedule, rank_)));
+  }
+  if (programs.size() == 1)
+    return std::make_shared<const executor::Program>(std::move(programs.front()));
+  std::vector<const executor::Program*> all;
+  for (const executor::Program& program : programs) all.push_back(&program);
+  return std::make_shared<const executor::Program>(TRY(executor::join_messages(all)));
+}
+
+Result<Plan> Planner::messages(std::span<const std::vector<Message>> layers, Protocol protocol) {
   Plan plan;
   plan.protocol = protocol;
   plan.shape = shape_of(settings_, Collective::PointToPoint, protocol);
-  plan.program = std::make_shared<const executor::Program>(TRY(executor::compile(schedule, rank_)));
-  for (const Message& message : messages) {
-    // Of the message alone: both ends have to come to the same.
-    const Choice choice = choose_for_message(settings_, protocol, message.bytes);
-    plan.partitions.push_back(
-        executor::make_block_partition(message.bytes, 1, 1, cut(Collective::PointToPoint, choice)));
+  plan.program = TRY(message_program(layers));
+  size_t sent = 0, received = 0;
+  std::map<std::pair<int, bool>, size_t> last;  // work with (peer, is_send)
+  for (const std::vector<Message>& layer : layers) {
+    for (const Message& message : layer) {
+      (message.is_send ? sent : received) += message.bytes;
+      const size_t work = plan.partitions.size();
+      plan.partitions.push_back(partition_of_message(message.bytes, protocol));
+      executor::Turn& turn = plan.turns.emplace_back();
+      const auto [before, is_first] = last.try_emplace({message.peer, message.is_send}, work);
+      if (is_first || message.peer == rank_) continue;
+      const size_t other = std::exchange(before->second, work);
+      plan.turns[other].is_followed = true;
+      turn.first_step = plan.turns[other].first_step + plan.partitions[other].rounds;
+    }
   }
-  plan.microseconds = predict_messages(settings_, protocol, static_cast<int>(messages.size()),
-                                       std::max(sent, received));
+  plan.microseconds = predict_messages(
+      settings_, protocol, static_cast<int>(plan.partitions.size()), std::max(sent, received));
   return plan;
 }
 

@@ -23,6 +23,7 @@ struct Plan {
   executor::FifoShape shape;  // of its connections
   std::shared_ptr<const executor::Program> program;
   std::vector<executor::Partition> partitions;          // by the program's works
+  std::vector<executor::Turn> turns;                    // the same, of messages
   executor::DataType type = executor::DataType::Uint8;  // Uint8 for all that only moves bytes
   executor::Reduction reduction;
   bool reduces = false;
@@ -41,9 +42,13 @@ class Planner {
 
   /// The protocol that both ends of a message choose.
   Result<executor::Protocol> protocol_of_message(size_t bytes);
-  /// Messages that progress together, all of `protocol`: at most one for each peer and direction;
-  /// the sends first, and a message to the own rank as a send alone, whose work has both buffers.
-  Result<Plan> messages(std::span<const Message> messages, executor::Protocol protocol);
+  /// How a message is cut up, of which both ends have to come to the same.
+  executor::Partition partition_of_message(size_t bytes, executor::Protocol protocol) const;
+  /// Messages that progress together, all of `protocol`. Layer by layer, in each of which there is
+  /// at most one for each peer and direction: the sends first, and a message to the own rank as a
+  /// send alone, whose work has both buffers. Those of one peer and direction take turns
+  /// (executor::Turn), and are as many as may.
+  Result<Plan> messages(std::span<const std::vector<Message>> layers, executor::Protocol protocol);
 
   /// From now on plans are those for buffers that all ranks reach (Settings::reaches_users), over
   /// the connections that there are. False when they are already.
@@ -58,6 +63,8 @@ class Planner {
     bool partial_sums = false;
   };
   Result<Compiled> program(Collective collective, AlgorithmId algorithm, int root);
+  Result<std::shared_ptr<const executor::Program>> message_program(
+      std::span<const std::vector<Message>> layers) const;
   executor::Cut cut(Collective collective, const Variant& variant) const;
   /// choose(), remembered: groups ask for the same again each time.
   Result<Choice> chosen(Collective collective, size_t bytes);

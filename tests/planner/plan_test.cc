@@ -62,18 +62,43 @@ TEST(Plan, BothEndsOfAMessageChooseAlikeWhateverElseTheyDo) {
     for (size_t bytes = 0; bytes < (size_t{1} << 30); bytes = bytes * 3 + 1) {
       const executor::Protocol protocol = sender.protocol_of_message(bytes).value();
       ASSERT_EQ(protocol, receiver.protocol_of_message(bytes).value());
-      const Message sent[] = {{.peer = last, .is_send = true, .bytes = bytes}};
+      const std::vector<Message> sent{{.peer = last, .is_send = true, .bytes = bytes}};
       std::vector<Message> received{{.peer = 0, .is_send = true, .bytes = 77}};
       if (nranks > 2) received.push_back({.peer = 2, .is_send = false, .bytes = 1 << 20});
       received.push_back({.peer = sender.rank(), .is_send = false, .bytes = bytes});
-      const Plan a = sender.messages(sent, protocol).value();
-      const Plan b = receiver.messages(received, protocol).value();
+      const Plan a = sender.messages({&sent, 1}, protocol).value();
+      const Plan b = receiver.messages({&received, 1}, protocol).value();
       ASSERT_EQ(a.partitions.size(), 1u);
       ASSERT_EQ(b.partitions.size(), received.size());
       ASSERT_EQ(a.partitions[0].channels, b.partitions.back().channels);
       ASSERT_EQ(a.partitions[0].rounds, b.partitions.back().rounds);
       ASSERT_EQ(a.partitions[0].chunk, b.partitions.back().chunk);
     }
+  }
+}
+
+TEST(Plan, MessagesOfAPairTakeTurns) {
+  const Settings settings = settings_for(gpu::Kind::Cuda, 3);
+  Planner planner(settings, 1);
+  // Two layers to and from rank 2, one to rank 0 and to itself.
+  const std::vector<Message> layers[] = {{{.peer = 2, .is_send = true, .bytes = 8},
+                                          {.peer = 0, .is_send = true, .bytes = 8},
+                                          {.peer = 1, .is_send = true, .bytes = 8},
+                                          {.peer = 2, .is_send = false, .bytes = 8}},
+                                         {{.peer = 2, .is_send = true, .bytes = 100},
+                                          {.peer = 1, .is_send = true, .bytes = 8},
+                                          {.peer = 2, .is_send = false, .bytes = 100}}};
+  const Plan plan = planner.messages(layers, executor::Protocol::LL).value();
+  ASSERT_EQ(plan.turns.size(), 7u);
+  ASSERT_EQ(plan.program->works.size(), 7u);
+  EXPECT_EQ(plan.program->nchannels, 1);
+  EXPECT_EQ(plan.program->lanes.size(), 7u);
+  const std::vector<bool> followed{true, false, false, true, false, false, false};
+  const std::vector<uint32_t> first{0, 0, 0, 0, 1, 0, 1};
+  for (size_t work = 0; work < 7; ++work) {
+    EXPECT_EQ(plan.turns[work].is_followed, followed[work]) << work;
+    EXPECT_EQ(plan.turns[work].first_step, first[work]) << work;
+    EXPECT_EQ(plan.partitions[work].rounds, 1u) << work;
   }
 }
 

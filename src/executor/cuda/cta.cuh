@@ -155,7 +155,9 @@ __device__ __forceinline__ const WorkTask* work_tasks(const LaunchArgs& args) {
   return reinterpret_cast<const WorkTask*>(args.tables);
 }
 
-/// Takes up a port where the last operation left it.
+/// Takes up a port where the last operation left it, or, of works that take turns, the works before
+/// its own will.
+template <bool kMayTakeTurns>
 __device__ __forceinline__ void start_port(const LaunchHeader& header, const PortTask& task,
                                            const WorkTask& work, PortState& state) {
   const uint32_t channel = channel_of(work);
@@ -166,7 +168,8 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   ControlBlock* control = task.control + channel;
   const bool is_send = (task.end & PortTask::kSendEnd) != 0;
   // Written by this rank's last kernel; ordered by the stream.
-  const uint64_t base = ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(&control->step));
+  const uint64_t first = ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(&control->step));
+  const uint64_t base = kMayTakeTurns ? first + work.first_step : first;
   // A sender: [credit], pairs with the [consume] and [resume] of the receiver. A receiver:
   // [arrival], pairs with [publish].
   const uint64_t remote = ptx::load_acquire_system(&control->remote);
@@ -197,6 +200,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.requests = static_cast<uint32_t>(Requests::None);
   state.delivered = 0;
   state.told_delivered = 0;
+  state.is_followed = (task.end & PortTask::kFollowed) != 0;
   if (is_send) {
     state.seen = takes_offer ? base - header.shape.depth : remote;
   } else {
@@ -206,11 +210,23 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   // Nobody reads the step before the next kernel, so that it may be advanced at once rather than at
   // the end, where it would be waited for. (An aborted operation leaves it wrong: its communicator
   // moves no more data.)
-  ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&control->step), state.end);
+  // Of works that take turns others are still to read it: finish_turns().
+  if (!kMayTakeTurns || (header.flags & kTakesTurns) == 0) {
+    ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&control->step), state.end);
+  }
   if (!is_send && !is_closed) {
     // [resume] the slots that earlier operations read, whose credit they did not give back.
     // Relaxed: those reads were over when their kernel ended.
-    ptx::store_relaxed_system(&state.remote_control->remote, base);
+    ptx::store_relaxed_system(&state.remote_control->remote, first);
+  }
+}
+
+/// After a barrier behind all start_port(): the works that take turns on a connection are in one
+/// CTA, and the last of them advances its step for all.
+__device__ __forceinline__ void finish_turns(const LaunchHeader& header, const PortState* ports) {
+  for (uint32_t p = ptx::thread(); p < header.nports; p += ptx::threads()) {
+    if (ports[p].control == nullptr || ports[p].is_followed != 0) continue;
+    ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&ports[p].control->step), ports[p].end);
   }
 }
 
@@ -242,9 +258,9 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
     }
     // Of the only work nothing has to be looked up before the control block.
     if (header.nworks == 1) {
-      start_port(header, task, works[0], ports[p]);
+      start_port</*kMayTakeTurns=*/false>(header, task, works[0], ports[p]);
     } else {
-      start_port(header, task, works[task.work], ports[p]);
+      start_port<!Operation::kReduces>(header, task, works[task.work], ports[p]);
     }
   }
   if (reversed < units) staged[reversed] = first;
@@ -258,6 +274,9 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
     }
   }
   ptx::barrier_cta();
+  if constexpr (!Operation::kReduces) {
+    if ((header.flags & kTakesTurns) != 0) finish_turns(header, ports);
+  }
   return {header,
           works,
           reinterpret_cast<const CompactInstruction*>(shared + header.instructions_at),

@@ -53,7 +53,7 @@ class Direct {
       send(chunk, round, own);
       if (round == 0) {
         threads_.barrier();
-        connections_.advance();
+        if (!connections_.takes_turns()) connections_.advance();
       }
       receive(chunk, round, own);
       if (rounds > header_.shape.depth) {
@@ -177,7 +177,14 @@ class Direct {
       if (g == threads_.rank) {
 #pragma unroll
         for (uint32_t k = 0; k < kInFlight; ++k) own[k] = loaded[k].own;
-        if (round == 0) connections_.start();
+        if (round == 0) {
+          connections_.start();
+          // Before anything is waited for: those of other messages have started by then.
+          if (connections_.takes_turns()) {
+            ptx::barrier_cta();
+            connections_.advance();
+          }
+        }
         live_ = live_ && connections_.wait_for_credit(round);
         if (!live_) return;
       }
@@ -398,7 +405,10 @@ __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
   const auto& image = *reinterpret_cast<const MessagesImage*>(args.tables + args.header.image_at);
   const MessageTask& message = image.messages[image.message_of_warp(ptx::thread() / kWarp)];
   const WorkTask& work = work_tasks(args)[message.work];
-  if (ptx::replica() >= work.partition.channels) return;
+  if (ptx::replica() >= work.partition.channels) {
+    if ((args.header.flags & kTakesTurns) != 0) ptx::barrier_cta();
+    return;
+  }
   Direct<CopyOperation, 1, /*kSendsEach=*/false>(
       args.header, work, message.task,
       {ptx::thread() - message.first_thread, message.threads, message.barrier}, ptx::replica())

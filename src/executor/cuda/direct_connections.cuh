@@ -45,8 +45,8 @@ class DirectConnections {
     }
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      send_step_[p] = static_cast<uint32_t>(sent[p]);
-      receive_step_[p] = static_cast<uint32_t>(received[p]);
+      send_step_[p] = static_cast<uint32_t>(sent[p]) + first_step();
+      receive_step_[p] = static_cast<uint32_t>(received[p]) + first_step();
       // Opaque: the compiler would make an index of it, and memory of the arrays.
       if (kKeepsCounters && p == ptx::opaque(threads_.rank)) {
         sent_ = sent[p];
@@ -64,11 +64,18 @@ class DirectConnections {
     }
   }
 
+  /// Does the task take turns on its connection? Those that do start together: before any of them
+  /// advances, all have started.
+  __device__ __forceinline__ bool takes_turns() const {
+    return kMayTakeTurns && (header_.flags & kTakesTurns) != 0;
+  }
+
   /// All threads of the task, which have met since start(). The steps of this operation stay what
   /// they are.
   __device__ __forceinline__ void advance() const {
-    const uint32_t rounds = work_.partition.rounds;
+    const uint32_t rounds = work_.partition.rounds + first_step();
     const auto store = [&](const PortTask& port, uint64_t kept) {
+      if (kMayTakeTurns && (port.end & PortTask::kFollowed) != 0) return;
       std::byte* step = step_at(port);
       ptx::store<uint64_t>(step, (kKeepsCounters ? kept : ptx::load<uint64_t>(step)) + rounds);
     };
@@ -127,6 +134,10 @@ class DirectConnections {
 
  private:
   static constexpr int32_t kAllRounds = 0x7fffffff;
+  static constexpr bool kMayTakeTurns = kMostPeers == 1;  // messages
+  __device__ __forceinline__ uint32_t first_step() const {
+    return kMayTakeTurns ? work_.first_step : 0;
+  }
   // The whole counters, from start() to advance(), where there are registers for them.
   static constexpr bool kKeepsCounters = kMostPeers <= kFewDirectPeers;
   using Counter = std::conditional_t<kKeepsCounters, uint64_t, uint32_t>;

@@ -98,6 +98,12 @@ Status check_works(const Launch& launch) {
       return Status::internal("{} channels from {} on are launched over connections of {}",
                               partition.channels, work.first_channel, launch.shape.channels);
     }
+    if (work.turn.is_one_of_several() &&
+        (launch.protocol == Protocol::Simple ||
+         work.turn.first_step + partition.rounds > launch.shape.depth)) {
+      return Status::internal("{} steps behind {} others, by {} in {} slots", partition.rounds,
+                              work.turn.first_step, name_of(launch.protocol), launch.shape.depth);
+    }
   }
   const auto is_known = [&](int work) {
     return work >= 0 && static_cast<size_t>(work) < launch.works.size();
@@ -177,6 +183,7 @@ void add_works(const Launch& launch, KernelLaunch& result) {
   for (size_t w = 0; w < launch.works.size(); ++w) {
     tasks[w].partition = launch.works[w].partition;
     tasks[w].tag = launch.works[w].tag;
+    tasks[w].first_step = static_cast<uint16_t>(launch.works[w].turn.first_step);
     tasks[w].stride_width = stride_width(launch, w);
     tasks[w].first_pattern_channel = static_cast<uint16_t>(launch.program->works[w].first_channel);
     tasks[w].pattern_channels = static_cast<uint16_t>(launch.program->works[w].nchannels);
@@ -232,6 +239,8 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   result.grid_y = static_cast<uint32_t>(program.nchannels);
   result.threads = choose_threads(launch);
   set_operation(launch, header);
+  for (const Work& work : launch.works)
+    if (work.turn.is_one_of_several()) header.flags |= kTakesTurns;
   add_works(launch, result);
 
   if (specialisation == Specialisation::Allowed) {

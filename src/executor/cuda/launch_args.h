@@ -79,14 +79,16 @@ struct PortTask {
   uint8_t work;
   uint32_t end;  // rank of the peer; kSendEnd: this end sends; kLands: data may land (offer.h);
                  // kStays: and are not passed on from there (Port::stays); kLends: data may be
-                 // lent; kOpens: the peer sees open buffers (PortAddress::opens_buffers)
+                 // lent; kOpens: the peer sees open buffers (PortAddress::opens_buffers);
+                 // kFollowed: the work's turn is followed by another (Turn)
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
   static constexpr uint32_t kLands = uint32_t{1} << 30;
   static constexpr uint32_t kStays = uint32_t{1} << 29;
   static constexpr uint32_t kLends = uint32_t{1} << 28;
   static constexpr uint32_t kOpens = uint32_t{1} << 27;
-  static constexpr uint32_t kPeerMask = kOpens - 1;
+  static constexpr uint32_t kFollowed = uint32_t{1} << 26;
+  static constexpr uint32_t kPeerMask = kFollowed - 1;
 };
 static_assert(sizeof(PortTask) == 32);
 
@@ -133,6 +135,7 @@ struct alignas(16) PortState {
   uint32_t delivered;  // requested units that are there, by the service warp; of a lender: that the
                        // lane has stored
   uint32_t told_delivered;  // of a lender: when the peer was last told, for the service warp
+  uint8_t is_followed;      // PortTask::kFollowed
 };
 static_assert(sizeof(PortState) == 128);
 
@@ -160,6 +163,7 @@ inline constexpr uint8_t kGivesCredit = 0x80;
 enum LaunchFlags : uint32_t {
   kScalesInput = 1,   // the reduction scales operands from the input
   kScalesResult = 2,  // the reduction scales the result of instructions with kFinish
+  kTakesTurns = 8,    // works take turns on connections (Turn)
   kUnsigned = 4,      // the results that are scaled are unsigned, in a kernel for signed ones
 };
 
@@ -178,6 +182,7 @@ struct alignas(16) WorkTask {
   uint8_t can_lend;      // 1: the same, can read the input
   uint16_t first_pattern_channel;
   uint16_t pattern_channels;
+  uint16_t first_step;  // Turn
 };
 static_assert(sizeof(WorkTask) == 96);
 

@@ -214,7 +214,8 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
 PortTask task_of(const Launch& launch, uint16_t port) {
   const PortAddress& address = launch.ports[port];
   const Port& end = launch.program->ports[port];
-  const uint32_t channel = launch.works[static_cast<size_t>(end.work)].first_channel;
+  const Work& work = launch.works[static_cast<size_t>(end.work)];
+  const uint32_t channel = work.first_channel;
   return {address.slots + launch.shape.slot_offset(channel, 0),
           address.control + channel,
           address.remote_control + channel,
@@ -224,7 +225,8 @@ PortTask task_of(const Launch& launch, uint16_t port) {
           static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0) |
               (may_land(launch, port) ? PortTask::kLands : 0) | (end.stays ? PortTask::kStays : 0) |
               (may_be_lent(launch, port) ? PortTask::kLends : 0) |
-              (address.opens_buffers ? PortTask::kOpens : 0)};
+              (address.opens_buffers ? PortTask::kOpens : 0) |
+              (work.turn.is_followed ? PortTask::kFollowed : 0)};
 }
 
 Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,

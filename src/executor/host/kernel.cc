@@ -93,7 +93,7 @@ class Operation final : public Task {
         const Port& port = plan_->program().ports[number];
         const uint64_t steps = static_cast<uint64_t>(port.steps) * work.partition.rounds;
         state->begin(launch.ports[number], launch.shape, work.first_channel + channel, port.is_send,
-                     steps, work.tag);
+                     steps, work.tag, work.turn);
         if (const OfferRole role = role_of(number); role != OfferRole::None)
           state->begin_offer(role, port.lends, work.partition.chunk * plan_->element_bytes());
         ++state;

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "executor/launch.h"
 #include "executor/protocol/fifo.h"
 #include "executor/protocol/offer.h"
 #include "executor/protocol/tag.h"
@@ -42,15 +43,17 @@ class PortState {
                 "counters are shared with other processes");
 
   /// Starts an operation of `steps` steps, of the call of `tag`, on `channel` of the connection
-  /// whose end is `address`.
+  /// whose end is `address`. Before any port of the launch takes a step.
   void begin(const PortAddress& address, const FifoShape& shape, uint32_t channel, bool is_send,
-             uint64_t steps, uint16_t tag) {
+             uint64_t steps, uint16_t tag, const Turn& turn) {
     own_ = address.control + channel;
     peer_ = address.remote_control + channel;
     slots_ = address.slots + shape.slot_offset(channel, 0);
     depth_ = shape.depth;
     slot_bytes_ = shape.slot_bytes;
-    step_ = own_->step;  // this end's alone: ordered by the stream between operations
+    const uint64_t first = own_->step;  // this end's alone: ordered by the stream
+    step_ = first + turn.first_step;
+    is_followed_ = turn.is_followed;
     // Before this is acquired once, nothing may be concluded from it: no step has arrived, no slot
     // is free.
     remote_ = is_send ? step_ - depth_ : step_;
@@ -60,7 +63,7 @@ class PortState {
     credited_ = end_ - depth_;
     if (!is_send) {
       // [resume] the sender may now overwrite what earlier operations read. Pairs with [credit].
-      std::atomic_ref(peer_->remote).store(step_, std::memory_order_release);
+      std::atomic_ref(peer_->remote).store(first, std::memory_order_release);
     }
   }
 
@@ -121,7 +124,9 @@ class PortState {
   }
 
   /// Ends the operation: the next one continues with the step after.
-  void end() { own_->step = step_; }
+  void end() {
+    if (!is_followed_) own_->step = step_;
+  }
 
   uint64_t step() const { return step_; }
   uint16_t tag() const { return tag_; }
@@ -213,7 +218,8 @@ class PortState {
   uint32_t slot_bytes_ = 0;
   uint16_t tag_ = 0;
   std::optional<uint16_t> foreign_tag_;
-  uint64_t credited_ = 0;  // the last step whose credit is given in this operation
+  bool is_followed_ = false;  // Turn::is_followed
+  uint64_t credited_ = 0;     // the last step whose credit is given in this operation
 
   // Of connections that land or lend.
   OfferRole role_ = OfferRole::None;

@@ -131,7 +131,31 @@ std::vector<Launch> Cluster::launches(const OperationArguments& arguments,
 
 std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType type,
                                       const Reduction& reduction) {
-  const uint32_t channels = shape_.channels / static_cast<uint32_t>(parts.size());
+  return launches(parts, type, reduction, Channels::Apart);
+}
+
+std::vector<Launch> Cluster::launches_in_turns(const std::vector<Part>& parts) {
+  std::vector<Launch> launches = this->launches(parts, DataType::Uint8, {}, Channels::InTurns);
+  for (Launch& launch : launches) {
+    std::map<std::pair<int, bool>, Work*> last;  // by peer and direction
+    for (const Port& port : launch.program->ports) {
+      Work& work = launch.works[static_cast<size_t>(port.work)];
+      Work*& before = last[{port.peer, port.is_send}];
+      if (before != nullptr) {
+        before->turn.is_followed = true;
+        work.turn.first_step = before->turn.first_step + before->partition.rounds;
+      }
+      before = &work;
+    }
+  }
+  return launches;
+}
+
+std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType type,
+                                      const Reduction& reduction, Channels mode) {
+  const bool in_turns = mode == Channels::InTurns;
+  const uint32_t channels =
+      in_turns ? shape_.channels : shape_.channels / static_cast<uint32_t>(parts.size());
   std::vector<Launch> launches;
   for (int rank = 0; rank < nranks(); ++rank) {
     Launch launch;
@@ -143,14 +167,14 @@ std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType t
     std::vector<const Program*> programs;
     for (const Part& part : parts) {
       launch.program = programs_[part.schedule][static_cast<size_t>(rank)];
-      const auto first = static_cast<uint32_t>(programs.size()) * channels;
+      const auto first = in_turns ? 0 : static_cast<uint32_t>(programs.size()) * channels;
       for (const Work& work : works(part, rank, type, first, channels)) {
         launch.works.push_back(work);
       }
       programs.push_back(launch.program.get());
     }
     if (parts.size() > 1) {
-      Result<Program> joined = join(programs);
+      Result<Program> joined = in_turns ? join_messages(programs) : join(programs);
       if (!joined.is_ok()) ADD_FAILURE() << joined.status().message();
       launch.program = std::make_shared<const Program>(std::move(joined).take());
     }

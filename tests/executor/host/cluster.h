@@ -90,6 +90,9 @@ class Cluster {
   /// All parts in one launch for each rank, on channels of their own.
   std::vector<Launch> launches(const std::vector<Part>& parts, DataType type,
                                const Reduction& reduction);
+  /// All parts, which are of messages, in one launch for each rank, on the same channels: those of
+  /// a pair take turns.
+  std::vector<Launch> launches_in_turns(const std::vector<Part>& parts);
   Tasks tasks(const std::vector<Launch>& launches);
 
   /// Runs tasks to their end in an order drawn from `seed`. False: all of them would block, which
@@ -107,6 +110,9 @@ class Cluster {
   uint32_t open_ranks = ~0u;  // bits: whose buffers the others see, from the next launches on
 
  private:
+  enum class Channels : uint8_t { Apart, InTurns };
+  std::vector<Launch> launches(const std::vector<Part>& parts, DataType type,
+                               const Reduction& reduction, Channels channels);
   std::vector<Work> works(const Part& part, int rank, DataType type, uint32_t first_channel,
                           uint32_t channels);
   std::vector<PortAddress> addresses(const Program& program);

@@ -1,0 +1,144 @@
+// From the calls of a group to launches: how many there are, and that no rank waits for ever.
+#include "comm/batches.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <random>
+#include <tuple>
+
+#include "tests/comm/calls.h"
+
+namespace niccolite::comm {
+namespace {
+
+using executor::Protocol;
+
+planner::Settings settings_for(gpu::Kind machine, int nranks) {
+  return planner::make_settings(machine, nranks, {}).take();
+}
+
+Task task_of(const Call& call) {
+  Task task;
+  task.call = call;
+  return task;
+}
+
+/// The batches of one rank's group.
+std::vector<Batch> batches_of(const planner::Settings& settings, int rank,
+                              const std::vector<Task>& tasks) {
+  planner::Planner planner(settings, rank);
+  return make_batches(tasks, planner).take();
+}
+
+constexpr size_t kFloat = 4;
+
+TEST(Batches, TakeSmallMessagesOfAPairTogether) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  const uint32_t depth = shape_of(settings, schedule::Collective::PointToPoint, Protocol::LL).depth;
+  for (const size_t bytes : {size_t{8}, size_t{256}, size_t{8} << 10}) {
+    std::vector<Task> tasks;
+    for (int i = 0; i < 8; ++i) {
+      tasks.push_back(task_of(send(1, bytes / kFloat)));
+      tasks.push_back(task_of(receive(1, bytes / kFloat)));
+    }
+    const std::vector<Batch> batches = batches_of(settings, 0, tasks);
+    ASSERT_EQ(batches[0].protocol, Protocol::LL) << bytes;
+    EXPECT_EQ(batches.size(), 8 / depth) << bytes;
+    for (const Batch& batch : batches) {
+      EXPECT_EQ(batch.layers, std::vector<size_t>(depth, 2));
+      EXPECT_EQ(batch.tasks.size(), 2 * depth);
+    }
+  }
+}
+
+TEST(Batches, LeaveEachLargeMessageALaunch) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  std::vector<Task> tasks;
+  for (int i = 0; i < 3; ++i) tasks.push_back(task_of(send(1, size_t{64} << 20)));
+  const std::vector<Batch> batches = batches_of(settings, 0, tasks);
+  EXPECT_EQ(batches.size(), 3u);
+  for (const Batch& batch : batches) EXPECT_EQ(batch.layers, std::vector<size_t>{1});
+}
+
+TEST(Batches, KeepTheOrderOfAPair) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  std::vector<Task> tasks;
+  for (const size_t count : {2u, 16u << 20, 3u, 4u, 16u << 20, 5u})
+    tasks.push_back(task_of(send(1, count)));
+  std::vector<size_t> counts;
+  for (const Batch& batch : batches_of(settings, 0, tasks))
+    for (const Task* task : batch.tasks) counts.push_back(task->call.request.count);
+  EXPECT_EQ(counts, std::vector<size_t>({2, 16 << 20, 3, 4, 16 << 20, 5}));
+}
+
+/// Launches the batches of all ranks one after the other. A launch ends when those are running, or
+/// over, that hold the other ends of its messages.
+void expect_an_end(const std::vector<std::vector<Batch>>& of_ranks) {
+  // By sender, receiver and number: in which launch each end is.
+  std::map<std::tuple<int, int, int>, std::pair<size_t, size_t>> messages;
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    std::map<std::pair<int, bool>, int> met;
+    for (size_t b = 0; b < of_ranks[rank].size(); ++b) {
+      EXPECT_LE(of_ranks[rank][b].tasks.size(), size_t{executor::kMaxWorks});
+      for (const Task* task : of_ranks[rank][b].tasks) {
+        const Call& call = task->call;
+        const int number = met[{call.peer, call.is_send}]++;
+        const auto self = static_cast<int>(rank);
+        if (call.is_send) messages[{self, call.peer, number}].first = b;
+        if (!call.is_send || call.peer == self)
+          messages[{call.is_send ? self : call.peer, self, number}].second = b;
+      }
+    }
+  }
+  std::vector<size_t> running(of_ranks.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+      if (running[rank] == of_ranks[rank].size()) continue;
+      bool is_over = true;
+      for (const auto& [ends, launches] : messages) {
+        const auto sender = static_cast<size_t>(std::get<0>(ends));
+        const auto receiver = static_cast<size_t>(std::get<1>(ends));
+        if (sender == rank && launches.first == running[rank])
+          is_over = is_over && running[receiver] >= launches.second;
+        if (receiver == rank && launches.second == running[rank])
+          is_over = is_over && running[sender] >= launches.first;
+      }
+      if (is_over) ++running[rank];
+      moved = moved || is_over;
+    }
+  }
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank)
+    EXPECT_EQ(running[rank], of_ranks[rank].size()) << "rank " << rank << " waits for ever";
+}
+
+TEST(Batches, OfAnyMessagesComeToAnEnd) {
+  constexpr size_t kSizes[] = {0, 1, 2, 700, 9000, 60'000, 300'000, 5'000'000};
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const int nranks = 2 + static_cast<int>(random() % 30);
+    const planner::Settings settings =
+        settings_for(seed % 2 == 0 ? gpu::Kind::Cuda : gpu::Kind::Virtual, nranks);
+    std::vector<std::vector<Task>> tasks(static_cast<size_t>(nranks));
+    for (size_t m = 0, count = random() % 120; m < count; ++m) {
+      const auto sender = static_cast<int>(random() % static_cast<uint32_t>(nranks));
+      // Mostly a few pairs, with many messages.
+      const int receiver = random() % 3 == 0
+                               ? static_cast<int>(random() % static_cast<uint32_t>(nranks))
+                               : (sender + 1) % nranks;
+      const size_t size = kSizes[random() % std::size(kSizes)];
+      tasks[static_cast<size_t>(sender)].push_back(task_of(send(receiver, size)));
+      tasks[static_cast<size_t>(receiver)].push_back(task_of(receive(sender, size)));
+    }
+    std::vector<std::vector<Batch>> of_ranks;
+    for (int rank = 0; rank < nranks; ++rank)
+      of_ranks.push_back(batches_of(settings, rank, tasks[static_cast<size_t>(rank)]));
+    expect_an_end(of_ranks);
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::comm
