@@ -435,6 +435,12 @@ Status Communicator::run(const Task& task) {
   return operations_->run(task, Deadline::after(kConnectTime));
 }
 
+Result<bool> Communicator::run_known(std::span<const Task> tasks) {
+  std::lock_guard in_use(in_use_);
+  TRY(check_operable());
+  return operations_->run_known(tasks);
+}
+
 Result<std::vector<Ready>> Communicator::prepare(std::span<const Task> tasks) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());

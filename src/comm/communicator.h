@@ -124,6 +124,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   /// Operations (see OperationQueue). Only when ready.
   Status run(const Task& task);
+  /// As OperationQueue::run_known().
+  Result<bool> run_known(std::span<const Task> tasks);
   Result<std::vector<Ready>> prepare(std::span<const Task> tasks);
   Status connect(std::span<Ready> launches);
   Status launch(const Ready& ready);

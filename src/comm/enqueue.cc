@@ -16,6 +16,7 @@ using planner::Plan;
 // A program that uses more shapes than this in turn plans some of them anew; planning costs
 // microseconds.
 constexpr size_t kMostPrepared = 1024;
+constexpr size_t kMostRememberedCalls = 1 << 14;  // of all groups that are remembered
 constexpr std::chrono::seconds kExportTime{10};  // peers' processes map memory on their own threads
 
 std::string upper(const char* text) {
@@ -97,29 +98,60 @@ std::string name_of(const Batch& batch) {
   return name;
 }
 
-/// All that the launches of a group depend on, but for buffers and the one stream; empty if there
-/// are several, or so many calls that remembering them costs more than it saves.
-std::string name_of(std::span<const Task> tasks, int rank) {
-  constexpr size_t kMostTasks = 64;
-  std::string name;
-  if (tasks.size() > kMostTasks) return name;
-  for (const Task& task : tasks) {
-    const bool is_to_self = task.call.is_message() && task.call.peer == rank;
-    if (is_to_self || task.stream != tasks[0].stream) return {};
-    add_call(name, task.call);
-  }
-  return name;
+uint64_t mixed(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 32;
+}
+
+uint64_t hash_of(const planner::Request& request) {
+  const uint64_t kinds = static_cast<uint64_t>(request.collective) << 16 |
+                         static_cast<uint64_t>(request.type) << 8 |
+                         static_cast<uint64_t>(request.op.operation);
+  return mixed(mixed(request.count, kinds), static_cast<uint64_t>(request.root));
+}
+
+uint64_t hash_of(uint64_t before, const Call& call) {
+  const auto peer = static_cast<uint64_t>(call.peer);
+  return mixed(mixed(before, hash_of(call.request)), peer << 1 | (call.is_send ? 1 : 0));
+}
+
+uint64_t hash_of(std::span<const Call> calls) {
+  uint64_t hash = 0;
+  for (const Call& call : calls) hash = hash_of(hash, call);
+  return hash;
+}
+
+uint64_t hash_of(std::span<const Task> tasks) {
+  uint64_t hash = 0;
+  for (const Task& task : tasks) hash = hash_of(hash, task.call);
+  return hash;
+}
+
+/// Do launches of these calls depend on nothing but the calls, the buffers and the stream? Not of
+/// messages to the own rank, whose launches have the buffers of two calls.
+bool may_be_known(std::span<const Task> tasks, int rank) {
+  return tasks.size() <= kMostRememberedCalls &&
+         std::all_of(tasks.begin(), tasks.end(), [&](const Task& task) {
+           return task.stream == tasks[0].stream &&
+                  !(task.call.is_message() && task.call.peer == rank);
+         });
 }
 
 }  // namespace
 
 size_t OperationQueue::Hash::operator()(const planner::Request& request) const {
-  size_t hash = request.count;
-  const auto mix = [&](size_t value) { hash = (hash ^ value) * 0x9e3779b97f4a7c15u; };
-  mix(static_cast<size_t>(request.collective) << 16 | static_cast<size_t>(request.type) << 8 |
-      static_cast<size_t>(request.op.operation));
-  mix(static_cast<size_t>(request.root));
-  return hash ^ hash >> 32;
+  return hash_of(request);
+}
+
+const OperationQueue::KnownGroup* OperationQueue::Plans::find(std::span<const Task> tasks) const {
+  if (groups.empty()) return nullptr;
+  const auto [first, last] = groups.equal_range(hash_of(tasks));
+  const auto found = std::find_if(first, last, [&](const auto& known) {
+    return std::equal(tasks.begin(), tasks.end(), known.second.calls.begin(),
+                      known.second.calls.end(),
+                      [](const Task& task, const Call& call) { return task.call == call; });
+  });
+  return found == last ? nullptr : &found->second;
 }
 
 OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
@@ -143,6 +175,7 @@ void OperationQueue::open_windows(const registry::Windows& windows, bool plans_f
     plans->collectives.clear();
     plans->batches.clear();
     plans->groups.clear();
+    plans->group_calls = 0;
   }
 }
 
@@ -232,10 +265,27 @@ Status OperationQueue::run(const Task& task, const Deadline& deadline) {
   return after(task.stream);
 }
 
+Result<bool> OperationQueue::run_known(std::span<const Task> tasks) {
+  const gpu::StreamHandle stream = tasks[0].stream;
+  TRY(choose_plans(stream));
+  const KnownGroup* const group = plans_->find(tasks);
+  if (group == nullptr || !may_be_known(tasks, plans_->planner.rank())) return false;
+  for (const KnownLaunch& known : group->launches) {
+    buffers_.clear();
+    for (const uint32_t number : known.tasks)
+      buffers_.push_back(buffers_of(tasks[number], plans_->planner.rank()));
+    TRY(order_.before(stream));
+    TRY(launch_logged(*known.launcher, known.calls, buffers_, stream));
+    TRY(after(stream));
+  }
+  return true;
+}
+
 Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) {
   TRY(choose_plans(tasks[0].stream));
-  std::string group = name_of(tasks, plans_->planner.rank());
-  if (std::vector<Ready> known = recall(group, tasks); !known.empty()) return known;
+  const bool is_plain = may_be_known(tasks, plans_->planner.rank());
+  if (const KnownGroup* known = is_plain ? plans_->find(tasks) : nullptr)
+    return recall(*known, tasks);
   TRY(check_captures(tasks));
   const std::vector<Batch> batches = TRY(make_batches(tasks, plans_->planner));
   std::vector<Ready> launches;
@@ -265,7 +315,8 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) 
     }
     launches.push_back(std::move(ready));
   }
-  if (!launches.empty()) launches.front().group = std::move(group);
+  if (!launches.empty() && is_plain)
+    for (const Task& task : tasks) launches.front().group.push_back(task.call);
   return launches;
 }
 
@@ -279,35 +330,35 @@ Status OperationQueue::connect(std::span<Ready> launches, const Deadline& deadli
   return {};
 }
 
-std::vector<Ready> OperationQueue::recall(const std::string& group,
+std::vector<Ready> OperationQueue::recall(const KnownGroup& group,
                                           std::span<const Task> tasks) const {
   std::vector<Ready> launches;
-  const auto found = group.empty() ? plans_->groups.end() : plans_->groups.find(group);
-  if (found == plans_->groups.end()) return launches;
-  launches.reserve(found->second.size());
-  for (const Known& known : found->second) {
+  for (const KnownLaunch& known : group.launches) {
     Ready& ready = launches.emplace_back();
     ready.launcher = known.launcher;
     ready.streams = {tasks[0].stream};
-    for (const uint32_t number : known.tasks) {
-      const Task& task = tasks[number];
-      ready.calls.push_back(task.call);
-      ready.buffers.push_back(buffers_of(task, plans_->planner.rank()));
-    }
+    ready.calls = known.calls;
+    for (const uint32_t number : known.tasks)
+      ready.buffers.push_back(buffers_of(tasks[number], plans_->planner.rank()));
   }
   return launches;
 }
 
-void OperationQueue::remember_group(std::span<const Ready> launches) {
+void OperationQueue::remember_group(std::span<Ready> launches) {
   if (launches.empty() || launches.front().group.empty()) return;
-  const std::string& group = launches.front().group;
-  if (plans_->groups.contains(group)) return;
-  std::vector<Known> known;
+  KnownGroup group{.calls = std::move(launches.front().group), .launches = {}};
   for (const Ready& ready : launches) {
     if (ready.launcher == nullptr) return;  // a copy
-    known.push_back({ready.launcher, ready.tasks});
+    group.launches.push_back(
+        {.launcher = ready.launcher, .tasks = ready.tasks, .calls = ready.calls});
   }
-  remember(plans_->groups, group, std::move(known));
+  if (plans_->group_calls + group.calls.size() > kMostRememberedCalls) {
+    plans_->groups.clear();
+    plans_->group_calls = 0;
+  }
+  plans_->group_calls += group.calls.size();
+  const uint64_t hash = hash_of(std::span<const Call>(group.calls));
+  plans_->groups.emplace(hash, std::move(group));
 }
 
 // Streams of one group are joined, which cannot be done across the border of a capture.

@@ -36,9 +36,9 @@ struct Planned {
 struct Ready {
   std::shared_ptr<Launcher> launcher;      // null: `buffers` are copied, each from input to output
   std::optional<Planned> planned;          // until connect(), which makes the launcher
-  std::vector<uint32_t> tasks;             // by work: which of the group's tasks it carries out;
-                                           // empty when the group is remembered already
-  std::string group;                       // name of the group, in its first launch; else empty
+  std::vector<uint32_t> tasks;             // by work: which of the group's tasks it carries out
+  std::vector<Call> group;                 // in the first launch of a group to be remembered: its
+                                           // calls; else empty
   std::vector<Call> calls;                 // by work
   std::vector<executor::Buffers> buffers;  // the same
   std::vector<gpu::StreamHandle> streams;  // of the calls; the launch is on the first
@@ -63,6 +63,10 @@ class OperationQueue {
   /// when it has been prepared before.
   Status run(const Task& task, const Deadline& deadline);
 
+  /// A group of these calls, if it has been connected before and all are on one stream: launches
+  /// it, and allocates nothing. False: it is to be prepared.
+  Result<bool> run_known(std::span<const Task> tasks);
+
   /// The calls of a group, which outlive the result. Collectives have more than 0 elements.
   Result<std::vector<Ready>> prepare(std::span<const Task> tasks);
   Status connect(std::span<Ready> launches, const Deadline& deadline);
@@ -84,13 +88,24 @@ class OperationQueue {
     size_t operator()(const planner::Request& request) const;
   };
 
+  /// One launch of a group.
+  struct KnownLaunch {
+    std::shared_ptr<Launcher> launcher;
+    std::vector<uint32_t> tasks;  // by work
+    std::vector<Call> calls;      // the same
+  };
+  struct KnownGroup {
+    std::vector<Call> calls;
+    std::vector<KnownLaunch> launches;
+  };
+
   bool is_copy(const Call& call) const { return rank_alone_ && !call.request.op.scales(); }
   std::shared_ptr<Launcher> find(const planner::Request& request) const;
   std::shared_ptr<Launcher> find(const std::string& name) const;
   Result<Planned> plan_one(const Call& call);
   Result<std::shared_ptr<Launcher>> bind(Planned planned, const Deadline& deadline);
-  std::vector<Ready> recall(const std::string& group, std::span<const Task> tasks) const;
-  void remember_group(std::span<const Ready> launches);
+  std::vector<Ready> recall(const KnownGroup& group, std::span<const Task> tasks) const;
+  void remember_group(std::span<Ready> launches);
   Result<Planned> plan_batch(const Batch& batch, std::string name);
   Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
   Status check_captures(std::span<const Task> tasks);
@@ -111,20 +126,19 @@ class OperationQueue {
   const registry::Windows* windows_ = nullptr;  // once they are open
   registry::BufferExports* exports_ = nullptr;  // of ranks in several processes
   using Uses = std::vector<std::shared_ptr<const registry::BufferExport>>;
-  Uses used_;  // by the launch in progress
+  Uses used_;                               // by the launch in progress
+  std::vector<executor::Buffers> buffers_;  // of the launch in progress of a known group
   StreamOrder order_;
   gpu::Event join_event_;  // of the streams of a batch
-  /// One launch of a group.
-  struct Known {
-    std::shared_ptr<Launcher> launcher;
-    std::vector<uint32_t> tasks;  // by work
-  };
   /// What is prepared by one planner. Each map has at most kMostPrepared.
   struct Plans {
     planner::Planner planner;
     std::unordered_map<planner::Request, std::shared_ptr<Launcher>, Hash> collectives{};
     std::unordered_map<std::string, std::shared_ptr<Launcher>> batches{};  // by what is in them
-    std::unordered_map<std::string, std::vector<Known>> groups{};          // the same
+    std::unordered_multimap<uint64_t, KnownGroup> groups{};                // by hash_of(calls)
+    size_t group_calls = 0;                                                // of all of them
+
+    const KnownGroup* find(std::span<const Task> tasks) const;
   };
   /// Of the operations that come now, on `stream`: chosen by run() and prepare().
   Status choose_plans(gpu::StreamHandle stream);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/per_thread.h"
 #include "base/thread.h"
@@ -54,7 +55,9 @@ Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, c
   if (of_communicator != work_.tasks.end()) {
     of_communicator->tasks.push_back(task);
   } else {
-    work_.tasks.push_back({std::move(communicator), {task}});
+    Tasks& tasks =
+        work_.tasks.emplace_back(Tasks{std::move(communicator), std::exchange(spare_, {})});
+    tasks.tasks.push_back(task);
   }
   return end();
 }
@@ -108,14 +111,31 @@ Result<Completion> Group::close(double* simulated) {
 Result<Completion> Group::carry_out(Work work, bool blocking) {
   if (work.is_empty()) return Completion::Done;
   if (blocking) {
-    TRY(run(work));
+    const Status status = run(work);
+    keep_memory(std::move(work));
+    TRY(status.copy());
     return Completion::Done;
   }
   TRY(run_in_background(std::move(work)));
   return Completion::Pending;
 }
 
+// A program's groups are alike, and many: the next one has room for its calls.
+void Group::keep_memory(Work work) {
+  constexpr size_t kMostKept = 1024;  // calls
+  if (!work.tasks.empty() && work.tasks.front().tasks.capacity() <= kMostKept) {
+    spare_ = std::move(work.tasks.front().tasks);
+    spare_.clear();
+  }
+  work.jobs.clear();
+  work.tasks.clear();
+  work.one_sided.clear();
+  if (work_.is_empty()) work_ = std::move(work);
+}
+
 Status Group::run(Work& work) {
+  if (work.jobs.empty() && work.one_sided.empty() && work.tasks.size() == 1)
+    return run_alone(work.tasks);
   Status jobs = work.jobs.empty() ? Status() : run_jobs(work.jobs);
   if (!jobs.is_ok()) {
     for (Job& job : work.jobs)
@@ -166,6 +186,15 @@ Status Group::run_jobs(std::vector<Job>& jobs) {
   for (Status& result : results)
     if (!result.is_ok()) return std::move(result);
   return {};
+}
+
+// What most groups are: the calls of one communicator, often one call.
+Status Group::run_alone(std::vector<Tasks>& of_one) {
+  const Tasks& alone = of_one.front();
+  if (alone.tasks.size() == 1 && !alone.tasks[0].call.is_message())
+    return alone.communicator->run(alone.tasks[0]);
+  if (TRY(alone.communicator->run_known(alone.tasks))) return {};
+  return run_tasks(of_one);
 }
 
 Status Group::run_tasks(std::vector<Tasks>& tasks) {

@@ -87,8 +87,10 @@ class Group {
   static Status run(Work& work);
   static Status run_jobs(std::vector<Job>& jobs);
   static Status run_tasks(std::vector<Tasks>& tasks);
+  static Status run_alone(std::vector<Tasks>& of_one);
   static Status run_one_sided(const std::vector<OneSidedTask>& calls, bool waits);
   Result<Completion> carry_out(Work work, bool blocking);
+  void keep_memory(Work work);
   Result<Completion> close(double* simulated);
   static Status run_in_background(Work work);
 
@@ -96,6 +98,7 @@ class Group {
   std::optional<bool> blocking_;
   Status error_;
   Work work_;
+  std::vector<Task> spare_;  // empty: memory for the next group's calls
 };
 
 }  // namespace niccolite::comm

@@ -20,6 +20,7 @@ struct Call {
   bool is_send = false;  // of a message
 
   bool is_message() const { return request.collective == Collective::PointToPoint; }
+  friend bool operator==(const Call&, const Call&) = default;
 };
 
 struct Task {
