@@ -7,7 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "algorithms/lanes.h"
 #include "algorithms/point_to_point.h"
 
 namespace niccolite::comm {
@@ -19,11 +18,6 @@ using planner::Planner;
 
 // Above this, an operation fills the links by itself and gains nothing from company.
 constexpr size_t kMostJoinedBytes = 512 << 10;
-// No operation that may be joined has more lanes on any rank. (How many one has may differ from
-// rank to rank, so that it must not decide.)
-constexpr int kMostLanes = 2 * algorithms::kMaxLanesRanks;
-constexpr size_t kMostJoined = executor::kMaxLanes / kMostLanes;
-static_assert(kMostJoined <= executor::kMaxWorks);
 // Of messages to so many distances there are no more works than a program has, with sends and
 // receives, and one to the own rank.
 constexpr int kDistancesInBatch = 16;
@@ -86,8 +80,10 @@ Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vecto
           {.tasks = {}, .channels = settings.shapes[static_cast<size_t>(plan.protocol)].channels});
     bins[place->second].tasks.push_back(&task);
   }
+  const auto most_joined = static_cast<size_t>(
+      std::min(executor::kMaxLanes / most_lanes(settings.nranks), executor::kMaxWorks));
   for (const Bin& bin : bins) {
-    const size_t most = bin.channels == 0 ? 1 : std::min<size_t>(bin.channels, kMostJoined);
+    const size_t most = bin.channels == 0 ? 1 : std::min<size_t>(bin.channels, most_joined);
     for (size_t first = 0; first < bin.tasks.size(); first += most) {
       const size_t count = std::min(most, bin.tasks.size() - first);
       const auto begin = bin.tasks.begin() + static_cast<std::ptrdiff_t>(first);

@@ -17,9 +17,11 @@
 // All ranks make the same batches of collectives, since they make the same calls. Pure functions.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
+#include "algorithms/lanes.h"
 #include "comm/task.h"
 #include "planner/plan.h"
 
@@ -36,6 +38,10 @@ struct Batch {
 
   bool holds_messages() const { return tasks[0]->call.is_message(); }
 };
+
+/// The most lanes that a collective which may be joined has on any rank. (How many one has may
+/// differ from rank to rank, so that it must not decide what is joined.)
+constexpr int most_lanes(int nranks) { return 2 * std::min(nranks, algorithms::kMaxLanesRanks); }
 
 /// Errors: InvalidUsage for a message to the own rank without its other end, or of another size.
 /// `planner` plans the collectives and chooses protocols.

@@ -114,6 +114,41 @@ void expect_an_end(const std::vector<std::vector<Batch>>& of_ranks) {
     EXPECT_EQ(running[rank], of_ranks[rank].size()) << "rank " << rank << " waits for ever";
 }
 
+// Joined launches have room for so many of each operation, whichever rank it is of and whatever
+// algorithm is asked for.
+TEST(Batches, KnowHowManyLanesASmallCollectiveHas) {
+  size_t checked = 0;
+  const auto check = [&](const planner::Settings& settings, schedule::Collective collective) {
+    for (int rank = 0; rank < settings.nranks; ++rank) {
+      planner::Planner planner(settings, rank);
+      for (size_t count = 1; count <= size_t{512} << 10; count *= 8) {
+        const auto plan = planner.collective({.collective = collective, .count = count});
+        if (!plan.is_ok()) return;  // not of so many ranks
+        ++checked;
+        EXPECT_LE(plan.value().program->lanes.size(),
+                  static_cast<size_t>(most_lanes(settings.nranks)))
+            << schedule::name_of(collective) << " of " << count << " by "
+            << planner::name_of(plan.value().choice.algorithm) << ", rank " << rank << " of "
+            << settings.nranks;
+      }
+    }
+  };
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+    for (const int nranks : {2, 3, 4, 5, 7, 8, 9, 16})
+      for (size_t c = 0; c < schedule::kCollectives; ++c) {
+        const auto collective = static_cast<schedule::Collective>(c);
+        if (collective == schedule::Collective::PointToPoint) continue;
+        planner::Settings settings = settings_for(machine, nranks);
+        check(settings, collective);
+        for (size_t id = 0; id < settings.algorithms[c].size(); ++id) {
+          settings.algorithms[c].fill(false);
+          settings.algorithms[c][id] = true;
+          check(settings, collective);
+        }
+      }
+  EXPECT_GT(checked, 20'000u);
+}
+
 TEST(Batches, OfAnyMessagesComeToAnEnd) {
   constexpr size_t kSizes[] = {0, 1, 2, 700, 9000, 60'000, 300'000, 5'000'000};
   for (uint32_t seed = 0; seed < 400; ++seed) {
