@@ -112,9 +112,9 @@ struct End {
 };
 
 /// Gives the messages of each pair their turns and layers, one after the other.
-class Places {
+class Turns {
  public:
-  explicit Places(Planner& planner) : planner_(planner) {}
+  explicit Turns(Planner& planner) : planner_(planner) {}
 
   Result<End> next(const Task& task) {
     const Call& call = task.call;
@@ -156,13 +156,13 @@ class Places {
 
 Result<std::vector<End>> find_ends(std::span<const Task> tasks, Planner& planner) {
   const int rank = planner.rank();
-  Places places(planner);
+  Turns turns(planner);
   std::vector<End> ends;
   std::deque<const Task*> self_sends, self_receives;
   for (const Task& task : tasks) {
     if (!task.call.is_message()) continue;
     if (task.call.peer != rank)
-      ends.push_back(TRY(places.next(task)));
+      ends.push_back(TRY(turns.next(task)));
     else
       (task.call.is_send ? self_sends : self_receives).push_back(&task);
   }
@@ -177,7 +177,7 @@ Result<std::vector<End>> find_ends(std::span<const Task> tasks, Planner& planner
       return Status::invalid_usage("rank {} sends {} bytes to itself by {} and receives {} by {}",
                                    rank, send.call.request.bytes(), describe(send.call),
                                    receive.call.request.bytes(), describe(receive.call));
-    End end = TRY(places.next(send));
+    End end = TRY(turns.next(send));
     end.self_output = receive.output;
     end.self_stream = receive.stream;
     ends.push_back(end);
