@@ -20,19 +20,18 @@ bool makes_offers_of(const executor::Launch& launch) {
 
 class HostLauncher final : public Launcher {
  public:
-  HostLauncher(gpu::virtual_::VirtualMachine& machine, int device, executor::Launch launch)
+  HostLauncher(gpu::virtual_::VirtualMachine& machine, int device,
+               executor::host::PreparedLaunch launch)
       : machine_(machine), device_(device), launch_(std::move(launch)) {}
 
   Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) override {
-    executor::Launch launch = launch_;
-    for (size_t work = 0; work < buffers.size(); ++work) launch.works[work].buffers = buffers[work];
-    return executor::host::launch(machine_, device_, stream, std::move(launch));
+    return launch_.launch(machine_, device_, stream, buffers);
   }
 
  private:
   gpu::virtual_::VirtualMachine& machine_;
   const int device_;
-  const executor::Launch launch_;
+  const executor::host::PreparedLaunch launch_;
 };
 
 class CudaLauncher final : public Launcher {
@@ -55,10 +54,12 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
   const bool makes_offers = makes_offers_of(launch);
   std::unique_ptr<Launcher> launcher;
   switch (machine.kind()) {
-    case gpu::Kind::Virtual:
+    case gpu::Kind::Virtual: {
+      auto prepared = TRY(executor::host::PreparedLaunch::create(std::move(launch)));
       launcher = std::make_unique<HostLauncher>(
-          static_cast<gpu::virtual_::VirtualMachine&>(machine), device, std::move(launch));
+          static_cast<gpu::virtual_::VirtualMachine&>(machine), device, std::move(prepared));
       break;
+    }
     case gpu::Kind::Cuda: {
       auto prepared = TRY(executor::cuda::PreparedLaunch::create(machine, device, launch));
       launcher = std::make_unique<CudaLauncher>(std::move(prepared));

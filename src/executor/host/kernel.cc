@@ -165,13 +165,19 @@ class LaunchKernel final : public Kernel {
 
 Result<std::shared_ptr<Kernel>> make_kernel(Launch launch) {
   Plan plan = TRY(Plan::create(std::move(launch)));
+  TRY(plan.check_buffers());
   return std::shared_ptr<Kernel>(std::make_shared<LaunchKernel>(std::move(plan)));
 }
 
-Status launch(gpu::virtual_::VirtualMachine& machine, int device, gpu::StreamHandle stream,
-              Launch launch) {
-  std::shared_ptr<Kernel> kernel = TRY(make_kernel(std::move(launch)));
-  return machine.launch(device, stream, std::move(kernel));
+Result<PreparedLaunch> PreparedLaunch::create(Launch launch) {
+  Plan plan = TRY(Plan::create(std::move(launch)));
+  return PreparedLaunch(std::make_shared<const Plan>(std::move(plan)));
+}
+
+Status PreparedLaunch::launch(gpu::virtual_::VirtualMachine& machine, int device,
+                              gpu::StreamHandle stream, std::span<const Buffers> buffers) const {
+  Plan plan = TRY(plan_->with_buffers(buffers));
+  return machine.launch(device, stream, std::make_shared<LaunchKernel>(std::move(plan)));
 }
 
 }  // namespace niccolite::executor::host

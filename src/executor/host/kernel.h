@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <utility>
 
 #include "base/status.h"
 #include "executor/launch.h"
@@ -12,11 +14,24 @@
 
 namespace niccolite::executor::host {
 
+class Plan;
+
 /// InternalError when the launch is malformed: see Plan::create.
 Result<std::shared_ptr<gpu::virtual_::Kernel>> make_kernel(Launch launch);
 
-/// Queues the launch on `stream` of `device`, or adds it to the graph the stream is capturing into.
-Status launch(gpu::virtual_::VirtualMachine& machine, int device, gpu::StreamHandle stream,
-              Launch launch);
+/// A launch that has been checked, to be queued any number of times. Thread safety: immutable.
+class PreparedLaunch {
+ public:
+  /// Whatever buffers it has. Errors as make_kernel().
+  static Result<PreparedLaunch> create(Launch launch);
+  /// Queues the launch on `stream` of `device` with these buffers, by work, or adds it to the graph
+  /// the stream is capturing into.
+  Status launch(gpu::virtual_::VirtualMachine& machine, int device, gpu::StreamHandle stream,
+                std::span<const Buffers> buffers) const;
+
+ private:
+  explicit PreparedLaunch(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {}
+  std::shared_ptr<const Plan> plan_;
+};
 
 }  // namespace niccolite::executor::host

@@ -49,7 +49,11 @@ Status check_work(const Launch& launch, const Work& work, const WorkShape& shape
   if (shape.nblocks <= 0 || shape.nchannels <= 0) {
     return Status::internal("{} blocks over {} channels", shape.nblocks, shape.nchannels);
   }
-  if (partition.count == 0) return {};  // an empty message may have no buffer
+  return {};
+}
+
+Status check_work_buffers(const Work& work, const WorkShape& shape) {
+  if (work.partition.count == 0) return {};  // an empty message may have no buffer
   if (shape.input_blocks > 0 && work.buffers.input == nullptr)
     return Status::internal("no input buffer");
   if (shape.output_blocks > 0 && work.buffers.output == nullptr)
@@ -145,17 +149,32 @@ Result<Plan> Plan::create(Launch launch) {
   return Plan(std::move(launch), lanes_of_ports);
 }
 
+Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers) const {
+  Plan plan = *this;
+  for (size_t w = 0; w < plan.launch_.works.size() && w < buffers.size(); ++w)
+    plan.launch_.works[w].buffers = buffers[w];
+  TRY(plan.check_buffers());
+  return plan;
+}
+
+Status Plan::check_buffers() const {
+  for (size_t w = 0; w < launch_.works.size(); ++w)
+    TRY(check_work_buffers(launch_.works[w], program().works[w])
+            .with_context("a launch for a virtual GPU: work {}", w));
+  return {};
+}
+
 Plan::Plan(Launch launch, const std::vector<int>& lanes_of_ports)
-    : launch_(std::move(launch)),
-      folder_(launch_.type, launch_.reduction),
-      port_in_lane_(lanes_of_ports.size()),
-      ports_of_(program().lanes.size()) {
+    : launch_(std::move(launch)), folder_(launch_.type, launch_.reduction) {
+  Tables tables{.port_in_lane = std::vector<uint16_t>(lanes_of_ports.size()),
+                .ports_of = std::vector<std::vector<uint16_t>>(program().lanes.size())};
   for (size_t port = 0; port < lanes_of_ports.size(); ++port) {
     if (lanes_of_ports[port] < 0) continue;
-    std::vector<uint16_t>& ports = ports_of_[static_cast<size_t>(lanes_of_ports[port])];
-    port_in_lane_[port] = static_cast<uint16_t>(ports.size());
+    std::vector<uint16_t>& ports = tables.ports_of[static_cast<size_t>(lanes_of_ports[port])];
+    tables.port_in_lane[port] = static_cast<uint16_t>(ports.size());
     ports.push_back(static_cast<uint16_t>(port));
   }
+  tables_ = std::make_shared<const Tables>(std::move(tables));
 }
 
 bool Plan::runs_on(size_t lane, uint32_t channel) const {

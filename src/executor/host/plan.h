@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -13,9 +15,13 @@ namespace niccolite::executor::host {
 
 class Plan {
  public:
-  /// InternalError, naming what is wrong, when the launch cannot be run: these are our own
-  /// mistakes, not the user's.
+  /// Whatever buffers it has. InternalError, naming what is wrong, when the launch cannot be run:
+  /// these are our own mistakes, not the user's.
   static Result<Plan> create(Launch launch);
+  /// The same for other buffers, by work. InternalError when there is one too few.
+  Result<Plan> with_buffers(std::span<const Buffers> buffers) const;
+  /// Are there all buffers that the works need?
+  Status check_buffers() const;
 
   const Launch& launch() const { return launch_; }
   const Program& program() const { return *launch_.program; }
@@ -28,17 +34,21 @@ class Plan {
   bool runs_on(size_t lane, uint32_t channel) const;
 
   /// A port belongs to one lane. This is the number of `port` among the lane's.
-  uint16_t port_in_lane(uint16_t port) const { return port_in_lane_[port]; }
+  uint16_t port_in_lane(uint16_t port) const { return tables_->port_in_lane[port]; }
   /// The ports of a lane, in that order.
-  const std::vector<uint16_t>& ports_of(size_t lane) const { return ports_of_[lane]; }
+  const std::vector<uint16_t>& ports_of(size_t lane) const { return tables_->ports_of[lane]; }
 
  private:
+  /// What depends on the program alone; shared by plans for different buffers.
+  struct Tables {
+    std::vector<uint16_t> port_in_lane;
+    std::vector<std::vector<uint16_t>> ports_of;  // by lane
+  };
   Plan(Launch launch, const std::vector<int>& lanes_of_ports);
 
   Launch launch_;
   Folder folder_;
-  std::vector<uint16_t> port_in_lane_;
-  std::vector<std::vector<uint16_t>> ports_of_;  // by lane
+  std::shared_ptr<const Tables> tables_;
 };
 
 }  // namespace niccolite::executor::host
