@@ -286,7 +286,7 @@ bool begins_with(std::string_view text, std::string_view function) {
 std::shared_ptr<const Settings> settings() {
   std::unique_lock lock(state().mutex);
   if (state().settings != nullptr) return state().settings;
-  const auto read = std::make_shared<const Settings>(read_settings());
+  auto read = std::make_shared<const Settings>(read_settings());
   state().settings = read;
   cached_subsystems.store(read->subsystems, std::memory_order_relaxed);
   // [release] the subsystems, to enabled().

@@ -12,21 +12,21 @@ template <typename Value>
 class PerThread {
  public:
   static Value& get() {
-    if (value_ == nullptr) make();
-    return *value_;
+    if (of_thread == nullptr) make();
+    return *of_thread;
   }
 
  private:
   struct Owner {
-    ~Owner() { delete std::exchange(value_, nullptr); }
+    ~Owner() { delete std::exchange(of_thread, nullptr); }
   };
   // Once the owner is destroyed, a value stays: what ends then is the process, or nearly always.
   static void make() {
-    value_ = new Value;
+    of_thread = new Value;
     static thread_local const Owner owner;
     static_cast<void>(&owner);  // its first mention makes it
   }
-  static inline thread_local Value* value_ = nullptr;
+  static inline thread_local Value* of_thread = nullptr;
 };
 
 }  // namespace niccolite

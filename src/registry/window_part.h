@@ -40,7 +40,7 @@ struct FlatLayout {
   std::vector<uint64_t> pieces;  // by rank: where its first piece is mapped, in the range
   std::vector<uint64_t> starts;  // by rank: where its window begins, in the range
   bool is_uniform = false;       // windows begin `stride` bytes from each other
-  uint64_t granularity = 0;
+  uint64_t granularity = 1;
 
   uint64_t bytes() const { return stride * starts.size(); }
 };
