@@ -21,8 +21,11 @@ Housekeeper& Housekeeper::instance() {
 }
 
 bool Housekeeper::start() {
-  if (process_ == getpid()) return true;
-  if (process_ != 0) return false;
+  if (process_ != 0 && process_ != getpid()) return false;
+  if (process_ != 0 && !has_ended_) return true;
+  thread_.join();  // on its last way, without the lock
+  process_ = 0;
+  has_ended_ = false;
   Result<Thread> thread = Thread::start("nccl-housekeep", [this] { run(); });
   if (!thread.is_ok()) {
     LOG(Warn, All, "{}", thread.status().message());
@@ -62,8 +65,8 @@ void Housekeeper::run() {
       lock.lock();
     }
     if (tended_.empty()) {
-      changed_.wait(lock, [&] { return !released_.empty() || !tended_.empty(); });
-      continue;
+      has_ended_ = true;
+      return;
     }
     const Deadline next = Deadline::after(kInterval);
     changed_.wait_until(lock, next.at(), [&] { return !released_.empty(); });

@@ -1,7 +1,7 @@
 // Housekeeper: the thread of the process for what nobody shall wait for: giving back memory of
 // other processes, for which the driver may wait for all kernels of a device, and looking for
-// buffers whose memory their user has freed. It starts when it is first needed. Thread safety: any
-// thread.
+// buffers whose memory their user has freed. It is there while there is something to do. Thread
+// safety: any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -45,6 +45,7 @@ class Housekeeper {
   std::mutex mutex_;
   std::condition_variable changed_;
   Thread thread_ GUARDED_BY(mutex_);
+  bool has_ended_ GUARDED_BY(mutex_) = false;
   pid_t process_ GUARDED_BY(mutex_) = 0;  // that has the thread: not a child made by fork()
   std::vector<std::shared_ptr<void>> released_ GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Tended>> tended_ GUARDED_BY(mutex_);
