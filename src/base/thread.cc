@@ -56,6 +56,10 @@ Thread& Thread::operator=(Thread&& other) noexcept {
   return *this;
 }
 
+void Thread::detach() {
+  if (std::exchange(process_, 0) == getpid()) pthread_detach(thread_);
+}
+
 void Thread::join() {
   if (process_ == getpid()) pthread_join(thread_, nullptr);
   process_ = 0;

@@ -30,6 +30,8 @@ class Thread {
   /// Waits for the body's end. In a child made by fork(), where the thread does not exist, it
   /// forgets the thread.
   void join();
+  /// Nobody will wait for the body's end.
+  void detach();
 
  private:
   pthread_t thread_{};

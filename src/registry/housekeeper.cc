@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/wait.h"
 
 namespace niccolite::registry {
@@ -23,7 +24,6 @@ Housekeeper& Housekeeper::instance() {
 bool Housekeeper::start() {
   if (process_ != 0 && process_ != getpid()) return false;
   if (process_ != 0 && !has_ended_) return true;
-  thread_.join();  // on its last way, without the lock
   process_ = 0;
   has_ended_ = false;
   Result<Thread> thread = Thread::start("nccl-housekeep", [this] { run(); });
@@ -31,7 +31,7 @@ bool Housekeeper::start() {
     LOG(Warn, All, "{}", thread.status().message());
     return false;
   }
-  thread_ = std::move(thread).take();
+  thread.value().detach();
   process_ = getpid();
   return true;
 }

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/thread.h"
 #include "base/thread_annotations.h"
 
 namespace niccolite::registry {
@@ -44,7 +43,6 @@ class Housekeeper {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Thread thread_ GUARDED_BY(mutex_);
   bool has_ended_ GUARDED_BY(mutex_) = false;
   pid_t process_ GUARDED_BY(mutex_) = 0;  // that has the thread: not a child made by fork()
   std::vector<std::shared_ptr<void>> released_ GUARDED_BY(mutex_);
