@@ -43,7 +43,7 @@ Result<Thread> Thread::start(std::string name, std::function<void()> body) {
     return Status::from_errno(
         error, fmt::format("cannot start thread '{}' (limit: ulimit -u)", start->name));
   thread.process_ = getpid();
-  start.release();  // now run()'s
+  static_cast<void>(start.release());  // now run()'s
   return thread;
 }
 
