@@ -6,6 +6,8 @@ namespace niccolite::perf {
 namespace {
 
 constexpr size_t kStagingBytes = size_t{4} << 20;
+// Of one slot, for the operations of a group side by side. A larger group goes round in it.
+constexpr size_t kMostGroupBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -13,7 +15,9 @@ size_t slot_bytes(const Options& options) {
   constexpr size_t kMostElementBytes = 8;
   const size_t more = options.most_start() +
                       options.most_extra() * static_cast<size_t>(std::max(options.nranks(), 1));
-  return aligned(options.max_bytes + more * kMostElementBytes) + kGuardBytes;
+  const size_t place = aligned(options.max_bytes + more * kMostElementBytes) + kGuardBytes;
+  const auto operations = static_cast<size_t>(options.aggregated);
+  return place * std::clamp<size_t>(kMostGroupBytes / place, 1, operations);
 }
 
 size_t Rank::bytes(const Options& options) {

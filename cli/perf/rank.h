@@ -20,7 +20,7 @@ constexpr size_t aligned(size_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
-/// Of a buffer, what one communicator's operations use.
+/// Of a buffer, what one communicator's operations use: room for the operations of a group.
 size_t slot_bytes(const Options& options);
 
 struct Rank {

@@ -30,7 +30,17 @@ size_t result_bytes(const Call& call, const Shape& shape) {
 
 Result<std::vector<gpu::Graph>> Verifier::capture(const Call& call) {
   if (worker_.options().graph_launches == 0) return std::vector<gpu::Graph>();
-  return worker_.capture(call, 1);
+  return worker_.capture(call);
+}
+
+std::vector<size_t> Verifier::offsets(const Call& call) const {
+  const size_t stride = worker_.places(call).stride;
+  const size_t operations = worker_.operations(call);
+  std::vector<size_t> offsets;
+  for (int i = 0; i < worker_.options().communicators; ++i)
+    for (size_t place = 0; place < operations; ++place)
+      offsets.push_back(static_cast<size_t>(i) * slot_bytes(worker_.options()) + place * stride);
+  return offsets;
 }
 
 // Poison before and behind what is to come, too.
@@ -39,8 +49,7 @@ Status Verifier::fill(const Call& call, const Pattern& pattern, size_t shift) {
   for (const Rank& rank : worker_.ranks()) {
     const Shape shape = worker_.shape(call, rank);
     void* stream = rank.stream.handle();
-    for (int i = 0; i < worker_.options().communicators; ++i) {
-      const size_t slot = static_cast<size_t>(i) * slot_bytes(worker_.options());
+    for (const size_t slot : offsets(call)) {
       const size_t begin = slot + call.start_bytes();
       auto* const receive = static_cast<std::byte*>(rank.receive.data());
       TRY(machine.set_async(receive + slot, Area::kPoison,
@@ -92,8 +101,7 @@ Result<uint64_t> Verifier::count_wrong(const Call& call, const Pattern& pattern,
   const size_t element = call.type->bytes;
   const size_t bytes = result_bytes(call, shape);
   uint64_t wrong = 0;
-  for (int i = 0; i < worker_.options().communicators; ++i) {
-    const size_t slot = static_cast<size_t>(i) * slot_bytes(worker_.options());
+  for (const size_t slot : offsets(call)) {
     const size_t begin = slot + call.start_bytes();
     TRY(read_back(rank, begin, bytes, [&](const std::byte* data, size_t first, size_t size) {
       wrong += area.count_wrong(pattern, shift, data, (first - begin) / element, size / element);

@@ -21,8 +21,10 @@ class Verifier {
   Status digest(const Call& call, const Pattern& pattern);
 
  private:
-  /// Graphs of one run each if the options say so, else none.
+  /// Graphs of what is verified if the options say so, else none.
   Result<std::vector<gpu::Graph>> capture(const Call& call);
+  /// Where in the buffers the operations of the group are, of all communicators.
+  std::vector<size_t> offsets(const Call& call) const;
   Status fill(const Call& call, const Pattern& pattern, size_t shift);
   Status run_once(const Call& call, const std::vector<gpu::Graph>& graphs);
   Result<uint64_t> count_wrong(const Call& call, const Pattern& pattern, size_t shift,

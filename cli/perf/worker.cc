@@ -199,29 +199,41 @@ Status Worker::join() {
   return {};
 }
 
-Status Worker::launch(const Call& call) {
+// Successive operations walk through the buffers, so that a small one does not find its data in a
+// cache by itself. Behind each place there is room for a guard.
+Worker::Places Worker::places(const Call& call) const {
+  const size_t bytes = shape(call, ranks_[0]).area() * call.type->bytes + call.start_bytes();
+  const size_t stride = aligned(bytes) + kGuardBytes;
+  return {.count = std::max<size_t>(slot_bytes(options_) / stride, 1), .stride = stride};
+}
+
+size_t Worker::operations(const Call& call) const {
+  return std::min(static_cast<size_t>(options_.aggregated), places(call).count);
+}
+
+Status Worker::launch_group(const Call& call, size_t operations, size_t& place) {
+  const Library& nccl = libraries_[static_cast<size_t>(call.library)];
+  const Places places = this->places(call);
+  const bool is_group = options_.aggregated > 1;
   TRY(fork());
-  TRY(launch_all(call, 0));
+  if (is_group) TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
+  for (size_t i = 0; i < operations; ++i) {
+    TRY(launch_all(call, place * places.stride));
+    place = place + 1 == places.count ? 0 : place + 1;
+  }
+  if (is_group) TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
   return join();
 }
 
+Status Worker::launch(const Call& call) {
+  size_t place = 0;
+  return launch_group(call, operations(call), place);
+}
+
 Status Worker::launch_iterations(const Call& call, int iterations) {
-  // Successive operations walk through the buffers, so that a small one does not find its data in a
-  // cache by itself.
-  const Library& nccl = libraries_[static_cast<size_t>(call.library)];
-  const size_t bytes = shape(call, ranks_[0]).area() * call.type->bytes + call.start_bytes();
-  const size_t stride = aligned(std::max<size_t>(bytes, 1));
-  const size_t places = std::max<size_t>((slot_bytes(options_) - kGuardBytes) / stride, 1);
   size_t place = 0;
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    TRY(fork());
-    if (options_.aggregated > 1) TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
-    for (int i = 0; i < options_.aggregated; ++i) {
-      TRY(launch_all(call, place * stride));
-      place = place + 1 == places ? 0 : place + 1;
-    }
-    if (options_.aggregated > 1) TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
-    TRY(join());
+    TRY(launch_group(call, static_cast<size_t>(options_.aggregated), place));
     if (options_.blocking) TRY(synchronize());
   }
   return {};
@@ -239,13 +251,22 @@ Status Worker::synchronize() {
   return {};
 }
 
-Result<std::vector<gpu::Graph>> Worker::capture(const Call& call, int iterations) {
+template <typename Launch>
+Result<std::vector<gpu::Graph>> Worker::capture_launch(Launch launch) {
   for (const Rank& rank : ranks_) TRY(machine_.begin_capture(rank.device, rank.stream.handle()));
-  TRY(launch_iterations(call, iterations));
+  TRY(launch());
   std::vector<gpu::Graph> graphs;
   for (const Rank& rank : ranks_)
     graphs.push_back(TRY(machine_.end_capture(rank.device, rank.stream.handle())));
   return graphs;
+}
+
+Result<std::vector<gpu::Graph>> Worker::capture(const Call& call, int iterations) {
+  return capture_launch([&] { return launch_iterations(call, iterations); });
+}
+
+Result<std::vector<gpu::Graph>> Worker::capture(const Call& call) {
+  return capture_launch([&] { return launch(call); });
 }
 
 Status Worker::warm_up(const Call& call) {

@@ -47,11 +47,21 @@ class Worker {
   /// workers take part.
   Status time(const Call& call);
 
-  /// Queues `call` once for each communicator, at the beginning of its slot of the buffers.
+  /// The places of a slot where successive operations go, one after the other: so many bytes from
+  /// one to the next.
+  struct Places {
+    size_t count = 1;
+    size_t stride = 0;
+  };
+  Places places(const Call& call) const;
+  /// Queues, for each communicator, as many runs of `call` in one group as the options say, but
+  /// none at a place that another one has: `operations(call)` of them, from the first place on.
   Status launch(const Call& call);
+  size_t operations(const Call& call) const;
   Status launch_graphs(const std::vector<gpu::Graph>& graphs);
-  /// A graph for each rank with so many runs of `call`.
+  /// A graph for each rank with so many iterations of `call`, and one with what launch() does.
   Result<std::vector<gpu::Graph>> capture(const Call& call, int iterations);
+  Result<std::vector<gpu::Graph>> capture(const Call& call);
   Status synchronize();
 
   gpu::Machine& machine() const { return machine_; }
@@ -78,7 +88,11 @@ class Worker {
   Status launch_all(const Call& call, size_t offset);
   Status fork();
   Status join();
+  /// So many runs in one group, from place `place` on, which moves on.
+  Status launch_group(const Call& call, size_t operations, size_t& place);
   Status launch_iterations(const Call& call, int iterations);
+  template <typename Launch>
+  Result<std::vector<gpu::Graph>> capture_launch(Launch launch);
   Status time_stream(const Call& call);
   Status time_graph(const Call& call);
 

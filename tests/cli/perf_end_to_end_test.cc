@@ -51,6 +51,7 @@ TEST(PerfEndToEnd, FindsEveryResultRight) {
                 26},
            Case{"all -t 2", "--sizes 1004 --starts 0,3 --communicators 3 -n 3", 26},
            Case{"all --processes 3", "--sizes 3003 --communicators 2 -n 2 -G 2 -R 1", 12},
+           Case{"all -t 2", "-d half --sizes 1000,3003 --starts 0,1 -m 40 -n 2 -G 2 -c 2", 48},
            Case{"all_reduce -t 4", "-d float,bfloat16 --sizes 3003 -n 3 -G 3 -c 2 --bitwise", 2},
        }) {
     SCOPED_TRACE(::testing::Message() << c.ranks << " " << c.flags);
