@@ -349,12 +349,11 @@ class Direct {
                                                  const Chunk& chunk, uint32_t g) const {
     std::byte* output = output_at(chunk, g);
     const uint32_t bytes = bytes_of(chunk, g);
-    with_piece<Element>(work_.width, bytes, [&](auto piece) {
+    with_store<Element>(work_.width, bytes, [&](auto store) {
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
         if (p >= task_.receives) break;
-        store_pieces<decltype(piece)>(output + task_.receive[p].block_at, unpack_words(words[p]),
-                                      bytes);
+        store(output + task_.receive[p].block_at, unpack_words(words[p]));
       }
     });
   }

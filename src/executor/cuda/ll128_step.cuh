@@ -32,7 +32,7 @@ struct LineMove {
   uint32_t send_count;
   uint32_t source_index;  // of the local operand; operand_count: none
   uint32_t lines;
-  uint32_t exact_lines;  // so many from the first on consist of granules that are aligned alike
+  uint32_t exact_lines;  // so many from the first on consist of whole granules
   uint32_t stride;       // lines of a row
   uint32_t part;         // of the thread in its line
 
@@ -66,22 +66,26 @@ __device__ __forceinline__ uint32_t bytes_at(const LineMove& move, uint32_t offs
   return left < 8 ? left : 8;
 }
 
-// Piece: what whole granules of user memory are moved by; NoPiece: they may be less than whole, or
-// less aligned.
+// Piece: what whole granules of user memory are moved by; AnyPiece: of those that are aligned to
+// less than 4 bytes; NoPiece: granules may be less than whole.
 
+struct AnyPiece {};
 struct NoPiece {};
 
-/// Calls function(Piece()). Rows that are `exact` consist of whole granules, aligned to 4 bytes at
-/// least. (Around the accesses alone: another instance of all that is done with a row is six times
-/// the code, and accesses that are chosen one by one make an operation 0.2 us slower.)
+/// Calls function(Piece()). Rows that are `exact` consist of whole granules. (Around the accesses
+/// alone: another instance of all that is done with a row is six times the code, and accesses that
+/// are chosen one by one make an operation 0.2 us slower.)
 template <typename Operation, bool kIsExact, typename Function>
 __device__ __forceinline__ void with_local_piece(const Cta& cta, Function&& function) {
   if constexpr (!kIsExact) {
     function(NoPiece());
   } else if (sizeof(typename Operation::Element) == kGranule || cta.work->width >= kGranule) {
     function(uint64_t());
-  } else {
+  } else if (sizeof(typename Operation::Element) == kGranule / 2 ||
+             cta.work->width >= kGranule / 2) {
     function(uint32_t());
+  } else {
+    function(AnyPiece());
   }
 }
 
@@ -93,6 +97,8 @@ __device__ __forceinline__ Words load_local(const Cta& cta, const LineMove& move
     const std::byte* address = move.transfer.source + offset;
     if constexpr (std::is_same_v<Piece, NoPiece>) {
       return load_granule<typename Operation::Element>(address, bytes, cta.work->width);
+    } else if constexpr (std::is_same_v<Piece, AnyPiece>) {
+      return load_around(address);
     } else {
       return load_pieces<Piece>(address, kGranule);
     }
@@ -110,6 +116,8 @@ __device__ __forceinline__ void store_local(const Cta& cta, const LineMove& move
     std::byte* address = move.transfer.target + offset;
     if constexpr (std::is_same_v<Piece, NoPiece>) {
       store_granule<typename Operation::Element>(address, granule, bytes, cta.work->width);
+    } else if constexpr (std::is_same_v<Piece, AnyPiece>) {
+      store_around<typename Operation::Element>(address, granule);
     } else {
       store_pieces<Piece>(address, granule, kGranule);
     }
@@ -238,8 +246,7 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
   return true;
 }
 
-/// The whole chunk. Rows of which not all is accessed by granules or by their halves go one at a
-/// time.
+/// The whole chunk. The last row goes by itself if not all of it is whole granules.
 template <typename Operation, int kRows, bool kFolds>
 __device__ __forceinline__ bool ll128_chunk(const Cta& cta, const LaneThreads& lane,
                                             const LineMove& move) {
@@ -276,9 +283,7 @@ __device__ __forceinline__ void ll128_step(const Cta& cta, const LaneThreads& la
                                     ? instruction.source_position
                                     : instruction.receive_count;
   const auto lines = static_cast<uint32_t>(ll128::lines_of(transfer.bytes));
-  const uint32_t exact_lines = cta.work->width < kGranule / 2   ? 0
-                               : transfer.bytes % kGranule == 0 ? lines
-                                                                : lines - 1;
+  const uint32_t exact_lines = transfer.bytes % kGranule == 0 ? lines : lines - 1;
   const LineMove move{cta.uses + instruction.receive,
                       cta.uses + instruction.send,
                       transfer,

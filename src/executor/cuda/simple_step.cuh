@@ -68,6 +68,26 @@ struct PieceAccess {
     piece = static_cast<Piece>(granule);
   }
 };
+/// A granule that lies anywhere.
+template <typename Element>
+struct AnyGranule {
+  uint64_t bits;
+};
+template <typename Element>
+struct PieceAccess<AnyGranule<Element>> {
+  using Piece = AnyGranule<Element>;
+  static constexpr int kGranules = 1;
+  __device__ __forceinline__ static Piece load(const std::byte* address) {
+    return {load_around(address)};
+  }
+  __device__ __forceinline__ static void store(std::byte* address, Piece piece) {
+    store_around<Element>(address, piece.bits);
+  }
+  __device__ __forceinline__ static uint64_t granule(Piece piece, int) { return piece.bits; }
+  __device__ __forceinline__ static void set_granule(Piece& piece, int, uint64_t granule) {
+    piece.bits = granule;
+  }
+};
 template <>
 struct PieceAccess<Pack> {
   static constexpr int kGranules = 2;
@@ -101,15 +121,17 @@ __device__ __forceinline__ Piece load_operand(const Cta& cta, const SimpleMove& 
   return piece;
 }
 
-/// Pieces p, p + stride, ... (kUnroll of them, those below `end` when kChecked): folded, stored.
+/// Pieces p, p + stride, ... (kUnroll of them, those below `end` when kChecked), counted from byte
+/// `from` of the chunk: folded, stored.
 template <typename Operation, typename Piece, int kUnroll, bool kChecked, bool kFolds>
-__device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& move, uint32_t p,
-                                              uint32_t stride, uint32_t end) {
+__device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& move, uint32_t from,
+                                              uint32_t p, uint32_t stride, uint32_t end) {
   using Access = PieceAccess<Piece>;
   constexpr int kGranules = Access::kGranules;
   const auto takes_part = [&](int i) { return !kChecked || p + i * stride < end; };
   // (Of 64 bits, so that where the stride is a constant so are the distances.)
-  const auto at = [&](int i) { return (size_t{p} + size_t(i) * stride) * sizeof(Piece); };
+  const size_t first = from + size_t{p} * sizeof(Piece);
+  const auto at = [&](int i) { return first + size_t(i) * stride * sizeof(Piece); };
   // Set, as everywhere that registers are loaded on a condition: what the condition might leave as
   // it was would take its registers in all of the loop around, and before it.
   Piece result[kUnroll] = {};
@@ -174,14 +196,10 @@ __device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& 
   if (move.target != nullptr) store(move.target);
 }
 
-/// Pieces from the start of the chunk to where a line of 128 bytes begins at its first destination:
-/// a warp that stores whole lines sends half as many packets over a link as one whose stores lie
-/// across them.
-template <typename Piece>
-__device__ __forceinline__ uint32_t pieces_before_line(const SimpleMove& move) {
+/// Bytes of the chunk before the first address of its first destination that is a multiple of `to`.
+__device__ __forceinline__ uint32_t bytes_before(const SimpleMove& move, uint32_t to) {
   const std::byte* first = move.send_count != 0 ? move.sends[0] : move.target;
-  const uint32_t into_line = bytes_into_line(first);
-  return into_line == 0 ? 0 : (kLine - into_line) / static_cast<uint32_t>(sizeof(Piece));
+  return (to - bytes_into_line(first) % to) % to;
 }
 
 /// From piece `first` on, as many times kUnroll pieces of every thread as there are, then half as
@@ -189,77 +207,78 @@ __device__ __forceinline__ uint32_t pieces_before_line(const SimpleMove& move) {
 /// are known but for one.
 template <typename Operation, typename Piece, int kUnroll, bool kFolds>
 __device__ __forceinline__ uint32_t simple_tiles(const Cta& cta, const LaneThreads& lane,
-                                                 const SimpleMove& move, uint32_t first,
-                                                 uint32_t end) {
+                                                 const SimpleMove& move, uint32_t from,
+                                                 uint32_t first, uint32_t end) {
   const uint32_t tile = kUnroll * lane.size;
   const uint32_t in_tile = lane.rank / kWarp * kWarp * kUnroll + lane.rank % kWarp;
   for (; first + tile <= end; first += tile) {
-    simple_pieces<Operation, Piece, kUnroll, false, kFolds>(cta, move, first + in_tile, kWarp, end);
+    simple_pieces<Operation, Piece, kUnroll, false, kFolds>(cta, move, from, first + in_tile, kWarp,
+                                                            end);
   }
   if constexpr (kUnroll > kCopyUnroll) {
-    return simple_tiles<Operation, Piece, kUnroll / 2, kFolds>(cta, lane, move, first, end);
+    return simple_tiles<Operation, Piece, kUnroll / 2, kFolds>(cta, lane, move, from, first, end);
   }
   return first;
 }
 
-/// From byte `from` of the chunk on, whole pieces: returns where they end.
+/// The pieces that lie whole between bytes `from` and `to` of the chunk: returns where they end.
+/// Without arithmetic to do, a warp stores whole lines of 128 bytes: one whose stores lie across
+/// them sends twice as many packets over a link.
 template <typename Operation, typename Piece, int kUnroll, bool kFolds>
 __device__ __forceinline__ uint32_t simple_range(const Cta& cta, const LaneThreads& lane,
-                                                 const SimpleMove& move, uint32_t from) {
+                                                 const SimpleMove& move, uint32_t from,
+                                                 uint32_t to) {
   constexpr uint32_t kBytes = sizeof(Piece);
   constexpr int kRest = kUnroll < kCopyUnroll ? kUnroll : kCopyUnroll;
-  const uint32_t end = move.bytes / kBytes;
-  uint32_t first = from / kBytes;
+  const uint32_t end = (to - from) / kBytes;
+  uint32_t first = 0;
   if constexpr (!Operation::kReduces) {
-    if (const uint32_t head = from == 0 ? pieces_before_line<Piece>(move) : 0; head != 0) {
-      const uint32_t most = head < end ? head : end;
-      for (uint32_t h = lane.rank; h < most; h += lane.size) {
-        simple_pieces<Operation, Piece, 1, true, kFolds>(cta, move, h, lane.size, most);
-      }
-      first += head;
+    const uint32_t before_line = bytes_before(move, kLine);
+    const uint32_t head = before_line > from ? (before_line - from) / kBytes : 0;
+    const uint32_t most = head < end ? head : end;
+    for (uint32_t h = lane.rank; h < most; h += lane.size) {
+      simple_pieces<Operation, Piece, 1, true, kFolds>(cta, move, from, h, lane.size, most);
     }
+    first += head;
   }
-  first = simple_tiles<Operation, Piece, kUnroll, kFolds>(cta, lane, move, first, end);
+  first = simple_tiles<Operation, Piece, kUnroll, kFolds>(cta, lane, move, from, first, end);
   if (first + lane.rank < end) {
-    simple_pieces<Operation, Piece, kRest, true, kFolds>(cta, move, first + lane.rank, lane.size,
-                                                         end);
+    simple_pieces<Operation, Piece, kRest, true, kFolds>(cta, move, from, first + lane.rank,
+                                                         lane.size, end);
   }
-  return end * kBytes;
+  return from + end * kBytes;
 }
 
-/// The whole chunk: packs, or what the addresses are aligned to; then what is left of it, element
-/// by element.
+/// The elements between the two, one at a time.
+template <typename Operation, bool kFolds>
+__device__ __forceinline__ void simple_elements(const Cta& cta, const LaneThreads& lane,
+                                                const SimpleMove& move, uint32_t from,
+                                                uint32_t to) {
+  using Piece = typename PieceOf<sizeof(typename Operation::Element)>::Type;
+  const uint32_t end = (to - from) / sizeof(Piece);
+  for (uint32_t p = lane.rank; p < end; p += lane.size) {
+    simple_pieces<Operation, Piece, 1, true, kFolds>(cta, move, from, p, lane.size, end);
+  }
+}
+
+/// The whole chunk: packs, or granules that are put together of what lies around them, and what is
+/// left, element by element.
 template <typename Operation, int kUnroll, bool kFolds>
 __device__ __forceinline__ void simple_chunk(const Cta& cta, const LaneThreads& lane,
                                              const SimpleMove& move) {
-  constexpr uint32_t kElement = sizeof(typename Operation::Element);
+  using Element = typename Operation::Element;
   uint32_t done = 0;
   if (move.width >= kPack) {
-    done = simple_range<Operation, Pack, kUnroll, kFolds>(cta, lane, move, 0);
-  }
-  using Piece = typename PieceOf<kElement>::Type;
-  if constexpr (Operation::kReduces) {
-    // Which know the size of elements, and have no registers for more.
-    constexpr int kLoose = kFolds ? 1 : 2;
-    if (kElement < 8 && move.width == 8) {
-      done = simple_range<Operation, uint64_t, kLoose, kFolds>(cta, lane, move, 0);
-    }
-    if (done < move.bytes) {
-      simple_range<Operation, Piece, kLoose, kFolds>(cta, lane, move, done);
-    }
+    done = simple_range<Operation, Pack, kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
   } else {
-    // In flight as many bytes, or as many as there are registers for.
-    if (move.width == 8) {
-      done = simple_range<Operation, uint64_t, 2 * kUnroll, kFolds>(cta, lane, move, 0);
-    } else if (move.width == 4) {
-      done = simple_range<Operation, uint32_t, 4 * kUnroll, kFolds>(cta, lane, move, 0);
-    } else if (move.width == 2) {
-      done = simple_range<Operation, uint16_t, 4 * kUnroll, kFolds>(cta, lane, move, 0);
-    }
-    if (done < move.bytes) {
-      simple_range<Operation, Piece, kUnroll, kFolds>(cta, lane, move, done);
-    }
+    // As few loads for an operand as can be, and one store for the first destination.
+    const uint32_t before = bytes_before(move, kGranule);
+    done = before < move.bytes ? before : move.bytes;
+    simple_elements<Operation, kFolds>(cta, lane, move, 0, done);
+    done = simple_range<Operation, AnyGranule<Element>, kUnroll, kFolds>(cta, lane, move, done,
+                                                                         move.bytes);
   }
+  simple_elements<Operation, kFolds>(cta, lane, move, done, move.bytes);
 }
 
 /// What a lane's threads share for one instruction, written by some between two barriers (at

@@ -150,6 +150,16 @@ class TwoShot {
     return at < share.bytes ? share.bytes - at : 0;
   }
 
+  /// The granule of which `left` bytes are there, and what lies behind it.
+  __device__ __forceinline__ static uint64_t load_part(const std::byte* part, uint32_t left) {
+    return left >= kGranule ? load_around(part) : load_pieces<Piece>(part, left);
+  }
+  __device__ __forceinline__ static void store_part(std::byte* part, uint64_t granule,
+                                                    uint32_t left) {
+    if (left >= kGranule) return store_around<Element>(part, granule);
+    store_pieces<Piece>(part, granule, left);
+  }
+
   /// The thread's part of a group.
   template <bool kMayNeedPieces>
   __device__ __forceinline__ Words load_input(const Share& share, uint32_t group,
@@ -159,9 +169,9 @@ class TwoShot {
     Words words{0, 0};
     if constexpr (kMayNeedPieces && sizeof(Element) < kGranule) {
       if (by_pieces) {
-        words.first = load_pieces<Piece>(part, left_of(share, at));
+        words.first = load_part(part, left_of(share, at));
         if (!has_flag()) {
-          words.second = load_pieces<Piece>(part + kGranule, left_of(share, at + kGranule));
+          words.second = load_part(part + kGranule, left_of(share, at + kGranule));
         }
         return words;
       }
@@ -179,9 +189,9 @@ class TwoShot {
     const uint32_t at = group * kGroupData + offset();
     if constexpr (kMayNeedPieces && sizeof(Element) < kGranule) {
       if (by_pieces) {
-        store_pieces<Piece>(part, words.first, left_of(share, at));
+        store_part(part, words.first, left_of(share, at));
         if (!has_flag()) {
-          store_pieces<Piece>(part + kGranule, words.second, left_of(share, at + kGranule));
+          store_part(part + kGranule, words.second, left_of(share, at + kGranule));
         }
         return;
       }

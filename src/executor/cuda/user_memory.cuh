@@ -58,19 +58,49 @@ __device__ __forceinline__ uint64_t load_element(const std::byte* address) {
   return ptx::load<typename PieceOf<sizeof(Element)>::Type>(address);
 }
 
-/// Calls function(Piece()) with the widest piece that `bytes` bytes, at an address aligned to
-/// `width`, consist of.
-template <typename Element, typename Function>
-__device__ __forceinline__ void with_piece(uint32_t width, uint32_t bytes, Function&& function) {
+/// `low` and, behind it, `high`, from byte `offset` (0 to 7) on.
+__device__ __forceinline__ uint64_t granule_in(uint64_t low, uint64_t high, uint32_t offset) {
+  const uint64_t middle = ptx::pair(static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high));
+  const bool is_late = offset >= 4;
+  const uint64_t first = is_late ? middle : low;
+  const uint64_t second = is_late ? high : middle;
+  const uint32_t bits = offset % 4 * 8;
+  return ptx::pair(static_cast<uint32_t>(first >> bits), static_cast<uint32_t>(second >> bits));
+}
+
+/// A whole granule wherever it lies, of the aligned words around it: two loads at most. (A word
+/// that holds a byte of a buffer can be read.)
+__device__ __forceinline__ uint64_t load_around(const std::byte* address) {
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  const std::byte* word = address - offset;
+  const uint64_t low = ptx::load<uint64_t>(word);
+  uint64_t high = 0;
+  if (offset != 0) high = ptx::load<uint64_t>(word + kGranule);
+  return granule_in(low, high, offset);
+}
+
+/// Stores a whole granule wherever it belongs, in pieces that are aligned: four at most.
+template <typename Element>
+__device__ __forceinline__ void store_around(std::byte* address, uint64_t granule) {
   constexpr uint32_t kElement = sizeof(Element);
-  if (bytes >= 8 && width >= 8) return function(uint64_t());
-  if constexpr (kElement < 4) {
-    if (bytes % 4 == 0 && width >= 4) return function(uint32_t());
-  }
-  if constexpr (kElement < 2) {
-    if (bytes % 2 == 0 && width >= 2) return function(uint16_t());
-  }
-  return function(typename PieceOf<kElement>::Type());
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  if (kElement == kGranule || offset == 0) return ptx::store<uint64_t>(address, granule);
+  const auto put = [&]<typename Piece>(Piece, bool takes_part) {
+    if constexpr (sizeof(Piece) >= kElement) {
+      if (!takes_part) return;
+      ptx::store<Piece>(address, static_cast<Piece>(granule));
+      address += sizeof(Piece);
+      granule >>= 8 * sizeof(Piece);
+    }
+  };
+  // Up to the next word, ever longer pieces; then ever shorter ones.
+  const uint32_t ahead = kGranule - offset;
+  put(uint8_t(), (ahead & 1) != 0);
+  put(uint16_t(), (ahead & 2) != 0);
+  put(uint32_t(), (ahead & 4) != 0);
+  put(uint32_t(), (offset & 4) != 0);
+  put(uint16_t(), (offset & 2) != 0);
+  put(uint8_t(), (offset & 1) != 0);
 }
 
 /// 4 or 8 bytes at an address aligned to 4.
@@ -83,8 +113,8 @@ __device__ __forceinline__ uint64_t load_halves(const std::byte* address, uint32
 
 /// Calls function(load), where load(address) gives the `bytes` (at most 8, a multiple of the
 /// element) bytes of user memory at an address aligned to `width`, and zeros behind them. What is
-/// put together of narrow pieces waits for them; all else is on its way when load() returns, until
-/// it is used.
+/// put together of pieces waits for them; all else is on its way when load() returns, until it is
+/// used.
 template <typename Element, typename Function>
 __device__ __forceinline__ void with_load(uint32_t width, uint32_t bytes, Function&& function) {
   constexpr uint32_t kElement = sizeof(Element);
@@ -98,6 +128,11 @@ __device__ __forceinline__ void with_load(uint32_t width, uint32_t bytes, Functi
   if constexpr (kElement <= 4) {
     if (kElement == 4 || (bytes % 4 == 0 && width >= 4)) {
       return function([=](const std::byte* address) { return load_halves(address, bytes); });
+    }
+  }
+  if constexpr (kElement <= 2) {
+    if (bytes == kGranule) {
+      return function([](const std::byte* address) { return load_around(address); });
     }
   }
   if constexpr (kElement <= 2) {
@@ -118,11 +153,35 @@ __device__ __forceinline__ uint64_t load_granule(const std::byte* address, uint3
   with_load<Element>(width, bytes, [&](auto load) { granule = load(address); });
   return granule;
 }
+
+/// Calls function(store), where store(address, granule) stores the first `bytes` (at most 8, a
+/// multiple of the element) bytes of a granule to user memory at an address aligned to `width`.
+template <typename Element, typename Function>
+__device__ __forceinline__ void with_store(uint32_t width, uint32_t bytes, Function&& function) {
+  constexpr uint32_t kElement = sizeof(Element);
+  const auto store_by = [&]<typename Piece>(Piece) {
+    function([=](std::byte* address, uint64_t granule) {
+      store_pieces<Piece>(address, granule, bytes);
+    });
+  };
+  if (kElement == 8 || (bytes >= 8 && width >= 8)) return store_by(uint64_t());
+  if constexpr (kElement <= 4) {
+    if (kElement == 4 || (bytes % 4 == 0 && width >= 4)) return store_by(uint32_t());
+  }
+  if constexpr (kElement <= 2) {
+    if (bytes == kGranule) {
+      return function(
+          [](std::byte* address, uint64_t granule) { store_around<Element>(address, granule); });
+    }
+    return store_by(typename PieceOf<kElement>::Type());
+  }
+}
+
+/// The same for one address.
 template <typename Element>
 __device__ __forceinline__ void store_granule(std::byte* address, uint64_t granule, uint32_t bytes,
                                               uint32_t width) {
-  with_piece<Element>(width, bytes,
-                      [&](auto piece) { store_pieces<decltype(piece)>(address, granule, bytes); });
+  with_store<Element>(width, bytes, [&](auto store) { store(address, granule); });
 }
 
 }  // namespace niccolite::executor::cuda
