@@ -89,17 +89,65 @@ TEST(EmulatedLanding, SharesWhatLands) {
   }
 }
 
-// Slots have an owner.
-TEST(EmulatedLanding, SharesNothingOfUnalignedBuffers) {
-  Cluster cluster = cluster_of(Collective::Broadcast, "direct", 3, kLarge);
-  constexpr uint64_t kBytes = 3 * 2 * 32768;
-  const Operands operands(cluster.schedule(), DataType::Uint8, {kBytes}, {.is_misaligned = true});
-  auto launches =
-      cluster.launches({.count = kBytes, .type = DataType::Uint8}, operands.addresses());
-  const uint64_t before = emulation::fetch_adds();
-  ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 80'000'000));
-  ASSERT_NO_FATAL_FAILURE(operands.check());
-  EXPECT_EQ(emulation::fetch_adds(), before);
+// Elements from an aligned address to where buffers begin, of one after the other: all alike, and
+// each in its own way.
+const std::vector<uint64_t> kStarts[] = {{1}, {8}, {3, 0, 0, 5, 1, 2, 4}, {0, 1, 9, 0, 14, 3, 7}};
+
+// The CTAs share it as ever.
+TEST(EmulatedLanding, TakesNoSlotsWhereverBuffersBegin) {
+  for (const Case& c : kCases) {
+    for (const bool is_large : {false, true}) {
+      Cluster cluster = is_large ? cluster_of(c.collective, c.algorithm, 3, kLarge)
+                                 : cluster_of(c.collective, c.algorithm, 3);
+      for (const std::vector<uint64_t>& starts : kStarts) {
+        for (const uint64_t count : {uint64_t{1616}, uint64_t{3 * 81920 + 117}}) {
+          if (is_large != (count > 5000)) continue;
+          for (const bool is_in_place : {false, true}) {
+            SCOPED_TRACE(testing::Message()
+                         << schedule::name_of(c.collective) << " " << c.algorithm << ", " << count
+                         << " from " << starts[0] << (is_in_place ? ", in place" : ""));
+            const Operands operands(cluster.schedule(), DataType::Uint8, {count},
+                                    {.is_in_place = is_in_place, .starts = starts});
+            const uint64_t before = emulation::fetch_adds();
+            ASSERT_TRUE(run(
+                cluster,
+                cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses()),
+                ~0u, 80'000'000));
+            ASSERT_NO_FATAL_FAILURE(operands.check());
+            if (is_large) {
+              EXPECT_EQ(emulation::fetch_adds() != before, !c.passes_on);
+            }
+            EXPECT_FALSE(used_slots(cluster));
+          }
+        }
+      }
+      EXPECT_TRUE(cluster.guards_intact());
+      EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+    }
+  }
+}
+
+// Through slots, by bulk lanes and by threads, also what is passed on.
+TEST(EmulatedLanding, MovesThroughSlotsWhereverBuffersBegin) {
+  for (const Case& c : kCases) {
+    for (const BulkCopies bulk_copies : {BulkCopies::All, BulkCopies::None}) {
+      Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
+      for (const std::vector<uint64_t>& starts : kStarts) {
+        for (const uint32_t reachable : {0u, 5u}) {
+          SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm
+                                          << " from " << starts[0] << ", " << reachable);
+          const Operands operands(cluster.schedule(), DataType::Uint8, {1503}, {.starts = starts});
+          ASSERT_TRUE(
+              run(cluster,
+                  cluster.launches({.count = 1503, .type = DataType::Uint8}, operands.addresses()),
+                  ~0u, 80'000'000, bulk_copies, reachable));
+          ASSERT_NO_FATAL_FAILURE(operands.check());
+        }
+      }
+      EXPECT_TRUE(cluster.guards_intact());
+      EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+    }
+  }
 }
 
 // Blocks side by side, of a length that is no multiple of 16 bytes: all ranks know it.
@@ -139,7 +187,7 @@ TEST(EmulatedLanding, FollowsTheBuffersOfEveryOperation) {
         cluster.launches({.count = kElements, .type = DataType::Uint8}, operands.addresses());
     ASSERT_TRUE(run(cluster, std::move(launches)));
     ASSERT_NO_FATAL_FAILURE(operands.check());
-    EXPECT_EQ(used_slots(cluster), is_misaligned);
+    EXPECT_FALSE(used_slots(cluster));
     for (const auto& connection : cluster.connections()) {
       std::fill_n(connection->slots.data(), kShape.slots_bytes(), std::byte{0});
     }
@@ -246,8 +294,8 @@ TEST(EmulatedLending, TakesNoSlots) {
   }
 }
 
-// An input that its rank scales first cannot be read by others as it is; nor one that is not
-// aligned. The next operation may lend again.
+// An input that its rank scales first cannot be read by others as it is. The next operation may
+// lend again.
 TEST(EmulatedLending, LendsOnlyWhatCanBeReadAsItIs) {
   for (const Case& c : kLoans) {
     Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
@@ -264,7 +312,7 @@ TEST(EmulatedLending, LendsOnlyWhatCanBeReadAsItIs) {
                 cluster.launches({.count = 1616, .type = DataType::Float32, .reduction = reduction},
                                  operands.addresses())));
         ASSERT_NO_FATAL_FAILURE(operands.check());
-        EXPECT_EQ(used_slots(cluster), scales || is_misaligned);
+        EXPECT_EQ(used_slots(cluster), scales);
         for (const auto& connection : cluster.connections()) {
           std::fill_n(connection->slots.data(), kShape.slots_bytes(), std::byte{0});
         }
@@ -303,6 +351,46 @@ TEST(EmulatedLending, FoldsBlocksThatAreNotAligned) {
       EXPECT_FALSE(used_slots(cluster));
       EXPECT_TRUE(cluster.guards_intact());
       EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+    }
+  }
+}
+
+// Inputs and results wherever they begin; the ends of what is folded are nobody's unit.
+TEST(EmulatedLending, TakesNoSlotsWhereverBuffersBegin) {
+  for (const Case& c : kLoans) {
+    for (const int nranks : {2, 3}) {
+      for (const auto& [type, count] : {std::pair(DataType::Uint8, 20'011u),
+                                        {DataType::Bfloat16, 10'005u},
+                                        {DataType::Float32, 5'002u},
+                                        {DataType::Float64, 2'501u},
+                                        {DataType::Uint8, 40u},
+                                        {DataType::Uint8, 7u}}) {
+        Cluster cluster = cluster_of(c.collective, c.algorithm, nranks);
+        for (const std::vector<uint64_t>& starts : kStarts) {
+          for (const bool is_in_place : {false, true}) {
+            SCOPED_TRACE(testing::Message()
+                         << schedule::name_of(c.collective) << " of " << count << " "
+                         << executor::name_of(type) << " by " << nranks << " from " << starts[0]
+                         << (is_in_place ? ", in place" : ""));
+            const executor::Reduction sum{.fold = executor::Fold::Sum};
+            const Operands operands(
+                cluster.schedule(), type, {count},
+                {.is_in_place = is_in_place, .starts = starts, .reduction = sum});
+            const uint64_t before = emulation::fetch_adds();
+            ASSERT_TRUE(
+                run(cluster, cluster.launches({.count = count, .type = type, .reduction = sum},
+                                              operands.addresses())));
+            ASSERT_NO_FATAL_FAILURE(operands.check());
+            if (count > 1000) {
+              EXPECT_NE(emulation::fetch_adds(), before);
+            }
+            expect_claims_reset(cluster);
+          }
+        }
+        EXPECT_FALSE(used_slots(cluster));
+        EXPECT_TRUE(cluster.guards_intact());
+        EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+      }
     }
   }
 }

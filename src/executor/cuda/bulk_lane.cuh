@@ -19,10 +19,15 @@
 // bounds what the lane moves: a piece costs two waits, its copies and a few additions. All else is
 // done once for a round.
 //
-// For lanes of one instruction with one operand that is not scaled (lane_forms.cc), whose buffers
-// are aligned to 16 bytes. Simple's slots, steps and counters are the same: the other end may be
-// served by either code. Reading ahead is allowed: a lane waits for others through connections
-// alone, so that nothing but the arrival of a slot makes a source valid.
+// Bulk copies move between addresses that are aligned to 16 bytes. Where a buffer is not, this
+// rank's or one that a peer offers, the lane's whole warp runs it (kByWarp): packs around a piece
+// are loaded as ever, and the threads store it from where it begins in them. The thread finds out
+// before it has stored anything.
+//
+// For lanes of one warp, and of one instruction with one operand that is not scaled
+// (lane_forms.cc). Simple's slots, steps and counters are the same: the other end may be served by
+// either code. Reading ahead is allowed: a lane waits for others through connections alone, so that
+// nothing but the arrival of a slot makes a source valid.
 //
 // Order: bulk copies are accesses by another proxy than the thread's. [seen] -> fence -> loads;
 // stores -> wait for their group -> fence -> [done]; loads -> wait at the barrier -> [done].
@@ -33,10 +38,10 @@
 
 namespace niccolite::executor::cuda {
 
-template <typename Operation>
+template <typename Operation, bool kByWarp>
 class BulkLane {
  public:
-  /// One thread of the lane; the others have nothing to do. `pointers`: the lane's, shared
+  /// One thread of the lane, or kByWarp: its warp. `pointers`: the lane's, shared
   /// (LaneTask::pointers).
   __device__ __forceinline__ BulkLane(const Cta& cta, const LaneTask& task, std::byte** pointers)
       : cta_(cta),
@@ -46,7 +51,10 @@ class BulkLane {
         destinations_(pointers),
         stages_(cta.header, task.bulk) {}
 
-  __device__ __forceinline__ void run() {
+  /// `position`: 0, or what the thread returned that has found a buffer which is not aligned, and
+  /// has stored nothing: the warp is to run the lane. Returns 0 when the lane is done.
+  __device__ __forceinline__ uint32_t run(uint32_t position) {
+    if constexpr (kByWarp) stages_.resume(position >> 1);
     const Partition& partition = cta_.work->partition;
     const uint32_t element_bytes = Operation::element_bytes(cta_.header);
     const Transfer first = transfer_of<Operation>(cta_, instruction_, 0);
@@ -58,10 +66,22 @@ class BulkLane {
             : partition.count_from(instruction_.chunk_block, cta_.channel()) * element_bytes;
     source_ = first.source;
     target_ = first.target;
-    if (receives() && !find_received()) return leave_offers(cta_);
+    if (receives() && !find_received()) {
+      if (leads()) leave_offers(cta_);
+      return 0;
+    }
     ndestinations_ = instruction_.send_count + (target_ != nullptr);
-    if (ndestinations_ == 0 && !receives()) return;  // a copy onto itself
-    stages_.start();
+    if (ndestinations_ == 0 && !receives()) return 0;  // a copy onto itself
+    if (!kByWarp && may_pass_head()) pass_head();
+    is_loose_ = !is_aligned(source_) || !is_aligned(target_);
+    if (!kByWarp && is_loose_) return kToBeRunByWarp;
+    shift_ = kByWarp ? into_pack(source_) : 0;
+    if (!stages_.is_started()) {
+      if (leads()) {
+        stages_.start();
+      }
+      if constexpr (kByWarp) ptx::barrier_warp();
+    }
     load_.enter(0, whole_bytes(0));
     store_.enter(0, whole_bytes(0));
     // Reductions send what they fold, or to be folded: nothing that they could share. (And their
@@ -71,14 +91,44 @@ class BulkLane {
     } else {
       run_shared();
     }
+    if (!kByWarp && is_loose_) {
+      stages_.drain();
+      return kToBeRunByWarp | stages_.position() << 1;
+    }
     publish_all();
     // A lender may go once it is told that nothing of its memory is read any more.
     stages_.drain();
-    if (published_ != rounds_) leave_offers(cta_);
+    if (published_ != rounds_ && leads()) leave_offers(cta_);
+    return 0;
   }
 
  private:
   using Element = typename Operation::Element;
+  static constexpr uint32_t kToBeRunByWarp = 1;
+  static constexpr int kRowsByWarp = 8;
+
+  // ---- one thread, or a warp whose threads go the same way: the first one does what is to be done
+  // once, and decides
+
+  __device__ __forceinline__ static bool leads() { return !kByWarp || ptx::thread() % kWarp == 0; }
+  /// What decide() says, in all threads, behind a barrier.
+  template <typename Function>
+  __device__ __forceinline__ static bool agree(Function&& decide) {
+    if constexpr (!kByWarp) {
+      return decide();
+    } else {
+      const uint32_t decision = leads() && decide() ? 1 : 0;
+      const bool agreed = ptx::first_of_warp(decision) != 0;
+      ptx::barrier_warp();
+      return agreed;
+    }
+  }
+  __device__ __forceinline__ static uint32_t into_pack(const std::byte* address) {
+    return bytes_into_line(address) % kPack;
+  }
+  __device__ __forceinline__ static bool is_aligned(const std::byte* address) {
+    return into_pack(address) == 0;
+  }
 
   /// The next piece to load, or to store. A round has at least one, which may be empty.
   struct Cursor {
@@ -105,15 +155,20 @@ class BulkLane {
   __device__ __forceinline__ uint32_t whole_bytes(uint32_t round) const {
     return chunk_bytes(round) & ~(kPack - 1);
   }
+  /// A warp loads whole packs around a piece.
+  __device__ __forceinline__ uint32_t most_of_piece() const {
+    return stages_.bytes() - (kByWarp ? kPack : 0);
+  }
   __device__ __forceinline__ uint32_t piece_of(uint32_t left) const {
-    return left < stages_.bytes() ? left : stages_.bytes();
+    const uint32_t most = most_of_piece();
+    return left < most ? left : most;
   }
 
   /// The same, but for the last piece to where a line of 128 bytes ends: stores that lie across
   /// lines cost a link twice as many packets.
   __device__ __forceinline__ uint32_t piece_to_line(const std::byte* at, uint32_t left) const {
     const uint32_t bytes = piece_of(left);
-    if (bytes == left) return bytes;
+    if (kByWarp || bytes == left) return bytes;
     return bytes - bytes_into_line(at + bytes);
   }
 
@@ -133,10 +188,10 @@ class BulkLane {
   __device__ __forceinline__ bool find_received() {
     const PortState& port = port_of(receives_[0]);
     if (!makes_offer(port)) {
-      if (!wait_until_open(cta_, port, port.base)) return false;
+      if (!agree([&] { return wait_until_open(cta_, port, port.base); })) return false;
       if (has_agreed(port)) {
         source_ = port.slots;
-        ptx::fence_bulk();
+        if (leads()) ptx::fence_bulk();
       }
     } else if (has_agreed(port)) {
       source_ = target_;  // it lands
@@ -164,12 +219,12 @@ class BulkLane {
         if (receives()) {
           const PortState& port = port_of(receives_[0]);
           const uint64_t step = step_of(port, receives_[0], load_.round);
-          if (!is_open(cta_, port, step)) {
+          if (!agree([&] { return is_open(cta_, port, step); })) {
             if (stages_.pending() != 0) return true;
             publish_all();
-            if (!wait_until_open(cta_, port, step)) return false;
+            if (!agree([&] { return wait_until_open(cta_, port, step); })) return false;
           }
-          ptx::fence_bulk();
+          if (leads()) ptx::fence_bulk();
         }
         load_from_ = source_of(load_.round);
       }
@@ -179,13 +234,22 @@ class BulkLane {
   }
   __device__ __forceinline__ void load_piece() {
     const uint32_t bytes = piece_of(load_.left);
-    stages_.load(load_from_, bytes);
+    start_load(load_from_, bytes);
     load_from_ += bytes;
     load_.pass(bytes);
     if (load_.left == 0) load_.enter(load_.round + 1, whole_bytes(load_.round + 1));
   }
 
-  /// Stores the piece that was loaded first. False: aborted.
+  __device__ __forceinline__ void start_load(const std::byte* from, uint32_t bytes) {
+    if constexpr (kByWarp) {
+      const uint32_t whole = bytes == 0 ? 0 : (shift_ + bytes + kPack - 1) & ~(kPack - 1);
+      stages_.load_by_warp(from - shift_, whole, leads());
+    } else {
+      stages_.load(from, bytes);
+    }
+  }
+
+  /// Stores the piece that was loaded first. False: aborted, or to be run by the warp.
   __device__ __forceinline__ bool store_next() {
     if (store_.at == 0 && !open_destinations()) return false;
     const std::byte* stage = stages_.await();
@@ -194,21 +258,72 @@ class BulkLane {
     store_.pass(bytes);
     const bool is_last = store_.left == 0;
     if (is_last) end_round();
-    if (stages_.commit(is_last)) publish_next();
+    if constexpr (kByWarp) {
+      stages_.pass();
+      ptx::barrier_warp();  // the stage is free, and what was stored is the first thread's to tell
+      if (is_last) publish_next();
+    } else {
+      if (stages_.commit(is_last)) publish_next();
+    }
     return true;
   }
 
   __device__ __forceinline__ void store_piece(const std::byte* stage, uint64_t at,
                                               uint32_t bytes) const {
     if (bytes == 0) return;
-    ptx::bulk_store(destination_ + at, stage, bytes);
-    for (uint32_t d = 1; d < ndestinations_; ++d) {
-      ptx::bulk_store(destinations_[d] + at, stage, bytes);
+    if constexpr (kByWarp) {
+      for (uint32_t d = 0; d < ndestinations_; ++d) {
+        store_by_warp(destinations_[d] + at, stage + shift_, bytes);
+      }
+    } else {
+      ptx::bulk_store(destination_ + at, stage, bytes);
+      for (uint32_t d = 1; d < ndestinations_; ++d) {
+        ptx::bulk_store(destinations_[d] + at, stage, bytes);
+      }
     }
   }
 
-  /// Waits until the round's chunk may be stored. False: aborted.
+  /// Granules, from where they are aligned in the target, most of them in rows that begin at a
+  /// line; what is left at both ends by a thread each.
+  __device__ __forceinline__ static void store_by_warp(std::byte* target, const std::byte* shared,
+                                                       uint32_t bytes) {
+    using Piece = typename PieceOf<sizeof(Element)>::Type;
+    constexpr uint32_t kRow = kWarp * kGranule;
+    const uint32_t thread = ptx::thread() % kWarp;
+    const uint32_t into_line = bytes_into_line(target);
+    const uint32_t before = (kLine - into_line) % kGranule;
+    const uint32_t head = before < bytes ? before : bytes;
+    const uint32_t end = head + (bytes - head) / kGranule * kGranule;
+    const auto put = [&](uint32_t at) {
+      ptx::store<uint64_t>(target + at, load_around_shared(shared + at, kGranule));
+    };
+    if (thread == 0 && head != 0)
+      store_pieces<Piece>(target, load_around_shared(shared, head), head);
+    if (thread == 1 && end != bytes)
+      store_pieces<Piece>(target + end, load_around_shared(shared + end, bytes - end), bytes - end);
+    const uint32_t before_line = (kLine - into_line) % kLine;
+    const uint32_t first = before_line < end ? before_line : end;
+    if (head + thread * kGranule < first) put(head + thread * kGranule);
+    uint32_t at = first + thread * kGranule;
+    for (; at + (kRowsByWarp - 1) * kRow < end; at += kRowsByWarp * kRow) {
+      uint64_t granules[kRowsByWarp];
+#pragma unroll
+      for (int i = 0; i < kRowsByWarp; ++i)
+        granules[i] = load_around_shared(shared + at + i * kRow, kGranule);
+#pragma unroll
+      for (int i = 0; i < kRowsByWarp; ++i)
+        ptx::store<uint64_t>(target + at + i * kRow, granules[i]);
+    }
+    for (; at < end; at += kRow) put(at);
+  }
+
+  /// Waits until the round's chunk may be stored. False: aborted, or to be run by the warp.
   __device__ __forceinline__ bool open_destinations() {
+    if (!agree([&] { return find_destinations(); })) return false;
+    destination_ = destinations_[0];
+    return true;
+  }
+  __device__ __forceinline__ bool find_destinations() {
     for (uint32_t s = 0; s < instruction_.send_count; ++s) {
       const PortState& port = port_of(sends_[s]);
       const uint64_t step = step_of(port, sends_[s], store_.round);
@@ -217,20 +332,49 @@ class BulkLane {
         publish_all();
         if (!wait_until_open(cta_, port, step)) return false;
       }
-      destinations_[s] = chunk_at<Operation>(cta_, port, sends_[s], store_.round);
+      destinations_[s] = chunk_at<Operation>(cta_, port, sends_[s], store_.round) + head_;
+      // Of all rounds alike.
+      is_loose_ |= !is_aligned(destinations_[s]);
     }
     if (target_ != nullptr) {
       destinations_[instruction_.send_count] = target_ + uint64_t{store_.round} * chunk_bytes_;
     }
-    destination_ = destinations_[0];
+    if (!kByWarp && is_loose_) return false;
+    if (store_.round == 0) store_head();
     return true;
+  }
+
+  // ---- where nothing is aligned, but all alike: the block begins where it is aligned, and what
+  // lies before that is stored byte by byte
+
+  /// Not where others read round by round what is stored.
+  __device__ __forceinline__ bool may_pass_head() const {
+    if (is_aligned(source_) || (receives() && !is_lent())) return false;
+    for (uint32_t s = 0; s < instruction_.send_count; ++s) {
+      if (port_of(sends_[s]).stays == 0) return false;
+    }
+    return true;
+  }
+  __device__ __forceinline__ void pass_head() {
+    head_ = kPack - into_pack(source_);
+    source_ += head_;
+    if (target_ != nullptr) target_ += head_;
+    total_bytes_ = total_bytes_ > head_ ? total_bytes_ - head_ : 0;
+  }
+  __device__ __forceinline__ void store_head() const {
+    if (head_ == 0 || cta_.channel() != 0) return;
+    const uint64_t block = whole_block_bytes();
+    const uint32_t bytes = head_ < block ? head_ : static_cast<uint32_t>(block);
+    for (uint32_t d = 0; d < ndestinations_; ++d) {
+      move_bytes(source_ - head_, destinations_[d] - head_, bytes);
+    }
   }
 
   /// The round's last piece is being stored.
   __device__ __forceinline__ void end_round() {
     const uint32_t rest = chunk_bytes(store_.round) % kPack;
-    if (rest != 0) store_rest(source_of(store_.round), store_.at, rest);
-    if (receives()) {
+    if (rest != 0 && leads()) store_rest(source_of(store_.round), store_.at, rest);
+    if (receives() && leads()) {
       PortState& port = port_of(receives_[0]);
       set_done(port, step_of(port, receives_[0], store_.round));
     }
@@ -241,25 +385,30 @@ class BulkLane {
   __device__ __forceinline__ void store_rest(const std::byte* source, uint64_t at,
                                              uint32_t rest) const {
     for (uint32_t d = 0; d < ndestinations_; ++d) {
-      for (uint32_t done = 0; done < rest; done += 8) {
-        const uint32_t bytes = rest - done < 8 ? rest - done : 8;
-        const uint64_t granule = load_granule<Element>(source + at + done, bytes, cta_.work->width);
-        store_granule<Element>(destinations_[d] + at + done, granule, bytes, cta_.work->width);
-      }
+      move_bytes(source + at, destinations_[d] + at, rest);
+    }
+  }
+  /// Less than a pack, which lies anywhere.
+  __device__ __forceinline__ static void move_bytes(const std::byte* from, std::byte* to,
+                                                    uint32_t bytes) {
+    for (uint32_t done = 0; done < bytes; done += kGranule) {
+      const uint32_t part = bytes - done < kGranule ? bytes - done : kGranule;
+      const uint64_t granule = load_granule<Element>(from + done, part, sizeof(Element));
+      store_granule<Element>(to + done, granule, part, sizeof(Element));
     }
   }
 
   /// The first round that is stored and not published. Its stores are complete.
   __device__ __forceinline__ void publish_next() {
-    ptx::fence_bulk();
-    for (uint32_t s = 0; s < instruction_.send_count; ++s) {
+    if constexpr (!kByWarp) ptx::fence_bulk();
+    for (uint32_t s = 0; leads() && s < instruction_.send_count; ++s) {
       PortState& port = port_of(sends_[s]);
       set_done(port, step_of(port, sends_[s], published_));
     }
     ++published_;
   }
   __device__ __forceinline__ void publish_all() {
-    stages_.complete();
+    if constexpr (!kByWarp) stages_.complete();
     while (published_ != store_.round) publish_next();
   }
 
@@ -276,12 +425,16 @@ class BulkLane {
 
   // Of one round: the first unit is that round's beginning, too.
   __device__ __forceinline__ uint32_t unit_packs() const {
-    const uint32_t pieces = kPiecesOfUnit * stages_.bytes();
+    const uint32_t pieces = kPiecesOfUnit * most_of_piece();
     return (pieces < chunk_bytes_ ? pieces : chunk_bytes_) / kPack;
   }
-  __device__ __forceinline__ uint64_t block_bytes() const {
+  __device__ __forceinline__ uint64_t whole_block_bytes() const {
     return cta_.work->partition.count_from(instruction_.chunk_block, 0) *
            Operation::element_bytes(cta_.header);
+  }
+  __device__ __forceinline__ uint64_t block_bytes() const {
+    const uint64_t whole = whole_block_bytes();
+    return whole > head_ ? whole - head_ : 0;
   }
   __device__ __forceinline__ uint64_t stride_bytes() const {
     return cta_.work->partition.channel_stride * Operation::element_bytes(cta_.header);
@@ -312,13 +465,25 @@ class BulkLane {
     return true;
   }
 
+  __device__ __forceinline__ void note_piece(uint32_t at, uint32_t bytes) const {
+    if (!leads()) return;
+    stages_.next().at = at;
+    stages_.next().bytes = bytes;
+  }
+  __device__ __forceinline__ bool take_unit(Claims& claims, Span& unit) const {
+    if constexpr (!kByWarp) return claims.take(unit);
+    const bool has_unit = agree([&] { return claims.take(unit); });
+    unit.at = ptx::first_of_warp(unit.at);
+    unit.packs = ptx::first_of_warp(unit.packs);
+    return has_unit;
+  }
+
   /// It is the beginning of the first round, too.
   __device__ __forceinline__ void load_first_unit() {
     const auto start = static_cast<uint32_t>(cta_.channel() * stride_bytes() / kPack);
     load_from_ = source_;
     while (load_.round == 0 && stages_.pending() < kPiecesOfUnit) {
-      stages_.next().at = start + load_.at / kPack;
-      stages_.next().bytes = piece_of(load_.left);
+      note_piece(start + load_.at / kPack, piece_of(load_.left));
       load_piece();
     }
   }
@@ -328,39 +493,46 @@ class BulkLane {
   __device__ __forceinline__ void run_claims() {
     const uint64_t own_start = cta_.channel() * stride_bytes();
     source_ -= own_start;
-    for (uint32_t d = 0; d < ndestinations_; ++d) destinations_[d] -= own_start;
+    if constexpr (kByWarp) ptx::barrier_warp();
+    for (uint32_t d = 0; leads() && d < ndestinations_; ++d) destinations_[d] -= own_start;
+    if constexpr (kByWarp) ptx::barrier_warp();
     destination_ = destinations_[0];
 
     Claims claims(counter(), cta_.work->partition.channels, cta_.channel(),
                   static_cast<uint32_t>(block_bytes() / kPack),
                   static_cast<uint32_t>(stride_bytes() / kPack), unit_packs());
-    Span left;  // of the unit that is being loaded
-    bool has_unit = claims.take(left);
+    Span left{0, 0};  // of the unit that is being loaded
+    bool has_unit = take_unit(claims, left);
     left.packs = 0;
     for (;;) {
       while (has_unit && stages_.pending() < BulkStages::kAhead) {
         if (left.packs == 0) {
-          has_unit = claims.take(left);
+          has_unit = take_unit(claims, left);
           continue;
         }
         const uint32_t bytes =
             piece_to_line(destination_ + uint64_t{left.at} * kPack, left.packs * kPack);
-        stages_.next().at = left.at;
-        stages_.next().bytes = bytes;
-        stages_.load(source_ + uint64_t{left.at} * kPack, bytes);
+        note_piece(left.at, bytes);
+        start_load(source_ + uint64_t{left.at} * kPack, bytes);
         left.at += bytes / kPack;
         left.packs -= bytes / kPack;
       }
       if (stages_.pending() == 0) break;
       const std::byte* stage = stages_.await();
       store_piece(stage, uint64_t{stages_.first().at} * kPack, stages_.first().bytes);
-      stages_.commit();
+      if constexpr (kByWarp) {
+        stages_.pass();
+        ptx::barrier_warp();
+      } else {
+        stages_.commit();
+      }
     }
     const uint64_t block = block_bytes();
     const auto rest = static_cast<uint32_t>(block % kPack);
-    if (cta_.channel() == 0 && rest != 0) store_rest(source_, block - rest, rest);
+    if (cta_.channel() == 0 && rest != 0 && leads()) store_rest(source_, block - rest, rest);
+    if constexpr (kByWarp) ptx::barrier_warp();
     // All rounds of the channel are done, as far as this CTA has to do with them.
-    if (receives()) {
+    if (receives() && leads()) {
       PortState& lender = port_of(receives_[0]);
       set_done(lender, lender.end - 1);
     }
@@ -379,6 +551,9 @@ class BulkLane {
   uint64_t total_bytes_;     // from the first chunk to the end of the block
   const std::byte* source_;  // of the first round's chunk, in a user's buffer; null: the slots
   std::byte* target_;        // the same; or null
+  bool is_loose_ = false;    // a buffer is not aligned: found before anything is stored
+  uint32_t head_ = 0;        // bytes that were passed
+  uint32_t shift_ = 0;       // of a warp: bytes from a pack to where the source begins in it
   uint32_t ndestinations_;
   Cursor load_;
   Cursor store_;

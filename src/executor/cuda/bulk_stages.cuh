@@ -21,11 +21,20 @@ class BulkStages {
         states_(reinterpret_cast<BulkStage*>(ptx::shared_memory() + header.bulk_states_at) +
                 lane * kBulkStages) {}
 
-  /// Before anything else.
+  /// Before anything else, by one thread.
   __device__ __forceinline__ void start() {
     for (uint32_t s = 0; s < kBulkStages; ++s) ptx::init_bulk_barrier(&states_[s].barrier, 1);
     ptx::fence_bulk_barriers();
+    is_started_ = true;
   }
+  /// Goes on, with nothing pending, where others of this lane have stopped: what their position()
+  /// was after drain(). Not 0 if they had started.
+  __device__ __forceinline__ uint32_t position() const { return is_started_ ? loaded_ + 1 : 0; }
+  __device__ __forceinline__ void resume(uint32_t position) {
+    is_started_ = position != 0;
+    loaded_ = stored_ = is_started_ ? position - 1 : 0;
+  }
+  __device__ __forceinline__ bool is_started() const { return is_started_; }
 
   /// The most that a piece may have, in bytes.
   __device__ __forceinline__ uint32_t bytes() const { return bytes_; }
@@ -40,6 +49,17 @@ class BulkStages {
     ptx::bulk_load(memory_ + stage * bytes_, source, bytes, &states_[stage].barrier);
     ++loaded_;
   }
+
+  /// The same by all threads of a warp, of which one `leads`, and which store pieces by themselves:
+  /// the piece that had the stage has been stored, by all of them.
+  __device__ __forceinline__ void load_by_warp(const std::byte* source, uint32_t bytes,
+                                               bool leads) {
+    const uint32_t stage = loaded_ % kBulkStages;
+    if (leads) ptx::bulk_load(memory_ + stage * bytes_, source, bytes, &states_[stage].barrier);
+    ++loaded_;
+  }
+  /// The first pending piece is stored, by all threads.
+  __device__ __forceinline__ void pass() { ++stored_; }
 
   /// Waits until the first pending piece is loaded; returns where it is.
   __device__ __forceinline__ const std::byte* await() const {
@@ -90,6 +110,7 @@ class BulkStages {
   BulkStage* const states_;
   uint32_t loaded_ = 0;
   uint32_t stored_ = 0;
+  bool is_started_ = false;
   uint32_t ended_ = 0;  // bit i: the last piece but i was the last of something
 };
 

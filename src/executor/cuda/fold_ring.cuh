@@ -8,7 +8,7 @@
 // Loads that lie across lines of 128 bytes take twice as many packets: where an operand does not
 // begin at a line, pieces begin at the line before, and are read from where they begin in it, by
 // words if need be. (A line that holds one byte of a buffer can be read.) What is stored is aligned
-// to packs.
+// to packs at the first destination (shared_fold.cuh), and at most others.
 //
 // What threads load themselves takes registers while it is on its way, and 24 CTAs of them do not
 // fill a link that 10 with rings do (docs/design/0015).
@@ -52,7 +52,14 @@ class FoldRing {
 #pragma unroll 1
     for (uint32_t k = 0; k < blocks_.operands(); ++k) shifts |= shift_of(k);
     piece_bytes_ = stage_bytes() - (shifts != 0 ? kLine : 0);
-    takes_words_ = shifts % kPack != 0;
+    uint32_t ends = 0;  // of the addresses of destinations
+#pragma unroll 1
+    for (uint32_t s = 0; s < blocks_.instruction.send_count; ++s) {
+      ends |= bytes_into_line(blocks_.addresses[blocks_.operands() + s]);
+    }
+    ends |= bytes_into_line(blocks_.target);
+    stores_elements_ = ends % sizeof(Word) != 0;
+    takes_words_ = (shifts | ends) % kPack != 0;
     if (thread() == 0) {
       for (uint32_t g = 0; g < header_.fold_groups; ++g) {
         ptx::init_bulk_barrier(&state_of(g).barrier, blocks_.operands());
@@ -165,6 +172,14 @@ class FoldRing {
     }
   }
 
+  __device__ __forceinline__ void store_word(std::byte* address, Word word) const {
+    if (sizeof(Element) < sizeof(Word) && stores_elements_) {
+      store_pieces<typename PieceOf<sizeof(Element)>::Type>(address, word, sizeof(Word));
+    } else {
+      ptx::store<Word>(address, word);
+    }
+  }
+
   /// As many times kRows rows of pieces from piece p on as there are. Returns the next piece.
   template <typename Piece, int kRows, bool kIsLoose>
   __device__ __forceinline__ uint32_t fold_while(const std::byte* memory, uint32_t p,
@@ -216,7 +231,13 @@ class FoldRing {
     const uint64_t first = uint64_t{at} * kPack + p * sizeof(Piece);
     const auto store = [&](std::byte* block) {
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) Access::store(block + first + i * kRow, result[i]);
+      for (int i = 0; i < kRows; ++i) {
+        if constexpr (std::is_same_v<Piece, Word>) {
+          store_word(block + first + i * kRow, result[i]);
+        } else {
+          Access::store(block + first + i * kRow, result[i]);
+        }
+      }
     };
 #pragma unroll 1
     for (uint32_t s = 0; s < blocks_.instruction.send_count; ++s)
@@ -229,6 +250,7 @@ class FoldRing {
   const uint32_t warp_;
   uint32_t piece_bytes_;
   bool takes_words_;
+  bool stores_elements_;
   uint32_t first_ = 0;    // the group to be folded next
   uint32_t turn_ = 0;     // parity of how often the ring has gone round
   uint32_t pending_ = 0;  // groups

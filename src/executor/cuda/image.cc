@@ -210,10 +210,11 @@ void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   }
 }
 
-bool is_aligned(const KernelLaunch& launch) {
+bool suits_bulk_lanes(const KernelLaunch& launch) {
   const auto* tasks = reinterpret_cast<const WorkTask*>(launch.args.tables);
-  return std::all_of(tasks, tasks + launch.args.header.nworks,
-                     [](const WorkTask& task) { return task.width == 16; });
+  return std::all_of(tasks, tasks + launch.args.header.nworks, [&](const WorkTask& task) {
+    return task.width == 16 || (launch.has_offers && task.stride_width == 16);
+  });
 }
 
 Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation,
@@ -282,7 +283,8 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     result.offers_output |= !program.ports[p].is_send && may_land(launch, port);
     result.offers_input |= program.ports[p].is_send && may_be_lent(launch, port);
   }
-  result.needs_alignment = image.needs_alignment;
+  result.has_bulk_lanes = image.has_bulk_lanes;
+  result.has_offers = image.has_offers;
   result.parameter_bytes = sizeof(LaunchHeader) + header.image_at;
   if (image.bytes.size() <= sizeof(result.args.tables) - header.image_at) {
     std::memcpy(result.args.tables + header.image_at, image.bytes.data(), image.bytes.size());

@@ -56,8 +56,8 @@ struct KernelLaunch {
   uint32_t grid_x = 0;
   uint32_t grid_y = 0;
   uint32_t threads = 0;
-  bool needs_alignment = false;  // has bulk lanes, which are useless when a buffer is not aligned
-                                 // to 16 bytes
+  bool has_bulk_lanes = false;
+  bool has_offers = false;  // connections that may make or take them (protocol/offer.h)
   // This rank may have to offer its users' outputs, or inputs, to peers that see them by their own
   // addresses: set_offers().
   bool offers_output = false;
@@ -89,7 +89,10 @@ void set_offers(KernelLaunch& launch, Function&& is_open) {
     tasks[w].can_lend = can_offer(launch.offers_input, tasks[w].input);
   }
 }
-/// Are all blocks of all buffers that were set last aligned to 16 bytes?
-bool is_aligned(const KernelLaunch& launch);
+/// Do the buffers that were set last suit bulk lanes? Those do whose blocks are aligned to 16
+/// bytes; and those that begin elsewhere, with strides that are aligned, if they may go direct:
+/// they are likely to be aligned alike on all ranks. The threads of many warps are faster with all
+/// others.
+bool suits_bulk_lanes(const KernelLaunch& launch);
 
 }  // namespace niccolite::executor::cuda

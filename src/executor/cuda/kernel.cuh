@@ -77,6 +77,45 @@ __device__ __forceinline__ void await_takers(const Cta& cta, const LaneTask& tas
   });
 }
 
+/// Where the thread of a bulk lane leaves word for the lane's second warp: behind the addresses
+/// that it uses itself.
+__device__ __forceinline__ uint64_t* word_for_warp(const CompactInstruction& instruction,
+                                                   std::byte** pointers) {
+  return reinterpret_cast<uint64_t*>(pointers + kPlanPointers + instruction.receive_count +
+                                     instruction.send_count);
+}
+inline constexpr uint64_t kNoWord = ~uint64_t{0};
+inline constexpr uint32_t kNanosecondsPerLook = 2000;  // more looks cost the thread some time
+
+/// All threads of a lane that bulk copies serve. Its second warp, if it has one, waits for the case
+/// that some buffer is not aligned: threads of the first that wait for theirs would take a fifth of
+/// its time.
+template <typename Operation>
+__device__ __forceinline__ void run_bulk(const Cta& cta, const LaneTask& task,
+                                         const LaneThreads& lane, std::byte** pointers) {
+  uint32_t position = 0;
+  if (lane.size == kWarp) {
+    if (lane.rank == 0) position = BulkLane<Operation, false>(cta, task, pointers).run(0);
+    position = ptx::first_of_warp(position);
+  } else {
+    uint64_t* word = word_for_warp(cta.instructions[task.first], pointers);
+    if (lane.rank < kWarp) {
+      if (lane.rank == 0) {
+        position = BulkLane<Operation, false>(cta, task, pointers).run(0);
+        // [word] pairs with that of the second warp.
+        ptx::store_release_shared(word, uint64_t{position});
+      }
+      return;
+    }
+    if (lane.rank >= 2 * kWarp) return;
+    uint64_t found;
+    while ((found = ptx::load_acquire_shared(word)) == kNoWord) ptx::sleep(kNanosecondsPerLook);
+    position = static_cast<uint32_t>(found);
+  }
+  ptx::barrier_warp();
+  if (position != 0) BulkLane<Operation, true>(cta, task, pointers).run(position);
+}
+
 /// A lane of the Simple protocol, in the form that suits it.
 template <typename Operation>
 __device__ __forceinline__ void run_simple(const Cta& cta, const LaneTask& task,
@@ -87,6 +126,7 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const LaneTask& task,
     plan_at(pointers).live = ptx::shared_memory();  // any address but null
     plan_at(pointers).bytes = 0;
     plan_at(pointers).is_loose = 0;
+    if (task.is_bulk()) *word_for_warp(cta.instructions[task.first], pointers) = kNoWord;
   }
   lane.barrier();
   if (only_awaits(cta, task)) {
@@ -96,10 +136,7 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const LaneTask& task,
     }
     return await_takers(cta, task);
   }
-  if (task.is_bulk() && cta.work->width >= kPack) {
-    if (lane.rank == 0) BulkLane<Operation>(cta, task, pointers).run();
-    return;
-  }
+  if (task.is_bulk()) return run_bulk<Operation>(cta, task, lane, pointers);
   const CompactInstruction* first = cta.instructions + task.first;
   const uint32_t count = task.count;
   if constexpr (Operation::kReduces) {

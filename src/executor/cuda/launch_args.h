@@ -40,7 +40,7 @@ inline constexpr uint32_t kMaxFoldOperands = 8;  // if a fold requests; of more 
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
 inline constexpr uint32_t kMaxSharedBytesWithStages = 224 * 1024;
 /// Which lanes may be served by bulk copies: none on GPUs that do not have them; those of shared
-/// folds, whatever the alignment of what is folded; all, if all buffers are aligned to 16 bytes.
+/// folds alone; all, which is for buffers that suit them (image.h).
 enum class BulkCopies : uint8_t { None, SharedFolds, All };
 
 /// A lane of a pattern channel: its instructions, and the threads of the CTA that run them.

@@ -39,9 +39,7 @@ __device__ __forceinline__ void make_offer(const Cta& cta, PortState& port, cons
                                            bool is_open, bool serves) {
   if (port.offer != static_cast<uint64_t>(Offer::Pending) || !makes_offer(port)) return;
   const uint64_t address = seen_by_peer(cta, port, memory, is_open);
-  const bool may_be_taken =
-      cta.work->width >= offer::kAlignment || cta.work->stride_width < offer::kAlignment;
-  const bool offers = may_be_taken && address != 0 && offer::fits(address);
+  const bool offers = address != 0 && offer::fits(address);
   // [offer] pairs with [take]. Relaxed: where data land, the buffer is free since before the
   // kernel; data that are lent were there before it, for all GPUs, since the stream has ordered
   // what wrote them.

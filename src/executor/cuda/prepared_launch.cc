@@ -77,9 +77,8 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
       major >= 9 && static_cast<uint32_t>(shared_bytes) >= kMaxSharedBytesWithStages;
   prepared.version_ = TRY(prepared.create_version(
       launch, prepared.has_bulk_copies_ ? BulkCopies::All : BulkCopies::None));
-  if (prepared.version_.kernel->needs_alignment) {
-    prepared.unaligned_version_ = TRY(prepared.create_version(launch, BulkCopies::SharedFolds));
-  }
+  if (prepared.version_.kernel->has_bulk_lanes)
+    prepared.threads_version_ = TRY(prepared.create_version(launch, BulkCopies::SharedFolds));
   return prepared;
 }
 
@@ -114,14 +113,14 @@ Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& lau
 
 void PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
   cuda::set_buffers(*version_.kernel, buffers);
-  if (unaligned_version_.kernel != nullptr) cuda::set_buffers(*unaligned_version_.kernel, buffers);
+  if (threads_version_.kernel != nullptr) cuda::set_buffers(*threads_version_.kernel, buffers);
 }
 
 Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
-  const bool takes_other = version_.kernel->needs_alignment && !is_aligned(*version_.kernel);
-  Version& version = takes_other ? unaligned_version_ : version_;
+  const bool takes_other = version_.kernel->has_bulk_lanes && !suits_bulk_lanes(*version_.kernel);
+  Version& version = takes_other ? threads_version_ : version_;
   KernelLaunch& kernel = *version.kernel;
   if (kernel.offers_output || kernel.offers_input) {
     set_offers(kernel, [&](const void* buffer) { return machine_->is_openable(device_, buffer); });

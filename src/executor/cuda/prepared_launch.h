@@ -43,8 +43,7 @@ class PreparedLaunch {
   bool has_sync_domains_ = false;
   bool has_bulk_copies_ = false;
   Version version_;
-  Version unaligned_version_;  // when version_ has bulk lanes: for buffers that are not aligned to
-                               // 16 bytes
+  Version threads_version_;  // when version_ has bulk lanes: for buffers that do not suit them
 };
 
 /// Prepares and queues a Launch that will not come again.

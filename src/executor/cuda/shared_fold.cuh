@@ -13,6 +13,10 @@
 // asked to send what is folded (requested_fold.cuh), if this launch is for that and all of them
 // can.
 //
+// Units are counted from the first multiple of 16 bytes in what is sent first, or else in the own
+// output; what lies before it is folded by one thread, as what is left at the end. Operands, and
+// other destinations, may lie anywhere.
+//
 // A piece is read, folded and stored by one warp, and stored after it has been read, so that the
 // result may take the place of an operand (in place), here or at a peer.
 //
@@ -58,10 +62,20 @@ class SharedFold {
     const Answer answer = await_offers(plan);
     if (answer != Answer::Agreed) return answer == Answer::Aborted;
 
-    const auto block = static_cast<uint32_t>(block_bytes() / kPack);
-    const bool requests = RequestedFold<Operation>::is_possible(cta_, lane_, ports_, block);
+    const bool folds_ends = cta_.channel() == 0 && lane_.rank == 0;
+    const uint32_t head = find_head(plan);
+    if (head != 0) {
+      if (folds_ends) fold_end(plan.target, 0, head);
+      lane_.barrier();
+      pass_head(plan, head);
+    }
+    const uint64_t bytes = block_bytes() - head;
+    const auto block = static_cast<uint32_t>(bytes / kPack);
+    // (Units that are requested are those of the lender's block.)
+    const bool requests =
+        head == 0 && RequestedFold<Operation>::is_possible(cta_, lane_, ports_, block);
     const typename Ring::Blocks blocks{cta_, instruction_, addresses(), plan.target, requests};
-    if (cta_.channel() == 0 && lane_.rank == 0) fold_rest(blocks);
+    if (folds_ends) fold_end(plan.target, bytes / kPack * kPack, bytes % kPack);
     if (requests) {
       const RequestedFold<Operation> fold(cta_, lane_, ports_, blocks, block, counter());
       if (!fold.run()) plan.live = nullptr;
@@ -109,7 +123,6 @@ class SharedFold {
   __device__ __forceinline__ Answer await_offers(SimplePlan& plan) {
     if (lane_.rank == 0) {
       plan.target = block_at(instruction_.target, instruction_.target_block);
-      if (bytes_into_line(plan.target) % kPack != 0) plan.bytes = kRefused;
       if (has_source()) {
         addresses()[instruction_.source_position] =
             block_at(instruction_.source, instruction_.source_block);
@@ -122,9 +135,7 @@ class SharedFold {
       if (!live) plan.live = nullptr;
       if (!has_agreed(port)) plan.bytes = kRefused;
       const bool is_behind_source = has_source() && i >= instruction_.source_position;
-      std::byte* block = port.slots - cta_.channel() * stride_bytes();
-      if (ports_.is_send(i) && bytes_into_line(block) % kPack != 0) plan.bytes = kRefused;
-      addresses()[i + is_behind_source] = block;
+      addresses()[i + is_behind_source] = port.slots - cta_.channel() * stride_bytes();
     }
     lane_.barrier();
     const Answer answer = plan.live == nullptr     ? Answer::Aborted
@@ -187,27 +198,46 @@ class SharedFold {
     }
   }
 
-  /// What is not a whole pack, at the end of the block: by one thread.
-  __device__ __forceinline__ void fold_rest(const typename Ring::Blocks& blocks) const {
-    const uint64_t block = block_bytes();
-    const auto rest = static_cast<uint32_t>(block % kPack);
-    for (uint32_t done = 0; done < rest; done += kGranule) {
-      const uint32_t bytes = rest - done < kGranule ? rest - done : kGranule;
-      const uint64_t at = block - rest + done;
+  // ---- ends
+
+  __device__ __forceinline__ uint32_t operands() const {
+    return uint32_t{instruction_.receive_count} + has_source();
+  }
+  /// Bytes before the units begin.
+  __device__ __forceinline__ uint32_t find_head(const SimplePlan& plan) const {
+    const std::byte* first = instruction_.send_count != 0 ? addresses()[operands()] : plan.target;
+    const uint32_t head = (kPack - bytes_into_line(first) % kPack) % kPack;
+    return head < block_bytes() ? head : static_cast<uint32_t>(block_bytes());
+  }
+  /// All threads of the lane: the blocks begin behind it now.
+  __device__ __forceinline__ void pass_head(SimplePlan& plan, uint32_t head) const {
+    if (lane_.rank == 0 && plan.target != nullptr) plan.target += head;
+    for (uint32_t k = lane_.rank; k < operands() + instruction_.send_count; k += lane_.size) {
+      addresses()[k] += head;
+    }
+    lane_.barrier();
+  }
+
+  /// `bytes` bytes from `from` on, less than a pack: by one thread.
+  __device__ __forceinline__ void fold_end(std::byte* target, uint64_t from, uint32_t bytes) const {
+    constexpr uint32_t kElement = sizeof(Element);
+    const bool scales_result =
+        (cta_.header.flags & kScalesResult) && (instruction_.flags & kFinish);
+    for (uint32_t done = 0; done < bytes; done += kGranule) {
+      const uint32_t part = bytes - done < kGranule ? bytes - done : kGranule;
+      const uint64_t at = from + done;
       const auto load = [&](uint32_t k) {
-        return Operation::widen(load_granule<Element>(addresses()[k] + at, bytes, sizeof(Element)));
+        return Operation::widen(load_granule<Element>(addresses()[k] + at, part, kElement));
       };
       Values values = load(0);
 #pragma unroll 1
-      for (uint32_t k = 1; k < blocks.operands(); ++k) Operation::accumulate(values, load(k));
-      const uint64_t result = Operation::finish(cta_.header, values, blocks.scales_result());
+      for (uint32_t k = 1; k < operands(); ++k) Operation::accumulate(values, load(k));
+      const uint64_t result = Operation::finish(cta_.header, values, scales_result);
 #pragma unroll 1
       for (uint32_t s = 0; s < instruction_.send_count; ++s) {
-        store_granule<Element>(addresses()[blocks.operands() + s] + at, result, bytes, kPack);
+        store_granule<Element>(addresses()[operands() + s] + at, result, part, kElement);
       }
-      if (blocks.target != nullptr) {
-        store_granule<Element>(blocks.target + at, result, bytes, kPack);
-      }
+      if (target != nullptr) store_granule<Element>(target + at, result, part, kElement);
     }
   }
 

@@ -73,7 +73,8 @@ struct ChannelWarps {
   std::vector<uint32_t> warps;
 };
 
-/// A small lane needs one warp; the others share what there is by their weights.
+/// A small lane needs one warp, and has a second one where there is room (kernel.cuh: run_bulk());
+/// the others share what there is by their weights.
 ChannelWarps share_channel(const Program& program, int channel, const std::vector<bool>& is_small,
                            uint32_t warps) {
   ChannelWarps result;
@@ -88,7 +89,10 @@ ChannelWarps share_channel(const Program& program, int channel, const std::vecto
       weights.push_back(std::max<uint8_t>(program.lanes[l].weight, 1));
     }
   }
-  if (weights.empty()) return result;
+  if (weights.empty()) {
+    if (warps >= result.lanes.size()) std::fill(result.warps.begin(), result.warps.end(), 2);
+    return result;
+  }
   size_t next = 0;
   const std::vector<uint32_t> shares = share_warps(weights, warps);
   for (size_t i = 0; i < result.lanes.size(); ++i) {
@@ -239,7 +243,10 @@ Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,
   image.threads = add_lanes(launch, threads, forms, tables);
   TRY(add_uses(launch, tables));
   image.bytes = lay_out(tables, header);
-  image.needs_alignment = tables.bulk_lanes != 0;
+  image.has_bulk_lanes = tables.bulk_lanes != 0;
+  image.has_offers = std::any_of(
+      tables.ports.begin(), tables.ports.end(),
+      [](const PortTask& port) { return (port.end & (PortTask::kLands | PortTask::kLends)) != 0; });
   add_stages(launch, tables.bulk_lanes, tables.fold, header);
   return image;
 }

@@ -13,8 +13,9 @@ PortTask task_of(const Launch& launch, uint16_t port);
 
 struct Image {
   std::vector<std::byte> bytes;
-  uint32_t threads = 0;          // that a CTA needs, a multiple of kWarp
-  bool needs_alignment = false;  // of all buffers, to 16 bytes, for the bulk lanes that it has
+  uint32_t threads = 0;  // that a CTA needs, a multiple of kWarp
+  bool has_bulk_lanes = false;
+  bool has_offers = false;
 };
 
 /// The image of the launch's program for CTAs of at most so many threads, enough for a warp for

@@ -68,14 +68,23 @@ __device__ __forceinline__ uint64_t granule_in(uint64_t low, uint64_t high, uint
   return ptx::pair(static_cast<uint32_t>(first >> bits), static_cast<uint32_t>(second >> bits));
 }
 
-/// A whole granule wherever it lies, of the aligned words around it: two loads at most. (A word
-/// that holds a byte of a buffer can be read.)
+/// A whole granule wherever it lies, of the aligned words around it. (A word that holds a byte of a
+/// buffer can be read.) Two loads, also where one would do: what a branch stands between waits for
+/// each other.
 __device__ __forceinline__ uint64_t load_around(const std::byte* address) {
   const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
   const std::byte* word = address - offset;
-  const uint64_t low = ptx::load<uint64_t>(word);
-  uint64_t high = 0;
-  if (offset != 0) high = ptx::load<uint64_t>(word + kGranule);
+  const auto low = ptx::load<uint64_t>(word);
+  const auto high = ptx::load<uint64_t>(word + (offset == 0 ? 0 : kGranule));
+  return granule_in(low, high, offset);
+}
+
+/// The same of `bytes` bytes (1 to 8) in shared memory, with anything behind them.
+__device__ __forceinline__ uint64_t load_around_shared(const std::byte* address, uint32_t bytes) {
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  const std::byte* word = address - offset;
+  const auto low = ptx::load_shared<uint64_t>(word);
+  const auto high = ptx::load_shared<uint64_t>(word + (offset + bytes > kGranule ? kGranule : 0));
   return granule_in(low, high, offset);
 }
 

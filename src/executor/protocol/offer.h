@@ -17,10 +17,9 @@
 //   kernel starts  --- offer: address ----> takes it (leaves 0), reads the data at the address
 //   waits          <-- head, as ever ------ gives credit for all steps, at the end
 //
-// An offer without an address says that the data shall come through slots: the buffer is not
-// aligned, or of a kind that other GPUs cannot reach, or its elements are to be scaled before they
-// are sent. Blocks that lie side by side are offered wherever they begin: that they are not aligned
-// then follows from their length, so that all ranks know it and none counts on alignment. A
+// An offer without an address says that the data shall come through slots: the buffer is of a kind
+// that other GPUs cannot reach, or its elements are to be scaled before they are sent. Memory is
+// offered wherever it begins: who takes it cannot count on alignment. A
 // connection takes part when both ends know that it may (Port::lands and
 // PortAddress::can_land, Port::lends and PortAddress::can_lend); who takes then begins with the
 // offer. Who offers always waits until the offer is taken, since the next one takes its place: a

@@ -46,7 +46,10 @@ Operands::Operands(const schedule::Schedule& schedule, DataType type, std::vecto
 Operands::View Operands::allocate(uint64_t elements, uint64_t misalignment, bool is_off) {
   const size_t size = size_of(type_);
   const size_t bytes = elements * size;
-  const size_t off = is_off ? misalignment * size : 0;
+  const std::vector<uint64_t>& starts = options_.starts;
+  const uint64_t start = starts.empty() ? (is_off ? misalignment : 0)
+                                        : starts[memories_.size() % starts.size()];
+  const size_t off = start * size;
   memories_.push_back({GuardedMemory(bytes, off), Bytes(bytes, kPoison)});
   std::memset(memories_.back().memory.data(), static_cast<int>(kPoison), bytes);
   return {memories_.back().memory.data(), memories_.back().expected.data()};

@@ -15,6 +15,8 @@ struct OperandOptions {
   bool is_in_place = false;      // as the collective defines it; where it does not, ignored
   bool is_misaligned = false;    // to the element, and no more
   int misaligned_input_of = -1;  // the same of one rank's input alone
+  /// If not empty: elements from an aligned address to the start of each buffer, in turn.
+  std::vector<uint64_t> starts = {};
   /// Of input and finish; exact for the numbers that are drawn.
   Reduction reduction{};
 };
