@@ -77,7 +77,7 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
       major >= 9 && static_cast<uint32_t>(shared_bytes) >= kMaxSharedBytesWithStages;
   prepared.version_ = TRY(prepared.create_version(
       launch, prepared.has_bulk_copies_ ? BulkCopies::All : BulkCopies::None));
-  if (prepared.version_.kernel->has_bulk_lanes)
+  if (prepared.version_.kernel->has_bulk_lanes && !prepared.version_.kernel->kernel.reduces)
     prepared.threads_version_ = TRY(prepared.create_version(launch, BulkCopies::SharedFolds));
   return prepared;
 }
@@ -119,7 +119,8 @@ void PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
 Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
-  const bool takes_other = version_.kernel->has_bulk_lanes && !suits_bulk_lanes(*version_.kernel);
+  const bool takes_other =
+      threads_version_.kernel != nullptr && !suits_bulk_lanes(*version_.kernel);
   Version& version = takes_other ? threads_version_ : version_;
   KernelLaunch& kernel = *version.kernel;
   if (kernel.offers_output || kernel.offers_input) {

@@ -43,7 +43,8 @@ class PreparedLaunch {
   bool has_sync_domains_ = false;
   bool has_bulk_copies_ = false;
   Version version_;
-  Version threads_version_;  // when version_ has bulk lanes: for buffers that do not suit them
+  Version threads_version_;  // when version_ only moves bytes and has bulk lanes: for buffers that
+                             // do not suit those
 };
 
 /// Prepares and queues a Launch that will not come again.

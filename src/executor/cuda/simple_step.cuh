@@ -57,6 +57,16 @@ struct PortsOfInstruction {
 template <typename Piece>
 struct PieceAccess {
   static constexpr int kGranules = 1;
+  /// Calls function(load), or function(store), for pieces that lie whole numbers of granules from
+  /// `address`.
+  template <typename Function>
+  __device__ __forceinline__ static void with_load(const std::byte*, Function&& function) {
+    function([](const std::byte* address) { return load(address); });
+  }
+  template <typename Function>
+  __device__ __forceinline__ static void with_store(const std::byte*, Function&& function) {
+    function([](std::byte* address, Piece piece) { store(address, piece); });
+  }
   __device__ __forceinline__ static Piece load(const std::byte* address) {
     return ptx::load<Piece>(address);
   }
@@ -77,11 +87,25 @@ template <typename Element>
 struct PieceAccess<AnyGranule<Element>> {
   using Piece = AnyGranule<Element>;
   static constexpr int kGranules = 1;
-  __device__ __forceinline__ static Piece load(const std::byte* address) {
-    return {load_around(address)};
+  // Asked once for all pieces: each of them would take a branch.
+  __device__ __forceinline__ static bool is_aligned(const std::byte* address) {
+    return bytes_into_line(address) % kGranule == 0;
   }
-  __device__ __forceinline__ static void store(std::byte* address, Piece piece) {
-    store_around<Element>(address, piece.bits);
+  template <typename Function>
+  __device__ __forceinline__ static void with_load(const std::byte* first, Function&& function) {
+    if (is_aligned(first)) {
+      function([](const std::byte* address) { return Piece{ptx::load<uint64_t>(address)}; });
+    } else {
+      function([](const std::byte* address) { return Piece{load_around(address)}; });
+    }
+  }
+  template <typename Function>
+  __device__ __forceinline__ static void with_store(const std::byte* first, Function&& function) {
+    if (is_aligned(first)) {
+      function([](std::byte* address, Piece piece) { ptx::store<uint64_t>(address, piece.bits); });
+    } else {
+      function([](std::byte* address, Piece piece) { store_around<Element>(address, piece.bits); });
+    }
   }
   __device__ __forceinline__ static uint64_t granule(Piece piece, int) { return piece.bits; }
   __device__ __forceinline__ static void set_granule(Piece& piece, int, uint64_t granule) {
@@ -91,6 +115,14 @@ struct PieceAccess<AnyGranule<Element>> {
 template <>
 struct PieceAccess<Pack> {
   static constexpr int kGranules = 2;
+  template <typename Function>
+  __device__ __forceinline__ static void with_load(const std::byte*, Function&& function) {
+    function([](const std::byte* address) { return load(address); });
+  }
+  template <typename Function>
+  __device__ __forceinline__ static void with_store(const std::byte*, Function&& function) {
+    function([](std::byte* address, const Pack& pack) { store(address, pack); });
+  }
   __device__ __forceinline__ static Pack load(const std::byte* address) {
     return ptx::load_pack(address);
   }
@@ -105,20 +137,30 @@ struct PieceAccess<Pack> {
   }
 };
 
-template <typename Operation, typename Piece>
-__device__ __forceinline__ Piece load_operand(const Cta& cta, const SimpleMove& move, uint32_t k,
-                                              size_t at) {
+/// Operand k at the places at(i) of the chunk, those that take part.
+template <typename Operation, typename Piece, int kUnroll, typename TakesPart, typename At>
+__device__ __forceinline__ void load_operand(const Cta& cta, const SimpleMove& move, uint32_t k,
+                                             Piece (&pieces)[kUnroll], TakesPart&& takes_part,
+                                             At&& at) {
   using Access = PieceAccess<Piece>;
-  Piece piece = Access::load(move.operands[k] + at);
+  const std::byte* operand = move.operands[k];
+  Access::with_load(operand + at(0), [&](auto load) {
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      if (takes_part(i)) pieces[i] = load(operand + at(i));
+    }
+  });
   if constexpr (Operation::kReduces) {
-    if (move.scales_input && k == move.source_index) {
+    if (!move.scales_input || k != move.source_index) return;
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
 #pragma unroll
       for (int g = 0; g < Access::kGranules; ++g) {
-        Access::set_granule(piece, g, scale_input<Operation>(cta, Access::granule(piece, g)));
+        Access::set_granule(pieces[i], g,
+                            scale_input<Operation>(cta, Access::granule(pieces[i], g)));
       }
     }
   }
-  return piece;
 }
 
 /// Pieces p, p + stride, ... (kUnroll of them, those below `end` when kChecked), counted from byte
@@ -135,22 +177,12 @@ __device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& 
   // Set, as everywhere that registers are loaded on a condition: what the condition might leave as
   // it was would take its registers in all of the loop around, and before it.
   Piece result[kUnroll] = {};
-#pragma unroll
-  for (int i = 0; i < kUnroll; ++i) {
-    if (takes_part(i)) {
-      result[i] = load_operand<Operation, Piece>(cta, move, 0, at(i));
-    }
-  }
+  load_operand<Operation>(cta, move, 0, result, takes_part, at);
   if constexpr (kFolds) {
     typename Operation::Values values[kUnroll][kGranules];
     Piece next[kUnroll] = {};
     const auto load_next = [&](uint32_t k) {
-#pragma unroll
-      for (int i = 0; i < kUnroll; ++i) {
-        if (takes_part(i)) {
-          next[i] = load_operand<Operation, Piece>(cta, move, k, at(i));
-        }
-      }
+      load_operand<Operation>(cta, move, k, next, takes_part, at);
     };
     if (move.operand_count > 1) load_next(1);
 #pragma unroll
@@ -183,12 +215,12 @@ __device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& 
     }
   }
   const auto store = [&](std::byte* chunk) {
+    Access::with_store(chunk + at(0), [&](auto put) {
 #pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
-      if (takes_part(i)) {
-        Access::store(chunk + at(i), result[i]);
+      for (int i = 0; i < kUnroll; ++i) {
+        if (takes_part(i)) put(chunk + at(i), result[i]);
       }
-    }
+    });
   };
   // Not unrolled: the compiler's copies of the loop cost registers, and save nothing of the stores.
 #pragma unroll 1
@@ -261,24 +293,44 @@ __device__ __forceinline__ void simple_elements(const Cta& cta, const LaneThread
   }
 }
 
-/// The whole chunk: packs, or granules that are put together of what lies around them, and what is
-/// left, element by element.
+/// The whole chunk, by granules that are aligned at the first destination; what lies before and
+/// behind them, element by element. As few loads for an operand as can be, and one store for that
+/// destination. (Stores to others, in pieces, lie apart in memory, and cost several times as much.)
+template <typename Operation, int kUnroll, bool kFolds>
+__device__ __forceinline__ void simple_granules(const Cta& cta, const LaneThreads& lane,
+                                                const SimpleMove& move) {
+  using Piece = AnyGranule<typename Operation::Element>;
+  const uint32_t before = bytes_before(move, kGranule);
+  const uint32_t first = before < move.bytes ? before : move.bytes;
+  simple_elements<Operation, kFolds>(cta, lane, move, 0, first);
+  const uint32_t done =
+      simple_range<Operation, Piece, kUnroll, kFolds>(cta, lane, move, first, move.bytes);
+  simple_elements<Operation, kFolds>(cta, lane, move, done, move.bytes);
+}
+
+/// The whole chunk: packs, or, where addresses are not aligned to them, what can be had.
 template <typename Operation, int kUnroll, bool kFolds>
 __device__ __forceinline__ void simple_chunk(const Cta& cta, const LaneThreads& lane,
                                              const SimpleMove& move) {
-  using Element = typename Operation::Element;
-  uint32_t done = 0;
   if (move.width >= kPack) {
-    done = simple_range<Operation, Pack, kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
+    const uint32_t done =
+        simple_range<Operation, Pack, kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
+    simple_elements<Operation, kFolds>(cta, lane, move, done, move.bytes);
+  } else if constexpr (Operation::kReduces) {
+    simple_granules<Operation, kUnroll, kFolds>(cta, lane, move);
   } else {
-    // As few loads for an operand as can be, and one store for the first destination.
-    const uint32_t before = bytes_before(move, kGranule);
-    done = before < move.bytes ? before : move.bytes;
-    simple_elements<Operation, kFolds>(cta, lane, move, 0, done);
-    done = simple_range<Operation, AnyGranule<Element>, kUnroll, kFolds>(cta, lane, move, done,
-                                                                         move.bytes);
+    // Pieces that all addresses are aligned to: to put granules together was slower. In flight are
+    // as many bytes, or as many as there are registers for.
+    uint32_t done = 0;
+    if (move.width == 8) {
+      done = simple_range<Operation, uint64_t, 2 * kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
+    } else if (move.width == 4) {
+      done = simple_range<Operation, uint32_t, 4 * kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
+    } else if (move.width == 2) {
+      done = simple_range<Operation, uint16_t, 4 * kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
+    }
+    simple_range<Operation, uint8_t, kUnroll, kFolds>(cta, lane, move, done, move.bytes);
   }
-  simple_elements<Operation, kFolds>(cta, lane, move, done, move.bytes);
 }
 
 /// What a lane's threads share for one instruction, written by some between two barriers (at
