@@ -47,8 +47,8 @@ Operands::View Operands::allocate(uint64_t elements, uint64_t misalignment, bool
   const size_t size = size_of(type_);
   const size_t bytes = elements * size;
   const std::vector<uint64_t>& starts = options_.starts;
-  const uint64_t start = starts.empty() ? (is_off ? misalignment : 0)
-                                        : starts[memories_.size() % starts.size()];
+  const uint64_t start =
+      starts.empty() ? (is_off ? misalignment : 0) : starts[memories_.size() % starts.size()];
   const size_t off = start * size;
   memories_.push_back({GuardedMemory(bytes, off), Bytes(bytes, kPoison)});
   std::memset(memories_.back().memory.data(), static_cast<int>(kPoison), bytes);
