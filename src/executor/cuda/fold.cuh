@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "executor/cuda/byte_quotient.h"
 #include "executor/cuda/launch_args.h"
 #include "executor/numeric.h"
 
@@ -280,7 +281,12 @@ struct ReduceOperation : Granule<kType> {
     const bool is_negative = (header.flags & kUnsigned) == 0 && element < 0;
     const auto bits = static_cast<Bits>(element);
     const Unsigned magnitude = is_negative ? static_cast<Bits>(0 - bits) : bits;
-    const Unsigned result = magnitude / static_cast<Unsigned>(header.result_divisor);
+    Unsigned result;
+    if constexpr (sizeof(Element) == 1) {
+      result = byte_quotient(magnitude, header.result_reciprocal);
+    } else {
+      result = magnitude / static_cast<Unsigned>(header.result_divisor);
+    }
     return static_cast<Accumulator>(is_negative ? 0 - result : result);
   }
 };

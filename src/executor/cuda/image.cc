@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "executor/cuda/byte_quotient.h"
 #include "executor/cuda/device_types.h"
 #include "executor/cuda/direct_image.h"
 #include "executor/cuda/lane_forms.h"
@@ -169,6 +170,8 @@ void set_operation(const Launch& launch, LaunchHeader& header) {
   header.input_factor = launch.reduction.input_factor;
   header.result_scale = launch.reduction.finish_scale;
   header.result_divisor = launch.reduction.finish_divisor;
+  header.result_reciprocal =
+      byte_reciprocal(static_cast<uint64_t>(launch.reduction.finish_divisor));
   header.shape = launch.shape;
   header.element_bytes = static_cast<uint32_t>(size_of(launch.type));
   header.nworks = static_cast<uint32_t>(launch.works.size());
