@@ -50,9 +50,10 @@ struct Cta {
   std::vector<std::byte> shared;
   std::vector<BulkLoad> loads;
   std::map<uint32_t, Meeting> meetings;
-  std::map<uint32_t, Line> lines;       // by thread / kLineThreads
-  std::map<uint32_t, Vote> votes;       // by warp
-  std::map<uint32_t, uint32_t> firsts;  // by warp: first_of_warp()
+  std::map<uint32_t, Line> lines;         // by thread / kLineThreads
+  std::map<uint32_t, Vote> votes;         // by warp
+  std::map<uint32_t, uint32_t> firsts;    // by warp: first_of_warp()
+  std::map<uint32_t, uint64_t> previous;  // by thread: previous_of_warp()
 };
 
 /// Bulk stores of one thread that have not happened yet.
@@ -211,6 +212,17 @@ uint32_t first_of_warp(uint32_t value) {
   const uint32_t result = first;
   // Nobody's next value comes before all have read this one.
   meet(kFirstWarp + warp, kWarp, [] {});
+  return result;
+}
+
+uint64_t previous_of_warp(uint64_t value) {
+  const uint32_t index = current->thread.index;
+  std::map<uint32_t, uint64_t>& values = current->cta->previous;
+  values[index] = value;
+  meet(kFirstWarp + index / kWarp, kWarp, [] {});
+  const uint64_t result = values[index % kWarp == 0 ? index : index - 1];
+  // As above.
+  meet(kFirstWarp + index / kWarp, kWarp, [] {});
   return result;
 }
 

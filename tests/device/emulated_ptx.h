@@ -39,6 +39,7 @@ void barrier(uint32_t id, uint32_t threads);
 void barrier_warp();
 bool any_of_warp(bool value);
 uint32_t first_of_warp(uint32_t value);
+uint64_t previous_of_warp(uint64_t value);
 uint64_t fetch_add(uint64_t* address, uint64_t value);
 /// The fiber's 16 bytes of a line of 128, together with those of its seven neighbours.
 void load_line_part(const std::byte* address, void* part);
@@ -139,6 +140,7 @@ inline void store_line_part(std::byte* address, Words words) {
 }
 inline bool any_of_warp(bool value) { return emulation::any_of_warp(value); }
 inline uint32_t first_of_warp(uint32_t value) { return emulation::first_of_warp(value); }
+inline uint64_t previous_of_warp(uint64_t value) { return emulation::previous_of_warp(value); }
 inline Pack load_pack(const std::byte* address) {
   emulation::expect_aligned(address, sizeof(Pack));
   Pack pack;

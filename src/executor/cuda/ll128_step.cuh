@@ -107,6 +107,18 @@ __device__ __forceinline__ Words load_local(const Cta& cta, const LineMove& move
   return {load(offset), move.has_flag() ? 0 : load(offset + 8)};
 }
 
+/// AnyPiece: all threads of the warp; `exists`: the thread's line does.
+template <typename Operation>
+__device__ __forceinline__ void store_local_row(const LineMove& move, uint32_t line, bool exists,
+                                                const Words& words) {
+  const uint32_t offset = move.offset_of(line);
+  const uint32_t most = move.has_flag() ? 1 : 2;
+  const uint32_t left = exists && offset < move.transfer.bytes ? move.transfer.bytes - offset : 0;
+  const uint32_t count = left / kGranule < most ? left / kGranule : most;
+  const bool is_followed = ptx::thread() % kWarp != kWarp - 1 && left > most * kGranule;
+  store_row<typename Operation::Element>(move.transfer.target + offset, words, count, is_followed);
+}
+
 template <typename Operation, typename Piece>
 __device__ __forceinline__ void store_local(const Cta& cta, const LineMove& move, uint32_t line,
                                             const Words& words) {
@@ -116,8 +128,6 @@ __device__ __forceinline__ void store_local(const Cta& cta, const LineMove& move
     std::byte* address = move.transfer.target + offset;
     if constexpr (std::is_same_v<Piece, NoPiece>) {
       store_granule<typename Operation::Element>(address, granule, bytes, cta.work->width);
-    } else if constexpr (std::is_same_v<Piece, AnyPiece>) {
-      store_around<typename Operation::Element>(address, granule);
     } else {
       store_pieces<Piece>(address, granule, kGranule);
     }
@@ -237,7 +247,9 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
     with_local_piece<Operation, kIsExact>(cta, [&]<typename Piece>(Piece) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        if (exists(i)) {
+        if constexpr (std::is_same_v<Piece, AnyPiece>) {
+          store_local_row<Operation>(move, line + i * move.stride, exists(i), result[i]);
+        } else if (exists(i)) {
           store_local<Operation, Piece>(cta, move, line + i * move.stride, result[i]);
         }
       }

@@ -154,8 +154,8 @@ class TwoShot {
   __device__ __forceinline__ static uint64_t load_part(const std::byte* part, uint32_t left) {
     return left >= kGranule ? load_around(part) : load_pieces<Piece>(part, left);
   }
-  __device__ __forceinline__ static void store_part(std::byte* part, uint64_t granule,
-                                                    uint32_t left) {
+  __device__ __forceinline__ static void store_granule_part(std::byte* part, uint64_t granule,
+                                                            uint32_t left) {
     if (left >= kGranule) return store_around<Element>(part, granule);
     store_pieces<Piece>(part, granule, left);
   }
@@ -189,9 +189,13 @@ class TwoShot {
     const uint32_t at = group * kGroupData + offset();
     if constexpr (kMayNeedPieces && sizeof(Element) < kGranule) {
       if (by_pieces) {
-        store_part(part, words.first, left_of(share, at));
+        if (share.bytes >= (group + 1) * kGroupData) {
+          const bool is_followed = lane() != kWarp - 1;
+          return store_row<Element>(part, words, has_flag() ? 1 : 2, is_followed);
+        }
+        store_granule_part(part, words.first, left_of(share, at));
         if (!has_flag()) {
-          store_part(part + kGranule, words.second, left_of(share, at + kGranule));
+          store_granule_part(part + kGranule, words.second, left_of(share, at + kGranule));
         }
         return;
       }

@@ -88,28 +88,70 @@ __device__ __forceinline__ uint64_t load_around_shared(const std::byte* address,
   return granule_in(low, high, offset);
 }
 
-/// Stores a whole granule wherever it belongs, in pieces that are aligned: four at most.
-template <typename Element>
-__device__ __forceinline__ void store_around(std::byte* address, uint64_t granule) {
-  constexpr uint32_t kElement = sizeof(Element);
-  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
-  if (kElement == kGranule || offset == 0) return ptx::store<uint64_t>(address, granule);
-  const auto put = [&]<typename Piece>(Piece, bool takes_part) {
-    if constexpr (sizeof(Piece) >= kElement) {
-      if (!takes_part) return;
+/// Stores the first `bytes` bytes, fewer than a granule, in pieces of growing or shrinking length,
+/// as it takes for them to be aligned: up to a multiple of 8, or from one on.
+template <typename Element, bool kShrinks>
+__device__ __forceinline__ void store_part(std::byte* address, uint64_t granule, uint32_t bytes) {
+  const auto put = [&]<typename Piece>(Piece) {
+    if constexpr (sizeof(Piece) >= sizeof(Element)) {
+      if ((bytes & sizeof(Piece)) == 0) return;
       ptx::store<Piece>(address, static_cast<Piece>(granule));
       address += sizeof(Piece);
       granule >>= 8 * sizeof(Piece);
     }
   };
-  // Up to the next word, ever longer pieces; then ever shorter ones.
+  if constexpr (kShrinks) {
+    put(uint32_t());
+    put(uint16_t());
+    put(uint8_t());
+  } else {
+    put(uint8_t());
+    put(uint16_t());
+    put(uint32_t());
+  }
+}
+
+/// Stores a whole granule wherever it belongs, in pieces that are aligned: four at most.
+template <typename Element>
+__device__ __forceinline__ void store_around(std::byte* address, uint64_t granule) {
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  if (sizeof(Element) == kGranule || offset == 0) return ptx::store<uint64_t>(address, granule);
   const uint32_t ahead = kGranule - offset;
-  put(uint8_t(), (ahead & 1) != 0);
-  put(uint16_t(), (ahead & 2) != 0);
-  put(uint32_t(), (ahead & 4) != 0);
-  put(uint32_t(), (offset & 4) != 0);
-  put(uint16_t(), (offset & 2) != 0);
-  put(uint8_t(), (offset & 1) != 0);
+  store_part<Element, /*kShrinks=*/false>(address, granule, ahead);
+  store_part<Element, /*kShrinks=*/true>(address + ahead, granule >> 8 * ahead, offset);
+}
+
+/// By all threads of a warp, which have granules that follow each other in memory, wherever they
+/// belong: `count` (0 to 2) each, from `address` on; threads without any are the last ones.
+/// `is_followed`: the next thread has some. Neighbours put together what belongs into the same
+/// word: stores of pieces lie apart, and take several times as long.
+template <typename Element>
+__device__ __forceinline__ void store_row(std::byte* address, const Words& granules, uint32_t count,
+                                          bool is_followed) {
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  const uint64_t last = count == 2 ? granules.second : granules.first;
+  const uint64_t before = ptx::previous_of_warp(last);
+  if (count == 0) return;
+  if (offset == 0) {
+    ptx::store<uint64_t>(address, granules.first);
+    if (count == 2) ptx::store<uint64_t>(address + kGranule, granules.second);
+    return;
+  }
+  const uint32_t ahead = kGranule - offset;
+  std::byte* word = address - offset;
+  // Of two granules that follow each other, what belongs into the word that both lie in.
+  const auto join = [&](uint64_t low, uint64_t high) {
+    return low >> 8 * ahead | high << 8 * offset;
+  };
+  if (ptx::thread() % kWarp == 0) {
+    store_part<Element, /*kShrinks=*/false>(address, granules.first, ahead);
+  } else {
+    ptx::store<uint64_t>(word, join(before, granules.first));
+  }
+  if (count == 2) ptx::store<uint64_t>(word + kGranule, join(granules.first, granules.second));
+  if (!is_followed) {
+    store_part<Element, /*kShrinks=*/true>(word + count * kGranule, last >> 8 * ahead, offset);
+  }
 }
 
 /// 4 or 8 bytes at an address aligned to 4.
