@@ -42,13 +42,16 @@ template <typename Operation, bool kByWarp>
 class BulkLane {
  public:
   /// One thread of the lane, or kByWarp: its warp. `pointers`: the lane's, shared
-  /// (LaneTask::pointers).
-  __device__ __forceinline__ BulkLane(const Cta& cta, const LaneTask& task, std::byte** pointers)
+  /// (LaneTask::pointers). `word`: null, or where the thread says that no warp is needed, as soon
+  /// as it knows (word_for_warp()).
+  __device__ __forceinline__ BulkLane(const Cta& cta, const LaneTask& task, std::byte** pointers,
+                                      uint64_t* word = nullptr)
       : cta_(cta),
         instruction_(cta.instructions[task.first]),
         receives_(cta.uses + instruction_.receive),
         sends_(cta.uses + instruction_.send),
         destinations_(pointers),
+        word_(word),
         stages_(cta.header, task.bulk) {}
 
   /// `position`: 0, or what the thread returned that has found a buffer which is not aligned, and
@@ -340,7 +343,11 @@ class BulkLane {
       destinations_[instruction_.send_count] = target_ + uint64_t{store_.round} * chunk_bytes_;
     }
     if (!kByWarp && is_loose_) return false;
-    if (store_.round == 0) store_head();
+    if (store_.round == 0) {
+      // Relaxed: nothing is read on account of it.
+      if (!kByWarp && word_ != nullptr) ptx::store_relaxed_shared(word_, uint64_t{0});
+      store_head();
+    }
     return true;
   }
 
@@ -545,6 +552,7 @@ class BulkLane {
   const PortUse* const receives_;
   const PortUse* const sends_;
   std::byte** const destinations_;  // of the round that is being stored: sends, then the target
+  uint64_t* const word_;
   BulkStages stages_;
   uint32_t rounds_;
   uint32_t chunk_bytes_;     // of a round, but for the last

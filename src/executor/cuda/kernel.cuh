@@ -101,8 +101,8 @@ __device__ __forceinline__ void run_bulk(const Cta& cta, const LaneTask& task,
     uint64_t* word = word_for_warp(cta.instructions[task.first], pointers);
     if (lane.rank < kWarp) {
       if (lane.rank == 0) {
-        position = BulkLane<Operation, false>(cta, task, pointers).run(0);
-        // [word] pairs with that of the second warp.
+        position = BulkLane<Operation, false>(cta, task, pointers, word).run(0);
+        // Unless it is known already. [word] pairs with that of the second warp.
         ptx::store_release_shared(word, uint64_t{position});
       }
       return;
