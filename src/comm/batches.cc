@@ -22,10 +22,12 @@ constexpr size_t kMostJoinedBytes = 512 << 10;
 // receives, and one to the own rank.
 constexpr int kDistancesInBatch = 16;
 static_assert(2 * kDistancesInBatch <= executor::kMaxWorks);
-// Lanes of messages in one CTA, which has 16 warps, of which one may serve the others.
-constexpr int kMostMessageLanes = 15;
+// Lanes of messages in one CTA, which has 16 warps, of which one serves the others with Simple.
+constexpr int most_lanes_of_messages(Protocol protocol) {
+  return protocol == Protocol::Simple ? 15 : 16;
+}
 // Layers of one turn, if all its messages are to have lanes in one CTA.
-constexpr int kMostLayers = kMostMessageLanes / 2;
+constexpr int kMostLayers = most_lanes_of_messages(Protocol::LL) / 2;
 
 /// What operations must have in common to share a launch; equal on all ranks, as batches must be.
 using Kernel =
@@ -216,10 +218,11 @@ Status add_messages(std::span<const Task> tasks, Planner& planner, std::vector<B
                    [](const End& a, const End& b) { return a.order() < b.order(); });
   for (size_t first = 0; first < ends.size();) {
     std::map<int, int> lanes;  // by pattern channel
+    const int most = most_lanes_of_messages(ends[first].protocol);
     size_t next = first;
     for (; next < ends.size() && next - first < executor::kMaxWorks; ++next) {
       if (ends[next].kind() != ends[first].kind()) break;
-      if (++lanes[algorithms::channel_of_distance(ends[next].distance)] > kMostMessageLanes) break;
+      if (++lanes[algorithms::channel_of_distance(ends[next].distance)] > most) break;
     }
     batches.push_back(batch_of(std::span(ends).subspan(first, next - first)));
     first = next;

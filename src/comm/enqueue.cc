@@ -26,12 +26,6 @@ std::string upper(const char* text) {
   return result;
 }
 
-template <typename Map, typename Key, typename Value>
-void remember(Map& map, Key&& key, Value&& value) {
-  if (map.size() >= kMostPrepared) map.erase(map.begin());
-  map.emplace(std::forward<Key>(key), std::forward<Value>(value));
-}
-
 /// The buffers that the call's program has: users may pass anything for those that it has not.
 Buffers buffers_of(const Task& task, int rank) {
   Buffers buffers{.input = task.input, .output = task.output};
@@ -171,12 +165,57 @@ void OperationQueue::open_windows(const registry::Windows& windows, bool plans_f
   if (windows_ != nullptr && !are_plans_new) return;
   windows_ = &windows;
   for (Plans* plans : {&plain_, captured_ ? &*captured_ : nullptr}) {
-    if (plans == nullptr) continue;
-    plans->collectives.clear();
-    plans->batches.clear();
-    plans->groups.clear();
-    plans->group_calls = 0;
+    if (plans != nullptr) forget(*plans);
   }
+}
+
+template <typename Map, typename Key>
+void OperationQueue::remember(Map& map, Key&& key, const std::shared_ptr<Launcher>& launcher) {
+  if (map.size() >= kMostPrepared) {
+    retire(std::move(map.begin()->second));
+    map.erase(map.begin());
+  }
+  map.emplace(std::forward<Key>(key), launcher);
+}
+
+void OperationQueue::forget(Plans& plans) {
+  forget_groups(plans);
+  for (auto& [request, launcher] : plans.collectives) retire(std::move(launcher));
+  for (auto& [name, launcher] : plans.batches) retire(std::move(launcher));
+  plans.collectives.clear();
+  plans.batches.clear();
+}
+
+void OperationQueue::forget_groups(Plans& plans) {
+  for (auto& [hash, group] : plans.groups)
+    for (KnownLaunch& known : group.launches) retire(std::move(known.launcher));
+  plans.groups.clear();
+  plans.group_calls = 0;
+}
+
+// What has no memory may end while its kernels run. What others hold (a group that is remembered, a
+// launch to come) may be launched again: its event is recorded when they have let go.
+void OperationQueue::retire(std::shared_ptr<Launcher> launcher) {
+  if (!launcher->has_memory()) return;
+  const auto is_it = [&](const Retired& retired) { return retired.launcher == launcher; };
+  if (std::none_of(retired_.begin(), retired_.end(), is_it))
+    retired_.push_back({.launcher = std::move(launcher), .last_use = nullptr});
+  else
+    launcher.reset();
+  std::erase_if(retired_, [&](Retired& retired) { return is_over(retired); });
+}
+
+bool OperationQueue::is_over(Retired& retired) {
+  if (retired.launcher.use_count() > 1) return false;
+  if (!order_.has_begun()) return true;
+  if (retired.last_use == nullptr) {
+    Result<std::shared_ptr<gpu::Event>> mark = order_.mark();
+    if (mark.is_ok()) retired.last_use = std::move(mark).take();
+    return false;
+  }
+  const Result<bool> is_done =
+      machine_.await_event(*retired.last_use, Deadline::after(std::chrono::milliseconds(0)));
+  return is_done.is_ok() && is_done.value();
 }
 
 void OperationQueue::open_buffers(registry::BufferExports& exports, bool plans_captured) {
@@ -270,15 +309,22 @@ Result<bool> OperationQueue::run_known(std::span<const Task> tasks) {
   TRY(choose_plans(stream));
   const KnownGroup* const group = plans_->find(tasks);
   if (group == nullptr || !may_be_known(tasks, plans_->planner.rank())) return false;
-  for (const KnownLaunch& known : group->launches) {
+  // All launches are on one stream: for the order of streams they are one operation.
+  TRY(order_.before(stream));
+  Status launched = launch_known(*group, tasks);
+  TRY(after(stream));
+  TRY(std::move(launched));
+  return true;
+}
+
+Status OperationQueue::launch_known(const KnownGroup& group, std::span<const Task> tasks) {
+  for (const KnownLaunch& known : group.launches) {
     buffers_.clear();
     for (const uint32_t number : known.tasks)
       buffers_.push_back(buffers_of(tasks[number], plans_->planner.rank()));
-    TRY(order_.before(stream));
-    TRY(launch_logged(*known.launcher, known.calls, buffers_, stream));
-    TRY(after(stream));
+    TRY(launch_logged(*known.launcher, known.calls, buffers_, tasks[0].stream));
   }
-  return true;
+  return {};
 }
 
 Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) {
@@ -352,10 +398,7 @@ void OperationQueue::remember_group(std::span<Ready> launches) {
     group.launches.push_back(
         {.launcher = ready.launcher, .tasks = ready.tasks, .calls = ready.calls});
   }
-  if (plans_->group_calls + group.calls.size() > kMostRememberedCalls) {
-    plans_->groups.clear();
-    plans_->group_calls = 0;
-  }
+  if (plans_->group_calls + group.calls.size() > kMostRememberedCalls) forget_groups(*plans_);
   plans_->group_calls += group.calls.size();
   const uint64_t hash = hash_of(std::span<const Call>(group.calls));
   plans_->groups.emplace(hash, std::move(group));

@@ -99,6 +99,24 @@ class OperationQueue {
     std::vector<KnownLaunch> launches;
   };
 
+  /// What is prepared by one planner. Each map has at most kMostPrepared.
+  struct Plans {
+    planner::Planner planner;
+    std::unordered_map<planner::Request, std::shared_ptr<Launcher>, Hash> collectives{};
+    std::unordered_map<std::string, std::shared_ptr<Launcher>> batches{};  // by what is in them
+    std::unordered_multimap<uint64_t, KnownGroup> groups{};                // by hash_of(calls)
+    size_t group_calls = 0;                                                // of all of them
+
+    const KnownGroup* find(std::span<const Task> tasks) const;
+  };
+
+  /// A launcher with memory that is remembered no more, and an event after its last use, once it
+  /// has none to come.
+  struct Retired {
+    std::shared_ptr<Launcher> launcher;
+    std::shared_ptr<gpu::Event> last_use;
+  };
+
   bool is_copy(const Call& call) const { return rank_alone_ && !call.request.op.scales(); }
   std::shared_ptr<Launcher> find(const planner::Request& request) const;
   std::shared_ptr<Launcher> find(const std::string& name) const;
@@ -113,6 +131,13 @@ class OperationQueue {
                        std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
   Status run(Launcher& launcher, std::span<const Call> calls,
              std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
+  Status launch_known(const KnownGroup& group, std::span<const Task> tasks);
+  template <typename Map, typename Key>
+  void remember(Map& map, Key&& key, const std::shared_ptr<Launcher>& launcher);
+  void forget(Plans& plans);
+  void forget_groups(Plans& plans);
+  void retire(std::shared_ptr<Launcher> launcher);
+  bool is_over(Retired& retired);
   const uint64_t* shifts_of(const void* pointer, size_t bytes);
   executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
   Status after(gpu::StreamHandle stream);
@@ -130,22 +155,13 @@ class OperationQueue {
   std::vector<executor::Buffers> buffers_;  // of the launch in progress of a known group
   StreamOrder order_;
   gpu::Event join_event_;  // of the streams of a batch
-  /// What is prepared by one planner. Each map has at most kMostPrepared.
-  struct Plans {
-    planner::Planner planner;
-    std::unordered_map<planner::Request, std::shared_ptr<Launcher>, Hash> collectives{};
-    std::unordered_map<std::string, std::shared_ptr<Launcher>> batches{};  // by what is in them
-    std::unordered_multimap<uint64_t, KnownGroup> groups{};                // by hash_of(calls)
-    size_t group_calls = 0;                                                // of all of them
-
-    const KnownGroup* find(std::span<const Task> tasks) const;
-  };
   /// Of the operations that come now, on `stream`: chosen by run() and prepare().
   Status choose_plans(gpu::StreamHandle stream);
 
   Plans plain_;
   std::optional<Plans> captured_;  // where they differ
   Plans* plans_ = &plain_;
+  std::vector<Retired> retired_;
 };
 
 }  // namespace niccolite::comm

@@ -42,6 +42,7 @@ class CudaLauncher final : public Launcher {
     launch_.set_buffers(buffers);
     return launch_.launch(stream);
   }
+  bool has_memory() const override { return launch_.has_memory(); }
 
  private:
   executor::cuda::PreparedLaunch launch_;

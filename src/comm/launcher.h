@@ -15,6 +15,8 @@ class Launcher {
   virtual ~Launcher() = default;
   /// May peers be offered the user's buffers (executor/protocol/offer.h)?
   bool makes_offers() const { return makes_offers_; }
+  /// Does it have device memory, so that it must live until what it has queued is done?
+  virtual bool has_memory() const { return false; }
   /// `launch` without its buffers.
   static Result<std::unique_ptr<Launcher>> create(gpu::Machine& machine, int device,
                                                   executor::Launch launch);

@@ -99,6 +99,7 @@ Result<bool> StreamOrder::drain(Deadline deadline) {
 
 // E itself moves on with each operation.
 Result<std::shared_ptr<gpu::Event>> StreamOrder::mark() {
+  std::lock_guard lock(marks_mutex_);
   if (!marks_.valid()) marks_ = TRY(machine_.create_stream(device_));
   std::shared_ptr<gpu::Event> mark = TRY(take_shared_event(machine_, device_));
   TRY(machine_.wait_event(device_, marks_.handle(), *last_work_));

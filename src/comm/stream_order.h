@@ -16,9 +16,11 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/thread_annotations.h"
 #include "base/wait.h"
 #include "comm/stream_key.h"
 #include "gpu/machine.h"
@@ -48,8 +50,8 @@ class StreamOrder {
   /// Waits until all operations so far, and all launches of graphs that hold some, are done: true,
   /// or false at the deadline. Disturbs no capture, unless graphs do not mix and there were some.
   Result<bool> drain(Deadline deadline);
-  /// An event for all operations so far. Once there was one; by one thread at a time, which may be
-  /// another than that of the rest.
+  bool has_begun() const { return last_work_ != nullptr; }
+  /// An event for all operations so far. Once there was one; by any thread.
   Result<std::shared_ptr<gpu::Event>> mark();
 
  private:
@@ -68,7 +70,8 @@ class StreamOrder {
   const int device_;
   const bool graphs_mix_;
   std::shared_ptr<gpu::Event> last_work_;  // E, from the first operation on; graphs share it
-  gpu::Stream marks_;                      // what mark() records on
+  std::mutex marks_mutex_;
+  gpu::Stream marks_ GUARDED_BY(marks_mutex_);  // what mark() records on
   bool has_live_ = false;
   bool has_captured_ = false;
   uint64_t live_stream_ = 0;  // stream_id() of the last live operation

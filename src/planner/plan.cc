@@ -143,10 +143,10 @@ executor::Partition Planner::partition_of_message(size_t bytes, Protocol protoco
 }
 
 Result<std::shared_ptr<const executor::Program>> Planner::message_program(
-    std::span<const std::vector<Message>> layers) const {
+    std::span<const std::vector<Message>> layers, Protocol protocol) const {
   algorithms::Options options;
   options.only_rank = rank_;
-  options.message_tag = message_tag(settings_);
+  options.message_tag = message_tag(settings_, protocol);
   std::vector<executor::Program> programs;
   for (const std::vector<Message>& layer : layers) {
     std::vector<algorithms::Envelope> ends;
@@ -168,7 +168,7 @@ Result<Plan> Planner::messages(std::span<const std::vector<Message>> layers, Pro
   Plan plan;
   plan.protocol = protocol;
   plan.shape = shape_of(settings_, Collective::PointToPoint, protocol);
-  plan.program = TRY(message_program(layers));
+  plan.program = TRY(message_program(layers, protocol));
   size_t sent = 0, received = 0;
   std::map<std::pair<int, bool>, size_t> last;  // work with (peer, is_send)
   for (const std::vector<Message>& layer : layers) {

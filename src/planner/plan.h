@@ -64,7 +64,7 @@ class Planner {
   };
   Result<Compiled> program(Collective collective, AlgorithmId algorithm, int root);
   Result<std::shared_ptr<const executor::Program>> message_program(
-      std::span<const std::vector<Message>> layers) const;
+      std::span<const std::vector<Message>> layers, executor::Protocol protocol) const;
   executor::Cut cut(Collective collective, const Variant& variant) const;
   /// choose(), remembered: groups ask for the same again each time.
   Result<Choice> chosen(Collective collective, size_t bytes);

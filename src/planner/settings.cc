@@ -54,6 +54,10 @@ constexpr int kMostSharedByMessages = 16;
 constexpr size_t kMostVirtualMessageBytes = 4 << 20;
 constexpr size_t kLeastMessageSlot = 128;
 
+// Small messages of one pair share a launch, a slot of the connection each (docs/design/0026): as
+// many each way as a CTA has room for.
+constexpr uint32_t kSmallMessagesOfALaunch = 8;
+
 const Defaults& defaults_of(gpu::Kind machine) {
   return machine == gpu::Kind::Cuda ? kCuda : kVirtual;
 }
@@ -183,10 +187,13 @@ Status select(Settings& settings) {
 
 void set_message_shapes(Settings& settings) {
   settings.message_shapes = settings.shapes;
+  executor::FifoShape& small = settings.message_shapes[static_cast<size_t>(Protocol::LL)];
+  small.depth = std::max(small.depth, kSmallMessagesOfALaunch);
   if (settings.nranks <= kMostSharedByMessages) return;
-  for (executor::FifoShape& shape : settings.message_shapes) {
+  for (size_t protocol = 0; protocol < settings.message_shapes.size(); ++protocol) {
+    executor::FifoShape& shape = settings.message_shapes[protocol];
     if (shape.channels == 0) continue;
-    size_t most = shape.slots_bytes() * kMostSharedByMessages;
+    size_t most = settings.shapes[protocol].slots_bytes() * kMostSharedByMessages;
     if (settings.machine == gpu::Kind::Virtual) most = std::min(most, kMostVirtualMessageBytes);
     const size_t slots =
         size_t{shape.channels} * shape.depth * static_cast<size_t>(settings.nranks);
@@ -240,8 +247,9 @@ Status forbid_ll128(Settings& settings) {
   return {};
 }
 
-int message_tag(const Settings& settings) {
-  return settings.message_shapes == settings.shapes ? 0 : schedule::kMessageTag;
+int message_tag(const Settings& settings, Protocol protocol) {
+  const auto kind = static_cast<size_t>(protocol);
+  return settings.message_shapes[kind] == settings.shapes[kind] ? 0 : schedule::kMessageTag;
 }
 
 const executor::FifoShape& shape_of(const Settings& settings, Collective collective,

@@ -52,8 +52,8 @@ struct Settings {
 /// NCCL_PROTO leaves a function no other protocol.
 Status forbid_ll128(Settings& settings);
 
-/// The tag of messages' connections: their own where those have another shape.
-int message_tag(const Settings& settings);
+/// The tag of messages' connections by `protocol`: their own where those have another shape.
+int message_tag(const Settings& settings, executor::Protocol protocol);
 /// Of the connections that `collective` uses.
 const executor::FifoShape& shape_of(const Settings& settings, Collective collective,
                                     executor::Protocol protocol);

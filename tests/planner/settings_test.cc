@@ -67,13 +67,16 @@ TEST(Settings, EveryAlgorithmCanBeSelectedAlone) {
 TEST(Settings, MessagesOfManyRanksHaveSmallConnectionsOfTheirOwn) {
   for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
     const Settings few = make_settings(machine, 16, {}).value();
-    EXPECT_EQ(few.message_shapes, few.shapes);
-    EXPECT_EQ(message_tag(few), 0);
+    for (const auto protocol : {executor::Protocol::LL128, executor::Protocol::Simple}) {
+      EXPECT_EQ(shape_of(few, Collective::PointToPoint, protocol),
+                shape_of(few, Collective::AllGather, protocol));
+      EXPECT_EQ(message_tag(few, protocol), 0);
+    }
     for (const int nranks : {17, 64, 300, 1024}) {
       const Settings many = make_settings(machine, nranks, {}).value();
-      EXPECT_EQ(message_tag(many), schedule::kMessageTag);
       for (int p = 0; p < executor::kProtocols; ++p) {
         const auto protocol = static_cast<executor::Protocol>(p);
+        EXPECT_EQ(message_tag(many, protocol), schedule::kMessageTag);
         const executor::FifoShape& own = shape_of(many, Collective::PointToPoint, protocol);
         const executor::FifoShape& shared = shape_of(many, Collective::AllGather, protocol);
         EXPECT_EQ(own.channels, shared.channels);
@@ -84,6 +87,16 @@ TEST(Settings, MessagesOfManyRanksHaveSmallConnectionsOfTheirOwn) {
       }
     }
   }
+}
+
+// So that eight each way share a launch, each with a slot of its own.
+TEST(Settings, SmallMessagesHaveDeepConnections) {
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+    for (const int nranks : {2, 16, 17, 300}) {
+      const Settings settings = make_settings(machine, nranks, {}).value();
+      EXPECT_EQ(shape_of(settings, Collective::PointToPoint, executor::Protocol::LL).depth, 8u);
+      EXPECT_EQ(message_tag(settings, executor::Protocol::LL), schedule::kMessageTag);
+    }
 }
 
 TEST(Settings, ObeysTheLimitsOfTheConfiguration) {

@@ -1,8 +1,7 @@
 #include "executor/cuda/prepared_launch.h"
 
-#include <mutex>
+#include <memory>
 #include <utility>
-#include <vector>
 
 #include "executor/cuda/kernels.h"
 
@@ -15,36 +14,9 @@ using gpu::cuda::CuLaunchConfig;
 using gpu::cuda::Driver;
 using gpu::cuda::ScopedContext;
 
-using DeviceImage = std::shared_ptr<gpu::Memory>;
-
-// Images that no kernel and no graph needs any more. The callbacks that find this out must not call
-// the driver, so that the memory is given back when the next launch is prepared.
-class RetiredImages {
- public:
-  static RetiredImages& instance() {
-    static RetiredImages* const images = new RetiredImages;  // callbacks may outlive main()
-    return *images;
-  }
-  void add(DeviceImage image) {
-    const std::lock_guard lock(mutex_);
-    images_.push_back(std::move(image));
-  }
-  void release() {
-    std::vector<DeviceImage> images;
-    {
-      const std::lock_guard lock(mutex_);
-      images.swap(images_);
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<DeviceImage> images_;  // guarded by mutex_
-};
-
-void retire(void* data) {
+void let_go(void* data) {
   const std::unique_ptr<DeviceImage> image(static_cast<DeviceImage*>(data));
-  RetiredImages::instance().add(std::move(*image));
+  retire(std::move(*image));
 }
 
 }  // namespace
@@ -54,7 +26,6 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   if (machine.kind() != gpu::Kind::Cuda) {
     return Status::internal("the CUDA executor is asked to launch on a virtual GPU");
   }
-  RetiredImages::instance().release();
   PreparedLaunch prepared;
   prepared.machine_ = static_cast<CudaMachine*>(&machine);
   prepared.device_ = device;
@@ -101,11 +72,8 @@ Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& lau
         "cuFuncSetAttribute({} bytes of shared memory, device {})", most, device_));
   }
   if (!kernel.device_image.empty()) {
-    version.image = std::make_shared<gpu::Memory>(
-        TRY(machine_->allocate(device_, kernel.device_image.size(), /*shareable=*/false)));
-    TRY(machine_->upload(device_, version.image->data(), kernel.device_image.data(),
-                         kernel.device_image.size()));
-    kernel.args.header.image = static_cast<const std::byte*>(version.image->data());
+    version.image = TRY(make_device_image(*machine_, device_, kernel.device_image));
+    kernel.args.header.image = version.image.get();
     kernel.device_image = {};
   }
   return version;
@@ -150,25 +118,33 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   TRY(driver.check(driver.cuLaunchKernelEx(&config, version.function, nullptr, extra),
                    "cuLaunchKernelEx({}x{} CTAs of {} threads on device {})", config.grid_x,
                    config.grid_y, config.block_x, device_));
-  return version.image == nullptr ? Status() : keep_image(version.image, stream);
+  return version.image == nullptr ? Status() : keep_in_graph(version.image, stream);
 }
 
-// The image lives until the kernel has run, or until the graph is gone that will run it.
-Status PreparedLaunch::keep_image(const DeviceImage& image, gpu::StreamHandle stream) {
+// A graph that is captured may outlive this launch, and all that it has.
+Status PreparedLaunch::keep_in_graph(const DeviceImage& image, gpu::StreamHandle stream) {
   const gpu::Capture capture = TRY(machine_->capture_of(device_, stream));
+  if (capture.state != gpu::CaptureState::Active) return {};
   auto kept = std::make_unique<DeviceImage>(image);
-  if (capture.state == gpu::CaptureState::Active) {
-    TRY(machine_->keep_in_graph(device_, stream, kept.get(), retire));
-  } else {
-    TRY(machine_->call_host(device_, stream, retire, kept.get()));
+  TRY(machine_->keep_in_graph(device_, stream, kept.get(), let_go));
+  static_cast<void>(kept.release());  // let_go() owns it now
+  return {};
+}
+
+Status PreparedLaunch::keep_until_done(gpu::StreamHandle stream) const {
+  for (const Version* version : {&version_, &threads_version_}) {
+    if (version->image == nullptr) continue;
+    auto kept = std::make_unique<DeviceImage>(version->image);
+    TRY(machine_->call_host(device_, stream, let_go, kept.get()));
+    static_cast<void>(kept.release());  // let_go() owns it now
   }
-  static_cast<void>(kept.release());  // retire() owns it now
   return {};
 }
 
 Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const Launch& launch) {
   PreparedLaunch prepared = TRY(PreparedLaunch::create(machine, device, launch));
-  return prepared.launch(stream);
+  TRY(prepared.launch(stream));
+  return prepared.keep_until_done(stream);
 }
 
 }  // namespace niccolite::executor::cuda

@@ -1,12 +1,14 @@
 // PreparedLaunch: a Launch compiled for one device, to be queued again and again. Queuing it is one
 // driver call and allocates nothing; only the user's buffers may change in between.
-// Thread safety: one thread at a time. The connections, buffers and control words that the Launch
-// names must live until the work is done, in a graph as long as the graph; the program is copied.
+// Thread safety: one thread at a time. The PreparedLaunch must live until what it has queued is
+// done, but for graphs; the connections, buffers and control words that the Launch names likewise,
+// in a graph as long as the graph; the program is copied.
 #pragma once
 
 #include <memory>
 #include <span>
 
+#include "executor/cuda/device_images.h"
 #include "executor/cuda/image.h"
 #include "gpu/cuda/machine.h"
 #include "gpu/machine.h"
@@ -24,18 +26,22 @@ class PreparedLaunch {
   void set_buffers(std::span<const Buffers> buffers);
   /// Queues the operation on `stream` of the device, which may be capturing.
   Status launch(gpu::StreamHandle stream);
+  /// Does it have device memory, which must not end before the work does?
+  bool has_memory() const { return version_.image != nullptr || threads_version_.image != nullptr; }
+  /// Lets that memory live until what is queued on `stream` by now is done.
+  Status keep_until_done(gpu::StreamHandle stream) const;
 
  private:
   /// What is queued.
   struct Version {
     std::unique_ptr<KernelLaunch> kernel;
     gpu::cuda::CuFunction function = nullptr;
-    std::shared_ptr<gpu::Memory> image;  // null when the program fits into the parameters
+    DeviceImage image;  // null when the program fits into the parameters
   };
 
   PreparedLaunch() = default;
   Result<Version> create_version(const Launch& launch, BulkCopies bulk_copies);
-  Status keep_image(const std::shared_ptr<gpu::Memory>& image, gpu::StreamHandle stream);
+  Status keep_in_graph(const DeviceImage& image, gpu::StreamHandle stream);
 
   gpu::cuda::CudaMachine* machine_ = nullptr;
   int device_ = -1;
