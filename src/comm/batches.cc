@@ -1,6 +1,7 @@
 #include "comm/batches.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <optional>
@@ -29,13 +30,12 @@ constexpr int most_lanes_of_messages(Protocol protocol) {
 // Layers of one turn, if all its messages are to have lanes in one CTA.
 constexpr int kMostLayers = most_lanes_of_messages(Protocol::LL) / 2;
 
-/// What operations must have in common to share a launch; equal on all ranks, as batches must be.
-using Kernel =
-    std::tuple<Protocol, bool, executor::DataType, executor::Fold, double, double, int64_t>;
+/// What operations must have in common to share a launch, their program aside; equal on all ranks,
+/// as batches must be.
+using Kernel = std::tuple<bool, executor::DataType, executor::Fold, double, double, int64_t>;
 Kernel kernel_of(const Plan& plan) {
   const executor::Reduction& r = plan.reduction;
-  return {plan.protocol, plan.reduces,   plan.type,       r.fold,
-          r.input_scale, r.finish_scale, r.finish_divisor};
+  return {plan.reduces, plan.type, r.fold, r.input_scale, r.finish_scale, r.finish_divisor};
 }
 
 /// A scalar is its rank's own, and a launch has one: such operations stay alone.
@@ -56,44 +56,98 @@ void collect_streams(Batch& batch) {
   batch.streams = std::move(streams);
 }
 
-// Only operations that may share are planned here, and only where there are several of them.
-Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vector<Batch>& batches) {
+/// Collectives that may share launches, in the order of the calls; or one by itself.
+struct Bin {
+  enum class Kind : uint8_t { Alone, List, Joined } kind = Kind::Alone;
+  std::vector<const Task*> tasks;
+};
+
+/// Only operations that may share are planned here, and only where there are several of them.
+class Binning {
+ public:
+  explicit Binning(Planner& planner) : planner_(planner) {}
+
+  void add_alone(const Task& task) {
+    bins_.push_back({.kind = Bin::Kind::Alone, .tasks = {&task}});
+  }
+
+  Status add(const Task& task) {
+    const planner::Request& request = task.call.request;
+    const std::optional<Plan> listed = TRY(planner_.listed(request));
+    const Bin::Kind kind = listed ? Bin::Kind::List : Bin::Kind::Joined;
+    const Kernel kernel = kernel_of(listed ? *listed : TRY(planner_.collective(request)));
+    // A list has one program.
+    const int root = schedule::has_root(request.collective) ? request.root : 0;
+    const auto program = listed ? std::optional(std::pair(request.collective, root)) : std::nullopt;
+    const auto [place, is_new] = bin_of_.try_emplace({program, kernel}, bins_.size());
+    if (is_new) bins_.push_back({.kind = kind, .tasks = {}});
+    bins_[place->second].tasks.push_back(&task);
+    return {};
+  }
+
+  const std::vector<Bin>& bins() const { return bins_; }  // in the order of their first calls
+
+ private:
+  Planner& planner_;
+  std::map<std::pair<std::optional<std::pair<Collective, int>>, Kernel>, size_t> bin_of_;
+  std::vector<Bin> bins_;
+};
+
+/// In as few batches of at most `most` as there can be, which are of about one length.
+void add_batches(std::span<const Task* const> tasks, size_t most, const Batch& like,
+                 std::vector<Batch>& batches) {
+  const size_t count = (tasks.size() + most - 1) / most;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t begin = i * tasks.size() / count;
+    const size_t end = (i + 1) * tasks.size() / count;
+    Batch& batch = batches.emplace_back(like);
+    batch.tasks.assign(tasks.begin() + static_cast<std::ptrdiff_t>(begin),
+                       tasks.begin() + static_cast<std::ptrdiff_t>(end));
+    batch.self_outputs.assign(end - begin, nullptr);
+  }
+}
+
+/// Each of them has its share of the channels, and chooses its protocol for that many.
+Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches) {
   const planner::Settings& settings = planner.settings();
+  const auto count = static_cast<int>(std::min<size_t>(bin.tasks.size(), executor::kMaxWorks));
+  const int share = std::max(1, settings.max_channels / count);
+  std::array<std::vector<const Task*>, executor::kProtocols> by_protocol;
+  for (const Task* task : bin.tasks) {
+    const Plan plan = TRY(planner.collective(task->call.request, share));
+    by_protocol[static_cast<size_t>(plan.protocol)].push_back(task);
+  }
+  const int most_by_lanes = executor::kMaxLanes / most_lanes(settings.nranks);
+  for (size_t protocol = 0; protocol < by_protocol.size(); ++protocol) {
+    const int most_by_channels = static_cast<int>(settings.shapes[protocol].channels) / share;
+    const int most = std::min({most_by_channels, most_by_lanes, executor::kMaxWorks});
+    add_batches(by_protocol[protocol], static_cast<size_t>(std::max(1, most)),
+                {.most_channels = share}, batches);
+  }
+  return {};
+}
+
+Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vector<Batch>& batches) {
   const auto is_candidate = [&](const Task& task) {
-    return !task.call.is_message() && may_share(task, settings);
+    return !task.call.is_message() && may_share(task, planner.settings());
   };
   const bool any_shares = std::count_if(tasks.begin(), tasks.end(), is_candidate) > 1;
-  struct Bin {
-    std::vector<const Task*> tasks;
-    uint32_t channels = 0;  // of the protocol's connections; 0: of an operation that stays alone
-  };
-  std::map<Kernel, size_t> bin_of;
-  std::vector<Bin> bins;  // in the order of their first calls
+  Binning binning(planner);
   for (const Task& task : tasks) {
     if (task.call.is_message()) continue;
-    if (!any_shares || !is_candidate(task)) {
-      bins.push_back({.tasks = {&task}});
-      continue;
+    if (any_shares && is_candidate(task)) {
+      TRY(binning.add(task));
+    } else {
+      binning.add_alone(task);
     }
-    const Plan plan = TRY(planner.collective(task.call.request));
-    const auto [place, is_new] = bin_of.try_emplace(kernel_of(plan), bins.size());
-    if (is_new)
-      bins.push_back(
-          {.tasks = {}, .channels = settings.shapes[static_cast<size_t>(plan.protocol)].channels});
-    bins[place->second].tasks.push_back(&task);
   }
-  const auto most_joined = static_cast<size_t>(
-      std::min(executor::kMaxLanes / most_lanes(settings.nranks), executor::kMaxWorks));
-  for (const Bin& bin : bins) {
-    const size_t most = bin.channels == 0 ? 1 : std::min<size_t>(bin.channels, most_joined);
-    for (size_t first = 0; first < bin.tasks.size(); first += most) {
-      const size_t count = std::min(most, bin.tasks.size() - first);
-      const auto begin = bin.tasks.begin() + static_cast<std::ptrdiff_t>(first);
-      Batch batch;
-      batch.tasks.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
-      batch.self_outputs.assign(count, nullptr);
-      batch.most_channels = static_cast<int>(bin.channels / count);
-      batches.push_back(std::move(batch));
+  for (const Bin& bin : binning.bins()) {
+    if (bin.tasks.size() == 1) {
+      add_batches(bin.tasks, 1, {}, batches);
+    } else if (bin.kind == Bin::Kind::List) {
+      add_batches(bin.tasks, executor::kMostListWorks, {.is_list = true}, batches);
+    } else {
+      TRY(add_joined(bin, planner, batches));
     }
   }
   return {};
@@ -189,12 +243,8 @@ Result<std::vector<End>> find_ends(std::span<const Task> tasks, Planner& planner
 
 /// What Planner::messages() takes: layer by layer, the sends first.
 Batch batch_of(std::span<const End> ends) {
-  Batch batch{.protocol = ends.front().protocol,
-              .tasks = {},
-              .layers = {},
-              .self_outputs = {},
-              .streams = {},
-              .most_channels = 0};
+  Batch batch;
+  batch.protocol = ends.front().protocol;
   std::vector<const End*> by_layer;
   for (const End& end : ends) by_layer.push_back(&end);
   std::stable_sort(by_layer.begin(), by_layer.end(), [](const End* a, const End* b) {

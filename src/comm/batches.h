@@ -1,7 +1,8 @@
 // From the calls that a group collected for one communicator to the launches that carry them out.
 //
-//   collectives   in the order of the calls; small ones of one kernel (same protocol, and type and
-//                 operation when they reduce) share a launch, each on FIFO channels of its own
+//   collectives   in the order of the calls. Small ones of one kernel (same type and operation when
+//                 they reduce) share a launch: the smallest of one kind as a list, each channel's
+//                 one after the other; others each on FIFO channels of its own
 //   messages      after the collectives, ordered by (turn, protocol, distance, layer): distance is
 //                 receiver - sender. Messages of one pair that may share a launch (executor::Turn)
 //                 are layers of one turn, the next ones of another. A launch has as many of this
@@ -30,11 +31,12 @@ namespace niccolite::comm {
 /// What one launch carries out: collectives, or messages.
 struct Batch {
   executor::Protocol protocol = executor::Protocol::Simple;  // of messages
-  std::vector<const Task*> tasks;                            // the program's works, in order
-  std::vector<size_t> layers;       // works of each layer of messages (Planner::messages())
-  std::vector<void*> self_outputs;  // by work: where a message to the own rank goes, else null
-  std::vector<gpu::StreamHandle> streams;  // of the calls, each once; the launch is on the first
-  int most_channels = 0;  // of each collective that shares the launch; 0: of one alone
+  std::vector<const Task*> tasks{};                          // the program's works, in order
+  std::vector<size_t> layers{};       // works of each layer of messages (Planner::messages())
+  std::vector<void*> self_outputs{};  // by work: where a message to the own rank goes, else null
+  std::vector<gpu::StreamHandle> streams{};  // of the calls, each once; the launch is on the first
+  bool is_list = false;                      // executor::Launch::is_list()
+  int most_channels = 0;  // of each collective that else shares the launch; 0: of one alone
 
   bool holds_messages() const { return tasks[0]->call.is_message(); }
 };

@@ -6,15 +6,19 @@ namespace niccolite::comm {
 
 CallLog::CallLog(int nranks) : messages_(static_cast<size_t>(nranks)) {}
 
-void CallLog::add(const Call& call, bool is_captured, bool is_joined) {
+void CallLog::add(std::span<const Call> calls, bool is_captured) {
   std::lock_guard lock(mutex_);
+  if (calls.size() > 1) {
+    if (joined_ == nullptr) joined_ = std::make_unique<std::bitset<65536>>();
+    for (const Call& call : calls) joined_->set(tag_of(call));
+  }
+  for (const Call& call : calls) add_call(call, is_captured);
+}
+
+void CallLog::add_call(const Call& call, bool is_captured) {
   Numbers& numbers = call.is_message()
                          ? messages_[static_cast<size_t>(call.peer)][call.is_send ? 1 : 0]
                          : collectives_;
-  if (is_joined) {
-    if (joined_ == nullptr) joined_ = std::make_unique<std::bitset<65536>>();
-    joined_->set(tag_of(call));
-  }
   LoggedCall entry{.call = call, .number = 0, .order = ++order_};
   if (is_captured) {
     numbers.provable = std::min(numbers.provable, numbers.count);

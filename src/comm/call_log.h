@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/thread_annotations.h"
@@ -45,8 +46,8 @@ class CallLog {
 
   explicit CallLog(int nranks);
 
-  /// A call was launched, or captured in a graph; `is_joined`: with others in one launch.
-  void add(const Call& call, bool is_captured, bool is_joined) EXCLUDES(mutex_);
+  /// The calls of one launch, which was queued, or captured in a graph.
+  void add(std::span<const Call> calls, bool is_captured) EXCLUDES(mutex_);
   /// To be told before each launch: a live one on this stream (gpu::Machine::stream_id), or one
   /// that is captured. By one thread at a time.
   void before_launch_on(std::optional<uint64_t> stream);
@@ -71,6 +72,7 @@ class CallLog {
   static constexpr uint64_t kNoStream = ~uint64_t{0};
   static constexpr uint64_t kSeveralStreams = kNoStream - 1;
 
+  void add_call(const Call& call, bool is_captured) REQUIRES(mutex_);
   void add_captured(LoggedCall entry) REQUIRES(mutex_);
 
   std::atomic<uint64_t> stream_{kNoStream};

@@ -87,6 +87,7 @@ void add_call(std::string& name, const Call& call) {
 std::string name_of(const Batch& batch) {
   std::string name;
   add_to(name, batch.protocol);
+  add_to(name, batch.is_list);
   add_to(name, batch.most_channels);
   for (const Task* task : batch.tasks) add_call(name, task->call);
   return name;
@@ -450,7 +451,7 @@ Status OperationQueue::launch_logged(Launcher& launcher, std::span<const Call> c
   if (log_ == nullptr) return run(launcher, calls, buffers, stream);
   log_->before_launch_on(order_.stream());
   TRY(run(launcher, calls, buffers, stream));
-  for (const Call& call : calls) log_->add(call, order_.is_captured(), calls.size() > 1);
+  log_->add(calls, order_.is_captured());
   return {};
 }
 
@@ -503,6 +504,10 @@ Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name)
                               .turn = planned.plan.turns[work]});
     return planned;
   }
+  if (batch.is_list) {
+    TRY(plan_list(batch, planned));
+    return planned;
+  }
   std::vector<Plan> plans;
   std::vector<const executor::Program*> programs;
   for (const Task* task : batch.tasks)
@@ -525,6 +530,23 @@ Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name)
   if (plans.size() > 1)
     planned.plan.program = std::make_shared<const executor::Program>(TRY(executor::join(programs)));
   return planned;
+}
+
+Status OperationQueue::plan_list(const Batch& batch, Planned& planned) {
+  for (const Task* task : batch.tasks) {
+    std::optional<Plan> plan = TRY(plans_->planner.listed(task->call.request));
+    if (!plan) return Status::internal("{} is in a list", describe(task->call));
+    planned.launch.works.push_back(
+        {.partition = plan->partitions[0], .tag = tag_of(task->call), .buffers = {}});
+    if (planned.plan.program == nullptr || plan->microseconds > planned.plan.microseconds)
+      planned.plan = *std::move(plan);
+  }
+  const auto works = static_cast<uint32_t>(batch.tasks.size());
+  planned.launch.list_channels = std::min(planned.plan.shape.channels, works);
+  // One after the other, while the words of the next are on their way.
+  planned.plan.microseconds *=
+      (works + planned.launch.list_channels - 1) / planned.launch.list_channels;
+  return {};
 }
 
 // Connects the plan's program, hands it to the executor, and remembers what comes of it.

@@ -125,6 +125,7 @@ class OperationQueue {
   std::vector<Ready> recall(const KnownGroup& group, std::span<const Task> tasks) const;
   void remember_group(std::span<Ready> launches);
   Result<Planned> plan_batch(const Batch& batch, std::string name);
+  Status plan_list(const Batch& batch, Planned& planned);
   Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
   Status check_captures(std::span<const Task> tasks);
   Status launch_logged(Launcher& launcher, std::span<const Call> calls,

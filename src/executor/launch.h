@@ -73,6 +73,10 @@ struct Work {
   Turn turn{};
 };
 
+/// A launch of one program of one work may have several works: a list, of independent operations
+/// that the program carries out one after the other. Work w has one channel, w % list_channels, and
+/// is behind those before it there; there are at most kMostListWorks. (CUDA: programs of one step
+/// by LL, of up to 8 ranks.)
 struct Launch {
   std::shared_ptr<const Program>
       program;  // kept alive by the executor until the operation (or its graph) is gone
@@ -88,6 +92,9 @@ struct Launch {
   // CUDA, Simple: folds request what is lent in units of so many bytes (protocol/request.h), where
   // they can; 0: they read it. A multiple of 512; equal on all ranks.
   uint32_t request_bytes = 0;
+  uint32_t list_channels = 0;  // 0: it is no list
+
+  bool is_list() const { return list_channels > 0; }
 };
 
 }  // namespace niccolite::executor

@@ -13,6 +13,11 @@ using executor::Protocol;
 // moved without CTAs (docs/design/0012), so that ZERO can only ask for few.
 double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Default ? 0.01 : 0.05; }
 
+// Beyond this, a channel by itself is slower than what an operation has of all of them beside
+// others: bytes that a rank receives.
+constexpr size_t kMostListedBytes = 16 << 10;
+constexpr int kMostRanksOfLists = 8;  // of the kernel for them
+
 constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64};
 /// A warp moves lines of LL128 in rows (ll128_step.cuh), and what a row begun costs the model does
 /// not know: between counts that were measured (docs/tune.md) it may be 20 % off.
@@ -20,6 +25,21 @@ constexpr int kLineChannelCounts[] = {1, 2, 3, 4, 6, 10, 16, 24, 32, 48, 64};
 std::span<const int> counts_of(Protocol protocol) {
   if (protocol == Protocol::LL128) return kLineChannelCounts;
   return kChannelCounts;
+}
+
+/// The algorithm of one step in which a rank sends one block of its own, to all that it sends to.
+std::optional<AlgorithmId> one_step_to_all(Collective collective) {
+  switch (collective) {
+    case Collective::AllReduce:
+      return AlgorithmId::OneShot;
+    case Collective::AllGather:
+      return AlgorithmId::DirectLanes;
+    case Collective::Broadcast:
+    case Collective::Reduce:
+      return AlgorithmId::Direct;
+    default:
+      return std::nullopt;
+  }
 }
 
 /// Do blocks lie side by side whose length is no multiple of 16 bytes? On a GPU threads then move
@@ -145,8 +165,14 @@ const Choice& pick(std::span<const Choice> choices, CtaPolicy policy) {
   return *best;
 }
 
-Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes) {
-  const std::vector<Choice> choices = candidates(settings, collective, bytes);
+Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
+                      int most_channels) {
+  std::vector<Choice> choices = candidates(settings, collective, bytes);
+  const auto is_too_wide = [&](const Choice& choice) {
+    return most_channels > 0 && choice.channels > most_channels;
+  };
+  if (!std::all_of(choices.begin(), choices.end(), is_too_wide))
+    std::erase_if(choices, is_too_wide);
   if (!choices.empty()) return pick(choices, settings.policy);
   return why_none(settings, collective, bytes);
 }
@@ -160,6 +186,29 @@ Choice choose_for_message(const Settings& settings, Protocol protocol, size_t by
   std::vector<Choice> choices;
   add_forms(settings, work, variant, cost, choices);
   return pick(choices, settings.policy);
+}
+
+std::optional<Choice> choose_for_list(const Settings& settings, Collective collective,
+                                      size_t bytes) {
+  if (settings.machine != gpu::Kind::Cuda || settings.nranks < 2 ||
+      settings.nranks > kMostRanksOfLists ||
+      bytes * static_cast<size_t>(settings.nranks - 1) > kMostListedBytes)
+    return std::nullopt;
+  const std::optional<AlgorithmId> algorithm = one_step_to_all(collective);
+  if (!algorithm) return std::nullopt;
+  const Variant variant{.algorithm = *algorithm, .protocol = Protocol::LL};
+  const auto kind = static_cast<size_t>(collective);
+  if (!settings.algorithms[kind][static_cast<size_t>(variant.algorithm)] ||
+      !settings.protocols[kind][static_cast<size_t>(variant.protocol)] ||
+      settings.shapes[static_cast<size_t>(variant.protocol)].channels == 0 ||
+      !is_possible(settings.machine, settings.nranks, collective, variant.algorithm,
+                   variant.protocol))
+    return std::nullopt;
+  const Cost cost =
+      find_cost(class_of(settings), collective, variant.algorithm, variant.protocol).cost;
+  const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
+  return Choice{variant, predict(settings.machine, cost, work, variant,
+                                 chunk_bytes(settings, collective, variant))};
 }
 
 }  // namespace niccolite::planner

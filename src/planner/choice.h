@@ -2,6 +2,7 @@
 // fewer CTAs. Pure functions: every rank chooses alike.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,9 +21,16 @@ std::vector<Choice> candidates(const Settings& settings, Collective collective, 
 /// The one to take, by what the policy makes of time and CTAs; `choices` is not empty.
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy);
 
-/// pick() of the candidates. For a PointToPoint, `bytes` is one message's, and both ends choose
-/// alike. Errors: InvalidUsage when NCCL_ALGO and NCCL_PROTO leave none.
-Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes);
+/// pick() of the candidates, those of at most `most_channels` channels (0: of all), unless there
+/// are none. For a PointToPoint, `bytes` is one message's, and both ends choose alike. Errors:
+/// InvalidUsage when NCCL_ALGO and NCCL_PROTO leave none.
+Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
+                      int most_channels = 0);
+
+/// For an operation of a list (executor::Launch::is_list()), on one channel: those are small, and
+/// end in one step. None: it is for none.
+std::optional<Choice> choose_for_list(const Settings& settings, Collective collective,
+                                      size_t bytes);
 
 /// For a message whose protocol is settled.
 Choice choose_for_message(const Settings& settings, executor::Protocol protocol, size_t bytes);

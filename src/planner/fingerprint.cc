@@ -88,6 +88,7 @@ uint64_t hash_limits() {
     hash.add(limit);
   hash.add(uint64_t{sizeof(executor::ControlBlock)});
   hash.add(uint64_t{executor::kMostRequests});
+  hash.add(uint64_t{executor::kMostListWorks});
   for (const algorithms::Algorithm& algorithm : algorithms::all()) {
     hash.add(std::string_view(algorithm.name));
     hash.add(algorithm.collective);

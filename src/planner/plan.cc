@@ -94,9 +94,21 @@ executor::Cut Planner::cut(Collective collective, const Variant& variant) const 
 }
 
 Result<Plan> Planner::collective(const Request& request, int most_channels) {
+  Choice choice = TRY(chosen(request.collective, request.bytes(), most_channels));
+  if (most_channels > 0) choice.channels = std::min(choice.channels, most_channels);
+  return plan_of(request, choice);
+}
+
+Result<std::optional<Plan>> Planner::listed(const Request& request) {
+  const std::optional<Choice> choice =
+      choose_for_list(settings_, request.collective, request.bytes());
+  if (!choice) return std::optional<Plan>();
+  return std::optional(TRY(plan_of(request, *choice)));
+}
+
+Result<Plan> Planner::plan_of(const Request& request, const Choice& choice) {
   Plan plan;
-  plan.choice = TRY(chosen(request.collective, request.bytes()));
-  if (most_channels > 0) plan.choice.channels = std::min(plan.choice.channels, most_channels);
+  plan.choice = choice;
   plan.protocol = plan.choice.protocol;
   plan.shape = shape_of(settings_, request.collective, plan.protocol);
   plan.microseconds = plan.choice.microseconds;
@@ -128,10 +140,10 @@ Result<Protocol> Planner::protocol_of_message(size_t bytes) {
   return TRY(chosen(Collective::PointToPoint, bytes)).protocol;
 }
 
-Result<Choice> Planner::chosen(Collective collective, size_t bytes) {
-  const auto key = std::pair(collective, bytes);
+Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels) {
+  const auto key = std::tuple(collective, bytes, most_channels);
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
-  const Choice choice = TRY(choose(settings_, collective, bytes));
+  const Choice choice = TRY(choose(settings_, collective, bytes, most_channels));
   if (choices_.size() >= kMostChoices) choices_.erase(choices_.begin());
   choices_.emplace(key, choice);
   return choice;

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -40,6 +41,10 @@ class Planner {
   /// when the user's selection leaves no variant.
   Result<Plan> collective(const Request& request, int most_channels = 0);
 
+  /// The same as an operation of a list (executor::Launch::is_list()); none if it is for none,
+  /// which is so on all ranks or on none.
+  Result<std::optional<Plan>> listed(const Request& request);
+
   /// The protocol that both ends of a message choose.
   Result<executor::Protocol> protocol_of_message(size_t bytes);
   /// How a message is cut up, of which both ends have to come to the same.
@@ -66,13 +71,14 @@ class Planner {
   Result<std::shared_ptr<const executor::Program>> message_program(
       std::span<const std::vector<Message>> layers, executor::Protocol protocol) const;
   executor::Cut cut(Collective collective, const Variant& variant) const;
+  Result<Plan> plan_of(const Request& request, const Choice& choice);
   /// choose(), remembered: groups ask for the same again each time.
-  Result<Choice> chosen(Collective collective, size_t bytes);
+  Result<Choice> chosen(Collective collective, size_t bytes, int most_channels = 0);
 
   Settings settings_;
   const int rank_;
   std::map<std::tuple<Collective, AlgorithmId, int>, Compiled> programs_;
-  std::map<std::pair<Collective, size_t>, Choice> choices_;
+  std::map<std::tuple<Collective, size_t, int>, Choice> choices_;
 };
 
 }  // namespace niccolite::planner

@@ -146,6 +146,91 @@ TEST(Batches, KnowHowManyLanesASmallCollectiveHas) {
   EXPECT_GT(checked, 20'000u);
 }
 
+TEST(Batches, MakeListsOfTheSmallestCollectives) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < 200; ++i) tasks.push_back(task_of(all_reduce(1 + i % 4096)));
+  const std::vector<Batch> batches = batches_of(settings, 0, tasks);
+  ASSERT_EQ(batches.size(), 2u);
+  size_t next = 0;
+  for (const Batch& batch : batches) {
+    EXPECT_TRUE(batch.is_list);
+    EXPECT_EQ(batch.tasks.size(), 100u);
+    for (const Task* task : batch.tasks) EXPECT_EQ(task, &tasks[next++]);
+  }
+}
+
+TEST(Batches, MakeAListOfEachProgramAndOperation) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 4);
+  std::vector<Task> tasks;
+  for (int i = 0; i < 3; ++i) {
+    tasks.push_back(task_of(all_reduce(10)));
+    tasks.push_back(task_of(all_reduce(20, DataType::Bfloat16)));
+    tasks.push_back(task_of(all_reduce(30, DataType::Float32, Operation::Max)));
+    tasks.push_back(task_of(broadcast(40, 1)));
+    tasks.push_back(task_of(broadcast(50, 2)));
+  }
+  tasks.push_back(task_of(broadcast(60, 3)));
+  const std::vector<Batch> batches = batches_of(settings, 0, tasks);
+  ASSERT_EQ(batches.size(), 6u);
+  for (size_t b = 0; b < 5; ++b) {
+    EXPECT_TRUE(batches[b].is_list);
+    EXPECT_EQ(batches[b].tasks,
+              (std::vector<const Task*>{&tasks[b], &tasks[b + 5], &tasks[b + 10]}));
+  }
+  EXPECT_FALSE(batches[5].is_list) << "one by itself";
+}
+
+// A collective that has few channels takes the protocol that is the fastest of so many.
+TEST(Batches, ChooseForTheShareOfEachCollective) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  const size_t count = (size_t{64} << 10) / kFloat;
+  planner::Planner planner(settings, 0);
+  ASSERT_EQ(planner.collective(all_reduce(count).request).value().protocol, Protocol::LL);
+  const std::vector<Task> tasks(24, task_of(all_reduce(count)));
+  const std::vector<Batch> batches = batches_of(settings, 0, tasks);
+  EXPECT_NE(planner.collective(tasks[0].call.request, 1).value().protocol, Protocol::LL);
+  for (const Batch& batch : batches) {
+    EXPECT_FALSE(batch.is_list);
+    EXPECT_EQ(batch.most_channels, 1);
+  }
+}
+
+// Whatever a group holds, all ranks launch the same, each call once.
+TEST(Batches, OfCollectivesAreThoseOfAllRanks) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const int nranks = 2 + static_cast<int>(random() % 8);
+    const planner::Settings settings =
+        settings_for(seed % 4 == 0 ? gpu::Kind::Virtual : gpu::Kind::Cuda, nranks);
+    std::vector<Task> tasks;
+    for (size_t i = 0, count = 1 + random() % 300; i < count; ++i) {
+      const size_t elements = 1 + random() % (size_t{1} << (random() % 20));
+      const int root = static_cast<int>(random() % static_cast<uint32_t>(nranks));
+      tasks.push_back(
+          task_of(random() % 2 == 0 ? all_reduce(elements) : broadcast(elements, root)));
+    }
+    const std::vector<Batch> expected = batches_of(settings, 0, tasks);
+    size_t calls = 0;
+    for (const Batch& batch : expected) {
+      calls += batch.tasks.size();
+      EXPECT_LE(batch.tasks.size(),
+                batch.is_list ? executor::kMostListWorks : size_t{executor::kMaxWorks});
+    }
+    EXPECT_EQ(calls, tasks.size());
+    for (int rank = 1; rank < nranks; ++rank) {
+      const std::vector<Batch> batches = batches_of(settings, rank, tasks);
+      ASSERT_EQ(batches.size(), expected.size());
+      for (size_t b = 0; b < batches.size(); ++b) {
+        EXPECT_EQ(batches[b].tasks, expected[b].tasks);
+        EXPECT_EQ(batches[b].is_list, expected[b].is_list);
+        EXPECT_EQ(batches[b].most_channels, expected[b].most_channels);
+      }
+    }
+  }
+}
+
 TEST(Batches, OfAnyMessagesComeToAnEnd) {
   constexpr size_t kSizes[] = {0, 1, 2, 700, 9000, 60'000, 300'000, 5'000'000};
   for (uint32_t seed = 0; seed < 400; ++seed) {

@@ -3,14 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "comm/account.h"
 #include "tests/comm/calls.h"
 
 namespace niccolite::comm {
 namespace {
 
-void add(CallLog& log, const Call& call) { log.add(call, /*is_captured=*/false, false); }
-void capture(CallLog& log, const Call& call) { log.add(call, /*is_captured=*/true, false); }
+void add(CallLog& log, const Call& call) { log.add({&call, 1}, /*is_captured=*/false); }
+void capture(CallLog& log, const Call& call) { log.add({&call, 1}, /*is_captured=*/true); }
 
 TEST(CallLog, NumbersCollectivesAndTheMessagesOfEachPairByThemselves) {
   CallLog log(4);
@@ -84,7 +86,7 @@ TEST(CallLog, KnowsWhichCallsWereLaunchedTogether) {
   CallLog log(2);
   add(log, all_reduce(1));
   EXPECT_FALSE(log.was_joined(tag_of(all_reduce(1))));
-  log.add(all_reduce(2), false, /*is_joined=*/true);
+  log.add(std::array{all_reduce(2), all_reduce(3)}, /*is_captured=*/false);
   EXPECT_TRUE(log.was_joined(tag_of(all_reduce(2))));
   EXPECT_FALSE(log.was_joined(tag_of(all_reduce(1))));
 }

@@ -145,7 +145,7 @@ TEST_F(WatchOfTwo, ProvesNothingFromCallsInGraphsOrOnSeveralStreams) {
       a.launch(rank, of_a_);
       b.launch(rank, of_b_);
       b.of(rank).log.before_launch_on(is_captured ? std::nullopt : std::optional<uint64_t>(8));
-      b.of(rank).log.add(of_b_, is_captured, false);
+      b.of(rank).log.add({&of_b_, 1}, is_captured);
     }
     wait_for(devices, seconds(20), {{a, 0, 1, of_a_}, {b, 1, 0, of_b_}});
     EXPECT_EQ(a.failure() + b.failure(), "");

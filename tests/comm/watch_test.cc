@@ -58,8 +58,9 @@ TEST(Watch, NamesAMismatchOfGraphs) {
 TEST(Watch, NamesBothSizesOfAMessage) {
   for (bool is_captured : {false, true}) {
     World world(2);
-    world.of(0).log.add(send(1, 1000), is_captured, false);
-    world.of(1).log.add(receive(0, 2000), is_captured, false);
+    const Call sent = send(1, 1000), received = receive(0, 2000);
+    world.of(0).log.add({&sent, 1}, is_captured);
+    world.of(1).log.add({&received, 1}, is_captured);
     world.mismatch(1, 0, receive(0, 2000), send(1, 1000));
     world.pass(milliseconds(50));
     EXPECT_THAT(world.failure(),
@@ -202,8 +203,7 @@ TEST(Watch, DoesNotAccuseOperationsThatShareALaunch) {
   // Two collectives in one launch; a third rank is late for both.
   World world(3);
   const Call a = all_reduce(1), b = all_reduce(2);
-  for (int rank : {0, 1})
-    for (const Call& call : {a, b}) world.of(rank).log.add(call, true, /*is_joined=*/true);
+  for (int rank : {0, 1}) world.of(rank).log.add(std::array{a, b}, /*is_captured=*/true);
   world.call(2, all_reduce(77));
   world.wait_for(seconds(40), [&](int repeats) {
     world.wait(0, 1, a, repeats);
@@ -235,7 +235,7 @@ TEST(Watch, NamesSendsThatWaitForEachOther) {
     World world(2);
     for (int rank : {0, 1}) {
       for (const Call& call : {send(1 - rank, 10), receive(1 - rank, 10), send(1 - rank, 10)})
-        world.of(rank).log.add(call, is_captured, false);
+        world.of(rank).log.add({&call, 1}, is_captured);
     }
     world.wait_for(executor::kReportInterval, [&](int repeats) {
       for (int rank : {0, 1})

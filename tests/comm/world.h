@@ -52,16 +52,16 @@ class World {
   const std::deque<Rank>& ranks() const { return ranks_; }
   Rank& of(int rank) { return ranks_[static_cast<size_t>(rank)]; }
 
-  void call(int rank, const Call& call) { of(rank).log.add(call, false, false); }
+  void call(int rank, const Call& call) { of(rank).log.add({&call, 1}, false); }
   /// The same, on a stream of the rank's device.
   void launch(int rank, const Call& call, uint64_t stream = 7) {
     of(rank).log.before_launch_on(stream);
-    of(rank).log.add(call, false, false);
+    of(rank).log.add({&call, 1}, false);
   }
   void call_all(const Call& made) {
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) call(rank, made);
   }
-  void capture(int rank, const Call& call) { of(rank).log.add(call, true, false); }
+  void capture(int rank, const Call& call) { of(rank).log.add({&call, 1}, true); }
 
   void wait(int rank, int peer, const Call& call, int repeats = 0,
             executor::ReportKind kind = executor::ReportKind::Waiting) {

@@ -39,6 +39,12 @@ void run_direct_with(uint32_t most_peers, const LaunchArgs& args) {
 }
 
 template <typename Operation>
+void run_list_with(uint32_t most_peers, const LaunchArgs& args) {
+  if (most_peers == kFewDirectPeers) return run_list<Operation, kFewDirectPeers>(args);
+  return run_list<Operation, kMostDirectPeers>(args);
+}
+
+template <typename Operation>
 void run_two_shot(uint32_t most_peers, const LaunchArgs& args) {
   if constexpr (Operation::kReduces) {
     if (most_peers == kFewTwoShotPeers) return TwoShot<Operation, kFewTwoShotPeers>(args).run();
@@ -55,6 +61,8 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
       return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, args);
     case Form::DirectEach:
       return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
+    case Form::List:
+      return run_list_with<Operation>(id.most_peers, args);
     case Form::TwoShot:
       return run_two_shot<Operation>(id.most_peers, args);
     case Form::Messages:

@@ -11,7 +11,8 @@
 // g % size. Words of all peers are thus on their way together, however few threads there are.
 //
 // Launch shape: grid (replicas, 1), up to kMaxThreads threads, no shared memory. One task for the
-// CTA (a collective), or one for each message, each with warps of its own.
+// CTA (a collective), or one for each message, each with warps of its own; or a list of collectives
+// for each CTA, which are to its connections the rounds of one long operation.
 #pragma once
 
 #include "executor/cuda/direct_connections.cuh"
@@ -29,37 +30,73 @@ constexpr uint32_t granules_in_flight() {
 }
 
 /// One task: sends to, and receives from, at most kMostPeers peers each. kSendsEach: every peer is
-/// sent a block of its own; otherwise all are sent the task's own block.
-template <typename Operation, uint32_t kMostPeers, bool kSendsEach>
+/// sent a block of its own; otherwise all are sent the task's own block. kIsList: the task is done
+/// for work after work, and counts blocks.
+template <typename Operation, uint32_t kMostPeers, bool kSendsEach, bool kIsList = false>
 class Direct {
  public:
   using Task = DirectTask<kMostPeers>;
+  static_assert(!kIsList || (!kSendsEach && kMostPeers > 1));
 
-  __device__ __forceinline__ Direct(const LaunchHeader& header, const WorkTask& work,
+  /// Where the user's data of the task are: a WorkTask, or the ListImage of all its works.
+  using Works = std::conditional_t<kIsList, ListImage<kMostPeers>, WorkTask>;
+
+  __device__ __forceinline__ Direct(const LaunchHeader& header, const Works& works,
                                     const Task& task, const LaneThreads& threads, uint32_t channel)
       : header_(header),
-        work_(work),
+        works_(works),
         task_(task),
         threads_(threads),
         channel_(channel),
-        connections_(header, work, task, threads, channel) {}
+        connections_(header, task, threads, channel) {}
 
   /// All threads of the task.
   __device__ __forceinline__ void run() {
-    const uint32_t rounds = work_.partition.rounds;
+    const uint32_t rounds = works_.partition.rounds;
     for (uint32_t round = 0; round < rounds; ++round) {
       const Chunk chunk = chunk_of_round(round);
       uint64_t own[kInFlight];  // the thread's first granules
       send(chunk, round, own);
       if (round == 0) {
         threads_.barrier();
-        if (!connections_.takes_turns()) connections_.advance();
+        if (!connections_.takes_turns()) connections_.advance(rounds + first_step());
       }
       receive(chunk, round, own);
       if (rounds > header_.shape.depth) {
         threads_.barrier();
-        if (live_) connections_.give_credit(round);
+        if (live_) connections_.give_credit(round, rounds);
       }
+    }
+  }
+
+  /// All threads of the task: the works of its channel. Rounds to come are sent before one is
+  /// received, as many as leave the peers a slot to give back: their words travel meanwhile.
+  __device__ __forceinline__ void run_list() {
+    const uint32_t rounds = works_.rounds[channel_];
+    const uint32_t ahead = header_.shape.depth - 1;
+    Place sending{channel_, 0};
+    Place receiving{channel_, 0};
+    uint32_t sent = 0;
+#pragma unroll 1
+    for (uint32_t round = 0; round < rounds;) {
+      if (sent < rounds && sent <= round + ahead) {
+        send_at(sending, sent);
+        go_on(sending);
+        if (sent == 0) {
+          threads_.barrier();
+          connections_.advance(rounds);
+        }
+        ++sent;
+        continue;
+      }
+      const uint64_t own[kInFlight] = {};  // of a list they are read again
+      receive(open(receiving), round, own);
+      go_on(receiving);
+      if (rounds > header_.shape.depth) {
+        threads_.barrier();
+        if (live_) connections_.give_credit(round, rounds);
+      }
+      ++round;
     }
   }
 
@@ -73,11 +110,61 @@ class Direct {
     uint64_t sent[kSendsEach ? kMostPeers : 1];
   };
 
+  // ---- the current work
+
+  __device__ __forceinline__ const auto& work() const {
+    if constexpr (kIsList) {
+      return works_.work[current_];
+    } else {
+      return works_;
+    }
+  }
+  __device__ __forceinline__ uint32_t first_step() const {
+    if constexpr (kMostPeers == 1) {  // messages alone take turns
+      return works_.first_step;
+    } else {
+      return 0;
+    }
+  }
+
+  // ---- works of a list
+
+  struct Place {
+    uint32_t work;
+    uint32_t chunk;
+  };
+  __device__ __forceinline__ void go_on(Place& place) const {
+    ++place.chunk;
+    if (place.chunk * works_.chunk < works_.work[place.work].count) return;
+    place = {place.work + works_.channels, 0};
+  }
+  /// Makes the work at `place` the current one; returns its chunk.
+  __device__ __forceinline__ Chunk open(const Place& place) {
+    current_ = place.work;
+    const uint32_t element_bytes = Operation::element_bytes(header_);
+    const uint32_t start = place.chunk * works_.chunk;
+    const uint32_t left = work().count - start;
+    return {uint64_t{start} * element_bytes,
+            (left < works_.chunk ? left : works_.chunk) * element_bytes};
+  }
+  __device__ __forceinline__ void send_at(const Place& place, uint32_t round) {
+    uint64_t own[kInFlight];
+    send(open(place), round, own);
+  }
+
   // ---- data
 
+  /// Bytes from the start of a buffer to a block of the task.
+  __device__ __forceinline__ uint64_t at(uint64_t block) const {
+    if constexpr (kIsList) {
+      return block * work().count * Operation::element_bytes(header_);
+    } else {
+      return block;
+    }
+  }
   // All blocks of the task have the length of block 0.
   __device__ __forceinline__ Chunk chunk_of_round(uint32_t round) const {
-    const Range range = work_.partition.range(0, channel_, round);
+    const Range range = works_.partition.range(0, channel_, round);
     const uint32_t element_bytes = Operation::element_bytes(header_);
     return {range.offset * element_bytes, static_cast<uint32_t>(range.count) * element_bytes};
   }
@@ -93,16 +180,16 @@ class Direct {
   }
   /// Where granule g of the block at the start of the input lies, and of the output.
   __device__ __forceinline__ const std::byte* input_at(const Chunk& chunk, uint32_t g) const {
-    return work_.input + ptx::opaque(chunk.in_block + g * kGranule);
+    return work().input + ptx::opaque(chunk.in_block + g * kGranule);
   }
   __device__ __forceinline__ std::byte* output_at(const Chunk& chunk, uint32_t g) const {
-    return work_.output + ptx::opaque(chunk.in_block + g * kGranule);
+    return work().output + ptx::opaque(chunk.in_block + g * kGranule);
   }
   /// Of the block that begins so many bytes behind the start of the input.
   __device__ __forceinline__ uint64_t load_input(uint64_t block_at, const Chunk& chunk,
                                                  uint32_t g) const {
     const uint64_t granule =
-        load_granule<Element>(input_at(chunk, g) + block_at, bytes_of(chunk, g), work_.width);
+        load_granule<Element>(input_at(chunk, g) + block_at, bytes_of(chunk, g), work().width);
     return scales_input() ? scaled(granule) : granule;
   }
   __device__ __forceinline__ uint64_t scaled(uint64_t granule) const {
@@ -117,7 +204,7 @@ class Direct {
   __device__ __forceinline__ Granules load_granules(const Chunk& chunk, uint32_t g) const {
     Granules granules{};
     if constexpr (kSendsEach) load_sent(granules, chunk, g);
-    if (task_.reads_own != 0) granules.own = load_input(task_.own_from, chunk, g);
+    if (task_.reads_own != 0) granules.own = load_input(at(task_.own_from), chunk, g);
     return granules;
   }
   // Of all peers together: between branches each would wait for its own block's place, and, where
@@ -126,11 +213,11 @@ class Direct {
                                             uint32_t g) const {
     const std::byte* input = input_at(chunk, g);
     const uint32_t bytes = bytes_of(chunk, g);
-    with_load<Element>(work_.width, bytes, [&](auto load) {
+    with_load<Element>(work().width, bytes, [&](auto load) {
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
         if (p >= task_.sends) break;
-        granules.sent[p] = load(input + task_.send[p].block_at);
+        granules.sent[p] = load(input + at(task_.send[p].block_at));
       }
     });
     if (!scales_input()) return;
@@ -151,7 +238,7 @@ class Direct {
   __device__ __forceinline__ void store_output(uint64_t block_at, const Chunk& chunk, uint32_t g,
                                                uint64_t granule) const {
     store_granule<Element>(output_at(chunk, g) + block_at, granule, bytes_of(chunk, g),
-                           work_.width);
+                           work().width);
   }
 
   // ---- sending
@@ -162,7 +249,7 @@ class Direct {
                                        uint64_t (&own)[kInFlight]) {
     // In place the own block is where it belongs.
     const bool copies_own = !Operation::kReduces && task_.copies_own != 0 &&
-                            work_.input + task_.own_from != work_.output + task_.own_to;
+                            work().input + at(task_.own_from) != work().output + at(task_.own_to);
     const uint32_t granules = granules_of(chunk);
     const uint32_t end = task_.sends != 0 || copies_own ? granules : 0;
     uint32_t g = threads_.rank;
@@ -178,22 +265,24 @@ class Direct {
 #pragma unroll
         for (uint32_t k = 0; k < kInFlight; ++k) own[k] = loaded[k].own;
         if (round == 0) {
-          connections_.start();
+          connections_.start(first_step());
           // Before anything is waited for: those of other messages have started by then.
-          if (connections_.takes_turns()) {
-            ptx::barrier_cta();
-            connections_.advance();
+          if constexpr (kMostPeers == 1) {
+            if (connections_.takes_turns()) {
+              ptx::barrier_cta();
+              connections_.advance(works_.partition.rounds + first_step());
+            }
           }
         }
-        live_ = live_ && connections_.wait_for_credit(round);
+        live_ = live_ && connections_.wait_for_credit(round, work().tag);
         if (!live_) return;
       }
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
-        const uint32_t at = g + k * threads_.size;
-        if (at >= end) break;
-        store_words(round, at, loaded[k]);
-        if (copies_own) store_output(task_.own_to, chunk, at, loaded[k].own);
+        const uint32_t granule = g + k * threads_.size;
+        if (granule >= end) break;
+        store_words(round, granule, loaded[k]);
+        if (copies_own) store_output(at(task_.own_to), chunk, granule, loaded[k].own);
       }
       g += kInFlight * threads_.size;
     } while (g < end);
@@ -209,7 +298,7 @@ class Direct {
       const uint32_t step = connections_.send_step(p) + ahead;
       ptx::store_words(connections_.words_at(task_.send[p].port, step, in_slot),
                        pack_words(kSendsEach ? granules.sent[kSendsEach ? p : 0] : granules.own,
-                                  ll::flag_of(step, work_.tag)));
+                                  ll::flag_of(step, work().tag)));
     }
   }
   // The words behind the chunk, once in 2^15 steps.
@@ -220,7 +309,7 @@ class Direct {
       if (!ll::cleans(step, header_.shape.depth)) continue;
       const uint64_t slot = connections_.in_slots(0);
       ll_clean(header_.shape, threads_, connections_.words_at(task_.send[p].port, step, slot),
-               granules, ll::flag_of(step, work_.tag));
+               granules, ll::flag_of(step, work().tag));
     }
   }
 
@@ -233,7 +322,7 @@ class Direct {
     if (task_.receives == 0) return;
     const uint32_t granules = granules_of(chunk);
     for (uint32_t g = threads_.rank; live_ && g < granules; g += kInFlight * threads_.size) {
-      for (Wait wait(header_, work_); live_ && !try_receive(chunk, round, own, g);) {
+      for (Wait wait(header_, work().tag); live_ && !try_receive(chunk, round, own, g);) {
         live_ = wait.look(first_missing(chunk, round, g));
       }
     }
@@ -248,21 +337,22 @@ class Direct {
     if constexpr (Operation::kReduces) {
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
-        const uint32_t at = g + k * threads_.size;
-        if (at >= granules) break;
-        folded[k] = g == threads_.rank ? own[k] : load_input(task_.own_from, chunk, at);
+        const uint32_t granule = g + k * threads_.size;
+        if (granule >= granules) break;
+        folded[k] = !kIsList && g == threads_.rank ? own[k]
+                                                   : load_input(at(task_.own_from), chunk, granule);
       }
     }
     Words words[kInFlight][kMostPeers] = {};
     if (!poll(chunk, round, g, words)) return false;
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) {
-      const uint32_t at = g + k * threads_.size;
-      if (at >= granules) break;
+      const uint32_t granule = g + k * threads_.size;
+      if (granule >= granules) break;
       if constexpr (Operation::kReduces) {
-        store_output(task_.own_to, chunk, at, fold(folded[k], words[k]));
+        store_output(at(task_.own_to), chunk, granule, fold(folded[k], words[k]));
       } else {
-        store_received(words[k], chunk, at);
+        store_received(words[k], chunk, granule);
       }
     }
     return true;
@@ -288,7 +378,7 @@ class Direct {
       if (kMostPeers <= kFewDirectPeers) {
         first[p] = ptx::opaque(first[p]);
       }
-      flags[p] = ll::flag_of(step, work_.tag);
+      flags[p] = ll::flag_of(step, work().tag);
     }
     uint32_t missing = 0;  // a bit for each of words[][]
 #pragma unroll
@@ -349,11 +439,11 @@ class Direct {
                                                  const Chunk& chunk, uint32_t g) const {
     std::byte* output = output_at(chunk, g);
     const uint32_t bytes = bytes_of(chunk, g);
-    with_store<Element>(work_.width, bytes, [&](auto store) {
+    with_store<Element>(work().width, bytes, [&](auto store) {
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
         if (p >= task_.receives) break;
-        store(output + task_.receive[p].block_at, unpack_words(words[p]));
+        store(output + at(task_.receive[p].block_at), unpack_words(words[p]));
       }
     });
   }
@@ -368,7 +458,7 @@ class Direct {
       for (uint32_t p = 0; p < task_.receives; ++p) {
         const PortTask& port = task_.receive[p].port;
         const uint32_t step = connections_.find_receive_step(p) + round;
-        const uint32_t flag = ll::flag_of(step, work_.tag);
+        const uint32_t flag = ll::flag_of(step, work().tag);
         const Words words =
             ptx::load_words(connections_.words_at(port, step, connections_.in_slots(g)));
         if (!have_arrived(words, flag, bytes_of(chunk, g) > ll::kDataBytes)) {
@@ -380,11 +470,12 @@ class Direct {
   }
 
   const LaunchHeader& header_;
-  const WorkTask& work_;
+  const Works& works_;
   const Task& task_;
   const LaneThreads threads_;
   const uint32_t channel_;
   DirectConnections<kMostPeers> connections_;
+  uint32_t current_ = 0;  // of a list: its work
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
 };
 
@@ -397,6 +488,16 @@ __device__ __forceinline__ void run_direct(const LaunchArgs& args) {
   Kernel(args.header, *work_tasks(args), task,
          {ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)}, ptx::replica())
       .run();
+}
+
+/// Collectives by one program, each CTA's one after the other.
+template <typename Operation, uint32_t kMostPeers>
+__device__ __forceinline__ void run_list(const LaunchArgs& args) {
+  const auto& list = *reinterpret_cast<const ListImage<kMostPeers>*>(args.tables);
+  const LaneThreads threads{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)};
+  Direct<Operation, kMostPeers, /*kSendsEach=*/false, /*kIsList=*/true>(
+      args.header, list, list.task, threads, ptx::replica())
+      .run_list();
 }
 
 /// Messages, which must not wait for each other: each has warps of its own.
@@ -421,6 +522,11 @@ __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
   extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
     niccolite::executor::cuda::run_direct<Operation, kMostPeers, kSendsEach>(args);          \
+  }
+#define NICCOLITE_LIST_KERNEL(name, Operation, kMostPeers)                                   \
+  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
+      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
+    niccolite::executor::cuda::run_list<Operation, kMostPeers>(args);                        \
   }
 #define NICCOLITE_MESSAGES_KERNEL(name)                                                      \
   extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \

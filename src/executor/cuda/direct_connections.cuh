@@ -14,15 +14,14 @@ class DirectConnections {
  public:
   using Task = DirectTask<kMostPeers>;
 
-  __device__ __forceinline__ DirectConnections(const LaunchHeader& header, const WorkTask& work,
-                                               const Task& task, const LaneThreads& threads,
-                                               uint32_t channel)
-      : header_(header), work_(work), task_(task), threads_(threads), channel_(channel) {}
+  __device__ __forceinline__ DirectConnections(const LaunchHeader& header, const Task& task,
+                                               const LaneThreads& threads, uint32_t channel)
+      : header_(header), task_(task), threads_(threads), channel_(channel) {}
 
   /// All loads at once, which nothing waits for before the last is on its way; then gives back the
   /// slots that earlier operations read. Conditions instead of a loop's end: what reads parameters
-  /// peer by peer, between branches, pays their latency for each.
-  __device__ __forceinline__ void start() {
+  /// peer by peer, between branches, pays their latency for each. `first_step`: Turn's.
+  __device__ __forceinline__ void start(uint32_t first_step = 0) {
     uint32_t credit[kMostPeers] = {};
     Counter sent[kMostPeers] = {};
     Counter received[kMostPeers] = {};
@@ -45,8 +44,8 @@ class DirectConnections {
     }
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      send_step_[p] = static_cast<uint32_t>(sent[p]) + first_step();
-      receive_step_[p] = static_cast<uint32_t>(received[p]) + first_step();
+      send_step_[p] = static_cast<uint32_t>(sent[p]) + first_step;
+      receive_step_[p] = static_cast<uint32_t>(received[p]) + first_step;
       // Opaque: the compiler would make an index of it, and memory of the arrays.
       if (kKeepsCounters && p == ptx::opaque(threads_.rank)) {
         sent_ = sent[p];
@@ -70,10 +69,9 @@ class DirectConnections {
     return kMayTakeTurns && (header_.flags & kTakesTurns) != 0;
   }
 
-  /// All threads of the task, which have met since start(). The steps of this operation stay what
-  /// they are.
-  __device__ __forceinline__ void advance() const {
-    const uint32_t rounds = work_.partition.rounds + first_step();
+  /// All threads of the task, which have met since start(): over `rounds` from the counters on. The
+  /// steps of this operation stay what they are.
+  __device__ __forceinline__ void advance(uint32_t rounds) const {
     const auto store = [&](const PortTask& port, uint64_t kept) {
       if (kMayTakeTurns && (port.end & PortTask::kFollowed) != 0) return;
       std::byte* step = step_at(port);
@@ -83,16 +81,16 @@ class DirectConnections {
     if (threads_.rank < task_.receives) store(own_receive(), received_);
   }
 
-  /// Until all peers have room for the slots of `round`; false: aborted. What was loaded at the
-  /// start is the credit of depth slots ago at least, and nearly always enough.
-  __device__ __forceinline__ bool wait_for_credit(uint32_t round) {
-    return static_cast<int32_t>(round) < rounds_with_credit_ || wait_for_more_credit(round);
+  /// Until all peers have room for the slots of `round`, of the call with `tag`; false: aborted.
+  /// What was loaded at the start is the credit of depth slots ago at least, and nearly always
+  /// enough.
+  __device__ __forceinline__ bool wait_for_credit(uint32_t round, const uint16_t& tag) {
+    return static_cast<int32_t>(round) < rounds_with_credit_ || wait_for_more_credit(round, tag);
   }
 
   /// Gives back the slots of `round`, which the calling thread and all others of the task have
-  /// read: they have met since. Only in operations of more rounds than a FIFO has slots.
-  __device__ __forceinline__ void give_credit(uint32_t round) const {
-    const uint32_t rounds = work_.partition.rounds;
+  /// read: they have met since. Only where there are more rounds than a FIFO has slots.
+  __device__ __forceinline__ void give_credit(uint32_t round, uint32_t rounds) const {
     if (round + header_.shape.depth >= rounds || threads_.rank >= task_.receives) return;
     // The counter of the operation's end, which advance() has stored by now.
     const uint64_t end = ptx::load<uint64_t>(step_at(own_receive()));
@@ -135,9 +133,6 @@ class DirectConnections {
  private:
   static constexpr int32_t kAllRounds = 0x7fffffff;
   static constexpr bool kMayTakeTurns = kMostPeers == 1;  // messages
-  __device__ __forceinline__ uint32_t first_step() const {
-    return kMayTakeTurns ? work_.first_step : 0;
-  }
   // The whole counters, from start() to advance(), where there are registers for them.
   static constexpr bool kKeepsCounters = kMostPeers <= kFewDirectPeers;
   using Counter = std::conditional_t<kKeepsCounters, uint64_t, uint32_t>;
@@ -169,13 +164,13 @@ class DirectConnections {
     const auto rounds = static_cast<int32_t>(credit + header_.shape.depth - first_step);
     if (rounds < rounds_with_credit_) rounds_with_credit_ = rounds;
   }
-  __device__ __forceinline__ bool wait_for_more_credit(uint32_t round) {
+  __device__ __forceinline__ bool wait_for_more_credit(uint32_t round, const uint16_t& tag) {
     rounds_with_credit_ = kAllRounds;
 #pragma unroll 1
     for (uint32_t p = 0; p < task_.sends; ++p) {
       const uint32_t step = find_send_step(p);
       const PortTask& port = task_.send[p].port;
-      for (Wait wait(header_, work_);;) {
+      for (Wait wait(header_, tag);;) {
         // [credit], as in start().
         const auto credit =
             static_cast<uint32_t>(ptx::load_relaxed_system(&control_of(port)->remote));
@@ -191,7 +186,6 @@ class DirectConnections {
   }
 
   const LaunchHeader& header_;
-  const WorkTask& work_;
   const Task& task_;
   const LaneThreads threads_;
   const uint32_t channel_;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "executor/cuda/device_types.h"
+#include "executor/cuda/lane_forms.h"
 #include "executor/cuda/tables.h"
 
 namespace niccolite::executor::cuda {
@@ -87,9 +88,12 @@ size_t ports_of(const std::vector<const CompactInstruction*>& instructions, bool
 
 class TaskMaker {
  public:
+  /// Of a list blocks are counted, of others measured.
   TaskMaker(const Launch& launch, size_t work)
       : launch_(launch),
-        block_bytes_(launch.works[work].partition.block_stride * size_of(launch.type)) {}
+        block_bytes_(launch.is_list()
+                         ? 1
+                         : launch.works[work].partition.block_stride * size_of(launch.type)) {}
 
   template <uint32_t kMostPeers>
   DirectTask<kMostPeers> make(const Parts& parts) const {
@@ -176,6 +180,38 @@ std::optional<DirectImage> collective_image(const Launch& launch, bool reduces) 
   return image;
 }
 
+template <uint32_t kMostPeers>
+ListParameters list_parameters(const Launch& launch, const Parts& parts) {
+  using Image = ListImage<kMostPeers>;
+  constexpr size_t kWorksAt = offsetof(Image, work);
+  const size_t works = launch.works.size();
+  std::vector<std::byte> bytes(kWorksAt + works * sizeof(ListWork));
+  Image image{};
+  image.channels = launch.list_channels;
+  image.task = TaskMaker(launch, 0).make<kMostPeers>(parts);
+  const auto element_bytes = static_cast<uint32_t>(size_of(launch.type));
+  image.chunk =
+      static_cast<uint32_t>(data_bytes(launch.protocol, launch.shape.slot_bytes)) / element_bytes;
+  uint32_t threads = kWarp;
+  for (size_t w = 0; w < works; ++w) {
+    const Work& work = launch.works[w];
+    const auto count = static_cast<uint32_t>(length_of(work.partition, 0));
+    image.rounds[w % launch.list_channels] += static_cast<uint16_t>(divide_up(count, image.chunk));
+    const uint64_t granules = divide_up(uint64_t{std::min(count, image.chunk)} * element_bytes, 8);
+    threads = std::max(threads, static_cast<uint32_t>(round_up(granules, kWarp)));
+    const ListWork listed{.input = nullptr,
+                          .output = nullptr,
+                          .count = count,
+                          .tag = work.tag,
+                          .width = 0,
+                          .stride_width = stride_width(launch, w)};
+    std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
+  }
+  std::memcpy(bytes.data(), &image, kWorksAt);
+  if (launch.threads > 0) threads = static_cast<uint32_t>(launch.threads);
+  return {kMostPeers, std::min(threads, kMaxThreads), kWorksAt, std::move(bytes)};
+}
+
 /// Warps for each message: as many as have data, of `most` together; at least one.
 std::vector<uint32_t> warps_of_messages(const Launch& launch, uint32_t most) {
   std::vector<uint32_t> warps;
@@ -220,6 +256,31 @@ std::optional<DirectImage> messages_image(const Launch& launch) {
 }
 
 }  // namespace
+
+std::optional<ListParameters> list_image(const Launch& launch, bool reduces) {
+  const Program& program = *launch.program;
+  if (launch.protocol != Protocol::LL || program.nchannels != 1 || program.works.size() != 1 ||
+      std::any_of(program.ports.begin(), program.ports.end(),
+                  [](const Port& port) { return port.steps != 1; }))
+    return std::nullopt;
+  Parts parts;
+  for (const CompactLane& lane : program.lanes)
+    if (!add_lane(launch, lane, reduces, parts)) return std::nullopt;
+  const size_t sends = ports_of(parts.sends, /*sends=*/true);
+  const size_t receives = parts.folds ? parts.own->receive_count : parts.receives.size();
+  if (reduces && !parts.receives.empty()) return std::nullopt;
+  const CompactInstruction* own = parts.own != nullptr ? parts.own
+                                  : sends != 0         ? parts.sends[0]
+                                                       : nullptr;
+  if (std::max(sends, receives) > kMostDirectPeers || sends + receives != program.ports.size() ||
+      std::any_of(parts.sends.begin(), parts.sends.end(), [&](const CompactInstruction* send) {
+        return send->source_block != own->source_block;
+      }))
+    return std::nullopt;
+  return std::max(sends, receives) <= kFewDirectPeers
+             ? list_parameters<kFewDirectPeers>(launch, parts)
+             : list_parameters<kMostDirectPeers>(launch, parts);
+}
 
 std::optional<DirectImage> direct_image(const Launch& launch, bool reduces) {
   const Program& program = *launch.program;

@@ -22,4 +22,16 @@ struct DirectImage {
 /// that reduces.
 std::optional<DirectImage> direct_image(const Launch& launch, bool reduces);
 
+/// The same of a list.
+struct ListParameters {
+  uint32_t most_peers;
+  uint32_t threads;
+  uint32_t works_at;             // bytes from the start of a ListImage to its works
+  std::vector<std::byte> bytes;  // a ListImage
+};
+
+/// A list (Launch::is_list()) of a program of such a work by LL, in which all peers are sent the
+/// own block: nothing for others.
+std::optional<ListParameters> list_image(const Launch& launch, bool reduces);
+
 }  // namespace niccolite::executor::cuda

@@ -84,8 +84,25 @@ uint32_t prefetch_block(const Program& program) {
   return reads_own_chunk ? first.source_block : kNoBlock;
 }
 
+Status check_list(const Launch& launch) {
+  const size_t works = launch.works.size();
+  if (launch.program->works.size() != 1 || works == 0 || works > kMostListWorks ||
+      launch.list_channels > std::min(launch.shape.channels, kMostListChannels)) {
+    return Status::internal("a list of {} works on {} of {} channels, by a program of {}", works,
+                            launch.list_channels, launch.shape.channels,
+                            launch.program->works.size());
+  }
+  for (const Work& work : launch.works) {
+    if (work.partition.channels != 1 || work.first_channel != 0 || work.partition.count == 0)
+      return Status::internal("a work of a list has {} elements on {} channels from {} on",
+                              work.partition.count, work.partition.channels, work.first_channel);
+  }
+  return {};
+}
+
 Status check_works(const Launch& launch) {
   const Program& program = *launch.program;
+  if (launch.is_list()) return check_list(launch);
   if (launch.works.size() != program.works.size() || launch.works.size() > kMaxWorks) {
     return Status::internal("a program of {} works is launched with the data of {}",
                             program.works.size(), launch.works.size());
@@ -195,9 +212,49 @@ void add_works(const Launch& launch, KernelLaunch& result) {
   set_buffers(result, buffers);
 }
 
+/// Nothing but the kernel for it runs a list.
+Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result) {
+  const std::optional<ListParameters> list = list_image(launch, result.kernel.reduces);
+  if (!list)
+    return Status::internal("a list of a program that is not of one step by LL, of rank {}",
+                            launch.program->rank);
+  set_operation(launch, result.args.header);
+  result.args.header.nworks = 0;  // WorkTasks
+  result.kernel.form = Form::List;
+  result.kernel.most_peers = list->most_peers;
+  result.list_works_at = list->works_at;
+  result.grid_x = launch.list_channels;
+  result.grid_y = 1;
+  result.threads = list->threads;
+  std::memcpy(result.args.tables, list->bytes.data(), list->bytes.size());
+  result.parameter_bytes = sizeof(LaunchHeader) + list->bytes.size();
+  std::vector<Buffers> buffers;
+  for (const Work& work : launch.works) buffers.push_back(work.buffers);
+  set_buffers(result, buffers);
+  return result;
+}
+
+/// As a WorkTask's: bytes that all of its blocks and buffers are aligned to.
+uint8_t width_of(const Buffers& buffers, uint32_t stride_width) {
+  const uintptr_t bits = std::bit_cast<uintptr_t>(buffers.input) |
+                         std::bit_cast<uintptr_t>(buffers.output) |
+                         std::bit_cast<uintptr_t>(buffers.scratch) | uintptr_t{stride_width};
+  return static_cast<uint8_t>(1u << std::countr_zero(bits));
+}
+
+void set_list_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
+  auto* works = reinterpret_cast<ListWork*>(launch.args.tables + launch.list_works_at);
+  for (size_t w = 0; w < buffers.size(); ++w) {
+    works[w].input = static_cast<const std::byte*>(buffers[w].input);
+    works[w].output = static_cast<std::byte*>(buffers[w].output);
+    works[w].width = width_of(buffers[w], works[w].stride_width);
+  }
+}
+
 }  // namespace
 
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
+  if (launch.kernel.form == Form::List) return set_list_buffers(launch, buffers);
   auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
   for (size_t w = 0; w < buffers.size() && w < launch.args.header.nworks; ++w) {
     const auto& [input, output, scratch, input_shifts, output_shifts] = buffers[w];
@@ -207,9 +264,7 @@ void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
     task.scratch = static_cast<std::byte*>(scratch);
     task.input_shifts = input_shifts;
     task.output_shifts = output_shifts;
-    const uintptr_t bits = std::bit_cast<uintptr_t>(input) | std::bit_cast<uintptr_t>(output) |
-                           std::bit_cast<uintptr_t>(scratch) | uintptr_t{task.stride_width};
-    task.width = static_cast<uint8_t>(1u << std::countr_zero(bits));
+    task.width = width_of(buffers[w], task.stride_width);
   }
 }
 
@@ -234,6 +289,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
                    .most_peers = 0,
                    .type = folded_as(launch.type, launch.reduction.fold),
                    .fold = launch.reduction.fold};
+  if (launch.is_list()) return prepare_list(launch, std::move(result));
   result.grid_x = 1;  // also of a rank that has no part in the messages
   for (size_t w = 0; w < launch.works.size(); ++w) {
     const auto replicas = divide_up(launch.works[w].partition.channels,

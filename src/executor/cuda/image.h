@@ -16,9 +16,10 @@ enum class Form : uint8_t {
   Direct,      // direct.cuh, LL: the own block goes to every peer
   DirectEach,  // the same, a block for each
   Messages,    // the same, LL, moving: a task for each message
+  List,        // direct.cuh, LL: as Direct, several operations one after the other
   TwoShot,     // two_shot.cuh, LL128, reducing
 };
-inline constexpr int kForms = 5;
+inline constexpr int kForms = 6;
 
 /// The type whose kernels fold elements of `type`: sums and products of unsigned integers are those
 /// of signed ones, bit for bit. LaunchFlags tell their averages apart.
@@ -56,6 +57,7 @@ struct KernelLaunch {
   uint32_t grid_x = 0;
   uint32_t grid_y = 0;
   uint32_t threads = 0;
+  uint32_t list_works_at = 0;  // Form::List: where in args.tables its ListWorks begin
   bool has_bulk_lanes = false;
   bool has_offers = false;  // connections that may make or take them (protocol/offer.h)
   // This rank may have to offer its users' outputs, or inputs, to peers that see them by their own

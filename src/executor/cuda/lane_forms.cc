@@ -96,7 +96,8 @@ std::vector<bool> choose_small_lanes(const Launch& launch, const std::vector<boo
 }  // namespace
 
 uint8_t stride_width(const Launch& launch, size_t work) {
-  if (!launch.program->works[work].has_strides) return offer::kAlignment;
+  const size_t shape = launch.is_list() ? 0 : work;
+  if (!launch.program->works[shape].has_strides) return offer::kAlignment;
   const uint64_t bytes = launch.works[work].partition.block_stride * size_of(launch.type);
   return static_cast<uint8_t>(1u << std::countr_zero(bytes | offer::kAlignment));
 }

@@ -244,6 +244,7 @@ static_assert(sizeof(LaunchArgs::tables) >= kMaxWorks * sizeof(WorkTask));
 
 inline constexpr uint32_t kMostDirectPeers = 7;
 inline constexpr uint32_t kFewDirectPeers = 3;  // what the kernels with more in flight can hold
+inline constexpr uint32_t kMostListChannels = 64;
 
 /// An end of a connection, and its block.
 struct DirectEnd {
@@ -266,6 +267,31 @@ struct DirectTask {
   DirectEnd receive[kMostPeers];
 };
 static_assert(sizeof(WorkTask) + sizeof(DirectTask<kMostDirectPeers>) <=
+              sizeof(LaunchArgs::tables));
+
+/// One operation of a list (Launch::is_list()), which its channel moves in chunks that fill a slot.
+struct ListWork {
+  const std::byte* input;
+  std::byte* output;
+  uint32_t count;  // elements of a block
+  uint16_t tag;
+  uint8_t width;  // as WorkTask's
+  uint8_t stride_width;
+};
+static_assert(sizeof(ListWork) == 24);
+
+/// A list of operations of one program: work w is moved over FIFO channel w % channels, behind
+/// those before it there. The blocks of `task` are counted, not measured: operations differ in
+/// length.
+template <uint32_t kMostPeers>
+struct ListImage {
+  uint32_t channels;                   // CTAs, too
+  uint32_t chunk;                      // elements
+  uint16_t rounds[kMostListChannels];  // of all works of a channel
+  DirectTask<kMostPeers> task;
+  ListWork work[1];  // as many as there are
+};
+static_assert(sizeof(ListImage<kMostDirectPeers>) + (kMostListWorks - 1) * sizeof(ListWork) <=
               sizeof(LaunchArgs::tables));
 
 /// A message, and the threads that move it.

@@ -18,6 +18,8 @@ using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TY
   NICCOLITE_DIRECT_KERNEL(direct_##type##_##fold##_7, Reduce<Fold>, 7, false)     \
   NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##fold##_3, Reduce<Fold>, 3, true) \
   NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##fold##_7, Reduce<Fold>, 7, true) \
+  NICCOLITE_LIST_KERNEL(list_##type##_##fold##_3, Reduce<Fold>, 3)                \
+  NICCOLITE_LIST_KERNEL(list_##type##_##fold##_7, Reduce<Fold>, 7)                \
   NICCOLITE_TWO_SHOT_KERNEL(two_shot_##type##_##fold##_3, Reduce<Fold>, 3)        \
   NICCOLITE_TWO_SHOT_KERNEL(two_shot_##type##_##fold##_7, Reduce<Fold>, 7)        \
   NICCOLITE_KERNEL(run_##type##_##fold##_ll, Reduce<Fold>, LL)                    \

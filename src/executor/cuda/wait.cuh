@@ -25,7 +25,10 @@ template <bool kLeaves>
 class BasicWait {
  public:
   __device__ __forceinline__ BasicWait(const LaunchHeader& header, const WorkTask& work)
-      : header_(header), work_(work) {}
+      : BasicWait(header, work.tag) {}
+  /// `tag` outlives the wait: a parameter of the kernel, which takes no register.
+  __device__ __forceinline__ BasicWait(const LaunchHeader& header, const uint16_t& tag)
+      : header_(header), tag_(tag) {}
 
   /// False when the wait is over. `awaited` is called to know what is waited for.
   template <typename Function>
@@ -70,11 +73,11 @@ class BasicWait {
     // As encode() of report.h would, in halves.
     ptx::store_relaxed_system(header_.report,
                               static_cast<uint64_t>(kind << 24 | (awaited.peer & 0xffffffu)) << 32 |
-                                  (uint32_t{work_.tag} << 16 | (low & 0xffffu)));
+                                  (uint32_t{tag_} << 16 | (low & 0xffffu)));
   }
 
   const LaunchHeader& header_;
-  const WorkTask& work_;
+  const uint16_t& tag_;
   uint32_t spins_ = 0;
 };
 using Wait = BasicWait<false>;

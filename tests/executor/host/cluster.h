@@ -93,6 +93,10 @@ class Cluster {
   /// All parts, which are of messages, in one launch for each rank, on the same channels: those of
   /// a pair take turns.
   std::vector<Launch> launches_in_turns(const std::vector<Part>& parts);
+  /// All parts, which are of one collective, the first schedule's, as a list for each rank, over
+  /// `channels` of its connections' channels.
+  std::vector<Launch> launches_in_a_list(const std::vector<Part>& parts, DataType type,
+                                         const Reduction& reduction, uint32_t channels);
   Tasks tasks(const std::vector<Launch>& launches);
 
   /// Runs tasks to their end in an order drawn from `seed`. False: all of them would block, which
