@@ -1,0 +1,179 @@
+#include "buffer.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "devices.h"
+#include "errors.h"
+#include "host_ranges.h"
+#include "memory.h"
+
+namespace nb = nanobind;
+
+namespace niccolite::python {
+namespace {
+
+struct TypeInfo {
+  const char* name;
+  size_t bytes;
+};
+constexpr std::array<TypeInfo, ncclNumTypes> kTypes{{{"int8", 1},
+                                                     {"uint8", 1},
+                                                     {"int32", 4},
+                                                     {"uint32", 4},
+                                                     {"int64", 8},
+                                                     {"uint64", 8},
+                                                     {"float16", 2},
+                                                     {"float32", 4},
+                                                     {"float64", 8},
+                                                     {"bfloat16", 2},
+                                                     {"float8_e4m3fn", 1},
+                                                     {"float8_e5m2", 1}}};
+
+// The element type of a format of the struct module, in native byte order; ncclNumTypes for none.
+ncclDataType_t element_type(const char* format, Py_ssize_t itemsize) {
+  if (format == nullptr) return ncclUint8;
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (format[0] == '\0' || format[1] != '\0') return ncclNumTypes;
+  switch (format[0]) {
+    case 'f':
+      return ncclFloat32;
+    case 'd':
+      return ncclFloat64;
+    case 'e':
+      return ncclFloat16;
+    case 'b':
+      return ncclInt8;
+    case 'B':
+    case 'c':
+      return ncclUint8;
+    case 'i':
+    case 'l':
+    case 'q':
+      return itemsize == 4 ? ncclInt32 : itemsize == 8 ? ncclInt64 : ncclNumTypes;
+    case 'I':
+    case 'L':
+    case 'Q':
+      return itemsize == 4 ? ncclUint32 : itemsize == 8 ? ncclUint64 : ncclNumTypes;
+    default:
+      return ncclNumTypes;
+  }
+}
+
+}  // namespace
+
+const char* name_of(ncclDataType_t type) { return kTypes[type].name; }
+size_t size_of(ncclDataType_t type) { return kTypes[type].bytes; }
+
+Buffer::Buffer(const char* name, nb::handle object, bool written)
+    : name_(name), object_(nb::borrow(object)) {
+  if (nb::isinstance<DeviceMemory>(object)) {
+    use(*nb::inst_ptr<DeviceMemory>(object));
+    return;
+  }
+  constexpr int kWanted = PyBUF_FORMAT | PyBUF_STRIDES;
+  if (PyObject_CheckBuffer(object.ptr()) != 0 &&
+      PyObject_GetBuffer(object.ptr(), &export_, kWanted) == 0) {
+    read_buffer_protocol(written);
+    return;
+  }
+  PyErr_Clear();  // e.g. NumPy's of ml_dtypes, which has no format for them
+  export_ = {};
+  resolve(written);
+}
+
+void Buffer::use(DeviceMemory& memory) {
+  data_ = memory.data();
+  if (data_ == nullptr) throw_invalid(std::string(name_) + " has been freed");
+  count_ = memory.bytes();
+  device_ = memory.device();
+  memory.begin_use();
+  in_use_ = &memory;
+}
+
+void Buffer::read_buffer_protocol(bool written) {
+  type_ = element_type(export_.format, export_.itemsize);
+  const std::string argument = name_;
+  if (type_ == ncclNumTypes) {
+    const std::string format = export_.format;
+    PyBuffer_Release(&export_);
+    throw_invalid(argument + " has elements of format '" + format + "' (" + std::string(nb::inst_name(object_).c_str()) +
+                  "): NCCL communicates int8, uint8, int32, uint32, int64, uint64, float16, "
+                  "float32, float64, bfloat16 and fp8. Convert it, or take a view of its bytes.");
+  }
+  const bool is_dense = PyBuffer_IsContiguous(&export_, 'A') != 0;
+  const bool is_readonly = export_.readonly != 0;
+  if (!is_dense || (written && is_readonly)) {
+    PyBuffer_Release(&export_);
+    throw_invalid(argument + (is_dense ? " is read-only, and the call writes to it"
+                                       : " is not contiguous: its elements must lie side by side "
+                                         "(numpy.ascontiguousarray makes such a copy)"));
+  }
+  data_ = export_.buf;
+  count_ = static_cast<size_t>(export_.len / export_.itemsize);
+  if (devices().is_virtual())
+    if (const Place place = devices().place_of(data_); place.kind == Place::Kind::Device)
+      device_ = place.device;
+}
+
+// (address, elements, type, device, object that keeps the memory alive)
+void Buffer::resolve(bool written) {
+  static PyObject* const resolver =
+      nb::object(nb::module_::import_("nccl.core.buffer").attr("resolve")).release().ptr();
+  const nb::object found = nb::handle(resolver)(object_, nb::str(name_), nb::bool_(written));
+  const auto [address, count, type, device, owner] =
+      nb::cast<std::tuple<uintptr_t, size_t, int, int, nb::object>>(found);
+  data_ = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+  count_ = count;
+  type_ = static_cast<ncclDataType_t>(type);
+  device_ = device;
+  object_ = owner;
+  if (device_ == kHost && devices().is_virtual())
+    if (const Place place = devices().place_of(data_); place.kind == Place::Kind::Device)
+      device_ = place.device;
+}
+
+Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(name_, other.name_);
+  std::swap(object_, other.object_);
+  std::swap(export_, other.export_);
+  std::swap(data_, other.data_);
+  std::swap(count_, other.count_);
+  std::swap(type_, other.type_);
+  std::swap(device_, other.device_);
+  std::swap(in_use_, other.in_use_);
+  std::swap(is_registered_, other.is_registered_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (is_registered_) HostRanges::instance().release(data_, bytes());
+  if (export_.obj != nullptr) PyBuffer_Release(&export_);
+  if (in_use_ != nullptr) in_use_->end_use();
+}
+
+size_t Buffer::bytes() const { return count_ * size_of(type_); }
+
+void Buffer::place_on(int device) {
+  if (device_ == device) return;
+  const std::string argument = name_;
+  if (device_ != kHost)
+    throw_invalid(argument + " is on device " + std::to_string(device_) +
+                  ", but communicator is on device " + std::to_string(device));
+  if (!devices().is_virtual())
+    throw_invalid(argument + " is on device host, but communicator is on device " +
+                  std::to_string(device) +
+                  ": a GPU needs its own memory (CuPy, PyTorch, nccl.core.mem_alloc)");
+  if (count_ == 0) return;
+  if (!HostRanges::instance().acquire(data_, bytes()))
+    throw_invalid(argument + " lies in memory that virtual GPUs cannot reach");
+  is_registered_ = true;
+}
+
+}  // namespace niccolite::python

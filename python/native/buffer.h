@@ -1,0 +1,63 @@
+// Buffer: memory that a Python object shows, as a communication call needs it.
+//
+// Objects that have Python's buffer protocol (NumPy arrays, memoryviews, nccl.core's own memory) are
+// read here; all others by nccl.core.buffer.resolve, which knows torch, CuPy, the CUDA Array
+// Interface, DLPack and __array_interface__. A Buffer keeps its memory alive: it holds the object
+// and, where there is one, the export of its memory. The GIL must be held, except where noted.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+
+#include "nccl.h"
+
+namespace niccolite::python {
+
+class DeviceMemory;
+
+class Buffer {
+ public:
+  Buffer() = default;
+  /// `name` is the argument's, for errors. NcclInvalid: no memory, a type that cannot be
+  /// communicated, elements that do not lie side by side, read-only where `written`.
+  Buffer(const char* name, nanobind::handle object, bool written);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  void* data() const { return data_; }
+  size_t count() const { return count_; }  // elements
+  size_t bytes() const;
+  ncclDataType_t type() const { return type_; }
+  const char* name() const { return name_; }
+  PyObject* object() const { return object_.ptr(); }
+  /// Ordinal of the device that it is on; kHost for memory of the host.
+  int device() const { return device_; }
+  static constexpr int kHost = -1;
+
+  /// NcclInvalid unless a rank on `device` can use the memory. On virtual GPUs memory of the host
+  /// can be: it is registered until the Buffer dies.
+  void place_on(int device);
+
+ private:
+  void read_buffer_protocol(bool written);
+  void use(DeviceMemory& memory);
+  void resolve(bool written);
+
+  const char* name_ = "";
+  nanobind::object object_;  // kept alive
+  Py_buffer export_{};       // its obj is null where there is none
+  void* data_ = nullptr;
+  size_t count_ = 0;
+  ncclDataType_t type_ = ncclInt8;
+  int device_ = kHost;
+  DeviceMemory* in_use_ = nullptr;  // that of object_
+  bool is_registered_ = false;
+};
+
+/// "float32" and so on.
+const char* name_of(ncclDataType_t type);
+size_t size_of(ncclDataType_t type);
+
+}  // namespace niccolite::python

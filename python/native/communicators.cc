@@ -1,0 +1,207 @@
+#include "communicators.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "communicator.h"
+#include "config.h"
+#include "errors.h"
+#include "group.h"
+#include "library.h"
+#include "waiting.h"
+
+namespace nb = nanobind;
+
+namespace niccolite::python {
+namespace {
+
+ncclUniqueId parse_id(const nb::bytes& bytes) {
+  ncclUniqueId id;
+  if (bytes.size() != sizeof id)
+    throw_invalid("a unique id has " + std::to_string(sizeof id) + " bytes, not " +
+                  std::to_string(bytes.size()));
+  std::memcpy(&id, bytes.c_str(), sizeof id);
+  return id;
+}
+
+nb::bytes as_bytes(const ncclUniqueId& id) {
+  return nb::bytes(id.internal, sizeof id.internal);
+}
+
+ncclConfig_t* values_of(std::optional<Config*> config) {
+  return config && *config != nullptr ? &(*config)->values : nullptr;
+}
+
+bool is_blocking(const ncclConfig_t* config) { return config == nullptr || config->blocking != 0; }
+
+// Runs `make`, which has the library store a new communicator's handle: in a group, when that ends.
+template <typename Make>
+void make(nb::handle made, const ncclConfig_t* config, Make&& how) {
+  auto& communicator = nb::cast<Communicator&>(made);
+  communicator.is_blocking = is_blocking(config);
+  Group::current().add(nb::borrow(made), &communicator);
+  watch_for_interrupts();
+  run(communicator, [&] { return how(&communicator.handle); });
+}
+
+nb::bytes unique_id() {
+  ncclUniqueId id;
+  check(library().GetUniqueId(&id));
+  return as_bytes(id);
+}
+
+void initialize(nb::handle made, int nranks, int rank, const std::vector<nb::bytes>& ids,
+                std::optional<Config*> config) {
+  std::vector<ncclUniqueId> parsed;
+  for (const nb::bytes& id : ids) parsed.push_back(parse_id(id));
+  const auto& init = library().CommInitRankScalable.loaded();
+  make(made, values_of(config), [&](ncclComm_t* handle) {
+    return init(handle, nranks, rank, static_cast<int>(parsed.size()), parsed.data(),
+                values_of(config));
+  });
+}
+
+void initialize_all(const std::vector<nb::handle>& made, const std::vector<int>& devices) {
+  // The library stores the handles side by side; in a group, when that ends.
+  auto handles = std::vector<ncclComm_t>(made.size());
+  std::vector<ncclComm_t*> places;
+  for (ncclComm_t& handle : handles) places.push_back(&handle);
+  if (Group::current().is_open())
+    throw_invalid("init_all cannot stand in a group: the communicators are made at once");
+  const auto& init = library().CommInitAll.loaded();
+  watch_for_interrupts();
+  run(places,
+      [&] { return init(handles.data(), static_cast<int>(handles.size()), devices.data()); });
+  for (size_t i = 0; i < made.size(); ++i) nb::cast<Communicator&>(made[i]).handle = handles[i];
+}
+
+void split(Communicator& parent, nb::handle made, int color, int key,
+           std::optional<Config*> config) {
+  const auto& function = library().CommSplit.loaded();
+  make(made, values_of(config), [&](ncclComm_t* child) {
+    return function(parent.handle, color, key, child, values_of(config));
+  });
+}
+
+void shrink(Communicator& parent, nb::handle made, std::vector<int> excluded,
+            std::optional<Config*> config, int flags) {
+  const auto& function = library().CommShrink.loaded();
+  make(made, values_of(config), [&](ncclComm_t* child) {
+    return function(parent.handle, excluded.data(), static_cast<int>(excluded.size()), child,
+                    values_of(config), flags);
+  });
+}
+
+void grow(Communicator& parent, nb::handle made, int nranks, std::optional<nb::bytes> id, int rank,
+          std::optional<Config*> config) {
+  std::optional<ncclUniqueId> parsed;
+  if (id) parsed = parse_id(*id);
+  const auto& function = library().CommGrow.loaded();
+  make(made, values_of(config), [&](ncclComm_t* grown) {
+    return function(parent.handle, nranks, parsed ? &*parsed : nullptr, rank, grown,
+                    values_of(config));
+  });
+}
+
+// Ends the communicator: the handle is the library's business from the call on, whatever it answers.
+void end(Communicator& communicator, const Library::Function<decltype(&ncclCommDestroy)>& function) {
+  const auto& end_it = function.loaded();
+  const ncclComm_t handle = communicator.handle;
+  watch_for_interrupts();
+  const ncclResult_t result = run(communicator, [&] { return end_it(handle); });
+  if (result == ncclInProgress) return;
+  communicator.handle = nullptr;
+  communicator.in_flight.clear();
+}
+
+// A call that takes the communicator alone, or flags as well, and may wait.
+template <typename Function, typename... Arguments>
+void call(nb::handle self, const Function& function, Arguments... arguments) {
+  auto& communicator = nb::cast<Communicator&>(self);
+  const auto& loaded = function.loaded();
+  const ncclComm_t handle = communicator.handle;
+  Group::current().add(nb::borrow(self), &communicator);
+  watch_for_interrupts();
+  run(communicator, [&] { return loaded(handle, arguments...); });
+}
+
+ncclCommProperties_t properties(Communicator& communicator) {
+  ncclCommProperties_t answer = NCCL_COMM_PROPERTIES_INITIALIZER;
+  check(library().CommQueryProperties(communicator.handle, &answer));
+  return answer;
+}
+
+}  // namespace
+
+void bind_communicators(nb::module_& module) {
+  nb::class_<Communicator>(module, "Communicator")
+      .def(nb::init<>())
+      .def_prop_rw(
+          "handle", [](const Communicator& self) { return reinterpret_cast<uintptr_t>(self.handle); },
+          [](Communicator& self, uintptr_t handle) {
+            self.handle = reinterpret_cast<ncclComm_t>(handle);  // NOLINT(performance-no-int-to-ptr)
+          })
+      .def_prop_ro("nranks", &Communicator::ask_nranks)
+      .def_prop_ro("rank", &Communicator::ask_rank)
+      .def_prop_ro("device", &Communicator::ask_device);
+  nb::class_<ncclCommProperties_t>(module, "Properties")
+      .def_ro("cuda_dev", &ncclCommProperties_t::cudaDev)
+      .def_ro("nvml_dev", &ncclCommProperties_t::nvmlDev)
+      .def_ro("device_api_support", &ncclCommProperties_t::deviceApiSupport)
+      .def_ro("multimem_support", &ncclCommProperties_t::multimemSupport)
+      .def_prop_ro("gin_type",
+                   [](const ncclCommProperties_t& self) { return static_cast<int>(self.ginType); })
+      .def_ro("n_lsa_teams", &ncclCommProperties_t::nLsaTeams)
+      .def_ro("host_rma_support", &ncclCommProperties_t::hostRmaSupport)
+      .def_prop_ro("railed_gin_type", [](const ncclCommProperties_t& self) {
+        return static_cast<int>(self.railedGinType);
+      });
+
+  module.def("unique_id", &unique_id);
+  module.def("initialize", &initialize, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+             nb::arg().none());
+  module.def("initialize_all", &initialize_all);
+  module.def("split", &split, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
+  module.def("shrink", &shrink, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
+  module.def("grow", &grow, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
+             nb::arg().none());
+  module.def("destroy", [](Communicator& self) { end(self, library().CommDestroy); });
+  module.def("abort", [](Communicator& self) { end(self, library().CommAbort); });
+  module.def("finalize", [](nb::handle self) { call(self, library().CommFinalize); });
+  module.def("revoke", [](nb::handle self, int flags) { call(self, library().CommRevoke, flags); });
+  module.def("suspend", [](nb::handle self, int flags) { call(self, library().CommSuspend, flags); });
+  module.def("resume", [](nb::handle self) { call(self, library().CommResume); });
+  module.def("properties", &properties);
+  module.def("comm_unique_id", [](Communicator& self) {
+    ncclUniqueId id;
+    const auto& function = library().CommGetUniqueId.loaded();
+    run(self, [&] { return function(self.handle, &id); });
+    return as_bytes(id);
+  });
+  module.def("async_error", [](Communicator& self) {
+    ncclResult_t state = ncclSuccess;
+    check(library().CommGetAsyncError(self.handle, &state));
+    return static_cast<int>(state);
+  });
+  module.def("last_error", [](Communicator& self) {
+    const char* text = library().GetLastError(self.handle);
+    return std::string(text != nullptr ? text : "");
+  });
+  module.def("memory_statistic", [](Communicator& self, int which) {
+    uint64_t value = 0;
+    check(library().CommMemStats(self.handle, static_cast<ncclCommMemStat_t>(which), &value));
+    return value;
+  });
+
+  module.def("group_start", [] { Group::current().start(); });
+  module.def("group_end", [] { Group::current().end(); });
+  module.def("group_simulate_end", [] { return Group::current().end_simulated(); });
+}
+
+}  // namespace niccolite::python

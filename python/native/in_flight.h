@@ -1,0 +1,46 @@
+// InFlight: what operations that a stream has not finished yet are using. One of each communicator.
+//
+// An event behind every operation would cost more than the operation, so buffers are kept in batches:
+// one event stands behind a batch of kBatch, and later calls look whether the oldest is done. Buffers
+// of operations that went into a CUDA graph, which may be launched any time, stay until the end.
+// Thread safety: the GIL must be held.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <vector>
+
+#include "buffer.h"
+#include "devices.h"
+
+namespace niccolite::python {
+
+class InFlight {
+ public:
+  ~InFlight() { clear(); }
+
+  /// Keeps the buffers of one operation, which has been queued on `stream`. `may_mark`: all
+  /// operations of the communicator so far are on their streams.
+  void keep(std::array<Buffer, 2>& buffers, Stream stream, bool may_mark);
+  /// Keeps one that may never have been queued.
+  void keep_to_the_end(Buffer buffer) { to_the_end_.push_back(std::move(buffer)); }
+  /// Everything is done, or will never be.
+  void clear();
+
+ private:
+  static constexpr size_t kBatch = 16;
+  struct Batch {
+    std::vector<Event> events;  // one for each of its streams
+    std::vector<Buffer> buffers;
+  };
+  bool is_kept_already(const Buffer& buffer) const;
+  void mark();
+  void drop_finished();
+
+  std::vector<Buffer> open_;
+  std::vector<Stream> streams_;  // of open_
+  std::deque<Batch> marked_;
+  std::vector<Buffer> to_the_end_;
+};
+
+}  // namespace niccolite::python

@@ -1,0 +1,37 @@
+// Interrupts: Ctrl-C while the main thread waits inside the library.
+//
+// Python's own handler only notes the signal and raises KeyboardInterrupt when the interpreter runs
+// again, which a thread that waits in C does not let it do. So a handler stands before Python's: it
+// passes the signal on and wakes a thread, which aborts the communicators that the main thread is
+// waiting for, if it is. The call then returns, and the exception is raised. In other threads, and
+// where SIGINT is not Python's, nothing happens here.
+#pragma once
+
+#include <span>
+
+#include "nccl.h"
+
+namespace niccolite::python {
+
+/// Stands around a call of the library that may wait. It costs two atomic operations.
+class InterruptibleWait {
+ public:
+  /// `communicators`: places of handles, which may be null until the call stores them, and are when
+  /// the call was interrupted. They must live as long as this object.
+  explicit InterruptibleWait(std::span<ncclComm_t* const> communicators);
+  /// Needs no GIL.
+  ~InterruptibleWait();
+  InterruptibleWait(const InterruptibleWait&) = delete;
+
+ private:
+  friend void abort_when_woken();
+  const std::span<ncclComm_t* const> communicators_;
+  bool is_watched_ = false;
+};
+
+bool is_main_thread();
+/// Puts the handler before Python's, unless it stands there. For calls of the main thread that make
+/// communicators or wait long; elsewhere nothing happens. The GIL must be held.
+void watch_for_interrupts();
+
+}  // namespace niccolite::python
