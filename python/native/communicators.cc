@@ -147,6 +147,10 @@ void bind_communicators(nb::module_& module) {
           [](Communicator& self, uintptr_t handle) {
             self.handle = reinterpret_cast<ncclComm_t>(handle);  // NOLINT(performance-no-int-to-ptr)
           })
+      .def_prop_ro("is_settled",
+                   [](const Communicator& self) {
+                     return self.handle == nullptr || self.is_settled();
+                   })
       .def_prop_ro("nranks", &Communicator::ask_nranks)
       .def_prop_ro("rank", &Communicator::ask_rank)
       .def_prop_ro("device", &Communicator::ask_device);
@@ -200,6 +204,7 @@ void bind_communicators(nb::module_& module) {
   });
 
   module.def("group_start", [] { Group::current().start(); });
+  module.def("is_group_open", [] { return Group::current().is_open(); });
   module.def("group_end", [] { Group::current().end(); });
   module.def("group_simulate_end", [] { return Group::current().end_simulated(); });
 }

@@ -77,6 +77,12 @@ void bind_memory(nb::module_& module) {
       .def_prop_ro("nbytes", &DeviceMemory::bytes)
       .def_prop_ro("device", &DeviceMemory::device)
       .def("close", &DeviceMemory::close);
+  module.def("free", [](uintptr_t address, int device) {
+    const CurrentDevice current(device);
+    const auto& give_back = library().MemFree.loaded();
+    const nb::gil_scoped_release released;
+    give_back(reinterpret_cast<void*>(address));  // NOLINT(performance-no-int-to-ptr)
+  });
 }
 
 }  // namespace niccolite::python

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <cstddef>
 
 namespace niccolite::python {
@@ -30,7 +31,7 @@ class DeviceMemory {
   void* data_ = nullptr;
   size_t bytes_;
   int device_;
-  int users_ = 0;
+  std::atomic<int> users_{0};  // relaxed is enough where there is a GIL; elsewhere threads may share it
   bool is_closed_ = false;
 };
 

@@ -1,0 +1,1 @@
+"""Names of the bindings that programs use: ``nccl.bindings.nccl``."""

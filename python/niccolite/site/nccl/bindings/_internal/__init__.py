@@ -1,0 +1,1 @@
+"""Errors of the bindings: ``nccl.bindings._internal.utils``."""

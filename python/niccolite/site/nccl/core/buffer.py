@@ -1,0 +1,190 @@
+"""Finds the memory that an object shows.
+
+The extension reads Python's buffer protocol by itself (NumPy, memoryview, Buffer) and asks resolve()
+about everything else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nccl.core.typing import NcclDataType, NcclInvalid
+from niccolite import _native
+
+if TYPE_CHECKING:
+    from nccl.core.typing import NcclBufferSpec, NcclStreamSpec
+
+__all__ = ["NcclBuffer", "View", "resolve"]
+
+HOST = -1
+
+# DLPack's codes of types, with bits: https://dmlc.github.io/dlpack
+_DLPACK_TYPES = {
+    (0, 8): NcclDataType.INT8, (0, 32): NcclDataType.INT32, (0, 64): NcclDataType.INT64,
+    (1, 8): NcclDataType.UINT8, (1, 32): NcclDataType.UINT32, (1, 64): NcclDataType.UINT64,
+    (2, 16): NcclDataType.FLOAT16, (2, 32): NcclDataType.FLOAT32, (2, 64): NcclDataType.FLOAT64,
+    (4, 16): NcclDataType.BFLOAT16, (6, 8): NcclDataType.UINT8,
+    (10, 8): NcclDataType.FLOAT8E4M3, (12, 8): NcclDataType.FLOAT8E5M2,
+}  # fmt: skip
+_DLPACK_CUDA = (2, 13)  # device, managed
+
+
+class View(NamedTuple):
+    """Memory as a call needs it: `count` elements of `dtype` at `ptr`, of the device or HOST."""
+
+    ptr: int
+    count: int
+    dtype: NcclDataType
+    device_id: int
+    owner: object
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int] | None) -> bool:
+    """Do the elements lie side by side, in whatever order? `strides` in elements; None: they do."""
+    if strides is None or 0 in shape:
+        return True
+    expected = 1
+    for stride, extent in sorted(zip(strides, shape)):
+        if extent == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def _check(name: str, shape: Sequence[int], strides: Sequence[int] | None, readonly: bool) -> int:
+    if not is_dense(shape, strides):
+        raise NcclInvalid(
+            f"{name} is not contiguous: its elements must lie side by side (make a contiguous copy)"
+        )
+    if readonly:
+        raise NcclInvalid(f"{name} is read-only, and the call writes to it")
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _from_array_interface(interface: dict[str, Any], dtype: Any, name: str, written: bool) -> View:
+    import numpy
+
+    dtype = numpy.dtype(interface["typestr"]) if dtype is None else dtype
+    try:
+        kind = NcclDataType.from_numpy_dtype(dtype)
+    except NcclInvalid as error:
+        raise NcclInvalid(f"{name}: {error}") from None
+    strides = interface.get("strides")
+    if strides is not None:
+        strides = [stride / dtype.itemsize for stride in strides]
+    address, readonly = interface["data"]
+    count = _check(name, interface["shape"], strides, written and readonly)
+    return View(address, count, kind, HOST, None)
+
+
+def _from_cuda_array_interface(obj: Any, name: str, written: bool) -> View:
+    view = _from_array_interface(obj.__cuda_array_interface__, getattr(obj, "dtype", None), name, written)
+    return view._replace(device_id=_native.device_of(view.ptr) if view.ptr else HOST, owner=obj)
+
+
+def _from_host_interface(obj: Any, name: str, written: bool) -> View:
+    # NumPy's typestr does not tell the types of ml_dtypes from raw bytes; their dtype does.
+    view = _from_array_interface(obj.__array_interface__, getattr(obj, "dtype", None), name, written)
+    return view._replace(owner=obj)
+
+
+def _from_dlpack(obj: Any, name: str, written: bool) -> View:
+    address, shape, strides, code, bits, lanes, kind, ordinal = _native.describe_dlpack(obj)
+    dtype = _DLPACK_TYPES.get((code, bits))
+    if dtype is None or lanes != 1:
+        raise NcclInvalid(f"{name} has elements that are not communicated (DLPack type {code}, {bits} bits)")
+    count = _check(name, shape, strides, False)
+    return View(address, count, dtype, ordinal if kind in _DLPACK_CUDA else HOST, obj)
+
+
+def _from_torch(obj: Any, name: str, written: bool) -> View:
+    from nccl.core.interop.torch import resolve_tensor
+
+    _check(name, obj.shape, obj.stride(), False)
+    ptr, count, dtype, device = resolve_tensor(obj)
+    return View(ptr, count, dtype, HOST if device is None else device, obj)
+
+
+def _from_cupy(obj: Any, name: str, written: bool) -> View:
+    from nccl.core.interop.cupy import resolve_array
+
+    _check(name, obj.shape, [stride / obj.itemsize for stride in obj.strides], False)
+    return View(*resolve_array(obj), obj)
+
+
+def _from_memory(obj: Any, name: str, written: bool) -> View:
+    import numpy
+
+    return _from_host_interface(numpy.asarray(obj), name, written)._replace(owner=obj)
+
+
+def resolve(obj: Any, name: str, written: bool) -> View:
+    """The memory of `obj`, which is the argument `name` of a call that writes to it, or only reads.
+
+    NcclInvalid: it shows none, or it cannot be used, with the reason.
+    """
+    framework = type(obj).__module__.partition(".")[0]
+    if framework == "torch" and isinstance(obj, sys.modules["torch"].Tensor):
+        return _from_torch(obj, name, written)
+    if framework == "cupy" and isinstance(obj, sys.modules["cupy"].ndarray):
+        return _from_cupy(obj, name, written)
+    if isinstance(obj, _native.DeviceMemory):
+        return View(obj.address, obj.nbytes, NcclDataType.INT8, obj.device, obj)
+    for attribute, read in _INTERFACES:
+        if getattr(obj, attribute, None) is not None:
+            return read(obj, name, written)
+    if isinstance(obj, (bytes, bytearray, memoryview)):
+        return _from_memory(obj, name, written)
+    raise NcclInvalid(
+        f"{name} is of type {type(obj).__name__}, which shows no memory: pass a NumPy or CuPy array, a "
+        "tensor, or anything with __dlpack__, __cuda_array_interface__ or the buffer protocol"
+    )
+
+
+_INTERFACES = (
+    ("__cuda_array_interface__", _from_cuda_array_interface),
+    ("__array_interface__", _from_host_interface),
+    ("__dlpack__", _from_dlpack),
+)
+
+
+class NcclBuffer:
+    """The memory of any buffer: `ptr`, `count` (elements), `dtype`, `device_id` (-1: the host's).
+
+    NcclInvalid: it cannot be communicated. Keeps the buffer alive. `stream` is not looked at: what
+    the memory holds is ordered by the stream of the call that uses it.
+    """
+
+    __slots__ = ("_view",)
+
+    def __init__(self, buffer: NcclBufferSpec, stream: NcclStreamSpec | None = None) -> None:
+        self._view = resolve(buffer, "buffer", False)
+
+    @property
+    def ptr(self) -> int:
+        """Address of the first element."""
+        return self._view.ptr
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return self._view.count
+
+    @property
+    def dtype(self) -> NcclDataType:
+        """Their type."""
+        return self._view.dtype
+
+    @property
+    def device_id(self) -> int:
+        """Ordinal of the device that has the memory."""
+        if self._view.device_id == HOST and _native.is_virtual():
+            return _native.device_of(self._view.ptr)
+        return self._view.device_id

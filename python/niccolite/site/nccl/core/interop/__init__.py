@@ -1,0 +1,1 @@
+"""Helpers for frameworks. They can be imported without the framework."""

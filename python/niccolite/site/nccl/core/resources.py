@@ -1,0 +1,206 @@
+"""What belongs to a communicator, and ends with it at the latest: registrations, windows, operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nccl.core.typing import NcclInvalid
+from niccolite import _native
+
+if TYPE_CHECKING:
+    from nccl.core.constants import WindowFlag
+    from nccl.core.typing import NcclDataType
+
+__all__ = [
+    "CommResource",
+    "CustomRedOp",
+    "DevCommResource",
+    "RegisteredBufferHandle",
+    "RegisteredWindowHandle",
+]
+
+
+class CommResource:
+    """Something that a communicator has. close() ends it; destroying the communicator does, too."""
+
+    def __init__(self, comm_ptr: int) -> None:
+        if comm_ptr == 0:
+            raise NcclInvalid(f"{type(self).__name__} needs a communicator, and this one is null")
+        self._comm_ptr = comm_ptr
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Ends it; again: nothing. NCCLError: the library refuses, which ends it here all the same."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._release()
+
+    def _release(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def is_valid(self) -> bool:
+        """Is it open?"""
+        return not self._is_closed
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError(f"{type(self).__name__} has been closed and is no longer valid")
+
+    def _describe(self) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        text = "closed" if self._is_closed else self._describe()
+        return f"<{type(self).__name__}: {text}>"
+
+
+class RegisteredBufferHandle(CommResource):
+    """A buffer that the communicator reaches faster. `size` in bytes. It keeps the buffer alive."""
+
+    def __init__(self, comm_ptr: int, handle: int, size: int, buffer: object) -> None:
+        super().__init__(comm_ptr)
+        self._handle = handle
+        self.size = size
+        self._buffer: object = buffer
+
+    @property
+    def handle(self) -> int:
+        """The library's. RuntimeError: closed."""
+        self._require_open()
+        return self._handle
+
+    def _release(self) -> None:
+        try:
+            _native.deregister_buffer(self._comm_ptr, self._handle)
+        finally:
+            self._buffer = None
+
+    def _describe(self) -> str:
+        return f"size={self.size}, handle={self._handle:#x}"
+
+
+class RegisteredWindowHandle(CommResource):
+    """Memory that every rank can address in each rank. `size` in bytes. It keeps the buffer alive."""
+
+    def __init__(
+        self,
+        comm_ptr: int,
+        place: _native.WindowPlace,
+        size: int,
+        flags: WindowFlag,
+        buffer: object,
+    ) -> None:
+        super().__init__(comm_ptr)
+        self._place = place
+        self.size = size
+        self._flags = flags
+        self._buffer: object = buffer
+
+    @property
+    def handle(self) -> int:
+        """The library's; 0 once closed, and while a group or a nonblocking communicator makes it."""
+        return 0 if self._is_closed else self._place.handle
+
+    @property
+    def is_valid(self) -> bool:
+        """Is it open, and made?"""
+        return self.handle != 0
+
+    @property
+    def user_ptr(self) -> int:
+        """Address of the memory that was registered. RuntimeError: closed."""
+        self._require_open()
+        return _native.window_user_pointer(self._comm_ptr, self._place.handle)
+
+    def get_lsa_multimem_device_pointer(self, offset: int = 0) -> int | None:
+        """Multicast address of byte `offset`; None where there is none. RuntimeError: closed."""
+        self._require_open()
+        return _native.lsa_multimem_pointer(self._place.handle, offset) or None
+
+    def get_lsa_device_pointer(self, lsa_rank: int, offset: int = 0) -> int:
+        """Address of byte `offset` in member `lsa_rank` of the load-store team.
+
+        RuntimeError: closed. NCCLError: no such member or byte.
+        """
+        self._require_open()
+        return _native.lsa_pointer(self._place.handle, offset, lsa_rank)
+
+    def get_peer_device_pointer(self, peer: int, offset: int = 0) -> int | None:
+        """Address of byte `offset` in rank `peer`; None where it cannot be reached by loads and stores.
+
+        RuntimeError: closed. NCCLError: no such rank or byte.
+        """
+        self._require_open()
+        return _native.peer_pointer(self._place.handle, offset, peer) or None
+
+    def _release(self) -> None:
+        try:
+            if handle := self._place.handle:
+                _native.deregister_window(self._comm_ptr, handle)
+        finally:
+            self._buffer = None
+
+    def _describe(self) -> str:
+        return f"size={self.size}, handle={self.handle:#x}, flags={self._flags!r}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._describe()}>"
+
+
+class CustomRedOp(CommResource):
+    """An operator of one communicator; ``int(op)`` is the library's number."""
+
+    def __init__(
+        self, comm_ptr: int, op: int, datatype: NcclDataType, residence: str, scalar: object
+    ) -> None:
+        super().__init__(comm_ptr)
+        self._op = op
+        self._datatype = datatype
+        self._residence = residence
+        self._scalar = scalar  # the library may read it again
+
+    @property
+    def op(self) -> int:
+        """The library's number. RuntimeError: closed."""
+        self._require_open()
+        return self._op
+
+    def __int__(self) -> int:
+        return self.op
+
+    def _release(self) -> None:
+        try:
+            _native.destroy_operator(self._comm_ptr, self._op)
+        finally:
+            self._scalar = None
+
+    def _describe(self) -> str:
+        return (
+            f"type=PreMulSum, dtype={self._datatype.name}, residence={self._residence}, op={self._op}"
+        )
+
+
+class DevCommResource(CommResource):
+    """What kernels that communicate by themselves are given."""
+
+    def __init__(self, comm_ptr: int, dev_comm: Any) -> None:
+        super().__init__(comm_ptr)
+        self._dev_comm = dev_comm
+
+    @property
+    def dev_comm(self) -> Any:
+        """The struct. RuntimeError: closed."""
+        self._require_open()
+        return self._dev_comm
+
+    @property
+    def ptr(self) -> int:
+        """Its address. RuntimeError: closed."""
+        return int(self.dev_comm.ptr)
+
+    def _release(self) -> None:
+        _native.destroy_dev_comm(self._comm_ptr, self._dev_comm)
+
+    def _describe(self) -> str:
+        return f"ptr={self._dev_comm.ptr:#x}"

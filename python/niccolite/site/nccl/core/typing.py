@@ -1,0 +1,185 @@
+"""Types of nccl.core: element types, operators, what counts as a buffer, a device, a stream."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Protocol, Union, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy
+
+    from nccl.core.cuda import Device
+    from nccl.core.memory import Buffer
+
+__all__ = [
+    "NcclBufferSpec",
+    "NcclCommMemStat",
+    "NcclDataType",
+    "NcclDeviceSpec",
+    "NcclGinConnectionType",
+    "NcclGinType",
+    "NcclInvalid",
+    "NcclRedOp",
+    "NcclScalarSpec",
+    "NcclStreamSpec",
+    "NcclSupportedBuffer",
+    "SupportsCAI",
+    "SupportsCudaStream",
+    "SupportsDLPack",
+]
+
+
+class NcclInvalid(Exception):
+    """An argument is wrong, which was seen without the library's help. `msg` says which and why."""
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(msg)
+        self.msg = msg
+
+    def __repr__(self) -> str:
+        return f"<NcclInvalid: {self.msg}>"
+
+
+class NcclDataType(IntEnum):
+    """The type of the elements of a buffer.
+
+    ``NcclDataType(x)`` takes the library's number, or whatever ``numpy.dtype`` takes: a name, a NumPy
+    scalar type, a Python type. ValueError: neither. NcclInvalid: a type that is not communicated.
+    """
+
+    INT8 = CHAR = 0
+    UINT8 = 1
+    INT32 = INT = 2
+    UINT32 = 3
+    INT64 = 4
+    UINT64 = 5
+    FLOAT16 = HALF = 6
+    FLOAT32 = FLOAT = 7
+    FLOAT64 = DOUBLE = 8
+    BFLOAT16 = 9
+    FLOAT8E4M3 = 10
+    FLOAT8E5M2 = 11
+
+    @classmethod
+    def _missing_(cls, value: object) -> NcclDataType | None:
+        import numpy
+
+        try:
+            dtype = numpy.dtype(value)  # type: ignore[call-overload]
+        except (TypeError, ValueError):
+            return None
+        return cls.from_numpy_dtype(dtype)
+
+    @classmethod
+    def from_numpy_dtype(cls, dtype: Any) -> NcclDataType:
+        """The type of elements of a ``numpy.dtype``; by name for those of ml_dtypes.
+
+        NcclInvalid: a type that is not communicated, such as bool, int16 or complex.
+        """
+        number = _BY_NUMPY_NAME.get(dtype.name)
+        if number is None:
+            raise NcclInvalid(
+                f"dtype {dtype} is not communicated; there are {', '.join(_BY_NUMPY_NAME)}. "
+                "Convert the array, or take a view of another type of the same size."
+            )
+        if not dtype.isnative:
+            raise NcclInvalid(f"dtype {dtype.str} is not in this machine's byte order")
+        return cls(number)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return _ITEM_SIZES[self]
+
+    @property
+    def numpy_dtype(self) -> numpy.dtype[Any]:
+        """The NumPy type. NcclInvalid: bfloat16 and fp8 before ``import ml_dtypes``."""
+        import numpy
+
+        name = _NUMPY_NAMES[self]
+        try:
+            return numpy.dtype(name)
+        except TypeError:
+            raise NcclInvalid(f"NumPy does not know {name}: import ml_dtypes first") from None
+
+
+_NUMPY_NAMES = (
+    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+    "bfloat16", "float8_e4m3fn", "float8_e5m2",
+)  # fmt: skip
+_BY_NUMPY_NAME = {name: number for number, name in enumerate(_NUMPY_NAMES)}
+_ITEM_SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+
+
+class NcclRedOp(IntEnum):
+    """How elements of the ranks are combined. AVG is the sum divided by the number of ranks."""
+
+    SUM = 0
+    PROD = 1
+    MAX = 2
+    MIN = 3
+    AVG = 4
+
+
+class NcclGinType(IntEnum):
+    """How the network serves kernels."""
+
+    NONE = 0
+    PROXY = 2
+    GDAKI = 3
+    GPI = 4
+
+
+class NcclGinConnectionType(IntEnum):
+    """Whom kernels reach over the network: nobody, all ranks, those of one rail."""
+
+    NONE = 0
+    FULL = 1
+    RAIL = 2
+
+
+class NcclCommMemStat(IntEnum):
+    """What ``Communicator.get_mem_stat`` answers, in bytes; GPU_MEM_SUSPENDED is 0 or 1."""
+
+    GPU_MEM_SUSPEND = GpuMemSuspend = 0
+    GPU_MEM_SUSPENDED = GpuMemSuspended = 1
+    GPU_MEM_PERSIST = GpuMemPersist = 2
+    GPU_MEM_TOTAL = GpuMemTotal = 3
+
+
+@runtime_checkable
+class SupportsDLPack(Protocol):
+    """Memory shown by DLPack."""
+
+    def __dlpack__(self, /, *, stream: Any | None = None) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+@runtime_checkable
+class SupportsCAI(Protocol):
+    """Memory shown by the CUDA Array Interface."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class SupportsCudaStream(Protocol):
+    """A stream: ``(version of the protocol, handle)``."""
+
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+
+if TYPE_CHECKING:
+    NcclSupportedBuffer = Union[SupportsDLPack, SupportsCAI, numpy.ndarray, memoryview, bytearray]
+    NcclBufferSpec = Union[Buffer, NcclSupportedBuffer]
+    NcclScalarSpec = Union[int, float, NcclBufferSpec]
+    NcclDeviceSpec = Union[Device, int]
+    NcclStreamSpec = Union[SupportsCudaStream, int]
+else:
+    # At run time the names of what is imported only when it is needed.
+    NcclSupportedBuffer = Union[SupportsDLPack, SupportsCAI, "numpy.ndarray", memoryview, bytearray]
+    NcclBufferSpec = Union["nccl.core.memory.Buffer", NcclSupportedBuffer]
+    NcclScalarSpec = Union[int, float, NcclBufferSpec]
+    NcclDeviceSpec = Union["nccl.core.cuda.Device", int]
+    NcclStreamSpec = Union[SupportsCudaStream, int]

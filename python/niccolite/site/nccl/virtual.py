@@ -1,0 +1,153 @@
+"""Virtual GPUs: devices made of CPU threads, on which the library runs as it does on GPUs.
+
+Their memory is the host's, so NumPy arrays are used in place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from nccl.core.cuda import Device, get_device_id
+from nccl.core.memory import mem_alloc
+from niccolite import _native
+
+if TYPE_CHECKING:
+    import numpy
+
+    from nccl.core.typing import NcclDeviceSpec
+
+__all__ = ["RankError", "Stream", "array", "devices", "run", "stream"]
+
+_VARIABLE = "NICCOLITE_DEVICES"
+
+
+def devices(n: int | None = None) -> list[Device]:
+    """The process's virtual GPUs. With `n` there will be that many, if this is the first use of a device.
+
+    RuntimeError: devices have been used before, and they are GPUs or fewer than `n`.
+    """
+    if n is not None and not _native.are_devices_chosen() and not _are_chosen_by_environment(n):
+        os.environ[_VARIABLE] = f"virtual:{n}"
+    count = _native.device_count()
+    if not _native.is_virtual():
+        raise RuntimeError(
+            f"this process uses GPUs: call nccl.virtual.devices() before any device is used, or set "
+            f"{_VARIABLE}=virtual"
+        )
+    if n is not None and count < n:
+        raise RuntimeError(
+            f"{n} virtual GPUs are wanted, and this process has {count}: their number is settled at the "
+            f"first use of a device; call nccl.virtual.devices({n}) before, or set {_VARIABLE}=virtual:{n}"
+        )
+    return [Device(i) for i in range(count if n is None else n)]
+
+
+def _are_chosen_by_environment(n: int) -> bool:
+    """Does the environment name enough virtual GPUs? What it says of others is overridden."""
+    kind, _, number = os.environ.get(_VARIABLE, "").partition(":")
+    return kind == "virtual" and number.isdigit() and int(number) >= n
+
+
+class Stream:
+    """A queue of work on one device. Operations of one stream run one after the other.
+
+    Also a context manager, which closes it at the end.
+    """
+
+    def __init__(self, device: NcclDeviceSpec | None = None) -> None:
+        self._stream = _native.Stream(get_device_id(device))
+
+    @property
+    def handle(self) -> int:
+        """The cudaStream_t; 0 once closed."""
+        return self._stream.handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        if self.handle == 0:
+            raise RuntimeError("the stream has been closed")
+        return (0, self.handle)
+
+    def synchronize(self) -> None:
+        """Waits until all that was queued is done. Ctrl-C ends the wait."""
+        _native.wait_idle(self._stream.device, self._stream)
+
+    def close(self) -> None:
+        """Ends it; work that is queued goes on."""
+        self._stream.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def stream(device: NcclDeviceSpec | None = None) -> Stream:
+    """A new stream on `device` (None: the current one)."""
+    return Stream(device)
+
+
+def array(
+    data: Any, dtype: Any = None, device: NcclDeviceSpec | None = None
+) -> numpy.ndarray[Any, Any]:
+    """A NumPy array with the values of `data` in memory of a virtual GPU, as registration and windows
+    want it, and as other processes can reach it directly.
+
+    `data`, `dtype` as of numpy.array; `device` None: the current one. The memory goes with the array.
+    """
+    import numpy
+
+    devices()
+    source = numpy.asarray(data, dtype=dtype)
+    memory = mem_alloc(max(1, source.nbytes), device)
+    flat = numpy.frombuffer(memory, dtype=numpy.uint8)[: source.nbytes]  # type: ignore[call-overload]
+    made = flat.view(source.dtype).reshape(source.shape)
+    made[...] = source
+    return made
+
+
+class RankError(RuntimeError):
+    """A rank of run() has failed: `rank`, and the exception as ``__cause__`` or in the text."""
+
+    def __init__(self, rank: int, ranks: int, what: str) -> None:
+        super().__init__(f"rank {rank} of {ranks} failed: {what}")
+        self.rank = rank
+        self.ranks = ranks
+        self.what = what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.rank, self.ranks, self.what)
+
+
+def run(
+    function: Callable[..., Any],
+    ranks: int = 8,
+    *,
+    args: tuple[Any, ...] = (),
+    processes: bool = False,
+    progress: bool = False,
+) -> list[Any]:
+    """Calls ``function(comm, *args)`` once for each rank of a new communicator, side by side.
+
+    Each rank has a virtual GPU, which is current. Returns what the calls return, by rank.
+
+    `processes`: in a process each, instead of a thread each; `args` and results are pickled, and so is
+    `function` unless processes can be forked (when this process has not used a device yet).
+    `progress`: writes to the standard error which ranks are done.
+
+    RankError: a rank has failed; the others were ended. The first failure is told. Ctrl-C ends all.
+    """
+    if ranks < 1:
+        raise ValueError(f"ranks is {ranks}; there must be at least 1")
+    from nccl._ranks import run_in_processes, run_in_threads
+
+    how = run_in_processes if processes else run_in_threads
+    return how(function, ranks, args, progress)
