@@ -1,5 +1,8 @@
 #include "communication.h"
 
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/vector.h>
+
 #include <array>
 #include <string>
 #include <utility>
@@ -73,7 +76,7 @@ class Call {
     }
     try {
       if (!communicator_.is_blocking) wait_settled(communicator_);
-      wait_idle(device_, stream_);
+      wait_finished(communicator_, stream_);
     } catch (...) {  // interrupted: the operation goes on
       for (Buffer& buffer : buffers_) communicator_.in_flight.keep_to_the_end(std::move(buffer));
       throw;
@@ -119,14 +122,11 @@ size_t block_of(const Buffer& buffer, size_t nranks) {
 }
 
 ncclRedOp_t operation(nb::handle op) {
-  const nb::object number = PyLong_Check(op.ptr()) != 0
-                                ? nb::borrow(op)
-                                : nb::steal(PyNumber_Long(op.ptr()));
-  if (!number.is_valid()) {
-    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();  // a closed operator
-    PyErr_Clear();
-    throw_invalid("op must be an NcclRedOp or a CustomRedOp");
-  }
+  if (PyLong_Check(op.ptr()) != 0) [[likely]]
+    return static_cast<ncclRedOp_t>(PyLong_AsLong(op.ptr()));
+  if (PyNumber_Check(op.ptr()) == 0) throw_invalid("op must be an NcclRedOp or a CustomRedOp");
+  const nb::object number = nb::steal(PyNumber_Long(op.ptr()));
+  if (!number.is_valid()) throw nb::python_error();  // a closed operator
   return static_cast<ncclRedOp_t>(nb::cast<int>(number));
 }
 
@@ -299,26 +299,30 @@ uintptr_t stream_handle(nb::handle stream) {
 }
 
 void bind_communication(nb::module_& module) {
-  module.def("all_reduce", &all_reduce, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
-  module.def("reduce", &reduce, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(),
-             nb::arg().none());
-  module.def("broadcast", &broadcast, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(),
-             nb::arg().none());
-  module.def("all_gather", &all_gather, nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
-  module.def("gather", &gather, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
-             nb::arg().none());
-  module.def("scatter", &scatter, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(),
-             nb::arg().none());
-  module.def("reduce_scatter", &reduce_scatter, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-             nb::arg().none());
-  module.def("all_to_all", &all_to_all, nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
-  module.def("send", &send, nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
-  module.def("recv", &recv, nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
-  module.def("put_signal", &put_signal, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-             nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
-  module.def("signal", &signal, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-             nb::arg().none());
-  module.def("wait_signal", &wait_signal, nb::arg(), nb::arg(), nb::arg().none());
+  // Whatever an argument is, None included, the call sees it and names it.
+#define NICCOLITE_ANY nb::arg().none()
+  module.def("all_reduce", &all_reduce, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
+             NICCOLITE_ANY);
+  module.def("reduce", &reduce, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
+             nb::arg(), NICCOLITE_ANY);
+  module.def("broadcast", &broadcast, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
+             NICCOLITE_ANY);
+  module.def("all_gather", &all_gather, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("gather", &gather, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
+             NICCOLITE_ANY);
+  module.def("scatter", &scatter, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
+             NICCOLITE_ANY);
+  module.def("reduce_scatter", &reduce_scatter, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
+             NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("all_to_all", &all_to_all, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("send", &send, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), NICCOLITE_ANY);
+  module.def("recv", &recv, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), NICCOLITE_ANY);
+  module.def("put_signal", &put_signal, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), nb::arg(),
+             nb::arg(), nb::arg(), nb::arg(), nb::arg(), NICCOLITE_ANY);
+  module.def("signal", &signal, NICCOLITE_ANY, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+             NICCOLITE_ANY);
+  module.def("wait_signal", &wait_signal, NICCOLITE_ANY, nb::arg(), NICCOLITE_ANY);
+#undef NICCOLITE_ANY
 }
 
 }  // namespace niccolite::python

@@ -33,7 +33,7 @@ nb::tuple describe_dlpack(const nb::ndarray<nb::ro>& array) {
                         type.bits, type.lanes, array.device_type(), array.device_id());
 }
 
-// A row of bytes of `owner`, as an object with __dlpack__.
+// A row of bytes of `owner`, as a capsule of DLPack.
 nb::object as_dlpack(uintptr_t address, size_t bytes, int device_type, int device,
                      nb::handle owner) {
   return nb::cast(nb::ndarray<int8_t, nb::ndim<1>>(

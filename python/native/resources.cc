@@ -80,12 +80,12 @@ void bind_resources(nb::module_& module) {
       .def_prop_ro("ptr",
                    [](const ncclDevComm_t& self) { return reinterpret_cast<uintptr_t>(&self); });
 
-  module.def("register_buffer", &register_buffer);
+  module.def("register_buffer", &register_buffer, nb::arg(), nb::arg().none());
   module.def("deregister_buffer", [](uintptr_t comm, uintptr_t handle) {
     check(library().CommDeregister(
         as_communicator(comm), reinterpret_cast<void*>(handle)));  // NOLINT(performance-no-int-to-ptr)
   });
-  module.def("register_window", &register_window);
+  module.def("register_window", &register_window, nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
   module.def("deregister_window", [](uintptr_t comm, uintptr_t window) {
     const auto& function = library().CommWindowDeregister.loaded();
     run(std::span<ncclComm_t* const>(),

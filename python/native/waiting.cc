@@ -50,6 +50,19 @@ void wait_settled(Communicator& communicator) {
   check(state);
 }
 
+void wait_finished(Communicator& communicator, Stream stream) {
+  const CurrentDevice current(communicator.ask_device());
+  Devices& all = devices();
+  run(communicator, [&] {
+    all.wait_idle(stream);
+    return ncclSuccess;
+  });
+  if (communicator.handle != nullptr) [[likely]]
+    return;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  throw_invalid("the communicator was aborted during the call");
+}
+
 void wait_idle(int device, Stream stream) {
   const CurrentDevice current(device);
   Devices& all = devices();

@@ -8,6 +8,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
@@ -19,6 +20,7 @@ from nccl.virtual import RankError, devices
 from niccolite import _native
 
 _Function = Callable[..., Any]
+_PATIENCE = 2.0  # seconds that threads get to end; one that waits for something of its own is left
 
 
 class _Progress:
@@ -91,9 +93,10 @@ def run_in_threads(function: _Function, ranks: int, args: tuple[Any, ...], progr
         for thread in threads:
             if thread.is_alive():
                 thread.interrupt()
+        deadline = time.monotonic() + _PATIENCE
         for thread in threads:
             if thread.ident is not None:
-                thread.join(timeout=5)
+                thread.join(timeout=max(0.0, deadline - time.monotonic()))
         for comm in comms:
             comm.abort()
         raise

@@ -109,7 +109,7 @@ def array(
     source = numpy.asarray(data, dtype=dtype)
     memory = mem_alloc(max(1, source.nbytes), device)
     flat = numpy.frombuffer(memory, dtype=numpy.uint8)[: source.nbytes]  # type: ignore[call-overload]
-    made = flat.view(source.dtype).reshape(source.shape)
+    made: numpy.ndarray[Any, Any] = flat.view(source.dtype).reshape(source.shape)
     made[...] = source
     return made
 

@@ -32,10 +32,10 @@ _DLPACK_CUDA = (2, 13)  # device, managed
 
 
 class View(NamedTuple):
-    """Memory as a call needs it: `count` elements of `dtype` at `ptr`, of the device or HOST."""
+    """Memory as a call needs it: `elements` of `dtype` at `ptr`, of the device or HOST."""
 
     ptr: int
-    count: int
+    elements: int
     dtype: NcclDataType
     device_id: int
     owner: object
@@ -175,7 +175,7 @@ class NcclBuffer:
     @property
     def count(self) -> int:
         """Elements."""
-        return self._view.count
+        return self._view.elements
 
     @property
     def dtype(self) -> NcclDataType:

@@ -169,7 +169,7 @@ class Communicator:
         """The same for a communicator that is null. NcclInvalid: it is not."""
         if self.is_valid:
             raise NcclInvalid("Cannot initialize: Communicator already initialized")
-        ids = list(unique_id) if isinstance(unique_id, (list, tuple)) else [unique_id]
+        ids: list[Any] = list(unique_id) if isinstance(unique_id, (list, tuple)) else [unique_id]
         if not ids or not all(isinstance(one, UniqueId) for one in ids):
             raise NcclInvalid("unique_id must be a UniqueId, or a list or tuple of them")
         _native.initialize(self._comm, nranks, rank, [one.as_bytes for one in ids], _lowered(config))

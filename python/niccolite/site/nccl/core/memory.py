@@ -77,7 +77,7 @@ class Buffer(_native.DeviceMemory):
 
     def __dlpack__(self, *, stream: Any | None = None, **options: Any) -> Any:
         kind, ordinal = self.__dlpack_device__()
-        return _native.as_dlpack(self.address, self.nbytes, kind, ordinal, self).__dlpack__(**options)
+        return _native.as_dlpack(self.address, self.nbytes, kind, ordinal, self)
 
     def __len__(self) -> int:
         return self.nbytes

@@ -90,4 +90,5 @@ def _ordinal(torch: Any, device: Any) -> int | None:
     device = torch.device(device)
     if device.type != "cuda":
         raise NcclInvalid(f"device is {device}; memory of nccl.core is on a GPU")
-    return device.index
+    index: int | None = device.index
+    return index

@@ -1,0 +1,287 @@
+"""Making, asking and ending communicators, and what belongs to them."""
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import nccl.core as nccl
+import numpy as np
+import pytest
+from conftest import RANKS
+from nccl import virtual
+from nccl.bindings.nccl import NCCLError, Result
+from nccl.core import Communicator, NCCLConfig, NcclInvalid
+
+
+def test_null_communicators():
+    null = Communicator()
+    assert (null.ptr, null.is_valid, repr(null)) == (0, False, "<Communicator: null (ptr=0)>")
+    null.destroy(), null.abort(), null.finalize(), null.close_all_resources()
+    x = np.zeros(4, np.float32)
+    properties = ["nranks", "rank", "device", "cuda_dev", "nvml_dev", "device_api_support",
+                  "multimem_support", "gin_type", "n_lsa_teams", "host_rma_support", "railed_gin_type"]
+    calls = [lambda name=name: getattr(null, name) for name in properties] + [
+        lambda: null.split(0), lambda: null.shrink([]), null.get_unique_id, lambda: null.grow(2),
+        null.revoke, null.suspend, null.resume, null.get_last_error, null.get_async_error,
+        lambda: null.get_mem_stat(0), lambda: null.send(x, 0), lambda: null.recv(x, 0),
+        lambda: null.signal(0), lambda: null.wait_signal(nccl.WaitSignalDesc(0)),
+        lambda: null.allreduce(x, x, nccl.SUM), lambda: null.reduce(x, x, nccl.SUM, 0),
+        lambda: null.broadcast(x, x, 0), lambda: null.allgather(x, x), lambda: null.gather(x, x, 0),
+        lambda: null.scatter(x, x, 0), lambda: null.reduce_scatter(x, x, nccl.SUM),
+        lambda: null.alltoall(x, x), lambda: null.register_buffer(x), lambda: null.register_window(x),
+        lambda: null.create_pre_mul_sum(1.0), null.create_dev_comm,
+    ]
+    for call in calls:
+        with pytest.raises(NcclInvalid, match="Cannot .*: Communicator not initialized"):
+            call()
+
+
+def test_init_all_takes_a_number_a_sequence_or_nothing():
+    assert Communicator.init_all([]) == []
+    for devices, ordinals in [(2, [0, 1]), ([3, 1], [3, 1]), (range(2), [0, 1]), (None, list(range(8)))]:
+        comms = Communicator.init_all(devices)
+        assert [int(comm.device) for comm in comms] == ordinals
+        assert [comm.rank for comm in comms] == list(range(len(ordinals)))
+        for comm in comms:
+            comm.abort()
+    with pytest.raises(TypeError, match="devices"):
+        Communicator.init_all("0,1")
+
+
+def test_ranks_join_with_an_id():
+    class Mine(Communicator):
+        pass
+
+    identity = nccl.get_unique_id()
+    comms = []
+    with nccl.group():
+        for rank in range(2):
+            virtual.devices()[rank].set_current()
+            comms.append(Mine.init(2, rank, [identity]))
+    assert [type(comm) for comm in comms] == [Mine, Mine]
+    assert repr(comms[1]).startswith("<Communicator: rank=1/2, device=1, ptr=0x")
+    with pytest.raises(NcclInvalid, match="already initialized"):
+        comms[0].initialize(2, 0, identity)
+    with pytest.raises(NcclInvalid, match="unique_id"):
+        Communicator.init(1, 0, bytes(128))
+    for comm in comms:
+        comm.abort()
+        assert not comm.is_valid
+
+
+def test_properties(comm):
+    assert (comm.nranks, comm.rank, comm.cuda_dev, comm.n_lsa_teams) == (1, 0, 0, 1)
+    assert comm.device == 0 and int(comm.device) == 0
+    assert comm.host_rma_support is True and comm.device_api_support is False
+    assert comm.gin_type is nccl.NcclGinType.NONE
+    assert comm.get_mem_stat(nccl.NcclCommMemStat.GPU_MEM_TOTAL) >= 0
+    assert isinstance(comm.get_last_error(), str)
+
+
+def _derive(comm):
+    half = comm.split(comm.rank % 2, key=-comm.rank)
+    alone = comm.split(None if comm.rank else 0)
+    less = comm.shrink([RANKS - 1]) if comm.rank != RANKS - 1 else None
+    x = np.full(3, comm.rank, np.int32)
+    half.allreduce(x, x, nccl.SUM)
+    answer = (half.rank, int(x[0]), alone.is_valid, less.nranks if less else None)
+    for made in (half, alone, less):
+        if made is not None:
+            made.destroy()
+    comm.suspend()
+    comm.resume()
+    comm.finalize()
+    return answer
+
+
+def test_split_and_shrink(on_ranks):
+    answers = on_ranks(_derive)
+    assert [one[0] for one in answers] == [1, 1, 0, 0], "by key, the highest rank first"
+    assert [one[1] for one in answers] == [2, 4, 2, 4]
+    assert [one[2] for one in answers] == [True, False, False, False]
+    assert [one[3] for one in answers] == [3, 3, 3, None]
+
+
+def test_grow():
+    [comm] = Communicator.init_all(1)
+    identity = comm.get_unique_id()
+    grown = {}
+
+    def join():
+        virtual.devices()[1].set_current()
+        grown["new"] = Communicator().grow(2, identity, rank=1)
+
+    thread = threading.Thread(target=join)
+    thread.start()
+    grown["old"] = comm.grow(2, identity)
+    thread.join()
+    assert (grown["old"].nranks, grown["old"].rank, grown["new"].rank) == (2, 0, 1)
+    with pytest.raises(NcclInvalid, match="new ranks"):
+        comm.grow(2, identity, rank=1)
+    for one in [grown["old"], grown["new"], comm]:
+        one.abort()
+
+
+def test_nonblocking_communicators():
+    identity = nccl.get_unique_id()
+    made = Communicator.init(1, 0, identity, NCCLConfig(blocking=False))
+    deadline = time.monotonic() + 30
+    while made.get_async_error() == Result.InProgress:
+        assert time.monotonic() < deadline
+    x = np.arange(5.0)
+    y = np.zeros(5)
+    made.allreduce(x, y, nccl.SUM)
+    assert (x == y).all()
+    made.abort()
+
+
+def test_the_library_s_refusals_say_why(comm):
+    with pytest.raises(NCCLError) as caught:
+        comm.broadcast(np.zeros(3), np.zeros(3), comm.rank)
+        comm.send(np.zeros(3), 17)
+    assert caught.value.status == Result.InvalidArgument
+    assert "17" in str(caught.value)
+
+
+def test_resources_close_once_and_with_their_communicator(comm):
+    memory = nccl.mem_alloc(4096)
+    buffer = comm.register_buffer(memory)
+    window = comm.register_window(memory, nccl.WindowFlag.COLL_SYMMETRIC)
+    operator = comm.create_pre_mul_sum(2.0, nccl.FLOAT32)
+    assert (buffer.size, window.size, window.is_valid) == (4096, 4096, True)
+    assert window.user_ptr == memory.handle
+    assert window.get_peer_device_pointer(0, 8) and window.get_lsa_device_pointer(0)
+    assert window.get_lsa_multimem_device_pointer() is None
+    assert repr(operator).startswith("<CustomRedOp: type=PreMulSum, dtype=FLOAT32, residence=HostImm")
+    operator.close()
+    operator.close()
+    assert repr(operator) == "<CustomRedOp: closed>"
+    with pytest.raises(RuntimeError, match="CustomRedOp has been closed and is no longer valid"):
+        int(operator)
+    with pytest.raises(RuntimeError):
+        comm.allreduce(np.zeros(1), np.zeros(1), operator)
+    comm.destroy()
+    assert not buffer.is_valid and not window.is_valid and window.handle == 0
+    with pytest.raises(RuntimeError):
+        buffer.handle
+    with pytest.raises(RuntimeError):
+        window.user_ptr
+
+
+def test_operators_multiply_before_they_sum(comm):
+    x = np.arange(4, dtype=np.float32)
+    y = np.zeros_like(x)
+    for scalar, kind in [(3, nccl.FLOAT32), (np.float32(3), None), (np.array([3], np.float32), None),
+                         (virtual.array([3], np.float32), nccl.FLOAT32)]:
+        comm.allreduce(x, y, comm.create_pre_mul_sum(scalar, kind))
+        assert (y == 3 * x).all()
+    with pytest.raises(NcclInvalid, match="1"):
+        comm.create_pre_mul_sum(np.zeros(2))
+    with pytest.raises(NcclInvalid):
+        comm.create_pre_mul_sum(object())
+
+
+def test_device_communicators_are_refused(comm):
+    with pytest.raises(NCCLError):
+        comm.create_dev_comm(nccl.NCCLDevCommRequirements(barrier_count=1))
+
+
+def test_groups_end_when_their_body_raises(comm):
+    with pytest.raises(ZeroDivisionError):
+        with nccl.group():
+            1 / 0
+    with pytest.raises(NCCLError):  # no group is open
+        nccl.group_end()
+    x, y = np.arange(3.0), np.zeros(3)
+    with nccl.group(), nccl.group():
+        comm.allreduce(x, y, nccl.SUM)
+        assert not y.any(), "nothing is carried out before the end"
+    assert (x == y).all()
+
+
+def test_groups_can_be_simulated(comm):
+    x, y = np.ones(3), np.zeros(3)
+    nccl.group_start()
+    comm.allreduce(x, y, nccl.SUM)
+    info = nccl.group_end(simulate=True)
+    assert isinstance(info.estimated_time, float) and not y.any()
+    with pytest.raises(AttributeError):
+        info.estimated_time = 0.0
+
+
+def test_a_loop_of_communicators_keeps_nothing():
+    def rounds(count):
+        for _ in range(count):
+            [comm] = Communicator.init_all(1)
+            comm.allreduce(np.ones(8), np.ones(8), nccl.SUM, stream=0)
+            comm.destroy()
+            nccl.mem_free(nccl.mem_alloc(1 << 16))
+        gc.collect()
+
+    def references():
+        return len(gc.get_objects()), sys.gettotalrefcount() if hasattr(sys, "gettotalrefcount") else 0
+
+    rounds(50)
+    before = references()
+    rounds(300)
+    after = references()
+    assert after[0] - before[0] < 50
+
+
+INTERRUPTED = """
+import _thread, os, signal, sys, threading, time
+import nccl.core as nccl, numpy as np
+from nccl import virtual
+virtual.devices(2)
+if sys.argv[1] == "init":
+    wait = lambda: nccl.Communicator.init(2, 0, nccl.get_unique_id())
+elif sys.argv[1] == "group":
+    def wait():
+        with nccl.group():
+            nccl.Communicator.init(2, 0, nccl.get_unique_id())
+else:
+    comm, other = nccl.Communicator.init_all(2)
+    wait = lambda: comm.allreduce(np.ones(4), np.ones(4), nccl.SUM)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    wait()
+except KeyboardInterrupt:
+    print("interrupted")
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("where", ["init", "group", "call"])
+def test_ctrl_c_ends_waits(where):
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, where], timeout=30,
+                          stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "interrupted\n"
+
+
+def test_ctrl_c_ends_a_run():
+    code = ("import os, signal, threading, numpy as np, nccl.core as nccl\n"
+            "from nccl.virtual import run\n"
+            "def main(comm):\n"
+            "    if comm.rank: comm.allreduce(np.ones(4), np.ones(4), nccl.SUM)\n"
+            "    else: threading.Event().wait(20)\n"
+            "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "run(main, ranks=3)\n")
+    done = subprocess.run([sys.executable, "-c", code], timeout=30, stderr=subprocess.PIPE, text=True)
+    assert done.returncode in (1, -signal.SIGINT) and "KeyboardInterrupt" in done.stderr
+
+
+def _fail(comm):
+    if comm.rank == 2:
+        raise ValueError("rank 2 does not like this")
+    x = np.zeros(4)
+    comm.allreduce(x, x, nccl.SUM)
+
+
+def test_the_first_failure_is_shown_with_its_rank(on_ranks):
+    with pytest.raises(virtual.RankError, match="rank 2 of 4 failed") as caught:
+        on_ranks(_fail)
+    assert caught.value.rank == 2 and "does not like this" in str(caught.value)

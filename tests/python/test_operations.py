@@ -1,0 +1,360 @@
+"""What the operations compute, on which buffers, and what they refuse."""
+
+import sys
+
+import nccl.core as nccl
+import numpy as np
+import pytest
+from conftest import RANKS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nccl import virtual
+from nccl.core import Communicator, NcclInvalid
+
+TYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
+
+
+def _values(rank, count, dtype="float32"):
+    """Small whole numbers, which depend on the rank and on the index: sums of them are exact."""
+    return ((np.arange(count) * 3 + rank * 5) % 7 + 1).astype(dtype)
+
+
+def _everything(comm, count, dtype):
+    """Each operation once; returns what is not as NumPy has it."""
+    n, rank, root = comm.nranks, comm.rank, comm.nranks - 1
+    wrong = []
+
+    def expect(name, got, wanted):
+        if not np.array_equal(got, wanted):
+            wrong.append((name, rank, got, wanted))
+
+    mine = _values(rank, count, dtype)
+    all_of = [_values(other, count, dtype) for other in range(n)]
+    wide = [_values(other, count * n, dtype) for other in range(n)]
+    part = slice(rank * count, (rank + 1) * count)
+
+    out = np.zeros(count, dtype)
+    for op, combine in [(nccl.SUM, np.add), (nccl.MAX, np.maximum), (nccl.MIN, np.minimum)]:
+        comm.allreduce(mine, out, op)
+        expect(f"allreduce {op.name}", out, combine.reduce(all_of, dtype=dtype))
+    in_place = mine.copy()
+    comm.allreduce(in_place, in_place, nccl.SUM)
+    expect("allreduce in place", in_place, np.add.reduce(all_of, dtype=dtype))
+
+    out = np.zeros(count, dtype)
+    comm.reduce(mine, out if rank == root else None, nccl.SUM, root)
+    if rank == root:
+        expect("reduce", out, np.add.reduce(all_of, dtype=dtype))
+    comm.broadcast(mine if rank == root else None, out, root)
+    expect("broadcast", out, all_of[root])
+
+    gathered = np.zeros((n, count), dtype)
+    comm.allgather(mine, gathered)
+    expect("allgather", gathered, np.stack(all_of))
+    gathered[:] = 0
+    comm.gather(mine, gathered if rank == 0 else None, 0)
+    if rank == 0:
+        expect("gather", gathered, np.stack(all_of))
+
+    comm.scatter(wide[root] if rank == root else None, out, root)
+    expect("scatter", out, wide[root][part])
+    comm.reduce_scatter(wide[rank], out, nccl.SUM)
+    expect("reduce_scatter", out, np.add.reduce(wide, dtype=dtype)[part])
+    swapped = np.zeros(count * n, dtype)
+    comm.alltoall(wide[rank], swapped)
+    expect("alltoall", swapped, np.concatenate([one[part] for one in wide]))
+
+    with nccl.group():
+        comm.send(mine, (rank + 1) % n)
+        comm.recv(out, (rank - 1) % n)
+    expect("send and recv", out, all_of[rank - 1])
+    return wrong
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+def test_every_operation_is_numpy_s(on_ranks, count):
+    assert on_ranks(_everything, count, "float32") == [[]] * RANKS
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_type(dtype):
+    assert virtual.run(_everything, 3, args=(17, dtype)) == [[]] * 3
+
+
+def _signals(comm):
+    n, rank = comm.nranks, comm.rank
+    memory = nccl.mem_alloc(64 * (n + 1))  # a block for each rank, and what is put
+    window = comm.register_window(memory, nccl.WindowFlag.COLL_SYMMETRIC)
+    blocks = np.frombuffer(memory, np.float32).reshape(n + 1, 16)
+    blocks[n] = rank + 1
+    following, previous = (rank + 1) % n, (rank - 1) % n
+    comm.put_signal(blocks[n], following, window, 16 * rank)  # elements of float32
+    comm.wait_signal([nccl.WaitSignalDesc(previous)])
+    comm.signal(following)
+    comm.wait_signal(nccl.WaitSignalDesc(previous))
+    answer = bool((blocks[previous] == previous + 1).all())
+    comm.finalize()
+    window.close()
+    return answer
+
+
+def test_puts_and_signals(on_ranks):
+    assert on_ranks(_signals) == [True] * RANKS
+
+
+# ---- properties, on communicators of two ranks that live as long as the module
+
+
+@pytest.fixture(scope="module")
+def pair():
+    comms = Communicator.init_all(2)
+    yield comms
+    for comm in comms:
+        comm.abort()
+
+
+def _all_reduce(pair, sends, receives, op=nccl.SUM):
+    with nccl.group():
+        for comm, send, receive in zip(pair, sends, receives):
+            comm.allreduce(send, receive, op)
+
+
+shapes = st.lists(st.integers(0, 5), min_size=0, max_size=4).map(tuple)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shape=shapes, dtype=st.sampled_from(TYPES), offset=st.integers(0, 9), fortran=st.booleans(),
+       seed=st.integers(0, 2**32 - 1))
+def test_shapes_types_and_offsets(pair, shape, dtype, offset, fortran, seed):
+    random = np.random.default_rng(seed)
+
+    def array():
+        # An array that begins anywhere in its memory, in either order.
+        bytes_ = np.zeros(int(np.prod(shape)) * np.dtype(dtype).itemsize + 16, np.uint8)
+        flat = np.frombuffer(bytes_, dtype, int(np.prod(shape)),
+                             offset * np.dtype(dtype).itemsize if offset * np.dtype(dtype).itemsize <= 16 else 0)
+        return flat.reshape(shape, order="F" if fortran else "C")
+
+    sends, receives = [array(), array()], [array(), array()]
+    for send in sends:
+        send[...] = random.integers(0, 20, shape)
+    _all_reduce(pair, sends, receives)
+    for receive in receives:
+        assert np.array_equal(receive, sends[0] + sends[1])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(start=st.integers(0, 5), step=st.integers(-3, 3).filter(bool), count=st.integers(2, 6))
+def test_strides_are_taken_or_refused_never_misread(pair, start, step, count):
+    whole = np.arange(64, dtype=np.int32)
+    view = whole[start : start + abs(step) * count : abs(step)][:: 1 if step > 0 else -1]
+    if step == 1:
+        out = [np.zeros(len(view), np.int32) for _ in range(2)]
+        _all_reduce(pair, [view, view], out)
+        assert np.array_equal(out[0], 2 * view)
+    else:
+        with pytest.raises(NcclInvalid, match="sendbuf is not contiguous"):
+            pair[0].allreduce(view, np.zeros(len(view), np.int32), nccl.SUM)
+
+
+def test_parts_of_one_array_may_be_used_at_the_same_time(pair):
+    whole = np.arange(30, dtype=np.float32)
+    out = np.zeros(30, np.float32)
+    with nccl.group():
+        for part in [slice(0, 20), slice(10, 30), slice(5, 25)]:
+            for comm in pair:
+                comm.allreduce(whole[part], np.zeros(20, np.float32), nccl.SUM)
+        for comm, half in zip(pair, [slice(0, 15), slice(15, 30)]):
+            comm.allreduce(whole[:15], out[half], nccl.SUM)
+    assert np.array_equal(out[:15], 2 * whole[:15]) and np.array_equal(out[15:], 2 * whole[:15])
+
+
+# ---- kinds of buffers
+
+
+class _Dlpack:
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+class _ArrayInterface:
+    def __init__(self, array):
+        self.__array_interface__ = array.__array_interface__
+        self._array = array
+
+
+@pytest.mark.parametrize("kind", [lambda a: a, memoryview, _Dlpack, _ArrayInterface, virtual.array])
+def test_buffers_of_all_kinds(comm, kind):
+    source = np.arange(12, dtype=np.float32)
+    target = np.zeros(12, np.float32)
+    comm.allreduce(kind(source), target, nccl.SUM)
+    assert np.array_equal(source, target)
+
+
+def test_bytes_and_memory_of_the_device(comm):
+    memory = nccl.mem_alloc(8)
+    target = bytearray(8)
+    comm.allreduce(np.arange(8, dtype=np.int8), memory, nccl.SUM)
+    assert bytes(memory) == bytes(range(8)) and len(memory) == memory.size == 8
+    comm.broadcast(b"abcdefgh", target, 0)
+    assert target == b"abcdefgh"
+    assert np.from_dlpack(memory).tolist() == list(range(8))
+    memory.close()
+    memory.close()
+    assert repr(memory) == "<Buffer: closed>"
+    with pytest.raises(NcclInvalid, match="freed"):
+        comm.broadcast(memory, target, 0)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_small_floats(comm, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    source = np.arange(5).astype(getattr(ml_dtypes, name))
+    target = np.zeros_like(source)
+    comm.allreduce(source, target, nccl.SUM)
+    assert np.array_equal(source, target)
+
+
+def test_resolved_buffers():
+    from nccl.core.buffer import NcclBuffer
+
+    array = virtual.array(np.ones((2, 3), np.float16), device=3)
+    found = NcclBuffer(array)
+    assert (found.count, found.dtype, found.device_id) == (6, nccl.FLOAT16, 3)
+    assert found.ptr == array.ctypes.data
+    assert NcclBuffer(nccl.mem_alloc(5)).dtype is nccl.INT8
+    assert NcclBuffer(np.float32(1).reshape(())).count == 1
+    assert NcclBuffer(np.zeros(3)).device_id == -1
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda c, f: c.allreduce(f(4), f(3), nccl.SUM), "Buffer count mismatch: recvbuf has 3"),
+    (lambda c, f: c.allreduce(f(4), f(4, "f8"), nccl.SUM), "Dtype mismatch: sendbuf has dtype float32"),
+    (lambda c, f: c.reduce(f(4), f(3), nccl.SUM, 0), "Buffer count mismatch"),
+    (lambda c, f: c.broadcast(f(4), f(3), 0), "Buffer count mismatch"),
+    (lambda c, f: c.broadcast(f(4, "i4"), f(4), 0), "Dtype mismatch"),
+    (lambda c, f: c.allgather(f(4), f(3)), "Buffer count mismatch"),
+    (lambda c, f: c.gather(f(4), f(3), 0), "Buffer count mismatch"),
+    (lambda c, f: c.scatter(f(4), f(3), 0), "Buffer count mismatch: sendbuf has 4"),
+    (lambda c, f: c.scatter(f(0), f(0), 0), "Buffer count mismatch"),
+    (lambda c, f: c.reduce_scatter(f(4), f(3), nccl.SUM), "Buffer count mismatch"),
+    (lambda c, f: c.reduce_scatter(f(0), f(0), nccl.SUM), "Buffer count mismatch"),
+    (lambda c, f: c.alltoall(f(4), f(3)), "Buffer count mismatch"),
+    (lambda c, f: c.alltoall(f(0), f(0)), "Buffer count mismatch"),
+    (lambda c, f: c.allreduce(f(4, "i2"), f(4, "i2"), nccl.SUM), "sendbuf has elements of format 'h'"),
+    (lambda c, f: c.allreduce(f(4, "?"), f(4, "?"), nccl.SUM), "sendbuf has elements of format"),
+    (lambda c, f: c.allreduce(f(4, ">f4"), f(4), nccl.SUM), "sendbuf has elements of format '>f'"),
+    (lambda c, f: c.allreduce([1.0], f(1), nccl.SUM), "sendbuf is of type list"),
+    (lambda c, f: c.allreduce(None, f(1), nccl.SUM), "sendbuf is of type NoneType"),
+    (lambda c, f: c.broadcast(f(3, "B"), b"abc", 0), "recvbuf is read-only"),
+    (lambda c, f: c.allreduce(f((4, 4))[:, 1], f(4), nccl.SUM), "sendbuf is not contiguous"),
+    (lambda c, f: c.send(f(8)[::2], 0), "sendbuf is not contiguous"),
+    (lambda c, f: c.allreduce(f(4), virtual.array(f(4), device=1), nccl.SUM), "recvbuf is on device 1"),
+    (lambda c, f: c.allreduce(f(4), f(4), nccl.SUM, stream="s"), "stream must be"),
+    (lambda c, f: c.allreduce(f(4), f(4), "sum"), "op must be"),
+])
+def test_refusals_name_the_argument(comm, call, message):
+    with pytest.raises(NcclInvalid) as caught:
+        call(comm, lambda shape, dtype="f4": np.zeros(shape, dtype))
+    assert message in str(caught.value)
+
+
+def test_buffers_of_others_are_not_looked_at():
+    def main(comm):
+        x = np.zeros(comm.nranks, np.float32)
+        comm.reduce(x, None if comm.rank else x.copy(), nccl.SUM, 0)
+        comm.broadcast("nothing" if comm.rank else x, x.copy(), 0)
+        comm.scatter(None if comm.rank else x, x[:1].copy(), 0)
+        comm.gather(x[:1], None if comm.rank else x.copy(), 0)
+
+    virtual.run(main, 2)
+
+
+# ---- streams, and how long buffers live
+
+
+class _Protocol:
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __cuda_stream__(self):
+        return (0, self._stream.handle)
+
+
+def test_streams_of_all_kinds(comm):
+    x = np.arange(6.0)
+    with virtual.stream(0) as stream:
+        for form in [stream, stream.handle, _Protocol(stream)]:
+            y = np.zeros(6)
+            comm.allreduce(x, y, nccl.SUM, stream=form)
+            stream.synchronize()
+            assert np.array_equal(x, y)
+    with pytest.raises(RuntimeError, match="closed"):
+        comm.allreduce(x, x, nccl.SUM, stream=stream)
+
+
+def test_buffers_live_as_long_as_operations_use_them():
+    comms = Communicator.init_all(2)
+    streams = [virtual.stream(i) for i in range(2)]
+    source = bytearray(b"x" * 100)
+    arrays = [np.full(1 << 18, 7.0), np.zeros(1 << 18)]
+    references = [sys.getrefcount(array) for array in arrays]
+    # Rank 0's operations wait for rank 1, which comes later; meanwhile nobody else holds them.
+    comms[0].allreduce(arrays[0], arrays[1], nccl.SUM, stream=streams[0])
+    comms[0].broadcast(source, np.zeros(100, np.uint8), 0, stream=streams[0])
+    assert [sys.getrefcount(array) for array in arrays] > references
+    with pytest.raises(BufferError):
+        source.extend(b"moves the memory")
+    for _ in range(8):
+        comms[0].allreduce(np.full(1 << 18, 1.0), np.zeros(1 << 18), nccl.SUM, stream=streams[0])
+    out = np.zeros(1 << 18)
+    comms[1].allreduce(np.full(1 << 18, 1.0), out, nccl.SUM, stream=streams[1])
+    comms[1].broadcast(b"", np.zeros(100, np.uint8), 0, stream=streams[1])
+    for _ in range(8):
+        comms[1].allreduce(np.full(1 << 18, 1.0), np.zeros(1 << 18), nccl.SUM, stream=streams[1])
+    for stream in streams:
+        stream.synchronize()
+    assert (out == 8.0).all() and (arrays[1] == 8.0).all()
+    for comm in comms:
+        comm.abort()
+    assert [sys.getrefcount(array) for array in arrays] == references
+    source.extend(b"is free")
+
+
+def test_memory_is_freed_after_its_last_user(comm):
+    memory = nccl.mem_alloc(64)
+    view = np.frombuffer(memory, np.int32)
+    memory.close()
+    view[:] = 5  # would end the process if the memory were gone
+    assert memory.handle == 0
+    comm.allreduce(view, view, nccl.SUM)
+    assert (view == 5).all()
+
+
+def test_many_operations_keep_few_buffers(comm):
+    import weakref
+
+    with virtual.stream(0) as stream:
+        class Array(np.ndarray):
+            pass
+
+        dead = []
+        for _ in range(300):
+            array = np.zeros(16, np.float32).view(Array)
+            comm.allreduce(array, array, nccl.SUM, stream=stream)
+            dead.append(weakref.ref(array))
+            stream.synchronize()
+        del array
+        assert sum(one() is not None for one in dead) <= 40
+
+
+def test_devices_are_settled_once():
+    assert len(virtual.devices()) == 8 and virtual.devices(3)[2] == 2
+    with pytest.raises(RuntimeError, match="9 virtual GPUs are wanted"):
+        virtual.devices(9)
