@@ -3,7 +3,7 @@
 import os as _os
 import sys as _sys
 
-__all__ = ["__version__", "get_include", "get_library", "use"]
+__all__ = ["__version__", "get_folder", "get_include", "get_library", "use"]
 
 _FOLDER = _os.path.dirname(_os.path.abspath(__file__))
 _SITE = _os.path.join(_FOLDER, "site")
@@ -37,6 +37,11 @@ def use() -> None:
     if _SITE in _sys.path:
         _sys.path.remove(_SITE)
     _sys.path.insert(0, _SITE)
+
+
+def get_folder() -> str:
+    """The folder of the package: bin/ has the command, lib/ the libraries."""
+    return _FOLDER
 
 
 def get_library() -> str:

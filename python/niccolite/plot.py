@@ -1,0 +1,143 @@
+"""Pictures of what the command ``niccolite`` measured and of how algorithms work.
+
+    >>> from niccolite import plot
+    >>> plot.perf("result.json")            # of: niccolite perf -J result.json
+    >>> plot.tune("tuned.json")             # of: niccolite tune -J tuned.json
+    >>> plot.Schedule("all_reduce", ranks=4)  # shows itself in a notebook
+
+Curves need Matplotlib (``pip install niccolite[plot]``); schedules need nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+import niccolite
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Schedule", "perf", "tune"]
+
+Source = Union[str, "os.PathLike[str]", dict[str, Any]]
+
+_VALUES = {"time": ("time_us", "time (us)"), "busbw": ("busbw_gbs", "bus bandwidth (GB/s)")}
+
+
+def _load(source: Source) -> dict[str, Any]:
+    if isinstance(source, dict):
+        return source
+    with open(source, encoding="utf-8") as file:
+        document: dict[str, Any] = json.load(file)
+    return document
+
+
+def _axes(axes: Axes | None, title: str, y_label: str) -> Axes:
+    if axes is None:
+        try:
+            from matplotlib import pyplot
+        except ImportError:
+            raise ModuleNotFoundError(
+                "curves need Matplotlib: pip install matplotlib"
+            ) from None
+        axes = pyplot.subplots()[1]
+    axes.set(xscale="log", yscale="log", xlabel="size (bytes)", ylabel=y_label, title=title)
+    axes.grid(visible=True, which="major", alpha=0.3)
+    return axes
+
+
+def perf(
+    source: Source, value: str = "time", place: str = "out_of_place", axes: Axes | None = None
+) -> Axes:
+    """Draws each collective of a ``niccolite perf --json`` file over the size, and what it was compared to.
+
+    `value`: "time" (microseconds) or "busbw" (GB/s). `place`: "out_of_place" or "in_place".
+    ValueError: the file has no such rows.
+    """
+    if value not in _VALUES:
+        raise ValueError(f"value is {value!r}; it must be one of {', '.join(_VALUES)}")
+    key, label = _VALUES[value]
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for row in _load(source).get("rows", []):
+        result = row.get(place)
+        if not result or not row["bytes"]:
+            continue
+        name = row.get("collective", "all_reduce")
+        curves.setdefault(name, []).append((row["bytes"], result[key]))
+        if "vs" in result:
+            curves.setdefault(f"{name}, NCCL", []).append((row["bytes"], result["vs"][key]))
+    if not curves:
+        raise ValueError(f"there are no {place} rows: is this a file of niccolite perf --json?")
+    axes = _axes(axes, "niccolite perf", label)
+    for name, points in curves.items():
+        axes.plot(*zip(*sorted(points)), marker=".", label=name)
+    axes.legend()
+    return axes
+
+
+def tune(source: Source, axes: Axes | None = None) -> Axes:
+    """Draws the measured times of a ``niccolite tune -J`` file: a curve for each variant.
+
+    ValueError: the file has no points.
+    """
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for point in _load(source).get("points", []):
+        name = " ".join(
+            str(point[key]) for key in ("collective", "algorithm", "protocol", "channels") if key in point
+        )
+        curves.setdefault(name, []).append((point["bytes"], point["time_us"]))
+    if not curves:
+        raise ValueError("there are no points: is this a file of niccolite tune -J?")
+    axes = _axes(axes, "niccolite tune", _VALUES["time"][1])
+    for name, points in curves.items():
+        axes.plot(*zip(*sorted(points)), marker=".", label=name)
+    if len(curves) <= 12:
+        axes.legend()
+    return axes
+
+
+class Schedule:
+    """What an algorithm makes the ranks do. In a notebook it shows itself; ``str()`` is the text.
+
+    `collective` and `algorithm` (None: the first one) as ``niccolite schedule --list`` names them.
+    ValueError: there is no such schedule.
+    """
+
+    def __init__(
+        self, collective: str, algorithm: str | None = None, *, ranks: int = 4, root: int = 0
+    ) -> None:
+        self._arguments = [collective, "--ranks", str(ranks), "--root", str(root)]
+        if algorithm is not None:
+            self._arguments += ["--algorithm", algorithm]
+        self._text = self._run([])
+
+    def _run(self, more: Sequence[str]) -> str:
+        command = os.path.join(niccolite.get_folder(), "bin", "niccolite")
+        done = subprocess.run(
+            [command, "schedule", *self._arguments, *more], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise ValueError(done.stderr.strip() or done.stdout.strip())
+        return done.stdout
+
+    def check(self) -> str:
+        """Proves that the result is right and that nothing deadlocks. ValueError: it is not so."""
+        return self._run(["--check"])
+
+    def svg(self) -> str:
+        """The picture."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "schedule.svg")
+            self._run(["--svg", path])
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+
+    _repr_svg_ = svg
+
+    def __str__(self) -> str:
+        return self._text
