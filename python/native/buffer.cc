@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -71,7 +72,9 @@ size_t size_of(ncclDataType_t type) { return kTypes[type].bytes; }
 
 Buffer::Buffer(const char* name, nb::handle object, bool written)
     : name_(name), object_(nb::borrow(object)) {
-  if (nb::isinstance<DeviceMemory>(object)) {
+  static auto* const device_memory =
+      reinterpret_cast<PyTypeObject*>(nb::type<DeviceMemory>().ptr());
+  if (PyObject_TypeCheck(object.ptr(), device_memory) != 0) {
     use(*nb::inst_ptr<DeviceMemory>(object));
     return;
   }
@@ -97,21 +100,22 @@ void Buffer::use(DeviceMemory& memory) {
 
 void Buffer::read_buffer_protocol(bool written) {
   type_ = element_type(export_.format, export_.itemsize);
-  const std::string argument = name_;
-  if (type_ == ncclNumTypes) {
+  if (type_ == ncclNumTypes) [[unlikely]] {
     const std::string format = export_.format;
     PyBuffer_Release(&export_);
-    throw_invalid(argument + " has elements of format '" + format + "' (" + std::string(nb::inst_name(object_).c_str()) +
+    throw_invalid(std::string(name_) + " has elements of format '" + format + "' (" +
+                  std::string(nb::inst_name(object_).c_str()) +
                   "): NCCL communicates int8, uint8, int32, uint32, int64, uint64, float16, "
                   "float32, float64, bfloat16 and fp8. Convert it, or take a view of its bytes.");
   }
   const bool is_dense = PyBuffer_IsContiguous(&export_, 'A') != 0;
   const bool is_readonly = export_.readonly != 0;
-  if (!is_dense || (written && is_readonly)) {
+  if (!is_dense || (written && is_readonly)) [[unlikely]] {
     PyBuffer_Release(&export_);
-    throw_invalid(argument + (is_dense ? " is read-only, and the call writes to it"
-                                       : " is not contiguous: its elements must lie side by side "
-                                         "(numpy.ascontiguousarray makes such a copy)"));
+    throw_invalid(std::string(name_) +
+                  (is_dense ? " is read-only, and the call writes to it"
+                            : " is not contiguous: its elements must lie side by side "
+                              "(numpy.ascontiguousarray makes such a copy)"));
   }
   data_ = export_.buf;
   count_ = static_cast<size_t>(export_.len / export_.itemsize);
@@ -160,19 +164,28 @@ Buffer::~Buffer() {
 
 size_t Buffer::bytes() const { return count_ * size_of(type_); }
 
-void Buffer::place_on(int device) {
+bool Buffer::is_within(const Buffer& other) const {
+  const auto* const begin = static_cast<const std::byte*>(data_);
+  const auto* const others = static_cast<const std::byte*>(other.data_);
+  return begin >= others && begin + bytes() <= others + other.bytes();
+}
+
+void Buffer::place_on(int device, std::span<const Buffer> in_flight) {
   if (device_ == device) return;
-  const std::string argument = name_;
   if (device_ != kHost)
-    throw_invalid(argument + " is on device " + std::to_string(device_) +
+    throw_invalid(std::string(name_) + " is on device " + std::to_string(device_) +
                   ", but communicator is on device " + std::to_string(device));
   if (!devices().is_virtual())
-    throw_invalid(argument + " is on device host, but communicator is on device " +
+    throw_invalid(std::string(name_) + " is on device host, but communicator is on device " +
                   std::to_string(device) +
                   ": a GPU needs its own memory (CuPy, PyTorch, nccl.core.mem_alloc)");
   if (count_ == 0) return;
+  const bool is_known = std::any_of(in_flight.begin(), in_flight.end(), [&](const Buffer& other) {
+    return other.is_registered_ && is_within(other);
+  });
+  if (is_known) return;
   if (!HostRanges::instance().acquire(data_, bytes()))
-    throw_invalid(argument + " lies in memory that virtual GPUs cannot reach");
+    throw_invalid(std::string(name_) + " lies in memory that virtual GPUs cannot reach");
   is_registered_ = true;
 }
 

@@ -1,7 +1,7 @@
 // Buffer: memory that a Python object shows, as a communication call needs it.
 //
-// Objects that have Python's buffer protocol (NumPy arrays, memoryviews, nccl.core's own memory) are
-// read here; all others by nccl.core.buffer.resolve, which knows torch, CuPy, the CUDA Array
+// Objects that have Python's buffer protocol (NumPy arrays, memoryviews, nccl.core's own memory)
+// are read here; all others by nccl.core.buffer.resolve, which knows torch, CuPy, the CUDA Array
 // Interface, DLPack and __array_interface__. A Buffer keeps its memory alive: it holds the object
 // and, where there is one, the export of its memory. The GIL must be held, except where noted.
 #pragma once
@@ -9,6 +9,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <span>
 
 #include "nccl.h"
 
@@ -37,8 +38,11 @@ class Buffer {
   static constexpr int kHost = -1;
 
   /// NcclInvalid unless a rank on `device` can use the memory. On virtual GPUs memory of the host
-  /// can be: it is registered until the Buffer dies.
-  void place_on(int device);
+  /// can be: it is registered until the Buffer dies, unless it lies in one of `in_flight`, which
+  /// live longer.
+  void place_on(int device, std::span<const Buffer> in_flight = {});
+  /// Is all its memory that of `other`, too?
+  bool is_within(const Buffer& other) const;
 
  private:
   void read_buffer_protocol(bool written);

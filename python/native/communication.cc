@@ -49,7 +49,8 @@ class Call {
   void run(const Function& function, Arguments... arguments) {
     const auto& queue = function.loaded();
     const ncclComm_t handle = communicator_.handle;
-    const auto stream = reinterpret_cast<cudaStream_t>(stream_);  // NOLINT(performance-no-int-to-ptr)
+    const auto stream =
+        reinterpret_cast<cudaStream_t>(stream_);  // NOLINT(performance-no-int-to-ptr)
     python::run(communicator_, [&] { return queue(arguments..., handle, stream); });
     finish();
   }
@@ -57,7 +58,7 @@ class Call {
  private:
   const Buffer& use(Buffer& buffer, const char* name, nb::handle object, bool written) {
     buffer = Buffer(name, object, written);
-    buffer.place_on(device_);
+    buffer.place_on(device_, communicator_.in_flight.newest());
     return buffer;
   }
 
@@ -194,8 +195,7 @@ void gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, n
   call.run(library().Gather, send.data(), target, send.count(), send.type(), root);
 }
 
-void scatter(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root,
-             nb::handle stream) {
+void scatter(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, nb::handle stream) {
   Call call(comm, "scatter", stream);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   const void* source = nullptr;
@@ -218,8 +218,7 @@ void reduce_scatter(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb:
   require_same_type(send, receive);
   const size_t block = block_of(send, call.nranks());
   require_count(receive, block, "sendbuf's divided by the ranks");
-  call.run(library().ReduceScatter, send.data(), receive.data(), block, send.type(),
-           operation(op));
+  call.run(library().ReduceScatter, send.data(), receive.data(), block, send.type(), operation(op));
 }
 
 void all_to_all(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle stream) {
@@ -246,8 +245,8 @@ void recv(nb::handle comm, nb::handle recvbuf, int peer, nb::handle stream) {
   call.run(library().Recv, buffer.data(), buffer.count(), buffer.type(), peer);
 }
 
-void put_signal(nb::handle comm, nb::handle local_buffer, int peer, uintptr_t window,
-                size_t offset, int signal, int context, unsigned flags, nb::handle stream) {
+void put_signal(nb::handle comm, nb::handle local_buffer, int peer, uintptr_t window, size_t offset,
+                int signal, int context, unsigned flags, nb::handle stream) {
   Call call(comm, "put_signal", stream);
   const Buffer& buffer = call.reads("local_buffer", local_buffer);
   call.run(library().PutSignal, buffer.data(), buffer.count(), buffer.type(), peer,
@@ -255,8 +254,7 @@ void put_signal(nb::handle comm, nb::handle local_buffer, int peer, uintptr_t wi
            offset * size_of(buffer.type()), signal, context, flags);
 }
 
-void signal(nb::handle comm, int peer, int signal, int context, unsigned flags,
-            nb::handle stream) {
+void signal(nb::handle comm, int peer, int signal, int context, unsigned flags, nb::handle stream) {
   Call call(comm, "signal", stream);
   call.run(library().Signal, peer, signal, context, flags);
 }
@@ -281,7 +279,8 @@ uintptr_t stream_handle(nb::handle stream) {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     return handle;
   }
-  if (nb::isinstance<OwnedStream>(stream)) {
+  static auto* const owned = reinterpret_cast<PyTypeObject*>(nb::type<OwnedStream>().ptr());
+  if (PyObject_TypeCheck(stream.ptr(), owned) != 0) {
     const Stream handle = nb::inst_ptr<OwnedStream>(stream)->handle();
     if (handle == 0) throw_runtime_error("the stream has been closed");
     return handle;

@@ -30,9 +30,7 @@ ncclUniqueId parse_id(const nb::bytes& bytes) {
   return id;
 }
 
-nb::bytes as_bytes(const ncclUniqueId& id) {
-  return nb::bytes(id.internal, sizeof id.internal);
-}
+nb::bytes as_bytes(const ncclUniqueId& id) { return nb::bytes(id.internal, sizeof id.internal); }
 
 ncclConfig_t* values_of(std::optional<Config*> config) {
   return config && *config != nullptr ? &(*config)->values : nullptr;
@@ -109,8 +107,10 @@ void grow(Communicator& parent, nb::handle made, int nranks, std::optional<nb::b
   });
 }
 
-// Ends the communicator: the handle is the library's business from the call on, whatever it answers.
-void end(Communicator& communicator, const Library::Function<decltype(&ncclCommDestroy)>& function) {
+// Ends the communicator: the handle is the library's business from the call on, whatever it
+// answers.
+void end(Communicator& communicator,
+         const Library::Function<decltype(&ncclCommDestroy)>& function) {
   const auto& end_it = function.loaded();
   const ncclComm_t handle = communicator.handle;
   watch_for_interrupts();
@@ -143,14 +143,15 @@ void bind_communicators(nb::module_& module) {
   nb::class_<Communicator>(module, "Communicator")
       .def(nb::init<>())
       .def_prop_rw(
-          "handle", [](const Communicator& self) { return reinterpret_cast<uintptr_t>(self.handle); },
+          "handle",
+          [](const Communicator& self) { return reinterpret_cast<uintptr_t>(self.handle); },
           [](Communicator& self, uintptr_t handle) {
-            self.handle = reinterpret_cast<ncclComm_t>(handle);  // NOLINT(performance-no-int-to-ptr)
+            self.handle =
+                reinterpret_cast<ncclComm_t>(handle);  // NOLINT(performance-no-int-to-ptr)
           })
-      .def_prop_ro("is_settled",
-                   [](const Communicator& self) {
-                     return self.handle == nullptr || self.is_settled();
-                   })
+      .def_prop_ro(
+          "is_settled",
+          [](const Communicator& self) { return self.handle == nullptr || self.is_settled(); })
       .def_prop_ro("nranks", &Communicator::ask_nranks)
       .def_prop_ro("rank", &Communicator::ask_rank)
       .def_prop_ro("device", &Communicator::ask_device);
@@ -179,7 +180,8 @@ void bind_communicators(nb::module_& module) {
   module.def("abort", [](Communicator& self) { end(self, library().CommAbort); });
   module.def("finalize", [](nb::handle self) { call(self, library().CommFinalize); });
   module.def("revoke", [](nb::handle self, int flags) { call(self, library().CommRevoke, flags); });
-  module.def("suspend", [](nb::handle self, int flags) { call(self, library().CommSuspend, flags); });
+  module.def("suspend",
+             [](nb::handle self, int flags) { call(self, library().CommSuspend, flags); });
   module.def("resume", [](nb::handle self) { call(self, library().CommResume); });
   module.def("properties", &properties);
   module.def("comm_unique_id", [](Communicator& self) {

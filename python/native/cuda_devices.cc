@@ -69,7 +69,8 @@ void* as_stream(Stream stream) {
 
 class CudaDevices final : public Devices {
  public:
-  CudaDevices(const Functions& cuda, int count) : cuda_(cuda), contexts_(static_cast<size_t>(count)) {}
+  CudaDevices(const Functions& cuda, int count)
+      : cuda_(cuda), contexts_(static_cast<size_t>(count)) {}
 
   bool is_virtual() const override { return false; }
   int count() override { return static_cast<int>(contexts_.size()); }

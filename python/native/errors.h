@@ -9,7 +9,8 @@ namespace niccolite::python {
 
 /// nccl.core.NcclInvalid: an argument is wrong, as far as that can be seen without the library.
 [[noreturn]] void throw_invalid(const std::string& message);
-/// A RuntimeError, or of a subclass of it that stands in the module `nccl.bindings._internal.utils`.
+/// A RuntimeError, or of a subclass of it that stands in the module
+/// `nccl.bindings._internal.utils`.
 [[noreturn]] void throw_runtime_error(const std::string& message);
 [[noreturn]] void throw_function_not_found(const char* name);
 

@@ -23,8 +23,8 @@ class Group {
   /// Carries the calls out, at the end of the outermost group, and waits for those that shall be
   /// finished.
   void end();
-  /// Ends the group; at the end of the outermost one nothing is carried out. Returns the estimate in
-  /// microseconds.
+  /// Ends the group; at the end of the outermost one nothing is carried out. Returns the estimate
+  /// in microseconds.
   float end_simulated();
 
   /// A call that the library has recorded. `owner` is the Python object of `communicator`.

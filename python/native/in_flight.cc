@@ -8,8 +8,7 @@ namespace niccolite::python {
 // A program's loop uses the same buffers again and again: they are kept once.
 bool InFlight::is_kept_already(const Buffer& buffer) const {
   return std::any_of(open_.begin(), open_.end(), [&](const Buffer& kept) {
-    return kept.object() == buffer.object() && kept.data() == buffer.data() &&
-           kept.bytes() >= buffer.bytes();
+    return kept.object() == buffer.object() && buffer.is_within(kept);
   });
 }
 

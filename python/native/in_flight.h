@@ -1,13 +1,14 @@
 // InFlight: what operations that a stream has not finished yet are using. One of each communicator.
 //
-// An event behind every operation would cost more than the operation, so buffers are kept in batches:
-// one event stands behind a batch of kBatch, and later calls look whether the oldest is done. Buffers
-// of operations that went into a CUDA graph, which may be launched any time, stay until the end.
-// Thread safety: the GIL must be held.
+// An event behind every operation would cost more than the operation, so buffers are kept in
+// batches: one event stands behind a batch of kBatch, and later calls look whether the oldest is
+// done. Buffers of operations that went into a CUDA graph, which may be launched any time, stay
+// until the end. Thread safety: the GIL must be held.
 #pragma once
 
 #include <array>
 #include <deque>
+#include <span>
 #include <vector>
 
 #include "buffer.h"
@@ -24,6 +25,8 @@ class InFlight {
   void keep(std::array<Buffer, 2>& buffers, Stream stream, bool may_mark);
   /// Keeps one that may never have been queued.
   void keep_to_the_end(Buffer buffer) { to_the_end_.push_back(std::move(buffer)); }
+  /// Those that stay at least until the next operation is kept.
+  std::span<const Buffer> newest() const { return open_; }
   /// Everything is done, or will never be.
   void clear();
 

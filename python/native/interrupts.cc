@@ -35,7 +35,8 @@ void abort_when_woken() {
     if (InterruptibleWait* wait = current_wait.exchange(nullptr))
       for (ncclComm_t* communicator : wait->communicators_)
         // relaxed: the library checks the handle.
-        if (ncclComm_t taken = std::atomic_ref(*communicator).exchange(nullptr, std::memory_order_relaxed))
+        if (ncclComm_t taken =
+                std::atomic_ref(*communicator).exchange(nullptr, std::memory_order_relaxed))
           library().CommAbort(taken);
     is_aborting.store(false);
   }
@@ -65,8 +66,8 @@ void watch_for_interrupts() {
   if (!is_main_thread()) return;
   struct sigaction present;
   if (sigaction(SIGINT, nullptr, &present) != 0) return;
-  const bool is_function = (present.sa_flags & SA_SIGINFO) == 0 &&
-                           present.sa_handler != SIG_DFL && present.sa_handler != SIG_IGN;
+  const bool is_function = (present.sa_flags & SA_SIGINFO) == 0 && present.sa_handler != SIG_DFL &&
+                           present.sa_handler != SIG_IGN;
   if (!is_function) return;
   library().CommAbort.loaded();  // looking it up may throw, which the watcher could not
   start_watcher();

@@ -17,20 +17,23 @@
 namespace niccolite::python {
 
 // name, with the type that nccl.h gives it
-#define NICCOLITE_PYTHON_FUNCTIONS(X)                                                             \
-  X(GetVersion)                                                                                   \
-  X(GetErrorString)                                                                               \
-  X(GetLastError)                                                                                 \
-  X(GetUniqueId)                                                                                  \
-  X(CommInitRankScalable) X(CommInitAll) X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommRevoke) \
-  X(CommSplit) X(CommShrink) X(CommGrow) X(CommGetUniqueId) X(CommSuspend) X(CommResume)          \
-  X(CommGetAsyncError) X(CommCount) X(CommCuDevice) X(CommUserRank) X(CommQueryProperties)        \
-  X(CommMemStats) X(CommRegister) X(CommDeregister) X(CommWindowRegister)                         \
-  X(CommWindowDeregister) X(WinGetUserPtr) X(GetLsaMultimemDevicePointer) X(GetLsaDevicePointer)  \
-  X(GetPeerDevicePointer) X(RedOpCreatePreMulSum) X(RedOpDestroy) X(DevCommCreate)                \
-  X(DevCommDestroy) X(MemAlloc) X(MemFree) X(GroupStart) X(GroupEnd) X(GroupSimulateEnd)          \
-  X(AllReduce) X(Reduce) X(Broadcast) X(AllGather) X(Gather) X(Scatter) X(ReduceScatter)          \
-  X(AlltoAll) X(Send) X(Recv) X(PutSignal) X(Signal) X(WaitSignal)
+#define NICCOLITE_PYTHON_FUNCTIONS(X)                                                              \
+  X(GetVersion)                                                                                    \
+  X(GetErrorString)                                                                                \
+  X(GetLastError)                                                                                  \
+  X(GetUniqueId)                                                                                   \
+  X(CommInitRankScalable)                                                                          \
+  X(CommInitAll) X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommRevoke) X(CommSplit)            \
+      X(CommShrink) X(CommGrow) X(CommGetUniqueId) X(CommSuspend) X(CommResume)                    \
+          X(CommGetAsyncError) X(CommCount) X(CommCuDevice) X(CommUserRank) X(CommQueryProperties) \
+              X(CommMemStats) X(CommRegister) X(CommDeregister) X(CommWindowRegister)              \
+                  X(CommWindowDeregister) X(WinGetUserPtr) X(GetLsaMultimemDevicePointer)          \
+                      X(GetLsaDevicePointer) X(GetPeerDevicePointer) X(RedOpCreatePreMulSum)       \
+                          X(RedOpDestroy) X(DevCommCreate) X(DevCommDestroy) X(MemAlloc)           \
+                              X(MemFree) X(GroupStart) X(GroupEnd) X(GroupSimulateEnd)             \
+                                  X(AllReduce) X(Reduce) X(Broadcast) X(AllGather) X(Gather)       \
+                                      X(Scatter) X(ReduceScatter) X(AlltoAll) X(Send) X(Recv)      \
+                                          X(PutSignal) X(Signal) X(WaitSignal)
 
 class Library {
  public:
@@ -71,7 +74,8 @@ class Library {
   /// Is it Niccolite's? Only Niccolite has virtual GPUs.
   bool is_ours() const;
 
-#define NICCOLITE_PYTHON_MEMBER(name) const Function<decltype(&nccl##name)> name{*this, "nccl" #name};
+#define NICCOLITE_PYTHON_MEMBER(name) \
+  const Function<decltype(&nccl##name)> name{*this, "nccl" #name};
   NICCOLITE_PYTHON_FUNCTIONS(NICCOLITE_PYTHON_MEMBER)
 #undef NICCOLITE_PYTHON_MEMBER
 

@@ -70,10 +70,12 @@ void bind_memory(nb::module_& module) {
       {Py_bf_releasebuffer, reinterpret_cast<void*>(&end_export)},
       {0, nullptr},
   };
-  nb::class_<DeviceMemory>(module, "DeviceMemory", nb::type_slots(slots), nb::is_weak_referenceable())
+  nb::class_<DeviceMemory>(module, "DeviceMemory", nb::type_slots(slots),
+                           nb::is_weak_referenceable())
       .def(nb::init<size_t, int>())
-      .def_prop_ro("address",
-                   [](const DeviceMemory& self) { return reinterpret_cast<uintptr_t>(self.data()); })
+      .def_prop_ro(
+          "address",
+          [](const DeviceMemory& self) { return reinterpret_cast<uintptr_t>(self.data()); })
       .def_prop_ro("nbytes", &DeviceMemory::bytes)
       .def_prop_ro("device", &DeviceMemory::device)
       .def("close", &DeviceMemory::close);

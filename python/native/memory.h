@@ -1,5 +1,5 @@
-// Memory of a device that Python owns, from ncclMemAlloc. On virtual GPUs it is the host's, too, and
-// shows itself by the buffer protocol.
+// Memory of a device that Python owns, from ncclMemAlloc. On virtual GPUs it is the host's, too,
+// and shows itself by the buffer protocol.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -31,7 +31,8 @@ class DeviceMemory {
   void* data_ = nullptr;
   size_t bytes_;
   int device_;
-  std::atomic<int> users_{0};  // relaxed is enough where there is a GIL; elsewhere threads may share it
+  std::atomic<int> users_{
+      0};  // relaxed is enough where there is a GIL; elsewhere threads may share it
   bool is_closed_ = false;
 };
 

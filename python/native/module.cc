@@ -73,12 +73,15 @@ void bind_devices(nb::module_& module) {
     return place.device;
   });
   module.def("stream_handle", &stream_handle, nb::arg().none());
-  module.def("wait_idle", [](int device, nb::handle stream) {
-    watch_for_interrupts();
-    wait_idle(device, stream_handle(stream));
-  }, nb::arg(), nb::arg().none());
+  module.def(
+      "wait_idle",
+      [](int device, nb::handle stream) {
+        watch_for_interrupts();
+        wait_idle(device, stream_handle(stream));
+      },
+      nb::arg(), nb::arg().none());
   module.def("copy", [](uintptr_t target, uintptr_t source, size_t bytes) {
-    devices().copy(reinterpret_cast<void*>(target),        // NOLINT(performance-no-int-to-ptr)
+    devices().copy(reinterpret_cast<void*>(target),          // NOLINT(performance-no-int-to-ptr)
                    reinterpret_cast<void*>(source), bytes);  // NOLINT(performance-no-int-to-ptr)
   });
   nb::class_<OwnedStream>(module, "Stream", nb::is_weak_referenceable())

@@ -83,9 +83,11 @@ void bind_resources(nb::module_& module) {
   module.def("register_buffer", &register_buffer, nb::arg(), nb::arg().none());
   module.def("deregister_buffer", [](uintptr_t comm, uintptr_t handle) {
     check(library().CommDeregister(
-        as_communicator(comm), reinterpret_cast<void*>(handle)));  // NOLINT(performance-no-int-to-ptr)
+        as_communicator(comm),
+        reinterpret_cast<void*>(handle)));  // NOLINT(performance-no-int-to-ptr)
   });
-  module.def("register_window", &register_window, nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
+  module.def("register_window", &register_window, nb::arg(), nb::arg().none(), nb::arg(),
+             nb::arg());
   module.def("deregister_window", [](uintptr_t comm, uintptr_t window) {
     const auto& function = library().CommWindowDeregister.loaded();
     run(std::span<ncclComm_t* const>(),

@@ -15,12 +15,12 @@ namespace {
 constexpr const char* kDriver = "libcudart.so.13";
 constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
-#define NICCOLITE_VCUDA_FUNCTIONS(X)                                                              \
-  X(cudaGetDeviceCount) X(cudaGetDevice) X(cudaSetDevice) X(cudaGetErrorString)                   \
-  X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize)   \
-  X(cudaStreamIsCapturing) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery)       \
-  X(cudaEventDestroy) X(cudaPointerGetAttributes) X(cudaHostRegister) X(cudaHostUnregister)       \
-  X(cudaMemcpy)
+#define NICCOLITE_VCUDA_FUNCTIONS(X)                                                            \
+  X(cudaGetDeviceCount)                                                                         \
+  X(cudaGetDevice) X(cudaSetDevice) X(cudaGetErrorString) X(cudaStreamCreateWithFlags)          \
+      X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamIsCapturing) \
+          X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventDestroy)  \
+              X(cudaPointerGetAttributes) X(cudaHostRegister) X(cudaHostUnregister) X(cudaMemcpy)
 
 struct Functions {
 #define NICCOLITE_MEMBER(name) decltype(&::name) name = nullptr;
@@ -36,8 +36,7 @@ void* loaded_driver() {
 
 void* load_driver() {
   if (void* loaded = loaded_driver()) return loaded;
-  const auto path =
-      std::filesystem::path(library().path()).parent_path() / "vcuda" / kDriver;
+  const auto path = std::filesystem::path(library().path()).parent_path() / "vcuda" / kDriver;
   void* loaded = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (loaded == nullptr)
     throw_runtime_error(std::string("cannot load the virtual GPUs: ") + dlerror());

@@ -12,13 +12,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Asks `is_done`, which needs no GIL, until it says so: at once, then more and more seldom. The main
-// thread looks for signals meanwhile.
+constexpr int kSpins = 100;  // times that a wait asks before it sleeps
+
+// Asks `is_done`, which needs no GIL, until it says so: at once, then more and more seldom. The
+// main thread looks for signals meanwhile.
 template <typename IsDone>
 void poll(IsDone&& is_done) {
   constexpr auto kLongest = 500us;
   constexpr auto kBetweenSignals = 20ms;
-  constexpr int kSpins = 100;
   auto next_look = std::chrono::steady_clock::now() + kBetweenSignals;
   auto pause = 5us;
   for (int asked = 0;; ++asked) {
@@ -54,6 +55,11 @@ void wait_finished(Communicator& communicator, Stream stream) {
   const CurrentDevice current(communicator.ask_device());
   Devices& all = devices();
   run(communicator, [&] {
+    // Falling asleep and being woken takes longer than a small operation.
+    for (int asked = 0; asked < kSpins; ++asked) {
+      if (all.is_idle(stream)) return ncclSuccess;
+      std::this_thread::yield();
+    }
     all.wait_idle(stream);
     return ncclSuccess;
   });

@@ -51,32 +51,22 @@ def _are_chosen_by_environment(n: int) -> bool:
     return kind == "virtual" and number.isdigit() and int(number) >= n
 
 
-class Stream:
+class Stream(_native.Stream):
     """A queue of work on one device. Operations of one stream run one after the other.
 
-    Also a context manager, which closes it at the end.
+    `handle` is the cudaStream_t, 0 once closed; `device` the ordinal. ``close()`` ends it; work that is
+    queued goes on. Also a context manager, which closes it at the end.
     """
 
     def __init__(self, device: NcclDeviceSpec | None = None) -> None:
-        self._stream = _native.Stream(get_device_id(device))
-
-    @property
-    def handle(self) -> int:
-        """The cudaStream_t; 0 once closed."""
-        return self._stream.handle
+        super().__init__(get_device_id(device))
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        if self.handle == 0:
-            raise RuntimeError("the stream has been closed")
-        return (0, self.handle)
+        return (0, _native.stream_handle(self))
 
     def synchronize(self) -> None:
         """Waits until all that was queued is done. Ctrl-C ends the wait."""
-        _native.wait_idle(self._stream.device, self._stream)
-
-    def close(self) -> None:
-        """Ends it; work that is queued goes on."""
-        self._stream.close()
+        _native.wait_idle(self.device, self)
 
     def __enter__(self) -> Stream:
         return self
