@@ -23,8 +23,11 @@ std::unique_ptr<Devices> choose() {
   std::string why_not;
   // A program that has loaded the virtual driver uses virtual GPUs, unless it says otherwise.
   const bool is_automatic = wanted.empty();
-  if (is_automatic && !is_virtual_driver_loaded())
-    if (auto cuda = open_cuda_devices(&why_not)) return cuda;
+  if (is_automatic && !is_virtual_driver_loaded()) {
+    auto cuda = open_cuda_devices(&why_not);
+    // The CUDA driver may have been that of virtual GPUs, which brings theirs.
+    if (cuda != nullptr && !is_virtual_driver_loaded()) return cuda;
+  }
   if (wanted == "cuda") {
     if (auto cuda = open_cuda_devices(&why_not)) return cuda;
     throw_runtime_error("NICCOLITE_DEVICES is cuda, and there is no GPU: " + why_not);
