@@ -27,7 +27,6 @@ struct Functions {
   Result (*cuGetErrorString)(Result, const char**) = nullptr;
   Result (*cuDeviceGetCount)(int*) = nullptr;
   Result (*cuDevicePrimaryCtxRetain)(Context*, int) = nullptr;
-  Result (*cuCtxGetCurrent)(Context*) = nullptr;
   Result (*cuCtxSetCurrent)(Context) = nullptr;
   Result (*cuCtxGetDevice)(int*) = nullptr;
   Result (*cuStreamCreate)(void**, unsigned) = nullptr;
@@ -53,13 +52,13 @@ bool look_up_all(void* driver, Functions& cuda) {
 #define NICCOLITE_LOOK_UP(name) look_up(driver, #name, cuda.name)
   return NICCOLITE_LOOK_UP(cuInit) && NICCOLITE_LOOK_UP(cuGetErrorString) &&
          NICCOLITE_LOOK_UP(cuDeviceGetCount) && NICCOLITE_LOOK_UP(cuDevicePrimaryCtxRetain) &&
-         NICCOLITE_LOOK_UP(cuCtxGetCurrent) && NICCOLITE_LOOK_UP(cuCtxSetCurrent) &&
-         NICCOLITE_LOOK_UP(cuCtxGetDevice) && NICCOLITE_LOOK_UP(cuStreamCreate) &&
-         NICCOLITE_LOOK_UP(cuStreamDestroy_v2) && NICCOLITE_LOOK_UP(cuStreamQuery) &&
-         NICCOLITE_LOOK_UP(cuStreamSynchronize) && NICCOLITE_LOOK_UP(cuStreamIsCapturing) &&
-         NICCOLITE_LOOK_UP(cuEventCreate) && NICCOLITE_LOOK_UP(cuEventRecord) &&
-         NICCOLITE_LOOK_UP(cuEventQuery) && NICCOLITE_LOOK_UP(cuEventDestroy_v2) &&
-         NICCOLITE_LOOK_UP(cuPointerGetAttribute) && NICCOLITE_LOOK_UP(cuMemcpy);
+         NICCOLITE_LOOK_UP(cuCtxSetCurrent) && NICCOLITE_LOOK_UP(cuCtxGetDevice) &&
+         NICCOLITE_LOOK_UP(cuStreamCreate) && NICCOLITE_LOOK_UP(cuStreamDestroy_v2) &&
+         NICCOLITE_LOOK_UP(cuStreamQuery) && NICCOLITE_LOOK_UP(cuStreamSynchronize) &&
+         NICCOLITE_LOOK_UP(cuStreamIsCapturing) && NICCOLITE_LOOK_UP(cuEventCreate) &&
+         NICCOLITE_LOOK_UP(cuEventRecord) && NICCOLITE_LOOK_UP(cuEventQuery) &&
+         NICCOLITE_LOOK_UP(cuEventDestroy_v2) && NICCOLITE_LOOK_UP(cuPointerGetAttribute) &&
+         NICCOLITE_LOOK_UP(cuMemcpy);
 #undef NICCOLITE_LOOK_UP
 }
 
@@ -76,9 +75,12 @@ class CudaDevices final : public Devices {
   int count() override { return static_cast<int>(contexts_.size()); }
 
   int current() override {
-    int device = 0;
-    // Without a context the runtime's current device is 0.
-    return cuda_.cuCtxGetDevice(&device) == kSuccess ? device : 0;
+    const int device = chosen();
+    return device == kNone ? 0 : device;  // as the CUDA runtime
+  }
+  int chosen() override {
+    int device = kNone;
+    return cuda_.cuCtxGetDevice(&device) == kSuccess ? device : kNone;
   }
   void set_current(int device) override {
     if (device < 0 || device >= count())
@@ -88,7 +90,6 @@ class CudaDevices final : public Devices {
   }
 
   Stream create_stream(int device) override {
-    const EnsuredContext context(*this);
     const CurrentDevice current(device);
     void* stream = nullptr;
     check(cuda_.cuStreamCreate(&stream, kNonBlockingStream), "creating a stream");
@@ -126,22 +127,13 @@ class CudaDevices final : public Devices {
   bool register_host(void*, size_t) override { return false; }
   void unregister_host(void*) override {}
   void copy(void* target, const void* source, size_t bytes) override {
-    const EnsuredContext context(*this);
+    const CurrentDevice current(this->current());
     check(cuda_.cuMemcpy(reinterpret_cast<uintptr_t>(target), reinterpret_cast<uintptr_t>(source),
                          bytes),
           "copying memory");
   }
 
  private:
-  /// Gives a thread that has no context that of device 0, as the CUDA runtime does.
-  struct EnsuredContext {
-    explicit EnsuredContext(CudaDevices& devices) {
-      Context context = nullptr;
-      if (devices.cuda_.cuCtxGetCurrent(&context) == kSuccess && context == nullptr)
-        devices.set_current(0);
-    }
-  };
-
   Context primary_context(int device) {
     const std::lock_guard lock(mutex_);
     Context& context = contexts_[static_cast<size_t>(device)];

@@ -53,14 +53,14 @@ Devices& devices() {
 bool are_devices_chosen() { return chosen; }
 
 CurrentDevice::CurrentDevice(int device) {
-  const int current = devices().current();
-  if (current == device) return;
+  const int before = devices().chosen();
+  if (before == device) return;
   devices().set_current(device);
-  previous_ = current;
+  previous_ = before;
 }
 
 CurrentDevice::~CurrentDevice() {
-  if (previous_ < 0) return;
+  if (previous_ == Devices::kNone) return;
   try {
     devices().set_current(previous_);
   } catch (...) {

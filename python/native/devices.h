@@ -27,6 +27,9 @@ class Devices {
   virtual int count() = 0;
   /// Of the calling thread.
   virtual int current() = 0;
+  /// The same, or kNone where the thread has not chosen one and CUDA has not for it.
+  virtual int chosen() { return current(); }
+  static constexpr int kNone = -1;
   virtual void set_current(int device) = 0;
 
   virtual Stream create_stream(int device) = 0;
@@ -56,7 +59,7 @@ Devices& devices();
 /// Has devices() been called?
 bool are_devices_chosen();
 
-/// Makes `device` current in the calling thread for its lifetime.
+/// Makes `device` current in the calling thread for its lifetime, and for longer where none was.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device);
@@ -64,7 +67,7 @@ class CurrentDevice {
   CurrentDevice(const CurrentDevice&) = delete;
 
  private:
-  int previous_ = -1;  // -1: nothing to restore
+  int previous_ = Devices::kNone;  // none: nothing to restore
 };
 
 }  // namespace niccolite::python

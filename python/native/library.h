@@ -23,17 +23,17 @@ namespace niccolite::python {
   X(GetLastError)                                                                                  \
   X(GetUniqueId)                                                                                   \
   X(CommInitRankScalable)                                                                          \
-  X(CommInitAll) X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommRevoke) X(CommSplit)            \
-      X(CommShrink) X(CommGrow) X(CommGetUniqueId) X(CommSuspend) X(CommResume)                    \
-          X(CommGetAsyncError) X(CommCount) X(CommCuDevice) X(CommUserRank) X(CommQueryProperties) \
-              X(CommMemStats) X(CommRegister) X(CommDeregister) X(CommWindowRegister)              \
-                  X(CommWindowDeregister) X(WinGetUserPtr) X(GetLsaMultimemDevicePointer)          \
-                      X(GetLsaDevicePointer) X(GetPeerDevicePointer) X(RedOpCreatePreMulSum)       \
-                          X(RedOpDestroy) X(DevCommCreate) X(DevCommDestroy) X(MemAlloc)           \
-                              X(MemFree) X(GroupStart) X(GroupEnd) X(GroupSimulateEnd)             \
-                                  X(AllReduce) X(Reduce) X(Broadcast) X(AllGather) X(Gather)       \
-                                      X(Scatter) X(ReduceScatter) X(AlltoAll) X(Send) X(Recv)      \
-                                          X(PutSignal) X(Signal) X(WaitSignal)
+  X(CommInitAll)                                                                                   \
+  X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommRevoke) X(CommSplit) X(CommShrink) X(CommGrow) \
+      X(CommGetUniqueId) X(CommSuspend) X(CommResume) X(CommGetAsyncError) X(CommCount)            \
+          X(CommCuDevice) X(CommUserRank) X(CommQueryProperties) X(CommMemStats) X(CommRegister)   \
+              X(CommDeregister) X(CommWindowRegister) X(CommWindowDeregister) X(WinGetUserPtr)     \
+                  X(GetLsaMultimemDevicePointer) X(GetLsaDevicePointer) X(GetPeerDevicePointer)    \
+                      X(RedOpCreatePreMulSum) X(RedOpDestroy) X(DevCommCreate) X(DevCommDestroy)   \
+                          X(MemAlloc) X(MemFree) X(GroupStart) X(GroupEnd) X(GroupSimulateEnd)     \
+                              X(AllReduce) X(Reduce) X(Broadcast) X(AllGather) X(Gather)           \
+                                  X(Scatter) X(ReduceScatter) X(AlltoAll) X(Send) X(Recv)          \
+                                      X(PutSignal) X(Signal) X(WaitSignal)
 
 class Library {
  public:

@@ -15,11 +15,12 @@ namespace {
 constexpr const char* kDriver = "libcudart.so.13";
 constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
-#define NICCOLITE_VCUDA_FUNCTIONS(X)                                                            \
-  X(cudaGetDeviceCount)                                                                         \
-  X(cudaGetDevice) X(cudaSetDevice) X(cudaGetErrorString) X(cudaStreamCreateWithFlags)          \
-      X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamIsCapturing) \
-          X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventDestroy)  \
+#define NICCOLITE_VCUDA_FUNCTIONS(X)                                                           \
+  X(cudaGetDeviceCount)                                                                        \
+  X(cudaGetDevice)                                                                             \
+  X(cudaSetDevice) X(cudaGetErrorString) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy)     \
+      X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamIsCapturing)                     \
+          X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventDestroy) \
               X(cudaPointerGetAttributes) X(cudaHostRegister) X(cudaHostUnregister) X(cudaMemcpy)
 
 struct Functions {
