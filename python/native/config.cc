@@ -8,30 +8,29 @@ namespace niccolite::python {
 namespace {
 
 // Python's name of a field, and C's. Read and written as integers of Python.
+// clang-format off
 #define NICCOLITE_CONFIG_FIELDS(X)                                                                \
-  X(blocking, blocking)                                                                           \
-  X(cga_cluster_size, cgaClusterSize)                                                             \
-  X(min_ctas, minCTAs) X(max_ctas, maxCTAs) X(split_share, splitShare)                            \
-      X(traffic_class, trafficClass) X(collnet_enable, collnetEnable) X(cta_policy, CTAPolicy)    \
-          X(shrink_share, shrinkShare) X(nvls_ctas, nvlsCTAs)                                     \
-              X(n_channels_per_net_peer, nChannelsPerNetPeer)                                     \
-                  X(nvlink_centric_sched, nvlinkCentricSched) X(graph_usage_mode, graphUsageMode) \
-                      X(num_rma_ctx, numRmaCtx) X(max_p2p_peers, maxP2pPeers)                     \
-                          X(graph_stream_ordering, graphStreamOrdering)
+  X(blocking, blocking) X(cga_cluster_size, cgaClusterSize) X(min_ctas, minCTAs)                  \
+  X(max_ctas, maxCTAs) X(split_share, splitShare) X(traffic_class, trafficClass)                  \
+  X(collnet_enable, collnetEnable) X(cta_policy, CTAPolicy) X(shrink_share, shrinkShare)          \
+  X(nvls_ctas, nvlsCTAs) X(n_channels_per_net_peer, nChannelsPerNetPeer)                          \
+  X(nvlink_centric_sched, nvlinkCentricSched) X(graph_usage_mode, graphUsageMode)                 \
+  X(num_rma_ctx, numRmaCtx) X(max_p2p_peers, maxP2pPeers)                                         \
+  X(graph_stream_ordering, graphStreamOrdering)
+// clang-format on
 
-#define NICCOLITE_REQUIREMENT_FIELDS(X)                                                         \
-  X(lsa_multimem, lsaMultimem)                                                                  \
-  X(barrier_count, barrierCount)                                                                \
-  X(lsa_barrier_count, lsaBarrierCount) X(rail_gin_barrier_count, railGinBarrierCount)          \
-      X(lsa_ll_a2a_block_count, lsaLLA2ABlockCount) X(lsa_ll_a2a_slot_count, lsaLLA2ASlotCount) \
-          X(gin_force_enable, ginForceEnable) X(gin_context_count, ginContextCount)             \
-              X(gin_signal_count, ginSignalCount) X(gin_counter_count, ginCounterCount)         \
-                  X(gin_connection_type, ginConnectionType)                                     \
-                      X(gin_exclusive_contexts, ginExclusiveContexts)                           \
-                          X(gin_queue_depth, ginQueueDepth)                                     \
-                              X(world_gin_barrier_count, worldGinBarrierCount)                  \
-                                  X(gin_strong_signals_required, ginStrongSignalsRequired)      \
-                                      X(gin_va_signals_required, ginVaSignalsRequired)
+// clang-format off
+#define NICCOLITE_REQUIREMENT_FIELDS(X)                                                           \
+  X(lsa_multimem, lsaMultimem) X(barrier_count, barrierCount)                                     \
+  X(lsa_barrier_count, lsaBarrierCount) X(rail_gin_barrier_count, railGinBarrierCount)            \
+  X(lsa_ll_a2a_block_count, lsaLLA2ABlockCount) X(lsa_ll_a2a_slot_count, lsaLLA2ASlotCount)       \
+  X(gin_force_enable, ginForceEnable) X(gin_context_count, ginContextCount)                       \
+  X(gin_signal_count, ginSignalCount) X(gin_counter_count, ginCounterCount)                       \
+  X(gin_connection_type, ginConnectionType) X(gin_exclusive_contexts, ginExclusiveContexts)       \
+  X(gin_queue_depth, ginQueueDepth) X(world_gin_barrier_count, worldGinBarrierCount)              \
+  X(gin_strong_signals_required, ginStrongSignalsRequired)                                        \
+  X(gin_va_signals_required, ginVaSignalsRequired)
+// clang-format on
 
 }  // namespace
 

@@ -17,23 +17,19 @@
 namespace niccolite::python {
 
 // name, with the type that nccl.h gives it
-#define NICCOLITE_PYTHON_FUNCTIONS(X)                                                              \
-  X(GetVersion)                                                                                    \
-  X(GetErrorString)                                                                                \
-  X(GetLastError)                                                                                  \
-  X(GetUniqueId)                                                                                   \
-  X(CommInitRankScalable)                                                                          \
-  X(CommInitAll)                                                                                   \
-  X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommRevoke) X(CommSplit) X(CommShrink) X(CommGrow) \
-      X(CommGetUniqueId) X(CommSuspend) X(CommResume) X(CommGetAsyncError) X(CommCount)            \
-          X(CommCuDevice) X(CommUserRank) X(CommQueryProperties) X(CommMemStats) X(CommRegister)   \
-              X(CommDeregister) X(CommWindowRegister) X(CommWindowDeregister) X(WinGetUserPtr)     \
-                  X(GetLsaMultimemDevicePointer) X(GetLsaDevicePointer) X(GetPeerDevicePointer)    \
-                      X(RedOpCreatePreMulSum) X(RedOpDestroy) X(DevCommCreate) X(DevCommDestroy)   \
-                          X(MemAlloc) X(MemFree) X(GroupStart) X(GroupEnd) X(GroupSimulateEnd)     \
-                              X(AllReduce) X(Reduce) X(Broadcast) X(AllGather) X(Gather)           \
-                                  X(Scatter) X(ReduceScatter) X(AlltoAll) X(Send) X(Recv)          \
-                                      X(PutSignal) X(Signal) X(WaitSignal)
+// clang-format off
+#define NICCOLITE_PYTHON_FUNCTIONS(X)                                                             \
+  X(GetVersion) X(GetErrorString) X(GetLastError) X(GetUniqueId) X(CommInitRankScalable)          \
+  X(CommInitAll) X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommRevoke) X(CommSplit)           \
+  X(CommShrink) X(CommGrow) X(CommGetUniqueId) X(CommSuspend) X(CommResume)                       \
+  X(CommGetAsyncError) X(CommCount) X(CommCuDevice) X(CommUserRank) X(CommQueryProperties)        \
+  X(CommMemStats) X(CommRegister) X(CommDeregister) X(CommWindowRegister)                         \
+  X(CommWindowDeregister) X(WinGetUserPtr) X(GetLsaMultimemDevicePointer)                         \
+  X(GetLsaDevicePointer) X(GetPeerDevicePointer) X(RedOpCreatePreMulSum) X(RedOpDestroy)          \
+  X(DevCommCreate) X(DevCommDestroy) X(MemAlloc) X(MemFree) X(GroupStart) X(GroupEnd)             \
+  X(GroupSimulateEnd) X(AllReduce) X(Reduce) X(Broadcast) X(AllGather) X(Gather) X(Scatter)       \
+  X(ReduceScatter) X(AlltoAll) X(Send) X(Recv) X(PutSignal) X(Signal) X(WaitSignal)
+// clang-format on
 
 class Library {
  public:

@@ -31,8 +31,7 @@ class DeviceMemory {
   void* data_ = nullptr;
   size_t bytes_;
   int device_;
-  std::atomic<int> users_{
-      0};  // relaxed is enough where there is a GIL; elsewhere threads may share it
+  std::atomic<int> users_{0};  // interpreters without a GIL share objects between threads
   bool is_closed_ = false;
 };
 

@@ -15,13 +15,14 @@ namespace {
 constexpr const char* kDriver = "libcudart.so.13";
 constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
-#define NICCOLITE_VCUDA_FUNCTIONS(X)                                                           \
-  X(cudaGetDeviceCount)                                                                        \
-  X(cudaGetDevice)                                                                             \
-  X(cudaSetDevice) X(cudaGetErrorString) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy)     \
-      X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamIsCapturing)                     \
-          X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventDestroy) \
-              X(cudaPointerGetAttributes) X(cudaHostRegister) X(cudaHostUnregister) X(cudaMemcpy)
+// clang-format off
+#define NICCOLITE_VCUDA_FUNCTIONS(X)                                                              \
+  X(cudaGetDeviceCount) X(cudaGetDevice) X(cudaSetDevice) X(cudaGetErrorString)                   \
+  X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize)   \
+  X(cudaStreamIsCapturing) X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery)       \
+  X(cudaEventDestroy) X(cudaPointerGetAttributes) X(cudaHostRegister) X(cudaHostUnregister)       \
+  X(cudaMemcpy)
+// clang-format on
 
 struct Functions {
 #define NICCOLITE_MEMBER(name) decltype(&::name) name = nullptr;

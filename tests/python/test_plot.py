@@ -1,0 +1,31 @@
+"""Pictures."""
+
+import pytest
+from niccolite import plot
+
+ROWS = {"rows": [{"bytes": size, "collective": "all_reduce",
+                  "out_of_place": {"time_us": size / 10, "busbw_gbs": 1.0}, "in_place": None}
+                 for size in (1024, 4096)]}
+
+
+def test_schedules_show_themselves():
+    schedule = plot.Schedule("all_reduce", ranks=3)
+    assert "all_reduce" in str(schedule)
+    assert schedule._repr_svg_().startswith("<svg")
+    assert schedule.check()
+    with pytest.raises(ValueError, match="nothing"):
+        plot.Schedule("nothing")
+
+
+def test_curves_of_perf():
+    pytest.importorskip("matplotlib", reason="Matplotlib is not installed").use("Agg")
+    axes = plot.perf(ROWS)
+    assert axes.get_legend_handles_labels()[1] == ["all_reduce"]
+    assert axes.lines[0].get_xydata().tolist() == [[1024, 102.4], [4096, 409.6]]
+
+
+def test_files_without_rows_are_refused():
+    for call in [lambda: plot.perf({}), lambda: plot.perf(ROWS, place="in_place"),
+                 lambda: plot.perf(ROWS, value="speed"), lambda: plot.tune({"points": []})]:
+        with pytest.raises(ValueError):
+            call()
