@@ -1,6 +1,6 @@
 """What a call costs in Python: a small all-reduce, beside the same call in C (bench/python_calls.cc).
 
-    bench/python_calls.py [the program python_calls]
+    python bench/python_calls.py build/release/bin/python_calls
 
 Rank 0 queues operations that cannot begin before rank 1's come: nothing but the call is measured. Nanoseconds,
 of the round that was disturbed least.
