@@ -358,3 +358,37 @@ def test_devices_are_settled_once():
     assert len(virtual.devices()) == 8 and virtual.devices(3)[2] == 2
     with pytest.raises(RuntimeError, match="9 virtual GPUs are wanted"):
         virtual.devices(9)
+
+
+def test_graphs_keep_their_buffers(comm):
+    import ctypes
+    import os
+    import weakref
+
+    import niccolite
+
+    class Array(np.ndarray):
+        pass
+
+    runtime = ctypes.CDLL(os.path.join(niccolite.get_folder(), "lib", "vcuda", "libcudart.so.13"))
+    graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
+    with virtual.stream(0) as stream:
+        handle = ctypes.c_void_p(stream.handle)
+        source, target = np.zeros(4).view(Array), np.zeros(4)
+        comm.allreduce(source, target, nccl.SUM, stream=stream)  # connects outside of the graph
+        stream.synchronize()
+        source[:] = 3
+        assert runtime.cudaStreamBeginCapture(handle, 1) == 0
+        comm.allreduce(source, target, nccl.SUM, stream=stream)
+        assert runtime.cudaStreamEndCapture(handle, ctypes.byref(graph)) == 0
+        assert runtime.cudaGraphInstantiate(ctypes.byref(executable), graph, ctypes.c_ulonglong(0)) == 0
+        captured = weakref.ref(source)
+        del source
+        for _ in range(40):  # enough for what is not captured to be let go
+            comm.allreduce(np.zeros(4), np.zeros(4), nccl.SUM, stream=stream)
+        assert captured() is not None and not target.any()
+        assert runtime.cudaGraphLaunch(executable, handle) == 0
+        stream.synchronize()
+        assert (target == 3).all()
+        runtime.cudaGraphExecDestroy(executable)
+        runtime.cudaGraphDestroy(graph)
