@@ -35,6 +35,13 @@ Result<Fd> open_stream(int family) {
   return fd;
 }
 
+// What errno says of an attempt to move bytes.
+Result<Transfer> not_now_or(const char* failure) {
+  const int error = errno;
+  if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) return Transfer{};
+  return Status::from_errno(error, failure);
+}
+
 Result<Address> address_of(int fd, int (*query)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
@@ -98,18 +105,32 @@ int Socket::connect_result() const {
 Result<Transfer> Socket::send(std::span<const std::byte> bytes) const {
   const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) return Transfer{.bytes = static_cast<size_t>(sent), .open = true};
-  const int error = errno;
-  if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) return Transfer{};
-  return Status::from_errno(error, "cannot send");
+  return not_now_or("cannot send");
 }
 
 Result<Transfer> Socket::receive(std::span<std::byte> bytes) const {
   const ssize_t received = ::recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (received > 0) return Transfer{.bytes = static_cast<size_t>(received), .open = true};
   if (received == 0) return Transfer{.bytes = 0, .open = false};
-  const int error = errno;
-  if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) return Transfer{};
-  return Status::from_errno(error, "cannot receive");
+  return not_now_or("cannot receive");
+}
+
+Result<Transfer> Socket::send(std::span<const iovec> pieces) const {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent >= 0) return Transfer{.bytes = static_cast<size_t>(sent), .open = true};
+  return not_now_or("cannot send");
+}
+
+Result<Transfer> Socket::receive(std::span<const iovec> pieces) const {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  const ssize_t received = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+  if (received >= 0) return Transfer{.bytes = static_cast<size_t>(received), .open = received > 0};
+  return not_now_or("cannot receive");
 }
 
 void Socket::end_sending() const { ::shutdown(fd_.get(), SHUT_WR); }

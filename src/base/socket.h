@@ -2,6 +2,8 @@
 // noticed by keepalive. Thread safety: a socket is used by one thread at a time.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -32,6 +34,10 @@ class Socket {
   int connect_result() const;
   Result<Transfer> send(std::span<const std::byte> bytes) const;
   Result<Transfer> receive(std::span<std::byte> bytes) const;
+  /// The same of several pieces, in their order; at most kMostPieces.
+  Result<Transfer> send(std::span<const iovec> pieces) const;
+  Result<Transfer> receive(std::span<const iovec> pieces) const;
+  static constexpr size_t kMostPieces = 64;
   /// Ends this side's stream; the peer reads everything sent before, then the end.
   void end_sending() const;
 

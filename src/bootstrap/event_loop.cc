@@ -2,11 +2,13 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <ctime>
 
 namespace niccolite::bootstrap {
 
@@ -34,8 +36,8 @@ EventLoop::~EventLoop() {
 void EventLoop::run() {
   while (!stopping_) {
     std::array<epoll_event, 64> events;
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 milliseconds_to_next_timer());
+    const Clock::duration patience = poll_ ? poll_() : Clock::duration::max();
+    const int count = wait(events, std::min(patience, time_to_next_timer()));
     for (int i = 0; i < count; ++i) {
       const epoll_event event = events[static_cast<size_t>(i)];
       const Id id = event.data.u64;  // a copy: the structure is packed, nothing may refer into it
@@ -123,11 +125,28 @@ void EventLoop::cancel(Id timer) {
   timer_times_.erase(found);
 }
 
-int EventLoop::milliseconds_to_next_timer() const {
-  if (timers_.empty()) return -1;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - Clock::now());
-  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
+EventLoop::Clock::duration EventLoop::time_to_next_timer() const {
+  if (timers_.empty()) return Clock::duration::max();
+  return std::max(timers_.begin()->first.first - Clock::now(), Clock::duration::zero());
+}
+
+// Microseconds where the kernel can (Linux 5.11), else milliseconds, rounded up.
+int EventLoop::wait(std::span<epoll_event> events, Clock::duration limit) const {
+  using std::chrono::nanoseconds;
+  const auto most = static_cast<int>(events.size());
+  if (limit == Clock::duration::max()) return epoll_wait(epoll_.get(), events.data(), most, -1);
+  if (limit == Clock::duration::zero()) return epoll_wait(epoll_.get(), events.data(), most, 0);
+#ifdef SYS_epoll_pwait2
+  const int64_t left = std::chrono::ceil<nanoseconds>(limit).count();
+  constexpr int64_t kSecond = 1'000'000'000;
+  const timespec time{.tv_sec = left / kSecond, .tv_nsec = left % kSecond};
+  const auto count =
+      syscall(SYS_epoll_pwait2, epoll_.get(), events.data(), most, &time, nullptr, 0);
+  if (count >= 0 || errno != ENOSYS) return static_cast<int>(count);
+#endif
+  const auto left_now = std::chrono::ceil<std::chrono::milliseconds>(limit);
+  return epoll_wait(epoll_.get(), events.data(), most,
+                    static_cast<int>(std::min<int64_t>(left_now.count(), 60'000)));
 }
 
 void EventLoop::run_timers() {

@@ -10,12 +10,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/status.h"
 #include "base/thread_annotations.h"
+
+struct epoll_event;
 
 namespace niccolite::bootstrap {
 
@@ -31,6 +34,10 @@ class EventLoop {
   void run();
   void stop();
   void post(std::function<void()> task) EXCLUDES(mutex_);
+
+  /// For what no descriptor tells: called before each wait, with what may be waited at most as its
+  /// result (Clock::duration::max(): until something happens).
+  void set_poller(std::function<Clock::duration()> poll) { poll_ = std::move(poll); }
 
   /// Calls `ready` with the events (EPOLLIN, ...) of `fd` until forget(). The caller keeps `fd`
   /// open until then.
@@ -51,7 +58,8 @@ class EventLoop {
   };
 
   EventLoop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
-  int milliseconds_to_next_timer() const;
+  Clock::duration time_to_next_timer() const;
+  int wait(std::span<epoll_event> events, Clock::duration limit) const;
   void run_timers();
   void run_tasks() EXCLUDES(mutex_);
 
@@ -60,6 +68,7 @@ class EventLoop {
   std::mutex mutex_;
   std::vector<std::function<void()>> tasks_ GUARDED_BY(mutex_);
   bool stopping_ = false;
+  std::function<Clock::duration()> poll_;
   Id next_id_ = 1;
   std::map<Id, std::shared_ptr<Watch>> watches_;
   std::map<std::pair<Clock::time_point, Id>, std::function<void()>> timers_;

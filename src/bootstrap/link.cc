@@ -251,6 +251,14 @@ void Link::close() {
   socket_.close();
 }
 
+Link::Stream Link::release() {
+  loop_.forget(watch_);  // before its descriptor changes hands
+  Stream stream{.socket = std::move(socket_), .unsent = {}};
+  stream.unsent.assign(outgoing_.begin() + static_cast<std::ptrdiff_t>(sent_), outgoing_.end());
+  close();
+  return stream;
+}
+
 void Link::end(Status reason) {
   if (state_ == State::Closed) return;
   const End end = refused_                      ? End::Refused

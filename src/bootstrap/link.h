@@ -75,6 +75,14 @@ class Link {
   /// when the peer has closed.
   void finish();
   void close();
+  /// Of a link that has just opened: its socket, for bytes that are no frames, and what must be
+  /// sent on it before them. The link is closed. Who has dialed may find that the peer has sent
+  /// such bytes already, unless it waits for this end to begin.
+  struct Stream {
+    Socket socket;
+    Bytes unsent;
+  };
+  Stream release();
 
   bool is_open() const { return state_ == State::Open; }
   bool is_finishing() const { return finishing_; }

@@ -109,6 +109,18 @@ bool Member::same_process(int peer) const {
   return roster.process_of(peer) == roster.self();
 }
 
+Address Member::interface() const {
+  Roster& roster = group_->roster();
+  const Roster::Lock lock = roster.lock();
+  return roster.process(roster.self()).address.with_port(0);
+}
+
+authentication::Secret Member::secret(std::string_view purpose) const {
+  Writer group;
+  group.u64(group_->id());
+  return authentication::derive(session_->secret(), purpose, group.bytes());
+}
+
 std::string Member::describe(int peer) const {
   Roster& roster = group_->roster();
   const Roster::Lock lock = roster.lock();

@@ -20,8 +20,11 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "base/address.h"
+#include "base/authentication.h"
 #include "base/status.h"
 #include "base/wait.h"
 #include "base/wire.h"
@@ -121,6 +124,10 @@ class Member {
   int rank() const;
   int nranks() const;
   bool same_process(int peer) const;
+  /// Where other hosts reach this process; without a port.
+  Address interface() const;
+  /// For connections of the group's own: all of its ranks have the same, and nobody else.
+  authentication::Secret secret(std::string_view purpose) const;
   /// "process 4711 on host a12", for messages.
   std::string describe(int peer) const;
 

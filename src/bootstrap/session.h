@@ -43,6 +43,8 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   /// A rank ends the rendezvous for all, with its reason.
   void give_up(const Local& local, const Status& why);
   const std::shared_ptr<Group>& all_ranks() const { return all_ranks_; }
+  /// All processes have the same, whatever the purpose.
+  authentication::Secret secret() const { return id_.key("groups"); }
   /// See Member::derive(). `parent` is a group of this session in which this process has a rank.
   std::pair<std::shared_ptr<Group>, std::shared_ptr<Local>> derive(Group& parent,
                                                                    const DeriveOptions& options);
