@@ -307,7 +307,7 @@ void Lane::finish() {
     if (launch.protocol == Protocol::LL && ll::cleans(to.step(), launch.shape.depth)) {
       ll_clean(to.slot(), bytes_, launch.shape.slot_bytes, ll::flag_of(to.step(), to.tag()));
     }
-    to.sent(launch.protocol);
+    to.sent(launch.protocol, bytes_);
   }
   if (++next_ == count_) {
     next_ = 0;

@@ -22,6 +22,7 @@
 #include "executor/launch.h"
 #include "executor/protocol/fifo.h"
 #include "executor/protocol/offer.h"
+#include "executor/protocol/relay.h"
 #include "executor/protocol/tag.h"
 
 namespace niccolite::executor::host {
@@ -60,7 +61,9 @@ class PortState {
     end_ = step_ + steps;
     tag_ = tag;
     foreign_tag_.reset();
-    credited_ = end_ - depth_;
+    bell_ = address.bell;
+    notes_ = address.notes == nullptr ? nullptr : address.notes + size_t{channel} * depth_;
+    credited_ = bell_ != nullptr ? end_ : end_ - depth_;  // relay.h
     if (!is_send) {
       // [resume] the sender may now overwrite what earlier operations read. Pairs with [credit].
       std::atomic_ref(peer_->remote).store(first, std::memory_order_release);
@@ -170,12 +173,18 @@ class PortState {
     return {Arrived::Yes};
   }
 
-  /// Sender: the slot is written; on to the next step.
-  void sent(Protocol protocol) {
+  /// Sender: the slot is written, with a chunk of so many bytes; on to the next step.
+  void sent(Protocol protocol, uint64_t bytes) {
+    if (notes_ != nullptr) {
+      // relaxed: [publish] releases it.
+      std::atomic_ref(notes_[step_ & (depth_ - 1)])
+          .store(relay::note_of(static_cast<uint32_t>(bytes), tag_), std::memory_order_relaxed);
+    }
     ++step_;
     if (protocol != Protocol::Simple || has_offered()) return;
     // [publish] the slot's content, to the receiver's [arrival].
     std::atomic_ref(peer_->remote).store(tag::tail(step_, tag_), std::memory_order_release);
+    if (bell_ != nullptr) bell_->announce();
   }
   /// Receiver: the slot has been read; on to the next step.
   void received() {
@@ -185,6 +194,7 @@ class PortState {
     if (has_offered() || is_before(credited_, step_)) return;
     // [consume] the slot has been read; the sender may overwrite it after its [credit].
     std::atomic_ref(peer_->remote).store(step_, std::memory_order_release);
+    if (bell_ != nullptr) bell_->announce();
   }
 
   /// A sender that takes offers: the tag of the other call whose offer it has found.
@@ -220,6 +230,10 @@ class PortState {
   std::optional<uint16_t> foreign_tag_;
   bool is_followed_ = false;  // Turn::is_followed
   uint64_t credited_ = 0;     // the last step whose credit is given in this operation
+
+  // Of connections to other machines.
+  relay::Bell* bell_ = nullptr;
+  uint64_t* notes_ = nullptr;  // of this channel
 
   // Of connections that land or lend.
   OfferRole role_ = OfferRole::None;

@@ -28,6 +28,10 @@
 
 namespace niccolite::executor {
 
+namespace relay {
+class Bell;
+}
+
 enum class Protocol : uint8_t { LL, LL128, Simple };
 inline constexpr int kProtocols = 3;
 constexpr const char* name_of(Protocol protocol) {
@@ -84,6 +88,9 @@ struct PortAddress {
   // As this end knows: those are all buffers of this rank's user that are open to other GPUs of the
   // process, by their own addresses; else only those in windows (Buffers::input_shifts).
   bool opens_buffers = false;
+  // Of a connection to another machine, whose other end is the proxy's (relay.h); Simple only:
+  relay::Bell* bell = nullptr;
+  uint64_t* notes = nullptr;  // at the sender: [channel][depth], what is in each slot
 };
 
 /// Bytes of data that one slot carries.

@@ -1,0 +1,51 @@
+// Relays: connections between machines. A FIFO needs memory that both ends see; two machines have
+// none. So each end has a FIFO of its own, in host memory, whose other end is the *proxy*, a thread
+// that carries slots from one to the other (transport/net/proxy.h, docs/design/0031). An executor
+// does nothing else than at any other connection but two things:
+//
+//   note   the sender says what is in a slot: its bytes, of which the proxy carries no more, and
+//          the tag of the call (tag.h), since a proxy that finds several steps published sees the
+//          tag of the last. Written before the tail, and read after it.
+//   bell   whoever has moved a counter wakes the proxy, if it sleeps
+//
+// All credit is given in the operation: the receiver's store goes to its own host's memory, and the
+// sender, a round trip away, cannot wait for the next operation to begin.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace niccolite::executor::relay {
+
+constexpr uint64_t note_of(uint32_t bytes, uint16_t tag) { return uint64_t{tag} << 48 | bytes; }
+constexpr uint32_t bytes_in(uint64_t note) { return static_cast<uint32_t>(note); }
+constexpr uint16_t tag_in(uint64_t note) { return static_cast<uint16_t>(note >> 48); }
+
+/// Wakes the proxy. Both sides exchange the same word, so that one of them comes second: a proxy
+/// that goes to sleep second sees the counters that were moved before, and an executor that comes
+/// second sees that it has to ring.
+class Bell {
+ public:
+  /// `ring(context)` wakes the proxy, from any thread.
+  Bell(void (*ring)(void*), void* context) : ring_(ring), context_(context) {}
+
+  /// Executor: a counter has been moved (its store precedes this).
+  void announce() {
+    // [announce] Releases the counter to [sleep]; sees whether [sleep] came before.
+    if (is_asleep_.exchange(false, std::memory_order_acq_rel)) ring_(context_);
+  }
+  /// Proxy: from now on it has to be rung for; looks at all counters once more before it sleeps.
+  void go_to_sleep() {
+    // [sleep] Acquires the counters of every [announce] before it.
+    is_asleep_.exchange(true, std::memory_order_acq_rel);
+  }
+  /// Proxy: is awake.
+  void wake_up() { is_asleep_.store(false, std::memory_order_relaxed); }  // at worst one ring more
+
+ private:
+  alignas(64) std::atomic<bool> is_asleep_{false};
+  void (*const ring_)(void*);
+  void* const context_;
+};
+
+}  // namespace niccolite::executor::relay
