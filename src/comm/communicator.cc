@@ -122,6 +122,8 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   if (nranks() > 1) {
     const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
     settings = ranks[0].settings.value();
+    machine_of_ = machines_of(ranks);
+    if (spans_machines()) planner::span_machines(settings);
     transport::Endpoint::Reach reach = TRY(exchange_links(ranks, settings, deadline));
     planner::set_reach(settings, reach.is_whole);
     TRY(serve_peers(settings, std::move(reach)));
@@ -142,14 +144,17 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
 Status Communicator::serve_peers(const planner::Settings& settings,
                                  transport::Endpoint::Reach reach) {
   reach_ = std::move(reach);
+  for (int peer = 0; peer < nranks(); ++peer) reach_.is_remote.push_back(is_remote(peer));
   for (int peer = 0; peer < nranks(); ++peer)
     if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
   member_->on_peer_lost([this](int, const Status& why) { fail(why.copy()); });
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
-      reach_, [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
+      reach_,
+      [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Connect, queries, until);
-      });
+      },
+      [this](Status why) { fail(std::move(why)); });
   one_sided_ = make_one_sided();
   share_buffers(settings.maps_captured);
   TRY(start_watch());
@@ -203,7 +208,8 @@ void Communicator::make_operations(const planner::Settings& settings) {
                                        control_.words(), log_.get(), configuration_.graphs_mix);
   if (exports_ != nullptr)
     operations_->open_buffers(*exports_, settings.maps_captured && reach_.has_whole_windows);
-  windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get());
+  windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get(),
+                                                 /*are_possible=*/!spans_machines());
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
 
@@ -229,6 +235,11 @@ Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vecto
   for (int peer = 0; peer < nranks(); ++peer) {
     const RankInfo& other = ranks[static_cast<size_t>(peer)];
     const bool is_here = peer == rank() || member_->same_process(peer);
+    if (is_remote(peer)) {
+      links.opens_buffers.push_back(false);
+      links.shares_atomics.push_back(false);
+      continue;
+    }
     const int local = is_here ? other.device : local_device(machine_, other);
     links.opens_buffers.push_back(peer != rank() && is_here &&
                                   parameters::p2p_direct_disable() == 0 &&
@@ -505,7 +516,24 @@ std::shared_ptr<const registry::Window> Communicator::find_window_of(const void*
 Status Communicator::run(const OneSidedCall& call) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
+  TRY(check_reach(call));
   return one_sided_->run(call, Deadline::after(kConnectTime));
+}
+
+bool Communicator::spans_machines() const {
+  return std::ranges::any_of(machine_of_, [](int machine) { return machine != 0; });
+}
+
+Status Communicator::check_reach(const OneSidedCall& call) const {
+  const auto refuse = [&](int peer) -> Status {
+    if (machine_of_.empty() || !is_remote(peer)) return {};
+    return Status::invalid_usage(
+        "rank {} is on another machine than rank {}: puts and signals stay within one machine",
+        peer, rank());
+  };
+  if (!call.is_wait()) return refuse(call.peer);
+  for (const OneSidedCall::Wait& wait : call.waits) TRY(refuse(wait.peer));
+  return {};
 }
 
 std::unique_ptr<OneSided> Communicator::make_one_sided() {
@@ -634,7 +662,9 @@ Status Communicator::await_work(const char* function) {
   if (operations_ == nullptr) return {};
   const auto start = Deadline::Clock::now();
   for (bool reported = false; !abort_.raised();) {
-    if (TRY(are_operations_done(Deadline::after(milliseconds(100))))) return {};
+    const Deadline look = Deadline::after(milliseconds(100));
+    const bool are_done = TRY(are_operations_done(look));
+    if (are_done && (endpoint_ == nullptr || endpoint_->await_flush(look))) return {};
     if (reported || Deadline::Clock::now() - start < kPatience) continue;
     reported = true;
     log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,

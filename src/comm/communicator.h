@@ -241,6 +241,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                                                     const Deadline& deadline);
   void disconnect();
   Result<Bytes> answer(int from, std::span<const std::byte> request);
+  /// Are ranks on several machines, and is that one on another than this rank?
+  bool spans_machines() const;
+  bool is_remote(int peer) const {
+    return machine_of_[static_cast<size_t>(peer)] != machine_of_[static_cast<size_t>(rank())];
+  }
+  Status check_reach(const OneSidedCall& call) const;
   /// See Member::request().
   std::vector<Result<Bytes>> ask(Question question, std::span<const bootstrap::Query> queries,
                                  const Deadline& deadline);
@@ -291,6 +297,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // In order of construction; see disconnect(). All but the first are null for one rank.
   Control control_;
   std::unique_ptr<bootstrap::Member> member_;
+  std::vector<int> machine_of_;  // by rank, by number; empty for one rank
   transport::Endpoint::Reach reach_;
   std::string torn_link_;            // why LL128 is not used here; empty: it may be
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user

@@ -68,7 +68,7 @@ Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
   std::array<char, kMostHost + 1> name{};
   gethostname(name.data(), name.size() - 1);
   info.host_name = name.data();
-  const std::string boot = boot_id();
+  const std::string boot = parameters::host_id().empty() ? boot_id() : parameters::host_id();
   info.host = (boot.empty() ? info.host_name : boot).substr(0, kMostHost);
   info.device_uuid = gpu.uuid;
   info.bus_id = gpu.bus_id.substr(0, kMostBusId);
@@ -153,11 +153,10 @@ Status check(std::span<const RankInfo> ranks) {
           "rank {} on host {} uses {} GPUs, rank 0 on host {} {} ones: set NICCOLITE_DEVICES alike "
           "on all ranks",
           rank, info.host_name, kind_name(info.machine), first.host_name, kind_name(first.machine));
-    if (info.host != first.host)
+    if (info.host != first.host && info.machine == gpu::Kind::Cuda)
       return Status::invalid_usage(
-          "rank {} is on host {}, rank 0 on host {}: this version of Niccolite connects the GPUs "
-          "of one machine only (it "
-          "has no network transport yet)",
+          "rank {} is on host {}, rank 0 on host {}: this version of Niccolite connects virtual "
+          "GPUs of several machines, and real ones of one machine only",
           rank, info.host_name, first.host_name);
     const auto [other, is_first] = users.emplace(std::pair(info.host, info.device_uuid), rank);
     if (!is_first && !first.may_share_gpu)
@@ -168,6 +167,14 @@ Status check(std::span<const RankInfo> ranks) {
           other->second, rank, info.device, info.bus_id, info.host_name);
   }
   return {};
+}
+
+std::vector<int> machines_of(std::span<const RankInfo> ranks) {
+  std::map<std::string, int> numbers;
+  std::vector<int> machines;
+  for (const RankInfo& info : ranks)
+    machines.push_back(numbers.emplace(info.host, static_cast<int>(numbers.size())).first->second);
+  return machines;
 }
 
 Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs) {

@@ -20,8 +20,8 @@ struct RankInfo {
   uint32_t version = 0;  // NCCL version code of the library
   int device = -1;       // ordinal in its process
   gpu::Kind machine = gpu::Kind::Virtual;
-  std::string host;  // boot id of the kernel: equal for processes of one machine, also across
-                     // containers
+  std::string host;  // NCCL_HOSTID, or the boot id of the kernel: equal for processes of one
+                     // machine, also across containers
   std::string host_name;
   std::array<uint8_t, 16> device_uuid{};
   std::string bus_id;
@@ -44,9 +44,13 @@ Bytes encode(const RankInfo& info);
 Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks);
 
 /// Refuses what cannot work, with both ranks and the remedy in the message: different builds,
-/// virtual and real GPUs together, several machines, one GPU used twice (unless rank 0 allows it).
+/// virtual and real GPUs together, real GPUs of several machines, one GPU used twice (unless rank 0
+/// allows it).
 /// All ranks come to the same. InvalidUsage.
 Status check(std::span<const RankInfo> ranks);
+
+/// By rank: the number of its machine, in the order of their first ranks.
+std::vector<int> machines_of(std::span<const RankInfo> ranks);
 
 /// Both, of what all ranks sent.
 Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs);

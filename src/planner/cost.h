@@ -51,6 +51,7 @@ enum class MachineClass : uint8_t {
   // NCCL_P2P_DIRECT_DISABLE (executor/protocol/offer.h). Two have other slots (settings.cc).
   CudaSlotsOfTwo,
   CudaSlots,
+  Sockets,  // ranks on several machines
 };
 constexpr MachineClass class_of(gpu::Kind machine, bool reaches_users, int nranks) {
   return machine == gpu::Kind::Virtual ? MachineClass::Virtual
@@ -65,6 +66,7 @@ std::span<const CostLine> cuda_costs();
 std::span<const CostLine> cuda_slot_costs_of_two();
 std::span<const CostLine> cuda_slot_costs();
 std::span<const CostLine> virtual_costs();
+std::span<const CostLine> socket_costs();  // constants_sockets.cc, by hand
 std::span<const CostLine> costs_of(MachineClass machine);
 
 }  // namespace niccolite::planner

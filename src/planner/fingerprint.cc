@@ -31,7 +31,8 @@ class Hash {
 };
 
 constexpr MachineClass kClasses[] = {MachineClass::Virtual, MachineClass::Cuda,
-                                     MachineClass::CudaSlotsOfTwo, MachineClass::CudaSlots};
+                                     MachineClass::CudaSlotsOfTwo, MachineClass::CudaSlots,
+                                     MachineClass::Sockets};
 
 void add(Hash& hash, const CostLine& line) {
   hash.add(line.collective);
@@ -53,7 +54,9 @@ void add_times(Hash& hash, gpu::Kind machine, const CostLine& line) {
 uint64_t hash_constants() {
   Hash hash;
   for (const MachineClass machine : kClasses) {
-    const gpu::Kind kind = machine == MachineClass::Virtual ? gpu::Kind::Virtual : gpu::Kind::Cuda;
+    const gpu::Kind kind = machine == MachineClass::Virtual || machine == MachineClass::Sockets
+                               ? gpu::Kind::Virtual
+                               : gpu::Kind::Cuda;
     for (const CostLine& line : costs_of(machine)) {
       hash.add(machine);
       add(hash, line);

@@ -109,6 +109,8 @@ std::span<const CostLine> costs_of(MachineClass machine) {
       return cuda_slot_costs_of_two();
     case MachineClass::CudaSlots:
       return cuda_slot_costs();
+    case MachineClass::Sockets:
+      return socket_costs();
     case MachineClass::Virtual:
       break;
   }

@@ -32,6 +32,7 @@ KnownCost find_cost(MachineClass machine, Collective collective, AlgorithmId alg
                     executor::Protocol protocol);
 /// The class of a communicator with these settings.
 inline MachineClass class_of(const Settings& settings) {
+  if (settings.spans_machines) return MachineClass::Sockets;
   return class_of(settings.machine, settings.reaches_users, settings.nranks);
 }
 

@@ -247,6 +247,14 @@ Status forbid_ll128(Settings& settings) {
   return {};
 }
 
+void span_machines(Settings& settings) {
+  settings.spans_machines = true;
+  for (auto& allowed : settings.protocols) {
+    allowed.fill(false);
+    allowed[static_cast<size_t>(Protocol::Simple)] = true;
+  }
+}
+
 int message_tag(const Settings& settings, Protocol protocol) {
   const auto kind = static_cast<size_t>(protocol);
   return settings.message_shapes[kind] == settings.shapes[kind] ? 0 : schedule::kMessageTag;

@@ -37,8 +37,9 @@ struct Settings {
   int64_t request_block = -1;  // bytes of a block from which on folds request; -1: as measured
   int64_t slots_bytes = -1;    // of a connection and channel, Simple; -1: the machine's
   CtaPolicy policy = CtaPolicy::Default;
-  bool reaches_users = true;  // every rank's kernels the buffers of all others' users
-  bool maps_captured = true;  // ranks of other processes map the buffers of captured operations
+  bool reaches_users = true;    // every rank's kernels the buffers of all others' users
+  bool spans_machines = false;  // ranks are on several
+  bool maps_captured = true;    // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
   // By collective: allowed by NCCL_ALGO and NCCL_PROTO.
@@ -51,6 +52,10 @@ struct Settings {
 /// Where some link tears lines of 128 bytes: no variant uses LL128. Errors: InvalidUsage when
 /// NCCL_PROTO leaves a function no other protocol.
 Status forbid_ll128(Settings& settings);
+
+/// Ranks are on several machines: no variant uses LL or LL128, whose flags are seen by who shares
+/// the memory. Where NCCL_PROTO leaves a function nothing else, it has Simple all the same.
+void span_machines(Settings& settings);
 
 /// The tag of messages' connections by `protocol`: their own where those have another shape.
 int message_tag(const Settings& settings, executor::Protocol protocol);

@@ -76,10 +76,11 @@ void Windows::Records::remove(Handle handle) {
   free_.push_back(static_cast<std::byte*>(const_cast<void*>(handle)));
 }
 
-Windows::Windows(gpu::Machine& machine, int device, bootstrap::Member* member)
+Windows::Windows(gpu::Machine& machine, int device, bootstrap::Member* member, bool are_possible)
     : machine_(machine),
       device_(device),
       member_(member),
+      are_possible_(are_possible),
       records_(machine, device),
       shifts_(machine, device, nranks()) {}
 
@@ -128,7 +129,7 @@ Windows::Contribution Windows::contribute(void* user, size_t bytes, int flags) {
   mine.part.number = added_;
   mine.part.flags = flags;
   mine.part.device = device_;
-  mine.part.is_enabled = parameters::win_enable() != 0;
+  mine.part.is_enabled = are_possible_ && parameters::win_enable() != 0;
   mine.part.problem = collect(user, bytes, flags, mine);
   if (!mine.part.problem.is_ok()) {
     mine.part.problem =

@@ -68,7 +68,8 @@ class Windows {
   using Handle = const void*;
 
   /// `member` is null for one rank; it and `machine` outlive the windows.
-  Windows(gpu::Machine& machine, int device, bootstrap::Member* member);
+  /// Where windows are not `are_possible`, which all ranks know, add() makes null ones.
+  Windows(gpu::Machine& machine, int device, bootstrap::Member* member, bool are_possible = true);
   ~Windows();
   Windows(const Windows&) = delete;
 
@@ -137,6 +138,7 @@ class Windows {
   gpu::Machine& machine_;
   const int device_;
   bootstrap::Member* const member_;
+  const bool are_possible_;
   uint64_t added_ = 0;
   bool had_any_ = false;
   bool had_symmetric_ = false;

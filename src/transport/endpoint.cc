@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "base/log.h"
 #include "transport/messages.h"
@@ -17,13 +18,14 @@ constexpr size_t kMostAsked = 64;
 }  // namespace
 
 Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
-                   const Shapes& shapes, Reach reach, Ask ask)
+                   const Shapes& shapes, Reach reach, Ask ask, std::function<void(Status)> fail)
     : machine_(machine),
       device_(device),
       member_(member),
       shapes_(shapes),
       reach_(std::move(reach)),
       ask_(std::move(ask)),
+      fail_(std::move(fail)),
       share_(Pool::of(machine, device, Pool::Purpose::Connections)) {}
 
 Endpoint::~Endpoint() {
@@ -70,7 +72,7 @@ Result<std::vector<Endpoint::LocalEnd>> Endpoint::local_ends(std::span<const Nam
   std::lock_guard lock(mutex_);
   std::set<Name> missing;  // joined programs have ports that share a connection
   for (const Name& name : names)
-    if (!local_ends_.contains(name)) missing.insert(name);
+    if (!is_remote(name.peer) && !local_ends_.contains(name)) missing.insert(name);
   std::vector<size_t> sizes;  // of each: of its control, at a receiver then of its slots
   for (const Name& name : missing) {
     sizes.push_back(shape_of(name).control_bytes());
@@ -85,7 +87,8 @@ Result<std::vector<Endpoint::LocalEnd>> Endpoint::local_ends(std::span<const Nam
     local_ends_.emplace(name, std::move(end));
   }
   std::vector<LocalEnd> ends;
-  for (const Name& name : names) ends.push_back(local_ends_.at(name));
+  for (const Name& name : names)
+    ends.push_back(is_remote(name.peer) ? LocalEnd() : local_ends_.at(name));
   return ends;
 }
 
@@ -108,7 +111,7 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
   const std::vector<LocalEnd> locals = TRY(local_ends(names));
   std::map<int, std::set<Name>> missing;
   for (const Name& name : names)
-    if (!remote_ends_.contains(name)) missing[name.peer].insert(name);
+    if (!remote_ends_.contains(name) && !relays_.contains(name)) missing[name.peer].insert(name);
   std::vector<Unconnected> peers;
   for (const auto& [peer, of_peer] : missing)
     peers.push_back({peer, {of_peer.begin(), of_peer.end()}});
@@ -118,6 +121,10 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
 
   std::vector<executor::PortAddress> addresses;
   for (size_t i = 0; i < names.size(); ++i) {
+    if (const auto relay = relays_.find(names[i]); relay != relays_.end()) {
+      addresses.push_back(relay->second);
+      continue;
+    }
     const RemoteEnd& remote = remote_ends_.at(names[i]);
     executor::PortAddress address;
     address.slots = names[i].role == Role::Sender ? remote.slots : locals[i].slots->data();
@@ -143,7 +150,10 @@ bool Endpoint::reaches_user(const Name& name, Role end) const {
 Status Endpoint::connect_peers(std::span<const Unconnected> peers, const Deadline& deadline) {
   std::vector<Bytes> requests;
   std::vector<bootstrap::Query> queries;
-  for (const Unconnected& of : peers) requests.push_back(request_for(of));
+  for (const Unconnected& of : peers) {
+    Bytes request = TRY(request_for(of));
+    requests.push_back(std::move(request));
+  }
   for (size_t i = 0; i < peers.size(); ++i)
     queries.push_back({.peer = peers[i].peer, .message = requests[i]});
   std::vector<Result<Bytes>> replies = ask_(queries, deadline);
@@ -156,7 +166,7 @@ Status Endpoint::connect_peers(std::span<const Unconnected> peers, const Deadlin
   return {};
 }
 
-Bytes Endpoint::request_for(const Unconnected& of) const {
+Result<Bytes> Endpoint::request_for(const Unconnected& of) {
   ConnectRequest request;
   request.device = static_cast<uint32_t>(device_);
   request.same_process = member_.same_process(of.peer);
@@ -164,6 +174,10 @@ Bytes Endpoint::request_for(const Unconnected& of) const {
     request.items.push_back({.protocol = static_cast<uint8_t>(name.protocol),
                              .tag = static_cast<uint16_t>(name.tag),
                              .asker_sends = name.role == Role::Sender});
+  if (is_remote(of.peer)) {
+    net::Proxy* const own = TRY(proxy());
+    request.proxy = own->address();
+  }
   return request.encode();
 }
 
@@ -171,6 +185,9 @@ Status Endpoint::adopt(const Unconnected& of, std::span<const std::byte> bytes,
                        const Deadline& deadline) {
   const int peer = of.peer;
   const ConnectReply reply = TRY(ConnectReply::decode(bytes));
+  if (is_remote(peer) != reply.proxy.has_value())
+    return Status::remote_error("rank {} does not agree about what is on one machine", peer);
+  if (reply.proxy) return adopt_relays(of, *reply.proxy);
   if (reply.items.size() != of.names.size())
     return Status::remote_error("rank {} answered {} connections of {}", peer, reply.items.size(),
                                 of.names.size());
@@ -216,18 +233,77 @@ Result<const Endpoint::RemoteChunk*> Endpoint::remote_chunk(int peer, const Toke
   return &remote_chunks_.emplace(token, std::move(chunk)).first->second;
 }
 
+Result<net::Proxy*> Endpoint::proxy() {
+  std::lock_guard lock(mutex_);
+  if (proxy_ == nullptr)
+    proxy_ = TRY(net::Proxy::start({.machine = machine_, .member = member_, .fail = fail_}));
+  return proxy_.get();
+}
+
+Result<executor::PortAddress> Endpoint::open_relay(net::Proxy& proxy, const Name& name) {
+  return proxy.open({.peer = name.peer,
+                     .key = {.tag = name.tag, .protocol = name.protocol},
+                     .is_send = name.role == Role::Sender},
+                    shape_of(name));
+}
+
+// The peer has made its ends; its proxy listens at `address`.
+Status Endpoint::adopt_relays(const Unconnected& of, const Address& address) {
+  net::Proxy* const own = TRY(proxy());
+  bool sends = false;
+  for (const Name& name : of.names) {
+    const executor::PortAddress port = TRY(open_relay(*own, name));
+    relays_.emplace(name, port);
+    sends |= name.role == Role::Sender;
+    LOG(Info, Net, "Channel 00/0 : {}[{}] -> {} [{}] via NET/Socket/0",
+        name.role == Role::Sender ? member_.rank() : of.peer, device_,
+        name.role == Role::Sender ? of.peer : member_.rank(),
+        name.role == Role::Sender ? "send" : "receive");
+  }
+  if (sends) own->reach(of.peer, address);
+  return {};
+}
+
+Result<Bytes> Endpoint::answer_remote(std::span<const Name> names, const Address& asker) {
+  net::Proxy* const own = TRY(proxy());
+  for (const Name& name : names) {
+    TRY(open_relay(*own, name).status());
+    if (name.role == Role::Sender) own->reach(name.peer, asker);
+  }
+  ConnectReply reply;
+  reply.proxy = own->address();
+  return reply.encode();
+}
+
+bool Endpoint::await_flush(const Deadline& deadline) const {
+  const net::Proxy* proxy = nullptr;  // it lives as long as the endpoint
+  {
+    std::lock_guard lock(mutex_);
+    proxy = proxy_.get();
+  }
+  // At the end of a communicator, and mostly true at once: not worth a signal of the proxy's.
+  while (proxy != nullptr && !proxy->is_flushed()) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
+}
+
 Result<Bytes> Endpoint::answer(int from, std::span<const std::byte> bytes) {
   const ConnectRequest request = TRY(ConnectRequest::decode(bytes));
+  std::vector<Name> names;
+  for (const ConnectRequest::Item& item : request.items)
+    names.push_back({from, item.tag, static_cast<Protocol>(item.protocol),
+                     item.asker_sends ? Role::Receiver : Role::Sender});
+  if (is_remote(from) != request.proxy.has_value())
+    return Status::remote_error("rank {} does not agree about what is on one machine", from);
+  if (request.proxy) return answer_remote(names, *request.proxy);
   ConnectReply reply;
   if (!request.same_process) {
     std::lock_guard lock(mutex_);
     if (server_ == nullptr) server_ = TRY(DescriptorServer::instance());
     reply.address = server_->address();
   }
-  std::vector<Name> names;
-  for (const ConnectRequest::Item& item : request.items)
-    names.push_back({from, item.tag, static_cast<Protocol>(item.protocol),
-                     item.asker_sends ? Role::Receiver : Role::Sender});
   std::set<Chunk*> chunks;  // that the asker can access
   const auto offer = [&](const Span& span) -> Result<ConnectReply::Place> {
     if (request.same_process && chunks.insert(span.chunk.get()).second)

@@ -22,6 +22,7 @@
 #include "gpu/machine.h"
 #include "transport/descriptor_server.h"
 #include "transport/imports.h"
+#include "transport/net/proxy.h"
 #include "transport/pool.h"
 
 namespace niccolite::transport {
@@ -46,11 +47,13 @@ class Endpoint {
     bool is_whole = false;           // every rank's kernels those of all others' users
     std::vector<bool> windows{};     // both those of the other's user that lie in windows
     bool has_whole_windows = false;  // every rank's kernels those of all others
+    std::vector<bool> is_remote{};   // the peer is on another machine; empty: none is
   };
 
-  /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only.
+  /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only. `fail` hears on
+  /// a thread of the endpoint's of peers on other machines that cannot be reached any more.
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
-           Reach reach, Ask ask);
+           Reach reach, Ask ask, std::function<void(Status)> fail = {});
   ~Endpoint();
 
   /// Makes this rank's ends for `program`, all at once. connect() does so too; a process that
@@ -70,6 +73,10 @@ class Endpoint {
   /// From now on connections serve offers of memory in windows (executor/protocol/offer.h), too:
   /// all ranks between the same operations. What connect() gave before does not know it.
   void open_windows() { are_windows_open_ = true; }
+
+  /// Waits until all that this rank's kernels have sent to other machines is the network's, or
+  /// never will be since the peer has left; false at the deadline.
+  bool await_flush(const Deadline& deadline) const EXCLUDES(mutex_);
 
   /// Device memory of this rank's own ends.
   size_t allocated_bytes() const EXCLUDES(mutex_);
@@ -117,11 +124,20 @@ class Endpoint {
   /// In the order of the names; makes what is missing, all at once.
   Result<std::vector<LocalEnd>> local_ends(std::span<const Name> names) EXCLUDES(mutex_);
   Status connect_peers(std::span<const Unconnected> peers, const Deadline& deadline);
-  Bytes request_for(const Unconnected& of) const;
+  Result<Bytes> request_for(const Unconnected& of);
   /// Maps the peer's half of the connections, as its reply tells.
   Status adopt(const Unconnected& of, std::span<const std::byte> reply, const Deadline& deadline);
   Result<const RemoteChunk*> remote_chunk(int peer, const Token& token, size_t bytes,
                                           const std::string& address, const Deadline& deadline);
+
+  bool is_remote(int peer) const {
+    return !reach_.is_remote.empty() && reach_.is_remote[static_cast<size_t>(peer)];
+  }
+  /// Started when it is first needed.
+  Result<net::Proxy*> proxy() EXCLUDES(mutex_);
+  Result<executor::PortAddress> open_relay(net::Proxy& proxy, const Name& name);
+  Status adopt_relays(const Unconnected& of, const Address& address);
+  Result<Bytes> answer_remote(std::span<const Name> names, const Address& asker);
 
   /// Can kernels at that end of the connection use buffers of the other's user? See PortAddress.
   bool reaches_user(const Name& name, Role end) const;
@@ -132,8 +148,10 @@ class Endpoint {
   const Shapes shapes_;
   const Reach reach_;
   const Ask ask_;
-  std::map<Token, RemoteChunk> remote_chunks_;  // connect() only
-  std::map<Name, RemoteEnd> remote_ends_;       // connect() only
+  const std::function<void(Status)> fail_;
+  std::map<Token, RemoteChunk> remote_chunks_;    // connect() only
+  std::map<Name, RemoteEnd> remote_ends_;         // connect() only
+  std::map<Name, executor::PortAddress> relays_;  // to other machines; connect() only
   bool peers_are_suspended_ = false;
   bool are_windows_open_ = false;  // connect() only
   std::shared_ptr<DescriptorServer> server_
@@ -141,6 +159,7 @@ class Endpoint {
   mutable std::mutex mutex_;
   Share share_ GUARDED_BY(mutex_);
   std::map<Name, LocalEnd> local_ends_ GUARDED_BY(mutex_);
+  std::unique_ptr<net::Proxy> proxy_ GUARDED_BY(mutex_);
 };
 
 }  // namespace niccolite::transport

@@ -17,6 +17,16 @@ Token read_token(Reader& reader) {
   return token;
 }
 
+void write_proxy(Writer& writer, const std::optional<Address>& proxy) {
+  writer.u8(proxy ? 1 : 0);
+  if (proxy) proxy->encode(writer);
+}
+
+std::optional<Address> read_proxy(Reader& reader) {
+  if (reader.u8() == 0) return std::nullopt;
+  return Address::decode(reader);
+}
+
 }  // namespace
 
 std::vector<std::byte> ConnectRequest::encode() const {
@@ -29,6 +39,7 @@ std::vector<std::byte> ConnectRequest::encode() const {
     writer.u16(item.tag);
     writer.u8(item.asker_sends ? 1 : 0);
   }
+  write_proxy(writer, proxy);
   return std::move(writer).take();
 }
 
@@ -46,6 +57,7 @@ Result<ConnectRequest> ConnectRequest::decode(std::span<const std::byte> bytes) 
     if (item.protocol >= executor::kProtocols) reader.reject("unknown protocol");
     request.items.push_back(item);
   }
+  request.proxy = read_proxy(reader);
   TRY(reader.finish());
   return request;
 }
@@ -60,6 +72,7 @@ std::vector<std::byte> ConnectReply::encode() const {
       writer.u64(place.chunk_bytes);
       writer.u64(place.offset);
     }
+  write_proxy(writer, proxy);
   return std::move(writer).take();
 }
 
@@ -77,6 +90,7 @@ Result<ConnectReply> ConnectReply::decode(std::span<const std::byte> bytes) {
     }
     reply.items.push_back(item);
   }
+  reply.proxy = read_proxy(reader);
   TRY(reader.finish());
   return reply;
 }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/address.h"
 #include "base/wire.h"
 #include "executor/protocol/fifo.h"
 #include "transport/pool.h"
@@ -22,6 +24,7 @@ struct ConnectRequest {
   uint32_t device = 0;        // of the asker
   bool same_process = false;  // the asker lives in the same process
   std::vector<Item> items;
+  std::optional<Address> proxy{};  // of an asker on another machine: where its proxy listens
 
   std::vector<std::byte> encode() const;
   static Result<ConnectRequest> decode(std::span<const std::byte> bytes);
@@ -39,6 +42,7 @@ struct ConnectReply {
   };
   std::string address;  // of the descriptor server; empty within a process
   std::vector<Item> items;
+  std::optional<Address> proxy{};  // to another machine, instead of items
 
   std::vector<std::byte> encode() const;
   static Result<ConnectReply> decode(std::span<const std::byte> bytes);

@@ -41,6 +41,16 @@ TEST(ConnectMessages, SurviveTheWire) {
   EXPECT_EQ(reply.items[1].slots.token[15], 102);
 }
 
+TEST(ConnectMessages, TellWhereProxiesListen) {
+  ConnectRequest request;
+  EXPECT_FALSE(ConnectRequest::decode(request.encode()).value().proxy);
+  request.proxy = Address::parse("10.0.0.4:40123").value();
+  EXPECT_EQ(ConnectRequest::decode(request.encode()).value().proxy, request.proxy);
+  ConnectReply reply;
+  reply.proxy = Address::parse("[fe80::1]:7").value();
+  EXPECT_EQ(ConnectReply::decode(reply.encode()).value().proxy, reply.proxy);
+}
+
 TEST(ConnectMessages, CutShortOrProlongedAreRefused) {
   ConnectRequest request;
   request.items.resize(2);

@@ -1,0 +1,49 @@
+// Frame: what travels on the streams between two proxies. Every frame has a header of one length;
+// those of kind Part are followed by `length` bytes of a chunk.
+//
+//   sender                                    receiver
+//   Begin                             ---->              first on each stream
+//                                     <----   Credit     "slots before `step` may be sent"
+//   Part, bytes of a chunk            ---->              in any order, on any of the pair's streams
+//
+// A part is only sent when the receiver has said that there is a slot for its step: what is read
+// from a stream always has a place, and no connection waits behind another. Both ends are of one
+// build (ranks of others are refused when they meet), so the header's memory is its encoding.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "executor/protocol/fifo.h"
+
+namespace niccolite::transport::net {
+
+enum class FrameKind : uint8_t { Begin = 1, Credit, Part };
+
+struct Frame {
+  FrameKind kind = FrameKind::Begin;
+  uint8_t protocol = 0;  // these two name the connection among those of the pair and direction
+  uint16_t tag = 0;
+  uint32_t channel = 0;
+  uint64_t step = 0;    // of the chunk; of a credit: the first that may not be sent
+  uint32_t bytes = 0;   // of the whole chunk
+  uint32_t offset = 0;  // of this part in it
+  uint32_t length = 0;  // of this part
+  uint16_t call = 0;    // the call's tag (executor/protocol/tag.h)
+  uint16_t reserved = 0;
+};
+static_assert(sizeof(Frame) == 32 && std::has_unique_object_representations_v<Frame>);
+
+/// A connection, among those of one pair of ranks and direction.
+struct Key {
+  int tag = 0;
+  executor::Protocol protocol = executor::Protocol::Simple;
+  friend auto operator<=>(const Key&, const Key&) = default;
+};
+inline Key key_of(const Frame& frame) {
+  return {.tag = frame.tag, .protocol = static_cast<executor::Protocol>(frame.protocol)};
+}
+
+}  // namespace niccolite::transport::net

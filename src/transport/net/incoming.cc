@@ -1,0 +1,99 @@
+#include "transport/net/incoming.h"
+
+#include <atomic>
+
+#include "executor/protocol/tag.h"
+
+namespace niccolite::transport::net {
+
+using executor::ControlBlock;
+using executor::FifoShape;
+
+namespace relay = executor::relay;
+namespace tag = executor::tag;
+
+Result<std::unique_ptr<Incoming>> Incoming::create(gpu::Machine& machine, const Key& key,
+                                                   const FifoShape& shape, relay::Bell& bell) {
+  gpu::Memory memory =
+      TRY(machine.allocate_host(2 * shape.control_bytes() + shape.slots_bytes()));
+  return std::unique_ptr<Incoming>(new Incoming(key, shape, bell, std::move(memory)));
+}
+
+Incoming::Incoming(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory)
+    : key_(key),
+      shape_(shape),
+      bell_(bell),
+      memory_(std::move(memory)),
+      channels_(shape.channels) {
+  auto* const base = static_cast<std::byte*>(memory_.data());
+  own_ = reinterpret_cast<ControlBlock*>(base);
+  far_ = own_ + shape.channels;
+  slots_ = base + 2 * shape.control_bytes();
+  for (Channel& channel : channels_) channel.slots.resize(shape.depth);
+}
+
+executor::PortAddress Incoming::port() const {
+  executor::PortAddress address;
+  address.slots = slots_;
+  address.control = own_;
+  address.remote_control = far_;
+  address.bell = &bell_;
+  return address;
+}
+
+Result<std::byte*> Incoming::place(const Frame& part) {
+  if (part.channel >= channels_.size())
+    return Status::remote_error("a chunk for channel {} of {}", part.channel, channels_.size());
+  Channel& channel = channels_[part.channel];
+  if (part.step < channel.published || part.step >= channel.told)
+    return Status::remote_error("a chunk of step {}, expected are {} to {}", part.step,
+                                channel.published, channel.told);
+  if (part.bytes > shape_.slot_bytes || part.offset > part.bytes ||
+      part.length > part.bytes - part.offset)
+    return Status::remote_error("bytes {} to {} of a chunk of {} in a slot of {}", part.offset,
+                                uint64_t{part.offset} + part.length, part.bytes,
+                                shape_.slot_bytes);
+  Slot& slot = channel.slots[part.step & (shape_.depth - 1)];
+  if (!slot.is_begun)
+    slot = {.is_begun = true, .call = part.call, .bytes = part.bytes, .missing = part.bytes};
+  if (slot.bytes != part.bytes || slot.call != part.call || slot.missing < part.length)
+    return Status::remote_error("parts of step {} that do not belong together", part.step);
+  return slots_ + shape_.slot_offset(part.channel, part.step) + part.offset;
+}
+
+void Incoming::arrived(const Frame& part) {
+  Channel& channel = channels_[part.channel];
+  const auto slot_of = [&](uint64_t step) -> Slot& {
+    return channel.slots[step & (shape_.depth - 1)];
+  };
+  slot_of(part.step).missing -= part.length;
+  while (channel.published < channel.told) {
+    Slot& next = slot_of(channel.published);
+    if (!next.is_begun || next.missing > 0) break;
+    next.is_begun = false;
+    ++channel.published;
+    // [publish] of the proxy: the slot's content. Pairs with the kernel's [arrival].
+    std::atomic_ref(own_[part.channel].remote)
+        .store(tag::tail(channel.published, next.call), std::memory_order_release);
+  }
+}
+
+bool Incoming::collect(const std::function<void(const Frame&)>& queue) {
+  bool any = false;
+  for (uint32_t number = 0; number < shape_.channels; ++number) {
+    Channel& channel = channels_[number];
+    // [credit] of the proxy: the kernel has read what lies in the slots. Pairs with its [consume].
+    const uint64_t head = std::atomic_ref(far_[number].remote).load(std::memory_order_acquire);
+    if (head > channel.published || head + shape_.depth <= channel.told) continue;
+    channel.told = head + shape_.depth;
+    queue({.kind = FrameKind::Credit,
+           .protocol = static_cast<uint8_t>(key_.protocol),
+           .tag = static_cast<uint16_t>(key_.tag),
+           .channel = number,
+           .step = channel.told});
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace niccolite::transport::net

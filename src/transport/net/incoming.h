@@ -1,0 +1,66 @@
+// Incoming: the receiving end of a connection to another machine. The kernel sees a FIFO in this
+// host's memory, whose sender is the proxy (executor/protocol/relay.h):
+//
+//   proxy                                          kernel
+//   slot, then `own.remote` = tail          --->   acquires the tail; reads the slot
+//   acquires `far.remote` = head            <---   the slot has been read
+//   tells the sender's proxy: head + depth
+//
+// Parts of a chunk may come in any order; a step is published when it and all before it are whole,
+// each with the tag of its own call. Thread safety: port() from any thread, the rest on the
+// proxy's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "executor/protocol/relay.h"
+#include "gpu/machine.h"
+#include "transport/net/frame.h"
+
+namespace niccolite::transport::net {
+
+class Incoming {
+ public:
+  static Result<std::unique_ptr<Incoming>> create(gpu::Machine& machine, const Key& key,
+                                                  const executor::FifoShape& shape,
+                                                  executor::relay::Bell& bell);
+
+  executor::PortAddress port() const;
+
+  /// Where the bytes of a part belong. RemoteError for what an honest sender does not send: no
+  /// byte of that is stored.
+  Result<std::byte*> place(const Frame& part);
+  /// They are there.
+  void arrived(const Frame& part);
+  /// Calls `queue(frame)` for all credit that the sender does not know of. True when there was any.
+  bool collect(const std::function<void(const Frame&)>& queue);
+
+ private:
+  struct Slot {
+    bool is_begun = false;
+    uint16_t call = 0;
+    uint32_t bytes = 0;    // of the chunk
+    uint32_t missing = 0;  // not yet there
+  };
+  struct Channel {
+    uint64_t published = 0;  // steps that the kernel sees
+    uint64_t told = 0;       // the sender may send the steps before it
+    std::vector<Slot> slots;
+  };
+
+  Incoming(const Key& key, const executor::FifoShape& shape, executor::relay::Bell& bell,
+           gpu::Memory memory);
+
+  const Key key_;
+  const executor::FifoShape shape_;
+  executor::relay::Bell& bell_;
+  const gpu::Memory memory_;  // page-locked
+  executor::ControlBlock* own_;
+  executor::ControlBlock* far_;
+  std::byte* slots_;
+  std::vector<Channel> channels_;
+};
+
+}  // namespace niccolite::transport::net

@@ -1,0 +1,122 @@
+#include "transport/net/outgoing.h"
+
+#include <algorithm>
+
+#include "executor/protocol/tag.h"
+
+namespace niccolite::transport::net {
+
+using executor::ControlBlock;
+using executor::FifoShape;
+
+namespace relay = executor::relay;
+namespace tag = executor::tag;
+
+namespace {
+
+size_t notes_bytes(const FifoShape& shape) {
+  const size_t bytes = size_t{shape.channels} * shape.depth * sizeof(uint64_t);
+  return (bytes + 127) / 128 * 128;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Outgoing>> Outgoing::create(gpu::Machine& machine, const Key& key,
+                                                   const FifoShape& shape, relay::Bell& bell) {
+  gpu::Memory memory = TRY(machine.allocate_host(2 * shape.control_bytes() + notes_bytes(shape) +
+                                                 shape.slots_bytes()));
+  return std::unique_ptr<Outgoing>(new Outgoing(key, shape, bell, std::move(memory)));
+}
+
+Outgoing::Outgoing(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory)
+    : key_(key),
+      shape_(shape),
+      bell_(bell),
+      memory_(std::move(memory)),
+      channels_(shape.channels) {
+  auto* const base = static_cast<std::byte*>(memory_.data());
+  own_ = reinterpret_cast<ControlBlock*>(base);
+  far_ = own_ + shape.channels;
+  notes_ = reinterpret_cast<uint64_t*>(base + 2 * shape.control_bytes());
+  slots_ = base + 2 * shape.control_bytes() + notes_bytes(shape);
+  for (Channel& channel : channels_) channel.parts.resize(shape.depth);
+}
+
+executor::PortAddress Outgoing::port() const {
+  executor::PortAddress address;
+  address.slots = slots_;
+  address.control = own_;
+  address.remote_control = far_;
+  address.bell = &bell_;
+  address.notes = notes_;
+  return address;
+}
+
+bool Outgoing::is_flushed() const {
+  if (is_abandoned_.load(std::memory_order_relaxed)) return true;
+  for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
+    // relaxed: only compared.
+    const uint64_t freed =
+        std::atomic_ref(own_[channel].remote).load(std::memory_order_relaxed);
+    const uint64_t tail = std::atomic_ref(far_[channel].remote).load(std::memory_order_relaxed);
+    if (tag::steps_in(tail, freed) != freed) return false;
+  }
+  return true;
+}
+
+void Outgoing::grant(uint32_t channel, uint64_t limit) {
+  if (channel >= channels_.size()) return;
+  channels_[channel].limit = std::max(channels_[channel].limit, limit);
+}
+
+bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&)>& queue) {
+  bool any = false;
+  for (uint32_t number = 0; number < shape_.channels; ++number) {
+    Channel& channel = channels_[number];
+    if (channel.taken >= channel.limit) continue;
+    // [arrival] of the proxy: pairs with the kernel's [publish]; slots and notes are there.
+    const uint64_t tail = std::atomic_ref(far_[number].remote).load(std::memory_order_acquire);
+    const uint64_t produced = std::min(tag::steps_in(tail, channel.taken), channel.limit);
+    for (; channel.taken < produced; ++channel.taken) {
+      const auto slot = static_cast<size_t>(channel.taken & (shape_.depth - 1));
+      const uint64_t note = std::atomic_ref(notes_[size_t{number} * shape_.depth + slot])
+                                .load(std::memory_order_relaxed);  // [arrival] acquired it
+      const uint32_t bytes = std::min(relay::bytes_in(note), shape_.slot_bytes);
+      Part part{.frame = {.kind = FrameKind::Part,
+                          .protocol = static_cast<uint8_t>(key_.protocol),
+                          .tag = static_cast<uint16_t>(key_.tag),
+                          .channel = number,
+                          .step = channel.taken,
+                          .bytes = bytes,
+                          .call = relay::tag_in(note)},
+                .payload = slots_ + shape_.slot_offset(number, channel.taken),
+                .from = this};
+      const std::byte* const start = part.payload;
+      do {  // an empty chunk is a step, too
+        part.frame.length = std::min(part_bytes, bytes - part.frame.offset);
+        part.payload = start + part.frame.offset;
+        ++channel.parts[slot];
+        queue(part);
+        part.frame.offset += part.frame.length;
+      } while (part.frame.offset < bytes);
+      any = true;
+    }
+  }
+  return any;
+}
+
+void Outgoing::sent(const Frame& frame) {
+  Channel& channel = channels_[frame.channel];
+  const auto slot_of = [&](uint64_t step) {
+    return static_cast<size_t>(step & (shape_.depth - 1));
+  };
+  --channel.parts[slot_of(frame.step)];
+  const uint64_t before = channel.freed;
+  while (channel.freed < channel.taken && channel.parts[slot_of(channel.freed)] == 0)
+    ++channel.freed;
+  if (channel.freed == before) return;
+  // [consume] of the proxy: what was read has been read. Pairs with the kernel's [credit].
+  std::atomic_ref(own_[frame.channel].remote).store(channel.freed, std::memory_order_release);
+}
+
+}  // namespace niccolite::transport::net

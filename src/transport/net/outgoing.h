@@ -1,0 +1,78 @@
+// Outgoing: the sending end of a connection to another machine. The kernel sees a FIFO in this
+// host's memory, whose receiver is the proxy (executor/protocol/relay.h):
+//
+//   kernel                                        proxy
+//   slot, note, then `far.remote` = tail   --->   acquires the tail; sends steps below the limit
+//   acquires `own.remote` = head           <---   slots that were sent may be written again
+//
+// Invariant: freed <= taken <= min(produced, limit); produced - freed <= depth, which the kernel
+// keeps, and limit - (steps that the receiver has consumed) <= depth, which the receiver keeps.
+// Thread safety: port() and is_flushed() from any thread, the rest on the proxy's.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "executor/protocol/relay.h"
+#include "gpu/machine.h"
+#include "transport/net/frame.h"
+
+namespace niccolite::transport::net {
+
+class Outgoing;
+
+/// A part of a chunk on its way, or a frame of the proxy's own.
+struct Part {
+  Frame frame;
+  const std::byte* payload = nullptr;
+  Outgoing* from = nullptr;
+};
+
+class Outgoing {
+ public:
+  static Result<std::unique_ptr<Outgoing>> create(gpu::Machine& machine, const Key& key,
+                                                  const executor::FifoShape& shape,
+                                                  executor::relay::Bell& bell);
+
+  executor::PortAddress port() const;
+  /// Has everything that the kernel has published been handed to the network, or will it never be?
+  bool is_flushed() const;
+
+  /// The receiver will take no more.
+  void abandon() {
+    is_abandoned_.store(true, std::memory_order_relaxed);  // nothing depends on it
+  }
+  /// The receiver has room for the steps before `limit`.
+  void grant(uint32_t channel, uint64_t limit);
+  /// Calls `queue(part)` for all that may be sent, in parts of at most `part_bytes`. True when
+  /// there was any.
+  bool collect(uint32_t part_bytes, const std::function<void(const Part&)>& queue);
+  /// A part of it needs its slot no longer.
+  void sent(const Frame& frame);
+
+ private:
+  struct Channel {
+    uint64_t limit = 0;           // the receiver has room for the steps before it
+    uint64_t taken = 0;           // steps that were queued
+    uint64_t freed = 0;           // steps whose slots the kernel may write again
+    std::vector<uint32_t> parts;  // by slot: on their way
+  };
+
+  Outgoing(const Key& key, const executor::FifoShape& shape, executor::relay::Bell& bell,
+           gpu::Memory memory);
+
+  const Key key_;
+  const executor::FifoShape shape_;
+  executor::relay::Bell& bell_;
+  const gpu::Memory memory_;  // page-locked
+  executor::ControlBlock* own_;
+  executor::ControlBlock* far_;
+  uint64_t* notes_;
+  std::byte* slots_;
+  std::vector<Channel> channels_;
+  std::atomic<bool> is_abandoned_{false};
+};
+
+}  // namespace niccolite::transport::net

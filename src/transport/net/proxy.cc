@@ -1,0 +1,187 @@
+#include "transport/net/proxy.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/log.h"
+#include "base/parameters.h"
+
+namespace niccolite::transport::net {
+
+using bootstrap::EventLoop;
+using bootstrap::Link;
+using std::chrono::seconds;
+
+namespace {
+
+// A peer's process that ends is told better by bootstrap/, which hears of it at about the same time.
+constexpr auto kBetterNews = seconds(1);
+constexpr int kLooks = 20;
+constexpr auto kLinger = seconds(2);  // for peers to have read what was sent to them
+
+uint64_t number_of(int rank) { return static_cast<uint64_t>(rank) + 1; }
+
+void ring(void* rung) {
+  const uint64_t one = 1;
+  // Cannot fail but by a full counter, which wakes as well.
+  if (write(static_cast<const Fd*>(rung)->get(), &one, sizeof one) < 0) return;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
+  std::unique_ptr<Proxy> proxy(new Proxy(std::move(options)));
+  proxy->loop_ = TRY(EventLoop::create());
+  TRY(proxy->listen());
+  TRY(proxy->watch_bell());
+  Proxy* const self = proxy.get();
+  self->loop_->set_poller([self] { return self->poll(); });
+  self->thread_ = TRY(Thread::start("nccl-proxy", [self] { self->loop_->run(); }));
+  return proxy;
+}
+
+Proxy::Proxy(Options options)
+    : options_(std::move(options)),
+      link_{.self = {.key = options_.member.secret("proxy"),
+                     .number = number_of(options_.member.rank())},
+            .identity_of = {}},
+      bell_(ring, &rung_) {}
+
+Status Proxy::watch_bell() {
+  rung_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!rung_.valid())
+    return Status::from_errno(errno, "cannot create an eventfd (limit: ulimit -n)");
+  return loop_->watch(rung_.get(), EPOLLIN, [this](uint32_t) {
+    uint64_t count;
+    // poll() follows in any case.
+    if (read(rung_.get(), &count, sizeof count) < 0) return;
+  }).status();
+}
+
+Status Proxy::listen() {
+  Socket listener = TRY(Socket::listen(options_.member.interface()));
+  acceptor_ = TRY(bootstrap::Acceptor::create(
+      *loop_, std::move(listener), link_,
+      [this](std::unique_ptr<Link> link) { welcome(std::move(link)); }));
+  address_ = acceptor_->address();
+  return {};
+}
+
+Proxy::~Proxy() {
+  if (thread_.running()) {
+    loop_->post([this, is_orderly = is_flushed()] { finish(is_orderly); });
+    thread_.join();
+  }
+  outbound_.clear();  // before the loop
+  inbound_.clear();
+  acceptor_.reset();
+}
+
+void Proxy::welcome(std::unique_ptr<Link> link) {
+  const uint64_t number = link->peer_number();
+  const auto nranks = static_cast<uint64_t>(options_.member.nranks());
+  if (number >= 1 && number <= nranks && number != link->number())
+    inbound(static_cast<int>(number - 1)).welcome(link->release());
+  Link::bury(*loop_, std::move(link));
+}
+
+void Proxy::report(int peer, Status why) {
+  if (is_finishing_) return;
+  auto kept = std::make_shared<Status>(std::move(why).with_peer(peer));
+  loop_->after(kBetterNews, [this, kept] { options_.fail(kept->copy()); });
+}
+
+Outbound& Proxy::outbound(int peer) {
+  std::unique_ptr<Outbound>& found = outbound_[peer];
+  if (found == nullptr)
+    found = std::make_unique<Outbound>(
+        *loop_, Outbound::Options{
+                    .link = link_,
+                    .number = number_of(peer),
+                    .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
+                    .streams = 1,
+                    .has_left = [this, peer] { return options_.member.has_left(peer); },
+                    .fail = [this, peer](Status why) { report(peer, std::move(why)); }});
+  return *found;
+}
+
+Inbound& Proxy::inbound(int peer) {
+  std::unique_ptr<Inbound>& found = inbound_[peer];
+  if (found == nullptr)
+    found = std::make_unique<Inbound>(
+        *loop_, Inbound::Options{
+                    .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
+                    .fail = [this, peer](Status why) { report(peer, std::move(why)); }});
+  return *found;
+}
+
+Result<executor::PortAddress> Proxy::open(const Name& name, const executor::FifoShape& shape) {
+  std::lock_guard lock(mutex_);
+  if (name.is_send) {
+    if (const auto found = outgoing_.find(name); found != outgoing_.end())
+      return found->second->port();
+    std::unique_ptr<Outgoing> made =
+        TRY(Outgoing::create(options_.machine, name.key, shape, bell_));
+    loop_->post([this, name, end = made.get()] { outbound(name.peer).add(name.key, *end); });
+    return outgoing_.emplace(name, std::move(made)).first->second->port();
+  }
+  if (const auto found = incoming_.find(name); found != incoming_.end())
+    return found->second->port();
+  std::unique_ptr<Incoming> made = TRY(Incoming::create(options_.machine, name.key, shape, bell_));
+  loop_->post([this, name, end = made.get()] { inbound(name.peer).add(name.key, *end); });
+  return incoming_.emplace(name, std::move(made)).first->second->port();
+}
+
+void Proxy::reach(int peer, const Address& address) {
+  loop_->post([this, peer, address] { outbound(peer).reach(address); });
+}
+
+bool Proxy::is_flushed() const {
+  std::lock_guard lock(mutex_);
+  return std::ranges::all_of(outgoing_, [](const auto& end) { return end.second->is_flushed(); });
+}
+
+// Before the thread waits. A wait that a bell or a socket ends costs more than a look round, so it
+// looks round some times first: others of the machine have the processor meanwhile.
+EventLoop::Clock::duration Proxy::poll() {
+  constexpr auto kNow = EventLoop::Clock::duration::zero();
+  if (is_finishing_ && std::ranges::none_of(outbound_, [](const auto& to) {
+        return to.second->has_streams();
+      }))
+    loop_->stop();
+  if (progress()) {
+    looks_ = 0;
+    return kNow;
+  }
+  if (++looks_ < kLooks) {
+    sched_yield();
+    return kNow;
+  }
+  bell_.go_to_sleep();
+  if (!progress()) return EventLoop::Clock::duration::max();
+  bell_.wake_up();
+  looks_ = 0;
+  return kNow;
+}
+
+bool Proxy::progress() {
+  bool moved = false;
+  for (const auto& [peer, to] : outbound_) moved |= to->progress();
+  for (const auto& [peer, from] : inbound_) moved |= from->progress();
+  return moved;
+}
+
+void Proxy::finish(bool is_orderly) {
+  is_finishing_ = true;
+  if (!is_orderly) return loop_->stop();
+  for (const auto& [peer, to] : outbound_) to->finish();
+  loop_->after(kLinger, [this] { loop_->stop(); });
+}
+
+}  // namespace niccolite::transport::net

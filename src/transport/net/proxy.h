@@ -1,0 +1,93 @@
+// Proxy: one rank's thread that carries the slots of its connections to ranks of other machines, by
+// TCP. What the kernels of this rank write and read are FIFOs in host memory; the thread is driven
+// by their counters and by the sockets alone, so that an operation needs no call of the host, in a
+// graph neither (docs/design/0031).
+//
+//   Outgoing, Incoming   one end of one connection: FIFO and counters
+//   Outbound, Inbound    all of them to, or from, one peer, and the streams that carry them
+//   Stream               one TCP connection
+//
+// Only who knows the group's secret gets past the handshake of a stream (bootstrap/link.h).
+// Thread safety: any thread; open() and reach() do not wait.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/fd.h"
+#include "base/thread.h"
+#include "base/thread_annotations.h"
+#include "bootstrap/acceptor.h"
+#include "bootstrap/member.h"
+#include "transport/net/inbound.h"
+#include "transport/net/outbound.h"
+
+namespace niccolite::transport::net {
+
+class Proxy {
+ public:
+  struct Options {
+    gpu::Machine& machine;
+    const bootstrap::Member& member;    // outlives the proxy
+    std::function<void(Status)> fail;   // of a peer, which the status names; on the proxy's thread
+  };
+  static Result<std::unique_ptr<Proxy>> start(Options options);
+  /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some
+  /// seconds at most. No kernel uses the ports any more.
+  ~Proxy();
+
+  /// Where peers reach it.
+  const Address& address() const { return address_; }
+
+  struct Name {
+    int peer = 0;
+    Key key;
+    bool is_send = false;
+    friend auto operator<=>(const Name&, const Name&) = default;
+  };
+  /// This rank's end of a connection; the same when asked again.
+  Result<executor::PortAddress> open(const Name& name, const executor::FifoShape& shape)
+      EXCLUDES(mutex_);
+  /// The peer's proxy listens there: what is sent to it can go.
+  void reach(int peer, const Address& address);
+  /// Has all that kernels have published been handed to the network?
+  bool is_flushed() const EXCLUDES(mutex_);
+
+ private:
+  explicit Proxy(Options options);
+  Status listen();
+  Status watch_bell();
+  void welcome(std::unique_ptr<bootstrap::Link> link);
+  Outbound& outbound(int peer);
+  Inbound& inbound(int peer);
+  bool progress();
+  bootstrap::EventLoop::Clock::duration poll();
+  void report(int peer, Status why);
+  void finish(bool is_orderly);
+
+  const Options options_;
+  const bootstrap::Link::Options link_;
+  std::unique_ptr<bootstrap::EventLoop> loop_;
+  Address address_;
+  Fd rung_;  // eventfd
+  executor::relay::Bell bell_;
+
+  mutable std::mutex mutex_;
+  // Of all that was opened; they stay where they are.
+  std::map<Name, std::unique_ptr<Outgoing>> outgoing_ GUARDED_BY(mutex_);
+  std::map<Name, std::unique_ptr<Incoming>> incoming_ GUARDED_BY(mutex_);
+
+  // The loop's thread.
+  std::unique_ptr<bootstrap::Acceptor> acceptor_;
+  std::map<int, std::unique_ptr<Outbound>> outbound_;  // by peer
+  std::map<int, std::unique_ptr<Inbound>> inbound_;
+  bool is_finishing_ = false;
+  int looks_ = 0;  // in a row that found nothing to do
+
+  Thread thread_;  // last: joined first
+};
+
+}  // namespace niccolite::transport::net

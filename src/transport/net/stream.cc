@@ -1,0 +1,171 @@
+#include "transport/net/stream.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace niccolite::transport::net {
+namespace {
+
+constexpr int kTurns = 16;  // of receiving, before other streams have theirs
+
+}  // namespace
+
+Result<std::unique_ptr<Stream>> Stream::create(bootstrap::EventLoop& loop,
+                                               bootstrap::Link::Stream from, Owner& owner) {
+  std::unique_ptr<Stream> stream(new Stream(loop, std::move(from), owner));
+  stream->watch_ =
+      TRY(loop.watch(stream->socket_.fd(), EPOLLIN,
+                     [self = stream.get()](uint32_t events) { self->ready(events); }));
+  return stream;
+}
+
+void Stream::send(const Part& part) {
+  if (!is_open()) return;
+  queue_.push_back(part);
+  queued_bytes_ += part.frame.kind == FrameKind::Part ? part.frame.length : 0;
+}
+
+void Stream::finish() {
+  is_finishing_ = true;
+  flush();
+}
+
+void Stream::flush() {
+  if (!is_open() || is_blocked_) return;
+  Status status = try_flush();
+  if (!status.is_ok()) end(std::move(status));
+}
+
+Status Stream::try_flush() {
+  while (!preface_.empty() || !queue_.empty()) {
+    std::array<iovec, Socket::kMostPieces> pieces;
+    size_t count = 0;
+    size_t total = 0;
+    size_t skip = sent_;
+    const auto add = [&](const void* data, size_t bytes) {
+      const size_t skipped = std::min(skip, bytes);
+      skip -= skipped;
+      if (bytes == skipped) return;
+      pieces[count++] = {.iov_base = const_cast<std::byte*>(static_cast<const std::byte*>(data)) +
+                                     skipped,
+                         .iov_len = bytes - skipped};
+      total += bytes - skipped;
+    };
+    if (!preface_.empty()) add(preface_.data(), preface_.size());
+    for (const Part& part : queue_) {
+      if (count + 2 > pieces.size()) break;
+      add(&part.frame, sizeof part.frame);
+      if (part.frame.kind == FrameKind::Part) add(part.payload, part.frame.length);
+    }
+    const Transfer done = TRY(socket_.send(std::span<const iovec>(pieces).first(count)));
+    advance(done.bytes);
+    if (done.bytes < total) {
+      update_watch(/*is_blocked=*/true);
+      return {};
+    }
+  }
+  update_watch(/*is_blocked=*/false);
+  if (is_finishing_ && !has_finished_) {
+    has_finished_ = true;
+    socket_.end_sending();
+  }
+  return {};
+}
+
+// So many bytes of what is queued are the kernel's now.
+void Stream::advance(size_t bytes) {
+  sent_ += bytes;
+  if (!preface_.empty()) {
+    if (sent_ < preface_.size()) return;
+    sent_ -= preface_.size();
+    preface_.clear();
+  }
+  while (!queue_.empty()) {
+    const Part& first = queue_.front();
+    const size_t payload = first.frame.kind == FrameKind::Part ? first.frame.length : 0;
+    if (sent_ < sizeof first.frame + payload) return;
+    sent_ -= sizeof first.frame + payload;
+    queued_bytes_ -= payload;
+    const Part part = first;
+    queue_.pop_front();
+    owner_.stream_sent(part);
+  }
+}
+
+void Stream::update_watch(bool is_blocked) {
+  if (is_blocked == is_blocked_) return;
+  is_blocked_ = is_blocked;
+  loop_.change(watch_, is_blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void Stream::ready(uint32_t events) {
+  if (!is_open()) return;
+  Status status;
+  if ((events & EPOLLOUT) != 0) status = try_flush();
+  if (status.is_ok() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) status = receive();
+  if (!status.is_ok()) end(std::move(status));
+}
+
+Status Stream::receive() {
+  for (int turn = 0; turn < kTurns && is_open(); ++turn) {
+    std::array<iovec, 2> pieces;
+    size_t count = 0;
+    if (missing_ > 0) pieces[count++] = {.iov_base = target_, .iov_len = missing_};
+    pieces[count++] = {.iov_base = stage_.data() + staged_, .iov_len = stage_.size() - staged_};
+    const Transfer got = TRY(socket_.receive(std::span<const iovec>(pieces).first(count)));
+    if (!got.open) {
+      if (missing_ > 0 || staged_ > 0) return Status::remote_error("it ended in the middle of a chunk");
+      end({});
+      return {};
+    }
+    if (got.bytes == 0) return {};
+    const size_t in_place = std::min(missing_, got.bytes);
+    staged_ += got.bytes - in_place;
+    if (in_place > 0) {
+      target_ += in_place;
+      missing_ -= in_place;
+      if (missing_ == 0) owner_.stream_arrived(*this, frame_);
+    }
+    const bool was_all = got.bytes < (pieces[0].iov_len + (count > 1 ? pieces[1].iov_len : 0));
+    TRY(take_staged());
+    if (was_all) return {};
+  }
+  return {};
+}
+
+// Frames that lie in stage_, and the beginning of the bytes of the last.
+Status Stream::take_staged() {
+  size_t at = 0;
+  while (missing_ == 0 && staged_ - at >= sizeof frame_) {
+    std::memcpy(&frame_, stage_.data() + at, sizeof frame_);
+    at += sizeof frame_;
+    target_ = TRY(owner_.stream_frame(*this, frame_));
+    if (frame_.kind != FrameKind::Part) continue;
+    const size_t here = std::min<size_t>(frame_.length, staged_ - at);
+    if (here > 0) std::memcpy(target_, stage_.data() + at, here);
+    at += here;
+    target_ += here;
+    missing_ = frame_.length - here;
+    if (missing_ == 0) owner_.stream_arrived(*this, frame_);
+  }
+  std::memmove(stage_.data(), stage_.data() + at, staged_ - at);
+  staged_ -= at;
+  return {};
+}
+
+void Stream::close() {
+  if (!is_open()) return;
+  loop_.forget(watch_);
+  watch_ = 0;
+  socket_.close();
+}
+
+void Stream::end(Status why) {
+  if (!is_open()) return;
+  close();
+  owner_.stream_ended(*this, std::move(why));
+}
+
+}  // namespace niccolite::transport::net

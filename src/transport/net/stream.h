@@ -1,0 +1,85 @@
+// Stream: one authenticated TCP connection between two proxies, carrying frames both ways. Bytes of
+// parts go from slot to socket and from socket to slot without a copy of ours; small frames share
+// system calls. Thread safety: the loop's thread.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+
+#include "bootstrap/link.h"
+#include "transport/net/outgoing.h"
+
+namespace niccolite::transport::net {
+
+class Stream {
+ public:
+  /// Hears of a stream. No callback may destroy it.
+  class Owner {
+   public:
+    /// A frame; of one with a length: where its bytes go.
+    virtual Result<std::byte*> stream_frame(Stream& stream, const Frame& frame) = 0;
+    /// The bytes of the frame are there.
+    virtual void stream_arrived(Stream& stream, const Frame& frame) = 0;
+    virtual void stream_sent(const Part& part) = 0;
+    /// The last call. Fine: the peer has ended its side between two frames.
+    virtual void stream_ended(Stream& stream, Status why) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  static Result<std::unique_ptr<Stream>> create(bootstrap::EventLoop& loop,
+                                                bootstrap::Link::Stream from, Owner& owner);
+  ~Stream() { close(); }
+  Stream(const Stream&) = delete;
+
+  /// Queues a frame and its payload, which stays as it is until stream_sent().
+  void send(const Part& part);
+  /// Hands to the kernel what it takes.
+  void flush();
+  /// Is there so little on its way that it should have more?
+  bool wants_more() const { return is_open() && queue_.size() < 16 && queued_bytes_ < kMostQueued; }
+  /// Ends this side once all is sent; stream_ended() comes when the peer has ended its own.
+  void finish();
+  bool is_open() const { return watch_ != 0; }
+
+ private:
+  static constexpr size_t kMostQueued = 512 << 10;
+  static constexpr size_t kStaged = 4 << 10;
+
+  Stream(bootstrap::EventLoop& loop, bootstrap::Link::Stream from, Owner& owner)
+      : loop_(loop),
+        socket_(std::move(from.socket)),
+        preface_(std::move(from.unsent)),
+        owner_(owner) {}
+  void ready(uint32_t events);
+  Status try_flush();
+  void advance(size_t bytes);
+  Status receive();
+  Status take_staged();
+  void update_watch(bool is_blocked);
+  void close();
+  void end(Status why);
+
+  bootstrap::EventLoop& loop_;
+  Socket socket_;
+  Bytes preface_;  // the end of the handshake, before all frames
+  Owner& owner_;
+  bootstrap::EventLoop::Id watch_ = 0;
+  bool is_blocked_ = false;  // the kernel takes no more for now
+  bool is_finishing_ = false;
+  bool has_finished_ = false;
+
+  std::deque<Part> queue_;
+  size_t sent_ = 0;  // of the first of queue_ with its header, or of the preface
+  size_t queued_bytes_ = 0;
+
+  Frame frame_;                  // whose bytes are coming
+  std::byte* target_ = nullptr;  // of the next of them
+  size_t missing_ = 0;
+  size_t staged_ = 0;  // bytes in stage_: the beginning of a header
+  std::array<std::byte, kStaged> stage_;
+};
+
+}  // namespace niccolite::transport::net

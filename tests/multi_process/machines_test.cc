@@ -1,0 +1,138 @@
+// Ranks on several machines: processes of this one that NCCL_HOSTID makes hosts of their own, and
+// that reach each other by sockets alone.
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <chrono>
+
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string make_id() {
+  ncclUniqueId id;
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  return to_text(id);
+}
+
+Process::Environment on_machine(int number, Process::Environment environment = {}) {
+  environment["NCCL_HOSTID"] = "machine" + std::to_string(number);
+  return environment;
+}
+
+class Machines : public testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  int machines() const { return std::get<0>(GetParam()); }
+  int devices() const { return std::get<1>(GetParam()); }
+
+  // A process per machine, with the role's own arguments first.
+  std::vector<Process> run(const std::string& role, const Arguments& first,
+                           const Process::Environment& environment = {}) {
+    std::vector<Process> running;
+    for (int machine = 0; machine < machines(); ++machine) {
+      Arguments arguments = first;
+      for (const int number : {machines() * devices(), machine * devices(), devices()})
+        arguments.push_back(std::to_string(number));
+      running.emplace_back(role, arguments, on_machine(machine, environment));
+    }
+    return running;
+  }
+};
+
+TEST_P(Machines, AllReduceIsRightOnEveryRank) {
+  std::vector<Process> running = run("reduce", {make_id()}, {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "ALL"}});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("via NET/Socket/0"));
+    EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+  }
+}
+
+TEST_P(Machines, EveryOperationIsRightOnEveryRank) {
+  std::vector<Process> running = run("perform", {make_id(), make_id()});
+  // Half a minute with a sanitizer, and more beside other work.
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+}
+
+TEST_P(Machines, ASuspendedCommunicatorWorksAsBefore) {
+  std::vector<Process> running = run("suspend", {make_id(), make_id()});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
+INSTANTIATE_TEST_SUITE_P(, Machines,
+                         testing::Values(std::tuple(2, 1), std::tuple(2, 2), std::tuple(3, 2)));
+
+TEST_P(Machines, SplitsWorkAsTheirParentsDo) {
+  std::vector<Process> running = run("splitter", {make_id()});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
+class KilledMachine : public testing::TestWithParam<std::string> {};
+
+// Rank 2 is killed while the others wait for it.
+TEST_P(KilledMachine, IsNamedAndNothingIsKept) {
+  const std::string id = make_id();
+  std::vector<Process> survivors;
+  for (const int rank : {0, 1})
+    survivors.emplace_back("survivor", Arguments{id, "3", std::to_string(rank), GetParam()},
+                           on_machine(rank));
+  Process victim("victim", {id, "3", "2"}, on_machine(2));
+  ASSERT_TRUE(victim.wait_for_line("READY")) << victim.output();
+  for (Process& survivor : survivors)
+    ASSERT_TRUE(survivor.wait_for_line("STARTED")) << survivor.output();
+  victim.kill(SIGKILL);
+  for (Process& survivor : survivors) {
+    EXPECT_EQ(survivor.wait(seconds(30)), 0) << survivor.output();
+    EXPECT_THAT(survivor.output(), HasSubstr("STATE 6"));  // ncclRemoteError
+    EXPECT_THAT(survivor.output(), HasSubstr("rank 2"));
+    EXPECT_THAT(survivor.output(), HasSubstr("WAITS 1"));
+    EXPECT_THAT(survivor.output(), HasSubstr("LEFT OPEN 0"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, KilledMachine, testing::Values("abort", "destroy", "graph"),
+                         [](const auto& how) { return how.param; });
+
+// id nranks first count: rank 0 sends what fits the connection, and leaves; the others receive
+// when it has said so.
+ROLE(leaves_early) {
+  const int first = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), 2, first, 1);
+  constexpr size_t kCount = 10'000;
+  std::vector<float> values(kCount, 7);
+  float* buffer = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&buffer, kCount * sizeof(float)));
+  if (first == 0) {
+    REQUIRE_CUDA(
+        cudaMemcpy(buffer, values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
+    REQUIRE_NCCL(ncclSend(buffer, kCount, ncclFloat, 1, ranks.comms[0], ranks.streams[0]));
+    REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  } else {
+    REQUIRE_NCCL(ncclRecv(buffer, kCount, ncclFloat, 0, ranks.comms[0], ranks.streams[0]));
+    REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+    REQUIRE_CUDA(
+        cudaMemcpy(values.data(), buffer, kCount * sizeof(float), cudaMemcpyDeviceToHost));
+  }
+  ranks.destroy();
+  for (const float value : values)
+    if (value != 7) return 1;
+  return 0;
+}
+
+TEST(MachinesAtTheEnd, WhatWasSentArrivesThoughTheSenderLeaves) {
+  const std::string id = make_id();
+  Process sender("leaves_early", {id, "2", "0"}, on_machine(0));
+  Process receiver("leaves_early", {id, "2", "1"}, on_machine(1));
+  EXPECT_EQ(sender.wait(), 0) << sender.output();
+  EXPECT_EQ(receiver.wait(), 0) << receiver.output();
+}
+
+}  // namespace
+}  // namespace niccolite::test
