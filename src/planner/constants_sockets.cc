@@ -1,5 +1,5 @@
-// Costs of ranks on several machines, by sockets: by hand, from a few measurements between processes
-// on two cores (bench/sockets_bench.cc). What counts is their order: a step costs a hop between
+// Costs of ranks on several machines, by sockets: by hand, from a few measurements between
+// processes on two cores (bench/sockets.cc). What counts is their order: a step costs a hop between
 // threads and sockets, rings send least over each wire, and slots pay from the first byte.
 //
 // Columns: fixed, step, channel (us); link of two ranks, link of more, channel (GB/s); round (us);

@@ -47,7 +47,8 @@ class Machines : public testing::TestWithParam<std::tuple<int, int>> {
 };
 
 TEST_P(Machines, AllReduceIsRightOnEveryRank) {
-  std::vector<Process> running = run("reduce", {make_id()}, {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "ALL"}});
+  std::vector<Process> running =
+      run("reduce", {make_id()}, {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "ALL"}});
   for (Process& process : running) {
     EXPECT_EQ(process.wait(), 0) << process.output();
     EXPECT_THAT(process.output(), HasSubstr("via NET/Socket/0"));
@@ -110,15 +111,13 @@ ROLE(leaves_early) {
   float* buffer = nullptr;
   REQUIRE_CUDA(cudaMalloc(&buffer, kCount * sizeof(float)));
   if (first == 0) {
-    REQUIRE_CUDA(
-        cudaMemcpy(buffer, values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
+    REQUIRE_CUDA(cudaMemcpy(buffer, values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
     REQUIRE_NCCL(ncclSend(buffer, kCount, ncclFloat, 1, ranks.comms[0], ranks.streams[0]));
     REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
   } else {
     REQUIRE_NCCL(ncclRecv(buffer, kCount, ncclFloat, 0, ranks.comms[0], ranks.streams[0]));
     REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
-    REQUIRE_CUDA(
-        cudaMemcpy(values.data(), buffer, kCount * sizeof(float), cudaMemcpyDeviceToHost));
+    REQUIRE_CUDA(cudaMemcpy(values.data(), buffer, kCount * sizeof(float), cudaMemcpyDeviceToHost));
   }
   ranks.destroy();
   for (const float value : values)

@@ -12,8 +12,8 @@ void Inbound::welcome(bootstrap::Link::Stream from) {
 }
 
 std::vector<Inbound::Opened>::iterator Inbound::find(const Stream& stream) {
-  return std::ranges::find_if(
-      streams_, [&](const Opened& opened) { return opened.stream.get() == &stream; });
+  return std::ranges::find_if(streams_,
+                              [&](const Opened& opened) { return opened.stream.get() == &stream; });
 }
 
 Result<std::byte*> Inbound::stream_frame(Stream& stream, const Frame& frame) {

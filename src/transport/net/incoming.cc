@@ -14,17 +14,12 @@ namespace tag = executor::tag;
 
 Result<std::unique_ptr<Incoming>> Incoming::create(gpu::Machine& machine, const Key& key,
                                                    const FifoShape& shape, relay::Bell& bell) {
-  gpu::Memory memory =
-      TRY(machine.allocate_host(2 * shape.control_bytes() + shape.slots_bytes()));
+  gpu::Memory memory = TRY(machine.allocate_host(2 * shape.control_bytes() + shape.slots_bytes()));
   return std::unique_ptr<Incoming>(new Incoming(key, shape, bell, std::move(memory)));
 }
 
 Incoming::Incoming(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory)
-    : key_(key),
-      shape_(shape),
-      bell_(bell),
-      memory_(std::move(memory)),
-      channels_(shape.channels) {
+    : key_(key), shape_(shape), bell_(bell), memory_(std::move(memory)), channels_(shape.channels) {
   auto* const base = static_cast<std::byte*>(memory_.data());
   own_ = reinterpret_cast<ControlBlock*>(base);
   far_ = own_ + shape.channels;
@@ -51,8 +46,7 @@ Result<std::byte*> Incoming::place(const Frame& part) {
   if (part.bytes > shape_.slot_bytes || part.offset > part.bytes ||
       part.length > part.bytes - part.offset)
     return Status::remote_error("bytes {} to {} of a chunk of {} in a slot of {}", part.offset,
-                                uint64_t{part.offset} + part.length, part.bytes,
-                                shape_.slot_bytes);
+                                uint64_t{part.offset} + part.length, part.bytes, shape_.slot_bytes);
   Slot& slot = channel.slots[part.step & (shape_.depth - 1)];
   if (!slot.is_begun)
     slot = {.is_begun = true, .call = part.call, .bytes = part.bytes, .missing = part.bytes};

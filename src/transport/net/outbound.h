@@ -23,7 +23,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     uint64_t number = 0;  // the peer's, in the handshake
     std::string peer;     // "rank 3 (process 4711 on host a12)"
     int streams = 1;
-    std::function<bool()> has_left;  // the peer: it has ended in order
+    std::function<bool()> has_left;    // the peer: it has ended in order
     std::function<void(Status)> fail;  // the peer cannot be reached, or the connection broke
   };
   Outbound(bootstrap::EventLoop& loop, Options options)

@@ -23,17 +23,13 @@ size_t notes_bytes(const FifoShape& shape) {
 
 Result<std::unique_ptr<Outgoing>> Outgoing::create(gpu::Machine& machine, const Key& key,
                                                    const FifoShape& shape, relay::Bell& bell) {
-  gpu::Memory memory = TRY(machine.allocate_host(2 * shape.control_bytes() + notes_bytes(shape) +
-                                                 shape.slots_bytes()));
+  gpu::Memory memory = TRY(
+      machine.allocate_host(2 * shape.control_bytes() + notes_bytes(shape) + shape.slots_bytes()));
   return std::unique_ptr<Outgoing>(new Outgoing(key, shape, bell, std::move(memory)));
 }
 
 Outgoing::Outgoing(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory)
-    : key_(key),
-      shape_(shape),
-      bell_(bell),
-      memory_(std::move(memory)),
-      channels_(shape.channels) {
+    : key_(key), shape_(shape), bell_(bell), memory_(std::move(memory)), channels_(shape.channels) {
   auto* const base = static_cast<std::byte*>(memory_.data());
   own_ = reinterpret_cast<ControlBlock*>(base);
   far_ = own_ + shape.channels;
@@ -56,8 +52,7 @@ bool Outgoing::is_flushed() const {
   if (is_abandoned_.load(std::memory_order_relaxed)) return true;
   for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
     // relaxed: only compared.
-    const uint64_t freed =
-        std::atomic_ref(own_[channel].remote).load(std::memory_order_relaxed);
+    const uint64_t freed = std::atomic_ref(own_[channel].remote).load(std::memory_order_relaxed);
     const uint64_t tail = std::atomic_ref(far_[channel].remote).load(std::memory_order_relaxed);
     if (tag::steps_in(tail, freed) != freed) return false;
   }

@@ -20,7 +20,8 @@ using std::chrono::seconds;
 
 namespace {
 
-// A peer's process that ends is told better by bootstrap/, which hears of it at about the same time.
+// A peer's process that ends is told better by bootstrap/, which hears of it at about the same
+// time.
 constexpr auto kBetterNews = seconds(1);
 constexpr int kLooks = 20;
 constexpr auto kLinger = seconds(2);  // for peers to have read what was sent to them
@@ -57,11 +58,14 @@ Status Proxy::watch_bell() {
   rung_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!rung_.valid())
     return Status::from_errno(errno, "cannot create an eventfd (limit: ulimit -n)");
-  return loop_->watch(rung_.get(), EPOLLIN, [this](uint32_t) {
-    uint64_t count;
-    // poll() follows in any case.
-    if (read(rung_.get(), &count, sizeof count) < 0) return;
-  }).status();
+  return loop_
+      ->watch(rung_.get(), EPOLLIN,
+              [this](uint32_t) {
+                uint64_t count;
+                // poll() follows in any case.
+                if (read(rung_.get(), &count, sizeof count) < 0) return;
+              })
+      .status();
 }
 
 Status Proxy::listen() {
@@ -101,13 +105,13 @@ Outbound& Proxy::outbound(int peer) {
   std::unique_ptr<Outbound>& found = outbound_[peer];
   if (found == nullptr)
     found = std::make_unique<Outbound>(
-        *loop_, Outbound::Options{
-                    .link = link_,
-                    .number = number_of(peer),
-                    .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
-                    .streams = 1,
-                    .has_left = [this, peer] { return options_.member.has_left(peer); },
-                    .fail = [this, peer](Status why) { report(peer, std::move(why)); }});
+        *loop_,
+        Outbound::Options{.link = link_,
+                          .number = number_of(peer),
+                          .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
+                          .streams = 1,
+                          .has_left = [this, peer] { return options_.member.has_left(peer); },
+                          .fail = [this, peer](Status why) { report(peer, std::move(why)); }});
   return *found;
 }
 
@@ -115,9 +119,9 @@ Inbound& Proxy::inbound(int peer) {
   std::unique_ptr<Inbound>& found = inbound_[peer];
   if (found == nullptr)
     found = std::make_unique<Inbound>(
-        *loop_, Inbound::Options{
-                    .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
-                    .fail = [this, peer](Status why) { report(peer, std::move(why)); }});
+        *loop_,
+        Inbound::Options{.peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
+                         .fail = [this, peer](Status why) { report(peer, std::move(why)); }});
   return *found;
 }
 
@@ -151,9 +155,8 @@ bool Proxy::is_flushed() const {
 // looks round some times first: others of the machine have the processor meanwhile.
 EventLoop::Clock::duration Proxy::poll() {
   constexpr auto kNow = EventLoop::Clock::duration::zero();
-  if (is_finishing_ && std::ranges::none_of(outbound_, [](const auto& to) {
-        return to.second->has_streams();
-      }))
+  if (is_finishing_ &&
+      std::ranges::none_of(outbound_, [](const auto& to) { return to.second->has_streams(); }))
     loop_->stop();
   if (progress()) {
     looks_ = 0;

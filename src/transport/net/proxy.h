@@ -31,8 +31,8 @@ class Proxy {
  public:
   struct Options {
     gpu::Machine& machine;
-    const bootstrap::Member& member;    // outlives the proxy
-    std::function<void(Status)> fail;   // of a peer, which the status names; on the proxy's thread
+    const bootstrap::Member& member;   // outlives the proxy
+    std::function<void(Status)> fail;  // of a peer, which the status names; on the proxy's thread
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some

@@ -15,9 +15,8 @@ constexpr int kTurns = 16;  // of receiving, before other streams have theirs
 Result<std::unique_ptr<Stream>> Stream::create(bootstrap::EventLoop& loop,
                                                bootstrap::Link::Stream from, Owner& owner) {
   std::unique_ptr<Stream> stream(new Stream(loop, std::move(from), owner));
-  stream->watch_ =
-      TRY(loop.watch(stream->socket_.fd(), EPOLLIN,
-                     [self = stream.get()](uint32_t events) { self->ready(events); }));
+  stream->watch_ = TRY(loop.watch(stream->socket_.fd(), EPOLLIN,
+                                  [self = stream.get()](uint32_t events) { self->ready(events); }));
   return stream;
 }
 
@@ -48,9 +47,9 @@ Status Stream::try_flush() {
       const size_t skipped = std::min(skip, bytes);
       skip -= skipped;
       if (bytes == skipped) return;
-      pieces[count++] = {.iov_base = const_cast<std::byte*>(static_cast<const std::byte*>(data)) +
-                                     skipped,
-                         .iov_len = bytes - skipped};
+      pieces[count++] = {
+          .iov_base = const_cast<std::byte*>(static_cast<const std::byte*>(data)) + skipped,
+          .iov_len = bytes - skipped};
       total += bytes - skipped;
     };
     if (!preface_.empty()) add(preface_.data(), preface_.size());
@@ -116,7 +115,8 @@ Status Stream::receive() {
     pieces[count++] = {.iov_base = stage_.data() + staged_, .iov_len = stage_.size() - staged_};
     const Transfer got = TRY(socket_.receive(std::span<const iovec>(pieces).first(count)));
     if (!got.open) {
-      if (missing_ > 0 || staged_ > 0) return Status::remote_error("it ended in the middle of a chunk");
+      if (missing_ > 0 || staged_ > 0)
+        return Status::remote_error("it ended in the middle of a chunk");
       end({});
       return {};
     }

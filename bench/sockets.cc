@@ -1,0 +1,191 @@
+// What is left of raw sockets: two processes, which NCCL_HOSTID makes two machines, move data by
+// plain TCP and then by the library, in turns, over the same interface.
+//
+//   bench/sockets [rounds]      prints a table: sizes, raw and the library's times and ratios
+//
+// Raw: blocking sockets, one connection each way, a thread for each direction; the time of a
+// "swap" is that until both sides have all of the other's bytes. The library: ncclSend and
+// ncclRecv in one group, and ncclAllReduce.
+#include <arpa/inet.h>
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void require(bool is_fine, const char* what) {
+  if (is_fine) return;
+  std::fprintf(stderr, "sockets: %s failed\n", what);
+  std::exit(1);
+}
+#define NCCL(call) require((call) == ncclSuccess, #call)
+#define CUDA(call) require((call) == cudaSuccess, #call)
+
+void move_all(int fd, std::vector<char>& data, size_t bytes, bool is_send) {
+  for (size_t at = 0; at < bytes;) {
+    const ssize_t done = is_send ? send(fd, data.data() + at, bytes - at, MSG_NOSIGNAL)
+                                 : recv(fd, data.data() + at, bytes - at, 0);
+    require(done > 0, is_send ? "send" : "recv");
+    at += static_cast<size_t>(done);
+  }
+}
+
+// Both processes' view of the other: pipes for what is to be agreed, sockets for data.
+struct Pair {
+  int rank;
+  int control;  // a socket pair
+  int data;     // TCP
+
+  void barrier() const {
+    char byte = 0;
+    require(write(control, &byte, 1) == 1 && read(control, &byte, 1) == 1, "barrier");
+  }
+};
+
+int tcp_to_peer(int rank, int control) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  if (rank == 0) {
+    require(bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 && listen(fd, 1) == 0 &&
+                getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0,
+            "listen");
+    require(write(control, &address, sizeof address) == sizeof address, "write");
+    const int listener = fd;
+    fd = accept(listener, nullptr, nullptr);
+    close(listener);
+  } else {
+    require(read(control, &address, sizeof address) == sizeof address, "read");
+    require(connect(fd, reinterpret_cast<sockaddr*>(&address), length) == 0, "connect");
+  }
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
+}
+
+double median_us(const Pair& pair, int repeats, const std::function<void()>& once) {
+  std::vector<double> times;
+  for (int i = 0; i < repeats + 2; ++i) {
+    pair.barrier();
+    const auto start = Clock::now();
+    once();
+    if (i >= 2)
+      times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                   times.end());
+  return times[times.size() / 2];
+}
+
+double raw_swap(const Pair& pair, size_t bytes, int repeats) {
+  std::vector<char> out(bytes), in(bytes);
+  if (bytes <= 4096)  // one after the other: both fit the sockets' buffers
+    return median_us(pair, repeats, [&] {
+      move_all(pair.data, out, bytes, true);
+      move_all(pair.data, in, bytes, false);
+    });
+  return median_us(pair, repeats, [&] {
+    std::thread sender([&] { move_all(pair.data, out, bytes, true); });
+    move_all(pair.data, in, bytes, false);
+    sender.join();
+  });
+}
+
+struct Library {
+  ncclComm_t comm;
+  cudaStream_t stream;
+  char* out;
+  char* in;
+};
+
+double swap_by_library(const Pair& pair, const Library& library, size_t bytes, int repeats) {
+  return median_us(pair, repeats, [&] {
+    NCCL(ncclGroupStart());
+    NCCL(ncclSend(library.out, bytes, ncclInt8, 1 - pair.rank, library.comm, library.stream));
+    NCCL(ncclRecv(library.in, bytes, ncclInt8, 1 - pair.rank, library.comm, library.stream));
+    NCCL(ncclGroupEnd());
+    CUDA(cudaStreamSynchronize(library.stream));
+  });
+}
+
+double reduce_by_library(const Pair& pair, const Library& library, size_t bytes, int repeats) {
+  return median_us(pair, repeats, [&] {
+    NCCL(ncclAllReduce(library.out, library.in, std::max<size_t>(bytes / 4, 1), ncclFloat, ncclSum,
+                       library.comm, library.stream));
+    CUDA(cudaStreamSynchronize(library.stream));
+  });
+}
+
+void run(int rank, int control, int rounds) {
+  setenv("NCCL_HOSTID", rank == 0 ? "first" : "second", 1);
+  const Pair pair{rank, control, tcp_to_peer(rank, control)};
+  ncclUniqueId id;
+  if (rank == 0) {
+    NCCL(ncclGetUniqueId(&id));
+    require(write(control, &id, sizeof id) == sizeof id, "write");
+  } else {
+    require(read(control, &id, sizeof id) == sizeof id, "read");
+  }
+  constexpr size_t kMost = 64 << 20;
+  Library library{};
+  CUDA(cudaSetDevice(rank));
+  CUDA(cudaStreamCreate(&library.stream));
+  CUDA(cudaMalloc(&library.out, kMost));
+  CUDA(cudaMalloc(&library.in, kMost));
+  NCCL(ncclCommInitRank(&library.comm, 2, id, rank));
+  if (rank == 0)
+    std::printf("%10s %10s %10s %10s %8s %10s\n", "bytes", "raw us", "swap us", "GB/s", "raw/swap",
+                "reduce us");
+  for (size_t bytes = 8; bytes <= kMost; bytes *= bytes < 4096 ? 32 : 8) {
+    const int repeats = bytes <= 4096 ? 2000 : bytes <= (1 << 20) ? 200 : 20;
+    std::vector<double> raw, swap, reduce;
+    for (int round = 0; round < rounds; ++round) {
+      raw.push_back(raw_swap(pair, bytes, repeats));
+      swap.push_back(swap_by_library(pair, library, bytes, repeats));
+      reduce.push_back(reduce_by_library(pair, library, bytes, repeats));
+    }
+    const auto middle = [](std::vector<double>& times) {
+      std::sort(times.begin(), times.end());
+      return times[times.size() / 2];
+    };
+    const double raw_us = middle(raw), swap_us = middle(swap);
+    if (rank == 0)
+      std::printf("%10zu %10.1f %10.1f %10.2f %8.2f %10.1f\n", bytes, raw_us, swap_us,
+                  static_cast<double>(bytes) / swap_us / 1e3, raw_us / swap_us, middle(reduce));
+  }
+  NCCL(ncclCommDestroy(library.comm));
+  CUDA(cudaFree(library.out));
+  CUDA(cudaFree(library.in));
+  CUDA(cudaStreamDestroy(library.stream));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 3;
+  int ends[2];
+  require(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
+  const pid_t child = fork();
+  require(child >= 0, "fork");
+  run(child == 0 ? 1 : 0, ends[child == 0 ? 1 : 0], rounds);
+  if (child == 0) return 0;
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status == 0 ? 0 : 1;
+}

@@ -1,0 +1,302 @@
+// Connections to other machines: both ends in this process, with kernels played by threads.
+#include "transport/net/proxy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "executor/host/port.h"
+#include "gpu/virtual/driver.h"
+
+namespace niccolite::transport::net {
+namespace {
+
+using executor::FifoShape;
+using executor::Protocol;
+using executor::host::Arrived;
+using executor::host::PortState;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+namespace relay = executor::relay;
+namespace tag = executor::tag;
+
+constexpr Key kKey{.tag = 3, .protocol = Protocol::Simple};
+constexpr FifoShape kShape{.channels = 2, .depth = 4, .slot_bytes = 4096};
+
+gpu::Machine& machine() { return *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion); }
+
+// ---- one end alone
+
+class OutgoingEnd : public testing::Test {
+ protected:
+  // As a kernel does: a chunk of so many bytes on channel 0.
+  void publish(uint32_t bytes, uint16_t call) {
+    end->port().notes[step % kShape.depth] = relay::note_of(bytes, call);
+    ++step;
+    std::atomic_ref(end->port().remote_control[0].remote)
+        .store(tag::tail(step, call), std::memory_order_release);
+  }
+  std::vector<Frame> collect(uint32_t part_bytes = UINT32_MAX) {
+    std::vector<Frame> frames;
+    end->collect(part_bytes, [&](const Part& part) { frames.push_back(part.frame); });
+    return frames;
+  }
+  uint64_t freed() const { return end->port().control[0].remote; }
+
+  relay::Bell bell{[](void*) {}, nullptr};
+  std::unique_ptr<Outgoing> end = Outgoing::create(machine(), kKey, kShape, bell).take();
+  uint64_t step = 0;
+};
+
+TEST_F(OutgoingEnd, SendsWhatIsPublishedAndGranted) {
+  publish(10, 1);
+  publish(0, 2);
+  EXPECT_TRUE(collect().empty());
+  end->grant(0, 1);
+  std::vector<Frame> frames = collect();
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].bytes, 10u);
+  EXPECT_EQ(frames[0].call, 1);  // though the tail is the second call's
+  end->grant(0, 4);
+  frames = collect();
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].step, 1u);
+  EXPECT_EQ(frames[0].length, 0u);
+  EXPECT_EQ(frames[0].call, 2);
+  EXPECT_TRUE(collect().empty());
+}
+
+TEST_F(OutgoingEnd, FreesSlotsInOrderWhenAllPartsAreSent) {
+  end->grant(0, 4);
+  publish(3000, 1);
+  publish(100, 1);
+  const std::vector<Frame> frames = collect(1024);
+  ASSERT_EQ(frames.size(), 4u);
+  EXPECT_EQ(frames[2].offset + frames[2].length, 3000u);
+  end->sent(frames[3]);
+  end->sent(frames[1]);
+  end->sent(frames[0]);
+  EXPECT_EQ(freed(), 0u);
+  EXPECT_FALSE(end->is_flushed());
+  end->sent(frames[2]);
+  EXPECT_EQ(freed(), 2u);
+  EXPECT_TRUE(end->is_flushed());
+}
+
+class IncomingEnd : public testing::Test {
+ protected:
+  IncomingEnd() { collect(); }
+  std::vector<Frame> collect() {
+    std::vector<Frame> frames;
+    end->collect([&](const Frame& frame) { frames.push_back(frame); });
+    return frames;
+  }
+  void arrive(const Frame& part) {
+    ASSERT_TRUE(end->place(part).is_ok());
+    end->arrived(part);
+  }
+  uint64_t tail() const { return end->port().control[0].remote; }
+
+  relay::Bell bell{[](void*) {}, nullptr};
+  std::unique_ptr<Incoming> end = Incoming::create(machine(), kKey, kShape, bell).take();
+};
+
+TEST_F(IncomingEnd, PublishesStepsInOrderWithTheirOwnCalls) {
+  const Frame first{.kind = FrameKind::Part, .step = 0, .bytes = 8, .length = 8, .call = 1};
+  Frame front{.kind = FrameKind::Part, .step = 1, .bytes = 8, .length = 4, .call = 2};
+  Frame back = front;
+  back.offset = 4;
+  arrive(back);
+  arrive(front);
+  EXPECT_EQ(tail(), 0u);
+  arrive(first);
+  EXPECT_EQ(tail(), tag::tail(2, 2));
+}
+
+TEST_F(IncomingEnd, GrantsASlotWhenItHasBeenRead) {
+  EXPECT_TRUE(collect().empty());
+  arrive({.kind = FrameKind::Part, .step = 0, .bytes = 1, .length = 1});
+  std::atomic_ref(end->port().remote_control[0].remote).store(1, std::memory_order_release);
+  const std::vector<Frame> frames = collect();
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].step, 1u + kShape.depth);
+}
+
+TEST_F(IncomingEnd, RefusesWhatHasNoPlace) {
+  const Frame good{.kind = FrameKind::Part, .step = 1, .bytes = 100, .length = 50, .call = 1};
+  const auto is_refused = [&](auto change) {
+    Frame bad = good;
+    change(bad);
+    return !end->place(bad).is_ok();
+  };
+  EXPECT_TRUE(is_refused([](Frame& f) { f.channel = kShape.channels; }));
+  EXPECT_TRUE(is_refused([](Frame& f) { f.step = kShape.depth; }));  // not granted
+  EXPECT_TRUE(is_refused([](Frame& f) { f.bytes = kShape.slot_bytes + 1; }));
+  EXPECT_TRUE(is_refused([](Frame& f) { f.length = 101; }));
+  EXPECT_TRUE(is_refused([](Frame& f) { f.offset = 51; }));
+  EXPECT_TRUE(is_refused([](Frame& f) { f.offset = UINT32_MAX; }));
+  arrive(good);
+  EXPECT_TRUE(is_refused([](Frame& f) { f.bytes = 99; }));
+  EXPECT_TRUE(is_refused([](Frame& f) { f.call = 2; }));
+  EXPECT_TRUE(is_refused([](Frame& f) { f.length = 51; }));  // more than is missing
+  arrive({.kind = FrameKind::Part, .step = 0});
+  EXPECT_TRUE(is_refused([](Frame& f) { f.step = 0; }));  // published
+}
+
+// ---- two proxies
+
+struct Ends {
+  Ends() {
+    const bootstrap::UniqueId id = bootstrap::create_unique_id().take();
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        members[rank] = bootstrap::Member::join({.id = id,
+                                                 .nranks = 2,
+                                                 .rank = static_cast<int>(rank),
+                                                 .deadline = Deadline::after(seconds(30))})
+                            .take();
+        proxies[rank] = Proxy::start({.machine = machine(),
+                                      .member = *members[rank],
+                                      .fail = [this](Status why) {
+                                        std::lock_guard lock(mutex);
+                                        failures.push_back(why.message());
+                                      }})
+                            .take();
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  executor::PortAddress open(int rank, int peer, bool is_send) {
+    return proxies[static_cast<size_t>(rank)]
+        ->open({.peer = peer, .key = kKey, .is_send = is_send}, kShape)
+        .take();
+  }
+
+  std::array<std::unique_ptr<bootstrap::Member>, 2> members;
+  std::mutex mutex;
+  std::vector<std::string> failures;
+  std::array<std::unique_ptr<Proxy>, 2> proxies;
+};
+
+constexpr uint64_t kSteps = 1000;  // of an operation
+constexpr uint16_t kCalls[] = {7, 8};
+
+// Chunks of all lengths, empty ones too.
+size_t bytes_of(uint32_t channel, uint64_t step) { return (step * 1237 + channel) % 4097; }
+std::byte content(uint32_t channel, uint64_t step) {
+  return static_cast<std::byte>(step * 31 + channel);
+}
+
+void send(const executor::PortAddress& address, uint32_t channel, uint16_t call) {
+  PortState port;
+  port.begin(address, kShape, channel, /*is_send=*/true, kSteps, call, {});
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    while (!port.has_credit()) std::this_thread::yield();
+    const size_t bytes = bytes_of(channel, step);
+    std::memset(port.slot(), static_cast<int>(content(channel, step)), bytes);
+    port.sent(Protocol::Simple, bytes);
+  }
+  port.end();
+}
+
+void receive(const executor::PortAddress& address, uint32_t channel, uint16_t call, int& wrong) {
+  PortState port;
+  port.begin(address, kShape, channel, /*is_send=*/false, kSteps, call, {});
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    while (port.arrival().state == Arrived::No) std::this_thread::yield();
+    if (port.arrival().state == Arrived::Foreign) ++wrong;
+    const size_t bytes = bytes_of(channel, step);
+    for (size_t i = 0; i < bytes; ++i)
+      if (port.slot()[i] != content(channel, step)) ++wrong;
+    port.received();
+  }
+  port.end();
+}
+
+// Both ways, over all channels at once, in two operations.
+void exchange(Ends& ends) {
+  std::vector<std::thread> kernels;
+  std::array<int, 4> wrong{};
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto out = ends.open(rank, 1 - rank, true);
+    const auto in = ends.open(rank, 1 - rank, false);
+    ends.proxies[static_cast<size_t>(rank)]->reach(
+        1 - rank, ends.proxies[static_cast<size_t>(1 - rank)]->address());
+    for (uint32_t channel = 0; channel < kShape.channels; ++channel) {
+      kernels.emplace_back([=] {
+        for (const uint16_t call : kCalls) send(out, channel, call);
+      });
+      kernels.emplace_back([=, &count = wrong[static_cast<size_t>(rank) * 2 + channel]] {
+        for (const uint16_t call : kCalls) receive(in, channel, call, count);
+      });
+    }
+  }
+  for (std::thread& kernel : kernels) kernel.join();
+  EXPECT_THAT(wrong, testing::Each(0));
+}
+
+TEST(Proxies, CarryAllChunksInOrder) {
+  Ends ends;
+  exchange(ends);
+  EXPECT_THAT(ends.failures, testing::IsEmpty());
+}
+
+TEST(Proxies, TakeNothingFromStrangers) {
+  Ends ends;
+  std::vector<Socket> strangers;
+  const Bytes garbage(200, std::byte{0x5a});
+  for (int i = 0; i < 6; ++i) {
+    strangers.push_back(Socket::connect(ends.proxies[1]->address()).take());
+    pollfd event{strangers.back().fd(), POLLOUT, 0};
+    ASSERT_EQ(poll(&event, 1, 10'000), 1);
+    if (i % 3 == 1) {
+      ASSERT_TRUE(strangers.back().send(garbage).is_ok());
+    }
+    if (i % 3 == 2) strangers.back().close();  // others stay silent
+  }
+  exchange(ends);
+  EXPECT_THAT(ends.failures, testing::IsEmpty());
+}
+
+// A member that knows the secret but not the protocol.
+TEST(Proxies, NameAPeerThatSendsNonsense) {
+  Ends ends;
+  ends.open(1, 0, false);
+  struct Liar final : bootstrap::Link::Owner {
+    void link_opened(bootstrap::Link& link) override {
+      stream = link.release();
+      const Frame frame{.kind = FrameKind::Part, .tag = 9, .bytes = 10, .length = 10};
+      EXPECT_TRUE(stream.socket.send(std::as_bytes(std::span(&frame, 1))).is_ok());
+    }
+    void link_frame(bootstrap::Link&, std::span<const std::byte>) override {}
+    void link_ended(bootstrap::Link&, bootstrap::Link::End, Status) override { ADD_FAILURE(); }
+    bootstrap::Link::Stream stream;
+  } liar;
+  const auto loop = bootstrap::EventLoop::create().take();
+  const bootstrap::Link::Options options{
+      .self = {.key = ends.members[0]->secret("proxy"), .number = 1}, .identity_of = {}};
+  const auto link =
+      bootstrap::Link::dial(*loop, ends.proxies[1]->address(), 2, options, liar).take();
+  std::thread thread([&] { loop->run(); });
+  const auto has_failed = [&] {
+    std::lock_guard lock(ends.mutex);
+    return !ends.failures.empty();
+  };
+  const Deadline deadline = Deadline::after(seconds(30));
+  while (!has_failed() && !deadline.passed()) std::this_thread::yield();
+  loop->stop();
+  thread.join();
+  ASSERT_TRUE(has_failed());
+  EXPECT_THAT(ends.failures[0], HasSubstr("the connection from rank 0"));
+  EXPECT_THAT(ends.failures[0], HasSubstr("tag 9"));
+}
+
+}  // namespace
+}  // namespace niccolite::transport::net
