@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/parameters.h"
 #include "transport/messages.h"
 
 namespace niccolite::transport {
@@ -14,6 +15,11 @@ using executor::Protocol;
 
 // Peers asked at once: each may cost a link to another process.
 constexpr size_t kMostAsked = 64;
+
+int streams_from_environment() {
+  const int64_t asked = parameters::socket_nthreads() * parameters::nsocks_perthread();
+  return static_cast<int>(std::min<int64_t>(asked, net::kMostStreams));
+}
 
 }  // namespace
 
@@ -236,7 +242,10 @@ Result<const Endpoint::RemoteChunk*> Endpoint::remote_chunk(int peer, const Toke
 Result<net::Proxy*> Endpoint::proxy() {
   std::lock_guard lock(mutex_);
   if (proxy_ == nullptr)
-    proxy_ = TRY(net::Proxy::start({.machine = machine_, .member = member_, .fail = fail_}));
+    proxy_ = TRY(net::Proxy::start({.machine = machine_,
+                                    .member = member_,
+                                    .fail = fail_,
+                                    .streams = streams_from_environment()}));
   return proxy_.get();
 }
 

@@ -62,6 +62,12 @@ TEST_P(Machines, EveryOperationIsRightOnEveryRank) {
   for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
 }
 
+TEST_P(Machines, SeveralSocketsChangeNothing) {
+  std::vector<Process> running =
+      run("reduce", {make_id()}, {{"NCCL_SOCKET_NTHREADS", "2"}, {"NCCL_NSOCKS_PERTHREAD", "2"}});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
 TEST_P(Machines, ASuspendedCommunicatorWorksAsBefore) {
   std::vector<Process> running = run("suspend", {make_id(), make_id()});
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();

@@ -153,11 +153,11 @@ TEST_F(IncomingEnd, RefusesWhatHasNoPlace) {
 // ---- two proxies
 
 struct Ends {
-  Ends() {
+  explicit Ends(int streams = 1) {
     const bootstrap::UniqueId id = bootstrap::create_unique_id().take();
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < 2; ++rank)
-      threads.emplace_back([&, rank] {
+      threads.emplace_back([&, rank, streams] {
         members[rank] = bootstrap::Member::join({.id = id,
                                                  .nranks = 2,
                                                  .rank = static_cast<int>(rank),
@@ -165,17 +165,19 @@ struct Ends {
                             .take();
         proxies[rank] = Proxy::start({.machine = machine(),
                                       .member = *members[rank],
-                                      .fail = [this](Status why) {
-                                        std::lock_guard lock(mutex);
-                                        failures.push_back(why.message());
-                                      }})
+                                      .fail =
+                                          [this](Status why) {
+                                            std::lock_guard lock(mutex);
+                                            failures.push_back(why.message());
+                                          },
+                                      .streams = streams})
                             .take();
       });
     for (std::thread& thread : threads) thread.join();
   }
-  executor::PortAddress open(int rank, int peer, bool is_send) {
+  executor::PortAddress open(int rank, int peer, bool is_send, const FifoShape& shape = kShape) {
     return proxies[static_cast<size_t>(rank)]
-        ->open({.peer = peer, .key = kKey, .is_send = is_send}, kShape)
+        ->open({.peer = peer, .key = kKey, .is_send = is_send}, shape)
         .take();
   }
 
@@ -185,66 +187,81 @@ struct Ends {
   std::array<std::unique_ptr<Proxy>, 2> proxies;
 };
 
-constexpr uint64_t kSteps = 1000;  // of an operation
 constexpr uint16_t kCalls[] = {7, 8};
 
-// Chunks of all lengths, empty ones too.
-size_t bytes_of(uint32_t channel, uint64_t step) { return (step * 1237 + channel) % 4097; }
-std::byte content(uint32_t channel, uint64_t step) {
-  return static_cast<std::byte>(step * 31 + channel);
-}
+// One operation after the other, on one channel of one end.
+struct Kernel {
+  executor::PortAddress address;
+  FifoShape shape;
+  uint64_t steps = 0;  // of an operation
+  uint32_t channel = 0;
+  int wrong = 0;
 
-void send(const executor::PortAddress& address, uint32_t channel, uint16_t call) {
-  PortState port;
-  port.begin(address, kShape, channel, /*is_send=*/true, kSteps, call, {});
-  for (uint64_t step = 0; step < kSteps; ++step) {
-    while (!port.has_credit()) std::this_thread::yield();
-    const size_t bytes = bytes_of(channel, step);
-    std::memset(port.slot(), static_cast<int>(content(channel, step)), bytes);
-    port.sent(Protocol::Simple, bytes);
-  }
-  port.end();
-}
+  // Chunks of all lengths, empty ones too.
+  size_t bytes_of(uint64_t step) const { return (step * 1237 + channel) % (shape.slot_bytes + 1); }
+  std::byte content(uint64_t step) const { return static_cast<std::byte>(step * 31 + channel); }
 
-void receive(const executor::PortAddress& address, uint32_t channel, uint16_t call, int& wrong) {
-  PortState port;
-  port.begin(address, kShape, channel, /*is_send=*/false, kSteps, call, {});
-  for (uint64_t step = 0; step < kSteps; ++step) {
-    while (port.arrival().state == Arrived::No) std::this_thread::yield();
-    if (port.arrival().state == Arrived::Foreign) ++wrong;
-    const size_t bytes = bytes_of(channel, step);
-    for (size_t i = 0; i < bytes; ++i)
-      if (port.slot()[i] != content(channel, step)) ++wrong;
-    port.received();
-  }
-  port.end();
-}
-
-// Both ways, over all channels at once, in two operations.
-void exchange(Ends& ends) {
-  std::vector<std::thread> kernels;
-  std::array<int, 4> wrong{};
-  for (int rank = 0; rank < 2; ++rank) {
-    const auto out = ends.open(rank, 1 - rank, true);
-    const auto in = ends.open(rank, 1 - rank, false);
-    ends.proxies[static_cast<size_t>(rank)]->reach(
-        1 - rank, ends.proxies[static_cast<size_t>(1 - rank)]->address());
-    for (uint32_t channel = 0; channel < kShape.channels; ++channel) {
-      kernels.emplace_back([=] {
-        for (const uint16_t call : kCalls) send(out, channel, call);
-      });
-      kernels.emplace_back([=, &count = wrong[static_cast<size_t>(rank) * 2 + channel]] {
-        for (const uint16_t call : kCalls) receive(in, channel, call, count);
-      });
+  void send() const {
+    for (const uint16_t call : kCalls) {
+      PortState port;
+      port.begin(address, shape, channel, /*is_send=*/true, steps, call, {});
+      for (uint64_t step = 0; step < steps; ++step) {
+        while (!port.has_credit()) std::this_thread::yield();
+        const size_t bytes = bytes_of(step);
+        std::memset(port.slot(), std::to_integer<int>(content(step)), bytes);
+        port.sent(Protocol::Simple, bytes);
+      }
+      port.end();
     }
   }
-  for (std::thread& kernel : kernels) kernel.join();
-  EXPECT_THAT(wrong, testing::Each(0));
+  void receive() {
+    for (const uint16_t call : kCalls) {
+      PortState port;
+      port.begin(address, shape, channel, /*is_send=*/false, steps, call, {});
+      for (uint64_t step = 0; step < steps; ++step) {
+        while (port.arrival().state == Arrived::No) std::this_thread::yield();
+        if (port.arrival().state == Arrived::Foreign) ++wrong;
+        const size_t bytes = bytes_of(step);
+        for (size_t i = 0; i < bytes; ++i)
+          if (port.slot()[i] != content(step)) ++wrong;
+        port.received();
+      }
+      port.end();
+    }
+  }
+};
+
+// Both ways, over all channels at once.
+void exchange(Ends& ends, const FifoShape& shape = kShape, uint64_t steps = 1000) {
+  std::vector<Kernel> senders, receivers;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto out = ends.open(rank, 1 - rank, true, shape);
+    const auto in = ends.open(rank, 1 - rank, false, shape);
+    ends.proxies[static_cast<size_t>(rank)]->reach(
+        1 - rank, ends.proxies[static_cast<size_t>(1 - rank)]->address());
+    for (uint32_t channel = 0; channel < shape.channels; ++channel) {
+      senders.push_back({.address = out, .shape = shape, .steps = steps, .channel = channel});
+      receivers.push_back({.address = in, .shape = shape, .steps = steps, .channel = channel});
+    }
+  }
+  std::vector<std::thread> threads;
+  for (const Kernel& kernel : senders) threads.emplace_back([&] { kernel.send(); });
+  for (Kernel& kernel : receivers) threads.emplace_back([&] { kernel.receive(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Kernel& kernel : receivers) EXPECT_EQ(kernel.wrong, 0);
 }
 
-TEST(Proxies, CarryAllChunksInOrder) {
-  Ends ends;
-  exchange(ends);
+TEST(Proxies, CarryAllChunksInOrderOverOneStreamAndSeveral) {
+  for (const int streams : {1, 5}) {
+    Ends ends(streams);
+    exchange(ends);
+    EXPECT_THAT(ends.failures, testing::IsEmpty());
+  }
+}
+
+TEST(Proxies, CarryPartsOfAChunkOverSeveralStreams) {
+  Ends ends(3);
+  exchange(ends, {.channels = 2, .depth = 4, .slot_bytes = 200 << 10}, 40);
   EXPECT_THAT(ends.failures, testing::IsEmpty());
 }
 

@@ -5,6 +5,7 @@
 namespace niccolite::transport::net {
 
 void Inbound::welcome(bootstrap::Link::Stream from) {
+  if (streams_.size() >= kMostStreams) return;
   Result<std::unique_ptr<Stream>> stream = Stream::create(loop_, std::move(from), *this);
   if (!stream.is_ok()) return options_.fail(stream.status().copy());
   streams_.push_back({.stream = std::move(stream).take()});

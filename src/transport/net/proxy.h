@@ -33,6 +33,7 @@ class Proxy {
     gpu::Machine& machine;
     const bootstrap::Member& member;   // outlives the proxy
     std::function<void(Status)> fail;  // of a peer, which the status names; on the proxy's thread
+    int streams = 1;                   // to each peer; at most kMostStreams
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some

@@ -12,6 +12,9 @@
 
 namespace niccolite::transport::net {
 
+/// From one rank to another.
+inline constexpr int kMostStreams = 64;
+
 class Stream {
  public:
   /// Hears of a stream. No callback may destroy it.
