@@ -30,6 +30,7 @@ constexpr CostLine kCosts[] = {
     {ReduceScatter, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
     {ReduceScatter, Pat, Simple, {20, 30, 0.1, 5, 5, 64, 5, 0, 0}},
     {AllToAll, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {AllToAll, Pat, Simple, {20, 30, 0.1, 5, 5, 64, 5, 0, 0}},
     {Gather, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
     {Scatter, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
     {PointToPoint, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},

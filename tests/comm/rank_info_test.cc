@@ -129,6 +129,25 @@ TEST(RankInfo, OfAnotherBuildIsRefusedByAllWithWhatDiffers) {
   EXPECT_EQ(decoded.fingerprint, other.fingerprint);
 }
 
+TEST(RankInfo, OfSeveralMachinesMayMeetOnVirtualGpus) {
+  std::vector<RankInfo> ranks = make_all();
+  for (RankInfo& info : ranks) info.machine = gpu::Kind::Virtual;
+  EXPECT_THAT(machines_of(ranks), testing::Each(0));
+  ranks[1].host = ranks[3].host = "another";
+  ranks[2].host = "a third";
+  EXPECT_THAT(machines_of(ranks), testing::ElementsAre(0, 1, 2, 1));
+  EXPECT_TRUE(check(ranks).is_ok());
+  // Ordinals mean other GPUs there.
+  ranks[1].device_uuid = ranks[0].device_uuid;
+  EXPECT_TRUE(check(ranks).is_ok());
+  ranks[1].device_uuid = ranks[3].device_uuid;
+  EXPECT_THAT(check(ranks).message(), HasSubstr("ranks 1 and 3 both use GPU"));
+  for (RankInfo& info : ranks) info.machine = gpu::Kind::Cuda;
+  const Status status = check(ranks);
+  EXPECT_EQ(status.code(), Code::InvalidUsage);
+  EXPECT_THAT(status.message(), HasSubstr("real ones of one machine only"));
+}
+
 TEST(RankInfo, VariablesThatDifferAreNamedWithValuesAndRanks) {
   std::vector<RankInfo> ranks = make_all();
   const auto differences = [&] {

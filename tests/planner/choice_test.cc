@@ -13,7 +13,8 @@ using executor::Protocol;
 constexpr size_t kMostBytes = size_t{2} << 30;
 
 constexpr MachineClass kMachines[] = {MachineClass::Cuda, MachineClass::CudaSlotsOfTwo,
-                                      MachineClass::CudaSlots, MachineClass::Virtual};
+                                      MachineClass::CudaSlots, MachineClass::Sockets,
+                                      MachineClass::Virtual};
 
 /// Calls `check` for every collective on machines of all classes.
 void for_each(const Limits& limits,
@@ -22,17 +23,22 @@ void for_each(const Limits& limits,
     for (const int nranks : {2, 3, 4, 8, 16, 200})
       for (int c = 0; c < schedule::kCollectives; ++c) {
         const auto collective = static_cast<Collective>(c);
-        const gpu::Kind kind =
-            machine == MachineClass::Virtual ? gpu::Kind::Virtual : gpu::Kind::Cuda;
+        const bool spans_machines = machine == MachineClass::Sockets;
+        const gpu::Kind kind = machine == MachineClass::Virtual || spans_machines
+                                   ? gpu::Kind::Virtual
+                                   : gpu::Kind::Cuda;
         const bool reaches_users =
             machine == MachineClass::Virtual || machine == MachineClass::Cuda;
         Settings settings = make_settings(kind, nranks, limits).value();
         set_reach(settings, reaches_users);
+        if (spans_machines) span_machines(settings);
         if (class_of(settings) != machine) continue;  // which has other numbers of ranks
         SCOPED_TRACE(testing::Message()
                      << function_name(collective) << " over " << nranks << " ranks, "
                      << (kind == gpu::Kind::Virtual ? "virtual" : "CUDA")
-                     << (reaches_users ? "" : " through slots"));
+                     << (spans_machines  ? " of several machines"
+                         : reaches_users ? ""
+                                         : " through slots"));
         check(settings, collective);
       }
 }
@@ -71,7 +77,9 @@ TEST(Model, EveryCollectiveHasMeasuredVariants) {
     const std::vector<Choice> choices = candidates(settings, collective, 1000);
     ASSERT_FALSE(choices.empty());
     // The all-to-all of so many ranks has but one algorithm, and nothing to be compared with.
-    const bool is_alone = collective == Collective::AllToAll && settings.nranks == 200;
+    // (Between machines chunks have a price there, too.)
+    const bool is_alone =
+        collective == Collective::AllToAll && settings.nranks == 200 && !settings.spans_machines;
     EXPECT_EQ(find_cost(class_of(settings), collective, choices[0].algorithm, choices[0].protocol)
                   .is_measured,
               !is_alone);
@@ -198,6 +206,21 @@ TEST(Choice, IsThereForEveryCollectiveOfManyRanks) {
       }
     }
   }
+}
+
+TEST(Choice, BetweenMachinesNeedsNoCommonMemoryAndSendsLeastOfMuch) {
+  setenv("NCCL_PROTO", "LL", 1);  // gives way, since programs run on one machine and on several
+  Settings settings = make_settings(gpu::Kind::Virtual, 6, {}).value();
+  unsetenv("NCCL_PROTO");
+  span_machines(settings);
+  for (int c = 0; c < schedule::kCollectives; ++c)
+    for (const size_t bytes : {8, 1 << 20})
+      EXPECT_EQ(choose(settings, static_cast<Collective>(c), bytes).value().protocol,
+                Protocol::Simple);
+  EXPECT_NE(family_of(choose(settings, Collective::AllReduce, 8).value().algorithm),
+            AlgorithmId::Ring);
+  EXPECT_EQ(family_of(choose(settings, Collective::AllReduce, 256 << 20).value().algorithm),
+            AlgorithmId::Ring);
 }
 
 TEST(Choice, BlamesOnlyTheVariablesThatLeaveNone) {
