@@ -50,6 +50,7 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
 
 Proxy::Proxy(Options options)
     : options_(std::move(options)),
+      process_(getpid()),
       link_{.self = {.key = options_.member.secret("proxy"),
                      .number = number_of(options_.member.rank())},
             .identity_of = {}},
@@ -79,6 +80,15 @@ Status Proxy::listen() {
 }
 
 Proxy::~Proxy() {
+  if (process_ != getpid()) {
+    // In a child made by fork() the thread does not exist, and sockets and epoll are the parent's,
+    // too: touches nothing.
+    static_cast<void>(new auto(std::move(outbound_)));
+    static_cast<void>(new auto(std::move(inbound_)));
+    static_cast<void>(acceptor_.release());
+    static_cast<void>(loop_.release());
+    return;
+  }
   if (thread_.running()) {
     loop_->post([this, is_orderly = is_flushed()] { finish(is_orderly); });
     thread_.join();
@@ -99,7 +109,10 @@ void Proxy::welcome(std::unique_ptr<Link> link) {
 void Proxy::report(int peer, Status why) {
   if (is_finishing_) return;
   auto kept = std::make_shared<Status>(std::move(why).with_peer(peer));
-  loop_->after(kBetterNews, [this, kept] { options_.fail(kept->copy()); });
+  loop_->after(kBetterNews, [this, peer, kept] {
+    // Who leaves without reading what nobody will ask for resets the connection.
+    if (!options_.member.has_left(peer)) options_.fail(kept->copy());
+  });
 }
 
 Outbound& Proxy::outbound(int peer) {

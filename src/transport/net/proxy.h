@@ -11,7 +11,8 @@
 // Thread safety: any thread; open() and reach() do not wait.
 #pragma once
 
-#include <atomic>
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <memory>
@@ -70,6 +71,7 @@ class Proxy {
   void finish(bool is_orderly);
 
   const Options options_;
+  const pid_t process_;
   const bootstrap::Link::Options link_;
   std::unique_ptr<bootstrap::EventLoop> loop_;
   Address address_;
