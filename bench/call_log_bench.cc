@@ -16,14 +16,14 @@ Call call_of(Collective collective) {
 void add_collective(benchmark::State& state) {
   CallLog log(8);
   const Call call = call_of(Collective::AllReduce);
-  for (auto _ : state) log.add(call, /*is_captured=*/false, /*is_joined=*/false);
+  for (auto _ : state) log.add({&call, 1}, /*is_captured=*/false);
 }
 BENCHMARK(add_collective);
 
 void add_message(benchmark::State& state) {
   CallLog log(8);
   const Call call = call_of(Collective::PointToPoint);
-  for (auto _ : state) log.add(call, /*is_captured=*/false, /*is_joined=*/true);
+  for (auto _ : state) log.add({&call, 1}, /*is_captured=*/false);
 }
 BENCHMARK(add_message);
 

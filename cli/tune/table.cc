@@ -31,6 +31,8 @@ std::pair<const char*, const char*> names_of(planner::MachineClass machine) {
       return {"two CUDA GPUs through slots", "cuda_slot_costs_of_two"};
     case planner::MachineClass::CudaSlots:
       return {"CUDA GPUs through slots", "cuda_slot_costs"};
+    case planner::MachineClass::Sockets:
+      return {"machines joined by sockets", "socket_costs"};
     case planner::MachineClass::Virtual:
       break;
   }

@@ -103,7 +103,7 @@ void add_batches(std::span<const Task* const> tasks, size_t most, const Batch& l
     Batch& batch = batches.emplace_back(like);
     batch.tasks.assign(tasks.begin() + static_cast<std::ptrdiff_t>(begin),
                        tasks.begin() + static_cast<std::ptrdiff_t>(end));
-    batch.self_outputs.assign(end - begin, nullptr);
+    batch.outputs = batch.tasks;
   }
 }
 
@@ -156,7 +156,7 @@ Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vecto
 /// One end of a message, or a message to the own rank, and its place in the order of all.
 struct End {
   const Task* task = nullptr;
-  void* self_output = nullptr;
+  const Task* output = nullptr;                  // as Batch::outputs
   std::optional<gpu::StreamHandle> self_stream;  // of the receive from the own rank
   int turn = 0;
   Protocol protocol = Protocol::Simple;
@@ -177,7 +177,7 @@ class Turns {
     const int nranks = planner_.settings().nranks;
     const int ahead = call.is_send ? call.peer - planner_.rank() : planner_.rank() - call.peer;
     End end{.task = &task,
-            .self_output = nullptr,
+            .output = &task,
             .self_stream = std::nullopt,
             .protocol = TRY(planner_.protocol_of_message(call.request.bytes())),
             .distance = (ahead + nranks) % nranks};
@@ -234,7 +234,7 @@ Result<std::vector<End>> find_ends(std::span<const Task> tasks, Planner& planner
                                    rank, send.call.request.bytes(), describe(send.call),
                                    receive.call.request.bytes(), describe(receive.call));
     End end = TRY(turns.next(send));
-    end.self_output = receive.output;
+    end.output = &receive;
     end.self_stream = receive.stream;
     ends.push_back(end);
   }
@@ -256,7 +256,7 @@ Batch batch_of(std::span<const End> ends) {
     if (std::exchange(layer, end->layer) != end->layer) batch.layers.push_back(0);
     ++batch.layers.back();
     batch.tasks.push_back(end->task);
-    batch.self_outputs.push_back(end->self_output);
+    batch.outputs.push_back(end->output);
     if (end->self_stream) batch.streams.push_back(*end->self_stream);
   }
   return batch;

@@ -32,8 +32,9 @@ namespace niccolite::comm {
 struct Batch {
   executor::Protocol protocol = executor::Protocol::Simple;  // of messages
   std::vector<const Task*> tasks{};                          // the program's works, in order
-  std::vector<size_t> layers{};       // works of each layer of messages (Planner::messages())
-  std::vector<void*> self_outputs{};  // by work: where a message to the own rank goes, else null
+  std::vector<size_t> layers{};        // works of each layer of messages (Planner::messages())
+  std::vector<const Task*> outputs{};  // by work: whose output it has; of a message to the own rank
+                                       // the receive's, else as tasks
   std::vector<gpu::StreamHandle> streams{};  // of the calls, each once; the launch is on the first
   bool is_list = false;                      // executor::Launch::is_list()
   int most_channels = 0;  // of each collective that else shares the launch; 0: of one alone

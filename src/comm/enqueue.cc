@@ -122,14 +122,11 @@ uint64_t hash_of(std::span<const Task> tasks) {
   return hash;
 }
 
-/// Do launches of these calls depend on nothing but the calls, the buffers and the stream? Not of
-/// messages to the own rank, whose launches have the buffers of two calls.
-bool may_be_known(std::span<const Task> tasks, int rank) {
+/// Do launches of these calls depend on nothing but the calls, the buffers and the stream?
+bool may_be_known(std::span<const Task> tasks) {
   return tasks.size() <= kMostRememberedCalls &&
-         std::all_of(tasks.begin(), tasks.end(), [&](const Task& task) {
-           return task.stream == tasks[0].stream &&
-                  !(task.call.is_message() && task.call.peer == rank);
-         });
+         std::all_of(tasks.begin(), tasks.end(),
+                     [&](const Task& task) { return task.stream == tasks[0].stream; });
 }
 
 }  // namespace
@@ -309,7 +306,7 @@ Result<bool> OperationQueue::run_known(std::span<const Task> tasks) {
   const gpu::StreamHandle stream = tasks[0].stream;
   TRY(choose_plans(stream));
   const KnownGroup* const group = plans_->find(tasks);
-  if (group == nullptr || !may_be_known(tasks, plans_->planner.rank())) return false;
+  if (group == nullptr || !may_be_known(tasks)) return false;
   // All launches are on one stream: for the order of streams they are one operation.
   TRY(order_.before(stream));
   Status launched = launch_known(*group, tasks);
@@ -318,11 +315,19 @@ Result<bool> OperationQueue::run_known(std::span<const Task> tasks) {
   return true;
 }
 
+void OperationQueue::collect_buffers(const KnownLaunch& known, std::span<const Task> tasks,
+                                     std::vector<Buffers>& buffers) const {
+  buffers.clear();
+  for (size_t work = 0; work < known.tasks.size(); ++work) {
+    const uint32_t task = known.tasks[work], output = known.outputs[work];
+    buffers.push_back(buffers_of(tasks[task], plans_->planner.rank()));
+    if (output != task) buffers.back().output = tasks[output].output;
+  }
+}
+
 Status OperationQueue::launch_known(const KnownGroup& group, std::span<const Task> tasks) {
   for (const KnownLaunch& known : group.launches) {
-    buffers_.clear();
-    for (const uint32_t number : known.tasks)
-      buffers_.push_back(buffers_of(tasks[number], plans_->planner.rank()));
+    collect_buffers(known, tasks, buffers_);
     TRY(launch_logged(*known.launcher, known.calls, buffers_, tasks[0].stream));
   }
   return {};
@@ -330,7 +335,7 @@ Status OperationQueue::launch_known(const KnownGroup& group, std::span<const Tas
 
 Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) {
   TRY(choose_plans(tasks[0].stream));
-  const bool is_plain = may_be_known(tasks, plans_->planner.rank());
+  const bool is_plain = may_be_known(tasks);
   if (const KnownGroup* known = is_plain ? plans_->find(tasks) : nullptr)
     return recall(*known, tasks);
   TRY(check_captures(tasks));
@@ -345,8 +350,9 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) 
       ready.calls.push_back(task.call);
       ready.buffers.push_back(buffers_of(task, plans_->planner.rank()));
       ready.bytes.push_back(task.call.request.bytes());
-      if (batch.self_outputs[work] != nullptr)
-        ready.buffers[work].output = batch.self_outputs[work];
+      if (const Task* output = batch.outputs[work]; output != &task)
+        ready.buffers[work].output = output->output;
+      ready.outputs.push_back(static_cast<uint32_t>(batch.outputs[work] - tasks.data()));
     }
     const Call& first = batch.tasks[0]->call;
     if (!is_copy(first)) {
@@ -385,8 +391,7 @@ std::vector<Ready> OperationQueue::recall(const KnownGroup& group,
     ready.launcher = known.launcher;
     ready.streams = {tasks[0].stream};
     ready.calls = known.calls;
-    for (const uint32_t number : known.tasks)
-      ready.buffers.push_back(buffers_of(tasks[number], plans_->planner.rank()));
+    collect_buffers(known, tasks, ready.buffers);
   }
   return launches;
 }
@@ -396,8 +401,10 @@ void OperationQueue::remember_group(std::span<Ready> launches) {
   KnownGroup group{.calls = std::move(launches.front().group), .launches = {}};
   for (const Ready& ready : launches) {
     if (ready.launcher == nullptr) return;  // a copy
-    group.launches.push_back(
-        {.launcher = ready.launcher, .tasks = ready.tasks, .calls = ready.calls});
+    group.launches.push_back({.launcher = ready.launcher,
+                              .tasks = ready.tasks,
+                              .outputs = ready.outputs,
+                              .calls = ready.calls});
   }
   if (plans_->group_calls + group.calls.size() > kMostRememberedCalls) forget_groups(*plans_);
   plans_->group_calls += group.calls.size();

@@ -37,6 +37,7 @@ struct Ready {
   std::shared_ptr<Launcher> launcher;      // null: `buffers` are copied, each from input to output
   std::optional<Planned> planned;          // until connect(), which makes the launcher
   std::vector<uint32_t> tasks;             // by work: which of the group's tasks it carries out
+  std::vector<uint32_t> outputs;           // the same: whose output it has (Batch::outputs)
   std::vector<Call> group;                 // in the first launch of a group to be remembered: its
                                            // calls; else empty
   std::vector<Call> calls;                 // by work
@@ -91,8 +92,9 @@ class OperationQueue {
   /// One launch of a group.
   struct KnownLaunch {
     std::shared_ptr<Launcher> launcher;
-    std::vector<uint32_t> tasks;  // by work
-    std::vector<Call> calls;      // the same
+    std::vector<uint32_t> tasks;    // by work
+    std::vector<uint32_t> outputs;  // the same
+    std::vector<Call> calls;        // the same
   };
   struct KnownGroup {
     std::vector<Call> calls;
@@ -132,6 +134,8 @@ class OperationQueue {
                        std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
   Status run(Launcher& launcher, std::span<const Call> calls,
              std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
+  void collect_buffers(const KnownLaunch& known, std::span<const Task> tasks,
+                       std::vector<executor::Buffers>& buffers) const;
   Status launch_known(const KnownGroup& group, std::span<const Task> tasks);
   template <typename Map, typename Key>
   void remember(Map& map, Key&& key, const std::shared_ptr<Launcher>& launcher);

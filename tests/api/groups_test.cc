@@ -139,6 +139,9 @@ TEST(Group, OfTheSameCallsMovesTheBuffersOfEachTime) {
     for (int rank = 0; rank < kRanks; ++rank) {
       operations.push_back(message(rank, (rank + 1) % kRanks, bytes));
       operations.push_back(message(rank, (rank + 1) % kRanks, 10));
+      operations.push_back(
+          message(rank, rank, bytes));  // its input is one call's, its output another's
+      operations.push_back(message(rank, rank, 7));
     }
     return operations;
   };
