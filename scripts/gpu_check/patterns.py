@@ -55,15 +55,21 @@ def groups_of(quick, is_virtual):
     return groups
 
 
-def measure(checks, gpus, other, quick, is_virtual):
-    fixed = ["--out-of-place", "-w", "3"] + (["--vs", other, "--rounds", "3"] if other else [])
+def measure(checks, gpus, other, quick, is_virtual, only_layout=None, shares_gpus=False):
+    fixed = ["--out-of-place", "-w", "3"]
+    beside = ["--vs", other, "--rounds", "3"] if other else []
     for layout, ranks in LAYOUTS.items():
+        if only_layout not in (None, layout):
+            continue
         for launch in LAUNCHES:
             for group in groups_of(quick, is_virtual):
                 timing = ["-n", str(group.iterations)]
                 if launch == "graph":
                     timing = ["-n", str(max(1, group.iterations // 4)), "-G", "5"]
-                checks.run(f"pattern_{layout}_{launch}_{group.name}", [*group.flags, *ranks(gpus), *timing, *fixed], limit=200)
+                # NVIDIA's library stands still when ranks of several communicators share a GPU.
+                is_alone = shares_gpus and "--communicators" in group.flags
+                checks.run(f"pattern_{layout}_{launch}_{group.name}",
+                           [*group.flags, *ranks(gpus), *timing, *fixed, *([] if is_alone else beside)], limit=200)
 
 
 class Cell(typing.NamedTuple):
