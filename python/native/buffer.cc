@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -63,6 +64,18 @@ ncclDataType_t element_type(const char* format, Py_ssize_t itemsize) {
     default:
       return ncclNumTypes;
   }
+}
+
+// nccl.core.buffer.resolve. No static variable is initialised by it: an import lets go of the GIL,
+// and another thread would hold it while it waits for the end of that initialisation.
+nb::handle resolver() {
+  static std::atomic<PyObject*> known{nullptr};
+  if (PyObject* found = known.load(std::memory_order_acquire)) return found;  // pairs with below
+  nb::object found = nb::module_::import_("nccl.core.buffer").attr("resolve");
+  PyObject* none = nullptr;
+  if (known.compare_exchange_strong(none, found.ptr(), std::memory_order_acq_rel))
+    return found.release();
+  return none;  // another thread's, by now
 }
 
 }  // namespace
@@ -126,9 +139,7 @@ void Buffer::read_buffer_protocol(bool written) {
 
 // (address, elements, type, device, object that keeps the memory alive)
 void Buffer::resolve(bool written) {
-  static PyObject* const resolver =
-      nb::object(nb::module_::import_("nccl.core.buffer").attr("resolve")).release().ptr();
-  const nb::object found = nb::handle(resolver)(object_, nb::str(name_), nb::bool_(written));
+  const nb::object found = resolver()(object_, nb::str(name_), nb::bool_(written));
   const auto [address, count, type, device, owner] =
       nb::cast<std::tuple<uintptr_t, size_t, int, int, nb::object>>(found);
   data_ = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)

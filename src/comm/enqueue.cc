@@ -550,9 +550,9 @@ Status OperationQueue::plan_list(const Batch& batch, Planned& planned) {
   }
   const auto works = static_cast<uint32_t>(batch.tasks.size());
   planned.launch.list_channels = std::min(planned.plan.shape.channels, works);
-  // One after the other, while the words of the next are on their way.
-  planned.plan.microseconds *=
+  const uint32_t longest =
       (works + planned.launch.list_channels - 1) / planned.launch.list_channels;
+  planned.plan.microseconds *= longest;
   return {};
 }
 

@@ -1,5 +1,6 @@
 """What the operations compute, on which buffers, and what they refuse."""
 
+import subprocess
 import sys
 
 import nccl.core as nccl
@@ -392,3 +393,33 @@ def test_graphs_keep_their_buffers(comm):
         assert (target == 3).all()
         runtime.cudaGraphExecDestroy(executable)
         runtime.cudaGraphDestroy(graph)
+
+
+FIRST_CALLS = """
+import sys
+import numpy
+import nccl.core as nccl
+from nccl.virtual import run
+
+class Array:
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+def main(comm):
+    array = numpy.full(4, comm.rank, numpy.float32)
+    comm.allreduce(Array(array), Array(array), nccl.SUM)
+    return array
+
+sys.setswitchinterval(1e-6)
+print(run(main, ranks=4)[0])
+"""
+
+
+def test_the_first_calls_of_several_threads_may_be_at_once() -> None:
+    # What they import on the way lets go of the interpreter's lock.
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.stdout == "[6. 6. 6. 6.]\n", done.stderr

@@ -83,8 +83,8 @@ Proxy::~Proxy() {
   if (process_ != getpid()) {
     // In a child made by fork() the thread does not exist, and sockets and epoll are the parent's,
     // too: touches nothing.
-    static_cast<void>(new auto(std::move(outbound_)));
-    static_cast<void>(new auto(std::move(inbound_)));
+    static_cast<void>(new (std::nothrow) auto(std::move(outbound_)));
+    static_cast<void>(new (std::nothrow) auto(std::move(inbound_)));
     static_cast<void>(acceptor_.release());
     static_cast<void>(loop_.release());
     return;
