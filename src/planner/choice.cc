@@ -27,6 +27,15 @@ std::span<const int> counts_of(Protocol protocol) {
   return kChannelCounts;
 }
 
+/// By NCCL_ALGO and NCCL_PROTO, and among so many ranks of such a machine.
+bool is_allowed(const Settings& settings, Collective collective, const Variant& variant) {
+  const auto kind = static_cast<size_t>(collective);
+  return settings.algorithms[kind][static_cast<size_t>(variant.algorithm)] &&
+         settings.protocols[kind][static_cast<size_t>(variant.protocol)] &&
+         is_possible(settings.machine, settings.nranks, collective, variant.algorithm,
+                     variant.protocol);
+}
+
 /// The algorithm of one step in which a rank sends one block of its own, to all that it sends to.
 std::optional<AlgorithmId> one_step_to_all(Collective collective) {
   switch (collective) {
@@ -130,19 +139,13 @@ std::vector<int> channel_counts(const Settings& settings, Protocol protocol) {
 }
 
 std::vector<Choice> candidates(const Settings& settings, Collective collective, size_t bytes) {
-  const auto kind = static_cast<size_t>(collective);
   const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
   std::vector<Choice> measured, others;
   for (int a = 0; a < kAlgorithms; ++a)
     for (int p = 0; p < executor::kProtocols; ++p) {
-      if (!settings.algorithms[kind][static_cast<size_t>(a)] ||
-          !settings.protocols[kind][static_cast<size_t>(p)])
-        continue;
       const Variant variant{.algorithm = static_cast<AlgorithmId>(a),
                             .protocol = static_cast<Protocol>(p)};
-      if (!is_possible(settings.machine, settings.nranks, collective, variant.algorithm,
-                       variant.protocol))
-        continue;
+      if (!is_allowed(settings, collective, variant)) continue;
       const KnownCost known =
           find_cost(class_of(settings), collective, variant.algorithm, variant.protocol);
       add_forms(settings, work, variant, known.cost, known.is_measured ? measured : others);
@@ -197,12 +200,8 @@ std::optional<Choice> choose_for_list(const Settings& settings, Collective colle
   const std::optional<AlgorithmId> algorithm = one_step_to_all(collective);
   if (!algorithm) return std::nullopt;
   const Variant variant{.algorithm = *algorithm, .protocol = Protocol::LL};
-  const auto kind = static_cast<size_t>(collective);
-  if (!settings.algorithms[kind][static_cast<size_t>(variant.algorithm)] ||
-      !settings.protocols[kind][static_cast<size_t>(variant.protocol)] ||
-      settings.shapes[static_cast<size_t>(variant.protocol)].channels == 0 ||
-      !is_possible(settings.machine, settings.nranks, collective, variant.algorithm,
-                   variant.protocol))
+  if (!is_allowed(settings, collective, variant) ||
+      settings.shapes[static_cast<size_t>(variant.protocol)].channels == 0)
     return std::nullopt;
   const Cost cost =
       find_cost(class_of(settings), collective, variant.algorithm, variant.protocol).cost;

@@ -138,41 +138,56 @@ std::vector<std::byte> bytes_of(const T& image, size_t bytes = sizeof(T)) {
   return {data, data + bytes};
 }
 
-/// Threads that have a granule each, in whole warps.
-uint32_t threads_of(const Launch& launch, size_t work) {
+/// Threads that have a granule of so many bytes each, in whole warps.
+uint32_t threads_for(uint64_t bytes) {
   constexpr uint32_t kGranuleBytes = 8;
-  const uint64_t bytes = launch.works[work].partition.chunk * size_of(launch.type);
   const uint64_t threads = round_up(divide_up(bytes, kGranuleBytes), kWarp);
   return static_cast<uint32_t>(std::clamp<uint64_t>(threads, kWarp, kMaxThreads));
 }
+uint32_t threads_of(const Launch& launch, size_t work) {
+  return threads_for(launch.works[work].partition.chunk * size_of(launch.type));
+}
 
-std::optional<DirectImage> collective_image(const Launch& launch, bool reduces) {
-  const Program& program = *launch.program;
+/// The parts of a collective's program of one step, as far as the kernels know such.
+struct OneStep {
   Parts parts;
+  size_t peers = 0;        // sent to, or received from
+  bool sends_own = false;  // all are sent the own block; else each gets one of its own
+};
+
+std::optional<OneStep> one_step_of(const Launch& launch, bool reduces) {
+  const Program& program = *launch.program;
+  OneStep step;
+  Parts& parts = step.parts;
   for (const CompactLane& lane : program.lanes) {
     if (!add_lane(launch, lane, reduces, parts)) return std::nullopt;
   }
   if (reduces && !parts.receives.empty()) return std::nullopt;
   const size_t sends = ports_of(parts.sends, /*sends=*/true);
   const size_t receives = parts.folds ? parts.own->receive_count : parts.receives.size();
-  const size_t peers = std::max(sends, receives);
-  if (peers > kMostDirectPeers || sends + receives != program.ports.size()) return std::nullopt;
-  // Sent to all is the own block, or each peer gets one of its own.
+  step.peers = std::max(sends, receives);
+  if (step.peers > kMostDirectPeers || sends + receives != program.ports.size())
+    return std::nullopt;
   const CompactInstruction* own = parts.own != nullptr ? parts.own
                                   : sends != 0         ? parts.sends[0]
                                                        : nullptr;
-  const bool sends_own = std::all_of(
+  step.sends_own = std::all_of(
       parts.sends.begin(), parts.sends.end(),
       [&](const CompactInstruction* send) { return send->source_block == own->source_block; });
+  return step;
+}
 
+std::optional<DirectImage> collective_image(const Launch& launch, bool reduces) {
+  const std::optional<OneStep> step = one_step_of(launch, reduces);
+  if (!step) return std::nullopt;
   DirectImage image{
-      sends_own ? Form::Direct : Form::DirectEach,
-      peers <= kFewDirectPeers ? kFewDirectPeers : kMostDirectPeers,
+      step->sends_own ? Form::Direct : Form::DirectEach,
+      step->peers <= kFewDirectPeers ? kFewDirectPeers : kMostDirectPeers,
       launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : threads_of(launch, 0),
       {}};
   const auto make = [&]<uint32_t kMostPeers>() {
-    DirectTask<kMostPeers> task = TaskMaker(launch, 0).make<kMostPeers>(parts);
-    if (!sends_own && parts.own == nullptr) task.reads_own = 0;
+    DirectTask<kMostPeers> task = TaskMaker(launch, 0).make<kMostPeers>(step->parts);
+    if (!step->sends_own && step->parts.own == nullptr) task.reads_own = 0;
     return bytes_of(task);
   };
   image.bytes = image.most_peers == kFewDirectPeers ? make.operator()<kFewDirectPeers>()
@@ -197,8 +212,8 @@ ListParameters list_parameters(const Launch& launch, const Parts& parts) {
     const Work& work = launch.works[w];
     const auto count = static_cast<uint32_t>(length_of(work.partition, 0));
     image.rounds[w % launch.list_channels] += static_cast<uint16_t>(divide_up(count, image.chunk));
-    const uint64_t granules = divide_up(uint64_t{std::min(count, image.chunk)} * element_bytes, 8);
-    threads = std::max(threads, static_cast<uint32_t>(round_up(granules, kWarp)));
+    threads =
+        std::max(threads, threads_for(uint64_t{std::min(count, image.chunk)} * element_bytes));
     const ListWork listed{.input = nullptr,
                           .output = nullptr,
                           .count = count,
@@ -255,41 +270,27 @@ std::optional<DirectImage> messages_image(const Launch& launch) {
   return DirectImage{Form::Messages, /*most_peers=*/1, warp * kWarp, bytes_of(image, used)};
 }
 
+/// One pattern channel by LL, whose ports move one slot in a round.
+bool may_be_direct(const Launch& launch) {
+  const Program& program = *launch.program;
+  return launch.protocol == Protocol::LL && program.nchannels == 1 && !program.lanes.empty() &&
+         std::all_of(program.ports.begin(), program.ports.end(),
+                     [](const Port& port) { return port.steps == 1; });
+}
+
 }  // namespace
 
 std::optional<ListParameters> list_image(const Launch& launch, bool reduces) {
-  const Program& program = *launch.program;
-  if (launch.protocol != Protocol::LL || program.nchannels != 1 || program.works.size() != 1 ||
-      std::any_of(program.ports.begin(), program.ports.end(),
-                  [](const Port& port) { return port.steps != 1; }))
-    return std::nullopt;
-  Parts parts;
-  for (const CompactLane& lane : program.lanes)
-    if (!add_lane(launch, lane, reduces, parts)) return std::nullopt;
-  const size_t sends = ports_of(parts.sends, /*sends=*/true);
-  const size_t receives = parts.folds ? parts.own->receive_count : parts.receives.size();
-  if (reduces && !parts.receives.empty()) return std::nullopt;
-  const CompactInstruction* own = parts.own != nullptr ? parts.own
-                                  : sends != 0         ? parts.sends[0]
-                                                       : nullptr;
-  if (std::max(sends, receives) > kMostDirectPeers || sends + receives != program.ports.size() ||
-      std::any_of(parts.sends.begin(), parts.sends.end(), [&](const CompactInstruction* send) {
-        return send->source_block != own->source_block;
-      }))
-    return std::nullopt;
-  return std::max(sends, receives) <= kFewDirectPeers
-             ? list_parameters<kFewDirectPeers>(launch, parts)
-             : list_parameters<kMostDirectPeers>(launch, parts);
+  if (!may_be_direct(launch) || launch.program->works.size() != 1) return std::nullopt;
+  const std::optional<OneStep> step = one_step_of(launch, reduces);
+  if (!step || !step->sends_own) return std::nullopt;
+  return step->peers <= kFewDirectPeers ? list_parameters<kFewDirectPeers>(launch, step->parts)
+                                        : list_parameters<kMostDirectPeers>(launch, step->parts);
 }
 
 std::optional<DirectImage> direct_image(const Launch& launch, bool reduces) {
-  const Program& program = *launch.program;
-  if (launch.protocol != Protocol::LL || program.nchannels != 1 || program.lanes.empty() ||
-      std::any_of(program.ports.begin(), program.ports.end(),
-                  [](const Port& port) { return port.steps != 1; })) {
-    return std::nullopt;
-  }
-  if (program.works.size() == 1) return collective_image(launch, reduces);
+  if (!may_be_direct(launch)) return std::nullopt;
+  if (launch.program->works.size() == 1) return collective_image(launch, reduces);
   return reduces ? std::nullopt : messages_image(launch);
 }
 

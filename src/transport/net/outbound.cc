@@ -17,7 +17,7 @@ constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a pair
 }  // namespace
 
 Outbound::~Outbound() {
-  for (const auto& [id, attempts] : retries_) loop_.cancel(id);
+  for (const auto id : retries_) loop_.cancel(id);
   for (Dialing& dialing : dialing_) Link::bury(loop_, std::move(dialing.link));
 }
 
@@ -55,7 +55,7 @@ void Outbound::retry(int attempts, const Status& why) {
     retries_.erase(*id);
     dial(attempts);
   });
-  retries_.emplace(*id, attempts);
+  retries_.insert(*id);
 }
 
 Outbound::Dialing Outbound::take(Link& link) {
@@ -138,7 +138,7 @@ bool Outbound::progress() {
 
 void Outbound::finish() {
   is_finishing_ = true;
-  for (const auto& [id, attempts] : retries_) loop_.cancel(id);
+  for (const auto id : retries_) loop_.cancel(id);
   retries_.clear();
   for (Dialing& dialing : dialing_) Link::bury(loop_, std::move(dialing.link));
   dialing_.clear();

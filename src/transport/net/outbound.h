@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   bool is_dialed_ = false;
   bool is_finishing_ = false;
   std::vector<Dialing> dialing_;
-  std::map<bootstrap::EventLoop::Id, int> retries_;
+  std::set<bootstrap::EventLoop::Id> retries_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Stream>> ended_;  // until nobody is inside one
   std::map<Key, Outgoing*> ends_;
