@@ -3,7 +3,7 @@
 import os as _os
 import sys as _sys
 
-__all__ = ["__version__", "get_folder", "get_include", "get_library", "use"]
+__all__ = ["__version__", "get_folder", "get_include", "get_library", "get_virtual_cuda", "use"]
 
 _FOLDER = _os.path.dirname(_os.path.abspath(__file__))
 _SITE = _os.path.join(_FOLDER, "site")
@@ -52,3 +52,10 @@ def get_library() -> str:
 def get_include() -> str:
     """The folder of nccl.h; below it vcuda/, CUDA's headers for machines without the toolkit."""
     return _os.path.join(_FOLDER, "include")
+
+
+def get_virtual_cuda() -> str:
+    """What LD_LIBRARY_PATH has to begin with, for programs that know nothing of Niccolite: the folder of the virtual GPUs'
+    libcuda.so.1 and libcudart.so.13, and that of libnccl.so.2.
+    """
+    return _os.pathsep.join([_os.path.join(_FOLDER, "lib", "vcuda"), _os.path.join(_FOLDER, "lib")])

@@ -1,0 +1,148 @@
+"""A program for NVIDIA's nccl4py and cuda-core: every collective, groups, splits, windows, graphs, on four GPUs.
+
+What is not usual is how it fills and reads buffers: the memory of virtual GPUs is the host's.
+"""
+
+import ctypes
+import os
+import threading
+import traceback
+
+import nccl.core as nccl
+import numpy as np
+from cuda.core import Device, LegacyPinnedMemoryResource
+
+RANKS = 4
+FLOAT = np.dtype(np.float32)
+
+
+class Array:
+    """Floats on a device, which other packages take by the interface of CUDA arrays."""
+
+    def __init__(self, buffer, values=None):
+        self.buffer = buffer
+        self.values = np.ctypeslib.as_array((ctypes.c_ubyte * buffer.size).from_address(int(buffer.handle))).view(FLOAT)
+        if values is not None:
+            self.values[:] = values
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": self.values.shape, "typestr": FLOAT.str, "data": (int(self.buffer.handle), False), "version": 3, "strides": None}
+
+
+def use_devices():
+    """What cuda-core does by itself."""
+    device = Device(0)
+    device.set_current()
+    assert "Virtual" in device.name and len(Device.get_all_devices()) == RANKS
+    stream = device.create_stream()
+    buffer = device.allocate(1024, stream=stream)
+    buffer.fill(7, stream=stream)
+    host = LegacyPinnedMemoryResource().allocate(1024)
+    buffer.copy_to(host, stream=stream)
+    stream.sync()
+    assert bytes((ctypes.c_ubyte * 1024).from_address(int(host.handle))) == b"\x07" * 1024
+    start, end = stream.record(), stream.record()
+    end.sync()
+    assert start.is_done and end.is_done
+
+
+def use_communicator(rank, unique_id):
+    device = Device(rank)
+    device.set_current()
+    stream = device.create_stream()
+    comm = nccl.Communicator.init(nranks=RANKS, rank=rank, unique_id=unique_id)
+    assert comm.nranks == RANKS and comm.rank == rank
+
+    def array(values):
+        values = np.atleast_1d(np.asarray(values, FLOAT))
+        made = Array(device.allocate(values.nbytes, stream=stream))
+        stream.sync()
+        made.values[:] = values
+        return made
+
+    def check(found, expected):
+        stream.sync()
+        np.testing.assert_array_equal(found.values, np.broadcast_to(np.asarray(expected, FLOAT), found.values.shape))
+
+    ranks = np.arange(RANKS)
+    blocks = np.repeat(ranks, 3)
+    output = array(np.zeros(1000))
+    comm.allreduce(array(np.full(1000, rank + 1)), output, nccl.SUM, stream=stream)
+    check(output, 10)
+    output = array(np.zeros(10))
+    comm.reduce_scatter(array(np.arange(RANKS * 10)), output, nccl.SUM, stream=stream)
+    check(output, RANKS * np.arange(rank * 10, rank * 10 + 10))
+    output = array(np.zeros(RANKS * 3))
+    comm.allgather(array(np.full(3, rank)), output, stream=stream)
+    check(output, blocks)
+    output = array(np.full(5, rank))
+    comm.broadcast(output, output, root=1, stream=stream)
+    check(output, 1)
+    output = array(np.zeros(5))
+    comm.reduce(array(np.full(5, rank)), output, nccl.MAX, root=2, stream=stream)
+    check(output, RANKS - 1 if rank == 2 else 0)
+    output = array(np.zeros(RANKS * 3))
+    comm.alltoall(array(10 * rank + blocks), output, stream=stream)
+    check(output, 10 * blocks + rank)
+    output = array(np.zeros(RANKS * 3))
+    comm.gather(array(np.full(3, rank)), output, root=0, stream=stream)
+    check(output, blocks if rank == 0 else 0)
+    output = array(np.zeros(3))
+    comm.scatter(array(blocks), output, root=3, stream=stream)
+    check(output, rank)
+    output, sent = array(np.zeros(7)), array(np.full(7, rank))  # both live until the group has ended
+    with nccl.group():
+        comm.send(sent, peer=(rank + 1) % RANKS, stream=stream)
+        comm.recv(output, peer=(rank - 1) % RANKS, stream=stream)
+    check(output, (rank - 1) % RANKS)
+
+    half = comm.split(color=rank % 2, key=rank)
+    output = array(np.full(5, rank))
+    half.allreduce(output, output, nccl.SUM, stream=stream)
+    check(output, sum(other for other in range(RANKS) if other % 2 == rank % 2))
+    half.destroy()
+
+    shared = Array(nccl.mem_alloc(4096), rank + 1)
+    window = comm.register_window(shared.buffer)
+    comm.allreduce(shared, shared, nccl.SUM, stream=stream)
+    check(shared, 10)
+    window.close()
+    comm.register_buffer(shared.buffer).close()
+    twice = comm.create_pre_mul_sum(2.0, nccl.FLOAT32)
+    output = array(np.full(9, rank + 1))
+    comm.allreduce(output, output, twice, stream=stream)
+    check(output, 20)
+    twice.close()
+    try:
+        comm.allreduce(array(np.ones(4)), array(np.ones(2)), nccl.SUM, stream=stream)
+    except nccl.NcclInvalid:
+        pass
+    else:
+        raise AssertionError("a buffer that is too small is taken")
+    comm.finalize()
+    comm.destroy()
+
+
+def main():
+    nccl.show_versions()
+    use_devices()
+    unique_id = nccl.get_unique_id()
+
+    def run(rank):
+        try:
+            use_communicator(rank, unique_id)
+        except BaseException:
+            print(f"rank {rank}: {traceback.format_exc()}", flush=True)
+            os._exit(1)  # the others wait for it
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(RANKS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(f"{RANKS} ranks: all right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+// The types of the CUDA driver API that libcuda.so.1 of virtual GPUs takes and gives, as CUDA 13's
+// cuda.h has them. Programs compile against NVIDIA's header; tests/vcuda compares the two where
+// that is installed. Streams, events and graphs are those of the runtime (driver_types.h).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+using CUresult = int;
+using CUdevice = int;
+using CUcontext = struct CUctx_st*;
+using CUdeviceptr = unsigned long long;
+using CUmemoryPool = struct CUmemPoolHandle_st*;
+using CUstream = cudaStream_t;
+using CUevent = cudaEvent_t;
+using CUgraph = cudaGraph_t;
+using CUgraphNode = cudaGraphNode_t;
+using CUgraphExec = cudaGraphExec_t;
+using CUuserObject = cudaUserObject_t;
+using CUhostFn = void (*)(void* data);
+using CUstreamCallback = void (*)(CUstream stream, CUresult status, void* data);
+
+struct CUmemLocation {
+  int type;
+  int id;
+};
+
+struct CUmemAccessDesc {
+  CUmemLocation location;
+  int flags;
+};
+
+struct CUmemPoolProps {
+  int allocType;
+  int handleTypes;
+  CUmemLocation location;
+  void* win32SecurityAttributes;
+  size_t maxSize;
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+
+struct CUDA_MEMCPY2D {
+  size_t srcXInBytes, srcY;
+  int srcMemoryType;
+  const void* srcHost;
+  CUdeviceptr srcDevice;
+  void* srcArray;
+  size_t srcPitch;
+  size_t dstXInBytes, dstY;
+  int dstMemoryType;
+  void* dstHost;
+  CUdeviceptr dstDevice;
+  void* dstArray;
+  size_t dstPitch;
+  size_t WidthInBytes, Height;
+};
+
+struct CUDA_GRAPH_INSTANTIATE_PARAMS {
+  unsigned long long flags;
+  CUstream hUploadStream;
+  CUgraphNode hErrNode_out;
+  int result_out;
+};
+
+}  // extern "C"
+
+namespace vcuda::driver {
+
+// Values of CUresult, where they are not the runtime's of the same meaning.
+inline constexpr CUresult kSuccess = 0;
+inline constexpr CUresult kInvalidValue = 1;
+inline constexpr CUresult kOutOfMemory = 2;
+inline constexpr CUresult kNotInitialized = 3;
+inline constexpr CUresult kNoDevice = 100;
+inline constexpr CUresult kInvalidDevice = 101;
+inline constexpr CUresult kInvalidContext = 201;
+inline constexpr CUresult kNotFound = 500;
+inline constexpr CUresult kNotSupported = 801;
+inline constexpr CUresult kUnknown = 999;
+
+}  // namespace vcuda::driver

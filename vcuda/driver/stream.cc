@@ -1,0 +1,154 @@
+// Streams, events, host functions, capture.
+#include <memory>
+
+#include "vcuda/driver/context.h"
+
+using namespace vcuda::driver;  // NOLINT(google-build-using-namespace)
+
+namespace {
+
+/// CU_STREAM_CAPTURE_STATUS_*, as the runtime's.
+CUresult capture_info(CUstream stream, int* status, unsigned long long* id, CUgraph* graph) {
+  return in_context([&] {
+    if (status == nullptr) return kInvalidValue;
+    cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
+    const CUresult result =
+        of(cudaStreamGetCaptureInfo(stream, &found, id, graph, nullptr, nullptr, nullptr));
+    *status = static_cast<int>(found);
+    return result;
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
+  return in_context([&] { return of(cudaStreamCreateWithPriority(stream, flags, priority)); });
+}
+CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
+  return cuStreamCreateWithPriority(stream, flags, 0);
+}
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  return in_context([&] { return of(cudaStreamDestroy(stream)); });
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  return in_context([&] { return of(cudaStreamSynchronize(stream)); });
+}
+CUresult cuStreamQuery(CUstream stream) {
+  return in_context([&] { return of(cudaStreamQuery(stream)); });
+}
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  return in_context([&] { return of(cudaStreamWaitEvent(stream, event, flags)); });
+}
+CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
+  return in_context([&] { return of(cudaStreamGetFlags(stream, flags)); });
+}
+CUresult cuStreamGetPriority(CUstream stream, int* priority) {
+  return in_context([&] { return of(cudaStreamGetPriority(stream, priority)); });
+}
+CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
+  return in_context([&] { return of(cudaStreamGetDevice(stream, device)); });
+}
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+  return in_context([&] { return of(cudaStreamGetId(stream, id)); });
+}
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  if (context == nullptr) return kInvalidValue;
+  int device = 0;
+  const CUresult result = cuStreamGetDevice(stream, &device);
+  if (result == kSuccess) *context = primary_context(device);
+  return result;
+}
+CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, void** green) {
+  if (green != nullptr) *green = nullptr;  // there are none
+  return cuStreamGetCtx(stream, context);
+}
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
+  return in_context([&] { return of(cudaLaunchHostFunc(stream, function, data)); });
+}
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data,
+                             unsigned int flags) {
+  struct Call {
+    CUstreamCallback callback;
+    void* data;
+    static void run(cudaStream_t stream, cudaError_t status, void* held) {
+      const std::unique_ptr<Call> call(static_cast<Call*>(held));
+      call->callback(stream, of(status), call->data);
+    }
+  };
+  return in_context([&] {
+    if (callback == nullptr) return kInvalidValue;
+    auto call = std::make_unique<Call>(Call{callback, data});
+    const CUresult result = of(cudaStreamAddCallback(stream, Call::run, call.get(), flags));
+    if (result == kSuccess) static_cast<void>(call.release());  // the stream's, from now on
+    return result;
+  });
+}
+
+// ---- capture
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
+  return in_context(
+      [&] { return of(cudaStreamBeginCapture(stream, static_cast<cudaStreamCaptureMode>(mode))); });
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return in_context([&] { return of(cudaStreamEndCapture(stream, graph)); });
+}
+CUresult cuStreamIsCapturing(CUstream stream, int* status) {
+  return in_context([&] {
+    if (status == nullptr) return kInvalidValue;
+    cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
+    const CUresult result = of(cudaStreamIsCapturing(stream, &found));
+    *status = static_cast<int>(found);
+    return result;
+  });
+}
+// Nodes cannot be inspected: who asks for dependencies is refused.
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, int* status, unsigned long long* id,
+                                   CUgraph* graph, const CUgraphNode** dependencies,
+                                   size_t* count) {
+  if (dependencies != nullptr || count != nullptr) return kNotSupported;
+  return capture_info(stream, status, id, graph);
+}
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, int* status, unsigned long long* id,
+                                   CUgraph* graph, const CUgraphNode** dependencies,
+                                   const void** /*edges*/, size_t* count) {
+  return cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count);
+}
+CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
+  if (mode == nullptr) return kInvalidValue;
+  auto exchanged = static_cast<cudaStreamCaptureMode>(*mode);
+  const CUresult result = of(cudaThreadExchangeStreamCaptureMode(&exchanged));
+  *mode = static_cast<int>(exchanged);
+  return result;
+}
+
+// ---- events
+
+CUresult cuEventCreate(CUevent* event, unsigned int flags) {
+  return in_context([&] { return of(cudaEventCreateWithFlags(event, flags)); });
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  return in_context([&] { return of(cudaEventRecord(event, stream)); });
+}
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+  return in_context([&] { return of(cudaEventRecordWithFlags(event, stream, flags)); });
+}
+CUresult cuEventQuery(CUevent event) {
+  return is_initialized() ? of(cudaEventQuery(event)) : kNotInitialized;
+}
+CUresult cuEventSynchronize(CUevent event) {
+  return is_initialized() ? of(cudaEventSynchronize(event)) : kNotInitialized;
+}
+CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  return is_initialized() ? of(cudaEventElapsedTime(milliseconds, start, end)) : kNotInitialized;
+}
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  return cuEventElapsedTime(milliseconds, start, end);
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+  return is_initialized() ? of(cudaEventDestroy(event)) : kNotInitialized;
+}
+
+}  // extern "C"
