@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -107,6 +109,36 @@ void add_batches(std::span<const Task* const> tasks, size_t most, const Batch& l
   }
 }
 
+/// Those of `tasks` that are faster in direct lists.
+Result<std::set<const Task*>> add_direct_lists(std::span<const Task* const> tasks, Planner& planner,
+                                               bool is_captured, std::vector<Batch>& batches) {
+  using Key = std::tuple<Collective, int, Kernel>;
+  std::vector<std::pair<Key, std::vector<const Task*>>> kinds;  // in the order of their first calls
+  std::map<Key, size_t> kind_of;
+  for (const Task* task : tasks) {
+    const planner::Request& request = task->call.request;
+    const std::optional<Plan> plan = TRY(planner.listed_directly(request));
+    if (!plan) continue;
+    const int root = schedule::has_root(request.collective) ? request.root : 0;
+    const Key key{request.collective, root, kernel_of(*plan)};
+    const auto [place, is_new] = kind_of.try_emplace(key, kinds.size());
+    if (is_new) kinds.push_back({key, {}});
+    kinds[place->second].second.push_back(task);
+  }
+  std::set<const Task*> taken;
+  for (const auto& [key, alike] : kinds) {
+    size_t bytes = 0;
+    for (const Task* task : alike) bytes += task->call.request.bytes();
+    if (!planner::pays_direct_list(planner.settings(), std::get<Collective>(key), alike.size(),
+                                   bytes, is_captured))
+      continue;
+    add_batches(alike, executor::kMostDirectListWorks, {.is_list = true, .goes_direct = true},
+                batches);
+    taken.insert(alike.begin(), alike.end());
+  }
+  return taken;
+}
+
 /// Each of them has its share of the channels, and chooses its protocol for that many.
 Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches) {
   const planner::Settings& settings = planner.settings();
@@ -127,18 +159,28 @@ Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches)
   return {};
 }
 
-Status add_collectives(std::span<const Task> tasks, Planner& planner, std::vector<Batch>& batches) {
-  const auto is_candidate = [&](const Task& task) {
-    return !task.call.is_message() && may_share(task, planner.settings());
-  };
-  const bool any_shares = std::count_if(tasks.begin(), tasks.end(), is_candidate) > 1;
-  Binning binning(planner);
+Status add_collectives(std::span<const Task> tasks, Planner& planner, bool is_captured,
+                       std::vector<Batch>& batches) {
+  const auto is_candidate = [&](const Task* task) { return may_share(*task, planner.settings()); };
+  std::vector<const Task*> left, candidates;
   for (const Task& task : tasks) {
     if (task.call.is_message()) continue;
-    if (any_shares && is_candidate(task)) {
-      TRY(binning.add(task));
+    left.push_back(&task);
+    if (is_candidate(&task)) candidates.push_back(&task);
+  }
+  size_t sharing = candidates.size();
+  if (sharing > 1) {
+    const std::set<const Task*> taken =
+        TRY(add_direct_lists(candidates, planner, is_captured, batches));
+    std::erase_if(left, [&](const Task* task) { return taken.contains(task); });
+    sharing -= taken.size();
+  }
+  Binning binning(planner);
+  for (const Task* task : left) {
+    if (sharing > 1 && is_candidate(task)) {
+      TRY(binning.add(*task));
     } else {
-      binning.add_alone(task);
+      binning.add_alone(*task);
     }
   }
   for (const Bin& bin : binning.bins()) {
@@ -282,9 +324,10 @@ Status add_messages(std::span<const Task> tasks, Planner& planner, std::vector<B
 
 }  // namespace
 
-Result<std::vector<Batch>> make_batches(std::span<const Task> tasks, Planner& planner) {
+Result<std::vector<Batch>> make_batches(std::span<const Task> tasks, Planner& planner,
+                                        bool is_captured) {
   std::vector<Batch> batches;
-  TRY(add_collectives(tasks, planner, batches));
+  TRY(add_collectives(tasks, planner, is_captured, batches));
   TRY(add_messages(tasks, planner, batches));
   for (Batch& batch : batches) collect_streams(batch);
   return batches;

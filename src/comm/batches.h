@@ -1,8 +1,10 @@
 // From the calls that a group collected for one communicator to the launches that carry them out.
 //
-//   collectives   in the order of the calls. Small ones of one kernel (same type and operation when
-//                 they reduce) share a launch: the smallest of one kind as a list, each channel's
-//                 one after the other; others each on FIFO channels of its own
+//   collectives   Small ones of one kernel (same type and operation when they reduce) share a
+//                 launch: those of one kind, over buffers that all ranks reach, as a direct list;
+//                 else the smallest of one kind as a list, each channel's one after the other;
+//                 others each on FIFO channels of its own. Direct lists come first, then all others
+//                 in the order of the calls
 //   messages      after the collectives, ordered by (turn, protocol, distance, layer): distance is
 //                 receiver - sender. Messages of one pair that may share a launch (executor::Turn)
 //                 are layers of one turn, the next ones of another. A launch has as many of this
@@ -37,6 +39,7 @@ struct Batch {
                                        // the receive's, else as tasks
   std::vector<gpu::StreamHandle> streams{};  // of the calls, each once; the launch is on the first
   bool is_list = false;                      // executor::Launch::is_list()
+  bool goes_direct = false;                  // executor::Launch::list_access, of a list
   int most_channels = 0;  // of each collective that else shares the launch; 0: of one alone
 
   bool holds_messages() const { return tasks[0]->call.is_message(); }
@@ -47,7 +50,9 @@ struct Batch {
 constexpr int most_lanes(int nranks) { return 2 * std::min(nranks, algorithms::kMaxLanesRanks); }
 
 /// Errors: InvalidUsage for a message to the own rank without its other end, or of another size.
-/// `planner` plans the collectives and chooses protocols.
-Result<std::vector<Batch>> make_batches(std::span<const Task> tasks, planner::Planner& planner);
+/// `planner` plans the collectives and chooses protocols. `is_captured`: the calls are, on all
+/// ranks.
+Result<std::vector<Batch>> make_batches(std::span<const Task> tasks, planner::Planner& planner,
+                                        bool is_captured = false);
 
 }  // namespace niccolite::comm

@@ -48,6 +48,18 @@ Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
   return status;
 }
 
+// Null: sockets. Plug-ins are opened where they are needed only.
+Result<std::shared_ptr<transport::net::Network>> choose_network(bool spans_machines) {
+  std::shared_ptr<transport::net::Network> network;
+  if (spans_machines) network = TRY(transport::net::Network::choose());
+  if (network == nullptr)
+    LOG(Info, Init, "Using network Socket");
+  else
+    LOG(Info, Init, "Using network {} ({}, device {})", network->name(), network->origin(),
+        network->properties().device);
+  return network;
+}
+
 }  // namespace
 
 Communicator::Communicator(gpu::Machine& machine, Identity identity, Configuration configuration)
@@ -103,7 +115,6 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       fmt::format("Niccolite {} loaded from {}, on {} GPUs", version, own_file(),
                   machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
       rank() == 0);
-  LOG(Info, Init, "Using network Socket");
   const bootstrap::UniqueId id = TRY(meeting.find_id(init_deadline(), abort_));
   id_hash_ = id.hash();
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
@@ -130,6 +141,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
   } else {
+    TRY(choose_network(/*spans_machines=*/false).status());
     member_.reset();
   }
   make_operations(settings);
@@ -148,13 +160,14 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   for (int peer = 0; peer < nranks(); ++peer)
     if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
   member_->on_peer_lost([this](int, const Status& why) { fail(why.copy()); });
+  std::shared_ptr<transport::net::Network> network = TRY(choose_network(spans_machines()));
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
       reach_,
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Connect, queries, until);
       },
-      [this](Status why) { fail(std::move(why)); });
+      [this](Status why) { fail(std::move(why)); }, std::move(network));
   one_sided_ = make_one_sided();
   share_buffers(settings.maps_captured);
   TRY(start_watch());
@@ -200,14 +213,22 @@ void Communicator::share_buffers(bool of_captured) {
           .captures = of_captured,
           .most_cached = static_cast<size_t>(parameters::buffer_cache()),
           .abort = &abort_});
+  if (!of_captured || !reach_.has_whole_windows) return;
+  agreement_ = std::make_unique<PlanAgreement>(
+      rank(), nranks(), abort_, [this](int peer, std::span<const std::byte> message) {
+        Writer writer;
+        writer.u8(static_cast<uint8_t>(Question::Plans));
+        writer.raw(message);
+        tell(peer, writer);
+      });
 }
 
 void Communicator::make_operations(const planner::Settings& settings) {
   operations_ =
       std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
                                        control_.words(), log_.get(), configuration_.graphs_mix);
-  if (exports_ != nullptr)
-    operations_->open_buffers(*exports_, settings.maps_captured && reach_.has_whole_windows);
+  if (exports_ != nullptr) operations_->open_buffers(*exports_);
+  if (agreement_ != nullptr) operations_->plan_for_reach(*agreement_);
   windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get(),
                                                  /*are_possible=*/!spans_machines());
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
@@ -318,6 +339,7 @@ void Communicator::disconnect() {
     exports_.reset();
   }
   operations_.reset();
+  agreement_.reset();
   imports_.reset();
   watch_.reset();
   calls_.store(nullptr, std::memory_order_relaxed);  // whoever could call fail() has ended
@@ -383,6 +405,10 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
     case Question::UnmapBuffer:
       if (imports_ == nullptr) break;
       TRY(imports_->unmap(from, reader.rest()));
+      return Bytes();
+    case Question::Plans:
+      if (agreement_ == nullptr) break;
+      TRY(agreement_->note(from, reader.rest()));
       return Bytes();
     case Question::LetGo:
       TRY(reader.finish());

@@ -85,6 +85,7 @@ enum class Question : uint8_t {
   MapBuffer,     // none: registry::BufferImports::map(); BufferMapped answers
   BufferMapped,  // none: registry::BufferExports::note_mapped()
   UnmapBuffer,   // none: registry::BufferImports::unmap()
+  Plans,         // none: PlanAgreement::note()
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
@@ -310,6 +311,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex exports_mutex_;            // of the pointer's end, for those who do not hold in_use_
   std::shared_ptr<registry::BufferExports> exports_;  // null, too, if no rank can map another's
   std::unique_ptr<registry::BufferImports> imports_;  // the same
+  std::unique_ptr<PlanAgreement> agreement_;          // where all ranks can map all others'
   std::unique_ptr<OperationQueue> operations_;        // of one rank, too
   std::unique_ptr<registry::Windows> windows_;        // the same
   std::unique_ptr<OneSided> one_sided_;               // the same

@@ -12,6 +12,7 @@ namespace {
 
 using executor::Buffers;
 using planner::Plan;
+using planner::Planner;
 
 // A program that uses more shapes than this in turn plans some of them anew; planning costs
 // microseconds.
@@ -88,6 +89,7 @@ std::string name_of(const Batch& batch) {
   std::string name;
   add_to(name, batch.protocol);
   add_to(name, batch.is_list);
+  add_to(name, batch.goes_direct);
   add_to(name, batch.most_channels);
   for (const Task* task : batch.tasks) add_call(name, task->call);
   return name;
@@ -156,15 +158,19 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
       control_(control),
       log_(log),
       order_(machine, device, graphs_mix),
-      plain_{.planner = planner::Planner(settings, rank)} {}
+      plain_{.planner = planner::Planner(settings, rank)} {
+  if (settings.reaches_users)
+    captured_.emplace(Plans{.planner = plain_.planner, .is_captured = true});
+}
 
 void OperationQueue::open_windows(const registry::Windows& windows, bool plans_for_it) {
-  const bool are_plans_new = plans_for_it && plain_.planner.plan_for_reach();
+  const bool are_plans_new =
+      plans_for_it && plain_.planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
   if (windows_ != nullptr && !are_plans_new) return;
   windows_ = &windows;
-  for (Plans* plans : {&plain_, captured_ ? &*captured_ : nullptr}) {
-    if (plans != nullptr) forget(*plans);
-  }
+  forget(plain_);
+  if (agreed_) forget(*agreed_);
+  if (captured_) forget(*captured_);
 }
 
 template <typename Map, typename Key>
@@ -216,17 +222,33 @@ bool OperationQueue::is_over(Retired& retired) {
   return is_done.is_ok() && is_done.value();
 }
 
-void OperationQueue::open_buffers(registry::BufferExports& exports, bool plans_captured) {
-  exports_ = &exports;
-  if (!plans_captured) return;
-  captured_.emplace(Plans{.planner = plain_.planner});
-  captured_->planner.plan_for_reach();
+void OperationQueue::open_buffers(registry::BufferExports& exports) { exports_ = &exports; }
+
+void OperationQueue::plan_for_reach(PlanAgreement& agreement) {
+  agreement_ = &agreement;
+  agreed_.emplace(Plans{.planner = plain_.planner});
+  agreed_->planner.plan_for_reach(Planner::Of::Collectives);
+  captured_.emplace(Plans{.planner = plain_.planner, .is_captured = true});
+  captured_->planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
 }
 
-Status OperationQueue::choose_plans(gpu::StreamHandle stream) {
-  if (!captured_) return {};
-  const gpu::Capture capture = TRY(machine_.capture_of(device_, stream));
-  plans_ = capture.state == gpu::CaptureState::None ? &plain_ : &*captured_;
+Status OperationQueue::choose_plans(std::span<const Task> tasks) {
+  used_.clear();  // of a call that failed
+  // Where buffers are reached anyway, the two differ in groups alone.
+  if (!captured_ || (agreement_ == nullptr && tasks.size() == 1)) {
+    plans_ = &plain_;
+    return {};
+  }
+  const gpu::Capture capture = TRY(machine_.capture_of(device_, tasks[0].stream));
+  if (capture.state != gpu::CaptureState::None) {
+    plans_ = &*captured_;
+    return {};
+  }
+  plans_ = &plain_;
+  if (agreement_ == nullptr) return {};
+  const auto collectives = static_cast<size_t>(
+      std::ranges::count_if(tasks, [](const Task& task) { return !task.call.is_message(); }));
+  if (TRY(agreement_->begin(collectives))) plans_ = &*agreed_;
   return {};
 }
 
@@ -235,6 +257,13 @@ const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes) {
   if (windows_ != nullptr)
     if (const uint64_t* shifts = windows_->shifts_of(pointer, bytes)) return shifts;
   if (exports_ == nullptr) return nullptr;
+  // In the same call it need not be looked for again. A list's buffers lie in few allocations.
+  constexpr std::ptrdiff_t kMostLooks = 8;
+  const auto end = used_.rbegin() + std::min(kMostLooks, std::ssize(used_));
+  const auto known = std::find_if(used_.rbegin(), end, [&](const auto& used) {
+    return used->is_allocation_of(pointer, bytes);
+  });
+  if (known != end) return (*known)->shifts();
   using Use = registry::BufferExports::Use;
   auto found = exports_->find(pointer, bytes, order_.is_captured() ? Use::Captured : Use::Plain,
                               Deadline::after(kExportTime));
@@ -254,7 +283,16 @@ Buffers OperationQueue::with_shifts(Buffers buffers, const Call& call) {
         buffers.output_shifts == nullptr  ? "the input"
         : buffers.input_shifts == nullptr ? "the output"
                                           : "input and output");
+  if (agreement_ != nullptr && !call.is_message() && !order_.is_captured()) note_use(buffers);
   return buffers;
+}
+
+void OperationQueue::note_use(const Buffers& buffers) {
+  const auto is_reached = [](const void* buffer, const uint64_t* shifts) {
+    return buffer == nullptr || shifts != nullptr;
+  };
+  agreement_->note_use(is_reached(buffers.input, buffers.input_shifts) &&
+                       is_reached(buffers.output, buffers.output_shifts));
 }
 
 Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
@@ -265,15 +303,16 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
     const Buffers seen = with_shifts(buffers[0], calls[0]);
     return launcher.run({&seen, 1}, stream);
   }
-  std::vector<Buffers> seen;
+  seen_.clear();
   for (size_t work = 0; work < buffers.size(); ++work)
-    seen.push_back(with_shifts(buffers[work], calls[work]));
-  return launcher.run(seen, stream);
+    seen_.push_back(with_shifts(buffers[work], calls[work]));
+  return launcher.run(seen_, stream);
 }
 
 // Exports stay while operations may use them. Of those that this launch uses a graph takes care, or
 // from now on BufferExports::Options::mark.
 Status OperationQueue::after(gpu::StreamHandle stream) {
+  if (agreement_ != nullptr && !order_.is_captured()) agreement_->launched();
   TRY(order_.after(stream));
   Uses used = std::exchange(used_, {});
   if (used.empty() || !order_.is_captured()) return {};
@@ -285,7 +324,7 @@ Status OperationQueue::after(gpu::StreamHandle stream) {
 }
 
 Status OperationQueue::run(const Task& task, const Deadline& deadline) {
-  TRY(choose_plans(task.stream));
+  TRY(choose_plans({&task, 1}));
   const Buffers buffers = buffers_of(task, plans_->planner.rank());
   if (is_copy(task.call)) {
     TRY(order_.before(task.stream));
@@ -304,7 +343,7 @@ Status OperationQueue::run(const Task& task, const Deadline& deadline) {
 
 Result<bool> OperationQueue::run_known(std::span<const Task> tasks) {
   const gpu::StreamHandle stream = tasks[0].stream;
-  TRY(choose_plans(stream));
+  TRY(choose_plans(tasks));
   const KnownGroup* const group = plans_->find(tasks);
   if (group == nullptr || !may_be_known(tasks)) return false;
   // All launches are on one stream: for the order of streams they are one operation.
@@ -334,12 +373,12 @@ Status OperationQueue::launch_known(const KnownGroup& group, std::span<const Tas
 }
 
 Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) {
-  TRY(choose_plans(tasks[0].stream));
+  TRY(choose_plans(tasks));
   const bool is_plain = may_be_known(tasks);
   if (const KnownGroup* known = is_plain ? plans_->find(tasks) : nullptr)
     return recall(*known, tasks);
   TRY(check_captures(tasks));
-  const std::vector<Batch> batches = TRY(make_batches(tasks, plans_->planner));
+  const std::vector<Batch> batches = TRY(make_batches(tasks, plans_->planner, plans_->is_captured));
   std::vector<Ready> launches;
   for (const Batch& batch : batches) {
     Ready ready;
@@ -540,19 +579,32 @@ Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name)
 }
 
 Status OperationQueue::plan_list(const Batch& batch, Planned& planned) {
+  executor::Launch& launch = planned.launch;
+  Planner& planner = plans_->planner;
+  double microseconds = 0, longest = 0;
   for (const Task* task : batch.tasks) {
-    std::optional<Plan> plan = TRY(plans_->planner.listed(task->call.request));
+    const planner::Request& request = task->call.request;
+    std::optional<Plan> plan =
+        TRY(batch.goes_direct ? planner.listed_directly(request) : planner.listed(request));
     if (!plan) return Status::internal("{} is in a list", describe(task->call));
-    planned.launch.works.push_back(
+    launch.works.push_back(
         {.partition = plan->partitions[0], .tag = tag_of(task->call), .buffers = {}});
-    if (planned.plan.program == nullptr || plan->microseconds > planned.plan.microseconds)
-      planned.plan = *std::move(plan);
+    microseconds += plan->microseconds;
+    longest = std::max(longest, plan->microseconds);
+    if (planned.plan.program == nullptr) planned.plan = *std::move(plan);
   }
+  launch.type = planned.plan.type;
+  launch.list_access = planned.plan.list_access;
   const auto works = static_cast<uint32_t>(batch.tasks.size());
-  planned.launch.list_channels = std::min(planned.plan.shape.channels, works);
-  const uint32_t longest =
-      (works + planned.launch.list_channels - 1) / planned.launch.list_channels;
-  planned.plan.microseconds *= longest;
+  const uint32_t channels = planned.plan.shape.channels;
+  if (batch.goes_direct) {
+    launch.list_channels = std::min(channels, executor::count_list_tiles(launch));
+    planned.plan.microseconds = microseconds;
+    return {};
+  }
+  launch.list_channels = std::min(channels, works);
+  const uint32_t rounds = (works + launch.list_channels - 1) / launch.list_channels;
+  planned.plan.microseconds = longest * rounds;
   return {};
 }
 

@@ -15,6 +15,7 @@
 #include "comm/batches.h"
 #include "comm/call_log.h"
 #include "comm/launcher.h"
+#include "comm/plan_agreement.h"
 #include "comm/stream_order.h"
 #include "comm/task.h"
 #include "planner/plan.h"
@@ -55,10 +56,12 @@ class OperationQueue {
                  bool graphs_mix = true);
 
   /// Before the first operation: ranks of other processes are offered buffers that they can map
-  /// (registry/buffer_exports.h). `plans_captured`: plans of what is captured, which is so on all
-  /// ranks or on none, are those for buffers that all ranks reach. `exports` outlive the
-  /// operations.
-  void open_buffers(registry::BufferExports& exports, bool plans_captured);
+  /// (registry/buffer_exports.h), which outlive the operations.
+  void open_buffers(registry::BufferExports& exports);
+  /// The same, where all ranks can reach all buffers: plans of what is captured, which is so on all
+  /// ranks or on none, are those for buffers that they reach, and plans of live collectives are
+  /// once the ranks agree. `agreement` outlives the operations.
+  void plan_for_reach(PlanAgreement& agreement);
 
   /// One collective by itself, of more than 0 elements: prepares and launches. Allocates nothing
   /// when it has been prepared before.
@@ -104,6 +107,7 @@ class OperationQueue {
   /// What is prepared by one planner. Each map has at most kMostPrepared.
   struct Plans {
     planner::Planner planner;
+    bool is_captured = false;  // of what is, alone
     std::unordered_map<planner::Request, std::shared_ptr<Launcher>, Hash> collectives{};
     std::unordered_map<std::string, std::shared_ptr<Launcher>> batches{};  // by what is in them
     std::unordered_multimap<uint64_t, KnownGroup> groups{};                // by hash_of(calls)
@@ -146,6 +150,9 @@ class OperationQueue {
   const uint64_t* shifts_of(const void* pointer, size_t bytes);
   executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
   Status after(gpu::StreamHandle stream);
+  /// Of the operations that come now: by run(), run_known() and prepare().
+  Status choose_plans(std::span<const Task> tasks);
+  void note_use(const executor::Buffers& buffers);
 
   gpu::Machine& machine_;
   const int device_;
@@ -158,13 +165,14 @@ class OperationQueue {
   using Uses = std::vector<std::shared_ptr<const registry::BufferExport>>;
   Uses used_;                               // by the launch in progress
   std::vector<executor::Buffers> buffers_;  // of the launch in progress of a known group
+  std::vector<executor::Buffers> seen_;     // of the launch in progress, as peers see them
   StreamOrder order_;
   gpu::Event join_event_;  // of the streams of a batch
-  /// Of the operations that come now, on `stream`: chosen by run() and prepare().
-  Status choose_plans(gpu::StreamHandle stream);
 
+  PlanAgreement* agreement_ = nullptr;  // null: plain_ is for all live operations
   Plans plain_;
-  std::optional<Plans> captured_;  // where they differ
+  std::optional<Plans> agreed_;    // of live operations, for buffers that all ranks reach
+  std::optional<Plans> captured_;  // of captured ones, for such buffers; else plain_ is for them
   Plans* plans_ = &plain_;
   std::vector<Retired> retired_;
 };

@@ -9,6 +9,7 @@ namespace {
 
 /// Does any port of its own make offers?
 bool makes_offers_of(const executor::Launch& launch) {
+  if (launch.list_access) return true;
   if (launch.protocol != executor::Protocol::Simple) return false;
   for (size_t i = 0; i < launch.ports.size(); ++i) {
     const executor::Port& port = launch.program->ports[i];

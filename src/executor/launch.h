@@ -20,9 +20,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "executor/command.h"
+#include "executor/list_access.h"
 #include "executor/numeric.h"
 #include "executor/partition.h"
 #include "executor/program.h"
@@ -77,6 +79,10 @@ struct Work {
 /// that the program carries out one after the other. Work w has one channel, w % list_channels, and
 /// is behind those before it there; there are at most kMostListWorks. (CUDA: programs of one step
 /// by LL, of up to 8 ranks.)
+/// With list_access, all ranks reach the buffers: the program only gives the connections, between
+/// all ranks in both directions, over which they tell each other where the buffers are. The list's
+/// data are cut evenly over its channels; there are at most kMostDirectListWorks. Buffers that some
+/// rank does not reach go through slots.
 struct Launch {
   std::shared_ptr<const Program>
       program;  // kept alive by the executor until the operation (or its graph) is gone
@@ -93,8 +99,19 @@ struct Launch {
   // they can; 0: they read it. A multiple of 512; equal on all ranks.
   uint32_t request_bytes = 0;
   uint32_t list_channels = 0;  // 0: it is no list
+  std::optional<ListAccess> list_access{};
 
   bool is_list() const { return list_channels > 0; }
 };
+
+/// Tiles of all works of a list with list_access.
+inline uint32_t count_list_tiles(const Launch& launch) {
+  uint64_t tiles = 0;
+  for (const Work& work : launch.works) {
+    const uint64_t bytes = work.partition.count * size_of(launch.type);
+    tiles += (bytes + kListTileBytes - 1) / kListTileBytes;
+  }
+  return static_cast<uint32_t>(tiles);
+}
 
 }  // namespace niccolite::executor

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "executor/program.h"
+
 namespace niccolite::planner {
 namespace {
 
@@ -12,6 +14,8 @@ using executor::Protocol;
 // what the model cannot tell apart is no reason to take more of the user's. Plain buffers are never
 // moved without CTAs (docs/design/0012), so that ZERO can only ask for few.
 double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Default ? 0.01 : 0.05; }
+
+bool is_faster(const Choice& a, const Choice& b) { return a.microseconds < b.microseconds; }
 
 // Beyond this, a channel by itself is slower than what an operation has of all of them beside
 // others: bytes that a rank receives.
@@ -27,13 +31,30 @@ std::span<const int> counts_of(Protocol protocol) {
   return kChannelCounts;
 }
 
-/// By NCCL_ALGO and NCCL_PROTO, and among so many ranks of such a machine.
-bool is_allowed(const Settings& settings, Collective collective, const Variant& variant) {
+/// Why a variant is not eligible: by NCCL_ALGO and NCCL_PROTO, among so many ranks of such a
+/// machine. Empty: it is.
+std::string obstacle_to(const Settings& settings, Collective collective, const Variant& variant) {
   const auto kind = static_cast<size_t>(collective);
-  return settings.algorithms[kind][static_cast<size_t>(variant.algorithm)] &&
-         settings.protocols[kind][static_cast<size_t>(variant.protocol)] &&
-         is_possible(settings.machine, settings.nranks, collective, variant.algorithm,
-                     variant.protocol);
+  const auto protocol = static_cast<size_t>(variant.protocol);
+  std::string impossible = why_impossible(settings.machine, settings.nranks, collective,
+                                          variant.algorithm, variant.protocol);
+  if (!impossible.empty()) return impossible;
+  if (!settings.algorithms[kind][static_cast<size_t>(variant.algorithm)])
+    return "is left out by NCCL_ALGO";
+  if (!settings.protocols[kind][protocol]) {
+    // span_machines() and forbid_ll128() leave out protocols, too.
+    if (settings.spans_machines)
+      return "needs memory that all ranks share, and they are on several machines";
+    return variant.protocol == Protocol::LL128
+               ? "is left out by NCCL_PROTO, or since a link tears its lines"
+               : "is left out by NCCL_PROTO";
+  }
+  if (settings.shapes[protocol].channels == 0) return "has no connections on this machine";
+  return {};
+}
+
+bool is_allowed(const Settings& settings, Collective collective, const Variant& variant) {
+  return obstacle_to(settings, collective, variant).empty();
 }
 
 /// The algorithm of one step in which a rank sends one block of its own, to all that it sends to.
@@ -138,39 +159,59 @@ std::vector<int> channel_counts(const Settings& settings, Protocol protocol) {
   return counts;
 }
 
-std::vector<Choice> candidates(const Settings& settings, Collective collective, size_t bytes) {
+std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes) {
   const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
-  std::vector<Choice> measured, others;
+  std::vector<Option> options;
   for (int a = 0; a < kAlgorithms; ++a)
     for (int p = 0; p < executor::kProtocols; ++p) {
       const Variant variant{.algorithm = static_cast<AlgorithmId>(a),
                             .protocol = static_cast<Protocol>(p)};
-      if (!is_allowed(settings, collective, variant)) continue;
+      if (!has_algorithm(collective, variant.algorithm)) continue;
+      Option& option = options.emplace_back();
+      option.algorithm = variant.algorithm;
+      option.protocol = variant.protocol;
+      option.obstacle = obstacle_to(settings, collective, variant);
+      if (!option.obstacle.empty()) continue;
       const KnownCost known =
           find_cost(class_of(settings), collective, variant.algorithm, variant.protocol);
-      add_forms(settings, work, variant, known.cost, known.is_measured ? measured : others);
+      option.is_measured = known.is_measured;
+      add_forms(settings, work, variant, known.cost, option.choices);
     }
+  return options;
+}
+
+std::vector<Choice> candidates(std::span<const Option> options) {
+  std::vector<Choice> measured, others;
+  for (const Option& option : options) {
+    std::vector<Choice>& result = option.is_measured ? measured : others;
+    result.insert(result.end(), option.choices.begin(), option.choices.end());
+  }
   return measured.empty() ? others : measured;
 }
 
+std::vector<Choice> candidates(const Settings& settings, Collective collective, size_t bytes) {
+  return candidates(survey(settings, collective, bytes));
+}
+
+double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy) {
+  return std::min_element(choices.begin(), choices.end(), is_faster)->microseconds *
+         (1 + tolerance_of(policy));
+}
+
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy) {
-  const auto faster = [](const Choice& a, const Choice& b) {
-    return a.microseconds < b.microseconds;
-  };
-  const Choice& fastest = *std::min_element(choices.begin(), choices.end(), faster);
-  const double most = fastest.microseconds * (1 + tolerance_of(policy));
-  const Choice* best = &fastest;
+  const double most = longest_acceptable(choices, policy);
+  const Choice* best = &*std::min_element(choices.begin(), choices.end(), is_faster);
   for (const Choice& choice : choices)
     if (choice.microseconds <= most &&
         (choice.channels < best->channels ||
-         (choice.channels == best->channels && faster(choice, *best))))
+         (choice.channels == best->channels && is_faster(choice, *best))))
       best = &choice;
   return *best;
 }
 
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
-                      int most_channels) {
-  std::vector<Choice> choices = candidates(settings, collective, bytes);
+                      std::span<const Option> options, int most_channels) {
+  std::vector<Choice> choices = candidates(options);
   const auto is_too_wide = [&](const Choice& choice) {
     return most_channels > 0 && choice.channels > most_channels;
   };
@@ -178,6 +219,64 @@ Result<Choice> choose(const Settings& settings, Collective collective, size_t by
     std::erase_if(choices, is_too_wide);
   if (!choices.empty()) return pick(choices, settings.policy);
   return why_none(settings, collective, bytes);
+}
+
+Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
+                      int most_channels) {
+  return choose(settings, collective, bytes, survey(settings, collective, bytes), most_channels);
+}
+
+std::optional<executor::ListAccess> find_list_access(const Settings& settings,
+                                                     Collective collective, int root) {
+  if (settings.machine != gpu::Kind::Cuda || !settings.reaches_users || settings.nranks < 2 ||
+      settings.nranks > static_cast<int>(executor::kMostRanksOfListAccess))
+    return std::nullopt;
+  // The connections are the one-shot all-reduce's; else a selection is about what is not selected.
+  const auto allows_all = [](const auto& allowed) {
+    return std::find(allowed.begin(), allowed.end(), false) == allowed.end();
+  };
+  const auto kind = static_cast<size_t>(collective);
+  if (!allows_all(settings.algorithms[kind]) || !settings.protocols[kind][size_t(Protocol::LL)] ||
+      settings.shapes[size_t(Protocol::LL)].channels == 0)
+    return std::nullopt;
+  const auto all = static_cast<uint8_t>((1u << settings.nranks) - 1);
+  const auto only_root = static_cast<uint8_t>(1u << root);
+  using executor::ListForm;
+  switch (collective) {
+    case Collective::AllReduce:
+      return executor::ListAccess{.form = ListForm::Whole, .inputs = all, .outputs = all};
+    case Collective::Reduce:
+      return executor::ListAccess{.form = ListForm::Whole, .inputs = all, .outputs = only_root};
+    case Collective::Broadcast:
+      return executor::ListAccess{.form = ListForm::Whole, .inputs = only_root, .outputs = all};
+    case Collective::ReduceScatter:
+      return executor::ListAccess{.form = ListForm::Scatter, .inputs = all, .outputs = all};
+    case Collective::AllGather:
+      return executor::ListAccess{.form = ListForm::Gather, .inputs = all, .outputs = all};
+    default:
+      return std::nullopt;
+  }
+}
+
+bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
+                      size_t bytes, bool is_captured) {
+  // Two ranks on an H100, in graphs: a direct list takes 10 us and 0.3 us for each 100 KB. Others
+  // take 5 us a launch, and 2 us for each 8 KiB of a channel. Live calls have their buffers looked
+  // up, which takes longer than the smallest operations do.
+  constexpr size_t kLeastBytes = 768 << 10;
+  constexpr size_t kLeastBytesOfLiveOperation = 16 << 10;
+  if (operations < 2) return false;
+  if (!is_captured) return bytes >= std::max(kLeastBytes, operations * kLeastBytesOfLiveOperation);
+  const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
+  const size_t most_of_launch = may_be_listed
+                                    ? executor::kMostListWorks
+                                    : settings.shapes[static_cast<size_t>(Protocol::LL)].channels;
+  return bytes >= kLeastBytes || operations > most_of_launch;
+}
+
+double predict_in_direct_list(size_t bytes) {
+  constexpr double kGigabytesPerSecond = 300;
+  return static_cast<double>(bytes) / (kGigabytesPerSecond * 1e3);
 }
 
 Choice choose_for_message(const Settings& settings, Protocol protocol, size_t bytes) {

@@ -4,8 +4,10 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "executor/list_access.h"
 #include "planner/model.h"
 
 namespace niccolite::planner {
@@ -14,10 +16,28 @@ struct Choice : Variant {
   double microseconds = 0;  // predicted
 };
 
+/// What there is of one algorithm and protocol: its forms by channels and chunks, or why there are
+/// none.
+struct Option {
+  AlgorithmId algorithm = AlgorithmId::Ring;
+  executor::Protocol protocol = executor::Protocol::Simple;
+  std::string obstacle;         // a phrase; empty: it may be chosen
+  bool is_measured = false;     // on such a machine; without obstacle
+  std::vector<Choice> choices;  // without obstacle: not empty
+};
+
+/// Of every algorithm that `collective` has, by every protocol.
+std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes);
+
 /// All variants that the settings allow for `bytes`, with their predicted times. Variants that
 /// nobody has measured are among them only when there are no others.
 std::vector<Choice> candidates(const Settings& settings, Collective collective, size_t bytes);
 
+/// Of `options`: the same.
+std::vector<Choice> candidates(std::span<const Option> options);
+
+/// The time within which fewer CTAs decide; `choices` is not empty.
+double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy);
 /// The one to take, by what the policy makes of time and CTAs; `choices` is not empty.
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy);
 
@@ -26,11 +46,25 @@ const Choice& pick(std::span<const Choice> choices, CtaPolicy policy);
 /// InvalidUsage when NCCL_ALGO and NCCL_PROTO leave none.
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
                       int most_channels = 0);
+/// The same of the survey of such an operation.
+Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
+                      std::span<const Option> options, int most_channels = 0);
 
 /// For an operation of a list (executor::Launch::is_list()), on one channel: those are small, and
 /// end in one step. None: it is for none.
 std::optional<Choice> choose_for_list(const Settings& settings, Collective collective,
                                       size_t bytes);
+
+/// What the ranks do in an operation of a list over buffers that all ranks reach; none where they
+/// do not reach them, or by other settings.
+std::optional<executor::ListAccess> find_list_access(const Settings& settings,
+                                                     Collective collective, int root);
+/// Is such a list of so many operations, of so many bytes together, faster than what else they
+/// would be? `is_captured`: in a graph, whose buffers are looked up once.
+bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
+                      size_t bytes, bool is_captured);
+/// Microseconds that an operation adds to such a list.
+double predict_in_direct_list(size_t bytes);
 
 /// For a message whose protocol is settled.
 Choice choose_for_message(const Settings& settings, executor::Protocol protocol, size_t bytes);

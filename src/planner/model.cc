@@ -1,5 +1,7 @@
 #include "planner/model.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -143,22 +145,26 @@ int most_direct_ranks(gpu::Kind machine, Collective collective) {
   return has_one_root ? kMostOfOneRoot : most_direct_ranks(machine);
 }
 
-bool is_possible(gpu::Kind machine, int nranks, Collective collective, AlgorithmId algorithm,
-                 Protocol protocol) {
-  if (!has_algorithm(collective, algorithm)) return false;
-  if (collective == Collective::PointToPoint) return true;
+std::string why_impossible(gpu::Kind machine, int nranks, Collective collective,
+                           AlgorithmId algorithm, Protocol protocol) {
+  if (!has_algorithm(collective, algorithm))
+    return fmt::format("{} has no such algorithm", function_name(collective));
+  if (collective == Collective::PointToPoint) return {};
   const algorithms::Algorithm& registered = *algorithms::find(collective, name_of(algorithm));
-  if (nranks < registered.min_ranks || nranks > registered.max_ranks) return false;
+  if (nranks < registered.min_ranks || nranks > registered.max_ranks)
+    return fmt::format("is for {} to {} ranks", registered.min_ranks, registered.max_ranks);
   const AlgorithmId family = family_of(algorithm);
   const bool connects_all = family != AlgorithmId::Ring && family != AlgorithmId::Pat;
-  if (connects_all && nranks > most_direct_ranks(machine, collective)) return false;
-  // With one owner they are the direct ones, in two shots.
+  if (const int most = most_direct_ranks(machine, collective); connects_all && nranks > most)
+    return fmt::format("connects all ranks with each other, which is done for up to {}", most);
   const bool has_owners = family == AlgorithmId::ScatterGather ||
                           (family == AlgorithmId::TwoShot && collective == Collective::Reduce);
-  if (has_owners && nranks < 3) return false;
+  if (has_owners && nranks < 3) return "between two ranks is what direct does, in two steps";
   // One-shot holds all of a chunk's operands at once; it is a latency algorithm, and the other
   // protocols add only latency to it.
-  return algorithm != AlgorithmId::OneShot || protocol == Protocol::LL || nranks == 2;
+  if (algorithm == AlgorithmId::OneShot && protocol != Protocol::LL && nranks != 2)
+    return "is for the lowest latency, which LL has, unless there are two ranks";
+  return {};
 }
 
 double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 
 #include "gpu/machine.h"
 #include "planner/cost.h"
@@ -36,9 +37,14 @@ inline MachineClass class_of(const Settings& settings) {
   return class_of(settings.machine, settings.reaches_users, settings.nranks);
 }
 
-/// May this variant run at all?
-bool is_possible(gpu::Kind machine, int nranks, Collective collective, AlgorithmId algorithm,
-                 executor::Protocol protocol);
+/// Why a variant cannot run among so many ranks, whatever the settings are: a phrase without a full
+/// stop. Empty: it can.
+std::string why_impossible(gpu::Kind machine, int nranks, Collective collective,
+                           AlgorithmId algorithm, executor::Protocol protocol);
+inline bool is_possible(gpu::Kind machine, int nranks, Collective collective, AlgorithmId algorithm,
+                        executor::Protocol protocol) {
+  return why_impossible(machine, nranks, collective, algorithm, protocol).empty();
+}
 /// The most ranks that are all connected to each other where there is a choice.
 int most_direct_ranks(gpu::Kind machine);
 

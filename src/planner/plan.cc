@@ -81,11 +81,19 @@ Result<Planner::Compiled> Planner::program(Collective collective, AlgorithmId id
   return compiled;
 }
 
-bool Planner::plan_for_reach() {
-  if (settings_.reaches_users) return false;
+bool Planner::plan_for_reach(Of of) {
+  const bool reaches_messages = messages_reach_ || of == Of::CollectivesAndMessages;
+  if (settings_.reaches_users && messages_reach_ == reaches_messages) return false;
   settings_.reaches_users = true;
+  messages_reach_ = reaches_messages;
   choices_.clear();
   return true;
+}
+
+Settings Planner::settings_of_messages() const {
+  Settings settings = settings_;
+  settings.reaches_users = messages_reach_;
+  return settings;
 }
 
 executor::Cut Planner::cut(Collective collective, const Variant& variant) const {
@@ -104,6 +112,33 @@ Result<std::optional<Plan>> Planner::listed(const Request& request) {
       choose_for_list(settings_, request.collective, request.bytes());
   if (!choice) return std::optional<Plan>();
   return std::optional(TRY(plan_of(request, *choice)));
+}
+
+Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
+  const std::optional<executor::ListAccess> access =
+      find_list_access(settings_, request.collective, request.root);
+  if (!access) return std::optional<Plan>();
+  // The one-shot all-reduce connects all ranks in both directions.
+  const Variant variant{.algorithm = AlgorithmId::OneShot, .protocol = Protocol::LL};
+  Plan plan;
+  plan.choice.algorithm = variant.algorithm;
+  plan.choice.protocol = plan.protocol = variant.protocol;
+  plan.shape = shape_of(settings_, Collective::AllReduce, plan.protocol);
+  plan.program = TRY(program(Collective::AllReduce, variant.algorithm, /*root=*/0)).program;
+  plan.list_access = access;
+  plan.microseconds = predict_in_direct_list(request.bytes());
+  plan.reduces = schedule::reduces(request.collective);
+  size_t count = request.bytes();
+  if (plan.reduces) {
+    plan.type = request.type;
+    plan.reduction =
+        make_reduction(request.op, request.type, settings_.nranks, /*partial_sums=*/false);
+    count = request.count;
+  }
+  plan.partitions.push_back(
+      executor::make_partition(count, static_cast<uint32_t>(executor::size_of(plan.type)),
+                               /*nblocks=*/1, cut(Collective::AllReduce, variant)));
+  return std::optional(std::move(plan));
 }
 
 Result<Plan> Planner::plan_of(const Request& request, const Choice& choice) {
@@ -143,14 +178,16 @@ Result<Protocol> Planner::protocol_of_message(size_t bytes) {
 Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels) {
   const auto key = std::tuple(collective, bytes, most_channels);
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
-  const Choice choice = TRY(choose(settings_, collective, bytes, most_channels));
+  const bool is_message = collective == Collective::PointToPoint;
+  const Choice choice = TRY(
+      choose(is_message ? settings_of_messages() : settings_, collective, bytes, most_channels));
   if (choices_.size() >= kMostChoices) choices_.erase(choices_.begin());
   choices_.emplace(key, choice);
   return choice;
 }
 
 executor::Partition Planner::partition_of_message(size_t bytes, Protocol protocol) const {
-  const Choice choice = choose_for_message(settings_, protocol, bytes);
+  const Choice choice = choose_for_message(settings_of_messages(), protocol, bytes);
   return executor::make_block_partition(bytes, 1, 1, cut(Collective::PointToPoint, choice));
 }
 
@@ -196,8 +233,9 @@ Result<Plan> Planner::messages(std::span<const std::vector<Message>> layers, Pro
       turn.first_step = plan.turns[other].first_step + plan.partitions[other].rounds;
     }
   }
-  plan.microseconds = predict_messages(
-      settings_, protocol, static_cast<int>(plan.partitions.size()), std::max(sent, received));
+  plan.microseconds =
+      predict_messages(settings_of_messages(), protocol, static_cast<int>(plan.partitions.size()),
+                       std::max(sent, received));
   return plan;
 }
 

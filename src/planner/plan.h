@@ -28,14 +28,16 @@ struct Plan {
   executor::DataType type = executor::DataType::Uint8;  // Uint8 for all that only moves bytes
   executor::Reduction reduction;
   bool reduces = false;
-  uint32_t request_bytes = 0;  // Launch::request_bytes
-  Choice choice;               // of a collective
-  double microseconds = 0;     // predicted
+  uint32_t request_bytes = 0;                       // Launch::request_bytes
+  std::optional<executor::ListAccess> list_access;  // Launch::list_access
+  Choice choice;                                    // of a collective
+  double microseconds = 0;                          // predicted
 };
 
 class Planner {
  public:
-  Planner(const Settings& settings, int rank) : settings_(settings), rank_(rank) {}
+  Planner(const Settings& settings, int rank)
+      : settings_(settings), messages_reach_(settings.reaches_users), rank_(rank) {}
 
   /// One collective over at most `most_channels` channels (0: as many as pay). Errors: InvalidUsage
   /// when the user's selection leaves no variant.
@@ -44,6 +46,10 @@ class Planner {
   /// The same as an operation of a list (executor::Launch::is_list()); none if it is for none,
   /// which is so on all ranks or on none.
   Result<std::optional<Plan>> listed(const Request& request);
+
+  /// The same of a list over buffers that all ranks reach (executor::Launch::list_access); none
+  /// where they do not, or by other settings.
+  Result<std::optional<Plan>> listed_directly(const Request& request);
 
   /// The protocol that both ends of a message choose.
   Result<executor::Protocol> protocol_of_message(size_t bytes);
@@ -55,9 +61,10 @@ class Planner {
   /// (executor::Turn), and are as many as may.
   Result<Plan> messages(std::span<const std::vector<Message>> layers, executor::Protocol protocol);
 
+  enum class Of : uint8_t { Collectives, CollectivesAndMessages };
   /// From now on plans are those for buffers that all ranks reach (Settings::reaches_users), over
   /// the connections that there are. False when they are already.
-  bool plan_for_reach();
+  bool plan_for_reach(Of of);
 
   const Settings& settings() const { return settings_; }
   int rank() const { return rank_; }
@@ -75,7 +82,11 @@ class Planner {
   /// choose(), remembered: groups ask for the same again each time.
   Result<Choice> chosen(Collective collective, size_t bytes, int most_channels = 0);
 
+  /// The settings that messages are planned by.
+  Settings settings_of_messages() const;
+
   Settings settings_;
+  bool messages_reach_;  // Settings::reaches_users, of messages
   const int rank_;
   std::map<std::tuple<Collective, AlgorithmId, int>, Compiled> programs_;
   std::map<std::tuple<Collective, size_t, int>, Choice> choices_;

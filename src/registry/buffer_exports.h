@@ -37,6 +37,10 @@ class BufferExport {
   ~BufferExport();
   /// For kernels: where the ranks see the memory (executor::Buffers::input_shifts).
   const uint64_t* shifts() const { return shifts_; }
+  /// Is the range in one allocation, which is there as a whole or not at all, that is exported?
+  bool is_allocation_of(const void* pointer, size_t bytes) const {
+    return pieces_.empty() && holds(pointer, bytes);
+  }
 
  private:
   friend class BufferExports;

@@ -24,7 +24,8 @@ int streams_from_environment() {
 }  // namespace
 
 Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
-                   const Shapes& shapes, Reach reach, Ask ask, std::function<void(Status)> fail)
+                   const Shapes& shapes, Reach reach, Ask ask, std::function<void(Status)> fail,
+                   std::shared_ptr<net::Network> network)
     : machine_(machine),
       device_(device),
       member_(member),
@@ -32,6 +33,7 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
       reach_(std::move(reach)),
       ask_(std::move(ask)),
       fail_(std::move(fail)),
+      network_(std::move(network)),
       share_(Pool::of(machine, device, Pool::Purpose::Connections)) {}
 
 Endpoint::~Endpoint() {
@@ -180,10 +182,7 @@ Result<Bytes> Endpoint::request_for(const Unconnected& of) {
     request.items.push_back({.protocol = static_cast<uint8_t>(name.protocol),
                              .tag = static_cast<uint16_t>(name.tag),
                              .asker_sends = name.role == Role::Sender});
-  if (is_remote(of.peer)) {
-    net::Proxy* const own = TRY(proxy());
-    request.proxy = own->address();
-  }
+  if (is_remote(of.peer)) TRY(describe_proxy(of.peer, request));
   return request.encode();
 }
 
@@ -193,7 +192,7 @@ Status Endpoint::adopt(const Unconnected& of, std::span<const std::byte> bytes,
   const ConnectReply reply = TRY(ConnectReply::decode(bytes));
   if (is_remote(peer) != reply.proxy.has_value())
     return Status::remote_error("rank {} does not agree about what is on one machine", peer);
-  if (reply.proxy) return adopt_relays(of, *reply.proxy);
+  if (reply.proxy) return adopt_relays(of, reply);
   if (reply.items.size() != of.names.size())
     return Status::remote_error("rank {} answered {} connections of {}", peer, reply.items.size(),
                                 of.names.size());
@@ -245,7 +244,8 @@ Result<net::Proxy*> Endpoint::proxy() {
     proxy_ = TRY(net::Proxy::start({.machine = machine_,
                                     .member = member_,
                                     .fail = fail_,
-                                    .streams = streams_from_environment()}));
+                                    .streams = streams_from_environment(),
+                                    .network = network_}));
   return proxy_.get();
 }
 
@@ -256,31 +256,66 @@ Result<executor::PortAddress> Endpoint::open_relay(net::Proxy& proxy, const Name
                     shape_of(name));
 }
 
-// The peer has made its ends; its proxy listens at `address`.
-Status Endpoint::adopt_relays(const Unconnected& of, const Address& address) {
+template <typename Message>
+Status Endpoint::describe_proxy(int peer, Message& message) {
+  net::Proxy* const own = TRY(proxy());
+  message.proxy = own->address();
+  if (network_ == nullptr) return {};
+  const net::Network::Handle handle = TRY(own->listen_for(peer));
+  message.network = network_->name();
+  message.handle.assign(handle.begin(), handle.end());
+  return {};
+}
+
+template <typename Message>
+Status Endpoint::reach_proxy(int peer, const Message& message, bool sends) {
+  const std::string own_name = network_ == nullptr ? "" : network_->name();
+  if (message.network != own_name) {
+    const auto spoken = [](const std::string& name) { return name.empty() ? "Socket" : name; };
+    return Status::invalid_usage(
+        "rank {} reaches other machines by network {} and rank {} by {}: set NCCL_NET_PLUGIN and "
+        "NCCL_NET alike on all machines, and install the plug-in on all",
+        member_.rank(), spoken(own_name), peer, spoken(message.network));
+  }
+  net::Proxy* const own = TRY(proxy());
+  if (network_ == nullptr) {
+    if (sends) own->reach(peer, *message.proxy);
+    return {};
+  }
+  net::Network::Handle handle;
+  std::ranges::copy(message.handle, handle.begin());
+  own->reach(peer, handle);  // credit comes back by this way
+  return {};
+}
+
+// The peer has made its ends.
+Status Endpoint::adopt_relays(const Unconnected& of, const ConnectReply& reply) {
   net::Proxy* const own = TRY(proxy());
   bool sends = false;
   for (const Name& name : of.names) {
     const executor::PortAddress port = TRY(open_relay(*own, name));
     relays_.emplace(name, port);
     sends |= name.role == Role::Sender;
-    LOG(Info, Net, "Channel 00/0 : {}[{}] -> {} [{}] via NET/Socket/0",
+    LOG(Info, Net, "Channel 00/0 : {}[{}] -> {} [{}] via NET/{}/0",
         name.role == Role::Sender ? member_.rank() : of.peer, device_,
         name.role == Role::Sender ? of.peer : member_.rank(),
-        name.role == Role::Sender ? "send" : "receive");
+        name.role == Role::Sender ? "send" : "receive",
+        network_ == nullptr ? "Socket" : network_->name());
   }
-  if (sends) own->reach(of.peer, address);
-  return {};
+  return reach_proxy(of.peer, reply, sends);
 }
 
-Result<Bytes> Endpoint::answer_remote(std::span<const Name> names, const Address& asker) {
+Result<Bytes> Endpoint::answer_remote(int asker, std::span<const Name> names,
+                                      const ConnectRequest& request) {
   net::Proxy* const own = TRY(proxy());
+  bool sends = false;
   for (const Name& name : names) {
     TRY(open_relay(*own, name).status());
-    if (name.role == Role::Sender) own->reach(name.peer, asker);
+    sends |= name.role == Role::Sender;
   }
   ConnectReply reply;
-  reply.proxy = own->address();
+  TRY(describe_proxy(asker, reply));
+  TRY(reach_proxy(asker, request, sends));
   return reply.encode();
 }
 
@@ -306,7 +341,7 @@ Result<Bytes> Endpoint::answer(int from, std::span<const std::byte> bytes) {
                      item.asker_sends ? Role::Receiver : Role::Sender});
   if (is_remote(from) != request.proxy.has_value())
     return Status::remote_error("rank {} does not agree about what is on one machine", from);
-  if (request.proxy) return answer_remote(names, *request.proxy);
+  if (request.proxy) return answer_remote(from, names, request);
   ConnectReply reply;
   if (!request.same_process) {
     std::lock_guard lock(mutex_);

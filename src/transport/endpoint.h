@@ -22,6 +22,7 @@
 #include "gpu/machine.h"
 #include "transport/descriptor_server.h"
 #include "transport/imports.h"
+#include "transport/messages.h"
 #include "transport/net/proxy.h"
 #include "transport/pool.h"
 
@@ -52,8 +53,10 @@ class Endpoint {
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only. `fail` hears on
   /// a thread of the endpoint's of peers on other machines that cannot be reached any more.
+  /// `network` carries to those; null: sockets do.
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
-           Reach reach, Ask ask, std::function<void(Status)> fail = {});
+           Reach reach, Ask ask, std::function<void(Status)> fail = {},
+           std::shared_ptr<net::Network> network = {});
   ~Endpoint();
 
   /// Makes this rank's ends for `program`, all at once. connect() does so too; a process that
@@ -136,8 +139,15 @@ class Endpoint {
   /// Started when it is first needed.
   Result<net::Proxy*> proxy() EXCLUDES(mutex_);
   Result<executor::PortAddress> open_relay(net::Proxy& proxy, const Name& name);
-  Status adopt_relays(const Unconnected& of, const Address& address);
-  Result<Bytes> answer_remote(std::span<const Name> names, const Address& asker);
+  Status adopt_relays(const Unconnected& of, const ConnectReply& reply);
+  Result<Bytes> answer_remote(int asker, std::span<const Name> names,
+                              const ConnectRequest& request);
+  /// Tells the peer where this rank listens for it.
+  template <typename Message>
+  Status describe_proxy(int peer, Message& message);
+  /// The peer listens where its message says.
+  template <typename Message>
+  Status reach_proxy(int peer, const Message& message, bool sends);
 
   /// Can kernels at that end of the connection use buffers of the other's user? See PortAddress.
   bool reaches_user(const Name& name, Role end) const;
@@ -149,6 +159,7 @@ class Endpoint {
   const Reach reach_;
   const Ask ask_;
   const std::function<void(Status)> fail_;
+  const std::shared_ptr<net::Network> network_;
   std::map<Token, RemoteChunk> remote_chunks_;    // connect() only
   std::map<Name, RemoteEnd> remote_ends_;         // connect() only
   std::map<Name, executor::PortAddress> relays_;  // to other machines; connect() only

@@ -5,6 +5,8 @@ namespace {
 
 constexpr uint32_t kMostItems = 4096;
 constexpr size_t kMostAddress = 108;  // sockaddr_un::sun_path
+constexpr size_t kMostName = 256;
+constexpr size_t kHandleBytes = 128;
 
 void write_token(Writer& writer, const Token& token) {
   writer.raw(std::as_bytes(std::span(token)));
@@ -27,6 +29,23 @@ std::optional<Address> read_proxy(Reader& reader) {
   return Address::decode(reader);
 }
 
+// Of a request or a reply.
+template <typename Message>
+void write_network(Writer& writer, const Message& message) {
+  write_proxy(writer, message.proxy);
+  writer.text(message.network);
+  if (!message.network.empty()) writer.raw(std::span<const std::byte>(message.handle));
+}
+
+template <typename Message>
+void read_network(Reader& reader, Message& message) {
+  message.proxy = read_proxy(reader);
+  message.network = reader.text(kMostName);
+  if (message.network.empty()) return;
+  const auto handle = reader.raw(kHandleBytes);
+  message.handle.assign(handle.begin(), handle.end());
+}
+
 }  // namespace
 
 std::vector<std::byte> ConnectRequest::encode() const {
@@ -39,7 +58,7 @@ std::vector<std::byte> ConnectRequest::encode() const {
     writer.u16(item.tag);
     writer.u8(item.asker_sends ? 1 : 0);
   }
-  write_proxy(writer, proxy);
+  write_network(writer, *this);
   return std::move(writer).take();
 }
 
@@ -57,7 +76,7 @@ Result<ConnectRequest> ConnectRequest::decode(std::span<const std::byte> bytes) 
     if (item.protocol >= executor::kProtocols) reader.reject("unknown protocol");
     request.items.push_back(item);
   }
-  request.proxy = read_proxy(reader);
+  read_network(reader, request);
   TRY(reader.finish());
   return request;
 }
@@ -72,7 +91,7 @@ std::vector<std::byte> ConnectReply::encode() const {
       writer.u64(place.chunk_bytes);
       writer.u64(place.offset);
     }
-  write_proxy(writer, proxy);
+  write_network(writer, *this);
   return std::move(writer).take();
 }
 
@@ -90,7 +109,7 @@ Result<ConnectReply> ConnectReply::decode(std::span<const std::byte> bytes) {
     }
     reply.items.push_back(item);
   }
-  reply.proxy = read_proxy(reader);
+  read_network(reader, reply);
   TRY(reader.finish());
   return reply;
 }

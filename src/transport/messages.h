@@ -25,6 +25,8 @@ struct ConnectRequest {
   bool same_process = false;  // the asker lives in the same process
   std::vector<Item> items;
   std::optional<Address> proxy{};  // of an asker on another machine: where its proxy listens
+  std::string network{};           // of its plug-in, which listens at `handle`; empty: sockets
+  std::vector<std::byte> handle{};
 
   std::vector<std::byte> encode() const;
   static Result<ConnectRequest> decode(std::span<const std::byte> bytes);
@@ -43,6 +45,8 @@ struct ConnectReply {
   std::string address;  // of the descriptor server; empty within a process
   std::vector<Item> items;
   std::optional<Address> proxy{};  // to another machine, instead of items
+  std::string network{};           // as in the request
+  std::vector<std::byte> handle{};
 
   std::vector<std::byte> encode() const;
   static Result<ConnectReply> decode(std::span<const std::byte> bytes);

@@ -27,9 +27,9 @@ Task task_of(const Call& call) {
 
 /// The batches of one rank's group.
 std::vector<Batch> batches_of(const planner::Settings& settings, int rank,
-                              const std::vector<Task>& tasks) {
+                              const std::vector<Task>& tasks, bool is_captured = false) {
   planner::Planner planner(settings, rank);
-  return make_batches(tasks, planner).take();
+  return make_batches(tasks, planner, is_captured).take();
 }
 
 constexpr size_t kFloat = 4;
@@ -181,18 +181,54 @@ TEST(Batches, MakeAListOfEachProgramAndOperation) {
   EXPECT_FALSE(batches[5].is_list) << "one by itself";
 }
 
+TEST(Batches, MakeDirectListsOfWhatIsCaptured) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < 200; ++i) {
+    tasks.push_back(task_of(all_reduce(1 + i % 4096)));
+    tasks.push_back(task_of(broadcast(4096, 1)));
+  }
+  const std::vector<Batch> batches = batches_of(settings, 0, tasks, /*is_captured=*/true);
+  ASSERT_EQ(batches.size(), 2u);
+  for (size_t b = 0; b < 2; ++b) {
+    EXPECT_TRUE(batches[b].is_list && batches[b].goes_direct);
+    ASSERT_EQ(batches[b].tasks.size(), 200u);
+    for (size_t i = 0; i < 200; ++i) EXPECT_EQ(batches[b].tasks[i], &tasks[2 * i + b]);
+  }
+}
+
+TEST(Batches, MakeDirectListsWhereTheyPay) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  const auto goes_direct = [&](size_t calls, size_t kibibytes, bool is_captured) {
+    const std::vector<Task> tasks(calls, task_of(all_reduce((kibibytes << 10) / kFloat)));
+    return batches_of(settings, 0, tasks, is_captured)[0].goes_direct;
+  };
+  EXPECT_FALSE(goes_direct(8, 16, true)) << "a short list by LL takes half as long";
+  EXPECT_TRUE(goes_direct(64, 16, true));
+  EXPECT_TRUE(goes_direct(200, 1, true)) << "one launch instead of two";
+  EXPECT_TRUE(goes_direct(8, 256, false));
+  EXPECT_FALSE(goes_direct(100, 1, true));
+  const std::vector<Task> scatters(30, task_of(reduce_scatter(256)));
+  EXPECT_TRUE(batches_of(settings, 0, scatters, true)[0].goes_direct) << "by LL it is in no list";
+  EXPECT_FALSE(goes_direct(200, 1, false)) << "to look their buffers up takes longer";
+  planner::Settings slots = settings;
+  planner::set_reach(slots, false);
+  const std::vector<Task> tasks(64, task_of(all_reduce(60'000)));
+  EXPECT_FALSE(batches_of(slots, 0, tasks, true)[0].goes_direct);
+}
+
 // A collective that has few channels takes the protocol that is the fastest of so many.
 TEST(Batches, ChooseForTheShareOfEachCollective) {
   const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
   const size_t count = (size_t{64} << 10) / kFloat;
   planner::Planner planner(settings, 0);
   ASSERT_EQ(planner.collective(all_reduce(count).request).value().protocol, Protocol::LL);
-  const std::vector<Task> tasks(24, task_of(all_reduce(count)));
+  const std::vector<Task> tasks(8, task_of(all_reduce(count)));
   const std::vector<Batch> batches = batches_of(settings, 0, tasks);
-  EXPECT_NE(planner.collective(tasks[0].call.request, 1).value().protocol, Protocol::LL);
+  EXPECT_NE(planner.collective(tasks[0].call.request, 3).value().protocol, Protocol::LL);
   for (const Batch& batch : batches) {
     EXPECT_FALSE(batch.is_list);
-    EXPECT_EQ(batch.most_channels, 1);
+    EXPECT_EQ(batch.most_channels, 3);
   }
 }
 
@@ -211,20 +247,23 @@ TEST(Batches, OfCollectivesAreThoseOfAllRanks) {
       tasks.push_back(
           task_of(random() % 2 == 0 ? all_reduce(elements) : broadcast(elements, root)));
     }
-    const std::vector<Batch> expected = batches_of(settings, 0, tasks);
+    const bool is_captured = seed % 3 == 0;
+    const std::vector<Batch> expected = batches_of(settings, 0, tasks, is_captured);
     size_t calls = 0;
     for (const Batch& batch : expected) {
       calls += batch.tasks.size();
-      EXPECT_LE(batch.tasks.size(),
-                batch.is_list ? executor::kMostListWorks : size_t{executor::kMaxWorks});
+      EXPECT_LE(batch.tasks.size(), batch.goes_direct ? executor::kMostDirectListWorks
+                                    : batch.is_list   ? executor::kMostListWorks
+                                                      : size_t{executor::kMaxWorks});
     }
     EXPECT_EQ(calls, tasks.size());
     for (int rank = 1; rank < nranks; ++rank) {
-      const std::vector<Batch> batches = batches_of(settings, rank, tasks);
+      const std::vector<Batch> batches = batches_of(settings, rank, tasks, is_captured);
       ASSERT_EQ(batches.size(), expected.size());
       for (size_t b = 0; b < batches.size(); ++b) {
         EXPECT_EQ(batches[b].tasks, expected[b].tasks);
         EXPECT_EQ(batches[b].is_list, expected[b].is_list);
+        EXPECT_EQ(batches[b].goes_direct, expected[b].goes_direct);
         EXPECT_EQ(batches[b].most_channels, expected[b].most_channels);
       }
     }

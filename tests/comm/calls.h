@@ -16,6 +16,13 @@ inline Call all_reduce(size_t count, DataType type = DataType::Float32,
   return call;
 }
 
+inline Call reduce_scatter(size_t count) {
+  Call call;
+  call.request = {
+      .collective = Collective::ReduceScatter, .count = count, .type = DataType::Float32};
+  return call;
+}
+
 inline Call broadcast(size_t count, int root) {
   Call call;
   call.request = {.collective = Collective::Broadcast,

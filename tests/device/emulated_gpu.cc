@@ -109,7 +109,8 @@ void prepare(Fiber& fiber) {
 }
 
 void enter() {
-  run_thread(current->launch->kernel, current->launch->args);
+  run_thread(current->launch->kernel,
+             *static_cast<const executor::cuda::LaunchArgs*>(current->launch->parameters()));
   is_misused |= !current->stores.open.empty() || !current->stores.groups.empty();
   for (const Cta::BulkLoad& load : current->cta->loads) is_misused |= load.starter == current;
   current_is_done = true;

@@ -9,6 +9,7 @@
 #include "tests/device/emulated_ptx.h"
 //
 #include "executor/cuda/direct.cuh"
+#include "executor/cuda/direct_list.cuh"
 #include "executor/cuda/kernel.cuh"
 #include "executor/cuda/two_shot.cuh"
 #include "tests/device/emulated_gpu.h"
@@ -44,6 +45,14 @@ void run_list_with(uint32_t most_peers, const LaunchArgs& args) {
   return run_list<Operation, kMostDirectPeers>(args);
 }
 
+/// `args` begin a ListArgs.
+template <typename Operation>
+void run_direct_list_with(uint32_t most_peers, const LaunchArgs& args) {
+  const auto& list = reinterpret_cast<const ListArgs&>(args);
+  if (most_peers == kFewDirectPeers) return run_direct_list<Operation, kFewDirectPeers>(list);
+  return run_direct_list<Operation, kMostDirectPeers>(list);
+}
+
 template <typename Operation>
 void run_two_shot(uint32_t most_peers, const LaunchArgs& args) {
   if constexpr (Operation::kReduces) {
@@ -63,6 +72,8 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
       return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
     case Form::List:
       return run_list_with<Operation>(id.most_peers, args);
+    case Form::DirectList:
+      return run_direct_list_with<Operation>(id.most_peers, args);
     case Form::TwoShot:
       return run_two_shot<Operation>(id.most_peers, args);
     case Form::Messages:

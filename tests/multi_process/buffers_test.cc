@@ -11,6 +11,8 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <memory>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,7 +26,7 @@ namespace {
 
 using std::chrono::seconds;
 
-size_t count_lines(const std::string& path, const char* text) {
+size_t count_lines(const std::string& path, std::string_view text) {
   std::ifstream file(path);
   size_t lines = 0;
   for (std::string line; std::getline(file, line);) lines += line.find(text) != std::string::npos;
@@ -158,6 +160,40 @@ ROLE(use_plain_buffers) {
       }
     }
   }
+  ranks.ranks().destroy();
+  return 0;
+}
+
+// Ranks agree to plan for buffers that all reach, and, when buffers come and go, for slots again.
+ROLE(agree_on_plans) {
+  BufferRanks ranks(arguments);
+  const Operation operation{.kind = Kind::AllReduce, .type = ncclInt32, .count = 30'001};
+  const auto is_planned_for = [&](const char* what) {
+    const bool is_told = std::stoi(arguments[2]) != 0 ||  // rank 0 tells
+                         count_lines(arguments[4], "on, plans are those for " + std::string(what));
+    return ranks.is_true_everywhere(is_told);
+  };
+  const auto goes_on_until = [&](const char* what, const std::function<bool()>& call) {
+    for (int round = 0; round < 300; ++round) {
+      for (int i = 0; i < 10; ++i)
+        if (!call()) return false;
+      if (is_planned_for(what)) return true;
+    }
+    std::cout << "plans are never those for " << what << "\n";
+    return false;
+  };
+  Trial stays(operation, ranks.nranks());
+  const auto call_again = [&] {
+    stays.reset();
+    return ranks.call(stays);
+  };
+  if (!goes_on_until("buffers that all ranks reach", call_again)) return 1;
+  std::vector<std::unique_ptr<Trial>> others;  // not freed: each call has memory of its own
+  const auto call_with_new = [&] {
+    others.push_back(std::make_unique<Trial>(operation, ranks.nranks()));
+    return ranks.call(*others.back());
+  };
+  if (!goes_on_until("slots", call_with_new)) return 2;
   ranks.ranks().destroy();
   return 0;
 }
@@ -352,7 +388,7 @@ class BuffersOfProcesses : public testing::TestWithParam<Layout> {
                                {"NCCL_ALGO", algorithms},
                                {"NICCOLITE_BUFFER_CACHE", cache},
                                {"NCCL_DEBUG", "TRACE"},
-                               {"NCCL_DEBUG_SUBSYS", "REG"},
+                               {"NCCL_DEBUG_SUBSYS", "REG,TUNING"},
                                {"NCCL_DEBUG_FILE", logs.back()}});
     }
     for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
@@ -361,6 +397,7 @@ class BuffersOfProcesses : public testing::TestWithParam<Layout> {
 };
 
 TEST_P(BuffersOfProcesses, GoDirectFromTheSecondCallOn) { run("use_plain_buffers", "1G"); }
+TEST_P(BuffersOfProcesses, HaveTheRanksAgreeOnPlans) { run("agree_on_plans", "1G"); }
 TEST_P(BuffersOfProcesses, MayHaveAddressesThatWereOthersBefore) { run("reuse_addresses", "64M"); }
 TEST_P(BuffersOfProcesses, GoDirectAsSoonAsTheyAreRegistered) {
   run("use_registered_buffers", "0");

@@ -81,16 +81,103 @@ TEST_P(Machines, SplitsWorkAsTheirParentsDo) {
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
 }
 
-class KilledMachine : public testing::TestWithParam<std::string> {};
+// ---- a network plug-in carries (examples/net_plugin)
+
+std::string plugin(const std::string& what) {
+  return std::string(NET_PLUGINS) + "/libnccl-net-" + what + ".so";
+}
+
+TEST_P(Machines, APluginCarriesEveryOperation) {
+  std::vector<Process> running =
+      run("perform", {make_id(), make_id()}, {{"NCCL_NET_PLUGIN", plugin("NOTHING")}});
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+}
+
+TEST_P(Machines, APluginOfTheNameThatIsAskedForServes) {
+  std::vector<Process> running =
+      run("reduce", {make_id()},
+          {{"NCCL_NET_PLUGIN", "none-such," + plugin("INIT") + "," + plugin("NOTHING")},
+           {"NCCL_NET", "unix"},
+           {"NCCL_DEBUG", "INFO"},
+           {"NCCL_DEBUG_SUBSYS", "ALL"}});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("via NET/Unix/0"));
+    EXPECT_THAT(process.output(), Not(HasSubstr("via NET/Socket")));
+  }
+}
+
+TEST(NetworkPlugin, IsFoundByItsShortName) {
+  const std::string id = make_id();
+  std::vector<Process> running;
+  for (const int rank : {0, 1})
+    running.emplace_back("reduce", Arguments{id, "2", std::to_string(rank), "1"},
+                         on_machine(rank, {{"NCCL_NET_PLUGIN", "NOTHING"},
+                                           {"LD_LIBRARY_PATH", NET_PLUGINS},
+                                           {"NCCL_DEBUG", "INFO"},
+                                           {"NCCL_DEBUG_SUBSYS", "ALL"}}));
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("via NET/Unix/0"));
+  }
+}
+
+struct Lie {
+  std::string what;
+  std::string named;
+};
+
+class LyingPlugin : public testing::TestWithParam<Lie> {};
+
+// It is named, and sockets serve, as nobody asked for it by NCCL_NET.
+TEST_P(LyingPlugin, IsNamedAndSocketsServe) {
+  const std::string id = make_id();
+  std::vector<Process> running;
+  for (const int rank : {0, 1})
+    running.emplace_back("reduce", Arguments{id, "2", std::to_string(rank), "1"},
+                         on_machine(rank, {{"NCCL_NET_PLUGIN", plugin(GetParam().what)}}));
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr(GetParam().named));
+    EXPECT_THAT(process.output(), HasSubstr("libnccl-net-" + GetParam().what + ".so"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , LyingPlugin,
+    testing::Values(Lie{"MISSING", "dlopen cannot open it"}, Lie{"SYMBOL", "ncclNetPlugin_v6"},
+                    Lie{"TABLE", "its table has no test"}, Lie{"INIT", "init failed with result 2"},
+                    Lie{"COUNT", "devices finds -1 network devices"}, Lie{"COMMS", "maxComms 0"},
+                    Lie{"SPEED", "a speed of -5 Mbit/s"}),
+    [](const auto& lie) { return lie.param.what; });
+
+TEST(NetworkPlugin, ThatIsAskedForAndFailsIsAnError) {
+  const std::string id = make_id();
+  std::vector<Process> running;
+  for (const int rank : {0, 1})
+    running.emplace_back(
+        "reduce", Arguments{id, "2", std::to_string(rank), "1"},
+        on_machine(rank, {{"NCCL_NET_PLUGIN", plugin("COMMS")}, {"NCCL_NET", "Unix"}}));
+  for (Process& process : running) {
+    EXPECT_NE(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("NCCL_NET=Unix"));
+    EXPECT_THAT(process.output(), HasSubstr("maxComms 0"));
+  }
+}
+
+class KilledMachine : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 // Rank 2 is killed while the others wait for it.
 TEST_P(KilledMachine, IsNamedAndNothingIsKept) {
+  const std::string how = std::get<0>(GetParam());
+  const std::string network = std::get<1>(GetParam());
+  const Process::Environment environment{{"NCCL_NET_PLUGIN", network}};
   const std::string id = make_id();
   std::vector<Process> survivors;
   for (const int rank : {0, 1})
-    survivors.emplace_back("survivor", Arguments{id, "3", std::to_string(rank), GetParam()},
-                           on_machine(rank));
-  Process victim("victim", {id, "3", "2"}, on_machine(2));
+    survivors.emplace_back("survivor", Arguments{id, "3", std::to_string(rank), how},
+                           on_machine(rank, environment));
+  Process victim("victim", {id, "3", "2"}, on_machine(2, environment));
   ASSERT_TRUE(victim.wait_for_line("READY")) << victim.output();
   for (Process& survivor : survivors)
     ASSERT_TRUE(survivor.wait_for_line("STARTED")) << survivor.output();
@@ -104,8 +191,16 @@ TEST_P(KilledMachine, IsNamedAndNothingIsKept) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, KilledMachine, testing::Values("abort", "destroy", "graph"),
-                         [](const auto& how) { return how.param; });
+std::string name_of_kill(const testing::TestParamInfo<KilledMachine::ParamType>& info) {
+  return std::get<0>(info.param) + (std::get<1>(info.param) == "none" ? "" : "_plugin");
+}
+
+INSTANTIATE_TEST_SUITE_P(, KilledMachine,
+                         testing::Values(std::tuple("abort", "none"), std::tuple("destroy", "none"),
+                                         std::tuple("graph", "none"),
+                                         std::tuple("abort", plugin("NOTHING")),
+                                         std::tuple("graph", plugin("NOTHING"))),
+                         name_of_kill);
 
 // id nranks first count: rank 0 sends what fits the connection, and leaves; the others receive
 // when it has said so.

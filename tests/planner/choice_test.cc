@@ -19,7 +19,8 @@ constexpr MachineClass kMachines[] = {MachineClass::Cuda, MachineClass::CudaSlot
 /// Calls `check` for every collective on machines of all classes.
 void for_each(const Limits& limits,
               const std::function<void(const Settings& settings, Collective collective)>& check) {
-  for (const MachineClass machine : kMachines)
+  for (const MachineClass machine : kMachines) {
+    int checked = 0;
     for (const int nranks : {2, 3, 4, 8, 16, 200})
       for (int c = 0; c < schedule::kCollectives; ++c) {
         const auto collective = static_cast<Collective>(c);
@@ -40,7 +41,10 @@ void for_each(const Limits& limits,
                          : reaches_users ? ""
                                          : " through slots"));
         check(settings, collective);
+        ++checked;
       }
+    EXPECT_GT(checked, 0) << "nothing is of machine class " << static_cast<int>(machine);
+  }
 }
 
 TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
@@ -88,16 +92,19 @@ TEST(Model, EveryCollectiveHasMeasuredVariants) {
 
 // What was never measured is not chosen.
 TEST(Choice, CutsPublishedChunksOfLargeBuffersAlone) {
-  for_each({}, [](const Settings& settings, Collective collective) {
+  int published = 0;
+  for_each({}, [&](const Settings& settings, Collective collective) {
     for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
       const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
       if (buffer_bytes(work) >= kLeastPublishedInParts) break;
       for (const Choice& choice : candidates(settings, collective, bytes)) {
         if (!publishes_chunks(choice.protocol)) continue;
         ASSERT_EQ(choice.parts, 1) << bytes;
+        ++published;
       }
     }
   });
+  EXPECT_GT(published, 0);
 }
 
 TEST(Choice, IsPossibleAndTakesAtMost24Ctas) {
@@ -115,7 +122,8 @@ TEST(Choice, IsPossibleAndTakesAtMost24Ctas) {
 
 // Threads move them, each CTA as much as it can.
 TEST(Choice, GivesUnevenBlocksOnGpusAllChannelsOfTheProtocol) {
-  for_each({}, [](const Settings& settings, Collective collective) {
+  int uneven = 0, with_fewer = 0;
+  for_each({}, [&](const Settings& settings, Collective collective) {
     for (const size_t bytes : {size_t{64} << 20, (size_t{64} << 20) + 4}) {
       const Choice choice = choose(settings, collective, bytes).value();
       if (choice.protocol != executor::Protocol::Simple) continue;
@@ -124,11 +132,16 @@ TEST(Choice, GivesUnevenBlocksOnGpusAllChannelsOfTheProtocol) {
       const bool is_uneven = settings.machine == gpu::Kind::Cuda && bytes % 16 != 0 &&
                              !schedule::cuts_one_buffer(collective) &&
                              collective != Collective::PointToPoint;
-      if (is_uneven) {
-        EXPECT_EQ(choice.channels, most);
+      if (!is_uneven) {
+        with_fewer += choice.channels < most;
+        continue;
       }
+      EXPECT_EQ(choice.channels, most);
+      ++uneven;
     }
   });
+  EXPECT_GT(uneven, 0);
+  EXPECT_GT(with_fewer, 0);  // else the model would take all of them anyway
 }
 
 TEST(Choice, ObeysTheLimitsOfCtas) {

@@ -227,6 +227,63 @@ ListParameters list_parameters(const Launch& launch, const Parts& parts) {
   return {kMostPeers, std::min(threads, kMaxThreads), kWorksAt, std::move(bytes)};
 }
 
+/// Where each channel of a list begins that are `channels`: all have as many tiles, or one more.
+std::vector<ListPosition> share_tiles(const std::vector<uint32_t>& tiles_of_works,
+                                      uint32_t channels) {
+  const uint64_t tiles = std::accumulate(tiles_of_works.begin(), tiles_of_works.end(), uint64_t{0});
+  std::vector<ListPosition> starts;
+  uint32_t work = 0;
+  uint64_t before = 0;  // tiles of the works before this one
+  for (uint32_t channel = 0; channel < channels; ++channel) {
+    const uint64_t start = channel * tiles / channels;
+    while (start - before >= tiles_of_works[work]) before += tiles_of_works[work++];
+    starts.push_back({static_cast<uint16_t>(work), static_cast<uint16_t>(start - before)});
+  }
+  starts.push_back({static_cast<uint16_t>(tiles_of_works.size()), 0});
+  return starts;
+}
+
+/// Of which the channel does something.
+uint32_t works_between(const ListPosition& first, const ListPosition& end) {
+  return static_cast<uint32_t>(end.work) - first.work + (end.tile > 0 ? 1 : 0);
+}
+
+template <uint32_t kMostPeers>
+DirectListParameters direct_list_parameters(const Launch& launch, const OneStep& step) {
+  using DirectImage = DirectListImage<kMostPeers>;
+  constexpr size_t kWorksAt = offsetof(DirectImage, work);
+  const auto element_bytes = static_cast<uint32_t>(size_of(launch.type));
+  DirectImage image{};
+  image.rank = static_cast<uint16_t>(launch.program->rank);
+  image.nranks = static_cast<uint16_t>(step.peers + 1);
+  image.access = *launch.list_access;
+  image.chunk =
+      static_cast<uint32_t>(data_bytes(launch.protocol, launch.shape.slot_bytes)) / element_bytes;
+  image.task = TaskMaker(launch, 0).make<kMostPeers>(step.parts);
+
+  std::vector<uint32_t> tiles;
+  std::vector<std::byte> bytes(kWorksAt + launch.works.size() * sizeof(DirectListWork));
+  for (size_t w = 0; w < launch.works.size(); ++w) {
+    const Work& work = launch.works[w];
+    const uint64_t count = length_of(work.partition, 0);
+    tiles.push_back(static_cast<uint32_t>(divide_up(count * element_bytes, kListTileBytes)));
+    DirectListWork listed{};
+    listed.count = static_cast<uint32_t>(count);
+    listed.tag = work.tag;
+    std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
+  }
+  const std::vector<ListPosition> starts = share_tiles(tiles, launch.list_channels);
+  std::copy(starts.begin(), starts.end(), image.starts);
+  for (uint32_t channel = 0; channel < launch.list_channels; ++channel)
+    image.most_works =
+        std::max(image.most_works, works_between(starts[channel], starts[channel + 1]));
+  std::memcpy(bytes.data(), &image, kWorksAt);
+  const uint32_t threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : kMaxThreads;
+  return {{kMostPeers, threads, kWorksAt, std::move(bytes)},
+          // An address of each buffer, and a word.
+          static_cast<uint32_t>((2 * image.nranks * image.most_works + 1) * sizeof(uint64_t))};
+}
+
 /// Warps for each message: as many as have data, of `most` together; at least one.
 std::vector<uint32_t> warps_of_messages(const Launch& launch, uint32_t most) {
   std::vector<uint32_t> warps;
@@ -286,6 +343,15 @@ std::optional<ListParameters> list_image(const Launch& launch, bool reduces) {
   if (!step || !step->sends_own) return std::nullopt;
   return step->peers <= kFewDirectPeers ? list_parameters<kFewDirectPeers>(launch, step->parts)
                                         : list_parameters<kMostDirectPeers>(launch, step->parts);
+}
+
+std::optional<DirectListParameters> direct_list_image(const Launch& launch) {
+  if (!may_be_direct(launch) || launch.program->works.size() != 1) return std::nullopt;
+  const std::optional<OneStep> step = one_step_of(launch, /*reduces=*/true);
+  if (!step || step->peers == 0 || launch.program->ports.size() != 2 * step->peers)
+    return std::nullopt;
+  return step->peers <= kFewDirectPeers ? direct_list_parameters<kFewDirectPeers>(launch, *step)
+                                        : direct_list_parameters<kMostDirectPeers>(launch, *step);
 }
 
 std::optional<DirectImage> direct_image(const Launch& launch, bool reduces) {

@@ -34,4 +34,12 @@ struct ListParameters {
 /// own block: nothing for others.
 std::optional<ListParameters> list_image(const Launch& launch, bool reduces);
 
+/// A list over buffers that all ranks reach, of a program of such a work that connects all ranks in
+/// both directions: nothing for others. `bytes` are a DirectListImage.
+struct DirectListParameters {
+  ListParameters list;
+  uint32_t shared_bytes;
+};
+std::optional<DirectListParameters> direct_list_image(const Launch& launch);
+
 }  // namespace niccolite::executor::cuda

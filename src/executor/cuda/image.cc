@@ -12,12 +12,14 @@
 #include "executor/cuda/lane_forms.h"
 #include "executor/cuda/tables.h"
 #include "executor/cuda/two_shot_image.h"
+#include "executor/protocol/ll.h"
 
 namespace niccolite::executor::cuda {
 namespace {
 
 bool reduces(const Launch& launch, uint32_t flags) {
   if (flags != 0) return true;
+  if (launch.list_access) return folds(*launch.list_access);
   for (const CompactInstruction& instruction : launch.program->instructions) {
     if (instruction.receive_count + (instruction.source != Place::None) > 1) return true;
   }
@@ -86,7 +88,8 @@ uint32_t prefetch_block(const Program& program) {
 
 Status check_list(const Launch& launch) {
   const size_t works = launch.works.size();
-  if (launch.program->works.size() != 1 || works == 0 || works > kMostListWorks ||
+  const size_t most = launch.list_access ? kMostDirectListWorks : kMostListWorks;
+  if (launch.program->works.size() != 1 || works == 0 || works > most ||
       launch.list_channels > std::min(launch.shape.channels, kMostListChannels)) {
     return Status::internal("a list of {} works on {} of {} channels, by a program of {}", works,
                             launch.list_channels, launch.shape.channels,
@@ -234,6 +237,53 @@ Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result) {
   return result;
 }
 
+/// The same of a list over buffers that all ranks reach.
+Result<KernelLaunch> prepare_direct_list(const Launch& launch, KernelLaunch result) {
+  std::optional<DirectListParameters> list = direct_list_image(launch);
+  if (!list)
+    return Status::internal(
+        "a direct list of a program that does not connect all ranks, of rank {}",
+        launch.program->rank);
+  constexpr uint64_t kMostTiles = std::numeric_limits<uint16_t>::max();  // ListPosition
+  for (const Work& work : launch.works) {
+    const uint64_t bytes = work.partition.count * size_of(launch.type);
+    if (divide_up(bytes, kListTileBytes) > kMostTiles)
+      return Status::internal("a work of a direct list has {} bytes", bytes);
+  }
+  if (launch.list_channels > count_list_tiles(launch))
+    return Status::internal("a direct list of {} channels has {} tiles for them",
+                            launch.list_channels, count_list_tiles(launch));
+  const uint32_t granules = launch.shape.slot_bytes / (2 * ll::kWordBytes);
+  const auto most_works =
+      list->shared_bytes / (2 * sizeof(uint64_t) * (launch.program->ports.size() / 2 + 1));
+  if (2 * most_works > granules)
+    return Status::internal("a channel of {} works, whose addresses do not fit a slot of {} bytes",
+                            most_works, launch.shape.slot_bytes);
+  set_operation(launch, result.args.header);
+  result.args.header.nworks = 0;  // WorkTasks
+  result.args.header.shared_bytes = list->shared_bytes;
+  result.kernel.form = Form::DirectList;
+  result.kernel.most_peers = list->list.most_peers;
+  result.list_works_at = sizeof(LaunchHeader) + list->list.works_at;
+  result.list_works = static_cast<uint32_t>(launch.works.size());
+  result.grid_x = launch.list_channels;
+  result.grid_y = 1;
+  result.threads = list->list.threads;
+  result.has_offers = true;
+  result.offers_input = result.offers_output =
+      std::any_of(launch.ports.begin(), launch.ports.end(),
+                  [](const PortAddress& port) { return port.opens_buffers; });
+  result.list_args.resize(sizeof(LaunchHeader) + list->list.bytes.size());
+  std::memcpy(result.list_args.data(), &result.args.header, sizeof(LaunchHeader));
+  std::memcpy(result.list_args.data() + sizeof(LaunchHeader), list->list.bytes.data(),
+              list->list.bytes.size());
+  result.parameter_bytes = result.list_args.size();
+  std::vector<Buffers> buffers;
+  for (const Work& work : launch.works) buffers.push_back(work.buffers);
+  set_buffers(result, buffers);
+  return result;
+}
+
 /// As a WorkTask's: bytes that all of its blocks and buffers are aligned to.
 uint8_t width_of(const Buffers& buffers, uint32_t stride_width) {
   const uintptr_t bits = std::bit_cast<uintptr_t>(buffers.input) |
@@ -251,10 +301,21 @@ void set_list_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   }
 }
 
+void set_direct_list_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
+  auto* works = reinterpret_cast<DirectListWork*>(launch.list_args.data() + launch.list_works_at);
+  for (size_t w = 0; w < buffers.size() && w < launch.list_works; ++w) {
+    works[w].input = static_cast<const std::byte*>(buffers[w].input);
+    works[w].output = static_cast<std::byte*>(buffers[w].output);
+    works[w].input_shifts = buffers[w].input_shifts;
+    works[w].output_shifts = buffers[w].output_shifts;
+  }
+}
+
 }  // namespace
 
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   if (launch.kernel.form == Form::List) return set_list_buffers(launch, buffers);
+  if (launch.kernel.form == Form::DirectList) return set_direct_list_buffers(launch, buffers);
   auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
   for (size_t w = 0; w < buffers.size() && w < launch.args.header.nworks; ++w) {
     const auto& [input, output, scratch, input_shifts, output_shifts] = buffers[w];
@@ -289,6 +350,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
                    .most_peers = 0,
                    .type = folded_as(launch.type, launch.reduction.fold),
                    .fold = launch.reduction.fold};
+  if (launch.list_access) return prepare_direct_list(launch, std::move(result));
   if (launch.is_list()) return prepare_list(launch, std::move(result));
   result.grid_x = 1;  // also of a rank that has no part in the messages
   for (size_t w = 0; w < launch.works.size(); ++w) {

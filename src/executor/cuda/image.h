@@ -17,9 +17,10 @@ enum class Form : uint8_t {
   DirectEach,  // the same, a block for each
   Messages,    // the same, LL, moving: a task for each message
   List,        // direct.cuh, LL: as Direct, several operations one after the other
+  DirectList,  // direct_list.cuh, LL: a list over buffers that all ranks reach
   TwoShot,     // two_shot.cuh, LL128, reducing
 };
-inline constexpr int kForms = 6;
+inline constexpr int kForms = 7;
 
 /// The type whose kernels fold elements of `type`: sums and products of unsigned integers are those
 /// of signed ones, bit for bit. LaunchFlags tell their averages apart.
@@ -51,19 +52,27 @@ struct KernelId {
 struct KernelLaunch {
   KernelId kernel{};
   LaunchArgs args{};
-  size_t parameter_bytes = 0;  // of args that the kernel reads; the rest need not be passed
+  std::vector<std::byte> list_args;  // Form::DirectList: a ListArgs, in the place of args
+  size_t parameter_bytes = 0;  // of parameters() that the kernel reads; the rest need not be passed
   std::vector<std::byte> device_image;  // not empty: to be copied to device memory, its address
                                         // into args.header.image
   uint32_t grid_x = 0;
   uint32_t grid_y = 0;
   uint32_t threads = 0;
-  uint32_t list_works_at = 0;  // Form::List: where in args.tables its ListWorks begin
+  uint32_t list_works_at = 0;  // Form::List: where in args.tables its ListWorks begin;
+                               // Form::DirectList: where in list_args its DirectListWorks do
+  uint32_t list_works = 0;     // Form::DirectList
   bool has_bulk_lanes = false;
   bool has_offers = false;  // connections that may make or take them (protocol/offer.h)
   // This rank may have to offer its users' outputs, or inputs, to peers that see them by their own
   // addresses: set_offers().
   bool offers_output = false;
   bool offers_input = false;
+
+  /// What the kernel is launched with.
+  const void* parameters() const {
+    return list_args.empty() ? static_cast<const void*>(&args) : list_args.data();
+  }
 };
 
 /// Whether a pattern that has a kernel of its own may use it; tests hold the two against each
@@ -82,6 +91,17 @@ void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
 /// (protocol/offer.h): bool is_open(const void* buffer). They cannot before.
 template <typename Function>
 void set_offers(KernelLaunch& launch, Function&& is_open) {
+  if (launch.kernel.form == Form::DirectList) {
+    auto* works = reinterpret_cast<DirectListWork*>(launch.list_args.data() + launch.list_works_at);
+    const auto can_see = [&](const std::byte* buffer, const uint64_t* shifts) -> uint8_t {
+      return shifts == nullptr && buffer != nullptr && is_open(buffer) ? 1 : 0;
+    };
+    for (uint32_t w = 0; w < launch.list_works; ++w) {
+      works[w].input_is_open = can_see(works[w].input, works[w].input_shifts);
+      works[w].output_is_open = can_see(works[w].output, works[w].output_shifts);
+    }
+    return;
+  }
   auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
   const auto can_offer = [&](bool offers, const std::byte* buffer) -> uint8_t {
     return offers && buffer != nullptr && is_open(buffer) ? 1 : 0;

@@ -52,6 +52,8 @@ std::string name_of(const KernelId& id) {
       return fmt::format("niccolite_direct_each_{}_{}", what, id.most_peers);
     case Form::List:
       return fmt::format("niccolite_list_{}_{}", what, id.most_peers);
+    case Form::DirectList:
+      return fmt::format("niccolite_direct_list_{}_{}", what, id.most_peers);
     case Form::TwoShot:
       return fmt::format("niccolite_two_shot_{}_{}", what, id.most_peers);
     case Form::Messages:
@@ -66,7 +68,7 @@ std::vector<KernelId> kernels_of(bool reduces, DataType type, Fold fold) {
   for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
     kernels.push_back({protocol, reduces, Form::Program, /*most_peers=*/0, type, fold});
   }
-  for (const Form form : {Form::Direct, Form::DirectEach, Form::List}) {
+  for (const Form form : {Form::Direct, Form::DirectEach, Form::List, Form::DirectList}) {
     for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
       kernels.push_back({Protocol::LL, reduces, form, peers, type, fold});
     }

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "executor/list_access.h"
 #include "executor/partition.h"
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
@@ -293,6 +294,49 @@ struct ListImage {
 };
 static_assert(sizeof(ListImage<kMostDirectPeers>) + (kMostListWorks - 1) * sizeof(ListWork) <=
               sizeof(LaunchArgs::tables));
+
+/// One operation of a list over buffers that all ranks reach (Launch::list_access).
+struct DirectListWork {
+  const std::byte* input;
+  std::byte* output;
+  const uint64_t* input_shifts;  // Buffers'
+  const uint64_t* output_shifts;
+  uint32_t count;  // elements of a block
+  uint16_t tag;
+  uint8_t input_is_open;  // 1: peers that see open buffers (PortTask::kOpens) see it where it is
+  uint8_t output_is_open;
+};
+static_assert(sizeof(DirectListWork) == 40);
+
+struct ListPosition {
+  uint16_t work;
+  uint16_t tile;  // of the work's block
+};
+
+/// CTA c does the tiles from starts[c] up to starts[c + 1], of which every rank has its own; peers'
+/// CTAs of this number do the same works, so that they need not hear of others.
+template <uint32_t kMostPeers>
+struct DirectListImage {
+  uint16_t rank;
+  uint16_t nranks;
+  ListAccess access;
+  uint32_t most_works;  // of a CTA
+  uint32_t chunk;       // elements that fill a slot
+  ListPosition starts[kMostListChannels + 1];
+  DirectTask<kMostPeers> task;  // the connections alone
+  DirectListWork work[1];       // as many as there are
+};
+
+/// The parameters of the kernels for such lists. More than kParameterBytes: from architecture 7.0
+/// and the driver of CUDA 12.1 on, which are older than those that the kernels are built for.
+inline constexpr size_t kListParameterBytes = 12 << 10;
+struct ListArgs {
+  LaunchHeader header;
+  std::byte tables[kListParameterBytes - sizeof(LaunchHeader)];  // DirectListImage
+};
+static_assert(sizeof(DirectListImage<kMostDirectPeers>) +
+                  (kMostDirectListWorks - 1) * sizeof(DirectListWork) <=
+              sizeof(ListArgs::tables));
 
 /// A message, and the threads that move it.
 struct MessageTask {

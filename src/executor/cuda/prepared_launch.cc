@@ -1,6 +1,8 @@
 #include "executor/cuda/prepared_launch.h"
 
+#include <array>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "executor/cuda/kernels.h"
@@ -18,6 +20,28 @@ void let_go(void* data) {
   const std::unique_ptr<DeviceImage> image(static_cast<DeviceImage*>(data));
   retire(std::move(*image));
 }
+
+/// Memory that peers see where it is, as far as one launch has asked: a list's buffers lie in few
+/// allocations.
+class OpenMemory {
+ public:
+  OpenMemory(CudaMachine& machine, int device) : machine_(machine), device_(device) {}
+
+  bool holds(const void* buffer) {
+    const auto* const at = static_cast<const std::byte*>(buffer);
+    for (const std::span<const std::byte>& memory : known_)
+      if (at >= memory.data() && at < memory.data() + memory.size()) return true;
+    const auto found = machine_.openable_around(device_, buffer);
+    if (found) known_[next_++ % known_.size()] = *found;
+    return found.has_value();
+  }
+
+ private:
+  CudaMachine& machine_;
+  const int device_;
+  std::array<std::span<const std::byte>, 8> known_{};
+  size_t next_ = 0;
+};
 
 }  // namespace
 
@@ -92,7 +116,8 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   Version& version = takes_other ? threads_version_ : version_;
   KernelLaunch& kernel = *version.kernel;
   if (kernel.offers_output || kernel.offers_input) {
-    set_offers(kernel, [&](const void* buffer) { return machine_->is_openable(device_, buffer); });
+    OpenMemory open(*machine_, device_);
+    set_offers(kernel, [&](const void* buffer) { return open.holds(buffer); });
   }
 
   // A release to system scope waits for all stores of its domain: in a domain of our own it does
@@ -112,7 +137,7 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   config.attributes = &attribute;
   config.attribute_count = has_sync_domains_ ? 1 : 0;
   // Only the part of the parameters that the kernel reads: they are copied with every launch.
-  void* extra[] = {gpu::cuda::kCuLaunchParameterPointer, &kernel.args,
+  void* extra[] = {gpu::cuda::kCuLaunchParameterPointer, const_cast<void*>(kernel.parameters()),
                    gpu::cuda::kCuLaunchParameterSize, &kernel.parameter_bytes,
                    gpu::cuda::kCuLaunchParameterEnd};
   TRY(driver.check(driver.cuLaunchKernelEx(&config, version.function, nullptr, extra),

@@ -3,6 +3,7 @@
 // enumerator of DataType) and NICCOLITE_TYPE_NAME defined, and NICCOLITE_TYPE_IS_UNSIGNED where it
 // is.
 #include "executor/cuda/direct.cuh"
+#include "executor/cuda/direct_list.cuh"
 #include "executor/cuda/kernel.cuh"
 #include "executor/cuda/two_shot.cuh"
 
@@ -20,6 +21,8 @@ using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TY
   NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##fold##_7, Reduce<Fold>, 7, true) \
   NICCOLITE_LIST_KERNEL(list_##type##_##fold##_3, Reduce<Fold>, 3)                \
   NICCOLITE_LIST_KERNEL(list_##type##_##fold##_7, Reduce<Fold>, 7)                \
+  NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##fold##_3, Reduce<Fold>, 3)  \
+  NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##fold##_7, Reduce<Fold>, 7)  \
   NICCOLITE_TWO_SHOT_KERNEL(two_shot_##type##_##fold##_3, Reduce<Fold>, 3)        \
   NICCOLITE_TWO_SHOT_KERNEL(two_shot_##type##_##fold##_7, Reduce<Fold>, 7)        \
   NICCOLITE_KERNEL(run_##type##_##fold##_ll, Reduce<Fold>, LL)                    \

@@ -240,17 +240,6 @@ __device__ __forceinline__ void for_each_port(const Cta& cta, Function&& functio
   }
 }
 
-/// The service warp of an operation that goes no further, and keeps its kernel from ending: one
-/// that has not been done must not look done.
-__device__ __forceinline__ void wait_for_end(const LaunchHeader& header) {
-  constexpr uint32_t kNanosecondsPerLook = 20'000;
-  // Relaxed: nothing is read on account of it.
-  while (!ptx::any_of_warp(ptx::load_relaxed_system(header.abort) ==
-                           static_cast<uint32_t>(Command::End))) {
-    ptx::sleep(kNanosecondsPerLook);
-  }
-}
-
 /// The service warp, until the lanes are done and have no more to tell, or the operation goes no
 /// further.
 __device__ __forceinline__ void serve_ports(const Cta& cta) {

@@ -83,4 +83,15 @@ class BasicWait {
 using Wait = BasicWait<false>;
 using SimpleWait = BasicWait<true>;
 
+/// By all threads of a warp of an operation that goes no further: keeps its kernel from ending,
+/// since one that has not been done must not look done.
+__device__ __forceinline__ void wait_for_end(const LaunchHeader& header) {
+  constexpr uint32_t kNanosecondsPerLook = 20'000;
+  // Relaxed: nothing is read on account of it.
+  while (!ptx::any_of_warp(ptx::load_relaxed_system(header.abort) ==
+                           static_cast<uint32_t>(Command::End))) {
+    ptx::sleep(kNanosecondsPerLook);
+  }
+}
+
 }  // namespace niccolite::executor::cuda

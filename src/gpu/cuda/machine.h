@@ -11,6 +11,8 @@
 #include <bit>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "gpu/cuda/driver.h"
@@ -54,9 +56,9 @@ class CudaMachine final : public Machine {
   /// The primary context of `device`.
   Result<CuContext> context(int device);
   Result<ScopedContext> enter(int device);
-  /// Is `pointer` in memory of `device` that open_buffers() opens to others? Asked at every launch:
-  /// a fraction of a microsecond.
-  bool is_openable(int device, const void* pointer);
+  /// The allocation around `pointer`, if it is memory of `device` that open_buffers() opens to
+  /// others. Asked at every launch: a fraction of a microsecond.
+  std::optional<std::span<const std::byte>> openable_around(int device, const void* pointer);
 
   Kind kind() const override { return Kind::Cuda; }
   int device_count() const override { return static_cast<int>(devices_.size()); }

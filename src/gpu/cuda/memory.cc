@@ -329,22 +329,30 @@ Result<PointerInfo> CudaMachine::pointer_info(const void* pointer) {
 
 // Memory of cudaMalloc, and of no pool or mapping, whose access the user grants device by device;
 // of the primary context, since others' are not opened.
-bool CudaMachine::is_openable(int device, const void* pointer) {
+std::optional<std::span<const std::byte>> CudaMachine::openable_around(int device,
+                                                                       const void* pointer) {
   CuContext owner = nullptr;
   unsigned type = 0;
   unsigned is_managed = 0;
   int ordinal = -1;
   unsigned is_plain = 0;
-  constexpr std::array kAttributes{kCuPointerContext, kCuPointerMemoryType, kCuPointerIsManaged,
-                                   kCuPointerDeviceOrdinal, kCuPointerIsLegacyIpcCapable};
-  std::array<void*, kAttributes.size()> values{&owner, &type, &is_managed, &ordinal, &is_plain};
+  CuPointer base = 0;
+  size_t bytes = 0;
+  constexpr std::array kAttributes{
+      kCuPointerContext,       kCuPointerMemoryType,         kCuPointerIsManaged,
+      kCuPointerDeviceOrdinal, kCuPointerIsLegacyIpcCapable, kCuPointerRangeStart,
+      kCuPointerRangeSize};
+  std::array<void*, kAttributes.size()> values{&owner,    &type, &is_managed, &ordinal,
+                                               &is_plain, &base, &bytes};
   Result<CuContext> primary = context(device);
-  return primary.is_ok() &&
-         driver_.cuPointerGetAttributes(static_cast<unsigned>(kAttributes.size()),
-                                        kAttributes.data(), values.data(),
-                                        as_pointer(pointer)) == kCuSuccess &&
-         owner == *primary && type == kCuMemoryTypeDevice && is_managed == 0 && ordinal == device &&
-         is_plain != 0;
+  const bool is_openable =
+      primary.is_ok() &&
+      driver_.cuPointerGetAttributes(static_cast<unsigned>(kAttributes.size()), kAttributes.data(),
+                                     values.data(), as_pointer(pointer)) == kCuSuccess &&
+      owner == *primary && type == kCuMemoryTypeDevice && is_managed == 0 && ordinal == device &&
+      is_plain != 0;
+  if (!is_openable) return std::nullopt;
+  return std::span(static_cast<const std::byte*>(as_address(base)), bytes);
 }
 
 }  // namespace niccolite::gpu::cuda

@@ -26,6 +26,13 @@ namespace {
 constexpr auto kBetterNews = seconds(1);
 // Measured by bench/sockets on two cores: 0 costs some 15 us a message, and so do 20.
 constexpr int kLooks = 5;
+constexpr int kLooksAtPlugins = 200;  // some 0.1 ms
+constexpr int kLongerRests = 50;      // of 20 us, 40 us, ...
+
+EventLoop::Clock::duration rest_between_looks(int looks) {
+  return std::chrono::microseconds(20) * std::clamp(looks - kLooksAtPlugins, 1, kLongerRests);
+}
+
 constexpr auto kLinger = seconds(2);  // for peers to have read what was sent to them
 
 uint64_t number_of(int rank) { return static_cast<uint64_t>(rank) + 1; }
@@ -140,6 +147,48 @@ Inbound& Proxy::inbound(int peer) {
   return *found;
 }
 
+Result<Messenger*> Proxy::messenger(int peer) {
+  std::unique_ptr<Messenger>& found = made_messengers_[peer];
+  if (found == nullptr) {
+    found = TRY(Messenger::create(
+        {.network = options_.network,
+         .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
+         .own_rank = options_.member.rank(),
+         .peer_rank = peer,
+         .has_left = [this, peer] { return options_.member.has_left(peer); },
+         .fail = [this, peer](Status why) { report(peer, std::move(why)); }}));
+    loop_->post([this, peer, made = found.get()] { messengers_.emplace(peer, made); });
+  }
+  return found.get();
+}
+
+// The loop's thread serves the end from now on.
+template <typename End>
+Status Proxy::attach(const Name& name, End* end) {
+  if (options_.network != nullptr) {
+    Messenger* const with = TRY(messenger(name.peer));
+    loop_->post([with, key = name.key, end] { with->add(key, *end); });
+    return {};
+  }
+  loop_->post([this, name, end] {
+    if constexpr (std::is_same_v<End, Outgoing>)
+      outbound(name.peer).add(name.key, *end);
+    else
+      inbound(name.peer).add(name.key, *end);
+  });
+  return {};
+}
+
+Result<Network::Handle> Proxy::listen_for(int peer) {
+  std::lock_guard lock(mutex_);
+  const Messenger* const with = TRY(messenger(peer));
+  return with->handle();
+}
+
+void Proxy::reach(int peer, const Network::Handle& handle) {
+  loop_->post([this, peer, handle] { messengers_.at(peer)->reach(handle); });
+}
+
 Result<executor::PortAddress> Proxy::open(const Name& name, const executor::FifoShape& shape) {
   std::lock_guard lock(mutex_);
   if (name.is_send) {
@@ -147,13 +196,13 @@ Result<executor::PortAddress> Proxy::open(const Name& name, const executor::Fifo
       return found->second->port();
     std::unique_ptr<Outgoing> made =
         TRY(Outgoing::create(options_.machine, name.key, shape, bell_));
-    loop_->post([this, name, end = made.get()] { outbound(name.peer).add(name.key, *end); });
+    TRY(attach(name, made.get()));
     return outgoing_.emplace(name, std::move(made)).first->second->port();
   }
   if (const auto found = incoming_.find(name); found != incoming_.end())
     return found->second->port();
   std::unique_ptr<Incoming> made = TRY(Incoming::create(options_.machine, name.key, shape, bell_));
-  loop_->post([this, name, end = made.get()] { inbound(name.peer).add(name.key, *end); });
+  TRY(attach(name, made.get()));
   return incoming_.emplace(name, std::move(made)).first->second->port();
 }
 
@@ -170,26 +219,38 @@ bool Proxy::is_flushed() const {
 // looks round some times first: others of the machine have the processor meanwhile.
 EventLoop::Clock::duration Proxy::poll() {
   constexpr auto kNow = EventLoop::Clock::duration::zero();
-  if (is_finishing_ &&
-      std::ranges::none_of(outbound_, [](const auto& to) { return to.second->has_streams(); }))
-    loop_->stop();
+  if (is_finishing_ && has_finished()) loop_->stop();
   if (progress()) {
     looks_ = 0;
     return kNow;
   }
-  if (++looks_ < kLooks) {
+  looks_ = std::min(looks_ + 1, kLooksAtPlugins + kLongerRests);
+  if (looks_ < kLooks) {
+    sched_yield();
+    return kNow;
+  }
+  // Plug-ins have nothing that wakes: looks on, ever less often.
+  if (!messengers_.empty() && looks_ < kLooksAtPlugins) {
     sched_yield();
     return kNow;
   }
   bell_.go_to_sleep();
-  if (!progress()) return EventLoop::Clock::duration::max();
+  if (!progress())
+    return messengers_.empty() ? EventLoop::Clock::duration::max() : rest_between_looks(looks_);
   bell_.wake_up();
   looks_ = 0;
   return kNow;
 }
 
+bool Proxy::has_finished() const {
+  return std::ranges::none_of(outbound_, [](const auto& to) { return to.second->has_streams(); }) &&
+         std::ranges::all_of(messengers_,
+                             [](const auto& with) { return with.second->has_finished(); });
+}
+
 bool Proxy::progress() {
   bool moved = false;
+  for (const auto& [peer, with] : messengers_) moved |= with->progress();
   for (const auto& [peer, to] : outbound_) moved |= to->progress();
   for (const auto& [peer, from] : inbound_) moved |= from->progress();
   return moved;
@@ -199,6 +260,7 @@ void Proxy::finish(bool is_orderly) {
   is_finishing_ = true;
   if (!is_orderly) return loop_->stop();
   for (const auto& [peer, to] : outbound_) to->finish();
+  for (const auto& [peer, with] : messengers_) with->finish();
   loop_->after(kLinger, [this] { loop_->stop(); });
 }
 

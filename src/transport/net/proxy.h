@@ -24,6 +24,8 @@
 #include "bootstrap/acceptor.h"
 #include "bootstrap/member.h"
 #include "transport/net/inbound.h"
+#include "transport/net/messenger.h"
+#include "transport/net/network.h"
 #include "transport/net/outbound.h"
 
 namespace niccolite::transport::net {
@@ -32,9 +34,10 @@ class Proxy {
  public:
   struct Options {
     gpu::Machine& machine;
-    const bootstrap::Member& member;   // outlives the proxy
-    std::function<void(Status)> fail;  // of a peer, which the status names; on the proxy's thread
-    int streams = 1;                   // to each peer; at most kMostStreams
+    const bootstrap::Member& member;     // outlives the proxy
+    std::function<void(Status)> fail;    // of a peer, which the status names; on the proxy's thread
+    int streams = 1;                     // to each peer; at most kMostStreams
+    std::shared_ptr<Network> network{};  // a plug-in's, instead of streams
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some
@@ -55,6 +58,10 @@ class Proxy {
       EXCLUDES(mutex_);
   /// The peer's proxy listens there: what is sent to it can go.
   void reach(int peer, const Address& address);
+  /// Where the plug-in listens for that peer; the same when asked again.
+  Result<Network::Handle> listen_for(int peer) EXCLUDES(mutex_);
+  /// The peer's plug-in listens there.
+  void reach(int peer, const Network::Handle& handle);
   /// Has all that kernels have published been handed to the network?
   bool is_flushed() const EXCLUDES(mutex_);
 
@@ -65,6 +72,10 @@ class Proxy {
   void welcome(std::unique_ptr<bootstrap::Link> link);
   Outbound& outbound(int peer);
   Inbound& inbound(int peer);
+  Result<Messenger*> messenger(int peer) REQUIRES(mutex_);
+  template <typename End>
+  Status attach(const Name& name, End* end) REQUIRES(mutex_);
+  bool has_finished() const;
   bool progress();
   bootstrap::EventLoop::Clock::duration poll();
   void report(int peer, Status why);
@@ -83,7 +94,11 @@ class Proxy {
   std::map<Name, std::unique_ptr<Outgoing>> outgoing_ GUARDED_BY(mutex_);
   std::map<Name, std::unique_ptr<Incoming>> incoming_ GUARDED_BY(mutex_);
 
+  // By peer; they stay where they are.
+  std::map<int, std::unique_ptr<Messenger>> made_messengers_ GUARDED_BY(mutex_);
+
   // The loop's thread.
+  std::map<int, Messenger*> messengers_;  // of those made
   std::unique_ptr<bootstrap::Acceptor> acceptor_;
   std::map<int, std::unique_ptr<Outbound>> outbound_;  // by peer
   std::map<int, std::unique_ptr<Inbound>> inbound_;

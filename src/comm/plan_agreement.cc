@@ -1,0 +1,239 @@
+#include "comm/plan_agreement.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <limits>
+
+#include "base/log.h"
+
+namespace niccolite::comm {
+namespace {
+
+constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+// A rank wishes for reach when so many launches in a row found all buffers reached, and for slots
+// when this many of the last ones did not. Who has changed back must be surer the next time:
+// programs whose buffers come and go shall not change for ever.
+constexpr uint32_t kEnoughInRow = 8;
+constexpr uint32_t kMostInRow = 1024;
+constexpr uint32_t kSurer = 4;
+constexpr int kMostMissed = 4;
+constexpr uint32_t kWindow = 0xffff;  // the last 16
+
+// Collectives that a rank may begin while a proposal is on its way. Twice as many after each that
+// came too late.
+constexpr uint64_t kMargin = 64;
+constexpr uint64_t kMostMargin = 1 << 16;
+
+constexpr std::chrono::milliseconds kLook{5};  // at the abort, while a decision is awaited
+
+}  // namespace
+
+Bytes PlanAgreement::Message::encode() const {
+  Writer writer;
+  writer.u8(static_cast<uint8_t>(kind));
+  writer.u8(yes ? 1 : 0);
+  writer.u64(number);
+  writer.u64(collective);
+  return std::move(writer).take();
+}
+
+Result<PlanAgreement::Message> PlanAgreement::Message::decode(std::span<const std::byte> bytes,
+                                                              int from) {
+  const std::string origin = fmt::format("rank {}", from);
+  Reader reader(bytes, origin);
+  Message message;
+  const uint8_t kind = reader.u8();
+  if (kind > static_cast<uint8_t>(Kind::Decision)) reader.reject("no message about plans");
+  message.kind = static_cast<Kind>(kind);
+  message.yes = reader.u8() != 0;
+  message.number = reader.u64();
+  message.collective = reader.u64();
+  TRY(reader.finish());
+  return message;
+}
+
+PlanAgreement::PlanAgreement(int rank, int nranks, const Abort& abort, Tell tell)
+    : rank_(rank),
+      nranks_(nranks),
+      abort_(abort),
+      tell_(std::move(tell)),
+      enough_in_row_(kEnoughInRow),
+      next_change_(kNever) {
+  leader_.wishes.resize(static_cast<size_t>(nranks));
+  leader_.margin = kMargin;
+}
+
+Result<bool> PlanAgreement::begin(size_t collectives) {
+  begun_ = launched_ + collectives;
+  begun_seen_.store(begun_, std::memory_order_seq_cst);
+  if (launched_ < next_change_.load(std::memory_order_seq_cst)) return is_for_reach_;
+  return pass_changes(launched_);
+}
+
+Result<bool> PlanAgreement::pass_changes(uint64_t first) {
+  std::unique_lock lock(mutex_);
+  while (!changes_.empty() && changes_.front().from <= first) {
+    const Change change = changes_.front();
+    if (change.is_decided) {
+      is_for_reach_ = change.is_for_reach;
+      changes_.pop_front();
+      publish_next_change();
+      if (rank_ == 0)
+        LOG(Info, Tuning, "from collective {} on, plans are those for {}", change.from,
+            is_for_reach_ ? "buffers that all ranks reach" : "slots");
+      continue;
+    }
+    if (abort_.raised()) return abort_.reason();
+    decided_.wait_for(lock, kLook);
+  }
+  return is_for_reach_;
+}
+
+void PlanAgreement::publish_next_change() {
+  next_change_.store(changes_.empty() ? kNever : changes_.front().from, std::memory_order_seq_cst);
+}
+
+void PlanAgreement::note_use(bool is_reached) {
+  uses_ = (uses_ << 1 | (is_reached ? 0 : 1)) & kWindow;
+  reached_in_row_ = is_reached ? reached_in_row_ + 1 : 0;
+  const bool wish =
+      wish_.is_for_reach ? std::popcount(uses_) < kMostMissed : reached_in_row_ >= enough_in_row_;
+  if (wish == wish_.is_for_reach) return;
+  wish_ = {.is_for_reach = wish, .number = wish_.number + 1};
+  if (!wish) enough_in_row_ = std::min(enough_in_row_ * kSurer, kMostInRow);
+  deliver({{0, {.kind = Kind::Wish, .yes = wish, .number = wish_.number}}});
+}
+
+Status PlanAgreement::note(int from, std::span<const std::byte> bytes) {
+  const Message message = TRY(Message::decode(bytes, from));
+  const bool is_for_leader = message.kind == Kind::Wish || message.kind == Kind::Answer;
+  if (is_for_leader ? rank_ != 0 : from != 0)
+    return Status::remote_error("rank {} tells rank {} about plans what it must not", from, rank_);
+  Outbox outbox;
+  {
+    std::lock_guard lock(mutex_);
+    TRY(take(from, message, outbox));
+  }
+  deliver(outbox);
+  return {};
+}
+
+Status PlanAgreement::take(int from, const Message& message, Outbox& outbox) {
+  switch (message.kind) {
+    case Kind::Wish:
+      take_wish(from, message, outbox);
+      return {};
+    case Kind::Proposal:
+      take_proposal(message, outbox);
+      return {};
+    case Kind::Answer:
+      return take_answer(from, message, outbox);
+    case Kind::Decision:
+      take_decision(message);
+      return {};
+  }
+  return {};
+}
+
+void PlanAgreement::take_wish(int from, const Message& message, Outbox& outbox) {
+  Wish& wish = leader_.wishes[static_cast<size_t>(from)];
+  if (message.number <= wish.number) return;  // one that a later one has overtaken
+  wish = {.is_for_reach = message.yes, .number = message.number};
+  propose(outbox);
+}
+
+void PlanAgreement::take_proposal(const Message& message, Outbox& outbox) {
+  const bool is_last = changes_.empty() || changes_.back().from < message.collective;
+  bool is_in_time = false;
+  if (is_last) {
+    changes_.push_back({.proposal = message.number,
+                        .from = message.collective,
+                        .is_for_reach = message.yes,
+                        .is_decided = false});
+    publish_next_change();
+    is_in_time = begun_seen_.load(std::memory_order_seq_cst) <= message.collective;
+    if (!is_in_time) {
+      changes_.pop_back();
+      publish_next_change();
+      decided_.notify_all();
+    }
+  }
+  outbox.push_back({0,
+                    {.kind = Kind::Answer,
+                     .yes = is_in_time,
+                     .number = message.number,
+                     .collective = begun_seen_.load(std::memory_order_seq_cst)}});
+}
+
+// Not known when it was too late here.
+void PlanAgreement::take_decision(const Message& message) {
+  const auto decided = std::ranges::find(changes_, message.number, &Change::proposal);
+  if (decided == changes_.end()) return;
+  if (message.yes) {
+    decided->is_decided = true;
+  } else {
+    changes_.erase(decided);
+    publish_next_change();
+  }
+  decided_.notify_all();
+}
+
+Status PlanAgreement::take_answer(int from, const Message& message, Outbox& outbox) {
+  std::optional<Proposed>& proposed = leader_.proposed;
+  const auto rank = static_cast<size_t>(from);
+  if (!proposed || message.number != proposed->number || proposed->answered[rank])
+    return Status::remote_error("rank {} answers a proposal that it has not got", from);
+  proposed->answered[rank] = true;
+  proposed->all_in_time &= message.yes;
+  leader_.most_begun = std::max(leader_.most_begun, message.collective);
+  if (--proposed->answers_missing > 0) return {};
+  tell_all({.kind = Kind::Decision, .yes = proposed->all_in_time, .number = proposed->number},
+           outbox);
+  if (proposed->all_in_time) {
+    leader_.decided = proposed->is_for_reach;
+    leader_.margin = kMargin;
+  } else {
+    leader_.margin = std::min(leader_.margin * 2, kMostMargin);
+  }
+  proposed.reset();
+  propose(outbox);
+  return {};
+}
+
+// For reach when all wish it; for slots as soon as one does.
+void PlanAgreement::propose(Outbox& outbox) {
+  const bool wanted = std::ranges::all_of(leader_.wishes, &Wish::is_for_reach);
+  if (leader_.proposed || wanted == leader_.decided) return;
+  leader_.most_begun = std::max(leader_.most_begun, begun_seen_.load(std::memory_order_seq_cst));
+  // Beyond the last one that was decided, wherever ranks are.
+  leader_.most_begun += leader_.margin;
+  leader_.proposed = Proposed{.number = ++leader_.proposals,
+                              .is_for_reach = wanted,
+                              .all_in_time = true,
+                              .answered = std::vector<bool>(static_cast<size_t>(nranks_)),
+                              .answers_missing = nranks_};
+  tell_all({.kind = Kind::Proposal,
+            .yes = wanted,
+            .number = leader_.proposals,
+            .collective = leader_.most_begun},
+           outbox);
+}
+
+void PlanAgreement::tell_all(const Message& message, Outbox& outbox) const {
+  for (int peer = 0; peer < nranks_; ++peer) outbox.push_back({peer, message});
+}
+
+void PlanAgreement::deliver(const Outbox& outbox) {
+  for (const auto& [peer, message] : outbox) {
+    const Bytes bytes = message.encode();
+    if (peer == rank_) {
+      note(rank_, bytes).ignore("this rank sends itself what it understands");
+    } else {
+      tell_(peer, bytes);
+    }
+  }
+}
+
+}  // namespace niccolite::comm

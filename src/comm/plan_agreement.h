@@ -1,0 +1,137 @@
+// PlanAgreement: from which collective on all ranks plan for buffers that all of them reach
+// (planner::Settings::reaches_users). All ranks must carry out a collective by one plan. But
+// between processes the buffers of live calls come to be reached one after the other
+// (registry/buffer_exports.h), and each rank knows of its own alone. So ranks wish, and rank 0
+// proposes the number of a collective that none has come to:
+//
+//   rank r                     rank 0                        all ranks
+//   its buffers are reached
+//     --------- Wish ------->  all wish the same
+//                                ------- Proposal -------->  collectives from `from` on wait
+//                                <------- Answer ----------  in time, or too late
+//                              all in time, or not
+//                                ------- Decision -------->  it is so, or nothing has happened
+//
+// Either plan is right for all buffers, and only slower where it does not suit them: what is agreed
+// upon is that ranks agree, and a wish costs nobody a wait. Messages are of two ranks and are not
+// numbered; captured calls are captured on all ranks, and need no agreement.
+//
+// Thread safety: begin(), launched() and note_use() by one thread at a time; note() by any.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "base/wait.h"
+#include "base/wire.h"
+
+namespace niccolite::comm {
+
+class PlanAgreement {
+ public:
+  /// Queues a message for a peer's note(). Messages of one pair may overtake each other.
+  using Tell = std::function<void(int peer, std::span<const std::byte> message)>;
+  /// `abort` outlives the agreement, and ends waits.
+  PlanAgreement(int rank, int nranks, const Abort& abort, Tell tell);
+
+  /// Before so many live collectives are planned, which start together: are they planned for
+  /// buffers that all ranks reach? Equal on all ranks. Waits if that is being decided. Without
+  /// launched(), the next call is about the same collectives. Errors: the abort's reason.
+  Result<bool> begin(size_t collectives) EXCLUDES(mutex_);
+  /// They have been launched.
+  void launched() { launched_ = begun_; }
+
+  /// Of one launch that offers peers its buffers: were all of them reached?
+  void note_use(bool is_reached) EXCLUDES(mutex_);
+
+  /// A message of rank `from`. Errors: RemoteError when it is none of those that this rank gets.
+  Status note(int from, std::span<const std::byte> message) EXCLUDES(mutex_);
+
+ private:
+  enum class Kind : uint8_t { Wish, Proposal, Answer, Decision };
+  struct Message {
+    Kind kind = Kind::Wish;
+    bool yes = false;         // Wish, Proposal: for reach. Answer: in time. Decision: it is so
+    uint64_t number = 0;      // of the proposal; of a rank's wishes
+    uint64_t collective = 0;  // Proposal: the first it is for. Answer: the first not yet begun
+
+    Bytes encode() const;
+    static Result<Message> decode(std::span<const std::byte> bytes, int from);
+  };
+  using Outbox = std::vector<std::pair<int, Message>>;
+
+  /// What is proposed, or was decided and is still to come.
+  struct Change {
+    uint64_t proposal = 0;
+    uint64_t from = 0;
+    bool is_for_reach = false;
+    bool is_decided = false;
+  };
+
+  /// Rank 0's part.
+  struct Proposed {
+    uint64_t number = 0;
+    bool is_for_reach = false;
+    bool all_in_time = true;
+    std::vector<bool> answered;  // by rank
+    int answers_missing = 0;
+  };
+  struct Wish {
+    bool is_for_reach = false;
+    uint64_t number = 0;
+  };
+  struct Leader {
+    std::vector<Wish> wishes;  // by rank
+    bool decided = false;      // the last decision: for reach
+    std::optional<Proposed> proposed;
+    uint64_t proposals = 0;
+    uint64_t most_begun = 0;  // that any rank has told
+    uint64_t margin = 0;      // collectives between that and the next proposal's first
+  };
+
+  Result<bool> pass_changes(uint64_t first) EXCLUDES(mutex_);
+  void publish_next_change() REQUIRES(mutex_);
+  Status take(int from, const Message& message, Outbox& outbox) REQUIRES(mutex_);
+  void take_wish(int from, const Message& message, Outbox& outbox) REQUIRES(mutex_);
+  void take_proposal(const Message& message, Outbox& outbox) REQUIRES(mutex_);
+  void take_decision(const Message& message) REQUIRES(mutex_);
+  Status take_answer(int from, const Message& message, Outbox& outbox) REQUIRES(mutex_);
+  void propose(Outbox& outbox) REQUIRES(mutex_);
+  void tell_all(const Message& message, Outbox& outbox) const;
+  void deliver(const Outbox& outbox) EXCLUDES(mutex_);
+
+  const int rank_;
+  const int nranks_;
+  const Abort& abort_;
+  const Tell tell_;
+
+  // Of the thread that calls.
+  uint64_t launched_ = 0;
+  uint64_t begun_ = 0;
+  bool is_for_reach_ = false;  // the collectives that come now
+  Wish wish_;
+  uint32_t uses_ = 0;  // the last ones, the newest in bit 0: not reached
+  uint32_t reached_in_row_ = 0;
+  uint32_t enough_in_row_;  // for a wish
+
+  // [seq_cst] both: begin() stores begun and loads the change, note() stores the change and loads
+  // begun; one of them sees the other's.
+  std::atomic<uint64_t> begun_seen_{0};
+  std::atomic<uint64_t> next_change_;
+
+  std::mutex mutex_;
+  std::condition_variable decided_;
+  std::deque<Change> changes_
+      GUARDED_BY(mutex_);  // by `from`, ascending; the last may be undecided
+  Leader leader_ GUARDED_BY(mutex_);
+};
+
+}  // namespace niccolite::comm

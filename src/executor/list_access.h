@@ -1,0 +1,46 @@
+// ListAccess: what ranks do to each other's buffers in a list over buffers that all of them reach
+// (Launch::list_access). No data pass through slots: each rank reads inputs, its own and others',
+// and stores results to outputs. Host and device include this file.
+//
+//   Whole     the inputs, folded, into all outputs     all-reduce, reduce, broadcast
+//   Scatter   block r of all inputs, folded, into      reduce-scatter
+//             the output of rank r
+//   Gather    the input of rank r into block r of      all-gather
+//             all outputs
+//
+// An operation's blocks are cut into tiles. Of a Whole operation each tile is one rank's
+// (owner_of_tile()), which alone reads it, and alone stores it: so input and output may be the same
+// memory. Of Scatter rank r stores to its own output, and of Gather it reads its own input: in
+// place these are block r of the other buffer, which no other rank reads, or stores to.
+#pragma once
+
+#include <cstdint>
+
+namespace niccolite::executor {
+
+enum class ListForm : uint8_t { Whole, Scatter, Gather };
+
+struct ListAccess {
+  ListForm form = ListForm::Whole;
+  uint8_t inputs = 0;   // bits by rank: whose inputs are read
+  uint8_t outputs = 0;  // bits by rank: whose outputs are stored to
+
+  friend bool operator==(const ListAccess&, const ListAccess&) = default;
+};
+
+inline constexpr uint32_t kMostRanksOfListAccess = 8;
+inline constexpr uint32_t kListTileBytes = 2048;
+
+/// Are several inputs folded?
+constexpr bool folds(const ListAccess& access) {
+  return access.form != ListForm::Gather && (access.inputs & (access.inputs - 1)) != 0;
+}
+
+constexpr bool has_rank(uint8_t ranks, uint32_t rank) { return (ranks >> rank & 1) != 0; }
+
+/// Of a Whole operation. Small operations have one tile: they too are shared out among the ranks.
+constexpr uint32_t owner_of_tile(uint32_t work, uint32_t tile, uint32_t nranks) {
+  return (work + tile) % nranks;
+}
+
+}  // namespace niccolite::executor

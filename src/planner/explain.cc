@@ -1,0 +1,91 @@
+#include "planner/explain.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace niccolite::planner {
+namespace {
+
+/// What the alternatives are judged by.
+struct Standard {
+  Choice chosen;
+  CtaPolicy policy;
+  double most;             // microseconds: within it, fewer channels decide
+  bool is_among_measured;  // what nobody measured was not compared
+};
+
+std::string compare(const Choice& choice, const Choice& chosen) {
+  const double part = choice.microseconds / chosen.microseconds - 1;
+  return fmt::format("takes {:.1f} % {}", 100 * std::abs(part), part < 0 ? "less" : "longer");
+}
+
+Alternative judge(const Option& option, const Standard& standard) {
+  Alternative result;
+  result.algorithm = option.algorithm;
+  result.protocol = option.protocol;
+  result.reason = option.obstacle;
+  if (!option.obstacle.empty()) return result;
+  const Choice& chosen = standard.chosen;
+  if (option.algorithm == chosen.algorithm && option.protocol == chosen.protocol) {
+    result.verdict = Verdict::Chosen;
+    result.best = chosen;
+    return result;
+  }
+  result.best = pick(option.choices, standard.policy);
+  if (standard.is_among_measured && !option.is_measured) {
+    result.verdict = Verdict::Unmeasured;
+    result.reason = "was not measured on such machines: the time is a guess";
+    return result;
+  }
+  const bool is_wider =
+      result.best.microseconds <= standard.most && result.best.channels > chosen.channels;
+  result.verdict = is_wider ? Verdict::Wider : Verdict::Slower;
+  result.reason = compare(result.best, chosen);
+  if (is_wider)
+    result.reason += fmt::format(", on {} channels more", result.best.channels - chosen.channels);
+  return result;
+}
+
+/// What is chosen, then the others by their times, those without any at the end.
+bool comes_first(const Alternative& a, const Alternative& b) {
+  const auto rank = [](const Alternative& each) {
+    return each.verdict == Verdict::Chosen ? 0 : each.verdict == Verdict::Ineligible ? 2 : 1;
+  };
+  if (rank(a) != rank(b)) return rank(a) < rank(b);
+  return a.best.microseconds < b.best.microseconds;
+}
+
+}  // namespace
+
+const char* name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::Chosen:
+      return "chosen";
+    case Verdict::Slower:
+      return "slower";
+    case Verdict::Wider:
+      return "wider";
+    case Verdict::Unmeasured:
+      return "unmeasured";
+    case Verdict::Ineligible:
+      return "ineligible";
+  }
+  return "?";
+}
+
+Result<Explanation> explain(const Settings& settings, Collective collective, size_t bytes) {
+  const std::vector<Option> options = survey(settings, collective, bytes);
+  Explanation result;
+  result.chosen = TRY(choose(settings, collective, bytes, options));
+  const auto is_measured = [](const Option& option) { return option.is_measured; };
+  const Standard standard{
+      .chosen = result.chosen,
+      .policy = settings.policy,
+      .most = longest_acceptable(candidates(options), settings.policy),
+      .is_among_measured = std::any_of(options.begin(), options.end(), is_measured)};
+  for (const Option& option : options) result.alternatives.push_back(judge(option, standard));
+  std::stable_sort(result.alternatives.begin(), result.alternatives.end(), comes_first);
+  return result;
+}
+
+}  // namespace niccolite::planner

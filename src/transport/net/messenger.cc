@@ -1,0 +1,238 @@
+#include "transport/net/messenger.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace niccolite::transport::net {
+namespace {
+
+// So much is under way to hide a network's latency; 1 MiB a pair of ranks.
+constexpr size_t kMessages = 8;
+constexpr size_t kMessageBytes = 64 << 10;
+constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a pair
+
+}  // namespace
+
+Result<std::unique_ptr<Messenger>> Messenger::create(Options options) {
+  std::unique_ptr<Messenger> made(new Messenger(std::move(options)));
+  made->listener_ = TRY(made->options_.network->listen(made->own_));
+  return made;
+}
+
+Messenger::~Messenger() {
+  Network& network = *options_.network;
+  const auto release = [&](void* connection, std::vector<Message>& messages) {
+    for (Message& message : messages)
+      if (message.memory != nullptr) network.deregister_memory(connection, message.memory);
+  };
+  release(sending_, outbox_);
+  release(receiving_, inbox_);
+  if (sending_ != nullptr) network.close_send(sending_);
+  if (receiving_ != nullptr) network.close_receive(receiving_);
+  if (listener_ != nullptr) network.close_listener(listener_);
+}
+
+size_t Messenger::message_bytes() const {
+  return std::min(kMessageBytes, options_.network->properties().most_bytes);
+}
+
+void Messenger::add(const Key& key, Outgoing& end) {
+  outgoing_.emplace(key, &end);
+  if (has_failed_ || peer_ends_) end.abandon();
+  for (const auto& [of, limit] : limits_)
+    if (of.first == key) end.grant(of.second, limit);
+}
+
+void Messenger::reach(const Network::Handle& peer) {
+  if (!peer_) peer_ = peer;
+}
+
+bool Messenger::has_finished() const {
+  return has_failed_ || options_.has_left() ||
+         (peer_ends_ && ends_sent_ == kMessages && sends_ == 0);
+}
+
+void Messenger::abandon() {
+  for (const auto& [key, end] : outgoing_) end->abandon();
+}
+
+bool Messenger::progress() {
+  if (has_failed_) return false;
+  Result<bool> moved = advance();
+  if (moved.is_ok()) return *moved;
+  has_failed_ = true;
+  abandon();
+  options_.fail(
+      std::move(moved).status().with_context("the connection with {} broke", options_.peer));
+  return false;
+}
+
+Result<bool> Messenger::advance() {
+  bool moved = TRY(make_connections());
+  if (receiving_ != nullptr) moved |= TRY(receive_messages());
+  if (sending_ != nullptr) moved |= TRY(send_messages());
+  return moved;
+}
+
+Result<bool> Messenger::make_connections() {
+  bool moved = false;
+  if (sending_ == nullptr && peer_) {
+    sending_ = TRY(options_.network->connect(*peer_));
+    if (sending_ != nullptr) {
+      TRY(prepare(sending_, outbox_));
+      moved = true;
+    }
+  }
+  if (listener_ != nullptr) {
+    receiving_ = TRY(options_.network->accept(listener_));
+    if (receiving_ != nullptr) {
+      options_.network->close_listener(std::exchange(listener_, nullptr));
+      TRY(prepare(receiving_, inbox_));
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+Status Messenger::prepare(void* connection, std::vector<Message>& messages) {
+  messages.resize(kMessages);
+  for (Message& message : messages) {
+    message.bytes.resize(message_bytes());
+    message.memory = TRY(
+        options_.network->register_memory(connection, message.bytes.data(), message.bytes.size()));
+  }
+  return {};
+}
+
+// In order, as they complete.
+Result<bool> Messenger::complete_sends() {
+  bool moved = false;
+  while (sends_ > 0) {
+    Message& oldest = outbox_[first_sent_];
+    size_t bytes = 0;
+    if (!TRY(options_.network->test(oldest.request, bytes))) break;
+    oldest.request = nullptr;
+    for (const Part& part : oldest.parts)
+      if (part.from != nullptr) part.from->sent(part.frame);
+    oldest.parts.clear();
+    oldest.used = 0;
+    first_sent_ = (first_sent_ + 1) % kMessages;
+    --sends_;
+    moved = true;
+  }
+  return moved;
+}
+
+void Messenger::collect() {
+  const auto most = static_cast<uint32_t>(message_bytes() - sizeof(Frame));
+  if (receiving_ != nullptr)
+    for (const auto& [key, end] : incoming_)
+      end->collect([this](const Frame& frame) { waiting_.push_back({.frame = frame}); });
+  if (peer_ends_) return;
+  for (const auto& [key, end] : outgoing_)
+    end->collect(most, [this](const Part& part) { waiting_.push_back(part); });
+}
+
+void Messenger::fill(Message& message) {
+  while (!waiting_.empty()) {
+    const Part& part = waiting_.front();
+    const size_t payload = part.frame.kind == FrameKind::Part ? part.frame.length : 0;
+    if (message.used + sizeof part.frame + payload > message.bytes.size()) return;
+    std::memcpy(message.bytes.data() + message.used, &part.frame, sizeof part.frame);
+    message.used += sizeof part.frame;
+    if (payload > 0) std::memcpy(message.bytes.data() + message.used, part.payload, payload);
+    message.used += payload;
+    message.parts.push_back(part);
+    waiting_.pop_front();
+  }
+}
+
+Result<bool> Messenger::send_messages() {
+  bool moved = TRY(complete_sends());
+  collect();
+  while (sends_ < kMessages) {
+    Message& next = outbox_[(first_sent_ + sends_) % kMessages];
+    // One that found no room goes as it is: a plug-in may remember what it was asked.
+    if (next.used == 0) fill(next);
+    const bool is_end = next.used == 0 && is_finishing_ && ends_sent_ < kMessages;
+    if (next.used == 0 && !is_end) break;
+    next.request = TRY(options_.network->send(sending_, next.bytes.data(), next.used,
+                                              options_.own_rank, next.memory));
+    if (next.request == nullptr) break;
+    if (is_end) ++ends_sent_;
+    ++sends_;
+    moved = true;
+  }
+  return moved;
+}
+
+Result<bool> Messenger::post(Message& message) {
+  if (message.request != nullptr || peer_ends_) return message.request != nullptr;
+  message.request = TRY(options_.network->receive(
+      receiving_, message.bytes.data(), message.bytes.size(), options_.peer_rank, message.memory));
+  return message.request != nullptr;
+}
+
+Result<bool> Messenger::receive_messages() {
+  bool moved = false;
+  for (size_t i = 0; i < kMessages; ++i)
+    if (!TRY(post(inbox_[(next_received_ + i) % kMessages]))) break;
+  while (inbox_[next_received_].request != nullptr) {
+    Message& oldest = inbox_[next_received_];
+    size_t bytes = 0;
+    if (!TRY(options_.network->test(oldest.request, bytes))) break;
+    oldest.request = nullptr;
+    TRY(take(oldest, bytes));
+    next_received_ = (next_received_ + 1) % kMessages;
+    moved = true;
+  }
+  return moved;
+}
+
+Status Messenger::take(const Message& message, size_t bytes) {
+  if (bytes > message.bytes.size())
+    return Status::remote_error("a message of {} bytes in a buffer of {}", bytes,
+                                message.bytes.size());
+  if (bytes == 0) {  // an end, of which there is one for each receive that is posted
+    peer_ends_ = true;
+    is_finishing_ = true;  // it waits for the answer, and this rank's end may be far
+    abandon();
+    return {};
+  }
+  std::span<const std::byte> rest = std::span(message.bytes).first(bytes);
+  while (!rest.empty()) {
+    Frame frame;
+    if (rest.size() < sizeof frame) return Status::remote_error("a message that ends in a frame");
+    std::memcpy(&frame, rest.data(), sizeof frame);
+    rest = rest.subspan(sizeof frame);
+    rest = rest.subspan(TRY(take_frame(frame, rest)));
+  }
+  return {};
+}
+
+Result<size_t> Messenger::take_frame(const Frame& frame, std::span<const std::byte> rest) {
+  const Key key = key_of(frame);
+  if (frame.kind == FrameKind::Credit) {
+    if (limits_.size() >= kMostGrants)
+      return Status::remote_error("it grants credit for over {} channels", kMostGrants);
+    uint64_t& limit = limits_[{key, frame.channel}];
+    limit = std::max(limit, frame.step);
+    if (const auto found = outgoing_.find(key); found != outgoing_.end())
+      found->second->grant(frame.channel, limit);
+    return size_t{0};
+  }
+  if (frame.kind != FrameKind::Part || frame.length > rest.size())
+    return Status::remote_error("a frame of kind {} and {} bytes, {} of which came",
+                                static_cast<int>(frame.kind), frame.length, rest.size());
+  const auto found = incoming_.find(key);
+  if (found == incoming_.end())
+    return Status::remote_error("it sends to a connection that there is not (tag {})", frame.tag);
+  std::byte* const place = TRY(found->second->place(frame));
+  if (frame.length > 0) std::memcpy(place, rest.data(), frame.length);
+  found->second->arrived(frame);
+  return size_t{frame.length};
+}
+
+}  // namespace niccolite::transport::net

@@ -1,0 +1,96 @@
+// Messenger: all that goes between this rank and one of another machine where a plug-in moves the
+// bytes: a connection of it in each direction, whose messages are frames with their bytes, one
+// after the other. What is received lies in a message buffer first, as a receive must be posted
+// before anybody knows which slot it is for. Every frame has a place when it comes (frame.h), so a
+// message never waits in its buffer. Thread safety: handle() from any thread, the rest on the
+// proxy's.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/net/incoming.h"
+#include "transport/net/network.h"
+#include "transport/net/outgoing.h"
+
+namespace niccolite::transport::net {
+
+class Messenger {
+ public:
+  struct Options {
+    std::shared_ptr<Network> network;
+    std::string peer;  // "rank 3 (process 4711 on host a12)"
+    int own_rank = 0;  // of both ends, as tags of messages
+    int peer_rank = 0;
+    std::function<bool()> has_left;  // the peer: it has ended in order
+    std::function<void(Status)> fail;
+  };
+  static Result<std::unique_ptr<Messenger>> create(Options options);
+  ~Messenger();
+  Messenger(const Messenger&) = delete;
+
+  /// Where the peer connects to.
+  const Network::Handle& handle() const { return own_; }
+
+  void add(const Key& key, Outgoing& end);
+  void add(const Key& key, Incoming& end) { incoming_.emplace(key, &end); }
+  /// The peer's handle. Connects once.
+  void reach(const Network::Handle& peer);
+  /// Moves what can be moved; true when that was something.
+  bool progress();
+  /// Tells the peer that nothing follows, after what is queued.
+  void finish() { is_finishing_ = true; }
+  /// finish() is done at both ends, or never will be.
+  bool has_finished() const;
+
+ private:
+  struct Message {
+    std::vector<std::byte> bytes;
+    void* memory = nullptr;   // as registered
+    void* request = nullptr;  // under way
+    size_t used = 0;
+    std::vector<Part> parts;  // in it
+  };
+
+  explicit Messenger(Options options) : options_(std::move(options)) {}
+  size_t message_bytes() const;
+  Result<bool> advance();
+  Result<bool> make_connections();
+  Result<bool> send_messages();
+  Result<bool> complete_sends();
+  Result<bool> receive_messages();
+  Status prepare(void* connection, std::vector<Message>& messages);
+  Result<bool> post(Message& message);
+  Status take(const Message& message, size_t bytes);
+  Result<size_t> take_frame(const Frame& frame, std::span<const std::byte> rest);
+  void collect();
+  void fill(Message& message);
+  void abandon();
+
+  const Options options_;
+  Network::Handle own_{};
+  std::optional<Network::Handle> peer_;
+  void* listener_ = nullptr;
+  void* sending_ = nullptr;
+  void* receiving_ = nullptr;
+  std::vector<Message> outbox_;  // a ring: those under way from first_sent_ on
+  std::vector<Message> inbox_;   // a ring: all posted, the oldest at next_received_
+  size_t first_sent_ = 0;
+  size_t sends_ = 0;  // under way
+  size_t next_received_ = 0;
+  size_t ends_sent_ = 0;
+  bool peer_ends_ = false;
+  bool has_failed_ = false;
+  bool is_finishing_ = false;
+  std::deque<Part> waiting_;
+  std::map<Key, Outgoing*> outgoing_;
+  std::map<Key, Incoming*> incoming_;
+  std::map<std::pair<Key, uint32_t>, uint64_t> limits_;  // granted, of ends not yet known, too
+};
+
+}  // namespace niccolite::transport::net

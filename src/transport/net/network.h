@@ -1,0 +1,58 @@
+// Network: what moves bytes between machines where a plug-in of NCCL's net interface does, whatever
+// the version of its tables. Messages of a connection arrive in order; nothing here waits: who
+// calls asks again. Thread safety: as NCCL's: one thread per communicator for what belongs to a
+// connection; choose() from any.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+namespace niccolite::transport::net {
+
+class Network {
+ public:
+  /// How a listener is found; travels to the peer as it is.
+  using Handle = std::array<std::byte, 128>;
+  struct Properties {
+    std::string device;     // "mlx5_0"
+    int speed = 0;          // Mbit/s
+    size_t most_bytes = 0;  // of one message
+  };
+
+  virtual ~Network() = default;
+
+  const std::string& name() const { return name_; }      // "AWS Libfabric"
+  const std::string& origin() const { return origin_; }  // "libnccl-net-ofi.so, ncclNetPlugin_v8"
+  const Properties& properties() const { return properties_; }  // of device 0, the one that is used
+
+  virtual Result<void*> listen(Handle& handle) = 0;
+  /// Null: not yet. The handle keeps what a plug-in notes between calls.
+  virtual Result<void*> connect(Handle& handle) = 0;
+  virtual Result<void*> accept(void* listener) = 0;
+  virtual Result<void*> register_memory(void* connection, void* data, size_t bytes) = 0;
+  virtual void deregister_memory(void* connection, void* memory) = 0;
+  /// A request; null: there is no room for now.
+  virtual Result<void*> send(void* connection, void* data, size_t bytes, int tag, void* memory) = 0;
+  virtual Result<void*> receive(void* connection, void* data, size_t bytes, int tag,
+                                void* memory) = 0;
+  /// Is it done? A request that is done is gone. `bytes`: what came.
+  virtual Result<bool> test(void* request, size_t& bytes) = 0;
+  virtual void close_send(void* connection) = 0;
+  virtual void close_receive(void* connection) = 0;
+  virtual void close_listener(void* listener) = 0;
+
+  /// What NCCL_NET_PLUGIN and NCCL_NET say; null: our own sockets. Errors: InvalidUsage when
+  /// nothing serves, with what was tried.
+  static Result<std::shared_ptr<Network>> choose();
+
+ protected:
+  std::string name_;
+  std::string origin_;
+  Properties properties_;
+};
+
+}  // namespace niccolite::transport::net

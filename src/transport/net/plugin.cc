@@ -1,0 +1,361 @@
+// Net plug-ins: how they are found, which of them serves, and how tables of all versions become one
+// Network.
+#include <dlfcn.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/parameters.h"
+#include "transport/net/network.h"
+#include "transport/net/plugin_abi.h"
+
+namespace niccolite::transport::net {
+namespace {
+
+constexpr size_t kMostPlugins = 14;
+constexpr char kPrefix[] = "libnccl-net";
+constexpr size_t kLeastBytes = 4096;   // of a message: less would be frames without data
+constexpr int kFastest = 100'000'000;  // Mbit/s; what says more has not understood the unit
+
+bool equal_names(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+// A plug-in's lines, in our log.
+__attribute__((format(printf, 5, 6))) void log_line(int level, unsigned long flags, const char*,
+                                                    int, const char* format, ...) {
+  const auto as = static_cast<log::Level>(level);
+  if (!log::enabled(as, flags)) return;
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  log::write(as, {__FILE__, __LINE__}, "plug-in", text);
+}
+
+// Events of a profiler that there is not.
+abi::Outcome ignore_event(void**, int, void*, int64_t, void*) { return abi::kSuccess; }
+
+class Library {
+ public:
+  Library(void* handle, std::string file) : handle_(handle), file_(std::move(file)) {}
+  Library(const Library&) = delete;
+  ~Library() { dlclose(handle_); }
+  void* find(const std::string& symbol) const { return dlsym(handle_, symbol.c_str()); }
+  const std::string& file() const { return file_; }
+
+ private:
+  void* const handle_;
+  const std::string file_;
+};
+
+template <int V>
+class Plugin final : public Network {
+ public:
+  static Result<std::shared_ptr<Network>> open(std::shared_ptr<Library> library,
+                                               const abi::Table<V>& table) {
+    std::shared_ptr<Plugin> plugin(new Plugin(std::move(library), table));
+    TRY(plugin->check_table());
+    TRY(plugin->init());
+    TRY(plugin->inspect());
+    return std::shared_ptr<Network>(std::move(plugin));
+  }
+  ~Plugin() override {
+    if constexpr (V >= 11)
+      if (is_initialized_ && table_.rest.finalize != nullptr)
+        static_cast<void>(table_.rest.finalize(context_));  // nothing depends on it any more
+  }
+
+  Result<void*> listen(Handle& handle) override {
+    void* listener = nullptr;
+    abi::Outcome result;
+    if constexpr (V >= 11)
+      result = table_.listen(context_, 0, handle.data(), &listener);
+    else
+      result = table_.listen(0, handle.data(), &listener);
+    TRY(check("listen", result));
+    if (listener == nullptr) return broken("listen gave no listener");
+    return listener;
+  }
+  Result<void*> connect(Handle& handle) override {
+    void* connection = nullptr;
+    [[maybe_unused]] void* offload = nullptr;
+    abi::Outcome result;
+    if constexpr (V >= 11)
+      result = table_.connect(context_, 0, handle.data(), &connection, &offload);
+    else if constexpr (V >= 10)
+      result = table_.connect(0, &config_, handle.data(), &connection, &offload);
+    else if constexpr (V >= 7)
+      result = table_.connect(0, handle.data(), &connection, &offload);
+    else
+      result = table_.connect(0, handle.data(), &connection);
+    TRY(check("connect", result));
+    return connection;
+  }
+  Result<void*> accept(void* listener) override {
+    void* connection = nullptr;
+    [[maybe_unused]] void* offload = nullptr;
+    abi::Outcome result;
+    if constexpr (V >= 7)
+      result = table_.accept(listener, &connection, &offload);
+    else
+      result = table_.accept(listener, &connection);
+    TRY(check("accept", result));
+    return connection;
+  }
+  Result<void*> register_memory(void* connection, void* data, size_t bytes) override {
+    void* memory = nullptr;
+    TRY(check("regMr",
+              table_.register_memory(connection, data, static_cast<typename S::MemorySize>(bytes),
+                                     abi::kHostMemory, &memory)));
+    return memory;
+  }
+  void deregister_memory(void* connection, void* memory) override {
+    static_cast<void>(table_.deregister_memory(connection, memory));  // the connection ends
+  }
+  Result<void*> send(void* connection, void* data, size_t bytes, int tag, void* memory) override {
+    void* request = nullptr;
+    const auto size = static_cast<typename S::Size>(bytes);
+    abi::Outcome result;
+    if constexpr (V >= 10)
+      result = table_.send(connection, data, size, tag, memory, nullptr, &request);
+    else
+      result = table_.send(connection, data, size, tag, memory, &request);
+    TRY(check("isend", result));
+    return request;
+  }
+  Result<void*> receive(void* connection, void* data, size_t bytes, int tag,
+                        void* memory) override {
+    void* request = nullptr;
+    auto size = static_cast<typename S::Size>(bytes);
+    abi::Outcome result;
+    if constexpr (V >= 10) {
+      void* event = nullptr;
+      result = table_.receive(connection, 1, &data, &size, &tag, &memory, &event, &request);
+    } else {
+      result = table_.receive(connection, 1, &data, &size, &tag, &memory, &request);
+    }
+    TRY(check("irecv", result));
+    return request;
+  }
+  Result<bool> test(void* request, size_t& bytes) override {
+    int is_done = 0;
+    int size = 0;
+    TRY(check("test", table_.test(request, &is_done, &size)));
+    if (size < 0) return broken("test tells of a message of {} bytes", size);
+    bytes = static_cast<size_t>(size);
+    return is_done != 0;
+  }
+  void close_send(void* connection) override { static_cast<void>(table_.close_send(connection)); }
+  void close_receive(void* connection) override {
+    static_cast<void>(table_.close_receive(connection));
+  }
+  void close_listener(void* listener) override {
+    static_cast<void>(table_.close_listener(listener));
+  }
+
+ private:
+  using S = abi::Signatures<V>;
+
+  Plugin(std::shared_ptr<Library> library, const abi::Table<V>& table)
+      : library_(std::move(library)), table_(table) {
+    name_ = table.name != nullptr ? table.name : "";
+    origin_ = fmt::format("{}, ncclNetPlugin_v{}", library_->file(), V);
+  }
+
+  template <typename... Args>
+  Status broken(fmt::format_string<Args...> format, Args&&... args) const {
+    return Status::system_error(
+        "network plug-in {}: {}; use another build of it, or NCCL_NET_PLUGIN=none", origin_,
+        fmt::format(format, std::forward<Args>(args)...));
+  }
+  Status check(const char* call, abi::Outcome result) const {
+    if (result == abi::kSuccess) return {};
+    return broken("{} failed with result {} (NCCL_DEBUG=INFO shows what it says)", call,
+                  static_cast<int>(result));
+  }
+
+  Status check_table() const {
+    if (name_.empty()) return broken("its table has no name");
+    const std::pair<const char*, bool> members[] = {
+        {"init", table_.init != nullptr},
+        {"devices", table_.devices != nullptr},
+        {"getProperties", table_.get_properties != nullptr},
+        {"listen", table_.listen != nullptr},
+        {"connect", table_.connect != nullptr},
+        {"accept", table_.accept != nullptr},
+        {"regMr", table_.register_memory != nullptr},
+        {"deregMr", table_.deregister_memory != nullptr},
+        {"isend", table_.send != nullptr},
+        {"irecv", table_.receive != nullptr},
+        {"test", table_.test != nullptr},
+        {"closeSend", table_.close_send != nullptr},
+        {"closeRecv", table_.close_receive != nullptr},
+        {"closeListen", table_.close_listener != nullptr}};
+    for (const auto& [member, is_there] : members)
+      if (!is_there) return broken("its table has no {}", member);
+    return {};
+  }
+
+  Status init() {
+    abi::Outcome result = abi::kSuccess;
+    if constexpr (V >= 11) {
+      result = table_.init(&context_, 0, &config_, log_line, ignore_event);
+    } else {
+      // Once in a process, as these versions expect.
+      static std::mutex mutex;
+      static std::vector<const void*> initialized;
+      static std::vector<std::shared_ptr<Library>> kept;  // what was initialised stays
+      std::lock_guard lock(mutex);
+      if (std::ranges::find(initialized, &table_) == initialized.end()) {
+        if constexpr (V >= 10)
+          result = table_.init(log_line, ignore_event);
+        else
+          result = table_.init(log_line);
+        if (result == abi::kSuccess) {
+          initialized.push_back(&table_);
+          kept.push_back(library_);
+        }
+      }
+    }
+    is_initialized_ = result == abi::kSuccess;
+    return check("init", result);
+  }
+
+  // What it says of itself, before it is believed.
+  Status inspect() {
+    int count = 0;
+    TRY(check("devices", table_.devices(&count)));
+    if (count <= 0) return broken("devices finds {} network devices", count);
+    abi::Properties<V> of{};
+    TRY(check("getProperties", table_.get_properties(0, &of)));
+    properties_.device = of.name != nullptr ? of.name : name_;
+    properties_.speed = of.speed;
+    properties_.most_bytes = abi::kMostOld;
+    const std::string& device = properties_.device;
+    if ((of.memory & abi::kHostMemory) == 0)
+      return broken("getProperties: device {} cannot send host memory (ptrSupport 0x{:x})", device,
+                    of.memory);
+    if (of.speed < 0 || of.speed > kFastest)
+      return broken("getProperties: device {} has a speed of {} Mbit/s", device, of.speed);
+    if (of.most_connections <= 0)
+      return broken("getProperties: device {} has maxComms {}", device, of.most_connections);
+    if (of.most_receives <= 0)
+      return broken("getProperties: device {} has maxRecvs {}", device, of.most_receives);
+    if constexpr (V >= 7)
+      if (of.driver != abi::kDriverOnHost)
+        return broken("getProperties: device {} is driven by the GPU (type {}), which is not known",
+                      device, of.driver);
+    if constexpr (V >= 9) {
+      properties_.most_bytes = of.most_bytes;
+      if (of.most_bytes < kLeastBytes || of.most_bytes > abi::kMostBytes)
+        return broken("getProperties: device {} has maxP2pBytes {}", device, of.most_bytes);
+    }
+    return {};
+  }
+
+  const std::shared_ptr<Library> library_;
+  const abi::Table<V>& table_;
+  void* context_ = nullptr;
+  abi::Config config_{.traffic_class = -1};
+  bool is_initialized_ = false;
+};
+
+std::vector<std::string> listed() {
+  const std::string& text = parameters::net_plugin();
+  if (equal_names(text, "none")) return {};
+  std::vector<std::string> names;
+  for (size_t at = 0; at <= text.size() && names.size() < kMostPlugins;) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    if (end > at || text.empty()) names.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
+std::vector<std::string> files_of(const std::string& name) {
+  if (name.empty()) return {fmt::format("{}.so", kPrefix)};
+  const bool is_file =
+      name.find('/') != std::string::npos || (name.starts_with("lib") && name.ends_with(".so"));
+  if (is_file) return {name};
+  return {name, fmt::format("{}-{}.so", kPrefix, name)};
+}
+
+// Null where no file opens; `tried` then says why, if somebody asked for it.
+std::shared_ptr<Library> open_library(const std::string& name, std::vector<std::string>& tried) {
+  const bool is_program =
+      !name.empty() && strncasecmp(name.c_str(), "STATIC_PLUGIN", name.size()) == 0;
+  if (is_program) return std::make_shared<Library>(dlopen(nullptr, RTLD_NOW), "the program itself");
+  std::string why;
+  for (const std::string& file : files_of(name)) {
+    if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL))
+      return std::make_shared<Library>(handle, file);
+    why += fmt::format("{}{}", why.empty() ? "" : "; ", dlerror());
+  }
+  if (!name.empty())
+    tried.push_back(fmt::format(
+        "network plug-in {} (NCCL_NET_PLUGIN): dlopen cannot open it: {}. Give its full path, or "
+        "add its folder to LD_LIBRARY_PATH",
+        name, why));
+  return nullptr;
+}
+
+template <int V = abi::kNewest>
+Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<Library>& library,
+                                            const std::string& wanted) {
+  if constexpr (V < abi::kOldest) {
+    return Status::system_error(
+        "network plug-in {}: it has none of the symbols ncclNetPlugin_v{} to ncclNetPlugin_v{}; "
+        "use "
+        "a build of it for those",
+        library->file(), abi::kOldest, abi::kNewest);
+  } else {
+    const void* symbol = library->find(fmt::format("ncclNetPlugin_v{}", V));
+    if (symbol == nullptr) return open_table<V - 1>(library, wanted);
+    const auto& table = *static_cast<const abi::Table<V>*>(symbol);
+    if (!wanted.empty() && table.name != nullptr && !equal_names(wanted, table.name))
+      return Status::invalid_usage("network plug-in {}: its name is {}, and NCCL_NET asks for {}",
+                                   library->file(), table.name, wanted);
+    return Plugin<V>::open(library, table);
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Network>> Network::choose() {
+  static std::mutex mutex;  // plug-ins expect one init at a time
+  std::lock_guard lock(mutex);
+  const std::string& wanted = parameters::net();
+  std::vector<std::string> tried;
+  for (const std::string& name : listed()) {
+    const std::shared_ptr<Library> library = open_library(name, tried);
+    if (library == nullptr) continue;
+    Result<std::shared_ptr<Network>> network = open_table(library, wanted);
+    if (network.is_ok()) return network;
+    const bool is_passed_over =
+        equal_names(wanted, "Socket") && network.status().code() == Code::InvalidUsage;
+    if (!is_passed_over) tried.push_back(network.status().message());
+  }
+  const bool is_socket = wanted.empty() || equal_names(wanted, "Socket");
+  static std::set<std::string> told;  // once in a process, not by each communicator
+  std::string all;
+  for (const std::string& why : tried) {
+    if (is_socket && told.insert(why).second) LOG(Warn, Net, "{}; sockets serve instead", why);
+    all += fmt::format("; {}", why);
+  }
+  if (is_socket) return std::shared_ptr<Network>();
+  return Status::invalid_usage(
+      "NCCL_NET={}: no network of that name. There are Socket and what NCCL_NET_PLUGIN names{}",
+      wanted, all);
+}
+
+}  // namespace niccolite::transport::net

@@ -1,0 +1,244 @@
+#include "comm/plan_agreement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+
+namespace niccolite::comm {
+namespace {
+
+struct Letter {
+  int from;
+  int to;
+  Bytes message;
+};
+
+/// Ranks whose messages lie in a box until they are delivered, in any order.
+class World {
+ public:
+  explicit World(int nranks) {
+    for (int rank = 0; rank < nranks; ++rank)
+      ranks_.push_back(std::make_unique<PlanAgreement>(
+          rank, nranks, abort_, [this, rank](int peer, std::span<const std::byte> message) {
+            std::lock_guard lock(mutex_);
+            letters_.push_back({rank, peer, Bytes(message.begin(), message.end())});
+          }));
+  }
+
+  PlanAgreement& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  Abort& abort() { return abort_; }
+
+  /// False when there is none.
+  bool deliver_one(std::mt19937& random) {
+    Letter letter;
+    {
+      std::lock_guard lock(mutex_);
+      if (letters_.empty()) return false;
+      std::swap(letters_[random() % letters_.size()], letters_.back());
+      letter = std::move(letters_.back());
+      letters_.pop_back();
+    }
+    EXPECT_TRUE(rank(letter.to).note(letter.from, letter.message).is_ok());
+    return true;
+  }
+  void deliver_all() {
+    std::mt19937 random(1);
+    while (deliver_one(random)) {
+    }
+  }
+
+  /// One collective by itself, whose buffers are reached, or not; or uses none that are offered.
+  bool run(int of, std::optional<bool> is_reached = std::nullopt) {
+    const Result<bool> is_for_reach = rank(of).begin(1);
+    EXPECT_TRUE(is_for_reach.is_ok());
+    if (is_reached) rank(of).note_use(*is_reached);
+    rank(of).launched();
+    return is_for_reach.is_ok() && is_for_reach.value();
+  }
+  void run_all(int collectives, std::optional<bool> is_reached) {
+    for (int i = 0; i < collectives; ++i)
+      for (int of = 0; of < size(); ++of) run(of, is_reached);
+  }
+  /// Collectives until the plans of rank 0 are such; a great many if they never are.
+  int count_until(bool is_for_reach) {
+    int count = 0;
+    while (count < 100'000) {
+      ++count;
+      bool is_it = false;
+      for (int of = 0; of < size(); ++of) {
+        const bool is_now = run(of);
+        if (of == 0) is_it = is_now == is_for_reach;
+        EXPECT_EQ(is_now == is_for_reach, is_it) << "rank " << of << ", collective " << count;
+      }
+      if (is_it) break;
+    }
+    return count;
+  }
+
+ private:
+  Abort abort_;
+  std::vector<std::unique_ptr<PlanAgreement>> ranks_;
+  std::mutex mutex_;
+  std::vector<Letter> letters_;
+};
+
+constexpr int kSoon = 200;
+
+TEST(PlanAgreement, ChangesWhenTheBuffersOfAllRanksAreReached) {
+  World world(3);
+  world.run_all(20, true);
+  world.deliver_all();
+  EXPECT_LE(world.count_until(true), kSoon);
+}
+
+TEST(PlanAgreement, StaysWhileOneRanksBuffersAreNotReached) {
+  World world(3);
+  for (int i = 0; i < 500; ++i) {
+    for (int of = 0; of < 3; ++of) EXPECT_FALSE(world.run(of, of != 2));
+    world.deliver_all();
+  }
+}
+
+TEST(PlanAgreement, ChangesBackWhenBuffersAreNotReachedAnyMore) {
+  World world(2);
+  world.run_all(20, true);
+  world.deliver_all();
+  EXPECT_LE(world.count_until(true), kSoon);
+  for (int i = 0; i < 20; ++i) {
+    world.run(0, true);
+    world.run(1, false);
+  }
+  world.deliver_all();
+  EXPECT_LE(world.count_until(false), kSoon);
+}
+
+TEST(PlanAgreement, IsSurerBeforeItChangesAgain) {
+  World world(1);
+  int last = 0;
+  for (int round = 0; round < 3; ++round) {
+    int needed = 0;
+    while (!world.run(0, true)) ++needed;
+    EXPECT_GT(needed, last);
+    last = needed;
+    while (world.run(0, false)) {
+    }
+  }
+}
+
+TEST(PlanAgreement, MissesNowAndThenChangeNothing) {
+  World world(1);
+  while (!world.run(0, true)) {
+  }
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(world.run(0, i % 8 != 0));
+}
+
+TEST(PlanAgreement, CountsNoCollectiveTwiceThatWasNotLaunched) {
+  World world(2);
+  world.run_all(20, true);
+  world.deliver_all();
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(world.rank(1).begin(1).is_ok());
+  EXPECT_LE(world.count_until(true), kSoon);
+}
+
+// Rank 1 is far ahead of what rank 0 proposes.
+TEST(PlanAgreement, TriesAgainWhenAProposalComesTooLate) {
+  World world(2);
+  for (int i = 0; i < 5'000; ++i) world.run(1, true);
+  for (int i = 0; i < 20; ++i) world.run(0, true);
+  world.deliver_all();
+  for (int i = 20; i < 5'000; ++i) EXPECT_FALSE(world.run(0, true)) << i;
+  EXPECT_LE(world.count_until(true), 5 * kSoon);
+}
+
+TEST(PlanAgreement, AnAbortEndsTheWaitForADecision) {
+  World world(2);
+  world.run_all(20, true);
+  std::mt19937 random(7);
+  // All but the decision, which needs the answers of both.
+  world.deliver_one(random);
+  world.deliver_one(random);
+  std::thread waits([&] {
+    for (int i = 0; i < 1000; ++i) {
+      const Result<bool> begun = world.rank(0).begin(1);
+      if (!begun.is_ok()) {
+        EXPECT_NE(begun.status().message().find("enough"), std::string::npos);
+        return;
+      }
+      world.rank(0).launched();
+    }
+    ADD_FAILURE() << "nothing was decided, and nobody waited";
+  });
+  world.abort().raise(Status::internal("enough"));
+  waits.join();
+}
+
+TEST(PlanAgreement, RefusesWhatARankMustNotSay) {
+  World world(2);
+  world.run_all(20, true);  // of rank 1: a wish
+  EXPECT_FALSE(world.rank(0).note(1, {}).is_ok());
+  const Bytes unknown(18, std::byte{9});
+  EXPECT_FALSE(world.rank(0).note(1, unknown).is_ok());
+  Bytes answer(18);
+  answer[0] = std::byte{2};
+  EXPECT_FALSE(world.rank(0).note(1, answer).is_ok()) << "to a proposal that there was not";
+  EXPECT_FALSE(world.rank(1).note(0, answer).is_ok()) << "rank 1 proposes nothing";
+  Bytes proposal(18);
+  proposal[0] = std::byte{1};
+  EXPECT_FALSE(world.rank(0).note(1, proposal).is_ok()) << "rank 1 is not rank 0";
+}
+
+// Ranks that run ahead of each other by their own threads, groups, wishes that come and go, letters
+// that overtake each other: whatever happens, every collective is planned alike.
+TEST(PlanAgreement, OfManyThreadsIsOneForEveryCollective) {
+  constexpr int kRanks = 4;
+  constexpr uint64_t kCollectives = 60'000;
+  World world(kRanks);
+  constexpr uint64_t kMostAhead = 300;  // of the slowest rank, as streams allow
+  std::atomic<int> running{kRanks};
+  std::array<std::atomic<uint64_t>, kRanks> progress{};
+  std::vector<std::map<uint64_t, bool>> plans(kRanks);  // by rank: changes
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] {
+      std::mt19937 sizes(5);  // groups are the same on all ranks
+      std::mt19937 luck(static_cast<uint32_t>(100 + rank));
+      bool last = false;
+      for (uint64_t at = 0; at < kCollectives;) {
+        const uint64_t size = 1 + sizes() % 5;
+        const Result<bool> begun = world.rank(rank).begin(size);
+        ASSERT_TRUE(begun.is_ok());
+        if (begun.value() != last) plans[static_cast<size_t>(rank)].emplace(at, begun.value());
+        last = begun.value();
+        const bool is_bad_time = at / 2'000 % 3 == 2;
+        world.rank(rank).note_use(!is_bad_time || luck() % 4 != 0);
+        world.rank(rank).launched();
+        at += size;
+        progress[static_cast<size_t>(rank)] = at;
+        const auto is_too_far = [&](const std::atomic<uint64_t>& of) {
+          return of.load() + kMostAhead < at;
+        };
+        while (std::ranges::any_of(progress, is_too_far)) std::this_thread::yield();
+      }
+      --running;
+    });
+  for (int post = 0; post < 2; ++post)
+    threads.emplace_back([&, post] {
+      std::mt19937 random(static_cast<uint32_t>(post));
+      while (running > 0)
+        if (!world.deliver_one(random)) std::this_thread::yield();
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (int rank = 1; rank < kRanks; ++rank) EXPECT_EQ(plans[0], plans[static_cast<size_t>(rank)]);
+  EXPECT_FALSE(plans[0].empty()) << "nothing was ever agreed upon";
+}
+
+}  // namespace
+}  // namespace niccolite::comm

@@ -1,0 +1,147 @@
+// What find_list_access() says, carried out tile by tile: every output gets what the collective
+// says, each of its tiles by one rank, and in place no rank reads what another stores to.
+#include "executor/list_access.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "planner/choice.h"
+#include "planner/settings.h"
+
+namespace niccolite::planner {
+namespace {
+
+using executor::ListAccess;
+using executor::ListForm;
+
+constexpr uint32_t kTiles = 5;  // of a block
+
+/// A tile of a rank's input or output: rank, block, tile.
+using Tile = std::tuple<uint32_t, uint32_t, uint32_t>;
+/// What lies in a tile: the tiles of inputs that were folded into it.
+using Folded = std::multiset<Tile>;
+
+struct Outcome {
+  std::map<Tile, Folded> outputs;
+  std::map<Tile, std::vector<uint32_t>> readers;  // of tiles of inputs
+  std::map<Tile, std::vector<uint32_t>> writers;  // of tiles of outputs
+};
+
+/// As direct_list.cuh does, on rank `rank`.
+void carry_out(const ListAccess& access, uint32_t nranks, uint32_t work, uint32_t rank,
+               Outcome& outcome) {
+  for (uint32_t tile = 0; tile < kTiles; ++tile) {
+    if (access.form == ListForm::Whole && executor::owner_of_tile(work, tile, nranks) != rank)
+      continue;
+    Folded folded;
+    for (uint32_t of = 0; of < nranks; ++of) {
+      const bool is_source =
+          access.form == ListForm::Gather ? of == rank : executor::has_rank(access.inputs, of);
+      if (!is_source) continue;
+      const Tile source{of, access.form == ListForm::Scatter ? rank : 0, tile};
+      folded.insert(source);
+      outcome.readers[source].push_back(rank);
+    }
+    for (uint32_t of = 0; of < nranks; ++of) {
+      const bool is_target =
+          access.form == ListForm::Scatter ? of == rank : executor::has_rank(access.outputs, of);
+      if (!is_target) continue;
+      const Tile target{of, access.form == ListForm::Gather ? rank : 0, tile};
+      outcome.outputs[target] = folded;
+      outcome.writers[target].push_back(rank);
+    }
+  }
+}
+
+/// What the output of `rank` has in block `block` when the collective is done; empty: nothing.
+Folded expected(Collective collective, uint32_t nranks, uint32_t root, uint32_t rank,
+                uint32_t block, uint32_t tile) {
+  Folded folded;
+  const auto fold_all = [&](uint32_t of_block) {
+    for (uint32_t of = 0; of < nranks; ++of) folded.insert({of, of_block, tile});
+  };
+  switch (collective) {
+    case Collective::AllReduce:
+      if (block == 0) fold_all(0);
+      break;
+    case Collective::Reduce:
+      if (block == 0 && rank == root) fold_all(0);
+      break;
+    case Collective::ReduceScatter:
+      if (block == 0) fold_all(rank);
+      break;
+    case Collective::Broadcast:
+      if (block == 0) folded.insert({root, 0, tile});
+      break;
+    default:
+      folded.insert({block, 0, tile});  // AllGather
+      break;
+  }
+  return folded;
+}
+
+/// Where a tile of the input lies in place, as a tile of the output.
+Tile in_output(Collective collective, const Tile& input) {
+  const auto [rank, block, tile] = input;
+  if (collective == Collective::AllGather) return {rank, rank, tile};
+  // The output is block `rank` of the input: others are no part of it.
+  if (collective == Collective::ReduceScatter) return {rank, block == rank ? 0 : ~0u, tile};
+  return input;
+}
+
+void check(Collective collective, uint32_t nranks, uint32_t root, uint32_t work) {
+  Settings settings = make_settings(gpu::Kind::Cuda, static_cast<int>(nranks), {}).take();
+  set_reach(settings, true);
+  const auto access = find_list_access(settings, collective, static_cast<int>(root));
+  ASSERT_TRUE(access.has_value());
+  Outcome outcome;
+  for (uint32_t rank = 0; rank < nranks; ++rank) carry_out(*access, nranks, work, rank, outcome);
+  const uint32_t blocks = collective == Collective::AllGather ? nranks : 1;
+  for (uint32_t rank = 0; rank < nranks; ++rank)
+    for (uint32_t block = 0; block < blocks; ++block)
+      for (uint32_t tile = 0; tile < kTiles; ++tile) {
+        const Tile at{rank, block, tile};
+        EXPECT_EQ(outcome.outputs[at], expected(collective, nranks, root, rank, block, tile));
+        EXPECT_LE(outcome.writers[at].size(), 1u);
+      }
+  for (const auto& [input, readers] : outcome.readers) {
+    const std::vector<uint32_t>& writers = outcome.writers[in_output(collective, input)];
+    if (!writers.empty()) {
+      EXPECT_EQ(readers, writers) << "in place";
+    }
+  }
+}
+
+TEST(ListAccess, DoesWhatTheCollectiveSaysInPlaceToo) {
+  for (uint32_t nranks = 2; nranks <= executor::kMostRanksOfListAccess; ++nranks)
+    for (const Collective collective :
+         {Collective::AllReduce, Collective::Reduce, Collective::Broadcast,
+          Collective::ReduceScatter, Collective::AllGather})
+      for (uint32_t root = 0; root < nranks; ++root)
+        for (uint32_t work = 0; work < nranks; ++work)
+          ASSERT_NO_FATAL_FAILURE(check(collective, nranks, root, work))
+              << function_name(collective) << " of " << nranks << ", root " << root;
+}
+
+TEST(ListAccess, IsForBuffersThatAllRanksReach) {
+  const auto find = [](gpu::Kind machine, int nranks, bool reaches, const char* protocols) {
+    if (protocols != nullptr) setenv("NCCL_PROTO", protocols, 1);
+    Settings settings = make_settings(machine, nranks, {}).take();
+    unsetenv("NCCL_PROTO");
+    if (!reaches) set_reach(settings, false);
+    return find_list_access(settings, Collective::AllReduce, 0).has_value();
+  };
+  EXPECT_TRUE(find(gpu::Kind::Cuda, 2, true, nullptr));
+  EXPECT_FALSE(find(gpu::Kind::Cuda, 2, false, nullptr));
+  EXPECT_FALSE(find(gpu::Kind::Virtual, 2, true, nullptr));
+  EXPECT_FALSE(find(gpu::Kind::Cuda, 9, true, nullptr));
+  EXPECT_FALSE(find(gpu::Kind::Cuda, 2, true, "Simple")) << "the user has asked for something else";
+}
+
+}  // namespace
+}  // namespace niccolite::planner
