@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/explain/command.h"
 #include "cli/nearest.h"
 #include "cli/perf/exit_code.h"
 #include "cli/perf/perf.h"
@@ -53,6 +54,11 @@ int main(int argc, char** argv) {
       app.add_subcommand("schedule", "Print, draw and prove what an algorithm makes ranks do");
   niccolite::schedule_command::add_options(*schedule, schedule_options);
 
+  niccolite::explain_command::Options explain_options;
+  CLI::App* explain = app.add_subcommand(
+      "explain", "Tell what carries out an operation, and why nothing else does");
+  niccolite::explain_command::add_options(*explain, explain_options);
+
   niccolite::tune::Options tune_options;
   CLI::App* tune =
       app.add_subcommand("tune", "Measure a machine and fit the constants of the cost model to it");
@@ -83,6 +89,7 @@ int main(int argc, char** argv) {
   }
   if (perf->parsed()) return niccolite::perf::run(perf_options, command);
   if (schedule->parsed()) return niccolite::schedule_command::run(schedule_options);
+  if (explain->parsed()) return niccolite::explain_command::run(explain_options);
   if (tune->parsed()) return niccolite::tune::run(tune_options);
   if (which->parsed())
     return niccolite::which::run(

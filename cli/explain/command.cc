@@ -1,0 +1,208 @@
+#include "cli/explain/command.h"
+
+#include <fmt/core.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "cli/perf/element.h"
+#include "cli/perf/exit_code.h"
+#include "cli/perf/options.h"
+#include "cli/tune/jobs.h"
+#include "planner/explain.h"
+#include "planner/variables.h"
+
+namespace niccolite::explain_command {
+namespace {
+
+using perf::kExitFine;
+using perf::kExitUsage;
+using planner::Alternative;
+using planner::Explanation;
+using planner::Settings;
+using schedule::Collective;
+
+constexpr const char* kFooter =
+    R"(Prints each algorithm by each protocol, with the channels (CTAs) and the chunk that suit it best: what the cost model
+predicts, and why it is not taken. NCCL_ALGO, NCCL_PROTO, NCCL_MIN_CTAS and the others that choices depend on count as they do for
+programs. The operation is one by itself, not one of a group. Sizes are those of the larger buffer, as in niccolite perf.
+
+Machines: cuda (ranks reach each other's buffers), cuda-slots (they do not, as those of several processes whose buffers are
+not mapped), cuda-sockets (they are on several machines), virtual and virtual-sockets. Nothing is run, so that no GPU is needed.
+
+Examples:
+  niccolite explain all_reduce -b 8M -g 4
+  niccolite explain all_gather -b 64K -g 2 -m cuda
+  NCCL_ALGO=ring niccolite explain broadcast -b 1G -g 8 -m cuda-slots --json
+
+Exit status: 0 fine; 2 wrong usage, or the variables leave nothing to choose.)";
+
+struct NamedMachine {
+  const char* name;
+  gpu::Kind kind;
+  bool reaches_users;
+  bool spans_machines;
+};
+constexpr NamedMachine kMachines[] = {{"cuda", gpu::Kind::Cuda, true, false},
+                                      {"cuda-slots", gpu::Kind::Cuda, false, false},
+                                      {"cuda-sockets", gpu::Kind::Cuda, false, true},
+                                      {"virtual", gpu::Kind::Virtual, true, false},
+                                      {"virtual-sockets", gpu::Kind::Virtual, false, true}};
+
+/// What is asked, in the planner's terms.
+struct Question {
+  const NamedMachine* machine = nullptr;
+  Settings settings;
+  Collective collective = Collective::AllReduce;
+  size_t buffer_bytes = 0;  // of the larger buffer, whole elements
+  size_t bytes = 0;         // planner::Workload::bytes
+  std::string type;
+};
+
+int fail(const Status& status) {
+  fmt::print(stderr, "niccolite explain: {}\n", status.message());
+  return kExitUsage;
+}
+
+Result<Collective> find_collective(const std::string& name) {
+  std::string known;
+  for (int i = 0; i < schedule::kCollectives; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (name == name_of(collective) || name == tune::perf_name(collective)) return collective;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", tune::perf_name(collective));
+  }
+  return Status::invalid_argument("\"{}\" is none of {}", name, known);
+}
+
+Result<const NamedMachine*> find_machine(const std::string& name) {
+  std::string known;
+  for (const NamedMachine& machine : kMachines) {
+    if (name == machine.name) return &machine;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", machine.name);
+  }
+  return Status::invalid_argument("--machine: \"{}\" is none of {}", name, known);
+}
+
+/// This machine, whose GPUs are looked for only where the flags leave something open.
+Result<Question> question_of(const Options& options) {
+  Question question;
+  question.collective = TRY(find_collective(options.collective));
+  std::string machine = options.machine;
+  int ranks = options.ranks;
+  if (machine.empty() || ranks == 0) {
+    Result<gpu::Machine*> found = gpu::machine();
+    if (!found.is_ok()) return std::move(found).status().with_context("give --machine and --ranks");
+    const gpu::Machine* const here = *found;
+    if (machine.empty()) machine = here->kind() == gpu::Kind::Cuda ? "cuda" : "virtual";
+    if (ranks == 0) ranks = here->device_count();
+  }
+  question.machine = TRY(find_machine(machine));
+  if (ranks < 2)
+    return Status::invalid_argument("--ranks: of {} rank{} there is nothing to choose", ranks,
+                                    ranks == 1 ? "" : "s");
+
+  const perf::ElementType* const type = perf::find_type(options.type);
+  if (type == nullptr)
+    return Status::invalid_argument("--datatype: \"{}\" is no type", options.type);
+  question.type = type->name;
+  const size_t bytes = TRY(perf::parse_bytes(options.bytes));
+  const size_t blocks =
+      schedule::has_blocks_of_ranks(question.collective) ? static_cast<size_t>(ranks) : 1;
+  question.bytes = bytes / blocks / type->bytes * type->bytes;
+  question.buffer_bytes = question.bytes * blocks;
+  if (question.bytes == 0)
+    return Status::invalid_argument("--bytes: {} are less than an element for each rank", bytes);
+
+  question.settings = TRY(planner::make_settings(question.machine->kind, ranks, {}));
+  planner::set_reach(question.settings, question.machine->reaches_users);
+  if (question.machine->spans_machines) planner::span_machines(question.settings);
+  return question;
+}
+
+size_t chunk_of(const Question& question, const planner::Variant& variant) {
+  return planner::chunk_bytes(question.settings, question.collective, variant);
+}
+
+void print_text(const Question& question, const Explanation& explanation) {
+  fmt::print("{} of {} bytes over {} ranks, {}: {}, predicted {:.1f} us\n",
+             planner::function_name(question.collective), question.buffer_bytes,
+             question.settings.nranks, question.machine->name, describe(explanation.chosen),
+             explanation.chosen.microseconds);
+  for (const planner::Variable& variable : planner::variables_of_choices({}))
+    fmt::print("with {}={}\n", variable.name, variable.value);
+  fmt::print("\n{:<22}{:<10}{:>8}{:>10}{:>12}\n", "algorithm", "protocol", "channels", "chunk",
+             "us");
+  for (const Alternative& each : explanation.alternatives) {
+    const bool has_time = each.verdict != planner::Verdict::Ineligible;
+    const std::string columns =
+        has_time ? fmt::format("{:>8}{:>10}{:>12.1f}", each.best.channels,
+                               chunk_of(question, each.best), each.best.microseconds)
+                 : fmt::format("{:>8}{:>10}{:>12}", "-", "-", "-");
+    fmt::print("{:<22}{:<10}{}  {}\n", name_of(each.algorithm), executor::name_of(each.protocol),
+               columns, each.reason.empty() ? name_of(each.verdict) : each.reason);
+  }
+}
+
+nlohmann::json to_json(const Question& question, const Alternative& each) {
+  nlohmann::json result{{"algorithm", name_of(each.algorithm)},
+                        {"protocol", executor::name_of(each.protocol)},
+                        {"verdict", name_of(each.verdict)}};
+  if (!each.reason.empty()) result["reason"] = each.reason;
+  if (each.verdict == planner::Verdict::Ineligible) return result;
+  result["channels"] = each.best.channels;
+  result["chunk_bytes"] = chunk_of(question, each.best);
+  result["microseconds"] = each.best.microseconds;
+  return result;
+}
+
+nlohmann::json to_json(const Question& question, const Explanation& explanation) {
+  nlohmann::json variables = nlohmann::json::object();
+  for (const planner::Variable& variable : planner::variables_of_choices({}))
+    variables[variable.name] = variable.value;
+  nlohmann::json alternatives = nlohmann::json::array();
+  for (const Alternative& each : explanation.alternatives)
+    alternatives.push_back(to_json(question, each));
+  return {{"format", "niccolite-explain-1"},
+          {"collective", name_of(question.collective)},
+          {"bytes", question.buffer_bytes},
+          {"datatype", question.type},
+          {"ranks", question.settings.nranks},
+          {"machine", question.machine->name},
+          {"variables", variables},
+          {"alternatives", alternatives}};
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, Options& options) {
+  app.footer(kFooter);
+  app.add_option("collective", options.collective, "all_reduce, broadcast, ..., sendrecv");
+  app.add_option("-b,--bytes", options.bytes, "Size: 8, 64K, 1.5M, 1G")->capture_default_str();
+  app.add_option("-g,--ranks", options.ranks, "Ranks (default: the GPUs of this machine)");
+  app.add_option("-d,--datatype", options.type, "Type of the elements")->capture_default_str();
+  app.add_option("-m,--machine", options.machine, "Kind of machine (default: this one)");
+  app.add_flag("--json", options.wants_json, "Print JSON");
+}
+
+int run(const Options& options) {
+  if (options.collective.empty())
+    return fail(Status::invalid_argument("which collective? See niccolite explain --help"));
+  const Result<Question> asked = question_of(options);
+  if (!asked.is_ok()) return fail(asked.status());
+  const Question& question = asked.value();
+  const Result<Explanation> explanation =
+      planner::explain(question.settings, question.collective, question.bytes);
+  if (!explanation.is_ok()) return fail(explanation.status());
+  if (options.wants_json)
+    fmt::print("{}\n", to_json(question, explanation.value()).dump(2));
+  else
+    print_text(question, explanation.value());
+  return kExitFine;
+}
+
+}  // namespace niccolite::explain_command

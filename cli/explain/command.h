@@ -1,0 +1,29 @@
+// The subcommand `niccolite explain`: what an operation would be carried out by, what else there
+// is, and why that is not taken.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace niccolite::explain_command {
+
+/// What the flags say; must live as long as the app parses.
+struct Options {
+  std::string collective;
+  std::string bytes = "1M";
+  std::string type = "float";
+  std::string machine;  // empty: this one
+  int ranks = 0;        // 0: as many as this machine has GPUs
+  bool wants_json = false;
+};
+
+/// Gives `app` (the subcommand) its flags.
+void add_options(CLI::App& app, Options& options);
+
+/// Does what the flags ask for. Returns the exit status.
+int run(const Options& options);
+
+}  // namespace niccolite::explain_command

@@ -1,0 +1,85 @@
+// The command `niccolite explain`, run as users run it.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/command.h"
+
+namespace niccolite {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using testing::Outcome;
+
+Outcome explain(const std::vector<std::string>& flags,
+                const std::map<std::string, std::string>& environment = {}) {
+  std::vector<std::string> arguments = {NICCOLITE_COMMAND, "explain"};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return testing::run_command(arguments, environment);
+}
+
+TEST(ExplainCommand, PrintsWhatIsChosenAndWhyTheOthersAreNot) {
+  const Outcome outcome = explain({"all_reduce", "-b", "8M", "-g", "4", "-m", "cuda"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("AllReduce of 8388608 bytes over 4 ranks, cuda: "),
+                    ContainsRegex("[a-z_]+ +[A-Za-z0-9]+ +[0-9]+ +[0-9]+ +[0-9.]+  chosen\n"),
+                    ContainsRegex("ring +Simple +[0-9]+ +[0-9]+ +[0-9.]+  takes [0-9.]+ % longer"),
+                    ContainsRegex("one_shot +Simple +- +- +-  is for the lowest latency")));
+}
+
+TEST(ExplainCommand, IsReadByPrograms) {
+  for (const char* machine : {"cuda", "cuda-slots", "cuda-sockets", "virtual", "virtual-sockets"})
+    for (const char* collective : {"all_reduce", "reduce", "broadcast", "all_gather",
+                                   "reduce_scatter", "alltoall", "gather", "scatter", "sendrecv"}) {
+      SCOPED_TRACE(std::string(collective) + " " + machine);
+      const Outcome outcome =
+          explain({collective, "-b", "999", "-g", "3", "-m", machine, "-d", "half", "--json"});
+      ASSERT_EQ(outcome.status, 0) << outcome.errors;
+      const nlohmann::json document = nlohmann::json::parse(outcome.output);
+      EXPECT_EQ(document["format"], "niccolite-explain-1");
+      EXPECT_EQ(document["ranks"], 3);
+      // Whole elements, a block for each rank where there are blocks.
+      EXPECT_TRUE(document["bytes"] == 998 || document["bytes"] == 996) << document["bytes"];
+      EXPECT_EQ(document["alternatives"][0]["verdict"], "chosen");
+      for (const nlohmann::json& each : document["alternatives"])
+        EXPECT_EQ(each.contains("microseconds"), each["verdict"] != "ineligible") << each;
+    }
+}
+
+TEST(ExplainCommand, HeedsTheVariablesAsProgramsDo) {
+  const Outcome ring = explain({"all_reduce", "-g", "4", "-m", "cuda"}, {{"NCCL_ALGO", "ring"}});
+  EXPECT_EQ(ring.status, 0) << ring.errors;
+  EXPECT_THAT(ring.output, AllOf(HasSubstr("with NCCL_ALGO=ring\n"), HasSubstr(", cuda: ring "),
+                                 ContainsRegex("one_shot +LL +- +- +-  is left out by NCCL_ALGO")));
+}
+
+TEST(ExplainCommand, LooksAtThisMachineWhereTheFlagsLeaveItOpen) {
+  const Outcome outcome = explain({"broadcast"}, {{"NICCOLITE_DEVICES", "virtual:3"}});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, HasSubstr("Broadcast of 1048576 bytes over 3 ranks, virtual: "));
+}
+
+TEST(ExplainCommand, SaysWhatIsWrong) {
+  struct Case {
+    std::vector<std::string> flags;
+    const char* message;
+  };
+  for (const Case& c :
+       {Case{{}, "which collective?"},
+        Case{{"all_dance", "-g", "2", "-m", "cuda"}, "\"all_dance\" is none of all_reduce"},
+        Case{{"all_reduce", "-g", "2", "-m", "tpu"}, "--machine: \"tpu\" is none of cuda"},
+        Case{{"all_reduce", "-g", "1", "-m", "cuda"}, "of 1 rank there is nothing to choose"},
+        Case{{"all_reduce", "-g", "2", "-m", "cuda", "-d", "quad"}, "\"quad\" is no type"},
+        Case{{"all_gather", "-g", "4", "-m", "cuda", "-b", "8"}, "8 are less than an element"},
+        Case{{"all_reduce", "-g", "2", "-m", "cuda", "-b", "much"}, "much"}}) {
+    const Outcome outcome = explain(c.flags);
+    EXPECT_EQ(outcome.status, 2) << outcome.output;
+    EXPECT_THAT(outcome.errors, HasSubstr(c.message));
+  }
+}
+
+}  // namespace
+}  // namespace niccolite
