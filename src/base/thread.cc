@@ -65,4 +65,9 @@ void Thread::join() {
   process_ = 0;
 }
 
+std::unique_lock<std::mutex> lock_at_exit(std::mutex& mutex, pid_t process) {
+  if (process == getpid()) return std::unique_lock(mutex);
+  return {mutex, std::try_to_lock};
+}
+
 }  // namespace niccolite

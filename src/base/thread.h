@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -37,5 +38,10 @@ class Thread {
   pthread_t thread_{};
   pid_t process_ = 0;  // of start(); 0: no thread
 };
+
+/// Locks `mutex` for the last work of `process`, which created what the mutex guards. A child made by
+/// fork() may have inherited the mutex locked by a thread that it does not have: there, where nothing
+/// of the parent's is left to do, the lock is only tried.
+std::unique_lock<std::mutex> lock_at_exit(std::mutex& mutex, pid_t process);
 
 }  // namespace niccolite

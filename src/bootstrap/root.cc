@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <mutex>
@@ -254,8 +255,8 @@ class Roots {
 
   void clear() {
     std::unique_ptr<House> house;  // joined after the lock is released
-    // Held for ever in a child made by fork() while another thread of the parent held it.
-    const std::unique_lock lock(mutex_, std::try_to_lock);
+    // The root's thread holds the mutex when its last root ends, which may be now: wait for it.
+    const std::unique_lock lock = lock_at_exit(mutex_, process_);
     if (!lock.owns_lock()) return;
     forget_parents();
     house = std::move(house_);
@@ -272,7 +273,7 @@ class Roots {
   }
 
   std::mutex mutex_;
-  pid_t process_ = getpid();
+  std::atomic<pid_t> process_ = getpid();  // whose roots these are; read without the mutex at exit
   int meetings_ = 0;
   std::unique_ptr<House> house_;
 };

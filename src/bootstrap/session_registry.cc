@@ -1,9 +1,13 @@
 #include "bootstrap/session_registry.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
+
+#include "base/thread.h"
 
 namespace niccolite::bootstrap {
 namespace {
@@ -58,8 +62,7 @@ class SessionRegistry {
   void say_goodbye() {
     std::multimap<std::array<std::byte, UniqueId::kBytes>, std::weak_ptr<Session>> sessions;
     {
-      // Held for ever in a child made by fork() while another thread of the parent held it.
-      const std::unique_lock lock(mutex_, std::try_to_lock);
+      const std::unique_lock lock = lock_at_exit(mutex_, process_);
       if (!lock.owns_lock()) return;
       sessions.swap(sessions_);
     }
@@ -73,6 +76,7 @@ class SessionRegistry {
     }
   }
 
+  const pid_t process_ = getpid();
   std::mutex mutex_;
   std::multimap<std::array<std::byte, UniqueId::kBytes>, std::weak_ptr<Session>> sessions_;
 };
