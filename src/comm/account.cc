@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr uint32_t kMostCalls = 2 * CallLog::kKept;
-constexpr size_t kCallBytes = 36;
+constexpr size_t kCallBytes = 44;
 constexpr size_t kStuckBytes = 44;
 
 void write(Writer& writer, const Numbers& numbers) {
@@ -55,20 +55,6 @@ Call read_call(Reader& reader) {
   return call;
 }
 
-void write(Writer& writer, const LoggedCall& logged) {
-  write(writer, logged.call);
-  writer.u64(logged.number);
-  writer.u64(logged.order);
-}
-
-LoggedCall read_logged(Reader& reader) {
-  LoggedCall logged;
-  logged.call = read_call(reader);
-  logged.number = reader.u64();
-  logged.order = reader.u64();
-  return logged;
-}
-
 void write(Writer& writer, const WaitReport& wait) {
   writer.u8(static_cast<uint8_t>(wait.kind));
   writer.i32(wait.peer);
@@ -101,33 +87,53 @@ WaitReport read_wait(Reader& reader) {
 void write(Writer& writer, const Hold& hold) {
   write(writer, hold.wait);
   writer.u32(static_cast<uint32_t>(hold.chain.size()));
-  for (const Stuck& stuck : hold.chain) {
-    writer.u64(stuck.communicator);
-    writer.i32(stuck.rank);
-    writer.u64(stuck.operation);
-    write(writer, stuck.call);
-    writer.i32(stuck.peer);
-  }
+  for (const Stuck& stuck : hold.chain) write(writer, stuck);
 }
 
 Hold read_hold(Reader& reader) {
   Hold hold{.wait = read_wait(reader), .chain = {}};
   const uint32_t count = reader.count(Hold::kLongest, kStuckBytes);
   if (count == 0) reader.reject("a hold by nothing");
-  for (uint32_t i = 0; i < count; ++i) {
-    Stuck stuck;
-    stuck.communicator = reader.u64();
-    stuck.rank = reader.i32();
-    stuck.operation = reader.u64();
-    stuck.call = read_call(reader);
-    stuck.peer = reader.i32();
-    if (stuck.rank < 0 || stuck.peer < 0) reader.reject("a hold by a rank that cannot be");
-    hold.chain.push_back(std::move(stuck));
-  }
+  for (uint32_t i = 0; i < count; ++i) hold.chain.push_back(read_stuck(reader));
   return hold;
 }
 
 }  // namespace
+
+void write(Writer& writer, const LoggedCall& logged) {
+  write(writer, logged.call);
+  writer.u64(logged.number);
+  writer.u64(logged.order);
+  writer.u64(logged.launch);
+}
+
+LoggedCall read_logged_call(Reader& reader) {
+  LoggedCall logged;
+  logged.call = read_call(reader);
+  logged.number = reader.u64();
+  logged.order = reader.u64();
+  logged.launch = reader.u64();
+  return logged;
+}
+
+void write(Writer& writer, const Stuck& stuck) {
+  writer.u64(stuck.communicator);
+  writer.i32(stuck.rank);
+  writer.u64(stuck.operation);
+  write(writer, stuck.call);
+  writer.i32(stuck.peer);
+}
+
+Stuck read_stuck(Reader& reader) {
+  Stuck stuck;
+  stuck.communicator = reader.u64();
+  stuck.rank = reader.i32();
+  stuck.operation = reader.u64();
+  stuck.call = read_call(reader);
+  stuck.peer = reader.i32();
+  if (stuck.rank < 0 || stuck.peer < 0) reader.reject("a hold by a rank that cannot be");
+  return stuck;
+}
 
 Bytes Account::encode() const {
   Writer writer;
@@ -141,6 +147,8 @@ Bytes Account::encode() const {
   writer.u8(hold ? 1 : 0);
   if (hold) write(writer, *hold);
   writer.u8(is_final ? 1 : 0);
+  writer.u64(begun);
+  writer.u64(ended);
   return std::move(writer).take();
 }
 
@@ -152,11 +160,13 @@ Result<Account> Account::decode(std::span<const std::byte> bytes, int rank) {
   account.log.sends = read_numbers(reader);
   account.log.receives = read_numbers(reader);
   const uint32_t count = reader.count(kMostCalls, kCallBytes);
-  for (uint32_t i = 0; i < count; ++i) account.log.calls.push_back(read_logged(reader));
+  for (uint32_t i = 0; i < count; ++i) account.log.calls.push_back(read_logged_call(reader));
   if (reader.u8() != 0) account.wait = read_wait(reader);
   if (reader.u8() != 0) account.hold = read_hold(reader);
   if (account.wait && account.hold) reader.reject("a rank that waits and has not begun");
   account.is_final = reader.u8() != 0;
+  account.begun = reader.u64();
+  account.ended = reader.u64();
   TRY(reader.finish().with_context("rank {}", rank));
   return account;
 }

@@ -61,6 +61,9 @@ struct Account {
   std::optional<WaitReport> wait;  // not together with:
   std::optional<Hold> hold;
   bool is_final = false;  // the rank is about to leave: it calls nothing any more
+  /// The newest launch (LoggedCall::launch) that its stream has come to, and the newest that is
+  /// done; 0: none, or its executor does not tell.
+  uint64_t begun = 0, ended = 0;
 
   Bytes encode() const;
   /// `rank` is whom the bytes come from.
@@ -70,5 +73,10 @@ struct Account {
   /// it is not in the log any more.
   const LoggedCall* find(uint16_t tag, int peer = -1) const;
 };
+
+void write(Writer& writer, const LoggedCall& logged);
+LoggedCall read_logged_call(Reader& reader);
+void write(Writer& writer, const Stuck& stuck);
+Stuck read_stuck(Reader& reader);
 
 }  // namespace niccolite::comm

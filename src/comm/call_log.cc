@@ -19,12 +19,13 @@ void CallLog::add_call(const Call& call, bool is_captured) {
   Numbers& numbers = call.is_message()
                          ? messages_[static_cast<size_t>(call.peer)][call.is_send ? 1 : 0]
                          : collectives_;
-  LoggedCall entry{.call = call, .number = 0, .order = ++order_};
+  LoggedCall entry{.call = call, .number = 0, .order = ++order_, .launch = launch_};
+  if (!is_captured) entry.number = ++numbers.count;
+  record(entry);
   if (is_captured) {
     numbers.provable = std::min(numbers.provable, numbers.count);
     return add_captured(std::move(entry));
   }
-  entry.number = ++numbers.count;
   if (live_.size() < kKept) {
     live_.push_back(entry);
   } else {
@@ -33,7 +34,31 @@ void CallLog::add_call(const Call& call, bool is_captured) {
   }
 }
 
-void CallLog::before_launch_on(std::optional<uint64_t> stream) {
+void CallLog::record(const LoggedCall& entry) const {
+  const planner::Request& request = entry.call.request;
+  observe::Event event;
+  event.time = launched_at_;
+  event.launch = entry.launch;
+  event.number = entry.number;
+  event.value = request.count;
+  event.stream = launched_on_.value_or(0);
+  event.peer = entry.call.is_message() ? entry.call.peer : request.root;
+  event.collective = static_cast<uint8_t>(request.collective);
+  event.type = static_cast<uint8_t>(request.type);
+  event.operation = static_cast<uint8_t>(request.op.operation);
+  event.is_send = entry.call.is_send ? 1 : 0;
+  event.kind = observe::EventKind::Called;
+  recorder_->add(event);
+}
+
+uint64_t CallLog::before_launch_on(std::optional<uint64_t> stream) {
+  launched_at_ = observe::ticks();
+  launched_on_ = stream;
+  note_stream(stream);
+  return ++launch_;
+}
+
+void CallLog::note_stream(std::optional<uint64_t> stream) {
   const uint64_t next = stream.value_or(kSeveralStreams);
   const uint64_t known = stream_.load(std::memory_order_relaxed);  // relaxed: the only writer's
   if (known == next || known == kSeveralStreams) return;

@@ -21,6 +21,7 @@
 
 #include "base/thread_annotations.h"
 #include "comm/task.h"
+#include "observe/recorder.h"
 
 namespace niccolite::comm {
 
@@ -28,6 +29,7 @@ struct LoggedCall {
   Call call;
   uint64_t number = 0;  // 0: captured in a graph
   uint64_t order = 0;   // among all calls of this rank, from 1
+  uint64_t launch = 0;  // that it was part of, from 1
 
   bool is_captured() const { return number == 0; }
 };
@@ -46,11 +48,15 @@ class CallLog {
 
   explicit CallLog(int nranks);
 
-  /// The calls of one launch, which was queued, or captured in a graph.
+  /// The calls of the launch that before_launch_on() was told of, which was queued, or captured in
+  /// a graph.
   void add(std::span<const Call> calls, bool is_captured) EXCLUDES(mutex_);
   /// To be told before each launch: a live one on this stream (gpu::Machine::stream_id), or one
-  /// that is captured. By one thread at a time.
-  void before_launch_on(std::optional<uint64_t> stream);
+  /// that is captured. By one thread at a time. The launch's number.
+  uint64_t before_launch_on(std::optional<uint64_t> stream);
+
+  /// What happened to the communicator, these calls included.
+  const std::shared_ptr<observe::Recorder>& recorder() const { return recorder_; }
 
   struct Content {
     std::vector<LoggedCall> calls;  // oldest first
@@ -72,10 +78,17 @@ class CallLog {
   static constexpr uint64_t kNoStream = ~uint64_t{0};
   static constexpr uint64_t kSeveralStreams = kNoStream - 1;
 
+  void record(const LoggedCall& entry) const;
+  void note_stream(std::optional<uint64_t> stream);
   void add_call(const Call& call, bool is_captured) REQUIRES(mutex_);
   void add_captured(LoggedCall entry) REQUIRES(mutex_);
 
+  const std::shared_ptr<observe::Recorder> recorder_ = std::make_shared<observe::Recorder>();
   std::atomic<uint64_t> stream_{kNoStream};
+  // Of the launch under way; of the thread that launches:
+  uint64_t launch_ = 0;
+  uint64_t launched_at_ = 0;  // observe::ticks()
+  std::optional<uint64_t> launched_on_;
   mutable std::mutex mutex_;
   uint64_t order_ GUARDED_BY(mutex_) = 0;
   Numbers collectives_ GUARDED_BY(mutex_);

@@ -20,8 +20,8 @@ using std::chrono::seconds;
 constexpr auto kConnectTime = seconds(30);  // a peer's process answers from a thread of its own
 constexpr auto kAbortTime = seconds(5);     // kernels see the abort word within microseconds
 constexpr auto kAbortsAtOnce = milliseconds(50);  // what takes longer is waiting for peers
+constexpr auto kFarewellTime = seconds(2);        // for a peer to say what it has called
 constexpr auto kPatience = seconds(20);           // after which a wait says what it waits for
-constexpr auto kAskTime = seconds(2);             // for a peer's process to tell what its rank does
 constexpr size_t kMostText = 4096;                // of a failure that a peer tells
 
 /// Differs from communicator to communicator of this process.
@@ -134,6 +134,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
     settings = ranks[0].settings.value();
     machine_of_ = machines_of(ranks);
+    for (const RankInfo& of_rank : ranks) process_of_.push_back(of_rank.process);
     if (spans_machines()) planner::span_machines(settings);
     transport::Endpoint::Reach reach = TRY(exchange_links(ranks, settings, deadline));
     planner::set_reach(settings, reach.is_whole);
@@ -303,10 +304,10 @@ Status Communicator::start_watch() {
     return watchdog == nullptr ? std::nullopt : watchdog->find_holder(*watch_, device(), stream);
   };
   hooks.now = &Deadline::Clock::now;
-  hooks.ask = [this](int peer) -> Result<Account> {
+  hooks.ask = [this](int peer, std::chrono::milliseconds patience) -> Result<Account> {
     const bootstrap::Query query{.peer = peer, .message = {}};
     std::vector<Result<Bytes>> answers =
-        ask(Question::Account, {&query, 1}, Deadline::after(kAskTime));
+        ask(Question::Account, {&query, 1}, Deadline::after(patience));
     const Bytes bytes = TRY(std::move(answers.front()));
     return Account::decode(bytes, peer);
   };
@@ -314,11 +315,22 @@ Status Communicator::start_watch() {
     const Bytes last = mine.encode();
     const bootstrap::Query query{.peer = peer, .message = last};
     std::vector<Result<Bytes>> answers =
-        ask(Question::Farewell, {&query, 1}, Deadline::after(kAskTime));
+        ask(Question::Farewell, {&query, 1}, Deadline::after(kFarewellTime));
     const Bytes bytes = TRY(std::move(answers.front()));
     return Account::decode(bytes, peer);
   };
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
+  hooks.run_state = [this](int peer) {
+    return is_remote(peer) ? RunState::Unknown : run_state(process_of_[static_cast<size_t>(peer)]);
+  };
+  hooks.describe = [this](int rank) { return member_->describe(rank); };
+  hooks.publish = [this](const Verdict& verdict) {
+    Writer writer;
+    writer.u8(static_cast<uint8_t>(Question::Verdict));
+    writer.raw(verdict.encode());
+    for (int peer = 0; peer < nranks(); ++peer)
+      if (peer != rank() && !member_->has_left(peer)) tell(peer, writer);
+  };
   hooks.has_failed = [this] { return has_failed(); };
   hooks.fail_all = [this](const Status& status) { fail_all(with_id(status), Printed::No); };
   watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control_.words(), std::move(hooks));
@@ -389,6 +401,9 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       invitation_.put(TRY(bootstrap::UniqueId::parse(bytes.first<bootstrap::UniqueId::kBytes>())));
       return Bytes();
     }
+    case Question::Verdict:
+      watch_->note(TRY(Verdict::decode(reader.rest(), nranks())));
+      return Bytes();
     case Question::MapBuffer: {
       if (imports_ == nullptr) break;
       const registry::MapAnswer mapped = TRY(imports_->map(from, reader.rest()));

@@ -83,6 +83,7 @@ enum class Question : uint8_t {
   Signals,       // transport::Signals::answer
   Invite,        // none, but the id of a root: see Communicator::invite()
   MapBuffer,     // none: registry::BufferImports::map(); BufferMapped answers
+  Verdict,       // none: Watch::note()
   BufferMapped,  // none: registry::BufferExports::note_mapped()
   UnmapBuffer,   // none: registry::BufferImports::unmap()
   Plans,         // none: PlanAgreement::note()
@@ -298,7 +299,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // In order of construction; see disconnect(). All but the first are null for one rank.
   Control control_;
   std::unique_ptr<bootstrap::Member> member_;
-  std::vector<int> machine_of_;  // by rank, by number; empty for one rank
+  std::vector<int> machine_of_;        // by rank, by number; empty for one rank
+  std::vector<ProcessId> process_of_;  // by rank; the same
   transport::Endpoint::Reach reach_;
   std::string torn_link_;            // why LL128 is not used here; empty: it may be
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user

@@ -262,8 +262,10 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
   settings.nranks = nranks();
   planner::set_reach(settings, child.reaches_all);
   if (member_ != nullptr) {
-    for (const int peer : child.ranks)
+    for (const int peer : child.ranks) {
       machine_of_.push_back(parent.machine_of_[static_cast<size_t>(peer)]);
+      process_of_.push_back(parent.process_of_[static_cast<size_t>(peer)]);
+    }
     if (spans_machines()) planner::span_machines(settings);
     // Which of the parent's links it is, its ranks do not keep in mind.
     torn_link_ = parent.torn_link_;

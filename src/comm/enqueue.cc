@@ -296,17 +296,18 @@ void OperationQueue::note_use(const Buffers& buffers) {
 }
 
 Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
-                           std::span<const Buffers> buffers, gpu::StreamHandle stream) {
+                           std::span<const Buffers> buffers, gpu::StreamHandle stream,
+                           uint64_t number) {
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
-  if (!has_shared || !launcher.makes_offers()) return launcher.run(buffers, stream);
+  if (!has_shared || !launcher.makes_offers()) return launcher.run(buffers, stream, number);
   if (buffers.size() == 1) {
     const Buffers seen = with_shifts(buffers[0], calls[0]);
-    return launcher.run({&seen, 1}, stream);
+    return launcher.run({&seen, 1}, stream, number);
   }
   seen_.clear();
   for (size_t work = 0; work < buffers.size(); ++work)
     seen_.push_back(with_shifts(buffers[work], calls[work]));
-  return launcher.run(seen_, stream);
+  return launcher.run(seen_, stream, number);
 }
 
 // Exports stay while operations may use them. Of those that this launch uses a graph takes care, or
@@ -494,9 +495,9 @@ Status OperationQueue::launch(const Ready& ready) {
 // Between order_.before() and after().
 Status OperationQueue::launch_logged(Launcher& launcher, std::span<const Call> calls,
                                      std::span<const Buffers> buffers, gpu::StreamHandle stream) {
-  if (log_ == nullptr) return run(launcher, calls, buffers, stream);
-  log_->before_launch_on(order_.stream());
-  TRY(run(launcher, calls, buffers, stream));
+  if (log_ == nullptr) return run(launcher, calls, buffers, stream, 0);
+  const uint64_t number = log_->before_launch_on(order_.stream());
+  TRY(run(launcher, calls, buffers, stream, number));
   log_->add(calls, order_.is_captured());
   return {};
 }
@@ -627,6 +628,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   launch.reduction = plan.reduction;
   launch.control = control_;
   launch.control_device = control_;
+  if (log_ != nullptr) launch.recorder = log_->recorder();
   launch.threads = plans_->planner.settings().threads;
   launch.request_bytes = plan.request_bytes;
   launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));

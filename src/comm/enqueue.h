@@ -137,7 +137,7 @@ class OperationQueue {
   Status launch_logged(Launcher& launcher, std::span<const Call> calls,
                        std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
   Status run(Launcher& launcher, std::span<const Call> calls,
-             std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
+             std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
   void collect_buffers(const KnownLaunch& known, std::span<const Task> tasks,
                        std::vector<executor::Buffers>& buffers) const;
   Status launch_known(const KnownGroup& group, std::span<const Task> tasks);

@@ -25,8 +25,9 @@ class HostLauncher final : public Launcher {
                executor::host::PreparedLaunch launch)
       : machine_(machine), device_(device), launch_(std::move(launch)) {}
 
-  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) override {
-    return launch_.launch(machine_, device_, stream, buffers);
+  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+             uint64_t number) override {
+    return launch_.launch(machine_, device_, stream, buffers, number);
   }
 
  private:
@@ -39,7 +40,8 @@ class CudaLauncher final : public Launcher {
  public:
   explicit CudaLauncher(executor::cuda::PreparedLaunch launch) : launch_(std::move(launch)) {}
 
-  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) override {
+  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+             uint64_t /*number*/) override {
     launch_.set_buffers(buffers);
     return launch_.launch(stream);
   }

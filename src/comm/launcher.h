@@ -21,8 +21,9 @@ class Launcher {
   static Result<std::unique_ptr<Launcher>> create(gpu::Machine& machine, int device,
                                                   executor::Launch launch);
   /// Queues the launch on `stream`, or into the graph that `stream` captures, with the buffers of
-  /// each of its works.
-  virtual Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream) = 0;
+  /// each of its works. `number`: Launch::number.
+  virtual Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+                     uint64_t number) = 0;
 
  private:
   bool makes_offers_ = false;

@@ -171,6 +171,11 @@ bool may_wait_in(const Account& account, const LoggedCall& logged) {
 
 const LoggedCall* find_waiting(const Account& account) {
   const WaitReport& wait = *account.wait;
+  // What its stream has come to last is what waits.
+  if (account.begun != account.ended) {
+    for (const LoggedCall& logged : account.log.calls)
+      if (logged.launch == account.begun && may_wait_in(account, logged)) return &logged;
+  }
   const bool is_known = wait.kind != executor::ReportKind::Waiting;
   const bool is_send = wait.kind == executor::ReportKind::WaitingForCredit;
   for (size_t i = account.log.calls.size(); is_known && i-- > 0;) {
@@ -258,6 +263,44 @@ std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
   if (all_messages) return describe_messages(cycle);
   const size_t next = static_cast<size_t>(first - cycle.data() + 1) % cycle.size();
   return describe_waits(first->account, cycle[next].account);
+}
+
+Made has_made_end_of(const LoggedCall& logged, const Account& waiting, const Account& late) {
+  // Which of equal calls waits is known where the executor tells what it has begun, and where all
+  // of them have been made, or none.
+  const bool is_exact = waiting.begun != 0 && waiting.begun == logged.launch;
+  const auto of_all_equal = [&](auto&& made_end_of) {
+    std::optional<Made> all;
+    for (const LoggedCall& other : waiting.log.calls) {
+      if (!may_wait_in(waiting, other) || (is_exact && other.launch != logged.launch)) continue;
+      const Made made = made_end_of(other);
+      if (all && *all != made) return Made::NotKnown;
+      all = made;
+    }
+    return all.value_or(Made::NotKnown);
+  };
+  if (!logged.call.is_message())
+    return of_all_equal([&](const LoggedCall& other) {
+      const std::optional<uint64_t> made = countable(late.log.collectives);
+      if (other.is_captured() || !countable(waiting.log.collectives) || !made)
+        return Made::NotKnown;
+      return *made >= other.number ? Made::Yes : Made::No;
+    });
+  // Accounts count messages with the rank that asked; the log has those with every rank.
+  uint64_t most = 0;
+  bool has_captured = false;
+  for (const LoggedCall& other : late.log.calls) {
+    if (!other.call.is_message() || other.call.peer != waiting.rank ||
+        other.call.is_send == logged.call.is_send)
+      continue;
+    has_captured = has_captured || other.is_captured();
+    most = std::max(most, other.number);
+  }
+  if (has_captured || (most == 0 && late.log.calls.size() >= CallLog::kKept)) return Made::NotKnown;
+  return of_all_equal([&](const LoggedCall& other) {
+    if (other.is_captured()) return Made::NotKnown;
+    return most >= other.number ? Made::Yes : Made::No;
+  });
 }
 
 bool is_held_up(std::span<const Waiter> path, const Waiter& held) {

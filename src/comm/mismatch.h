@@ -45,6 +45,11 @@ std::optional<std::string> judge_cycle(std::span<const Waiter> cycle);
 /// The call that waits; null: the log does not tell.
 const LoggedCall* find_waiting(const Account& account);
 
+/// Whether `late`, which waits for nothing, has made its end of a call that `waiting` has made and
+/// waits in.
+enum class Made : uint8_t { No, Yes, NotKnown };
+Made has_made_end_of(const LoggedCall& logged, const Account& waiting, const Account& late);
+
 /// Each rank of the path waits for the next, the last for `held`, which has a hold: is it proved
 /// that the operation of the first cannot end before the one that holds `held` up does?
 bool is_held_up(std::span<const Waiter> path, const Waiter& held);

@@ -70,6 +70,7 @@ Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
   info.host_name = name.data();
   const std::string boot = parameters::host_id().empty() ? boot_id() : parameters::host_id();
   info.host = (boot.empty() ? info.host_name : boot).substr(0, kMostHost);
+  info.process = this_process();
   info.device_uuid = gpu.uuid;
   info.bus_id = gpu.bus_id.substr(0, kMostBusId);
   info.may_share_gpu = parameters::multi_rank_gpu() != 0;
@@ -89,6 +90,8 @@ Bytes encode(const RankInfo& info) {
   writer.i32(info.device);
   writer.u8(static_cast<uint8_t>(info.machine));
   writer.text(info.host);
+  writer.u64(info.process.number);
+  writer.u64(info.process.pid_namespace);
   writer.raw(std::as_bytes(std::span(info.device_uuid)));
   writer.text(info.bus_id);
   writer.u8(info.may_share_gpu ? 1 : 0);
@@ -123,6 +126,8 @@ Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) 
   if (machine > static_cast<uint8_t>(gpu::Kind::Virtual)) reader.reject("an unknown kind of GPU");
   info.machine = static_cast<gpu::Kind>(machine);
   info.host = reader.text(kMostHost);
+  info.process.number = reader.u64();
+  info.process.pid_namespace = reader.u64();
   const std::span<const std::byte> uuid = reader.raw(info.device_uuid.size());
   std::ranges::transform(uuid, info.device_uuid.begin(),
                          [](std::byte byte) { return std::to_integer<uint8_t>(byte); });

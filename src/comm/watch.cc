@@ -19,6 +19,8 @@ constexpr seconds kLongestInterval{30};
 constexpr seconds kLongWait{1};    // is worth a line of INFO,
 constexpr seconds kPatience{30};   // and this a warning
 constexpr seconds kFresh{3};       // a wait that goes on is reported every second at least
+constexpr milliseconds kAsk{800};  // so that a verdict comes within two seconds
+constexpr seconds kPatientAsk{2};  // for what is worth waiting for
 constexpr seconds kFollowTime{4};  // for asking one rank after the other
 constexpr size_t kMostFollowed = 64;
 constexpr seconds kKnotTime{
@@ -171,6 +173,8 @@ Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
     std::lock_guard lock(mutex_);
     account.is_final = is_leaving_;
   }
+  account.begun = log_.recorder()->begun();
+  account.ended = log_.recorder()->ended();
   if (!wait || now - wait->latest > kFresh) return account;
   account.wait = {.kind = wait->kind,
                   .peer = wait->peer,
@@ -185,7 +189,7 @@ Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
 void Watch::examine_mismatch() {
   const int peer = static_cast<int>(mismatch_->peer);
   const Account mine = own_account(peer);
-  Result<Account> answer = hooks_.ask(peer);
+  Result<Account> answer = hooks_.ask(peer, kPatientAsk);
   if (!answer.is_ok())
     LOG(Info, Coll, "rank {} cannot ask rank {} for its calls: {}", rank_, peer,
         answer.status().message());
@@ -245,10 +249,15 @@ void Watch::follow(const Wait& wait) {
       if (!accuse(judge_cycle({met, path.end()}))) say_who_is_late(wait, mine);
       return;
     }
+    if (hooks_.run_state(next) == RunState::Stopped) {
+      judge(wait, judge_silent(last, next, Cause::Stopped));
+      return;
+    }
     const Time asked = hooks_.now();
-    Result<Account> answer = hooks_.ask(next);
+    Result<Account> answer = hooks_.ask(next, kAsk);
     const Time answered = hooks_.now();
     if (!answer.is_ok()) {
+      judge_silence(wait, last, next);
       say(wait, mine,
           fmt::format("rank {}, which does not answer ({})", next, answer.status().message()));
       return;
@@ -265,6 +274,7 @@ void Watch::follow(const Wait& wait) {
       if (accuse(judge_hold(wait, path, held))) return;
     }
     if (!theirs.wait) {
+      judge(wait, judge_late(last, theirs));
       const std::string late =
           fmt::format("rank {}, {}{}", theirs.rank, last_call_of(theirs), holder_of(theirs));
       say(wait, mine,
@@ -301,6 +311,52 @@ std::optional<std::string> Watch::judge_hold(const Wait& wait, std::span<const W
   return describe_circle(chain);
 }
 
+// Who waits for the culprit itself tells the others; whoever waits for one of those does so only
+// when it has heard nothing by the next time.
+void Watch::judge(const Wait& wait, std::optional<Verdict> verdict) {
+  if (wait.lasted() < kLongWait || !verdict) return;
+  const std::optional<Verdict> known = last_verdict();
+  if (known && known->is_same_as(*verdict)) return;
+  if (verdict->waiting != rank_ && wait.lasted() < 2 * kLongWait) return;
+  note(*verdict);
+  hooks_.publish(*verdict);
+}
+
+// A rank may be too busy to answer, or on its way out: one that runs is not accused.
+void Watch::judge_silence(const Wait& wait, const Account& waiting, int peer) {
+  if (hooks_.has_left(peer) || hooks_.has_failed() || hooks_.run_state(peer) == RunState::Runs)
+    return;
+  judge(wait, judge_silent(waiting, peer, Cause::DoesNotAnswer));
+}
+
+void Watch::note(const Verdict& verdict) {
+  {
+    std::lock_guard lock(mutex_);
+    if (verdict_ && verdict_->is_same_as(verdict)) return;
+    verdict_ = verdict;
+  }
+  observe::Event event;
+  event.time = observe::ticks();
+  event.kind = observe::EventKind::Stalled;
+  event.launch = verdict.operation.launch;
+  event.value = static_cast<uint64_t>(verdict.cause);
+  event.peer = verdict.rank;
+  log_.recorder()->add(event);
+  const std::string text = verdict.describe(hooks_.communicator, hooks_.describe(verdict.rank));
+  // Whoever is late may be busy, which is no fault.
+  const bool is_fault = verdict.cause == Cause::Stopped || verdict.cause == Cause::DoesNotAnswer;
+  if (is_fault) {
+    LOG(Warn, Init, "{}", text);
+  } else {
+    LOG(Info, Init, "{}", text);  // of the subsystems that NCCL_DEBUG=INFO shows
+  }
+}
+
+std::optional<Verdict> Watch::last_verdict() const {
+  std::lock_guard lock(mutex_);
+  return verdict_;
+}
+
 // Ranks wait for each other, which proves nothing: another one may have to come first.
 void Watch::say_who_is_late(const Wait& wait, const Account& mine) {
   if (has_warned_ || wait.lasted() < kPatience) return;
@@ -308,7 +364,7 @@ void Watch::say_who_is_late(const Wait& wait, const Account& mine) {
   const int most = std::min(nranks_, static_cast<int>(kMostFollowed));
   for (int step = 1; step < most && hooks_.now() < deadline; ++step) {
     const int other = (rank_ + step) % nranks_;
-    const Result<Account> theirs = hooks_.ask(other);
+    const Result<Account> theirs = hooks_.ask(other, kAsk);
     if (!theirs.is_ok() || theirs.value().wait) continue;
     return say(wait, mine,
                fmt::format("rank {}, but ranks wait for each other while there is rank {}, {}",
@@ -341,9 +397,9 @@ void Watch::compare_with_neighbor() {
   const int neighbor = (rank_ + 1) % nranks_;
   next_comparison_ = looked_ + comparison_interval_;
   comparison_interval_ = after(comparison_interval_);
-  if (hooks_.has_left(neighbor)) return;
+  if (hooks_.has_left(neighbor) || hooks_.run_state(neighbor) == RunState::Stopped) return;
   const Account mine = own_account(neighbor);
-  const Result<Account> theirs = hooks_.ask(neighbor);
+  const Result<Account> theirs = hooks_.ask(neighbor, kAsk);
   if (!theirs.is_ok()) return;  // whoever needs the neighbour finds out why
   compared_ = collectives;
   if (!accuse(compare_collectives(mine, theirs.value())))

@@ -13,11 +13,13 @@
 #include <span>
 #include <vector>
 
+#include "base/process.h"
 #include "base/thread_annotations.h"
 #include "base/wait.h"
 #include "comm/account.h"
 #include "comm/call_log.h"
 #include "comm/mismatch.h"
+#include "comm/verdict.h"
 #include "executor/launch.h"
 #include "executor/report.h"
 
@@ -32,12 +34,19 @@ class Watch {
     int device = 0;
     uint64_t communicator = 0;  // its id, as log lines have it
     std::function<Time()> now;
-    std::function<Result<Account>(int peer)> ask;  // waits for an answer, for seconds at most
+    /// Waits so long for an answer at most.
+    std::function<Result<Account>(int peer, std::chrono::milliseconds patience)> ask;
     std::function<bool(int peer)> has_left;
     /// The newest holding() of this process's other watches.
     std::function<std::optional<Hold>(uint64_t stream)> find_holder;
     /// As ask(), and has `peer` keep_farewell() of this rank's last account.
     std::function<Result<Account>(int peer, const Account& mine)> say_farewell;
+    /// Nothing that only an answer could tell: what the peer's machine says of its process.
+    std::function<RunState(int peer)> run_state;
+    /// Has every other rank note() the verdict.
+    std::function<void(const Verdict&)> publish;
+    /// "process 4711 on host a12", of this rank, too.
+    std::function<std::string(int rank)> describe;
     std::function<bool()> has_failed;             // nothing is left to be found out
     std::function<void(const Status&)> fail_all;  // makes the communicator fail on all ranks
   };
@@ -48,6 +57,12 @@ class Watch {
   /// To be called some twenty times a second. Nearly always one load; may take seconds when ranks
   /// have to be asked.
   void look();
+
+  /// A verdict that this rank or another one has found: prints it, unless it was the last. Any
+  /// thread.
+  void note(const Verdict& verdict) EXCLUDES(mutex_);
+  /// The last verdict. Any thread.
+  std::optional<Verdict> last_verdict() const EXCLUDES(mutex_);
 
   /// What this rank tells `asker`.
   Account account(int asker) const EXCLUDES(mutex_);
@@ -87,6 +102,8 @@ class Watch {
   void follow(const Wait& wait);
   std::optional<std::string> judge_hold(const Wait& wait, std::span<const Waiter> path,
                                         const Waiter& held) EXCLUDES(mutex_);
+  void judge(const Wait& wait, std::optional<Verdict> verdict);
+  void judge_silence(const Wait& wait, const Account& waiting, int peer);
   void say_who_is_late(const Wait& wait, const Account& mine);
   void say(const Wait& wait, const Account& mine, const std::string& for_whom);
   void compare_with_neighbor();
@@ -115,6 +132,7 @@ class Watch {
   mutable std::mutex mutex_;
   bool is_leaving_ GUARDED_BY(mutex_) = false;
   std::vector<Account> farewells_ GUARDED_BY(mutex_);  // of neighbours; at most one of each
+  std::optional<Verdict> verdict_ GUARDED_BY(mutex_);  // the last
   std::optional<Wait> wait_ GUARDED_BY(mutex_);        // the last
   uint64_t operations_ GUARDED_BY(mutex_) = 0;         // that were seen to wait
   std::vector<Stuck> chain_ GUARDED_BY(mutex_);        // Hold::chain of wait_; empty: not known

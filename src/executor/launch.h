@@ -29,6 +29,7 @@
 #include "executor/partition.h"
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
+#include "observe/recorder.h"
 
 namespace niccolite::executor {
 
@@ -92,9 +93,11 @@ struct Launch {
   std::vector<Work> works;         // by the program's numbers
   DataType type = DataType::Uint8;
   Reduction reduction;
-  ControlWords* control = nullptr;         // address for the host
-  ControlWords* control_device = nullptr;  // the same for the device
-  int threads = 0;                         // CUDA: threads of a CTA; 0: the executor's choice
+  ControlWords* control = nullptr;              // address for the host
+  ControlWords* control_device = nullptr;       // the same for the device
+  std::shared_ptr<observe::Recorder> recorder;  // virtual GPUs: hears of begin and end; may be null
+  uint64_t number = 0;                          // of this launch, for the recorder
+  int threads = 0;                              // CUDA: threads of a CTA; 0: the executor's choice
   // CUDA, Simple: folds request what is lent in units of so many bytes (protocol/request.h), where
   // they can; 0: they read it. A multiple of 512; equal on all ranks.
   uint32_t request_bytes = 0;

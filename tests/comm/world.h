@@ -44,6 +44,7 @@ class World {
     std::unique_ptr<Watch> watch;
     bool has_left = false;
     bool is_unreachable = false;
+    RunState run_state = RunState::Runs;
     bool has_failed = false;
     bool is_stalled = false;  // its watchdog looks at nothing
     int device = 0;
@@ -115,7 +116,7 @@ class World {
       hooks.device = added.device;
       hooks.communicator = id_;
       hooks.now = [this] { return devices_.now; };
-      hooks.ask = [this, rank](int peer) -> Result<Account> {
+      hooks.ask = [this, rank](int peer, std::chrono::milliseconds) -> Result<Account> {
         Rank& asked = of(peer);
         if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
         ++asked.asked;
@@ -129,6 +130,16 @@ class World {
         if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
         asked.watch->keep_farewell(Account::decode(mine.encode(), rank).take());
         return Account::decode(asked.watch->account(rank).encode(), peer);
+      };
+      hooks.run_state = [this](int peer) { return of(peer).run_state; };
+      hooks.describe = [](int of_rank) {
+        return fmt::format("process {} on host box", 100 + of_rank);
+      };
+      hooks.publish = [this, rank](const Verdict& verdict) {
+        const Verdict arrived =
+            Verdict::decode(verdict.encode(), static_cast<int>(ranks_.size())).take();
+        for (int other = 0; other < static_cast<int>(ranks_.size()); ++other)
+          if (other != rank) of(other).watch->note(arrived);
       };
       hooks.has_left = [this](int peer) { return of(peer).has_left; };
       hooks.has_failed = [&added] { return added.has_failed; };

@@ -59,6 +59,7 @@ class Operation final : public Task {
     }
     if (lanes_.empty()) {
       for (PortState& port : ports_) port.end();
+      if (const auto& recorder = plan_->launch().recorder) recorder->end(plan_->launch().number);
       return Progress::Done;
     }
     if (!advanced) watch();
@@ -84,6 +85,7 @@ class Operation final : public Task {
   void begin() {
     has_begun_ = true;
     const Launch& launch = plan_->launch();
+    if (launch.recorder != nullptr) launch.recorder->begin(launch.number);
     if (launch.reduction.device_scale != nullptr)
       folder_ = Folder(launch.type, read_scale(launch.type, launch.reduction));
     PortState* state = ports_.data();
@@ -175,8 +177,9 @@ Result<PreparedLaunch> PreparedLaunch::create(Launch launch) {
 }
 
 Status PreparedLaunch::launch(gpu::virtual_::VirtualMachine& machine, int device,
-                              gpu::StreamHandle stream, std::span<const Buffers> buffers) const {
-  Plan plan = TRY(plan_->with_buffers(buffers));
+                              gpu::StreamHandle stream, std::span<const Buffers> buffers,
+                              uint64_t number) const {
+  Plan plan = TRY(plan_->with_buffers(buffers, number));
   return machine.launch(device, stream, std::make_shared<LaunchKernel>(std::move(plan)));
 }
 

@@ -25,9 +25,9 @@ class PreparedLaunch {
   /// Whatever buffers it has. Errors as make_kernel().
   static Result<PreparedLaunch> create(Launch launch);
   /// Queues the launch on `stream` of `device` with these buffers, by work, or adds it to the graph
-  /// the stream is capturing into.
+  /// the stream is capturing into. `number`: Launch::number of this one.
   Status launch(gpu::virtual_::VirtualMachine& machine, int device, gpu::StreamHandle stream,
-                std::span<const Buffers> buffers) const;
+                std::span<const Buffers> buffers, uint64_t number = 0) const;
 
  private:
   explicit PreparedLaunch(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {}

@@ -149,8 +149,9 @@ Result<Plan> Plan::create(Launch launch) {
   return Plan(std::move(launch), lanes_of_ports);
 }
 
-Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers) const {
+Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers, uint64_t number) const {
   Plan plan = *this;
+  plan.launch_.number = number;
   for (size_t w = 0; w < plan.launch_.works.size() && w < buffers.size(); ++w)
     plan.launch_.works[w].buffers = buffers[w];
   TRY(plan.check_buffers());

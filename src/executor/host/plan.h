@@ -18,8 +18,9 @@ class Plan {
   /// Whatever buffers it has. InternalError, naming what is wrong, when the launch cannot be run:
   /// these are our own mistakes, not the user's.
   static Result<Plan> create(Launch launch);
-  /// The same for other buffers, by work. InternalError when there is one too few.
-  Result<Plan> with_buffers(std::span<const Buffers> buffers) const;
+  /// The same for other buffers, by work, and another Launch::number. InternalError when there is
+  /// one too few.
+  Result<Plan> with_buffers(std::span<const Buffers> buffers, uint64_t number) const;
   /// Are there all buffers that the works need?
   Status check_buffers() const;
 

@@ -1,0 +1,145 @@
+#include "comm/verdict.h"
+
+#include "comm/mismatch.h"
+
+namespace niccolite::comm {
+namespace {
+
+std::string name(const Verdict& verdict) {
+  const LoggedCall& operation = verdict.operation;
+  std::string text = describe(operation.call);
+  if (verdict.cause == Cause::Late) return text;  // which of equal calls it is is not known
+  if (operation.is_captured()) return text + " in a graph";
+  return operation.call.is_message() ? text
+                                     : fmt::format("{}, collective #{},", text, operation.number);
+}
+
+std::string last_of(const Verdict& verdict) {
+  if (!verdict.last) return "it has called nothing yet";
+  const LoggedCall& last = *verdict.last;
+  std::string text = "its last call was " + describe(last.call);
+  if (last.is_captured()) return text + " in a graph";
+  return last.call.is_message() ? text : fmt::format("{}, collective #{}", text, last.number);
+}
+
+std::string reason(const Verdict& verdict) {
+  switch (verdict.cause) {
+    case Cause::NotCalled:
+      return fmt::format(
+          "has not called it: {}. Is it busy with something else, or does its program not make "
+          "this call?",
+          last_of(verdict));
+    case Cause::NotBegun:
+      return fmt::format(
+          "has not come to it: {}. Work that its program queued before on that stream, such as a "
+          "kernel, goes on, or its GPU is busy",
+          last_of(verdict));
+    case Cause::Late:
+      return fmt::format(
+          "has not come to it: {}. Its program has not made this call or launched its graph, or "
+          "work "
+          "before it on that stream goes on",
+          last_of(verdict));
+    case Cause::HeldUp:
+      return fmt::format(
+          "has not come to it: its stream waits in {} of communicator 0x{:x}, there as rank {}, "
+          "for "
+          "rank {}",
+          describe(verdict.holder->call), verdict.holder->communicator, verdict.holder->rank,
+          verdict.holder->peer);
+    case Cause::Stopped:
+      return "is stopped, by a signal (SIGSTOP) or a debugger: continue it (kill -CONT)";
+    case Cause::DoesNotAnswer:
+      return "does not answer: its process hangs, or its machine or the network to it is down";
+  }
+  return "";
+}
+
+}  // namespace
+
+bool Verdict::is_same_as(const Verdict& other) const {
+  return cause == other.cause && rank == other.rank && operation.call == other.operation.call &&
+         (cause == Cause::Late || operation.number == other.operation.number) &&
+         (!operation.call.is_message() || waiting == other.waiting);
+}
+
+std::string Verdict::describe(uint64_t communicator, const std::string& process) const {
+  const std::string whose = operation.call.is_message() ? fmt::format(" of rank {}", waiting) : "";
+  return fmt::format("communicator 0x{:x}: {}{} stands still: rank {} ({}) {}", communicator,
+                     name(*this), whose, rank, process, reason(*this));
+}
+
+Bytes Verdict::encode() const {
+  Writer writer;
+  writer.u8(static_cast<uint8_t>(cause));
+  writer.i32(rank);
+  writer.i32(waiting);
+  write(writer, operation);
+  writer.u8(last ? 1 : 0);
+  if (last) write(writer, *last);
+  writer.u8(holder ? 1 : 0);
+  if (holder) write(writer, *holder);
+  return std::move(writer).take();
+}
+
+Result<Verdict> Verdict::decode(std::span<const std::byte> bytes, int nranks) {
+  Reader reader(bytes, "a verdict");
+  Verdict verdict;
+  const uint8_t cause = reader.u8();
+  if (cause > static_cast<uint8_t>(Cause::DoesNotAnswer)) reader.reject("an unknown cause");
+  verdict.cause = static_cast<Cause>(cause);
+  verdict.rank = reader.i32();
+  verdict.waiting = reader.i32();
+  const auto is_rank = [&](int rank) { return rank >= 0 && rank < nranks; };
+  if (!is_rank(verdict.rank) || !is_rank(verdict.waiting)) reader.reject("a rank that cannot be");
+  verdict.operation = read_logged_call(reader);
+  if (reader.u8() != 0) verdict.last = read_logged_call(reader);
+  if (reader.u8() != 0) verdict.holder = read_stuck(reader);
+  if (verdict.holder.has_value() != (verdict.cause == Cause::HeldUp))
+    reader.reject("a holder where none holds");
+  TRY(reader.finish());
+  return verdict;
+}
+
+std::optional<Verdict> judge_late(const Account& waiting, const Account& late) {
+  const LoggedCall* const operation = find_waiting(waiting);
+  if (operation == nullptr) return std::nullopt;
+  Verdict verdict{.cause = Cause::NotCalled,
+                  .rank = late.rank,
+                  .waiting = waiting.rank,
+                  .operation = *operation,
+                  .last = std::nullopt,
+                  .holder = std::nullopt};
+  if (!late.log.calls.empty()) verdict.last = late.log.calls.back();
+  if (late.hold) {
+    verdict.cause = Cause::HeldUp;
+    verdict.holder = late.hold->chain.front();
+    return verdict;
+  }
+  switch (has_made_end_of(*operation, waiting, late)) {
+    case Made::No:
+      break;
+    case Made::NotKnown:
+      verdict.cause = Cause::Late;
+      break;
+    case Made::Yes:
+      // Begun, and waiting for nothing: it goes on.
+      if (late.begun != late.ended) return std::nullopt;
+      verdict.cause = Cause::NotBegun;
+      break;
+  }
+  return verdict;
+}
+
+std::optional<Verdict> judge_silent(const Account& waiting, int rank, Cause cause) {
+  const LoggedCall* const operation = find_waiting(waiting);
+  if (operation == nullptr) return std::nullopt;
+  return Verdict{.cause = cause,
+                 .rank = rank,
+                 .waiting = waiting.rank,
+                 .operation = *operation,
+                 .last = std::nullopt,
+                 .holder = std::nullopt};
+}
+
+}  // namespace niccolite::comm

@@ -1,0 +1,51 @@
+// Clock: time stamps that cost a few nanoseconds: the processor's counter where it runs evenly,
+// else CLOCK_MONOTONIC. Thread safety: any thread.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+namespace niccolite::observe {
+
+/// Of this process alone, in ticks that only Clock understands.
+inline uint64_t ticks() {
+#if defined(__x86_64__)
+  return __rdtsc();
+#elif defined(__aarch64__)
+  uint64_t value;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(value));
+  return value;
+#else
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+#endif
+}
+
+/// Translates ticks into nanoseconds since 1970, as the clock of the host has them. It compares
+/// both clocks when the process begins to look at it and when it is made: the longer that is ago,
+/// the better. Times of one Clock are in the order of their ticks.
+class Clock {
+ public:
+  Clock();
+  uint64_t nanoseconds(uint64_t ticks) const;
+
+  /// Notes the first of both comparisons; the earlier the better.
+  static void begin();
+
+ private:
+  struct Moment {
+    uint64_t ticks = 0;
+    uint64_t nanoseconds = 0;
+    static Moment now();
+  };
+  static const Moment& first();
+  const Moment now_;
+  double nanoseconds_per_tick_;
+};
+
+}  // namespace niccolite::observe

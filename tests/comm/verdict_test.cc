@@ -1,0 +1,199 @@
+// One sentence on every rank says for whom an operation stands still, and why.
+#include "comm/verdict.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/comm/calls.h"
+#include "tests/comm/world.h"
+
+namespace niccolite::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// What every rank of the world has noted; fails when they differ.
+std::string common_verdict(World& world) {
+  std::optional<std::string> common;
+  for (int rank = 0; rank < static_cast<int>(world.ranks().size()); ++rank) {
+    const std::optional<Verdict> verdict = world.of(rank).watch->last_verdict();
+    const std::string text =
+        verdict ? verdict->describe(0x77, fmt::format("process {}", verdict->rank)) : "";
+    if (!common) common = text;
+    EXPECT_EQ(text, *common) << "rank " << rank;
+  }
+  return *common;
+}
+
+// For a second and a half everybody but rank 2 waits: 1 for 2, 0 for 1.
+void wait_for_rank_2(World& world, const Call& call, milliseconds length = milliseconds(1500)) {
+  world.wait_for(length, [&](int repeats) {
+    world.wait(0, 1, call, repeats);
+    world.wait(1, 2, call, repeats);
+  });
+}
+
+TEST(Verdict, NamesTheRankThatHasNotCalledOnEveryRank) {
+  World world(3);
+  world.call_all(all_reduce(1));
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_THAT(
+      common_verdict(world),
+      AllOf(HasSubstr("communicator 0x77: ncclAllReduce(count 2, float, sum), collective "
+                      "#2, stands still: rank 2 (process 2) has not called it"),
+            HasSubstr("its last call was ncclAllReduce(count 1, float, sum), collective #1")));
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Verdict, SaysNothingWithinASecond) {
+  World world(3);
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  wait_for_rank_2(world, all_reduce(2), milliseconds(750));
+  EXPECT_EQ(common_verdict(world), "");
+}
+
+TEST(Verdict, TellsARankThatHasCalledNothing) {
+  World world(3);
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_THAT(common_verdict(world), HasSubstr("it has called nothing yet"));
+}
+
+TEST(Verdict, TellsACallThatTheStreamHasNotComeTo) {
+  World world(3);
+  world.call_all(all_reduce(2));
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_THAT(common_verdict(world),
+              AllOf(HasSubstr("rank 2 (process 2) has not come to it"), HasSubstr("kernel")));
+}
+
+TEST(Verdict, SaysNothingOfARankThatIsInTheOperation) {
+  World world(3);
+  for (int rank : {0, 1, 2}) world.launch(rank, all_reduce(2));
+  world.of(2).log.recorder()->begin(1);
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_EQ(common_verdict(world), "");
+}
+
+// Of equal calls, as of the steps of a training: only the executor knows which of them waits.
+TEST(Verdict, TellsEqualCallsApartByWhatHasBegun) {
+  for (const bool executor_tells : {false, true}) {
+    World world(3);
+    for (int step = 0; step < 3; ++step)
+      for (int rank : {0, 1}) world.launch(rank, all_reduce(2));
+    for (int step = 0; step < 2; ++step) world.launch(2, all_reduce(2));
+    if (executor_tells)
+      for (int rank : {0, 1, 2}) {
+        for (uint64_t launch : {1, 2}) {
+          world.of(rank).log.recorder()->begin(launch);
+          world.of(rank).log.recorder()->end(launch);
+        }
+        if (rank < 2) world.of(rank).log.recorder()->begin(3);
+      }
+    wait_for_rank_2(world, all_reduce(2));
+    if (executor_tells) {
+      EXPECT_THAT(common_verdict(world),
+                  AllOf(HasSubstr("collective #3, stands still"), HasSubstr("has not called it"),
+                        HasSubstr("its last call was ncclAllReduce(count 2, float, sum), "
+                                  "collective #2")));
+    } else {
+      EXPECT_THAT(common_verdict(world),
+                  AllOf(HasSubstr("ncclAllReduce(count 2, float, sum) stands still"),
+                        HasSubstr("Its program has not made this call or launched its graph, or")));
+    }
+  }
+}
+
+TEST(Verdict, DoesNotKnowWhatGraphsHaveReplayed) {
+  World world(3);
+  for (int rank : {0, 1, 2}) world.capture(rank, all_reduce(2));
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_THAT(common_verdict(world), HasSubstr("launched its graph"));
+}
+
+TEST(Verdict, NamesAStoppedProcess) {
+  World world(3);
+  world.call_all(all_reduce(2));
+  world.of(2).run_state = RunState::Stopped;
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_THAT(common_verdict(world),
+              AllOf(HasSubstr("rank 2 (process 2) is stopped"), HasSubstr("kill -CONT")));
+  EXPECT_EQ(world.of(2).asked, 0) << "who is stopped does not answer";
+}
+
+TEST(Verdict, NamesAMachineThatDoesNotAnswer) {
+  World world(3);
+  world.call_all(all_reduce(2));
+  world.of(2).run_state = RunState::Unknown;
+  world.of(2).is_unreachable = true;
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_THAT(common_verdict(world), HasSubstr("rank 2 (process 2) does not answer"));
+}
+
+TEST(Verdict, DoesNotAccuseAProcessThatRunsAndIsTooBusyToAnswer) {
+  World world(3);
+  world.call_all(all_reduce(2));
+  world.of(2).is_unreachable = true;
+  wait_for_rank_2(world, all_reduce(2), seconds(20));
+  EXPECT_EQ(common_verdict(world), "");
+}
+
+TEST(Verdict, NamesTheMessageAndBothRanks) {
+  World world(3);
+  world.call(0, send(2, 5));
+  world.wait_for(milliseconds(1500), [&](int repeats) {
+    world.wait(0, 2, send(2, 5), repeats, executor::ReportKind::WaitingForCredit);
+  });
+  EXPECT_THAT(common_verdict(world),
+              AllOf(HasSubstr("ncclSend(count 5, float, peer 2) of rank 0 stands still"),
+                    HasSubstr("rank 2 (process 2) has not called it")));
+}
+
+TEST(Verdict, NamesTheCommunicatorThatHoldsTheStream) {
+  Devices devices;
+  World first(devices, {0, 1}), second(devices, {0, 1});
+  // Rank 1 of the second waits for its rank 0, which has not come, and holds up rank 1 of the
+  // first.
+  first.launch(0, all_reduce(1));
+  second.launch(1, all_reduce(9));
+  first.launch(1, all_reduce(1));
+  for (int repeats = 0; repeats < 6; ++repeats) {
+    devices.pass(executor::kReportInterval);
+    first.wait(0, 1, all_reduce(1), repeats);
+    second.wait(1, 0, all_reduce(9), repeats);
+  }
+  devices.pass(milliseconds(100));
+  EXPECT_THAT(common_verdict(first),
+              AllOf(HasSubstr("rank 1 (process 1) has not come to it: its stream waits in "
+                              "ncclAllReduce(count 9, float, sum) of communicator"),
+                    HasSubstr("for rank 0")));
+}
+
+TEST(Verdict, OfSomebodyWhoComesIsReplacedByTheNext) {
+  World world(3);
+  for (int rank : {0, 1}) world.call(rank, all_reduce(1));
+  wait_for_rank_2(world, all_reduce(1));
+  const std::string first = common_verdict(world);
+  world.call(2, all_reduce(1));
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_NE(common_verdict(world), first);
+}
+
+TEST(Verdict, RefusesWhatNoRankSends) {
+  World world(2);
+  world.call(0, all_reduce(2));
+  world.wait_for(milliseconds(1500),
+                 [&](int repeats) { world.wait(0, 1, all_reduce(2), repeats); });
+  const Bytes good = world.of(0).watch->last_verdict().value().encode();
+  EXPECT_TRUE(Verdict::decode(good, 2).is_ok());
+  EXPECT_FALSE(Verdict::decode(good, 1).is_ok()) << "a rank beyond the communicator";
+  for (size_t size = 0; size < good.size(); ++size)
+    EXPECT_FALSE(Verdict::decode(std::span(good).first(size), 2).is_ok()) << size;
+}
+
+}  // namespace
+}  // namespace niccolite::comm

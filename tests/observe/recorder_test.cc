@@ -1,0 +1,98 @@
+#include "observe/recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace niccolite::observe {
+namespace {
+
+Event make_event(uint64_t number) {
+  Event event;
+  event.time = number;
+  event.launch = number;
+  event.number = number;
+  event.value = ~number;
+  event.stream = number;
+  event.peer = static_cast<int32_t>(number);
+  return event;
+}
+
+bool is_whole(const Event& event) {
+  const uint64_t number = event.number;
+  return event.time == number && event.launch == number && event.value == ~number &&
+         event.stream == number && event.peer == static_cast<int32_t>(number);
+}
+
+TEST(Recorder, KeepsTheLastEventsInTheirOrder) {
+  Recorder recorder;
+  EXPECT_TRUE(recorder.events().empty());
+  for (uint64_t number = 1; number <= 10; ++number) recorder.add(make_event(number));
+  EXPECT_EQ(recorder.events().size(), 10u);
+  for (uint64_t number = 11; number <= 3 * Recorder::kKept; ++number)
+    recorder.add(make_event(number));
+  const std::vector<Event> events = recorder.events();
+  ASSERT_EQ(events.size(), Recorder::kKept);
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].number, 2 * Recorder::kKept + 1 + i);
+    EXPECT_TRUE(is_whole(events[i]));
+  }
+}
+
+TEST(Recorder, KnowsWhatHasBegunAndEnded) {
+  Recorder recorder;
+  recorder.begin(7);
+  EXPECT_EQ(recorder.begun(), 7u);
+  EXPECT_EQ(recorder.ended(), 0u);
+  recorder.end(7);
+  EXPECT_EQ(recorder.ended(), 7u);
+  ASSERT_EQ(recorder.events().size(), 2u);
+  EXPECT_EQ(recorder.events()[1].kind, EventKind::Ended);
+}
+
+// Writers lap each other and the reader: what is read is whole, and of one writer in its order.
+TEST(Recorder, GivesNoHalfEventsWhileThreadsWrite) {
+  constexpr uint64_t kWriters = 3, kEach = 100'000;
+  Recorder recorder;
+  std::atomic<uint64_t> running = kWriters;
+  std::vector<std::thread> writers;
+  for (uint64_t writer = 0; writer < kWriters; ++writer)
+    writers.emplace_back([&, writer] {
+      for (uint64_t i = 0; i < kEach; ++i) recorder.add(make_event(writer * kEach + i));
+      --running;
+    });
+  size_t seen = 0;
+  while (running > 0 || seen == 0) {
+    std::array<uint64_t, kWriters> last{};
+    for (const Event& event : recorder.events()) {
+      ASSERT_TRUE(is_whole(event)) << event.number;
+      uint64_t& before = last[event.number / kEach];
+      EXPECT_GE(event.number, before);
+      before = event.number;
+      ++seen;
+    }
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_GT(recorder.events().size(), Recorder::kKept / 2);
+}
+
+TEST(Clock, AgreesWithTheHost) {
+  Clock::begin();
+  const auto host_now = [] {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count());
+  };
+  const uint64_t before = host_now();
+  const uint64_t middle = ticks();
+  const uint64_t after = host_now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const Clock clock;
+  constexpr uint64_t kError = 1'000'000;  // ns: somebody may interrupt the comparison
+  EXPECT_GE(clock.nanoseconds(middle) + kError, before);
+  EXPECT_LE(clock.nanoseconds(middle), after + kError);
+}
+
+}  // namespace
+}  // namespace niccolite::observe
