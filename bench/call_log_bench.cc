@@ -1,4 +1,4 @@
-// What a call pays for being remembered (docs/design/0006-call-tags.md).
+// What a call pays for being remembered (docs/design/0006-call-tags.md, 0035-verdicts.md).
 #include <benchmark/benchmark.h>
 
 #include "comm/call_log.h"
@@ -16,16 +16,33 @@ Call call_of(Collective collective) {
 void add_collective(benchmark::State& state) {
   CallLog log(8);
   const Call call = call_of(Collective::AllReduce);
-  for (auto _ : state) log.add({&call, 1}, /*is_captured=*/false);
+  for (auto _ : state) {
+    log.before_launch_on(7);
+    log.add({&call, 1}, /*is_captured=*/false);
+  }
 }
 BENCHMARK(add_collective);
 
 void add_message(benchmark::State& state) {
   CallLog log(8);
   const Call call = call_of(Collective::PointToPoint);
-  for (auto _ : state) log.add({&call, 1}, /*is_captured=*/false);
+  for (auto _ : state) {
+    log.before_launch_on(7);
+    log.add({&call, 1}, /*is_captured=*/false);
+  }
 }
 BENCHMARK(add_message);
+
+// What a virtual GPU adds to that when it begins and ends the operation.
+void begin_and_end(benchmark::State& state) {
+  observe::Recorder recorder;
+  uint64_t launch = 0;
+  for (auto _ : state) {
+    recorder.begin(++launch);
+    recorder.end(launch);
+  }
+}
+BENCHMARK(begin_and_end);
 
 }  // namespace
 }  // namespace niccolite::comm

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/explain/command.h"
+#include "cli/flight/command.h"
 #include "cli/nearest.h"
 #include "cli/perf/exit_code.h"
 #include "cli/perf/perf.h"
@@ -64,6 +65,16 @@ int main(int argc, char** argv) {
       app.add_subcommand("tune", "Measure a machine and fit the constants of the cost model to it");
   niccolite::tune::add_options(*tune, tune_options);
 
+  niccolite::flight::InspectOptions inspect_options;
+  CLI::App* inspect = app.add_subcommand(
+      "inspect", "Tell from the flight recorder's dumps who it is that ranks wait for");
+  niccolite::flight::add_options(*inspect, inspect_options);
+
+  niccolite::flight::TraceOptions trace_options;
+  CLI::App* trace =
+      app.add_subcommand("trace", "Make a trace for Perfetto of the flight recorder's dumps");
+  niccolite::flight::add_options(*trace, trace_options);
+
   niccolite::which::Options which_options;
   CLI::App* which = app.add_subcommand("which", "Tell which libnccl a program would load");
   niccolite::which::add_options(*which, which_options);
@@ -91,6 +102,8 @@ int main(int argc, char** argv) {
   if (schedule->parsed()) return niccolite::schedule_command::run(schedule_options);
   if (explain->parsed()) return niccolite::explain_command::run(explain_options);
   if (tune->parsed()) return niccolite::tune::run(tune_options);
+  if (inspect->parsed()) return niccolite::flight::run(inspect_options);
+  if (trace->parsed()) return niccolite::flight::run(trace_options);
   if (which->parsed())
     return niccolite::which::run(
         which_options, is_cut ? std::vector(dashes + 1, command.end()) : which->remaining());

@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/links.h"
+#include "comm/snapshot.h"
 #include "comm/version.h"
+#include "observe/dumps.h"
 
 namespace niccolite::comm {
 namespace {
@@ -335,11 +337,55 @@ Status Communicator::start_watch() {
   hooks.fail_all = [this](const Status& status) { fail_all(with_id(status), Printed::No); };
   watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control_.words(), std::move(hooks));
   watchdog_->add(*watch_);
+  record_flight();
   return {};
+}
+
+void Communicator::record_flight() {
+  note(observe::EventKind::Ready);
+  observe::Dumps& dumps = observe::Dumps::of_process();
+  if (!dumps.are_on()) return;
+  const auto describe = [this](observe::Json& json) {
+    const Status failed = failure();
+    const SnapshotOf of{.communicator = id_hash_,
+                        .rank = rank(),
+                        .nranks = nranks(),
+                        .device = device(),
+                        .state = is_revoked()      ? "revoked"
+                                 : abort_.raised() ? "ending"
+                                                   : "ready",
+                        .failure = failed.is_ok() ? "" : failed.message(),
+                        .describe = [this](int other) { return member_->describe(other); }};
+    describe_snapshot(json, of, *log_, *watch_);
+  };
+  const auto forward = [this](std::string_view name, std::string_view text) {
+    if (rank() == 0 || !is_remote(0) || member_->has_left(0)) return;
+    Writer writer;
+    writer.u8(static_cast<uint8_t>(Question::Dump));
+    writer.text(name);
+    writer.raw(std::as_bytes(std::span(text)));
+    tell(0, writer);
+  };
+  flight_ = dumps.add({.describe = describe, .forward = forward});
+}
+
+void Communicator::note(observe::EventKind kind) {
+  const CallLog* const calls = calls_.load(std::memory_order_acquire);  // pairs with start_watch()
+  if (calls == nullptr) return;
+  observe::Event event;
+  event.time = observe::ticks();
+  event.kind = kind;
+  calls->recorder()->add(event);
 }
 
 // Ends all that other ranks and threads of ours may still be doing here, then gives it back.
 void Communicator::disconnect() {
+  if (flight_) {
+    // What was asked for while this communicator was there tells of it.
+    observe::Dumps::of_process().write_requested();
+    observe::Dumps::of_process().remove(*flight_);
+    flight_.reset();
+  }
   if (member_ != nullptr) member_->leave();  // answer() and the waits of ask() end
   if (watchdog_ != nullptr) watchdog_->remove(*watch_);
   watchdog_.reset();
@@ -404,6 +450,13 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
     case Question::Verdict:
       watch_->note(TRY(Verdict::decode(reader.rest(), nranks())));
       return Bytes();
+    case Question::Dump: {
+      const std::string name = reader.text(kMostText);
+      const std::span<const std::byte> text = reader.rest();
+      observe::Dumps::of_process().keep(name,
+                                        {reinterpret_cast<const char*>(text.data()), text.size()});
+      return Bytes();
+    }
     case Question::MapBuffer: {
       if (imports_ == nullptr) break;
       const registry::MapAnswer mapped = TRY(imports_->map(from, reader.rest()));
@@ -675,11 +728,14 @@ void Communicator::fail(Status status, Printed printed) {
   // What goes wrong after an abort is no news.
   if (printed == Printed::No && !abort_.raised())
     log::error(status, last != nullptr ? last : identity_.function);
+  note(observe::EventKind::Failed);
+  observe::Dumps::of_process().request(status.message());
   abort_.raise(std::move(status));
   if (parameters::end_failed() != 0) control_.tell(executor::Command::End);
 }
 
 void Communicator::abort(Status reason) {
+  note(observe::EventKind::Left);
   std::shared_ptr<Communicator> unborn;
   {
     std::lock_guard lock(unborn_mutex_);

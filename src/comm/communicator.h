@@ -84,6 +84,7 @@ enum class Question : uint8_t {
   Invite,        // none, but the id of a root: see Communicator::invite()
   MapBuffer,     // none: registry::BufferImports::map(); BufferMapped answers
   Verdict,       // none: Watch::note()
+  Dump,          // none: observe::Dumps::keep()
   BufferMapped,  // none: registry::BufferExports::note_mapped()
   UnmapBuffer,   // none: registry::BufferImports::unmap()
   Plans,         // none: PlanAgreement::note()
@@ -256,6 +257,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void share_buffers(bool of_captured);
   void open_windows();
   Status start_watch();
+  /// What the flight recorder's dumps have of this communicator.
+  void record_flight();
+  void note(observe::EventKind kind);
   enum class Printed : bool { No, Yes };
   void fail(Status status, Printed printed);
   void fail_all(const Status& status, Printed printed = Printed::No);
@@ -310,6 +314,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<Watch> watch_;
   bool has_compared_ = false;           // before leaving; under in_use_
   std::shared_ptr<Watchdog> watchdog_;  // looks at *watch_
+  std::optional<uint64_t> flight_;      // of observe::Dumps, which looks at *watch_, too
   std::mutex exports_mutex_;            // of the pointer's end, for those who do not hold in_use_
   std::shared_ptr<registry::BufferExports> exports_;  // null, too, if no rank can map another's
   std::unique_ptr<registry::BufferImports> imports_;  // the same

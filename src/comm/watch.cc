@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "observe/dumps.h"
 
 namespace niccolite::comm {
 namespace {
@@ -112,6 +113,14 @@ void Watch::keep_wait(Wait& wait) {
   }
   wait.operation = operations_;
   wait_ = wait;
+  // Of a wait that lasts, some of its reports.
+  if ((wait.repeats & (wait.repeats + 1)) != 0) return;
+  observe::Event event;
+  event.time = observe::ticks();
+  event.kind = observe::EventKind::Waiting;
+  event.value = static_cast<uint64_t>(wait.lasted().count());
+  event.peer = wait.peer;
+  log_.recorder()->add(event);
 }
 
 Account Watch::account(int asker) const {
@@ -344,6 +353,7 @@ void Watch::note(const Verdict& verdict) {
   log_.recorder()->add(event);
   const std::string text = verdict.describe(hooks_.communicator, hooks_.describe(verdict.rank));
   // Whoever is late may be busy, which is no fault.
+  observe::Dumps::of_process().request(text);
   const bool is_fault = verdict.cause == Cause::Stopped || verdict.cause == Cause::DoesNotAnswer;
   if (is_fault) {
     LOG(Warn, Init, "{}", text);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "observe/dumps.h"
 
 namespace niccolite::comm {
 namespace {
@@ -78,6 +79,9 @@ void Watchdog::run() {
       current_ = nullptr;
       changed_.notify_all();
     }
+    lock.unlock();
+    observe::Dumps::of_process().write_requested();
+    lock.lock();
     const Deadline next = Deadline::after(kInterval);
     changed_.wait_until(lock, next.at(), [&] { return stopping_; });
   }

@@ -1,12 +1,16 @@
 // When an operation stands still, the log of every process names the one that it stands still for,
-// and why, in the same words.
+// and why, in the same words, and the flight recorder's files do.
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <functional>
 #include <regex>
 #include <thread>
 
+#include "cli/flight/inspect.h"
 #include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
 
@@ -91,6 +95,94 @@ INSTANTIATE_TEST_SUITE_P(
       return instance.param.is_stopped ? std::string("StoppedProcess")
                                        : std::string(instance.param.how) + "Rank";
     });
+
+// Three processes of which rank 1 is late, and what their flight recorders write.
+class FlightRecorder : public testing::Test {
+ protected:
+  FlightRecorder() {
+    std::string name = testing::TempDir() + "/flight.XXXXXX";
+    folder_ = mkdtemp(name.data());
+  }
+  ~FlightRecorder() override { std::filesystem::remove_all(folder_); }
+
+  /// `environment_of`: of each rank, beside what all have.
+  void start(const std::function<Process::Environment(int rank)>& environment_of) {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    for (int rank = 0; rank < 3; ++rank) {
+      Process::Environment environment = environment_of(rank);
+      environment["NCCL_DEBUG"] = "INFO";
+      processes_.emplace_back(
+          "stalled", Arguments{to_text(id), "3", std::to_string(rank), rank == 1 ? "late" : "none"},
+          environment);
+    }
+    for (Process& process : processes_)
+      ASSERT_TRUE(process.wait_for_line("STARTED")) << process.output();
+  }
+  /// What the files of `folder` say of the one communicator, once `is_enough`.
+  static flight::Finding find(const std::filesystem::path& folder,
+                              const std::function<bool(const flight::Finding&)>& is_enough) {
+    flight::Finding finding;
+    for (int tries = 0; tries < 2000; ++tries) {
+      const auto read = flight::read_flight(folder);
+      if (read.is_ok() && read.value().communicators.size() == 1)
+        finding = flight::inspect(read.value()).front();
+      if (is_enough(finding)) return finding;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ADD_FAILURE() << "the dumps do not come:\n" << flight::to_text(finding);
+    return finding;
+  }
+  static size_t count_dumps(const flight::Finding& finding) {
+    return static_cast<size_t>(std::ranges::count_if(
+        finding.lines, [](const flight::RankLine& line) { return line.has_dump; }));
+  }
+
+  std::filesystem::path folder_;
+  std::vector<Process> processes_;
+};
+
+TEST_F(FlightRecorder, TellsWhoIsLate) {
+  start([&](int) -> Process::Environment { return {{"NICCOLITE_DUMP", folder_.string()}}; });
+  const auto finding = find(folder_, [](const auto& found) { return count_dumps(found) == 3; });
+  EXPECT_EQ(finding.culprit, 1);
+  EXPECT_THAT(finding.verdict, HasSubstr("rank 1 (process "));
+  EXPECT_THAT(finding.lines[0].does, HasSubstr("for rank "));
+  EXPECT_THAT(finding.lines[1].does,
+              HasSubstr("last call ncclAllReduce(count 3000, float, sum), done"));
+}
+
+TEST_F(FlightRecorder, TellsWhoDiedThoughThatOneLeftNothing) {
+  start([&](int) -> Process::Environment { return {{"NICCOLITE_DUMP", folder_.string()}}; });
+  processes_[1].kill(SIGKILL);
+  const auto finding = find(folder_, [](const auto& found) {
+    return count_dumps(found) >= 2 && found.verdict.find("unexpectedly") != std::string::npos;
+  });
+  EXPECT_EQ(finding.culprit, 1);
+  EXPECT_THAT(finding.verdict, HasSubstr("rank 1 (process "));
+}
+
+TEST_F(FlightRecorder, WritesOnASignalAndGoesOn) {
+  start([&](int rank) -> Process::Environment {
+    if (rank != 1) return {};
+    return {{"NICCOLITE_DUMP", folder_.string()},
+            {"NICCOLITE_DUMP_SIGNAL", std::to_string(SIGUSR2)}};
+  });
+  processes_[1].kill(SIGUSR2);
+  const auto finding = find(folder_, [](const auto& found) { return count_dumps(found) == 1; });
+  EXPECT_TRUE(finding.lines[1].has_dump);
+  ASSERT_TRUE(processes_[1].wait_for_line("stands still")) << "the signal has not ended it";
+}
+
+TEST_F(FlightRecorder, HandsDumpsOfOtherMachinesToRank0) {
+  start([&](int rank) -> Process::Environment {
+    const std::filesystem::path own = folder_ / std::to_string(rank);
+    return {{"NICCOLITE_DUMP", own.string() + "/"}, {"NCCL_HOSTID", own.string()}};
+  });
+  const auto finding =
+      find(folder_ / "0", [](const auto& found) { return count_dumps(found) == 3; });
+  EXPECT_EQ(finding.culprit, 1);
+}
 
 }  // namespace
 }  // namespace niccolite::test

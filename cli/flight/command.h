@@ -1,0 +1,32 @@
+// The subcommands `niccolite inspect` and `niccolite trace`: what the flight recorder's dumps say.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace niccolite::flight {
+
+/// What the flags say; must live as long as the app parses.
+struct InspectOptions {
+  std::string path;
+  std::string svg;  // empty: no picture
+  double seconds = 10;
+  bool wants_json = false;
+};
+struct TraceOptions {
+  std::string path;
+  std::string output = "trace.json";
+};
+
+/// Gives `app` (the subcommand) its flags.
+void add_options(CLI::App& app, InspectOptions& options);
+void add_options(CLI::App& app, TraceOptions& options);
+
+/// Does what the flags ask for. Returns the exit status.
+int run(const InspectOptions& options);
+int run(const TraceOptions& options);
+
+}  // namespace niccolite::flight

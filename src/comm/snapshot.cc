@@ -1,0 +1,99 @@
+#include "comm/snapshot.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "comm/mismatch.h"
+
+namespace niccolite::comm {
+namespace {
+
+using observe::Event;
+using observe::EventKind;
+
+const char* name_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::Called:
+      return "called";
+    case EventKind::Begun:
+      return "begun";
+    case EventKind::Ended:
+      return "ended";
+    case EventKind::Waiting:
+      return "waiting";
+    case EventKind::Stalled:
+      return "stalled";
+    case EventKind::Failed:
+      return "failed";
+    case EventKind::Ready:
+      return "ready";
+    case EventKind::Left:
+      return "left";
+  }
+  return "unknown";
+}
+
+Call call_of(const Event& event) {
+  Call call;
+  call.request.collective = static_cast<Collective>(event.collective);
+  call.request.type = static_cast<executor::DataType>(event.type);
+  call.request.op.operation = static_cast<planner::Operation>(event.operation);
+  call.request.count = event.value;
+  call.request.root = event.peer;
+  call.is_send = event.is_send != 0;
+  if (call.is_message()) call.peer = event.peer;
+  return call;
+}
+
+void describe_call(observe::Json& json, const Call& call, uint64_t number) {
+  json.text("call", describe(call)).text("function", function_of(call));
+  json.number("bytes", call.request.bytes()).number("number", number);
+}
+
+void describe_event(observe::Json& json, const observe::Clock& clock, const Event& event) {
+  json.begin_object();
+  json.number("t", clock.nanoseconds(event.time)).text("kind", name_of(event.kind));
+  if (event.launch != 0) json.number("launch", event.launch);
+  if (event.kind == EventKind::Called) {
+    describe_call(json, call_of(event), event.number);
+    json.hexadecimal("stream", event.stream);
+  }
+  if (event.kind == EventKind::Waiting) json.number("milliseconds", event.value);
+  if (event.peer >= 0 && event.kind != EventKind::Called) json.number("peer", event.peer);
+  json.end_object();
+}
+
+}  // namespace
+
+void describe_snapshot(observe::Json& json, const SnapshotOf& of, const CallLog& log,
+                       const Watch& watch) {
+  json.hexadecimal("id", of.communicator).number("rank", of.rank).number("nranks", of.nranks);
+  json.number("device", of.device).text("state", of.state);
+  if (!of.failure.empty()) json.text("failure", of.failure);
+  const Account account = watch.account(of.rank);
+  json.number("collectives", account.log.collectives.count);
+  json.number("begun", account.begun).number("ended", account.ended);
+  if (account.wait) {
+    json.begin_object("waiting").number("peer", account.wait->peer);
+    json.number("milliseconds", account.wait->lasted.count());
+    if (const LoggedCall* const logged = find_waiting(account))
+      describe_call(json, logged->call, logged->number);
+    json.end_object();
+  }
+  if (const std::optional<Verdict> verdict = watch.last_verdict()) {
+    json.begin_object("verdict").number("rank", verdict->rank);
+    json.text("text", verdict->describe(of.communicator, of.describe(verdict->rank)));
+    json.end_object();
+  }
+  json.begin_list("processes");
+  for (int rank = 0; rank < of.nranks; ++rank) json.text({}, of.describe(rank));
+  json.end_list();
+  std::vector<Event> events = log.recorder()->events();
+  std::ranges::stable_sort(events, {}, &Event::time);
+  const observe::Clock clock;
+  json.begin_list("events");
+  for (const Event& event : events) describe_event(json, clock, event);
+  json.end_list();
+}
+
+}  // namespace niccolite::comm

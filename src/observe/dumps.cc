@@ -1,0 +1,187 @@
+#include "observe/dumps.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/parameters.h"
+#include "observe/clock.h"
+
+namespace niccolite::observe {
+namespace {
+
+constexpr int kFormat = 1;  // of the files
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string fill_in(const std::string& pattern) {
+  std::string path;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[++i] : '\0';
+    if (next == 'h') {
+      path += host_name();
+    } else if (next == 'p') {
+      path += std::to_string(getpid());
+    } else if (next != '\0' && next != '%') {
+      path += '%';
+      path += next;
+    } else {
+      path += pattern[i];
+    }
+  }
+  return path;
+}
+
+bool is_file_name(std::string_view name) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  return !name.empty() && name.size() < 200 && name[0] != '.' &&
+         std::ranges::all_of(name, is_plain);
+}
+
+Dumps* signalled = nullptr;
+void on_signal(int) { signalled->request_by_signal(); }
+
+void listen_to(int signal, Dumps& dumps) {
+  struct sigaction before {};
+  if (signal == 0 || sigaction(signal, nullptr, &before) != 0) return;
+  if (before.sa_handler != SIG_DFL) {
+    LOG(Warn, Init, "NICCOLITE_DUMP_SIGNAL={}: the program has a handler of its own, which stays",
+        signal);
+    return;
+  }
+  signalled = &dumps;
+  struct sigaction action {};
+  action.sa_handler = &on_signal;
+  action.sa_flags = SA_RESTART;
+  sigaction(signal, &action, nullptr);
+}
+
+Status write_whole(const std::string& path, std::string_view text) {
+  // A new file: what others have put there, a link for instance, is not written to.
+  unlink(path.c_str());
+  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.get() < 0) return Status::from_errno(errno, "cannot create " + path);
+  while (!text.empty()) {
+    const ssize_t written = write(file.get(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return Status::from_errno(errno, "cannot write " + path);
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return {};
+}
+
+}  // namespace
+
+Dumps& Dumps::of_process() {
+  // Never destroyed: communicators may outlive static objects.
+  static Dumps* const dumps = [] {
+    auto* const made = new Dumps(parameters::dump());
+    if (made->are_on()) listen_to(static_cast<int>(parameters::dump_signal()), *made);
+    return made;
+  }();
+  return *dumps;
+}
+
+Dumps::Dumps(const std::string& pattern) {
+  if (pattern.empty()) return;
+  std::error_code ignored;
+  const bool is_folder = pattern.back() == '/' || std::filesystem::is_directory(pattern, ignored);
+  path_ = fill_in(is_folder ? pattern + "/%h-%p.json" : pattern);
+}
+
+uint64_t Dumps::add(Source source) {
+  std::lock_guard lock(mutex_);
+  sources_.emplace(++last_id_, std::move(source));
+  return last_id_;
+}
+
+void Dumps::remove(uint64_t id) {
+  if (process_ != getpid()) return;
+  std::lock_guard lock(mutex_);
+  sources_.erase(id);
+}
+
+void Dumps::request(std::string_view reason) {
+  if (!are_on()) return;
+  std::lock_guard lock(request_mutex_);
+  if (reason_.empty()) reason_ = reason;
+  // [release] the reason, to write_requested().
+  is_requested_.store(true, std::memory_order_release);
+}
+
+std::string Dumps::take_reason() {
+  std::lock_guard lock(request_mutex_);
+  is_requested_.store(false, std::memory_order_relaxed);
+  return std::exchange(reason_, {});
+}
+
+void Dumps::write_requested() {
+  if (!are_on() || process_ != getpid()) return;
+  if (is_signalled_.exchange(false, std::memory_order_relaxed)) request("signal");
+  // acquire: pairs with request().
+  if (!is_requested_.load(std::memory_order_acquire)) return;
+  const std::string reason = take_reason();
+  std::lock_guard lock(mutex_);
+  if (sources_.empty()) return;
+  const std::string text = describe_process(reason);
+  write_file(path_, text);
+  const std::string name = std::filesystem::path(path_).filename();
+  for (const auto& [id, source] : sources_) source.forward(name, text);
+}
+
+std::string Dumps::describe_process(std::string_view reason) {
+  const Clock clock;
+  Json json;
+  json.begin_object();
+  json.number("format", kFormat).text("host", host_name()).number("pid", getpid());
+  json.text("reason", reason).number("time", clock.nanoseconds(ticks()));
+  json.begin_list("communicators");
+  for (const auto& [id, source] : sources_) {
+    json.begin_object();
+    source.describe(json);
+    json.end_object();
+  }
+  json.end_list().end_object();
+  return json.str() + "\n";
+}
+
+// Readers never find half a file.
+void Dumps::write_file(const std::string& path, std::string_view text) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (!parent.empty()) std::filesystem::create_directories(parent, ignored);
+  const std::string part = path + ".part";
+  Status status = write_whole(part, text);
+  if (status.is_ok() && rename(part.c_str(), path.c_str()) != 0)
+    status = Status::from_errno(errno, "cannot rename " + part);
+  if (status.is_ok()) {
+    LOG(Info, Init, "flight recorder: {} written", path);
+    return;
+  }
+  unlink(part.c_str());
+  if (!has_complained_.exchange(true))
+    LOG(Warn, Init, "the flight recorder's dump is lost: {} (NICCOLITE_DUMP)", status.message());
+}
+
+void Dumps::keep(std::string_view name, std::string_view text) {
+  if (!are_on() || !is_file_name(name)) return;
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+  const std::string path = folder / name;
+  if (path != path_) write_file(path, text);
+}
+
+}  // namespace niccolite::observe
