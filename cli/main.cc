@@ -14,6 +14,7 @@
 #include "cli/nearest.h"
 #include "cli/perf/exit_code.h"
 #include "cli/perf/perf.h"
+#include "cli/ras/command.h"
 #include "cli/schedule/command.h"
 #include "cli/tune/command.h"
 #include "cli/version.h"
@@ -75,6 +76,10 @@ int main(int argc, char** argv) {
       app.add_subcommand("trace", "Make a trace for Perfetto of the flight recorder's dumps");
   niccolite::flight::add_options(*trace, trace_options);
 
+  niccolite::ras_command::Options ras_options;
+  CLI::App* ras = app.add_subcommand("ras", "Ask a running job what its ranks are doing");
+  niccolite::ras_command::add_options(*ras, ras_options);
+
   niccolite::which::Options which_options;
   CLI::App* which = app.add_subcommand("which", "Tell which libnccl a program would load");
   niccolite::which::add_options(*which, which_options);
@@ -103,6 +108,7 @@ int main(int argc, char** argv) {
   if (explain->parsed()) return niccolite::explain_command::run(explain_options);
   if (tune->parsed()) return niccolite::tune::run(tune_options);
   if (inspect->parsed()) return niccolite::flight::run(inspect_options);
+  if (ras->parsed()) return niccolite::ras_command::run(ras_options);
   if (trace->parsed()) return niccolite::flight::run(trace_options);
   if (which->parsed())
     return niccolite::which::run(

@@ -8,8 +8,11 @@
 #include "api/making.h"
 #include "bootstrap/root.h"
 #include "comm/live_communicators.h"
+#include "ras/service.h"
 
 namespace niccolite::api {
+
+constexpr int kCudaVersion = 13'000;  // that the version line names
 
 using comm::Communicator;
 using comm::Completion;
@@ -27,6 +30,10 @@ void give_up(ncclComm_t* handle, const std::shared_ptr<Communicator>& communicat
 Result<Completion> make(ncclComm_t* handle, comm::Identity identity,
                         const comm::Configuration& configuration) {
   gpu::Machine* machine = TRY(gpu::machine());
+  ras::start_service({.library = fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH),
+                      .cuda = kCudaVersion,
+                      .runtime = kCudaVersion,
+                      .driver = machine->driver_version()});
   auto communicator = std::make_shared<Communicator>(*machine, std::move(identity), configuration);
   LiveCommunicators::instance().add(communicator);
   *handle = reinterpret_cast<ncclComm_t>(communicator.get());

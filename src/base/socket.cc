@@ -54,9 +54,18 @@ Result<Address> address_of(int fd, int (*query)(int, sockaddr*, socklen_t*)) {
 }  // namespace
 
 Result<Socket> Socket::listen(const Address& address, int* error_number) {
+  return listen(address, /*is_shared=*/false, error_number);
+}
+
+Result<Socket> Socket::listen_shared(const Address& address) {
+  return listen(address, /*is_shared=*/true, nullptr);
+}
+
+Result<Socket> Socket::listen(const Address& address, bool is_shared, int* error_number) {
   Fd fd = TRY(open_stream(address.family()));
   // A fixed port (NCCL_COMM_ID) is used again while connections of its last user are in TIME_WAIT.
   if (address.port() != 0) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (is_shared) set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1);
   sockaddr_storage storage;
   const socklen_t length = address.to_sockaddr(&storage);
   if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 ||

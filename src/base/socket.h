@@ -25,6 +25,9 @@ class Socket {
   /// Listens on `address`; port 0 lets the system choose. SystemError with errno in `error_number`,
   /// if given.
   static Result<Socket> listen(const Address& address, int* error_number = nullptr);
+  /// The same at a port that other processes of this user may listen at, too: each connection is
+  /// one of theirs.
+  static Result<Socket> listen_shared(const Address& address);
   /// Starts to connect; finished when writable, then connect_result() tells how it went.
   static Result<Socket> connect(const Address& address);
   /// The next waiting connection, or nothing.
@@ -48,6 +51,7 @@ class Socket {
   void close() { fd_.reset(); }
 
  private:
+  static Result<Socket> listen(const Address& address, bool is_shared, int* error_number);
   explicit Socket(Fd fd) : fd_(std::move(fd)) {}
   Fd fd_;
 };

@@ -121,6 +121,12 @@ authentication::Secret Member::secret(std::string_view purpose) const {
   return authentication::derive(session_->secret(), purpose, group.bytes());
 }
 
+std::string Member::host(int peer) const {
+  Roster& roster = group_->roster();
+  const Roster::Lock lock = roster.lock();
+  return roster.process(roster.process_of(peer)).address.host();
+}
+
 std::string Member::describe(int peer) const {
   Roster& roster = group_->roster();
   const Roster::Lock lock = roster.lock();

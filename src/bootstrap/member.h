@@ -128,6 +128,8 @@ class Member {
   Address interface() const;
   /// For connections of the group's own: all of its ranks have the same, and nobody else.
   authentication::Secret secret(std::string_view purpose) const;
+  /// The address of the peer's host, without a port: "10.0.0.4".
+  std::string host(int peer) const;
   /// "process 4711 on host a12", for messages.
   std::string describe(int peer) const;
 

@@ -22,6 +22,7 @@ void CallLog::add_call(const Call& call, bool is_captured) {
   LoggedCall entry{.call = call, .number = 0, .order = ++order_, .launch = launch_};
   if (!is_captured) entry.number = ++numbers.count;
   record(entry);
+  ++counts_[static_cast<size_t>(call.request.collective)];
   if (is_captured) {
     numbers.provable = std::min(numbers.provable, numbers.count);
     return add_captured(std::move(entry));
@@ -108,6 +109,11 @@ CallLog::Content CallLog::content(int peer) const {
 uint64_t CallLog::collectives() const {
   std::lock_guard lock(mutex_);
   return collectives_.count;
+}
+
+uint64_t CallLog::count(Collective collective) const {
+  std::lock_guard lock(mutex_);
+  return counts_[static_cast<size_t>(collective)];
 }
 
 const char* CallLog::last_function() const {

@@ -66,6 +66,8 @@ class CallLog {
   };
   Content content(int peer) const EXCLUDES(mutex_);
   uint64_t collectives() const EXCLUDES(mutex_);
+  /// Calls of this kind so far, captured ones once.
+  uint64_t count(Collective collective) const EXCLUDES(mutex_);
   /// The API function of the last call; null: none yet.
   const char* last_function() const EXCLUDES(mutex_);
   /// The stream that all launches so far were on, live: their order is that of the stream. None:
@@ -92,6 +94,7 @@ class CallLog {
   mutable std::mutex mutex_;
   uint64_t order_ GUARDED_BY(mutex_) = 0;
   Numbers collectives_ GUARDED_BY(mutex_);
+  std::array<uint64_t, schedule::kCollectives> counts_ GUARDED_BY(mutex_){};
   std::vector<std::array<Numbers, 2>> messages_ GUARDED_BY(mutex_);  // by peer; receives, sends
   std::vector<LoggedCall> live_ GUARDED_BY(mutex_);  // a ring when full: the oldest at next_live_
   size_t next_live_ GUARDED_BY(mutex_) = 0;

@@ -136,7 +136,10 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
     settings = ranks[0].settings.value();
     machine_of_ = machines_of(ranks);
-    for (const RankInfo& of_rank : ranks) process_of_.push_back(of_rank.process);
+    for (const RankInfo& of_rank : ranks) {
+      process_of_.push_back(of_rank.process);
+      device_of_.push_back(of_rank.device);
+    }
     if (spans_machines()) planner::span_machines(settings);
     transport::Endpoint::Reach reach = TRY(exchange_links(ranks, settings, deadline));
     planner::set_reach(settings, reach.is_whole);
@@ -148,6 +151,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     member_.reset();
   }
   make_operations(settings);
+  show_status();
   LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
       describe(), device(), info.bus_id, id_hash_);
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
@@ -162,7 +166,13 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   for (int peer = 0; peer < nranks(); ++peer) reach_.is_remote.push_back(is_remote(peer));
   for (int peer = 0; peer < nranks(); ++peer)
     if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
-  member_->on_peer_lost([this](int, const Status& why) { fail(why.copy()); });
+  member_->on_peer_lost([this](int peer, const Status& why) {
+    {
+      std::lock_guard lock(lost_mutex_);
+      lost_.insert(peer);
+    }
+    fail(why.copy());
+  });
   std::shared_ptr<transport::net::Network> network = TRY(choose_network(spans_machines()));
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
@@ -369,6 +379,55 @@ void Communicator::record_flight() {
   flight_ = dumps.add({.describe = describe, .forward = forward});
 }
 
+void Communicator::show_status() {
+  const auto name_of = [this](int other) -> ProcessName {
+    if (member_ == nullptr) return {.host = "localhost", .pid = this_process().number};
+    return {.host = member_->host(other), .pid = process_of_[static_cast<size_t>(other)].number};
+  };
+  const auto device_of = [this](int other) {
+    return device_of_.empty() ? device() : device_of_[static_cast<size_t>(other)];
+  };
+  const auto is_lost = [this](int other) {
+    std::lock_guard lock(lost_mutex_);
+    return lost_.contains(other);
+  };
+  const auto ask_process = [this](int other, const Deadline& deadline) -> Result<Bytes> {
+    const bootstrap::Query query{.peer = other, .message = {}};
+    return std::move(ask(Question::Status, {&query, 1}, deadline).front());
+  };
+  shown_ = StatusBoard::of_process().add({.describe = [this] { return status(); },
+                                          .name_of = name_of,
+                                          .device_of = device_of,
+                                          .is_lost = is_lost,
+                                          .ask = ask_process,
+                                          .nranks = nranks(),
+                                          .rank = rank()});
+}
+
+RankStatus Communicator::status() const {
+  using schedule::Collective;
+  RankStatus status{.communicator = id_hash_,
+                    .nranks = nranks(),
+                    .rank = rank(),
+                    .device = device(),
+                    .async_error = static_cast<int>(failure().code()),
+                    .finalized = state() == State::Finalized,
+                    .aborted = is_ended_by_user_.load(std::memory_order_relaxed),
+                    .verdict = {}};
+  if (log_ == nullptr) return status;
+  if (const std::optional<Verdict> verdict = watch_->standing_verdict())
+    status.verdict = verdict->describe(id_hash_, member_->describe(verdict->rank));
+  const auto set = [&](Counted counted, Collective collective) {
+    status.counts[static_cast<size_t>(counted)] = log_->count(collective);
+  };
+  set(Counted::Broadcast, Collective::Broadcast);
+  set(Counted::Reduce, Collective::Reduce);
+  set(Counted::AllGather, Collective::AllGather);
+  set(Counted::ReduceScatter, Collective::ReduceScatter);
+  set(Counted::AllReduce, Collective::AllReduce);
+  return status;
+}
+
 void Communicator::note(observe::EventKind kind) {
   const CallLog* const calls = calls_.load(std::memory_order_acquire);  // pairs with start_watch()
   if (calls == nullptr) return;
@@ -387,6 +446,8 @@ void Communicator::disconnect() {
     flight_.reset();
   }
   if (member_ != nullptr) member_->leave();  // answer() and the waits of ask() end
+  if (shown_) StatusBoard::of_process().remove(*shown_);
+  shown_.reset();
   if (watchdog_ != nullptr) watchdog_->remove(*watch_);
   watchdog_.reset();
   one_sided_.reset();
@@ -450,6 +511,8 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
     case Question::Verdict:
       watch_->note(TRY(Verdict::decode(reader.rest(), nranks())));
       return Bytes();
+    case Question::Status:
+      return StatusBoard::of_process().describe_this_process().encode();
     case Question::Dump: {
       const std::string name = reader.text(kMostText);
       const std::span<const std::byte> text = reader.rest();
@@ -735,6 +798,7 @@ void Communicator::fail(Status status, Printed printed) {
 }
 
 void Communicator::abort(Status reason) {
+  is_ended_by_user_.store(true, std::memory_order_relaxed);  // for status() alone
   note(observe::EventKind::Left);
   std::shared_ptr<Communicator> unborn;
   {

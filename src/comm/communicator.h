@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/thread.h"
@@ -28,6 +29,7 @@
 #include "comm/one_sided.h"
 #include "comm/operators.h"
 #include "comm/rank_info.h"
+#include "comm/status_board.h"
 #include "comm/watch.h"
 #include "comm/watchdog.h"
 #include "registry/buffer_exports.h"
@@ -85,6 +87,7 @@ enum class Question : uint8_t {
   MapBuffer,     // none: registry::BufferImports::map(); BufferMapped answers
   Verdict,       // none: Watch::note()
   Dump,          // none: observe::Dumps::keep()
+  Status,        // StatusBoard::describe_this_process()
   BufferMapped,  // none: registry::BufferExports::note_mapped()
   UnmapBuffer,   // none: registry::BufferImports::unmap()
   Plans,         // none: PlanAgreement::note()
@@ -259,6 +262,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status start_watch();
   /// What the flight recorder's dumps have of this communicator.
   void record_flight();
+  /// What whoever asks about the whole job hears of this communicator.
+  void show_status();
+  RankStatus status() const;
   void note(observe::EventKind kind);
   enum class Printed : bool { No, Yes };
   void fail(Status status, Printed printed);
@@ -305,6 +311,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<bootstrap::Member> member_;
   std::vector<int> machine_of_;        // by rank, by number; empty for one rank
   std::vector<ProcessId> process_of_;  // by rank; the same
+  std::vector<int> device_of_;         // by rank, in its process; the same
   transport::Endpoint::Reach reach_;
   std::string torn_link_;            // why LL128 is not used here; empty: it may be
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
@@ -315,6 +322,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool has_compared_ = false;           // before leaving; under in_use_
   std::shared_ptr<Watchdog> watchdog_;  // looks at *watch_
   std::optional<uint64_t> flight_;      // of observe::Dumps, which looks at *watch_, too
+  std::optional<uint64_t> shown_;       // of StatusBoard, which looks at *member_ and *log_
   std::mutex exports_mutex_;            // of the pointer's end, for those who do not hold in_use_
   std::shared_ptr<registry::BufferExports> exports_;  // null, too, if no rank can map another's
   std::unique_ptr<registry::BufferImports> imports_;  // the same
@@ -325,6 +333,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool is_suspended_ = false;                         // guarded by in_use_
   uint64_t children_ = 0;                             // made so far; guarded by in_use_
   std::atomic<bool> is_revoked_{false};
+  std::atomic<bool> is_ended_by_user_{false};  // by abort()
+  mutable std::mutex lost_mutex_;
+  std::set<int> lost_ GUARDED_BY(lost_mutex_);  // ranks whose processes have died
   // In the background, on one that has failed: a shrink without those whose loss it was.
   std::atomic<bool> works_after_failure_{false};
   Invitation invitation_;

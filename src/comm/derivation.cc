@@ -265,6 +265,7 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
     for (const int peer : child.ranks) {
       machine_of_.push_back(parent.machine_of_[static_cast<size_t>(peer)]);
       process_of_.push_back(parent.process_of_[static_cast<size_t>(peer)]);
+      device_of_.push_back(parent.device_of_[static_cast<size_t>(peer)]);
     }
     if (spans_machines()) planner::span_machines(settings);
     // Which of the parent's links it is, its ranks do not keep in mind.
@@ -281,6 +282,7 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
     TRY(serve_peers(settings, std::move(reach)));
   }
   make_operations(settings);
+  show_status();
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init COMPLETE", child.function, describe(),
       static_cast<const void*>(&parent), id_hash_);
   return {};

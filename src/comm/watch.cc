@@ -362,6 +362,13 @@ void Watch::note(const Verdict& verdict) {
   }
 }
 
+std::optional<Verdict> Watch::standing_verdict() const {
+  std::lock_guard lock(mutex_);
+  if (!verdict_ || !wait_ || hooks_.now() - wait_->latest > kFresh) return std::nullopt;
+  if (tag_of(verdict_->operation.call) != wait_->tag) return std::nullopt;
+  return verdict_;
+}
+
 std::optional<Verdict> Watch::last_verdict() const {
   std::lock_guard lock(mutex_);
   return verdict_;

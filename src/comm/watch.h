@@ -61,6 +61,8 @@ class Watch {
   /// A verdict that this rank or another one has found: prints it, unless it was the last. Any
   /// thread.
   void note(const Verdict& verdict) EXCLUDES(mutex_);
+  /// The last verdict, while this rank waits in the operation that it is of. Any thread.
+  std::optional<Verdict> standing_verdict() const EXCLUDES(mutex_);
   /// The last verdict. Any thread.
   std::optional<Verdict> last_verdict() const EXCLUDES(mutex_);
 

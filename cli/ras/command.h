@@ -1,0 +1,28 @@
+// The subcommand `niccolite ras`: asks a running job what its ranks are doing.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace niccolite::ras_command {
+
+/// What the flags say; must live as long as the app parses.
+struct Options {
+  std::string host = "localhost";
+  int port = 28028;
+  int timeout = 5;  // seconds
+  bool is_verbose = false;
+  bool wants_json = false;
+  bool monitors = false;
+};
+
+/// Gives `app` (the subcommand) its flags.
+void add_options(CLI::App& app, Options& options);
+
+/// Does what the flags ask for. Returns the exit status.
+int run(const Options& options);
+
+}  // namespace niccolite::ras_command

@@ -1,0 +1,57 @@
+// Job: what all processes of a job say of their communicators, put together. Pure data, but for
+// collect().
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "comm/status_board.h"
+
+namespace niccolite::ras {
+
+using comm::ProcessName;
+using comm::RankStatus;
+
+enum class RankState : uint8_t { Init = 2, Running = 4, Finalize = 8, Abort = 16 };
+RankState state_of(const RankStatus& rank);
+
+struct Member {
+  ProcessName process;
+  RankStatus status;
+};
+
+/// A rank that nobody told of.
+struct Missing {
+  int rank = 0;
+  ProcessName process;  // pid 0: not known, since no process that answered knows it
+};
+
+struct CommunicatorReport {
+  uint64_t id = 0;
+  int nranks = 0;
+  std::map<int, Member> ranks;   // by number
+  std::vector<Missing> missing;  // ascending
+};
+
+struct Job {
+  std::map<ProcessName, std::set<int>> processes;  // and the devices of their ranks
+  std::set<ProcessName> silent;                    // of these, those that did not answer
+  std::set<ProcessName> dead;                      // of these, those that have died
+  std::vector<CommunicatorReport> communicators;   // by id
+  std::chrono::duration<double> elapsed{0};
+  int timeouts = 0;
+};
+
+/// Of this process and the peers of all its communicators.
+Job put_together(const comm::ProcessStatus& own, const std::vector<comm::StatusBoard::Peer>& peers,
+                 const std::map<ProcessName, comm::StatusBoard::Known>& known);
+/// Without asking anybody: who they are.
+Job known_job();
+
+/// Asks them; waits for each that does not answer until the deadline.
+Job collect(const Deadline& deadline);
+
+}  // namespace niccolite::ras

@@ -1,0 +1,254 @@
+#include "ras/service.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "base/parameters.h"
+#include "base/socket.h"
+#include "base/thread.h"
+#include "bootstrap/event_loop.h"
+#include "ras/session.h"
+
+namespace niccolite::ras {
+namespace {
+
+using bootstrap::EventLoop;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr size_t kMostClients = 64;
+constexpr size_t kMostQueued = size_t{16} << 20;  // bytes that a client has not read
+constexpr seconds kIdleLimit{60};                 // of a client that asks for nothing
+constexpr milliseconds kMonitorInterval{200};
+constexpr seconds kLongest{24 * 3600};  // where a client wants no time-out
+
+std::string local_time() {
+  const time_t now = time(nullptr);
+  tm parts{};
+  localtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
+  return text.data();
+}
+
+std::string list(const std::set<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += fmt::format("{}{}", text.empty() ? "" : ",", number);
+  return text;
+}
+
+/// A line of a monitor's text, or an object of its JSON.
+std::string describe_event(const char* event, const ProcessName& process,
+                           const std::set<int>& devices, bool is_json) {
+  const std::string when = local_time();
+  if (!is_json)
+    return fmt::format("[{}] {}: Process {} on node {} managing GPU{} {} \n", when, event,
+                       process.pid, process.host, devices.size() == 1 ? "" : "s", list(devices));
+  return fmt::format(
+      "{{\n  \"timestamp\": \"{}\",\n  \"group\": \"LIFECYCLE\",\n  \"event\": \"{}\",\n"
+      "  \"peer\": {{\n    \"host\": \"{}\",\n    \"pid\": {},\n    \"cuda_devs\": [{}],\n"
+      "    \"nvml_devs\": [{}]\n  }},\n  \"details\": \"\"\n}}\n",
+      when, event, process.host, process.pid, list(devices), list(devices));
+}
+
+struct Client {
+  Client(Socket connection, Session::Report report)
+      : socket(std::move(connection)), session(std::move(report)) {}
+  Socket socket;
+  Session session;
+  std::string queued;
+  bool is_ending = false;  // once all is sent
+  EventLoop::Id watch = 0, idle = 0;
+};
+
+// Everything but the constructor and the destructor runs on the loop's thread.
+class Service {
+ public:
+  explicit Service(Versions versions) : versions_(std::move(versions)) {}
+  ~Service() {
+    if (loop_ != nullptr) loop_->stop();
+    thread_.join();
+  }
+
+  Status start() {
+    const std::string where =
+        parameters::ras_address().empty() ? "localhost:28028" : parameters::ras_address();
+    const Address address = TRY(Address::parse(where));
+    listener_ = TRY(Socket::listen_shared(address));
+    loop_ = TRY(EventLoop::create());
+    TRY(loop_->watch(listener_.fd(), EPOLLIN, [this](uint32_t) { accept_waiting(); }));
+    thread_ = TRY(Thread::start("nccl-ras", [this] {
+      loop_->run();
+      clients_.clear();
+    }));
+    LOG(Info, Ras, "RAS: listening at {}", address.text());
+    return {};
+  }
+
+ private:
+  void accept_waiting() {
+    while (true) {
+      int error = 0;
+      Result<std::optional<Socket>> waiting = listener_.accept(&error);
+      if (!waiting.is_ok() || !waiting.value().has_value()) return;
+      if (clients_.size() == kMostClients) continue;  // closes it
+      add(std::move(*waiting.value()));
+    }
+  }
+
+  void add(Socket socket) {
+    const auto report = [this](const Session::Request& request,
+                               const std::function<void(std::string_view)>& out) {
+      write_report(request, out);
+    };
+    auto client = std::make_shared<Client>(std::move(socket), report);
+    Result<EventLoop::Id> watch = loop_->watch(
+        client->socket.fd(), EPOLLIN, [this, weak = std::weak_ptr(client)](uint32_t events) {
+          if (const auto ready = weak.lock()) serve(ready, events);
+        });
+    if (!watch.is_ok()) return;
+    client->watch = watch.value();
+    client->idle = loop_->after(kIdleLimit, [this, weak = std::weak_ptr(client)] {
+      if (const auto idle = weak.lock()) drop(idle);
+    });
+    clients_.push_back(client);
+  }
+
+  void drop(const std::shared_ptr<Client>& client) {
+    loop_->forget(client->watch);
+    loop_->cancel(client->idle);
+    clients_.remove(client);
+  }
+
+  void serve(const std::shared_ptr<Client>& client, uint32_t events) {
+    if ((events & EPOLLOUT) != 0 && !flush(*client)) return drop(client);
+    if ((events & ~uint32_t{EPOLLOUT}) == 0 || client->is_ending) return;
+    std::array<std::byte, 1024> bytes;
+    const Result<Transfer> received = client->socket.receive(bytes);
+    if (!received.is_ok() || !received.value().open) return drop(client);
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()),
+                                received.value().bytes);
+    bool is_sound = true;
+    const auto out = [&](std::string_view answer) { is_sound = is_sound && send(*client, answer); };
+    if (!client->session.receive(text, out)) end(client);
+    if (!is_sound) return drop(client);
+    if (client->session.monitors() != 0) begin_to_monitor(client);
+  }
+
+  // What fits is sent now: the first part of a report is there before the rest is collected.
+  bool send(Client& client, std::string_view text) {
+    client.queued += text;
+    return client.queued.size() <= kMostQueued && flush(client);
+  }
+
+  bool flush(Client& client) {
+    while (!client.queued.empty()) {
+      const Result<Transfer> sent = client.socket.send(std::as_bytes(std::span(client.queued)));
+      if (!sent.is_ok()) return false;
+      if (sent.value().bytes == 0) break;
+      client.queued.erase(0, sent.value().bytes);
+    }
+    loop_->change(client.watch, client.queued.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+    return !client.is_ending || !client.queued.empty();
+  }
+
+  void end(const std::shared_ptr<Client>& client) {
+    client->is_ending = true;
+    if (!flush(*client)) drop(client);
+  }
+
+  void begin_to_monitor(const std::shared_ptr<Client>& client) {
+    loop_->cancel(client->idle);
+    if (is_monitoring_) return;
+    is_monitoring_ = true;
+    seen_ = comm::StatusBoard::of_process().processes();
+    loop_->after(kMonitorInterval, [this] { look_for_changes(); });
+  }
+
+  void look_for_changes() {
+    const auto known = comm::StatusBoard::of_process().processes();
+    for (const auto& [name, process] : known) {
+      const auto before = seen_.find(name);
+      if (before == seen_.end()) announce("PEER_NEW", name, process.devices);
+      const bool was_lost = before != seen_.end() && before->second.is_lost;
+      if (process.is_lost && !was_lost) announce("PEER_DEAD", name, process.devices);
+    }
+    seen_ = known;
+    is_monitoring_ = std::ranges::any_of(
+        clients_, [](const auto& client) { return client->session.monitors() != 0; });
+    if (is_monitoring_) loop_->after(kMonitorInterval, [this] { look_for_changes(); });
+  }
+
+  void announce(const char* event, const ProcessName& name, const std::set<int>& devices) {
+    const std::list<std::shared_ptr<Client>> clients = clients_;  // some may be dropped
+    for (const auto& client : clients) {
+      if ((client->session.monitors() & Session::kLifecycle) == 0) continue;
+      if (!send(*client, describe_event(event, name, devices, client->session.wants_json())))
+        drop(client);
+    }
+  }
+
+  void write_report(const Session::Request& request,
+                    const std::function<void(std::string_view)>& out) const {
+    const bool is_text = !request.is_json && !request.wants_verdicts;
+    if (is_text) out(text_head(versions_, known_job()));
+    const seconds patience = request.timeout.count() == 0 ? kLongest : request.timeout;
+    const Job job = collect(Deadline::after(patience * parameters::ras_timeout_factor()));
+    if (request.wants_verdicts) return out(verdicts_of(job));
+    out(is_text ? text_rest(job, request.is_verbose) : to_json(versions_, job, local_time()));
+  }
+
+  const Versions versions_;
+  Socket listener_;
+  std::unique_ptr<EventLoop> loop_;
+  std::list<std::shared_ptr<Client>> clients_;
+  bool is_monitoring_ = false;
+  std::map<ProcessName, comm::StatusBoard::Known> seen_;  // by monitors so far
+  Thread thread_;                                         // last: joined first
+};
+
+// The one of this process. Ends at exit; a child made by fork() has none of it.
+class Owner {
+ public:
+  void start(const Versions& versions) {
+    std::lock_guard lock(mutex_);
+    if (process_ == getpid()) return;
+    if (process_ != 0) (void)service_.release();  // a parent's: neither thread nor sockets are ours
+    process_ = getpid();
+    auto service = std::make_unique<Service>(versions);
+    if (const Status status = service->start(); !status.is_ok()) {
+      LOG(Info, Ras, "RAS: this process does not answer ncclras: {}", status.message());
+      return;
+    }
+    service_ = std::move(service);
+  }
+  ~Owner() {
+    if (process_ != getpid()) (void)service_.release();
+  }
+
+ private:
+  std::mutex mutex_;
+  pid_t process_ = 0;
+  std::unique_ptr<Service> service_;
+};
+
+}  // namespace
+
+void start_service(const Versions& versions) {
+  if (parameters::ras_enable() == 0) return;
+  static Owner owner;
+  owner.start(versions);
+}
+
+}  // namespace niccolite::ras

@@ -1,0 +1,164 @@
+// The RAS port of a running job: the whole job is told of, whichever process has the client, and
+// strangers harm nobody.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/fd.h"
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A port that nobody listened at a moment ago.
+int free_port() {
+  const Fd listener(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  return ntohs(address.sin_port);
+}
+
+// id nranks rank: all-reduces twice, rank 1 once; then waits for ever.
+ROLE(watched) {
+  const int rank = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), rank, 1);
+  if (!ranks.all_reduce(3000)) return 1;
+  if (rank != 1) REQUIRE_NCCL(ranks.start(2000));
+  std::printf("STARTED\n");
+  std::this_thread::sleep_for(std::chrono::hours(1));
+  return 0;
+}
+
+class Ras : public testing::Test {
+ protected:
+  Ras() {
+    ncclUniqueId id;
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    for (int rank = 0; rank < 3; ++rank)
+      processes_.emplace_back(
+          "watched", Arguments{to_text(id), "3", std::to_string(rank)},
+          Process::Environment{{"NCCL_RAS_ADDR", "localhost:" + std::to_string(port_)}});
+    for (Process& process : processes_)
+      EXPECT_TRUE(process.wait_for_line("STARTED")) << process.output();
+  }
+
+  Fd connect_to() const {
+    Fd connection(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port_));
+    EXPECT_EQ(::connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof address),
+              0);
+    const timeval patience{.tv_sec = 30, .tv_usec = 0};
+    setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    return connection;
+  }
+  static void say(const Fd& connection, const std::string& text) {
+    // Who is refused may have been hung up on already.
+    (void)!send(connection.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  /// Until `words` have come, or the end.
+  static std::string hear(const Fd& connection, const std::string& words = "") {
+    std::string text;
+    char bytes[4096];
+    while (words.empty() || text.find(words) == std::string::npos) {
+      const ssize_t count = recv(connection.get(), bytes, sizeof bytes, 0);
+      if (count <= 0) break;
+      text.append(bytes, static_cast<size_t>(count));
+    }
+    return text;
+  }
+  std::string ask(const std::string& commands) const {
+    const Fd connection = connect_to();
+    say(connection, commands);
+    return hear(connection);
+  }
+
+  const int port_ = free_port();
+  std::vector<Process> processes_;
+};
+
+// The kernel gives each client to one of the processes: several clients meet several of them.
+TEST_F(Ras, TellsOfAllRanksWhoeverIsAsked) {
+  for (int client = 0; client < 8; ++client) {
+    EXPECT_THAT(ask("STATUS\n"),
+                AllOf(HasSubstr("      1          3            1          3        3\n"),
+                      HasSubstr("RUNNING  MISMATCH"),
+                      HasSubstr("  2 ranks have launched up to operation 2\n"),
+                      HasSubstr("  Rank 1 has launched up to operation 1 -- GPU 1 managed by")));
+    const json report = json::parse(ask("SET FORMAT json\nSTATUS\n").substr(3));  // behind "OK\n"
+    EXPECT_EQ(report.at("communicators").at(0).at("ranks_count"), 3);
+  }
+}
+
+TEST_F(Ras, SaysForWhomAnOperationStandsStill) {
+  std::string verdict;
+  for (int tries = 0; tries < 1000 && verdict.empty(); ++tries) {
+    verdict = ask("VERDICT\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_THAT(verdict, HasSubstr("stands still: rank 1 (process "));
+}
+
+TEST_F(Ras, NamesAStoppedProcessAsMissing) {
+  processes_[2].kill(SIGSTOP);
+  // The kernel may give the client to the stopped process, which says nothing.
+  std::string text;
+  for (int tries = 0; tries < 50 && text.find("Errors") == std::string::npos; ++tries) {
+    const Fd connection = connect_to();
+    const timeval patience{.tv_sec = 4, .tv_usec = 0};
+    setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    say(connection, "TIMEOUT 1\nSTATUS\n");
+    text = hear(connection);
+  }
+  EXPECT_THAT(text, AllOf(HasSubstr("RUNNING  INCOMPLETE"),
+                          HasSubstr("Missing communicator data from 1 job process\n"),
+                          HasSubstr("  Rank 2 -- managed by process "), HasSubstr("TIMEOUT\n")));
+}
+
+TEST_F(Ras, MonitorsHearOfADeath) {
+  // Whoever dies must not be the one that has the client.
+  std::vector<Fd> monitors;
+  for (int i = 0; i < 12; ++i) {
+    monitors.push_back(connect_to());
+    say(monitors.back(), "MONITOR\n");
+    EXPECT_EQ(hear(monitors.back(), "OK\n"), "OK\n");
+  }
+  processes_[2].kill(SIGKILL);
+  int told = 0;
+  for (const Fd& monitor : monitors)
+    if (hear(monitor, "PEER_DEAD: Process ").find("PEER_DEAD") != std::string::npos) ++told;
+  EXPECT_GT(told, 0);
+}
+
+TEST_F(Ras, StrangersCostOnlyThemselves) {
+  std::vector<Fd> mute;
+  for (int i = 0; i < 400; ++i) mute.push_back(connect_to());
+  for (const Fd& connection : mute) say(connection, std::string(5000, '\xff'));
+  mute.resize(200);
+  for (int i = 0; i < 50; ++i) {
+    const Fd hasty = connect_to();  // asks, and does not stay for the answer
+    say(hasty, "STATUS\n");
+  }
+  mute.clear();
+  EXPECT_THAT(ask("STATUS\n"), HasSubstr("      1          3            1          3        3\n"));
+}
+
+}  // namespace
+}  // namespace niccolite::test
