@@ -14,6 +14,7 @@ using CUresult = int;
 using CUdevice = int;
 using CUcontext = struct CUctx_st*;
 using CUdeviceptr = unsigned long long;
+using CUmemGenericAllocationHandle = uint64_t;
 using CUmemoryPool = struct CUmemPoolHandle_st*;
 using CUstream = cudaStream_t;
 using CUevent = cudaEvent_t;
@@ -42,6 +43,28 @@ struct CUmemPoolProps {
   size_t maxSize;
   unsigned short usage;
   unsigned char reserved[54];
+};
+
+struct CUmemAllocationProp {
+  int type;
+  int requestedHandleTypes;
+  CUmemLocation location;
+  void* win32HandleMetaData;
+  unsigned char compressionType;  // from here on allocFlags
+  unsigned char gpuDirectRDMACapable;
+  unsigned short usage;
+  unsigned char reserved[4];
+};
+
+union CUstreamBatchMemOpParams {
+  struct {
+    int operation;
+    CUdeviceptr address;
+    uint64_t value;  // of 4 bytes or 8
+    unsigned int flags;
+    CUdeviceptr alias;
+  } value;
+  uint64_t pad[6];
 };
 
 struct CUDA_MEMCPY2D {
@@ -80,6 +103,7 @@ inline constexpr CUresult kNoDevice = 100;
 inline constexpr CUresult kInvalidDevice = 101;
 inline constexpr CUresult kInvalidContext = 201;
 inline constexpr CUresult kNotFound = 500;
+inline constexpr CUresult kNotPermitted = 800;
 inline constexpr CUresult kNotSupported = 801;
 inline constexpr CUresult kUnknown = 999;
 

@@ -26,6 +26,8 @@ enum Attribute : int {
   kVirtualMemoryManagement = 102,
   kFileDescriptorHandles = 103,
   kMemoryPools = 115,
+  kWaitsFor64Bits = 122,
+  kWaitsForNotAllBits = 123,
   kDmaBuf = 124,
   kMulticast = 132,
 };
@@ -95,10 +97,12 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
   if (value == nullptr) return kInvalidValue;
   switch (attribute) {
     case kMemoryPools:
-      *value = 1;
-      return kSuccess;
     case kVirtualMemoryManagement:
     case kFileDescriptorHandles:
+    case kWaitsFor64Bits:
+    case kWaitsForNotAllBits:
+      *value = 1;
+      return kSuccess;
     case kDmaBuf:
     case kMulticast:
       *value = 0;

@@ -4,6 +4,8 @@
 #include "vcuda/driver/context.h"
 
 using namespace vcuda::driver;  // NOLINT(google-build-using-namespace)
+using niccolite::gpu::virtual_::Comparison;
+using niccolite::gpu::virtual_::DriverCalls;
 
 namespace {
 
@@ -16,6 +18,27 @@ CUresult capture_info(CUstream stream, int* status, unsigned long long* id, CUgr
         of(cudaStreamGetCaptureInfo(stream, &found, id, graph, nullptr, nullptr, nullptr));
     *status = static_cast<int>(found);
     return result;
+  });
+}
+
+CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, size_t bytes,
+                    unsigned int flags) {
+  constexpr unsigned int kFlush = 1u << 30, kLast = 3;
+  if ((flags & ~kFlush) > kLast) return kInvalidValue;
+  return in_stream(stream, [&](int device, DriverCalls& calls) {
+    return static_cast<CUresult>(calls.wait_value(device, stream, reinterpret_cast<void*>(address),
+                                                  value, bytes,
+                                                  static_cast<Comparison>(flags & ~kFlush)));
+  });
+}
+
+CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, size_t bytes,
+                     unsigned int flags) {
+  constexpr unsigned int kNoBarrier = 1;
+  if (flags > kNoBarrier) return kInvalidValue;
+  return in_stream(stream, [&](int device, DriverCalls& calls) {
+    return static_cast<CUresult>(
+        calls.write_value(device, stream, reinterpret_cast<void*>(address), value, bytes));
   });
 }
 
@@ -84,6 +107,57 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* d
     if (result == kSuccess) static_cast<void>(call.release());  // the stream's, from now on
     return result;
   });
+}
+
+// ---- words in memory
+// Which flush or barrier a flag asks for makes no difference: all memory is one.
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, uint32_t value,
+                                unsigned int flags) {
+  return wait_value(stream, address, value, sizeof value, flags);
+}
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, uint64_t value,
+                                unsigned int flags) {
+  return wait_value(stream, address, value, sizeof value, flags);
+}
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, uint32_t value,
+                                 unsigned int flags) {
+  return write_value(stream, address, value, sizeof value, flags);
+}
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, uint64_t value,
+                                 unsigned int flags) {
+  return write_value(stream, address, value, sizeof value, flags);
+}
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
+                               unsigned int flags) {
+  constexpr int kWait32 = 1, kWrite32 = 2, kFlush = 3, kWait64 = 4, kWrite64 = 5, kBarrier = 6;
+  constexpr unsigned int kMost = 256;
+  if (list == nullptr || count == 0 || count > kMost || flags != 0) return kInvalidValue;
+  for (unsigned int i = 0; i < count; ++i) {
+    const auto& one = list[i].value;
+    CUresult result = kSuccess;
+    switch (one.operation) {
+      case kWait32:
+        result = wait_value(stream, one.address, static_cast<uint32_t>(one.value), 4, one.flags);
+        break;
+      case kWait64:
+        result = wait_value(stream, one.address, one.value, 8, one.flags);
+        break;
+      case kWrite32:
+        result = write_value(stream, one.address, static_cast<uint32_t>(one.value), 4, one.flags);
+        break;
+      case kWrite64:
+        result = write_value(stream, one.address, one.value, 8, one.flags);
+        break;
+      case kFlush:
+      case kBarrier:
+        break;
+      default:
+        result = kInvalidValue;
+    }
+    if (result != kSuccess) return result;
+  }
+  return kSuccess;
 }
 
 // ---- capture

@@ -1,7 +1,9 @@
 #include "gpu/virtual/operation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <type_traits>
 
 #include "gpu/virtual/graph.h"
 
@@ -27,6 +29,46 @@ Progress move_piece(size_t& position, size_t width, size_t rows, size_t target_p
     left -= bytes;
   }
   return position == total ? Progress::Done : Progress::Advanced;
+}
+
+void fill(std::byte* target, uint32_t value, size_t element_bytes, size_t bytes) {
+  if (element_bytes == 1) {
+    std::memset(target, static_cast<int>(value & 0xff), bytes);
+  } else if (element_bytes == 2) {
+    std::fill_n(reinterpret_cast<uint16_t*>(target), bytes / 2, static_cast<uint16_t>(value));
+  } else {
+    std::fill_n(reinterpret_cast<uint32_t*>(target), bytes / 4, value);
+  }
+}
+
+// As GPUs do: what was written before a word is there for whoever has seen the word.
+template <typename Word>
+Word load(const void* address) {
+  return std::atomic_ref(*static_cast<Word*>(const_cast<void*>(address)))
+      .load(std::memory_order_acquire);
+}
+template <typename Word>
+void store(void* address, Word value) {
+  std::atomic_ref(*static_cast<Word*>(address)).store(value, std::memory_order_release);
+}
+
+template <typename Word>
+bool holds(Word found, Word value, Comparison comparison) {
+  switch (comparison) {
+    case Comparison::AtLeast:
+      return static_cast<std::make_signed_t<Word>>(found - value) >= 0;
+    case Comparison::Equal:
+      return found == value;
+    case Comparison::AnyBit:
+      return (found & value) != 0;
+    case Comparison::NotAllBits:
+      return static_cast<Word>(~(found | value)) != 0;
+  }
+  return false;
+}
+bool is_over(const WaitValue& wait) {
+  if (wait.bytes == 8) return holds(load<uint64_t>(wait.address), wait.value, wait.comparison);
+  return holds(load<uint32_t>(wait.address), static_cast<uint32_t>(wait.value), wait.comparison);
 }
 
 }  // namespace
@@ -64,7 +106,9 @@ void Operation::after(const OperationPtr& self, const OperationPtr& predecessor)
 Runner Operation::runner() const {
   if (std::holds_alternative<HostCall>(work_)) return Runner::CallbackThread;
   const bool moves = std::holds_alternative<Copy>(work_) || std::holds_alternative<Set>(work_) ||
-                     std::holds_alternative<KernelLaunch>(work_);
+                     std::holds_alternative<KernelLaunch>(work_) ||
+                     std::holds_alternative<WaitValue>(work_) ||
+                     std::holds_alternative<WriteValue>(work_);
   return moves ? Runner::Worker : Runner::Inline;
 }
 
@@ -81,9 +125,19 @@ Progress Operation::step() {
                       });
   }
   if (auto* set = std::get_if<Set>(&work_)) {
-    return move_piece(
-        position_, set->width, set->rows, set->pitch, 0,
-        [&](size_t to, size_t, size_t bytes) { std::memset(set->target + to, set->value, bytes); });
+    return move_piece(position_, set->width, set->rows, set->pitch, 0,
+                      [&](size_t to, size_t, size_t bytes) {
+                        fill(set->target + to, set->value, set->element_bytes, bytes);
+                      });
+  }
+  if (const auto* wait = std::get_if<WaitValue>(&work_))
+    return is_over(*wait) ? Progress::Done : Progress::WouldBlock;
+  if (const auto* write = std::get_if<WriteValue>(&work_)) {
+    if (write->bytes == 8) {
+      store<uint64_t>(write->address, write->value);
+    } else {
+      store<uint32_t>(write->address, static_cast<uint32_t>(write->value));
+    }
   }
   return Progress::Done;
 }

@@ -21,6 +21,7 @@
 
 #include "base/thread_annotations.h"
 #include "base/wait.h"
+#include "gpu/virtual/driver_calls.h"
 #include "gpu/virtual/tasks.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -57,10 +58,11 @@ struct Copy {       // `rows` rows of `width` bytes
 };
 struct Set {
   std::byte* target;
-  uint8_t value;
-  size_t width;
+  uint32_t value;  // of an element
+  size_t width;    // in bytes
   size_t rows = 1;
   size_t pitch = 0;
+  size_t element_bytes = 1;  // 1, 2 or 4; target, width and pitch are multiples of it
 };
 struct HostCall {  // on the callback thread
   std::function<void()> call;
@@ -74,6 +76,17 @@ struct RecordEvent {  // node of a graph: each replay records anew
 struct WaitEvent {  // node of a graph: each replay waits for the event as it is at launch
   std::shared_ptr<Event> event;
 };
+struct WaitValue {  // for a word of `bytes`, 4 or 8, in memory
+  const void* address;
+  uint64_t value;
+  size_t bytes;
+  Comparison comparison;
+};
+struct WriteValue {
+  void* address;
+  uint64_t value;
+  size_t bytes;
+};
 struct Notify {
   std::shared_ptr<Latch> latch;
 };
@@ -82,7 +95,7 @@ struct KeepGraph {  // the last operation of a replay: keeps the graph's objects
   std::shared_ptr<const Graph> graph;
 };
 using Work = std::variant<Nothing, Copy, Set, HostCall, KernelLaunch, RecordEvent, WaitEvent,
-                          Notify, KeepGraph>;
+                          WaitValue, WriteValue, Notify, KeepGraph>;
 
 /// Who runs an operation: nobody (it is done as soon as its predecessors are), a worker, or the
 /// callback thread.

@@ -18,6 +18,7 @@
 
 #include "base/thread_annotations.h"
 #include "base/wait.h"
+#include "gpu/virtual/address_space.h"
 #include "gpu/virtual/error.h"
 #include "gpu/virtual/event.h"
 #include "gpu/virtual/graph.h"
@@ -59,6 +60,7 @@ class Runtime {
   bool is_device(int device) const { return device >= 0 && device < device_count(); }
   Result<DeviceInfo> describe(int device) const;
   MemoryMap& memory() { return memory_; }
+  AddressSpace& address_space() { return address_space_; }
   /// Of the calling thread.
   static int current_device();
   static void set_current_device(int device);
@@ -82,6 +84,9 @@ class Runtime {
   /// call returns, and written before it returns. `waits`: the call returns when all is done.
   Error copy(int device, StreamHandle stream, Copy copy, bool waits = false);
   Error set(int device, StreamHandle stream, Set set, bool waits = false);
+  /// A wait for a word, or a store of one, at an address that has to be a multiple of its size.
+  Error use_word(int device, StreamHandle stream, WaitValue wait);
+  Error use_word(int device, StreamHandle stream, WriteValue write);
 
   // ---- events
   Error create_event(bool timing, void** out);
@@ -156,6 +161,7 @@ class Runtime {
                     Deadline deadline = Deadline::never());
   Error refuse_while_capturing(Stream& stream) REQUIRES(mutex_);
   Error check_waiting_call(int device, StreamHandle stream);
+  Error check_word(const void* address, size_t bytes, Use use) const;
 
   Error check_capture(Stream& stream) REQUIRES(mutex_);
   void capture_node(Stream& stream, Work work) REQUIRES(mutex_);
@@ -167,6 +173,7 @@ class Runtime {
 
   const std::vector<std::shared_ptr<Stream>> legacy_;  // the default stream of each device
   MemoryMap memory_;
+  AddressSpace address_space_;
   HandleTable<Stream, HandleKind::Stream> streams_;
   HandleTable<Event, HandleKind::Event> events_;
   HandleTable<Graph, HandleKind::Graph> graphs_;
