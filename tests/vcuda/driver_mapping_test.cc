@@ -536,6 +536,28 @@ TEST_F(Mapping, SharesMemoryWithAnotherProcess) {
   ASSERT_CU(cuMemUnmap(address, kUnit));
   ASSERT_CU(cuMemRelease(handle));
 
+  // A pool, and an allocation of it.
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr pooled = 0;
+  CUmemPoolPtrExportData data;
+  ASSERT_CU(cuMemPoolCreate(&pool, &properties));
+  ASSERT_CU(cuMemPoolExportToShareableHandle(&descriptor, pool,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  send_descriptor(sockets[0], descriptor);
+  close(descriptor);
+  ASSERT_CU(cuMemAllocFromPoolAsync(&pooled, 64, pool, nullptr));
+  ASSERT_CU(cuMemsetD8(pooled, 3, 64));
+  ASSERT_CU(cuMemPoolExportPointer(&data, pooled));
+  ASSERT_EQ(write(sockets[0], &data, sizeof data), static_cast<ssize_t>(sizeof data));
+  ASSERT_EQ(read(sockets[0], &answer, 1), 1) << "the child failed";
+  EXPECT_EQ(byte_at(pooled), 4) << "what the child wrote";
+  ASSERT_CU(cuMemFreeAsync(pooled, nullptr));
+  ASSERT_CU(cuMemPoolDestroy(pool));
+
   put(address, kUnit);
   put(address + kUnit, kUnit);
   ncclUniqueId id;
@@ -567,6 +589,22 @@ TEST_F(Mapping, DISABLED_IsTheOtherProcess) {
   ASSERT_CU(cuMemsetD8(address, 9, kUnit));
   const char done = 1;
   ASSERT_EQ(write(socket, &done, 1), 1);
+
+  const int of_pool = receive_descriptor(socket);
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr pooled = 0;
+  CUmemPoolPtrExportData data;
+  ASSERT_CU(cuMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(intptr_t{of_pool}),
+                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  close(of_pool);
+  ASSERT_EQ(read(socket, &data, sizeof data), static_cast<ssize_t>(sizeof data));
+  ASSERT_CU(cuMemPoolImportPointer(&pooled, pool, &data));
+  EXPECT_EQ(byte_at(pooled + 63), 3);
+  ASSERT_CU(cuMemsetD8(pooled, 4, 64));
+  ASSERT_CU(cuMemFree(pooled));
+  ASSERT_CU(cuMemPoolDestroy(pool));
+  ASSERT_EQ(write(socket, &done, 1), 1);
+
   ncclUniqueId id;
   ASSERT_EQ(read(socket, &id, sizeof id), static_cast<ssize_t>(sizeof id));
   EXPECT_EQ(byte_at(address), 9) << "the exporter has let go of it";

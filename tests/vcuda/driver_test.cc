@@ -2,6 +2,8 @@
 // types and the versions of functions are the header's.
 #include "driver_fixture.h"
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -126,8 +128,65 @@ TEST_F(Driver, AllocatesFromPoolsInTheOrderOfAStream) {
   }
   ASSERT_CU(cuMemPoolDestroy(made));
   EXPECT_EQ(cuMemPoolDestroy(made), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuStreamDestroy(stream));
+}
+
+TEST_F(Driver, SharesPools) {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  EXPECT_EQ(cuMemPoolCreate(&made, &properties), CUDA_ERROR_NOT_SUPPORTED);
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
+  CUmemoryPool pool = nullptr, imported = nullptr, usual = nullptr, chosen = nullptr;
+  ASSERT_CU(cuMemPoolCreate(&pool, &properties));
+  ASSERT_CU(cuDeviceGetDefaultMemPool(&usual, 1));
+  int descriptor = -1, none = -1;
+  constexpr auto kType = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  ASSERT_CU(cuMemPoolExportToShareableHandle(&descriptor, pool, kType, 0));
+  EXPECT_EQ(cuMemPoolExportToShareableHandle(&none, usual, kType, 0), CUDA_ERROR_INVALID_VALUE);
+  const auto handle = [](int of) { return reinterpret_cast<void*>(intptr_t{of}); };
+  ASSERT_CU(cuMemPoolImportFromShareableHandle(&imported, handle(descriptor), kType, 0));
+  ASSERT_EQ(close(descriptor), 0);
+  EXPECT_EQ(cuMemPoolImportFromShareableHandle(&imported, handle(-1), kType, 0),
+            CUDA_ERROR_INVALID_VALUE);
+
+  CUstream stream = nullptr;
+  ASSERT_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr memory = 0, same = 0, plain = 0;
+  ASSERT_CU(cuMemAllocFromPoolAsync(&memory, 4096, pool, stream));
+  ASSERT_CU(cuMemAlloc(&plain, 4096));
+  CUmemoryPool owner = nullptr;
+  int ordinal = -1;
+  ASSERT_CU(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, memory));
+  ASSERT_CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory));
+  EXPECT_EQ(owner, pool);
+  EXPECT_EQ(ordinal, 1) << "the pool's device, whoever's the stream is";
+  CUmemPoolPtrExportData data;
+  EXPECT_EQ(cuMemPoolExportPointer(&data, plain), CUDA_ERROR_INVALID_VALUE) << "of no pool";
+  ASSERT_CU(cuMemPoolExportPointer(&data, memory));
+  EXPECT_EQ(cuMemPoolImportPointer(&same, pool, &data), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuMemPoolImportPointer(&same, imported, &data));
+  EXPECT_NE(same, memory);
+  unsigned char byte = 0;
+  ASSERT_CU(cuMemsetD8Async(memory, 6, 4096, stream));
+  ASSERT_CU(cuMemcpyDtoHAsync(&byte, same + 4095, 1, stream));
+  ASSERT_CU(cuStreamSynchronize(stream));
+  EXPECT_EQ(byte, 6);
+  ASSERT_CU(cuMemFreeAsync(same, stream));
+  ASSERT_CU(cuMemPoolImportPointer(&same, imported, &data));
+  ASSERT_CU(cuMemFree(same));
+  EXPECT_EQ(cuMemFree(same), CUDA_ERROR_INVALID_VALUE) << "freed twice";
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&same, 4096, imported, stream), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuMemFreeAsync(memory, stream));
+
+  ASSERT_CU(cuDeviceSetMemPool(1, pool));
+  ASSERT_CU(cuDeviceGetMemPool(&chosen, 1));
+  EXPECT_EQ(chosen, pool);
+  EXPECT_EQ(cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE) << "of another device";
+  ASSERT_CU(cuMemPoolDestroy(pool));
+  ASSERT_CU(cuDeviceGetMemPool(&chosen, 1));
+  EXPECT_EQ(chosen, usual);
+  ASSERT_CU(cuMemPoolDestroy(imported));
+  ASSERT_CU(cuMemFree(plain));
   ASSERT_CU(cuStreamDestroy(stream));
 }
 

@@ -67,6 +67,10 @@ union CUstreamBatchMemOpParams {
   uint64_t pad[6];
 };
 
+struct CUmemPoolPtrExportData {
+  unsigned char reserved[64];
+};
+
 struct CUDA_MEMCPY2D {
   size_t srcXInBytes, srcY;
   int srcMemoryType;
@@ -102,6 +106,7 @@ inline constexpr CUresult kNotInitialized = 3;
 inline constexpr CUresult kNoDevice = 100;
 inline constexpr CUresult kInvalidDevice = 101;
 inline constexpr CUresult kInvalidContext = 201;
+inline constexpr CUresult kOperatingSystem = 304;
 inline constexpr CUresult kNotFound = 500;
 inline constexpr CUresult kNotPermitted = 800;
 inline constexpr CUresult kNotSupported = 801;

@@ -26,6 +26,7 @@ enum Attribute : int {
   kVirtualMemoryManagement = 102,
   kFileDescriptorHandles = 103,
   kMemoryPools = 115,
+  kPoolHandleTypes = 119,
   kWaitsFor64Bits = 122,
   kWaitsForNotAllBits = 123,
   kDmaBuf = 124,
@@ -102,6 +103,9 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
     case kWaitsFor64Bits:
     case kWaitsForNotAllBits:
       *value = 1;
+      return kSuccess;
+    case kPoolHandleTypes:
+      *value = 1;  // file descriptors
       return kSuccess;
     case kDmaBuf:
     case kMulticast:

@@ -1,20 +1,11 @@
-// Memory: allocation, pools, copies, fills, attributes, sharing between processes.
+// Memory: allocation, copies, fills, attributes, sharing between processes.
 #include <algorithm>
 #include <cstring>
-#include <mutex>
-#include <set>
-#include <vector>
 
 #include "gpu/virtual/driver_calls.h"
 #include "gpu/virtual/tasks.h"
 #include "vcuda/driver/context.h"
-
-// A pool is a device to allocate on: memory is given back at once, so that there is nothing to
-// keep, to trim or to share.
-struct CUmemPoolHandle_st {
-  int device = 0;
-  unsigned long long release_threshold = 0;
-};
+#include "vcuda/driver/pool.h"
 
 namespace {
 
@@ -69,30 +60,6 @@ CUresult fill(CUdeviceptr target, T value, size_t count, CUstream stream, bool w
         calls.fill(device, stream, as_pointer(target), value, sizeof(T), count, waits));
   });
 }
-
-struct Pools {
-  std::mutex mutex;
-  std::set<CUmemoryPool> made;
-  std::vector<CUmemoryPool> defaults;  // by device
-
-  static Pools& instance() {
-    static Pools* const pools = new Pools;
-    return *pools;
-  }
-  CUmemoryPool default_of(int device) {
-    std::lock_guard lock(mutex);
-    if (static_cast<size_t>(device) >= defaults.size())
-      defaults.resize(static_cast<size_t>(device) + 1);
-    CUmemoryPool& pool = defaults[static_cast<size_t>(device)];
-    if (pool == nullptr) pool = new CUmemPoolHandle_st{.device = device};
-    return pool;
-  }
-  bool is_known(CUmemoryPool pool) {
-    std::lock_guard lock(mutex);
-    return made.contains(pool) ||
-           std::find(defaults.begin(), defaults.end(), pool) != defaults.end();
-  }
-};
 
 /// The allocation around an address. Errors: InvalidValue for memory that is none of a virtual
 /// GPU's.
@@ -231,9 +198,9 @@ CUresult attribute_of(void* data, int attribute, CUdeviceptr address) {
     case kMapped:
       return give(data, 1);
     case kAllowedHandleTypes:
-      return give(data, uint64_t{0});
+      return give(data, uint64_t{is_exportable(pool_of(as_address(info.base))) ? 1u : 0u});
     case kMempool:
-      return give_pointer(data, nullptr);
+      return give_pointer(data, pool_of(as_address(info.base)));
     case kIsRdmaCapable:
       return give(data, 0);
     case kAccessFlags:
@@ -287,7 +254,10 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
   });
 }
 CUresult cuMemFree_v2(CUdeviceptr address) {
-  return in_context([&] { return of(cudaFree(as_pointer(address))); });
+  return in_context([&] {
+    void* const pointer = as_pointer(address);
+    return of(forget_allocation(address) ? cudaIpcCloseMemHandle(pointer) : cudaFree(pointer));
+  });
 }
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   return in_context([&] {
@@ -333,89 +303,6 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
     *flags = cudaHostAllocPortable | cudaHostAllocMapped;
     return kSuccess;
   });
-}
-
-// ---- pools
-
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
-  int count = 0;
-  if (!is_initialized()) return kNotInitialized;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || device < 0 || device >= count)
-    return kInvalidDevice;
-  if (pool == nullptr) return kInvalidValue;
-  *pool = Pools::instance().default_of(device);
-  return kSuccess;
-}
-CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
-  return cuDeviceGetDefaultMemPool(pool, device);
-}
-CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-  if (!Pools::instance().is_known(pool) || pool->device != device) return kInvalidValue;
-  return kSuccess;  // all pools of a device are alike
-}
-CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
-  constexpr int kPinned = 1, kOnDevice = 1;
-  if (!is_initialized()) return kNotInitialized;
-  if (pool == nullptr || properties == nullptr || properties->allocType != kPinned)
-    return kInvalidValue;
-  if (properties->location.type != kOnDevice || properties->handleTypes != 0) return kNotSupported;
-  auto* const made = new CUmemPoolHandle_st{.device = properties->location.id};
-  Pools& pools = Pools::instance();
-  std::lock_guard lock(pools.mutex);
-  pools.made.insert(made);
-  *pool = made;
-  return kSuccess;
-}
-CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-  Pools& pools = Pools::instance();
-  std::lock_guard lock(pools.mutex);
-  if (pools.made.erase(pool) == 0) return kInvalidValue;
-  delete pool;
-  return kSuccess;
-}
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t /*keep*/) {
-  return Pools::instance().is_known(pool) ? kSuccess : kInvalidValue;
-}
-// CU_MEMPOOL_ATTR_*: the first three are switches, of what virtual GPUs do anyway; the fourth the
-// threshold; the others tell of memory, of which a pool keeps none.
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void* value) {
-  constexpr int kThreshold = 4, kLast = 8;
-  if (!Pools::instance().is_known(pool) || value == nullptr || attribute < 1 || attribute > kLast)
-    return kInvalidValue;
-  if (attribute == kThreshold) std::memcpy(&pool->release_threshold, value, sizeof(uint64_t));
-  return kSuccess;
-}
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void* value) {
-  constexpr int kLastSwitch = 3, kThreshold = 4;
-  if (!Pools::instance().is_known(pool) || value == nullptr || attribute < 1) return kInvalidValue;
-  if (attribute <= kLastSwitch) return give(value, 1);
-  return give(value, attribute == kThreshold ? uint64_t{pool->release_threshold} : uint64_t{0});
-}
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* /*of*/, size_t /*count*/) {
-  return Pools::instance().is_known(pool) ? kSuccess : kInvalidValue;  // all devices see all memory
-}
-CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool pool, CUmemLocation* /*of*/) {
-  constexpr int kReadsAndWrites = 3;
-  if (flags == nullptr || !Pools::instance().is_known(pool)) return kInvalidValue;
-  *flags = kReadsAndWrites;
-  return kSuccess;
-}
-CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
-  return in_context([&] {
-    if (address == nullptr) return kInvalidValue;
-    void* pointer = nullptr;
-    const CUresult result = of(cudaMallocAsync(&pointer, bytes, stream));
-    *address = as_address(pointer);
-    return result;
-  });
-}
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
-                                 CUstream stream) {
-  if (!Pools::instance().is_known(pool)) return kInvalidValue;
-  return cuMemAllocAsync(address, bytes, stream);
-}
-CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-  return in_context([&] { return of(cudaFreeAsync(as_pointer(address), stream)); });
 }
 
 // ---- copies and fills

@@ -294,6 +294,23 @@ class Driver final : public VirtualMachine, public DriverCalls {
                   .element_bytes = element_bytes};
     return runtime_.set(device, stream, set, waits);
   }
+  Error allocate_in_order(int stream_device, StreamHandle stream, int device, size_t bytes,
+                          void** out) override {
+    CaptureInfo capture;
+    TRY_VIRTUAL(runtime_.capture_info(stream_device, stream, &capture));
+    if (capture.state != CaptureState::None) return Error::NotSupported;
+    MemoryProperties made;
+    TRY_VIRTUAL(runtime_.memory().allocate(device, bytes, PointerKind::Device, false, &made));
+    *out = made.base;
+    return Error::None;
+  }
+  Error free_in_order(int stream_device, StreamHandle stream, void* base) override {
+    CaptureInfo capture;
+    TRY_VIRTUAL(runtime_.capture_info(stream_device, stream, &capture));
+    if (capture.state != CaptureState::None) return Error::NotSupported;
+    return runtime_.submit(stream_device, stream,
+                           HostCall{[this, base] { (void)runtime_.memory().release(base); }});
+  }
   Error wait_value(int device, StreamHandle stream, const void* address, uint64_t value,
                    size_t bytes, Comparison comparison) override {
     return runtime_.use_word(device, stream, WaitValue{address, value, bytes, comparison});

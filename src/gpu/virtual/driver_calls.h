@@ -28,6 +28,13 @@ class DriverCalls {
   virtual Error fill(int device, StreamHandle stream, void* target, uint32_t value,
                      size_t element_bytes, size_t count, bool waits) = 0;
 
+  /// Memory of `device` for work of a stream, which need not be that device's. NotSupported: the
+  /// stream is capturing.
+  virtual Error allocate_in_order(int stream_device, StreamHandle stream, int device, size_t bytes,
+                                  void** out) = 0;
+  /// Gives it back, or a mapping of another process's memory, after the work queued so far.
+  virtual Error free_in_order(int stream_device, StreamHandle stream, void* base) = 0;
+
   // ---- words of 4 or 8 bytes, in memory that GPUs know
   /// Work queued later to the stream waits until the host, or another stream, has stored such a
   /// value; no other stream does.
