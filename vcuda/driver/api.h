@@ -87,6 +87,55 @@ struct CUDA_MEMCPY2D {
   size_t WidthInBytes, Height;
 };
 
+struct CUDA_MEMCPY3D {
+  size_t srcXInBytes, srcY, srcZ, srcLOD;
+  int srcMemoryType;
+  const void* srcHost;
+  CUdeviceptr srcDevice;
+  void* srcArray;
+  void* reserved0;
+  size_t srcPitch, srcHeight;
+  size_t dstXInBytes, dstY, dstZ, dstLOD;
+  int dstMemoryType;
+  void* dstHost;
+  CUdeviceptr dstDevice;
+  void* dstArray;
+  void* reserved1;
+  size_t dstPitch, dstHeight;
+  size_t WidthInBytes, Height, Depth;
+};
+
+struct CUDA_MEMSET_NODE_PARAMS {
+  CUdeviceptr dst;
+  size_t pitch;
+  unsigned int value;
+  unsigned int elementSize;
+  size_t width;
+  size_t height;
+};
+
+struct CUgraphNodeParams {
+  int type;  // as cudaGraphNodeType
+  int reserved0[3];
+  union {
+    long long reserved1[29];
+    struct {
+      int flags;
+      int reserved;
+      CUcontext context;
+      CUDA_MEMCPY3D copyParams;
+    } memcpy;
+    CUDA_MEMSET_NODE_PARAMS memset;  // and a context
+    cudaHostNodeParams host;
+    struct {
+      CUgraph graph;
+      int ownership;
+    } graph;
+    CUevent event;  // to record, or to wait for
+  };
+  long long reserved2;
+};
+
 struct CUDA_GRAPH_INSTANTIATE_PARAMS {
   unsigned long long flags;
   CUstream hUploadStream;

@@ -10,12 +10,14 @@ using niccolite::gpu::virtual_::DriverCalls;
 namespace {
 
 /// CU_STREAM_CAPTURE_STATUS_*, as the runtime's.
-CUresult capture_info(CUstream stream, int* status, unsigned long long* id, CUgraph* graph) {
+CUresult capture_info(CUstream stream, int* status, unsigned long long* id, CUgraph* graph,
+                      const CUgraphNode** dependencies, const cudaGraphEdgeData** edges,
+                      size_t* count) {
   return in_context([&] {
     if (status == nullptr) return kInvalidValue;
     cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
     const CUresult result =
-        of(cudaStreamGetCaptureInfo(stream, &found, id, graph, nullptr, nullptr, nullptr));
+        of(cudaStreamGetCaptureInfo(stream, &found, id, graph, dependencies, edges, count));
     *status = static_cast<int>(found);
     return result;
   });
@@ -178,17 +180,30 @@ CUresult cuStreamIsCapturing(CUstream stream, int* status) {
     return result;
   });
 }
-// Nodes cannot be inspected: who asks for dependencies is refused.
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, int* status, unsigned long long* id,
                                    CUgraph* graph, const CUgraphNode** dependencies,
                                    size_t* count) {
-  if (dependencies != nullptr || count != nullptr) return kNotSupported;
-  return capture_info(stream, status, id, graph);
+  return capture_info(stream, status, id, graph, dependencies, nullptr, count);
 }
 CUresult cuStreamGetCaptureInfo_v3(CUstream stream, int* status, unsigned long long* id,
                                    CUgraph* graph, const CUgraphNode** dependencies,
-                                   const void** /*edges*/, size_t* count) {
-  return cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count);
+                                   const cudaGraphEdgeData** edges, size_t* count) {
+  return capture_info(stream, status, id, graph, dependencies, edges, count);
+}
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* dependencies,
+                                              const cudaGraphEdgeData* edges, size_t count,
+                                              unsigned int flags) {
+  return in_context([&] {
+    return of(cudaStreamUpdateCaptureDependencies(stream, dependencies, edges, count, flags));
+  });
+}
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+                                     const CUgraphNode* dependencies,
+                                     const cudaGraphEdgeData* edges, size_t count, int mode) {
+  return in_context([&] {
+    return of(cudaStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count,
+                                            static_cast<cudaStreamCaptureMode>(mode)));
+  });
 }
 CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
   if (mode == nullptr) return kInvalidValue;

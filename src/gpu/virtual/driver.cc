@@ -276,7 +276,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
     return check(runtime_.set(device, stream, set), "queue a fill to", stream, device);
   }
   Status call_host(int device, StreamHandle stream, void (*function)(void*), void* data) override {
-    return check(runtime_.submit(device, stream, HostCall{[function, data] { function(data); }}),
+    return check(runtime_.submit(device, stream, HostCall{nullptr, function, data}),
                  "queue a host call to", stream, device);
   }
   Status launch(int device, StreamHandle stream, std::shared_ptr<Kernel> kernel) override {

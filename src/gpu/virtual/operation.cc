@@ -13,18 +13,15 @@ namespace {
 // What one step of a copy or fill moves: well under a millisecond on any machine.
 constexpr size_t kPieceBytes = size_t{2} << 20;
 
-// Calls move(offset in the target, offset in the source, bytes) for the next piece of `rows` rows
-// of `width` bytes.
+// Calls move(row, offset in the row, bytes) for the next piece of `rows` rows of `width` bytes.
 template <typename Move>
-Progress move_piece(size_t& position, size_t width, size_t rows, size_t target_pitch,
-                    size_t source_pitch, Move&& move) {
+Progress move_piece(size_t& position, size_t width, size_t rows, Move&& move) {
   const size_t total = width * rows;
   size_t left = std::min(kPieceBytes, total - position);
   while (left > 0) {
-    const size_t row = position / width;
     const size_t column = position % width;
     const size_t bytes = std::min(left, width - column);
-    move(row * target_pitch + column, row * source_pitch + column, bytes);
+    move(position / width, column, bytes);
     position += bytes;
     left -= bytes;
   }
@@ -118,17 +115,22 @@ Progress Operation::step() {
     if (task_ == nullptr) task_ = launch->kernel->start();
     return task_->step();
   }
-  if (auto* copy = std::get_if<Copy>(&work_)) {
-    return move_piece(position_, copy->width, copy->rows, copy->target_pitch, copy->source_pitch,
-                      [&](size_t to, size_t from, size_t bytes) {
-                        std::memmove(copy->target + to, copy->source + from, bytes);
-                      });
+  if (const auto* copy = std::get_if<Copy>(&work_)) {
+    return move_piece(
+        position_, copy->width, copy->rows * copy->slices,
+        [&](size_t row, size_t column, size_t bytes) {
+          const size_t slice = row / copy->rows;
+          row %= copy->rows;
+          std::memmove(
+              copy->target + slice * copy->target_slice + row * copy->target_pitch + column,
+              copy->source + slice * copy->source_slice + row * copy->source_pitch + column, bytes);
+        });
   }
-  if (auto* set = std::get_if<Set>(&work_)) {
-    return move_piece(position_, set->width, set->rows, set->pitch, 0,
-                      [&](size_t to, size_t, size_t bytes) {
-                        fill(set->target + to, set->value, set->element_bytes, bytes);
-                      });
+  if (const auto* set = std::get_if<Set>(&work_)) {
+    return move_piece(
+        position_, set->width, set->rows, [&](size_t row, size_t column, size_t bytes) {
+          fill(set->target + row * set->pitch + column, set->value, set->element_bytes, bytes);
+        });
   }
   if (const auto* wait = std::get_if<WaitValue>(&work_))
     return is_over(*wait) ? Progress::Done : Progress::WouldBlock;
@@ -142,7 +144,14 @@ Progress Operation::step() {
   return Progress::Done;
 }
 
-void Operation::call_host() { std::get<HostCall>(work_).call(); }
+void Operation::call_host() {
+  const auto& host = std::get<HostCall>(work_);
+  if (host.function != nullptr) {
+    host.function(host.data);
+  } else {
+    host.call();
+  }
+}
 
 void Operation::finish(std::vector<OperationPtr>& ready) {
   std::shared_ptr<Latch> latch;

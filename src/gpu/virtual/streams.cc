@@ -252,9 +252,9 @@ Error Runtime::drain(int device, Deadline deadline) {
 }
 
 Error Runtime::copy(int device, StreamHandle handle, Copy copy, bool waits) {
-  if (copy.width * copy.rows == 0) return submit(device, handle, Nothing{});
-  const size_t target_bytes = (copy.rows - 1) * copy.target_pitch + copy.width;
-  const size_t source_bytes = (copy.rows - 1) * copy.source_pitch + copy.width;
+  if (copy.width * copy.rows * copy.slices == 0) return submit(device, handle, Nothing{});
+  const size_t target_bytes = target_span(copy);
+  const size_t source_bytes = source_span(copy);
   bool pageable_target = false;
   bool pageable_source = false;
   TRY_VIRTUAL(memory_.check_range(copy.target, target_bytes, &pageable_target, Use::Write));
