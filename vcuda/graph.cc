@@ -66,6 +66,13 @@ cudaStreamCaptureStatus status_of(CaptureState state) {
   return cudaStreamCaptureStatusNone;
 }
 
+/// `count` edges of the only kind that there is: of the calling thread, until it asks again.
+const cudaGraphEdgeData* plain_edges(size_t count) {
+  thread_local std::vector<cudaGraphEdgeData> edges;
+  edges.assign(count, cudaGraphEdgeData{});
+  return edges.data();
+}
+
 bool is_mode(cudaStreamCaptureMode mode) {
   return static_cast<unsigned int>(mode) <= cudaStreamCaptureModeRelaxed;
 }
@@ -100,14 +107,47 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
                                      const cudaGraphEdgeData** edges, size_t* count) {
   return call([&](Runtime& runtime) {
     if (status == nullptr) return Error::InvalidValue;
-    if (dependencies != nullptr || edges != nullptr || count != nullptr) return Error::NotSupported;
+    const int device = place_of(runtime, stream).device;
     CaptureInfo info;
-    TRY_VIRTUAL(runtime.capture_info(place_of(runtime, stream).device, stream, &info));
+    TRY_VIRTUAL(runtime.capture_info(device, stream, &info));
     *status = status_of(info.state);
     if (info.state != CaptureState::Active) return Error::None;
     if (id != nullptr) *id = info.id;
     if (graph != nullptr) *graph = static_cast<cudaGraph_t>(info.graph);
+    if (dependencies == nullptr && edges == nullptr && count == nullptr) return Error::None;
+    void** nodes = nullptr;
+    size_t number = 0;
+    TRY_VIRTUAL(runtime.capture_dependencies(device, stream, &nodes, &number));
+    if (dependencies != nullptr) *dependencies = reinterpret_cast<const cudaGraphNode_t*>(nodes);
+    if (count != nullptr) *count = number;
+    if (edges != nullptr) *edges = plain_edges(number);
     return Error::None;
+  });
+}
+
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t* dependencies,
+                                                const cudaGraphEdgeData*, size_t count,
+                                                unsigned int flags) {
+  return call([&](Runtime& runtime) {
+    if (flags > cudaStreamSetCaptureDependencies || (dependencies == nullptr && count > 0))
+      return Error::InvalidValue;
+    return runtime.change_capture_dependencies(
+        place_of(runtime, stream).device, stream,
+        std::vector<void*>(dependencies, dependencies + count),
+        flags == cudaStreamSetCaptureDependencies);
+  });
+}
+
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph,
+                                          const cudaGraphNode_t* dependencies,
+                                          const cudaGraphEdgeData*, size_t count,
+                                          cudaStreamCaptureMode mode) {
+  return call([&](Runtime& runtime) {
+    if (!is_mode(mode) || graph == nullptr || (dependencies == nullptr && count > 0))
+      return Error::InvalidValue;
+    return runtime.begin_capture_to(place_of(runtime, stream).device, stream,
+                                    static_cast<CaptureMode>(mode), graph,
+                                    std::vector<void*>(dependencies, dependencies + count));
   });
 }
 
@@ -132,22 +172,6 @@ cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned int flags) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return call([&](Runtime& runtime) { return runtime.destroy_graph(graph); });
-}
-
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
-  return call([&](Runtime& runtime) {
-    if (count == nullptr) return Error::InvalidValue;
-    size_t there = 0;
-    TRY_VIRTUAL(runtime.graph_size(graph, &there));
-    if (nodes == nullptr) {
-      *count = there;
-      return Error::None;
-    }
-    for (size_t i = 0; i < *count; ++i)
-      nodes[i] = i < there ? reinterpret_cast<cudaGraphNode_t>(i + 1) : nullptr;
-    if (*count > there) *count = there;
-    return Error::None;
-  });
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "vcuda/call.h"
+#include "vcuda/volume.h"
 
 using niccolite::gpu::PointerKind;
 using niccolite::gpu::virtual_::Copy;
@@ -60,7 +61,7 @@ Error check_direction(Runtime& runtime, const void* target, const void* source,
 
 cudaError_t copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream, bool waits) {
   return call([&](Runtime& runtime) {
-    if (copy.width * copy.rows > 0)
+    if (copy.width * copy.rows * copy.slices > 0)
       TRY_VIRTUAL(check_direction(runtime, copy.target, copy.source, kind));
     const Place place = place_of(runtime, stream);
     return runtime.copy(place.device, place.stream, copy, waits);
@@ -81,6 +82,13 @@ cudaError_t copy_2d(void* target, size_t target_pitch, const void* source, size_
   rows.target_pitch = target_pitch;
   rows.source_pitch = source_pitch;
   return copy(rows, kind, stream, waits);
+}
+
+cudaError_t copy_3d(const cudaMemcpy3DParms* volume, cudaStream_t stream, bool waits) {
+  Copy made{};
+  const Error error = vcuda::copy_of(volume, &made);
+  if (error != Error::None) return vcuda::keep(static_cast<cudaError_t>(error));
+  return copy(made, volume->kind, stream, waits);
 }
 
 cudaError_t fill(void* target, int value, size_t width, size_t rows, size_t pitch,
@@ -270,6 +278,11 @@ cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* sou
                               size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
   return copy_2d(target, target_pitch, source, source_pitch, width, height, kind, stream, false);
+}
+
+cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* volume) { return copy_3d(volume, nullptr, true); }
+cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* volume, cudaStream_t stream) {
+  return copy_3d(volume, stream, false);
 }
 
 cudaError_t cudaMemset(void* target, int value, size_t count) {

@@ -106,7 +106,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   return call([&](Runtime& runtime) {
     if (function == nullptr) return Error::InvalidValue;
     return runtime.submit(place_of(runtime, stream).device, stream,
-                          HostCall{[function, data] { function(data); }});
+                          HostCall{nullptr, function, data});
   });
 }
 

@@ -81,10 +81,11 @@ Status check_memory(const char* function, const Buffer& buffer, Communicator& co
       if (at < base || at >= base + info.bytes) return {};
       passed = static_cast<size_t>(base + info.bytes - begin);
     }
-    // Allocations of a virtual GPU that lie side by side have nothing to do with each other.
-    const bool may_go_on =
-        info.kind == gpu::PointerKind::Host ||
-        (info.kind == gpu::PointerKind::Device && comm.machine().kind() == gpu::Kind::Cuda);
+    // Allocations of a virtual GPU that lie side by side have nothing to do with each other, but
+    // where the program put them there.
+    const bool may_go_on = info.kind == gpu::PointerKind::Host ||
+                           (info.kind == gpu::PointerKind::Device &&
+                            (comm.machine().kind() == gpu::Kind::Cuda || info.is_mapping));
     if (passed < buffer.bytes && !may_go_on)
       return Status::invalid_argument(
           "{} : {} {} of rank {} is too small: the call uses {} bytes from there on, and its "

@@ -49,6 +49,9 @@ struct PointerInfo {
   // Of the allocation: never used again in this process, though its address may be. 0 where the
   // driver does not tell.
   uint64_t id = 0;
+  // A program mapped it by virtual memory management, so that one buffer may reach over several
+  // mappings. Virtual GPUs alone tell.
+  bool is_mapping = false;
 };
 
 enum class CaptureState : unsigned char { None, Active, Invalidated };

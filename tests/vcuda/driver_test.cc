@@ -1,32 +1,16 @@
 // libcuda.so.1 of virtual GPUs, as a program sees it that was compiled with NVIDIA's header: the
 // types and the versions of functions are the header's.
-#include <cuda.h>
-#include <gtest/gtest.h>
+#include "driver_fixture.h"
+
+#include <unistd.h>
 
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
-
-#define ASSERT_CU(...) ASSERT_EQ((__VA_ARGS__), CUDA_SUCCESS)
-
-class Driver : public testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_CU(cuInit(0));
-    ASSERT_CU(cuDeviceGet(&device_, 0));
-    ASSERT_CU(cuDevicePrimaryCtxRetain(&context_, device_));
-    ASSERT_CU(cuCtxSetCurrent(context_));
-  }
-  void TearDown() override {
-    EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(device_), CUDA_SUCCESS);
-  }
-  CUdevice device_ = -1;
-  CUcontext context_ = nullptr;
-};
 
 TEST_F(Driver, DescribesItsDevices) {
   int version = 0, count = 0, major = 0;
@@ -46,10 +30,15 @@ TEST_F(Driver, DescribesItsDevices) {
   EXPECT_GT(bytes, size_t{1} << 20);
   ASSERT_CU(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
   EXPECT_EQ(major, 9);
-  int manages = 1;
-  ASSERT_CU(
-      cuDeviceGetAttribute(&manages, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
-  EXPECT_EQ(manages, 0);
+  for (const auto& [attribute, expected] :
+       {std::pair{CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0},
+        {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0}}) {
+    int value = -1;
+    ASSERT_CU(cuDeviceGetAttribute(&value, attribute, 0));
+    EXPECT_EQ(value, expected) << attribute;
+  }
   EXPECT_EQ(cuDeviceGet(&device_, 1000), CUDA_ERROR_INVALID_DEVICE);
   device_ = 0;
   const char* text = nullptr;
@@ -139,8 +128,65 @@ TEST_F(Driver, AllocatesFromPoolsInTheOrderOfAStream) {
   }
   ASSERT_CU(cuMemPoolDestroy(made));
   EXPECT_EQ(cuMemPoolDestroy(made), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuStreamDestroy(stream));
+}
+
+TEST_F(Driver, SharesPools) {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  EXPECT_EQ(cuMemPoolCreate(&made, &properties), CUDA_ERROR_NOT_SUPPORTED);
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
+  CUmemoryPool pool = nullptr, imported = nullptr, usual = nullptr, chosen = nullptr;
+  ASSERT_CU(cuMemPoolCreate(&pool, &properties));
+  ASSERT_CU(cuDeviceGetDefaultMemPool(&usual, 1));
+  int descriptor = -1, none = -1;
+  constexpr auto kType = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  ASSERT_CU(cuMemPoolExportToShareableHandle(&descriptor, pool, kType, 0));
+  EXPECT_EQ(cuMemPoolExportToShareableHandle(&none, usual, kType, 0), CUDA_ERROR_INVALID_VALUE);
+  const auto handle = [](int of) { return reinterpret_cast<void*>(intptr_t{of}); };
+  ASSERT_CU(cuMemPoolImportFromShareableHandle(&imported, handle(descriptor), kType, 0));
+  ASSERT_EQ(close(descriptor), 0);
+  EXPECT_EQ(cuMemPoolImportFromShareableHandle(&imported, handle(-1), kType, 0),
+            CUDA_ERROR_INVALID_VALUE);
+
+  CUstream stream = nullptr;
+  ASSERT_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr memory = 0, same = 0, plain = 0;
+  ASSERT_CU(cuMemAllocFromPoolAsync(&memory, 4096, pool, stream));
+  ASSERT_CU(cuMemAlloc(&plain, 4096));
+  CUmemoryPool owner = nullptr;
+  int ordinal = -1;
+  ASSERT_CU(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, memory));
+  ASSERT_CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory));
+  EXPECT_EQ(owner, pool);
+  EXPECT_EQ(ordinal, 1) << "the pool's device, whoever's the stream is";
+  CUmemPoolPtrExportData data;
+  EXPECT_EQ(cuMemPoolExportPointer(&data, plain), CUDA_ERROR_INVALID_VALUE) << "of no pool";
+  ASSERT_CU(cuMemPoolExportPointer(&data, memory));
+  EXPECT_EQ(cuMemPoolImportPointer(&same, pool, &data), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuMemPoolImportPointer(&same, imported, &data));
+  EXPECT_NE(same, memory);
+  unsigned char byte = 0;
+  ASSERT_CU(cuMemsetD8Async(memory, 6, 4096, stream));
+  ASSERT_CU(cuMemcpyDtoHAsync(&byte, same + 4095, 1, stream));
+  ASSERT_CU(cuStreamSynchronize(stream));
+  EXPECT_EQ(byte, 6);
+  ASSERT_CU(cuMemFreeAsync(same, stream));
+  ASSERT_CU(cuMemPoolImportPointer(&same, imported, &data));
+  ASSERT_CU(cuMemFree(same));
+  EXPECT_EQ(cuMemFree(same), CUDA_ERROR_INVALID_VALUE) << "freed twice";
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&same, 4096, imported, stream), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuMemFreeAsync(memory, stream));
+
+  ASSERT_CU(cuDeviceSetMemPool(1, pool));
+  ASSERT_CU(cuDeviceGetMemPool(&chosen, 1));
+  EXPECT_EQ(chosen, pool);
+  EXPECT_EQ(cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE) << "of another device";
+  ASSERT_CU(cuMemPoolDestroy(pool));
+  ASSERT_CU(cuDeviceGetMemPool(&chosen, 1));
+  EXPECT_EQ(chosen, usual);
+  ASSERT_CU(cuMemPoolDestroy(imported));
+  ASSERT_CU(cuMemFree(plain));
   ASSERT_CU(cuStreamDestroy(stream));
 }
 
@@ -190,6 +236,82 @@ TEST_F(Driver, OrdersStreamsByEventsAndReplaysGraphs) {
   ASSERT_CU(cuEventDestroy(event));
   ASSERT_CU(cuStreamDestroy(first));
   ASSERT_CU(cuStreamDestroy(second));
+}
+
+TEST_F(Driver, WaitsForValuesInMemory) {
+  CUstream waiting = nullptr, other = nullptr;
+  ASSERT_CU(cuStreamCreate(&waiting, CU_STREAM_NON_BLOCKING));
+  ASSERT_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr words = 0;
+  uint32_t* host = nullptr;
+  ASSERT_CU(cuMemAlloc(&words, 64));
+  ASSERT_CU(cuMemsetD8(words, 0, 64));
+  ASSERT_CU(cuMemHostAlloc(reinterpret_cast<void**>(&host), 64, 0));
+  host[0] = host[1] = 0;
+  const auto on_host = reinterpret_cast<CUdeviceptr>(host);
+
+  // More waits than any machine has workers, and each lets another stream go on.
+  std::vector<CUstream> chain(64);
+  for (size_t i = 0; i < chain.size(); ++i) {
+    ASSERT_CU(cuStreamCreate(&chain[i], CU_STREAM_NON_BLOCKING));
+    const auto step = static_cast<cuuint32_t>(i);
+    ASSERT_CU(cuStreamWaitValue32(chain[i], words, step + 1, CU_STREAM_WAIT_VALUE_EQ));
+    ASSERT_CU(cuStreamWriteValue32(chain[i], words, step + 2, CU_STREAM_WRITE_VALUE_DEFAULT));
+  }
+  EXPECT_EQ(cuStreamQuery(chain[0]), CUDA_ERROR_NOT_READY);
+  ASSERT_CU(cuStreamWriteValue32(other, words, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+  for (CUstream stream : chain) {
+    ASSERT_CU(cuStreamSynchronize(stream));
+    ASSERT_CU(cuStreamDestroy(stream));
+  }
+  uint32_t last = 0;
+  ASSERT_CU(cuMemcpyDtoH(&last, words, 4));
+  EXPECT_EQ(last, 65u);
+
+  // The host's store ends a wait, too; a counter that wraps around is ahead.
+  ASSERT_CU(cuStreamWaitValue32(waiting, on_host, 0xfffffff0, CU_STREAM_WAIT_VALUE_GEQ));
+  ASSERT_CU(cuStreamSynchronize(waiting));
+  ASSERT_CU(cuStreamWaitValue64(waiting, on_host, uint64_t{1} << 40, CU_STREAM_WAIT_VALUE_GEQ));
+  EXPECT_EQ(cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
+  *reinterpret_cast<volatile uint64_t*>(host) = uint64_t{1} << 40;
+  ASSERT_CU(cuStreamSynchronize(waiting));
+  ASSERT_CU(cuStreamWaitValue32(waiting, on_host, 6, CU_STREAM_WAIT_VALUE_AND));
+  EXPECT_EQ(cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
+  *reinterpret_cast<volatile uint32_t*>(host) = 4;
+  ASSERT_CU(cuStreamSynchronize(waiting));
+  *reinterpret_cast<volatile uint32_t*>(host) = 0xffff0000;
+  ASSERT_CU(cuStreamWaitValue32(waiting, on_host, 0x0000ffff, CU_STREAM_WAIT_VALUE_NOR));
+  EXPECT_EQ(cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
+  *reinterpret_cast<volatile uint32_t*>(host) = 0x0fff0000;
+  ASSERT_CU(cuStreamSynchronize(waiting));
+
+  CUstreamBatchMemOpParams batch[2] = {};
+  batch[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  batch[0].waitValue.address = words + 8;
+  batch[0].waitValue.value64 = 5;
+  batch[0].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  batch[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  batch[1].writeValue.address = words + 16;
+  batch[1].writeValue.value = 77;
+  ASSERT_CU(cuStreamBatchMemOp(waiting, 2, batch, 0));
+  EXPECT_EQ(cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
+  ASSERT_CU(cuStreamWriteValue64(other, words + 8, 5, CU_STREAM_WRITE_VALUE_DEFAULT));
+  ASSERT_CU(cuStreamSynchronize(waiting));
+  ASSERT_CU(cuMemcpyDtoH(&last, words + 16, 4));
+  EXPECT_EQ(last, 77u);
+
+  uint32_t on_stack = 0;
+  EXPECT_EQ(cuStreamWaitValue32(waiting, words + 1, 1, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamWaitValue64(waiting, words + 4, 1, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamWaitValue32(waiting, reinterpret_cast<CUdeviceptr>(&on_stack), 1, 0),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamWaitValue32(waiting, words, 1, 5), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamWriteValue32(waiting, words, 1, 8), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamWriteValue32(waiting, 0, 1, 0), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuMemFreeHost(host));
+  ASSERT_CU(cuMemFree(words));
+  ASSERT_CU(cuStreamDestroy(waiting));
+  ASSERT_CU(cuStreamDestroy(other));
 }
 
 TEST_F(Driver, RefusesKernels) {

@@ -410,6 +410,54 @@ TEST(Runtime, GraphsAreCapturedAndReplayed) {
   CUDA(cudaStreamDestroy(stream));
 }
 
+TEST(Runtime, GraphsAreMadeByHand) {
+  cudaGraph_t graph, clone;
+  cudaGraphExec_t executable;
+  cudaStream_t stream;
+  void* memory = nullptr;
+  std::vector<int> host(6, -1);
+  CUDA(cudaStreamCreate(&stream));
+  CUDA(cudaMalloc(&memory, 6 * sizeof(int)));
+  CUDA(cudaGraphCreate(&graph, 0));
+  cudaGraphNode_t fill, copy, after;
+  cudaMemsetParams rows{};
+  rows.dst = memory;
+  rows.pitch = 3 * sizeof(int);
+  rows.value = 7;
+  rows.elementSize = 4;
+  rows.width = rows.height = 2;
+  CUDA(cudaMemset(memory, 0, 6 * sizeof(int)));
+  CUDA(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &rows));
+  CUDA(cudaGraphAddMemcpyNode1D(&copy, graph, &fill, 1, host.data(), memory, 6 * sizeof(int),
+                                cudaMemcpyDeviceToHost));
+  cudaGraphNodeParams call{};
+  call.type = cudaGraphNodeTypeHost;
+  call.host.fn = [](void* data) { ++static_cast<std::vector<int>*>(data)->front(); };
+  call.host.userData = &host;
+  CUDA(cudaGraphAddNode(&after, graph, &copy, nullptr, 1, &call));
+  CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  CUDA(cudaGraphLaunch(executable, stream));
+  CUDA(cudaStreamSynchronize(stream));
+  EXPECT_EQ(host, (std::vector<int>{8, 7, 0, 7, 7, 0}));
+
+  CUDA(cudaGraphClone(&clone, graph));
+  cudaGraphExecUpdateResultInfo info;
+  CUDA(cudaGraphExecUpdate(executable, clone, &info));
+  CUDA(cudaGraphDestroyNode(after));
+  EXPECT_CUDA(cudaErrorGraphExecUpdateFailure, cudaGraphExecUpdate(executable, graph, &info));
+  EXPECT_EQ(info.result, cudaGraphExecUpdateErrorTopologyChanged);
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphDestroyNode(after));
+  size_t nodes = 0;
+  CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+  EXPECT_EQ(nodes, 2u);
+  CUDA(cudaGraphExecDestroy(executable));
+  CUDA(cudaGraphDestroy(graph));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphDestroyNode(copy));  // gone with its graph
+  CUDA(cudaGraphDestroy(clone));
+  CUDA(cudaFree(memory));
+  CUDA(cudaStreamDestroy(stream));
+}
+
 TEST(Runtime, ExternalEventsAreNodesOfGraphs) {
   cudaStream_t stream;
   cudaStream_t live;

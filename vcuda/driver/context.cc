@@ -7,6 +7,10 @@
 #include <set>
 #include <vector>
 
+#include "gpu/virtual/tasks.h"
+
+extern "C" niccolite::gpu::virtual_::VirtualMachine* niccolite_virtual_driver(int);
+
 struct CUctx_st {
   int device = 0;
   bool is_primary = false;
@@ -16,6 +20,11 @@ struct CUctx_st {
 };
 
 namespace vcuda::driver {
+
+niccolite::gpu::virtual_::VirtualMachine* machine() {
+  return niccolite_virtual_driver(niccolite::gpu::virtual_::kInterfaceVersion);
+}
+
 namespace {
 
 std::atomic<bool> initialized{false};
@@ -95,6 +104,11 @@ CUresult current_device(int& device) {
   follow_runtime();
   device = stack.back()->device;
   return of(cudaSetDevice(device));
+}
+
+int device_of_stream(CUstream stream, int current) {
+  int device = current;
+  return cudaStreamGetDevice(stream, &device) == cudaSuccess ? device : current;
 }
 
 CUcontext primary_context(int device) {

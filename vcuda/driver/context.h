@@ -2,9 +2,16 @@
 // makes a context of it: contexts differ in their handles alone. Thread safety: any thread.
 #pragma once
 
+#include <new>
+
+#include "gpu/virtual/driver_calls.h"
+#include "gpu/virtual/tasks.h"
 #include "vcuda/driver/api.h"
 
 namespace vcuda::driver {
+
+/// The virtual GPUs, which the runtime's library has; null: none are configured.
+niccolite::gpu::virtual_::VirtualMachine* machine();
 
 /// Error codes of the runtime and of the driver are equal since CUDA 10.1, but for few.
 CUresult of(cudaError_t error);
@@ -22,6 +29,25 @@ CUresult in_context(Body&& body) {
   int device = 0;
   const CUresult entered = current_device(device);
   return entered == kSuccess ? body() : entered;
+}
+
+/// The device that work of `stream` is for: the stream's own, or the context's for CUDA's special
+/// handles. A bad handle is refused by the call that follows.
+int device_of_stream(CUstream stream, int current);
+
+/// Runs body(device, DriverCalls&), which returns a CUresult, for work of `stream`.
+template <typename Body>
+CUresult in_stream(CUstream stream, Body&& body) {
+  int current = 0;
+  const CUresult entered = current_device(current);
+  if (entered != kSuccess) return entered;
+  niccolite::gpu::virtual_::VirtualMachine* const found = machine();
+  if (found == nullptr) return kNoDevice;
+  try {
+    return body(device_of_stream(stream, current), found->driver_calls());
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  }
 }
 
 /// The context that a stream or an allocation of `device` is in: its primary one.

@@ -26,6 +26,9 @@ enum Attribute : int {
   kVirtualMemoryManagement = 102,
   kFileDescriptorHandles = 103,
   kMemoryPools = 115,
+  kPoolHandleTypes = 119,
+  kWaitsFor64Bits = 122,
+  kWaitsForNotAllBits = 123,
   kDmaBuf = 124,
   kMulticast = 132,
 };
@@ -95,10 +98,15 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
   if (value == nullptr) return kInvalidValue;
   switch (attribute) {
     case kMemoryPools:
-      *value = 1;
-      return kSuccess;
     case kVirtualMemoryManagement:
     case kFileDescriptorHandles:
+    case kWaitsFor64Bits:
+    case kWaitsForNotAllBits:
+      *value = 1;
+      return kSuccess;
+    case kPoolHandleTypes:
+      *value = 1;  // file descriptors
+      return kSuccess;
     case kDmaBuf:
     case kMulticast:
       *value = 0;

@@ -1,28 +1,19 @@
-// Memory: allocation, pools, copies, fills, attributes, sharing between processes.
+// Memory: allocation, copies, fills, attributes, sharing between processes.
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <vector>
 
+#include "gpu/virtual/driver_calls.h"
 #include "gpu/virtual/tasks.h"
 #include "vcuda/driver/context.h"
-
-// The runtime's library has the virtual GPUs.
-extern "C" niccolite::gpu::virtual_::VirtualMachine* niccolite_virtual_driver(int);
-
-// A pool is a device to allocate on: memory is given back at once, so that there is nothing to
-// keep, to trim or to share.
-struct CUmemPoolHandle_st {
-  int device = 0;
-  unsigned long long release_threshold = 0;
-};
+#include "vcuda/driver/pool.h"
 
 namespace {
 
 using namespace vcuda::driver;  // NOLINT(google-build-using-namespace)
 using niccolite::gpu::PointerInfo;
+using niccolite::gpu::virtual_::Access;
+using niccolite::gpu::virtual_::AddressDescription;
+using niccolite::gpu::virtual_::DriverCalls;
 
 void* as_pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 CUdeviceptr as_address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
@@ -61,77 +52,21 @@ CUresult copy_2d(const CUDA_MEMCPY2D* rows, CUstream stream, bool waits) {
   });
 }
 
-/// Elements of two or four bytes, which the host stores in the stream's order: virtual GPUs' memory
-/// is the host's.
 template <typename T>
-struct Fill {
-  T* target;
-  T value;
-  size_t count;
-
-  static void run(void* fill) {
-    const std::unique_ptr<Fill> self(static_cast<Fill*>(fill));
-    std::fill_n(self->target, self->count, self->value);
-  }
-};
-
-template <typename T>
-CUresult fill_async(CUdeviceptr target, T value, size_t count, CUstream stream) {
-  return in_context([&]() -> CUresult {
+CUresult fill(CUdeviceptr target, T value, size_t count, CUstream stream, bool waits) {
+  return in_stream(stream, [&](int device, DriverCalls& calls) -> CUresult {
     if (target % sizeof(T) != 0) return kInvalidValue;
-    const auto low = static_cast<unsigned char>(value);
-    T repeated = 0;
-    std::memset(&repeated, low, sizeof repeated);
-    if (repeated == value)
-      return of(cudaMemsetAsync(as_pointer(target), low, count * sizeof(T), stream));
-    cudaPointerAttributes attributes;
-    if (cudaPointerGetAttributes(&attributes, as_pointer(target)) != cudaSuccess ||
-        attributes.type == cudaMemoryTypeUnregistered)
-      return kInvalidValue;
-    auto fill =
-        std::make_unique<Fill<T>>(Fill<T>{static_cast<T*>(as_pointer(target)), value, count});
-    const CUresult queued = of(cudaLaunchHostFunc(stream, Fill<T>::run, fill.get()));
-    if (queued == kSuccess) static_cast<void>(fill.release());  // the stream's, from now on
-    return queued;
+    return static_cast<CUresult>(
+        calls.fill(device, stream, as_pointer(target), value, sizeof(T), count, waits));
   });
 }
-template <typename T>
-CUresult fill(CUdeviceptr target, T value, size_t count) {
-  const CUresult queued = fill_async(target, value, count, nullptr);
-  return queued == kSuccess ? of(cudaStreamSynchronize(nullptr)) : queued;
-}
-
-struct Pools {
-  std::mutex mutex;
-  std::set<CUmemoryPool> made;
-  std::vector<CUmemoryPool> defaults;  // by device
-
-  static Pools& instance() {
-    static Pools* const pools = new Pools;
-    return *pools;
-  }
-  CUmemoryPool default_of(int device) {
-    std::lock_guard lock(mutex);
-    if (static_cast<size_t>(device) >= defaults.size())
-      defaults.resize(static_cast<size_t>(device) + 1);
-    CUmemoryPool& pool = defaults[static_cast<size_t>(device)];
-    if (pool == nullptr) pool = new CUmemPoolHandle_st{.device = device};
-    return pool;
-  }
-  bool is_known(CUmemoryPool pool) {
-    std::lock_guard lock(mutex);
-    return made.contains(pool) ||
-           std::find(defaults.begin(), defaults.end(), pool) != defaults.end();
-  }
-};
 
 /// The allocation around an address. Errors: InvalidValue for memory that is none of a virtual
 /// GPU's.
 CUresult info_of(CUdeviceptr address, PointerInfo& info) {
-  niccolite::gpu::virtual_::VirtualMachine* const machine =
-      niccolite_virtual_driver(niccolite::gpu::virtual_::kInterfaceVersion);
-  if (machine == nullptr) return kNotInitialized;
-  const niccolite::Result<PointerInfo> found = machine->pointer_info(as_pointer(address));
+  niccolite::gpu::virtual_::VirtualMachine* const gpus = machine();
+  if (gpus == nullptr) return kNotInitialized;
+  const niccolite::Result<PointerInfo> found = gpus->pointer_info(as_pointer(address));
   if (!found.is_ok() || found.value().kind == niccolite::gpu::PointerKind::Unknown)
     return kInvalidValue;
   info = found.value();
@@ -152,8 +87,29 @@ enum PointerAttribute : int {
   kRangeSize = 12,
   kMapped = 13,
   kAllowedHandleTypes = 14,
+  kIsRdmaCapable = 15,
+  kAccessFlags = 16,
   kMempool = 17,
+  kMappingSize = 18,
+  kMappingBase = 19,
+  kMemoryBlockId = 20,
 };
+
+/// An address of virtual memory management. False: it is none.
+bool describe(CUdeviceptr address, AddressDescription& out) {
+  niccolite::gpu::virtual_::VirtualMachine* const gpus = machine();
+  return gpus != nullptr &&
+         gpus->driver_calls().virtual_memory().describe(as_pointer(address), &out);
+}
+Access access_of(const AddressDescription& memory, int device) {
+  for (const auto& one : memory.access)
+    if (one.device == device) return one.access;
+  return Access::None;
+}
+bool has_any_access(const AddressDescription& memory) {
+  return std::any_of(memory.access.begin(), memory.access.end(),
+                     [](const auto& one) { return one.access != Access::None; });
+}
 
 template <typename T>
 CUresult give(void* data, const T& value) {
@@ -162,6 +118,46 @@ CUresult give(void* data, const T& value) {
 }
 CUresult give_pointer(void* data, const void* pointer) {
   return give(data, reinterpret_cast<uintptr_t>(pointer));
+}
+
+// Of memory that the program mapped: where it is not as that of cuMemAlloc. False: it is.
+bool mapped_attribute_of(void* data, int attribute, const AddressDescription& memory,
+                         CUresult& result) {
+  int current = -1;
+  result = kSuccess;
+  switch (attribute) {
+    case kContext:
+      result = give_pointer(data, nullptr);
+      return true;
+    case kDevicePointer:
+      result = kInvalidValue;
+      return !has_any_access(memory);
+    case kIsLegacyIpcCapable:
+      result = give(data, 0);
+      return true;
+    case kRangeStart:
+      result = give_pointer(data, memory.reservation);
+      return true;
+    case kRangeSize:
+      result = give(data, memory.reserved_bytes);
+      return true;
+    case kAllowedHandleTypes:
+      result = give(data, uint64_t{memory.properties.is_exportable ? 1u : 0u});
+      return true;
+    case kIsRdmaCapable:
+      result = give(data, memory.properties.is_rdma_capable ? 1 : 0);
+      return true;
+    case kAccessFlags:
+      result = current_device(current);
+      if (result == kSuccess) give(data, static_cast<int>(access_of(memory, current)));
+      return true;
+    case kMemoryBlockId:
+      // Allocations are counted apart from other memory.
+      result = give(data, uint64_t{1} << 63 | memory.allocation_id);
+      return true;
+    default:
+      return false;
+  }
 }
 
 CUresult attribute_of(void* data, int attribute, CUdeviceptr address) {
@@ -173,6 +169,10 @@ CUresult attribute_of(void* data, int attribute, CUdeviceptr address) {
   const bool is_host = of_runtime.type == cudaMemoryTypeHost;
   PointerInfo info;
   if (const CUresult result = info_of(address, info); result != kSuccess) return result;
+  AddressDescription mapped;
+  CUresult of_mapped = kSuccess;
+  if (describe(address, mapped) && mapped_attribute_of(data, attribute, mapped, of_mapped))
+    return of_mapped;
   switch (attribute) {
     case kContext:
       return give_pointer(data, is_host ? nullptr : primary_context(of_runtime.device));
@@ -198,9 +198,19 @@ CUresult attribute_of(void* data, int attribute, CUdeviceptr address) {
     case kMapped:
       return give(data, 1);
     case kAllowedHandleTypes:
-      return give(data, uint64_t{0});
+      return give(data, uint64_t{is_exportable(pool_of(as_address(info.base))) ? 1u : 0u});
     case kMempool:
-      return give_pointer(data, nullptr);
+      return give_pointer(data, pool_of(as_address(info.base)));
+    case kIsRdmaCapable:
+      return give(data, 0);
+    case kAccessFlags:
+      return give(data, 3);
+    case kMappingSize:
+      return give(data, info.bytes);
+    case kMappingBase:
+      return give_pointer(data, info.base);
+    case kMemoryBlockId:
+      return give(data, info.id);
     default:
       return kInvalidValue;
   }
@@ -244,12 +254,17 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
   });
 }
 CUresult cuMemFree_v2(CUdeviceptr address) {
-  return in_context([&] { return of(cudaFree(as_pointer(address))); });
+  return in_context([&] {
+    void* const pointer = as_pointer(address);
+    return of(forget_allocation(address) ? cudaIpcCloseMemHandle(pointer) : cudaFree(pointer));
+  });
 }
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   return in_context([&] {
     PointerInfo info;
+    AddressDescription mapped;
     if (info_of(address, info) != kSuccess) return kNotFound;
+    if (describe(address, mapped) && !has_any_access(mapped)) return kNotFound;
     if (base != nullptr) *base = as_address(info.base);
     if (bytes != nullptr) *bytes = info.bytes;
     return kSuccess;
@@ -288,89 +303,6 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
     *flags = cudaHostAllocPortable | cudaHostAllocMapped;
     return kSuccess;
   });
-}
-
-// ---- pools
-
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
-  int count = 0;
-  if (!is_initialized()) return kNotInitialized;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || device < 0 || device >= count)
-    return kInvalidDevice;
-  if (pool == nullptr) return kInvalidValue;
-  *pool = Pools::instance().default_of(device);
-  return kSuccess;
-}
-CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
-  return cuDeviceGetDefaultMemPool(pool, device);
-}
-CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-  if (!Pools::instance().is_known(pool) || pool->device != device) return kInvalidValue;
-  return kSuccess;  // all pools of a device are alike
-}
-CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
-  constexpr int kPinned = 1, kOnDevice = 1;
-  if (!is_initialized()) return kNotInitialized;
-  if (pool == nullptr || properties == nullptr || properties->allocType != kPinned)
-    return kInvalidValue;
-  if (properties->location.type != kOnDevice || properties->handleTypes != 0) return kNotSupported;
-  auto* const made = new CUmemPoolHandle_st{.device = properties->location.id};
-  Pools& pools = Pools::instance();
-  std::lock_guard lock(pools.mutex);
-  pools.made.insert(made);
-  *pool = made;
-  return kSuccess;
-}
-CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-  Pools& pools = Pools::instance();
-  std::lock_guard lock(pools.mutex);
-  if (pools.made.erase(pool) == 0) return kInvalidValue;
-  delete pool;
-  return kSuccess;
-}
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t /*keep*/) {
-  return Pools::instance().is_known(pool) ? kSuccess : kInvalidValue;
-}
-// CU_MEMPOOL_ATTR_*: the first three are switches, of what virtual GPUs do anyway; the fourth the
-// threshold; the others tell of memory, of which a pool keeps none.
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void* value) {
-  constexpr int kThreshold = 4, kLast = 8;
-  if (!Pools::instance().is_known(pool) || value == nullptr || attribute < 1 || attribute > kLast)
-    return kInvalidValue;
-  if (attribute == kThreshold) std::memcpy(&pool->release_threshold, value, sizeof(uint64_t));
-  return kSuccess;
-}
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void* value) {
-  constexpr int kLastSwitch = 3, kThreshold = 4;
-  if (!Pools::instance().is_known(pool) || value == nullptr || attribute < 1) return kInvalidValue;
-  if (attribute <= kLastSwitch) return give(value, 1);
-  return give(value, attribute == kThreshold ? uint64_t{pool->release_threshold} : uint64_t{0});
-}
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* /*of*/, size_t /*count*/) {
-  return Pools::instance().is_known(pool) ? kSuccess : kInvalidValue;  // all devices see all memory
-}
-CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool pool, CUmemLocation* /*of*/) {
-  constexpr int kReadsAndWrites = 3;
-  if (flags == nullptr || !Pools::instance().is_known(pool)) return kInvalidValue;
-  *flags = kReadsAndWrites;
-  return kSuccess;
-}
-CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
-  return in_context([&] {
-    if (address == nullptr) return kInvalidValue;
-    void* pointer = nullptr;
-    const CUresult result = of(cudaMallocAsync(&pointer, bytes, stream));
-    *address = as_address(pointer);
-    return result;
-  });
-}
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
-                                 CUstream stream) {
-  if (!Pools::instance().is_known(pool)) return kInvalidValue;
-  return cuMemAllocAsync(address, bytes, stream);
-}
-CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-  return in_context([&] { return of(cudaFreeAsync(as_pointer(address), stream)); });
 }
 
 // ---- copies and fills
@@ -417,19 +349,19 @@ CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_t count) {
   return in_context([&] { return of(cudaMemset(as_pointer(target), value, count)); });
 }
 CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_t count) {
-  return fill<uint16_t>(target, value, count);
+  return fill<uint16_t>(target, value, count, nullptr, true);
 }
 CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned int value, size_t count) {
-  return fill<uint32_t>(target, value, count);
+  return fill<uint32_t>(target, value, count, nullptr, true);
 }
 CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t count, CUstream stream) {
   return in_context([&] { return of(cudaMemsetAsync(as_pointer(target), value, count, stream)); });
 }
 CUresult cuMemsetD16Async(CUdeviceptr target, unsigned short value, size_t count, CUstream stream) {
-  return fill_async<uint16_t>(target, value, count, stream);
+  return fill<uint16_t>(target, value, count, stream, false);
 }
 CUresult cuMemsetD32Async(CUdeviceptr target, unsigned int value, size_t count, CUstream stream) {
-  return fill_async<uint32_t>(target, value, count, stream);
+  return fill<uint32_t>(target, value, count, stream, false);
 }
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location,
                                unsigned int flags, CUstream stream) {
@@ -449,8 +381,16 @@ CUresult cuPointerGetAttributes(unsigned int count, const int* attributes, void*
   for (unsigned int i = 0; i < count; ++i) {
     if (data[i] == nullptr) return kInvalidValue;
     if (attribute_of(data[i], attributes[i], address) == kSuccess) continue;
+    AddressDescription reserved;
+    if ((attributes[i] == kRangeStart || attributes[i] == kRangeSize) &&
+        describe(address, reserved)) {
+      give(data[i], attributes[i] == kRangeStart ? reinterpret_cast<uintptr_t>(reserved.reservation)
+                                                 : reserved.reserved_bytes);
+      continue;
+    }
     const bool is_word = attributes[i] == kMemoryType || attributes[i] == kIsManaged ||
-                         attributes[i] == kIsLegacyIpcCapable || attributes[i] == kMapped;
+                         attributes[i] == kIsLegacyIpcCapable || attributes[i] == kMapped ||
+                         attributes[i] == kIsRdmaCapable || attributes[i] == kAccessFlags;
     if (attributes[i] == kDeviceOrdinal) {
       give(data[i], -2);
     } else if (is_word) {

@@ -15,8 +15,8 @@ CUresult refuse(const char* name, std::atomic<bool>& told) {
   if (!told.exchange(true, std::memory_order_relaxed))
     std::fprintf(
         stderr,
-        "virtual GPUs: %s is not supported: kernels of programs, nodes of graphs, arrays and "
-        "cuMemCreate need a GPU (vcuda/README.md)\n",
+        "virtual GPUs: %s is not supported: kernels of programs, their nodes in graphs, and "
+        "arrays need a GPU (vcuda/README.md)\n",
         name);
   return kNotSupported;
 }

@@ -4,18 +4,43 @@
 #include "vcuda/driver/context.h"
 
 using namespace vcuda::driver;  // NOLINT(google-build-using-namespace)
+using niccolite::gpu::virtual_::Comparison;
+using niccolite::gpu::virtual_::DriverCalls;
 
 namespace {
 
 /// CU_STREAM_CAPTURE_STATUS_*, as the runtime's.
-CUresult capture_info(CUstream stream, int* status, unsigned long long* id, CUgraph* graph) {
+CUresult capture_info(CUstream stream, int* status, unsigned long long* id, CUgraph* graph,
+                      const CUgraphNode** dependencies, const cudaGraphEdgeData** edges,
+                      size_t* count) {
   return in_context([&] {
     if (status == nullptr) return kInvalidValue;
     cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
     const CUresult result =
-        of(cudaStreamGetCaptureInfo(stream, &found, id, graph, nullptr, nullptr, nullptr));
+        of(cudaStreamGetCaptureInfo(stream, &found, id, graph, dependencies, edges, count));
     *status = static_cast<int>(found);
     return result;
+  });
+}
+
+CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, size_t bytes,
+                    unsigned int flags) {
+  constexpr unsigned int kFlush = 1u << 30, kLast = 3;
+  if ((flags & ~kFlush) > kLast) return kInvalidValue;
+  return in_stream(stream, [&](int device, DriverCalls& calls) {
+    return static_cast<CUresult>(calls.wait_value(device, stream, reinterpret_cast<void*>(address),
+                                                  value, bytes,
+                                                  static_cast<Comparison>(flags & ~kFlush)));
+  });
+}
+
+CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, size_t bytes,
+                     unsigned int flags) {
+  constexpr unsigned int kNoBarrier = 1;
+  if (flags > kNoBarrier) return kInvalidValue;
+  return in_stream(stream, [&](int device, DriverCalls& calls) {
+    return static_cast<CUresult>(
+        calls.write_value(device, stream, reinterpret_cast<void*>(address), value, bytes));
   });
 }
 
@@ -86,6 +111,57 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* d
   });
 }
 
+// ---- words in memory
+// Which flush or barrier a flag asks for makes no difference: all memory is one.
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, uint32_t value,
+                                unsigned int flags) {
+  return wait_value(stream, address, value, sizeof value, flags);
+}
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, uint64_t value,
+                                unsigned int flags) {
+  return wait_value(stream, address, value, sizeof value, flags);
+}
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, uint32_t value,
+                                 unsigned int flags) {
+  return write_value(stream, address, value, sizeof value, flags);
+}
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, uint64_t value,
+                                 unsigned int flags) {
+  return write_value(stream, address, value, sizeof value, flags);
+}
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
+                               unsigned int flags) {
+  constexpr int kWait32 = 1, kWrite32 = 2, kFlush = 3, kWait64 = 4, kWrite64 = 5, kBarrier = 6;
+  constexpr unsigned int kMost = 256;
+  if (list == nullptr || count == 0 || count > kMost || flags != 0) return kInvalidValue;
+  for (unsigned int i = 0; i < count; ++i) {
+    const auto& one = list[i].value;
+    CUresult result = kSuccess;
+    switch (one.operation) {
+      case kWait32:
+        result = wait_value(stream, one.address, static_cast<uint32_t>(one.value), 4, one.flags);
+        break;
+      case kWait64:
+        result = wait_value(stream, one.address, one.value, 8, one.flags);
+        break;
+      case kWrite32:
+        result = write_value(stream, one.address, static_cast<uint32_t>(one.value), 4, one.flags);
+        break;
+      case kWrite64:
+        result = write_value(stream, one.address, one.value, 8, one.flags);
+        break;
+      case kFlush:
+      case kBarrier:
+        break;
+      default:
+        result = kInvalidValue;
+    }
+    if (result != kSuccess) return result;
+  }
+  return kSuccess;
+}
+
 // ---- capture
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
@@ -104,17 +180,30 @@ CUresult cuStreamIsCapturing(CUstream stream, int* status) {
     return result;
   });
 }
-// Nodes cannot be inspected: who asks for dependencies is refused.
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, int* status, unsigned long long* id,
                                    CUgraph* graph, const CUgraphNode** dependencies,
                                    size_t* count) {
-  if (dependencies != nullptr || count != nullptr) return kNotSupported;
-  return capture_info(stream, status, id, graph);
+  return capture_info(stream, status, id, graph, dependencies, nullptr, count);
 }
 CUresult cuStreamGetCaptureInfo_v3(CUstream stream, int* status, unsigned long long* id,
                                    CUgraph* graph, const CUgraphNode** dependencies,
-                                   const void** /*edges*/, size_t* count) {
-  return cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count);
+                                   const cudaGraphEdgeData** edges, size_t* count) {
+  return capture_info(stream, status, id, graph, dependencies, edges, count);
+}
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* dependencies,
+                                              const cudaGraphEdgeData* edges, size_t count,
+                                              unsigned int flags) {
+  return in_context([&] {
+    return of(cudaStreamUpdateCaptureDependencies(stream, dependencies, edges, count, flags));
+  });
+}
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+                                     const CUgraphNode* dependencies,
+                                     const cudaGraphEdgeData* edges, size_t count, int mode) {
+  return in_context([&] {
+    return of(cudaStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count,
+                                            static_cast<cudaStreamCaptureMode>(mode)));
+  });
 }
 CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
   if (mode == nullptr) return kInvalidValue;

@@ -23,6 +23,12 @@ CaptureMode Runtime::exchange_capture_mode(CaptureMode mode) {
 }
 
 Error Runtime::begin_capture(int device, StreamHandle handle, CaptureMode mode) {
+  return begin_capture_to(device, handle, mode, nullptr, {});
+}
+
+// Null: to a new graph.
+Error Runtime::begin_capture_to(int device, StreamHandle handle, CaptureMode mode, void* graph,
+                                const std::vector<void*>& nodes) {
   const std::shared_ptr<Stream> stream = find_stream(device, handle);
   if (stream == nullptr) return Error::InvalidResourceHandle;
   if (stream->is_legacy) return Error::StreamCaptureUnsupported;
@@ -30,13 +36,20 @@ Error Runtime::begin_capture(int device, StreamHandle handle, CaptureMode mode) 
   capture->mode = mode;
   capture->thread = std::this_thread::get_id();
   capture->origin = stream.get();
-  capture->graph = std::make_shared<Graph>();
+  capture->graph = graph == nullptr ? std::make_shared<Graph>() : graphs_.find(graph);
+  if (capture->graph == nullptr) return Error::InvalidResourceHandle;
   std::lock_guard lock(mutex_);
-  if (stream->capture) return Error::IllegalState;
+  if (stream->capture || is_capturing_into(capture->graph)) return Error::IllegalState;
+  std::vector<NodeIndex> tips;
+  TRY_VIRTUAL(indices_in(capture->graph, nodes, &tips));
+  // What is there already need not be joined.
+  for (Node& node : capture->graph->nodes) node.is_loose = true;
   capture->id = next_capture_id_++;
-  capture->graph_handle = graphs_.insert(capture->graph);
+  capture->owns_graph = graph == nullptr;
+  capture->graph_handle = capture->owns_graph ? graphs_.insert(capture->graph) : graph;
   captures_.push_back(capture);
   join_capture(stream, capture);
+  stream->capture_tips = std::move(tips);
   return Error::None;
 }
 
@@ -124,9 +137,11 @@ Error Runtime::end_capture(int device, StreamHandle handle, void** graph) {
         error = Error::StreamCaptureUnjoined;
   }
   if (error != Error::None) {
-    graphs_.remove(capture->graph_handle);
+    if (capture->owns_graph) (void)destroy_graph(capture->graph_handle);
     return error;
   }
+  std::lock_guard lock(mutex_);
+  for (Node& node : capture->graph->nodes) node.is_open = false;
   *graph = capture->graph_handle;
   return Error::None;
 }
@@ -170,6 +185,43 @@ Error Runtime::capture_after(int device, StreamHandle handle, void* graph,
   if (!fits) return Error::InvalidValue;
   add_all(stream->capture_tips, nodes);
   return Error::None;
+}
+
+Error Runtime::capture_dependencies(int device, StreamHandle handle, void*** nodes, size_t* count) {
+  const std::shared_ptr<Stream> stream = find_stream(device, handle);
+  if (stream == nullptr) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  if (stream->capture == nullptr) return Error::IllegalState;
+  stream->told_tips.clear();
+  for (NodeIndex tip : stream->capture_tips)
+    stream->told_tips.push_back(handle_of(stream->capture->graph, tip));
+  *nodes = stream->told_tips.data();
+  *count = stream->told_tips.size();
+  return Error::None;
+}
+
+Error Runtime::change_capture_dependencies(int device, StreamHandle handle,
+                                           const std::vector<void*>& nodes, bool replace) {
+  const std::shared_ptr<Stream> stream = find_stream(device, handle);
+  if (stream == nullptr) return Error::InvalidResourceHandle;
+  std::lock_guard lock(mutex_);
+  if (stream->capture == nullptr) return Error::IllegalState;
+  TRY_VIRTUAL(check_capture(*stream));
+  Graph& graph = *stream->capture->graph;
+  std::vector<NodeIndex> indices;
+  TRY_VIRTUAL(indices_in(stream->capture->graph, nodes, &indices));
+  if (replace) {
+    // The program has cut them off, so that nobody will join them.
+    for (NodeIndex tip : stream->capture_tips) graph.nodes[tip].is_loose = true;
+    stream->capture_tips.clear();
+  }
+  add_all(stream->capture_tips, indices);
+  return Error::None;
+}
+
+bool Runtime::is_capturing_into(const std::shared_ptr<Graph>& graph) {
+  return std::any_of(captures_.begin(), captures_.end(),
+                     [&graph](const auto& capture) { return capture->graph == graph; });
 }
 
 Graph* Runtime::graph_in_capture(void* handle) {

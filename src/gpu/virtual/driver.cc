@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/parameters.h"
+#include "gpu/virtual/driver_calls.h"
 #include "gpu/virtual/mappings.h"
 #include "gpu/virtual/runtime.h"
 
@@ -21,7 +22,7 @@ bool is_said_to_tear(const std::string& pairs, int a, int b) {
   return has(a, b) || has(b, a);
 }
 
-class Driver final : public VirtualMachine {
+class Driver final : public VirtualMachine, public DriverCalls {
  public:
   explicit Driver(Runtime& runtime) : runtime_(runtime) {}
 
@@ -147,7 +148,8 @@ class Driver final : public VirtualMachine {
   Result<PointerInfo> pointer_info(const void* pointer) override {
     MemoryProperties found;
     if (!runtime_.memory().find(pointer, &found)) return PointerInfo{};
-    return PointerInfo{found.kind, found.device, found.base, found.bytes, found.id};
+    return PointerInfo{found.kind,  found.device, found.base,
+                       found.bytes, found.id,     found.origin == MemoryOrigin::Mapped};
   }
 
   Status upload(int device, void* target, const void* source, size_t bytes) override {
@@ -274,12 +276,48 @@ class Driver final : public VirtualMachine {
     return check(runtime_.set(device, stream, set), "queue a fill to", stream, device);
   }
   Status call_host(int device, StreamHandle stream, void (*function)(void*), void* data) override {
-    return check(runtime_.submit(device, stream, HostCall{[function, data] { function(data); }}),
+    return check(runtime_.submit(device, stream, HostCall{nullptr, function, data}),
                  "queue a host call to", stream, device);
   }
   Status launch(int device, StreamHandle stream, std::shared_ptr<Kernel> kernel) override {
     return check(runtime_.submit(device, stream, KernelLaunch{std::move(kernel)}),
                  "launch a kernel in", stream, device);
+  }
+
+  DriverCalls& driver_calls() override { return *this; }
+  VirtualMemory& virtual_memory() override { return runtime_.address_space(); }
+  Error fill(int device, StreamHandle stream, void* target, uint32_t value, size_t element_bytes,
+             size_t count, bool waits) override {
+    const Set set{.target = static_cast<std::byte*>(target),
+                  .value = value,
+                  .width = count * element_bytes,
+                  .element_bytes = element_bytes};
+    return runtime_.set(device, stream, set, waits);
+  }
+  Error allocate_in_order(int stream_device, StreamHandle stream, int device, size_t bytes,
+                          void** out) override {
+    CaptureInfo capture;
+    TRY_VIRTUAL(runtime_.capture_info(stream_device, stream, &capture));
+    if (capture.state != CaptureState::None) return Error::NotSupported;
+    MemoryProperties made;
+    TRY_VIRTUAL(runtime_.memory().allocate(device, bytes, PointerKind::Device, false, &made));
+    *out = made.base;
+    return Error::None;
+  }
+  Error free_in_order(int stream_device, StreamHandle stream, void* base) override {
+    CaptureInfo capture;
+    TRY_VIRTUAL(runtime_.capture_info(stream_device, stream, &capture));
+    if (capture.state != CaptureState::None) return Error::NotSupported;
+    return runtime_.submit(stream_device, stream,
+                           HostCall{[this, base] { (void)runtime_.memory().release(base); }});
+  }
+  Error wait_value(int device, StreamHandle stream, const void* address, uint64_t value,
+                   size_t bytes, Comparison comparison) override {
+    return runtime_.use_word(device, stream, WaitValue{address, value, bytes, comparison});
+  }
+  Error write_value(int device, StreamHandle stream, void* address, uint64_t value,
+                    size_t bytes) override {
+    return runtime_.use_word(device, stream, WriteValue{address, value, bytes});
   }
 
   Result<bool> drain(int device, Deadline deadline) override {

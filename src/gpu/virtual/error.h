@@ -31,6 +31,7 @@ namespace niccolite::gpu::virtual_ {
   X(StreamCaptureUnjoined, 904, "capturing streams have work that the origin has not joined")    \
   X(StreamCaptureIsolation, 905, "capturing stream would depend on work outside of the capture") \
   X(StreamCaptureImplicit, 906, "operation would depend on a capture through the legacy stream") \
+  X(GraphExecUpdateFailure, 910, "the graph differs from the one that is to be updated")         \
   X(CapturedEvent, 907, "operation not permitted on an event last recorded in a capture")        \
   X(StreamCaptureWrongThread, 908, "the capture was begun by another thread")
 

@@ -25,7 +25,7 @@ Error Runtime::record_event(void* handle, int device, StreamHandle stream_handle
     TRY_VIRTUAL(check_usable(*stream));
     if (stream->capture) {
       if (as_node) {
-        capture_node(*stream, RecordEvent{event});
+        capture_node(*stream, RecordEvent{event, handle});
       } else {
         event->capture = stream->capture;
         event->captured_after = stream->capture_tips;
@@ -59,7 +59,7 @@ Error Runtime::wait_event(int device, StreamHandle stream_handle, void* handle, 
     std::lock_guard lock(mutex_);
     TRY_VIRTUAL(check_usable(*stream));
     if (stream->capture && as_node) {
-      capture_node(*stream, WaitEvent{event});
+      capture_node(*stream, WaitEvent{event, handle});
       return Error::None;
     }
     if (as_node) return Error::IllegalState;

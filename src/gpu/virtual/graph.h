@@ -22,9 +22,25 @@ using NodeIndex = uint32_t;
 struct Node {
   Work work;
   std::vector<NodeIndex> after;
-  bool is_open = false;  // a record that may yet come after more, also later, nodes; nothing comes
-                         // after it
+  bool is_open = false;   // a record that may yet come after more, also later, nodes; nothing comes
+                          // after it
+  bool is_loose = false;  // not of a stream's work: a capture may end without anything after it
+  bool is_removed = false;  // by the program; its number is not given again
 };
+
+/// What CUDA calls a node's type, with its numbers.
+enum class NodeKind : uint8_t {
+  Kernel = 0,
+  Copy = 1,
+  Set = 2,
+  Host = 3,
+  Child = 4,
+  Empty = 5,
+  WaitEvent = 6,
+  RecordEvent = 7,
+  Words = 12
+};
+NodeKind kind_of(const Work& work);
 
 /// Calls release(object) once, when its last holder is gone: on the thread that let go, with no
 /// lock held.
@@ -40,8 +56,11 @@ class UserObject {
 };
 
 struct Graph {
-  std::vector<Node> nodes;  // in an order that respects `after`, open nodes apart
+  std::vector<Node> nodes;
   std::vector<std::shared_ptr<UserObject>> kept;
+  std::vector<void*> handles;        // of nodes, as far as the program has seen them
+  std::weak_ptr<Graph> cloned_from;  // whose nodes have the same indices
+  bool is_child = false;             // it belongs to a node of another graph
 
   NodeIndex add(Work work, std::vector<NodeIndex> after);
   /// The nodes that no other node waits for.
@@ -49,15 +68,36 @@ struct Graph {
   /// What streams have queued and no other work of streams waits for.
   std::vector<NodeIndex> tips() const;
   bool has_all(const std::vector<NodeIndex>& indices) const;
-  Graph copy() const { return {nodes, kept}; }
+  /// The same nodes, but none removed, none is a graph, and their indices may be others.
+  /// `flat_of`, where wanted: for each node, its index in the result.
+  Graph flatten(std::vector<NodeIndex>* flat_of = nullptr) const;
+  bool has_cycle() const;
 
  private:
+  void flatten_into(Graph& flat, const std::vector<NodeIndex>& after,
+                    std::vector<NodeIndex>* flat_of, std::vector<NodeIndex>* flat_leaves) const;
   std::vector<NodeIndex> leaves_without(bool open_nodes) const;
 };
 
+/// All fields are guarded by Runtime's mutex.
 struct Executable {
-  std::shared_ptr<const Graph> graph;
-  OperationPtr last_replay;  // end of the last launch; under Runtime's mutex
+  std::shared_ptr<const Graph> graph;  // flat; replaced by another when it is updated
+  std::weak_ptr<Graph> source;         // what it was made from
+  std::vector<NodeIndex> flat_of;      // the node of `graph` that a node of `source` has become
+  OperationPtr last_replay;            // end of the last launch
+};
+
+/// The program's handle of a node.
+struct NodeReference {
+  std::weak_ptr<Graph> graph;
+  NodeIndex index;
+};
+
+/// Why an executable cannot become another graph, with CUDA's numbers.
+enum class UpdateResult : uint8_t { Success = 0, Error = 1, TopologyChanged = 2, TypeChanged = 3 };
+struct UpdateInfo {
+  UpdateResult result = UpdateResult::Success;
+  void* node = nullptr;  // of the other graph, that differs
 };
 
 /// One execution of `graph`: operations that are not yet submitted. All begin after `first`; `last`
@@ -78,6 +118,7 @@ struct Capture {
   Stream* origin = nullptr;  // where it began; identity only
   std::shared_ptr<Graph> graph;
   void* graph_handle = nullptr;
+  bool owns_graph = true;  // it made it
   bool is_invalidated = false;
   std::vector<std::weak_ptr<Stream>> streams;  // those that take part
 };

@@ -13,14 +13,23 @@ Error Runtime::create_graph(void** out) {
 }
 
 Error Runtime::destroy_graph(void* graph) {
-  return graphs_.remove(graph) ? Error::None : Error::InvalidResourceHandle;
+  const std::shared_ptr<Graph> found = graphs_.find(graph);
+  if (found == nullptr) return Error::InvalidResourceHandle;
+  {
+    std::lock_guard lock(mutex_);
+    if (found->is_child) return Error::InvalidValue;
+    forget_handles(*found);
+  }
+  graphs_.remove(graph);  // without the lock: it may hold the last reference of an object
+  return Error::None;
 }
 
 Error Runtime::graph_size(void* handle, size_t* nodes) {
   const std::shared_ptr<Graph> graph = graphs_.find(handle);
   if (graph == nullptr) return Error::InvalidResourceHandle;
   std::lock_guard lock(mutex_);
-  *nodes = graph->nodes.size();
+  *nodes = static_cast<size_t>(std::count_if(graph->nodes.begin(), graph->nodes.end(),
+                                             [](const Node& node) { return !node.is_removed; }));
   return Error::None;
 }
 
@@ -54,9 +63,11 @@ Error Runtime::instantiate(void* handle, void** executable) {
   auto made = std::make_shared<Executable>();
   {
     std::lock_guard lock(mutex_);
-    for (const std::shared_ptr<Capture>& capture : captures_)
-      if (capture->graph == graph) return Error::IllegalState;
-    made->graph = std::make_shared<const Graph>(graph->copy());
+    if (is_capturing_into(graph)) return Error::IllegalState;
+    Graph flat = graph->flatten(&made->flat_of);
+    if (flat.has_cycle()) return Error::InvalidValue;
+    made->graph = std::make_shared<const Graph>(std::move(flat));
+    made->source = graph;
   }
   *executable = executables_.insert(std::move(made));
   return Error::None;
@@ -74,14 +85,19 @@ Error Runtime::launch(void* handle, int device, StreamHandle stream_handle) {
   const std::shared_ptr<Executable> executable = executables_.find(handle);
   const std::shared_ptr<Stream> stream = find_stream(device, stream_handle);
   if (executable == nullptr || stream == nullptr) return Error::InvalidResourceHandle;
-  Replay replay(executable->graph);  // without the lock: a large graph takes its time
+  std::shared_ptr<const Graph> graph;
+  {
+    std::lock_guard lock(mutex_);
+    graph = executable->graph;
+  }
+  Replay replay(graph);  // without the lock: a large graph takes its time
   {
     std::lock_guard lock(mutex_);
     TRY_VIRTUAL(refuse_while_capturing(*stream));
     append(*stream, replay.first, replay.last);
     Operation::after(replay.first, executable->last_replay);
     executable->last_replay = replay.last;
-    const std::vector<Node>& nodes = executable->graph->nodes;
+    const std::vector<Node>& nodes = graph->nodes;
     // Waits first: they mean what was recorded before this launch.
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (const auto* wait = std::get_if<WaitEvent>(&nodes[i].work))

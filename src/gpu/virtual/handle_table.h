@@ -20,7 +20,15 @@
 
 namespace niccolite::gpu::virtual_ {
 
-enum class HandleKind : uint64_t { Stream = 1, Event, Graph, Executable, UserObject };
+enum class HandleKind : uint64_t {
+  Stream = 1,
+  Event,
+  Graph,
+  Executable,
+  UserObject,
+  Allocation,
+  GraphNode
+};
 
 template <typename T, HandleKind kKind>
 class HandleTable {

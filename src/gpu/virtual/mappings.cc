@@ -12,10 +12,7 @@ Error PhysicalMemory::import(Fd fd, size_t bytes, std::unique_ptr<PhysicalMemory
   return Error::None;
 }
 
-Error AddressReservation::create(MemoryMap& map, size_t bytes, size_t alignment,
-                                 std::unique_ptr<AddressReservation>* out) {
-  if (bytes == 0 || bytes % kMappingGranularity != 0 || alignment % kMappingGranularity != 0)
-    return Error::InvalidValue;
+Error reserve_aligned(size_t bytes, size_t alignment, std::byte** out) {
   const size_t spare = alignment - kMappingGranularity;  // what alignment may cost
   if (bytes + spare < bytes) return Error::InvalidValue;
   void* const mapping =
@@ -25,7 +22,17 @@ Error AddressReservation::create(MemoryMap& map, size_t bytes, size_t alignment,
   const size_t before = (alignment - reinterpret_cast<uintptr_t>(begin) % alignment) % alignment;
   if (before > 0) munmap(begin, before);
   if (spare > before) munmap(begin + before + bytes, spare - before);
-  *out = std::unique_ptr<AddressReservation>(new AddressReservation(map, begin + before, bytes));
+  *out = begin + before;
+  return Error::None;
+}
+
+Error AddressReservation::create(MemoryMap& map, size_t bytes, size_t alignment,
+                                 std::unique_ptr<AddressReservation>* out) {
+  if (bytes == 0 || bytes % kMappingGranularity != 0 || alignment % kMappingGranularity != 0)
+    return Error::InvalidValue;
+  std::byte* base = nullptr;
+  TRY_VIRTUAL(reserve_aligned(bytes, alignment, &base));
+  *out = std::unique_ptr<AddressReservation>(new AddressReservation(map, base, bytes));
   return Error::None;
 }
 

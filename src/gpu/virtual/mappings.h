@@ -15,6 +15,10 @@ namespace niccolite::gpu::virtual_ {
 /// Mappings begin and end at multiples of a page.
 inline constexpr size_t kMappingGranularity = 4096;
 
+/// Addresses that nothing can be accessed at, until something is mapped there; munmap gives them
+/// back. `alignment` is a power of two, and both are multiples of kMappingGranularity.
+Error reserve_aligned(size_t bytes, size_t alignment, std::byte** out);
+
 struct PhysicalMemory {
   Fd fd;  // its file begins with the memory
   size_t bytes = 0;

@@ -59,7 +59,7 @@ size_t MemoryMap::measure_room() const {
   if (measure_ == nullptr) return SIZE_MAX;
   const HostMemory host = measure_();
   size_t touched = arena_.touched();
-  for (const auto& [base, fd] : shareable_) touched += touched_bytes(*fd);
+  for (const Fd* file : files_) touched += touched_bytes(*file);
   const size_t owed = promised_ - std::min(promised_, touched);
   const size_t kept = owed + host.limit / kReserved;
   return host.available - std::min(host.available, kept);
@@ -132,7 +132,7 @@ Error MemoryMap::make(int device, size_t bytes, PointerKind kind, bool shareable
   }
   *out = entry.properties;
   const Entry& made = enter(std::move(entry));
-  if (shareable) shareable_.emplace(reinterpret_cast<uintptr_t>(out->base), &made.fd);
+  if (shareable) files_.insert(&made.fd);
   return Error::None;
 }
 
@@ -166,7 +166,7 @@ Error MemoryMap::register_host(void* base, size_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(base);
   if (base == nullptr || bytes == 0 || address + bytes < address) return Error::InvalidValue;
   std::unique_lock lock(mutex_);
-  if (arena_.owns(base)) return Error::InvalidValue;
+  if (arena_.owns(base) || is_reserved(base)) return Error::InvalidValue;
   if (overlaps(base, bytes)) return Error::HostMemoryAlreadyRegistered;
   Entry entry;
   entry.properties = {static_cast<std::byte*>(base), bytes, PointerKind::Host, -1,
@@ -188,7 +188,7 @@ Error MemoryMap::release(void* base, MemoryOrigin* origin) {
     used(entry.properties.device) -= entry.asked;
     promised_ -= entry.asked;
   }
-  shareable_.erase(found->first);
+  files_.erase(&entry.fd);
   entries_.erase(found);
   return Error::None;
 }
@@ -242,21 +242,60 @@ Error MemoryMap::export_memory(const void* base, Fd* out) const {
 Error MemoryMap::share(const void* pointer, Fd* file, MemoryProperties* whole) const {
   std::shared_lock lock(mutex_);
   const Entry* entry = lookup(pointer);
-  if (entry == nullptr || !entry->fd.valid()) return Error::InvalidValue;
-  Result<Fd> copy = entry->fd.duplicate();
+  if (entry == nullptr) return Error::InvalidValue;
+  const Fd& held = entry->backing == nullptr ? entry->fd : *entry->backing;
+  if (!held.valid()) return Error::InvalidValue;
+  Result<Fd> copy = held.duplicate();
   if (!copy.is_ok()) return Error::OperatingSystem;
   *file = std::move(copy).take();
   *whole = entry->properties;
   return Error::None;
 }
 
-Error MemoryMap::enter_mapping(int device, std::byte* base, size_t bytes) {
+Error MemoryMap::enter_mapping(int device, std::byte* base, size_t bytes,
+                               std::shared_ptr<const Fd> file) {
   std::unique_lock lock(mutex_);
   if (overlaps(base, bytes)) return Error::InvalidValue;
   Entry entry;
-  entry.properties = {base, bytes, PointerKind::Device, device, MemoryOrigin::Imported};
+  entry.properties = {base, bytes, PointerKind::Device, device,
+                      file == nullptr ? MemoryOrigin::Imported : MemoryOrigin::Mapped};
+  entry.is_readable = entry.is_writable = file == nullptr;
+  entry.backing = std::move(file);
   enter(std::move(entry));
   return Error::None;
+}
+
+void MemoryMap::protect(const void* base, bool is_readable, bool is_writable) {
+  std::unique_lock lock(mutex_);
+  const auto found = entries_.find(reinterpret_cast<uintptr_t>(base));
+  if (found == entries_.end() || found->second.properties.origin != MemoryOrigin::Mapped) return;
+  found->second.is_readable = is_readable;
+  found->second.is_writable = is_writable;
+}
+
+void MemoryMap::reserve(const void* base, size_t bytes) {
+  std::unique_lock lock(mutex_);
+  reserved_.emplace(reinterpret_cast<uintptr_t>(base), bytes);
+}
+
+void MemoryMap::unreserve(const void* base) {
+  std::unique_lock lock(mutex_);
+  reserved_.erase(reinterpret_cast<uintptr_t>(base));
+}
+
+Error MemoryMap::promise(int device, size_t bytes, const Fd* file) {
+  std::unique_lock lock(mutex_);
+  if (bytes > bytes_per_device_ - used(device) || !take_room(bytes)) return Error::MemoryAllocation;
+  used(device) += bytes;
+  files_.insert(file);
+  return Error::None;
+}
+
+void MemoryMap::withdraw(int device, size_t bytes, const Fd* file) {
+  std::unique_lock lock(mutex_);
+  used(device) -= bytes;
+  promised_ -= bytes;
+  files_.erase(file);
 }
 
 Error MemoryMap::name_for_others(const void* pointer, RemoteName* out) const {
@@ -312,20 +351,49 @@ bool MemoryMap::find(const void* pointer, MemoryProperties* out) const {
   return true;
 }
 
-Error MemoryMap::check_range(const void* pointer, size_t bytes, bool* pageable) const {
+bool MemoryMap::is_reserved(const void* pointer) const {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  auto after = reserved_.upper_bound(address);
+  if (after == reserved_.begin()) return false;
+  --after;
+  return address - after->first < after->second;
+}
+
+Error MemoryMap::check_range(const void* pointer, size_t bytes, bool* pageable, Use use) const {
   *pageable = false;
   if (pointer == nullptr) return Error::InvalidValue;
   std::shared_lock lock(mutex_);
   const Entry* entry = lookup(pointer);
   if (entry == nullptr) {
     *pageable = true;
-    return arena_.owns(pointer) ? Error::InvalidValue : Error::None;
+    return arena_.owns(pointer) || is_reserved(pointer) ? Error::InvalidValue : Error::None;
   }
+  if (entry->properties.origin == MemoryOrigin::Mapped) return check_mapped(pointer, bytes, use);
   const auto offset =
       static_cast<size_t>(static_cast<const std::byte*>(pointer) - entry->properties.base);
   if (bytes <= entry->properties.bytes - offset) return Error::None;
   // Host memory goes on where only a part of it was registered.
   return entry->properties.origin == MemoryOrigin::Registered ? Error::None : Error::InvalidValue;
+}
+
+// A range of a program's mappings may go from one to the next.
+Error MemoryMap::check_mapped(const void* pointer, size_t bytes, Use use) const {
+  auto address = reinterpret_cast<uintptr_t>(pointer);
+  for (auto found = std::prev(entries_.upper_bound(address)); found != entries_.end(); ++found) {
+    const Entry& entry = found->second;
+    const size_t offset = address - found->first;
+    const bool may = use == Use::Read ? entry.is_readable : entry.is_writable;
+    const bool is_there =
+        entry.properties.origin == MemoryOrigin::Mapped && offset < entry.properties.bytes;
+    if (!is_there || !may) return Error::InvalidValue;
+    const size_t left = entry.properties.bytes - offset;
+    if (bytes <= left) return Error::None;
+    address += left;
+    bytes -= left;
+    const auto next = std::next(found);
+    if (next == entries_.end() || next->first != address) return Error::InvalidValue;
+  }
+  return Error::InvalidValue;
 }
 
 void MemoryMap::usage(int device, size_t* free, size_t* total) const {

@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <set>
 #include <shared_mutex>
 #include <vector>
 
@@ -30,7 +32,10 @@
 
 namespace niccolite::gpu::virtual_ {
 
-enum class MemoryOrigin : uint8_t { Carved, Shareable, Imported, Registered };
+enum class MemoryOrigin : uint8_t { Carved, Shareable, Imported, Registered, Mapped };
+
+/// What a copy or fill does with a range of memory.
+enum class Use : uint8_t { Read, Write };
 
 struct MemoryProperties {
   std::byte* base = nullptr;
@@ -80,17 +85,28 @@ class MemoryMap {
   /// The file of the shareable memory that `pointer` lies in, and the whole of that memory.
   /// InvalidValue: in none.
   Error share(const void* pointer, Fd* file, MemoryProperties* whole) const;
-  /// Enters memory that is mapped at `base`, which release() takes out and leaves mapped.
-  /// InvalidValue: other memory is there.
-  Error enter_mapping(int device, std::byte* base, size_t bytes);
+  /// Enters memory that is mapped at `base`, which release() takes out and leaves mapped. A program
+  /// mapped it when `file`, which begins with it, is given: then nothing may use it before
+  /// protect(), and share() knows it. InvalidValue: other memory is there.
+  Error enter_mapping(int device, std::byte* base, size_t bytes,
+                      std::shared_ptr<const Fd> file = nullptr);
+  /// Says what may be done with memory that a program mapped at `base`.
+  void protect(const void* base, bool is_readable, bool is_writable);
+  /// Addresses that a program keeps for mappings: where nothing is mapped, they are no memory.
+  void reserve(const void* base, size_t bytes);
+  void unreserve(const void* base);
+  /// Takes memory without addresses from a device; `file`, which holds it, is known by its address
+  /// until withdraw(). MemoryAllocation: the device has no such room.
+  Error promise(int device, size_t bytes, const Fd* file);
+  void withdraw(int device, size_t bytes, const Fd* file);
   Error name_for_others(const void* pointer, RemoteName* out) const;
   Error import_named(int device, const RemoteName& name, MemoryProperties* out);
 
   /// False for memory that this map does not know.
   bool find(const void* pointer, MemoryProperties* out) const;
-  /// InvalidValue: null, reaching beyond its allocation, or freed. Unknown memory counts as
-  /// pageable memory of the host.
-  Error check_range(const void* pointer, size_t bytes, bool* pageable) const;
+  /// InvalidValue: null, reaching beyond its allocation, freed, reserved without memory, or mapped
+  /// without leave for that use. Unknown memory counts as pageable memory of the host.
+  Error check_range(const void* pointer, size_t bytes, bool* pageable, Use use = Use::Read) const;
   /// `free`: what an allocation could get now.
   void usage(int device, size_t* free, size_t* total) const;
   size_t live() const;
@@ -103,11 +119,16 @@ class MemoryMap {
     void* mapping = nullptr;  // of a shareable or imported one, with its length
     size_t mapped_bytes = 0;
     bool is_suspended = false;
+    std::shared_ptr<const Fd> backing;  // of one that a program mapped
+    bool is_readable = true;
+    bool is_writable = true;
   };
   const Entry* lookup(const void* pointer) const REQUIRES(mutex_);
   /// The shareable memory or import that begins there; null: none.
   Entry* find_shared(const void* base) REQUIRES(mutex_);
   bool overlaps(const void* base, size_t bytes) const REQUIRES(mutex_);
+  bool is_reserved(const void* pointer) const REQUIRES(mutex_);
+  Error check_mapped(const void* pointer, size_t bytes, Use use) const REQUIRES(mutex_);
   size_t& used(int device) REQUIRES(mutex_);
   size_t measure_room() const REQUIRES(mutex_);
   bool take_room(size_t bytes) REQUIRES(mutex_);
@@ -121,10 +142,11 @@ class MemoryMap {
   Arena arena_ GUARDED_BY(mutex_);
   std::map<uintptr_t, Entry> entries_ GUARDED_BY(mutex_);  // by base
   uint64_t last_id_ GUARDED_BY(mutex_) = 0;
-  std::vector<size_t> used_ GUARDED_BY(mutex_);  // per device, the last for the host
-  size_t promised_ GUARDED_BY(mutex_) = 0;       // the sum of used_
-  std::map<uintptr_t, const Fd*> shareable_ GUARDED_BY(mutex_);  // the files among entries_
-  size_t unmeasured_ GUARDED_BY(mutex_) = 0;                     // that may go without a new one
+  std::vector<size_t> used_ GUARDED_BY(mutex_);              // per device, the last for the host
+  size_t promised_ GUARDED_BY(mutex_) = 0;                   // the sum of used_
+  std::set<const Fd*> files_ GUARDED_BY(mutex_);             // of entries_, and of promises
+  size_t unmeasured_ GUARDED_BY(mutex_) = 0;                 // that may go without a new one
+  std::map<uintptr_t, size_t> reserved_ GUARDED_BY(mutex_);  // bytes, by base
 };
 
 }  // namespace niccolite::gpu::virtual_

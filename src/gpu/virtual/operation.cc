@@ -1,7 +1,9 @@
 #include "gpu/virtual/operation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <type_traits>
 
 #include "gpu/virtual/graph.h"
 
@@ -11,22 +13,59 @@ namespace {
 // What one step of a copy or fill moves: well under a millisecond on any machine.
 constexpr size_t kPieceBytes = size_t{2} << 20;
 
-// Calls move(offset in the target, offset in the source, bytes) for the next piece of `rows` rows
-// of `width` bytes.
+// Calls move(row, offset in the row, bytes) for the next piece of `rows` rows of `width` bytes.
 template <typename Move>
-Progress move_piece(size_t& position, size_t width, size_t rows, size_t target_pitch,
-                    size_t source_pitch, Move&& move) {
+Progress move_piece(size_t& position, size_t width, size_t rows, Move&& move) {
   const size_t total = width * rows;
   size_t left = std::min(kPieceBytes, total - position);
   while (left > 0) {
-    const size_t row = position / width;
     const size_t column = position % width;
     const size_t bytes = std::min(left, width - column);
-    move(row * target_pitch + column, row * source_pitch + column, bytes);
+    move(position / width, column, bytes);
     position += bytes;
     left -= bytes;
   }
   return position == total ? Progress::Done : Progress::Advanced;
+}
+
+void fill(std::byte* target, uint32_t value, size_t element_bytes, size_t bytes) {
+  if (element_bytes == 1) {
+    std::memset(target, static_cast<int>(value & 0xff), bytes);
+  } else if (element_bytes == 2) {
+    std::fill_n(reinterpret_cast<uint16_t*>(target), bytes / 2, static_cast<uint16_t>(value));
+  } else {
+    std::fill_n(reinterpret_cast<uint32_t*>(target), bytes / 4, value);
+  }
+}
+
+// As GPUs do: what was written before a word is there for whoever has seen the word.
+template <typename Word>
+Word load(const void* address) {
+  return std::atomic_ref(*static_cast<Word*>(const_cast<void*>(address)))
+      .load(std::memory_order_acquire);
+}
+template <typename Word>
+void store(void* address, Word value) {
+  std::atomic_ref(*static_cast<Word*>(address)).store(value, std::memory_order_release);
+}
+
+template <typename Word>
+bool holds(Word found, Word value, Comparison comparison) {
+  switch (comparison) {
+    case Comparison::AtLeast:
+      return static_cast<std::make_signed_t<Word>>(found - value) >= 0;
+    case Comparison::Equal:
+      return found == value;
+    case Comparison::AnyBit:
+      return (found & value) != 0;
+    case Comparison::NotAllBits:
+      return static_cast<Word>(~(found | value)) != 0;
+  }
+  return false;
+}
+bool is_over(const WaitValue& wait) {
+  if (wait.bytes == 8) return holds(load<uint64_t>(wait.address), wait.value, wait.comparison);
+  return holds(load<uint32_t>(wait.address), static_cast<uint32_t>(wait.value), wait.comparison);
 }
 
 }  // namespace
@@ -64,7 +103,9 @@ void Operation::after(const OperationPtr& self, const OperationPtr& predecessor)
 Runner Operation::runner() const {
   if (std::holds_alternative<HostCall>(work_)) return Runner::CallbackThread;
   const bool moves = std::holds_alternative<Copy>(work_) || std::holds_alternative<Set>(work_) ||
-                     std::holds_alternative<KernelLaunch>(work_);
+                     std::holds_alternative<KernelLaunch>(work_) ||
+                     std::holds_alternative<WaitValue>(work_) ||
+                     std::holds_alternative<WriteValue>(work_);
   return moves ? Runner::Worker : Runner::Inline;
 }
 
@@ -74,21 +115,43 @@ Progress Operation::step() {
     if (task_ == nullptr) task_ = launch->kernel->start();
     return task_->step();
   }
-  if (auto* copy = std::get_if<Copy>(&work_)) {
-    return move_piece(position_, copy->width, copy->rows, copy->target_pitch, copy->source_pitch,
-                      [&](size_t to, size_t from, size_t bytes) {
-                        std::memmove(copy->target + to, copy->source + from, bytes);
-                      });
-  }
-  if (auto* set = std::get_if<Set>(&work_)) {
+  if (const auto* copy = std::get_if<Copy>(&work_)) {
     return move_piece(
-        position_, set->width, set->rows, set->pitch, 0,
-        [&](size_t to, size_t, size_t bytes) { std::memset(set->target + to, set->value, bytes); });
+        position_, copy->width, copy->rows * copy->slices,
+        [&](size_t row, size_t column, size_t bytes) {
+          const size_t slice = row / copy->rows;
+          row %= copy->rows;
+          std::memmove(
+              copy->target + slice * copy->target_slice + row * copy->target_pitch + column,
+              copy->source + slice * copy->source_slice + row * copy->source_pitch + column, bytes);
+        });
+  }
+  if (const auto* set = std::get_if<Set>(&work_)) {
+    return move_piece(
+        position_, set->width, set->rows, [&](size_t row, size_t column, size_t bytes) {
+          fill(set->target + row * set->pitch + column, set->value, set->element_bytes, bytes);
+        });
+  }
+  if (const auto* wait = std::get_if<WaitValue>(&work_))
+    return is_over(*wait) ? Progress::Done : Progress::WouldBlock;
+  if (const auto* write = std::get_if<WriteValue>(&work_)) {
+    if (write->bytes == 8) {
+      store<uint64_t>(write->address, write->value);
+    } else {
+      store<uint32_t>(write->address, static_cast<uint32_t>(write->value));
+    }
   }
   return Progress::Done;
 }
 
-void Operation::call_host() { std::get<HostCall>(work_).call(); }
+void Operation::call_host() {
+  const auto& host = std::get<HostCall>(work_);
+  if (host.function != nullptr) {
+    host.function(host.data);
+  } else {
+    host.call();
+  }
+}
 
 void Operation::finish(std::vector<OperationPtr>& ready) {
   std::shared_ptr<Latch> latch;

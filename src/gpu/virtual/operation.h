@@ -21,6 +21,7 @@
 
 #include "base/thread_annotations.h"
 #include "base/wait.h"
+#include "gpu/virtual/driver_calls.h"
 #include "gpu/virtual/tasks.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -45,34 +46,64 @@ class Latch {
 
 // ---- what an operation does
 struct Nothing {};  // a point in the order: event record and wait, fork and join
-struct Copy {       // `rows` rows of `width` bytes
+struct Copy {       // `slices` times `rows` rows of `width` bytes
   std::byte* target;
   const std::byte* source;
   size_t width;
   size_t rows = 1;
-  size_t target_pitch = 0;
+  size_t target_pitch = 0;  // from row to row
   size_t source_pitch = 0;
+  size_t slices = 1;
+  size_t target_slice = 0;  // from slice to slice
+  size_t source_slice = 0;
   std::shared_ptr<std::byte[]> staged =
       nullptr;  // holds `source` when that was pageable host memory
 };
+/// From the first byte to the last, of what is not empty.
+inline size_t target_span(const Copy& copy) {
+  return (copy.slices - 1) * copy.target_slice + (copy.rows - 1) * copy.target_pitch + copy.width;
+}
+inline size_t source_span(const Copy& copy) {
+  return (copy.slices - 1) * copy.source_slice + (copy.rows - 1) * copy.source_pitch + copy.width;
+}
 struct Set {
   std::byte* target;
-  uint8_t value;
-  size_t width;
+  uint32_t value;  // of an element
+  size_t width;    // in bytes
   size_t rows = 1;
   size_t pitch = 0;
+  size_t element_bytes = 1;  // 1, 2 or 4; target, width and pitch are multiples of it
 };
-struct HostCall {  // on the callback thread
+struct HostCall {  // on the callback thread: `call`, or the program's `function`
   std::function<void()> call;
+  void (*function)(void*) = nullptr;
+  void* data = nullptr;
 };
 struct KernelLaunch {
   std::shared_ptr<Kernel> kernel;
 };
 struct RecordEvent {  // node of a graph: each replay records anew
   std::shared_ptr<Event> event;
+  void* handle = nullptr;  // of the event
 };
 struct WaitEvent {  // node of a graph: each replay waits for the event as it is at launch
   std::shared_ptr<Event> event;
+  void* handle = nullptr;
+};
+struct ChildGraph {  // node of a graph that another graph is a part of; executables have its nodes
+  std::shared_ptr<Graph> graph;
+  void* handle;  // of that graph
+};
+struct WaitValue {  // for a word of `bytes`, 4 or 8, in memory
+  const void* address;
+  uint64_t value;
+  size_t bytes;
+  Comparison comparison;
+};
+struct WriteValue {
+  void* address;
+  uint64_t value;
+  size_t bytes;
 };
 struct Notify {
   std::shared_ptr<Latch> latch;
@@ -82,7 +113,7 @@ struct KeepGraph {  // the last operation of a replay: keeps the graph's objects
   std::shared_ptr<const Graph> graph;
 };
 using Work = std::variant<Nothing, Copy, Set, HostCall, KernelLaunch, RecordEvent, WaitEvent,
-                          Notify, KeepGraph>;
+                          WaitValue, WriteValue, ChildGraph, Notify, KeepGraph>;
 
 /// Who runs an operation: nobody (it is done as soon as its predecessors are), a worker, or the
 /// callback thread.

@@ -50,6 +50,8 @@ Runtime* Runtime::instance() {
 Runtime::Runtime(int devices)
     : legacy_(make_legacy_streams(devices)),
       memory_(devices, bytes_per_device(devices), [] { return measure_host_memory(); }),
+      address_space_(memory_, devices,
+                     [this](int device) { (void)drain(device, Deadline::never()); }),
       devices_(static_cast<size_t>(devices)),
       next_stream_id_(static_cast<uint64_t>(devices) + 1) {}
 

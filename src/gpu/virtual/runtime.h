@@ -2,11 +2,11 @@
 // streams, events, capture, graphs, memory. Machine (machine.cc) and the CUDA names (vcuda/) are
 // thin layers above it.
 //
-// Bodies by subject: streams.cc, events.cc, capture.cc, graphs.cc, runtime.cc. Streams are given as
-// (device, handle): the special handles null and 1 mean the device's legacy default stream, 2 the
-// calling thread's own. Thread safety: any thread. One mutex guards the order of all queues; it is
-// held for the few pointer operations of a submission, never while work runs, and never over a
-// callback.
+// Bodies by subject: streams.cc, events.cc, capture.cc, graphs.cc, graph_nodes.cc, runtime.cc.
+// Streams are given as (device, handle): the special handles null and 1 mean the device's legacy
+// default stream, 2 the calling thread's own. Thread safety: any thread. One mutex guards the order
+// of all queues; it is held for the few pointer operations of a submission, never while work runs,
+// and never over a callback.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/thread_annotations.h"
 #include "base/wait.h"
+#include "gpu/virtual/address_space.h"
 #include "gpu/virtual/error.h"
 #include "gpu/virtual/event.h"
 #include "gpu/virtual/graph.h"
@@ -41,7 +43,10 @@ struct Stream {
   OperationPtr tail;  // the last operation queued
   std::shared_ptr<Capture> capture;
   std::vector<NodeIndex> capture_tips;  // what the next captured node comes after
+  std::vector<void*> told_tips;         // their handles, as capture_dependencies() gave them last
 };
+
+using Edge = std::pair<void*, void*>;  // handles of nodes: from, to
 
 struct CaptureInfo {
   CaptureState state = CaptureState::None;
@@ -59,6 +64,7 @@ class Runtime {
   bool is_device(int device) const { return device >= 0 && device < device_count(); }
   Result<DeviceInfo> describe(int device) const;
   MemoryMap& memory() { return memory_; }
+  AddressSpace& address_space() { return address_space_; }
   /// Of the calling thread.
   static int current_device();
   static void set_current_device(int device);
@@ -82,6 +88,9 @@ class Runtime {
   /// call returns, and written before it returns. `waits`: the call returns when all is done.
   Error copy(int device, StreamHandle stream, Copy copy, bool waits = false);
   Error set(int device, StreamHandle stream, Set set, bool waits = false);
+  /// A wait for a word, or a store of one, at an address that has to be a multiple of its size.
+  Error use_word(int device, StreamHandle stream, WaitValue wait);
+  Error use_word(int device, StreamHandle stream, WriteValue write);
 
   // ---- events
   Error create_event(bool timing, void** out);
@@ -99,6 +108,9 @@ class Runtime {
 
   // ---- capture
   Error begin_capture(int device, StreamHandle stream, CaptureMode mode);
+  /// Adds the work to a graph of the program's, after `nodes` of it.
+  Error begin_capture_to(int device, StreamHandle stream, CaptureMode mode, void* graph,
+                         const std::vector<void*>& nodes);
   Error end_capture(int device, StreamHandle stream, void** graph);
   Error capture_info(int device, StreamHandle stream, CaptureInfo* out);
   /// The nodes that the stream's next work comes after, and the graph that they are in.
@@ -106,6 +118,11 @@ class Runtime {
   /// Adds `nodes` of `graph`, which the stream is capturing into, to those.
   Error capture_after(int device, StreamHandle stream, void* graph,
                       const std::vector<NodeIndex>& nodes);
+  /// What the stream's next work comes after, for as long as nobody asks again or adds work.
+  Error capture_dependencies(int device, StreamHandle stream, void*** nodes, size_t* count);
+  /// Adds `nodes` to that, or puts them in its place. InvalidValue: they are of another graph.
+  Error change_capture_dependencies(int device, StreamHandle stream,
+                                    const std::vector<void*>& nodes, bool replace);
   /// Adds a node to a graph that is being captured: a record of `event` after `after`, which may be
   /// moved later, and which nothing can come after.
   Error add_record_node(void* graph, const std::vector<NodeIndex>& after, void* event,
@@ -129,6 +146,29 @@ class Runtime {
   Error destroy_executable(void* executable);
   Error check_executable(void* executable);
   Error launch(void* executable, int device, StreamHandle stream);
+
+  // ---- nodes of graphs, made and changed by hand; a handle that is none is an InvalidValue
+  /// The events of RecordEvent and WaitEvent are named by their handles, the graph of a ChildGraph
+  /// by its own, which is cloned. InvalidValue also for a copy or fill of bad memory, and where
+  /// `after` has a node twice.
+  Error add_node(void* graph, const std::vector<void*>& after, Work work, void** node);
+  Error remove_node(void* node);
+  Error node_work(void* node, Work* out);
+  /// The new work must be of the same kind.
+  Error set_node_work(void* node, Work work);
+  Error add_edges(void* graph, const std::vector<Edge>& edges);
+  Error remove_edges(void* graph, const std::vector<Edge>& edges);
+  Error graph_nodes(void* graph, bool only_roots, std::vector<void*>* out);
+  Error graph_edges(void* graph, std::vector<Edge>* out);
+  /// The nodes that come right before it, or right after it.
+  Error node_neighbours(void* node, bool after_it, std::vector<void*>* out);
+  Error clone_graph(void* graph, void** out);
+  Error find_in_clone(void* node, void* clone, void** out);
+  /// Makes later launches those of `graph`, which has the same nodes and edges but other work.
+  /// GraphExecUpdateFailure: it has not, and `info` says why.
+  Error update_executable(void* executable, void* graph, UpdateInfo* info);
+  /// The same for one node of the graph that the executable was made from.
+  Error set_executable_work(void* executable, void* node, Work work);
 
  private:
   struct Device {
@@ -156,6 +196,7 @@ class Runtime {
                     Deadline deadline = Deadline::never());
   Error refuse_while_capturing(Stream& stream) REQUIRES(mutex_);
   Error check_waiting_call(int device, StreamHandle stream);
+  Error check_word(const void* address, size_t bytes, Use use) const;
 
   Error check_capture(Stream& stream) REQUIRES(mutex_);
   void capture_node(Stream& stream, Work work) REQUIRES(mutex_);
@@ -165,12 +206,27 @@ class Runtime {
   Error capture_wait(const std::shared_ptr<Stream>& stream, Event& event) REQUIRES(mutex_);
   Graph* graph_in_capture(void* handle) REQUIRES(mutex_);
 
+  std::shared_ptr<Graph> find_node(void* handle, NodeIndex* index) REQUIRES(mutex_);
+  void* handle_of(const std::shared_ptr<Graph>& graph, NodeIndex index) REQUIRES(mutex_);
+  Error indices_in(const std::shared_ptr<Graph>& graph, const std::vector<void*>& nodes,
+                   std::vector<NodeIndex>* out) REQUIRES(mutex_);
+  Error check_edge(const std::shared_ptr<Graph>& graph, const Edge& edge, NodeIndex* from,
+                   NodeIndex* to) REQUIRES(mutex_);
+  Error complete_work(Work& work);
+  Error check_copy(const Copy& copy) const;
+  Error check_set(const Set& set) const;
+  Graph copy_of(const std::shared_ptr<Graph>& graph) REQUIRES(mutex_);
+  void forget_handles(Graph& graph) REQUIRES(mutex_);
+  bool is_capturing_into(const std::shared_ptr<Graph>& graph) REQUIRES(mutex_);
+
   const std::vector<std::shared_ptr<Stream>> legacy_;  // the default stream of each device
   MemoryMap memory_;
+  AddressSpace address_space_;
   HandleTable<Stream, HandleKind::Stream> streams_;
   HandleTable<Event, HandleKind::Event> events_;
   HandleTable<Graph, HandleKind::Graph> graphs_;
   HandleTable<Executable, HandleKind::Executable> executables_;
+  HandleTable<NodeReference, HandleKind::GraphNode> nodes_;
 
   std::mutex mutex_;  // before Operation's and Scheduler's
   std::vector<Device> devices_ GUARDED_BY(mutex_);

@@ -252,12 +252,12 @@ Error Runtime::drain(int device, Deadline deadline) {
 }
 
 Error Runtime::copy(int device, StreamHandle handle, Copy copy, bool waits) {
-  if (copy.width * copy.rows == 0) return submit(device, handle, Nothing{});
-  const size_t target_bytes = (copy.rows - 1) * copy.target_pitch + copy.width;
-  const size_t source_bytes = (copy.rows - 1) * copy.source_pitch + copy.width;
+  if (copy.width * copy.rows * copy.slices == 0) return submit(device, handle, Nothing{});
+  const size_t target_bytes = target_span(copy);
+  const size_t source_bytes = source_span(copy);
   bool pageable_target = false;
   bool pageable_source = false;
-  TRY_VIRTUAL(memory_.check_range(copy.target, target_bytes, &pageable_target));
+  TRY_VIRTUAL(memory_.check_range(copy.target, target_bytes, &pageable_target, Use::Write));
   TRY_VIRTUAL(memory_.check_range(copy.source, source_bytes, &pageable_source));
   CaptureInfo capture;
   TRY_VIRTUAL(capture_info(device, handle, &capture));
@@ -279,11 +279,29 @@ Error Runtime::copy(int device, StreamHandle handle, Copy copy, bool waits) {
 Error Runtime::set(int device, StreamHandle handle, Set set, bool waits) {
   if (set.width * set.rows == 0) return submit(device, handle, Nothing{});
   bool pageable = false;
-  TRY_VIRTUAL(memory_.check_range(set.target, (set.rows - 1) * set.pitch + set.width, &pageable));
+  TRY_VIRTUAL(memory_.check_range(set.target, (set.rows - 1) * set.pitch + set.width, &pageable,
+                                  Use::Write));
   if (pageable) return Error::InvalidValue;
   TRY_VIRTUAL(waits ? check_waiting_call(device, handle) : Error::None);
   TRY_VIRTUAL(submit(device, handle, set));
   return waits ? synchronize_stream(device, handle) : Error::None;
+}
+
+Error Runtime::check_word(const void* address, size_t bytes, Use use) const {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) return Error::InvalidValue;
+  bool pageable = false;
+  TRY_VIRTUAL(memory_.check_range(address, bytes, &pageable, use));
+  return pageable ? Error::InvalidValue : Error::None;
+}
+
+Error Runtime::use_word(int device, StreamHandle handle, WaitValue wait) {
+  TRY_VIRTUAL(check_word(wait.address, wait.bytes, Use::Read));
+  return submit(device, handle, wait);
+}
+
+Error Runtime::use_word(int device, StreamHandle handle, WriteValue write) {
+  TRY_VIRTUAL(check_word(write.address, write.bytes, Use::Write));
+  return submit(device, handle, write);
 }
 
 // A call that waits cannot be captured.

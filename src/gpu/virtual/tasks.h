@@ -13,6 +13,8 @@
 
 namespace niccolite::gpu::virtual_ {
 
+class DriverCalls;
+
 enum class Progress : unsigned char { Done, Advanced, WouldBlock };
 
 /// One execution of a kernel. A worker thread calls step() again and again until it returns Done;
@@ -36,12 +38,14 @@ class VirtualMachine : public Machine {
  public:
   /// Queues `kernel` on the stream, or adds it to the graph the stream is capturing into.
   virtual Status launch(int device, StreamHandle stream, std::shared_ptr<Kernel> kernel) = 0;
+  /// For vcuda's libcuda.so.1.
+  virtual DriverCalls& driver_calls() = 0;
 };
 
 /// The entry point of the virtual driver. `interface_version` must be kInterfaceVersion, else null:
 /// the two libraries are of different builds. Signature: VirtualMachine*
 /// niccolite_virtual_driver(int interface_version).
-inline constexpr int kInterfaceVersion = 5;
+inline constexpr int kInterfaceVersion = 6;
 inline constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
 }  // namespace niccolite::gpu::virtual_

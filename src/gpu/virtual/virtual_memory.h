@@ -1,0 +1,87 @@
+// VirtualMemory: CUDA's virtual memory management for programs: memory without addresses
+// (allocations), addresses without memory (reservations), mappings of one in the other, and access
+// to mappings. Reached by VirtualMachine::virtual_memory(); `AddressSpace` implements it.
+//
+// The rules are those of CUDA 13's driver, also where its manual is silent: a mapping is of a whole
+// allocation; mappings and reservations that lie side by side count as one range.
+// Thread safety: any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "gpu/virtual/error.h"
+
+namespace niccolite::gpu::virtual_ {
+
+/// Sizes and addresses are multiples of this, as on GPUs.
+inline constexpr size_t kAllocationGranularity = size_t{2} << 20;
+
+/// CUmemGenericAllocationHandle.
+using AllocationHandle = uint64_t;
+
+struct AllocationProperties {
+  int device = 0;
+  bool is_exportable = false;  // as a file descriptor
+  bool is_rdma_capable = false;
+};
+
+/// The values of CUmemAccess_flags.
+enum class Access : uint8_t { None = 0, Read = 1, ReadWrite = 3 };
+
+struct DeviceAccess {
+  int device = 0;
+  Access access = Access::None;
+};
+
+/// What an address is part of.
+struct AddressDescription {
+  std::byte* reservation = nullptr;
+  size_t reserved_bytes = 0;
+  std::byte* mapping = nullptr;  // null: nothing is mapped there, and the rest says nothing
+  size_t mapped_bytes = 0;
+  AllocationProperties properties;
+  uint64_t allocation_id = 0;  // never used again
+  std::vector<DeviceAccess> access;
+};
+
+class VirtualMemory {
+ public:
+  // ---- allocations; InvalidValue also for a handle that is none
+  virtual Error create(const AllocationProperties& properties, size_t bytes,
+                       AllocationHandle* out) = 0;
+  /// Takes a reference away. The memory lives as long as there are references, mappings, or
+  /// descriptors in any process.
+  virtual Error release(AllocationHandle handle) = 0;
+  /// The handle that `address` was mapped by, with one reference more.
+  virtual Error retain(const void* address, AllocationHandle* out) = 0;
+  virtual Error properties(AllocationHandle handle, AllocationProperties* out) = 0;
+  /// A descriptor that is the caller's to close.
+  virtual Error export_allocation(AllocationHandle handle, int* descriptor) = 0;
+  /// `descriptor`, of any process of this machine, stays the caller's.
+  virtual Error import_allocation(int descriptor, AllocationHandle* out) = 0;
+
+  // ---- addresses
+  /// `hint` is where the range shall begin, if that is free; null: anywhere.
+  virtual Error reserve(size_t bytes, size_t alignment, void* hint, void** out) = 0;
+  /// InvalidValue: not exactly a reservation, or something is mapped in it.
+  virtual Error free_reservation(void* base, size_t bytes) = 0;
+
+  // ---- mappings
+  /// NotSupported: only a part of the allocation.
+  virtual Error map(void* address, size_t bytes, size_t offset, AllocationHandle handle) = 0;
+  /// Waits for work of the devices that have access. InvalidValue: a part of a mapping, or
+  /// addresses that are not reserved.
+  virtual Error unmap(void* address, size_t bytes) = 0;
+  /// InvalidValue: the range is not mapped as a whole, or is a part of a mapping.
+  virtual Error set_access(void* address, size_t bytes,
+                           const std::vector<DeviceAccess>& access) = 0;
+  /// False: the address is in no reservation.
+  virtual bool describe(const void* address, AddressDescription* out) = 0;
+
+ protected:
+  ~VirtualMemory() = default;
+};
+
+}  // namespace niccolite::gpu::virtual_

@@ -1,0 +1,298 @@
+// Pools: allocation in the order of streams, and pools that processes share.
+//
+// A pool is a device to allocate on: memory is given back at once, so that there is nothing to keep
+// or to trim. A shared pool is a file that says which device; what is shared of it are allocations,
+// one by one, by the names that cudaIpcGetMemHandle gives them.
+#include "vcuda/driver/pool.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+#include "vcuda/driver/context.h"
+
+struct CUmemPoolHandle_st {
+  int device = 0;
+  bool is_exportable = false;
+  bool is_import = false;
+  unsigned long long release_threshold = 0;
+};
+
+namespace {
+
+using namespace vcuda::driver;  // NOLINT(google-build-using-namespace)
+using niccolite::Fd;
+using niccolite::gpu::virtual_::DriverCalls;
+
+constexpr int kPinned = 1, kOnDevice = 1, kFileDescriptor = 1;
+constexpr std::string_view kFileName = "virtual-gpu-pool-";  // and the device's number
+
+struct Pools {
+  std::mutex mutex;
+  std::set<CUmemoryPool> made;
+  std::vector<CUmemoryPool> defaults;  // by device
+  std::vector<CUmemoryPool> chosen;    // by cuDeviceSetMemPool; null: the default one
+  std::map<CUdeviceptr, CUmemoryPool> of_allocation;
+  std::set<CUdeviceptr> imported;
+
+  static Pools& instance() {
+    static Pools* const pools = new Pools;
+    return *pools;
+  }
+  CUmemoryPool default_of(int device) {
+    std::lock_guard lock(mutex);
+    return place(defaults, device) == nullptr
+               ? place(defaults, device) = new CUmemPoolHandle_st{.device = device}
+               : place(defaults, device);
+  }
+  CUmemoryPool current_of(int device) {
+    const CUmemoryPool usual = default_of(device);
+    std::lock_guard lock(mutex);
+    const CUmemoryPool pool = place(chosen, device);
+    return pool == nullptr ? usual : pool;
+  }
+  bool is_known(CUmemoryPool pool) {
+    std::lock_guard lock(mutex);
+    return made.contains(pool) ||
+           (pool != nullptr && std::find(defaults.begin(), defaults.end(), pool) != defaults.end());
+  }
+  static CUmemoryPool& place(std::vector<CUmemoryPool>& by_device, int device) {
+    const auto index = static_cast<size_t>(device);
+    if (index >= by_device.size()) by_device.resize(index + 1);
+    return by_device[index];
+  }
+  void add(CUmemoryPool pool) {
+    std::lock_guard lock(mutex);
+    made.insert(pool);
+  }
+};
+
+bool is_device(int device) {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && device >= 0 && device < count;
+}
+
+/// -1: the file is no pool's.
+int device_of_file(int descriptor) {
+  char target[64] = "";
+  const ssize_t length =
+      readlink(fmt::format("/proc/self/fd/{}", descriptor).c_str(), target, sizeof target);
+  const std::string prefix = fmt::format("/memfd:{}", kFileName);
+  std::string_view name(target, static_cast<size_t>(std::max<ssize_t>(length, 0)));
+  if (!name.starts_with(prefix)) return -1;
+  name.remove_prefix(prefix.size());
+  int device = -1;
+  std::from_chars(name.data(), name.data() + name.size(), device);
+  return device;
+}
+
+CUresult allocate(CUdeviceptr* address, size_t bytes, CUmemoryPool wanted, CUstream stream) {
+  return in_stream(stream, [&](int device, DriverCalls& calls) -> CUresult {
+    if (address == nullptr) return kInvalidValue;
+    Pools& pools = Pools::instance();
+    const CUmemoryPool pool = wanted == nullptr ? pools.current_of(device) : wanted;
+    if (pool->is_import) return kInvalidValue;
+    *address = 0;
+    if (bytes == 0) return kSuccess;
+    void* pointer = nullptr;
+    const auto result = static_cast<CUresult>(
+        calls.allocate_in_order(device, stream, pool->device, bytes, &pointer));
+    if (result != kSuccess) return result;
+    *address = reinterpret_cast<CUdeviceptr>(pointer);
+    std::lock_guard lock(pools.mutex);
+    pools.of_allocation[*address] = pool;
+    return kSuccess;
+  });
+}
+
+/// Runs body(), with `device` as the thread's.
+template <typename Body>
+CUresult on_device(int device, Body&& body) {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess) return kInvalidDevice;
+  if (const CUresult result = of(cudaSetDevice(device)); result != kSuccess) return result;
+  const CUresult result = body();
+  static_cast<void>(cudaSetDevice(before));
+  return result;
+}
+
+}  // namespace
+
+namespace vcuda::driver {
+
+CUmemoryPool pool_of(CUdeviceptr base) {
+  Pools& pools = Pools::instance();
+  std::lock_guard lock(pools.mutex);
+  const auto found = pools.of_allocation.find(base);
+  return found == pools.of_allocation.end() ? nullptr : found->second;
+}
+bool is_exportable(CUmemoryPool pool) { return pool != nullptr && pool->is_exportable; }
+bool forget_allocation(CUdeviceptr base) {
+  Pools& pools = Pools::instance();
+  std::lock_guard lock(pools.mutex);
+  pools.of_allocation.erase(base);
+  return pools.imported.erase(base) > 0;
+}
+
+}  // namespace vcuda::driver
+
+extern "C" {
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  if (!is_initialized()) return kNotInitialized;
+  if (!is_device(device)) return kInvalidDevice;
+  if (pool == nullptr) return kInvalidValue;
+  *pool = Pools::instance().default_of(device);
+  return kSuccess;
+}
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+  const CUresult result = cuDeviceGetDefaultMemPool(pool, device);
+  if (result == kSuccess) *pool = Pools::instance().current_of(device);
+  return result;
+}
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  Pools& pools = Pools::instance();
+  if (!pools.is_known(pool) || pool->device != device || pool->is_import) return kInvalidValue;
+  std::lock_guard lock(pools.mutex);
+  Pools::place(pools.chosen, device) = pool;
+  return kSuccess;
+}
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  if (!is_initialized()) return kNotInitialized;
+  if (pool == nullptr || properties == nullptr || properties->allocType != kPinned)
+    return kInvalidValue;
+  if (properties->location.type != kOnDevice || (properties->handleTypes & ~kFileDescriptor) != 0)
+    return kNotSupported;
+  if (!is_device(properties->location.id)) return kInvalidDevice;
+  *pool = new CUmemPoolHandle_st{.device = properties->location.id,
+                                 .is_exportable = properties->handleTypes != 0};
+  Pools::instance().add(*pool);
+  return kSuccess;
+}
+// What was allocated from it stays.
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  Pools& pools = Pools::instance();
+  std::lock_guard lock(pools.mutex);
+  if (pools.made.erase(pool) == 0) return kInvalidValue;
+  std::erase_if(pools.of_allocation, [pool](const auto& one) { return one.second == pool; });
+  std::replace(pools.chosen.begin(), pools.chosen.end(), pool, CUmemoryPool{nullptr});
+  delete pool;
+  return kSuccess;
+}
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t /*keep*/) {
+  return Pools::instance().is_known(pool) ? kSuccess : kInvalidValue;
+}
+// CU_MEMPOOL_ATTR_*: the first three are switches, of what virtual GPUs do anyway; the fourth the
+// threshold; the others tell of memory, of which a pool keeps none.
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void* value) {
+  constexpr int kThreshold = 4, kLast = 8;
+  if (!Pools::instance().is_known(pool) || value == nullptr || attribute < 1 || attribute > kLast)
+    return kInvalidValue;
+  if (attribute == kThreshold) std::memcpy(&pool->release_threshold, value, sizeof(uint64_t));
+  return kSuccess;
+}
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void* value) {
+  constexpr int kLastSwitch = 3, kThreshold = 4, kYes = 1;
+  if (!Pools::instance().is_known(pool) || value == nullptr || attribute < 1) return kInvalidValue;
+  const uint64_t word = attribute == kThreshold ? pool->release_threshold : 0;
+  if (attribute <= kLastSwitch) {
+    std::memcpy(value, &kYes, sizeof kYes);
+  } else {
+    std::memcpy(value, &word, sizeof word);
+  }
+  return kSuccess;
+}
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* /*of*/, size_t /*count*/) {
+  return Pools::instance().is_known(pool) ? kSuccess : kInvalidValue;  // all devices see all memory
+}
+CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool pool, CUmemLocation* /*of*/) {
+  constexpr int kReadsAndWrites = 3;
+  if (flags == nullptr || !Pools::instance().is_known(pool)) return kInvalidValue;
+  *flags = kReadsAndWrites;
+  return kSuccess;
+}
+
+// ---- allocation
+
+CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
+  return allocate(address, bytes, nullptr, stream);
+}
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
+  if (!Pools::instance().is_known(pool)) return kInvalidValue;
+  return allocate(address, bytes, pool, stream);
+}
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  return in_stream(stream, [&](int device, DriverCalls& calls) {
+    void* const pointer = reinterpret_cast<void*>(address);
+    if (forget_allocation(address))
+      return static_cast<CUresult>(calls.free_in_order(device, stream, pointer));
+    return of(cudaFreeAsync(pointer, stream));
+  });
+}
+
+// ---- other processes
+
+CUresult cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool pool, int type,
+                                          unsigned long long flags) {
+  if (handle == nullptr || !Pools::instance().is_known(pool) || !pool->is_exportable ||
+      type != kFileDescriptor || flags != 0)
+    return kInvalidValue;
+  const int device = pool->device;
+  niccolite::Result<Fd> file = Fd::memfd(fmt::format("{}{}", kFileName, device).c_str(), 0);
+  if (!file.is_ok()) return kOperatingSystem;
+  const int descriptor = std::move(file).take().release();
+  std::memcpy(handle, &descriptor, sizeof descriptor);
+  return kSuccess;
+}
+// The descriptor is the pointer's value.
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle, int type,
+                                            unsigned long long flags) {
+  if (!is_initialized()) return kNotInitialized;
+  if (pool == nullptr || type != kFileDescriptor || flags != 0) return kInvalidValue;
+  const int device = device_of_file(static_cast<int>(reinterpret_cast<intptr_t>(handle)));
+  if (device < 0) return kInvalidValue;
+  if (!is_device(device)) return kInvalidDevice;
+  *pool = new CUmemPoolHandle_st{.device = device, .is_import = true};
+  Pools::instance().add(*pool);
+  return kSuccess;
+}
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
+  static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CUmemPoolPtrExportData));
+  if (data == nullptr || !is_exportable(pool_of(address))) return kInvalidValue;
+  cudaIpcMemHandle_t name;
+  const CUresult result = of(cudaIpcGetMemHandle(&name, reinterpret_cast<void*>(address)));
+  if (result == kSuccess) std::memcpy(data, &name, sizeof *data);
+  return result;
+}
+CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool,
+                                CUmemPoolPtrExportData* data) {
+  Pools& pools = Pools::instance();
+  if (address == nullptr || data == nullptr || !pools.is_known(pool) || !pool->is_import)
+    return kInvalidValue;
+  return on_device(pool->device, [&] {
+    cudaIpcMemHandle_t name;
+    std::memcpy(&name, data, sizeof name);
+    void* pointer = nullptr;
+    const CUresult result =
+        of(cudaIpcOpenMemHandle(&pointer, name, cudaIpcMemLazyEnablePeerAccess));
+    if (result != kSuccess) return result;
+    *address = reinterpret_cast<CUdeviceptr>(pointer);
+    std::lock_guard lock(pools.mutex);
+    pools.imported.insert(*address);
+    pools.of_allocation[*address] = pool;
+    return kSuccess;
+  });
+}
+
+}  // extern "C"
