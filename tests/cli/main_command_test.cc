@@ -27,8 +27,9 @@ TEST(Command, FindsItsVirtualDriverWhenItIsFoundOverPath) {
 TEST(Command, NamesTheSubcommandThatWasMeant) {
   const Outcome swapped = testing::run_command({NICCOLITE_COMMAND, "pref", "all_reduce"}, {});
   EXPECT_EQ(swapped.status, 2);
-  EXPECT_THAT(swapped.errors, AllOf(HasSubstr("\"pref\" is no subcommand, did you mean perf?"),
-                                    HasSubstr("perf, schedule, explain, tune, inspect, trace, ras")));
+  EXPECT_THAT(swapped.errors,
+              AllOf(HasSubstr("\"pref\" is no subcommand, did you mean perf?"),
+                    HasSubstr("perf, schedule, explain, tune, inspect, trace, ras")));
   const Outcome strange = testing::run_command({NICCOLITE_COMMAND, "xyzzy"}, {});
   EXPECT_EQ(strange.status, 2);
   EXPECT_THAT(strange.errors,
