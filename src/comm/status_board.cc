@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
-#include <thread>
+#include <algorithm>
 #include <utility>
+
+#include "base/thread.h"
 
 namespace niccolite::comm {
 namespace {
@@ -153,11 +155,18 @@ std::vector<StatusBoard::Peer> StatusBoard::ask_peers(const Deadline& deadline) 
       if (status.is_ok()) all[i]->peer.status = std::move(status).take();
     }
   };
-  std::vector<std::thread> helpers;
-  for (size_t first = 1; first < std::min(kAtOnce, all.size()); ++first)
-    helpers.emplace_back(ask_some, first);
-  if (!all.empty()) ask_some(0);
-  for (std::thread& helper : helpers) helper.join();
+  std::vector<Thread> helpers;
+  std::vector<size_t> shares = {0};  // that no helper has
+  for (size_t first = 1; first < std::min(kAtOnce, all.size()); ++first) {
+    Result<Thread> helper = Thread::start("nccl-ras-ask", [&, first] { ask_some(first); });
+    if (helper.is_ok()) {
+      helpers.push_back(std::move(helper).take());
+    } else {
+      shares.push_back(first);
+    }
+  }
+  for (const size_t first : shares) ask_some(first);
+  helpers.clear();  // joins
   std::vector<Peer> peers;
   for (Asked* each : all) peers.push_back(std::move(each->peer));
   return peers;
