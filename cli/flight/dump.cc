@@ -43,7 +43,7 @@ RankDump read_rank(const json& object, uint64_t time) {
                 .failure = text_of(object, "failure"),
                 .collectives = number_of<uint64_t>(object, "collectives"),
                 .begun = number_of<uint64_t>(object, "begun"),
-                .ended = number_of<uint64_t>(object, "ended"),
+                .is_running = number_of<int>(object, "running") != 0,
                 .verdict = {},
                 .waits_in = {},
                 .events = {}};

@@ -34,8 +34,9 @@ struct RankDump {
   uint64_t time = 0;    // of the dump
   std::string state, failure;
   uint64_t collectives = 0;
-  uint64_t begun = 0, ended = 0;
-  std::string verdict;  // empty: none
+  uint64_t begun = 0;       // the last launch that its stream came to; 0: not known
+  bool is_running = false;  // which has not ended
+  std::string verdict;      // empty: none
   int verdict_rank = -1;
   std::string waits_in;  // the call; empty: it does not wait, or nobody knows in what
   int waits_for = -1;

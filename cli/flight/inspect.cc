@@ -15,7 +15,8 @@ std::string describe_last(const RankDump& rank) {
   if (call->number == 0) text += " in a graph";
   if (rank.begun == 0) return text;  // its executor does not tell how far it is
   if (call->launch > rank.begun) return text + ", which its stream has not come to";
-  return text + (call->launch > rank.ended ? ", which goes on" : ", done");
+  const bool goes_on = call->launch == rank.begun && rank.is_running;
+  return text + (goes_on ? ", which goes on" : ", done");
 }
 
 std::string describe(const RankDump& rank) {

@@ -61,9 +61,8 @@ struct Account {
   std::optional<WaitReport> wait;  // not together with:
   std::optional<Hold> hold;
   bool is_final = false;  // the rank is about to leave: it calls nothing any more
-  /// The newest launch (LoggedCall::launch) that its stream has come to, and the newest that is
-  /// done; 0: none, or its executor does not tell.
-  uint64_t begun = 0, ended = 0;
+  /// What its stream has come to, of LoggedCall::launch.
+  observe::Recorder::Progress progress{};
 
   Bytes encode() const;
   /// `rank` is whom the bytes come from.

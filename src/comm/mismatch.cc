@@ -172,9 +172,9 @@ bool may_wait_in(const Account& account, const LoggedCall& logged) {
 const LoggedCall* find_waiting(const Account& account) {
   const WaitReport& wait = *account.wait;
   // What its stream has come to last is what waits.
-  if (account.begun != account.ended) {
+  if (account.progress.is_running) {
     for (const LoggedCall& logged : account.log.calls)
-      if (logged.launch == account.begun && may_wait_in(account, logged)) return &logged;
+      if (logged.launch == account.progress.begun && may_wait_in(account, logged)) return &logged;
   }
   const bool is_known = wait.kind != executor::ReportKind::Waiting;
   const bool is_send = wait.kind == executor::ReportKind::WaitingForCredit;
@@ -268,7 +268,7 @@ std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
 Made has_made_end_of(const LoggedCall& logged, const Account& waiting, const Account& late) {
   // Which of equal calls waits is known where the executor tells what it has begun, and where all
   // of them have been made, or none.
-  const bool is_exact = waiting.begun != 0 && waiting.begun == logged.launch;
+  const bool is_exact = waiting.progress.is_running && waiting.progress.begun == logged.launch;
   const auto of_all_equal = [&](auto&& made_end_of) {
     std::optional<Made> all;
     for (const LoggedCall& other : waiting.log.calls) {

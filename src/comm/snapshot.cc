@@ -72,7 +72,8 @@ void describe_snapshot(observe::Json& json, const SnapshotOf& of, const CallLog&
   if (!of.failure.empty()) json.text("failure", of.failure);
   const Account account = watch.account(of.rank);
   json.number("collectives", account.log.collectives.count);
-  json.number("begun", account.begun).number("ended", account.ended);
+  json.number("begun", account.progress.begun);
+  json.number("running", account.progress.is_running ? 1 : 0);
   if (account.wait) {
     json.begin_object("waiting").number("peer", account.wait->peer);
     json.number("milliseconds", account.wait->lasted.count());

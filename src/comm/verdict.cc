@@ -124,7 +124,7 @@ std::optional<Verdict> judge_late(const Account& waiting, const Account& late) {
       break;
     case Made::Yes:
       // Begun, and waiting for nothing: it goes on.
-      if (late.begun != late.ended) return std::nullopt;
+      if (late.progress.is_running) return std::nullopt;
       verdict.cause = Cause::NotBegun;
       break;
   }

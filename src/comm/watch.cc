@@ -17,12 +17,12 @@ using std::chrono::seconds;
 
 constexpr seconds kFirstInterval{1};  // between comparisons with the neighbour
 constexpr seconds kLongestInterval{30};
-constexpr seconds kLongWait{1};    // is worth a line of INFO,
-constexpr seconds kPatience{30};   // and this a warning
-constexpr seconds kFresh{3};       // a wait that goes on is reported every second at least
-constexpr milliseconds kAsk{800};  // so that a verdict comes within two seconds
-constexpr seconds kPatientAsk{2};  // for what is worth waiting for
-constexpr seconds kFollowTime{4};  // for asking one rank after the other
+constexpr seconds kLongWait{1};       // is worth a line of INFO,
+constexpr seconds kPatience{30};      // and this a warning
+constexpr milliseconds kFresh{1500};  // a wait that goes on is reported every second at least
+constexpr milliseconds kAsk{800};     // so that a verdict comes within two seconds
+constexpr seconds kPatientAsk{2};     // for what is worth waiting for
+constexpr seconds kFollowTime{4};     // for asking one rank after the other
 constexpr size_t kMostFollowed = 64;
 constexpr seconds kKnotTime{
     8};  // for ranks to learn of a chain of communicators, one after another
@@ -182,9 +182,10 @@ Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
     std::lock_guard lock(mutex_);
     account.is_final = is_leaving_;
   }
-  account.begun = log_.recorder()->begun();
-  account.ended = log_.recorder()->ended();
-  if (!wait || now - wait->latest > kFresh) return account;
+  account.progress = log_.recorder()->progress();
+  // Where the executor tells that all that was begun has ended, the wait has, too.
+  const bool is_over = account.progress.begun != 0 && !account.progress.is_running;
+  if (!wait || is_over || now - wait->latest > kFresh) return account;
   account.wait = {.kind = wait->kind,
                   .peer = wait->peer,
                   .tag = wait->tag,

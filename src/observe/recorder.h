@@ -58,9 +58,17 @@ class Recorder {
   /// streams, so that the last is the newest.
   void begin(uint64_t launch) { mark(begun_, EventKind::Begun, launch); }
   void end(uint64_t launch) { mark(ended_, EventKind::Ended, launch); }
-  /// The last launch that began or ended; 0: none, or the executor does not tell.
-  uint64_t begun() const { return begun_.load(std::memory_order_acquire); }
-  uint64_t ended() const { return ended_.load(std::memory_order_acquire); }
+  /// What the stream has come to. A launch in a graph begins and ends again and again.
+  struct Progress {
+    uint64_t begun = 0;       // the last launch that began; 0: none, or the executor does not tell
+    bool is_running = false;  // it has not ended
+  };
+  Progress progress() const {
+    // acquire: pairs with mark(). The ends first: what ends meanwhile still runs.
+    const uint64_t ends = ended_.count.load(std::memory_order_acquire);
+    const uint64_t begins = begun_.count.load(std::memory_order_acquire);
+    return {.begun = begun_.last.load(std::memory_order_relaxed), .is_running = begins != ends};
+  }
 
   /// Oldest first. Of what is being written meanwhile, some may be absent.
   std::vector<Event> events() const;
@@ -73,21 +81,26 @@ class Recorder {
     std::array<std::atomic<uint64_t>, kWords> words{};
   };
 
+  struct Mark {
+    std::atomic<uint64_t> last{0}, count{0};
+  };
+
   static void write(Slot& slot, uint64_t ticket, const Event& event);
   static bool read(const Slot& slot, uint64_t ticket, Event& event);
-  void mark(std::atomic<uint64_t>& last, EventKind kind, uint64_t launch) {
+  void mark(Mark& mark, EventKind kind, uint64_t launch) {
     Event event;
     event.time = ticks();
     event.launch = launch;
     event.kind = kind;
     add(event);
-    // [release] pairs with begun() and ended(): whoever sees the number finds the event.
-    last.store(launch, std::memory_order_release);
+    mark.last.store(launch, std::memory_order_relaxed);  // published by the count
+    // [release] pairs with progress(): whoever sees the count finds the event.
+    mark.count.fetch_add(1, std::memory_order_release);
   }
 
   const std::unique_ptr<Slot[]> slots_;
   alignas(64) std::atomic<uint64_t> next_{0};
-  std::atomic<uint64_t> begun_{0}, ended_{0};
+  Mark begun_, ended_;
 };
 
 }  // namespace niccolite::observe

@@ -29,7 +29,7 @@ json make_rank(int rank, int collectives, const std::vector<json>& events) {
       {"state", "ready"},
       {"collectives", collectives},
       {"begun", collectives},
-      {"ended", collectives},
+      {"running", 0},
       {"processes", {"process 100 on host a", "process 101 on host a", "process 102 on host b"}},
       {"events", events}};
 }
@@ -52,7 +52,7 @@ json make_waiting(int rank, int peer) {
        called(kNow - 2 * kSecond, 2, "ncclAllReduce(count 2, float, sum)"),
        moment(kNow - 2 * kSecond, "begun", 2),
        {{"t", kNow - kSecond / 2}, {"kind", "waiting"}, {"peer", peer}, {"milliseconds", 1500}}});
-  made["ended"] = 1;
+  made["running"] = 1;
   made["waiting"] = {{"peer", peer},
                      {"milliseconds", 1500},
                      {"call", "ncclAllReduce(count 2, float, sum)"},

@@ -183,6 +183,24 @@ TEST(Verdict, OfSomebodyWhoComesIsReplacedByTheNext) {
   EXPECT_NE(common_verdict(world), first);
 }
 
+// Who has just waited himself, and is late now, waits no more, whatever was reported a moment ago.
+TEST(Verdict, NamesARankThatHasWaitedItselfAMomentAgo) {
+  World world(3);
+  for (int rank : {0, 1, 2}) {
+    world.launch(rank, all_reduce(1));
+    world.of(rank).log.recorder()->begin(1);
+  }
+  world.wait(2, 0, all_reduce(1), 3);
+  world.pass(milliseconds(100));
+  for (int rank : {0, 1, 2}) world.of(rank).log.recorder()->end(1);
+  for (int rank : {0, 1}) {
+    world.launch(rank, all_reduce(2));
+    world.of(rank).log.recorder()->begin(2);
+  }
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_THAT(common_verdict(world), HasSubstr("rank 2 (process 2) has not called it"));
+}
+
 TEST(Verdict, RefusesWhatNoRankSends) {
   World world(2);
   world.call(0, all_reduce(2));

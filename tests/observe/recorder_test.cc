@@ -42,12 +42,15 @@ TEST(Recorder, KeepsTheLastEventsInTheirOrder) {
 
 TEST(Recorder, KnowsWhatHasBegunAndEnded) {
   Recorder recorder;
-  recorder.begin(7);
-  EXPECT_EQ(recorder.begun(), 7u);
-  EXPECT_EQ(recorder.ended(), 0u);
-  recorder.end(7);
-  EXPECT_EQ(recorder.ended(), 7u);
-  ASSERT_EQ(recorder.events().size(), 2u);
+  EXPECT_EQ(recorder.progress().begun, 0u);
+  for (int replay = 0; replay < 2; ++replay) {
+    recorder.begin(7);
+    EXPECT_EQ(recorder.progress().begun, 7u);
+    EXPECT_TRUE(recorder.progress().is_running) << "replay " << replay;
+    recorder.end(7);
+    EXPECT_FALSE(recorder.progress().is_running);
+  }
+  ASSERT_EQ(recorder.events().size(), 4u);
   EXPECT_EQ(recorder.events()[1].kind, EventKind::Ended);
 }
 
