@@ -1,16 +1,25 @@
-"""A program for NVIDIA's nccl4py and cuda-core: every collective, groups, splits, windows, graphs, on four GPUs.
+"""A program for NVIDIA's nccl4py and cuda-core: every collective, groups, splits, windows, mapped and shared memory, graphs, on four GPUs.
 
 What is not usual is how it fills and reads buffers: the memory of virtual GPUs is the host's.
 """
 
 import ctypes
+import multiprocessing
 import os
 import threading
 import traceback
 
 import nccl.core as nccl
 import numpy as np
-from cuda.core import Device, LegacyPinnedMemoryResource
+from cuda.core import (
+    Device,
+    DeviceMemoryResource,
+    DeviceMemoryResourceOptions,
+    LegacyPinnedMemoryResource,
+    VirtualMemoryResource,
+    VirtualMemoryResourceOptions,
+)
+from cuda.core.graph import GraphBuilder, GraphDefinition
 
 RANKS = 4
 FLOAT = np.dtype(np.float32)
@@ -45,6 +54,102 @@ def use_devices():
     start, end = stream.record(), stream.record()
     end.sync()
     assert start.is_done and end.is_done
+
+
+def bytes_of(buffer):
+    return np.ctypeslib.as_array((ctypes.c_ubyte * buffer.size).from_address(int(buffer.handle)))
+
+
+def use_mapped_memory():
+    """Virtual memory management, as cuda-core does it: two mappings of one buffer."""
+    device = Device(0)
+    stream = device.create_stream()
+    assert device.properties.virtual_memory_management_supported
+    unit = 2 << 20
+    resource = VirtualMemoryResource(device, VirtualMemoryResourceOptions(peers=[1, 2]))
+    small = resource.allocate(100)
+    assert small.size == unit
+    small.fill(3, stream=stream)
+    stream.sync()
+    large = resource.modify_allocation(small, 3 * unit)  # may warn: cuda-core frees a range that has moved twice
+    assert large.size == 3 * unit and (bytes_of(large)[:unit] == 3).all(), "it has grown, and has kept what was in it"
+    large.fill(4, stream=stream)
+    stream.sync()
+    assert (bytes_of(large) == 4).all()
+
+
+def use_shared_pool():
+    """A pool of memory that another process takes an allocation of."""
+    device = Device(0)
+    stream = device.create_stream()
+    resource = DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))
+    buffer = resource.allocate(4096, stream=stream)
+    buffer.fill(1, stream=stream)
+    stream.sync()
+    child = multiprocessing.Process(target=fill_in_child, args=(buffer,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0 and (bytes_of(buffer) == 8).all()
+    buffer.close(stream)
+
+
+def fill_in_child(buffer):
+    device = Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    assert buffer.is_mapped and (bytes_of(buffer) == 1).all()
+    buffer.fill(8, stream=stream)
+    stream.sync()
+    buffer.close(stream)
+
+
+def use_graphs():
+    """Graphs made by hand, captured, embedded and updated."""
+    device = Device(0)
+    stream = device.create_stream()
+    source, target = device.allocate(64, stream=stream), device.allocate(64, stream=stream)
+    calls = []
+
+    definition = GraphDefinition()
+    fill = definition.memset(source, 7, 64)
+    call = fill.memcpy(target, source, 64).callback(lambda: calls.append(bytes_of(target)[63]))
+    event = device.create_event()
+    definition.join(call, definition.empty()).record(event)
+    assert len(definition.nodes()) == 6 and len(definition.edges()) == 5
+    graph = definition.instantiate()
+    graph.launch(stream)
+    event.sync()
+    assert calls == [7]
+    fill.update(value=9)
+    graph.update(definition)
+    graph.launch(stream)
+    stream.sync()
+    assert calls == [7, 9]
+    outer = GraphDefinition()
+    assert len(outer.embed(definition).child_graph.nodes()) == 6
+    outer.instantiate().launch(stream)
+    stream.sync()
+    assert calls == [7, 9, 9]
+
+    calls.clear()
+    child = device.create_graph_builder().begin_building()
+    child.callback(lambda: calls.append("child"))
+    child.end_building()
+    builder = device.create_graph_builder().begin_building()
+    source.fill(5, stream=builder)
+    for branch in (branches := builder.split(3)):
+        branch.callback(lambda: calls.append(bytes_of(source)[0]))
+    builder = GraphBuilder.join(*branches)
+    builder.embed(child)
+    builder.callback(lambda: calls.append("end"))
+    builder.end_building()
+    assert len(builder.graph_definition.nodes()) == 6
+    graph = builder.complete()
+    graph.upload(stream)
+    for _ in range(2):
+        graph.launch(stream)
+    stream.sync()
+    assert calls == 2 * [5, 5, 5, "child", "end"]
 
 
 def use_communicator(rank, unique_id):
@@ -103,6 +208,11 @@ def use_communicator(rank, unique_id):
     check(output, sum(other for other in range(RANKS) if other % 2 == rank % 2))
     half.destroy()
 
+    mapped = Array(VirtualMemoryResource(device).allocate(4096), rank + 1)
+    window = comm.register_window(mapped.buffer)
+    comm.allreduce(mapped, mapped, nccl.SUM, stream=stream)
+    check(mapped, 10)
+    window.close()
     shared = Array(nccl.mem_alloc(4096), rank + 1)
     window = comm.register_window(shared.buffer)
     comm.allreduce(shared, shared, nccl.SUM, stream=stream)
@@ -127,6 +237,9 @@ def use_communicator(rank, unique_id):
 def main():
     nccl.show_versions()
     use_devices()
+    use_mapped_memory()
+    use_shared_pool()
+    use_graphs()
     unique_id = nccl.get_unique_id()
 
     def run(rank):
@@ -145,4 +258,5 @@ def main():
 
 
 if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
     main()

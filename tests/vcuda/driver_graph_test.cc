@@ -483,6 +483,37 @@ TEST_F(Graphs, ShowAndChangeWhatACaptureComesAfter) {
   ASSERT_CU(cuGraphDestroy(ended));
 }
 
+TEST_F(Graphs, AreCapturedFromStreamsThatGoBeforeTheyEnd) {
+  int counter = 0;
+  for (const bool is_joined : {true, false}) {
+    CUstream forked = nullptr;
+    CUevent event = nullptr;
+    ASSERT_CU(cuStreamCreate(&forked, CU_STREAM_NON_BLOCKING));
+    ASSERT_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    ASSERT_CU(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+    ASSERT_CU(cuEventRecord(event, stream_));
+    ASSERT_CU(cuStreamWaitEvent(forked, event, 0));
+    ASSERT_CU(cuLaunchHostFunc(forked, count_up, &counter));
+    if (is_joined) {
+      ASSERT_CU(cuEventRecord(event, forked));
+      ASSERT_CU(cuStreamWaitEvent(stream_, event, 0));
+    }
+    ASSERT_CU(cuStreamDestroy(forked));
+    ASSERT_CU(cuEventDestroy(event));
+    ASSERT_CU(cuLaunchHostFunc(stream_, add_ten, &counter));
+    CUgraph captured = nullptr;
+    const CUresult ended = cuStreamEndCapture(stream_, &captured);
+    if (!is_joined) {
+      EXPECT_EQ(ended, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+      continue;
+    }
+    ASSERT_CU(ended);
+    run(captured);
+    EXPECT_EQ(counter, 11);
+    ASSERT_CU(cuGraphDestroy(captured));
+  }
+}
+
 TEST_F(Graphs, HoldCollectivesAndTakeOthersInTheirPlace) {
   constexpr size_t kCount = 1000;
   std::array<ncclComm_t, 2> comms{};

@@ -209,6 +209,8 @@ TEST_F(Mapping, RefusesMemoryThatCannotBeAccessed) {
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   ASSERT_CU(cuMemGetAccess(&flags, &there, address));
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  const CUmemLocation nowhere{CU_MEM_LOCATION_TYPE_DEVICE, {99}};
+  EXPECT_EQ(cuMemGetAccess(&flags, &nowhere, address), CUDA_ERROR_INVALID_DEVICE);
 
   ASSERT_CU(allow(address, kUnit, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
   EXPECT_EQ(byte_at(address), 7);

@@ -164,6 +164,7 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
     if (flags == nullptr || location == nullptr || location->type != kOnDevice ||
         !memory.describe(as_pointer(address), &found) || found.mapping == nullptr)
       return kInvalidValue;
+    if (!machine()->device_info(location->id).is_ok()) return kInvalidDevice;
     *flags = 0;
     for (const DeviceAccess& one : found.access)
       if (one.device == location->id) *flags = static_cast<unsigned long long>(one.access);

@@ -72,10 +72,12 @@ void Runtime::retire(const std::shared_ptr<Stream>& stream) {
   std::shared_ptr<Capture> abandoned;
   std::shared_ptr<Graph> abandoned_graph;
   std::lock_guard lock(mutex_);
-  if (stream->capture) {
+  // A stream that has joined a capture may go: its work must be joined to the origin all the same.
+  if (stream->capture && stream->capture->origin == stream.get()) {
     stream->capture->is_invalidated = true;
-    if (stream->capture->origin == stream.get()) {
-      abandoned = leave_capture(*stream);
+    abandoned = leave_capture(*stream);
+    if (abandoned->owns_graph) {
+      forget_handles(*abandoned->graph);
       abandoned_graph = graphs_.remove(abandoned->graph_handle);
     }
   }
