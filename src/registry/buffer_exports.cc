@@ -144,6 +144,7 @@ Status BufferExports::collect(const gpu::PointerInfo& info, const void* pointer,
     return {};
   }
   gpu::Backing backing = std::move(first).take();
+  into.base_ = static_cast<const std::byte*>(backing.base);  // of one mapping of perhaps several
   for (;;) {
     if (into.pieces_.size() == MapRequest::kMostPieces)
       return Status::invalid_argument("it is mapped in more than {} pieces",

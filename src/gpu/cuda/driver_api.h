@@ -54,6 +54,8 @@ inline constexpr int kCuPointerDeviceOrdinal = 9;
 inline constexpr int kCuPointerIsLegacyIpcCapable = 10;
 inline constexpr int kCuPointerRangeStart = 11;
 inline constexpr int kCuPointerRangeSize = 12;
+inline constexpr int kCuPointerMappingSize = 18;
+inline constexpr int kCuPointerMappingBase = 19;
 // CUmemorytype
 inline constexpr unsigned kCuMemoryTypeHost = 1;
 inline constexpr unsigned kCuMemoryTypeDevice = 2;

@@ -2,7 +2,9 @@
 // management will do, whoever made it: its handle is found by its address.
 #include <fcntl.h>
 
+#include <array>
 #include <bit>
+#include <span>
 #include <utility>
 
 #include "gpu/cuda/machine.h"
@@ -35,6 +37,21 @@ Result<size_t> CudaMachine::mapping_granularity(int ordinal) {
   return granularity_of(ordinal, allocation_properties(*owner, /*shareable=*/true));
 }
 
+Result<std::span<std::byte>> CudaMachine::mapping_around(const void* pointer) {
+  CuPointer base = 0;
+  size_t bytes = 0;
+  constexpr std::array kAttributes{kCuPointerMappingBase, kCuPointerMappingSize};
+  std::array<void*, kAttributes.size()> values{&base, &bytes};
+  const ScopedContext scoped = TRY(enter_any());
+  const CuResult result =
+      driver_.cuPointerGetAttributes(static_cast<unsigned>(kAttributes.size()), kAttributes.data(),
+                                     values.data(), as_pointer(pointer));
+  if (result == kCuSuccess) return std::span(static_cast<std::byte*>(as_address(base)), bytes);
+  // A driver that does not know these attributes: right where a reservation has one mapping.
+  const PointerInfo info = TRY(pointer_info(pointer));
+  return std::span(static_cast<std::byte*>(info.base), info.bytes);
+}
+
 Result<Backing> CudaMachine::backing_of(const void* pointer) {
   const PointerInfo info = TRY(pointer_info(pointer));
   const ScopedContext scoped = TRY(enter_any());
@@ -49,15 +66,16 @@ Result<Backing> CudaMachine::backing_of(const void* pointer) {
         pointer);
   }
   TRY(driver_.check(result, "cuMemRetainAllocationHandle({})", pointer));
-  return Backing{Physical(this, new PhysicalMemory{allocation}), static_cast<std::byte*>(info.base),
-                 info.bytes, info.id};
+  Physical memory(this, new PhysicalMemory{allocation});
+  const std::span<std::byte> mapping = TRY(mapping_around(pointer));
+  return Backing{std::move(memory), mapping.data(), mapping.size(), info.id};
 }
 
 // The driver gives the handle that the memory was mapped by; while `memory` has it, no other memory
 // can.
 bool CudaMachine::is_mapped(const Backing& memory, const void* pointer) {
-  const Result<PointerInfo> info = pointer_info(pointer);
-  if (!info.is_ok() || info.value().base != memory.base) return false;
+  const Result<std::span<std::byte>> mapping = mapping_around(pointer);
+  if (!mapping.is_ok() || mapping.value().data() != memory.base) return false;
   const Result<ScopedContext> scoped = enter_any();
   if (!scoped.is_ok()) return false;
   const ScopedRelaxedCapture relaxed(driver_);
