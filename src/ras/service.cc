@@ -159,7 +159,9 @@ class Service {
       if (sent.value().bytes == 0) break;
       client.queued.erase(0, sent.value().bytes);
     }
-    loop_->change(client.watch, client.queued.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+    // Of a client that hears its last words nothing more is read: it may have closed its side.
+    const uint32_t reads = client.is_ending ? 0u : uint32_t{EPOLLIN};
+    loop_->change(client.watch, reads | (client.queued.empty() ? 0u : uint32_t{EPOLLOUT}));
     return !client.is_ending || !client.queued.empty();
   }
 
