@@ -13,14 +13,12 @@ namespace {
 
 using planner::Cost;
 using planner::CostLine;
-using Key = std::tuple<Collective, AlgorithmId, executor::Protocol>;
+using Key = std::pair<const Algorithm*, executor::Protocol>;  // in the registry's order
 
 constexpr int kPasses = 8;
 constexpr double kMoreWeight = 2;
 
-Key key_of(const Point& point) {
-  return {point.work.collective, point.variant.algorithm, point.variant.protocol};
-}
+Key key_of(const Point& point) { return {point.variant.algorithm, point.variant.protocol}; }
 
 double weight_near(double microseconds, double best) {
   const double slower = microseconds / best;
@@ -46,8 +44,7 @@ std::map<Key, std::vector<Sample>> samples_of(const Measurements& measurements) 
 
 std::vector<CostLine> lines_of(const std::map<Key, Cost>& costs) {
   std::vector<CostLine> lines;
-  for (const auto& [key, cost] : costs)
-    lines.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), cost});
+  for (const auto& [key, cost] : costs) lines.push_back({key.first, key.second, cost});
   return lines;
 }
 
@@ -63,8 +60,7 @@ std::vector<CostLine> calibrate(const Measurements& measurements, std::span<cons
                                 int most_channels) {
   std::map<Key, std::vector<Sample>> samples = samples_of(measurements);
   std::map<Key, Cost> costs;
-  for (const CostLine& line : known)
-    costs[{line.collective, line.algorithm, line.protocol}] = line.cost;
+  for (const CostLine& line : known) costs[{line.algorithm, line.protocol}] = line.cost;
   std::set<Key> stale;
   for (const auto& entry : samples) stale.insert(entry.first);
 
@@ -72,9 +68,8 @@ std::vector<CostLine> calibrate(const Measurements& measurements, std::span<cons
   size_t most_right = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
     for (const Key& key : stale) {
-      const auto& [collective, algorithm, protocol] = key;
       const Cost before =
-          planner::find_cost(measurements.machine_class(), collective, algorithm, protocol).cost;
+          planner::find_cost(measurements.machine_class(), *key.first, key.second).cost;
       costs[key] = fit(measurements.machine, before, samples[key]);
     }
     stale.clear();

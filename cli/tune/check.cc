@@ -34,8 +34,7 @@ double median_of(std::vector<double> values) {
 
 const CostLine* line_of(std::span<const CostLine> lines, const Point& point) {
   for (const CostLine& line : lines)
-    if (line.collective == point.work.collective && line.algorithm == point.variant.algorithm &&
-        line.protocol == point.variant.protocol)
+    if (line.algorithm == point.variant.algorithm && line.protocol == point.variant.protocol)
       return &line;
   return nullptr;
 }

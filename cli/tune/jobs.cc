@@ -38,15 +38,15 @@ std::vector<int> channels_of(const Request& request, const planner::Settings& se
 }
 
 /// For each collective its algorithms by `protocol`.
-std::vector<std::vector<AlgorithmId>> algorithms_of(gpu::Kind machine, int nranks,
-                                                    const Request& request, Protocol protocol) {
-  std::vector<std::vector<AlgorithmId>> result;
+std::vector<std::vector<const Algorithm*>> algorithms_of(gpu::Kind machine, int nranks,
+                                                         const Request& request,
+                                                         Protocol protocol) {
+  std::vector<std::vector<const Algorithm*>> result;
   for (const Collective collective : request.collectives) {
-    std::vector<AlgorithmId>& algorithms = result.emplace_back();
-    for (int id = 0; id < planner::kAlgorithms; ++id)
-      if (const auto algorithm = static_cast<AlgorithmId>(id);
-          planner::is_possible(machine, nranks, collective, algorithm, protocol))
-        algorithms.push_back(algorithm);
+    std::vector<const Algorithm*>& possible = result.emplace_back();
+    for (const Algorithm& algorithm : algorithms::of(collective))
+      if (planner::is_possible(machine, nranks, algorithm, protocol))
+        possible.push_back(&algorithm);
   }
   return result;
 }
@@ -55,7 +55,7 @@ void add_free_jobs(int nranks, const Request& request, std::vector<Job>& jobs) {
   for (const bool is_large : {false, true}) {
     Job job{.nranks = nranks, .variants = {}, .sizes = {}, .is_large = is_large, .is_free = true};
     for (const Collective collective : request.collectives)
-      job.variants.emplace_back(collective, AlgorithmId{});
+      job.variants.emplace_back(collective, nullptr);
     for (const size_t bytes : request.sizes)
       if (is_large == (bytes >= kLarge)) job.sizes.push_back(bytes);
     if (!job.sizes.empty()) jobs.push_back(job);
@@ -63,7 +63,8 @@ void add_free_jobs(int nranks, const Request& request, std::vector<Job>& jobs) {
 }
 
 void add_jobs(const Job& shape, const Request& request,
-              const std::vector<std::vector<AlgorithmId>>& algorithms, std::vector<Job>& jobs) {
+              const std::vector<std::vector<const Algorithm*>>& algorithms,
+              std::vector<Job>& jobs) {
   size_t runs = 0;
   for (const auto& each : algorithms) runs = std::max(runs, each.size());
   for (size_t run = 0; run < runs; ++run) {
@@ -110,8 +111,9 @@ const char* perf_name(Collective collective) {
 std::map<std::string, std::string> Job::environment() const {
   std::vector<std::string> groups;
   for (const auto& [collective, algorithm] : variants)
-    groups.push_back(
-        fmt::format("{}:{}", planner::function_name(collective), planner::selector_of(algorithm)));
+    if (algorithm != nullptr)
+      groups.push_back(fmt::format("{}:{}", planner::function_name(collective),
+                                   algorithms::selector_of(*algorithm)));
   const std::string ctas = is_free ? "" : std::to_string(channels);
   return {{"NCCL_ALGO", is_free ? "" : joined(groups, ';')},
           {"NCCL_PROTO", is_free ? "" : executor::name_of(protocol)},
@@ -161,7 +163,7 @@ std::string Job::describe() const {
   if (parts > 1) text += fmt::format(", {} chunks a slot", parts);
   std::vector<std::string> names;
   for (const auto& variant : variants) {
-    const std::string name = planner::name_of(variant.second);
+    const std::string name = variant.second->name;
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return text + ": " + joined(names, ' ') + (is_large ? ", large" : "");

@@ -137,7 +137,7 @@ double predict_own(const Measurements& measurements, const Workload& work) {
   return choice.is_ok() ? choice->microseconds : 0;
 }
 
-void add(const Job& job, const Workload& work, AlgorithmId algorithm, double microseconds,
+void add(const Job& job, const Workload& work, const Algorithm* algorithm, double microseconds,
          Measurements& measurements) {
   if (job.is_free) {
     measurements.own.push_back({work, microseconds, predict_own(measurements, work)});

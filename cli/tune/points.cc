@@ -13,11 +13,9 @@ using nlohmann::json;
 
 constexpr const char* kSchema = "niccolite-tune-1";
 
-Result<AlgorithmId> algorithm_named(const std::string& name) {
-  for (int id = 0; id < planner::kAlgorithms; ++id)
-    if (const auto algorithm = static_cast<AlgorithmId>(id); name == planner::name_of(algorithm))
-      return algorithm;
-  return Status::invalid_argument("\"{}\" is no algorithm", name);
+Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name) {
+  if (const Algorithm* const found = algorithms::find(collective, name)) return found;
+  return Status::invalid_argument("\"{}\" is no algorithm of {}", name, name_of(collective));
 }
 
 Result<Protocol> protocol_named(const std::string& name) {
@@ -31,7 +29,7 @@ json to_json(const Point& point) {
   return {{"collective", name_of(point.work.collective)},
           {"nranks", point.work.nranks},
           {"bytes", point.work.bytes},
-          {"algorithm", planner::name_of(point.variant.algorithm)},
+          {"algorithm", point.variant.algorithm->name},
           {"protocol", executor::name_of(point.variant.protocol)},
           {"channels", point.variant.channels},
           {"parts", point.variant.parts},
@@ -64,7 +62,7 @@ Result<Point> point_from(const json& value) {
   point.work.collective = TRY(collective_named(value.at("collective")));
   point.work.nranks = value.at("nranks");
   point.work.bytes = value.at("bytes");
-  point.variant.algorithm = TRY(algorithm_named(value.at("algorithm")));
+  point.variant.algorithm = TRY(algorithm_named(point.work.collective, value.at("algorithm")));
   point.variant.protocol = TRY(protocol_named(value.at("protocol")));
   point.variant.channels = value.at("channels");
   point.variant.parts = value.at("parts");

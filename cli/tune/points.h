@@ -12,7 +12,7 @@
 
 namespace niccolite::tune {
 
-using planner::AlgorithmId;
+using planner::Algorithm;
 using planner::buffer_bytes;
 using planner::Collective;
 using planner::Variant;

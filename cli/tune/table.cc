@@ -6,7 +6,7 @@
 namespace niccolite::tune {
 namespace {
 
-/// "two_shot_lanes" as the enumerator is spelled: "TwoShotLanes".
+/// "all_reduce" as the enumerator is spelled: "AllReduce".
 std::string enumerator(const char* name) {
   std::string result;
   bool starts = true;
@@ -46,9 +46,9 @@ std::string source_lines(std::span<const planner::CostLine> lines) {
   for (const planner::CostLine& line : lines) {
     const planner::Cost& c = line.cost;
     text += fmt::format(
-        "    {{{}, {}, {}, {{{:.4g}, {:.3g}, {:.3g}, {:.4g}, {:.4g}, {:.4g}, "
+        "    {{{}, \"{}\", {}, {{{:.4g}, {:.3g}, {:.3g}, {:.4g}, {:.4g}, {:.4g}, "
         "{:.3g}, {:.3g}, {:.3g}, {:.3g}}}}},\n",
-        enumerator(name_of(line.collective)), enumerator(planner::name_of(line.algorithm)),
+        enumerator(name_of(line.algorithm->collective)), line.algorithm->name,
         executor::name_of(line.protocol), c.fixed, c.step, c.channel, c.link_two_ranks,
         c.link_more_ranks, c.channel_gigabytes, c.round, c.fill, c.overlap, c.crowd);
   }
@@ -69,17 +69,16 @@ namespace niccolite::planner {{
 namespace {{
 
 using enum Collective;
-using enum AlgorithmId;
 using enum executor::Protocol;
 
 // clang-format off
-constexpr CostLine kCosts[] = {{
+constexpr NamedCost kCosts[] = {{
 {}}};
 // clang-format on
 
 }}  // namespace
 
-std::span<const CostLine> {}() {{ return kCosts; }}
+std::span<const NamedCost> {}() {{ return kCosts; }}
 
 }}  // namespace niccolite::planner
 )",

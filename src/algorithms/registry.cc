@@ -1,5 +1,7 @@
 #include "algorithms/registry.h"
 
+#include <algorithm>
+
 #include "algorithms/all_gather.h"
 #include "algorithms/all_reduce.h"
 #include "algorithms/all_to_all.h"
@@ -13,51 +15,185 @@
 namespace niccolite::algorithms {
 namespace {
 
-using schedule::Collective;
+using enum schedule::Collective;
+
+// Loads, by how data go. Peers that a rank stores to, or waits for, count as steps like hops.
+
+double others(int n) { return std::max(1, n - 1); }
+/// Hops of a logarithmic algorithm.
+double levels(int n) {
+  double hops = 1;
+  for (int reach = 1; 2 * reach < n; reach *= 2) ++hops;
+  return hops;
+}
+
+Load twice_round(int n) { return {2 * others(n), 2 * others(n) / n, n}; }
+Load once_round(int n) { return {others(n), others(n), 1}; }
+Load along_a_chain(int n) { return {others(n), 1, 1}; }
+Load along_two_chains(int n) { return {others(n), 1, 2}; }
+Load to_all(int n) { return {double(n), others(n), 1}; }
+Load to_owners_and_back(int n) { return {double(n), 2 * others(n) / n, n}; }
+Load by_owners(int n) { return {double(n), 1, std::max(1, n - 1)}; }
+Load from_root_by_owners(int n) { return {2, 1, std::max(1, n - 1)}; }
+Load forwarded(int n) { return {levels(n), others(n), 1}; }
+/// Every block is sent once for each bit of its distance.
+Load forwarded_to_all(int n) { return {levels(n), std::max(1.0, n / 2.0 * levels(n)), 1}; }
+Load one_message(int) { return {2, 1, 1}; }
+
+constexpr Traits kDirect{.load = to_all, .connects_all = true};
+constexpr Traits kDirectInOneStep{.load = to_all, .connects_all = true, .is_one_step = true};
+constexpr Traits kDirectLanes{.family = "direct", .load = to_all, .connects_all = true};
 
 constexpr Algorithm kAlgorithms[] = {
-    {"ring", Collective::AllReduce, 1, kMaxRingRanks, all_reduce_ring},
-    {"one_shot", Collective::AllReduce, 1, kMaxDirectRanks, all_reduce_one_shot},
-    {"two_shot", Collective::AllReduce, 1, kMaxDirectRanks, all_reduce_two_shot},
-    {"two_shot_lanes", Collective::AllReduce, 1, kMaxLanesRanks, all_reduce_two_shot_lanes},
-    {"ring", Collective::Reduce, 1, kMaxRingRanks, reduce_ring},
-    {"ring_strands", Collective::Reduce, 1, kMaxRingRanks, reduce_ring_strands},
-    {"direct", Collective::Reduce, 1, kMaxDirectRanks, reduce_direct},
-    {"two_shot", Collective::Reduce, 1, kMaxDirectRanks, reduce_two_shot},
-    {"two_shot_lanes", Collective::Reduce, 1, kMaxLanesRanks, reduce_two_shot_lanes},
-    {"ring", Collective::Broadcast, 1, kMaxRingRanks, broadcast_ring},
-    {"ring_strands", Collective::Broadcast, 1, kMaxRingRanks, broadcast_ring_strands},
-    {"direct", Collective::Broadcast, 1, kMaxDirectRanks, broadcast_direct},
-    {"scatter_gather", Collective::Broadcast, 1, kMaxDirectRanks, broadcast_scatter_gather},
-    {"scatter_gather_lanes", Collective::Broadcast, 1, kMaxLanesRanks,
-     broadcast_scatter_gather_lanes},
-    {"ring", Collective::AllGather, 1, kMaxRingRanks, all_gather_ring},
-    {"direct", Collective::AllGather, 1, kMaxDirectRanks, all_gather_direct},
-    {"direct_lanes", Collective::AllGather, 1, kMaxLanesRanks, all_gather_direct_lanes},
-    {"pat", Collective::Gather, 1, kMaxRingRanks, gather_pat},
-    {"pat", Collective::AllGather, 1, kMaxRingRanks, all_gather_pat},
-    {"ring", Collective::ReduceScatter, 1, kMaxRingRanks, reduce_scatter_ring},
-    {"direct", Collective::ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_direct},
-    {"direct_lanes", Collective::ReduceScatter, 1, kMaxLanesRanks, reduce_scatter_direct_lanes},
-    {"pat", Collective::Scatter, 1, kMaxRingRanks, scatter_pat},
-    {"pat", Collective::ReduceScatter, 1, kMaxRingRanks, reduce_scatter_pat},
-    {"direct", Collective::AllToAll, 1, kMaxDirectRanks, all_to_all_direct},
-    {"direct_lanes", Collective::AllToAll, 1, kMaxLanesRanks, all_to_all_direct_lanes},
-    {"pat", Collective::AllToAll, 1, kMaxForwardingRanks, all_to_all_pat},
-    {"direct", Collective::Gather, 1, kMaxDirectRanks, gather_direct},
-    {"direct_lanes", Collective::Gather, 1, kMaxLanesRanks, gather_direct_lanes},
-    {"direct", Collective::Scatter, 1, kMaxDirectRanks, scatter_direct},
-    {"direct_lanes", Collective::Scatter, 1, kMaxLanesRanks, scatter_direct_lanes},
+    {"ring", AllReduce, 1, kMaxRingRanks, all_reduce_ring, {.load = twice_round}},
+    {"one_shot",
+     AllReduce,
+     1,
+     kMaxDirectRanks,
+     all_reduce_one_shot,
+     {.load = to_all, .connects_all = true, .is_one_step = true, .suits = Suits::LowestLatency}},
+    {"two_shot",
+     AllReduce,
+     1,
+     kMaxDirectRanks,
+     all_reduce_two_shot,
+     {.load = to_owners_and_back, .connects_all = true}},
+    {"two_shot_lanes",
+     AllReduce,
+     1,
+     kMaxLanesRanks,
+     all_reduce_two_shot_lanes,
+     {.family = "two_shot", .load = to_owners_and_back, .connects_all = true}},
+
+    {"ring", Reduce, 1, kMaxRingRanks, reduce_ring, {.load = along_a_chain}},
+    {"ring_strands",
+     Reduce,
+     1,
+     kMaxRingRanks,
+     reduce_ring_strands,
+     {.family = "ring", .load = along_two_chains}},
+    {"direct", Reduce, 1, kMaxDirectRanks, reduce_direct, kDirectInOneStep},
+    {"two_shot",
+     Reduce,
+     1,
+     kMaxDirectRanks,
+     reduce_two_shot,
+     {.load = by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
+    {"two_shot_lanes",
+     Reduce,
+     1,
+     kMaxLanesRanks,
+     reduce_two_shot_lanes,
+     {.family = "two_shot", .load = by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
+
+    {"ring", Broadcast, 1, kMaxRingRanks, broadcast_ring, {.load = along_a_chain}},
+    {"ring_strands",
+     Broadcast,
+     1,
+     kMaxRingRanks,
+     broadcast_ring_strands,
+     {.family = "ring", .load = along_two_chains}},
+    {"direct", Broadcast, 1, kMaxDirectRanks, broadcast_direct, kDirectInOneStep},
+    {"scatter_gather",
+     Broadcast,
+     1,
+     kMaxDirectRanks,
+     broadcast_scatter_gather,
+     {.load = from_root_by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
+    {"scatter_gather_lanes",
+     Broadcast,
+     1,
+     kMaxLanesRanks,
+     broadcast_scatter_gather_lanes,
+     {.family = "scatter_gather",
+      .load = from_root_by_owners,
+      .connects_all = true,
+      .suits = Suits::ThreeRanks}},
+
+    {"ring", AllGather, 1, kMaxRingRanks, all_gather_ring, {.load = once_round}},
+    {"direct", AllGather, 1, kMaxDirectRanks, all_gather_direct, kDirect},
+    {"direct_lanes",
+     AllGather,
+     1,
+     kMaxLanesRanks,
+     all_gather_direct_lanes,
+     {.family = "direct", .load = to_all, .connects_all = true, .is_one_step = true}},
+    {"pat", AllGather, 1, kMaxRingRanks, all_gather_pat, {.load = forwarded}},
+
+    {"ring", ReduceScatter, 1, kMaxRingRanks, reduce_scatter_ring, {.load = once_round}},
+    {"direct", ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_direct, kDirect},
+    {"direct_lanes", ReduceScatter, 1, kMaxLanesRanks, reduce_scatter_direct_lanes, kDirectLanes},
+    {"pat", ReduceScatter, 1, kMaxRingRanks, reduce_scatter_pat, {.load = forwarded}},
+
+    {"direct", AllToAll, 1, kMaxDirectRanks, all_to_all_direct, kDirect},
+    {"direct_lanes", AllToAll, 1, kMaxLanesRanks, all_to_all_direct_lanes, kDirectLanes},
+    {"pat", AllToAll, 1, kMaxForwardingRanks, all_to_all_pat, {.load = forwarded_to_all}},
+
+    {"direct", Gather, 1, kMaxDirectRanks, gather_direct, kDirect},
+    {"direct_lanes", Gather, 1, kMaxLanesRanks, gather_direct_lanes, kDirectLanes},
+    {"pat", Gather, 1, kMaxRingRanks, gather_pat, {.load = forwarded}},
+
+    {"direct", Scatter, 1, kMaxDirectRanks, scatter_direct, kDirect},
+    {"direct_lanes", Scatter, 1, kMaxLanesRanks, scatter_direct_lanes, kDirectLanes},
+    {"pat", Scatter, 1, kMaxRingRanks, scatter_pat, {.load = forwarded}},
+
+    // Of messages.
+    {"direct", PointToPoint, 1, kMaxRingRanks, nullptr, {.load = one_message}},
 };
+
+/// Where of() begins and ends.
+constexpr std::pair<size_t, size_t> range_of(schedule::Collective collective) {
+  size_t first = 0;
+  while (kAlgorithms[first].collective != collective) ++first;
+  size_t last = first;
+  while (last < std::size(kAlgorithms) && kAlgorithms[last].collective == collective) ++last;
+  return {first, last};
+}
+
+constexpr bool is_in_order() {
+  size_t counted = 0;
+  for (int c = 0; c < schedule::kCollectives; ++c) {
+    const auto [first, last] = range_of(static_cast<schedule::Collective>(c));
+    if (last - first > kMostOfCollective) return false;
+    counted += last - first;
+  }
+  return counted == std::size(kAlgorithms);
+}
+static_assert(is_in_order(), "algorithms of one collective lie side by side, and are not too many");
 
 }  // namespace
 
-std::span<const Algorithm> all() { return kAlgorithms; }
+std::span<const Algorithm> all() {
+  return std::span(kAlgorithms).first(range_of(PointToPoint).first);
+}
 
-const Algorithm* find(Collective collective, std::string_view name) {
-  for (const Algorithm& algorithm : kAlgorithms)
-    if (algorithm.collective == collective && algorithm.name == name) return &algorithm;
+std::span<const Algorithm> of(schedule::Collective collective) {
+  const auto [first, last] = range_of(collective);
+  return std::span(kAlgorithms).subspan(first, last - first);
+}
+
+size_t index_of(const Algorithm& algorithm) {
+  return static_cast<size_t>(&algorithm - of(algorithm.collective).data());
+}
+
+const Algorithm* find(schedule::Collective collective, std::string_view name) {
+  for (const Algorithm& algorithm : of(collective))
+    if (algorithm.name == name) return &algorithm;
   return nullptr;
+}
+
+const Algorithm* one_step(schedule::Collective collective) {
+  for (const Algorithm& algorithm : of(collective))
+    if (algorithm.traits.is_one_step) return &algorithm;
+  return nullptr;
+}
+
+std::string selector_of(const Algorithm& algorithm) {
+  const auto shares_name = [&](const Algorithm& other) {
+    return &other != &algorithm && other.family() == algorithm.name;
+  };
+  const bool has_forms = std::ranges::any_of(of(algorithm.collective), shares_name);
+  return has_forms ? std::string(algorithm.name) + "_plain" : algorithm.name;
 }
 
 }  // namespace niccolite::algorithms

@@ -1,7 +1,11 @@
-// The algorithms there are, by collective and name. Constant data: any thread.
+// The algorithms there are, by collective and name. An algorithm is known to the rest of the
+// library by its entry here alone: whatever chooses, prices, names or selects algorithms reads the
+// entry. Constant data: any thread.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "algorithms/options.h"
@@ -9,17 +13,63 @@
 
 namespace niccolite::algorithms {
 
+/// What the time of an operation grows with. n: ranks.
+struct Load {
+  double steps;  // that the fixed latency is multiplied by: hops, or peers that a rank waits for
+  double sent;   // bytes that the busiest rank sends or receives, per byte of the operation
+  int blocks;    // parts of the buffer that is cut
+};
+
+/// Where an algorithm makes sense, beyond the ranks that it can be built for.
+enum class Suits : uint8_t {
+  Anything,
+  LowestLatency,  // holds all operands of a chunk at once: small data, or two ranks
+  ThreeRanks,     // or more: of two it does what `direct` does, in more steps
+};
+
+/// What the planner knows of an algorithm beside its schedule.
+struct Traits {
+  /// Algorithms that differ only in how their instructions are spread over lanes are *forms* of one
+  /// family, whose name selects all of them. Null: the algorithm's own name.
+  const char* family = nullptr;
+  Load (*load)(int nranks) = nullptr;
+  bool connects_all = false;  // every rank with every other (or with the root)
+  bool is_one_step = false;   // a rank sends one block of its own, to all that it sends to
+  Suits suits = Suits::Anything;
+};
+
 struct Algorithm {
   const char* name;  // equals Schedule::algorithm of what it builds
   schedule::Collective collective;
   int min_ranks;
   int max_ranks;
-  Result<schedule::Schedule> (*build)(int nranks, const Options& options);
+  Result<schedule::Schedule> (*build)(int nranks, const Options& options);  // null: of messages
+  Traits traits{};
+
+  std::string_view family() const { return traits.family != nullptr ? traits.family : name; }
 };
 
+/// All that build a schedule from a number of ranks; those of one collective lie side by side.
 std::span<const Algorithm> all();
+
+/// Those of one collective. PointToPoint has one, `direct`, whose schedules are built from messages
+/// (point_to_point.h).
+std::span<const Algorithm> of(schedule::Collective collective);
+
+/// The most algorithms that a collective may have: sets of them travel as bits.
+inline constexpr size_t kMostOfCollective = 32;
+/// The place of a registered algorithm in of(algorithm.collective).
+size_t index_of(const Algorithm& algorithm);
 
 /// Null when there is none of that name.
 const Algorithm* find(schedule::Collective collective, std::string_view name);
+
+/// The algorithm of `collective` whose ranks send one block of their own in one step, in the form
+/// that the cost model knows best; null: there is none.
+const Algorithm* one_step(schedule::Collective collective);
+
+/// What selects this form alone: its name, or "two_shot_plain" where the family's name is taken
+/// for all forms.
+std::string selector_of(const Algorithm& algorithm);
 
 }  // namespace niccolite::algorithms

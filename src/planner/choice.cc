@@ -33,14 +33,14 @@ std::span<const int> counts_of(Protocol protocol) {
 
 /// Why a variant is not eligible: by NCCL_ALGO and NCCL_PROTO, among so many ranks of such a
 /// machine. Empty: it is.
-std::string obstacle_to(const Settings& settings, Collective collective, const Variant& variant) {
-  const auto kind = static_cast<size_t>(collective);
+std::string obstacle_to(const Settings& settings, const Variant& variant) {
+  const Algorithm& algorithm = *variant.algorithm;
+  const auto kind = static_cast<size_t>(algorithm.collective);
   const auto protocol = static_cast<size_t>(variant.protocol);
-  std::string impossible = why_impossible(settings.machine, settings.nranks, collective,
-                                          variant.algorithm, variant.protocol);
+  std::string impossible =
+      why_impossible(settings.machine, settings.nranks, algorithm, variant.protocol);
   if (!impossible.empty()) return impossible;
-  if (!settings.algorithms[kind][static_cast<size_t>(variant.algorithm)])
-    return "is left out by NCCL_ALGO";
+  if (!allows(settings, algorithm)) return "is left out by NCCL_ALGO";
   if (!settings.protocols[kind][protocol]) {
     // span_machines() and forbid_ll128() leave out protocols, too.
     if (settings.spans_machines)
@@ -53,23 +53,15 @@ std::string obstacle_to(const Settings& settings, Collective collective, const V
   return {};
 }
 
-bool is_allowed(const Settings& settings, Collective collective, const Variant& variant) {
-  return obstacle_to(settings, collective, variant).empty();
+bool is_allowed(const Settings& settings, const Variant& variant) {
+  return obstacle_to(settings, variant).empty();
 }
 
-/// The algorithm of one step in which a rank sends one block of its own, to all that it sends to.
-std::optional<AlgorithmId> one_step_to_all(Collective collective) {
-  switch (collective) {
-    case Collective::AllReduce:
-      return AlgorithmId::OneShot;
-    case Collective::AllGather:
-      return AlgorithmId::DirectLanes;
-    case Collective::Broadcast:
-    case Collective::Reduce:
-      return AlgorithmId::Direct;
-    default:
-      return std::nullopt;
-  }
+/// Does NCCL_ALGO leave `collective` all that it has?
+bool allows_all(const Settings& settings, Collective collective) {
+  return std::ranges::all_of(algorithms::of(collective), [&](const Algorithm& algorithm) {
+    return allows(settings, algorithm);
+  });
 }
 
 /// Do blocks lie side by side whose length is no multiple of 16 bytes? On a GPU threads then move
@@ -107,12 +99,10 @@ void add_forms(const Settings& settings, const Workload& work, Variant variant, 
 /// NCCL_PROTO".
 std::string restricting(const Settings& settings, Collective collective) {
   const auto kind = static_cast<size_t>(collective);
-  const auto leaves_out = [](const auto& allowed) {
-    return std::find(allowed.begin(), allowed.end(), false) != allowed.end();
-  };
+  const auto& protocols = settings.protocols[kind];
   std::string names;
-  if (leaves_out(settings.algorithms[kind])) names = "NCCL_ALGO";
-  if (leaves_out(settings.protocols[kind]))
+  if (!allows_all(settings, collective)) names = "NCCL_ALGO";
+  if (std::ranges::find(protocols, false) != protocols.end())
     names += names.empty() ? "NCCL_PROTO" : " and NCCL_PROTO";
   return names;
 }
@@ -120,13 +110,12 @@ std::string restricting(const Settings& settings, Collective collective) {
 /// The algorithms of `collective` that may run among so many ranks: "direct, pat".
 std::string possible_algorithms(const Settings& settings, Collective collective) {
   std::string names;
-  for (int a = 0; a < kAlgorithms; ++a) {
-    const auto id = static_cast<AlgorithmId>(a);
+  for (const Algorithm& algorithm : algorithms::of(collective)) {
     bool is_any_possible = false;
     for (int p = 0; p < executor::kProtocols; ++p)
       is_any_possible |=
-          is_possible(settings.machine, settings.nranks, collective, id, static_cast<Protocol>(p));
-    if (is_any_possible) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(id));
+          is_possible(settings.machine, settings.nranks, algorithm, static_cast<Protocol>(p));
+    if (is_any_possible) names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
   }
   return names;
 }
@@ -162,18 +151,15 @@ std::vector<int> channel_counts(const Settings& settings, Protocol protocol) {
 std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes) {
   const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
   std::vector<Option> options;
-  for (int a = 0; a < kAlgorithms; ++a)
+  for (const Algorithm& algorithm : algorithms::of(collective))
     for (int p = 0; p < executor::kProtocols; ++p) {
-      const Variant variant{.algorithm = static_cast<AlgorithmId>(a),
-                            .protocol = static_cast<Protocol>(p)};
-      if (!has_algorithm(collective, variant.algorithm)) continue;
+      const Variant variant{.algorithm = &algorithm, .protocol = static_cast<Protocol>(p)};
       Option& option = options.emplace_back();
       option.algorithm = variant.algorithm;
       option.protocol = variant.protocol;
-      option.obstacle = obstacle_to(settings, collective, variant);
+      option.obstacle = obstacle_to(settings, variant);
       if (!option.obstacle.empty()) continue;
-      const KnownCost known =
-          find_cost(class_of(settings), collective, variant.algorithm, variant.protocol);
+      const KnownCost known = find_cost(class_of(settings), algorithm, variant.protocol);
       option.is_measured = known.is_measured;
       add_forms(settings, work, variant, known.cost, option.choices);
     }
@@ -232,11 +218,8 @@ std::optional<executor::ListAccess> find_list_access(const Settings& settings,
       settings.nranks > static_cast<int>(executor::kMostRanksOfListAccess))
     return std::nullopt;
   // The connections are the one-shot all-reduce's; else a selection is about what is not selected.
-  const auto allows_all = [](const auto& allowed) {
-    return std::find(allowed.begin(), allowed.end(), false) == allowed.end();
-  };
   const auto kind = static_cast<size_t>(collective);
-  if (!allows_all(settings.algorithms[kind]) || !settings.protocols[kind][size_t(Protocol::LL)] ||
+  if (!allows_all(settings, collective) || !settings.protocols[kind][size_t(Protocol::LL)] ||
       settings.shapes[size_t(Protocol::LL)].channels == 0)
     return std::nullopt;
   const auto all = static_cast<uint8_t>((1u << settings.nranks) - 1);
@@ -282,9 +265,9 @@ double predict_in_direct_list(size_t bytes) {
 Choice choose_for_message(const Settings& settings, Protocol protocol, size_t bytes) {
   const Workload work{
       .collective = Collective::PointToPoint, .nranks = settings.nranks, .bytes = bytes};
-  const Variant variant{.algorithm = AlgorithmId::Direct, .protocol = protocol};
-  const Cost cost =
-      find_cost(class_of(settings), work.collective, variant.algorithm, protocol).cost;
+  const Variant variant{.algorithm = algorithms::find(Collective::PointToPoint, "direct"),
+                        .protocol = protocol};
+  const Cost cost = find_cost(class_of(settings), *variant.algorithm, protocol).cost;
   std::vector<Choice> choices;
   add_forms(settings, work, variant, cost, choices);
   return pick(choices, settings.policy);
@@ -296,14 +279,13 @@ std::optional<Choice> choose_for_list(const Settings& settings, Collective colle
       settings.nranks > kMostRanksOfLists ||
       bytes * static_cast<size_t>(settings.nranks - 1) > kMostListedBytes)
     return std::nullopt;
-  const std::optional<AlgorithmId> algorithm = one_step_to_all(collective);
-  if (!algorithm) return std::nullopt;
-  const Variant variant{.algorithm = *algorithm, .protocol = Protocol::LL};
-  if (!is_allowed(settings, collective, variant) ||
+  const Algorithm* const algorithm = algorithms::one_step(collective);
+  if (algorithm == nullptr) return std::nullopt;
+  const Variant variant{.algorithm = algorithm, .protocol = Protocol::LL};
+  if (!is_allowed(settings, variant) ||
       settings.shapes[static_cast<size_t>(variant.protocol)].channels == 0)
     return std::nullopt;
-  const Cost cost =
-      find_cost(class_of(settings), collective, variant.algorithm, variant.protocol).cost;
+  const Cost cost = find_cost(class_of(settings), *algorithm, variant.protocol).cost;
   const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
   return Choice{variant, predict(settings.machine, cost, work, variant,
                                  chunk_bytes(settings, collective, variant))};

@@ -19,7 +19,7 @@ struct Choice : Variant {
 /// What there is of one algorithm and protocol: its forms by channels and chunks, or why there are
 /// none.
 struct Option {
-  AlgorithmId algorithm = AlgorithmId::Ring;
+  const Algorithm* algorithm = nullptr;
   executor::Protocol protocol = executor::Protocol::Simple;
   std::string obstacle;         // a phrase; empty: it may be chosen
   bool is_measured = false;     // on such a machine; without obstacle

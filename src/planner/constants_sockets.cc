@@ -10,35 +10,34 @@ namespace niccolite::planner {
 namespace {
 
 using enum Collective;
-using enum AlgorithmId;
 using enum executor::Protocol;
 
 // clang-format off
-constexpr CostLine kCosts[] = {
-    {AllReduce, Ring, Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
-    {AllReduce, OneShot, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {AllReduce, TwoShot, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {Reduce, Ring, Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
-    {Reduce, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {Broadcast, Ring, Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
-    {Broadcast, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {Broadcast, ScatterGather, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {AllGather, Ring, Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
-    {AllGather, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {AllGather, Pat, Simple, {20, 30, 0.1, 5, 5, 64, 5, 0, 0}},
-    {ReduceScatter, Ring, Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
-    {ReduceScatter, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {ReduceScatter, Pat, Simple, {20, 30, 0.1, 5, 5, 64, 5, 0, 0}},
-    {AllToAll, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {AllToAll, Pat, Simple, {20, 30, 0.1, 5, 5, 64, 5, 0, 0}},
-    {Gather, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {Scatter, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
-    {PointToPoint, Direct, Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+constexpr NamedCost kCosts[] = {
+    {AllReduce, "ring", Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
+    {AllReduce, "one_shot", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {AllReduce, "two_shot", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {Reduce, "ring", Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
+    {Reduce, "direct", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {Broadcast, "ring", Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
+    {Broadcast, "direct", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {Broadcast, "scatter_gather", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {AllGather, "ring", Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
+    {AllGather, "direct", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {AllGather, "pat", Simple, {20, 30, 0.1, 5, 5, 64, 5, 0, 0}},
+    {ReduceScatter, "ring", Simple, {20, 30, 0.1, 6, 6, 64, 5, 0, 0}},
+    {ReduceScatter, "direct", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {ReduceScatter, "pat", Simple, {20, 30, 0.1, 5, 5, 64, 5, 0, 0}},
+    {AllToAll, "direct", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {AllToAll, "pat", Simple, {20, 30, 0.1, 5, 5, 64, 5, 0, 0}},
+    {Gather, "direct", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {Scatter, "direct", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
+    {PointToPoint, "direct", Simple, {20, 10, 0.1, 5, 5, 64, 5, 0, 0}},
 };
 // clang-format on
 
 }  // namespace
 
-std::span<const CostLine> socket_costs() { return kCosts; }
+std::span<const NamedCost> socket_costs() { return kCosts; }
 
 }  // namespace niccolite::planner

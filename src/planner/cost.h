@@ -36,9 +36,16 @@ struct Cost {
   double crowd = 0;          // for each channel
 };
 
-struct CostLine {
+/// A row of the tables.
+struct NamedCost {
   Collective collective;
-  AlgorithmId algorithm;
+  const char* algorithm;
+  executor::Protocol protocol;
+  Cost cost;
+};
+
+struct CostLine {
+  const Algorithm* algorithm;
   executor::Protocol protocol;
   Cost cost;
 };
@@ -62,11 +69,12 @@ constexpr MachineClass class_of(gpu::Kind machine, bool reaches_users, int nrank
 
 /// The tables that `niccolite tune` prints: constants_cuda.cc, constants_cuda_slots_of_two.cc,
 /// constants_cuda_slots.cc, constants_virtual.cc.
-std::span<const CostLine> cuda_costs();
-std::span<const CostLine> cuda_slot_costs_of_two();
-std::span<const CostLine> cuda_slot_costs();
-std::span<const CostLine> virtual_costs();
-std::span<const CostLine> socket_costs();  // constants_sockets.cc, by hand
+std::span<const NamedCost> cuda_costs();
+std::span<const NamedCost> cuda_slot_costs_of_two();
+std::span<const NamedCost> cuda_slot_costs();
+std::span<const NamedCost> virtual_costs();
+std::span<const NamedCost> socket_costs();  // constants_sockets.cc, by hand
+/// Of the algorithms that there are.
 std::span<const CostLine> costs_of(MachineClass machine);
 
 }  // namespace niccolite::planner

@@ -21,7 +21,7 @@ enum class Verdict : uint8_t {
 const char* name_of(Verdict verdict);
 
 struct Alternative {
-  AlgorithmId algorithm = AlgorithmId::Ring;
+  const Algorithm* algorithm = nullptr;
   executor::Protocol protocol = executor::Protocol::Simple;
   Verdict verdict = Verdict::Ineligible;
   Choice best;         // the chosen one, or what would be taken if there were nothing else

@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "algorithms/lanes.h"
-#include "algorithms/registry.h"
 #include "executor/program.h"
 #include "planner/model.h"
 
@@ -35,8 +34,8 @@ constexpr MachineClass kClasses[] = {MachineClass::Virtual, MachineClass::Cuda,
                                      MachineClass::Sockets};
 
 void add(Hash& hash, const CostLine& line) {
-  hash.add(line.collective);
-  hash.add(line.algorithm);
+  hash.add(line.algorithm->collective);
+  hash.add(std::string_view(line.algorithm->name));
   hash.add(line.protocol);
   const Cost& c = line.cost;
   for (const double constant : {c.fixed, c.step, c.channel, c.link_two_ranks, c.link_more_ranks,
@@ -48,7 +47,7 @@ void add(Hash& hash, const CostLine& line) {
 void add_times(Hash& hash, gpu::Kind machine, const CostLine& line) {
   const Variant variant{.algorithm = line.algorithm, .protocol = line.protocol, .channels = 7};
   for (const size_t bytes : {size_t{1000}, size_t{1} << 20, size_t{77} << 20})
-    hash.add(predict(machine, line.cost, {line.collective, 5, bytes}, variant, 48'000));
+    hash.add(predict(machine, line.cost, {line.algorithm->collective, 5, bytes}, variant, 48'000));
 }
 
 uint64_t hash_constants() {
@@ -84,10 +83,9 @@ void add_shapes(Hash& hash, gpu::Kind machine, int nranks, bool reaches_users) {
 
 uint64_t hash_limits() {
   Hash hash;
-  for (const int limit :
-       {executor::kMaxWorks, executor::kMaxLanes, algorithms::kMaxDirectRanks,
-        algorithms::kMaxForwardingRanks, algorithms::kMaxRingRanks, algorithms::kMaxLanesRanks,
-        kAlgorithms, schedule::kCollectives, executor::kProtocols})
+  for (const int limit : {executor::kMaxWorks, executor::kMaxLanes, algorithms::kMaxDirectRanks,
+                          algorithms::kMaxForwardingRanks, algorithms::kMaxRingRanks,
+                          algorithms::kMaxLanesRanks, schedule::kCollectives, executor::kProtocols})
     hash.add(limit);
   hash.add(uint64_t{sizeof(executor::ControlBlock)});
   hash.add(uint64_t{executor::kMostRequests});
@@ -97,6 +95,10 @@ uint64_t hash_limits() {
     hash.add(algorithm.collective);
     hash.add(algorithm.min_ranks);
     hash.add(algorithm.max_ranks);
+    hash.add(algorithm.family());
+    hash.add(algorithm.traits.suits);
+    hash.add(int{algorithm.traits.connects_all});
+    hash.add(int{algorithm.traits.is_one_step});
   }
   for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
     hash.add(most_direct_ranks(machine));

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "algorithms/registry.h"
+#include <vector>
 
 namespace niccolite::planner {
 namespace {
 
+using algorithms::Load;
+using algorithms::Suits;
 using executor::Protocol;
 
 /// Less than this a channel does not get.
@@ -19,44 +20,6 @@ constexpr double kGrain = 16;
 // Of variants without a line, by nothing but being possible: they are taken only where no other is
 // allowed, and must then have some order.
 constexpr Cost kUnmeasured{8, 2, 0.02, 100, 100, 8, 1, 1, 0};
-
-struct Load {
-  double steps;  // what the fixed latency grows with
-  double sent;   // bytes that the busiest rank sends or receives, per byte of the workload
-  int blocks;    // of the buffer that is cut
-};
-
-Load load_of(Collective collective, AlgorithmId algorithm, int nranks) {
-  const double n = nranks;
-  const double others = std::max(1, nranks - 1);
-  double hops = 1;  // of a logarithmic algorithm
-  for (int reach = 1; 2 * reach < nranks; reach *= 2) ++hops;
-  const AlgorithmId family = family_of(algorithm);
-  switch (collective) {
-    case Collective::AllReduce:
-      if (family == AlgorithmId::Ring) return {2 * others, 2 * others / n, nranks};
-      // Peers to store to and to wait for.
-      if (family == AlgorithmId::OneShot) return {n, others, 1};
-      return {n, 2 * others / n, nranks};
-    case Collective::Broadcast:
-      if (family == AlgorithmId::ScatterGather) return {2, 1, std::max(1, nranks - 1)};
-      [[fallthrough]];
-    case Collective::Reduce:
-      if (family == AlgorithmId::Ring)
-        return {others, 1, algorithm == AlgorithmId::RingStrands ? 2 : 1};
-      if (family == AlgorithmId::TwoShot) return {n, 1, std::max(1, nranks - 1)};
-      return {n, others, 1};
-    case Collective::PointToPoint:
-      return {2, 1, 1};
-    case Collective::AllToAll:
-      // Every block is sent once for each bit of its distance.
-      if (family == AlgorithmId::Pat) return {hops, std::max(1.0, n / 2 * hops), 1};
-      [[fallthrough]];
-    default:
-      if (family == AlgorithmId::Pat) return {hops, others, 1};
-      return {family == AlgorithmId::Ring ? others : n, others, 1};
-  }
-}
 
 double wire_bytes(Protocol protocol, double bytes) {
   return protocol == Protocol::LL      ? bytes * 2
@@ -104,26 +67,35 @@ size_t least_requested_block(Collective collective, int nranks) {
 }  // namespace
 
 std::span<const CostLine> costs_of(MachineClass machine) {
+  const auto lines_of = [](std::span<const NamedCost> rows) {
+    std::vector<CostLine> lines;
+    for (const NamedCost& row : rows)
+      lines.push_back({algorithms::find(row.collective, row.algorithm), row.protocol, row.cost});
+    return lines;
+  };
+  static const std::vector<CostLine> cuda = lines_of(cuda_costs());
+  static const std::vector<CostLine> slots_of_two = lines_of(cuda_slot_costs_of_two());
+  static const std::vector<CostLine> slots = lines_of(cuda_slot_costs());
+  static const std::vector<CostLine> sockets = lines_of(socket_costs());
+  static const std::vector<CostLine> virtual_gpus = lines_of(virtual_costs());
   switch (machine) {
     case MachineClass::Cuda:
-      return cuda_costs();
+      return cuda;
     case MachineClass::CudaSlotsOfTwo:
-      return cuda_slot_costs_of_two();
+      return slots_of_two;
     case MachineClass::CudaSlots:
-      return cuda_slot_costs();
+      return slots;
     case MachineClass::Sockets:
-      return socket_costs();
+      return sockets;
     case MachineClass::Virtual:
       break;
   }
-  return virtual_costs();
+  return virtual_gpus;
 }
 
-KnownCost find_cost(MachineClass machine, Collective collective, AlgorithmId algorithm,
-                    Protocol protocol) {
+KnownCost find_cost(MachineClass machine, const Algorithm& algorithm, Protocol protocol) {
   for (const CostLine& line : costs_of(machine))
-    if (line.collective == collective && line.algorithm == algorithm && line.protocol == protocol)
-      return {line.cost, true};
+    if (line.algorithm == &algorithm && line.protocol == protocol) return {line.cost, true};
   return {kUnmeasured, false};
 }
 
@@ -145,32 +117,26 @@ int most_direct_ranks(gpu::Kind machine, Collective collective) {
   return has_one_root ? kMostOfOneRoot : most_direct_ranks(machine);
 }
 
-std::string why_impossible(gpu::Kind machine, int nranks, Collective collective,
-                           AlgorithmId algorithm, Protocol protocol) {
-  if (!has_algorithm(collective, algorithm))
-    return fmt::format("{} has no such algorithm", function_name(collective));
+std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
+                           Protocol protocol) {
+  const Collective collective = algorithm.collective;
   if (collective == Collective::PointToPoint) return {};
-  const algorithms::Algorithm& registered = *algorithms::find(collective, name_of(algorithm));
-  if (nranks < registered.min_ranks || nranks > registered.max_ranks)
-    return fmt::format("is for {} to {} ranks", registered.min_ranks, registered.max_ranks);
-  const AlgorithmId family = family_of(algorithm);
-  const bool connects_all = family != AlgorithmId::Ring && family != AlgorithmId::Pat;
-  if (const int most = most_direct_ranks(machine, collective); connects_all && nranks > most)
+  if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks)
+    return fmt::format("is for {} to {} ranks", algorithm.min_ranks, algorithm.max_ranks);
+  const algorithms::Traits& traits = algorithm.traits;
+  if (const int most = most_direct_ranks(machine, collective); traits.connects_all && nranks > most)
     return fmt::format("connects all ranks with each other, which is done for up to {}", most);
-  const bool has_owners = family == AlgorithmId::ScatterGather ||
-                          (family == AlgorithmId::TwoShot && collective == Collective::Reduce);
-  if (has_owners && nranks < 3) return "between two ranks is what direct does, in two steps";
-  // One-shot holds all of a chunk's operands at once; it is a latency algorithm, and the other
-  // protocols add only latency to it.
-  if (algorithm == AlgorithmId::OneShot && protocol != Protocol::LL && nranks != 2)
+  if (traits.suits == Suits::ThreeRanks && nranks < 3)
+    return "between two ranks is what direct does, in two steps";
+  // The other protocols only add latency.
+  if (traits.suits == Suits::LowestLatency && protocol != Protocol::LL && nranks != 2)
     return "is for the lowest latency, which LL has, unless there are two ranks";
   return {};
 }
 
 double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,
                size_t chunk_bytes) {
-  return time_of(machine, cost, work.nranks,
-                 load_of(work.collective, variant.algorithm, work.nranks),
+  return time_of(machine, cost, work.nranks, variant.algorithm->traits.load(work.nranks),
                  static_cast<double>(work.bytes), variant, chunk_bytes);
 }
 
@@ -208,12 +174,12 @@ uint32_t request_bytes(const Settings& settings, const Workload& work) {
 }
 
 double predict_messages(const Settings& settings, Protocol protocol, int ends, size_t bytes) {
+  const Algorithm& direct = *algorithms::find(Collective::PointToPoint, "direct");
   const Variant variant{
-      .algorithm = AlgorithmId::Direct,
+      .algorithm = &direct,
       .protocol = protocol,
       .channels = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels)};
-  const Cost cost =
-      find_cost(class_of(settings), Collective::PointToPoint, AlgorithmId::Direct, protocol).cost;
+  const Cost cost = find_cost(class_of(settings), direct, protocol).cost;
   return time_of(settings.machine, cost, settings.nranks, {1 + ends / 2.0, 1, 1},
                  static_cast<double>(bytes), variant,
                  chunk_bytes(settings, Collective::PointToPoint, variant));

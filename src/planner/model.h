@@ -29,8 +29,7 @@ struct KnownCost {
   Cost cost;
   bool is_measured;
 };
-KnownCost find_cost(MachineClass machine, Collective collective, AlgorithmId algorithm,
-                    executor::Protocol protocol);
+KnownCost find_cost(MachineClass machine, const Algorithm& algorithm, executor::Protocol protocol);
 /// The class of a communicator with these settings.
 inline MachineClass class_of(const Settings& settings) {
   if (settings.spans_machines) return MachineClass::Sockets;
@@ -39,11 +38,11 @@ inline MachineClass class_of(const Settings& settings) {
 
 /// Why a variant cannot run among so many ranks, whatever the settings are: a phrase without a full
 /// stop. Empty: it can.
-std::string why_impossible(gpu::Kind machine, int nranks, Collective collective,
-                           AlgorithmId algorithm, executor::Protocol protocol);
-inline bool is_possible(gpu::Kind machine, int nranks, Collective collective, AlgorithmId algorithm,
+std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
+                           executor::Protocol protocol);
+inline bool is_possible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
                         executor::Protocol protocol) {
-  return why_impossible(machine, nranks, collective, algorithm, protocol).empty();
+  return why_impossible(machine, nranks, algorithm, protocol).empty();
 }
 /// The most ranks that are all connected to each other where there is a choice.
 int most_direct_ranks(gpu::Kind machine);

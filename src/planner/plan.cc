@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "algorithms/point_to_point.h"
-#include "algorithms/registry.h"
 
 namespace niccolite::planner {
 namespace {
@@ -63,16 +62,13 @@ const char* name_of(Operation operation) {
   return "?";
 }
 
-Result<Planner::Compiled> Planner::program(Collective collective, AlgorithmId id, int root) {
-  const auto key = std::tuple(collective, id, root);
+Result<Planner::Compiled> Planner::program(const Algorithm& algorithm, int root) {
+  const auto key = std::pair(&algorithm, root);
   if (const auto found = programs_.find(key); found != programs_.end()) return found->second;
-  const algorithms::Algorithm* algorithm = algorithms::find(collective, name_of(id));
-  if (algorithm == nullptr)
-    return Status::internal("no algorithm '{}' for {}", name_of(id), function_name(collective));
   algorithms::Options options;
   options.only_rank = rank_;
   options.root = root;
-  const schedule::Schedule schedule = TRY(algorithm->build(settings_.nranks, options));
+  const schedule::Schedule schedule = TRY(algorithm.build(settings_.nranks, options));
   Compiled compiled;
   compiled.program =
       std::make_shared<const executor::Program>(TRY(executor::compile(schedule, rank_)));
@@ -119,12 +115,13 @@ Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
       find_list_access(settings_, request.collective, request.root);
   if (!access) return std::optional<Plan>();
   // The one-shot all-reduce connects all ranks in both directions.
-  const Variant variant{.algorithm = AlgorithmId::OneShot, .protocol = Protocol::LL};
+  const Algorithm& one_shot = *algorithms::one_step(Collective::AllReduce);
+  const Variant variant{.algorithm = &one_shot, .protocol = Protocol::LL};
   Plan plan;
   plan.choice.algorithm = variant.algorithm;
   plan.choice.protocol = plan.protocol = variant.protocol;
   plan.shape = shape_of(settings_, Collective::AllReduce, plan.protocol);
-  plan.program = TRY(program(Collective::AllReduce, variant.algorithm, /*root=*/0)).program;
+  plan.program = TRY(program(one_shot, /*root=*/0)).program;
   plan.list_access = access;
   plan.microseconds = predict_in_direct_list(request.bytes());
   plan.reduces = schedule::reduces(request.collective);
@@ -147,8 +144,8 @@ Result<Plan> Planner::plan_of(const Request& request, const Choice& choice) {
   plan.protocol = plan.choice.protocol;
   plan.shape = shape_of(settings_, request.collective, plan.protocol);
   plan.microseconds = plan.choice.microseconds;
-  const Compiled compiled = TRY(program(request.collective, plan.choice.algorithm,
-                                        schedule::has_root(request.collective) ? request.root : 0));
+  const Compiled compiled = TRY(
+      program(*plan.choice.algorithm, schedule::has_root(request.collective) ? request.root : 0));
   plan.program = compiled.program;
   plan.reduces = schedule::reduces(request.collective);
   size_t count = request.count;

@@ -74,7 +74,7 @@ class Planner {
     std::shared_ptr<const executor::Program> program;
     bool partial_sums = false;
   };
-  Result<Compiled> program(Collective collective, AlgorithmId algorithm, int root);
+  Result<Compiled> program(const Algorithm& algorithm, int root);
   Result<std::shared_ptr<const executor::Program>> message_program(
       std::span<const std::vector<Message>> layers, executor::Protocol protocol) const;
   executor::Cut cut(Collective collective, const Variant& variant) const;
@@ -88,7 +88,7 @@ class Planner {
   Settings settings_;
   bool messages_reach_;  // Settings::reaches_users, of messages
   const int rank_;
-  std::map<std::tuple<Collective, AlgorithmId, int>, Compiled> programs_;
+  std::map<std::pair<const Algorithm*, int>, Compiled> programs_;  // by root
   std::map<std::tuple<Collective, size_t, int>, Choice> choices_;
 };
 

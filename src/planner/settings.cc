@@ -73,19 +73,24 @@ std::string lower(std::string_view text) {
 }
 
 /// What NCCL_ALGO may name: every algorithm, each family's plain form alone, and a family's name
-/// for all its forms.
-std::vector<Token> algorithm_tokens() {
+/// for all its forms; the bits of those that `collective` has.
+std::vector<Token> algorithm_tokens(Collective collective) {
   std::vector<Token> tokens;
-  for (int id = 0; id < kAlgorithms; ++id) {
-    const auto algorithm = static_cast<AlgorithmId>(id);
-    const uint32_t own = 1u << id;
-    tokens.push_back({selector_of(algorithm), own});
-    if (algorithm != family_of(algorithm)) continue;
-    uint32_t forms = 0;
-    for (int other = 0; other < kAlgorithms; ++other)
-      if (family_of(static_cast<AlgorithmId>(other)) == algorithm) forms |= 1u << other;
-    if (forms != own) tokens.push_back({name_of(algorithm), forms});
-  }
+  const auto add = [&](const std::string& name, uint32_t bits) {
+    const auto found = std::ranges::find(tokens, name, &Token::name);
+    if (found == tokens.end())
+      tokens.push_back({name, bits});
+    else
+      found->bits |= bits;
+  };
+  const auto add_all_of = [&](Collective each) {
+    for (const Algorithm& algorithm : algorithms::of(each)) {
+      const uint32_t bit = each == collective ? 1u << algorithms::index_of(algorithm) : 0;
+      add(algorithms::selector_of(algorithm), bit);
+      add(std::string(algorithm.family()), bit);
+    }
+  };
+  for (int c = 0; c < schedule::kCollectives; ++c) add_all_of(static_cast<Collective>(c));
   return tokens;
 }
 
@@ -149,6 +154,11 @@ int policy_bits(const std::string& text) {
   return bits;
 }
 
+/// All that `collective` has.
+uint32_t all_algorithms(Collective collective) {
+  return static_cast<uint32_t>((uint64_t{1} << algorithms::of(collective).size()) - 1);
+}
+
 template <size_t kCount>
 void allow(std::array<bool, kCount>& allowed, uint32_t bits) {
   for (size_t i = 0; i < kCount; ++i) allowed[i] = (bits >> i & 1) != 0;
@@ -159,25 +169,22 @@ void allow(std::array<bool, kCount>& allowed, uint32_t bits) {
 bool is_meant_for_others(uint32_t allowed, const std::string& text, Collective collective) {
   if (collective == Collective::AllReduce || is_named(text, lower(function_name(collective))))
     return false;
-  for (int id = 0; id < kAlgorithms; ++id)
-    if ((allowed >> id & 1) != 0 && has_algorithm(collective, static_cast<AlgorithmId>(id)))
-      return false;
-  return true;
+  return allowed == 0;
 }
 
 /// Fills in what NCCL_ALGO and NCCL_PROTO allow.
 Status select(Settings& settings) {
   const std::string algorithm_text = parameters::read_now("NCCL_ALGO").value_or("");
   const std::string protocol_text = parameters::read_now("NCCL_PROTO").value_or("");
-  const std::vector<Token> algorithms = algorithm_tokens();
   const std::vector<Token> protocols = protocol_tokens();
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
     const std::string function = lower(function_name(collective));
-    uint32_t allowed =
-        TRY(parse_selection("NCCL_ALGO", algorithm_text, function, algorithms, kForeignAlgorithms));
-    if (is_meant_for_others(allowed, algorithm_text, collective)) allowed = ~0u;
-    allow(settings.algorithms[c], allowed);
+    uint32_t allowed = TRY(parse_selection("NCCL_ALGO", algorithm_text, function,
+                                           algorithm_tokens(collective), kForeignAlgorithms));
+    if (is_meant_for_others(allowed, algorithm_text, collective))
+      allowed = all_algorithms(collective);
+    settings.algorithms[c] = allowed;
     const uint32_t allowed_protocols =
         TRY(parse_selection("NCCL_PROTO", protocol_text, function, protocols, {}));
     allow(settings.protocols[c], allowed_protocols);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <string_view>
 
@@ -27,6 +28,9 @@ enum class CtaPolicy : uint8_t {
 /// Of connections, by protocol.
 using Shapes = std::array<executor::FifoShape, executor::kProtocols>;
 
+/// Some algorithms of a collective, by algorithms::index_of().
+using AlgorithmSet = std::bitset<algorithms::kMostOfCollective>;
+
 struct Settings {
   gpu::Kind machine = gpu::Kind::Virtual;
   int nranks = 1;
@@ -42,12 +46,17 @@ struct Settings {
   bool maps_captured = true;    // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
-  // By collective: allowed by NCCL_ALGO and NCCL_PROTO.
-  std::array<std::array<bool, kAlgorithms>, schedule::kCollectives> algorithms{};
+  // By collective: allowed by NCCL_ALGO (bit i: algorithms::of(collective)[i]) and NCCL_PROTO.
+  std::array<AlgorithmSet, schedule::kCollectives> algorithms{};
   std::array<std::array<bool, executor::kProtocols>, schedule::kCollectives> protocols{};
 
   friend bool operator==(const Settings&, const Settings&) = default;
 };
+
+inline bool allows(const Settings& settings, const Algorithm& algorithm) {
+  return settings.algorithms[static_cast<size_t>(algorithm.collective)].test(
+      algorithms::index_of(algorithm));
+}
 
 /// Where some link tears lines of 128 bytes: no variant uses LL128. Errors: InvalidUsage when
 /// NCCL_PROTO leaves a function no other protocol.

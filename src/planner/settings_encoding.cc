@@ -18,7 +18,7 @@ uint32_t bits_of(const std::array<bool, kCount>& allowed) {
 template <size_t kCount>
 void read_bits(Reader& reader, std::array<bool, kCount>& allowed) {
   const uint32_t bits = reader.u32();
-  if (bits >> kCount != 0) reader.reject("algorithms or protocols that there are not");
+  if (bits >> kCount != 0) reader.reject("protocols that there are not");
   for (size_t i = 0; i < kCount; ++i) allowed[i] = (bits >> i & 1) != 0;
 }
 
@@ -41,7 +41,8 @@ void write(Writer& writer, const Settings& settings) {
   writer.u64(static_cast<uint64_t>(settings.slots_bytes));
   writer.u8(static_cast<uint8_t>(settings.policy));
   writer.u8(settings.maps_captured ? 1 : 0);
-  for (const auto& allowed : settings.algorithms) writer.u32(bits_of(allowed));
+  for (const AlgorithmSet& allowed : settings.algorithms)
+    writer.u32(static_cast<uint32_t>(allowed.to_ulong()));
   for (const auto& allowed : settings.protocols) writer.u32(bits_of(allowed));
 }
 
@@ -62,7 +63,12 @@ Settings read_settings(Reader& reader, gpu::Kind machine, int nranks) {
   if (policy > static_cast<uint8_t>(CtaPolicy::Zero)) reader.reject("an unknown policy");
   settings.policy = static_cast<CtaPolicy>(policy);
   settings.maps_captured = reader.u8() != 0;
-  for (auto& allowed : settings.algorithms) read_bits(reader, allowed);
+  for (size_t c = 0; c < schedule::kCollectives; ++c) {
+    const uint32_t bits = reader.u32();
+    if (uint64_t{bits} >> algorithms::of(static_cast<Collective>(c)).size() != 0)
+      reader.reject("algorithms that there are not");
+    settings.algorithms[c] = bits;
+  }
   for (auto& allowed : settings.protocols) read_bits(reader, allowed);
   if (!reader.failed()) set_reach(settings, /*reaches_users=*/true);
   return settings;

@@ -208,7 +208,8 @@ TEST(ScheduleCommand, SaysWhatIsWrong) {
   };
   for (const Case& c :
        {Case{{}, "which collective?"}, Case{{"all_dance"}, "\"all_dance\" is no collective"},
-        Case{{"gather", "-a", "ring"}, "--algorithm: \"ring\" is none of pat, direct"},
+        Case{{"gather", "-a", "ring"},
+             "--algorithm: \"ring\" is none of direct, direct_lanes, pat"},
         Case{{"all_reduce", "-n", "0"}, "ranks, not 0"},
         Case{{"reduce", "-r", "4"}, "the root cannot be rank 4 of 4"},
         Case{{"all_reduce", "-r", "1"}, "--root: all_reduce has none"},

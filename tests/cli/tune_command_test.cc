@@ -23,8 +23,8 @@ void write_measurements(const std::string& path, const std::vector<double>& fact
   tune::Measurements measurements;
   measurements.devices = "2 x Test GPU";
   measurements.date = "2026-01-02T03:04:05Z";
-  for (const tune::AlgorithmId algorithm :
-       {tune::AlgorithmId::OneShot, tune::AlgorithmId::TwoShot}) {
+  for (const char* const name : {"one_shot", "two_shot"}) {
+    const tune::Algorithm* const algorithm = algorithms::find(tune::Collective::AllReduce, name);
     size_t bytes = 8;
     for (const double factor : factors) {
       tune::Point point{.work = {tune::Collective::AllReduce, 2, bytes},
@@ -110,7 +110,8 @@ TEST_F(TuneCommand, GivesConstantsThatAreGoodAndNoOthers) {
     EXPECT_EQ(outcome.status, c.is_good ? 0 : 1) << outcome.errors;
     EXPECT_THAT(outcome.errors, HasSubstr(c.errors));
     EXPECT_THAT(outcome.output, HasSubstr("prediction: median error"));
-    EXPECT_EQ(outcome.output.find("{AllReduce, OneShot, LL, {") != std::string::npos, c.is_good);
+    EXPECT_EQ(outcome.output.find("{AllReduce, \"one_shot\", LL, {") != std::string::npos,
+              c.is_good);
     std::ifstream table(path("table.cc"));
     const std::string source{std::istreambuf_iterator<char>(table), {}};
     EXPECT_EQ(source.find("virtual_costs()") != std::string::npos, c.is_good) << source;

@@ -23,14 +23,12 @@ using planner::Cost;
 using planner::CostLine;
 using ::testing::HasSubstr;
 
-constexpr CostLine kOneShot{Collective::AllReduce,
-                            AlgorithmId::OneShot,
-                            Protocol::LL,
-                            {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8}};
-constexpr CostLine kTwoShot{Collective::AllReduce,
-                            AlgorithmId::TwoShotLanes,
-                            Protocol::Simple,
-                            {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3}};
+const CostLine kOneShot{algorithms::find(Collective::AllReduce, "one_shot"),
+                        Protocol::LL,
+                        {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8}};
+const CostLine kTwoShot{algorithms::find(Collective::AllReduce, "two_shot_lanes"),
+                        Protocol::Simple,
+                        {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3}};
 constexpr size_t kSlot = 128 << 10;
 
 /// What a machine that obeys the model exactly would show of `line`.
@@ -40,7 +38,7 @@ std::vector<Point> points_of(const CostLine& line, double factor = 1) {
     for (const int channels : {24, 12, 4})
       for (const int parts : {1, 2})
         for (size_t bytes = 8; bytes <= size_t{1} << 30; bytes *= 4) {
-          Point point{.work = {line.collective, nranks, bytes},
+          Point point{.work = {line.algorithm->collective, nranks, bytes},
                       .variant = {line.algorithm, line.protocol, channels, parts},
                       .chunk_bytes = kSlot / static_cast<size_t>(parts)};
           point.microseconds = factor * planner::predict(gpu::Kind::Cuda, line.cost, point.work,
@@ -114,9 +112,9 @@ TEST(Calibrate, LeavesWhatNobodyMeasuredAsItWas) {
   for (Point& point : measurements.points) point.microseconds *= 2;
   const std::vector<CostLine> lines = calibrate(measurements, known, 24);
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_EQ(lines[0].algorithm, AlgorithmId::OneShot);
+  EXPECT_EQ(lines[0].algorithm, kOneShot.algorithm);
   EXPECT_GT(lines[0].cost.fixed, 1.5 * kOneShot.cost.fixed);
-  EXPECT_EQ(lines[1].algorithm, AlgorithmId::TwoShotLanes);
+  EXPECT_EQ(lines[1].algorithm, kTwoShot.algorithm);
   EXPECT_EQ(lines[1].cost.link_more_ranks, kTwoShot.cost.link_more_ranks);
 }
 
@@ -150,8 +148,8 @@ TEST(Check, CountsTheChoicesOfAWrongModel) {
   const Summary summary = summarise(points);
   EXPECT_LT(summary.right, summary.points);
   EXPECT_GT(summary.worst->loss(), 1);
-  EXPECT_EQ(summary.worst->chosen.variant.algorithm, AlgorithmId::TwoShotLanes);
-  EXPECT_EQ(summary.worst->best.variant.algorithm, AlgorithmId::OneShot);
+  EXPECT_EQ(summary.worst->chosen.variant.algorithm, kTwoShot.algorithm);
+  EXPECT_EQ(summary.worst->best.variant.algorithm, kOneShot.algorithm);
 }
 
 TEST(Check, LooksAtNoVariantWithMoreChannelsThanTheLibraryTakes) {
@@ -318,32 +316,31 @@ TEST(Jobs, ForceEveryPossibleVariantOnce) {
     const std::vector<Job> jobs = make_jobs(machine, request).value();
     const auto shapes = planner::make_settings(machine, 4, {}).value().shapes;
     for (const Collective collective : request.collectives)
-      for (int a = 0; a < planner::kAlgorithms; ++a)
+      for (const Algorithm& algorithm : algorithms::of(collective))
         for (int p = 0; p < executor::kProtocols; ++p) {
-          const auto algorithm = static_cast<AlgorithmId>(a);
           const auto protocol = static_cast<Protocol>(p);
           // At 64 KiB every protocol is measured, with all of its channels and whole slots.
           const auto most = static_cast<int>(shapes[static_cast<size_t>(p)].channels);
           int runs = 0;
           for (const Job& job : jobs)
             for (const auto& variant : job.variants)
-              runs += !job.is_free && variant == std::pair(collective, algorithm) &&
+              runs += !job.is_free && variant == std::pair(collective, &algorithm) &&
                       job.protocol == protocol && job.parts == 1 && job.channels == most &&
                       std::count(job.sizes.begin(), job.sizes.end(), 64 << 10) == 1;
-          EXPECT_EQ(runs, planner::is_possible(machine, 4, collective, algorithm, protocol))
-              << name_of(collective) << " " << planner::name_of(algorithm) << " "
-              << executor::name_of(protocol);
+          EXPECT_EQ(runs, planner::is_possible(machine, 4, algorithm, protocol))
+              << name_of(collective) << " " << algorithm.name << " " << executor::name_of(protocol);
         }
   }
 }
 
 TEST(Jobs, LeaveTheLibraryNoOtherChoice) {
-  const Job job{.nranks = 4,
-                .protocol = Protocol::LL128,
-                .channels = 12,
-                .variants = {{Collective::AllReduce, AlgorithmId::TwoShot},
-                             {Collective::AllToAll, AlgorithmId::DirectLanes}},
-                .sizes = {8, 32}};
+  const Job job{
+      .nranks = 4,
+      .protocol = Protocol::LL128,
+      .channels = 12,
+      .variants = {{Collective::AllReduce, algorithms::find(Collective::AllReduce, "two_shot")},
+                   {Collective::AllToAll, algorithms::find(Collective::AllToAll, "direct_lanes")}},
+      .sizes = {8, 32}};
   const auto environment = job.environment();
   EXPECT_EQ(environment.at("NCCL_ALGO"), "AllReduce:two_shot_plain;AlltoAll:direct_lanes");
   EXPECT_EQ(environment.at("NCCL_PROTO"), "LL128");

@@ -125,7 +125,7 @@ TEST(Batches, KnowHowManyLanesASmallCollectiveHas) {
         EXPECT_LE(plan.value().program->lanes.size(),
                   static_cast<size_t>(most_lanes(settings.nranks)))
             << schedule::name_of(collective) << " of " << count << " by "
-            << planner::name_of(plan.value().choice.algorithm) << ", rank " << rank << " of "
+            << plan.value().choice.algorithm->name << ", rank " << rank << " of "
             << settings.nranks;
       }
     }
@@ -137,9 +137,8 @@ TEST(Batches, KnowHowManyLanesASmallCollectiveHas) {
         if (collective == schedule::Collective::PointToPoint) continue;
         planner::Settings settings = settings_for(machine, nranks);
         check(settings, collective);
-        for (size_t id = 0; id < settings.algorithms[c].size(); ++id) {
-          settings.algorithms[c].fill(false);
-          settings.algorithms[c][id] = true;
+        for (size_t i = 0; i < algorithms::of(collective).size(); ++i) {
+          settings.algorithms[c].reset().set(i);
           check(settings, collective);
         }
       }

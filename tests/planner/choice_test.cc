@@ -50,8 +50,7 @@ void for_each(const Limits& limits,
 TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
   for_each({}, [](const Settings& settings, Collective collective) {
     for (const Choice& variant : candidates(settings, collective, kMostBytes)) {
-      const Cost cost =
-          find_cost(class_of(settings), collective, variant.algorithm, variant.protocol).cost;
+      const Cost cost = find_cost(class_of(settings), *variant.algorithm, variant.protocol).cost;
       double last = 0;
       for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
         const double time = predict(settings.machine, cost, {collective, settings.nranks, bytes},
@@ -66,8 +65,7 @@ TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
 TEST(Model, KnowsEveryVariantOfTheTables) {
   for (const MachineClass machine : kMachines)
     for (const CostLine& line : costs_of(machine)) {
-      EXPECT_TRUE(has_algorithm(line.collective, line.algorithm))
-          << function_name(line.collective) << " " << name_of(line.algorithm);
+      ASSERT_NE(line.algorithm, nullptr);
       const Cost& cost = line.cost;
       EXPECT_GT(cost.fixed, 0);
       EXPECT_GT(std::min({cost.link_two_ranks, cost.link_more_ranks, cost.channel_gigabytes}), 0);
@@ -84,8 +82,7 @@ TEST(Model, EveryCollectiveHasMeasuredVariants) {
     // (Between machines chunks have a price there, too.)
     const bool is_alone =
         collective == Collective::AllToAll && settings.nranks == 200 && !settings.spans_machines;
-    EXPECT_EQ(find_cost(class_of(settings), collective, choices[0].algorithm, choices[0].protocol)
-                  .is_measured,
+    EXPECT_EQ(find_cost(class_of(settings), *choices[0].algorithm, choices[0].protocol).is_measured,
               !is_alone);
   });
 }
@@ -111,8 +108,8 @@ TEST(Choice, IsPossibleAndTakesAtMost24Ctas) {
   for_each({}, [](const Settings& settings, Collective collective) {
     for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 3 + 1) {
       const Choice choice = choose(settings, collective, bytes).value();
-      ASSERT_TRUE(is_possible(settings.machine, settings.nranks, collective, choice.algorithm,
-                              choice.protocol));
+      ASSERT_TRUE(
+          is_possible(settings.machine, settings.nranks, *choice.algorithm, choice.protocol));
       ASSERT_GE(choice.channels, 1);
       ASSERT_LE(choice.channels, 24);
       ASSERT_GT(choice.microseconds, 0);
@@ -194,15 +191,11 @@ TEST(Choice, ForEfficiencyTakesNoMoreCtas) {
 TEST(Choice, WhatNobodyMeasuredIsTakenWhenNothingElseIsAllowed) {
   Settings settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllGather);
-  ASSERT_FALSE(find_cost(MachineClass::Virtual, Collective::AllGather, AlgorithmId::DirectLanes,
-                         Protocol::Simple)
-                   .is_measured);
-  EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().algorithm,
-            AlgorithmId::DirectLanes);
-  settings.algorithms[kind].fill(false);
-  settings.algorithms[kind][static_cast<size_t>(AlgorithmId::DirectLanes)] = true;
-  EXPECT_EQ(choose(settings, Collective::AllGather, 1 << 20).value().algorithm,
-            AlgorithmId::DirectLanes);
+  const Algorithm& lanes = *algorithms::find(Collective::AllGather, "direct_lanes");
+  ASSERT_FALSE(find_cost(MachineClass::Virtual, lanes, Protocol::Simple).is_measured);
+  EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &lanes);
+  settings.algorithms[kind].reset().set(algorithms::index_of(lanes));
+  EXPECT_EQ(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &lanes);
 }
 
 /// Of any number of ranks, nothing is refused that no variable forbids, up to those of one machine
@@ -230,21 +223,19 @@ TEST(Choice, BetweenMachinesNeedsNoCommonMemoryAndSendsLeastOfMuch) {
     for (const size_t bytes : {8, 1 << 20})
       EXPECT_EQ(choose(settings, static_cast<Collective>(c), bytes).value().protocol,
                 Protocol::Simple);
-  EXPECT_NE(family_of(choose(settings, Collective::AllReduce, 8).value().algorithm),
-            AlgorithmId::Ring);
-  EXPECT_EQ(family_of(choose(settings, Collective::AllReduce, 256 << 20).value().algorithm),
-            AlgorithmId::Ring);
+  EXPECT_NE(choose(settings, Collective::AllReduce, 8).value().algorithm->family(), "ring");
+  EXPECT_EQ(choose(settings, Collective::AllReduce, 256 << 20).value().algorithm->family(), "ring");
 }
 
 TEST(Choice, BlamesOnlyTheVariablesThatLeaveNone) {
   Settings settings = make_settings(gpu::Kind::Virtual, 300, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllToAll);
-  settings.algorithms[kind].fill(false);
-  settings.algorithms[kind][static_cast<size_t>(AlgorithmId::Direct)] = true;
+  settings.algorithms[kind].reset().set(
+      algorithms::index_of(*algorithms::find(Collective::AllToAll, "direct")));
   EXPECT_EQ(choose(settings, Collective::AllToAll, 8).status().message(),
             "no algorithm/protocol available for AlltoAll of 8 bytes over 300 ranks: NCCL_ALGO of "
             "rank 0 leaves none. This version has pat for so many ranks, by LL, LL128 and Simple");
-  settings.algorithms[kind].fill(true);
+  settings.algorithms[kind].set();
   settings.protocols[kind].fill(false);
   EXPECT_THAT(choose(settings, Collective::AllToAll, 8).status().message(),
               testing::HasSubstr("over 300 ranks: NCCL_PROTO of rank 0 leaves none"));

@@ -15,10 +15,12 @@ Settings settings_of(gpu::Kind machine, int nranks) {
   return make_settings(machine, nranks, {}).value();
 }
 
-const Alternative& find(const Explanation& explanation, AlgorithmId algorithm, Protocol protocol) {
+const Alternative& find(const Explanation& explanation, std::string_view algorithm,
+                        Protocol protocol) {
   const auto found = std::find_if(
-      explanation.alternatives.begin(), explanation.alternatives.end(),
-      [&](const auto& each) { return each.algorithm == algorithm && each.protocol == protocol; });
+      explanation.alternatives.begin(), explanation.alternatives.end(), [&](const auto& each) {
+        return each.algorithm->name == algorithm && each.protocol == protocol;
+      });
   EXPECT_NE(found, explanation.alternatives.end());
   return *found;
 }
@@ -42,15 +44,12 @@ TEST(Explain, SaysOfEveryAlternativeWhatTheChoiceIsMadeOf) {
             ASSERT_EQ(explanation.chosen, chosen);
             ASSERT_EQ(explanation.alternatives[0].verdict, Verdict::Chosen);
             ASSERT_EQ(explanation.alternatives[0].best, chosen);
-            size_t expected = 0;
-            for (int id = 0; id < kAlgorithms; ++id)
-              if (has_algorithm(collective, static_cast<AlgorithmId>(id)))
-                expected += executor::kProtocols;
-            ASSERT_EQ(explanation.alternatives.size(), expected);
+            ASSERT_EQ(explanation.alternatives.size(),
+                      algorithms::of(collective).size() * executor::kProtocols);
             for (size_t i = 1; i < explanation.alternatives.size(); ++i) {
               const Alternative& each = explanation.alternatives[i];
               SCOPED_TRACE(testing::Message()
-                           << name_of(each.algorithm) << " " << executor::name_of(each.protocol));
+                           << each.algorithm->name << " " << executor::name_of(each.protocol));
               ASSERT_NE(each.verdict, Verdict::Chosen);
               ASSERT_FALSE(each.reason.empty());
               const bool is_ineligible = each.verdict == Verdict::Ineligible;
@@ -59,7 +58,7 @@ TEST(Explain, SaysOfEveryAlternativeWhatTheChoiceIsMadeOf) {
               ASSERT_EQ(is_compared,
                         each.verdict == Verdict::Slower || each.verdict == Verdict::Wider);
               const bool is_possible_here =
-                  is_possible(machine, nranks, collective, each.algorithm, each.protocol);
+                  is_possible(machine, nranks, *each.algorithm, each.protocol);
               ASSERT_EQ(is_possible_here, !is_ineligible);
               switch (each.verdict) {
                 case Verdict::Slower:
@@ -84,22 +83,23 @@ TEST(Explain, SaysOfEveryAlternativeWhatTheChoiceIsMadeOf) {
 TEST(Explain, NamesWhatKeepsAnAlgorithmOut) {
   Settings settings = settings_of(gpu::Kind::Cuda, 9);
   const auto kind = static_cast<size_t>(Collective::AllReduce);
-  const auto reason = [&](AlgorithmId algorithm, Protocol protocol) {
+  const auto reason = [&](std::string_view algorithm, Protocol protocol) {
     const Explanation explanation = explain(settings, Collective::AllReduce, 1 << 20).value();
     return find(explanation, algorithm, protocol).reason;
   };
-  EXPECT_EQ(reason(AlgorithmId::TwoShot, Protocol::Simple),
+  EXPECT_EQ(reason("two_shot", Protocol::Simple),
             "connects all ranks with each other, which is done for up to 8");
-  EXPECT_EQ(reason(AlgorithmId::TwoShotLanes, Protocol::LL), "is for 1 to 8 ranks");
+  EXPECT_EQ(reason("two_shot_lanes", Protocol::LL), "is for 1 to 8 ranks");
   settings = settings_of(gpu::Kind::Cuda, 4);
-  EXPECT_THAT(reason(AlgorithmId::OneShot, Protocol::Simple), HasSubstr("lowest latency"));
-  settings.algorithms[kind][static_cast<size_t>(AlgorithmId::Ring)] = false;
+  EXPECT_THAT(reason("one_shot", Protocol::Simple), HasSubstr("lowest latency"));
+  settings.algorithms[kind].reset(
+      algorithms::index_of(*algorithms::find(Collective::AllReduce, "ring")));
   settings.protocols[kind][static_cast<size_t>(Protocol::LL)] = false;
-  EXPECT_EQ(reason(AlgorithmId::Ring, Protocol::Simple), "is left out by NCCL_ALGO");
-  EXPECT_THAT(reason(AlgorithmId::TwoShot, Protocol::LL), HasSubstr("left out by NCCL_PROTO"));
+  EXPECT_EQ(reason("ring", Protocol::Simple), "is left out by NCCL_ALGO");
+  EXPECT_THAT(reason("two_shot", Protocol::LL), HasSubstr("left out by NCCL_PROTO"));
   span_machines(settings);
-  EXPECT_THAT(reason(AlgorithmId::TwoShot, Protocol::LL), HasSubstr("on several machines"));
-  settings.algorithms[kind].fill(false);
+  EXPECT_THAT(reason("two_shot", Protocol::LL), HasSubstr("on several machines"));
+  settings.algorithms[kind].reset();
   EXPECT_EQ(explain(settings, Collective::AllReduce, 8).status().message(),
             choose(settings, Collective::AllReduce, 8).status().message());
 }

@@ -24,10 +24,9 @@ Request all_reduce(size_t count, DataType type, Operation operation) {
           .op = {.operation = operation}};
 }
 
-void allow_only(Settings& settings, Collective collective, AlgorithmId id) {
-  auto& allowed = settings.algorithms[static_cast<size_t>(collective)];
-  allowed.fill(false);
-  allowed[static_cast<size_t>(id)] = true;
+void allow_only(Settings& settings, Collective collective, const char* algorithm) {
+  settings.algorithms[static_cast<size_t>(collective)].reset().set(
+      algorithms::index_of(*algorithms::find(collective, algorithm)));
 }
 
 TEST(Plan, EveryRankChoosesAlike) {
@@ -106,7 +105,7 @@ TEST(Plan, CutsChunksAsTheChoiceSays) {
   for (const int nranks : {2, 4})
     for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
       Settings settings = settings_for(gpu::Kind::Cuda, nranks);
-      allow_only(settings, Collective::Broadcast, AlgorithmId::RingStrands);
+      allow_only(settings, Collective::Broadcast, "ring_strands");
       auto& protocols = settings.protocols[static_cast<size_t>(Collective::Broadcast)];
       protocols.fill(false);
       protocols[static_cast<size_t>(protocol)] = true;
@@ -133,30 +132,30 @@ TEST(Plan, LargeCommunicatorsDoNotConnectEveryoneToEveryone) {
   for (size_t count : {1u, 1u << 20}) {
     const Plan plan =
         planner.collective(all_reduce(count, DataType::Float32, Operation::Sum)).value();
-    EXPECT_EQ(plan.choice.algorithm, AlgorithmId::Ring);
+    EXPECT_STREQ(plan.choice.algorithm->name, "ring");
     EXPECT_EQ(plan.program->ports.size(), 2u);
   }
 }
 
 TEST(Plan, ScalesAveragesWhereNothingCanOverflow) {
   Settings settings = settings_for(gpu::Kind::Virtual, 4);
-  const auto reduction_of = [&](AlgorithmId id, DataType type) {
-    allow_only(settings, Collective::AllReduce, id);
+  const auto reduction_of = [&](const char* algorithm, DataType type) {
+    allow_only(settings, Collective::AllReduce, algorithm);
     Planner planner(settings, 0);
     return planner.collective(all_reduce(100, type, Operation::Average)).value().reduction;
   };
-  const auto in_ring = reduction_of(AlgorithmId::Ring, DataType::Float16);
+  const auto in_ring = reduction_of("ring", DataType::Float16);
   EXPECT_EQ(in_ring.input_scale, 0.25);
   EXPECT_EQ(in_ring.finish_scale, 1);
-  const auto direct = reduction_of(AlgorithmId::TwoShot, DataType::Float16);
+  const auto direct = reduction_of("two_shot", DataType::Float16);
   EXPECT_EQ(direct.input_scale, 1);
   EXPECT_EQ(direct.finish_scale, 0.25);
-  EXPECT_EQ(reduction_of(AlgorithmId::TwoShot, DataType::Int32).finish_divisor, 4);
+  EXPECT_EQ(reduction_of("two_shot", DataType::Int32).finish_divisor, 4);
 }
 
 TEST(Plan, SaysWhatAnEmptySelectionLeavesOut) {
   Settings settings = settings_for(gpu::Kind::Virtual, 4);
-  settings.algorithms[static_cast<size_t>(Collective::AllReduce)].fill(false);
+  settings.algorithms[static_cast<size_t>(Collective::AllReduce)].reset();
   const auto plan =
       Planner(settings, 0).collective(all_reduce(100, DataType::Float32, Operation::Sum));
   ASSERT_FALSE(plan.is_ok());

@@ -18,29 +18,25 @@ Settings settings_with(const char* algorithms, gpu::Kind machine = gpu::Kind::Vi
   return settings;
 }
 
-bool allows(const Settings& settings, Collective collective, AlgorithmId id) {
-  return settings.algorithms[static_cast<size_t>(collective)][static_cast<size_t>(id)];
-}
-
 TEST(Settings, AnAlgorithmOfOneCollectiveLeavesTheOthersAlone) {
   const Settings two_shot = settings_with("two_shot");
   const Settings ring = settings_with("ring;broadcast:direct");
   const auto chosen = [](const Settings& settings, Collective collective) {
-    return choose(settings, collective, 100).value().algorithm;
+    return std::string(choose(settings, collective, 100).value().algorithm->name);
   };
-  EXPECT_EQ(chosen(two_shot, Collective::AllReduce), AlgorithmId::TwoShot);
-  EXPECT_EQ(chosen(two_shot, Collective::AllToAll), AlgorithmId::Direct);
-  EXPECT_EQ(chosen(ring, Collective::AllReduce), AlgorithmId::Ring);
-  EXPECT_EQ(chosen(ring, Collective::AllGather), AlgorithmId::Ring);
-  EXPECT_EQ(chosen(ring, Collective::Broadcast), AlgorithmId::Direct);
-  EXPECT_EQ(chosen(ring, Collective::Scatter), AlgorithmId::Direct);
+  EXPECT_EQ(chosen(two_shot, Collective::AllReduce), "two_shot");
+  EXPECT_EQ(chosen(two_shot, Collective::AllToAll), "direct");
+  EXPECT_EQ(chosen(ring, Collective::AllReduce), "ring");
+  EXPECT_EQ(chosen(ring, Collective::AllGather), "ring");
+  EXPECT_EQ(chosen(ring, Collective::Broadcast), "direct");
+  EXPECT_EQ(chosen(ring, Collective::Scatter), "direct");
 }
 
 TEST(Settings, AFamilyAllowsAllItsFormsAndEachFormCanBeNamed) {
   const auto forms = [](const char* text) {
     const Settings settings = settings_with(text, gpu::Kind::Cuda);
-    return std::pair(allows(settings, Collective::AllReduce, AlgorithmId::TwoShot),
-                     allows(settings, Collective::AllReduce, AlgorithmId::TwoShotLanes));
+    return std::pair(allows(settings, *algorithms::find(Collective::AllReduce, "two_shot")),
+                     allows(settings, *algorithms::find(Collective::AllReduce, "two_shot_lanes")));
   };
   EXPECT_EQ(forms("two_shot"), std::pair(true, true));
   EXPECT_EQ(forms("two_shot_plain"), std::pair(true, false));
@@ -50,17 +46,16 @@ TEST(Settings, AFamilyAllowsAllItsFormsAndEachFormCanBeNamed) {
 }
 
 TEST(Settings, EveryAlgorithmCanBeSelectedAlone) {
-  for (int c = 0; c < schedule::kCollectives; ++c)
-    for (int a = 0; a < kAlgorithms; ++a) {
-      const auto collective = static_cast<Collective>(c);
-      const auto id = static_cast<AlgorithmId>(a);
-      if (!has_algorithm(collective, id)) continue;
-      const std::string text = std::string(function_name(collective)) + ":" + selector_of(id);
+  for (int c = 0; c < schedule::kCollectives; ++c) {
+    const std::span<const Algorithm> all = algorithms::of(static_cast<Collective>(c));
+    for (const Algorithm& algorithm : all) {
+      const std::string text =
+          function_name(algorithm.collective) + (":" + algorithms::selector_of(algorithm));
       const Settings settings = settings_with(text.c_str());
-      for (int other = 0; other < kAlgorithms; ++other)
-        EXPECT_EQ(allows(settings, collective, static_cast<AlgorithmId>(other)), other == a)
-            << text;
+      for (const Algorithm& other : all)
+        EXPECT_EQ(allows(settings, other), &other == &algorithm) << text;
     }
+  }
 }
 
 // Every pair of many ranks may come to have a connection for messages.
