@@ -79,6 +79,10 @@ class Buffer(_native.DeviceMemory):
         kind, ordinal = self.__dlpack_device__()
         return _native.as_dlpack(self.address, self.nbytes, kind, ordinal, self)
 
+    if TYPE_CHECKING:  # the extension has it, where the host can reach the memory
+
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+
     def __len__(self) -> int:
         return self.nbytes
 
