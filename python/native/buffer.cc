@@ -5,14 +5,16 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <string>
 #include <utility>
 
 #include "devices.h"
 #include "errors.h"
+#include "found_once.h"
 #include "host_ranges.h"
 #include "memory.h"
+#include "numpy_array.h"
+#include "torch_tensor.h"
 
 namespace nb = nanobind;
 
@@ -66,16 +68,9 @@ ncclDataType_t element_type(const char* format, Py_ssize_t itemsize) {
   }
 }
 
-// nccl.core.buffer.resolve. No static variable is initialised by it: an import lets go of the GIL,
-// and another thread would hold it while it waits for the end of that initialisation.
 nb::handle resolver() {
-  static std::atomic<PyObject*> known{nullptr};
-  if (PyObject* found = known.load(std::memory_order_acquire)) return found;  // pairs with below
-  nb::object found = nb::module_::import_("nccl.core.buffer").attr("resolve");
-  PyObject* none = nullptr;
-  if (known.compare_exchange_strong(none, found.ptr(), std::memory_order_acq_rel))
-    return found.release();
-  return none;  // another thread's, by now
+  static FoundOnce resolve;
+  return resolve.get([] { return nb::module_::import_("nccl.core.buffer").attr("resolve"); });
 }
 
 }  // namespace
@@ -83,12 +78,28 @@ nb::handle resolver() {
 const char* name_of(ncclDataType_t type) { return kTypes[type].name; }
 size_t size_of(ncclDataType_t type) { return kTypes[type].bytes; }
 
-Buffer::Buffer(const char* name, nb::handle object, bool written)
-    : name_(name), object_(nb::borrow(object)) {
+// Delegates, so that the destructor runs when it throws.
+Buffer::Buffer(const char* name, nb::handle object, bool written) : Buffer() {
+  name_ = name;
+  object_ = nb::borrow(object);
   static auto* const device_memory =
       reinterpret_cast<PyTypeObject*>(nb::type<DeviceMemory>().ptr());
   if (PyObject_TypeCheck(object.ptr(), device_memory) != 0) {
     use(*nb::inst_ptr<DeviceMemory>(object));
+    return;
+  }
+  if (const auto array = read_numpy_array(object)) {
+    require_usable(array->is_dense, written && array->is_readonly);
+    data_ = array->data;
+    count_ = array->count;
+    type_ = array->type;
+    return;
+  }
+  if (const auto tensor = read_torch_tensor(object)) {
+    data_ = tensor->data;
+    count_ = tensor->count;
+    type_ = tensor->type;
+    device_ = tensor->device;
     return;
   }
   constexpr int kWanted = PyBUF_FORMAT | PyBUF_STRIDES;
@@ -111,30 +122,27 @@ void Buffer::use(DeviceMemory& memory) {
   in_use_ = &memory;
 }
 
+void Buffer::require_usable(bool is_dense, bool is_readonly) const {
+  if (!is_dense) [[unlikely]]
+    throw_invalid(std::string(name_) +
+                  " is not contiguous: its elements must lie side by side "
+                  "(numpy.ascontiguousarray makes such a copy)");
+  if (is_readonly) [[unlikely]]
+    throw_invalid(std::string(name_) + " is read-only, and the call writes to it");
+}
+
 void Buffer::read_buffer_protocol(bool written) {
   type_ = element_type(export_.format, export_.itemsize);
-  if (type_ == ncclNumTypes) [[unlikely]] {
-    const std::string format = export_.format;
-    PyBuffer_Release(&export_);
-    throw_invalid(std::string(name_) + " has elements of format '" + format + "' (" +
+  if (type_ == ncclNumTypes) [[unlikely]]
+    throw_invalid(std::string(name_) + " has elements of format '" + export_.format + "' (" +
                   std::string(nb::inst_name(object_).c_str()) +
                   "): NCCL communicates int8, uint8, int32, uint32, int64, uint64, float16, "
                   "float32, float64, bfloat16 and fp8. Convert it, or take a view of its bytes.");
-  }
-  const bool is_dense = PyBuffer_IsContiguous(&export_, 'A') != 0;
-  const bool is_readonly = export_.readonly != 0;
-  if (!is_dense || (written && is_readonly)) [[unlikely]] {
-    PyBuffer_Release(&export_);
-    throw_invalid(std::string(name_) +
-                  (is_dense ? " is read-only, and the call writes to it"
-                            : " is not contiguous: its elements must lie side by side "
-                              "(numpy.ascontiguousarray makes such a copy)"));
-  }
+  require_usable(is_dense(static_cast<size_t>(export_.ndim), export_.shape, export_.strides,
+                          static_cast<size_t>(export_.itemsize)),
+                 written && export_.readonly != 0);
   data_ = export_.buf;
   count_ = static_cast<size_t>(export_.len / export_.itemsize);
-  if (devices().is_virtual())
-    if (const Place place = devices().place_of(data_); place.kind == Place::Kind::Device)
-      device_ = place.device;
 }
 
 // (address, elements, type, device, object that keeps the memory alive)
@@ -147,9 +155,6 @@ void Buffer::resolve(bool written) {
   type_ = static_cast<ncclDataType_t>(type);
   device_ = device;
   object_ = owner;
-  if (device_ == kHost && devices().is_virtual())
-    if (const Place place = devices().place_of(data_); place.kind == Place::Kind::Device)
-      device_ = place.device;
 }
 
 Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
@@ -183,21 +188,31 @@ bool Buffer::is_within(const Buffer& other) const {
 
 void Buffer::place_on(int device, std::span<const Buffer> in_flight) {
   if (device_ == device) return;
-  if (device_ != kHost)
-    throw_invalid(std::string(name_) + " is on device " + std::to_string(device_) +
-                  ", but communicator is on device " + std::to_string(device));
+  if (device_ != kHost) throw_elsewhere(device);
   if (!devices().is_virtual())
     throw_invalid(std::string(name_) + " is on device host, but communicator is on device " +
                   std::to_string(device) +
                   ": a GPU needs its own memory (CuPy, PyTorch, nccl.core.mem_alloc)");
   if (count_ == 0) return;
+  // What is in flight keeps its memory, so that the memory is still what it was.
   const bool is_known = std::any_of(in_flight.begin(), in_flight.end(), [&](const Buffer& other) {
-    return other.is_registered_ && is_within(other);
+    return (other.is_registered_ || other.device_ == device) && is_within(other);
   });
   if (is_known) return;
+  // Memory of a virtual GPU is the host's, too.
+  if (const Place place = devices().place_of(data_); place.kind == Place::Kind::Device) {
+    device_ = place.device;
+    if (device_ != device) throw_elsewhere(device);
+    return;
+  }
   if (!HostRanges::instance().acquire(data_, bytes()))
     throw_invalid(std::string(name_) + " lies in memory that virtual GPUs cannot reach");
   is_registered_ = true;
+}
+
+void Buffer::throw_elsewhere(int device) const {
+  throw_invalid(std::string(name_) + " is on device " + std::to_string(device_) +
+                ", but communicator is on device " + std::to_string(device));
 }
 
 }  // namespace niccolite::python

@@ -1,6 +1,6 @@
 // Buffer: memory that a Python object shows, as a communication call needs it.
 //
-// Objects that have Python's buffer protocol (NumPy arrays, memoryviews, nccl.core's own memory)
+// NumPy arrays, nccl.core's own memory and objects that have Python's buffer protocol
 // are read here; all others by nccl.core.buffer.resolve, which knows torch, CuPy, the CUDA Array
 // Interface, DLPack and __array_interface__. A Buffer keeps its memory alive: it holds the object
 // and, where there is one, the export of its memory. The GIL must be held, except where noted.
@@ -33,9 +33,6 @@ class Buffer {
   ncclDataType_t type() const { return type_; }
   const char* name() const { return name_; }
   PyObject* object() const { return object_.ptr(); }
-  /// Ordinal of the device that it is on; kHost for memory of the host.
-  int device() const { return device_; }
-  static constexpr int kHost = -1;
 
   /// NcclInvalid unless a rank on `device` can use the memory. On virtual GPUs memory of the host
   /// can be: it is registered until the Buffer dies, unless it lies in one of `in_flight`, which
@@ -45,6 +42,11 @@ class Buffer {
   bool is_within(const Buffer& other) const;
 
  private:
+  static constexpr int kHost = -1;
+
+  /// NcclInvalid where one is not as a call wants it. `is_readonly`: and the call writes.
+  void require_usable(bool is_dense, bool is_readonly) const;
+  [[noreturn]] void throw_elsewhere(int device) const;
   void read_buffer_protocol(bool written);
   void use(DeviceMemory& memory);
   void resolve(bool written);
@@ -55,7 +57,7 @@ class Buffer {
   void* data_ = nullptr;
   size_t count_ = 0;
   ncclDataType_t type_ = ncclInt8;
-  int device_ = kHost;
+  int device_ = kHost;  // what the object says; place_on() finds out for memory of virtual GPUs
   DeviceMemory* in_use_ = nullptr;  // that of object_
   bool is_registered_ = false;
 };

@@ -1,6 +1,7 @@
 """Making, asking and ending communicators, and what belongs to them."""
 
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -212,23 +213,58 @@ def test_groups_can_be_simulated(comm):
         info.estimated_time = 0.0
 
 
-def test_a_loop_of_communicators_keeps_nothing():
+def _held():
+    """What this process holds: Python's objects, bytes of memory, threads, open files."""
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return (len(gc.get_objects()), resident, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")))
+
+
+def test_a_thousand_rounds_keep_nothing():
+    source, target = np.ones(1 << 12, np.float32), np.ones(1 << 12, np.float32)
+
     def rounds(count):
         for _ in range(count):
             [comm] = Communicator.init_all(1)
-            comm.allreduce(np.ones(8), np.ones(8), nccl.SUM, stream=0)
+            memory = nccl.mem_alloc(1 << 16)
+            registered = comm.register_buffer(memory)
+            comm.register_window(memory)  # ended by the communicator
+            comm.allreduce(source, target, comm.create_pre_mul_sum(2.0, nccl.FLOAT32))
+            comm.allreduce(memory, memory, nccl.SUM, stream=0)
+            with virtual.stream(0) as stream:
+                comm.broadcast(source, target, 0, stream=stream)
+                stream.synchronize()
+            with pytest.raises(NcclInvalid):
+                comm.allreduce(source[::2], target, nccl.SUM)
+            child = comm.split(0)
+            child.abort()
+            registered.close()
             comm.destroy()
-            nccl.mem_free(nccl.mem_alloc(1 << 16))
-        gc.collect()
+            nccl.mem_free(memory)
 
-    def references():
-        return len(gc.get_objects()), sys.gettotalrefcount() if hasattr(sys, "gettotalrefcount") else 0
-
-    rounds(50)
-    before = references()
-    rounds(300)
-    after = references()
+    rounds(200)  # caches fill
+    before = _held()
+    rounds(1000)
+    after = _held()
     assert after[0] - before[0] < 50
+    assert after[1] - before[1] < 2 << 20, "less than 2 KiB a round"
+    assert after[2:] == before[2:]
+
+
+def test_a_thousand_calls_keep_nothing(comm):
+    def rounds(count):
+        for i in range(count):
+            array = np.full(1 << 12, i, np.float32)
+            comm.allreduce(array, array, nccl.SUM, stream=0)
+            comm.allgather(array, np.empty_like(array))
+
+    rounds(200)
+    before = _held()
+    rounds(1000)
+    after = _held()
+    assert after[0] - before[0] < 50 and after[2:] == before[2:]
+    assert after[1] - before[1] < 2 << 20, "the arrays together have 32 MiB"
 
 
 INTERRUPTED = """

@@ -103,6 +103,23 @@ def test_puts_and_signals(on_ranks):
     assert on_ranks(_signals) == [True] * RANKS
 
 
+class _Dlpack:
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+class _ArrayInterface:
+    def __init__(self, array):
+        self.__array_interface__ = array.__array_interface__
+        self._array = array
+
+
 # ---- properties, on communicators of two ranks that live as long as the module
 
 
@@ -112,6 +129,14 @@ def pair():
     yield comms
     for comm in comms:
         comm.abort()
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Of one rank: what should have been refused does not wait for anybody."""
+    [made] = Communicator.init_all(1)
+    yield made
+    made.abort()
 
 
 def _all_reduce(pair, sends, receives, op=nccl.SUM):
@@ -158,6 +183,29 @@ def test_strides_are_taken_or_refused_never_misread(pair, start, step, count):
             pair[0].allreduce(view, np.zeros(len(view), np.int32), nccl.SUM)
 
 
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shape=st.lists(st.integers(1, 4), min_size=1, max_size=4), data=st.data())
+def test_orders_of_the_indices_and_steps(pair, alone, shape, data):
+    # A view with permuted indices is dense; steps and turned axes leave gaps or go backwards, unless they do not matter.
+    order = data.draw(st.permutations(range(len(shape))))
+    steps = data.draw(st.tuples(*[st.sampled_from([1, 1, 1, 2, -1])] * len(shape)))
+    kind = data.draw(st.sampled_from([np.asarray, memoryview, _Dlpack, _ArrayInterface]))
+
+    def view(array):
+        return array.transpose(order)[tuple(slice(None, None, step) for step in steps)]
+
+    whole = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    send, out = view(whole), [view(np.zeros_like(whole)) for _ in range(2)]
+    strides = [stride for stride, extent in zip(send.strides, send.shape) if extent > 1]
+    last = sum((extent - 1) * stride for stride, extent in zip(send.strides, send.shape))
+    if all(stride > 0 for stride in strides) and last // send.itemsize + 1 == send.size:
+        _all_reduce(pair, [kind(send)] * 2, out)
+        assert np.array_equal(out[0], 2 * send) and np.array_equal(out[1], 2 * send)
+    else:
+        with pytest.raises(NcclInvalid, match="sendbuf is not contiguous"):
+            alone.allreduce(kind(send), np.zeros(send.shape, np.int32), nccl.SUM)
+
+
 def test_parts_of_one_array_may_be_used_at_the_same_time(pair):
     whole = np.arange(30, dtype=np.float32)
     out = np.zeros(30, np.float32)
@@ -171,23 +219,6 @@ def test_parts_of_one_array_may_be_used_at_the_same_time(pair):
 
 
 # ---- kinds of buffers
-
-
-class _Dlpack:
-    def __init__(self, array):
-        self._array = array
-
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self._array.__dlpack_device__()
-
-
-class _ArrayInterface:
-    def __init__(self, array):
-        self.__array_interface__ = array.__array_interface__
-        self._array = array
 
 
 @pytest.mark.parametrize("kind", [lambda a: a, memoryview, _Dlpack, _ArrayInterface, virtual.array])
@@ -220,6 +251,68 @@ def test_small_floats(comm, name):
     target = np.zeros_like(source)
     comm.allreduce(source, target, nccl.SUM)
     assert np.array_equal(source, target)
+
+
+TENSORS = """
+import sys, types
+import numpy as np
+from nccl import virtual
+torch = types.ModuleType("torch")
+sys.modules["torch"] = torch
+for name in "int8 uint8 bool int16 int32 int64 float16 float32 float64 bfloat16".split():
+    setattr(torch, name, name)
+
+class Device:
+    index = None
+
+class Tensor:
+    device = Device()
+
+    def __init__(self, array, dtype=None):
+        self.array, self.dtype, self.shape = array, dtype or array.dtype.name, array.shape
+
+    def stride(self):
+        return tuple(stride // self.array.itemsize for stride in self.array.strides)
+
+    def data_ptr(self): return self.array.ctypes.data
+    def numel(self): return self.array.size
+    def get_device(self): return -1
+    def is_contiguous(self): return self.array.flags.c_contiguous
+
+Tensor.__module__ = "torch"
+torch.Tensor = Tensor
+
+import nccl.core as nccl
+
+def main(comm):
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    sums = Tensor(np.zeros((3, 4), np.float32))
+    comm.allreduce(Tensor(values), sums, nccl.SUM)
+    assert np.array_equal(sums.array, 2 * values)
+    turned = Tensor(np.zeros((3, 4), np.float32).T)
+    comm.allreduce(Tensor(values.T), turned, nccl.SUM)
+    assert np.array_equal(turned.array, 2 * values.T)
+    comm.broadcast(Tensor(values.view(np.uint16), "bfloat16"), Tensor(np.zeros(24, np.uint16), "bfloat16"), 0)
+    for wrong, why in [(Tensor(values[:, 1]), "recvbuf is not contiguous"),
+                       (Tensor(np.zeros(12, np.int16)), "tensors of int16 are not communicated"),
+                       (Tensor(np.zeros(11, np.float32)), "recvbuf has 11 elements"),
+                       (Tensor(np.zeros(12, np.float64)), "recvbuf has dtype float64")]:
+        try:
+            comm.allreduce(values, wrong, nccl.SUM)
+        except nccl.NcclInvalid as error:
+            assert why in str(error), error
+        else:
+            raise AssertionError(why)
+
+virtual.run(main, ranks=2)
+print("fine")
+"""
+
+
+def test_tensors_are_asked_by_their_methods():
+    # PyTorch itself runs on GPUs, in scripts/gpu-check --python; here a class that has the methods that are asked.
+    done = subprocess.run([sys.executable, "-c", TENSORS], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "fine\n", done.stderr
 
 
 def test_resolved_buffers():

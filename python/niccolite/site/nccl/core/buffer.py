@@ -30,6 +30,17 @@ _DLPACK_TYPES = {
 }  # fmt: skip
 _DLPACK_CUDA = (2, 13)  # device, managed
 
+# The array interfaces' names of types, with bytes.
+_TYPESTRS = {
+    prefix + code: (NcclDataType(value), size)
+    for code, value, size in [
+        ("i1", 0, 1), ("u1", 1, 1), ("i4", 2, 4), ("u4", 3, 4), ("i8", 4, 8), ("u8", 5, 8),
+        ("f2", 6, 2), ("f4", 7, 4), ("f8", 8, 8),
+    ]
+    for prefix in ("<", "=", "|")
+    if prefix != "|" or size == 1
+}  # fmt: skip
+
 
 class View(NamedTuple):
     """Memory as a call needs it: `elements` of `dtype` at `ptr`, of the device or HOST."""
@@ -41,7 +52,7 @@ class View(NamedTuple):
     owner: object
 
 
-def is_dense(shape: Sequence[int], strides: Sequence[int] | None) -> bool:
+def is_dense(shape: Sequence[int], strides: Sequence[float] | None) -> bool:
     """Do the elements lie side by side, in whatever order? `strides` in elements; None: they do."""
     if strides is None or 0 in shape:
         return True
@@ -55,7 +66,7 @@ def is_dense(shape: Sequence[int], strides: Sequence[int] | None) -> bool:
     return True
 
 
-def _check(name: str, shape: Sequence[int], strides: Sequence[int] | None, readonly: bool) -> int:
+def _check(name: str, shape: Sequence[int], strides: Sequence[float] | None, readonly: bool) -> int:
     if not is_dense(shape, strides):
         raise NcclInvalid(
             f"{name} is not contiguous: its elements must lie side by side (make a contiguous copy)"
@@ -68,31 +79,41 @@ def _check(name: str, shape: Sequence[int], strides: Sequence[int] | None, reado
     return count
 
 
-def _from_array_interface(interface: dict[str, Any], dtype: Any, name: str, written: bool) -> View:
+def _type_of_interface(obj: Any, interface: dict[str, Any], name: str) -> tuple[NcclDataType, int]:
+    """(type, bytes of an element)"""
+    known = _TYPESTRS.get(interface["typestr"])
+    if known is not None:
+        return known
     import numpy
 
+    # A typestr does not tell the types of ml_dtypes from raw bytes; their dtype does.
+    dtype = getattr(obj, "dtype", None)
     dtype = numpy.dtype(interface["typestr"]) if dtype is None else dtype
     try:
-        kind = NcclDataType.from_numpy_dtype(dtype)
+        return NcclDataType.from_numpy_dtype(dtype), dtype.itemsize
     except NcclInvalid as error:
         raise NcclInvalid(f"{name}: {error}") from None
+
+
+def _from_array_interface(
+    obj: Any, interface: dict[str, Any], name: str, written: bool, is_device: bool
+) -> View:
+    kind, itemsize = _type_of_interface(obj, interface, name)
     strides = interface.get("strides")
     if strides is not None:
-        strides = [stride / dtype.itemsize for stride in strides]
+        strides = [stride / itemsize for stride in strides]
     address, readonly = interface["data"]
     count = _check(name, interface["shape"], strides, written and readonly)
-    return View(address, count, kind, HOST, None)
+    device = _native.device_of(address) if is_device and address else HOST
+    return View(address, count, kind, device, obj)
 
 
 def _from_cuda_array_interface(obj: Any, name: str, written: bool) -> View:
-    view = _from_array_interface(obj.__cuda_array_interface__, getattr(obj, "dtype", None), name, written)
-    return view._replace(device_id=_native.device_of(view.ptr) if view.ptr else HOST, owner=obj)
+    return _from_array_interface(obj, obj.__cuda_array_interface__, name, written, True)
 
 
 def _from_host_interface(obj: Any, name: str, written: bool) -> View:
-    # NumPy's typestr does not tell the types of ml_dtypes from raw bytes; their dtype does.
-    view = _from_array_interface(obj.__array_interface__, getattr(obj, "dtype", None), name, written)
-    return view._replace(owner=obj)
+    return _from_array_interface(obj, obj.__array_interface__, name, written, False)
 
 
 def _from_dlpack(obj: Any, name: str, written: bool) -> View:
@@ -115,14 +136,16 @@ def _from_torch(obj: Any, name: str, written: bool) -> View:
 def _from_cupy(obj: Any, name: str, written: bool) -> View:
     from nccl.core.interop.cupy import resolve_array
 
-    _check(name, obj.shape, [stride / obj.itemsize for stride in obj.strides], False)
+    if not obj.flags.c_contiguous:
+        _check(name, obj.shape, [stride / obj.itemsize for stride in obj.strides], False)
     return View(*resolve_array(obj), obj)
 
 
 def _from_memory(obj: Any, name: str, written: bool) -> View:
     import numpy
 
-    return _from_host_interface(numpy.asarray(obj), name, written)._replace(owner=obj)
+    array = numpy.asarray(obj)
+    return _from_array_interface(obj, array.__array_interface__, name, written, False)
 
 
 def resolve(obj: Any, name: str, written: bool) -> View:

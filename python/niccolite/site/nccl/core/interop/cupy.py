@@ -18,17 +18,24 @@ def _import_cupy() -> Any:
     return cupy
 
 
+_TYPES = {
+    "?": NcclDataType.UINT8, "b": NcclDataType.INT8, "B": NcclDataType.UINT8, "i": NcclDataType.INT32,
+    "I": NcclDataType.UINT32, "l": NcclDataType.INT64, "L": NcclDataType.UINT64, "q": NcclDataType.INT64,
+    "Q": NcclDataType.UINT64, "e": NcclDataType.FLOAT16, "f": NcclDataType.FLOAT32, "d": NcclDataType.FLOAT64,
+}  # fmt: skip
+
+
 def resolve_array(array: Any) -> tuple[int, int, NcclDataType, int]:
     """(address, elements, type, ordinal of the GPU). NcclInvalid: no array, or a type that is not
     communicated; bool counts as uint8."""
     cupy = _import_cupy()
     if not isinstance(array, cupy.ndarray):
         raise NcclInvalid(f"{type(array).__name__} is not a cupy.ndarray")
-    if array.dtype.kind == "b":
-        kind = NcclDataType.UINT8
-    else:
+    kind = _TYPES.get(array.dtype.char)
+    if kind is None:
         kind = NcclDataType.from_numpy_dtype(array.dtype)
-    return array.data.ptr, array.size, kind, array.device.id
+    memory = array.data
+    return memory.ptr, array.size, kind, memory.device_id
 
 
 def empty(shape: Any, dtype: Any = float, order: str = "C") -> Any:
