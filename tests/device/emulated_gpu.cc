@@ -94,6 +94,8 @@ struct Setting {
   uint32_t value;
 };
 std::deque<Setting> settings_of_next_run;
+constexpr uint64_t kSwitchesPerBystander = 16;
+std::function<void()> bystander_of_next_run;
 uint64_t additions = 0;  // atomic ones
 
 void enter();
@@ -326,8 +328,13 @@ void set_after(uint64_t switches, uint32_t* word, uint32_t value) {
   settings_of_next_run.push_back({switches, word, value});
 }
 
+void set_bystander(std::function<void()> bystander) {
+  bystander_of_next_run = std::move(bystander);
+}
+
 bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed, uint64_t limit) {
   std::deque<Setting> settings = std::exchange(settings_of_next_run, {});
+  const std::function<void()> bystander = std::exchange(bystander_of_next_run, {});
   random_bits.seed(seed);
   is_torn = false;
   is_misused = false;
@@ -355,6 +362,7 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
     if (switches > limit) return false;
     for (; !settings.empty() && switches == settings.front().after; settings.pop_front())
       *settings.front().word = settings.front().value;
+    if (bystander && switches % kSwitchesPerBystander == 0) bystander();
     const size_t chosen = random_bits() % ready.size();
     Fiber& fiber = *ready[chosen];
     if (fiber.waits_for != nullptr && fiber.waits_for->generation < fiber.generation) continue;

@@ -1,6 +1,7 @@
 // A GPU on the CPU for tests of the kernels: emulated_ptx.h says what it models.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "executor/cuda/image.h"
@@ -18,6 +19,9 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
 void set_after(uint64_t switches, uint32_t* word, uint32_t value);
 /// The same, to end kernels.
 inline void abort_after(uint64_t switches, uint32_t* word) { set_after(switches, word, 1); }
+
+/// The next run() calls it every few switches of fibers: what goes on beside the GPUs.
+void set_bystander(std::function<void()> bystander);
 
 /// Atomic additions since the program began.
 uint64_t fetch_adds();

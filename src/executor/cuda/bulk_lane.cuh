@@ -410,7 +410,8 @@ class BulkLane {
     if constexpr (!kByWarp) ptx::fence_bulk();
     for (uint32_t s = 0; leads() && s < instruction_.send_count; ++s) {
       PortState& port = port_of(sends_[s]);
-      set_done(port, step_of(port, sends_[s], published_));
+      set_sent(cta_, sends_[s], port, step_of(port, sends_[s], published_),
+               chunk_bytes(published_));
     }
     ++published_;
   }

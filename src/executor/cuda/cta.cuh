@@ -201,6 +201,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.delivered = 0;
   state.told_delivered = 0;
   state.is_followed = (task.end & PortTask::kFollowed) != 0;
+  state.is_relay = (task.end & PortTask::kRelay) != 0;
   if (is_send) {
     state.seen = takes_offer ? base - header.shape.depth : remote;
   } else {

@@ -58,7 +58,7 @@ std::optional<uint32_t> choose_shared_fold(const Launch& launch, uint32_t flags)
 std::vector<bool> choose_bulk_lanes(const Launch& launch, uint32_t flags, bool reduces) {
   const Program& program = *launch.program;
   bool has_counter = !reduces && program.works.size() == 1 && !program.ports.empty() &&
-                     program.works.front().nchannels == 1;
+                     program.works.front().nchannels == 1 && !launch.ports.front().in_host;
   std::vector<bool> is_bulk;
   for (const CompactLane& lane : program.lanes) {
     const bool copies = copies_only(launch, lane);

@@ -81,7 +81,8 @@ struct PortTask {
   uint32_t end;  // rank of the peer; kSendEnd: this end sends; kLands: data may land (offer.h);
                  // kStays: and are not passed on from there (Port::stays); kLends: data may be
                  // lent; kOpens: the peer sees open buffers (PortAddress::opens_buffers);
-                 // kFollowed: the work's turn is followed by another (Turn)
+                 // kFollowed: the work's turn is followed by another (Turn); kRelay: the other end
+                 // is a proxy's (protocol/relay.h)
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
   static constexpr uint32_t kLands = uint32_t{1} << 30;
@@ -89,7 +90,8 @@ struct PortTask {
   static constexpr uint32_t kLends = uint32_t{1} << 28;
   static constexpr uint32_t kOpens = uint32_t{1} << 27;
   static constexpr uint32_t kFollowed = uint32_t{1} << 26;
-  static constexpr uint32_t kPeerMask = kFollowed - 1;
+  static constexpr uint32_t kRelay = uint32_t{1} << 25;
+  static constexpr uint32_t kPeerMask = kRelay - 1;
 };
 static_assert(sizeof(PortTask) == 32);
 
@@ -137,6 +139,7 @@ struct alignas(16) PortState {
                        // lane has stored
   uint32_t told_delivered;  // of a lender: when the peer was last told, for the service warp
   uint8_t is_followed;      // PortTask::kFollowed
+  uint8_t is_relay;         // PortTask::kRelay
 };
 static_assert(sizeof(PortState) == 128);
 
@@ -217,6 +220,8 @@ struct alignas(16) LaunchHeader {
   uint32_t uses_at;
   uint32_t warps_at;  // uint8_t [pattern channel][kMaxWarps]: lane of a warp, kServiceLane or
                       // kNoLane
+  uint32_t notes_at;  // uint64_t* [port]: PortAddress::notes of the work's first FIFO channel; 0:
+                      // no port has any
   uint32_t ports_at;
   uint32_t scale_at;  // a granule that begins with the element at device_scale
   uint32_t pointers_at;

@@ -1,5 +1,6 @@
 #include "executor/cuda/prepared_launch.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
@@ -54,6 +55,9 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   prepared.machine_ = static_cast<CudaMachine*>(&machine);
   prepared.device_ = device;
   prepared.context_ = TRY(prepared.machine_->context(device));
+  for (const PortAddress& port : launch.ports)
+    if (port.bell != nullptr && std::ranges::count(prepared.bells_, port.bell) == 0)
+      prepared.bells_.push_back(port.bell);
   const Driver& driver = prepared.machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, prepared.context_));
   gpu::cuda::CuDevice handle = 0;
@@ -143,6 +147,7 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   TRY(driver.check(driver.cuLaunchKernelEx(&config, version.function, nullptr, extra),
                    "cuLaunchKernelEx({}x{} CTAs of {} threads on device {})", config.grid_x,
                    config.grid_y, config.block_x, device_));
+  for (relay::Bell* bell : bells_) bell->announce();
   return version.image == nullptr ? Status() : keep_in_graph(version.image, stream);
 }
 

@@ -7,9 +7,11 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "executor/cuda/device_images.h"
 #include "executor/cuda/image.h"
+#include "executor/protocol/relay.h"
 #include "gpu/cuda/machine.h"
 #include "gpu/machine.h"
 
@@ -48,6 +50,7 @@ class PreparedLaunch {
   gpu::cuda::CuContext context_ = nullptr;
   bool has_sync_domains_ = false;
   bool has_bulk_copies_ = false;
+  std::vector<relay::Bell*> bells_;  // of proxies that have to carry what the kernel sends
   Version version_;
   Version threads_version_;  // when version_ only moves bytes and has bulk lanes: for buffers that
                              // do not suit those

@@ -15,6 +15,7 @@
 
 #include "executor/cuda/offers.cuh"
 #include "executor/cuda/wait.cuh"
+#include "executor/protocol/relay.h"
 
 namespace niccolite::executor::cuda {
 
@@ -49,6 +50,25 @@ __device__ __forceinline__ bool wait_until_open(const Cta& cta, const PortState&
 __device__ __forceinline__ void set_done(PortState& port, uint64_t step) {
   // [done] pairs with the service warp's.
   ptx::store_release_shared(&port.done, step + 1);
+}
+
+/// The same of a sender's slot, which holds `bytes`. Where the other end is a proxy, a note says
+/// so: before [done], so that the fence of [publish] comes behind it. Where no port of the launch
+/// has notes, which the parameters say, this costs nothing.
+__device__ __forceinline__ void set_sent(const Cta& cta, const PortUse& use, PortState& port,
+                                         uint64_t step, uint32_t bytes) {
+  const LaunchHeader& header = cta.header;
+  if (header.notes_at != 0) {
+    uint64_t* notes =
+        reinterpret_cast<uint64_t* const*>(ptx::shared_memory() + header.notes_at)[use.port];
+    if (notes != nullptr) {
+      const uint32_t slot = static_cast<uint32_t>(step) & (header.shape.depth - 1);
+      // Relaxed: [publish] releases it.
+      ptx::store_relaxed_system(notes + cta.channel() * header.shape.depth + slot,
+                                relay::note_of(bytes, port.tag));
+    }
+  }
+  set_done(port, step);
 }
 
 // ---- the warp itself
@@ -213,9 +233,10 @@ class PortService {
       ptx::store_relaxed_system(&port_->remote_control->remote, tag::tail(done, port_->tag));
       return;
     }
-    // [consume] as far as the sender can need it in this operation (fifo.h: lazy credit). Relaxed:
-    // a store cannot pass a load whose value has been used.
-    const uint64_t last = port_->lends != 0 ? port_->end : port_->end - header_.shape.depth;
+    // [consume] as far as the sender can need it in this operation (fifo.h: lazy credit; relay.h).
+    // Relaxed: a store cannot pass a load whose value has been used.
+    const bool gives_all = port_->lends != 0 || port_->is_relay != 0;
+    const uint64_t last = gives_all ? port_->end : port_->end - header_.shape.depth;
     const uint64_t credit = is_before(last, done) ? last : done;
     if (is_before(port_->base, credit) && is_before(told, credit)) {
       ptx::store_relaxed_system(&port_->remote_control->remote, credit);

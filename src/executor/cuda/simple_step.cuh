@@ -439,7 +439,12 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
   for (uint32_t i = lane.rank; i < ports.count; i += lane.size) {
     const PortUse use = ports.use(i);
     PortState& port = cta.ports[use.port];
-    set_done(port, step_of(port, use, round));
+    const uint64_t step = step_of(port, use, round);
+    if (ports.is_send(i)) {
+      set_sent(cta, use, port, step, move.bytes);
+    } else {
+      set_done(port, step);
+    }
   }
   return true;
 }

@@ -51,6 +51,7 @@ struct Tables {
   std::vector<LaneTask> lanes;
   std::vector<PortUse> uses;
   std::vector<uint8_t> warps;
+  std::vector<uint64_t*> notes;
   uint32_t pointers = 0;    // shared slot addresses of all lanes
   uint32_t bulk_lanes = 0;  // most of a CTA
   SharedFoldLane fold;
@@ -191,6 +192,16 @@ void add_ports(const Launch& launch, Tables& tables) {
   for (size_t p = 0; p < launch.ports.size(); ++p) {
     tables.ports.push_back(task_of(launch, static_cast<uint16_t>(p)));
   }
+  const bool have_notes =
+      std::any_of(launch.ports.begin(), launch.ports.end(),
+                  [](const PortAddress& port) { return port.notes != nullptr; });
+  if (!have_notes) return;
+  for (size_t p = 0; p < launch.ports.size(); ++p) {
+    const Work& work = launch.works[static_cast<size_t>(launch.program->ports[p].work)];
+    uint64_t* notes = launch.ports[p].notes;
+    tables.notes.push_back(
+        notes == nullptr ? nullptr : notes + size_t{work.first_channel} * launch.shape.depth);
+  }
 }
 
 /// The image, and in the header where everything lies in it and in shared memory.
@@ -203,6 +214,8 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
   header.lanes_at = layout.add(tables.lanes) - header.staged_at;
   header.uses_at = layout.add(tables.uses) - header.staged_at;
   header.warps_at = layout.add(tables.warps) - header.staged_at;
+  const uint32_t notes_at = layout.add(tables.notes) - header.staged_at;
+  header.notes_at = tables.notes.empty() ? 0 : notes_at;
   header.image_bytes = static_cast<uint32_t>(image.size());
   header.ports_at = header.image_bytes - header.staged_at;
   header.scale_at =
@@ -230,7 +243,8 @@ PortTask task_of(const Launch& launch, uint16_t port) {
               (may_land(launch, port) ? PortTask::kLands : 0) | (end.stays ? PortTask::kStays : 0) |
               (may_be_lent(launch, port) ? PortTask::kLends : 0) |
               (address.opens_buffers ? PortTask::kOpens : 0) |
-              (work.turn.is_followed ? PortTask::kFollowed : 0)};
+              (work.turn.is_followed ? PortTask::kFollowed : 0) |
+              (address.bell != nullptr ? PortTask::kRelay : 0)};
 }
 
 Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,

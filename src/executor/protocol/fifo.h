@@ -91,6 +91,8 @@ struct PortAddress {
   // Of a connection to another machine, whose other end is the proxy's (relay.h); Simple only:
   relay::Bell* bell = nullptr;
   uint64_t* notes = nullptr;  // at the sender: [channel][depth], what is in each slot
+  // All of it lies in host memory: kernels of GPUs do no atomic operations there.
+  bool in_host = false;
 };
 
 /// Bytes of data that one slot carries.
