@@ -196,6 +196,9 @@ class Machine {
   virtual Status resume_import(const Memory& memory, Fd fd) = 0;
   /// Can kernels of `device` load and store in memory of `peer`?
   virtual bool can_access_peer(int device, int peer) = 0;
+  /// May paths between GPUs be broken for which can_access_peer() is true, so that they have to be
+  /// tried?
+  virtual bool doubts_peer_access() = 0;
   /// Does the link between the two keep what a warp stores to one line of 128 bytes together, so
   /// that whoever sees a part of the line sees all of it? Memory of one GPU does, and NVLink; PCIe
   /// may split a line. False, too, when it cannot be known.
@@ -213,6 +216,11 @@ class Machine {
   /// `bytes` > 0 of zeroed page-locked host memory, accessible at the same address by the host and
   /// by every device.
   virtual Result<Memory> allocate_host(size_t bytes) = 0;
+  /// The same, which export_memory() exports to other processes.
+  virtual Result<Memory> allocate_shared_host(size_t bytes) = 0;
+  /// Host memory that another process exported, `bytes` as in its Memory::bytes(): page-locked
+  /// here, too. May wait for kernels of this process.
+  virtual Result<Memory> import_host(Fd fd, size_t bytes) = 0;
   virtual Result<PointerInfo> pointer_info(const void* pointer) = 0;
   /// Copies host memory to device memory, at once: waits for nobody's work but its own.
   virtual Status upload(int device, void* target, const void* source, size_t bytes) = 0;

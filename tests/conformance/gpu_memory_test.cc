@@ -138,6 +138,28 @@ TEST_P(Gpu, AnImportSeesTheSameBytes) {
   EXPECT_EQ(read(import.data(), kWords), pattern(4, kWords));
 }
 
+TEST_P(Gpu, SharedHostMemoryIsOneForTheHostTheGpuAndWhoeverImportsIt) {
+  Memory memory = must(machine->allocate_shared_host(kWords * 4));
+  EXPECT_EQ(memory.device(), -1);
+  EXPECT_EQ(must(machine->pointer_info(memory.data())).kind, PointerKind::Host);
+  auto* words = static_cast<uint32_t*>(memory.data());
+  EXPECT_TRUE(std::all_of(words, words + kWords, [](uint32_t word) { return word == 0; }));
+  Memory import = must(machine->import_host(must(machine->export_memory(memory)), memory.bytes()));
+  ASSERT_NE(import.data(), memory.data());
+  write(import.data(), pattern(3, kWords));  // by the device
+  EXPECT_EQ(std::vector<uint32_t>(words, words + kWords), pattern(3, kWords));
+  words[0] = 77;
+  EXPECT_EQ(read(import.data(), 1), std::vector<uint32_t>{77});
+  memory.reset();  // the import keeps the bytes alive
+  EXPECT_EQ(read(import.data(), 1), std::vector<uint32_t>{77});
+}
+
+TEST_P(Gpu, RefusesToImportMoreHostMemoryThanWasExported) {
+  Memory memory = must(machine->allocate_shared_host(16));
+  EXPECT_FALSE(
+      machine->import_host(must(machine->export_memory(memory)), memory.bytes() + 1).is_ok());
+}
+
 TEST_P(Gpu, SuspendedMemoryComesBackZeroedAtItsAddress) {
   Memory memory = allocate(kWords, true);
   Memory import =

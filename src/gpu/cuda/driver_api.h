@@ -66,6 +66,8 @@ inline constexpr unsigned kCuEventWaitExternal = 1;
 inline constexpr unsigned kCuStreamAddCaptureDependencies = 0;
 inline constexpr unsigned kCuHostAllocPortable = 1;
 inline constexpr unsigned kCuHostAllocDeviceMap = 2;
+inline constexpr unsigned kCuHostRegisterPortable = 1;
+inline constexpr unsigned kCuHostRegisterDeviceMap = 2;
 
 enum class CuCaptureMode : int { Global = 0, ThreadLocal = 1, Relaxed = 2 };
 enum class CuCaptureStatus : int { None = 0, Active = 1, Invalidated = 2 };
@@ -186,6 +188,9 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuMemImportFromShareableHandle, 12000, (CuAllocation * allocation, void* handle, int type))    \
   X(cuMemHostAlloc, 12000, (void** address, size_t bytes, unsigned flags))                         \
   X(cuMemFreeHost, 12000, (void* address))                                                         \
+  X(cuMemHostRegister, 12000, (void* address, size_t bytes, unsigned flags))                       \
+  X(cuMemHostUnregister, 12000, (void* address))                                                   \
+  X(cuMemHostGetDevicePointer, 12000, (CuPointer * pointer, void* address, unsigned flags))        \
   X(cuMemAlloc, 12000, (CuPointer * address, size_t bytes))                                        \
   X(cuMemFree, 12000, (CuPointer address))                                                         \
   X(cuIpcGetMemHandle, 12000, (CuIpcHandle * handle, CuPointer pointer))                           \

@@ -3,6 +3,7 @@
 //
 //   device.cc   devices and contexts      memory.cc   memory      mappings.cc   memory mapped again
 //   stream.cc   streams and events        graph.cc    capture and graphs
+//   host_memory.cc   page-locked memory of the host
 //
 // What it never does: wait for the caller's work unless asked to (nothing runs on the legacy
 // stream), and touch NVLink multicast. Thread safety: as Machine.
@@ -77,11 +78,14 @@ class CudaMachine final : public Machine {
   Status resume_memory(const Memory& memory) override;
   Status resume_import(const Memory& memory, Fd fd) override;
   bool can_access_peer(int device, int peer) override;
+  bool doubts_peer_access() override { return true; }
   bool keeps_lines_whole(int device, int peer) override;
   bool shares_atomics(int device, int peer) override;
   bool open_buffers(int device, int peer) override;
   Status grant_access(const Memory& memory, int device) override;
   Result<Memory> allocate_host(size_t bytes) override;
+  Result<Memory> allocate_shared_host(size_t bytes) override;
+  Result<Memory> import_host(Fd fd, size_t bytes) override;
   Result<PointerInfo> pointer_info(const void* pointer) override;
   Status upload(int device, void* target, const void* source, size_t bytes) override;
 
@@ -163,6 +167,9 @@ class CudaMachine final : public Machine {
   Status allow_access(CuPointer address, size_t bytes, const std::vector<int>& devices);
   Result<Memory> map(int device, CuAllocation allocation, size_t bytes,
                      const std::vector<int>& devices, bool shareable);
+  /// For kernels of all devices. `file` is kept, for export_memory(), if there is one.
+  Result<Memory> lock_pages(Fd file, Mapping mapping);
+  Status release_host(const Allocation& allocation);
   Status map_again(Allocation& memory, CuAllocation allocation);
   static Allocation* allocation_of(const Memory& memory);
 

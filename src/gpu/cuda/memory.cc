@@ -4,38 +4,10 @@
 #include <array>
 #include <bit>
 
+#include "gpu/cuda/allocation.h"
 #include "gpu/cuda/machine.h"
 
 namespace niccolite::gpu::cuda {
-
-struct CudaMachine::Allocation {  // what Memory::handle() points to
-  enum class Kind : unsigned char { Device, User, Opened, Host } kind = Kind::Device;
-  bool shareable = false;
-  void* address = nullptr;
-  size_t bytes = 0;
-  CuAllocation allocation = 0;  // of Kind::Device; 0 while it is suspended
-  std::vector<int> devices;     // that can access it since it was made
-};
-
-namespace {
-
-// Undoes a step of an allocation when a later one fails.
-template <typename Undo>
-class Rollback {
- public:
-  explicit Rollback(Undo undo) : undo_(std::move(undo)) {}
-  Rollback(const Rollback&) = delete;
-  ~Rollback() {
-    if (armed_) undo_();
-  }
-  void disarm() { armed_ = false; }
-
- private:
-  Undo undo_;
-  bool armed_ = true;
-};
-
-}  // namespace
 
 CuAllocationProperties CudaMachine::allocation_properties(const Device& owner, bool shareable) {
   CuAllocationProperties properties{};
@@ -159,6 +131,7 @@ Result<Fd> CudaMachine::export_memory(const Memory& memory) {
     return Status::invalid_usage("memory of {} bytes was not allocated to be shared",
                                  memory.bytes());
   }
+  if (allocation->kind == Allocation::Kind::SharedHost) return allocation->file.duplicate();
   return export_allocation(allocation->allocation);
 }
 
@@ -204,8 +177,9 @@ Status CudaMachine::map_again(Allocation& memory, CuAllocation allocation) {
 
 Status CudaMachine::suspend_memory(const Memory& memory) {
   Allocation* allocation = allocation_of(memory);
-  if (allocation == nullptr || !allocation->shareable)
-    return Status::invalid_usage("only memory that can be shared can be suspended");
+  if (allocation == nullptr || !allocation->shareable ||
+      allocation->kind == Allocation::Kind::SharedHost)
+    return Status::invalid_usage("only device memory that can be shared can be suspended");
   const CuAllocation held = std::exchange(allocation->allocation, 0);
   if (held == 0) return {};
   const ScopedContext scoped = TRY(enter(memory.device()));
@@ -250,26 +224,12 @@ Status CudaMachine::grant_access(const Memory& memory, int ordinal) {
   return allow_access(as_pointer(memory.data()), memory.bytes(), {ordinal});
 }
 
-Result<Memory> CudaMachine::allocate_host(size_t bytes) {
-  const ScopedContext scoped = TRY(enter_any());
-  const ScopedRelaxedCapture relaxed(driver_);
-  void* address = nullptr;
-  TRY(driver_.check(
-      driver_.cuMemHostAlloc(&address, bytes, kCuHostAllocPortable | kCuHostAllocDeviceMap),
-      "cuMemHostAlloc({} bytes)", bytes));
-  __builtin_memset(address, 0, bytes);
-  auto* handle = new Allocation{Allocation::Kind::Host, false, address, bytes, 0, {}};
-  return Memory(this, handle, address, bytes, -1);
-}
-
 Status CudaMachine::release_memory(void* handle) {
   const std::unique_ptr<Allocation> allocation(static_cast<Allocation*>(handle));
   const ScopedRelaxedCapture relaxed(driver_);
-  if (allocation->kind == Allocation::Kind::Host) {
-    const ScopedContext scoped = TRY(enter_any());
-    return driver_.check(driver_.cuMemFreeHost(allocation->address), "cuMemFreeHost({} bytes)",
-                         allocation->bytes);
-  }
+  if (allocation->kind == Allocation::Kind::Host ||
+      allocation->kind == Allocation::Kind::SharedHost)
+    return release_host(*allocation);
   const CuPointer address = as_pointer(allocation->address);
   if (allocation->kind == Allocation::Kind::User) {
     const ScopedContext scoped = TRY(enter(allocation->devices.front()));

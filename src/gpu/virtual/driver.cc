@@ -1,12 +1,15 @@
 #include "gpu/virtual/driver.h"
 
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/parameters.h"
 #include "gpu/virtual/driver_calls.h"
 #include "gpu/virtual/mappings.h"
+#include "gpu/virtual/path_fault.h"
 #include "gpu/virtual/runtime.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -76,7 +79,8 @@ class Driver final : public VirtualMachine, public DriverCalls {
   Result<Memory> import_memory(int device, Fd fd, size_t bytes) override {
     TRY(check_device("import memory", device));
     MemoryProperties made;
-    const Error error = runtime_.memory().import(device, std::move(fd), bytes, 0, &made);
+    const Error error = runtime_.memory().import(device, std::move(fd), bytes, 0, &made,
+                                                 path_fault() == PathFault::Lost);
     if (error != Error::None)
       return refused(error, "import {} bytes of another process for", bytes, device);
     return owner(made);
@@ -122,6 +126,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
     return !is_said_to_tear(parameters::virtual_pcie(), device, peer);
   }
   bool shares_atomics(int device, int peer) override { return keeps_lines_whole(device, peer); }
+  bool doubts_peer_access() override { return path_fault() != PathFault::None; }
   bool can_access_peer(int device, int peer) override {
     return device != peer && runtime_.is_device(device) && runtime_.is_device(peer);
   }
@@ -142,6 +147,25 @@ class Driver final : public VirtualMachine, public DriverCalls {
     if (error != Error::None)
       return Status::cuda_error("virtual GPUs cannot allocate {} bytes of host memory: {} ({})",
                                 bytes, text_of(error), name_of(error));
+    return owner(made);
+  }
+
+  Result<Memory> allocate_shared_host(size_t bytes) override {
+    MemoryProperties made;
+    const Error error = runtime_.memory().allocate(-1, bytes, PointerKind::Host, true, &made);
+    if (error != Error::None)
+      return Status::cuda_error(
+          "virtual GPUs cannot allocate {} bytes of shared host memory: {} ({})", bytes,
+          text_of(error), name_of(error));
+    return owner(made);
+  }
+  Result<Memory> import_host(Fd fd, size_t bytes) override {
+    MemoryProperties made;
+    const Error error = runtime_.memory().import(-1, std::move(fd), bytes, 0, &made);
+    if (error != Error::None)
+      return Status::cuda_error(
+          "virtual GPUs cannot import {} bytes of another process' host memory: {} ({})", bytes,
+          text_of(error), name_of(error));
     return owner(made);
   }
 
@@ -267,6 +291,9 @@ class Driver final : public VirtualMachine, public DriverCalls {
 
   Status copy_async(void* target, const void* source, size_t bytes, int device,
                     StreamHandle stream) override {
+    if (path_fault() != PathFault::None &&
+        (is_of_peer(target, device) || is_of_peer(source, device)))
+      return copy_faultily(target, source, bytes, device, stream);
     const Copy copy{static_cast<std::byte*>(target), static_cast<const std::byte*>(source), bytes};
     return check(runtime_.copy(device, stream, copy), "queue a copy to", stream, device);
   }
@@ -470,6 +497,26 @@ class Driver final : public VirtualMachine, public DriverCalls {
     if (error == Error::None) return {};
     return Status::cuda_error("cannot {} event {} of virtual GPUs: {} ({})", what, event,
                               text_of(error), name_of(error));
+  }
+  bool is_of_peer(const void* memory, int device) {
+    MemoryProperties found;
+    return runtime_.memory().find(memory, &found) && found.kind == PointerKind::Device &&
+           (found.device != device || found.origin == MemoryOrigin::Imported);
+  }
+  // As a broken path between the two GPUs would.
+  Status copy_faultily(void* target, const void* source, size_t bytes, int device,
+                       StreamHandle stream) {
+    const PathFault fault = path_fault();
+    const bool is_store = is_of_peer(target, device);
+    if (fault == PathFault::Lost && is_store) return {};
+    if (fault == PathFault::Zeros && !is_store) return set_async(target, 0, bytes, device, stream);
+    const auto copy = [=] {
+      if (fault == PathFault::Late && is_store)
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+      std::memcpy(target, source, bytes);
+    };
+    return check(runtime_.submit(device, stream, HostCall{.call = copy}), "queue a late copy to",
+                 stream, device);
   }
   static Status check_shared(Error error, const char* what, const Memory& memory) {
     if (error == Error::None) return {};

@@ -40,9 +40,10 @@ class UnseenByThreadSanitizer {
   UnseenByThreadSanitizer(const UnseenByThreadSanitizer&) = delete;
 };
 
-void* map_shared(int fd, size_t bytes, size_t offset) {
+void* map_shared(int fd, size_t bytes, size_t offset, bool loses_stores = false) {
   const UnseenByThreadSanitizer unseen;
-  void* mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+  void* mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                       (loses_stores ? MAP_PRIVATE : MAP_SHARED) | MAP_NORESERVE, fd,
                        static_cast<off_t>(offset));
   return mapping == MAP_FAILED ? nullptr : mapping;
 }
@@ -147,15 +148,17 @@ bool can_be_mapped(const Fd& fd, size_t bytes, size_t offset) {
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
-Error MemoryMap::import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out) {
+Error MemoryMap::import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out,
+                        bool loses_stores) {
   if (!can_be_mapped(fd, bytes, offset)) return Error::InvalidValue;
   const size_t page_offset = offset % kPage;
   Entry entry;
   entry.mapped_bytes = bytes + page_offset;
-  entry.mapping = map_shared(fd.get(), entry.mapped_bytes, offset - page_offset);
+  entry.mapping = map_shared(fd.get(), entry.mapped_bytes, offset - page_offset, loses_stores);
   if (entry.mapping == nullptr) return Error::OperatingSystem;
   entry.properties = {static_cast<std::byte*>(entry.mapping) + page_offset, bytes,
-                      PointerKind::Device, device, MemoryOrigin::Imported};
+                      device < 0 ? PointerKind::Host : PointerKind::Device, device,
+                      MemoryOrigin::Imported};
   *out = entry.properties;
   std::unique_lock lock(mutex_);
   enter(std::move(entry));

@@ -69,7 +69,9 @@ class MemoryMap {
   /// `kind` Device or Managed, or Host with device -1. Errors: InvalidValue (0 bytes),
   /// MemoryAllocation.
   Error allocate(int device, size_t bytes, PointerKind kind, bool shareable, MemoryProperties* out);
-  Error import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out);
+  /// `device` -1: host memory. `loses_stores`: what is stored there, nobody else sees (PathFault).
+  Error import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out,
+               bool loses_stores = false);
   Error register_host(void* base, size_t bytes);
   /// Ends an allocation, import or registration, which must begin at `base`. InvalidValue: it does
   /// not.

@@ -1,0 +1,14 @@
+#include "gpu/virtual/path_fault.h"
+
+#include "base/parameters.h"
+
+namespace niccolite::gpu::virtual_ {
+
+PathFault path_fault() {
+  const std::string& text = parameters::virtual_fault();
+  if (text == "lost") return PathFault::Lost;
+  if (text == "late") return PathFault::Late;
+  return text == "zeros" ? PathFault::Zeros : PathFault::None;
+}
+
+}  // namespace niccolite::gpu::virtual_
