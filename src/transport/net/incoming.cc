@@ -33,6 +33,7 @@ executor::PortAddress Incoming::port() const {
   address.control = own_;
   address.remote_control = far_;
   address.bell = &bell_;
+  address.in_host = true;
   return address;
 }
 

@@ -44,6 +44,7 @@ executor::PortAddress Outgoing::port() const {
   address.control = own_;
   address.remote_control = far_;
   address.bell = &bell_;
+  address.in_host = true;
   address.notes = notes_;
   return address;
 }

@@ -7,6 +7,10 @@
 //   Outbound, Inbound    all of them to, or from, one peer, and the streams that carry them
 //   Stream               one TCP connection
 //
+// Kernels of virtual GPUs ring when they have moved a counter, and the thread sleeps until then.
+// Those of GPUs cannot: the thread looks all the time while something moves and a little longer,
+// then rests between looks. Whoever launches a kernel rings for it; replays of graphs do not.
+//
 // Only who knows the group's secret gets past the handshake of a stream (bootstrap/link.h).
 // Thread safety: any thread; open() and reach() do not wait.
 #pragma once
@@ -78,6 +82,7 @@ class Proxy {
   bool has_finished() const;
   bool progress();
   bootstrap::EventLoop::Clock::duration poll();
+  bootstrap::EventLoop::Clock::duration poll_for_gpus();
   void report(int peer, Status why);
   void finish(bool is_orderly);
 
@@ -104,6 +109,8 @@ class Proxy {
   std::map<int, std::unique_ptr<Inbound>> inbound_;
   bool is_finishing_ = false;
   int looks_ = 0;  // in a row that found nothing to do
+  bootstrap::EventLoop::Clock::time_point
+      active_at_{};  // of GPUs: something moved, or was launched
 
   Thread thread_;  // last: joined first
 };
