@@ -31,6 +31,10 @@ std::pair<const char*, const char*> names_of(planner::MachineClass machine) {
       return {"two CUDA GPUs through slots", "cuda_slot_costs_of_two"};
     case planner::MachineClass::CudaSlots:
       return {"CUDA GPUs through slots", "cuda_slot_costs"};
+    case planner::MachineClass::CudaHostMemory:
+      return {"CUDA GPUs joined by host memory", "cuda_host_memory_costs"};
+    case planner::MachineClass::CudaSockets:
+      return {"CUDA GPUs joined by sockets", "cuda_socket_costs"};
     case planner::MachineClass::Sockets:
       return {"machines joined by sockets", "socket_costs"};
     case planner::MachineClass::Virtual:

@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
-#include "comm/links.h"
 #include "comm/snapshot.h"
 #include "comm/version.h"
 #include "observe/dumps.h"
@@ -51,9 +50,9 @@ Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
 }
 
 // Null: sockets. Plug-ins are opened where they are needed only.
-Result<std::shared_ptr<transport::net::Network>> choose_network(bool spans_machines) {
+Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed) {
   std::shared_ptr<transport::net::Network> network;
-  if (spans_machines) network = TRY(transport::net::Network::choose());
+  if (is_needed) network = TRY(transport::net::Network::choose());
   if (network == nullptr)
     LOG(Info, Init, "Using network Socket");
   else
@@ -140,14 +139,13 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       process_of_.push_back(of_rank.process);
       device_of_.push_back(of_rank.device);
     }
-    if (spans_machines()) planner::span_machines(settings);
     transport::Endpoint::Reach reach = TRY(exchange_links(ranks, settings, deadline));
     planner::set_reach(settings, reach.is_whole);
     TRY(serve_peers(settings, std::move(reach)));
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
   } else {
-    TRY(choose_network(/*spans_machines=*/false).status());
+    TRY(choose_network(/*is_needed=*/false).status());
     member_.reset();
   }
   make_operations(settings);
@@ -163,7 +161,6 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
 Status Communicator::serve_peers(const planner::Settings& settings,
                                  transport::Endpoint::Reach reach) {
   reach_ = std::move(reach);
-  for (int peer = 0; peer < nranks(); ++peer) reach_.is_remote.push_back(is_remote(peer));
   for (int peer = 0; peer < nranks(); ++peer)
     if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
   member_->on_peer_lost([this](int peer, const Status& why) {
@@ -173,7 +170,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
     }
     fail(why.copy());
   });
-  std::shared_ptr<transport::net::Network> network = TRY(choose_network(spans_machines()));
+  std::shared_ptr<transport::net::Network> network = TRY(choose_network(needs_network()));
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
       reach_,
@@ -242,8 +239,9 @@ void Communicator::make_operations(const planner::Settings& settings) {
                                        control_.words(), log_.get(), configuration_.graphs_mix);
   if (exports_ != nullptr) operations_->open_buffers(*exports_);
   if (agreement_ != nullptr) operations_->plan_for_reach(*agreement_);
-  windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get(),
-                                                 /*are_possible=*/!spans_machines());
+  windows_ =
+      std::make_unique<registry::Windows>(machine_, device(), member_.get(),
+                                          /*are_possible=*/!needs_network() && !lacks_access_);
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
 
@@ -256,50 +254,6 @@ Result<std::vector<RankInfo>> Communicator::meet(const planner::Settings& settin
   std::vector<RankInfo> ranks = TRY(decode_and_check(blobs));
   if (rank() == 0) warn_of_differences(ranks);
   return ranks;
-}
-
-// Lets this rank's kernels reach the buffers of the other ranks' users, where that is possible:
-// now, and not at the first operation, since the driver may wait for kernels that wait for this
-// rank. All ranks tell the others what their links can do, so that both ends of a connection know
-// the same, and all choose alike.
-Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vector<RankInfo>& ranks,
-                                                                planner::Settings& settings,
-                                                                const Deadline& deadline) {
-  Links links;
-  for (int peer = 0; peer < nranks(); ++peer) {
-    const RankInfo& other = ranks[static_cast<size_t>(peer)];
-    const bool is_here = peer == rank() || member_->same_process(peer);
-    if (is_remote(peer)) {
-      links.opens_buffers.push_back(false);
-      links.shares_atomics.push_back(false);
-      continue;
-    }
-    const int local = is_here ? other.device : local_device(machine_, other);
-    links.opens_buffers.push_back(peer != rank() && is_here &&
-                                  parameters::p2p_direct_disable() == 0 &&
-                                  machine_.open_buffers(device(), local));
-    links.shares_atomics.push_back(local >= 0 && parameters::p2p_direct_disable() == 0 &&
-                                   machine_.shares_atomics(device(), local));
-    if (links.torn < 0 && (local < 0 || !machine_.keeps_lines_whole(device(), local)))
-      links.torn = peer;
-  }
-  const bootstrap::Gathered of_all = TRY(member_->all_gather(encode(links), deadline));
-  transport::Endpoint::Reach reach{.out = links.opens_buffers,
-                                   .in = {},
-                                   .is_whole = true,
-                                   .windows = links.shares_atomics,
-                                   .has_whole_windows = true};
-  for (int peer = 0; peer < nranks(); ++peer) {
-    const PeerLinks of_peer = TRY(decode_links(of_all[peer], peer, rank(), nranks()));
-    reach.in.push_back(of_peer.opens_own_buffers);
-    reach.is_whole &= of_peer.opens_all_buffers;
-    if (!of_peer.shares_own_atomics) reach.windows[static_cast<size_t>(peer)] = false;
-    reach.has_whole_windows &= of_peer.shares_all_atomics;
-    if (of_peer.torn >= 0 && torn_link_.empty())
-      torn_link_ = describe_torn(ranks, peer, of_peer.torn);
-  }
-  if (!torn_link_.empty()) TRY(planner::forbid_ll128(settings).with_context("{}", torn_link_));
-  return reach;
 }
 
 Status Communicator::start_watch() {
@@ -683,10 +637,17 @@ bool Communicator::spans_machines() const {
 
 Status Communicator::check_reach(const OneSidedCall& call) const {
   const auto refuse = [&](int peer) -> Status {
-    if (machine_of_.empty() || !is_remote(peer)) return {};
-    return Status::invalid_usage(
-        "rank {} is on another machine than rank {}: puts and signals stay within one machine",
-        peer, rank());
+    if (reach_.pairs.empty()) return {};
+    if (is_remote(peer))
+      return Status::invalid_usage(
+          "rank {} is on another machine than rank {}: puts and signals stay within one machine",
+          peer, rank());
+    if (!reach_.pairs[static_cast<size_t>(peer)].has_peer_access())
+      return Status::invalid_usage(
+          "the GPUs of ranks {} and {} have no peer access to each other, which puts and signals "
+          "need",
+          rank(), peer);
+    return {};
   };
   if (!call.is_wait()) return refuse(call.peer);
   for (const OneSidedCall::Wait& wait : call.waits) TRY(refuse(wait.peer));

@@ -26,6 +26,7 @@
 #include "comm/enqueue.h"
 #include "comm/exclusive_use.h"
 #include "comm/invitation.h"
+#include "comm/links.h"
 #include "comm/one_sided.h"
 #include "comm/operators.h"
 #include "comm/rank_info.h"
@@ -245,8 +246,18 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<transport::Endpoint::Reach> exchange_links(const std::vector<RankInfo>& ranks,
                                                     planner::Settings& settings,
                                                     const Deadline& deadline);
+  Links describe_links(const std::vector<RankInfo>& ranks);
+  Result<std::vector<PeerLinks>> gather_links(const Links& links, const Deadline& deadline);
+  /// Tries the peer paths that no process has tried yet, and says which are broken.
+  Status try_peer_access(const std::vector<RankInfo>& ranks, const Links& links,
+                         const std::vector<PeerLinks>& of_peers, const Deadline& deadline);
+  transport::PeerAccess access_to(const RankInfo& other, bool is_here, int local);
+  /// Of the ways between ranks, to what the planner may choose.
+  Status apply_ways(planner::Settings& settings);
   void disconnect();
   Result<Bytes> answer(int from, std::span<const std::byte> request);
+  /// Does the network connect ranks that have no other way to each other?
+  bool needs_network() const { return spans_machines() || (lacks_access_ && lacks_host_); }
   /// Are ranks on several machines, and is that one on another than this rank?
   bool spans_machines() const;
   bool is_remote(int peer) const {
@@ -312,6 +323,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<int> machine_of_;        // by rank, by number; empty for one rank
   std::vector<ProcessId> process_of_;  // by rank; the same
   std::vector<int> device_of_;         // by rank, in its process; the same
+  // Some ranks of one machine have no peer access to each other; some do not share host memory. Of
+  // a communicator made from another: of some of that one's ranks.
+  bool lacks_access_ = false;
+  bool lacks_host_ = false;
   transport::Endpoint::Reach reach_;
   std::string torn_link_;            // why LL128 is not used here; empty: it may be
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user

@@ -267,10 +267,11 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
       process_of_.push_back(parent.process_of_[static_cast<size_t>(peer)]);
       device_of_.push_back(parent.device_of_[static_cast<size_t>(peer)]);
     }
-    if (spans_machines()) planner::span_machines(settings);
     // Which of the parent's links it is, its ranks do not keep in mind.
     torn_link_ = parent.torn_link_;
-    if (!torn_link_.empty()) TRY(planner::forbid_ll128(settings).with_context("{}", torn_link_));
+    lacks_access_ = parent.lacks_access_;
+    lacks_host_ = parent.lacks_host_;
+    TRY(apply_ways(settings));
     transport::Endpoint::Reach reach;
     reach.is_whole = child.reaches_all;
     reach.has_whole_windows = parent.reach_.has_whole_windows;
@@ -278,6 +279,7 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
       reach.out.push_back(parent.reach_.out[static_cast<size_t>(peer)]);
       reach.in.push_back(parent.reach_.in[static_cast<size_t>(peer)]);
       reach.windows.push_back(parent.reach_.windows[static_cast<size_t>(peer)]);
+      reach.pairs.push_back(parent.reach_.pairs[static_cast<size_t>(peer)]);
     }
     TRY(serve_peers(settings, std::move(reach)));
   }

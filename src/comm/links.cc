@@ -5,13 +5,25 @@
 namespace niccolite::comm {
 namespace {
 
+using transport::PeerAccess;
+
 // Of a peer, or of all.
 constexpr uint8_t kOpensBuffers = 1;
 constexpr uint8_t kSharesAtomics = 2;
+// Of all.
+constexpr uint8_t kLacksAccess = 4;
+constexpr uint8_t kHasUntried = 8;
+constexpr uint8_t kSharesHost = 16;
+// Of a peer: a PeerAccess from this bit on.
+constexpr int kAccessAt = 2;
 
 uint8_t bits_of(bool opens_buffers, bool shares_atomics) {
   return static_cast<uint8_t>((opens_buffers ? kOpensBuffers : 0) |
                               (shares_atomics ? kSharesAtomics : 0));
+}
+
+bool is_lack(PeerAccess access) {
+  return access != PeerAccess::Works && access != PeerAccess::Untried;
 }
 
 }  // namespace
@@ -20,11 +32,19 @@ Bytes encode(const Links& links) {
   const auto opened = std::ranges::count(links.opens_buffers, true);
   const auto shared = std::ranges::count(links.shares_atomics, true);
   const auto nranks = static_cast<std::ptrdiff_t>(links.opens_buffers.size());
+  uint8_t all = bits_of(opened + 1 == nranks, shared == nranks);
+  if (std::ranges::any_of(links.access, is_lack)) all |= kLacksAccess;
+  if (std::ranges::count(links.access, PeerAccess::Untried) != 0) all |= kHasUntried;
+  if (links.shares_host) all |= kSharesHost;
   Writer writer;
-  writer.u8(bits_of(opened + 1 == nranks, shared == nranks));
+  writer.u8(all);
   writer.i32(links.torn);
-  for (size_t peer = 0; peer < links.opens_buffers.size(); ++peer)
-    writer.u8(bits_of(links.opens_buffers[peer], links.shares_atomics[peer]));
+  for (size_t peer = 0; peer < links.opens_buffers.size(); ++peer) {
+    const auto access =
+        static_cast<unsigned>(peer < links.access.size() ? links.access[peer] : PeerAccess::Works);
+    writer.u8(static_cast<uint8_t>(bits_of(links.opens_buffers[peer], links.shares_atomics[peer]) |
+                                   access << kAccessAt));
+  }
   return std::move(writer).take();
 }
 
@@ -35,6 +55,9 @@ Result<PeerLinks> decode_links(std::span<const std::byte> bytes, int rank, int s
   const uint8_t all = reader.u8();
   links.opens_all_buffers = (all & kOpensBuffers) != 0;
   links.shares_all_atomics = (all & kSharesAtomics) != 0;
+  links.lacks_access = (all & kLacksAccess) != 0;
+  links.has_untried = (all & kHasUntried) != 0;
+  links.shares_host = (all & kSharesHost) != 0;
   links.torn = reader.i32();
   if (links.torn < -1 || links.torn >= nranks) reader.reject("a link to a rank that there is not");
   // All but one of many bytes are for others.
@@ -43,6 +66,9 @@ Result<PeerLinks> decode_links(std::span<const std::byte> bytes, int rank, int s
     const auto own = std::to_integer<uint8_t>(bits[static_cast<size_t>(self)]);
     links.opens_own_buffers = (own & kOpensBuffers) != 0;
     links.shares_own_atomics = (own & kSharesAtomics) != 0;
+    const int access = own >> kAccessAt;
+    if (access >= transport::kPeerAccesses) reader.reject("peer access of an unknown kind");
+    links.own_access = static_cast<PeerAccess>(access);
   }
   TRY(reader.finish());
   return links;

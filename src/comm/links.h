@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/rank_info.h"
+#include "transport/pair.h"
 
 namespace niccolite::comm {
 
@@ -17,6 +18,9 @@ struct Links {
   // rank.
   std::vector<bool> shares_atomics;
   int torn = -1;  // a peer to which lines are not kept whole (gpu::Machine::keeps_lines_whole())
+  // By peer, as this rank's driver, variables and trials have it; of ranks on other machines Works.
+  std::vector<transport::PeerAccess> access{};
+  bool shares_host = true;  // not NCCL_SHM_DISABLE=1
 };
 
 /// What `self` wants to know of another rank's.
@@ -26,6 +30,10 @@ struct PeerLinks {
   bool shares_own_atomics = false;  // with `self`
   bool shares_all_atomics = false;
   int torn = -1;
+  transport::PeerAccess own_access = transport::PeerAccess::Works;  // to the GPU of `self`
+  bool lacks_access = false;  // to some GPU of its machine: Absent, Forbidden or Broken
+  bool has_untried = false;   // some path of its own is Untried
+  bool shares_host = true;
 };
 
 Bytes encode(const Links& links);

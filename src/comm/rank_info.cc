@@ -158,11 +158,6 @@ Status check(std::span<const RankInfo> ranks) {
           "rank {} on host {} uses {} GPUs, rank 0 on host {} {} ones: set NICCOLITE_DEVICES alike "
           "on all ranks",
           rank, info.host_name, kind_name(info.machine), first.host_name, kind_name(first.machine));
-    if (info.host != first.host && info.machine == gpu::Kind::Cuda)
-      return Status::invalid_usage(
-          "rank {} is on host {}, rank 0 on host {}: this version of Niccolite connects virtual "
-          "GPUs of several machines, and real ones of one machine only",
-          rank, info.host_name, first.host_name);
     const auto [other, is_first] = users.emplace(std::pair(info.host, info.device_uuid), rank);
     if (!is_first && !first.may_share_gpu)
       return Status::invalid_usage(

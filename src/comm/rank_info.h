@@ -46,8 +46,7 @@ Bytes encode(const RankInfo& info);
 Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks);
 
 /// Refuses what cannot work, with both ranks and the remedy in the message: different builds,
-/// virtual and real GPUs together, real GPUs of several machines, one GPU used twice (unless rank 0
-/// allows it).
+/// virtual and real GPUs together, one GPU used twice (unless rank 0 allows it).
 /// All ranks come to the same. InvalidUsage.
 Status check(std::span<const RankInfo> ranks);
 

@@ -44,7 +44,7 @@ std::string obstacle_to(const Settings& settings, const Variant& variant) {
   if (!settings.protocols[kind][protocol]) {
     // span_machines() and forbid_ll128() leave out protocols, too.
     if (settings.spans_machines)
-      return "needs memory that all ranks share, and they are on several machines";
+      return "needs memory that all ranks share, and the network connects some";
     return variant.protocol == Protocol::LL128
                ? "is left out by NCCL_PROTO, or since a link tears its lines"
                : "is left out by NCCL_PROTO";

@@ -58,7 +58,9 @@ enum class MachineClass : uint8_t {
   // NCCL_P2P_DIRECT_DISABLE (executor/protocol/offer.h). Two have other slots (settings.cc).
   CudaSlotsOfTwo,
   CudaSlots,
-  Sockets,  // ranks on several machines
+  CudaHostMemory,  // GPUs some of which are connected by host memory
+  CudaSockets,     // GPUs some of which the network connects
+  Sockets,         // the same of virtual GPUs
 };
 constexpr MachineClass class_of(gpu::Kind machine, bool reaches_users, int nranks) {
   return machine == gpu::Kind::Virtual ? MachineClass::Virtual
@@ -68,12 +70,14 @@ constexpr MachineClass class_of(gpu::Kind machine, bool reaches_users, int nrank
 }
 
 /// The tables that `niccolite tune` prints: constants_cuda.cc, constants_cuda_slots_of_two.cc,
-/// constants_cuda_slots.cc, constants_virtual.cc.
+/// constants_cuda_slots.cc, constants_virtual.cc; by hand: those of host memory and sockets.
 std::span<const NamedCost> cuda_costs();
 std::span<const NamedCost> cuda_slot_costs_of_two();
 std::span<const NamedCost> cuda_slot_costs();
 std::span<const NamedCost> virtual_costs();
-std::span<const NamedCost> socket_costs();  // constants_sockets.cc, by hand
+std::span<const NamedCost> cuda_host_memory_costs();
+std::span<const NamedCost> cuda_socket_costs();
+std::span<const NamedCost> socket_costs();
 /// Of the algorithms that there are.
 std::span<const CostLine> costs_of(MachineClass machine);
 

@@ -29,8 +29,9 @@ class Hash {
   uint64_t value_ = 0xcbf29ce484222325u;
 };
 
-constexpr MachineClass kClasses[] = {MachineClass::Virtual, MachineClass::Cuda,
+constexpr MachineClass kClasses[] = {MachineClass::Virtual,        MachineClass::Cuda,
                                      MachineClass::CudaSlotsOfTwo, MachineClass::CudaSlots,
+                                     MachineClass::CudaHostMemory, MachineClass::CudaSockets,
                                      MachineClass::Sockets};
 
 void add(Hash& hash, const CostLine& line) {

@@ -76,6 +76,8 @@ std::span<const CostLine> costs_of(MachineClass machine) {
   static const std::vector<CostLine> cuda = lines_of(cuda_costs());
   static const std::vector<CostLine> slots_of_two = lines_of(cuda_slot_costs_of_two());
   static const std::vector<CostLine> slots = lines_of(cuda_slot_costs());
+  static const std::vector<CostLine> host_memory = lines_of(cuda_host_memory_costs());
+  static const std::vector<CostLine> cuda_sockets = lines_of(cuda_socket_costs());
   static const std::vector<CostLine> sockets = lines_of(socket_costs());
   static const std::vector<CostLine> virtual_gpus = lines_of(virtual_costs());
   switch (machine) {
@@ -85,6 +87,10 @@ std::span<const CostLine> costs_of(MachineClass machine) {
       return slots_of_two;
     case MachineClass::CudaSlots:
       return slots;
+    case MachineClass::CudaHostMemory:
+      return host_memory;
+    case MachineClass::CudaSockets:
+      return cuda_sockets;
     case MachineClass::Sockets:
       return sockets;
     case MachineClass::Virtual:

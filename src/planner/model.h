@@ -32,7 +32,9 @@ struct KnownCost {
 KnownCost find_cost(MachineClass machine, const Algorithm& algorithm, executor::Protocol protocol);
 /// The class of a communicator with these settings.
 inline MachineClass class_of(const Settings& settings) {
-  if (settings.spans_machines) return MachineClass::Sockets;
+  const bool is_cuda = settings.machine == gpu::Kind::Cuda;
+  if (settings.spans_machines) return is_cuda ? MachineClass::CudaSockets : MachineClass::Sockets;
+  if (settings.shares_host && is_cuda) return MachineClass::CudaHostMemory;
   return class_of(settings.machine, settings.reaches_users, settings.nranks);
 }
 

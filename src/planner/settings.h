@@ -42,7 +42,8 @@ struct Settings {
   int64_t slots_bytes = -1;    // of a connection and channel, Simple; -1: the machine's
   CtaPolicy policy = CtaPolicy::Default;
   bool reaches_users = true;    // every rank's kernels the buffers of all others' users
-  bool spans_machines = false;  // ranks are on several
+  bool spans_machines = false;  // ranks are on several, or connected as if they were
+  bool shares_host = false;     // some ranks are connected by host memory
   bool maps_captured = true;    // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none

@@ -49,7 +49,9 @@ Result<std::shared_ptr<Import>> Import::open(gpu::Machine& machine, int device,
   std::shared_ptr<Import> import = place->import.lock();
   if (import == nullptr) {
     Fd descriptor = TRY(fetch_descriptor(origin.address, origin.token, deadline));
-    gpu::Memory memory = TRY(machine.import_memory(device, std::move(descriptor), origin.bytes));
+    gpu::Memory memory =
+        TRY(device < 0 ? machine.import_host(std::move(descriptor), origin.bytes)
+                       : machine.import_memory(device, std::move(descriptor), origin.bytes));
     import = std::shared_ptr<Import>(new Import(machine, origin, std::move(memory), place));
     place->import = import;
   }
@@ -67,7 +69,7 @@ Status Import::resume(const Deadline& deadline) {
   std::lock_guard lock(mutex_);
   // While nobody here used the chunk, its owner may have suspended it, which makes the mapping one
   // of memory that is gone.
-  if (users_ == 0 && !is_new_) {
+  if (users_ == 0 && !is_new_ && memory_.device() >= 0) {
     Fd descriptor = TRY(fetch_descriptor(origin_.address, origin_.token, deadline));
     TRY(machine_.resume_import(memory_, std::move(descriptor)));
   }

@@ -1,5 +1,6 @@
-// Import: a chunk of another process, mapped for one GPU of this process. All communicators that
-// have connections in the chunk share one mapping, as they share the chunk at its owner (pool.h).
+// Import: a chunk of another process, mapped for one GPU of this process, or, if it is host memory,
+// for all of them (device -1). All communicators that have connections in the chunk share one
+// mapping, as they share the chunk at its owner (pool.h).
 //
 // An import is suspended together with its chunk: whoever uses it says so, and when nobody does,
 // the mapping lets go of the owner's memory while its addresses stay taken. Thread safety: any

@@ -50,6 +50,7 @@ void read_network(Reader& reader, Message& message) {
 
 std::vector<std::byte> ConnectRequest::encode() const {
   Writer writer;
+  writer.u8(connector);
   writer.u32(device);
   writer.u8(same_process ? 1 : 0);
   writer.u32(static_cast<uint32_t>(items.size()));
@@ -65,6 +66,7 @@ std::vector<std::byte> ConnectRequest::encode() const {
 Result<ConnectRequest> ConnectRequest::decode(std::span<const std::byte> bytes) {
   Reader reader(bytes, "connection request");
   ConnectRequest request;
+  request.connector = reader.u8();
   request.device = reader.u32();
   request.same_process = reader.u8() != 0;
   const uint32_t count = reader.count(kMostItems, 4);

@@ -27,7 +27,8 @@ size_t chunk_bytes(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 2 <<
 }  // namespace
 
 Result<std::shared_ptr<Chunk>> Chunk::create(gpu::Machine& machine, int device, size_t bytes) {
-  gpu::Memory memory = TRY(machine.allocate(device, bytes, /*shareable=*/true));
+  gpu::Memory memory = TRY(device < 0 ? machine.allocate_shared_host(bytes)
+                                      : machine.allocate(device, bytes, /*shareable=*/true));
   const Token token = TRY(draw_token());
   std::shared_ptr<Chunk> chunk(new Chunk(machine, std::move(memory), token));
   publish(chunk);
@@ -49,8 +50,7 @@ Status Chunk::grant_access(int device) const {
   if (device == memory_.device()) return {};
   if (!machine_.can_access_peer(device, memory_.device()))
     return Status::system_error(
-        "GPU {} cannot access the memory of GPU {} (no NVLink or PCIe peer access between them), "
-        "and this version has no other way between two GPUs",
+        "GPU {} cannot access the memory of GPU {} (no NVLink or PCIe peer access between them)",
         device, memory_.device());
   return machine_.grant_access(memory_, device);
 }

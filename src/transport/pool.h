@@ -1,5 +1,5 @@
-// Pool: the shareable device memory of one GPU, from which all communicators of this process carve
-// their ends of connections.
+// Pool: the shareable device memory of one GPU, or page-locked memory of the host, from which all
+// communicators of this process carve their ends of connections.
 //
 //   Chunk   one allocation, named to other ranks by its token
 //   Span    a piece of a chunk, which it keeps alive
@@ -31,6 +31,7 @@ namespace niccolite::transport {
 class Chunk final : public Shareable {
  public:
   /// Allocates and enters the chunk in the process's table.
+  /// `device` -1: of page-locked host memory, which is not suspended.
   static Result<std::shared_ptr<Chunk>> create(gpu::Machine& machine, int device, size_t bytes);
   /// The live chunk of this process with this token, or null.
   static std::shared_ptr<Chunk> find(const Token& token);
@@ -80,7 +81,8 @@ struct Span {
 class Pool {
  public:
   /// What is given back while a communicator is suspended, and what stays: chunks of their own.
-  enum class Purpose : unsigned char { Connections, Persistent };
+  /// Host: page-locked memory, of `device` -1, which stays, too.
+  enum class Purpose : unsigned char { Connections, Persistent, Host };
   /// The process's pool of that GPU; made when it is first needed.
   static std::shared_ptr<Pool> of(gpu::Machine& machine, int device, Purpose purpose);
   Pool(gpu::Machine& machine, int device, size_t chunk_bytes)

@@ -14,7 +14,9 @@
 
 #include "base/thread_annotations.h"
 #include "executor/protocol/signal.h"
+#include "transport/descriptor_server.h"
 #include "transport/endpoint.h"
+#include "transport/imports.h"
 
 namespace niccolite::transport {
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/links.h"
+#include "comm/p2p_level.h"
 #include "comm/version.h"
 
 namespace niccolite::comm {
@@ -142,10 +143,9 @@ TEST(RankInfo, OfSeveralMachinesMayMeetOnVirtualGpus) {
   EXPECT_TRUE(check(ranks).is_ok());
   ranks[1].device_uuid = ranks[3].device_uuid;
   EXPECT_THAT(check(ranks).message(), HasSubstr("ranks 1 and 3 both use GPU"));
+  ranks[1].device_uuid = ranks[0].device_uuid;
   for (RankInfo& info : ranks) info.machine = gpu::Kind::Cuda;
-  const Status status = check(ranks);
-  EXPECT_EQ(status.code(), Code::InvalidUsage);
-  EXPECT_THAT(status.message(), HasSubstr("real ones of one machine only"));
+  EXPECT_TRUE(check(ranks).is_ok());
 }
 
 TEST(RankInfo, VariablesThatDifferAreNamedWithValuesAndRanks) {
@@ -182,9 +182,56 @@ TEST(Links, TellEachPeerWhatConcernsIt) {
   const PeerLinks of_some = decode_links(encode(some), 1, 0, 3).value();
   EXPECT_FALSE(of_some.opens_all_buffers);
   EXPECT_TRUE(of_some.shares_all_atomics);
+  EXPECT_EQ(of_first.own_access, transport::PeerAccess::Works);
+  EXPECT_FALSE(of_first.lacks_access || of_first.has_untried);
+  EXPECT_TRUE(of_first.shares_host);
   // Of another number of ranks, or to one that there is not.
   EXPECT_EQ(decode_links(encode(links), 1, 0, 4).status().code(), Code::RemoteError);
   EXPECT_FALSE(decode_links(encode(links), 1, 0, 2).is_ok());
+}
+
+TEST(Links, TellWhichPeersMemoryIsReached) {
+  using transport::PeerAccess;
+  Links links{.opens_buffers = {false, false, false},
+              .shares_atomics = {false, true, false},
+              .access = {PeerAccess::Untried, PeerAccess::Works, PeerAccess::Broken},
+              .shares_host = false};
+  const PeerLinks of_first = decode_links(encode(links), 1, 0, 3).value();
+  EXPECT_EQ(of_first.own_access, PeerAccess::Untried);
+  EXPECT_TRUE(of_first.has_untried);
+  EXPECT_TRUE(of_first.lacks_access);
+  EXPECT_FALSE(of_first.shares_host);
+  EXPECT_EQ(decode_links(encode(links), 1, 2, 3).value().own_access, PeerAccess::Broken);
+  links.access[2] = PeerAccess::Works;
+  EXPECT_FALSE(decode_links(encode(links), 1, 0, 3).value().lacks_access);
+  Bytes bytes = encode(links);
+  bytes.back() = std::byte{transport::kPeerAccesses << 2};
+  EXPECT_FALSE(decode_links(bytes, 1, 2, 3).is_ok());
+}
+
+TEST(P2pLevel, IsANameOrAnOlderDigit) {
+  EXPECT_EQ(parse_p2p_level("LOC"), 0);
+  EXPECT_EQ(parse_p2p_level("NVL"), 1);
+  EXPECT_EQ(parse_p2p_level("SYS"), 9);
+  EXPECT_EQ(parse_p2p_level("0"), 0);
+  EXPECT_EQ(parse_p2p_level("1"), 4);
+  EXPECT_EQ(parse_p2p_level("3"), 8);
+  EXPECT_EQ(parse_p2p_level("17"), 9);
+  EXPECT_FALSE(parse_p2p_level("sys"));
+  EXPECT_FALSE(parse_p2p_level(""));
+}
+
+TEST(P2pLevel, DistancesAreReadFromThePciTree) {
+  const std::string root = "/sys/devices/pci0000:17/";
+  const std::string a = root + "0000:17:01.0/0000:18:00.0/0000:19:00.0/0000:1a:00.0";
+  EXPECT_EQ(pci_distance(a, root + "0000:17:01.0/0000:18:00.0/0000:19:01.0/0000:1b:00.0"),
+            Distance::Pix);
+  EXPECT_EQ(pci_distance(a, root + "0000:17:01.0/0000:18:00.0/0000:19:02.0/0000:1c:00.0/"
+                                   "0000:1d:00.0/0000:1e:00.0"),
+            Distance::Pxb);
+  EXPECT_EQ(pci_distance(a, root + "0000:17:03.0/0000:1f:00.0"), Distance::Phb);
+  EXPECT_EQ(pci_distance(a, "/sys/devices/pci0000:97/0000:97:01.0/0000:98:00.0"), Distance::Sys);
+  EXPECT_EQ(pci_distance(a, ""), Distance::Sys);
 }
 
 }  // namespace

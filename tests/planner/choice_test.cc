@@ -12,8 +12,9 @@ using executor::Protocol;
 
 constexpr size_t kMostBytes = size_t{2} << 30;
 
-constexpr MachineClass kMachines[] = {MachineClass::Cuda, MachineClass::CudaSlotsOfTwo,
-                                      MachineClass::CudaSlots, MachineClass::Sockets,
+constexpr MachineClass kMachines[] = {MachineClass::Cuda,        MachineClass::CudaSlotsOfTwo,
+                                      MachineClass::CudaSlots,   MachineClass::CudaHostMemory,
+                                      MachineClass::CudaSockets, MachineClass::Sockets,
                                       MachineClass::Virtual};
 
 /// Calls `check` for every collective on machines of all classes.
@@ -24,8 +25,9 @@ void for_each(const Limits& limits,
     for (const int nranks : {2, 3, 4, 8, 16, 200})
       for (int c = 0; c < schedule::kCollectives; ++c) {
         const auto collective = static_cast<Collective>(c);
-        const bool spans_machines = machine == MachineClass::Sockets;
-        const gpu::Kind kind = machine == MachineClass::Virtual || spans_machines
+        const bool spans_machines =
+            machine == MachineClass::Sockets || machine == MachineClass::CudaSockets;
+        const gpu::Kind kind = machine == MachineClass::Virtual || machine == MachineClass::Sockets
                                    ? gpu::Kind::Virtual
                                    : gpu::Kind::Cuda;
         const bool reaches_users =
@@ -33,13 +35,15 @@ void for_each(const Limits& limits,
         Settings settings = make_settings(kind, nranks, limits).value();
         set_reach(settings, reaches_users);
         if (spans_machines) span_machines(settings);
+        settings.shares_host = machine == MachineClass::CudaHostMemory;
         if (class_of(settings) != machine) continue;  // which has other numbers of ranks
         SCOPED_TRACE(testing::Message()
                      << function_name(collective) << " over " << nranks << " ranks, "
                      << (kind == gpu::Kind::Virtual ? "virtual" : "CUDA")
-                     << (spans_machines  ? " of several machines"
-                         : reaches_users ? ""
-                                         : " through slots"));
+                     << (spans_machines         ? " joined by the network"
+                         : settings.shares_host ? " joined by host memory"
+                         : reaches_users        ? ""
+                                                : " through slots"));
         check(settings, collective);
         ++checked;
       }
@@ -80,8 +84,8 @@ TEST(Model, EveryCollectiveHasMeasuredVariants) {
     ASSERT_FALSE(choices.empty());
     // The all-to-all of so many ranks has but one algorithm, and nothing to be compared with.
     // (Between machines chunks have a price there, too.)
-    const bool is_alone =
-        collective == Collective::AllToAll && settings.nranks == 200 && !settings.spans_machines;
+    const bool is_alone = collective == Collective::AllToAll && settings.nranks == 200 &&
+                          !settings.spans_machines && !settings.shares_host;
     EXPECT_EQ(find_cost(class_of(settings), *choices[0].algorithm, choices[0].protocol).is_measured,
               !is_alone);
   });

@@ -22,10 +22,12 @@ ConnectReply reply_of(size_t items) {
 
 TEST(ConnectMessages, SurviveTheWire) {
   ConnectRequest request;
+  request.connector = 2;
   request.device = 3;
   request.same_process = true;
   request.items = {{.protocol = 1, .tag = 7, .asker_sends = true}, {.protocol = 0, .tag = 65535}};
   const ConnectRequest got = ConnectRequest::decode(request.encode()).value();
+  EXPECT_EQ(got.connector, 2);
   EXPECT_EQ(got.device, 3u);
   EXPECT_TRUE(got.same_process);
   ASSERT_EQ(got.items.size(), 2u);
@@ -70,6 +72,7 @@ TEST(ConnectMessages, OfAnUnknownProtocolOrWithHugeCountsAreRefused) {
   request.items = {{.protocol = executor::kProtocols, .tag = 0, .asker_sends = false}};
   EXPECT_FALSE(ConnectRequest::decode(request.encode()).is_ok());
   Writer writer;
+  writer.u8(0);
   writer.u32(0);
   writer.u8(0);
   writer.u32(0xffffffffu);

@@ -1,0 +1,75 @@
+// Connector: one way to connect two ranks. An endpoint has one of each kind, asks them in this
+// order whether they can serve a pair, and takes the first that does not object:
+//
+//   same_process.h      GPU memory of the same process, by its address       P2P/direct pointer
+//   gpu_memory.h        GPU memory of another process, mapped                P2P/IPC
+//   host_memory.h       page-locked memory of the host                       SHM
+//   network_connector.h FIFOs of each end's own, which proxies join          NET/Socket/0
+//
+// The asker's request and the peer's answer carry what each has to know of the other's ends. Thread
+// safety: reserve(), answer() and what is const from any thread; the rest by one thread at a time.
+#pragma once
+
+#include <compare>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/wait.h"
+#include "executor/protocol/fifo.h"
+#include "transport/messages.h"
+#include "transport/pair.h"
+
+namespace niccolite::transport {
+
+/// This rank's end of a connection.
+struct End {
+  int peer = -1;
+  int tag = 0;
+  executor::Protocol protocol = executor::Protocol::Simple;
+  bool is_send = false;
+  friend auto operator<=>(const End&, const End&) = default;
+};
+struct ShapedEnd {
+  End end;
+  executor::FifoShape shape;
+};
+
+class Connector {
+ public:
+  enum class Kind : uint8_t { SameProcess, GpuMemory, HostMemory, Network };
+
+  virtual ~Connector() = default;
+  virtual Kind kind() const = 0;
+  /// As NCCL's log names it.
+  virtual std::string name() const = 0;
+  /// Why it cannot serve such a pair: a phrase without a full stop; empty: it can. Of the pair
+  /// alone, so that both ends come to the same.
+  virtual std::string objection(const Pair& pair) const = 0;
+
+  /// Makes this rank's ends, as far as they are not there yet, all at once.
+  virtual Status reserve(std::span<const ShapedEnd> ends) = 0;
+  /// What `peer` has to know of the asker, beside the names of the connections.
+  virtual Status ask(int peer, ConnectRequest& request) = 0;
+  /// `ends` are those that the request names, from here. Makes them, and says where they are.
+  virtual Status answer(int asker, std::span<const ShapedEnd> ends, const ConnectRequest& request,
+                        ConnectReply& reply) = 0;
+  /// The peer has made its ends of these connections, and `reply` says where. This rank's are made.
+  virtual Status adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
+                       const Deadline& deadline) = 0;
+  /// What kernels use; nothing before adopt(). Its can_land, can_lend and opens_buffers are false.
+  virtual std::optional<executor::PortAddress> port(const End& end) const = 0;
+
+  /// Of this rank's own ends.
+  virtual size_t device_bytes() const { return 0; }
+  /// Endpoint's, in that order; what takes no memory of the GPU has nothing to do, and stays as it
+  /// is.
+  virtual Status suspend_peers() { return {}; }
+  virtual Status suspend_own() { return {}; }
+  virtual Status resume_own() { return {}; }
+  virtual Status resume_peers(const Deadline& /*deadline*/) { return {}; }
+  /// See Endpoint::await_flush().
+  virtual bool await_flush(const Deadline& /*deadline*/) const { return true; }
+};
+
+}  // namespace niccolite::transport

@@ -1,0 +1,22 @@
+#include "transport/host_memory.h"
+
+namespace niccolite::transport {
+
+std::string HostMemory::objection(const Pair& pair) const {
+  if (!pair.same_machine) return "they are on different machines";
+  if (!pair.shares_host) return "NCCL_SHM_DISABLE forbids shared host memory";
+  return {};
+}
+
+// All devices of a process can use its page-locked memory.
+Status HostMemory::let_in(const Chunk& /*chunk*/, const ConnectRequest& /*request*/) { return {}; }
+
+Result<MemoryConnector::RemoteChunk> HostMemory::open(int peer, const Origin& origin,
+                                                      const Deadline& deadline) {
+  if (origin.address.empty()) return find_here(peer, origin);
+  RemoteChunk chunk;
+  chunk.imported = TRY(Import::open(machine_, kHost, origin, deadline));
+  return chunk;
+}
+
+}  // namespace niccolite::transport

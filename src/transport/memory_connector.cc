@@ -1,0 +1,116 @@
+#include "transport/memory_connector.h"
+
+#include <set>
+
+namespace niccolite::transport {
+
+MemoryConnector::~MemoryConnector() {
+  if (lets_go_) return;
+  for (const auto& [token, chunk] : remote_chunks_)
+    if (chunk.imported != nullptr) chunk.imported->leave();
+}
+
+Status MemoryConnector::reserve(std::span<const ShapedEnd> ends) {
+  std::lock_guard lock(mutex_);
+  std::map<End, executor::FifoShape> missing;  // joined programs have ports that share a connection
+  for (const ShapedEnd& shaped : ends)
+    if (!own_ends_.contains(shaped.end)) missing.emplace(shaped.end, shaped.shape);
+  std::vector<size_t> sizes;  // of each: of its control, at a receiver then of its slots
+  for (const auto& [end, shape] : missing) {
+    sizes.push_back(shape.control_bytes());
+    if (!end.is_send) sizes.push_back(shape.slots_bytes());
+  }
+  const std::vector<Span> spans = TRY(share_.allocate(sizes));
+  size_t next = 0;
+  for (const auto& [end, shape] : missing) {
+    OwnEnd own;
+    own.control = spans[next++];
+    if (!end.is_send) own.slots = spans[next++];
+    own_ends_.emplace(end, std::move(own));
+  }
+  return {};
+}
+
+Status MemoryConnector::ask(int /*peer*/, ConnectRequest& /*request*/) { return {}; }
+
+Status MemoryConnector::answer(int /*asker*/, std::span<const ShapedEnd> ends,
+                               const ConnectRequest& request, ConnectReply& reply) {
+  TRY(reserve(ends));
+  std::vector<OwnEnd> own;
+  {
+    std::lock_guard lock(mutex_);
+    if (!request.same_process) {
+      if (server_ == nullptr) server_ = TRY(DescriptorServer::instance());
+      reply.address = server_->address();
+    }
+    for (const ShapedEnd& shaped : ends) own.push_back(own_ends_.at(shaped.end));
+  }
+  std::set<Chunk*> chunks;  // that the asker can access
+  const auto offer = [&](const Span& span) -> Result<ConnectReply::Place> {
+    if (chunks.insert(span.chunk.get()).second) TRY(let_in(*span.chunk, request));
+    return ConnectReply::Place{span.chunk->token(), span.chunk->bytes(), span.offset};
+  };
+  for (const OwnEnd& end : own) {
+    ConnectReply::Item item;
+    item.control = TRY(offer(end.control));
+    if (end.slots) item.slots = TRY(offer(*end.slots));
+    reply.items.push_back(item);
+  }
+  return {};
+}
+
+Status MemoryConnector::adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
+                              const Deadline& deadline) {
+  if (reply.items.size() != ends.size())
+    return Status::remote_error("rank {} answered {} connections of {}", peer, reply.items.size(),
+                                ends.size());
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const auto& [end, shape] = ends[i];
+    const auto map = [&](const ConnectReply::Place& place, size_t needed) -> Result<std::byte*> {
+      const RemoteChunk* chunk = TRY(remote_chunk(
+          peer, {.address = reply.address, .token = place.token, .bytes = place.chunk_bytes},
+          deadline));
+      if (place.offset > chunk->bytes() || chunk->bytes() - place.offset < needed)
+        return Status::remote_error("rank {} offers {} bytes at offset {} of a chunk of {} bytes",
+                                    peer, needed, place.offset, chunk->bytes());
+      return chunk->data() + place.offset;
+    };
+    executor::PortAddress port;
+    std::byte* const control = TRY(map(reply.items[i].control, shape.control_bytes()));
+    port.remote_control = reinterpret_cast<executor::ControlBlock*>(control);
+    if (end.is_send) port.slots = TRY(map(reply.items[i].slots, shape.slots_bytes()));
+    {
+      std::lock_guard lock(mutex_);
+      const OwnEnd& own = own_ends_.at(end);
+      port.control = reinterpret_cast<executor::ControlBlock*>(own.control.data());
+      if (!end.is_send) port.slots = own.slots->data();
+    }
+    port.in_host = kind() == Kind::HostMemory;
+    ports_.emplace(end, port);
+  }
+  return {};
+}
+
+std::optional<executor::PortAddress> MemoryConnector::port(const End& end) const {
+  const auto found = ports_.find(end);
+  if (found == ports_.end()) return std::nullopt;
+  return found->second;
+}
+
+Result<MemoryConnector::RemoteChunk> MemoryConnector::find_here(int peer, const Origin& origin) {
+  RemoteChunk chunk;
+  chunk.shared = Chunk::find(origin.token);
+  if (chunk.shared == nullptr)
+    return Status::remote_error("rank {} has given its memory back", peer);
+  return chunk;
+}
+
+Result<const MemoryConnector::RemoteChunk*> MemoryConnector::remote_chunk(
+    int peer, const Origin& origin, const Deadline& deadline) {
+  if (const auto found = remote_chunks_.find(origin.token); found != remote_chunks_.end())
+    return &found->second;
+  RemoteChunk chunk = TRY(open(peer, origin, deadline));
+  return &remote_chunks_.emplace(origin.token, std::move(chunk)).first->second;
+}
+
+}  // namespace niccolite::transport

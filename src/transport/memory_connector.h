@@ -1,0 +1,70 @@
+// MemoryConnector: what the connectors have in common whose both ends see the same memory. Each end
+// has its control blocks, the receiver the slots, too, in chunks of a pool (pool.h); the other end
+// learns token and offset, and opens the chunk. Where the memory is and how it is opened, the kinds
+// know.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/thread_annotations.h"
+#include "transport/connector.h"
+#include "transport/descriptor_server.h"
+#include "transport/imports.h"
+#include "transport/pool.h"
+
+namespace niccolite::transport {
+
+class MemoryConnector : public Connector {
+ public:
+  ~MemoryConnector() override;
+
+  Status reserve(std::span<const ShapedEnd> ends) override EXCLUDES(mutex_);
+  Status ask(int peer, ConnectRequest& request) override;
+  Status answer(int asker, std::span<const ShapedEnd> ends, const ConnectRequest& request,
+                ConnectReply& reply) override EXCLUDES(mutex_);
+  Status adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
+               const Deadline& deadline) override EXCLUDES(mutex_);
+  std::optional<executor::PortAddress> port(const End& end) const override;
+
+ protected:
+  /// A chunk of the peer's; one of the two keeps it mapped.
+  struct RemoteChunk {
+    std::shared_ptr<Chunk> shared;
+    std::shared_ptr<Import> imported;
+    std::byte* data() const { return shared ? shared->data() : imported->data(); }
+    size_t bytes() const { return shared ? shared->bytes() : imported->bytes(); }
+  };
+
+  explicit MemoryConnector(std::shared_ptr<Pool> pool)
+      : machine_(pool->machine()), share_(std::move(pool)) {}
+
+  /// Lets the asker's kernels use a chunk of this rank's, once for each chunk of an answer.
+  virtual Status let_in(const Chunk& chunk, const ConnectRequest& request) = 0;
+  /// The chunk of `peer` that `origin` names.
+  virtual Result<RemoteChunk> open(int peer, const Origin& origin, const Deadline& deadline) = 0;
+  /// The same, of this process.
+  static Result<RemoteChunk> find_here(int peer, const Origin& origin);
+
+  gpu::Machine& machine_;
+  std::map<Token, RemoteChunk> remote_chunks_;  // adopt() only
+  bool lets_go_ = false;                        // of imports, which are suspended
+  mutable std::mutex mutex_;
+  Share share_ GUARDED_BY(mutex_);
+
+ private:
+  struct OwnEnd {
+    Span control;
+    std::optional<Span> slots;  // at the receiver
+  };
+  Result<const RemoteChunk*> remote_chunk(int peer, const Origin& origin, const Deadline& deadline);
+
+  std::shared_ptr<DescriptorServer> server_
+      GUARDED_BY(mutex_);  // from the first request of another process
+  std::map<End, OwnEnd> own_ends_ GUARDED_BY(mutex_);
+  std::map<End, executor::PortAddress> ports_;  // adopt() and port()
+};
+
+}  // namespace niccolite::transport

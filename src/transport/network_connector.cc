@@ -1,0 +1,120 @@
+#include "transport/network_connector.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/parameters.h"
+
+namespace niccolite::transport {
+namespace {
+
+int streams_from_environment() {
+  const int64_t asked = parameters::socket_nthreads() * parameters::nsocks_perthread();
+  return static_cast<int>(std::min<int64_t>(asked, net::kMostStreams));
+}
+
+bool sends_any(std::span<const ShapedEnd> ends) {
+  return std::ranges::any_of(ends, [](const ShapedEnd& shaped) { return shaped.end.is_send; });
+}
+
+}  // namespace
+
+std::string NetworkConnector::name() const {
+  return fmt::format("NET/{}/0", network_ == nullptr ? "Socket" : network_->name());
+}
+
+Result<net::Proxy*> NetworkConnector::proxy() {
+  std::lock_guard lock(mutex_);
+  if (proxy_ == nullptr)
+    proxy_ = TRY(net::Proxy::start({.machine = machine_,
+                                    .member = member_,
+                                    .fail = fail_,
+                                    .streams = streams_from_environment(),
+                                    .network = network_}));
+  return proxy_.get();
+}
+
+Result<executor::PortAddress> NetworkConnector::open(net::Proxy& proxy, const ShapedEnd& shaped) {
+  const auto& [end, shape] = shaped;
+  return proxy.open(
+      {.peer = end.peer, .key = {.tag = end.tag, .protocol = end.protocol}, .is_send = end.is_send},
+      shape);
+}
+
+template <typename Message>
+Status NetworkConnector::describe(int peer, Message& message) {
+  net::Proxy* const own = TRY(proxy());
+  message.proxy = own->address();
+  if (network_ == nullptr) return {};
+  const net::Network::Handle handle = TRY(own->listen_for(peer));
+  message.network = network_->name();
+  message.handle.assign(handle.begin(), handle.end());
+  return {};
+}
+
+template <typename Message>
+Status NetworkConnector::reach(int peer, const Message& message, std::span<const ShapedEnd> ends) {
+  const std::string own_name = network_ == nullptr ? "" : network_->name();
+  if (message.network != own_name) {
+    const auto spoken = [](const std::string& name) { return name.empty() ? "Socket" : name; };
+    return Status::invalid_usage(
+        "rank {} reaches other machines by network {} and rank {} by {}: set NCCL_NET_PLUGIN and "
+        "NCCL_NET alike on all machines, and install the plug-in on all",
+        member_.rank(), spoken(own_name), peer, spoken(message.network));
+  }
+  if (!message.proxy) return Status::remote_error("rank {} does not say where it listens", peer);
+  net::Proxy* const own = TRY(proxy());
+  if (network_ == nullptr) {
+    if (sends_any(ends)) own->reach(peer, *message.proxy);
+    return {};
+  }
+  net::Network::Handle handle;
+  std::ranges::copy(message.handle, handle.begin());
+  own->reach(peer, handle);  // credit comes back by this way
+  return {};
+}
+
+// Ends are made when the peer is asked for its own: each has memory of its own in any case.
+Status NetworkConnector::reserve(std::span<const ShapedEnd> /*ends*/) { return {}; }
+
+Status NetworkConnector::ask(int peer, ConnectRequest& request) { return describe(peer, request); }
+
+Status NetworkConnector::answer(int asker, std::span<const ShapedEnd> ends,
+                                const ConnectRequest& request, ConnectReply& reply) {
+  net::Proxy* const own = TRY(proxy());
+  for (const ShapedEnd& shaped : ends) TRY(open(*own, shaped).status());
+  TRY(describe(asker, reply));
+  return reach(asker, request, ends);
+}
+
+Status NetworkConnector::adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
+                               const Deadline& /*deadline*/) {
+  net::Proxy* const own = TRY(proxy());
+  for (const ShapedEnd& shaped : ends) {
+    const executor::PortAddress port = TRY(open(*own, shaped));
+    ports_.emplace(shaped.end, port);
+  }
+  return reach(peer, reply, ends);
+}
+
+std::optional<executor::PortAddress> NetworkConnector::port(const End& end) const {
+  const auto found = ports_.find(end);
+  if (found == ports_.end()) return std::nullopt;
+  return found->second;
+}
+
+bool NetworkConnector::await_flush(const Deadline& deadline) const {
+  const net::Proxy* proxy = nullptr;  // it lives as long as this does
+  {
+    std::lock_guard lock(mutex_);
+    proxy = proxy_.get();
+  }
+  // At the end of a communicator, and mostly true at once: not worth a signal of the proxy's.
+  while (proxy != nullptr && !proxy->is_flushed()) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
+}
+
+}  // namespace niccolite::transport

@@ -1,0 +1,59 @@
+// NetworkConnector: connects ranks that share no memory. Each end has a FIFO of its own in its
+// host's memory, and the two ranks' proxies carry slots from one to the other (net/proxy.h,
+// relay.h).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/thread_annotations.h"
+#include "transport/connector.h"
+#include "transport/net/proxy.h"
+
+namespace niccolite::transport {
+
+class NetworkConnector final : public Connector {
+ public:
+  /// `machine` and `member` outlive it. `fail` hears on a thread of its own of peers that cannot be
+  /// reached any more. `network` carries; null: sockets do.
+  NetworkConnector(gpu::Machine& machine, const bootstrap::Member& member,
+                   std::function<void(Status)> fail, std::shared_ptr<net::Network> network)
+      : machine_(machine), member_(member), fail_(std::move(fail)), network_(std::move(network)) {}
+
+  Kind kind() const override { return Kind::Network; }
+  std::string name() const override;
+  /// It always can.
+  std::string objection(const Pair& /*pair*/) const override { return {}; }
+
+  Status reserve(std::span<const ShapedEnd> ends) override;
+  Status ask(int peer, ConnectRequest& request) override;
+  Status answer(int asker, std::span<const ShapedEnd> ends, const ConnectRequest& request,
+                ConnectReply& reply) override;
+  Status adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
+               const Deadline& deadline) override;
+  std::optional<executor::PortAddress> port(const End& end) const override;
+  bool await_flush(const Deadline& deadline) const override EXCLUDES(mutex_);
+
+ private:
+  /// Started when it is first needed.
+  Result<net::Proxy*> proxy() EXCLUDES(mutex_);
+  static Result<executor::PortAddress> open(net::Proxy& proxy, const ShapedEnd& shaped);
+  /// Tells the peer where this rank listens for it.
+  template <typename Message>
+  Status describe(int peer, Message& message);
+  /// The peer listens where its message says.
+  template <typename Message>
+  Status reach(int peer, const Message& message, std::span<const ShapedEnd> ends);
+
+  gpu::Machine& machine_;
+  const bootstrap::Member& member_;
+  const std::function<void(Status)> fail_;
+  const std::shared_ptr<net::Network> network_;
+  std::map<End, executor::PortAddress> ports_;  // adopt() and port()
+  mutable std::mutex mutex_;
+  std::unique_ptr<net::Proxy> proxy_ GUARDED_BY(mutex_);
+};
+
+}  // namespace niccolite::transport
