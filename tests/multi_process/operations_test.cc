@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/api/random_program.h"
 #include "tests/multi_process/process.h"
+#include "tests/multi_process/programs.h"
 #include "tests/multi_process/ranks.h"
 
 namespace niccolite::test {
@@ -85,25 +85,11 @@ ROLE(perform) {
   const int nranks = std::stoi(arguments[2]);
   LocalRanks one(to_id(arguments[0]), nranks, std::stoi(arguments[3]), std::stoi(arguments[4]));
   LocalRanks two(to_id(arguments[1]), nranks, std::stoi(arguments[3]), std::stoi(arguments[4]));
-  Stage stage{.first_rank = std::stoi(arguments[3]), .ranks = {}};
-  for (size_t i = 0; i < one.comms.size(); ++i)
-    stage.ranks.push_back({{one.comms[i], two.comms[i]}, {one.streams[i], two.streams[i]}});
-
-  RandomProgram every{
-      .seed = 0, .nranks = nranks, .thread_per_rank = false, .as_graph = false, .groups = {}};
-  for (Kind kind : kCollectives)
-    for (size_t count : {1u, 1000u, 70'001u})
-      every.groups.push_back({{{{kind, ncclFloat, ncclSum, count, nranks - 1}, 0, 0}}, true});
-  perform(every, stage);
-  constexpr uint64_t kPrograms = 40;
-  for (uint64_t seed = 1; seed <= kPrograms && !testing::Test::HasFailure(); ++seed) {
-    const RandomProgram program = generate(seed, nranks);
-    SCOPED_TRACE(testing::Message() << program);
-    perform(program, stage);
-  }
+  const bool is_right =
+      perform_programs(one, two, {.nranks = nranks, .first_rank = std::stoi(arguments[3])});
   one.destroy();
   two.destroy();
-  return testing::Test::HasFailure() ? 1 : 0;
+  return is_right ? 0 : 1;
 }
 
 TEST_P(MultiProcess, EveryOperationIsRightOnEveryRank) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ int play_role(int argc, char** argv) {
 }
 
 Process::Process(const std::string& role, const Arguments& arguments,
-                 const Environment& environment) {
+                 const Environment& environment, int network) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
   std::vector<std::string> text = {"/proc/self/exe", "--role", role};
@@ -51,6 +52,7 @@ Process::Process(const std::string& role, const Arguments& arguments,
   if (pid_ < 0) std::abort();
   if (pid_ == 0) {
     // Only calls that are safe after fork in a program with threads.
+    if (network >= 0 && setns(network, CLONE_NEWNET) != 0) _exit(126);
     dup2(ends[1], STDOUT_FILENO);
     dup2(ends[1], STDERR_FILENO);
     execve(argv[0], argv.data(), envp.data());

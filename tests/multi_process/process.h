@@ -32,7 +32,9 @@ int play_role(int argc, char** argv);
 class Process {
  public:
   using Environment = std::map<std::string, std::string>;
-  Process(const std::string& role, const Arguments& arguments, const Environment& environment = {});
+  /// `network`: the descriptor of the network namespace it runs in; -1: this one's.
+  Process(const std::string& role, const Arguments& arguments, const Environment& environment = {},
+          int network = -1);
   Process(Process&& other) noexcept;
   /// Kills it if it still runs.
   ~Process();

@@ -153,11 +153,11 @@ TEST_F(IncomingEnd, RefusesWhatHasNoPlace) {
 // ---- two proxies
 
 struct Ends {
-  explicit Ends(int streams = 1) {
+  explicit Ends(int streams = 1, std::chrono::milliseconds patience = seconds(30)) {
     const bootstrap::UniqueId id = bootstrap::create_unique_id().take();
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < 2; ++rank)
-      threads.emplace_back([&, rank, streams] {
+      threads.emplace_back([&, rank, streams, patience] {
         members[rank] = bootstrap::Member::join({.id = id,
                                                  .nranks = 2,
                                                  .rank = static_cast<int>(rank),
@@ -170,7 +170,8 @@ struct Ends {
                                             std::lock_guard lock(mutex);
                                             failures.push_back(why.message());
                                           },
-                                      .streams = streams})
+                                      .streams = streams,
+                                      .patience = patience})
                             .take();
       });
     for (std::thread& thread : threads) thread.join();
@@ -316,19 +317,21 @@ std::string failure_after(Ends& ends, std::span<const std::byte> bytes) {
 TEST(Proxies, NameAPeerThatSendsNonsense) {
   Ends ends;
   ends.open(1, 0, false);
-  const Frame frame{.kind = FrameKind::Part, .tag = 9, .bytes = 10, .length = 10};
-  const std::string failure = failure_after(ends, std::as_bytes(std::span(&frame, 1)));
+  const Frame frames[] = {{}, {.kind = FrameKind::Part, .tag = 9, .bytes = 10, .length = 10}};
+  const std::string failure = failure_after(ends, std::as_bytes(std::span(frames)));
   EXPECT_THAT(failure, HasSubstr("the connection from rank 0"));
   EXPECT_THAT(failure, HasSubstr("tag 9"));
 }
 
-TEST(Proxies, NameAPeerWhoseConnectionBreaksInAChunk) {
-  Ends ends;
-  const Frame frame;
-  const auto begin = std::as_bytes(std::span(&frame, 1));
-  const std::string failure = failure_after(ends, begin.first(begin.size() - 1));
+TEST(Proxies, NameAPeerWhoseConnectionBreaksAndIsNotReplaced) {
+  Ends ends(1, std::chrono::milliseconds(100));
+  ends.open(1, 0, false);
+  const Frame frames[2];
+  const std::string failure =
+      failure_after(ends, std::as_bytes(std::span(frames)).first(sizeof(Frame) + 1));
   EXPECT_THAT(failure, HasSubstr("the connection from rank 0"));
   EXPECT_THAT(failure, HasSubstr("in the middle"));
+  EXPECT_THAT(failure, HasSubstr("not replaced within 0.1 s"));
 }
 
 }  // namespace

@@ -2,9 +2,19 @@
 // those of kind Part are followed by `length` bytes of a chunk.
 //
 //   sender                                    receiver
-//   Begin                             ---->              first on each stream
+//   Begin                             ---->              first on each connection: of which stream
 //                                     <----   Credit     "slots before `step` may be sent"
 //   Part, bytes of a chunk            ---->              in any order, on any of the pair's streams
+//                                     <----   Acknowledge   "`step` parts of this stream are here"
+//   End                               <--->   End        last: who breaks off without it is
+//   expected
+//                                                        to connect again
+//
+// A stream outlives its connections. When one breaks, the sender connects again, with a Begin of
+// the next number; the receiver then reads nothing more of the one before, and answers how many
+// parts of the stream are whole. Those that follow are sent once more, from slots that nobody has
+// written since: a slot is free when its parts are acknowledged. So no part comes twice, none is
+// missing.
 //
 // A part is only sent when the receiver has said that there is a slot for its step: what is read
 // from a stream always has a place, and no connection waits behind another. Both ends are of one
@@ -20,15 +30,16 @@
 
 namespace niccolite::transport::net {
 
-enum class FrameKind : uint8_t { Begin = 1, Credit, Part };
+enum class FrameKind : uint8_t { Begin = 1, Credit, Part, Acknowledge, End };
 
 struct Frame {
   FrameKind kind = FrameKind::Begin;
   uint8_t protocol = 0;  // these two name the connection among those of the pair and direction
   uint16_t tag = 0;
-  uint32_t channel = 0;
-  uint64_t step = 0;    // of the chunk; of a credit: the first that may not be sent
-  uint32_t bytes = 0;   // of the whole chunk
+  uint32_t channel = 0;  // of a Begin: the stream, from 0
+  uint64_t step = 0;   // of the chunk; of a credit: the first that may not be sent; of a Begin: the
+                       // connection's number in its stream; of an Acknowledge: parts of the stream
+  uint32_t bytes = 0;  // of the whole chunk
   uint32_t offset = 0;  // of this part in it
   uint32_t length = 0;  // of this part
   uint16_t call = 0;    // the call's tag (executor/protocol/tag.h)

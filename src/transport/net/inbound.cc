@@ -2,64 +2,169 @@
 
 #include <algorithm>
 
-namespace niccolite::transport::net {
+#include "base/log.h"
 
-void Inbound::welcome(bootstrap::Link::Stream from) {
-  if (streams_.size() >= kMostStreams) return;
-  Result<std::unique_ptr<Stream>> stream = Stream::create(loop_, std::move(from), *this);
-  if (!stream.is_ok()) return options_.fail(stream.status().copy());
-  streams_.push_back({.stream = std::move(stream).take()});
-  streams_.back().stream->flush();
+namespace niccolite::transport::net {
+namespace {
+
+// Parts are acknowledged with the next credit, which follows soon where kernels read on; without
+// waiting for that when the sender's slots may run short, and before the proxy sleeps.
+constexpr uint64_t kMostUnacknowledged = 4;
+constexpr uint64_t kMostUnacknowledgedBytes = 64 << 10;
+constexpr int kIdleLooks = 4;
+
+}  // namespace
+
+Inbound::~Inbound() {
+  for (const auto& [number, lane] : lanes_) loop_.cancel(lane.awaited);
 }
 
-std::vector<Inbound::Opened>::iterator Inbound::find(const Stream& stream) {
-  return std::ranges::find_if(streams_,
-                              [&](const Opened& opened) { return opened.stream.get() == &stream; });
+void Inbound::welcome(bootstrap::Link::Stream from) {
+  if (unnamed_.size() >= kMostStreams) unnamed_.erase(unnamed_.begin());
+  Result<std::unique_ptr<Stream>> stream = Stream::create(loop_, std::move(from), *this);
+  // The peer finds its connection closed, and tries again.
+  if (!stream.is_ok()) return;
+  unnamed_.push_back(std::move(stream).take());
+  unnamed_.back()->flush();
+}
+
+std::unique_ptr<Stream> Inbound::take_unnamed(const Stream& stream) {
+  const auto found = std::ranges::find_if(
+      unnamed_, [&](const std::unique_ptr<Stream>& own) { return own.get() == &stream; });
+  std::unique_ptr<Stream> taken = std::move(*found);
+  unnamed_.erase(found);
+  return taken;
 }
 
 Result<std::byte*> Inbound::stream_frame(Stream& stream, const Frame& frame) {
   has_moved_ = true;
+  if ((frame.kind == FrameKind::Begin) != (stream.label() < 0))
+    return Status::remote_error("it begins a stream with a frame of kind {}, or twice",
+                                static_cast<int>(frame.kind));
   if (frame.kind == FrameKind::Begin) {
-    find(stream)->has_begun = true;
+    TRY(begin(stream, frame));
     return nullptr;
   }
-  if (frame.kind != FrameKind::Part)
+  Lane& lane = lanes_.at(stream.label());
+  if (frame.kind == FrameKind::Part) return place(lane, frame);
+  if (frame.kind != FrameKind::End)
     return Status::remote_error("it sends a frame of kind {} to a receiver",
                                 static_cast<int>(frame.kind));
+  lane.has_ended = true;
+  return nullptr;
+}
+
+Status Inbound::begin(Stream& stream, const Frame& frame) {
+  if (frame.channel >= kMostStreams)
+    return Status::remote_error("stream {} of at most {}", frame.channel, kMostStreams);
+  const int label = static_cast<int>(frame.channel);
+  std::unique_ptr<Stream> taken = take_unnamed(stream);
+  const auto [found, is_first] = lanes_.try_emplace(label);
+  Lane& lane = found->second;
+  if (!is_first && frame.step <= lane.number) {
+    // One that broke before it was read, and has been replaced since.
+    stream.drop();
+    ended_.push_back(std::move(taken));
+    return {};
+  }
+  if (lane.connection != nullptr) {
+    // Its sender knows that it broke. From here on nothing of it reaches a slot.
+    lane.connection->drop();
+    ended_.push_back(std::move(lane.connection));
+  }
+  loop_.cancel(lane.awaited);
+  lane.connection = std::move(taken);
+  lane.connection->set_label(label);
+  lane.number = frame.step;
+  if (frame.step == 0) return {};
+  acknowledge(lane);
+  lane.connection->flush();
+  for (const auto& [key, end] : ends_) end->tell_again();
+  return {};
+}
+
+Result<std::byte*> Inbound::place(Lane& lane, const Frame& frame) {
   const auto found = ends_.find(key_of(frame));
   if (found == ends_.end())
     return Status::remote_error("it sends to a connection that there is not (tag {})", frame.tag);
   std::byte* const place = TRY(found->second->place(frame));
-  if (frame.length == 0) found->second->arrived(frame);
+  if (frame.length == 0) count(lane, frame);
   return place;
 }
 
-void Inbound::stream_arrived(Stream&, const Frame& frame) {
+void Inbound::stream_arrived(Stream& stream, const Frame& frame) {
   has_moved_ = true;
-  if (frame.kind == FrameKind::Part && frame.length > 0) ends_.at(key_of(frame))->arrived(frame);
+  if (frame.kind == FrameKind::Part && frame.length > 0) count(lanes_.at(stream.label()), frame);
 }
 
-void Inbound::stream_ended(Stream& stream, Status why) {
-  const auto found = find(stream);
-  ended_.push_back(std::move(found->stream));
-  streams_.erase(found);
-  if (!why.is_ok())
-    options_.fail(std::move(why).with_context("the connection from {} broke", options_.peer));
+void Inbound::count(Lane& lane, const Frame& frame) {
+  ends_.at(key_of(frame))->arrived(frame);
+  ++lane.received;
+  lane.unacknowledged_bytes += frame.length;
+}
+
+void Inbound::acknowledge(Lane& lane) {
+  lane.acknowledged = lane.received;
+  lane.unacknowledged_bytes = 0;
+  lane.connection->send({.frame = {.kind = FrameKind::Acknowledge, .step = lane.received}});
+}
+
+void Inbound::stream_ended(Stream& stream, Stream::End how, Status why) {
+  if (stream.label() < 0) {
+    ended_.push_back(take_unnamed(stream));
+    if (how == Stream::End::Refused)
+      options_.fail(std::move(why).with_context("the connection from {} broke", options_.peer));
+    return;
+  }
+  Lane& lane = lanes_.at(stream.label());
+  ended_.push_back(std::move(lane.connection));
+  if (lane.has_ended) return;
+  if (how == Stream::End::Finished) why = Status::remote_error("it was closed");
+  auto reason = std::make_shared<Status>(
+      std::move(why).with_context("the connection from {} broke", options_.peer));
+  if (how == Stream::End::Refused) return options_.fail(std::move(*reason));
+  LOG(Info, Net, "NET/Socket : {}; it should be replaced", reason->message());
+  lane.awaited = loop_.after(options_.patience, [this, reason] {
+    options_.fail(Status::remote_error("{}, and was not replaced within {} s", reason->message(),
+                                       std::chrono::duration<double>(options_.patience).count()));
+  });
 }
 
 bool Inbound::progress() {
   ended_.clear();
   bool moved = std::exchange(has_moved_, false);
-  const auto ready = std::ranges::find_if(streams_, [](const Opened& opened) {
-    return opened.has_begun && opened.stream->wants_more();
+  const auto ready = std::ranges::find_if(lanes_, [](const auto& lane) {
+    return lane.second.connection != nullptr && lane.second.connection->wants_more();
   });
-  if (ready == streams_.end()) return moved;
-  Stream& stream = *ready->stream;
+  if (ready == lanes_.end()) return moved;
   bool has_credit = false;
   for (const auto& [key, end] : ends_)
-    has_credit |= end->collect([&](const Frame& frame) { stream.send({.frame = frame}); });
-  if (has_credit) stream.flush();
-  return moved || has_credit;
+    has_credit |=
+        end->collect([&](const Frame& frame) { ready->second.connection->send({.frame = frame}); });
+  moved |= has_credit;
+  idle_ = moved ? 0 : std::min(idle_ + 1, kIdleLooks);
+  for (auto& [number, lane] : lanes_) {
+    if (lane.connection == nullptr) continue;
+    const bool has_news = lane.received > lane.acknowledged;
+    const bool is_credited = has_credit && number == ready->first;
+    if (has_news && (is_credited || idle_ == kIdleLooks ||
+                     lane.received - lane.acknowledged >= kMostUnacknowledged ||
+                     lane.unacknowledged_bytes >= kMostUnacknowledgedBytes))
+      acknowledge(lane);
+    else if (!is_credited)
+      continue;
+    lane.connection->flush();  // which may end it
+    moved = true;
+  }
+  return moved;
+}
+
+void Inbound::finish() {
+  for (auto& [number, lane] : lanes_) {
+    if (lane.connection == nullptr) continue;
+    lane.connection->send({.frame = {.kind = FrameKind::End}});
+    lane.connection->flush();
+  }
 }
 
 }  // namespace niccolite::transport::net

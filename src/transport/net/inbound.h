@@ -1,5 +1,6 @@
-// Inbound: all that one rank receives from one rank of another machine. Thread safety: the loop's
-// thread.
+// Inbound: all that one rank receives from one rank of another machine. A stream whose TCP
+// connection breaks waits for the one with which the peer replaces it (frame.h). Thread safety: the
+// loop's thread.
 #pragma once
 
 #include <functional>
@@ -18,34 +19,48 @@ class Inbound final : private Stream::Owner {
   struct Options {
     std::string peer;  // "rank 3 (process 4711 on host a12)"
     std::function<void(Status)> fail;
+    bootstrap::EventLoop::Clock::duration patience;  // with a peer that should connect again
   };
   Inbound(bootstrap::EventLoop& loop, Options options)
       : loop_(loop), options_(std::move(options)) {}
+  ~Inbound();
 
   void add(const Key& key, Incoming& end) { ends_.emplace(key, &end); }
   /// The peer has proved who it is.
   void welcome(bootstrap::Link::Stream from);
   /// Moves what can be moved; true when that was something.
   bool progress();
+  /// Tells the peer that nothing more will be read.
+  void finish();
 
  private:
-  struct Opened {
-    std::unique_ptr<Stream> stream;
-    bool has_begun = false;  // the peer sends frames: it is ready for ours
+  struct Lane {                          // a stream
+    std::unique_ptr<Stream> connection;  // null: it broke, and is awaited again
+    uint64_t number = 0;                 // of the connection
+    uint64_t received = 0;               // parts that are whole
+    uint64_t acknowledged = 0;           // of which the peer knows
+    uint64_t unacknowledged_bytes = 0;
+    bool has_ended = false;  // the peer has, in order
+    bootstrap::EventLoop::Id awaited = 0;
   };
 
-  std::vector<Opened>::iterator find(const Stream& stream);
   Result<std::byte*> stream_frame(Stream& stream, const Frame& frame) override;
-  void stream_arrived(Stream&, const Frame& frame) override;
-  void stream_sent(const Part&) override {}
-  void stream_ended(Stream& stream, Status why) override;
+  void stream_arrived(Stream& stream, const Frame& frame) override;
+  void stream_ended(Stream& stream, Stream::End how, Status why) override;
+  Status begin(Stream& stream, const Frame& frame);
+  Result<std::byte*> place(Lane& lane, const Frame& frame);
+  void count(Lane& lane, const Frame& frame);
+  void acknowledge(Lane& lane);
+  std::unique_ptr<Stream> take_unnamed(const Stream& stream);
 
   bootstrap::EventLoop& loop_;
   const Options options_;
-  std::vector<Opened> streams_;
-  std::vector<std::unique_ptr<Stream>> ended_;  // until nobody is inside one
+  std::map<int, Lane> lanes_;
+  std::vector<std::unique_ptr<Stream>> unnamed_;  // whose Begin has not come
+  std::vector<std::unique_ptr<Stream>> ended_;    // until nobody is inside one
   std::map<Key, Incoming*> ends_;
   bool has_moved_ = false;
+  int idle_ = 0;  // calls of progress() in a row that moved nothing
 };
 
 }  // namespace niccolite::transport::net

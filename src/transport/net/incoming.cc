@@ -79,8 +79,10 @@ bool Incoming::collect(const std::function<void(const Frame&)>& queue) {
     Channel& channel = channels_[number];
     // [credit] of the proxy: the kernel has read what lies in the slots. Pairs with its [consume].
     const uint64_t head = std::atomic_ref(far_[number].remote).load(std::memory_order_acquire);
-    if (head > channel.published || head + shape_.depth <= channel.told) continue;
-    channel.told = head + shape_.depth;
+    const bool is_news = head <= channel.published && head + shape_.depth > channel.told;
+    if (!is_news && channel.is_told) continue;
+    if (is_news) channel.told = head + shape_.depth;
+    channel.is_told = true;
     queue({.kind = FrameKind::Credit,
            .protocol = static_cast<uint8_t>(key_.protocol),
            .tag = static_cast<uint16_t>(key_.tag),
@@ -89,6 +91,10 @@ bool Incoming::collect(const std::function<void(const Frame&)>& queue) {
     any = true;
   }
   return any;
+}
+
+void Incoming::tell_again() {
+  for (Channel& channel : channels_) channel.is_told = channel.told == 0;
 }
 
 }  // namespace niccolite::transport::net

@@ -36,6 +36,8 @@ class Incoming {
   void arrived(const Frame& part);
   /// Calls `queue(frame)` for all credit that the sender does not know of. True when there was any.
   bool collect(const std::function<void(const Frame&)>& queue);
+  /// What was told may not have arrived: collect() tells all of it again.
+  void tell_again();
 
  private:
   struct Slot {
@@ -47,6 +49,7 @@ class Incoming {
   struct Channel {
     uint64_t published = 0;  // steps that the kernel sees
     uint64_t told = 0;       // the sender may send the steps before it
+    bool is_told = true;     // and may not know it, if false
     std::vector<Slot> slots;
   };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/parameters.h"
 
 namespace niccolite::transport::net {
@@ -10,15 +11,24 @@ using bootstrap::Link;
 
 namespace {
 
-// Several streams share the parts of a chunk.
+// Several streams share the parts of a chunk. What a connection that breaks has not carried as a
+// whole is sent once more: a bound on that, too.
 constexpr uint32_t kPartOfSeveral = 64 << 10;
+constexpr uint32_t kPartOfOne = 256 << 10;
 constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a pair
 
 }  // namespace
 
+Outbound::Outbound(bootstrap::EventLoop& loop, Options options)
+    : loop_(loop), options_(std::move(options)), lanes_(static_cast<size_t>(options_.streams)) {
+  for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i].number = static_cast<uint32_t>(i);
+}
+
 Outbound::~Outbound() {
-  for (const auto id : retries_) loop_.cancel(id);
-  for (Dialing& dialing : dialing_) Link::bury(loop_, std::move(dialing.link));
+  for (Lane& lane : lanes_) {
+    loop_.cancel(lane.retry);
+    Link::bury(loop_, std::move(lane.link));
+  }
 }
 
 void Outbound::add(const Key& key, Outgoing& end) {
@@ -31,87 +41,128 @@ void Outbound::reach(const Address& address) {
   if (is_dialed_) return;
   is_dialed_ = true;
   address_ = address;
-  for (int i = 0; i < options_.streams; ++i) dial(0);
+  for (Lane& lane : lanes_) dial(lane);
 }
 
-void Outbound::dial(int attempts) {
+bool Outbound::has_streams() const {
+  return std::ranges::any_of(
+      lanes_, [](const Lane& lane) { return lane.connection != nullptr || lane.link != nullptr; });
+}
+
+void Outbound::dial(Lane& lane) {
+  ++lane.attempts;
   Result<std::unique_ptr<Link>> link =
       Link::dial(loop_, address_, options_.number, options_.link, *this);
-  if (!link.is_ok()) return retry(attempts + 1, link.status());
-  dialing_.push_back({.link = std::move(link).take(), .attempts = attempts + 1});
+  if (!link.is_ok()) return retry(lane, link.status());
+  lane.link = std::move(link).take();
 }
 
-void Outbound::retry(int attempts, const Status& why) {
+// Connects once more, after a while if the last attempts brought nothing.
+void Outbound::retry(Lane& lane, const Status& why) {
   if (is_finishing_) return;
   if (options_.has_left()) return abandon_ends();
-  if (attempts > parameters::socket_retry_count())
+  if (lane.attempts > parameters::socket_retry_count())
     return options_.fail(Status::remote_error(
         "cannot connect to {}, whose connections are awaited at {}: {}. Can this host reach that "
         "address (NCCL_SOCKET_IFNAME, firewalls)?",
         options_.peer, address_.text(), why.message()));
-  const auto wait = std::chrono::milliseconds(parameters::socket_retry_sleep() * attempts);
-  const auto id = std::make_shared<bootstrap::EventLoop::Id>();
-  *id = loop_.after(wait, [this, id, attempts] {
-    retries_.erase(*id);
-    dial(attempts);
-  });
-  retries_.insert(*id);
+  const auto wait = std::chrono::milliseconds(parameters::socket_retry_sleep() * lane.attempts);
+  lane.retry = loop_.after(wait, [this, &lane] { dial(lane); });
 }
 
-Outbound::Dialing Outbound::take(Link& link) {
-  const auto found = std::ranges::find_if(
-      dialing_, [&](const Dialing& dialing) { return dialing.link.get() == &link; });
-  Dialing taken = std::move(*found);
-  dialing_.erase(found);
-  return taken;
+Outbound::Lane& Outbound::lane_of(const Link& link) {
+  return *std::ranges::find_if(lanes_, [&](const Lane& lane) { return lane.link.get() == &link; });
 }
 
 void Outbound::link_opened(Link& link) {
-  Dialing dialing = take(link);
-  Result<std::unique_ptr<Stream>> stream = Stream::create(loop_, link.release(), *this);
-  Link::bury(loop_, std::move(dialing.link));
-  if (!stream.is_ok()) return retry(dialing.attempts, stream.status());
-  Stream& opened = *stream.value();
-  streams_.push_back(std::move(stream).take());
-  opened.send({.frame = {.kind = FrameKind::Begin}});
-  opened.flush();
-  if (is_finishing_) opened.finish();
+  Lane& lane = lane_of(link);
+  Result<std::unique_ptr<Stream>> opened = Stream::create(loop_, link.release(), *this);
+  Link::bury(loop_, std::move(lane.link));
+  if (!opened.is_ok()) return retry(lane, opened.status());
+  lane.connection = std::move(opened).take();
+  lane.connection->set_label(static_cast<int>(lane.number));
+  lane.is_ready = lane.connections == 0;
+  lane.connection->send({.frame = {
+                             .kind = FrameKind::Begin,
+                             .channel = lane.number,
+                             .step = lane.connections++,
+                         }});
+  lane.connection->flush();
 }
 
 void Outbound::link_ended(Link& link, Link::End, Status reason) {
-  Dialing dialing = take(link);
-  Link::bury(loop_, std::move(dialing.link));
-  retry(dialing.attempts, reason);
+  Lane& lane = lane_of(link);
+  Link::bury(loop_, std::move(lane.link));
+  retry(lane, reason);
 }
 
-Result<std::byte*> Outbound::stream_frame(Stream&, const Frame& frame) {
-  if (frame.kind != FrameKind::Credit)
-    return Status::remote_error("it sends a frame of kind {} to a sender",
-                                static_cast<int>(frame.kind));
+Result<std::byte*> Outbound::stream_frame(Stream& stream, const Frame& frame) {
+  Lane& lane = lanes_[static_cast<size_t>(stream.label())];
+  has_moved_ = true;
+  switch (frame.kind) {
+    case FrameKind::Credit:
+      TRY(take_credit(frame));
+      return nullptr;
+    case FrameKind::Acknowledge:
+      TRY(take_acknowledgement(lane, frame.step));
+      return nullptr;
+    case FrameKind::End:
+      lane.has_ended = true;
+      return nullptr;
+    case FrameKind::Begin:
+    case FrameKind::Part:
+      break;
+  }
+  return Status::remote_error("it sends a frame of kind {} to a sender",
+                              static_cast<int>(frame.kind));
+}
+
+Status Outbound::take_credit(const Frame& frame) {
   if (limits_.size() >= kMostGrants)
     return Status::remote_error("it grants credit for over {} channels", kMostGrants);
   uint64_t& limit = limits_[{key_of(frame), frame.channel}];
   limit = std::max(limit, frame.step);
   if (const auto found = ends_.find(key_of(frame)); found != ends_.end())
     found->second->grant(frame.channel, limit);
-  has_moved_ = true;
-  return nullptr;
+  return {};
 }
 
-void Outbound::stream_sent(const Part& part) {
-  if (part.from != nullptr) part.from->sent(part.frame);
-  has_moved_ = true;
+Status Outbound::take_acknowledgement(Lane& lane, uint64_t parts) {
+  if (parts < lane.acknowledged || parts - lane.acknowledged > lane.unacknowledged.size())
+    return Status::remote_error(
+        "it acknowledges {} parts of a stream, of which {} to {} may be there", parts,
+        lane.acknowledged, lane.acknowledged + lane.unacknowledged.size());
+  for (; lane.acknowledged < parts; ++lane.acknowledged) {
+    const Part& part = lane.unacknowledged.front();
+    part.from->sent(part.frame);
+    lane.unacknowledged.pop_front();
+    lane.attempts = 0;
+  }
+  if (lane.is_ready) return {};
+  lane.is_ready = true;  // and does not have what follows
+  for (const Part& part : lane.unacknowledged) lane.connection->send(part);
+  return {};
 }
 
-void Outbound::stream_ended(Stream& stream, Status why) {
-  const auto found = std::ranges::find_if(
-      streams_, [&](const std::unique_ptr<Stream>& own) { return own.get() == &stream; });
-  ended_.push_back(std::move(*found));
-  streams_.erase(found);
-  // Who ends its side in order has left, and needs nothing more.
-  abandon_ends();
-  if (!why.is_ok() && !is_finishing_)
-    options_.fail(std::move(why).with_context("the connection to {} broke", options_.peer));
+void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
+  Lane& lane = lanes_[static_cast<size_t>(stream.label())];
+  ended_.push_back(std::move(lane.connection));
+  if (is_finishing_) return;
+  // Who has left in order needs nothing more.
+  if (lane.has_ended || options_.has_left()) return abandon_ends();
+  if (how == Stream::End::Refused) {
+    abandon_ends();
+    return options_.fail(std::move(why).with_context("the connection to {} broke", options_.peer));
+  }
+  if (how == Stream::End::Finished) why = Status::remote_error("it was closed");
+  LOG(Info, Net,
+      "NET/Socket : the connection to {} at {} broke ({}) and is replaced; {} parts of chunks are "
+      "on their way",
+      options_.peer, address_.text(), why.message(), lane.unacknowledged.size());
+  if (lane.attempts == 0)
+    dial(lane);
+  else
+    retry(lane, why);
 }
 
 void Outbound::abandon_ends() {
@@ -120,30 +171,32 @@ void Outbound::abandon_ends() {
 
 bool Outbound::progress() {
   ended_.clear();
-  if (streams_.empty()) return false;
   bool moved = std::exchange(has_moved_, false);
-  const uint32_t part_bytes = options_.streams > 1 ? kPartOfSeveral : UINT32_MAX;
+  const uint32_t part_bytes = options_.streams > 1 ? kPartOfSeveral : kPartOfOne;
   for (const auto& [key, end] : ends_)
     moved |= end->collect(part_bytes, [this](const Part& part) { waiting_.push_back(part); });
-  for (size_t i = 0; i < streams_.size(); ++i) {  // a stream that ends leaves the list
-    Stream& stream = *streams_[i];
-    while (!waiting_.empty() && stream.wants_more()) {
-      stream.send(waiting_.front());
+  for (Lane& lane : lanes_) {
+    if (lane.connection == nullptr || !lane.is_ready) continue;
+    while (!waiting_.empty() && lane.connection->wants_more()) {
+      lane.unacknowledged.push_back(waiting_.front());
+      lane.connection->send(waiting_.front());
       waiting_.pop_front();
+      moved = true;
     }
-    stream.flush();
+    lane.connection->flush();  // which may end it
   }
   return moved;
 }
 
 void Outbound::finish() {
   is_finishing_ = true;
-  for (const auto id : retries_) loop_.cancel(id);
-  retries_.clear();
-  for (Dialing& dialing : dialing_) Link::bury(loop_, std::move(dialing.link));
-  dialing_.clear();
-  const size_t count = streams_.size();
-  for (size_t i = count; i-- > 0;) streams_[i]->finish();
+  for (Lane& lane : lanes_) {
+    loop_.cancel(lane.retry);
+    Link::bury(loop_, std::move(lane.link));
+    if (lane.connection == nullptr) continue;
+    lane.connection->send({.frame = {.kind = FrameKind::End}});
+    lane.connection->finish();
+  }
 }
 
 }  // namespace niccolite::transport::net

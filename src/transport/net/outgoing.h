@@ -3,7 +3,8 @@
 //
 //   kernel                                        proxy
 //   slot, note, then `far.remote` = tail   --->   acquires the tail; sends steps below the limit
-//   acquires `own.remote` = head           <---   slots that were sent may be written again
+//   acquires `own.remote` = head           <---   slots whose parts are with the receiver's proxy
+//                                                 may be written again
 //
 // Invariant: freed <= taken <= min(produced, limit); produced - freed <= depth, which the kernel
 // keeps, and limit - (steps that the receiver has consumed) <= depth, which the receiver keeps.
@@ -37,7 +38,7 @@ class Outgoing {
                                                   executor::relay::Bell& bell);
 
   executor::PortAddress port() const;
-  /// Has everything that the kernel has published been handed to the network, or will it never be?
+  /// Is everything that the kernel has published with the receiver's proxy, or will it never be?
   bool is_flushed() const;
 
   /// The receiver will take no more.

@@ -43,6 +43,16 @@ constexpr auto kRests = seconds(1);
 constexpr auto kLongRest = std::chrono::milliseconds(1);
 constexpr int kLooksPerYield = 16;
 
+// What its sender may spend on replacing a connection (Outbound::retry), and a bit.
+std::chrono::milliseconds replacement_time() {
+  constexpr std::chrono::milliseconds kMost = std::chrono::hours(1);
+  constexpr std::chrono::milliseconds kBit = seconds(10);
+  const int64_t attempts = std::min<int64_t>(parameters::socket_retry_count(), 10'000);
+  const std::chrono::milliseconds waits(parameters::socket_retry_sleep() * attempts *
+                                        (attempts + 1) / 2);
+  return std::min(waits + kBit, kMost);
+}
+
 constexpr auto kLinger = seconds(2);  // for peers to have read what was sent to them
 
 uint64_t number_of(int rank) { return static_cast<uint64_t>(rank) + 1; }
@@ -153,8 +163,10 @@ Inbound& Proxy::inbound(int peer) {
   if (found == nullptr)
     found = std::make_unique<Inbound>(
         *loop_,
-        Inbound::Options{.peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
-                         .fail = [this, peer](Status why) { report(peer, std::move(why)); }});
+        Inbound::Options{
+            .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
+            .fail = [this, peer](Status why) { report(peer, std::move(why)); },
+            .patience = options_.patience.count() > 0 ? options_.patience : replacement_time()});
   return *found;
 }
 
@@ -290,6 +302,7 @@ void Proxy::finish(bool is_orderly) {
   is_finishing_ = true;
   if (!is_orderly) return loop_->stop();
   for (const auto& [peer, to] : outbound_) to->finish();
+  for (const auto& [peer, from] : inbound_) from->finish();
   for (const auto& [peer, with] : messengers_) with->finish();
   loop_->after(kLinger, [this] { loop_->stop(); });
 }

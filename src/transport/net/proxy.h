@@ -42,6 +42,9 @@ class Proxy {
     std::function<void(Status)> fail;    // of a peer, which the status names; on the proxy's thread
     int streams = 1;                     // to each peer; at most kMostStreams
     std::shared_ptr<Network> network{};  // a plug-in's, instead of streams
+    // How long a peer may take to replace a connection that broke; zero: as long as it tries
+    // (NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC).
+    std::chrono::milliseconds patience{};
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some
@@ -66,7 +69,7 @@ class Proxy {
   Result<Network::Handle> listen_for(int peer) EXCLUDES(mutex_);
   /// The peer's plug-in listens there.
   void reach(int peer, const Network::Handle& handle);
-  /// Has all that kernels have published been handed to the network?
+  /// Is all that kernels have published with the proxies of the peers?
   bool is_flushed() const EXCLUDES(mutex_);
 
  private:

@@ -34,7 +34,7 @@ void Stream::finish() {
 void Stream::flush() {
   if (!is_open() || is_blocked_) return;
   Status status = try_flush();
-  if (!status.is_ok()) end(std::move(status));
+  if (!status.is_ok()) end(End::Broken, std::move(status));
 }
 
 Status Stream::try_flush() {
@@ -87,9 +87,7 @@ void Stream::advance(size_t bytes) {
     if (sent_ < sizeof first.frame + payload) return;
     sent_ -= sizeof first.frame + payload;
     queued_bytes_ -= payload;
-    const Part part = first;
     queue_.pop_front();
-    owner_.stream_sent(part);
   }
 }
 
@@ -104,7 +102,7 @@ void Stream::ready(uint32_t events) {
   Status status;
   if ((events & EPOLLOUT) != 0) status = try_flush();
   if (status.is_ok() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) status = receive();
-  if (!status.is_ok()) end(std::move(status));
+  if (!status.is_ok()) end(is_refused_ ? End::Refused : End::Broken, std::move(status));
 }
 
 Status Stream::receive() {
@@ -117,7 +115,7 @@ Status Stream::receive() {
     if (!got.open) {
       if (missing_ > 0 || staged_ > 0)
         return Status::remote_error("it ended in the middle of a chunk");
-      end({});
+      end(End::Finished, {});
       return {};
     }
     if (got.bytes == 0) return {};
@@ -129,7 +127,9 @@ Status Stream::receive() {
       if (missing_ == 0) owner_.stream_arrived(*this, frame_);
     }
     const bool was_all = got.bytes < (pieces[0].iov_len + (count > 1 ? pieces[1].iov_len : 0));
-    TRY(take_staged());
+    Status status = take_staged();
+    is_refused_ = !status.is_ok();
+    TRY(std::move(status));
     if (was_all) return {};
   }
   return {};
@@ -138,11 +138,11 @@ Status Stream::receive() {
 // Frames that lie in stage_, and the beginning of the bytes of the last.
 Status Stream::take_staged() {
   size_t at = 0;
-  while (missing_ == 0 && staged_ - at >= sizeof frame_) {
+  while (is_open() && missing_ == 0 && staged_ - at >= sizeof frame_) {
     std::memcpy(&frame_, stage_.data() + at, sizeof frame_);
     at += sizeof frame_;
     target_ = TRY(owner_.stream_frame(*this, frame_));
-    if (frame_.kind != FrameKind::Part) continue;
+    if (frame_.kind != FrameKind::Part || !is_open()) continue;
     const size_t here = std::min<size_t>(frame_.length, staged_ - at);
     if (here > 0) std::memcpy(target_, stage_.data() + at, here);
     at += here;
@@ -155,17 +155,17 @@ Status Stream::take_staged() {
   return {};
 }
 
-void Stream::close() {
+void Stream::drop() {
   if (!is_open()) return;
   loop_.forget(watch_);
   watch_ = 0;
   socket_.close();
 }
 
-void Stream::end(Status why) {
+void Stream::end(End how, Status why) {
   if (!is_open()) return;
-  close();
-  owner_.stream_ended(*this, std::move(why));
+  drop();
+  owner_.stream_ended(*this, how, std::move(why));
 }
 
 }  // namespace niccolite::transport::net

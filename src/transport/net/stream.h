@@ -17,16 +17,20 @@ inline constexpr int kMostStreams = 64;
 
 class Stream {
  public:
-  /// Hears of a stream. No callback may destroy it.
+  enum class End {
+    Finished,  // the peer has ended its side between two frames
+    Broken,    // the connection has
+    Refused,   // the owner did not take a frame
+  };
+  /// Hears of a stream. No callback may destroy it, but drop() it may.
   class Owner {
    public:
     /// A frame; of one with a length: where its bytes go.
     virtual Result<std::byte*> stream_frame(Stream& stream, const Frame& frame) = 0;
     /// The bytes of the frame are there.
     virtual void stream_arrived(Stream& stream, const Frame& frame) = 0;
-    virtual void stream_sent(const Part& part) = 0;
-    /// The last call. Fine: the peer has ended its side between two frames.
-    virtual void stream_ended(Stream& stream, Status why) = 0;
+    /// The last call; not after drop().
+    virtual void stream_ended(Stream& stream, End how, Status why) = 0;
 
    protected:
     ~Owner() = default;
@@ -34,10 +38,14 @@ class Stream {
 
   static Result<std::unique_ptr<Stream>> create(bootstrap::EventLoop& loop,
                                                 bootstrap::Link::Stream from, Owner& owner);
-  ~Stream() { close(); }
+  ~Stream() { drop(); }
   Stream(const Stream&) = delete;
 
-  /// Queues a frame and its payload, which stays as it is until stream_sent().
+  /// The owner's name for it; -1: none yet.
+  int label() const { return label_; }
+  void set_label(int label) { label_ = label; }
+
+  /// Queues a frame and its payload, which stays as it is until the peer has acknowledged it.
   void send(const Part& part);
   /// Hands to the kernel what it takes.
   void flush();
@@ -46,6 +54,8 @@ class Stream {
   /// Ends this side once all is sent; stream_ended() comes when the peer has ended its own.
   void finish();
   bool is_open() const { return watch_ != 0; }
+  /// Ends it at once, without another call to the owner.
+  void drop();
 
  private:
   static constexpr size_t kMostQueued = 512 << 10;
@@ -62,14 +72,15 @@ class Stream {
   Status receive();
   Status take_staged();
   void update_watch(bool is_blocked);
-  void close();
-  void end(Status why);
+  void end(End how, Status why);
 
   bootstrap::EventLoop& loop_;
   Socket socket_;
   Bytes preface_;  // the end of the handshake, before all frames
   Owner& owner_;
   bootstrap::EventLoop::Id watch_ = 0;
+  int label_ = -1;
+  bool is_refused_ = false;  // the failure under way is the owner's
   bool is_blocked_ = false;  // the kernel takes no more for now
   bool is_finishing_ = false;
   bool has_finished_ = false;
