@@ -1,0 +1,114 @@
+// Everything over several machines: network namespaces, joined by virtual wires whose bytes are
+// counted.
+
+#include <gmock/gmock.h>
+
+#include "tests/multi_process/programs.h"
+#include "tests/multi_process/ranks.h"
+#include "tests/namespaces/job.h"
+
+namespace niccolite::test {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::Not;
+
+#define NETWORK_OR_SKIP(name, ...)                                                     \
+  std::string name##_reason;                                                           \
+  const std::unique_ptr<Network> name = Network::create({__VA_ARGS__}, name##_reason); \
+  if (name == nullptr) GTEST_SKIP() << name##_reason
+
+// ... programs
+ROLE(work) {
+  const LocalIds ids(arguments);
+  const int nranks = std::stoi(arguments[2]), first = std::stoi(arguments[3]);
+  LocalRanks one(ids.one, nranks, first, std::stoi(arguments[4]));
+  LocalRanks two(ids.two, nranks, first, std::stoi(arguments[4]));
+  const bool is_right = perform_programs(
+      one, two, {.nranks = nranks, .first_rank = first, .random = std::stoull(arguments[5])});
+  one.destroy();
+  two.destroy();
+  return is_right ? 0 : 1;
+}
+
+struct Layout {
+  int machines;
+  int devices;
+  bool is_ipv6;
+};
+std::ostream& operator<<(std::ostream& out, const Layout& layout) {
+  return out << layout.machines << "x" << layout.devices << (layout.is_ipv6 ? "_v6" : "_v4");
+}
+
+class Layouts : public testing::TestWithParam<Layout> {};
+
+TEST_P(Layouts, EveryOperationIsRightOnEveryRank) {
+  NETWORK_OR_SKIP(network, .machines = GetParam().machines, .is_ipv6 = GetParam().is_ipv6);
+  std::vector<Process> running =
+      start(*network, {.role = "work", .devices = GetParam().devices, .rest = {"5"}});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+  }
+}
+
+std::vector<Layout> layouts() {
+  std::vector<Layout> all;
+  for (const int machines : {1, 2, 3, 5})
+    for (const int devices : {1, 2, 4})
+      all.push_back({machines, devices, (machines + devices) % 2 == 0});
+  all.push_back({2, 2, false});
+  all.push_back({3, 1, false});
+  all.push_back({8, 1, true});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(, Layouts, testing::ValuesIn(layouts()),
+                         testing::PrintToStringParamName());
+
+// ... count times
+ROLE(reduce_often) {
+  const LocalIds ids(arguments);
+  LocalRanks ranks(ids.one, std::stoi(arguments[2]), std::stoi(arguments[3]),
+                   std::stoi(arguments[4]));
+  bool is_right = true;
+  for (int i = 0; i < std::stoi(arguments[6]); ++i)
+    is_right &= ranks.all_reduce(std::stoull(arguments[5]));
+  ranks.destroy();
+  return is_right ? 0 : 1;
+}
+
+class Wires : public Layouts {};
+INSTANTIATE_TEST_SUITE_P(, Wires,
+                         testing::Values(Layout{2, 1, false}, Layout{2, 4, true},
+                                         Layout{3, 2, false}, Layout{4, 1, true}),
+                         testing::PrintToStringParamName());
+
+// A ring over n ranks sends 2 (n - 1) / n of the data over each of its links, of which one leads
+// out of each machine and one into it.
+TEST_P(Wires, AreCrossedOnceInEachDirectionByARing) {
+  NETWORK_OR_SKIP(network, .machines = GetParam().machines, .is_ipv6 = GetParam().is_ipv6);
+  constexpr size_t kCount = 2 << 20;
+  constexpr int kTimes = 3;
+  std::vector<Process> running =
+      start(*network, {.role = "reduce_often",
+                       .devices = GetParam().devices,
+                       .rest = {std::to_string(kCount), std::to_string(kTimes)},
+                       .environment = {{"NCCL_ALGO", "Ring"}}});
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(120)), 0) << process.output();
+  const double nranks = GetParam().machines * GetParam().devices;
+  const double expected = 2 * (nranks - 1) / nranks * kCount * sizeof(float) * kTimes;
+  // Headers of ours, TCP's and Ethernet's, acknowledgements, the bootstrap.
+  constexpr double kOverhead = 0.06;
+  constexpr double kConstant = 256 << 10;
+  for (int machine = 0; machine < GetParam().machines; ++machine) {
+    const Network::Traffic traffic = network->traffic(machine);
+    for (const uint64_t bytes : {traffic.sent, traffic.received}) {
+      EXPECT_GE(static_cast<double>(bytes), expected);
+      EXPECT_LE(static_cast<double>(bytes), expected * (1 + kOverhead) + kConstant);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::test
