@@ -11,10 +11,10 @@
 #include "devices.h"
 #include "errors.h"
 #include "found_once.h"
+#include "gpu_arrays.h"
 #include "host_ranges.h"
 #include "memory.h"
 #include "numpy_array.h"
-#include "torch_tensor.h"
 
 namespace nb = nanobind;
 
@@ -95,11 +95,11 @@ Buffer::Buffer(const char* name, nb::handle object, bool written) : Buffer() {
     type_ = array->type;
     return;
   }
-  if (const auto tensor = read_torch_tensor(object)) {
-    data_ = tensor->data;
-    count_ = tensor->count;
-    type_ = tensor->type;
-    device_ = tensor->device;
+  if (const auto array = read_gpu_array(object)) {
+    data_ = array->data;
+    count_ = array->count;
+    type_ = array->type;
+    device_ = array->device;
     return;
   }
   constexpr int kWanted = PyBUF_FORMAT | PyBUF_STRIDES;
@@ -114,12 +114,11 @@ Buffer::Buffer(const char* name, nb::handle object, bool written) : Buffer() {
 }
 
 void Buffer::use(DeviceMemory& memory) {
-  data_ = memory.data();
+  data_ = memory.begin_use();
   if (data_ == nullptr) throw_invalid(std::string(name_) + " has been freed");
+  in_use_ = &memory;
   count_ = memory.bytes();
   device_ = memory.device();
-  memory.begin_use();
-  in_use_ = &memory;
 }
 
 void Buffer::require_usable(bool is_dense, bool is_readonly) const {

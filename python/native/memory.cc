@@ -16,31 +16,40 @@ DeviceMemory::DeviceMemory(size_t bytes, int device) : bytes_(bytes), device_(de
   ncclResult_t result;
   {
     const nb::gil_scoped_release released;
-    result = allocate(&data_, bytes);
+    void* data = nullptr;
+    result = allocate(&data, bytes);
+    data_.store(data, std::memory_order_relaxed);  // nobody else knows the object yet
   }
   check(result);
 }
 
 void DeviceMemory::close() {
-  is_closed_ = true;
-  if (users_ == 0) free();
+  if (state_.fetch_or(kClosed, std::memory_order_acq_rel) == 0) free();
+}
+
+void* DeviceMemory::begin_use() {
+  if ((state_.fetch_add(1, std::memory_order_acq_rel) & kClosed) != 0) {
+    end_use();
+    return nullptr;
+  }
+  return data_.load(std::memory_order_relaxed);
 }
 
 void DeviceMemory::end_use() {
-  if (--users_ == 0 && is_closed_) free();
+  if (state_.fetch_sub(1, std::memory_order_acq_rel) == kClosed + 1) free();
 }
 
 void DeviceMemory::free() noexcept {
-  if (data_ == nullptr) return;
+  void* const data = data_.exchange(nullptr, std::memory_order_acq_rel);
+  if (data == nullptr) return;
   try {
     const CurrentDevice current(device_);
     const auto& give_back = library().MemFree.loaded();
     const nb::gil_scoped_release released;
-    give_back(data_);
+    give_back(data);
   } catch (...) {
     // The device is gone, and its memory with it.
   }
-  data_ = nullptr;
 }
 
 namespace {
@@ -48,15 +57,18 @@ namespace {
 // A row of bytes that can be written.
 int export_memory(PyObject* self, Py_buffer* view, int flags) {
   auto& memory = *nb::inst_ptr<DeviceMemory>(self);
-  if (!devices().is_virtual() || memory.data() == nullptr) {
-    PyErr_SetString(PyExc_BufferError, memory.data() == nullptr
-                                           ? "the memory has been freed"
-                                           : "memory of a GPU cannot be read by the host");
+  if (!devices().is_virtual()) {
+    PyErr_SetString(PyExc_BufferError, "memory of a GPU cannot be read by the host");
     return -1;
   }
-  const int result = PyBuffer_FillInfo(view, self, memory.data(),
-                                       static_cast<Py_ssize_t>(memory.bytes()), 0, flags);
-  if (result == 0) memory.begin_use();
+  void* const data = memory.begin_use();
+  if (data == nullptr) {
+    PyErr_SetString(PyExc_BufferError, "the memory has been freed");
+    return -1;
+  }
+  const int result =
+      PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(memory.bytes()), 0, flags);
+  if (result != 0) memory.end_use();
   return result;
 }
 

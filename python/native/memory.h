@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 namespace niccolite::python {
 
@@ -16,23 +17,28 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   ~DeviceMemory() { free(); }
 
-  void* data() const { return is_closed_ ? nullptr : data_; }
+  /// Null once closed.
+  void* data() const { return is_closed() ? nullptr : data_.load(std::memory_order_relaxed); }
   size_t bytes() const { return bytes_; }
   int device() const { return device_; }
   /// Gives the memory back, as soon as no array over it and no call uses it.
   void close();
-  /// Not given back before as many end_use().
-  void begin_use() { ++users_; }
+  /// The memory, which is not given back before end_use(); null once closed: then there is no use
+  /// to end.
+  void* begin_use();
   void end_use();
 
  private:
+  bool is_closed() const { return (state_.load(std::memory_order_acquire) & kClosed) != 0; }
   void free() noexcept;
 
-  void* data_ = nullptr;
+  // Interpreters without a GIL share objects between threads: whoever takes state_ to kClosed, with
+  // no user, frees. acq_rel, so that what users did happens before.
+  static constexpr uint64_t kClosed = uint64_t{1} << 63;
+  std::atomic<uint64_t> state_{0};  // users, and kClosed
+  std::atomic<void*> data_{nullptr};
   size_t bytes_;
   int device_;
-  std::atomic<int> users_{0};  // interpreters without a GIL share objects between threads
-  bool is_closed_ = false;
 };
 
 void bind_memory(nanobind::module_& module);

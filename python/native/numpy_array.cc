@@ -63,6 +63,10 @@ nb::handle array_type() {
 
 }  // namespace
 
+ncclDataType_t type_of_numpy(size_t number) {
+  return number < kTypes.size() ? kTypes[number] : ncclNumTypes;
+}
+
 bool is_dense(size_t rank, const Py_ssize_t* shape, const Py_ssize_t* strides, size_t itemsize) {
   std::vector<std::pair<Py_ssize_t, Py_ssize_t>> steps;  // (stride, extent), the nearest first
   for (size_t i = 0; i < rank; ++i) {
@@ -79,17 +83,17 @@ bool is_dense(size_t rank, const Py_ssize_t* shape, const Py_ssize_t* strides, s
 }
 
 std::optional<NumpyArray> read_numpy_array(nb::handle object) {
-  const nb::handle type = array_type();
-  if (!type.is_valid() ||
-      PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr())) == 0)
+  const nb::handle numpy = array_type();
+  if (!numpy.is_valid() ||
+      PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(numpy.ptr())) == 0)
     return std::nullopt;
   const auto& array = *reinterpret_cast<const Array*>(object.ptr());
-  const auto number = static_cast<unsigned>(array.descriptor->number);
+  const ncclDataType_t type = type_of_numpy(static_cast<unsigned>(array.descriptor->number));
   const bool is_foreign = array.descriptor->byte_order == '>';
-  if (number >= kTypes.size() || kTypes[number] == ncclNumTypes || is_foreign) return std::nullopt;
+  if (type == ncclNumTypes || is_foreign) return std::nullopt;
   NumpyArray found{.data = array.data,
                    .count = 1,
-                   .type = kTypes[number],
+                   .type = type,
                    .is_dense = (array.flags & (kIsRowMajor | kIsColumnMajor)) != 0,
                    .is_readonly = (array.flags & kIsWriteable) == 0};
   const auto rank = static_cast<size_t>(array.rank);

@@ -26,6 +26,10 @@ struct NumpyArray {
 /// of a type that NumPy itself has and that can be communicated. The GIL must be held.
 std::optional<NumpyArray> read_numpy_array(nanobind::handle object);
 
+/// The type with this number of NumPy's (its NPY_TYPES); ncclNumTypes where none can be
+/// communicated.
+ncclDataType_t type_of_numpy(size_t number);
+
 /// Do elements of `itemsize` bytes lie side by side, in whatever order of the `rank` indices?
 /// `strides` in bytes. One element or none does.
 bool is_dense(size_t rank, const Py_ssize_t* shape, const Py_ssize_t* strides, size_t itemsize);

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import nccl.core as nccl
 import numpy as np
@@ -305,12 +306,37 @@ def main(comm):
             raise AssertionError(why)
 
 virtual.run(main, ranks=2)
+
+cupy = types.ModuleType("cupy")
+sys.modules["cupy"] = cupy
+
+class Memory:
+    device_id = 0
+
+class ndarray:
+    def __init__(self, array):
+        self.array, self.data = array, Memory()
+        self.dtype, self.size, self._c_contiguous = array.dtype, array.size, array.flags.c_contiguous
+        self.data.ptr = array.ctypes.data
+
+ndarray.__module__ = "cupy"
+cupy.ndarray = ndarray
+[comm] = nccl.Communicator.init_all(1)
+for dtype in [np.int8, np.uint64, np.float16, np.float32]:
+    source, target = virtual.array(np.arange(7), dtype, 0), virtual.array(np.zeros(7), dtype, 0)
+    comm.allreduce(ndarray(source), ndarray(target), nccl.SUM)
+    assert np.array_equal(source, target)
+Memory.device_id = 1
+try:
+    comm.allreduce(ndarray(source), ndarray(target), nccl.SUM)
+except nccl.NcclInvalid as error:
+    assert "sendbuf is on device 1" in str(error)
 print("fine")
 """
 
 
-def test_tensors_are_asked_by_their_methods():
-    # PyTorch itself runs on GPUs, in scripts/gpu-check --python; here a class that has the methods that are asked.
+def test_arrays_of_frameworks_are_asked_what_they_are():
+    # PyTorch and CuPy themselves run on GPUs, in scripts/gpu-check --python; here classes that have what is asked.
     done = subprocess.run([sys.executable, "-c", TENSORS], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "fine\n", done.stderr
 
@@ -429,6 +455,38 @@ def test_memory_is_freed_after_its_last_user(comm):
     assert memory.handle == 0
     comm.allreduce(view, view, nccl.SUM)
     assert (view == 5).all()
+
+
+def test_threads_share_buffers_and_close_them():
+    # Interpreters without a GIL run all of this at once.
+    ranks, rounds = 4, 200
+    source = np.arange(64, dtype=np.float32)
+    memories = [[nccl.mem_alloc(256, rank) for rank in range(ranks)] for _ in range(rounds)]
+    barrier = threading.Barrier(2 * ranks)
+
+    def close(rank):
+        barrier.wait()
+        for memory in memories:
+            memory[rank].close()
+            repr(memory[rank])
+
+    def main(comm):
+        closer = threading.Thread(target=close, args=(comm.rank,))
+        closer.start()
+        barrier.wait()
+        freed = 0
+        for memory in memories:
+            try:
+                np.frombuffer(memory[comm.rank], np.float32)[:] = 1
+            except BufferError:  # it has been freed
+                freed += 1
+            out = np.empty_like(source)
+            comm.allreduce(source, out, nccl.SUM)
+            assert np.array_equal(out, ranks * source)
+        closer.join()
+        return freed
+
+    assert all(0 <= freed <= rounds for freed in virtual.run(main, ranks))
 
 
 def test_many_operations_keep_few_buffers(comm):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -59,7 +60,8 @@ class _Rank(threading.Thread):
         except BaseException as error:  # noqa: BLE001
             self.error = error
         finally:
-            self._finished.put(self._rank)
+            with contextlib.suppress(KeyboardInterrupt):  # interrupt() came late: nobody waits any more
+                self._finished.put(self._rank)
 
     def interrupt(self) -> None:
         """Ends its waits in the library, and raises KeyboardInterrupt in what Python it runs."""

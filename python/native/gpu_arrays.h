@@ -1,0 +1,25 @@
+// Tensors of PyTorch and arrays of CuPy, asked by their methods and attributes:
+// nccl.core.buffer.resolve does the same in Python, and takes five times as long.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <optional>
+
+#include "nccl.h"
+
+namespace niccolite::python {
+
+struct GpuArray {
+  void* data;
+  size_t count;  // elements
+  ncclDataType_t type;
+  int device;  // ordinal of the GPU; -1: the host's memory
+};
+
+/// What `object` shows if it is a torch.Tensor or a cupy.ndarray, in row-major order, of a type
+/// that can be communicated; resolve() knows what to say of others. The GIL must be held.
+std::optional<GpuArray> read_gpu_array(nanobind::handle object);
+
+}  // namespace niccolite::python
