@@ -18,9 +18,19 @@ int main() {
   ncclComm_t comms[2];
   cudaStream_t streams[2];
   float* buffers[2];
-  if (ncclCommInitAll(comms, 2, nullptr) != ncclSuccess) return 1;
+  int gpus = 0;
+  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) return 1;
+  // Both on one GPU where there is one (NCCL_MULTI_RANK_GPU_ENABLE=1).
+  const int devices[2] = {0, 1 % gpus};
+  ncclUniqueId id;
+  if (ncclGetUniqueId(&id) != ncclSuccess || ncclGroupStart() != ncclSuccess) return 1;
   for (int rank = 0; rank < 2; ++rank) {
-    cudaSetDevice(rank);
+    cudaSetDevice(devices[rank]);
+    if (ncclCommInitRank(&comms[rank], 2, id, rank) != ncclSuccess) return 1;
+  }
+  if (ncclGroupEnd() != ncclSuccess) return 1;
+  for (int rank = 0; rank < 2; ++rank) {
+    cudaSetDevice(devices[rank]);
     cudaStreamCreateWithFlags(&streams[rank], cudaStreamNonBlocking);
     if (ncclMemAlloc(reinterpret_cast<void**>(&buffers[rank]), 2 * kCount * sizeof(float)) !=
         ncclSuccess)
