@@ -4,8 +4,9 @@
     >>> plot.perf("result.json")            # of: niccolite perf -J result.json
     >>> plot.tune("tuned.json")             # of: niccolite tune -J tuned.json
     >>> plot.Schedule("all_reduce", ranks=4)  # shows itself in a notebook
+    >>> plot.Topology()                     # this machine, too; or a file in NCCL's form
 
-Curves need Matplotlib (``pip install niccolite[plot]``); schedules need nothing.
+Curves need Matplotlib (``pip install niccolite[plot]``); schedules and topologies need nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import niccolite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Schedule", "perf", "tune"]
+__all__ = ["Schedule", "Topology", "perf", "tune"]
 
 Source = Union[str, "os.PathLike[str]", dict[str, Any]]
 
@@ -101,6 +102,24 @@ def tune(source: Source, axes: Axes | None = None) -> Axes:
     return axes
 
 
+def _run(arguments: Sequence[str]) -> str:
+    """What the command ``niccolite`` prints. ValueError: it fails, with what it says."""
+    command = os.path.join(niccolite.get_folder(), "bin", "niccolite")
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ValueError(done.stderr.strip() or done.stdout.strip())
+    return done.stdout
+
+
+def _written(arguments: Sequence[str], option: str) -> str:
+    """What the command writes into the file that `option` names."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "written")
+        _run([*arguments, option, path])
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+
 class Schedule:
     """What an algorithm makes the ranks do. In a notebook it shows itself; ``str()`` is the text.
 
@@ -114,28 +133,40 @@ class Schedule:
         self._arguments = [collective, "--ranks", str(ranks), "--root", str(root)]
         if algorithm is not None:
             self._arguments += ["--algorithm", algorithm]
-        self._text = self._run([])
-
-    def _run(self, more: Sequence[str]) -> str:
-        command = os.path.join(niccolite.get_folder(), "bin", "niccolite")
-        done = subprocess.run(
-            [command, "schedule", *self._arguments, *more], capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            raise ValueError(done.stderr.strip() or done.stdout.strip())
-        return done.stdout
+        self._text = _run(["schedule", *self._arguments])
 
     def check(self) -> str:
         """Proves that the result is right and that nothing deadlocks. ValueError: it is not so."""
-        return self._run(["--check"])
+        return _run(["schedule", *self._arguments, "--check"])
 
     def svg(self) -> str:
         """The picture."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "schedule.svg")
-            self._run(["--svg", path])
-            with open(path, encoding="utf-8") as file:
-                return file.read()
+        return _written(["schedule", *self._arguments], "--svg")
+
+    _repr_svg_ = svg
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class Topology:
+    """GPUs, network devices, and what joins them. In a notebook it shows itself; ``str()`` is the text.
+
+    `source`: a topology file in NCCL's form (what NCCL_TOPO_DUMP_FILE wrote); None: this machine, virtual GPUs where it has
+    no others. ValueError: the file is none.
+    """
+
+    def __init__(self, source: Union[str, os.PathLike[str], None] = None) -> None:
+        self._arguments = ["topology"] if source is None else ["topology", "--from", os.fspath(source)]
+        self._text = _run(self._arguments)
+
+    def svg(self) -> str:
+        """The picture."""
+        return _written(self._arguments, "--svg")
+
+    def xml(self) -> str:
+        """The file in NCCL's form, for NCCL_TOPO_FILE."""
+        return _written(self._arguments, "--xml")
 
     _repr_svg_ = svg
 

@@ -17,6 +17,21 @@ def test_schedules_show_themselves():
         plot.Schedule("nothing")
 
 
+def test_topologies_show_themselves(tmp_path):
+    try:
+        topology = plot.Topology()
+    except ValueError as error:
+        if "is no subcommand" not in str(error):
+            raise
+        pytest.skip("this build has no `niccolite topology`")
+    assert str(topology) and "<svg" in topology._repr_svg_()
+    file = tmp_path / "machine.xml"
+    file.write_text(topology.xml())
+    assert str(plot.Topology(file)) == str(topology)
+    with pytest.raises(ValueError):
+        plot.Topology(tmp_path / "none.xml")
+
+
 def test_curves_of_perf():
     pytest.importorskip("matplotlib", reason="Matplotlib is not installed").use("Agg")
     axes = plot.perf(ROWS)
