@@ -169,7 +169,11 @@ Result<comm::Completion> enqueue(const Arguments& arguments) {
   task.call.request.collective = arguments.collective;
   task.call.is_send = arguments.is_send;
   const char* function = comm::function_of(task.call);
-  const auto communicator = TRY(find(arguments.handle));
+  comm::Group& group = comm::Group::current();
+  comm::Group::Tasks* const listed = group.find_tasks(arguments.handle);
+  std::shared_ptr<Communicator> found;
+  if (listed == nullptr) found = TRY(find(arguments.handle));
+  Communicator* const communicator = listed != nullptr ? listed->communicator.get() : found.get();
   TRY(communicator->check_ready());
   Request& request = task.call.request;
   const bool is_message = task.call.is_message();
@@ -194,7 +198,9 @@ Result<comm::Completion> enqueue(const Arguments& arguments) {
       communicator->nranks(), static_cast<const void*>(arguments.stream));
   if (arguments.count == 0 && !is_message) return comm::Completion::Done;
   if (arguments.count != 0) TRY(check_buffers(task, *communicator));
-  return comm::Group::current().add_task(communicator, task);
+  if (listed == nullptr) return group.add_task(std::move(found), task);
+  listed->tasks.push_back(task);
+  return comm::Completion::Done;
 }
 
 ncclResult_t run(const char* function, const Arguments& arguments) {

@@ -6,36 +6,38 @@ namespace niccolite::comm {
 
 CallLog::CallLog(int nranks) : messages_(static_cast<size_t>(nranks)) {}
 
-void CallLog::add(std::span<const Call> calls, bool is_captured) {
+void CallLog::add(std::span<const Call> calls, bool is_captured, Joined joined) {
   std::lock_guard lock(mutex_);
-  if (calls.size() > 1) {
+  if (calls.size() > 1 && joined != Joined::Before) {
     if (joined_ == nullptr) joined_ = std::make_unique<std::bitset<65536>>();
     for (const Call& call : calls) joined_->set(tag_of(call));
   }
-  for (const Call& call : calls) add_call(call, is_captured);
+  uint64_t ticket = recorder_->reserve(calls.size());
+  for (const Call& call : calls) add_call(ticket++, call, is_captured);
 }
 
-void CallLog::add_call(const Call& call, bool is_captured) {
+void CallLog::add_call(uint64_t ticket, const Call& call, bool is_captured) {
   Numbers& numbers = call.is_message()
                          ? messages_[static_cast<size_t>(call.peer)][call.is_send ? 1 : 0]
                          : collectives_;
-  LoggedCall entry{.call = call, .number = 0, .order = ++order_, .launch = launch_};
-  if (!is_captured) entry.number = ++numbers.count;
-  record(entry);
   ++counts_[static_cast<size_t>(call.request.collective)];
   if (is_captured) {
+    LoggedCall entry{.call = call, .number = 0, .order = ++order_, .launch = launch_};
+    record(ticket, entry);
     numbers.provable = std::min(numbers.provable, numbers.count);
     return add_captured(std::move(entry));
   }
-  if (live_.size() < kKept) {
-    live_.push_back(entry);
-  } else {
-    live_[next_live_] = entry;
-    next_live_ = (next_live_ + 1) % kKept;
-  }
+  if (live_.size() < kKept) live_.emplace_back();
+  LoggedCall& entry = live_[next_live_];
+  next_live_ = (next_live_ + 1) % kKept;
+  entry.call = call;
+  entry.number = ++numbers.count;
+  entry.order = ++order_;
+  entry.launch = launch_;
+  record(ticket, entry);
 }
 
-void CallLog::record(const LoggedCall& entry) const {
+void CallLog::record(uint64_t ticket, const LoggedCall& entry) const {
   const planner::Request& request = entry.call.request;
   observe::Event event;
   event.time = launched_at_;
@@ -49,7 +51,7 @@ void CallLog::record(const LoggedCall& entry) const {
   event.operation = static_cast<uint8_t>(request.op.operation);
   event.is_send = entry.call.is_send ? 1 : 0;
   event.kind = observe::EventKind::Called;
-  recorder_->add(event);
+  recorder_->write(ticket, event);
 }
 
 uint64_t CallLog::before_launch_on(std::optional<uint64_t> stream) {

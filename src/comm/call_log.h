@@ -48,9 +48,12 @@ class CallLog {
 
   explicit CallLog(int nranks);
 
+  /// Has add() had the same calls of one launch before?
+  enum class Joined : uint8_t { Perhaps, Before };
   /// The calls of the launch that before_launch_on() was told of, which was queued, or captured in
   /// a graph.
-  void add(std::span<const Call> calls, bool is_captured) EXCLUDES(mutex_);
+  void add(std::span<const Call> calls, bool is_captured, Joined joined = Joined::Perhaps)
+      EXCLUDES(mutex_);
   /// To be told before each launch: a live one on this stream (gpu::Machine::stream_id), or one
   /// that is captured. By one thread at a time. The launch's number.
   uint64_t before_launch_on(std::optional<uint64_t> stream);
@@ -80,9 +83,9 @@ class CallLog {
   static constexpr uint64_t kNoStream = ~uint64_t{0};
   static constexpr uint64_t kSeveralStreams = kNoStream - 1;
 
-  void record(const LoggedCall& entry) const;
+  void record(uint64_t ticket, const LoggedCall& entry) const;
   void note_stream(std::optional<uint64_t> stream);
-  void add_call(const Call& call, bool is_captured) REQUIRES(mutex_);
+  void add_call(uint64_t ticket, const Call& call, bool is_captured) REQUIRES(mutex_);
   void add_captured(LoggedCall entry) REQUIRES(mutex_);
 
   const std::shared_ptr<observe::Recorder> recorder_ = std::make_shared<observe::Recorder>();

@@ -554,7 +554,7 @@ void Communicator::fail_all(const Status& status, Printed printed) {
 Status Communicator::run(const Task& task) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
-  return operations_->run(task, Deadline::after(kConnectTime));
+  return operations_->run(task, kConnectTime);
 }
 
 Result<bool> Communicator::run_known(std::span<const Task> tasks) {

@@ -137,7 +137,7 @@ size_t OperationQueue::Hash::operator()(const planner::Request& request) const {
   return hash_of(request);
 }
 
-const OperationQueue::KnownGroup* OperationQueue::Plans::find(std::span<const Task> tasks) const {
+OperationQueue::KnownGroup* OperationQueue::Plans::find(std::span<const Task> tasks) {
   if (groups.empty()) return nullptr;
   const auto [first, last] = groups.equal_range(hash_of(tasks));
   const auto found = std::find_if(first, last, [&](const auto& known) {
@@ -234,13 +234,14 @@ void OperationQueue::plan_for_reach(PlanAgreement& agreement) {
 
 Status OperationQueue::choose_plans(std::span<const Task> tasks) {
   used_.clear();  // of a call that failed
+  capture_.reset();
   // Where buffers are reached anyway, the two differ in groups alone.
   if (!captured_ || (agreement_ == nullptr && tasks.size() == 1)) {
     plans_ = &plain_;
     return {};
   }
-  const gpu::Capture capture = TRY(machine_.capture_of(device_, tasks[0].stream));
-  if (capture.state != gpu::CaptureState::None) {
+  capture_ = TRY(machine_.capture_of(device_, tasks[0].stream));
+  if (capture_->state != gpu::CaptureState::None) {
     plans_ = &*captured_;
     return {};
   }
@@ -310,34 +311,42 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
   return launcher.run(seen_, stream, number);
 }
 
+// Of the stream that choose_plans() has asked about, if it has.
+Status OperationQueue::before(gpu::StreamHandle stream) {
+  return capture_ ? order_.before(stream, *capture_) : order_.before(stream);
+}
+
 // Exports stay while operations may use them. Of those that this launch uses a graph takes care, or
 // from now on BufferExports::Options::mark.
 Status OperationQueue::after(gpu::StreamHandle stream) {
   if (agreement_ != nullptr && !order_.is_captured()) agreement_->launched();
   TRY(order_.after(stream));
-  Uses used = std::exchange(used_, {});
-  if (used.empty() || !order_.is_captured()) return {};
-  auto kept = std::make_unique<Uses>(std::move(used));
+  if (used_.empty()) return {};
+  if (!order_.is_captured()) {
+    used_.clear();  // which keeps its memory
+    return {};
+  }
+  auto kept = std::make_unique<Uses>(std::exchange(used_, {}));
   TRY(machine_.keep_in_graph(device_, stream, kept.get(),
                              [](void* held) { delete static_cast<Uses*>(held); }));
   static_cast<void>(kept.release());  // the graph owns them now
   return {};
 }
 
-Status OperationQueue::run(const Task& task, const Deadline& deadline) {
+Status OperationQueue::run(const Task& task, std::chrono::milliseconds connect_time) {
   TRY(choose_plans({&task, 1}));
   const Buffers buffers = buffers_of(task, plans_->planner.rank());
   if (is_copy(task.call)) {
-    TRY(order_.before(task.stream));
+    TRY(before(task.stream));
     TRY(copy(buffers, task.call.request.bytes(), task.stream));
     return after(task.stream);
   }
   std::shared_ptr<Launcher> launcher = find(task.call.request);
   if (launcher == nullptr) {
     Planned planned = TRY(plan_one(task.call));
-    launcher = TRY(bind(std::move(planned), deadline));
+    launcher = TRY(bind(std::move(planned), Deadline::after(connect_time)));
   }
-  TRY(order_.before(task.stream));
+  TRY(before(task.stream));
   TRY(launch_logged(*launcher, {&task.call, 1}, {&buffers, 1}, task.stream));
   return after(task.stream);
 }
@@ -345,10 +354,10 @@ Status OperationQueue::run(const Task& task, const Deadline& deadline) {
 Result<bool> OperationQueue::run_known(std::span<const Task> tasks) {
   const gpu::StreamHandle stream = tasks[0].stream;
   TRY(choose_plans(tasks));
-  const KnownGroup* const group = plans_->find(tasks);
-  if (group == nullptr || !may_be_known(tasks)) return false;
+  KnownGroup* const group = may_be_known(tasks) ? plans_->find(tasks) : nullptr;
+  if (group == nullptr) return false;
   // All launches are on one stream: for the order of streams they are one operation.
-  TRY(order_.before(stream));
+  TRY(before(stream));
   Status launched = launch_known(*group, tasks);
   TRY(after(stream));
   TRY(std::move(launched));
@@ -365,10 +374,12 @@ void OperationQueue::collect_buffers(const KnownLaunch& known, std::span<const T
   }
 }
 
-Status OperationQueue::launch_known(const KnownGroup& group, std::span<const Task> tasks) {
-  for (const KnownLaunch& known : group.launches) {
+Status OperationQueue::launch_known(KnownGroup& group, std::span<const Task> tasks) {
+  for (KnownLaunch& known : group.launches) {
     collect_buffers(known, tasks, buffers_);
-    TRY(launch_logged(*known.launcher, known.calls, buffers_, tasks[0].stream));
+    TRY(launch_logged(*known.launcher, known.calls, buffers_, tasks[0].stream,
+                      known.was_logged ? CallLog::Joined::Before : CallLog::Joined::Perhaps));
+    known.was_logged = true;
   }
   return {};
 }
@@ -494,11 +505,12 @@ Status OperationQueue::launch(const Ready& ready) {
 
 // Between order_.before() and after().
 Status OperationQueue::launch_logged(Launcher& launcher, std::span<const Call> calls,
-                                     std::span<const Buffers> buffers, gpu::StreamHandle stream) {
+                                     std::span<const Buffers> buffers, gpu::StreamHandle stream,
+                                     CallLog::Joined joined) {
   if (log_ == nullptr) return run(launcher, calls, buffers, stream, 0);
   const uint64_t number = log_->before_launch_on(order_.stream());
   TRY(run(launcher, calls, buffers, stream, number));
-  log_->add(calls, order_.is_captured());
+  log_->add(calls, order_.is_captured(), joined);
   return {};
 }
 

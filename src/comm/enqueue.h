@@ -5,6 +5,7 @@
 // launches. Thread safety: one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,9 +64,9 @@ class OperationQueue {
   /// once the ranks agree. `agreement` outlives the operations.
   void plan_for_reach(PlanAgreement& agreement);
 
-  /// One collective by itself, of more than 0 elements: prepares and launches. Allocates nothing
-  /// when it has been prepared before.
-  Status run(const Task& task, const Deadline& deadline);
+  /// One collective by itself, of more than 0 elements: prepares, waiting for peers `connect_time`
+  /// at most, and launches. Allocates nothing when it has been prepared before.
+  Status run(const Task& task, std::chrono::milliseconds connect_time);
 
   /// A group of these calls, if it has been connected before and all are on one stream: launches
   /// it, and allocates nothing. False: it is to be prepared.
@@ -98,6 +99,7 @@ class OperationQueue {
     std::vector<uint32_t> tasks;    // by work
     std::vector<uint32_t> outputs;  // the same
     std::vector<Call> calls;        // the same
+    bool was_logged = false;        // CallLog::add() has had these calls
   };
   struct KnownGroup {
     std::vector<Call> calls;
@@ -113,7 +115,7 @@ class OperationQueue {
     std::unordered_multimap<uint64_t, KnownGroup> groups{};                // by hash_of(calls)
     size_t group_calls = 0;                                                // of all of them
 
-    const KnownGroup* find(std::span<const Task> tasks) const;
+    KnownGroup* find(std::span<const Task> tasks);
   };
 
   /// A launcher with memory that is remembered no more, and an event after its last use, once it
@@ -135,12 +137,13 @@ class OperationQueue {
   Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
   Status check_captures(std::span<const Task> tasks);
   Status launch_logged(Launcher& launcher, std::span<const Call> calls,
-                       std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
+                       std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+                       CallLog::Joined joined = CallLog::Joined::Perhaps);
   Status run(Launcher& launcher, std::span<const Call> calls,
              std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
   void collect_buffers(const KnownLaunch& known, std::span<const Task> tasks,
                        std::vector<executor::Buffers>& buffers) const;
-  Status launch_known(const KnownGroup& group, std::span<const Task> tasks);
+  Status launch_known(KnownGroup& group, std::span<const Task> tasks);
   template <typename Map, typename Key>
   void remember(Map& map, Key&& key, const std::shared_ptr<Launcher>& launcher);
   void forget(Plans& plans);
@@ -149,6 +152,7 @@ class OperationQueue {
   bool is_over(Retired& retired);
   const uint64_t* shifts_of(const void* pointer, size_t bytes);
   executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
+  Status before(gpu::StreamHandle stream);
   Status after(gpu::StreamHandle stream);
   /// Of the operations that come now: by run(), run_known() and prepare().
   Status choose_plans(std::span<const Task> tasks);
@@ -167,7 +171,8 @@ class OperationQueue {
   std::vector<executor::Buffers> buffers_;  // of the launch in progress of a known group
   std::vector<executor::Buffers> seen_;     // of the launch in progress, as peers see them
   StreamOrder order_;
-  gpu::Event join_event_;  // of the streams of a batch
+  std::optional<gpu::Capture> capture_;  // of the first task's stream, once choose_plans() asked
+  gpu::Event join_event_;                // of the streams of a batch
 
   PlanAgreement* agreement_ = nullptr;  // null: plain_ is for all live operations
   Plans plain_;

@@ -6,6 +6,7 @@
 
 #include "base/per_thread.h"
 #include "base/thread.h"
+#include "comm/live_communicators.h"
 
 namespace niccolite::comm {
 
@@ -35,6 +36,17 @@ Result<Completion> Group::add_job(std::shared_ptr<Communicator> communicator, bo
   }
   work_.jobs.push_back({std::move(communicator), std::move(job), std::move(on_failure)});
   return end();
+}
+
+// The group keeps its communicators alive.
+Group::Tasks* Group::find_tasks(const void* handle) {
+  const uint64_t ends = LiveCommunicators::instance().ends();
+  if (work_.tasks.empty()) ends_ = ends;
+  if (ends != ends_) return nullptr;
+  const auto found =
+      std::find_if(work_.tasks.begin(), work_.tasks.end(),
+                   [handle](const Tasks& tasks) { return tasks.communicator.get() == handle; });
+  return found == work_.tasks.end() ? nullptr : &*found;
 }
 
 Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, const Task& task) {

@@ -51,6 +51,15 @@ class Group {
   /// longest of the communicators', or -1 when there are none. Not in a nested group.
   Result<Completion> end_simulated(double& microseconds);
 
+  /// The tasks of one communicator that this group has recorded.
+  struct Tasks {
+    std::shared_ptr<Communicator> communicator;
+    std::vector<Task> tasks;
+  };
+  /// Those of the communicator with this handle, which is still one; null: there are none, or
+  /// LiveCommunicators has to be asked. Valid until the group's next call.
+  Tasks* find_tasks(const void* handle);
+
   /// Records, or carries out at once when no group is open.
   Result<Completion> add_task(std::shared_ptr<Communicator> communicator, const Task& task);
   /// The same of a one-sided operation.
@@ -67,10 +76,6 @@ class Group {
     std::shared_ptr<Communicator> communicator;
     std::function<Status()> run;
     std::function<void()> on_failure;
-  };
-  struct Tasks {
-    std::shared_ptr<Communicator> communicator;
-    std::vector<Task> tasks;
   };
   struct OneSidedTask {
     std::shared_ptr<Communicator> communicator;
@@ -99,6 +104,7 @@ class Group {
   Status error_;
   Work work_;
   std::vector<Task> spare_;  // empty: memory for the next group's calls
+  uint64_t ends_ = 0;        // LiveCommunicators::ends() before the first task came
 };
 
 }  // namespace niccolite::comm

@@ -36,6 +36,8 @@ std::shared_ptr<Communicator> LiveCommunicators::begin_end(const void* handle) {
   if (communicator == nullptr) return nullptr;
   live_.erase(handle);
   ending_.emplace(handle, communicator);
+  // [release] to ends(): whoever saw the call that ends it return finds it ended.
+  ends_.fetch_add(1, std::memory_order_release);
   return communicator;
 }
 

@@ -4,6 +4,7 @@
 // using. One that is being destroyed is known to its abort alone. Thread safety: any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
@@ -25,11 +26,17 @@ class LiveCommunicators {
   std::shared_ptr<Communicator> begin_end(const void* handle);
   std::shared_ptr<Communicator> find_ending(const void* handle) const;
   void forget(const void* handle);
+  /// How many have begun to end. As long as it is what it was before find(), whoever keeps what was
+  /// found alive need not look for it again.
+  uint64_t ends() const {
+    return ends_.load(std::memory_order_acquire);  // pairs with begin_end()
+  }
 
  private:
   using Table = std::unordered_map<const void*, std::shared_ptr<Communicator>>;
   static std::shared_ptr<Communicator> find_in(const Table& table, const void* handle);
 
+  std::atomic<uint64_t> ends_{0};
   mutable std::shared_mutex mutex_;
   Table live_ GUARDED_BY(mutex_);
   Table ending_ GUARDED_BY(mutex_);

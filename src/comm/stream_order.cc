@@ -23,7 +23,10 @@ gpu::CapturePoint new_in(gpu::CapturePoint point, const gpu::CapturePoint& befor
 }  // namespace
 
 Status StreamOrder::before(gpu::StreamHandle stream) {
-  const gpu::Capture capture = TRY(machine_.capture_of(device_, stream));
+  return before(stream, TRY(machine_.capture_of(device_, stream)));
+}
+
+Status StreamOrder::before(gpu::StreamHandle stream, const gpu::Capture& capture) {
   if (capture.state == gpu::CaptureState::Invalidated)
     return Status::cuda_error("the capture of the stream was invalidated by an earlier call");
   if (last_work_ == nullptr) last_work_ = TRY(take_shared_event(machine_, device_));

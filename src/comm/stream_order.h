@@ -37,6 +37,8 @@ class StreamOrder {
 
   /// To be called before an operation is queued on `stream`.
   Status before(gpu::StreamHandle stream);
+  /// The same, when its capture has just been asked for.
+  Status before(gpu::StreamHandle stream, const gpu::Capture& capture);
   /// To be called after it was queued, on the same stream. Once it has returned, the stream may be
   /// destroyed.
   Status after(gpu::StreamHandle stream);

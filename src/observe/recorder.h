@@ -49,11 +49,13 @@ class Recorder {
   Recorder();
   Recorder(const Recorder&) = delete;
 
-  void add(const Event& event) {
+  void add(const Event& event) { write(reserve(1), event); }
+  /// The same of several that are known together: the place of the first, and each by itself.
+  uint64_t reserve(size_t events) {
     // relaxed: the slot's own sequence publishes what is in it.
-    const uint64_t ticket = next_.fetch_add(1, std::memory_order_relaxed);
-    write(slots_[ticket % kKept], ticket, event);
+    return next_.fetch_add(events, std::memory_order_relaxed);
   }
+  void write(uint64_t place, const Event& event) { write(slots_[place % kKept], place, event); }
   /// What an executor that knows tells. Launches of one communicator begin in the order of their
   /// streams, so that the last is the newest.
   void begin(uint64_t launch) { mark(begun_, EventKind::Begun, launch); }

@@ -251,6 +251,24 @@ TEST(Group, WithAnErrorInsideLaunchesNothing) {
       run_in_one_group(cluster, trials_of({{Kind::AllReduce, ncclFloat, ncclSum, 100}}, 2)));
 }
 
+// The group has found it before, and need not look for it again, but for this.
+TEST(Group, RefusesACommunicatorThatAnotherThreadHasEndedMeanwhile) {
+  Cluster cluster(2);
+  DeviceBuffer buffer(0, 64);
+  const auto call = [&](int rank) {
+    return ncclAllReduce(buffer.data(), buffer.data(), 4, ncclFloat, ncclSum, cluster.comm(rank),
+                         cluster.stream(rank));
+  };
+  ASSERT_NCCL(ncclGroupStart());
+  ASSERT_NCCL(call(0));
+  ASSERT_NCCL(call(0));
+  std::thread([&] { EXPECT_NCCL(ncclCommAbort(cluster.comm(0))); }).join();
+  EXPECT_EQ(call(0), ncclInvalidArgument);
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+  cluster.comms()[0] = nullptr;
+  cluster.abort();
+}
+
 TEST(Group, WithAHalfMessageToItselfLaunchesNothing) {
   Cluster cluster(2);
   Trial trial({Kind::Broadcast, ncclFloat, ncclSum, 100}, 2);

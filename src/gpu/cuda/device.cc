@@ -79,13 +79,17 @@ Result<CudaMachine::Device*> CudaMachine::device(int ordinal) {
 
 Result<CuContext> CudaMachine::context(int ordinal) {
   Device* found = TRY(device(ordinal));
+  // acquire: pairs with the release below. Every call of the driver comes by here.
+  if (CuContext known = found->context.load(std::memory_order_acquire)) return known;
   const std::lock_guard lock(found->mutex);
-  if (found->context == nullptr) {
+  CuContext made = found->context.load(std::memory_order_relaxed);  // under the mutex
+  if (made == nullptr) {
     const ScopedRelaxedCapture relaxed(driver_);
-    TRY(driver_.check(driver_.cuDevicePrimaryCtxRetain(&found->context, found->device),
+    TRY(driver_.check(driver_.cuDevicePrimaryCtxRetain(&made, found->device),
                       "cuDevicePrimaryCtxRetain(device {})", ordinal));
+    found->context.store(made, std::memory_order_release);
   }
-  return found->context;
+  return made;
 }
 
 Result<ScopedContext> CudaMachine::enter(int ordinal) {

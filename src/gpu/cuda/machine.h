@@ -9,6 +9,7 @@
 // stream), and touch NVLink multicast. Thread safety: as Machine.
 #pragma once
 
+#include <atomic>
 #include <bit>
 #include <memory>
 #include <mutex>
@@ -147,8 +148,8 @@ class CudaMachine final : public Machine {
     bool has_virtual_memory = false;
     bool can_be_rdma_target = false;
     std::mutex mutex;
-    CuContext context = nullptr;         // guarded by mutex until set; null before first use
-    CuStream internal_stream = nullptr;  // guarded by mutex until set; for zeroing memory
+    std::atomic<CuContext> context{nullptr};  // set under the mutex; null before first use
+    CuStream internal_stream = nullptr;       // guarded by mutex until set; for zeroing memory
   };
 
   explicit CudaMachine(const Driver& driver) : driver_(driver) {}
