@@ -66,6 +66,7 @@ json options_to_json(const Options& options) {
           {"iterations", options.iterations},
           {"warmup_iterations", options.warmup_iterations},
           {"aggregated", options.aggregated},
+          {"beside", options.beside},
           {"communicators", options.communicators},
           {"check_iterations", options.check_iterations},
           {"bitwise", options.bitwise},

@@ -96,6 +96,13 @@ void add_options(CLI::App& app, RawOptions& raw) {
                  "own; the time is that of all")
       ->capture_default_str()
       ->group("Timing");
+  app.add_option("--beside", options.beside,
+                 "Run a product of two matrices of this edge beside each operation, on another "
+                 "stream; the time is that of both, and each alone is measured, too")
+      ->group("Timing");
+  app.add_option("--cublas", options.cublas,
+                 "libcublas.so that computes it (default: the one that the system finds)")
+      ->group("Timing");
   app.add_option("-G,--cudagraph", options.graph_launches,
                  "Capture the iterations into a graph; time this many replays, take the median")
       ->group("Timing");

@@ -205,6 +205,10 @@ Result<Options> finish(const RawOptions& raw) {
   TRY(at_least(options.iterations, 1, "--iters"));
   TRY(at_least(options.warmup_iterations, 0, "--warmup_iters"));
   TRY(at_least(options.aggregated, 1, "--agg_iters"));
+  TRY(at_least(options.beside, 0, "--beside"));
+  if (options.beside > 0 && options.aggregated > 1)
+    return Status::invalid_argument(
+        "--beside: a product runs beside one operation, not beside the group of --agg_iters");
   options.starts = TRY(parse_elements("--starts", raw.starts));
   options.extras = TRY(parse_elements("--extra", raw.extras));
   TRY(at_least(options.communicators, 1, "--communicators"));

@@ -41,6 +41,8 @@ struct Options {
   int iterations = 20;
   int warmup_iterations = 5;  // the first operations of a connection touch its memory
   int aggregated = 1;         // operations per group and iteration
+  int beside = 0;             // > 0: a product of matrices of this edge runs beside each operation
+  std::string cublas;         // that computes it; empty: looked for
   int threads = 0;            // per process
   int gpus = 0;               // per thread; both 0: every GPU of the machine, a thread each
   int processes = 1;

@@ -35,6 +35,12 @@ Result<Rank> Rank::create(gpu::Machine& machine, const Options& options, int ran
     made.side_streams.push_back(TRY(machine.create_stream(device)));
     made.joins.push_back(TRY(machine.create_event(device, false)));
   }
+  if (options.beside > 0) {
+    made.product_stream = TRY(machine.create_stream(device));
+    made.product_end = TRY(machine.create_event(device, false));
+    made.product = TRY(MatrixProduct::create(machine, device, options.beside,
+                                             made.product_stream.handle(), options.cublas));
+  }
   const size_t bytes = static_cast<size_t>(options.communicators) * slot_bytes(options);
   const auto allocate = [&] {
     // Windows are of memory that other processes can map.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/perf/library.h"
+#include "cli/perf/matrix_product.h"
 #include "cli/perf/options.h"
 #include "gpu/machine.h"
 
@@ -42,6 +43,9 @@ struct Rank {
   std::vector<gpu::Stream> side_streams;  // of the communicators behind the first
   gpu::Event fork;                        // of `stream`: side streams begin
   std::vector<gpu::Event> joins;          // of side streams
+  gpu::Stream product_stream;             // of `product`
+  gpu::Event product_end;
+  std::unique_ptr<MatrixProduct> product;  // --beside
   gpu::Memory send, receive;
   gpu::Memory scalar;              // of an operation that reads it from the device
   gpu::Memory staging;             // page-locked; results on their way to verification

@@ -87,6 +87,20 @@ void Report::print_place(const std::optional<PlaceResult>& place, const Row& row
     fmt::print("  {} {:>7.2f}", format_time(place->other->microseconds), ratio(*place));
 }
 
+void Report::print_alone(const Row& row) {
+  for (const auto* const place : {&row.out_of_place, &row.in_place}) {
+    if (!*place || !(*place)->ours.alone) continue;
+    const auto print = [&](const char* whose, const Measurement& measurement) {
+      fmt::print("#   {}, {}: {:.2f} us beside a product, {:.2f} alone; the product alone {:.2f}\n",
+                 place == &row.out_of_place ? "out-of-place" : "in-place", whose,
+                 measurement.microseconds, measurement.alone->operation_us,
+                 measurement.alone->product_us);
+    };
+    print("ours", (*place)->ours);
+    if ((*place)->other) print("vs", *(*place)->other);
+  }
+}
+
 void Report::row(const Row& row) {
   const std::lock_guard lock(mutex_);
   if (rows_.empty() || rows_.back().collective != row.collective) print_heads(row.collective);
@@ -98,6 +112,7 @@ void Report::row(const Row& row) {
   print_place(row.out_of_place, row);
   print_place(row.in_place, row);
   fmt::print("\n");
+  print_alone(row);
   std::fflush(stdout);  // one row at a time, for those who watch
 }
 

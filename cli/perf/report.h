@@ -31,6 +31,7 @@ class Report : public Sink {
  private:
   void print_heads(const std::string& collective);
   void print_place(const std::optional<PlaceResult>& place, const Row& row);
+  void print_alone(const Row& row);
   Status write() const;
 
   const Options options_;

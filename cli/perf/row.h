@@ -12,11 +12,18 @@
 
 namespace niccolite::perf {
 
+/// Of --beside: what the operation and the product take, each alone.
+struct Alone {
+  double operation_us = 0;
+  double product_us = 0;
+};
+
 struct Measurement {
-  double microseconds = 0;             // per operation; the median of `samples`
+  double microseconds = 0;             // per operation; the median of `samples`. --beside: of both
   std::vector<double> samples;         // one per round
   std::optional<uint64_t> wrong;       // elements over all ranks; absent: not checked
   std::optional<int> differing_ranks;  // ranks with other bits than rank 0's (--bitwise)
+  std::optional<Alone> alone;          // --beside
 };
 
 struct PlaceResult {

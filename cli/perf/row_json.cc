@@ -25,14 +25,23 @@ json measurement_to_json(const Measurement& measurement, const Row& row) {
           {"algbw_gbs", algorithm_bandwidth(row, measurement.microseconds)},
           {"busbw_gbs", bus_bandwidth(row, measurement.microseconds)},
           {"wrong", or_null(measurement.wrong)},
-          {"differing_ranks", or_null(measurement.differing_ranks)}};
+          {"differing_ranks", or_null(measurement.differing_ranks)},
+          {"alone", measurement.alone ? json{{"operation_us", measurement.alone->operation_us},
+                                             {"product_us", measurement.alone->product_us}}
+                                      : json()}};
+}
+
+std::optional<Alone> alone_from_json(const json& value) {
+  if (value.is_null()) return std::nullopt;
+  return Alone{.operation_us = value.at("operation_us"), .product_us = value.at("product_us")};
 }
 
 Measurement measurement_from_json(const json& value) {
   return {.microseconds = value.at("time_us"),
           .samples = value.at("samples_us"),
           .wrong = optional_from<uint64_t>(value.at("wrong")),
-          .differing_ranks = optional_from<int>(value.at("differing_ranks"))};
+          .differing_ranks = optional_from<int>(value.at("differing_ranks")),
+          .alone = alone_from_json(value.at("alone"))};
 }
 
 json place_to_json(const std::optional<PlaceResult>& place, const Row& row) {

@@ -110,20 +110,38 @@ Status Sweep::row(Call call) {
   return {};
 }
 
+Result<double> Sweep::time(const Call& call, Worker::Parts parts) {
+  TRY(worker_.time(call, parts));
+  TRY(team_.barrier());
+  const double microseconds = average_of(team_.records(), options_.average);
+  TRY(team_.barrier());
+  return microseconds;
+}
+
 Result<PlaceResult> Sweep::place(Call call) {
+  using Parts = Worker::Parts;
+  const bool is_beside = options_.beside > 0;
+  struct Samples {
+    std::vector<double> operation, product;  // each alone
+  };
   std::vector<Measurement> measurements(static_cast<size_t>(options_.libraries()));
+  std::vector<Samples> alone(measurements.size());
   // The libraries take turns, so that a machine that warms up or is disturbed treats both alike.
   for (int round = 0; round < options_.rounds; ++round)
     for (call.library = 0; call.library < options_.libraries(); ++call.library) {
-      TRY(worker_.time(call));
-      TRY(team_.barrier());
-      measurements[static_cast<size_t>(call.library)].samples.push_back(
-          average_of(team_.records(), options_.average));
-      TRY(team_.barrier());
+      const auto library = static_cast<size_t>(call.library);
+      measurements[library].samples.push_back(
+          TRY(time(call, is_beside ? Parts::Both : Parts::Collective)));
+      if (!is_beside) continue;
+      alone[library].operation.push_back(TRY(time(call, Parts::Collective)));
+      alone[library].product.push_back(TRY(time(call, Parts::Product)));
     }
   for (call.library = 0; call.library < options_.libraries(); ++call.library) {
     Measurement& measurement = measurements[static_cast<size_t>(call.library)];
     measurement.microseconds = median(measurement.samples);
+    if (const Samples& parts = alone[static_cast<size_t>(call.library)]; is_beside)
+      measurement.alone = {.operation_us = median(parts.operation),
+                           .product_us = median(parts.product)};
     if (options_.check_iterations > 0) TRY(verify(call, measurement));
   }
   PlaceResult result = {.ours = std::move(measurements[0]), .other = std::nullopt};

@@ -29,6 +29,7 @@ class Sweep {
   Status warm_up(Call call);
   Status row(Call call);
   Result<PlaceResult> place(Call call);
+  Result<double> time(const Call& call, Worker::Parts parts);
   Status verify(const Call& call, Measurement& measurement);
   std::vector<MemoryUse> memory() const;
 

@@ -181,8 +181,10 @@ Status Worker::launch_all(const Call& call, size_t offset) {
 
 Status Worker::fork() {
   for (const Rank& rank : ranks_) {
-    if (rank.side_streams.empty()) continue;
+    if (rank.side_streams.empty() && !multiplies()) continue;
     TRY(machine_.record_event(rank.fork, rank.device, rank.stream.handle()));
+    if (multiplies())
+      TRY(machine_.wait_event(rank.device, rank.product_stream.handle(), rank.fork));
     for (const gpu::Stream& side : rank.side_streams)
       TRY(machine_.wait_event(rank.device, side.handle(), rank.fork));
   }
@@ -195,6 +197,17 @@ Status Worker::join() {
       TRY(machine_.record_event(rank.joins[i], rank.device, rank.side_streams[i].handle()));
       TRY(machine_.wait_event(rank.device, rank.stream.handle(), rank.joins[i]));
     }
+    if (!multiplies()) continue;
+    TRY(machine_.record_event(rank.product_end, rank.device, rank.product_stream.handle()));
+    TRY(machine_.wait_event(rank.device, rank.stream.handle(), rank.product_end));
+  }
+  return {};
+}
+
+Status Worker::multiply() {
+  for (const Rank& rank : ranks_) {
+    TRY(machine_.set_current_device(rank.device));
+    TRY(rank.product->launch());
   }
   return {};
 }
@@ -216,6 +229,9 @@ Status Worker::launch_group(const Call& call, size_t operations, size_t& place) 
   const Places places = this->places(call);
   const bool is_group = options_.aggregated > 1;
   TRY(fork());
+  // First, as what a program computes is queued ahead of what it tells others.
+  if (multiplies()) TRY(multiply());
+  if (parts_ == Parts::Product) return join();
   if (is_group) TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
   for (size_t i = 0; i < operations; ++i) {
     TRY(launch_all(call, place * places.stride));
@@ -276,9 +292,12 @@ Status Worker::warm_up(const Call& call) {
   return meter.stop(call.library);
 }
 
-Status Worker::time(const Call& call) {
+Status Worker::time(const Call& call, Parts parts) {
+  parts_ = parts;
   TRY(warm_up(call));
-  return options_.graph_launches > 0 ? time_graph(call) : time_stream(call);
+  TRY(options_.graph_launches > 0 ? time_graph(call) : time_stream(call));
+  parts_ = Parts::Collective;
+  return {};
 }
 
 Status Worker::time_stream(const Call& call) {

@@ -43,9 +43,11 @@ class Worker {
 
   /// Runs `call` as often as the options say, without timing it.
   Status warm_up(const Call& call);
+  /// What is timed: the product of --beside is the other part.
+  enum class Parts : uint8_t { Collective, Product, Both };
   /// Warms up, runs `call` as the options say and writes the time into the ranks' records. All
   /// workers take part.
-  Status time(const Call& call);
+  Status time(const Call& call, Parts parts = Parts::Collective);
 
   /// The places of a slot where successive operations go, one after the other: so many bytes from
   /// one to the next.
@@ -88,6 +90,8 @@ class Worker {
   Status launch_all(const Call& call, size_t offset);
   Status fork();
   Status join();
+  bool multiplies() const { return parts_ != Parts::Collective; }
+  Status multiply();
   /// So many runs in one group, from place `place` on, which moves on.
   Status launch_group(const Call& call, size_t operations, size_t& place);
   Status launch_iterations(const Call& call, int iterations);
@@ -101,6 +105,7 @@ class Worker {
   std::span<const Library> libraries_;
   Team& team_;
   std::span<Rank> ranks_;
+  Parts parts_ = Parts::Collective;  // of what is launched now
 };
 
 }  // namespace niccolite::perf

@@ -1,9 +1,13 @@
 """What programs do beside aligned buffers and single calls: odd counts and starts, lists of calls and of messages, several
 communicators; in a process per GPU and in threads, in graphs and eagerly, beside another library in the same run."""
 
+import glob
 import importlib.util
 import json
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import typing
 
@@ -26,18 +30,40 @@ class Group(typing.NamedTuple):
     name: str
     flags: list
     iterations: int  # of an eager measurement; graphs have a quarter of them, and 5 replays
+    environment: dict = {}
 
 
 def sizes(*values):
     return ["--sizes", ",".join(str(value) for value in values)]
 
 
-def groups_of(quick, is_virtual):
+def find_cublas():
+    """libcublas.so of the CUDA toolkit, or of a Python interpreter's packages; None where there is none."""
+    found = glob.glob("/usr/local/cuda/lib64/libcublas.so.1?")
+    script = "import nvidia; print('\\n'.join(nvidia.__path__))"
+    interpreters = [sys.executable, shutil.which("python3"), *glob.glob("/opt/*/.venv/bin/python3"), *glob.glob("/opt/*/bin/python3")]
+    for interpreter in dict.fromkeys(filter(None, interpreters)):
+        run = subprocess.run([interpreter, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for folder in run.stdout.splitlines():
+            found += glob.glob(f"{folder}/*/lib/libcublas.so.1?")
+    return found[0] if found else None
+
+
+def beside_groups(cublas):
+    """An all-reduce of at most 16 CTAs beside a matrix multiplication."""
+    environment = {"NCCL_MAX_CTAS": "16"}
+    return [Group(f"beside_{edge}", ["all_reduce", "-d", "bfloat16", "--beside", str(edge), "--cublas", cublas, *sizes(size)], iterations,
+                  environment)
+            for edge, size, iterations in ((4096, 32 * MIB, 8), (8192, HUGE, 4))]
+
+
+def groups_of(quick, is_virtual, cublas=None):
     if is_virtual:
         return [Group("shapes", [f"{REDUCTIONS},{MOVES}", "-d", "bfloat16", *sizes(KIB, 10_000), *SHAPES], 4),
                 Group("lists_8", ["all_reduce", "-m", "8", *sizes(KIB)], 4),
                 Group("messages", ["messages_8,messages_32,alltoallv", *sizes(32 * KIB)], 4),
-                Group("communicators_2", ["all_reduce", "--communicators", "2", *sizes(10_000)], 4)]
+                Group("communicators_2", ["all_reduce", "--communicators", "2", *sizes(10_000)], 4),
+                Group("beside_32", ["all_reduce", "--beside", "32", *sizes(10_000)], 4)]
     types = "bfloat16,float" if quick else "bfloat16,float,int8"
     groups = [Group("reductions", [REDUCTIONS, "-d", types, "-o", "sum" if quick else "sum,avg", *sizes(*SIZES), *SHAPES], 20),
               Group("moves", [MOVES, "-d", "bfloat16" if quick else "bfloat16,float,int8", *sizes(*SIZES), *SHAPES], 20)]
@@ -52,24 +78,27 @@ def groups_of(quick, is_virtual):
     for communicators in (1, 2, 3):
         groups.append(Group(f"communicators_{communicators}", ["all_reduce,all_gather", "-d", "bfloat16", "--communicators",
                                                                str(communicators), *sizes(16 * KIB, 2 * MIB, 4 * MIB, 6 * MIB, 32 * MIB)], 20))
-    return groups
+    return groups + (beside_groups(cublas) if cublas else [])
 
 
 def measure(checks, gpus, other, quick, is_virtual, only_layout=None, shares_gpus=False):
     fixed = ["--out-of-place", "-w", "3"]
     beside = ["--vs", other, "--rounds", "3"] if other else []
+    cublas = None if is_virtual else find_cublas()
+    if not (cublas or is_virtual):
+        print("no cuBLAS was found: no collective is measured beside a matrix multiplication")
     for layout, ranks in LAYOUTS.items():
         if only_layout not in (None, layout):
             continue
         for launch in LAUNCHES:
-            for group in groups_of(quick, is_virtual):
+            for group in groups_of(quick, is_virtual, cublas):
                 timing = ["-n", str(group.iterations)]
                 if launch == "graph":
                     timing = ["-n", str(max(1, group.iterations // 4)), "-G", "5"]
                 # NVIDIA's library stands still when ranks of several communicators share a GPU.
                 is_alone = shares_gpus and "--communicators" in group.flags
                 checks.run(f"pattern_{layout}_{launch}_{group.name}",
-                           [*group.flags, *ranks(gpus), *timing, *fixed, *([] if is_alone else beside)], limit=200)
+                           [*group.flags, *ranks(gpus), *timing, *fixed, *([] if is_alone else beside)], group.environment, limit=200)
 
 
 class Cell(typing.NamedTuple):
@@ -84,13 +113,23 @@ class Cell(typing.NamedTuple):
     start: int
     time_us: float
     ratio: typing.Optional[float]
+    beside: typing.Optional[dict] = None  # a matrix multiplication, whose time is in time_us; see beside_of()
 
     def name(self):
         shape = "".join(f" {sign}{value}" for sign, value in (("start ", self.start), ("+", self.extra)) if value)
         return f"{self.layout} {self.launch} {self.group} {self.collective} {self.type} {self.op} {self.bytes}{shape}"
 
     def neighbour(self):
-        return self._replace(extra=0, start=0, time_us=0, ratio=None)
+        return self._replace(extra=0, start=0, time_us=0, ratio=None, beside=None)
+
+
+def beside_of(result):
+    """{library: microseconds together, of the operation alone, of the product alone}."""
+    if result.get("alone") is None:
+        return None
+    return {name: {"together": round(each["time_us"], 2), "operation": round(each["alone"]["operation_us"], 2),
+                   "product": round(each["alone"]["product_us"], 2)}
+            for name, each in (("ours", result), ("other", result.get("vs"))) if each}
 
 
 def cells_of(results):
@@ -109,7 +148,7 @@ def cells_of(results):
                 aligned[key] = bytes_, count = row["bytes"], row["count"]
             result = row["out_of_place"]
             found.append(Cell(layout, launch, group, *key, bytes_, row["count"] - count, row["start"], result["time_us"],
-                              result.get("ratio")))
+                              result.get("ratio"), beside_of(result)))
     return found
 
 
@@ -127,6 +166,10 @@ def print_found(cells):
         print(f"\n{len(ratios)} cells, NCCL's time / ours: median {statistics.median(ratios):.2f}, {len(behind)} below 1.0")
         for cell in behind[:40]:
             print(f"  {cell.ratio:.2f} {cell.time_us:>9.1f} us  {cell.name()}")
+    for cell in cells:
+        for name, times in (cell.beside or {}).items():
+            print(f"  {cell.name()}, {name}: {times['together']:.1f} us beside a product; alone {times['operation']:.1f}, "
+                  f"the product {times['product']:.1f}")
     cliffs = cliffs_of(cells)
     print(f"\n{len(cliffs)} of {sum(1 for cell in cells if cell.extra or cell.start)} shapes take more than {CLIFF} of the time "
           "of their aligned neighbour")

@@ -169,6 +169,8 @@ TEST(Options, ThatCannotBeAreRefusedByName) {
                         Case{"-b 1Q", "--minbytes"},
                         Case{"-d float,", "--datatype"},
                         Case{"-c -1", "--check"},
+                        Case{"--beside -1", "--beside"},
+                        Case{"--beside 64 -m 2", "--beside"},
                         Case{"-G 2 -z 1", "--cudagraph"},
                         Case{"-t -1", "--nthreads"},
                         Case{"-t 0", "--nthreads: 0 is less than 1"},

@@ -53,6 +53,8 @@ TEST(PerfEndToEnd, FindsEveryResultRight) {
            Case{"all --processes 3", "--sizes 3003 --communicators 2 -n 2 -G 2 -R 1", 12},
            Case{"all -t 2", "-d half --sizes 1000,3003 --starts 0,1 -m 40 -n 2 -G 2 -c 2", 48},
            Case{"all_reduce -t 4", "-d float,bfloat16 --sizes 3003 -n 3 -G 3 -c 2 --bitwise", 2},
+           Case{"all_reduce,alltoall -t 2", "--sizes 3004 -n 2 -G 2 --beside 24", 2},
+           Case{"all_reduce --processes 2", "--sizes 3003 -n 2 --beside 24", 1},
        }) {
     SCOPED_TRACE(::testing::Message() << c.ranks << " " << c.flags);
     std::filesystem::remove(file);
@@ -67,6 +69,15 @@ TEST(PerfEndToEnd, FindsEveryResultRight) {
     const json document = json::parse(std::ifstream(file));
     EXPECT_EQ(document.at("wrong"), 0);
     EXPECT_EQ(document.at("rows").size(), c.rows);
+    const bool is_beside = std::string(c.flags).find("--beside") != std::string::npos;
+    for (const json& row : document.at("rows")) {
+      const json& place = row.at("out_of_place");
+      if (place.is_null()) continue;
+      EXPECT_EQ(place.at("alone").is_object(), is_beside);
+      if (!is_beside) continue;
+      EXPECT_GT(place.at("alone").at("operation_us"), 0);
+      EXPECT_GT(place.at("alone").at("product_us"), 0);
+    }
   }
   std::filesystem::remove(file);
 }

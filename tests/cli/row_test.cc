@@ -10,22 +10,25 @@ namespace niccolite::perf {
 namespace {
 
 Row example() {
-  return {.collective = "all_reduce",
-          .bytes = 4096,
-          .count = 1024,
-          .type = "float",
-          .operation = "sum",
-          .root = 2,
-          .nranks = 4,
-          .out_of_place = PlaceResult{.ours = {.microseconds = 2,
-                                               .samples = {2, 2.5, 1.5},
-                                               .wrong = 3,
-                                               .differing_ranks = 1},
-                                      .other = Measurement{.microseconds = 5,
-                                                           .samples = {5},
-                                                           .wrong = std::nullopt,
-                                                           .differing_ranks = std::nullopt}},
-          .in_place = std::nullopt};
+  return {
+      .collective = "all_reduce",
+      .bytes = 4096,
+      .count = 1024,
+      .type = "float",
+      .operation = "sum",
+      .root = 2,
+      .nranks = 4,
+      .out_of_place = PlaceResult{.ours = {.microseconds = 2,
+                                           .samples = {2, 2.5, 1.5},
+                                           .wrong = 3,
+                                           .differing_ranks = 1,
+                                           .alone = Alone{.operation_us = 1.5, .product_us = 1.25}},
+                                  .other = Measurement{.microseconds = 5,
+                                                       .samples = {5},
+                                                       .wrong = std::nullopt,
+                                                       .differing_ranks = std::nullopt,
+                                                       .alone = std::nullopt}},
+      .in_place = std::nullopt};
 }
 
 double busbw(const char* collective, size_t bytes, double microseconds, int nranks) {

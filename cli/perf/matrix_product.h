@@ -1,0 +1,29 @@
+// MatrixProduct: what a program computes while its collectives are under way (--beside): products
+// of square matrices. On CUDA devices by cuBLAS, of bfloat16, as training has them; on virtual GPUs
+// by the host, of float, which has little to say but runs everywhere. Thread safety: of the thread
+// that drives the rank.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "gpu/machine.h"
+
+namespace niccolite::perf {
+
+class MatrixProduct {
+ public:
+  /// Of `edge` x `edge` elements, on `stream`, which outlives it. `cublas`: a libcublas.so; empty:
+  /// whichever the system finds. Errors: InvalidArgument when there is none.
+  static Result<std::unique_ptr<MatrixProduct>> create(gpu::Machine& machine, int device, int edge,
+                                                       gpu::StreamHandle stream,
+                                                       const std::string& cublas);
+  virtual ~MatrixProduct() = default;
+  MatrixProduct() = default;
+  MatrixProduct(const MatrixProduct&) = delete;
+  /// Queues one product, or captures it.
+  virtual Status launch() = 0;
+};
+
+}  // namespace niccolite::perf
