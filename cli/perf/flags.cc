@@ -40,6 +40,9 @@ void add_options(CLI::App& app, RawOptions& raw) {
   app.add_option("--processes", options.processes,
                  "Processes to start; ranks = processes x threads x GPUs")
       ->group("Ranks");
+  app.add_flag("--apart", options.apart,
+               "Processes meet as if each were on a machine of its own: the network connects them")
+      ->group("Ranks");
   app.add_option("-p,--parallel_init", options.parallel_init,
                  "1: each thread initialises its own ranks")
       ->group("Ranks");

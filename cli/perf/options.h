@@ -46,6 +46,7 @@ struct Options {
   int threads = 0;            // per process
   int gpus = 0;               // per thread; both 0: every GPU of the machine, a thread each
   int processes = 1;
+  bool apart = false;  // each process is a machine of its own to the libraries (NCCL_HOSTID)
   std::vector<const ElementType*> types;
   std::vector<const Operation*> operations;
   int check_iterations = 1;

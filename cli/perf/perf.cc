@@ -1,5 +1,9 @@
 #include "cli/perf/perf.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
+
 #include <cstdio>
 
 #include "base/host_memory.h"
@@ -60,7 +64,12 @@ int run(const RawOptions& raw, const std::vector<std::string>& command) {
   Result<Options> finished = finish(raw);
   if (!finished.is_ok()) return fail(finished.status(), kExitUsage);
   Options& options = *finished;
-  if (options.is_child()) return run_child(options);
+  if (options.is_child()) {
+    // Before any library reads it.
+    if (options.apart)
+      setenv("NCCL_HOSTID", fmt::format("perf-{}-{}", getppid(), options.process).c_str(), 1);
+    return run_child(options);
+  }
   if (!options.json_path.empty())
     if (const Status status = check_writable(options.json_path); !status.is_ok())
       return fail(status, kExitFailed);

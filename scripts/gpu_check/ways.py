@@ -1,9 +1,12 @@
-"""Ranks without peer access to each other: by host memory (NCCL_P2P_DISABLE=1), and by the network (NCCL_SHM_DISABLE=1, too),
-beside another library under the same variables in the same run. The other takes what way it likes: its log says which."""
+"""Ranks without peer access to each other: by host memory (NCCL_P2P_DISABLE=1), and by the network (threads with
+NCCL_SHM_DISABLE=1, too; processes that are told to be on different machines), beside another library under the same variables in
+the same run. The other takes what way it likes: of two ranks on one GPU NVIDIA's uses the GPU's memory whatever the variables
+say, but for processes on different machines. Its log tells."""
 
 import statistics
 
 WAYS = {"host": {"NCCL_P2P_DISABLE": "1"}, "sockets": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}}
+APART = {("sockets", "processes"): ["--apart"]}
 LAYOUTS = {"threads": lambda n: ["-t", str(n)], "processes": lambda n: ["--processes", str(n)]}
 COLLECTIVES = "all_reduce,all_gather,reduce_scatter,broadcast,reduce,alltoall,gather,scatter,sendrecv"
 SMALL = "8,1K,32K,256K"
@@ -23,7 +26,7 @@ def measure(checks, ranks, other, quick, only_layout=None):
                         continue
                     timing = ["-n", str(iterations), "-w", "3"] + (["-G", "5"] if launch == "graph" else [])
                     checks.run(f"way_{way}_{layout}_{launch}_{size}",
-                               [COLLECTIVES, "-d", "float", "--sizes", sizes, "--out-of-place", *split(ranks), *timing, *beside],
+                               [COLLECTIVES, "-d", "float", "--sizes", sizes, "--out-of-place", *split(ranks), *APART.get((way, layout), []), *timing, *beside],
                                environment=variables, limit=100)
 
 
@@ -35,9 +38,9 @@ def rows_of(results):
         _, way, layout, launch, _ = name.split("_")
         for row in document["rows"]:
             own = row["out_of_place"]
-            theirs = (row.get("vs") or {}).get("out_of_place")
+            theirs = own and own.get("vs")
             if own:
-                rows.append({"way": way, "layout": layout, "launch": launch, "collective": row["collective"], "bytes": row["size"],
+                rows.append({"way": way, "layout": layout, "launch": launch, "collective": row["collective"], "bytes": row["bytes"],
                              "time_us": own["time_us"], "wrong": own["wrong"], "other_us": theirs and theirs["time_us"]})
     return rows
 
