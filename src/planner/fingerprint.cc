@@ -67,8 +67,9 @@ uint64_t hash_constants() {
 }
 
 /// Of default settings: the shapes of connections.
-void add_shapes(Hash& hash, gpu::Kind machine, int nranks, bool reaches_users) {
+void add_shapes(Hash& hash, gpu::Kind machine, int nranks, bool reaches_users, bool by_network) {
   Settings settings;
+  settings.spans_machines = by_network;
   settings.machine = machine;
   settings.nranks = nranks;
   settings.max_channels = 64;
@@ -105,7 +106,8 @@ uint64_t hash_limits() {
     hash.add(most_direct_ranks(machine));
     for (const int nranks : {2, 4, 1000})
       for (const bool reaches_users : {false, true})
-        add_shapes(hash, machine, nranks, reaches_users);
+        for (const bool by_network : {false, true})
+          add_shapes(hash, machine, nranks, reaches_users, by_network);
   }
   return hash.value();
 }

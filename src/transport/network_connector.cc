@@ -1,5 +1,7 @@
 #include "transport/network_connector.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -11,6 +13,15 @@ namespace {
 int streams_from_environment() {
   const int64_t asked = parameters::socket_nthreads() * parameters::nsocks_perthread();
   return static_cast<int>(std::min<int64_t>(asked, net::kMostStreams));
+}
+
+// A thread for each direction carries more than one for both, but small messages are slower where
+// threads share cores: of virtual GPUs whose kernels take them, and of processes bound to few.
+bool has_cores_to_spare(gpu::Kind machine) {
+  constexpr int kEnough = 4;
+  cpu_set_t cores;
+  return machine == gpu::Kind::Cuda && sched_getaffinity(0, sizeof cores, &cores) == 0 &&
+         CPU_COUNT(&cores) >= kEnough;
 }
 
 bool sends_any(std::span<const ShapedEnd> ends) {
@@ -30,7 +41,8 @@ Result<net::Proxy*> NetworkConnector::proxy() {
                                     .member = member_,
                                     .fail = fail_,
                                     .streams = streams_from_environment(),
-                                    .network = network_}));
+                                    .network = network_,
+                                    .has_two_threads = has_cores_to_spare(machine_.kind())}));
   return proxy_.get();
 }
 

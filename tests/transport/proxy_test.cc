@@ -153,11 +153,12 @@ TEST_F(IncomingEnd, RefusesWhatHasNoPlace) {
 // ---- two proxies
 
 struct Ends {
-  explicit Ends(int streams = 1, std::chrono::milliseconds patience = seconds(30)) {
+  explicit Ends(int streams = 1, std::chrono::milliseconds patience = seconds(30),
+                bool has_two_threads = false) {
     const bootstrap::UniqueId id = bootstrap::create_unique_id().take();
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < 2; ++rank)
-      threads.emplace_back([&, rank, streams, patience] {
+      threads.emplace_back([&, rank, streams, patience, has_two_threads] {
         members[rank] = bootstrap::Member::join({.id = id,
                                                  .nranks = 2,
                                                  .rank = static_cast<int>(rank),
@@ -171,7 +172,8 @@ struct Ends {
                                             failures.push_back(why.message());
                                           },
                                       .streams = streams,
-                                      .patience = patience})
+                                      .patience = patience,
+                                      .has_two_threads = has_two_threads})
                             .take();
       });
     for (std::thread& thread : threads) thread.join();
@@ -253,11 +255,12 @@ void exchange(Ends& ends, const FifoShape& shape = kShape, uint64_t steps = 300)
 }
 
 TEST(Proxies, CarryAllChunksInOrderOverOneStreamAndSeveral) {
-  for (const int streams : {1, 5}) {
-    Ends ends(streams);
-    exchange(ends);
-    EXPECT_THAT(ends.failures, testing::IsEmpty());
-  }
+  for (const int streams : {1, 5})
+    for (const bool has_two_threads : {false, true}) {
+      Ends ends(streams, seconds(30), has_two_threads);
+      exchange(ends);
+      EXPECT_THAT(ends.failures, testing::IsEmpty());
+    }
 }
 
 TEST(Proxies, CarryPartsOfAChunkOverSeveralStreams) {

@@ -7,9 +7,8 @@
 //   Outbound, Inbound    all of them to, or from, one peer, and the streams that carry them
 //   Stream               one TCP connection
 //
-// Kernels of virtual GPUs ring when they have moved a counter, and the thread sleeps until then.
-// Those of GPUs cannot: the thread looks all the time while something moves and a little longer,
-// then rests between looks. Whoever launches a kernel rings for it; replays of graphs do not.
+// One thread (engine.h) carries both directions; of GPUs two do, as long as the process has cores
+// to spare.
 //
 // Only who knows the group's secret gets past the handshake of a stream (bootstrap/link.h).
 // Thread safety: any thread; open() and reach() do not wait.
@@ -17,16 +16,16 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 
-#include "base/fd.h"
-#include "base/thread.h"
 #include "base/thread_annotations.h"
 #include "bootstrap/acceptor.h"
 #include "bootstrap/member.h"
+#include "transport/net/engine.h"
 #include "transport/net/inbound.h"
 #include "transport/net/messenger.h"
 #include "transport/net/network.h"
@@ -45,6 +44,7 @@ class Proxy {
     // How long a peer may take to replace a connection that broke; zero: as long as it tries
     // (NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC).
     std::chrono::milliseconds patience{};
+    bool has_two_threads = false;  // one for each direction; plug-ins have one all the same
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some
@@ -75,7 +75,7 @@ class Proxy {
  private:
   explicit Proxy(Options options);
   Status listen();
-  Status watch_bell();
+  Engine& receiver() { return receiving_ == nullptr ? *sending_ : *receiving_; }
   void welcome(std::unique_ptr<bootstrap::Link> link);
   Outbound& outbound(int peer);
   Inbound& inbound(int peer);
@@ -83,19 +83,19 @@ class Proxy {
   template <typename End>
   Status attach(const Name& name, End* end) REQUIRES(mutex_);
   bool has_finished() const;
-  bool progress();
-  bootstrap::EventLoop::Clock::duration poll();
-  bootstrap::EventLoop::Clock::duration poll_for_gpus();
-  void report(int peer, Status why);
+  bool send();
+  bool receive();
+  /// On the thread of `from`.
+  void report(Engine& from, int peer, Status why);
   void finish(bool is_orderly);
 
   const Options options_;
   const pid_t process_;
   const bootstrap::Link::Options link_;
-  std::unique_ptr<bootstrap::EventLoop> loop_;
+  std::unique_ptr<Engine> sending_;    // and receiving, if there is no other; and plug-ins'
+  std::unique_ptr<Engine> receiving_;  // may be null
   Address address_;
-  Fd rung_;  // eventfd
-  executor::relay::Bell bell_;
+  std::atomic<bool> is_leaving_{false};  // nobody cares for failures any more
 
   mutable std::mutex mutex_;
   // Of all that was opened; they stay where they are.
@@ -105,17 +105,14 @@ class Proxy {
   // By peer; they stay where they are.
   std::map<int, std::unique_ptr<Messenger>> made_messengers_ GUARDED_BY(mutex_);
 
-  // The loop's thread.
-  std::map<int, Messenger*> messengers_;  // of those made
-  std::unique_ptr<bootstrap::Acceptor> acceptor_;
+  // The sender's thread.
+  std::map<int, Messenger*> messengers_;               // of those made
   std::map<int, std::unique_ptr<Outbound>> outbound_;  // by peer
-  std::map<int, std::unique_ptr<Inbound>> inbound_;
   bool is_finishing_ = false;
-  int looks_ = 0;  // in a row that found nothing to do
-  bootstrap::EventLoop::Clock::time_point
-      active_at_{};  // of GPUs: something moved, or was launched
 
-  Thread thread_;  // last: joined first
+  // The receiver's.
+  std::unique_ptr<bootstrap::Acceptor> acceptor_;
+  std::map<int, std::unique_ptr<Inbound>> inbound_;
 };
 
 }  // namespace niccolite::transport::net

@@ -1,0 +1,125 @@
+#include "transport/net/engine.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace niccolite::transport::net {
+
+using bootstrap::EventLoop;
+using std::chrono::seconds;
+
+namespace {
+
+// Measured by bench/sockets on two cores: 0 costs some 15 us a message, and so do 20.
+constexpr int kLooks = 5;
+constexpr int kLooksAtPlugins = 200;  // some 0.1 ms
+constexpr int kLongerRests = 50;      // of 20 us, 40 us, ...
+
+EventLoop::Clock::duration rest_between_looks(int looks) {
+  return std::chrono::microseconds(20) * std::clamp(looks - kLooksAtPlugins, 1, kLongerRests);
+}
+
+// Of GPUs. A look costs the thread's core some 0.2 us, a rest the first chunk behind it as much as
+// it has left. After a second without any work the program has other things to do.
+constexpr auto kAwake = std::chrono::microseconds(300);
+constexpr auto kShortRest = std::chrono::microseconds(20);
+constexpr auto kShortRests = std::chrono::milliseconds(2);
+constexpr auto kRest = std::chrono::microseconds(100);
+constexpr auto kRests = seconds(1);
+constexpr auto kLongRest = std::chrono::milliseconds(1);
+constexpr int kLooksPerYield = 16;
+
+void ring(void* rung) {
+  const uint64_t one = 1;
+  // Cannot fail but by a full counter, which wakes as well.
+  if (write(static_cast<const Fd*>(rung)->get(), &one, sizeof one) < 0) return;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(Options options) {
+  std::unique_ptr<Engine> engine(new Engine(std::move(options)));
+  engine->loop_ = TRY(EventLoop::create());
+  TRY(engine->watch_bell());
+  return engine;
+}
+
+Engine::Engine(Options options) : options_(std::move(options)), bell_(ring, &rung_) {}
+
+Engine::~Engine() = default;
+
+Status Engine::start() {
+  loop_->set_poller([this] { return poll(); });
+  thread_ = TRY(Thread::start(options_.name, [this] { loop_->run(); }));
+  return {};
+}
+
+void Engine::abandon() { static_cast<void>(loop_.release()); }
+
+Status Engine::watch_bell() {
+  rung_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!rung_.valid())
+    return Status::from_errno(errno, "cannot create an eventfd (limit: ulimit -n)");
+  return loop_
+      ->watch(rung_.get(), EPOLLIN,
+              [this](uint32_t) {
+                uint64_t count;
+                // poll() follows in any case.
+                if (read(rung_.get(), &count, sizeof count) < 0) return;
+                active_at_ = Clock::now();
+              })
+      .status();
+}
+
+// Before the thread waits. A wait that a bell or a socket ends costs more than a look round, so it
+// looks round some times first: others of the machine have the processor meanwhile.
+EventLoop::Clock::duration Engine::poll() {
+  constexpr auto kNow = Clock::duration::zero();
+  if (options_.is_finished()) loop_->stop();
+  if (options_.machine == gpu::Kind::Cuda) return poll_for_gpus();
+  if (options_.progress()) {
+    looks_ = 0;
+    return kNow;
+  }
+  looks_ = std::min(looks_ + 1, kLooksAtPlugins + kLongerRests);
+  if (looks_ < kLooks) {
+    sched_yield();
+    return kNow;
+  }
+  // Plug-ins have nothing that wakes: looks on, ever less often.
+  if (options_.has_plugin && looks_ < kLooksAtPlugins) {
+    sched_yield();
+    return kNow;
+  }
+  bell_.go_to_sleep();
+  if (!options_.progress())
+    return options_.has_plugin ? rest_between_looks(looks_) : Clock::duration::max();
+  bell_.wake_up();
+  looks_ = 0;
+  return kNow;
+}
+
+EventLoop::Clock::duration Engine::poll_for_gpus() {
+  constexpr auto kNow = Clock::duration::zero();
+  const Clock::time_point now = Clock::now();
+  if (options_.progress()) active_at_ = now;
+  const Clock::duration idle = now - active_at_;
+  if (idle < kAwake) {
+    if (++looks_ % kLooksPerYield == 0) sched_yield();
+    return kNow;
+  }
+  bell_.go_to_sleep();
+  if (options_.progress()) {
+    bell_.wake_up();
+    active_at_ = now;
+    return kNow;
+  }
+  return idle < kShortRests ? kShortRest : idle < kRests ? kRest : kLongRest;
+}
+
+}  // namespace niccolite::transport::net
