@@ -13,6 +13,7 @@
 #include "cli/perf/element.h"
 #include "cli/perf/exit_code.h"
 #include "cli/perf/options.h"
+#include "cli/schedule/machines.h"
 #include "cli/tune/jobs.h"
 #include "planner/explain.h"
 #include "planner/variables.h"
@@ -38,6 +39,7 @@ not mapped), cuda-sockets (they are on several machines), virtual and virtual-so
 Examples:
   niccolite explain all_reduce -b 8M -g 4
   niccolite explain all_gather -b 64K -g 2 -m cuda
+  niccolite explain all_reduce -b 64M --machines 2x4
   NCCL_ALGO=ring niccolite explain broadcast -b 1G -g 8 -m cuda-slots --json
 
 Exit status: 0 fine; 2 wrong usage, or the variables leave nothing to choose.)";
@@ -94,6 +96,11 @@ Result<Question> question_of(const Options& options) {
   question.collective = TRY(find_collective(options.collective));
   std::string machine = options.machine;
   int ranks = options.ranks;
+  std::vector<int> machines;
+  if (!options.machines.empty()) {
+    machines = TRY(schedule_command::parse_machines(options.machines));
+    ranks = static_cast<int>(machines.size());
+  }
   if (machine.empty() || ranks == 0) {
     Result<gpu::Machine*> found = gpu::machine();
     if (!found.is_ok()) return std::move(found).status().with_context("give --machine and --ranks");
@@ -101,7 +108,13 @@ Result<Question> question_of(const Options& options) {
     if (machine.empty()) machine = here->kind() == gpu::Kind::Cuda ? "cuda" : "virtual";
     if (ranks == 0) ranks = here->device_count();
   }
+  const bool are_several = !machines.empty() && machines.back() > 0;
+  if (are_several && !machine.ends_with("-sockets"))
+    machine = machine.starts_with("virtual") ? "virtual-sockets" : "cuda-sockets";
   question.machine = TRY(find_machine(machine));
+  if (!are_several && !machines.empty() && question.machine->spans_machines)
+    return Status::invalid_argument("--machines: {} is one machine, and --machine {} is several",
+                                    options.machines, machine);
   if (ranks < 2)
     return Status::invalid_argument("--ranks: of {} rank{} there is nothing to choose", ranks,
                                     ranks == 1 ? "" : "s");
@@ -120,7 +133,7 @@ Result<Question> question_of(const Options& options) {
 
   question.settings = TRY(planner::make_settings(question.machine->kind, ranks, {}));
   planner::set_reach(question.settings, question.machine->reaches_users);
-  if (question.machine->spans_machines) planner::span_machines(question.settings);
+  if (question.machine->spans_machines) planner::span_machines(question.settings, machines);
   return question;
 }
 
@@ -186,6 +199,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("-g,--ranks", options.ranks, "Ranks (default: the GPUs of this machine)");
   app.add_option("-d,--datatype", options.type, "Type of the elements")->capture_default_str();
   app.add_option("-m,--machine", options.machine, "Kind of machine (default: this one)");
+  app.add_option("-M,--machines", options.machines,
+                 "Machines and their ranks: 2x4, or 3,1 (default: -sockets have one rank each)");
   app.add_flag("--json", options.wants_json, "Print JSON");
 }
 

@@ -15,8 +15,9 @@ struct Options {
   std::string collective;
   std::string bytes = "1M";
   std::string type = "float";
-  std::string machine;  // empty: this one
-  int ranks = 0;        // 0: as many as this machine has GPUs
+  std::string machine;   // empty: this one
+  std::string machines;  // how many ranks each has: "2x4", "3,1"; empty: not told
+  int ranks = 0;         // 0: as many as this machine has GPUs
   bool wants_json = false;
 };
 

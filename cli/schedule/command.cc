@@ -14,10 +14,12 @@
 #include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
 #include "cli/perf/exit_code.h"
+#include "cli/schedule/machines.h"
 #include "schedule/check.h"
 #include "schedule/draw.h"
 #include "schedule/draw_style.h"
 #include "schedule/draw_svg.h"
+#include "schedule/load.h"
 #include "schedule/timeline.h"
 
 namespace niccolite::schedule_command {
@@ -41,6 +43,7 @@ Examples:
   niccolite schedule all_reduce                                the first algorithm listed, for four ranks
   niccolite schedule broadcast --algorithm scatter_gather --ranks 8 --root 3 --check
   niccolite schedule all_gather --algorithm pat --ranks 8 --svg pat.svg
+  niccolite schedule all_reduce --algorithm hierarchical --machines 2x4 --check
   niccolite schedule point_to_point --ranks 3 --messages 0:1,1:2,2:2
 
 Exit status: 0 fine; 1 the schedule is wrong; 2 wrong usage; 3 the picture cannot be written.)";
@@ -120,10 +123,18 @@ Result<Schedule> build(const Options& options) {
                                     options.collective);
   if (options.root != 0 && !has_root(*collective))
     return Status::invalid_argument("--root: {} has none", options.collective);
-  for (const algorithms::Algorithm& algorithm : algorithms::all())
-    if (algorithm.collective == *collective &&
-        (options.algorithm.empty() || options.algorithm == algorithm.name))
-      return algorithm.build(options.ranks, {.root = options.root, .window = options.depth});
+  algorithms::Options built{.root = options.root, .window = options.depth};
+  int ranks = options.ranks;
+  if (!options.machines.empty()) {
+    built.machines = TRY(parse_machines(options.machines));
+    ranks = static_cast<int>(built.machines.size());
+    if (ranks > kMaxRanks)
+      return Status::invalid_argument("--machines: {} ranks are too many to show; {} are the most",
+                                      ranks, kMaxRanks);
+  }
+  for (const algorithms::Algorithm& algorithm : algorithms::of(*collective))
+    if (options.algorithm.empty() || options.algorithm == algorithm.name)
+      return algorithm.build(ranks, built);
   return Status::invalid_argument("--algorithm: \"{}\" is none of {}", options.algorithm,
                                   names_of_algorithms(*collective));
 }
@@ -143,6 +154,18 @@ std::string describe_instructions(const Schedule& schedule) {
   return fmt::format("{} instruction{} per rank", range, *most == 1 ? "" : "s");
 }
 
+/// What goes between machines, and inside them.
+void print_traffic(const Schedule& schedule, const Options& options) {
+  const Result<std::vector<int>> machines = parse_machines(options.machines);
+  if (!machines.is_ok()) return;  // build() has told
+  const schedule::Load load = load_of(schedule, machines.value());
+  fmt::print(
+      "of {}: {:.3g} times over the wires of the busiest machine, {:.3g} between machines and "
+      "{:.3g} inside one by the busiest rank\n",
+      cuts_one_buffer(schedule.collective) ? "the data" : "a block", load.wire, load.rail,
+      load.link);
+}
+
 Status write_svg(const Schedule& schedule, const std::string& path) {
   const std::string picture = TRY(draw_svg(schedule));
   std::ofstream file(path, std::ios::binary);
@@ -158,6 +181,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("collective", options.collective, "all_reduce, broadcast, ...; see --list");
   app.add_option("-a,--algorithm", options.algorithm, "Algorithm (default: the first listed)");
   app.add_option("-n,--ranks", options.ranks, "Number of ranks")->capture_default_str();
+  app.add_option("-M,--machines", options.machines,
+                 "Machines and their ranks: 2x4, or 3,1 (default: all ranks are on one)");
   app.add_option("-r,--root", options.root, "Root, of collectives that have one")
       ->capture_default_str();
   app.add_option("-m,--messages", options.messages,
@@ -189,6 +214,7 @@ int run(const Options& options) {
   if (!events.is_ok()) return fail(events.status(), kExitWrong);
   fmt::print("{} {}: {}; {}\n", options.collective, schedule.algorithm,
              describe_cost(schedule, events.value()), describe_instructions(schedule));
+  if (!options.machines.empty()) print_traffic(schedule, options);
   if (!options.wants_proof) return kExitFine;
   if (const Status status = check(schedule, {.depth = options.depth}); !status.is_ok())
     return fail(status, kExitWrong);

@@ -15,6 +15,7 @@ struct Options {
   std::string collective;
   std::string algorithm;  // empty: the registry's first of the collective
   int ranks = 4;
+  std::string machines;  // "2x4", "3,1"; empty: all ranks are on one
   int root = 0;
   int depth = 2;         // slots of a FIFO
   std::string messages;  // of point_to_point; empty: everyone to everyone

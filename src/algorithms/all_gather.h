@@ -13,5 +13,6 @@ Result<schedule::Schedule> all_gather_direct(int nranks, const Options& options 
 /// The direct one with a lane for each instruction (lanes.h).
 Result<schedule::Schedule> all_gather_direct_lanes(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_gather_pat(int nranks, const Options& options = {});
+Result<schedule::Schedule> all_gather_hierarchical(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

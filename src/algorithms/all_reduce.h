@@ -13,5 +13,8 @@ Result<schedule::Schedule> all_reduce_one_shot(int nranks, const Options& option
 Result<schedule::Schedule> all_reduce_two_shot(int nranks, const Options& options = {});
 /// The two-shot with a lane for each instruction (lanes.h).
 Result<schedule::Schedule> all_reduce_two_shot_lanes(int nranks, const Options& options = {});
+Result<schedule::Schedule> all_reduce_tree(int nranks, const Options& options = {});
+Result<schedule::Schedule> all_reduce_recursive_doubling(int nranks, const Options& options = {});
+Result<schedule::Schedule> all_reduce_hierarchical(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

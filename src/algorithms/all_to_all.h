@@ -12,5 +12,6 @@ Result<schedule::Schedule> all_to_all_direct(int nranks, const Options& options 
 /// The direct one with a lane for each instruction (lanes.h).
 Result<schedule::Schedule> all_to_all_direct_lanes(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_to_all_pat(int nranks, const Options& options);
+Result<schedule::Schedule> all_to_all_hierarchical(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

@@ -15,5 +15,7 @@ Result<schedule::Schedule> broadcast_direct(int nranks, const Options& options =
 Result<schedule::Schedule> broadcast_scatter_gather(int nranks, const Options& options = {});
 /// With a lane for each instruction, for large data.
 Result<schedule::Schedule> broadcast_scatter_gather_lanes(int nranks, const Options& options = {});
+Result<schedule::Schedule> broadcast_tree(int nranks, const Options& options = {});
+Result<schedule::Schedule> broadcast_hierarchical(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

@@ -17,6 +17,9 @@ Status check_options(const char* algorithm, int nranks, int max_ranks, const Opt
     return Status::invalid_argument("the root cannot be rank {} of {}", options.root, nranks);
   if (options.window < 1)
     return Status::invalid_argument("{} chunks in flight are none", options.window);
+  if (!options.machines.empty() && options.machines.size() != static_cast<size_t>(nranks))
+    return Status::invalid_argument("machines of {} ranks are given, of which there are {}",
+                                    options.machines.size(), nranks);
   return Status::ok();
 }
 
@@ -47,6 +50,11 @@ schedule::Schedule alone(schedule::Collective collective, const char* algorithm)
   builder.add_lane(0).add(
       {.source = input(0), .target = output(0), .finish = schedule::reduces(collective)});
   return std::move(builder).take();
+}
+
+Result<schedule::Schedule> renamed(Result<schedule::Schedule> built, const char* algorithm) {
+  if (built.is_ok()) built->algorithm = algorithm;
+  return built;
 }
 
 }  // namespace niccolite::algorithms

@@ -33,6 +33,9 @@ struct Options {
   /// PAT: chunks that it may have in flight to one peer, at most the slots of the FIFOs. More of
   /// them save latency; two suffice up to 8 ranks.
   int window = 2;
+  /// The machine that each rank is on, by any numbers; empty: all ranks are on one. What goes over
+  /// wires between machines, and by which rank, follows from it in algorithms that look at it.
+  std::vector<int> machines{};
   /// Messages: the tag of their connections, 0 or schedule::kMessageTag.
   int message_tag = 0;
 };
@@ -43,7 +46,7 @@ inline constexpr size_t kFoldLane = 1;
 inline constexpr size_t kGatherLane = 2;
 
 /// InvalidArgument when `nranks` is outside [1, max_ranks], `only_rank` or `root` is no rank, or
-/// `window` is not positive.
+/// `window` is not positive, or `machines` names not every rank's.
 Status check_options(const char* algorithm, int nranks, int max_ranks, const Options& options);
 
 /// The ranks whose lanes are to be built.
@@ -59,5 +62,8 @@ std::vector<int> peers_ascending(int rank, int nranks);
 /// One rank has nobody to talk to: every collective is a copy of its one block, scaled where it
 /// reduces.
 schedule::Schedule alone(schedule::Collective collective, const char* algorithm);
+
+/// What another algorithm has built, as that of `algorithm`, which does the same in such a case.
+Result<schedule::Schedule> renamed(Result<schedule::Schedule> built, const char* algorithm);
 
 }  // namespace niccolite::algorithms

@@ -14,5 +14,7 @@ Result<schedule::Schedule> reduce_direct(int nranks, const Options& options = {}
 Result<schedule::Schedule> reduce_two_shot(int nranks, const Options& options = {});
 /// With a lane for each instruction, for large data.
 Result<schedule::Schedule> reduce_two_shot_lanes(int nranks, const Options& options = {});
+Result<schedule::Schedule> reduce_tree(int nranks, const Options& options = {});
+Result<schedule::Schedule> reduce_hierarchical(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

@@ -13,5 +13,6 @@ Result<schedule::Schedule> reduce_scatter_direct(int nranks, const Options& opti
 /// The direct one with a lane for each instruction (lanes.h).
 Result<schedule::Schedule> reduce_scatter_direct_lanes(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_scatter_pat(int nranks, const Options& options = {});
+Result<schedule::Schedule> reduce_scatter_hierarchical(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

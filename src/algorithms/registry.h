@@ -23,8 +23,9 @@ struct Load {
 /// Where an algorithm makes sense, beyond the ranks that it can be built for.
 enum class Suits : uint8_t {
   Anything,
-  LowestLatency,  // holds all operands of a chunk at once: small data, or two ranks
-  ThreeRanks,     // or more: of two it does what `direct` does, in more steps
+  LowestLatency,    // holds all operands of a chunk at once: small data, or two ranks
+  SeveralMachines,  // of one it does what another algorithm does
+  ThreeRanks,       // or more: of two it does what `direct` does, in more steps
 };
 
 /// What the planner knows of an algorithm beside its schedule.

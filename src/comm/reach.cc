@@ -151,7 +151,7 @@ Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vecto
 
 Status Communicator::apply_ways(planner::Settings& settings) {
   if (needs_network()) {
-    planner::span_machines(settings);
+    planner::span_machines(settings, spans_machines() ? machine_of_ : std::vector<int>{});
     return {};
   }
   if (!torn_link_.empty()) TRY(planner::forbid_ll128(settings).with_context("{}", torn_link_));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "executor/program.h"
+#include "planner/price.h"
 
 namespace niccolite::planner {
 namespace {
@@ -37,8 +38,8 @@ std::string obstacle_to(const Settings& settings, const Variant& variant) {
   const Algorithm& algorithm = *variant.algorithm;
   const auto kind = static_cast<size_t>(algorithm.collective);
   const auto protocol = static_cast<size_t>(variant.protocol);
-  std::string impossible =
-      why_impossible(settings.machine, settings.nranks, algorithm, variant.protocol);
+  std::string impossible = why_impossible(settings.machine, settings.nranks, algorithm,
+                                          variant.protocol, machines_in(settings));
   if (!impossible.empty()) return impossible;
   if (!allows(settings, algorithm)) return "is left out by NCCL_ALGO";
   if (!settings.protocols[kind][protocol]) {
@@ -73,7 +74,7 @@ bool is_uneven(const Settings& settings, const Workload& work) {
 }
 
 /// Adds `variant` with all channel counts and chunk sizes.
-void add_forms(const Settings& settings, const Workload& work, Variant variant, const Cost& cost,
+void add_forms(const Settings& settings, const Workload& work, Variant variant, const Price& price,
                std::vector<Choice>& result) {
   const int possible = most_parts(settings, work.collective, variant.protocol);
   const int least = std::clamp(settings.chunk_parts, 1, possible);
@@ -90,7 +91,7 @@ void add_forms(const Settings& settings, const Workload& work, Variant variant, 
       const size_t chunk = chunk_bytes(settings, work.collective, variant);
       // Data that fit a smaller chunk are not cut by it.
       if (variant.parts > least && work.bytes <= chunk) break;
-      result.push_back({variant, predict(settings.machine, cost, work, variant, chunk)});
+      result.push_back({variant, price.time_of(settings, work, variant)});
     }
   }
 }
@@ -113,8 +114,8 @@ std::string possible_algorithms(const Settings& settings, Collective collective)
   for (const Algorithm& algorithm : algorithms::of(collective)) {
     bool is_any_possible = false;
     for (int p = 0; p < executor::kProtocols; ++p)
-      is_any_possible |=
-          is_possible(settings.machine, settings.nranks, algorithm, static_cast<Protocol>(p));
+      is_any_possible |= is_possible(settings.machine, settings.nranks, algorithm,
+                                     static_cast<Protocol>(p), machines_in(settings));
     if (is_any_possible) names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
   }
   return names;
@@ -148,9 +149,13 @@ std::vector<int> channel_counts(const Settings& settings, Protocol protocol) {
   return counts;
 }
 
-std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes) {
+std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes,
+                           Surveyed of) {
   const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
   std::vector<Option> options;
+  // Derived prices decide where nothing was measured, or nothing but what passes data from rank to
+  // rank: chains, of which the longest ever measured say little about longer ones.
+  bool has_direct = false;
   for (const Algorithm& algorithm : algorithms::of(collective))
     for (int p = 0; p < executor::kProtocols; ++p) {
       const Variant variant{.algorithm = &algorithm, .protocol = static_cast<Protocol>(p)};
@@ -159,24 +164,31 @@ std::vector<Option> survey(const Settings& settings, Collective collective, size
       option.protocol = variant.protocol;
       option.obstacle = obstacle_to(settings, variant);
       if (!option.obstacle.empty()) continue;
-      const KnownCost known = find_cost(class_of(settings), algorithm, variant.protocol);
-      option.is_measured = known.is_measured;
-      add_forms(settings, work, variant, known.cost, option.choices);
+      option.competes = is_fitted(settings, algorithm, variant.protocol);
+      has_direct |=
+          option.competes && (algorithm.traits.connects_all || algorithm.build == nullptr);
     }
+  for (Option& option : options) option.competes |= option.obstacle.empty() && !has_direct;
+  for (Option& option : options) {
+    if (!option.obstacle.empty()) continue;
+    if (of == Surveyed::WhatDecides && !option.competes) continue;
+    add_forms(settings, work, {.algorithm = option.algorithm, .protocol = option.protocol},
+              Price::of(settings, *option.algorithm, option.protocol), option.choices);
+  }
   return options;
 }
 
 std::vector<Choice> candidates(std::span<const Option> options) {
   std::vector<Choice> measured, others;
   for (const Option& option : options) {
-    std::vector<Choice>& result = option.is_measured ? measured : others;
+    std::vector<Choice>& result = option.competes ? measured : others;
     result.insert(result.end(), option.choices.begin(), option.choices.end());
   }
   return measured.empty() ? others : measured;
 }
 
 std::vector<Choice> candidates(const Settings& settings, Collective collective, size_t bytes) {
-  return candidates(survey(settings, collective, bytes));
+  return candidates(survey(settings, collective, bytes, Surveyed::WhatDecides));
 }
 
 double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy) {
@@ -209,7 +221,8 @@ Result<Choice> choose(const Settings& settings, Collective collective, size_t by
 
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
                       int most_channels) {
-  return choose(settings, collective, bytes, survey(settings, collective, bytes), most_channels);
+  return choose(settings, collective, bytes,
+                survey(settings, collective, bytes, Surveyed::WhatDecides), most_channels);
 }
 
 std::optional<executor::ListAccess> find_list_access(const Settings& settings,
@@ -267,9 +280,8 @@ Choice choose_for_message(const Settings& settings, Protocol protocol, size_t by
       .collective = Collective::PointToPoint, .nranks = settings.nranks, .bytes = bytes};
   const Variant variant{.algorithm = algorithms::find(Collective::PointToPoint, "direct"),
                         .protocol = protocol};
-  const Cost cost = find_cost(class_of(settings), *variant.algorithm, protocol).cost;
   std::vector<Choice> choices;
-  add_forms(settings, work, variant, cost, choices);
+  add_forms(settings, work, variant, Price::of(settings, *variant.algorithm, protocol), choices);
   return pick(choices, settings.policy);
 }
 
@@ -285,10 +297,9 @@ std::optional<Choice> choose_for_list(const Settings& settings, Collective colle
   if (!is_allowed(settings, variant) ||
       settings.shapes[static_cast<size_t>(variant.protocol)].channels == 0)
     return std::nullopt;
-  const Cost cost = find_cost(class_of(settings), *algorithm, variant.protocol).cost;
   const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
-  return Choice{variant, predict(settings.machine, cost, work, variant,
-                                 chunk_bytes(settings, collective, variant))};
+  return Choice{variant,
+                Price::of(settings, *algorithm, variant.protocol).time_of(settings, work, variant)};
 }
 
 }  // namespace niccolite::planner

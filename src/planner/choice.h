@@ -22,15 +22,18 @@ struct Option {
   const Algorithm* algorithm = nullptr;
   executor::Protocol protocol = executor::Protocol::Simple;
   std::string obstacle;         // a phrase; empty: it may be chosen
-  bool is_measured = false;     // on such a machine; without obstacle
-  std::vector<Choice> choices;  // without obstacle: not empty
+  bool competes = false;        // with those that were measured (Price); without obstacle
+  std::vector<Choice> choices;  // without obstacle: not empty in a survey of all
 };
 
-/// Of every algorithm that `collective` has, by every protocol.
-std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes);
+/// Of every algorithm that `collective` has, by every protocol. `of`: what does not decide anything
+/// has no choices, which saves their times.
+enum class Surveyed : uint8_t { All, WhatDecides };
+std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes,
+                           Surveyed of = Surveyed::All);
 
 /// All variants that the settings allow for `bytes`, with their predicted times. Variants that
-/// nobody has measured are among them only when there are no others.
+/// do not compete (Price) are among them only when there are no others.
 std::vector<Choice> candidates(const Settings& settings, Collective collective, size_t bytes);
 
 /// Of `options`: the same.

@@ -50,6 +50,25 @@ struct CostLine {
   Cost cost;
 };
 
+/// What a class of machines was measured to do, whatever the algorithm: derived prices are made of
+/// it (price.h). Arrays: by protocol. Rates of 0 limit nothing.
+struct Properties {
+  double fixed = 8;                                 // us: of an operation
+  double instruction = 0.2;                         // us
+  double end = 0.1;                                 // us: a connection that an instruction has
+  double channel = 0.02;                            // us
+  double inside[executor::kProtocols] = {2, 2, 4};  // us: a hop inside a machine
+  double between = 25;                              // us: a hop between machines
+  double link = 0;                                  // GB/s of a rank, inside a machine
+  double rail = 0;                                  // GB/s of a rank, between machines
+  double wire = 0;                                  // GB/s of a machine, all its rails together
+  double engine = 0;                                // GB/s that a rank reads and writes
+  double machine_engine = 0;       // GB/s of all ranks of a machine, where they share cores
+  double machine_instruction = 0;  // us: of all ranks of a machine, likewise
+  double channel_gigabytes[executor::kProtocols] = {8, 18, 35};  // GB/s
+  double round = 2;                                              // us
+};
+
 /// What has constants of its own.
 enum class MachineClass : uint8_t {
   Virtual,
@@ -78,6 +97,7 @@ std::span<const NamedCost> virtual_costs();
 std::span<const NamedCost> cuda_host_memory_costs();
 std::span<const NamedCost> cuda_socket_costs();
 std::span<const NamedCost> socket_costs();
+const Properties& properties_of(MachineClass machine);
 /// Of the algorithms that there are.
 std::span<const CostLine> costs_of(MachineClass machine);
 

@@ -11,7 +11,7 @@ struct Standard {
   Choice chosen;
   CtaPolicy policy;
   double most;             // microseconds: within it, fewer channels decide
-  bool is_among_measured;  // what nobody measured was not compared
+  bool is_among_measured;  // what does not compete was not compared
 };
 
 std::string compare(const Choice& choice, const Choice& chosen) {
@@ -32,9 +32,9 @@ Alternative judge(const Option& option, const Standard& standard) {
     return result;
   }
   result.best = pick(option.choices, standard.policy);
-  if (standard.is_among_measured && !option.is_measured) {
+  if (standard.is_among_measured && !option.competes) {
     result.verdict = Verdict::Unmeasured;
-    result.reason = "was not measured on such machines: the time is a guess";
+    result.reason = "was not measured on such machines: the time is derived from its schedule";
     return result;
   }
   const bool is_wider =
@@ -77,12 +77,12 @@ Result<Explanation> explain(const Settings& settings, Collective collective, siz
   const std::vector<Option> options = survey(settings, collective, bytes);
   Explanation result;
   result.chosen = TRY(choose(settings, collective, bytes, options));
-  const auto is_measured = [](const Option& option) { return option.is_measured; };
+  const auto competes = [](const Option& option) { return option.competes; };
   const Standard standard{
       .chosen = result.chosen,
       .policy = settings.policy,
       .most = longest_acceptable(candidates(options), settings.policy),
-      .is_among_measured = std::any_of(options.begin(), options.end(), is_measured)};
+      .is_among_measured = std::any_of(options.begin(), options.end(), competes)};
   for (const Option& option : options) result.alternatives.push_back(judge(option, standard));
   std::stable_sort(result.alternatives.begin(), result.alternatives.end(), comes_first);
   return result;

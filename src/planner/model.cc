@@ -21,23 +21,12 @@ constexpr double kGrain = 16;
 // allowed, and must then have some order.
 constexpr Cost kUnmeasured{8, 2, 0.02, 100, 100, 8, 1, 1, 0};
 
-double wire_bytes(Protocol protocol, double bytes) {
-  return protocol == Protocol::LL      ? bytes * 2
-         : protocol == Protocol::LL128 ? bytes * 128 / 120
-                                       : bytes;
-}
-
-/// The larger of two, without a corner where they are equal.
-double smooth_max(double a, double b) {
-  return std::sqrt(std::sqrt(a * a * a * a + b * b * b * b));
-}
-
 bool ranks_share_bandwidth(gpu::Kind machine) { return machine == gpu::Kind::Virtual; }
 
 double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Load& load, double bytes,
                const Variant& variant, size_t chunk_bytes) {
   const double block = std::max(1.0, bytes / load.blocks);
-  const double channels = std::clamp<double>(block / kGrain, 1, variant.channels);
+  const double channels = channels_of(block, variant);
   const double channel_bytes = block / channels;
   const double chunk = static_cast<double>(chunk_bytes);
   const double sent = wire_bytes(variant.protocol, std::max(1.0, bytes) * load.sent);
@@ -65,6 +54,88 @@ size_t least_requested_block(Collective collective, int nranks) {
 }
 
 }  // namespace
+
+double channels_of(double block_bytes, const Variant& variant) {
+  return std::clamp<double>(block_bytes / kGrain, 1, variant.channels);
+}
+
+double wire_bytes(Protocol protocol, double bytes) {
+  return protocol == Protocol::LL      ? bytes * 2
+         : protocol == Protocol::LL128 ? bytes * 128 / 120
+                                       : bytes;
+}
+
+double smooth_max(double a, double b) {
+  return std::sqrt(std::sqrt(a * a * a * a + b * b * b * b));
+}
+
+const Properties& properties_of(MachineClass machine) {
+  // H200, by what the fitted constants of rings have in common: data that are folded and passed on.
+  static const Properties cuda{.fixed = 2.5,
+                               .instruction = 0.3,
+                               .end = 0.1,
+                               .channel = 0.01,
+                               .inside = {1.5, 1.5, 4},
+                               .link = 145,
+                               .engine = 1500};
+  static const Properties slots{.fixed = 2.5,
+                                .instruction = 0.3,
+                                .end = 0.1,
+                                .channel = 0.01,
+                                .inside = {1.5, 1.5, 5},
+                                .link = 140,
+                                .engine = 1500};
+  // Two cores; ranks of a machine share them (bench/results/virtual_variants.md).
+  static const Properties virtual_gpus{.fixed = 2,
+                                       .instruction = 0.1,
+                                       .end = 0.1,
+                                       .channel = 0.1,
+                                       .inside = {1.2, 1.3, 1},
+                                       .machine_engine = 80,
+                                       .machine_instruction = 0.13,
+                                       .channel_gigabytes = {64, 64, 64},
+                                       .round = 0.1};
+  static const Properties sockets{.fixed = 20,
+                                  .instruction = 0.1,
+                                  .end = 0.2,
+                                  .channel = 0.1,
+                                  .inside = {2, 2, 2},
+                                  .between = 25,
+                                  .link = 12,
+                                  .rail = 4,
+                                  .wire = 4,
+                                  .machine_engine = 60,
+                                  .machine_instruction = 0.13,
+                                  .channel_gigabytes = {64, 64, 64},
+                                  .round = 5};
+  // A hop is a store over PCIe, two proxies and a socket between them, and a load.
+  static const Properties cuda_sockets{.fixed = 25,
+                                       .instruction = 0.3,
+                                       .end = 0.2,
+                                       .channel = 0.3,
+                                       .inside = {4, 4, 8},
+                                       .between = 30,
+                                       .link = 20,
+                                       .rail = 5,
+                                       .wire = 5,
+                                       .channel_gigabytes = {3, 3, 3},
+                                       .round = 4};
+  switch (machine) {
+    case MachineClass::Cuda:
+      return cuda;
+    case MachineClass::CudaSlotsOfTwo:
+    case MachineClass::CudaSlots:
+    case MachineClass::CudaHostMemory:
+      return slots;
+    case MachineClass::CudaSockets:
+      return cuda_sockets;
+    case MachineClass::Sockets:
+      return sockets;
+    case MachineClass::Virtual:
+      break;
+  }
+  return virtual_gpus;
+}
 
 std::span<const CostLine> costs_of(MachineClass machine) {
   const auto lines_of = [](std::span<const NamedCost> rows) {
@@ -105,6 +176,8 @@ KnownCost find_cost(MachineClass machine, const Algorithm& algorithm, Protocol p
   return {kUnmeasured, false};
 }
 
+constexpr int kMostDirectMachines = 32;
+
 size_t buffer_bytes(const Workload& work) {
   return schedule::has_blocks_of_ranks(work.collective)
              ? work.bytes * static_cast<size_t>(work.nranks)
@@ -124,7 +197,7 @@ int most_direct_ranks(gpu::Kind machine, Collective collective) {
 }
 
 std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
-                           Protocol protocol) {
+                           Protocol protocol, int machines) {
   const Collective collective = algorithm.collective;
   if (collective == Collective::PointToPoint) return {};
   if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks)
@@ -132,6 +205,12 @@ std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algor
   const algorithms::Traits& traits = algorithm.traits;
   if (const int most = most_direct_ranks(machine, collective); traits.connects_all && nranks > most)
     return fmt::format("connects all ranks with each other, which is done for up to {}", most);
+  if (traits.suits == Suits::SeveralMachines) {
+    if (machines < 2) return "is for ranks on several machines";
+    if (machines > kMostDirectMachines)
+      return fmt::format("connects each machine with all others, which is done for up to {}",
+                         kMostDirectMachines);
+  }
   if (traits.suits == Suits::ThreeRanks && nranks < 3)
     return "between two ranks is what direct does, in two steps";
   // The other protocols only add latency.
@@ -142,7 +221,7 @@ std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algor
 
 double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,
                size_t chunk_bytes) {
-  return time_of(machine, cost, work.nranks, variant.algorithm->traits.load(work.nranks),
+  return time_of(machine, cost, work.nranks, fitted_load_of(*variant.algorithm, work.nranks),
                  static_cast<double>(work.bytes), variant, chunk_bytes);
 }
 

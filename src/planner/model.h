@@ -39,12 +39,12 @@ inline MachineClass class_of(const Settings& settings) {
 }
 
 /// Why a variant cannot run among so many ranks, whatever the settings are: a phrase without a full
-/// stop. Empty: it can.
+/// stop. Empty: it can. `machines`: that the ranks are on.
 std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
-                           executor::Protocol protocol);
+                           executor::Protocol protocol, int machines = 1);
 inline bool is_possible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
-                        executor::Protocol protocol) {
-  return why_impossible(machine, nranks, algorithm, protocol).empty();
+                        executor::Protocol protocol, int machines = 1) {
+  return why_impossible(machine, nranks, algorithm, protocol, machines).empty();
 }
 /// The most ranks that are all connected to each other where there is a choice.
 int most_direct_ranks(gpu::Kind machine);
@@ -52,6 +52,16 @@ int most_direct_ranks(gpu::Kind machine);
 /// Microseconds of `work` by `variant`, when a chunk has at most `chunk_bytes`.
 double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,
                size_t chunk_bytes);
+
+/// What fitted constants of `algorithm` are multiplied by: by its own word (Traits::load), or by
+/// its schedule on one machine.
+algorithms::Load fitted_load_of(const Algorithm& algorithm, int nranks);
+/// Of a block of so many bytes: channels that get something.
+double channels_of(double block_bytes, const Variant& variant);
+/// What `bytes` of data are on a link.
+double wire_bytes(executor::Protocol protocol, double bytes);
+/// The larger of two, without a corner where they are equal.
+double smooth_max(double a, double b);
 
 /// The most chunks that a slot's data may be cut into, a power of two.
 int most_parts(const Settings& settings, Collective collective, executor::Protocol protocol);

@@ -68,6 +68,7 @@ Result<Planner::Compiled> Planner::program(const Algorithm& algorithm, int root)
   algorithms::Options options;
   options.only_rank = rank_;
   options.root = root;
+  options.machines = settings_.machines;
   const schedule::Schedule schedule = TRY(algorithm.build(settings_.nranks, options));
   Compiled compiled;
   compiled.program =

@@ -66,8 +66,8 @@ const Defaults& defaults_of(gpu::Kind machine) {
   return machine == gpu::Kind::Cuda ? kCuda : kVirtual;
 }
 
-constexpr std::array<std::string_view, 5> kForeignAlgorithms{"tree", "collnetdirect",
-                                                             "collnetchain", "nvls", "nvlstree"};
+constexpr std::array<std::string_view, 4> kForeignAlgorithms{"collnetdirect", "collnetchain",
+                                                             "nvls", "nvlstree"};
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -259,13 +259,23 @@ Status forbid_ll128(Settings& settings) {
   return {};
 }
 
-void span_machines(Settings& settings) {
+void span_machines(Settings& settings, std::vector<int> machines) {
   settings.spans_machines = true;
+  settings.machines = std::move(machines);
+  for (int rank = static_cast<int>(settings.machines.size()); rank < settings.nranks; ++rank)
+    settings.machines.push_back(rank);
   for (auto& allowed : settings.protocols) {
     allowed.fill(false);
     allowed[static_cast<size_t>(Protocol::Simple)] = true;
   }
   set_reach(settings, settings.reaches_users);
+}
+
+int machines_in(const Settings& settings) {
+  std::vector<int> numbers = settings.machines;
+  std::ranges::sort(numbers);
+  const auto repeated = std::ranges::unique(numbers);
+  return std::max(1, static_cast<int>(repeated.begin() - numbers.begin()));
 }
 
 int message_tag(const Settings& settings, Protocol protocol) {

@@ -7,6 +7,7 @@
 #include <bitset>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "base/wire.h"
 #include "executor/protocol/fifo.h"
@@ -44,6 +45,7 @@ struct Settings {
   bool reaches_users = true;    // every rank's kernels the buffers of all others' users
   bool spans_machines = false;  // ranks are on several, or connected as if they were
   bool shares_host = false;     // some ranks are connected by host memory
+  std::vector<int> machines{};  // that each rank is on, where the network connects some
   bool maps_captured = true;    // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
@@ -54,6 +56,9 @@ struct Settings {
   friend bool operator==(const Settings&, const Settings&) = default;
 };
 
+/// How many machines the ranks are on.
+int machines_in(const Settings& settings);
+
 inline bool allows(const Settings& settings, const Algorithm& algorithm) {
   return settings.algorithms[static_cast<size_t>(algorithm.collective)].test(
       algorithms::index_of(algorithm));
@@ -63,9 +68,10 @@ inline bool allows(const Settings& settings, const Algorithm& algorithm) {
 /// NCCL_PROTO leaves a function no other protocol.
 Status forbid_ll128(Settings& settings);
 
-/// Ranks are on several machines: no variant uses LL or LL128, whose flags are seen by who shares
-/// the memory. Where NCCL_PROTO leaves a function nothing else, it has Simple all the same.
-void span_machines(Settings& settings);
+/// Ranks are on several machines, each on that of `machines` (empty: on one of its own): no variant
+/// uses LL or LL128, whose flags are seen by who shares the memory. Where NCCL_PROTO leaves a
+/// function nothing else, it has Simple all the same.
+void span_machines(Settings& settings, std::vector<int> machines);
 
 /// The tag of messages' connections by `protocol`: their own where those have another shape.
 int message_tag(const Settings& settings, executor::Protocol protocol);

@@ -236,10 +236,22 @@ INSTANTIATE_TEST_SUITE_P(Registry, Claims, testing::ValuesIn(kRows),
                          });
 
 /// A ring broadcast's last rank sends nothing, and ranks of a tree differ: these have tests of
-/// their own below.
+/// their own below, and those that look at machines in machines_test.cc.
 TEST(ClaimTable, HasARowForEachAlgorithm) {
-  std::set<std::string> rows{"broadcast_ring", "broadcast_ring_strands", "gather_pat",
-                             "scatter_pat"},
+  std::set<std::string> rows{"broadcast_ring",
+                             "broadcast_ring_strands",
+                             "gather_pat",
+                             "scatter_pat",
+                             "all_reduce_tree",
+                             "broadcast_tree",
+                             "reduce_tree",
+                             "all_reduce_recursive_doubling",
+                             "all_reduce_hierarchical",
+                             "all_gather_hierarchical",
+                             "reduce_scatter_hierarchical",
+                             "all_to_all_hierarchical",
+                             "broadcast_hierarchical",
+                             "reduce_hierarchical"},
       algorithms;
   for (const Row& row : kRows) EXPECT_TRUE(rows.insert(name_of(row)).second);
   for (const Algorithm& algorithm : all())
@@ -293,6 +305,44 @@ TEST(RootedPat, EachRankHasOneInstructionForEachRankBelowAndLog2Connections) {
   }
 }
 
+/// No rank has more than three neighbours in a tree, sends more than twice the data (in a broadcast
+/// or reduce: than the data), or needs more than one slot.
+TEST(DoubleTree, SpreadsTheDataOverItsRanks) {
+  for (const Collective collective :
+       {Collective::AllReduce, Collective::Broadcast, Collective::Reduce}) {
+    for (const int n : {2, 3, 4, 5, 6, 7, 8, 9, 16, 33, 100}) {
+      SCOPED_TRACE(fmt::format("{} of {}", schedule::name_of(collective), n));
+      const Schedule schedule = find(collective, "tree")->build(n, {.root = kRoot}).take();
+      EXPECT_EQ(schedule.nblocks, 2);
+      const bool is_all_reduce = collective == Collective::AllReduce;
+      for (int rank = 0; rank < n; ++rank) {
+        const Counts counts = count(schedule, rank);
+        EXPECT_LE(counts.instructions, is_all_reduce ? 4 : 2);
+        EXPECT_LE(counts.sent, is_all_reduce ? 4 : 2) << "of two blocks";
+        for (const auto& lane : schedule.ranks[static_cast<size_t>(rank)][0].lanes)
+          EXPECT_LE(lane.instructions[0].receive_from.size(), 2u);
+      }
+      EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
+    }
+  }
+}
+
+TEST(RecursiveDoubling, TakesAnExchangeForEachBit) {
+  for (const int n : {2, 3, 4, 7, 8, 9, 16, 33}) {
+    const Schedule schedule =
+        find(Collective::AllReduce, "recursive_doubling")->build(n, {}).take();
+    const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
+    for (int rank = 0; rank < n; ++rank) {
+      const int bits = std::countr_zero(static_cast<unsigned>(power));
+      const int beyond = rank + power < n ? 1 : 0;
+      const Counts counts = count(schedule, rank);
+      EXPECT_EQ(counts.instructions, rank >= power ? 2 : 2 * (bits + beyond)) << rank;
+      EXPECT_EQ(counts.sent, rank >= power ? 1 : bits + beyond) << rank;
+    }
+    EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
+  }
+}
+
 /// The connections of the PAT all-gather, and no others.
 TEST(AllToAllPat, HasTheConnectionsOfTheAllGather) {
   for (const int n : {2, 3, 12, 33, 257}) {
@@ -312,7 +362,26 @@ TEST(Latencies, AreThoseClaimed) {
   const auto two = [](int) { return 2; };
   const auto chain = [](int n) { return n - 1; };
   const auto tree = [](int n) { return static_cast<int>(std::floor(std::log2(n))); };
+  const auto depth = [](int vertices) {
+    return vertices < 2 ? 0 : static_cast<int>(std::floor(std::log2(vertices - 1))) + 1;
+  };
+  const auto below_root = [depth](int n) { return 1 + depth(n - 1); };
+  const auto bits = [](int n) {
+    const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
+    return std::countr_zero(static_cast<unsigned>(power)) + std::min(2, n - power);
+  };
   const std::map<std::string, std::function<int(int)>> claims{
+      {"all_reduce tree", [depth](int n) { return 2 * depth(n); }},
+      {"broadcast tree", below_root},
+      {"reduce tree", below_root},
+      {"all_reduce recursive_doubling", bits},
+      // On one machine.
+      {"all_reduce hierarchical", two},
+      {"all_gather hierarchical", one},
+      {"reduce_scatter hierarchical", one},
+      {"all_to_all hierarchical", one},
+      {"broadcast hierarchical", [](int n) { return n > 2 ? 2 : 1; }},
+      {"reduce hierarchical", two},
       {"all_reduce ring", [](int n) { return 2 * (n - 1); }},
       {"all_reduce one_shot", one},
       {"all_reduce two_shot", two},

@@ -75,9 +75,8 @@ TEST(Connections, AreSaidToLandAndToLendWhereTheyCan) {
         SCOPED_TRACE(fmt::format("{} {} of {}, from rank {} to rank {}",
                                  schedule::name_of(algorithm.collective), algorithm.name, nranks,
                                  connection.sender, connection.receiver));
-        // A chain of partial sums could lend at its first hop, and nowhere else.
-        const bool is_chain = std::string_view(algorithm.name).starts_with("ring");
-        const bool lends = !is_chain && all_of_tag(connection.tag, schedule::can_lend);
+        // A chain or tree of partial sums could lend at its first hop, and nowhere else.
+        const bool lends = !schedule.partial_sums && all_of_tag(connection.tag, schedule::can_lend);
         EXPECT_EQ(connection.lends, lends);
         EXPECT_EQ(connection.lands, !lends && all_of_tag(connection.tag, schedule::can_land));
         EXPECT_EQ(connection.stays, connection.lands && !passes_on);

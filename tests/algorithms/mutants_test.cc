@@ -16,8 +16,11 @@ using testing::HasSubstr;
 
 constexpr int kRoot = 1;  // neither the first rank nor, from three on, the last
 
+/// Two machines, the second with more ranks where it can have them.
 Schedule build(const Algorithm& algorithm, int nranks) {
-  return algorithm.build(nranks, {.root = kRoot}).take();
+  Options options{.root = kRoot};
+  for (int rank = 0; rank < nranks; ++rank) options.machines.push_back(rank < nranks / 2 ? 0 : 1);
+  return algorithm.build(nranks, options).take();
 }
 
 struct Case {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "schedule/index.h"
+#include "schedule/order.h"
 #include "tests/algorithms/find_instruction.h"
 #include "tests/algorithms/mutations.h"
 
@@ -42,9 +43,7 @@ Outcome source_position_out_of_range(Schedule& schedule) {
 }
 
 /// Along a chain of two ranks to rank 1 the order happens to be ascending.
-bool folds_out_of_order(const Schedule& s) {
-  return s.partial_sums && !(s.collective == Collective::Reduce && s.nranks == 2);
-}
+bool folds_out_of_order(const Schedule& s) { return s.partial_sums && !reduces_in_one_order(s); }
 Outcome order_claimed_but_rotated(Schedule& schedule) {
   schedule.partial_sums = false;
   if (schedule.nranks == 2) return {{"folds rank 1 before rank 0"}};
@@ -94,10 +93,12 @@ Outcome contribution_counted_twice(Schedule& schedule) {
 
 Outcome contribution_left_out(Schedule& schedule) {
   const Found found = find(schedule, Which::First, finishes).value();
+  const bool is_own = found.instruction->source->buffer == Buffer::Input;  // or a sum of several
   found.instruction->chunk_of = chunk_block(*found.instruction);  // the source may alone say it
   found.instruction->source.reset();
   found.instruction->source_position = 0;
   found.instruction->reduce = found.instruction->receive_from.size() > 1;
+  if (!is_own) return {{found.name(), " contributions (ranks "}};
   return {{found.name(), fmt::format("{} of {} contributions (rank {} missing)",
                                      schedule.nranks - 1, schedule.nranks, found.rank())}};
 }

@@ -104,8 +104,10 @@ void join_lanes(std::vector<Lane>& lanes) {
   lanes = {all};
 }
 
-/// Everybody receives before it sends.
-bool has_circles(const Schedule& s) { return !has_root(s.collective); }
+/// Everybody receives before it sends. (Where sums stand in the output, they are missed first.)
+bool has_circles(const Schedule& s) {
+  return !has_root(s.collective) && s.algorithm != "recursive_doubling";
+}
 Outcome wait_in_a_circle(Schedule& schedule) {
   for (std::vector<Channel>& channels : schedule.ranks) {
     join_lanes(channels[0].lanes);
@@ -113,11 +115,14 @@ Outcome wait_in_a_circle(Schedule& schedule) {
     std::reverse(list.begin(), list.end());
   }
   return {{"deadlock with FIFOs of 2 slots", "and so round to the first",
-           "rank 0 channel 0 lane 0 instruction ", " waits for a chunk"}};
+           " channel 0 lane 0 instruction ", " waits for a chunk"}};
 }
 
 /// The last rank alone starts with its last instruction.
-bool is_all_reduce(const Schedule& s) { return s.collective == Collective::AllReduce; }
+/// The lanes of a tree may be run in any order.
+bool is_all_reduce(const Schedule& s) {
+  return s.collective == Collective::AllReduce && s.algorithm != "tree";
+}
 Outcome last_instruction_first(Schedule& schedule) {
   const int rank = schedule.nranks - 1;
   std::vector<Lane>& lanes = at(schedule.ranks, rank)[0].lanes;
@@ -127,6 +132,7 @@ Outcome last_instruction_first(Schedule& schedule) {
   const std::string first = fmt::format("rank {} channel 0 lane 0 instruction ", rank);
   if (schedule.algorithm == "ring")  // it takes for the last chunk what arrives first
     return {{first, "but the chunk from rank"}};
+  if (schedule.algorithm == "recursive_doubling") return {{first}};
   if (schedule.algorithm == "one_shot")  // out of place it makes no difference
     return {{first, "reads input block 0 after", "wrote over it (in place)"}};
   return {{"deadlock", first + "0 waits for a chunk from rank"}};

@@ -15,8 +15,9 @@ using schedule::Schedule;
 
 /// The most ranks whose schedule is proved in less than a second or two.
 int most_proved(const Algorithm& algorithm) {
-  const bool is_tree = algorithm.name == std::string_view("pat");
-  const bool is_ring = std::string_view(algorithm.name).starts_with("ring");
+  const std::string_view name = algorithm.name;
+  const bool is_tree = name == "pat" || name == "tree";
+  const bool is_ring = name.starts_with("ring");
   if (schedule::has_root(algorithm.collective)) return is_tree || is_ring ? 1024 : 128;
   return is_tree ? 257 : 128;
 }

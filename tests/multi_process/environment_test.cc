@@ -218,7 +218,7 @@ TEST(Environment, AnUnknownAlgorithmFailsInitNamingIt) {
 }
 
 TEST(Environment, ASelectionThatLeavesNothingFailsTheCall) {
-  EXPECT_THAT(output_of({{"NCCL_ALGO", "tree"}}, 10 + ncclInvalidUsage),
+  EXPECT_THAT(output_of({{"NCCL_ALGO", "nvls"}}, 10 + ncclInvalidUsage),
               AllOf(HasSubstr("no algorithm/protocol available"),
                     HasSubstr("NCCL_ALGO of rank 0 leaves none"), Not(HasSubstr("NCCL_PROTO"))));
 }

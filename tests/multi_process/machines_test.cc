@@ -62,6 +62,25 @@ TEST_P(Machines, EveryOperationIsRightOnEveryRank) {
   for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
 }
 
+/// Whatever else would be chosen.
+TEST_P(Machines, EveryAlgorithmThatLooksAtThemIsRight) {
+  for (const char* const algorithms : {"hierarchical", "tree,hierarchical", "recursive_doubling"}) {
+    std::vector<Process> running =
+        run("reduce", {make_id()},
+            {{"NCCL_ALGO", algorithms}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "TUNING"}});
+    for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+    if (algorithms == std::string_view("hierarchical")) {
+      EXPECT_THAT(running[0].output(), HasSubstr("Algo HIERARCHICAL proto SIMPLE"));
+    }
+  }
+}
+
+TEST_P(Machines, EveryOperationIsRightHierarchically) {
+  std::vector<Process> running =
+      run("perform", {make_id(), make_id()}, {{"NCCL_ALGO", "hierarchical"}});
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+}
+
 TEST_P(Machines, SeveralSocketsChangeNothing) {
   std::vector<Process> running =
       run("reduce", {make_id()}, {{"NCCL_SOCKET_NTHREADS", "2"}, {"NCCL_NSOCKS_PERTHREAD", "2"}});

@@ -5,6 +5,8 @@
 
 #include <functional>
 
+#include "planner/price.h"
+
 namespace niccolite::planner {
 namespace {
 
@@ -34,7 +36,7 @@ void for_each(const Limits& limits,
             machine == MachineClass::Virtual || machine == MachineClass::Cuda;
         Settings settings = make_settings(kind, nranks, limits).value();
         set_reach(settings, reaches_users);
-        if (spans_machines) span_machines(settings);
+        if (spans_machines) span_machines(settings, {});
         settings.shares_host = machine == MachineClass::CudaHostMemory;
         if (class_of(settings) != machine) continue;  // which has other numbers of ranks
         SCOPED_TRACE(testing::Message()
@@ -54,11 +56,10 @@ void for_each(const Limits& limits,
 TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
   for_each({}, [](const Settings& settings, Collective collective) {
     for (const Choice& variant : candidates(settings, collective, kMostBytes)) {
-      const Cost cost = find_cost(class_of(settings), *variant.algorithm, variant.protocol).cost;
+      const Price price = Price::of(settings, *variant.algorithm, variant.protocol);
       double last = 0;
       for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
-        const double time = predict(settings.machine, cost, {collective, settings.nranks, bytes},
-                                    variant, chunk_bytes(settings, collective, variant));
+        const double time = price.time_of(settings, {collective, settings.nranks, bytes}, variant);
         ASSERT_GE(time, last * 0.999999) << describe(variant) << " of " << bytes;
         last = time;
       }
@@ -78,16 +79,18 @@ TEST(Model, KnowsEveryVariantOfTheTables) {
     }
 }
 
-TEST(Model, EveryCollectiveHasMeasuredVariants) {
+TEST(Model, MeasuredVariantsDecideWhereThereAreAny) {
   for_each({}, [](const Settings& settings, Collective collective) {
     const std::vector<Choice> choices = candidates(settings, collective, 1000);
     ASSERT_FALSE(choices.empty());
-    // The all-to-all of so many ranks has but one algorithm, and nothing to be compared with.
-    // (Between machines chunks have a price there, too.)
-    const bool is_alone = collective == Collective::AllToAll && settings.nranks == 200 &&
-                          !settings.spans_machines && !settings.shares_host;
-    EXPECT_EQ(find_cost(class_of(settings), *choices[0].algorithm, choices[0].protocol).is_measured,
-              !is_alone);
+    const bool is_fitted =
+        Price::of(settings, *choices[0].algorithm, choices[0].protocol).is_fitted();
+    if (class_of(settings) == MachineClass::Sockets) {
+      EXPECT_EQ(is_fitted, collective == Collective::PointToPoint);
+    } else if (settings.nranks <= 8) {
+      for (const Choice& choice : choices)
+        EXPECT_TRUE(Price::of(settings, *choice.algorithm, choice.protocol).is_fitted());
+    }
   });
 }
 
@@ -112,8 +115,8 @@ TEST(Choice, IsPossibleAndTakesAtMost24Ctas) {
   for_each({}, [](const Settings& settings, Collective collective) {
     for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 3 + 1) {
       const Choice choice = choose(settings, collective, bytes).value();
-      ASSERT_TRUE(
-          is_possible(settings.machine, settings.nranks, *choice.algorithm, choice.protocol));
+      ASSERT_TRUE(is_possible(settings.machine, settings.nranks, *choice.algorithm, choice.protocol,
+                              machines_in(settings)));
       ASSERT_GE(choice.channels, 1);
       ASSERT_LE(choice.channels, 24);
       ASSERT_GT(choice.microseconds, 0);
@@ -160,6 +163,12 @@ TEST(Choice, OfMoreBytesIsHardlyFaster) {
     double last = 0;
     for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
       const double time = choose(settings, collective, bytes).value().microseconds;
+      // From here on chunks may be cut, which long chains of the network gain from.
+      const size_t before = bytes / 4 * 3;
+      const Workload work{collective, settings.nranks, bytes};
+      if (settings.spans_machines && buffer_bytes(work) >= kLeastPublishedInParts &&
+          buffer_bytes({collective, settings.nranks, before}) <= kLeastPublishedInParts)
+        last = 0;
       ASSERT_GE(time, last * 0.989) << bytes;  // pick() gives up to 1 % for fewer CTAs
       last = time;
     }
@@ -222,13 +231,47 @@ TEST(Choice, BetweenMachinesNeedsNoCommonMemoryAndSendsLeastOfMuch) {
   setenv("NCCL_PROTO", "LL", 1);  // gives way, since programs run on one machine and on several
   Settings settings = make_settings(gpu::Kind::Virtual, 6, {}).value();
   unsetenv("NCCL_PROTO");
-  span_machines(settings);
+  span_machines(settings, {});
   for (int c = 0; c < schedule::kCollectives; ++c)
     for (const size_t bytes : {8, 1 << 20})
       EXPECT_EQ(choose(settings, static_cast<Collective>(c), bytes).value().protocol,
                 Protocol::Simple);
   EXPECT_NE(choose(settings, Collective::AllReduce, 8).value().algorithm->family(), "ring");
-  EXPECT_EQ(choose(settings, Collective::AllReduce, 256 << 20).value().algorithm->family(), "ring");
+}
+
+/// Two machines of four ranks: little takes few ways between them, much goes over each wire once.
+TEST(Choice, BetweenMachinesLooksAtHowManyRanksEachHas) {
+  Settings settings = make_settings(gpu::Kind::Virtual, 8, {}).value();
+  span_machines(settings, {0, 0, 0, 0, 1, 1, 1, 1});
+  for (const Collective collective : {Collective::AllReduce, Collective::ReduceScatter,
+                                      Collective::Reduce, Collective::Broadcast}) {
+    const Choice choice = choose(settings, collective, 256 << 20).value();
+    const schedule::Schedule schedule =
+        choice.algorithm->build(8, {.machines = settings.machines}).take();
+    double least = 1e9;
+    for (const Algorithm& algorithm : algorithms::of(collective))
+      if (algorithm.max_ranks >= 8)
+        least = std::min(
+            least, schedule::load_of(algorithm.build(8, {.machines = settings.machines}).take(),
+                                     settings.machines)
+                       .wire);
+    EXPECT_EQ(schedule::load_of(schedule, settings.machines).wire, least)
+        << function_name(collective) << " by " << choice.algorithm->name;
+  }
+  EXPECT_STREQ(choose(settings, Collective::AllReduce, 256 << 20).value().algorithm->name,
+               "hierarchical");
+}
+
+/// Of more ranks than were ever measured, the depth of trees beats the length of rings.
+TEST(Choice, OfManyRanksSendsLittleAlongATree) {
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
+    const Settings settings = make_settings(machine, 64, {}).value();
+    const std::string_view name =
+        choose(settings, Collective::AllReduce, 8).value().algorithm->name;
+    EXPECT_TRUE(name == "tree" || name == "recursive_doubling") << name;
+    EXPECT_STRNE(choose(settings, Collective::AllReduce, 1 << 30).value().algorithm->name,
+                 "recursive_doubling");  // which sends log2 n times the data
+  }
 }
 
 TEST(Choice, BlamesOnlyTheVariablesThatLeaveNone) {

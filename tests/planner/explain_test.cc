@@ -97,7 +97,7 @@ TEST(Explain, NamesWhatKeepsAnAlgorithmOut) {
   settings.protocols[kind][static_cast<size_t>(Protocol::LL)] = false;
   EXPECT_EQ(reason("ring", Protocol::Simple), "is left out by NCCL_ALGO");
   EXPECT_THAT(reason("two_shot", Protocol::LL), HasSubstr("left out by NCCL_PROTO"));
-  span_machines(settings);
+  span_machines(settings, {});
   EXPECT_THAT(reason("two_shot", Protocol::LL), HasSubstr("the network connects some"));
   settings.algorithms[kind].reset();
   EXPECT_EQ(explain(settings, Collective::AllReduce, 8).status().message(),

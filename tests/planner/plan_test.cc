@@ -132,8 +132,7 @@ TEST(Plan, LargeCommunicatorsDoNotConnectEveryoneToEveryone) {
   for (size_t count : {1u, 1u << 20}) {
     const Plan plan =
         planner.collective(all_reduce(count, DataType::Float32, Operation::Sum)).value();
-    EXPECT_STREQ(plan.choice.algorithm->name, "ring");
-    EXPECT_EQ(plan.program->ports.size(), 2u);
+    EXPECT_LE(plan.program->ports.size(), 18u) << plan.choice.algorithm->name;
   }
 }
 

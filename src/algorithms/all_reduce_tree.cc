@@ -1,0 +1,69 @@
+// Double binary tree all-reduce: up each tree goes the sum of its half of the data, and down again
+// the result (tree.h).
+//
+//   tree 0 of four ranks: 0 <- 2 <- {1, 3}
+//            up lane                              down lane
+//   rank 1   input(0) -> 2                        2 -> output
+//   rank 3   input(0) -> 2                        2 -> output
+//   rank 2   1 + input(0) + 3 -> 0                0 -> output, 1, 3
+//   rank 0   input(0) + 2 -> output, 2            (the top: one instruction)
+//
+// Claim: at most 2 instructions per rank and tree; twice the depth of the trees as network
+// latencies, floor(log2(n - 1)) + 1 each way; no rank sends more than twice the data; FIFO
+// depth >= 1; two blocks, one for each tree. Partial sums travel: subtrees are folded in
+// ascending order of the ranks at their tops. All ranks get the sum that the top folded, so results
+// are bitwise equal on all of them. In place is safe: a rank overwrites a block only with the
+// result, which contains what was there.
+//
+// On several machines the trees connect machines, and ranks of a machine hang on its head.
+// Source: tree.h.
+#include "algorithms/all_reduce.h"
+#include "algorithms/tree.h"
+
+namespace niccolite::algorithms {
+
+using namespace schedule;  // the vocabulary of schedules: Builder, input, output, ...
+
+namespace {
+
+constexpr const char* kName = "tree";
+
+void add_tree(Builder& builder, const DoubleTree& trees, int rank, int tree) {
+  const int above = trees.above(rank, tree);
+  const std::vector<int> below = trees.below(rank, tree);
+  LaneBuilder up = builder.add_lane(rank);
+  std::vector<Contribution> sums;
+  for (const int child : below) sums.push_back({child, tree});
+  Instruction fold = fold_of(up, rank, sums, tree);
+  if (above < 0) {
+    fold.target = output(tree);
+    fold.send_to = up.to(below, tree);
+    fold.finish = true;
+    up.add(std::move(fold));
+    return;
+  }
+  fold.send_to = up.to(above, tree);
+  up.add(std::move(fold));
+  LaneBuilder down = builder.add_lane(rank);
+  down.add({.receive_from = down.from(above, tree),
+            .target = output(tree),
+            .send_to = down.to(below, tree)});
+}
+
+}  // namespace
+
+Result<Schedule> all_reduce_tree(int nranks, const Options& options) {
+  TRY(check_options(kName, nranks, kMaxRingRanks, options));
+  if (nranks == 1) return alone(Collective::AllReduce, kName);
+  const DoubleTree trees(Machines(nranks, options), nranks);
+  Builder builder({.collective = Collective::AllReduce,
+                   .algorithm = kName,
+                   .nranks = nranks,
+                   .nblocks = kTrees,
+                   .partial_sums = true});
+  for (const int rank : ranks_to_build(nranks, options))
+    for (int tree = 0; tree < kTrees; ++tree) add_tree(builder, trees, rank, tree);
+  return std::move(builder).take();
+}
+
+}  // namespace niccolite::algorithms

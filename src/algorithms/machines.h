@@ -1,0 +1,66 @@
+// Which ranks share a machine, for algorithms that use the links inside machines and the wires
+// between them differently.
+//
+//   of_rank      0 0 0 1 1 1 1     three ranks on machine 0, four on machine 1
+//   ranks(1)     3 4 5 6
+//   local(5)     2
+//   rails()      3                 of the machine with the fewest ranks: what every machine has
+#pragma once
+
+#include <vector>
+
+#include "algorithms/options.h"
+#include "schedule/builder.h"
+
+namespace niccolite::algorithms {
+
+class Machines {
+ public:
+  /// Of `options.machines`, which check_options() has accepted; empty: all on one machine.
+  Machines(int nranks, const Options& options);
+
+  int count() const { return static_cast<int>(ranks_.size()); }
+  /// Ranks of a machine, ascending.
+  const std::vector<int>& ranks(int machine) const { return ranks_[static_cast<size_t>(machine)]; }
+  int of(int rank) const { return of_rank_[static_cast<size_t>(rank)]; }
+  /// The place of `rank` among the ranks of its machine.
+  int local(int rank) const { return local_[static_cast<size_t>(rank)]; }
+  /// The rank at `place` of `machine`, counted on from the first after the last.
+  int rank_at(int machine, int place) const;
+  /// The other ranks of the machine of `rank`, ascending.
+  std::vector<int> neighbours(int rank) const;
+  /// The other machines, by distance from `machine`: at each place of their lists all machines
+  /// address, or hear from (`step` -1), different ones.
+  std::vector<int> others(int machine, int step) const;
+  int rails() const { return rails_; }
+
+ private:
+  std::vector<int> of_rank_;
+  std::vector<int> local_;
+  std::vector<std::vector<int>> ranks_;
+  int rails_ = 0;
+};
+
+/// Lanes of one rank that come into being when first used.
+class PhaseLanes {
+ public:
+  PhaseLanes(schedule::Builder& builder, int rank) : builder_(builder), rank_(rank) {}
+  schedule::LaneBuilder& operator[](size_t phase);
+
+ private:
+  static constexpr size_t kMostPhases = 5;
+  schedule::Builder& builder_;
+  const int rank_;
+  std::optional<schedule::LaneBuilder> lanes_[kMostPhases];
+};
+
+/// Contributions of ranks that `lane`'s rank folds with its own input, in ascending order of ranks:
+/// the operands of an instruction. Each comes on the tag that `from` names.
+struct Contribution {
+  int from;
+  int tag;
+};
+schedule::Instruction fold_of(schedule::LaneBuilder& lane, int rank,
+                              std::vector<Contribution> others, int block);
+
+}  // namespace niccolite::algorithms

@@ -1,0 +1,43 @@
+// Load: what a schedule asks of the links inside machines, of the wires between them, and of its
+// ranks; and how long its longest chain takes when data are few. Pure: any thread.
+#pragma once
+
+#include <span>
+
+#include "schedule/schedule.h"
+
+namespace niccolite::schedule {
+
+/// Bytes, for each byte of the operation: of the buffer that is cut into blocks, or of one block
+/// where blocks are not parts of one buffer.
+struct Load {
+  double wire = 0;            // that the busiest machine sends to others, or gets from them
+  double rail = 0;            // that the busiest rank does
+  double link = 0;            // that the busiest rank sends to, or gets from, ranks of its machine
+  double engine = 0;          // that the busiest rank reads and writes: operands and destinations
+  double machine_engine = 0;  // that all ranks of the busiest machine do
+  int machine_instructions = 0;  // that all ranks of the busiest machine carry out for a chunk
+  int blocks = 1;                // parts of the buffer that is cut
+};
+
+/// `machine_of_rank`: any numbers; empty: all ranks are on one machine.
+Load load_of(const Schedule& schedule, std::span<const int> machine_of_rank);
+
+/// Microseconds that the parts of a chain take.
+struct Delays {
+  double instruction;  // each instruction
+  double end;          // each connection that an instruction receives from or sends to
+  double inside;       // a chunk's way to a rank of the same machine
+  double between;      // to one of another
+};
+struct Chain {
+  double microseconds = 0;
+  int hops_inside = 0;  // on the longest chain
+  int hops_between = 0;
+};
+
+/// The longest chain of one round. InvalidUsage when the form of `schedule` is wrong.
+Result<Chain> longest_chain(const Schedule& schedule, std::span<const int> machine_of_rank,
+                            const Delays& delays);
+
+}  // namespace niccolite::schedule

@@ -1,0 +1,209 @@
+// Algorithms that look at which ranks share a machine: right for every layout, and with no more
+// bytes between machines than they claim.
+#include "algorithms/machines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "algorithms/registry.h"
+#include "schedule/check.h"
+#include "schedule/timeline.h"
+
+namespace niccolite::algorithms {
+namespace {
+
+using schedule::Collective;
+using schedule::Schedule;
+using testing::HasSubstr;
+
+using Layout = std::vector<int>;
+
+/// `ranks` of each of `machines`, one machine after the other.
+Layout even(int machines, int ranks) {
+  Layout layout;
+  for (int machine = 0; machine < machines; ++machine)
+    layout.insert(layout.end(), static_cast<size_t>(ranks), machine);
+  return layout;
+}
+
+const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> all{even(2, 1),
+                                       even(2, 2),
+                                       even(3, 2),
+                                       even(5, 1),
+                                       even(2, 4),
+                                       even(4, 4),
+                                       even(5, 3),
+                                       {0, 1, 1, 1},              // uneven
+                                       {0, 0, 0, 1, 2, 2},        // uneven
+                                       {7, 7, 7, 7, 7, 3, 3, 5},  // any numbers
+                                       {0, 1, 0, 1, 0, 1},        // in turns
+                                       {1, 0, 2, 2, 0, 1, 1, 0, 1}};
+  return all;
+}
+
+std::string text_of(const Layout& layout) {
+  std::string text;
+  for (const int machine : layout) text += std::to_string(machine);
+  return text;
+}
+
+bool looks_at_machines(const Algorithm& algorithm) {
+  return algorithm.name == std::string_view("tree") ||
+         algorithm.traits.suits == Suits::SeveralMachines;
+}
+
+template <typename Check>
+void for_each(const Check& check) {
+  int checked = 0;
+  for (const Algorithm& algorithm : all()) {
+    if (!looks_at_machines(algorithm)) continue;
+    for (const Layout& layout : layouts()) {
+      const int nranks = static_cast<int>(layout.size());
+      const int roots = schedule::has_root(algorithm.collective) ? nranks : 1;
+      for (int root = 0; root < roots; ++root) {
+        SCOPED_TRACE(fmt::format("{} {} on machines {}, root {}",
+                                 schedule::name_of(algorithm.collective), algorithm.name,
+                                 text_of(layout), root));
+        check(algorithm, Options{.root = root, .machines = layout});
+        ++checked;
+      }
+    }
+  }
+  EXPECT_GT(checked, 200);
+}
+
+Schedule built(const Algorithm& algorithm, const Options& options) {
+  return algorithm.build(static_cast<int>(options.machines.size()), options).take();
+}
+
+/// Of each machine, what it sends to others: bytes for each byte of a block.
+std::vector<int> blocks_out(const Schedule& schedule, const Machines& machines) {
+  std::vector<int> blocks(static_cast<size_t>(machines.count()));
+  for (const auto& channels : schedule.ranks)
+    for (const schedule::Lane& lane : channels[0].lanes)
+      for (const schedule::Instruction& instruction : lane.instructions)
+        for (const int to : instruction.send_to) {
+          const schedule::Connection& c = schedule.connections[static_cast<size_t>(to)];
+          if (machines.of(c.sender) != machines.of(c.receiver))
+            ++blocks[static_cast<size_t>(machines.of(c.sender))];
+        }
+  return blocks;
+}
+
+TEST(Machines, EveryAlgorithmIsRightForEveryLayoutAtDepthOne) {
+  for_each([](const Algorithm& algorithm, const Options& options) {
+    const Schedule schedule = built(algorithm, options);
+    for (const int depth : {1, 2}) {
+      const Status status = check(schedule, {.depth = depth});
+      EXPECT_TRUE(status.is_ok()) << status.message();
+    }
+  });
+}
+
+TEST(Machines, ARanksPartIsThatOfTheWhole) {
+  for_each([](const Algorithm& algorithm, const Options& options) {
+    const Schedule whole = built(algorithm, options);
+    for (int rank = 0; rank < whole.nranks; ++rank) {
+      Options only = options;
+      only.only_rank = rank;
+      const Schedule part = built(algorithm, only);
+      const auto& a = part.ranks[static_cast<size_t>(rank)].at(0).lanes;
+      const auto& b = whole.ranks[static_cast<size_t>(rank)].at(0).lanes;
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t lane = 0; lane < a.size(); ++lane)
+        EXPECT_EQ(a[lane].instructions.size(), b[lane].instructions.size());
+      EXPECT_EQ(part.nblocks, whole.nblocks);
+    }
+  });
+}
+
+/// Of S bytes over N machines each sends 2 (N - 1)/N S, all rails together and in equal parts.
+TEST(HierarchicalAllReduce, SendsNoMoreThanItMustBetweenMachines) {
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(text_of(layout));
+    const Options options{.machines = layout};
+    const Schedule schedule = built(*find(Collective::AllReduce, "hierarchical"), options);
+    const Machines machines(schedule.nranks, options);
+    const int n = machines.count();
+    EXPECT_EQ(schedule.nblocks, n * machines.rails());
+    for (const int blocks : blocks_out(schedule, machines))
+      EXPECT_EQ(blocks * n, 2 * (n - 1) * schedule.nblocks);
+    std::map<int, int> of_rank;
+    for (const schedule::Connection& c : schedule.connections)
+      if (machines.of(c.sender) != machines.of(c.receiver)) ++of_rank[c.sender];
+    EXPECT_EQ(of_rank.size(), static_cast<size_t>(n * machines.rails()));
+    for (const auto& [rank, connections] : of_rank) EXPECT_EQ(connections, 2 * (n - 1));
+  }
+}
+
+TEST(Hierarchical, SendsEachBlockOverAWireOnce) {
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(text_of(layout));
+    const Options options{.root = static_cast<int>(layout.size()) / 2, .machines = layout};
+    const Machines machines(static_cast<int>(layout.size()), options);
+    const int n = machines.count(), nranks = static_cast<int>(layout.size());
+    const auto out = [&](Collective collective) {
+      return blocks_out(built(*find(collective, "hierarchical"), options), machines);
+    };
+    int sent = 0;
+    for (int machine = 0; machine < n; ++machine) {
+      const auto m = static_cast<size_t>(machine);
+      const int own = static_cast<int>(machines.ranks(machine).size());
+      EXPECT_EQ(out(Collective::AllGather)[m], own * (n - 1));
+      EXPECT_EQ(out(Collective::ReduceScatter)[m], nranks - own);
+      EXPECT_EQ(out(Collective::AllToAll)[m], own * (nranks - own));
+      EXPECT_LE(out(Collective::Broadcast)[m], machines.rails());
+      EXPECT_EQ(out(Collective::Reduce)[m],
+                machine == machines.of(options.root) ? 0 : machines.rails());
+      sent += out(Collective::Broadcast)[m];
+    }
+    EXPECT_EQ(sent, (n - 1) * machines.rails());
+  }
+}
+
+TEST(Hierarchical, TakesFewLatencies) {
+  for (const int machines : {2, 3, 5}) {
+    const Options options{.machines = even(machines, 4)};
+    const auto latencies = [&](Collective collective) {
+      return timeline(built(*find(collective, "hierarchical"), options)).take().latencies;
+    };
+    EXPECT_EQ(latencies(Collective::AllReduce), 4);
+    EXPECT_EQ(latencies(Collective::AllGather), 2);
+    EXPECT_EQ(latencies(Collective::ReduceScatter), 2);
+    EXPECT_EQ(latencies(Collective::AllToAll), 2);
+    EXPECT_EQ(latencies(Collective::Broadcast), machines + 1);
+    EXPECT_EQ(latencies(Collective::Reduce), machines + 1);
+  }
+}
+
+/// A tree crosses wires as a tree of machines does, and not as one of ranks.
+TEST(Tree, HasOneRankOfEachMachineOnTheWires) {
+  const Options options{.machines = even(8, 4)};
+  const Machines machines(32, options);
+  for (const Collective collective : {Collective::Broadcast, Collective::Reduce}) {
+    int sent = 0;
+    for (const int blocks : blocks_out(built(*find(collective, "tree"), options), machines))
+      sent += blocks;
+    EXPECT_EQ(sent, 2 * 7);
+  }
+  int sent = 0;
+  for (const int blocks :
+       blocks_out(built(*find(Collective::AllReduce, "tree"), options), machines))
+    sent += blocks;
+  EXPECT_EQ(sent, 2 * 2 * 7);
+}
+
+TEST(Machines, AreOfAllRanksOrOfNone) {
+  for (const Algorithm& algorithm : all()) {
+    const Result<Schedule> built = algorithm.build(4, {.machines = {0, 0, 1}});
+    ASSERT_FALSE(built.is_ok()) << algorithm.name;
+    EXPECT_THAT(built.status().message(), HasSubstr("machines of 3 ranks"));
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::algorithms
