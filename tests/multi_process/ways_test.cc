@@ -30,7 +30,6 @@ struct Way {
 void PrintTo(const Way& way, std::ostream* out) { *out << way.title; }
 
 const Way kHost{"host_memory", {{"NCCL_P2P_DISABLE", "1"}}, "via SHM"};
-const Way kLevel{"by_level", {{"NCCL_P2P_LEVEL", "LOC"}}, "via SHM"};
 const Way kNetwork{
     "network", {{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}}, "via NET/Socket/0"};
 
@@ -88,7 +87,7 @@ std::string title_of(const testing::TestParamInfo<Ways::ParamType>& of) {
          std::to_string(ranks.second);
 }
 INSTANTIATE_TEST_SUITE_P(, Ways,
-                         testing::Combine(testing::Values(kHost, kLevel, kNetwork),
+                         testing::Combine(testing::Values(kHost, kNetwork),
                                           testing::Values(std::pair(2, 1), std::pair(2, 2))),
                          title_of);
 
@@ -107,19 +106,27 @@ TEST(WaysOfTwo, AreThoseThatBothAllow) {
   }
 }
 
-TEST(WaysOfTwo, ByPeerAccessAreSaid) {
-  const std::string id = make_id();
-  std::vector<Process> running;
-  for (const int rank : {0, 1})
-    running.emplace_back(
-        "reduce", Arguments{id, "4", std::to_string(2 * rank), "2"},
-        Process::Environment{
-            {"NCCL_P2P_LEVEL", "NVL"}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "ALL"}});
-  for (Process& process : running) {
-    EXPECT_EQ(process.wait(), 0) << process.output();
-    EXPECT_THAT(process.output(), HasSubstr("via P2P/IPC"));
-    EXPECT_THAT(process.output(), HasSubstr("via P2P/direct pointer"));
-    EXPECT_THAT(process.output(), Not(HasSubstr("via SHM")));
+struct Level {
+  std::string level;
+  std::string name;
+};
+
+TEST(WaysOfTwo, AreChosenByTheDistance) {
+  for (const Level& c : {Level{"LOC", "via SHM"}, Level{"NVL", "via P2P/IPC"}}) {
+    const std::string id = make_id();
+    std::vector<Process> running;
+    for (const int rank : {0, 1})
+      running.emplace_back(
+          "reduce", Arguments{id, "4", std::to_string(2 * rank), "2"},
+          Process::Environment{
+              {"NCCL_P2P_LEVEL", c.level}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "ALL"}});
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(), 0) << process.output();
+      EXPECT_THAT(process.output(), HasSubstr(c.name));
+      const bool has_access = c.level == "NVL";
+      EXPECT_EQ(process.output().find("via P2P/direct pointer") != std::string::npos, has_access);
+      EXPECT_EQ(process.output().find("via SHM") != std::string::npos, !has_access);
+    }
   }
 }
 
