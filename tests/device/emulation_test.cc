@@ -249,6 +249,29 @@ TEST(EmulatedKernel, TakesBuffersOfAnyAlignment) {
   }
 }
 
+// The last granule may be less than whole, be the first or the second of its thread, in a line or a
+// row that is the last of several; and a buffer may end anywhere in its words.
+TEST(EmulatedKernel, StoresTheLastGranuleWhereverItFalls) {
+  for (const DataType type : {DataType::Uint8, DataType::Bfloat16, DataType::Float32}) {
+    for (const size_t misalignment : {0, 1, 2, 5}) {
+      for (const uint64_t bytes : {1, 121, 479}) {
+        for (uint64_t more = 0; more < 9; ++more) {
+          const uint64_t count = bytes / executor::size_of(type) + more;
+          expect_right({.algorithm = "two_shot",
+                        .nranks = 2,
+                        .protocol = Protocol::LL128,
+                        .type = type,
+                        .count = count,
+                        .slot_bytes = 1024,
+                        .threads = 64,
+                        .misalignment = misalignment,
+                        .in_place = more % 2 == 0});
+        }
+      }
+    }
+  }
+}
+
 TEST(EmulatedKernel, WorksInPlace) {
   for (const Protocol protocol : kProtocols) {
     for (const char* algorithm : kAlgorithms) {

@@ -32,9 +32,8 @@ struct LineMove {
   uint32_t send_count;
   uint32_t source_index;  // of the local operand; operand_count: none
   uint32_t lines;
-  uint32_t exact_lines;  // so many from the first on consist of whole granules
-  uint32_t stride;       // lines of a row
-  uint32_t part;         // of the thread in its line
+  uint32_t stride;  // lines of a row
+  uint32_t part;    // of the thread in its line
 
   __device__ __forceinline__ bool has_flag() const { return part == kLineThreads - 1; }
   __device__ __forceinline__ uint32_t offset_of(uint32_t line) const {
@@ -66,20 +65,18 @@ __device__ __forceinline__ uint32_t bytes_at(const LineMove& move, uint32_t offs
   return left < 8 ? left : 8;
 }
 
-// Piece: what whole granules of user memory are moved by; AnyPiece: of those that are aligned to
-// less than 4 bytes; NoPiece: granules may be less than whole.
+// Piece: what granules of user memory are moved by; AnyPiece: of those that are aligned to less
+// than 4 bytes. The last granule of a chunk may be less than whole: it is loaded with what lies
+// behind it in its words, and what of it belongs to the chunk is stored by elements, by itself.
 
 struct AnyPiece {};
-struct NoPiece {};
 
-/// Calls function(Piece()). Rows that are `exact` consist of whole granules. (Around the accesses
-/// alone: another instance of all that is done with a row is six times the code, and accesses that
-/// are chosen one by one make an operation 0.2 us slower.)
-template <typename Operation, bool kIsExact, typename Function>
+/// Calls function(Piece()). (Around the accesses alone: another instance of all that is done with a
+/// row is six times the code, and accesses that are chosen one by one make an operation 0.2 us
+/// slower.)
+template <typename Operation, typename Function>
 __device__ __forceinline__ void with_local_piece(const Cta& cta, Function&& function) {
-  if constexpr (!kIsExact) {
-    function(NoPiece());
-  } else if (sizeof(typename Operation::Element) == kGranule || cta.work->width >= kGranule) {
+  if (sizeof(typename Operation::Element) == kGranule || cta.work->width >= kGranule) {
     function(uint64_t());
   } else if (sizeof(typename Operation::Element) == kGranule / 2 ||
              cta.work->width >= kGranule / 2) {
@@ -89,57 +86,75 @@ __device__ __forceinline__ void with_local_piece(const Cta& cta, Function&& func
   }
 }
 
-template <typename Operation, typename Piece>
-__device__ __forceinline__ Words load_local(const Cta& cta, const LineMove& move, uint32_t line) {
-  const auto load = [&](uint32_t offset) -> uint64_t {
-    const uint32_t bytes = bytes_at(move, offset);
-    if (bytes == 0) return 0;
-    const std::byte* address = move.transfer.source + offset;
-    if constexpr (std::is_same_v<Piece, NoPiece>) {
-      return load_granule<typename Operation::Element>(address, bytes, cta.work->width);
-    } else if constexpr (std::is_same_v<Piece, AnyPiece>) {
-      return load_around(address);
-    } else {
-      return load_pieces<Piece>(address, kGranule);
-    }
-  };
+/// `exists`: the thread's line does. (AnyPiece: no branch around all of it, since what a branch
+/// stands between waits for each other.)
+template <typename Piece>
+__device__ __forceinline__ Words load_local(const LineMove& move, uint32_t line, bool exists) {
   const uint32_t offset = move.offset_of(line);
-  return {load(offset), move.has_flag() ? 0 : load(offset + 8)};
+  if constexpr (std::is_same_v<Piece, AnyPiece>) {
+    const uint32_t most = move.has_flag() ? kGranule : 2 * kGranule;
+    const uint32_t left = exists && offset < move.transfer.bytes ? move.transfer.bytes - offset : 0;
+    return load_pair_around(move.transfer.source + offset, left < most ? left : most);
+  } else {
+    if (!exists) return {0, 0};
+    const auto load = [&](uint32_t at) -> uint64_t {
+      const uint32_t bytes = bytes_at(move, at);
+      if (bytes == 0) return 0;
+      const std::byte* address = move.transfer.source + at;
+      if constexpr (sizeof(Piece) == kGranule) {
+        return ptx::load<uint64_t>(address);
+      } else {
+        return load_halves(address, bytes);
+      }
+    };
+    return {load(offset), move.has_flag() ? 0 : load(offset + kGranule)};
+  }
 }
 
-/// AnyPiece: all threads of the warp; `exists`: the thread's line does.
-template <typename Operation>
-__device__ __forceinline__ void store_local_row(const LineMove& move, uint32_t line, bool exists,
-                                                const Words& words) {
-  const uint32_t offset = move.offset_of(line);
-  const uint32_t most = move.has_flag() ? 1 : 2;
-  const uint32_t left = exists && offset < move.transfer.bytes ? move.transfer.bytes - offset : 0;
-  const uint32_t count = left / kGranule < most ? left / kGranule : most;
-  const bool is_followed = ptx::thread() % kWarp != kWarp - 1 && left > most * kGranule;
-  store_row<typename Operation::Element>(move.transfer.target + offset, words, count, is_followed);
-}
-
+/// Whole granules; AnyPiece: all there is, by all threads of the warp. `exists`: the thread's line
+/// does.
 template <typename Operation, typename Piece>
-__device__ __forceinline__ void store_local(const Cta& cta, const LineMove& move, uint32_t line,
+__device__ __forceinline__ void store_local(const LineMove& move, uint32_t line, bool exists,
                                             const Words& words) {
-  const auto store = [&](uint32_t offset, uint64_t granule) {
-    const uint32_t bytes = bytes_at(move, offset);
-    if (bytes == 0) return;
-    std::byte* address = move.transfer.target + offset;
-    if constexpr (std::is_same_v<Piece, NoPiece>) {
-      store_granule<typename Operation::Element>(address, granule, bytes, cta.work->width);
-    } else {
-      store_pieces<Piece>(address, granule, kGranule);
-    }
-  };
   const uint32_t offset = move.offset_of(line);
-  store(offset, words.first);
-  if (!move.has_flag()) store(offset + 8, words.second);
+  std::byte* target = move.transfer.target + offset;
+  const uint32_t bytes = move.transfer.bytes;
+  if constexpr (std::is_same_v<Piece, AnyPiece>) {
+    const uint32_t left = exists && offset < bytes ? bytes - offset : 0;
+    store_row_part<typename Operation::Element>(target, words, move.has_flag() ? 1 : 2, left);
+  } else {
+    if (!exists) return;
+    if (offset + kGranule <= bytes) store_pieces<Piece>(target, words.first, kGranule);
+    if (!move.has_flag() && offset + 2 * kGranule <= bytes) {
+      store_pieces<Piece>(target + kGranule, words.second, kGranule);
+    }
+  }
+}
+
+/// Of a chunk whose last granule is less than whole, that granule, by the thread that has it among
+/// its rows.
+template <typename Operation, int kRows>
+__device__ __forceinline__ void store_last_granule(const LineMove& move, uint32_t line,
+                                                   const Words (&rows)[kRows]) {
+  const uint32_t last = move.transfer.bytes / kGranule * kGranule;
+  uint64_t granule = 0;
+  bool has_it = false;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const uint32_t offset = move.offset_of(line + i * move.stride);
+    const bool is_second = offset + kGranule == last && !move.has_flag();
+    if (offset != last && !is_second) continue;
+    granule = is_second ? rows[i].second : rows[i].first;
+    has_it = true;
+  }
+  if (!has_it) return;
+  store_pieces<typename PieceOf<sizeof(typename Operation::Element)>::Type>(
+      move.transfer.target + last, granule, move.transfer.bytes - last);
 }
 
 /// The thread's lines `line`, `line` + stride, ... (kRows of them, those that exist), from operands
 /// to destinations. All threads of a warp; false: aborted, in all of them alike.
-template <typename Operation, int kRows, bool kIsExact, bool kFolds>
+template <typename Operation, int kRows, bool kFolds>
 __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move, uint32_t line) {
   const auto exists = [&](int i) { return line + i * move.stride < move.lines; };
   const auto at = [&](int i) {
@@ -148,10 +163,10 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
   // Asks for an operand; what has not arrived by then is asked for again in settle().
   const auto ask = [&](uint32_t operand, Words(&words)[kRows]) {
     if (operand == move.source_index) {
-      with_local_piece<Operation, kIsExact>(cta, [&]<typename Piece>(Piece) {
+      with_local_piece<Operation>(cta, [&]<typename Piece>(Piece) {
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
-          if (exists(i)) words[i] = load_local<Operation, Piece>(cta, move, line + i * move.stride);
+          words[i] = load_local<Piece>(move, line + i * move.stride, exists(i));
         }
       });
       if constexpr (Operation::kReduces) {
@@ -244,13 +259,16 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
     }
   }
   if (move.transfer.target != nullptr) {
-    with_local_piece<Operation, kIsExact>(cta, [&]<typename Piece>(Piece) {
+    with_local_piece<Operation>(cta, [&]<typename Piece>(Piece) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        if constexpr (std::is_same_v<Piece, AnyPiece>) {
-          store_local_row<Operation>(move, line + i * move.stride, exists(i), result[i]);
-        } else if (exists(i)) {
-          store_local<Operation, Piece>(cta, move, line + i * move.stride, result[i]);
+        store_local<Operation, Piece>(move, line + i * move.stride, exists(i), result[i]);
+      }
+      // AnyPiece has stored it with its row.
+      constexpr bool kMayBePart = sizeof(typename Operation::Element) < kGranule;
+      if constexpr (kMayBePart && !std::is_same_v<Piece, AnyPiece>) {
+        if (move.transfer.bytes % kGranule != 0) {
+          store_last_granule<Operation, kRows>(move, line, result);
         }
       }
     });
@@ -258,25 +276,15 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
   return true;
 }
 
-/// The whole chunk. The last row goes by itself if not all of it is whole granules.
+/// The whole chunk.
 template <typename Operation, int kRows, bool kFolds>
 __device__ __forceinline__ bool ll128_chunk(const Cta& cta, const LaneThreads& lane,
                                             const LineMove& move) {
   // Of the warp, so that all its threads take the same way.
   uint32_t first = lane.rank / kWarp * kWarpLines;
   const uint32_t in_warp = lane.rank % kWarp / kLineThreads;
-  while (first < move.lines) {
-    uint32_t end = first + (kRows - 1) * move.stride + kWarpLines;
-    if (end > move.lines) end = move.lines;
-    bool live = true;
-    if (end > move.exact_lines) {
-      live = ll128_rows<Operation, 1, /*kIsExact=*/false, kFolds>(cta, move, first + in_warp);
-      first += move.stride;
-    } else {
-      live = ll128_rows<Operation, kRows, /*kIsExact=*/true, kFolds>(cta, move, first + in_warp);
-      first += kRows * move.stride;
-    }
-    if (!live) return false;
+  for (; first < move.lines; first += kRows * move.stride) {
+    if (!ll128_rows<Operation, kRows, kFolds>(cta, move, first + in_warp)) return false;
   }
   return true;
 }
@@ -295,7 +303,6 @@ __device__ __forceinline__ void ll128_step(const Cta& cta, const LaneThreads& la
                                     ? instruction.source_position
                                     : instruction.receive_count;
   const auto lines = static_cast<uint32_t>(ll128::lines_of(transfer.bytes));
-  const uint32_t exact_lines = transfer.bytes % kGranule == 0 ? lines : lines - 1;
   const LineMove move{cta.uses + instruction.receive,
                       cta.uses + instruction.send,
                       transfer,
@@ -304,7 +311,6 @@ __device__ __forceinline__ void ll128_step(const Cta& cta, const LaneThreads& la
                       instruction.send_count,
                       source_index,
                       lines,
-                      exact_lines,
                       lane.size / kLineThreads,
                       lane.rank % kLineThreads};
 

@@ -53,7 +53,6 @@ class TwoShot {
 
  private:
   using Element = typename Operation::Element;
-  using Piece = typename PieceOf<sizeof(Element)>::Type;
   static constexpr uint32_t kRows = kRowsInFlight<kMostPeers>;
   static constexpr uint32_t kGroupBytes = kWarpLines * ll128::kLineBytes;
   static constexpr uint32_t kGroupData = kWarpLines * ll128::kDataBytes;
@@ -138,8 +137,8 @@ class TwoShot {
 
   // ---- the user's memory
 
-  /// Must the groups up to `last` be accessed element by element, and one at a time? The same for
-  /// all threads of a warp.
+  /// Are there groups up to `last` that are not aligned to granules, or whose end is not? The same
+  /// for all threads of a warp.
   __device__ __forceinline__ bool needs_pieces(const Share& share, uint32_t last) const {
     if constexpr (sizeof(Element) >= kGranule) return false;
     return work_.width < kGranule ||
@@ -150,54 +149,31 @@ class TwoShot {
     return at < share.bytes ? share.bytes - at : 0;
   }
 
-  /// The granule of which `left` bytes are there, and what lies behind it.
-  __device__ __forceinline__ static uint64_t load_part(const std::byte* part, uint32_t left) {
-    return left >= kGranule ? load_around(part) : load_pieces<Piece>(part, left);
-  }
-  __device__ __forceinline__ static void store_granule_part(std::byte* part, uint64_t granule,
-                                                            uint32_t left) {
-    if (left >= kGranule) return store_around<Element>(part, granule);
-    store_pieces<Piece>(part, granule, left);
-  }
-
-  /// The thread's part of a group.
-  template <bool kMayNeedPieces>
-  __device__ __forceinline__ Words load_input(const Share& share, uint32_t group,
-                                              bool by_pieces) const {
+  /// The thread's part of a group; with care, wherever the group begins and ends.
+  __device__ __forceinline__ Words load_input(const Share& share, uint32_t group) const {
     const std::byte* part = work_.input + share.at + size_t{group * kGroupData};
     const uint32_t at = group * kGroupData + offset();
     Words words{0, 0};
-    if constexpr (kMayNeedPieces && sizeof(Element) < kGranule) {
-      if (by_pieces) {
-        words.first = load_part(part, left_of(share, at));
-        if (!has_flag()) {
-          words.second = load_part(part + kGranule, left_of(share, at + kGranule));
-        }
-        return words;
-      }
-    }
     if (at < share.bytes) words.first = ptx::load<uint64_t>(part);
     if (at + kGranule < share.bytes && !has_flag()) {
       words.second = ptx::load<uint64_t>(part + kGranule);
     }
     return words;
   }
-  template <bool kMayNeedPieces>
+  __device__ __forceinline__ Words load_input_with_care(const Share& share, uint32_t group) const {
+    const uint32_t at = group * kGroupData + offset();
+    const uint32_t most = has_flag() ? kGranule : 2 * kGranule;
+    const uint32_t left = left_of(share, at);
+    return load_pair<Element>(work_.input + share.at + size_t{group * kGroupData},
+                              left < most ? left : most);
+  }
   __device__ __forceinline__ void store_output(const Share& share, uint32_t group,
-                                               const Words& words, bool by_pieces) const {
+                                               const Words& words, bool needs_care) const {
     std::byte* part = work_.output + share.at + size_t{group * kGroupData};
     const uint32_t at = group * kGroupData + offset();
-    if constexpr (kMayNeedPieces && sizeof(Element) < kGranule) {
-      if (by_pieces) {
-        if (share.bytes >= (group + 1) * kGroupData) {
-          const bool is_followed = lane() != kWarp - 1;
-          return store_row<Element>(part, words, has_flag() ? 1 : 2, is_followed);
-        }
-        store_granule_part(part, words.first, left_of(share, at));
-        if (!has_flag()) {
-          store_granule_part(part + kGranule, words.second, left_of(share, at + kGranule));
-        }
-        return;
+    if constexpr (sizeof(Element) < kGranule) {
+      if (needs_care) {
+        return store_row_part<Element>(part, words, has_flag() ? 1 : 2, left_of(share, at));
       }
     }
     if (at < share.bytes) ptx::store<uint64_t>(part, words.first);
@@ -313,17 +289,22 @@ class TwoShot {
       uint32_t group = warp();
 #pragma unroll 1
       do {
-        const uint32_t rows = needs_care ? 1 : kRows;
         Words words[kRows][kPeersInFlight] = {};  // set: see simple_pieces()
+        // No branch within: what a branch stands between waits for each other.
+        const auto load_rows = [&](auto&& load) {
 #pragma unroll
-        for (uint32_t k = 0; k < kRows; ++k) {
-          const uint32_t at = group + k * warps();
-          if (k >= rows || at >= groups) continue;
+          for (uint32_t k = 0; k < kRows; ++k) {
 #pragma unroll
-          for (uint32_t i = 0; i < kPeersInFlight; ++i) {
-            words[k][i] = k == 0 ? load_input<true>(shares[i], at, needs_care)
-                                 : load_input<false>(shares[i], at, false);
+            for (uint32_t i = 0; i < kPeersInFlight; ++i) {
+              words[k][i] = load(shares[i], group + k * warps());
+            }
           }
+        };
+        if (sizeof(Element) < kGranule && needs_care) {
+          load_rows(
+              [&](const Share& share, uint32_t at) { return load_input_with_care(share, at); });
+        } else {
+          load_rows([&](const Share& share, uint32_t at) { return load_input(share, at); });
         }
         if (is_first) {
           if (number == 0) start();
@@ -339,12 +320,12 @@ class TwoShot {
 #pragma unroll
           for (uint32_t k = 0; k < kRows; ++k) {
             const uint32_t at = group + k * warps();
-            if (k >= rows || !exists(shares[i], at)) continue;
+            if (!exists(shares[i], at)) continue;
             ptx::store_line_part(at_group(lines, at),
                                  {words[k][i].first, has_flag() ? lines.flag : words[k][i].second});
           }
         }
-        group += rows * warps();
+        group += kRows * warps();
       } while (group < groups);
     }
   }
@@ -387,7 +368,9 @@ class TwoShot {
       }
     };
 
-    const Words local = load_input<true>(share, group, needs_care);
+    const Words local = sizeof(Element) < kGranule && needs_care
+                            ? load_input_with_care(share, group)
+                            : load_input(share, group);
     ptx::barrier_warp();  // as in push()
     each_peer([&](Words& operand, const Lines& lines) {
       if (is_there) operand = ptx::load_line_part(at_group(lines, group));
@@ -421,7 +404,7 @@ class TwoShot {
       ptx::store_line_part(at_group(lines, group),
                            {result.first, has_flag() ? lines.flag : result.second});
     }
-    store_output<true>(share, group, result, needs_care);
+    store_output(share, group, result, needs_care);
     ptx::barrier_warp();
     return true;
   }
@@ -455,9 +438,8 @@ class TwoShot {
         shares[i] = share_of(image_.gathered[peer_of_turn(turn + i)], round);
         needs_care = needs_care || needs_pieces(shares[i], groups);
       }
-      const uint32_t rows = needs_care ? 1 : kRows;
 #pragma unroll 1
-      for (uint32_t group = warp(); live_ && group < groups; group += rows * warps()) {
+      for (uint32_t group = warp(); live_ && group < groups; group += kRows * warps()) {
         for (Wait wait(header_, work_);
              live_ && !try_gather(number, turn, shares, group, needs_care);) {
           Awaited awaited{peer_of(TwoShotEnd::Gather, peer_of_turn(turn))};
@@ -465,7 +447,7 @@ class TwoShot {
           for (uint32_t i = turn; i < turn + kPeersInFlight && i < image_.peers; ++i) {
             const uint32_t peer = peer_of_turn(i);
             look_for(TwoShotEnd::Gather, peer, number, share_of(image_.gathered[peer], round),
-                     group, rows, awaited);
+                     group, kRows, awaited);
           }
           live_ = !ptx::any_of_warp(!wait.look(awaited, kPasses));
         }
@@ -480,7 +462,7 @@ class TwoShot {
     Words words[kRows][kPeersInFlight] = {};
     Lines lines[kPeersInFlight];
     const auto is_there = [&](uint32_t k, uint32_t i) {
-      return (k == 0 || !needs_care) && exists(shares[i], group + k * warps());
+      return exists(shares[i], group + k * warps());
     };
 #pragma unroll
     for (uint32_t i = 0; i < kPeersInFlight; ++i) {
@@ -518,12 +500,7 @@ class TwoShot {
       if (turn + i >= image_.peers) continue;
 #pragma unroll
       for (uint32_t k = 0; k < kRows; ++k) {
-        const uint32_t at = group + k * warps();
-        if (k == 0) {
-          store_output<true>(shares[i], at, words[k][i], needs_care);
-        } else if (!needs_care) {
-          store_output<false>(shares[i], at, words[k][i], false);
-        }
+        store_output(shares[i], group + k * warps(), words[k][i], needs_care);
       }
     }
     ptx::barrier_warp();

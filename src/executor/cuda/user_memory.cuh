@@ -79,6 +79,37 @@ __device__ __forceinline__ uint64_t load_around(const std::byte* address) {
   return granule_in(low, high, offset);
 }
 
+/// Two granules that follow each other, wherever they lie, of which `bytes` bytes (0 to 16) are
+/// there, with anything behind them: of the three aligned words around them. All that is loaded is
+/// on its way before any of it is put together.
+__device__ __forceinline__ Words load_pair_around(const std::byte* address, uint32_t bytes) {
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  const std::byte* word = address - offset;
+  const uint32_t end = bytes == 0 ? 0 : offset + bytes;
+  uint64_t words[3] = {};
+#pragma unroll
+  for (uint32_t i = 0; i < 3; ++i) {
+    if (end > i * kGranule) words[i] = ptx::load<uint64_t>(word + i * kGranule);
+  }
+  return {granule_in(words[0], words[1], offset), granule_in(words[1], words[2], offset)};
+}
+
+/// The same, by what an element that is aligned needs: halves of granules need not be put together
+/// by shifts.
+template <typename Element>
+__device__ __forceinline__ Words load_pair(const std::byte* address, uint32_t bytes) {
+  if constexpr (sizeof(Element) == kGranule / 2) {
+    uint32_t halves[4] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      if (bytes > i * 4) halves[i] = ptx::load<uint32_t>(address + i * 4);
+    }
+    return {ptx::pair(halves[0], halves[1]), ptx::pair(halves[2], halves[3])};
+  } else {
+    return load_pair_around(address, bytes);
+  }
+}
+
 /// The same of `bytes` bytes (1 to 8) in shared memory, with anything behind them.
 __device__ __forceinline__ uint64_t load_around_shared(const std::byte* address, uint32_t bytes) {
   const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
@@ -152,6 +183,19 @@ __device__ __forceinline__ void store_row(std::byte* address, const Words& granu
   if (!is_followed) {
     store_part<Element, /*kShrinks=*/true>(word + count * kGranule, last >> 8 * ahead, offset);
   }
+}
+
+/// The same where `left` bytes are there from `address` on: of `most` granules (1 or 2) that the
+/// thread has, the next thread having those behind them. What is less than a granule is the last.
+template <typename Element>
+__device__ __forceinline__ void store_row_part(std::byte* address, const Words& granules,
+                                               uint32_t most, uint32_t left) {
+  const uint32_t whole = left / kGranule < most ? left / kGranule : most;
+  const bool is_followed = ptx::thread() % kWarp != kWarp - 1 && left >= (most + 1) * kGranule;
+  store_row<Element>(address, granules, whole, is_followed);
+  if (whole == most || left % kGranule == 0) return;
+  store_pieces<typename PieceOf<sizeof(Element)>::Type>(
+      address + whole * kGranule, whole == 0 ? granules.first : granules.second, left % kGranule);
 }
 
 /// 4 or 8 bytes at an address aligned to 4.
