@@ -28,7 +28,7 @@ thread_local uint64_t locks = 0;
 }  // namespace
 
 // The program's definitions take the place of the C library's, for all that it is linked of.
-extern "C" void* __libc_malloc(size_t bytes);
+extern "C" void* __libc_malloc(size_t bytes);  // NOLINT(readability-identifier-naming): glibc's
 extern "C" void* malloc(size_t bytes) {
   if (is_counted) ++allocations;
   return __libc_malloc(bytes);
