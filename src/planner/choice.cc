@@ -38,9 +38,12 @@ std::string obstacle_to(const Settings& settings, const Variant& variant) {
   const Algorithm& algorithm = *variant.algorithm;
   const auto kind = static_cast<size_t>(algorithm.collective);
   const auto protocol = static_cast<size_t>(variant.protocol);
-  std::string impossible = why_impossible(settings.machine, settings.nranks, algorithm,
-                                          variant.protocol, machines_in(settings));
+  std::string impossible = why_impossible(
+      settings.machine, settings.nranks, algorithm, variant.protocol, machines_in(settings),
+      settings.is_invariant && schedule::reduces(algorithm.collective));
   if (!impossible.empty()) return impossible;
+  if (settings.is_invariant && !reduces_in_one_order(settings, algorithm))
+    return "reduces in an order of its own, which NICCOLITE_INVARIANT forbids";
   if (!allows(settings, algorithm)) return "is left out by NCCL_ALGO";
   if (!settings.protocols[kind][protocol]) {
     // span_machines() and forbid_ll128() leave out protocols, too.
@@ -102,7 +105,8 @@ std::string restricting(const Settings& settings, Collective collective) {
   const auto kind = static_cast<size_t>(collective);
   const auto& protocols = settings.protocols[kind];
   std::string names;
-  if (!allows_all(settings, collective)) names = "NCCL_ALGO";
+  if (settings.is_invariant && schedule::reduces(collective)) names = "NICCOLITE_INVARIANT";
+  if (!allows_all(settings, collective)) names += names.empty() ? "NCCL_ALGO" : " and NCCL_ALGO";
   if (std::ranges::find(protocols, false) != protocols.end())
     names += names.empty() ? "NCCL_PROTO" : " and NCCL_PROTO";
   return names;
@@ -115,7 +119,8 @@ std::string possible_algorithms(const Settings& settings, Collective collective)
     bool is_any_possible = false;
     for (int p = 0; p < executor::kProtocols; ++p)
       is_any_possible |= is_possible(settings.machine, settings.nranks, algorithm,
-                                     static_cast<Protocol>(p), machines_in(settings));
+                                     static_cast<Protocol>(p), machines_in(settings)) &&
+                         (!settings.is_invariant || reduces_in_one_order(settings, algorithm));
     if (is_any_possible) names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
   }
   return names;
@@ -133,7 +138,7 @@ Status why_none(const Settings& settings, Collective collective, size_t bytes) {
       "none. "
       "This version has {} for so many ranks, by LL, LL128 and Simple",
       function_name(collective), bytes, settings.nranks, variables,
-      variables.size() > sizeof "NCCL_PROTO" ? "" : "s", names.empty() ? "nothing" : names);
+      variables.find(" and ") != std::string::npos ? "" : "s", names.empty() ? "nothing" : names);
 }
 
 }  // namespace
@@ -230,6 +235,7 @@ std::optional<executor::ListAccess> find_list_access(const Settings& settings,
   if (settings.machine != gpu::Kind::Cuda || !settings.reaches_users || settings.nranks < 2 ||
       settings.nranks > static_cast<int>(executor::kMostRanksOfListAccess))
     return std::nullopt;
+  if (settings.is_invariant && schedule::reduces(collective)) return std::nullopt;
   // The connections are the one-shot all-reduce's; else a selection is about what is not selected.
   const auto kind = static_cast<size_t>(collective);
   if (!allows_all(settings, collective) || !settings.protocols[kind][size_t(Protocol::LL)] ||

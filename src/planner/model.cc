@@ -197,13 +197,14 @@ int most_direct_ranks(gpu::Kind machine, Collective collective) {
 }
 
 std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
-                           Protocol protocol, int machines) {
+                           Protocol protocol, int machines, bool may_connect_all) {
   const Collective collective = algorithm.collective;
   if (collective == Collective::PointToPoint) return {};
   if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks)
     return fmt::format("is for {} to {} ranks", algorithm.min_ranks, algorithm.max_ranks);
   const algorithms::Traits& traits = algorithm.traits;
-  if (const int most = most_direct_ranks(machine, collective); traits.connects_all && nranks > most)
+  if (const int most = most_direct_ranks(machine, collective);
+      traits.connects_all && !may_connect_all && nranks > most)
     return fmt::format("connects all ranks with each other, which is done for up to {}", most);
   if (traits.suits == Suits::SeveralMachines) {
     if (machines < 2) return "is for ranks on several machines";

@@ -39,9 +39,11 @@ inline MachineClass class_of(const Settings& settings) {
 }
 
 /// Why a variant cannot run among so many ranks, whatever the settings are: a phrase without a full
-/// stop. Empty: it can. `machines`: that the ranks are on.
+/// stop. Empty: it can. `machines`: that the ranks are on;
+/// `may_connect_all`: all ranks with each other, however many.
 std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
-                           executor::Protocol protocol, int machines = 1);
+                           executor::Protocol protocol, int machines = 1,
+                           bool may_connect_all = false);
 inline bool is_possible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
                         executor::Protocol protocol, int machines = 1) {
   return why_impossible(machine, nranks, algorithm, protocol, machines).empty();

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "schedule/order.h"
+
 namespace niccolite::planner {
 namespace {
 
@@ -95,6 +97,24 @@ bool is_fitted(const Settings& settings, const Algorithm& algorithm, Protocol pr
   const int machines = planner::machines_in(settings);
   if (machines > 1 && machines < settings.nranks) return false;
   return find_cost(class_of(settings), algorithm, protocol).is_measured;
+}
+
+bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) {
+  if (!schedule::reduces(algorithm.collective)) return true;
+  if (settings.nranks > algorithms::kMaxDirectRanks) return false;  // no fold has more operands
+  using Key = std::tuple<const Algorithm*, int, std::vector<int>>;
+  static std::mutex mutex;
+  static std::map<Key, bool> known;
+  const Key key{&algorithm, settings.nranks, settings.machines};
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  algorithms::Options options;
+  options.machines = settings.machines;
+  Result<schedule::Schedule> built = algorithm.build(settings.nranks, options);
+  // Averages of partial sums are scaled at another place (plan.cc).
+  const bool is_so =
+      built.is_ok() && !built->partial_sums && schedule::reduces_in_one_order(*built);
+  return known[key] = is_so;
 }
 
 Price Price::of(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {

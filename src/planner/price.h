@@ -44,6 +44,10 @@ class Price {
   std::shared_ptr<const Derived> derived_;
 };
 
+/// Does `algorithm` reduce in the one order that invariant settings ask for: every element once, of
+/// all ranks' inputs, ascending (schedule/order.h)? By its schedule.
+bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm);
+
 /// Is its price by constants of its own?
 bool is_fitted(const Settings& settings, const Algorithm& algorithm, executor::Protocol protocol);
 

@@ -313,6 +313,7 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   static const int parts = chunk_parts_from_environment();  // likewise
   settings.chunk_parts = parts;
   settings.request_block = parameters::request_block();
+  settings.is_invariant = parameters::invariant() == 1;
   settings.maps_captured = parameters::graph_register() != 0;
   if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN)
     settings.slots_bytes = bytes;

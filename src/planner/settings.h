@@ -46,6 +46,7 @@ struct Settings {
   bool spans_machines = false;  // ranks are on several, or connected as if they were
   bool shares_host = false;     // some ranks are connected by host memory
   std::vector<int> machines{};  // that each rank is on, where the network connects some
+  bool is_invariant = false;    // only what reduces in one order (schedule/order.h) may be chosen
   bool maps_captured = true;    // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none

@@ -11,6 +11,7 @@ namespace niccolite::planner {
 namespace {
 
 constexpr const char* kNames[] = {"NCCL_ALGO",
+                                  "NICCOLITE_INVARIANT",
                                   "NCCL_PROTO",
                                   "NCCL_MIN_CTAS",
                                   "NCCL_MAX_CTAS",

@@ -274,6 +274,38 @@ TEST(Choice, OfManyRanksSendsLittleAlongATree) {
   }
 }
 
+/// Whatever is chosen reduces every element once, in ascending order of ranks; and without the
+/// setting something else is chosen somewhere.
+TEST(Choice, OfInvariantSettingsReducesInOneOrder) {
+  int others = 0;
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+    for (const int nranks : {2, 3, 4, 8, 9, 33}) {
+      Settings settings = make_settings(machine, nranks, {}).value();
+      for (const Collective collective :
+           {Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter})
+        for (size_t bytes = 4; bytes < kMostBytes; bytes = bytes * 9 + 4) {
+          settings.is_invariant = false;
+          others += !reduces_in_one_order(settings,
+                                          *choose(settings, collective, bytes).value().algorithm);
+          settings.is_invariant = true;
+          const Choice choice = choose(settings, collective, bytes).value();
+          const schedule::Schedule schedule = choice.algorithm->build(nranks, {}).take();
+          EXPECT_FALSE(schedule.partial_sums);
+          for (const auto& channels : schedule.ranks)
+            for (const schedule::Lane& lane : channels[0].lanes)
+              for (const schedule::Instruction& i : lane.instructions)
+                if (i.reduce) {
+                  EXPECT_EQ(i.receive_from.size(), static_cast<size_t>(nranks - 1));
+                }
+        }
+    }
+  EXPECT_GT(others, 0);
+  Settings many = make_settings(gpu::Kind::Virtual, 300, {}).value();
+  many.is_invariant = true;
+  EXPECT_THAT(choose(many, Collective::AllReduce, 8).status().message(),
+              testing::HasSubstr("over 300 ranks: NICCOLITE_INVARIANT of rank 0 leaves none"));
+}
+
 TEST(Choice, BlamesOnlyTheVariablesThatLeaveNone) {
   Settings settings = make_settings(gpu::Kind::Virtual, 300, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllToAll);
