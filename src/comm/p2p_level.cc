@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cctype>
 #include <filesystem>
 #include <utility>
@@ -74,11 +75,9 @@ bool forbids_peer_access(Distance distance) {
   if (text.empty()) return false;
   const std::optional<int> level = parse_p2p_level(text);
   if (!level) {
-    static const bool told = [&] {
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true, std::memory_order_relaxed))  // nothing depends on it
       LOG(Warn, Env, "NCCL_P2P_LEVEL={}: none of LOC, NVL, PIX, PXB, PHB, SYS: ignored", text);
-      return true;
-    }();
-    static_cast<void>(told);
     return false;
   }
   return *level == 0 || static_cast<int>(distance) > *level;

@@ -12,7 +12,6 @@
 
 namespace niccolite::transport::net {
 
-using bootstrap::EventLoop;
 using bootstrap::Link;
 using std::chrono::seconds;
 
