@@ -16,6 +16,7 @@
 #include "cli/perf/perf.h"
 #include "cli/ras/command.h"
 #include "cli/schedule/command.h"
+#include "cli/topology/command.h"
 #include "cli/tune/command.h"
 #include "cli/version.h"
 #include "cli/which/command.h"
@@ -80,6 +81,11 @@ int main(int argc, char** argv) {
   CLI::App* ras = app.add_subcommand("ras", "Ask a running job what its ranks are doing");
   niccolite::ras_command::add_options(*ras, ras_options);
 
+  niccolite::topology_command::Options topology_options;
+  CLI::App* topology = app.add_subcommand(
+      "topology", "Print or draw what a machine is made of, and how far its parts are apart");
+  niccolite::topology_command::add_options(*topology, topology_options);
+
   niccolite::which::Options which_options;
   CLI::App* which = app.add_subcommand("which", "Tell which libnccl a program would load");
   niccolite::which::add_options(*which, which_options);
@@ -109,6 +115,7 @@ int main(int argc, char** argv) {
   if (tune->parsed()) return niccolite::tune::run(tune_options);
   if (inspect->parsed()) return niccolite::flight::run(inspect_options);
   if (ras->parsed()) return niccolite::ras_command::run(ras_options);
+  if (topology->parsed()) return niccolite::topology_command::run(topology_options);
   if (trace->parsed()) return niccolite::flight::run(trace_options);
   if (which->parsed())
     return niccolite::which::run(

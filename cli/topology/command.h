@@ -1,0 +1,25 @@
+// The subcommand `niccolite topology`: what a machine is made of, and how far its parts are apart.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace niccolite::topology_command {
+
+/// What the flags say; must live as long as the app parses.
+struct Options {
+  std::string from;  // a topology file; empty: this machine
+  std::string svg;   // files to write; "-": standard output
+  std::string xml;
+};
+
+/// Gives `app` (the subcommand) its flags.
+void add_options(CLI::App& app, Options& options);
+
+/// Does what the flags ask for. Returns the exit status.
+int run(const Options& options);
+
+}  // namespace niccolite::topology_command

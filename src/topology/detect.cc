@@ -1,0 +1,178 @@
+#include "topology/detect.h"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace niccolite::topology {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string line_of(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+// dddd:bb:dd.f
+bool is_bus_id(const std::string& name) {
+  constexpr std::string_view kForm = "0000:00:00.0";
+  if (name.size() != kForm.size()) return false;
+  for (size_t i = 0; i < name.size(); ++i)
+    if (kForm[i] == '0' ? std::isxdigit(static_cast<unsigned char>(name[i])) == 0
+                        : name[i] != kForm[i])
+      return false;
+  return true;
+}
+
+class Detector {
+ public:
+  Detector(std::string root, std::string host) : root_(std::move(root)), host_(std::move(host)) {}
+
+  Cpu& cpu(int numa) {
+    for (Cpu& known : found_.cpus)
+      if (known.numa == numa) return known;
+    Cpu cpu{.numa = numa, .host = host_};
+    cpu.affinity =
+        line_of(root_ + "/sys/devices/system/node/node" + std::to_string(numa) + "/cpumap");
+    utsname names{};
+    if (uname(&names) == 0) cpu.arch = names.machine;
+    if (cpu.arch == "aarch64") cpu.arch = "arm64";
+    if (cpu.arch == "x86_64") describe_x86(cpu);
+    found_.cpus.push_back(std::move(cpu));
+    return found_.cpus.back();
+  }
+
+  std::string attribute(const std::string& bus_id, const char* name) const {
+    return line_of(root_ + "/sys/bus/pci/devices/" + bus_id + "/" + name);
+  }
+
+  // The device's entry, below the switches above it; null: the system has no such device.
+  Pci* device(const std::string& bus_id) {
+    std::error_code error;
+    const fs::path path = fs::canonical(root_ + "/sys/bus/pci/devices/" + bus_id, error);
+    if (error) return nullptr;
+    std::vector<std::string> ids;  // from the root port down to the device
+    for (const fs::path& part : path)
+      if (is_bus_id(part.string())) ids.push_back(part.string());
+    // A switch is two devices below each other, the port above and one of those below: it is told
+    // by the former. The one that nothing pairs with is the root port.
+    std::vector<std::string> kept;
+    for (size_t from_end = 0; from_end < ids.size(); from_end += 2)
+      kept.insert(kept.begin(), ids[ids.size() - 1 - from_end]);
+    if (kept.size() > 1 && ids.size() % 2 == 1) kept.erase(kept.begin());
+    const std::string numa = attribute(bus_id, "numa_node");
+    std::vector<Pci>* level = &cpu(numa.empty() ? 0 : std::max(0, std::atoi(numa.c_str()))).below;
+    Pci* last = nullptr;
+    for (const std::string& id : kept) {
+      auto at = std::ranges::lower_bound(*level, id, {}, &Pci::bus_id);
+      if (at == level->end() || at->bus_id != id) at = level->insert(at, describe(id));
+      last = &*at;
+      level = &at->below;
+    }
+    return last;
+  }
+
+  void add_gpu(const RankGpu& gpu) {
+    Pci* pci = gpu.kind == gpu::Kind::Cuda ? device(gpu.bus_id) : nullptr;
+    if (pci == nullptr) {  // a virtual one, or in a container that hides it
+      std::vector<Pci>& level = cpu(0).below;
+      pci = &*level.insert(level.end(), Pci{.bus_id = gpu.bus_id, .device_class = "0x030200"});
+    }
+    pci->gpu =
+        Gpu{.device = gpu.device, .compute_capability = gpu.compute_capability, .rank = gpu.rank};
+    if (gpu.kind == gpu::Kind::Cuda)
+      pci->gpu->nvlinks =
+          find_nvlinks(gpu.bus_id, gpu.compute_capability,
+                       [this](const std::string& id) { return attribute(id, "class"); });
+  }
+
+  void add_net(const std::string& name, int number) {
+    const std::string folder = root_ + "/sys/class/net/" + name;
+    Net net{.name = name, .device = number, .speed = std::atoi(line_of(folder + "/speed").c_str())};
+    net.most_connections = 65'536;
+    std::error_code error;
+    std::string bus_id;
+    for (const fs::path& part : fs::canonical(folder + "/device", error))
+      if (is_bus_id(part.string())) bus_id = part.string();
+    Pci* const pci = bus_id.empty() ? nullptr : device(bus_id);
+    (pci != nullptr ? pci->nets : cpu(0).nets).push_back(std::move(net));
+  }
+
+  Description take() {
+    std::ranges::sort(found_.cpus, {}, &Cpu::numa);
+    return std::move(found_);
+  }
+
+ private:
+  void describe_x86(Cpu& cpu) const {
+    std::ifstream file(root_ + "/proc/cpuinfo");
+    for (std::string line; std::getline(file, line) && !line.empty();) {
+      const size_t colon = line.find(':');
+      if (colon == std::string::npos || colon + 2 > line.size()) continue;
+      const std::string value = line.substr(colon + 2);
+      if (line.starts_with("vendor_id")) cpu.vendor = value;
+      if (line.starts_with("cpu family")) cpu.family = std::atoi(value.c_str());
+      if (line.starts_with("model\t")) cpu.model = std::atoi(value.c_str());
+    }
+  }
+
+  Pci describe(const std::string& bus_id) const {
+    Pci pci{.bus_id = bus_id};
+    pci.device_class = attribute(bus_id, "class");
+    pci.vendor = attribute(bus_id, "vendor");
+    pci.device = attribute(bus_id, "device");
+    pci.subsystem_vendor = attribute(bus_id, "subsystem_vendor");
+    pci.subsystem_device = attribute(bus_id, "subsystem_device");
+    pci.link_speed = attribute(bus_id, "max_link_speed");
+    pci.link_width = std::atoi(attribute(bus_id, "max_link_width").c_str());
+    return pci;
+  }
+
+  const std::string root_;
+  const std::string host_;
+  Description found_;
+};
+
+}  // namespace
+
+Description detect(const std::string& root, const std::string& host, const RankGpu& gpu,
+                   std::span<const std::string> interfaces) {
+  Detector detector(root == "/" ? "" : root, host);
+  detector.add_gpu(gpu);
+  int number = 0;
+  for (const std::string& name : interfaces) detector.add_net(name, number++);
+  return detector.take();
+}
+
+Status place_rank(Description& description, const std::string& host, const RankGpu& gpu,
+                  const std::string& origin) {
+  for (Cpu& cpu : description.cpus) cpu.host = host;
+  Gpu* chosen = nullptr;
+  std::string present;
+  for_each_gpu(description, [&](Cpu&, Pci& pci, Gpu& found) {
+    found.rank = -1;
+    present += fmt::format("{}{}", present.empty() ? "" : ", ", pci.bus_id);
+    if (pci.bus_id == gpu.bus_id) chosen = &found;
+  });
+  if (chosen == nullptr && gpu.kind == gpu::Kind::Virtual)
+    for_each_gpu(description, [&](Cpu&, Pci&, Gpu& found) {
+      if (found.device == gpu.device) chosen = &found;
+    });
+  if (chosen == nullptr)
+    return Status::invalid_usage(
+        "NCCL_TOPO_FILE={} does not fit this machine: rank {} uses GPU {} at {}, and the file has "
+        "{}. Unset it, or write one with NCCL_TOPO_DUMP_FILE here",
+        origin, gpu.rank, gpu.device, gpu.bus_id,
+        present.empty() ? "no GPU" : "GPUs at " + present + " only");
+  chosen->rank = gpu.rank;
+  return {};
+}
+
+}  // namespace niccolite::topology

@@ -1,0 +1,42 @@
+// What this machine is made of, as far as one rank is concerned: its GPU with all PCI switches
+// above it, its NUMA node, its NVLinks (NVML, opened at run time), and the network devices that
+// carry data. Read from /sys and /proc, as the system's other tools do.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpu/machine.h"
+#include "topology/description.h"
+
+namespace niccolite::topology {
+
+struct RankGpu {
+  int rank = 0;
+  int device = 0;  // number in its process
+  gpu::Kind kind = gpu::Kind::Virtual;
+  std::string bus_id{};
+  int compute_capability = 0;
+};
+
+/// `root` stands before /sys and /proc: tests have trees of their own. `host` tells the machine
+/// from others. `interfaces`: names, of those that carry data, numbered in this order. What the
+/// system does not tell is left out; the GPU is always there.
+Description detect(const std::string& root, const std::string& host, const RankGpu& gpu,
+                   std::span<const std::string> interfaces);
+
+/// The rank's part of a description that a file gives instead (NCCL_TOPO_FILE, whose name is
+/// `origin`): all of it, with the rank at its GPU: that of its bus id; for a virtual GPU, which has
+/// a bus id of its own making, else that of its number. InvalidUsage when there is none: which
+/// there are.
+Status place_rank(Description& description, const std::string& host, const RankGpu& gpu,
+                  const std::string& origin);
+
+/// NVLinks of a GPU, as NVML tells; none where there is no NVML. `class_of` a bus id: its PCI
+/// class.
+std::vector<NvLink> find_nvlinks(const std::string& bus_id, int compute_capability,
+                                 const std::function<std::string(const std::string&)>& class_of);
+
+}  // namespace niccolite::topology

@@ -1,0 +1,110 @@
+// What is found in /sys: trees of our own, and this machine's.
+#include "topology/detect.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "topology/graph.h"
+
+namespace niccolite::topology {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FakeSystem : public testing::Test {
+ protected:
+  FakeSystem() { fs::create_directories(root_ + "/sys/bus/pci/devices"); }
+  ~FakeSystem() override { fs::remove_all(root_); }
+
+  void write(const std::string& path, const std::string& text) const {
+    fs::create_directories(fs::path(root_ + path).parent_path());
+    std::ofstream(root_ + path) << text << "\n";
+  }
+  // A device at the end of a path of bus ids, and all above it.
+  void add(const std::vector<std::string>& ids, const std::string& device_class, int numa) const {
+    std::string path = "/sys/devices/pci0000:00";
+    for (const std::string& id : ids) {
+      path += "/" + id;
+      write(path + "/class", &id == &ids.back() ? device_class : "0x060400");
+      write(path + "/numa_node", std::to_string(numa));
+      write(path + "/max_link_speed", "16.0 GT/s PCIe");
+      write(path + "/max_link_width", "16");
+      const std::string link = root_ + "/sys/bus/pci/devices/" + id;
+      if (!fs::exists(fs::symlink_status(link))) fs::create_symlink(root_ + path, link);
+    }
+  }
+
+  const std::string root_ =
+      fs::temp_directory_path().string() + "/niccolite_topology_" + std::to_string(getpid());
+};
+
+TEST_F(FakeSystem, IsFoundWithItsSwitches) {
+  write("/proc/cpuinfo", "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143");
+  write("/sys/devices/system/node/node1/cpumap", "ffff0000");
+  // Root port, a switch's upper and lower port, the device.
+  add({"0000:00:01.0", "0000:01:00.0", "0000:02:04.0", "0000:03:00.0"}, "0x030200", 1);
+  add({"0000:00:01.0", "0000:01:00.0", "0000:02:08.0", "0000:04:00.0"}, "0x030200", 1);
+  add({"0000:00:01.0", "0000:01:00.0", "0000:02:0c.0", "0000:05:00.0"}, "0x020000", 1);
+  add({"0000:00:02.0", "0000:06:00.0"}, "0x030200", 0);  // without a switch
+  write("/sys/class/net/eth7/speed", "25000");
+  fs::create_symlink(root_ + "/sys/bus/pci/devices/0000:05:00.0",
+                     root_ + "/sys/class/net/eth7/device");
+  write("/sys/class/net/veth/speed", "10000");
+
+  Description whole;
+  const std::vector<std::string> interfaces{"eth7", "veth"};
+  int rank = 0;
+  for (const char* bus_id : {"0000:03:00.0", "0000:04:00.0", "0000:06:00.0"}) {
+    const RankGpu gpu{.rank = rank,
+                      .device = rank,
+                      .kind = gpu::Kind::Cuda,
+                      .bus_id = bus_id,
+                      .compute_capability = 90};
+    ++rank;
+    ASSERT_TRUE(merge(whole, detect(root_, "here", gpu, interfaces)).is_ok());
+  }
+  ASSERT_EQ(whole.cpus.size(), 2u);
+  EXPECT_EQ(whole.cpus[1].vendor, "GenuineIntel");
+  EXPECT_EQ(whole.cpus[1].model, 143);
+  EXPECT_EQ(whole.cpus[1].affinity, "ffff0000");
+  ASSERT_EQ(whole.cpus[1].below.size(), 1u);
+  EXPECT_EQ(whole.cpus[1].below[0].bus_id, "0000:01:00.0");
+  EXPECT_EQ(whole.cpus[1].below[0].below.size(), 3u);
+  const Graph graph = Graph::make(std::move(whole)).take();
+  EXPECT_EQ(graph.distance(0, 1), PathType::PIX);
+  EXPECT_EQ(graph.distance(0, 2), PathType::SYS);
+  ASSERT_EQ(graph.nets().size(), 2u);
+  EXPECT_EQ(graph.path(graph.gpu_of_rank(0), graph.nets()[0]).type, PathType::PIX);
+  EXPECT_EQ(graph.nodes()[static_cast<size_t>(graph.nets()[1])].name, "veth");
+  EXPECT_NEAR(graph.path(graph.gpu_of_rank(0), graph.nets()[0]).bandwidth, 25.0 / 8, 1e-9);
+}
+
+TEST_F(FakeSystem, MayTellNothing) {
+  const RankGpu gpu{.rank = 0,
+                    .device = 0,
+                    .kind = gpu::Kind::Cuda,
+                    .bus_id = "0000:03:00.0",
+                    .compute_capability = 90};
+  const std::vector<std::string> interfaces{"eth0"};
+  const Graph graph = Graph::make(detect(root_, "here", gpu, interfaces)).take();
+  EXPECT_GE(graph.gpu_of_rank(0), 0);
+  EXPECT_EQ(graph.nets().size(), 1u);
+}
+
+TEST(ThisMachine, HasVirtualGpusAtItsProcessor) {
+  Description whole;
+  for (int rank = 0; rank < 2; ++rank) {
+    const RankGpu gpu{.rank = rank,
+                      .device = rank,
+                      .bus_id = "f000:0" + std::to_string(rank) + ":00.0",
+                      .compute_capability = 90};
+    ASSERT_TRUE(merge(whole, detect("/", "here", gpu, {})).is_ok());
+  }
+  EXPECT_EQ(Graph::make(std::move(whole)).take().distance(0, 1), PathType::PHB);
+}
+
+}  // namespace
+}  // namespace niccolite::topology
