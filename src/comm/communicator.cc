@@ -139,6 +139,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       process_of_.push_back(of_rank.process);
       device_of_.push_back(of_rank.device);
     }
+    TRY(find_machine_graph(ranks, deadline));
     transport::Endpoint::Reach reach = TRY(exchange_links(ranks, settings, deadline));
     planner::set_reach(settings, reach.is_whole);
     TRY(serve_peers(settings, std::move(reach)));
@@ -147,6 +148,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   } else {
     TRY(choose_network(/*is_needed=*/false).status());
     member_.reset();
+    TRY(find_machine_graph({}, deadline));
   }
   make_operations(settings);
   show_status();
@@ -254,6 +256,22 @@ Result<std::vector<RankInfo>> Communicator::meet(const planner::Settings& settin
   std::vector<RankInfo> ranks = TRY(decode_and_check(blobs));
   if (rank() == 0) warn_of_differences(ranks);
   return ranks;
+}
+
+Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline) {
+  const bool is_asked_for = ranks.empty() ? asks_for_machine_graph()
+                                          : std::ranges::any_of(ranks, &RankInfo::asks_for_graph);
+  const bool spans_machines =
+      std::ranges::any_of(machine_of_, [](int machine) { return machine != 0; });
+  if (!is_asked_for && !spans_machines) return {};
+  machine_graph_ =
+      TRY(make_machine_graph({.machine = machine_,
+                              .device = device(),
+                              .rank = rank(),
+                              .host = ranks.empty() ? "" : ranks[static_cast<size_t>(rank())].host,
+                              .member = member_.get(),
+                              .deadline = deadline}));
+  return {};
 }
 
 Status Communicator::start_watch() {

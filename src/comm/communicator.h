@@ -27,6 +27,7 @@
 #include "comm/exclusive_use.h"
 #include "comm/invitation.h"
 #include "comm/links.h"
+#include "comm/machine_graph.h"
 #include "comm/one_sided.h"
 #include "comm/operators.h"
 #include "comm/rank_info.h"
@@ -270,6 +271,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<OneSided> make_one_sided();
   void share_buffers(bool of_captured);
   void open_windows();
+  Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
   Status start_watch();
   /// What the flight recorder's dumps have of this communicator.
   void record_flight();
@@ -320,7 +322,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // In order of construction; see disconnect(). All but the first are null for one rank.
   Control control_;
   std::unique_ptr<bootstrap::Member> member_;
-  std::vector<int> machine_of_;        // by rank, by number; empty for one rank
+  std::vector<int> machine_of_;  // by rank, by number; empty for one rank
+  // Of several machines, or where a rank asks for it; else null.
+  std::shared_ptr<const topology::Graph> machine_graph_;
   std::vector<ProcessId> process_of_;  // by rank; the same
   std::vector<int> device_of_;         // by rank, in its process; the same
   // Some ranks of one machine have no peer access to each other; some do not share host memory. Of

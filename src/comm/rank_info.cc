@@ -57,6 +57,10 @@ Status check_builds(std::span<const RankInfo> ranks) {
 
 }  // namespace
 
+bool asks_for_machine_graph() {
+  return !parameters::topo_file().empty() || !parameters::topo_dump_file().empty();
+}
+
 Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
                                     const planner::Settings& settings,
                                     const planner::Limits& limits) {
@@ -74,6 +78,7 @@ Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
   info.device_uuid = gpu.uuid;
   info.bus_id = gpu.bus_id.substr(0, kMostBusId);
   info.may_share_gpu = parameters::multi_rank_gpu() != 0;
+  info.asks_for_graph = asks_for_machine_graph();
   info.fingerprint = planner::fingerprint();
   if (rank == 0) info.settings = settings;
   info.variables = planner::variables_of_choices(limits);
@@ -95,6 +100,7 @@ Bytes encode(const RankInfo& info) {
   writer.raw(std::as_bytes(std::span(info.device_uuid)));
   writer.text(info.bus_id);
   writer.u8(info.may_share_gpu ? 1 : 0);
+  writer.u8(info.asks_for_graph ? 1 : 0);
   writer.u8(info.settings ? 1 : 0);
   if (info.settings) write(writer, *info.settings);
   writer.u32(static_cast<uint32_t>(info.variables.size()));
@@ -133,6 +139,7 @@ Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) 
                          [](std::byte byte) { return std::to_integer<uint8_t>(byte); });
   info.bus_id = reader.text(kMostBusId);
   info.may_share_gpu = reader.u8() != 0;
+  info.asks_for_graph = reader.u8() != 0;
   const bool has_settings = reader.u8() != 0;
   if (has_settings != (rank == 0)) reader.reject("settings of a rank that is not the first");
   if (has_settings) info.settings = planner::read_settings(reader, info.machine, nranks);

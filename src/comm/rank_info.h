@@ -28,10 +28,14 @@ struct RankInfo {
   std::array<uint8_t, 16> device_uuid{};
   std::string bus_id;
   bool may_share_gpu = false;                 // rank 0's holds for all
+  bool asks_for_graph = false;                // of machines; one that does is enough
   planner::Fingerprint fingerprint;           // of what was compiled
   std::optional<planner::Settings> settings;  // of rank 0, which tells them alone: hold for all
   std::vector<planner::Variable> variables;   // that choices depend on
 };
+
+/// Does this process's environment ask for the machine graph (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE)?
+bool asks_for_machine_graph();
 
 /// `settings` and `limits` as this rank's environment and configuration have them.
 Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,

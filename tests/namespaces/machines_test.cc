@@ -2,6 +2,10 @@
 // counted.
 
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
 
 #include "tests/multi_process/programs.h"
 #include "tests/multi_process/ranks.h"
@@ -108,6 +112,58 @@ TEST_P(Wires, AreCrossedOnceInEachDirectionByARing) {
       EXPECT_LE(static_cast<double>(bytes), expected * (1 + kOverhead) + kConstant);
     }
   }
+}
+
+// ... : says how its init ended.
+ROLE(begin) {
+  const LocalIds ids(arguments);
+  ncclComm_t comm = nullptr;
+  const ncclResult_t result =
+      ncclCommInitRank(&comm, std::stoi(arguments[2]), ids.one, std::stoi(arguments[3]));
+  std::printf("ENDED %d %s\n", result, ncclGetLastError(nullptr));
+  if (result == ncclSuccess) REQUIRE_NCCL(ncclCommDestroy(comm));
+  return 0;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(MachineGraph, IsTheSameOnAllMachines) {
+  NETWORK_OR_SKIP(network, .machines = 3);
+  const std::string path = testing::TempDir() + "/niccolite_topology_" + std::to_string(getpid());
+  Job job{.role = "reduce_often", .devices = 2, .rest = {"1000", "1"}};
+  for (int machine = 0; machine < 3; ++machine)
+    job.of_machine.push_back({{"NCCL_TOPO_DUMP_FILE", path + std::to_string(machine)},
+                              {"NCCL_TOPO_DUMP_FILE_RANK", std::to_string(2 * machine)}});
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  const std::string dumped = read_file(path + "0");
+  for (const char* part : {"host_hash=\"machine2\"", "name=\"eth0\"", "rank=\"5\""})
+    EXPECT_THAT(dumped, HasSubstr(part));
+  for (int machine = 0; machine < 3; ++machine) {
+    EXPECT_EQ(read_file(path + std::to_string(machine)), dumped);
+    std::remove((path + std::to_string(machine)).c_str());
+  }
+}
+
+TEST(MachineGraph, ThatDoesNotFitIsAnErrorOnEveryRank) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  const std::string path = testing::TempDir() + "/niccolite_topology_" + std::to_string(getpid());
+  std::ofstream(path)
+      << "<system version='1'><cpu numaid='0'><pci busid='0000:01:00.0'><gpu dev='9' sm='90'/>"
+         "</pci></cpu></system>";
+  Job job{.role = "begin", .of_machine = {{}, {{"NCCL_TOPO_FILE", path}}}};
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("ENDED 5"));
+    EXPECT_THAT(process.output(),
+                HasSubstr("rank 1: NCCL_TOPO_FILE=" + path + " does not fit this machine"));
+    EXPECT_THAT(process.output(), HasSubstr("GPUs at 0000:01:00.0 only"));
+  }
+  std::remove(path.c_str());
 }
 
 }  // namespace

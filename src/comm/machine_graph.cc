@@ -1,0 +1,111 @@
+#include "comm/machine_graph.h"
+
+#include <fstream>
+#include <vector>
+
+#include "base/interfaces.h"
+#include "base/log.h"
+#include "base/parameters.h"
+#include "topology/detect.h"
+#include "topology/order.h"
+#include "topology/xml.h"
+
+namespace niccolite::comm {
+namespace {
+
+constexpr size_t kMostText = 60 << 10;  // an all-gather takes 64 KiB of a rank
+
+// Those that carry data: the one that the bootstrap uses, or all that are asked for by name.
+Result<std::vector<std::string>> interfaces() {
+  const std::vector<Interface> present = TRY(list_interfaces());
+  std::vector<std::string> names;
+  for (const Interface& interface :
+       select_interfaces(present, {.filter = parameters::socket_ifname(),
+                                  .family = parameters::socket_family(),
+                                  .reaches = {}})) {
+    if (names.empty() || !parameters::socket_ifname().empty()) names.push_back(interface.name);
+  }
+  return names;
+}
+
+Result<topology::Description> describe(const GraphOptions& options) {
+  const gpu::DeviceInfo info = TRY(options.machine.device_info(options.device));
+  const topology::RankGpu gpu{.rank = options.rank,
+                              .device = options.device,
+                              .kind = options.machine.kind(),
+                              .bus_id = info.bus_id,
+                              .compute_capability = info.compute_capability};
+  const std::string& file = parameters::topo_file();
+  if (file.empty()) {
+    const std::vector<std::string> names = TRY(interfaces());
+    return topology::detect("/", options.host, gpu, names);
+  }
+  topology::Description description = TRY(topology::load_xml(file));
+  TRY(place_rank(description, options.host, gpu, file));
+  trim(description);
+  return description;
+}
+
+// All of one length prefix: whether it is a description or a failure, then the text.
+Bytes encode(const Result<topology::Description>& described) {
+  Writer writer;
+  std::string text =
+      described.is_ok() ? topology::write_xml(described.value()) : described.status().message();
+  const bool is_too_long = text.size() > kMostText;
+  writer.u8(described.is_ok() && !is_too_long ? 1 : 0);
+  if (is_too_long)
+    text = fmt::format("its description of the machine has {} bytes, at most {} are possible",
+                       text.size(), kMostText);
+  writer.text(text);
+  return std::move(writer).take();
+}
+
+Status add(topology::Description& whole, std::span<const std::byte> bytes, int rank) {
+  const std::string origin = fmt::format("rank {}", rank);
+  Reader reader(bytes, origin);
+  const bool is_fine = reader.u8() != 0;
+  const std::string text = reader.text(kMostText);
+  TRY(reader.finish());
+  if (!is_fine) return Status::invalid_usage("rank {}: {}", rank, text);
+  const topology::Description part =
+      TRY(topology::read_xml(text, fmt::format("what rank {} tells of its machine", rank)));
+  return merge(whole, part);
+}
+
+void dump(const topology::Description& description, int rank) {
+  const std::string& path = parameters::topo_dump_file();
+  if (path.empty() || rank != parameters::topo_dump_file_rank()) return;
+  std::ofstream file(path);
+  file << topology::write_xml(description);
+  file.close();
+  if (!file) LOG(Warn, Graph, "NCCL_TOPO_DUMP_FILE={}: cannot be written", path);
+}
+
+std::string text_of(const std::vector<int>& order) {
+  constexpr size_t kMost = 64;
+  std::string text;
+  for (size_t i = 0; i < std::min(order.size(), kMost); ++i) text += fmt::format(" {}", order[i]);
+  return order.size() > kMost ? text + " ..." : text;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const topology::Graph>> make_machine_graph(const GraphOptions& options) {
+  const Bytes mine = encode(describe(options));
+  topology::Description whole;
+  if (options.member == nullptr) {
+    TRY(add(whole, mine, options.rank));
+  } else {
+    const bootstrap::Gathered all = TRY(options.member->all_gather(mine, options.deadline));
+    for (size_t rank = 0; rank < all.size(); ++rank)
+      TRY(add(whole, all[static_cast<int>(rank)], static_cast<int>(rank)));
+  }
+  dump(whole, options.rank);
+  auto graph = std::make_shared<topology::Graph>(TRY(topology::Graph::make(std::move(whole))));
+  if (options.rank == 0)
+    LOG(Info, Graph, "{} machines, {} network devices; ring order of ranks:{}", graph->hosts(),
+        graph->nets().size(), text_of(ring_order(*graph)));
+  return std::shared_ptr<const topology::Graph>(std::move(graph));
+}
+
+}  // namespace niccolite::comm

@@ -1,0 +1,27 @@
+// The machine graph of a communicator: what each rank knows of its machine, put together. The same
+// on all ranks.
+#pragma once
+
+#include <memory>
+
+#include "bootstrap/member.h"
+#include "gpu/machine.h"
+#include "topology/graph.h"
+
+namespace niccolite::comm {
+
+struct GraphOptions {
+  gpu::Machine& machine;
+  int device = 0;
+  int rank = 0;
+  std::string host{};                   // RankInfo::host
+  bootstrap::Member* member = nullptr;  // null: of one rank
+  Deadline deadline = Deadline::never();
+};
+
+/// Collective over all ranks. Reads NCCL_TOPO_FILE, or looks at the machine; writes
+/// NCCL_TOPO_DUMP_FILE. InvalidUsage, on all ranks, of the first rank whose file is wrong or does
+/// not fit.
+Result<std::shared_ptr<const topology::Graph>> make_machine_graph(const GraphOptions& options);
+
+}  // namespace niccolite::comm
