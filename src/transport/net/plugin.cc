@@ -1,12 +1,8 @@
 // Net plug-ins: how they are found, which of them serves, and how tables of all versions become one
 // Network.
-#include <dlfcn.h>
 #include <strings.h>
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
-#include <cstring>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -14,13 +10,13 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "base/plugin_library.h"
 #include "transport/net/network.h"
 #include "transport/net/plugin_abi.h"
 
 namespace niccolite::transport::net {
 namespace {
 
-constexpr size_t kMostPlugins = 14;
 constexpr char kPrefix[] = "libnccl-net";
 constexpr size_t kLeastBytes = 4096;   // of a message: less would be frames without data
 constexpr int kFastest = 100'000'000;  // Mbit/s; what says more has not understood the unit
@@ -29,39 +25,13 @@ bool equal_names(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// A plug-in's lines, in our log.
-__attribute__((format(printf, 5, 6))) void log_line(int level, unsigned long flags, const char*,
-                                                    int, const char* format, ...) {
-  const auto as = static_cast<log::Level>(level);
-  if (!log::enabled(as, flags)) return;
-  char text[1024];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  log::write(as, {__FILE__, __LINE__}, "plug-in", text);
-}
-
 // Events of a profiler that there is not.
 abi::Outcome ignore_event(void**, int, void*, int64_t, void*) { return abi::kSuccess; }
-
-class Library {
- public:
-  Library(void* handle, std::string file) : handle_(handle), file_(std::move(file)) {}
-  Library(const Library&) = delete;
-  ~Library() { dlclose(handle_); }
-  void* find(const std::string& symbol) const { return dlsym(handle_, symbol.c_str()); }
-  const std::string& file() const { return file_; }
-
- private:
-  void* const handle_;
-  const std::string file_;
-};
 
 template <int V>
 class Plugin final : public Network {
  public:
-  static Result<std::shared_ptr<Network>> open(std::shared_ptr<Library> library,
+  static Result<std::shared_ptr<Network>> open(std::shared_ptr<PluginLibrary> library,
                                                const abi::Table<V>& table) {
     std::shared_ptr<Plugin> plugin(new Plugin(std::move(library), table));
     TRY(plugin->check_table());
@@ -166,7 +136,7 @@ class Plugin final : public Network {
  private:
   using S = abi::Signatures<V>;
 
-  Plugin(std::shared_ptr<Library> library, const abi::Table<V>& table)
+  Plugin(std::shared_ptr<PluginLibrary> library, const abi::Table<V>& table)
       : library_(std::move(library)), table_(table) {
     name_ = table.name != nullptr ? table.name : "";
     origin_ = fmt::format("{}, ncclNetPlugin_v{}", library_->file(), V);
@@ -209,18 +179,18 @@ class Plugin final : public Network {
   Status init() {
     abi::Outcome result = abi::kSuccess;
     if constexpr (V >= 11) {
-      result = table_.init(&context_, 0, &config_, log_line, ignore_event);
+      result = table_.init(&context_, 0, &config_, PluginLibrary::kLogger, ignore_event);
     } else {
       // Once in a process, as these versions expect.
       static std::mutex mutex;
       static std::vector<const void*> initialized;
-      static std::vector<std::shared_ptr<Library>> kept;  // what was initialised stays
+      static std::vector<std::shared_ptr<PluginLibrary>> kept;  // what was initialised stays
       std::lock_guard lock(mutex);
       if (std::ranges::find(initialized, &table_) == initialized.end()) {
         if constexpr (V >= 10)
-          result = table_.init(log_line, ignore_event);
+          result = table_.init(PluginLibrary::kLogger, ignore_event);
         else
-          result = table_.init(log_line);
+          result = table_.init(PluginLibrary::kLogger);
         if (result == abi::kSuccess) {
           initialized.push_back(&table_);
           kept.push_back(library_);
@@ -263,54 +233,28 @@ class Plugin final : public Network {
     return {};
   }
 
-  const std::shared_ptr<Library> library_;
+  const std::shared_ptr<PluginLibrary> library_;
   const abi::Table<V>& table_;
   void* context_ = nullptr;
   abi::Config config_{.traffic_class = -1};
   bool is_initialized_ = false;
 };
 
-std::vector<std::string> listed() {
-  const std::string& text = parameters::net_plugin();
-  if (equal_names(text, "none")) return {};
-  std::vector<std::string> names;
-  for (size_t at = 0; at <= text.size() && names.size() < kMostPlugins;) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    if (end > at || text.empty()) names.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return names;
-}
-
-std::vector<std::string> files_of(const std::string& name) {
-  if (name.empty()) return {fmt::format("{}.so", kPrefix)};
-  const bool is_file =
-      name.find('/') != std::string::npos || (name.starts_with("lib") && name.ends_with(".so"));
-  if (is_file) return {name};
-  return {name, fmt::format("{}-{}.so", kPrefix, name)};
-}
-
 // Null where no file opens; `tried` then says why, if somebody asked for it.
-std::shared_ptr<Library> open_library(const std::string& name, std::vector<std::string>& tried) {
-  const bool is_program =
-      !name.empty() && strncasecmp(name.c_str(), "STATIC_PLUGIN", name.size()) == 0;
-  if (is_program) return std::make_shared<Library>(dlopen(nullptr, RTLD_NOW), "the program itself");
+std::shared_ptr<PluginLibrary> open_library(const std::string& name,
+                                            std::vector<std::string>& tried) {
   std::string why;
-  for (const std::string& file : files_of(name)) {
-    if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL))
-      return std::make_shared<Library>(handle, file);
-    why += fmt::format("{}{}", why.empty() ? "" : "; ", dlerror());
-  }
-  if (!name.empty())
+  std::shared_ptr<PluginLibrary> library = PluginLibrary::open(kPrefix, name, why);
+  if (library == nullptr && !name.empty())
     tried.push_back(fmt::format(
         "network plug-in {} (NCCL_NET_PLUGIN): dlopen cannot open it: {}. Give its full path, or "
         "add its folder to LD_LIBRARY_PATH",
         name, why));
-  return nullptr;
+  return library;
 }
 
 template <int V = abi::kNewest>
-Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<Library>& library,
+Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<PluginLibrary>& library,
                                             const std::string& wanted) {
   if constexpr (V < abi::kOldest) {
     return Status::system_error(
@@ -336,8 +280,8 @@ Result<std::shared_ptr<Network>> Network::choose() {
   std::lock_guard lock(mutex);
   const std::string& wanted = parameters::net();
   std::vector<std::string> tried;
-  for (const std::string& name : listed()) {
-    const std::shared_ptr<Library> library = open_library(name, tried);
+  for (const std::string& name : PluginLibrary::network_names()) {
+    const std::shared_ptr<PluginLibrary> library = open_library(name, tried);
     if (library == nullptr) continue;
     Result<std::shared_ptr<Network>> network = open_table(library, wanted);
     if (network.is_ok()) return network;

@@ -1,0 +1,47 @@
+// PluginLibrary: a shared library with plug-ins of NCCL's ABI (network, tuner, profiler,
+// environment), found and opened by NCCL's rules, and what all kinds share: the logger that they
+// are handed. Source: reference plugins §1.1, §2. Thread safety: any thread; plug-ins expect one
+// opening at a time, which callers see to.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace niccolite {
+
+class PluginLibrary {
+ public:
+  /// What ncclDebugLogger_t points to. A plug-in's lines, in our log.
+  using Logger = void (*)(int level, unsigned long flags, const char* file, int line,
+                          const char* format, ...);
+  static const Logger kLogger;
+
+  /// Opens what `name` stands for: a file; NAME for `prefix`-NAME.so; STATIC_PLUGIN for the program
+  /// itself; empty for `prefix`.so. Null where nothing opens: `why` then says what dlopen did.
+  static std::shared_ptr<PluginLibrary> open(std::string_view prefix, const std::string& name,
+                                             std::string& why);
+  /// The first library of NCCL_NET_PLUGIN that opens, where tuners and profilers may be, too; null:
+  /// there is none.
+  static std::shared_ptr<PluginLibrary> open_of_network();
+  /// What NCCL_NET_PLUGIN lists; nothing: no plug-ins.
+  static std::vector<std::string> network_names();
+  /// "none", in any case: no plug-in of that kind.
+  static bool is_none(const std::string& name);
+
+  ~PluginLibrary();
+  PluginLibrary(const PluginLibrary&) = delete;
+
+  /// A table, which is data; null: there is none of that name.
+  const void* find(const std::string& symbol) const;
+  const std::string& file() const { return file_; }
+
+ private:
+  PluginLibrary(void* handle, std::string file) : handle_(handle), file_(std::move(file)) {}
+
+  void* const handle_;
+  const std::string file_;
+};
+
+}  // namespace niccolite
