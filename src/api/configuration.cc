@@ -116,6 +116,7 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
   }
   const auto or_zero = [](int value) { return value == NCCL_CONFIG_UNDEF_INT ? 0 : value; };
   comm::Configuration result;
+  if (copy.commName != nullptr) result.name = copy.commName;
   result.blocking = copy.blocking != 0;
   if (const int64_t blocking = parameters::comm_blocking(); blocking != INT64_MIN) {
     result.blocking = blocking != 0;

@@ -1,6 +1,7 @@
 // Calls that concern the library, not a communicator.
 
 #include "api/call.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "bootstrap/unique_id.h"
 #include "comm/live_communicators.h"
@@ -16,6 +17,14 @@ static_assert(comm::kVersionCode == NCCL_VERSION_CODE);
   NICCOLITE_TEXT_OF(major) "." NICCOLITE_TEXT_OF(minor) "." NICCOLITE_TEXT_OF(patch)
 [[gnu::used]] const char version_in_file[] =
     "NCCL version " NICCOLITE_VERSION_TEXT(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH) "+cuda13.0";
+
+namespace {
+// Before the first call, which may read a variable.
+const bool uses_environment_plugin = [] {
+  environment::use_plugin({NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH});
+  return true;
+}();
+}  // namespace
 
 ncclResult_t translate(Code code) {
   switch (code) {

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/fd.h"
 #include "base/parameters.h"
 #include "base/per_thread.h"
@@ -193,10 +194,7 @@ std::shared_ptr<FILE> open_file(const std::string& name) {
 
 Settings read_settings() {
   parameters::load_files();
-  const auto get = [](const char* name) {
-    const char* value = getenv(name);
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  };
+  const auto get = environment::get;
   Settings settings;
   settings.host = host_name();
   const auto refuse = [&settings](const char* name, const std::string& text, std::string_view why) {
@@ -292,6 +290,7 @@ std::shared_ptr<const Settings> settings() {
   // [release] the subsystems, to enabled().
   cached_level.store(static_cast<int>(read->level), std::memory_order_release);
   lock.unlock();
+  environment::write_notes();
   for (const std::string& text : read->refused) LOG(Warn, Env, "{}", text);
   return read;
 }

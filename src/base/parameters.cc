@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/environment.h"
 #include "base/log.h"
 
 namespace niccolite::parameters {
@@ -120,12 +121,13 @@ std::string describe_default(const Declaration& declaration) {
 // What the process has set, reported.
 Reading read_set(const Declaration& declaration) {
   load_files();
-  const char* text = getenv(declaration.name);
-  if (text == nullptr) return read(declaration, "");
-  Reading reading = read(declaration, text);
-  if (*text == '\0') return reading;
+  const std::optional<std::string> text = environment::get(declaration.name);
+  environment::write_notes();
+  if (!text) return read(declaration, "");
+  Reading reading = read(declaration, *text);
+  if (text->empty()) return reading;
   if (!reading.refusal.empty()) {
-    LOG(Warn, Env, "{}={} {}: {}", declaration.name, text, reading.refusal,
+    LOG(Warn, Env, "{}={} {}: {}", declaration.name, *text, reading.refusal,
         describe_default(declaration));
   } else if (declaration.kind == Kind::Text || declaration.kind == Kind::Choice) {
     LOG(Info, Env, "{} set by environment to {}", declaration.name, reading.text);
@@ -225,14 +227,13 @@ Source source_of(const char* name) {
   return set_by_files().contains(name) ? Source::File : Source::Environment;
 }
 
-bool is_set(const char* name) {
-  load_files();
-  const char* text = getenv(name);
-  return text != nullptr && *text != '\0';
-}
+bool is_set(const char* name) { return read_now(name).has_value(); }
 
 std::optional<std::string> read_now(const char* name) {
-  return is_set(name) ? std::optional<std::string>(getenv(name)) : std::nullopt;
+  load_files();
+  std::optional<std::string> text = environment::get(name);
+  if (text && text->empty()) text.reset();
+  return text;
 }
 
 void load_files() {
@@ -247,6 +248,7 @@ void load_files() {
     }
     apply_file("/etc/nccl.conf");
   });
+  environment::open_plugin();
 }
 
 }  // namespace niccolite::parameters

@@ -1,6 +1,6 @@
 // Parameters: every environment variable the library reads, declared once in parameters.def with
-// kind, default, range and meaning. Sources in order of precedence: the process environment, the
-// file NCCL_CONF_FILE (else ~/.nccl.conf), /etc/nccl.conf. Values are read once per process and
+// kind, default, range and meaning. Sources in order of precedence: an environment plug-in (alone,
+// where there is one: environment.h), the process environment, the file NCCL_CONF_FILE (else ~/.nccl.conf), /etc/nccl.conf. Values are read once per process and
 // reported at INFO, subsystem ENV, when first used. A value that its kind does not take counts as
 // unset, and one warning names the variable, the value and what is taken instead.
 //   if (parameters::buffsize() > 0) ...        generated: one function per entry, named like the
@@ -70,7 +70,8 @@ bool is_set(const char* name);
 /// NCCL_PROTO, NCCL_COMM_ID).
 std::optional<std::string> read_now(const char* name);
 
-/// Reads the configuration files into the environment; called by the first read of any parameter.
+/// Reads the configuration files into the environment, and opens the environment plug-in; called by
+/// the first read of any parameter.
 void load_files();
 
 }  // namespace niccolite::parameters

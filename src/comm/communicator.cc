@@ -241,10 +241,24 @@ void Communicator::make_operations(const planner::Settings& settings) {
                                        control_.words(), log_.get(), configuration_.graphs_mix);
   if (exports_ != nullptr) operations_->open_buffers(*exports_);
   if (agreement_ != nullptr) operations_->plan_for_reach(*agreement_);
+  start_profiling();
   windows_ =
       std::make_unique<registry::Windows>(machine_, device(), member_.get(),
                                           /*are_possible=*/!needs_network() && !lacks_access_);
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
+}
+
+void Communicator::start_profiling() {
+  const std::set<int> machines(machine_of_.begin(), machine_of_.end());
+  auto profiler = observe::Profiler::open({.id = id_hash_,
+                                           .name = configuration_.name,
+                                           .nodes = std::max(1, static_cast<int>(machines.size())),
+                                           .ranks = nranks(),
+                                           .rank = rank()});
+  if (profiler == nullptr) return;
+  profiling_ = std::make_shared<Profiling>(std::move(profiler));
+  if (log_ != nullptr) log_->recorder()->set_listener(profiling_);
+  operations_->profile(*profiling_);
 }
 
 // Tells all ranks of this one, and checks what they tell; `settings` are this rank's own.
@@ -430,6 +444,7 @@ void Communicator::disconnect() {
     exports_.reset();
   }
   operations_.reset();
+  if (profiling_ != nullptr) profiling_->close();
   agreement_.reset();
   imports_.reset();
   watch_.reset();

@@ -30,6 +30,7 @@
 #include "comm/machine_graph.h"
 #include "comm/one_sided.h"
 #include "comm/operators.h"
+#include "comm/profiling.h"
 #include "comm/rank_info.h"
 #include "comm/status_board.h"
 #include "comm/watch.h"
@@ -47,6 +48,7 @@ struct Configuration {
   bool graphs_mix = true;  // see StreamOrder
   bool one_sided = true;   // puts and signals; config.numRmaCtx 0: none
   planner::Limits limits;
+  std::string name;  // ncclConfig_t::commName: of logs and profiles; empty: none
 };
 
 class Communicator;
@@ -215,6 +217,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int device() const { return identity_.device; }
   gpu::Machine& machine() const { return machine_; }
   const Configuration& configuration() const { return configuration_; }
+  /// Null: nobody profiles. Made before the communicator is ready.
+  const std::shared_ptr<Profiling>& profiling() const { return profiling_; }
 
   /// Nonblocking communicators: background work marks the communicator as in progress, then settles
   /// it.
@@ -235,6 +239,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// What several ranks need: connections, requests of peers, the watch.
   Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
   void make_operations(const planner::Settings& settings);
+  /// Opens the profiler plug-in, if there is one, before the first operation.
+  void start_profiling();
   struct Child;
   Bytes encode_wish(const SplitWish& wish) const;
   std::shared_ptr<Communicator> new_child(const Child& child);
@@ -337,6 +343,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<CallLog> log_;
   std::atomic<const CallLog*> calls_{nullptr};  // log_, for fail(), which may come at any time
+  std::shared_ptr<Profiling> profiling_;        // the recorder of log_ has it, too
   std::unique_ptr<Watch> watch_;
   bool has_compared_ = false;           // before leaving; under in_use_
   std::shared_ptr<Watchdog> watchdog_;  // looks at *watch_

@@ -507,11 +507,46 @@ Status OperationQueue::launch(const Ready& ready) {
 Status OperationQueue::launch_logged(Launcher& launcher, std::span<const Call> calls,
                                      std::span<const Buffers> buffers, gpu::StreamHandle stream,
                                      CallLog::Joined joined) {
+  if (profiling_ != nullptr) [[unlikely]]
+    return launch_profiled(launcher, calls, buffers, stream);
   if (log_ == nullptr) return run(launcher, calls, buffers, stream, 0);
   const uint64_t number = log_->before_launch_on(order_.stream());
   TRY(run(launcher, calls, buffers, stream, number));
   log_->add(calls, order_.is_captured(), joined);
   return {};
+}
+
+// The same, with a profiler.
+Status OperationQueue::launch_profiled(Launcher& launcher, std::span<const Call> calls,
+                                       std::span<const Buffers> buffers, gpu::StreamHandle stream) {
+  const uint64_t number = log_ == nullptr ? 0 : log_->before_launch_on(order_.stream());
+  const Profiling::Launch launch{.number = number,
+                                 .form = &launcher.form(),
+                                 .calls = calls,
+                                 .buffers = buffers,
+                                 .stream = stream,
+                                 .is_captured = order_.is_captured()};
+  TRY(profiling_->launch(launch, [&] { return run(launcher, calls, buffers, stream, number); }));
+  if (log_ != nullptr) log_->add(calls, order_.is_captured());
+  return {};
+}
+
+LaunchForm OperationQueue::form_of(const Planned& planned) const {
+  const executor::Launch& launch = planned.launch;
+  LaunchForm form{.protocol = constant_name(upper(executor::name_of(launch.protocol))),
+                  .warps = static_cast<uint8_t>(launch.threads / 32),
+                  .works = {}};
+  for (size_t work = 0; work < launch.works.size(); ++work) {
+    const planner::Choice& choice =
+        work < planned.choices.size() ? planned.choices[work] : planned.plan.choice;
+    const auto place = static_cast<uint32_t>(work);
+    form.works.push_back(
+        {.algorithm = constant_name(planner::log_name_of(choice.algorithm)),
+         .first_channel =
+             launch.is_list() ? place % launch.list_channels : launch.works[work].first_channel,
+         .channels = launch.is_list() ? 1 : launch.works[work].partition.channels});
+  }
+  return form;
 }
 
 Result<double> OperationQueue::predict(std::span<const Task> tasks) {
@@ -575,6 +610,7 @@ Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name)
   double microseconds = 0;
   for (size_t work = 0; work < plans.size(); ++work) {
     programs.push_back(plans[work].program.get());
+    planned.choices.push_back(plans[work].choice);
     const executor::Partition& partition = plans[work].partitions[0];
     launch.works.push_back({.partition = partition,
                             .first_channel = first_channel,
@@ -643,7 +679,9 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   if (log_ != nullptr) launch.recorder = log_->recorder();
   launch.threads = plans_->planner.settings().threads;
   launch.request_bytes = plan.request_bytes;
+  LaunchForm form = profiling_ == nullptr ? LaunchForm{} : form_of(planned);
   launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
+  launcher->set_form(std::move(form));
   if (!is_single) {
     remember(plans_->batches, std::move(planned.name), launcher);
     return launcher;

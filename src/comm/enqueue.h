@@ -32,6 +32,7 @@ struct Planned {
   executor::Launch launch;
   Call first;        // of the calls
   std::string name;  // of the batch, for OperationQueue; empty for a collective by itself
+  std::vector<planner::Choice> choices{};  // by work, where they differ
 };
 
 /// One launch with its buffers: what launch() wants.
@@ -63,6 +64,8 @@ class OperationQueue {
   /// ranks or on none, are those for buffers that they reach, and plans of live collectives are
   /// once the ranks agree. `agreement` outlives the operations.
   void plan_for_reach(PlanAgreement& agreement);
+  /// The same: a profiler hears of the launches. `profiling` outlives the queue.
+  void profile(Profiling& profiling) { profiling_ = &profiling; }
 
   /// One collective by itself, of more than 0 elements: prepares, waiting for peers `connect_time`
   /// at most, and launches. Allocates nothing when it has been prepared before.
@@ -139,6 +142,9 @@ class OperationQueue {
   Status launch_logged(Launcher& launcher, std::span<const Call> calls,
                        std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
                        CallLog::Joined joined = CallLog::Joined::Perhaps);
+  Status launch_profiled(Launcher& launcher, std::span<const Call> calls,
+                         std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
+  LaunchForm form_of(const Planned& planned) const;
   Status run(Launcher& launcher, std::span<const Call> calls,
              std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
   void collect_buffers(const KnownLaunch& known, std::span<const Task> tasks,
@@ -174,6 +180,7 @@ class OperationQueue {
   std::optional<gpu::Capture> capture_;  // of the first task's stream, once choose_plans() asked
   gpu::Event join_event_;                // of the streams of a batch
 
+  Profiling* profiling_ = nullptr;      // nobody profiles
   PlanAgreement* agreement_ = nullptr;  // null: plain_ is for all live operations
   Plans plain_;
   std::optional<Plans> agreed_;    // of live operations, for buffers that all ranks reach

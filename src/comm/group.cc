@@ -51,7 +51,9 @@ Group::Tasks* Group::find_tasks(const void* handle) {
 
 Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, const Task& task) {
   const bool blocking = communicator->configuration().blocking;
-  if (depth_ == 0 && blocking && !task.call.is_message()) {  // the common case: nothing to record
+  // The common case: nothing to record.
+  const bool is_profiled = communicator->profiling() != nullptr;
+  if (depth_ == 0 && blocking && !task.call.is_message() && !is_profiled) {
     TRY(communicator->run(task));
     return Completion::Done;
   }
@@ -61,6 +63,8 @@ Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, c
     end().ignore("the mixture is the error to report");
     return status;
   }
+  if (is_profiled) [[unlikely]]
+    work_.profile.add(communicator, task, depth_);
   const auto of_communicator =
       std::find_if(work_.tasks.begin(), work_.tasks.end(),
                    [&](const Tasks& tasks) { return tasks.communicator == communicator; });
@@ -104,9 +108,11 @@ Result<Completion> Group::close(double* simulated) {
   Work work = std::exchange(work_, {});
   Status error = std::exchange(error_, {});
   const bool blocking = std::exchange(blocking_, std::nullopt).value_or(true);
+  work.profile.close();
   if (!error.is_ok()) {
     for (Job& job : work.jobs)
       if (job.on_failure) job.on_failure();
+    work.profile.end();
     return error;
   }
   if (simulated != nullptr) {
@@ -121,9 +127,13 @@ Result<Completion> Group::close(double* simulated) {
 }
 
 Result<Completion> Group::carry_out(Work work, bool blocking) {
-  if (work.is_empty()) return Completion::Done;
+  if (work.is_empty()) {
+    work.profile.end();
+    return Completion::Done;
+  }
   if (blocking) {
     const Status status = run(work);
+    work.profile.end();
     keep_memory(std::move(work));
     TRY(status.copy());
     return Completion::Done;
@@ -239,6 +249,7 @@ Status Group::run_in_background(Work work) {
   auto shared_work = std::make_shared<Work>(std::move(work));
   auto body = [shared_work, communicators]() mutable {
     Status status = guarded([&] { return run(*shared_work); });
+    shared_work->profile.end();
     for (const auto& communicator : communicators) communicator->settle_background(status.copy());
     // Whoever destroys the last communicator joins this thread, so it must not be one of their
     // owners by then.

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/profiling.h"
 
 namespace niccolite::comm {
 
@@ -85,6 +86,7 @@ class Group {
     std::vector<Job> jobs;
     std::vector<Tasks> tasks;  // by communicator, in the order of their first calls
     std::vector<OneSidedTask> one_sided;
+    GroupProfile profile;  // nearly always of nothing
     bool is_empty() const { return jobs.empty() && tasks.empty() && one_sided.empty(); }
   };
 

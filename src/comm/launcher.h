@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "comm/profiling.h"
 #include "executor/launch.h"
 #include "gpu/machine.h"
 
@@ -25,8 +26,13 @@ class Launcher {
   virtual Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
                      uint64_t number) = 0;
 
+  /// Of a communicator that is profiled; else empty.
+  const LaunchForm& form() const { return form_; }
+  void set_form(LaunchForm form) { form_ = std::move(form); }
+
  private:
   bool makes_offers_ = false;
+  LaunchForm form_;
 };
 
 /// Makes the kernels of `device` ready to be launched; part of making a communicator, since the

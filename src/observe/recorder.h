@@ -46,8 +46,20 @@ class Recorder {
  public:
   static constexpr size_t kKept = 512;
 
+  /// Hears of each begin and end of a launch, on the thread of the executor that tells of it: must
+  /// not wait for executors.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    virtual void begun(uint64_t launch) = 0;
+    virtual void ended(uint64_t launch) = 0;
+  };
+
   Recorder();
   Recorder(const Recorder&) = delete;
+
+  /// Before the first launch.
+  void set_listener(std::shared_ptr<Listener> listener) { listener_ = std::move(listener); }
 
   void add(const Event& event) { write(reserve(1), event); }
   /// The same of several that are known together: the place of the first, and each by itself.
@@ -58,8 +70,16 @@ class Recorder {
   void write(uint64_t place, const Event& event) { write(slots_[place % kKept], place, event); }
   /// What an executor that knows tells. Launches of one communicator begin in the order of their
   /// streams, so that the last is the newest.
-  void begin(uint64_t launch) { mark(begun_, EventKind::Begun, launch); }
-  void end(uint64_t launch) { mark(ended_, EventKind::Ended, launch); }
+  void begin(uint64_t launch) {
+    mark(begun_, EventKind::Begun, launch);
+    if (listener_ != nullptr) [[unlikely]]
+      listener_->begun(launch);
+  }
+  void end(uint64_t launch) {
+    if (listener_ != nullptr) [[unlikely]]
+      listener_->ended(launch);
+    mark(ended_, EventKind::Ended, launch);
+  }
   /// What the stream has come to. A launch in a graph begins and ends again and again.
   struct Progress {
     uint64_t begun = 0;       // the last launch that began; 0: none, or the executor does not tell
@@ -100,6 +120,7 @@ class Recorder {
     mark.count.fetch_add(1, std::memory_order_release);
   }
 
+  std::shared_ptr<Listener> listener_;  // nearly always null
   const std::unique_ptr<Slot[]> slots_;
   alignas(64) std::atomic<uint64_t> next_{0};
   Mark begun_, ended_;

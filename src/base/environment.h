@@ -1,0 +1,31 @@
+// Environment: the variables that the library reads, as the process environment has them, or as an
+// environment plug-in says (NCCL_ENV_PLUGIN, ncclEnvPlugin_v1 and _v2). Source: reference plugins
+// §7. A plug-in is opened once, before the first variable is read, and ends with the process; one
+// that does not open, fails or throws costs one line, and the process environment serves.
+// Thread safety: any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace niccolite::environment {
+
+/// What plug-ins are told of the library.
+struct Version {
+  uint8_t major = 0, minor = 0, patch = 0;
+};
+/// To be called before the first variable is read, by the library whose plug-ins these are: other
+/// libraries of the process have a copy of this code, too.
+void use_plugin(Version version);
+
+/// Opens the plug-in, the first time. After the configuration files were read.
+void open_plugin();
+
+/// What the plug-in says, else the process environment; nothing: it is not set.
+std::optional<std::string> get(const char* name);
+
+/// Writes what there was to say while the log itself may have been reading its variables.
+void write_notes();
+
+}  // namespace niccolite::environment

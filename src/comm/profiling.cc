@@ -1,0 +1,274 @@
+#include "comm/profiling.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "comm/communicator.h"
+#include "observe/profiler_abi.h"
+
+namespace niccolite::comm {
+namespace {
+
+using observe::Profiler;
+using observe::ProfilerHandle;
+namespace abi = observe::abi;
+
+const char* name_of_type(executor::DataType type) {
+  // In the order of ncclDataType_t; NCCL has no name for the second.
+  constexpr const char* kNames[] = {"ncclInt8",     "Unknown",        "ncclInt32",
+                                    "ncclUint32",   "ncclInt64",      "ncclUint64",
+                                    "ncclFloat16",  "ncclFloat32",    "ncclFloat64",
+                                    "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2"};
+  static_assert(std::size(kNames) == executor::kDataTypes);
+  return kNames[static_cast<size_t>(type)];
+}
+
+// As ncclFunc_t numbers them. Source: reference plugins §1.2.
+int number_of(const Call& call) {
+  switch (call.request.collective) {
+    case Collective::Broadcast:
+      return 0;
+    case Collective::Reduce:
+      return 1;
+    case Collective::AllGather:
+      return 2;
+    case Collective::ReduceScatter:
+      return 3;
+    case Collective::AllReduce:
+      return 4;
+    case Collective::AllToAll:
+      return 8;
+    case Collective::Scatter:
+      return 9;
+    case Collective::Gather:
+      return 10;
+    case Collective::PointToPoint:
+      return call.is_send ? 6 : 7;
+  }
+  return 0;
+}
+
+const char* name_of_function(const Call& call) { return function_of(call) + sizeof "nccl" - 1; }
+
+Profiler::Call call_of(const Call& call, void* stream, bool is_captured) {
+  return {.function = name_of_function(call),
+          .type = name_of_type(call.request.type),
+          .count = call.request.count,
+          .root = call.request.root,
+          .stream = stream,
+          .is_captured = is_captured};
+}
+
+uint64_t now() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::nanoseconds(since).count());
+}
+
+}  // namespace
+
+const char* constant_name(const std::string& name) {
+  static auto* const mutex = new std::mutex;
+  static auto* const names = new std::set<std::string>;  // never destroyed, as their readers expect
+  std::lock_guard lock(*mutex);
+  return names->insert(name).first->c_str();
+}
+
+std::shared_ptr<Profiler> Profiling::profiler() const {
+  std::lock_guard lock(mutex_);
+  return profiler_;
+}
+
+void Profiling::close() {
+  std::shared_ptr<Profiler> last;  // may end below, which calls the plug-in
+  std::lock_guard lock(mutex_);
+  flights_.clear();
+  pending_.clear();
+  last.swap(profiler_);
+}
+
+void Profiling::add(const Task& task, bool is_captured, ProfilerHandle group_call) {
+  const std::shared_ptr<Profiler> to = profiler();
+  if (to == nullptr) return;
+  const Profiler::Call call = call_of(task.call, task.stream, is_captured);
+  const ProfilerHandle event = task.call.is_message() ? to->start_message_call(group_call, call)
+                                                      : to->start_collective_call(group_call, call);
+  {
+    std::lock_guard lock(mutex_);
+    pending_.push_back({.call = task.call, .event = event, .group_call = group_call});
+  }
+  to->stop(event);
+}
+
+void Profiling::forget(ProfilerHandle group_call) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(pending_, [&](const Pending& pending) { return pending.group_call == group_call; });
+}
+
+// Launches take the calls of a group in another order than the program made them.
+Profiling::Pending Profiling::take(const Call& call) {
+  std::lock_guard lock(mutex_);
+  const auto found = std::find_if(pending_.begin(), pending_.end(),
+                                  [&](const Pending& pending) { return pending.call == call; });
+  if (found == pending_.end()) return {};
+  Pending pending = *found;
+  pending_.erase(found);
+  return pending;
+}
+
+Profiling::Started Profiling::start(const Launch& launch) {
+  Started started;
+  const std::shared_ptr<Profiler> to = profiler();
+  if (to == nullptr) return started;
+  auto flight = std::make_shared<Flight>();
+  flight->protocol = launch.form->protocol;
+  flight->warps = launch.form->warps;
+  flight->stream = launch.stream;
+  flight->is_captured = launch.is_captured;
+  ProfilerHandle group_call = nullptr;
+  for (size_t i = 0; i < launch.calls.size(); ++i) {
+    const Call& call = launch.calls[i];
+    const Pending pending = take(call);
+    if (group_call == nullptr) group_call = pending.group_call;
+    const size_t kind = call.is_message() && call.is_send
+                            ? schedule::kCollectives
+                            : static_cast<size_t>(call.request.collective);
+    flight->operations.push_back(
+        {.call = call,
+         .buffers = launch.buffers[i],
+         .sequence = launch.is_captured ? sequences_[kind] : sequences_[kind]++,
+         .call_event = pending.event,
+         .work = i < launch.form->works.size() ? launch.form->works[i] : LaunchForm::Work{}});
+  }
+  if (!launch.is_captured) {
+    started.group = to->start_group();
+    start_operations(*to, *flight, started.group);
+  }
+  // Before the launch: it may have begun when that returns.
+  if (launch.number != 0) {
+    std::lock_guard lock(mutex_);
+    if (profiler_ != nullptr) flights_[launch.number] = flight;
+  }
+  started.flight = std::move(flight);
+  started.launch = to->start_launch(group_call, launch.stream);
+  return started;
+}
+
+void Profiling::finish(const Launch& launch, const Started& started, bool is_queued) {
+  if (!is_queued) {
+    std::lock_guard lock(mutex_);
+    flights_.erase(launch.number);
+  }
+  const std::shared_ptr<Profiler> to = profiler();
+  if (to == nullptr || started.flight == nullptr) return;
+  to->stop(started.launch);
+  if (launch.is_captured) return;
+  for (const ProfilerHandle operation : started.flight->handles) to->stop(operation);
+  to->stop(started.group);
+}
+
+void Profiling::start_operations(Profiler& profiler, Flight& flight, ProfilerHandle group) {
+  flight.handles.clear();
+  for (const Operation& operation : flight.operations) {
+    const Call& call = operation.call;
+    const Profiler::Call named = call_of(call, flight.stream, flight.is_captured);
+    const auto channels = static_cast<uint8_t>(std::min(255u, operation.work.channels));
+    const int type = static_cast<int>(call.request.type);
+    if (call.is_message()) {
+      const Profiler::Message message{.call = named,
+                                      .buffer = call.is_send
+                                                    ? const_cast<void*>(operation.buffers.input)
+                                                    : operation.buffers.output,
+                                      .peer = call.peer,
+                                      .channels = channels,
+                                      .function_number = number_of(call),
+                                      .type_number = type};
+      flight.handles.push_back(profiler.start(operation.call_event, group, message));
+    } else {
+      const Profiler::Collective collective{.call = named,
+                                            .input = operation.buffers.input,
+                                            .output = operation.buffers.output,
+                                            .sequence = operation.sequence,
+                                            .algorithm = operation.work.algorithm,
+                                            .protocol = flight.protocol,
+                                            .channels = channels,
+                                            .warps = flight.warps,
+                                            .function_number = number_of(call),
+                                            .type_number = type};
+      flight.handles.push_back(profiler.start(operation.call_event, group, collective));
+    }
+  }
+}
+
+std::shared_ptr<Profiling::Flight> Profiling::flight_of(uint64_t launch) {
+  std::lock_guard lock(mutex_);
+  const auto found = flights_.find(launch);
+  return found == flights_.end() ? nullptr : found->second;
+}
+
+// By the executor. Launches of one communicator run one after the other.
+void Profiling::begun(uint64_t launch) {
+  const std::shared_ptr<Flight> flight = flight_of(launch);
+  const std::shared_ptr<Profiler> to = profiler();
+  if (flight == nullptr || to == nullptr) return;
+  if (flight->is_captured) {
+    const ProfilerHandle group = to->start_group();
+    start_operations(*to, *flight, group);
+    for (const ProfilerHandle operation : flight->handles) to->stop(operation);
+    to->stop(group);
+  }
+  if (!to->wants(abi::kKernelChannel)) return;
+  const uint64_t time = now();
+  for (size_t i = 0; i < flight->operations.size(); ++i) {
+    const LaunchForm::Work& work = flight->operations[i].work;
+    if (flight->handles[i] == nullptr) continue;
+    for (uint32_t channel = 0; channel < work.channels; ++channel)
+      flight->channels.push_back(to->start_channel(
+          flight->handles[i], static_cast<int>(work.first_channel + channel), time));
+  }
+}
+
+void Profiling::ended(uint64_t launch) {
+  const std::shared_ptr<Flight> flight = flight_of(launch);
+  const std::shared_ptr<Profiler> to = profiler();
+  if (flight == nullptr || to == nullptr) return;
+  const uint64_t time = now();
+  for (const ProfilerHandle channel : flight->channels) to->stop_channel(channel, time);
+  flight->channels.clear();
+  if (flight->is_captured) return;
+  std::lock_guard lock(mutex_);
+  flights_.erase(launch);
+}
+
+void GroupProfile::add(const std::shared_ptr<Communicator>& communicator, const Task& task,
+                       int depth) {
+  const std::shared_ptr<Profiling>& profiling = communicator->profiling();
+  const Result<gpu::Capture> capture =
+      communicator->machine().capture_of(communicator->device(), task.stream);
+  const bool is_captured = capture.is_ok() && capture.value().state == gpu::CaptureState::Active;
+  if (profilings_.empty()) {
+    if (const std::shared_ptr<Profiler> to = profiling->profiler()) {
+      event_ = to->start_group_call(is_captured, depth);
+      to->record(event_, abi::kGroupStartStop);
+    }
+  }
+  if (std::ranges::find(profilings_, profiling) == profilings_.end())
+    profilings_.push_back(profiling);
+  profiling->add(task, is_captured, event_);
+}
+
+void GroupProfile::close() {
+  if (profilings_.empty()) return;
+  if (const std::shared_ptr<Profiler> to = profilings_.front()->profiler())
+    to->record(event_, abi::kGroupEndStart);
+}
+
+void GroupProfile::end() {
+  if (profilings_.empty()) return;
+  for (const std::shared_ptr<Profiling>& profiling : profilings_) profiling->forget(event_);
+  if (const std::shared_ptr<Profiler> to = profilings_.front()->profiler()) to->stop(event_);
+  profilings_.clear();
+  event_ = nullptr;
+}
+
+}  // namespace niccolite::comm

@@ -1,0 +1,143 @@
+// Profiling: what one communicator tells its profiler plug-in (observe/profiler.h): the calls of
+// the API as groups collect them, the operations as they are launched, and, where the executor
+// tells when launches begin and end (observe/recorder.h), the channels of their kernels.
+//
+//   group's call ─┬─ call ── operation ── channels of its kernel
+//                 └─ launch
+//
+// An operation of a graph is started anew at each replay. Communicators that nobody profiles have
+// none of this: a null pointer is all that their calls look at.
+// Thread safety: any thread; launch() by one at a time.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_annotations.h"
+#include "comm/task.h"
+#include "executor/launch.h"
+#include "observe/profiler.h"
+
+namespace niccolite::comm {
+
+class Communicator;
+
+/// What a launch is carried out by, for those who ask.
+struct LaunchForm {
+  struct Work {
+    const char* algorithm = "";  // as log lines have it; a constant
+    uint32_t first_channel = 0, channels = 0;
+  };
+  const char* protocol = "";
+  uint8_t warps = 0;  // of a CTA; 0: the executor's choice
+  std::vector<Work> works;
+};
+
+/// The name as a constant: plug-ins keep pointers.
+const char* constant_name(const std::string& name);
+
+class Profiling final : public observe::Recorder::Listener {
+ public:
+  explicit Profiling(std::shared_ptr<observe::Profiler> profiler)
+      : profiler_(std::move(profiler)) {}
+
+  /// Null once it is closed.
+  std::shared_ptr<observe::Profiler> profiler() const EXCLUDES(mutex_);
+  /// The plug-in hears nothing any more, and may end.
+  void close() EXCLUDES(mutex_);
+
+  /// A call that a group has taken in; its launch comes later, or never: see forget(). Ends the
+  /// call's event.
+  void add(const Task& task, bool is_captured, observe::ProfilerHandle group_call) EXCLUDES(mutex_);
+  /// Calls of this group that were not launched will not be.
+  void forget(observe::ProfilerHandle group_call) EXCLUDES(mutex_);
+
+  /// A launch of these calls: `run` queues it. `number`: as the recorder has it; 0: it does not
+  /// tell.
+  struct Launch {
+    uint64_t number = 0;
+    const LaunchForm* form = nullptr;  // outlives the launch, and the graph that it is captured in
+    std::span<const Call> calls{};
+    std::span<const executor::Buffers> buffers{};
+    void* stream = nullptr;
+    bool is_captured = false;
+  };
+  template <typename Run>
+  Status launch(const Launch& launch, Run&& run) {
+    Started started = start(launch);
+    Status status = run();
+    finish(launch, started, status.is_ok());
+    return status;
+  }
+
+  void begun(uint64_t launch) override EXCLUDES(mutex_);
+  void ended(uint64_t launch) override EXCLUDES(mutex_);
+
+ private:
+  struct Pending {
+    Call call;
+    observe::ProfilerHandle event = nullptr, group_call = nullptr;
+  };
+  // One operation of a launch, with all that its event says.
+  struct Operation {
+    Call call;
+    executor::Buffers buffers;
+    uint64_t sequence = 0;
+    observe::ProfilerHandle call_event = nullptr;
+    LaunchForm::Work work;
+  };
+  struct Flight {
+    std::vector<Operation> operations;
+    const char* protocol = "";
+    uint8_t warps = 0;
+    void* stream = nullptr;
+    bool is_captured = false;
+    std::vector<observe::ProfilerHandle> handles;   // of the operations under way
+    std::vector<observe::ProfilerHandle> channels;  // the same
+  };
+  struct Started {
+    observe::ProfilerHandle launch = nullptr, group = nullptr;
+    std::shared_ptr<Flight> flight;
+  };
+
+  Started start(const Launch& launch) EXCLUDES(mutex_);
+  void finish(const Launch& launch, const Started& started, bool is_queued) EXCLUDES(mutex_);
+  Pending take(const Call& call) EXCLUDES(mutex_);
+  std::shared_ptr<Flight> flight_of(uint64_t launch) EXCLUDES(mutex_);
+  static void start_operations(observe::Profiler& profiler, Flight& flight,
+                               observe::ProfilerHandle group);
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<observe::Profiler> profiler_ GUARDED_BY(mutex_);
+  std::vector<Pending> pending_ GUARDED_BY(mutex_);
+  std::map<uint64_t, std::shared_ptr<Flight>> flights_ GUARDED_BY(mutex_);  // by launch
+  std::array<uint64_t, schedule::kCollectives + 1> sequences_{};  // of live operations, by function
+};
+
+/// One group of the API (comm/group.h), in the thread that has it: from its first call to the end
+/// of its launches. Communicators without a profiler leave it empty.
+class GroupProfile {
+ public:
+  GroupProfile() = default;
+  GroupProfile(GroupProfile&&) = default;
+  GroupProfile& operator=(GroupProfile&&) = default;
+  ~GroupProfile() { end(); }
+
+  /// `depth`: of the group's nesting, 1 for a call by itself.
+  void add(const std::shared_ptr<Communicator>& communicator, const Task& task, int depth);
+  /// ncclGroupEnd has been called.
+  void close();
+  /// All is launched, or it failed.
+  void end();
+
+ private:
+  std::vector<std::shared_ptr<Profiling>> profilings_;  // the first one's plug-in has the event
+  observe::ProfilerHandle event_ = nullptr;
+};
+
+}  // namespace niccolite::comm

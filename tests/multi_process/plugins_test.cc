@@ -1,0 +1,286 @@
+// Profiler, tuner and environment plug-ins of NCCL's ABI: the examples, older versions, and ones
+// that lie, fail or throw. Each in a process of its own, which opens its plug-ins once.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string plugin(const std::string& name) { return std::string(PLUGINS) + "/" + name + ".so"; }
+
+// Two ranks of one process: a call by itself, a group of two, messages, a graph that runs twice.
+ROLE(profiled) {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  LocalRanks ranks(id, 2, 0, 2);
+  if (!ranks.all_reduce(1000)) return 1;
+  constexpr size_t kCount = 512;
+  std::vector<float*> buffers(2);
+  for (size_t i = 0; i < 2; ++i) {
+    REQUIRE_CUDA(cudaSetDevice(static_cast<int>(i)));
+    REQUIRE_CUDA(cudaMalloc(&buffers[i], 4 * kCount * sizeof(float)));
+  }
+  const auto all_gather = [&] {
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < 2; ++i)
+      REQUIRE_NCCL(ncclAllGather(buffers[i], buffers[i] + 2 * kCount, kCount, ncclFloat,
+                                 ranks.comms[i], ranks.streams[i]));
+    REQUIRE_NCCL(ncclGroupEnd());
+  };
+  all_gather();
+  REQUIRE_NCCL(ncclGroupStart());
+  REQUIRE_NCCL(ncclSend(buffers[0], kCount, ncclInt32, 1, ranks.comms[0], ranks.streams[0]));
+  REQUIRE_NCCL(ncclRecv(buffers[1], kCount, ncclInt32, 0, ranks.comms[1], ranks.streams[1]));
+  REQUIRE_NCCL(ncclGroupEnd());
+  if (ranks.finish() != ncclSuccess) return 2;
+  std::vector<cudaGraphExec_t> graphs(2);
+  for (size_t i = 0; i < 2; ++i)
+    REQUIRE_CUDA(cudaStreamBeginCapture(ranks.streams[i], cudaStreamCaptureModeRelaxed));
+  all_gather();
+  for (size_t i = 0; i < 2; ++i) {
+    cudaGraph_t graph = nullptr;
+    REQUIRE_CUDA(cudaStreamEndCapture(ranks.streams[i], &graph));
+    REQUIRE_CUDA(cudaGraphInstantiate(&graphs[i], graph, 0));
+    REQUIRE_CUDA(cudaGraphDestroy(graph));
+  }
+  for (int replay = 0; replay < 2; ++replay)
+    for (size_t i = 0; i < 2; ++i) REQUIRE_CUDA(cudaGraphLaunch(graphs[i], ranks.streams[i]));
+  if (ranks.finish() != ncclSuccess) return 3;
+  for (size_t i = 0; i < 2; ++i) REQUIRE_CUDA(cudaGraphExecDestroy(graphs[i]));
+  ranks.destroy();
+  std::printf("RIGHT\n");
+  return 0;
+}
+
+class Folder {
+ public:
+  Folder() : path_("/tmp/niccolite-plugins-" + std::to_string(getpid())) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+struct Trace {
+  nlohmann::json head;
+  std::map<std::string, std::vector<nlohmann::json>> events;  // by kind; their "args"
+  std::map<uint64_t, std::string> kinds;                      // by event
+};
+
+Trace read_trace(const std::string& folder, int rank) {
+  Trace trace;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (!entry.path().string().ends_with("-" + std::to_string(rank) + ".json")) continue;
+    trace.head = nlohmann::json::parse(std::ifstream(entry.path()));
+    for (const nlohmann::json& event : trace.head["traceEvents"]) {
+      trace.events[event["name"]].push_back(event["args"]);
+      trace.kinds[event["args"]["id"]] = event["name"];
+    }
+  }
+  return trace;
+}
+
+TEST(ProfilerPlugin, TheExampleHearsOfEveryCallLaunchAndChannel) {
+  const Folder folder;
+  Process process("profiled", {},
+                  {{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-trace")},
+                   {"PROFILER_TRACE", folder.path() + "/trace"}});
+  ASSERT_EQ(process.wait(), 0) << process.output();
+  for (const int rank : {0, 1}) {
+    SCOPED_TRACE(rank);
+    Trace trace = read_trace(folder.path(), rank);
+    ASSERT_FALSE(trace.events.empty());
+    EXPECT_EQ(trace.head["ranks"], 2);
+    EXPECT_EQ(trace.head["nodes"], 1);
+    const auto parents_of = [&](const char* kind) {
+      std::set<std::string> kinds;
+      for (const nlohmann::json& event : trace.events[kind])
+        kinds.insert(event["parent"] == 0 ? "none" : trace.kinds[event["parent"]]);
+      return kinds;
+    };
+    // All-reduce, all-gather, and the captured one, which was called once and ran twice.
+    EXPECT_EQ(trace.events["CollApi"].size(), 3u);
+    EXPECT_EQ(trace.events["Coll"].size(), 4u);
+    EXPECT_EQ(trace.events["P2pApi"].size(), 1u);
+    EXPECT_EQ(trace.events["P2p"].size(), 1u);
+    EXPECT_EQ(trace.events["KernelLaunch"].size(), 4u);
+    EXPECT_EQ(parents_of("Coll"), std::set<std::string>{"CollApi"});
+    EXPECT_EQ(parents_of("P2p"), std::set<std::string>{"P2pApi"});
+    EXPECT_EQ(parents_of("KernelCh"), (std::set<std::string>{"Coll", "P2p"}));
+    size_t channels = 0;
+    for (const nlohmann::json& event : trace.events["Coll"]) {
+      EXPECT_THAT((std::set<std::string>{"AllReduce", "AllGather"}),
+                  testing::Contains(event["function"]));
+      EXPECT_EQ(event["type"], "ncclFloat32");
+      EXPECT_GT(event["channels"], 0);
+      channels += event["channels"].get<size_t>();
+    }
+    const nlohmann::json message = trace.events["P2p"].front();
+    EXPECT_EQ(message["function"], rank == 0 ? "Send" : "Recv");
+    EXPECT_EQ(message["peer"], 1 - rank);
+    EXPECT_EQ(message["type"], "ncclInt32");
+    channels += message["channels"].get<size_t>();
+    EXPECT_EQ(trace.events["KernelCh"].size(), channels);
+    std::vector<bool> captured;
+    for (const nlohmann::json& event : trace.events["CollApi"])
+      captured.push_back(event["captured"] == 1);
+    EXPECT_EQ(captured, (std::vector<bool>{false, false, true}));
+  }
+  // Groups of both ranks' calls belong to the first one's plug-in context.
+  const Trace first = read_trace(folder.path(), 0);
+  EXPECT_GE(first.events.at("GroupApi").size(), 3u);
+}
+
+TEST(ProfilerPlugin, HearsOfNothingThatItsMaskLeavesOut) {
+  const Folder folder;
+  Process process("profiled", {},
+                  {{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-trace")},
+                   {"PROFILER_MASK", "0x2"},
+                   {"PROFILER_TRACE", folder.path() + "/trace"}});
+  ASSERT_EQ(process.wait(), 0) << process.output();
+  const Trace trace = read_trace(folder.path(), 0);
+  EXPECT_TRUE(trace.events.contains("Coll"));
+  EXPECT_TRUE(trace.events.contains("CollApi"));  // above it
+  EXPECT_FALSE(trace.events.contains("P2p"));
+  EXPECT_FALSE(trace.events.contains("KernelCh"));
+  EXPECT_FALSE(trace.events.contains("KernelLaunch"));
+}
+
+TEST(ProfilerPlugin, TablesOfOldVersionsServe) {
+  struct Old {
+    int version;
+    const char* collective;
+  };
+  for (const Old& old : {Old{1, "EVENT 2 below 1: function 4 type 7 count 1000"},
+                         Old{2, "EVENT 2 below 1: AllReduce ncclFloat32 count 1000 SIMPLE"},
+                         Old{3, "EVENT 2 below 1: AllReduce ncclFloat32 count 1000 SIMPLE"},
+                         Old{4, "EVENT 2 below 1: AllReduce ncclFloat32 count 1000 SIMPLE"},
+                         Old{6, "EVENT 2 below 512: AllReduce ncclFloat32 count 1000 SIMPLE"}}) {
+    SCOPED_TRACE(old.version);
+    const std::string name = "libnccl-profiler-hostile" + std::to_string(old.version);
+    Process process("profiled", {},
+                    {{"NCCL_PROFILER_PLUGIN", plugin(name)}, {"NCCL_PROTO", "Simple"}});
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), AllOf(HasSubstr(old.collective), HasSubstr("FINALIZED")));
+    EXPECT_EQ(process.output().find("EVENT 64") != std::string::npos, old.version >= 3);
+    EXPECT_EQ(process.output().find("EVENT 256") != std::string::npos, old.version >= 5);
+  }
+}
+
+struct Misdeed {
+  std::string what;
+  std::string said;  // empty: nothing
+};
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(ProfilerPlugin, OneThatMisbehavesCostsOneLineAndNothingElse) {
+  for (const Misdeed& misdeed :
+       {Misdeed{"init fails", "init failed with result 3; nothing more is profiled"},
+        Misdeed{"init throws", "init threw an exception; nothing more is profiled"},
+        Misdeed{"start fails", "startEvent failed with result 3"},
+        Misdeed{"start throws", "startEvent threw an exception"},
+        Misdeed{"start gives nothing", ""}, Misdeed{"stop fails", "stopEvent failed with result 3"},
+        Misdeed{"stop throws", "stopEvent threw an exception"},
+        Misdeed{"record throws", "recordEventState threw an exception"},
+        Misdeed{"finalize throws", "finalize threw an exception"}, Misdeed{"mask lies", ""}}) {
+    SCOPED_TRACE(misdeed.what);
+    Process process("profiled", {},
+                    {{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-hostile6")},
+                     {"HOSTILE", misdeed.what},
+                     {"NCCL_DEBUG", "WARN"}});
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("RIGHT"));
+    const size_t warnings = count_of(process.output(), "NCCL WARN");
+    if (misdeed.said.empty()) {
+      EXPECT_EQ(warnings, 0u) << process.output();
+    } else {
+      EXPECT_THAT(process.output(), HasSubstr(misdeed.said));
+      EXPECT_LE(warnings, 2u) << process.output();  // a line for each rank
+    }
+  }
+}
+
+TEST(ProfilerPlugin, OneThatDoesNotOpenIsNamed) {
+  Process process("profiled", {}, {{"NCCL_PROFILER_PLUGIN", "none-such"}, {"NCCL_DEBUG", "WARN"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), AllOf(HasSubstr("profiler plug-in none-such"),
+                                      HasSubstr("libnccl-profiler-none-such.so")));
+  EXPECT_EQ(count_of(process.output(), "NCCL WARN"), 1u);
+}
+
+// ---- environment plug-ins
+
+TEST(EnvironmentPlugin, TheExampleGivesTheVariablesOfItsFile) {
+  const Folder folder;
+  const std::string file = folder.path() + "/settings";
+  std::ofstream(file) << "# for all\nNCCL_DEBUG=INFO\nNCCL_MAX_CTAS=3\nelsewhere:NCCL_MIN_CTAS=2\n";
+  Process process("profiled", {},
+                  {{"NCCL_ENV_PLUGIN", plugin("libnccl-env-file")},
+                   {"ENV_FILE", file},
+                   {"NCCL_MAX_CTAS", "7"},
+                   {"NCCL_DEBUG_SUBSYS", "ALL"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(),
+              AllOf(HasSubstr("2 settings for NCCL 2.30.7"), HasSubstr("ENV/Plugin: File"),
+                    HasSubstr("NCCL_MAX_CTAS set by environment to 3."),
+                    Not(HasSubstr("NCCL_MIN_CTAS set"))));
+}
+
+TEST(EnvironmentPlugin, OneThatMisbehavesLeavesTheProcessEnvironment) {
+  for (const Misdeed& misdeed : {Misdeed{"init fails", "init failed with result 3"},
+                                 Misdeed{"init throws", "init threw an exception"},
+                                 Misdeed{"get throws", "threw an exception"}}) {
+    SCOPED_TRACE(misdeed.what);
+    Process process("profiled", {},
+                    {{"NCCL_ENV_PLUGIN", plugin("libnccl-env-hostile")},
+                     {"HOSTILE", misdeed.what},
+                     {"NCCL_DEBUG", "INFO"},
+                     {"NCCL_DEBUG_SUBSYS", "ALL"},
+                     {"NCCL_MIN_CTAS", "1"}});
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(),
+                AllOf(HasSubstr(misdeed.said), HasSubstr("the process environment serves instead"),
+                      HasSubstr("NCCL_MIN_CTAS set by environment to 1.")));
+    EXPECT_EQ(count_of(process.output(), "NCCL WARN"), 1u) << process.output();
+  }
+}
+
+TEST(EnvironmentPlugin, AFirstVersionServes) {
+  Process process("profiled", {},
+                  {{"NCCL_ENV_PLUGIN", plugin("libnccl-env-hostile")},
+                   {"NCCL_DEBUG", "INFO"},
+                   {"NCCL_DEBUG_SUBSYS", "ALL"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), HasSubstr("NCCL_MIN_CTAS set by environment to 2."));
+}
+
+TEST(EnvironmentPlugin, OneThatDoesNotOpenIsNamed) {
+  Process process("profiled", {}, {{"NCCL_ENV_PLUGIN", "none-such"}, {"NCCL_DEBUG", "WARN"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), AllOf(HasSubstr("environment plug-in none-such"),
+                                      HasSubstr("libnccl-env-none-such.so")));
+}
+
+}  // namespace
+}  // namespace niccolite::test
