@@ -129,6 +129,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       planner::make_settings(machine_.kind(), nranks(), configuration_.limits);
   TRY(or_give_up(join, made.status().copy()));
   planner::Settings settings = std::move(made).take();
+  settings.is_tuned = planner::Tuner::is_there();  // rank 0's holds, as of all settings
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
   member_ = TRY(bootstrap::Member::join(join));
   if (nranks() > 1) {
@@ -182,6 +183,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
       [this](Status why) { fail(std::move(why)); }, std::move(network));
   one_sided_ = make_one_sided();
   share_buffers(settings.maps_captured);
+  start_tuning(settings);
   TRY(start_watch());
   member_->serve(
       [this](int from, std::span<const std::byte> request) { return answer(from, request); });
@@ -241,11 +243,29 @@ void Communicator::make_operations(const planner::Settings& settings) {
                                        control_.words(), log_.get(), configuration_.graphs_mix);
   if (exports_ != nullptr) operations_->open_buffers(*exports_);
   if (agreement_ != nullptr) operations_->plan_for_reach(*agreement_);
+  start_tuning(settings);
+  if (tuning_ != nullptr) operations_->tune(*tuning_);
   start_profiling();
   windows_ =
       std::make_unique<registry::Windows>(machine_, device(), member_.get(),
                                           /*are_possible=*/!needs_network() && !lacks_access_);
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
+}
+
+void Communicator::start_tuning(const planner::Settings& settings) {
+  if (!settings.is_tuned || tuning_ != nullptr) return;
+  std::shared_ptr<planner::Tuner> tuner;
+  if (rank() == 0)
+    tuner = planner::Tuner::open({.id = id_hash_, .ranks = nranks(), .machines = machine_of_});
+  std::function<Result<Bytes>(std::span<const std::byte>)> ask_first;
+  if (rank() != 0)
+    ask_first = [this](std::span<const std::byte> question) -> Result<Bytes> {
+      const bootstrap::Query query{.peer = 0, .message = question};
+      std::vector<Result<Bytes>> answers =
+          ask(Question::Tune, {&query, 1}, Deadline::after(kConnectTime));
+      return std::move(answers.front());
+    };
+  tuning_ = std::make_unique<Tuning>(settings, std::move(tuner), std::move(ask_first));
 }
 
 void Communicator::start_profiling() {
@@ -446,6 +466,7 @@ void Communicator::disconnect() {
   operations_.reset();
   if (profiling_ != nullptr) profiling_->close();
   agreement_.reset();
+  tuning_.reset();
   imports_.reset();
   watch_.reset();
   calls_.store(nullptr, std::memory_order_relaxed);  // whoever could call fail() has ended
@@ -528,6 +549,9 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       if (agreement_ == nullptr) break;
       TRY(agreement_->note(from, reader.rest()));
       return Bytes();
+    case Question::Tune:
+      if (tuning_ == nullptr) break;
+      return tuning_->answer(reader.rest());
     case Question::LetGo:
       TRY(reader.finish());
       control_.tell(executor::Command::Leave);

@@ -33,6 +33,7 @@
 #include "comm/profiling.h"
 #include "comm/rank_info.h"
 #include "comm/status_board.h"
+#include "comm/tuning.h"
 #include "comm/watch.h"
 #include "comm/watchdog.h"
 #include "registry/buffer_exports.h"
@@ -95,6 +96,7 @@ enum class Question : uint8_t {
   BufferMapped,  // none: registry::BufferExports::note_mapped()
   UnmapBuffer,   // none: registry::BufferImports::unmap()
   Plans,         // none: PlanAgreement::note()
+  Tune,          // Tuning::answer()
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
@@ -239,6 +241,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// What several ranks need: connections, requests of peers, the watch.
   Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
   void make_operations(const planner::Settings& settings);
+  /// Opens the tuner plug-in on rank 0, before a peer can ask about it. Once.
+  void start_tuning(const planner::Settings& settings);
   /// Opens the profiler plug-in, if there is one, before the first operation.
   void start_profiling();
   struct Child;
@@ -352,6 +356,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex exports_mutex_;            // of the pointer's end, for those who do not hold in_use_
   std::shared_ptr<registry::BufferExports> exports_;  // null, too, if no rank can map another's
   std::unique_ptr<registry::BufferImports> imports_;  // the same
+  std::unique_ptr<Tuning> tuning_;                    // null: the cost model chooses
   std::unique_ptr<PlanAgreement> agreement_;          // where all ranks can map all others'
   std::unique_ptr<OperationQueue> operations_;        // of one rank, too
   std::unique_ptr<registry::Windows> windows_;        // the same

@@ -222,6 +222,16 @@ bool OperationQueue::is_over(Retired& retired) {
   return is_done.is_ok() && is_done.value();
 }
 
+void OperationQueue::tune(Tuning& tuning) {
+  const auto decide = [&tuning](const planner::Settings& settings, Collective collective,
+                                size_t bytes, int most_channels) {
+    return tuning.choose(settings, collective, bytes, most_channels);
+  };
+  plain_.planner.decide_by(decide);
+  if (agreed_) agreed_->planner.decide_by(decide);
+  if (captured_) captured_->planner.decide_by(decide);
+}
+
 void OperationQueue::open_buffers(registry::BufferExports& exports) { exports_ = &exports; }
 
 void OperationQueue::plan_for_reach(PlanAgreement& agreement) {
@@ -541,7 +551,9 @@ LaunchForm OperationQueue::form_of(const Planned& planned) const {
         work < planned.choices.size() ? planned.choices[work] : planned.plan.choice;
     const auto place = static_cast<uint32_t>(work);
     form.works.push_back(
-        {.algorithm = constant_name(planner::log_name_of(choice.algorithm)),
+        {.algorithm = choice.algorithm == nullptr
+                          ? ""  // of messages
+                          : constant_name(planner::log_name_of(*choice.algorithm)),
          .first_channel =
              launch.is_list() ? place % launch.list_channels : launch.works[work].first_channel,
          .channels = launch.is_list() ? 1 : launch.works[work].partition.channels});

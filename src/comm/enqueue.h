@@ -19,6 +19,7 @@
 #include "comm/plan_agreement.h"
 #include "comm/stream_order.h"
 #include "comm/task.h"
+#include "comm/tuning.h"
 #include "planner/plan.h"
 #include "registry/buffer_exports.h"
 #include "registry/windows.h"
@@ -64,6 +65,8 @@ class OperationQueue {
   /// ranks or on none, are those for buffers that they reach, and plans of live collectives are
   /// once the ranks agree. `agreement` outlives the operations.
   void plan_for_reach(PlanAgreement& agreement);
+  /// The same: rank 0's tuner plug-in decides. `tuning` outlives the queue.
+  void tune(Tuning& tuning);
   /// The same: a profiler hears of the launches. `profiling` outlives the queue.
   void profile(Profiling& profiling) { profiling_ = &profiling; }
 

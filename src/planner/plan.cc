@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "algorithms/point_to_point.h"
+#include "planner/tuner.h"
 
 namespace niccolite::planner {
 namespace {
@@ -105,6 +106,7 @@ Result<Plan> Planner::collective(const Request& request, int most_channels) {
 }
 
 Result<std::optional<Plan>> Planner::listed(const Request& request) {
+  if (decide_ != nullptr) return std::optional<Plan>();  // a plug-in decides for each by itself
   const std::optional<Choice> choice =
       choose_for_list(settings_, request.collective, request.bytes());
   if (!choice) return std::optional<Plan>();
@@ -112,6 +114,7 @@ Result<std::optional<Plan>> Planner::listed(const Request& request) {
 }
 
 Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
+  if (decide_ != nullptr) return std::optional<Plan>();
   const std::optional<executor::ListAccess> access =
       find_list_access(settings_, request.collective, request.root);
   if (!access) return std::optional<Plan>();
@@ -177,8 +180,10 @@ Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_cha
   const auto key = std::tuple(collective, bytes, most_channels);
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
   const bool is_message = collective == Collective::PointToPoint;
-  const Choice choice = TRY(
-      choose(is_message ? settings_of_messages() : settings_, collective, bytes, most_channels));
+  const bool is_tuned = decide_ != nullptr && Tuner::decides(collective);
+  const Choice choice = TRY(is_tuned ? decide_(settings_, collective, bytes, most_channels)
+                                     : choose(is_message ? settings_of_messages() : settings_,
+                                              collective, bytes, most_channels));
   if (choices_.size() >= kMostChoices) choices_.erase(choices_.begin());
   choices_.emplace(key, choice);
   return choice;

@@ -4,6 +4,7 @@
 // thread at a time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,6 +62,12 @@ class Planner {
   /// (executor::Turn), and are as many as may.
   Result<Plan> messages(std::span<const std::vector<Message>> layers, executor::Protocol protocol);
 
+  /// Asked instead of the cost model, about operations that tuner plug-ins decide. The same for the
+  /// same arguments, on all ranks.
+  using Decide = std::function<Result<Choice>(const Settings& settings, Collective collective,
+                                              size_t bytes, int most_channels)>;
+  void decide_by(Decide decide) { decide_ = std::move(decide); }
+
   enum class Of : uint8_t { Collectives, CollectivesAndMessages };
   /// From now on plans are those for buffers that all ranks reach (Settings::reaches_users), over
   /// the connections that there are. False when they are already.
@@ -88,6 +95,7 @@ class Planner {
   Settings settings_;
   bool messages_reach_;  // Settings::reaches_users, of messages
   const int rank_;
+  Decide decide_;                                                  // null: the cost model
   std::map<std::pair<const Algorithm*, int>, Compiled> programs_;  // by root
   std::map<std::tuple<Collective, size_t, int>, Choice> choices_;
 };

@@ -47,6 +47,7 @@ struct Settings {
   bool shares_host = false;     // some ranks are connected by host memory
   std::vector<int> machines{};  // that each rank is on, where the network connects some
   bool is_invariant = false;    // only what reduces in one order (schedule/order.h) may be chosen
+  bool is_tuned = false;        // rank 0 has a tuner plug-in, which is asked (tuner.h)
   bool maps_captured = true;    // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none

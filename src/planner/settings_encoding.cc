@@ -42,6 +42,7 @@ void write(Writer& writer, const Settings& settings) {
   writer.u8(static_cast<uint8_t>(settings.policy));
   writer.u8(settings.maps_captured ? 1 : 0);
   writer.u8(settings.is_invariant ? 1 : 0);
+  writer.u8(settings.is_tuned ? 1 : 0);
   for (const AlgorithmSet& allowed : settings.algorithms)
     writer.u32(static_cast<uint32_t>(allowed.to_ulong()));
   for (const auto& allowed : settings.protocols) writer.u32(bits_of(allowed));
@@ -65,6 +66,7 @@ Settings read_settings(Reader& reader, gpu::Kind machine, int nranks) {
   settings.policy = static_cast<CtaPolicy>(policy);
   settings.maps_captured = reader.u8() != 0;
   settings.is_invariant = reader.u8() != 0;
+  settings.is_tuned = reader.u8() != 0;
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     const uint32_t bits = reader.u32();
     if (uint64_t{bits} >> algorithms::of(static_cast<Collective>(c)).size() != 0)

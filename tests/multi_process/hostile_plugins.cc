@@ -7,6 +7,7 @@
 #include <string>
 
 #include "observe/profiler_abi.h"
+#include "planner/tuner_abi.h"
 
 namespace {
 
@@ -98,6 +99,94 @@ int finalize(void*) {
 EXPORTED const abi::Table<HOSTILE_PROFILER> NAME(ncclProfiler_v, HOSTILE_PROFILER);
 const abi::Table<HOSTILE_PROFILER> NAME(ncclProfiler_v, HOSTILE_PROFILER) = {
     "hostile", init_of_table, start, stop, record, finalize};
+#endif
+
+#ifdef HOSTILE_TUNER
+namespace {
+namespace tuner = niccolite::planner::abi;
+
+int begin(void** context) {
+  if (does("init fails")) return 3;
+  if (does("init throws")) throw std::runtime_error("init");
+  *context = context;
+  return 0;
+}
+[[maybe_unused]] int init_tuner(size_t, size_t, niccolite::PluginLibrary::Logger, void** context) {
+  return begin(context);
+}
+[[maybe_unused]] int init_tuner_of_communicator(void** context, uint64_t, size_t ranks,
+                                                size_t nodes, niccolite::PluginLibrary::Logger,
+                                                tuner::Domains* domains,
+                                                tuner::Constants* constants) {
+  std::printf("TOLD %zu ranks on %zu nodes, %d domains of %d to %d, hop %.2f\n", ranks, nodes,
+              domains->count, domains->least_ranks, domains->most_ranks,
+              constants->hardware_latencies[0][tuner::kRing][tuner::kLL128]);
+  if (does("constants change")) constants->base_latencies[tuner::kRing][0] = 1;
+  return begin(context);
+}
+// False: it fails.
+bool answer(float** costs, int* channels) {
+  auto& table = *reinterpret_cast<tuner::CostTable*>(costs);
+  if (does("choose fails")) return false;
+  if (does("choose throws")) throw std::runtime_error("choose");
+  for (auto& row : table)
+    for (float& cost : row)
+      if (does("nothing is left")) cost = does("not a number") ? 0.0f / 0.0f : -1;
+  if (does("wants what is not there")) table[tuner::kCollnetChain][tuner::kLL] = 0;
+  if (does("channels lie")) *channels = -5;
+  if (does("many channels")) *channels = 1000;
+  if (does("ring")) {
+    table[tuner::kRing][tuner::kSimple] = 0;
+    *channels = 2;
+  }
+  return true;
+}
+[[maybe_unused]] int choose_two(void*, int, size_t, int, int, int, int* algorithm, int* protocol,
+                                int* channels) {
+  if (!does("ring")) return 0;
+  *algorithm = tuner::kRing;
+  *protocol = tuner::kSimple;
+  *channels = 2;
+  return 0;
+}
+[[maybe_unused]] int choose_three(void*, int, size_t, int, float** costs, int, int, int* channels) {
+  return answer(costs, channels) ? 0 : 3;
+}
+[[maybe_unused]] int choose_four(void*, int, size_t, int, float** costs, int, int, int,
+                                 int* channels) {
+  return answer(costs, channels) ? 0 : 3;
+}
+[[maybe_unused]] int chunk(void*, int, size_t, int, int, int, size_t* bytes) {
+  if (does("chunk throws")) throw std::runtime_error("chunk");
+  if (does("small chunks")) *bytes = 1;
+  return 0;
+}
+int finalize_tuner(void*) {
+  if (does("finalize throws")) throw std::runtime_error("finalize");
+  std::printf("FINALIZED\n");
+  return 0;
+}
+}  // namespace
+EXPORTED const tuner::Table<HOSTILE_TUNER> NAME(ncclTunerPlugin_v, HOSTILE_TUNER);
+const tuner::Table<HOSTILE_TUNER> NAME(ncclTunerPlugin_v, HOSTILE_TUNER) = {
+  "hostile",
+#if HOSTILE_TUNER >= 5
+  init_tuner_of_communicator,
+#else
+  init_tuner,
+#endif
+#if HOSTILE_TUNER == 2
+  choose_two,
+#elif HOSTILE_TUNER == 3
+  choose_three,
+#else
+  choose_four,
+#endif
+  finalize_tuner,
+#if HOSTILE_TUNER >= 6
+  chunk,
+#endif
+};
 #endif
 
 #ifdef HOSTILE_ENV

@@ -229,6 +229,125 @@ TEST(ProfilerPlugin, OneThatDoesNotOpenIsNamed) {
   EXPECT_EQ(count_of(process.output(), "NCCL WARN"), 1u);
 }
 
+// ---- tuner plug-ins
+
+// id nranks rank: all-reduces of 1,000 and of 1,000,000 floats, by itself and in a group with a
+// broadcast.
+ROLE(tuned) {
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
+  for (const size_t count : {1000, 1'000'000, 1000})
+    if (!ranks.all_reduce(count)) return 1;
+  float* buffer = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&buffer, 1 << 20));
+  REQUIRE_NCCL(ncclGroupStart());
+  REQUIRE_NCCL(ncclBroadcast(buffer, buffer, 100, ncclFloat, 0, ranks.comms[0], ranks.streams[0]));
+  REQUIRE_NCCL(ncclAllReduce(buffer + 100, buffer + 100, 100, ncclFloat, ncclSum, ranks.comms[0],
+                             ranks.streams[0]));
+  REQUIRE_NCCL(ncclGroupEnd());
+  if (ranks.finish() != ncclSuccess) return 2;
+  REQUIRE_CUDA(cudaFree(buffer));
+  ranks.destroy();
+  std::printf("RIGHT\n");
+  return 0;
+}
+
+std::string make_id() {
+  ncclUniqueId id;
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  return to_text(id);
+}
+
+/// The output of rank 0 of three, each a process; the others have `others`.
+std::string run_tuned(const Process::Environment& first, const Process::Environment& others) {
+  const std::string id = make_id();
+  std::vector<Process> running;
+  for (const int rank : {0, 1, 2}) {
+    Process::Environment environment = rank == 0 ? first : others;
+    environment.emplace("NCCL_DEBUG", "INFO");
+    environment.emplace("NCCL_DEBUG_SUBSYS", "ALL");
+    environment.emplace("NCCL_MIN_CTAS", "4");
+    environment.emplace("NCCL_MAX_CTAS", "4");
+    running.emplace_back("tuned", Arguments{id, "3", std::to_string(rank)}, environment);
+  }
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("RIGHT"));
+  }
+  return running[0].output();
+}
+
+TEST(TunerPlugin, TheExampleChoosesByItsTableForAllRanks) {
+  const Folder folder;
+  const std::string table = folder.path() + "/table";
+  std::ofstream(table) << "allreduce,0,4000,ring,simple,2\nallreduce,4001,100000000,nvls,simple,3\n"
+                          "broadcast,0,400,collnet_chain,ll,1\n";
+  const std::string other = folder.path() + "/other";
+  std::ofstream(other) << "allreduce,0,100000000,pat,ll,1\n";
+  const std::string library = plugin("libnccl-tuner-table");
+  // Whatever plug-ins other ranks have, or none.
+  for (const Process::Environment& others :
+       {Process::Environment{{"NCCL_TUNER_PLUGIN", library}, {"TUNER_FILE", table}},
+        Process::Environment{{"NCCL_TUNER_PLUGIN", library}, {"TUNER_FILE", other}},
+        Process::Environment{}}) {
+    const std::string output =
+        run_tuned({{"NCCL_TUNER_PLUGIN", library}, {"TUNER_FILE", table}}, others);
+    EXPECT_THAT(
+        output,
+        AllOf(HasSubstr("TUNER/Plugin: Table"),
+              HasSubstr("3 lines from " + table + " for 3 ranks on 1 nodes"),
+              testing::ContainsRegex(
+                  "of 4000 bytes: tuner plug-in .* has ring[a-z_]* Simple 2 where"),
+              testing::ContainsRegex(
+                  "of 4000000 bytes: tuner plug-in .* has (one|two)_shot[a-z_]* Simple 3 where"),
+              testing::ContainsRegex("AllReduce: 4000 Bytes -> Algo RING[A-Z_]* proto SIMPLE"),
+              testing::ContainsRegex("AllReduce: 4000000 Bytes -> Algo (ONE|TWO)_SHOT"),
+              HasSubstr("collnet_chain with ll is not available")));
+  }
+}
+
+TEST(TunerPlugin, TablesOfAllVersionsServe) {
+  for (int version = 2; version <= 6; ++version) {
+    SCOPED_TRACE(version);
+    const std::string name = "libnccl-tuner-hostile" + std::to_string(version);
+    const std::string output =
+        run_tuned({{"NCCL_TUNER_PLUGIN", plugin(name)}, {"HOSTILE", "ring"}}, {});
+    EXPECT_THAT(output, testing::ContainsRegex("of 4000 bytes: tuner plug-in .* has ring[a-z_]* "
+                                               "Simple 2 where"));
+    EXPECT_THAT(output, HasSubstr("FINALIZED"));
+    if (version >= 5) {
+      EXPECT_THAT(output, HasSubstr("TOLD 3 ranks on 1 nodes, 1 domains of 3 to 3, hop 1.90"));
+    }
+  }
+}
+
+TEST(TunerPlugin, OneThatMisbehavesIsOverruledByTheCostModel) {
+  for (const Misdeed& misdeed :
+       {Misdeed{"init fails", "its init failed with result 3"},
+        Misdeed{"init throws", "its init threw an exception"},
+        Misdeed{"choose fails", "its getCollInfo failed with result 3"},
+        Misdeed{"choose throws", "its getCollInfo threw an exception"},
+        Misdeed{"nothing is left", "it leaves no algorithm and protocol"},
+        Misdeed{"wants what is not there", "it wants COLLNET_CHAIN with LL, which is not"},
+        Misdeed{"channels lie", "it asks for -5 channels"}, Misdeed{"many channels", ""},
+        Misdeed{"chunk throws", "its getChunkSize threw an exception"}, Misdeed{"small chunks", ""},
+        Misdeed{"constants change", ""}, Misdeed{"finalize throws", "its finalize threw"}}) {
+    SCOPED_TRACE(misdeed.what);
+    const std::string output = run_tuned(
+        {{"NCCL_TUNER_PLUGIN", plugin("libnccl-tuner-hostile6")}, {"HOSTILE", misdeed.what}}, {});
+    EXPECT_EQ(count_of(output, "NCCL WARN"), misdeed.said.empty() ? 0u : 1u) << output;
+    EXPECT_THAT(output, HasSubstr(misdeed.said));
+    if (misdeed.what == "constants change") {
+      EXPECT_THAT(output, HasSubstr("has changed constants of NCCL's cost model"));
+    }
+  }
+}
+
+TEST(TunerPlugin, OneThatDoesNotOpenIsNamed) {
+  const std::string output = run_tuned({{"NCCL_TUNER_PLUGIN", "none-such"}}, {});
+  EXPECT_THAT(output,
+              AllOf(HasSubstr("tuner plug-in none-such"), HasSubstr("libnccl-tuner-none-such.so")));
+}
+
 // ---- environment plug-ins
 
 TEST(EnvironmentPlugin, TheExampleGivesTheVariablesOfItsFile) {

@@ -1,0 +1,412 @@
+#include "planner/tuner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/parameters.h"
+#include "planner/tuner_abi.h"
+
+namespace niccolite::planner {
+namespace {
+
+// Of one communicator: what a plug-in once answered holds for all ranks, whenever they ask, so that
+// nothing is forgotten; the cost model chooses what comes after so many.
+constexpr size_t kMostChoices = 1 << 16;
+
+/// As ncclFunc_t numbers them.
+std::optional<int> function_of(Collective collective) {
+  switch (collective) {
+    case Collective::Broadcast:
+      return 0;
+    case Collective::Reduce:
+      return 1;
+    case Collective::AllGather:
+      return 2;
+    case Collective::ReduceScatter:
+      return 3;
+    case Collective::AllReduce:
+      return 4;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// NCCL's row of an algorithm. What reaches all ranks at once stands where NCCL has its multicast.
+int row_of(const Option& option) {
+  const std::string_view name = option.algorithm->name;
+  if (name.starts_with("ring")) return abi::kRing;
+  if (name.starts_with("pat")) return abi::kPat;
+  if (name.find("hierarchical") != std::string_view::npos) return abi::kNvlsTree;
+  if (name.find("tree") != std::string_view::npos || name.starts_with("recursive"))
+    return abi::kTree;
+  return abi::kNvls;
+}
+
+int column_of(const Option& option) {
+  switch (option.protocol) {
+    case executor::Protocol::LL:
+      return abi::kLL;
+    case executor::Protocol::LL128:
+      return abi::kLL128;
+    default:
+      return abi::kSimple;
+  }
+}
+
+constexpr const char* kRowNames[] = {"TREE",      "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS",
+                                     "NVLS_TREE", "PAT"};
+constexpr const char* kColumnNames[] = {"LL", "LL128", "SIMPLE"};
+
+struct Cell {
+  int row = 0, column = 0;
+};
+
+/// NCCL's defaults. Source: reference topology §7.1.
+abi::Constants default_constants() {
+  abi::Constants c{};
+  const auto set = [](double(&to)[3], double a, double b, double d) {
+    to[0] = a;
+    to[1] = b;
+    to[2] = d;
+  };
+  set(c.base_latencies[abi::kTree], 6.8, 14, 8.4);
+  set(c.base_latencies[abi::kRing], 6.6, 14, 8.4);
+  set(c.base_latencies[abi::kPat], 8, 8, 8);
+  struct Hops {
+    abi::Row row;
+    double links[3][3];  // NVLink, PCI, network
+  };
+  constexpr Hops kHops[] = {{abi::kTree, {{0.6, 1.25, 4}, {1, 1.9, 4}, {5, 8.5, 14}}},
+                            {abi::kRing, {{0.6, 1.9, 3.4}, {1, 2.5, 5.7}, {2.7, 4, 14}}},
+                            {abi::kCollnetDirect, {{0, 0, 3.7}, {0, 0, 3.7}, {0, 0, 31}}},
+                            {abi::kCollnetChain, {{0, 0, 2.8}, {0, 0, 2.8}, {0, 0, 30}}},
+                            {abi::kNvls, {{0, 0, 25}, {0, 0, 0}, {0, 0, 18}}},
+                            {abi::kNvlsTree, {{0, 0, 25}, {0, 0, 0}, {0, 0, 20.9}}},
+                            {abi::kPat, {{0, 0, 4}, {0, 0, 4}, {0, 0, 14}}}};
+  for (const Hops& hops : kHops)
+    for (size_t link = 0; link < 3; ++link)
+      std::copy_n(hops.links[link], 3, c.hardware_latencies[link][hops.row]);
+  const double ll[4][3] = {{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}};
+  const double ring[4][3] = {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}};
+  const double tree128[4][3] = {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}};
+  const double tree[4][3] = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}};
+  const double nvls[4][3] = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 80}};
+  std::memcpy(c.ll_bandwidths, ll, sizeof ll);
+  std::memcpy(c.ring_ll128_bandwidths, ring, sizeof ring);
+  std::memcpy(c.tree_ll128_bandwidths, tree128, sizeof tree128);
+  std::memcpy(c.tree_bandwidths, tree, sizeof tree);
+  std::memcpy(c.nvls_tree_bandwidths, nvls, sizeof nvls);
+  return c;
+}
+
+abi::Domains domains_of(const Tuner::Communicator& of) {
+  std::map<int, int> ranks;
+  for (const int machine : of.machines) ++ranks[machine];
+  if (ranks.empty()) ranks[0] = of.ranks;
+  const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+  return {.count = static_cast<int>(ranks.size()),
+          .least_ranks = std::min_element(ranks.begin(), ranks.end(), fewer)->second,
+          .most_ranks = std::max_element(ranks.begin(), ranks.end(), fewer)->second};
+}
+
+/// Of the cell's options: the cost model's favourite.
+const Choice* best_of(std::span<const Option> options, Cell cell) {
+  const Choice* best = nullptr;
+  for (const Option& option : options) {
+    if (row_of(option) != cell.row || column_of(option) != cell.column) continue;
+    for (const Choice& choice : option.choices)
+      if (best == nullptr || choice.microseconds < best->microseconds) best = &choice;
+  }
+  return best;
+}
+
+template <int V>
+class Plugin final : public Tuner {
+ public:
+  Plugin(std::shared_ptr<PluginLibrary> library, const abi::Table<V>& table, const Communicator& of)
+      : library_(std::move(library)), table_(table) {
+    const char* const name = table.name != nullptr ? table.name : "without a name";
+    origin_ = fmt::format("{} ({}, ncclTunerPlugin_v{})", name, library_->file(), V);
+    is_open_ = init(of);
+  }
+  ~Plugin() override {
+    if (!is_open_ || table_.finalize == nullptr) return;
+    try {
+      table_.finalize(context_);
+    } catch (...) {
+      complain("its finalize threw an exception");
+    }
+  }
+  bool is_open() const { return is_open_; }
+
+ protected:
+  Choice advise(const Settings& settings, Collective collective, size_t bytes,
+                std::span<const Option> options, const Choice& own) override {
+    abi::CostTable before;
+    for (int row = 0; row < abi::kRows; ++row)
+      for (int column = 0; column < abi::kColumns; ++column) {
+        const Choice* const best = best_of(options, {row, column});
+        before[row][column] =
+            best == nullptr ? abi::kUnavailable : static_cast<float>(best->microseconds);
+      }
+    abi::CostTable after;
+    std::memcpy(after, before, sizeof after);
+    int channels = 0;
+    const int function = *function_of(collective);
+    if (!ask(function, bytes, settings.reaches_users, before, after, channels)) return own;
+    Choice choice = own;
+    if (std::memcmp(before, after, sizeof before) != 0) {
+      const std::optional<Cell> cell = cheapest(before, after);
+      if (!cell) return own;
+      std::vector<Choice> candidates;
+      for (const Option& option : options)
+        if (row_of(option) == cell->row && column_of(option) == cell->column)
+          candidates.insert(candidates.end(), option.choices.begin(), option.choices.end());
+      choice = pick(candidates, settings.policy);
+    }
+    if (channels != 0) choose_channels(settings, collective, options, choice, channels);
+    if constexpr (V >= 6) choose_chunk(settings, collective, bytes, options, choice);
+    LOG(Info, Tuning, "{} of {} bytes: tuner plug-in {} has {} where the cost model has {}",
+        function_name(collective), bytes, origin_, describe(choice), describe(own));
+    return choice;
+  }
+
+ private:
+  bool init(const Communicator& of) {
+    if (table_.init == nullptr || table_.choose == nullptr) {
+      complain(table_.init == nullptr ? "its table has no init" : "its table has no getCollInfo");
+      return false;
+    }
+    const abi::Domains domains = domains_of(of);
+    const auto ranks = static_cast<size_t>(of.ranks), nodes = static_cast<size_t>(domains.count);
+    int result = 0;
+    try {
+      if constexpr (V >= 5) {
+        abi::Domains told = domains;
+        const abi::Constants before = default_constants();
+        constants_ = before;
+        result =
+            table_.init(&context_, of.id, ranks, nodes, PluginLibrary::kLogger, &told, &constants_);
+        if (std::memcmp(&before, &constants_, sizeof before) != 0)
+          LOG(Info, Tuning,
+              "tuner plug-in {} has changed constants of NCCL's cost model, which is not this "
+              "library's: they change nothing. niccolite tune measures this library's",
+              origin_);
+      } else {
+        result = table_.init(ranks, nodes, PluginLibrary::kLogger, &context_);
+      }
+    } catch (...) {
+      complain("its init threw an exception");
+      return false;
+    }
+    if (result != 0) {
+      complain(fmt::format("its init failed with result {}", result));
+      return false;
+    }
+    LOG(Info, Tuning, "TUNER/Plugin: {} tunes communicator 0x{:x}", origin_, of.id);
+    return true;
+  }
+
+  // False: the cost model's choice holds.
+  bool ask(int function, size_t bytes, bool is_registered, const abi::CostTable& before,
+           abi::CostTable& after, int& channels) {
+    int result = 0;
+    auto* const costs = reinterpret_cast<float**>(&after[0][0]);  // the interface's type lies
+    try {
+      if constexpr (V >= 4) {
+        result = table_.choose(context_, function, bytes, /*operations=*/1, costs, abi::kRows,
+                               abi::kColumns, is_registered ? 1 : 0, &channels);
+      } else if constexpr (V == 3) {
+        result = table_.choose(context_, function, bytes, /*operations=*/1, costs, abi::kRows,
+                               abi::kColumns, &channels);
+      } else {
+        int row = -1, column = -1;
+        const auto has = [&](int of) { return before[of][abi::kSimple] >= 0 ? 1 : 0; };
+        const int has_nvls = std::max(has(abi::kNvls), has(abi::kNvlsTree));
+        result = table_.choose(context_, function, bytes, has(abi::kCollnetChain), has_nvls,
+                               /*operations=*/1, &row, &column, &channels);
+        const bool is_cell = row >= 0 && row < abi::kRows && column >= 0 && column < abi::kColumns;
+        if (result == 0 && is_cell && before[row][column] >= 0) after[row][column] = 0;
+      }
+    } catch (...) {
+      complain("its getCollInfo threw an exception");
+      return false;
+    }
+    if (result == 0) return true;
+    complain(fmt::format("its getCollInfo failed with result {}", result));
+    return false;
+  }
+
+  std::optional<Cell> cheapest(const abi::CostTable& before, const abi::CostTable& after) {
+    std::optional<Cell> best;
+    for (int row = 0; row < abi::kRows; ++row)
+      for (int column = 0; column < abi::kColumns; ++column) {
+        const float cost = after[row][column];
+        if (before[row][column] < 0) {
+          if (cost >= 0)
+            complain(fmt::format("it wants {} with {}, which is not available here", kRowNames[row],
+                                 kColumnNames[column]));
+          continue;
+        }
+        if (!(cost >= 0)) continue;  // NaN, too
+        if (!best || cost < after[best->row][best->column]) best = Cell{row, column};
+      }
+    if (!best) complain("it leaves no algorithm and protocol");
+    return best;
+  }
+
+  void choose_channels(const Settings& settings, Collective collective,
+                       std::span<const Option> options, Choice& choice, int channels) {
+    const auto most = static_cast<int>(shape_of(settings, collective, choice.protocol).channels);
+    if (channels < 0) {
+      complain(fmt::format("it asks for {} channels", channels));
+      return;
+    }
+    // Predicted as the nearest count that the cost model has.
+    const int wanted = std::min(channels, most);
+    const Choice* nearest = nullptr;
+    for (const Option& option : options) {
+      if (option.algorithm != choice.algorithm || option.protocol != choice.protocol) continue;
+      for (const Choice& other : option.choices)
+        if (other.parts == choice.parts &&
+            (nearest == nullptr ||
+             std::abs(other.channels - wanted) < std::abs(nearest->channels - wanted)))
+          nearest = &other;
+    }
+    if (nearest != nullptr) choice = *nearest;
+    choice.channels = wanted;
+  }
+
+  // A chunk fills a slot or a part of one: the largest that is no larger than the answer.
+  void choose_chunk(const Settings& settings, Collective collective, size_t bytes,
+                    std::span<const Option> options, Choice& choice) {
+    if constexpr (V >= 6) {
+      if (table_.chunk == nullptr) return;
+      Option of;
+      of.algorithm = choice.algorithm;
+      of.protocol = choice.protocol;
+      const size_t own = chunk_bytes(settings, collective, choice);
+      size_t wanted = own;
+      int result = 0;
+      try {
+        result = table_.chunk(context_, *function_of(collective), bytes, row_of(of), column_of(of),
+                              choice.channels, &wanted);
+      } catch (...) {
+        complain("its getChunkSize threw an exception");
+        return;
+      }
+      if (result != 0) {
+        complain(fmt::format("its getChunkSize failed with result {}", result));
+        return;
+      }
+      if (wanted == own) return;
+      Variant variant = choice;
+      variant.parts = 1;
+      const int most = most_parts(settings, collective, choice.protocol);
+      while (variant.parts < most && chunk_bytes(settings, collective, variant) > wanted)
+        variant.parts *= 2;
+      for (const Option& option : options)
+        for (const Choice& other : option.choices)
+          if (static_cast<const Variant&>(other) == variant)
+            choice.microseconds = other.microseconds;
+      choice.parts = variant.parts;
+    }
+  }
+
+  void complain(const std::string& what) {
+    if (std::exchange(has_complained_, true)) return;
+    LOG(Warn, Tuning,
+        "tuner plug-in {}: {}; where it gives no answer that serves, the cost model chooses. Use "
+        "another build or configuration of it, or unset NCCL_TUNER_PLUGIN",
+        origin_, what);
+  }
+
+  const std::shared_ptr<PluginLibrary> library_;
+  const abi::Table<V>& table_;
+  std::string origin_;
+  void* context_ = nullptr;
+  abi::Constants constants_{};  // the plug-in may keep its address
+  bool is_open_ = false;
+  bool has_complained_ = false;  // once for a communicator
+};
+
+constexpr char kPrefix[] = "libnccl-tuner";
+
+template <int V = abi::kNewest>
+std::shared_ptr<Tuner> open_table(const std::shared_ptr<PluginLibrary>& library,
+                                  const Tuner::Communicator& of) {
+  if constexpr (V < abi::kOldest) {
+    return nullptr;
+  } else {
+    const void* const symbol = library->find(fmt::format("ncclTunerPlugin_v{}", V));
+    if (symbol == nullptr) return open_table<V - 1>(library, of);
+    auto plugin =
+        std::make_shared<Plugin<V>>(library, *static_cast<const abi::Table<V>*>(symbol), of);
+    return plugin->is_open() ? std::shared_ptr<Tuner>(std::move(plugin)) : nullptr;
+  }
+}
+
+bool has_table(const PluginLibrary& library) {
+  for (int version = abi::kNewest; version >= abi::kOldest; --version)
+    if (library.find(fmt::format("ncclTunerPlugin_v{}", version)) != nullptr) return true;
+  return false;
+}
+
+// Once in a process: its own library, else that of the network plug-in.
+std::shared_ptr<PluginLibrary> find_library() {
+  const std::string& name = parameters::tuner_plugin();
+  if (PluginLibrary::is_none(name)) return nullptr;
+  std::string why;
+  if (auto library = PluginLibrary::open(kPrefix, name, why)) {
+    if (has_table(*library)) return library;
+    why = fmt::format("it has none of the symbols ncclTunerPlugin_v{} to ncclTunerPlugin_v{}",
+                      abi::kOldest, abi::kNewest);
+  }
+  if (auto library = PluginLibrary::open_of_network())
+    if (has_table(*library)) return library;
+  if (!name.empty())
+    LOG(Warn, Tuning, "tuner plug-in {} (NCCL_TUNER_PLUGIN): {}; the cost model chooses by itself",
+        name, why);
+  return nullptr;
+}
+
+const std::shared_ptr<PluginLibrary>& library() {
+  // Never destroyed: threads may end after main().
+  static auto* const found = new std::shared_ptr<PluginLibrary>(find_library());
+  return *found;
+}
+
+}  // namespace
+
+bool Tuner::is_there() { return library() != nullptr; }
+
+bool Tuner::decides(Collective collective) { return function_of(collective).has_value(); }
+
+std::shared_ptr<Tuner> Tuner::open(const Communicator& of) {
+  if (!is_there()) return nullptr;
+  static auto* const mutex = new std::mutex;  // plug-ins expect one init at a time
+  std::lock_guard lock(*mutex);
+  return open_table(library(), of);
+}
+
+Result<Choice> Tuner::choose(const Settings& settings, Collective collective, size_t bytes,
+                             int most_channels) {
+  std::lock_guard lock(mutex_);
+  const auto key = std::tuple(collective, bytes, most_channels, settings.reaches_users);
+  if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
+  const std::vector<Option> options = survey(settings, collective, bytes);
+  Choice choice = TRY(planner::choose(settings, collective, bytes, options, most_channels));
+  if (choices_.size() >= kMostChoices) return choice;
+  choice = advise(settings, collective, bytes, options, choice);
+  if (most_channels > 0) choice.channels = std::min(choice.channels, most_channels);
+  choices_.emplace(key, choice);
+  return choice;
+}
+
+}  // namespace niccolite::planner

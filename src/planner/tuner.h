@@ -1,0 +1,51 @@
+// Tuner: a tuner plug-in (NCCL_TUNER_PLUGIN) as one communicator's rank 0 sees it. It is shown what
+// the cost model predicts, as NCCL's table of algorithms and protocols, and may change it; what
+// comes of it is one of the library's own variants (docs/plugins.md has the mapping). Other ranks
+// ask rank 0 (comm/tuning.h), so that ranks cannot choose differently whatever their plug-ins are.
+// A plug-in that fails, throws or answers nonsense is overruled by the cost model, with one line.
+// Thread safety: any thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <tuple>
+
+#include "planner/choice.h"
+
+namespace niccolite::planner {
+
+class Tuner {
+ public:
+  struct Communicator {
+    uint64_t id = 0;
+    int ranks = 1;
+    std::span<const int> machines{};  // by rank; empty: one
+  };
+  /// The plug-in of this process; null: none, or it refuses.
+  static std::shared_ptr<Tuner> open(const Communicator& of);
+  /// Is there a library with a tuner?
+  static bool is_there();
+  /// Does NCCL ask plug-ins about such operations?
+  static bool decides(Collective collective);
+
+  virtual ~Tuner() = default;
+
+  /// What the operation is carried out by. The same for the same arguments. Errors: as
+  /// planner::choose().
+  Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
+                        int most_channels);
+
+ protected:
+  /// The plug-in's word on `options`, where the cost model chooses `own`.
+  virtual Choice advise(const Settings& settings, Collective collective, size_t bytes,
+                        std::span<const Option> options, const Choice& own) = 0;
+
+ private:
+  std::mutex mutex_;  // plug-ins are asked by one thread at a time
+  std::map<std::tuple<Collective, size_t, int, bool>, Choice> choices_;  // under mutex_
+};
+
+}  // namespace niccolite::planner
