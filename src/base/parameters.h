@@ -1,8 +1,9 @@
 // Parameters: every environment variable the library reads, declared once in parameters.def with
 // kind, default, range and meaning. Sources in order of precedence: an environment plug-in (alone,
-// where there is one: environment.h), the process environment, the file NCCL_CONF_FILE (else ~/.nccl.conf), /etc/nccl.conf. Values are read once per process and
-// reported at INFO, subsystem ENV, when first used. A value that its kind does not take counts as
-// unset, and one warning names the variable, the value and what is taken instead.
+// where there is one: environment.h), the process environment, the file NCCL_CONF_FILE (else
+// ~/.nccl.conf), /etc/nccl.conf. Values are read once per process and reported at INFO, subsystem
+// ENV, when first used. A value that its kind does not take counts as unset, and one warning names
+// the variable, the value and what is taken instead.
 //   if (parameters::buffsize() > 0) ...        generated: one function per entry, named like the
 //   variable
 // Thread safety: any thread.
