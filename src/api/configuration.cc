@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "gpu/machine.h"
 
 namespace niccolite::api {
 namespace {
@@ -97,6 +98,27 @@ Status check_bounds(const ncclConfig_t& config) {
   return {};
 }
 
+// ncclConfig_t::launchOrderImplicit, which the header has from 2.31 on, behind what this one has.
+constexpr size_t kLaunchOrderAt = 96;
+static_assert(sizeof(ncclConfig_t) == kLaunchOrderAt);
+
+bool orders_launches(const ncclConfig_t* config, const ncclConfig_t& copy) {
+  int value = NCCL_CONFIG_UNDEF_INT;
+  if (config != nullptr && copy.version >= NCCL_VERSION(2, 31, 0) &&
+      copy.size >= kLaunchOrderAt + sizeof value)
+    std::memcpy(&value, reinterpret_cast<const std::byte*>(config) + kLaunchOrderAt, sizeof value);
+  if (value == 0 || value == 1)
+    LOG(Info, Env, "Comm config Launch order implicit set to {}", value);
+  if (const int64_t named = parameters::launch_order_implicit(); named != INT64_MIN) {
+    value = static_cast<int>(named);
+    LOG(Info, Env, "Comm config launchOrderImplicit reset to NCCL_LAUNCH_ORDER_IMPLICIT={}", named);
+  }
+  if (value == 0 || value == 1) return value == 1;
+  // Real GPUs: as NCCL does, until it is measured what it costs.
+  const Result<gpu::Machine*> machine = gpu::machine();
+  return machine.is_ok() && machine.value()->kind() == gpu::Kind::Virtual;
+}
+
 }  // namespace
 
 Result<comm::Configuration> resolve(const ncclConfig_t* config) {
@@ -131,6 +153,7 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
     LOG(Info, Env, "Comm config graphUsageMode reset to NCCL_GRAPH_MIXING_SUPPORT={}", mixing);
   }
   result.graphs_mix = graph_mode == 2;
+  result.orders_launches = orders_launches(config, copy);
   int64_t contexts = copy.numRmaCtx == NCCL_CONFIG_UNDEF_INT ? 1 : copy.numRmaCtx;
   if (const int64_t named = parameters::num_rma_ctx(); named != INT64_MIN) {
     contexts = named;

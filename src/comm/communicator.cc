@@ -245,6 +245,11 @@ void Communicator::make_operations(const planner::Settings& settings) {
   if (agreement_ != nullptr) operations_->plan_for_reach(*agreement_);
   start_tuning(settings);
   if (tuning_ != nullptr) operations_->tune(*tuning_);
+  if (configuration_.orders_launches && nranks() > 1) {
+    // Without it operations are launched as they come.
+    Result<std::unique_ptr<LaunchOrder>> order = LaunchOrder::join(machine_, device());
+    if (order.is_ok()) operations_->order_launches(std::move(order).take());
+  }
   start_profiling();
   windows_ =
       std::make_unique<registry::Windows>(machine_, device(), member_.get(),

@@ -309,6 +309,8 @@ void OperationQueue::note_use(const Buffers& buffers) {
 Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
                            std::span<const Buffers> buffers, gpu::StreamHandle stream,
                            uint64_t number) {
+  if (launch_order_ != nullptr && !order_.is_captured())
+    TRY(launch_order_->before(launcher, stream));
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
   if (!has_shared || !launcher.makes_offers()) return launcher.run(buffers, stream, number);
   if (buffers.size() == 1) {

@@ -15,6 +15,7 @@
 #include "base/wait.h"
 #include "comm/batches.h"
 #include "comm/call_log.h"
+#include "comm/launch_order.h"
 #include "comm/launcher.h"
 #include "comm/plan_agreement.h"
 #include "comm/stream_order.h"
@@ -67,6 +68,8 @@ class OperationQueue {
   void plan_for_reach(PlanAgreement& agreement);
   /// The same: rank 0's tuner plug-in decides. `tuning` outlives the queue.
   void tune(Tuning& tuning);
+  /// The same: live operations begin in an order with those of other communicators.
+  void order_launches(std::unique_ptr<LaunchOrder> order) { launch_order_ = std::move(order); }
   /// The same: a profiler hears of the launches. `profiling` outlives the queue.
   void profile(Profiling& profiling) { profiling_ = &profiling; }
 
@@ -183,8 +186,9 @@ class OperationQueue {
   std::optional<gpu::Capture> capture_;  // of the first task's stream, once choose_plans() asked
   gpu::Event join_event_;                // of the streams of a batch
 
-  Profiling* profiling_ = nullptr;      // nobody profiles
-  PlanAgreement* agreement_ = nullptr;  // null: plain_ is for all live operations
+  std::unique_ptr<LaunchOrder> launch_order_;  // null: in no order
+  Profiling* profiling_ = nullptr;             // nobody profiles
+  PlanAgreement* agreement_ = nullptr;         // null: plain_ is for all live operations
   Plans plain_;
   std::optional<Plans> agreed_;    // of live operations, for buffers that all ranks reach
   std::optional<Plans> captured_;  // of captured ones, for such buffers; else plain_ is for them

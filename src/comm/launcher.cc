@@ -27,7 +27,8 @@ class HostLauncher final : public Launcher {
 
   Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
              uint64_t number) override {
-    return launch_.launch(machine_, device_, stream, buffers, number);
+    return launch_.launch(machine_, device_, stream, buffers, number,
+                          std::exchange(start_order_, {}));
   }
 
  private:
@@ -43,7 +44,7 @@ class CudaLauncher final : public Launcher {
   Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
              uint64_t /*number*/) override {
     launch_.set_buffers(buffers);
-    return launch_.launch(stream);
+    return launch_.launch(stream, std::exchange(begun_, nullptr));
   }
   bool has_memory() const override { return launch_.has_memory(); }
 

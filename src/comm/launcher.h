@@ -26,9 +26,17 @@ class Launcher {
   virtual Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
                      uint64_t number) = 0;
 
+  /// The next launch has this place (virtual GPUs), or records `begun` when it has begun (CUDA).
+  void start_after(executor::StartOrder order) { start_order_ = std::move(order); }
+  void start_recording(const gpu::Event& begun) { begun_ = &begun; }
+
   /// Of a communicator that is profiled; else empty.
   const LaunchForm& form() const { return form_; }
   void set_form(LaunchForm form) { form_ = std::move(form); }
+
+ protected:
+  executor::StartOrder start_order_;   // of the next launch
+  const gpu::Event* begun_ = nullptr;  // the same
 
  private:
   bool makes_offers_ = false;

@@ -107,6 +107,13 @@ struct Launch {
   bool is_list() const { return list_channels > 0; }
 };
 
+/// The place of one launch among those of its virtual GPU that begin in an order: it begins when
+/// its predecessor has begun, or never will.
+struct StartOrder {
+  std::shared_ptr<const void> place;      // let go when the launch has begun; null: in no order
+  std::weak_ptr<const void> predecessor;  // expired: nobody is waited for
+};
+
 /// Tiles of all works of a list with list_access.
 inline uint32_t count_list_tiles(const Launch& launch) {
   uint64_t tiles = 0;

@@ -60,6 +60,10 @@ ncclResult_t LocalRanks::start(size_t count) {
     REQUIRE_CUDA(
         cudaMemcpy(buffers_[i], input.data(), count * sizeof(float), cudaMemcpyHostToDevice));
   }
+  return queue(count);
+}
+
+ncclResult_t LocalRanks::queue(size_t count) {
   ncclGroupStart();
   for (size_t i = 0; i < comms.size(); ++i)
     ncclAllReduce(buffers_[i], buffers_[i], count, ncclFloat, ncclSum, comms[i], streams[i]);

@@ -47,6 +47,8 @@ class LocalRanks {
   bool all_reduce(size_t count);
   /// Queues an all-reduce whose peers may never come.
   ncclResult_t start(size_t count);
+  /// Queues another one, of what the buffers have; after start() of as many.
+  ncclResult_t queue(size_t count);
   /// Waits for the streams, or for a failure; what the communicators say then.
   ncclResult_t finish();
   /// Has the stream of the i-th rank work that is not done?

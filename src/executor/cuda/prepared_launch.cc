@@ -112,7 +112,7 @@ void PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
   if (threads_version_.kernel != nullptr) cuda::set_buffers(*threads_version_.kernel, buffers);
 }
 
-Status PreparedLaunch::launch(gpu::StreamHandle stream) {
+Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
   const bool takes_other =
@@ -126,9 +126,18 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream) {
 
   // A release to system scope waits for all stores of its domain: in a domain of our own it does
   // not wait for those of the caller's kernels on the same GPU.
-  CuLaunchAttribute attribute{};
-  attribute.id = gpu::cuda::kCuLaunchMemSyncDomain;
-  attribute.value.mem_sync_domain = gpu::cuda::kCuMemSyncDomainRemote;
+  std::array<CuLaunchAttribute, 2> attributes{};
+  unsigned attribute_count = 0;
+  if (has_sync_domains_) {
+    CuLaunchAttribute& attribute = attributes[attribute_count++];
+    attribute.id = gpu::cuda::kCuLaunchMemSyncDomain;
+    attribute.value.mem_sync_domain = gpu::cuda::kCuMemSyncDomainRemote;
+  }
+  if (begun != nullptr) {
+    CuLaunchAttribute& attribute = attributes[attribute_count++];
+    attribute.id = gpu::cuda::kCuLaunchCompletionEvent;
+    attribute.value.completion = {.event = begun->handle(), .flags = 0};
+  }
   CuLaunchConfig config{};
   config.grid_x = kernel.grid_x;
   config.grid_y = kernel.grid_y;
@@ -138,8 +147,8 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream) {
   config.block_z = 1;
   config.shared_bytes = kernel.args.header.shared_bytes;
   config.stream = gpu::cuda::as_stream(stream);
-  config.attributes = &attribute;
-  config.attribute_count = has_sync_domains_ ? 1 : 0;
+  config.attributes = attributes.data();
+  config.attribute_count = attribute_count;
   // Only the part of the parameters that the kernel reads: they are copied with every launch.
   void* extra[] = {gpu::cuda::kCuLaunchParameterPointer, const_cast<void*>(kernel.parameters()),
                    gpu::cuda::kCuLaunchParameterSize, &kernel.parameter_bytes,

@@ -27,7 +27,8 @@ class PreparedLaunch {
   /// Other buffers for the launches to come: those of all works of the program.
   void set_buffers(std::span<const Buffers> buffers);
   /// Queues the operation on `stream` of the device, which may be capturing.
-  Status launch(gpu::StreamHandle stream);
+  /// `begun`: recorded when all its CTAs have begun; null: none. Not where the stream captures.
+  Status launch(gpu::StreamHandle stream, const gpu::Event* begun = nullptr);
   /// Does it have device memory, which must not end before the work does?
   bool has_memory() const { return version_.image != nullptr || threads_version_.image != nullptr; }
   /// Lets that memory live until what is queued on `stream` by now is done.

@@ -11,6 +11,7 @@
 #include "executor/host/lane.h"
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
+#include "executor/host/residency.h"
 
 namespace niccolite::executor::host {
 namespace {
@@ -27,8 +28,11 @@ constexpr Budget kBudget{.bytes = 1 << 20, .instructions = 256};
 // first step: the operation before it on the stream may still be using them when it is made.
 class Operation final : public Task {
  public:
-  explicit Operation(std::shared_ptr<const Plan> plan)
-      : plan_(std::move(plan)), folder_(plan_->folder()) {
+  Operation(std::shared_ptr<const Plan> plan, StartOrder order, Residency* residency)
+      : plan_(std::move(plan)),
+        order_(std::move(order)),
+        residency_(residency),
+        folder_(plan_->folder()) {
     size_t ports = 0;
     for_each_lane([&](size_t lane, uint32_t) { ports += plan_->ports_of(lane).size(); });
     ports_.resize(ports);
@@ -39,9 +43,14 @@ class Operation final : public Task {
     });
   }
 
+  ~Operation() override {
+    if (is_resident_) residency_->leave(ctas());
+  }
+
   Progress step() override {
     if (const Command command = command_in(*plan_->launch().control); command != Command::GoOn)
       return has_left() && command == Command::End ? Progress::Done : Progress::WouldBlock;
+    if (!has_begun_ && !may_begin()) return Progress::WouldBlock;
     bool advanced = !has_begun_;  // the credit that it gives may be what a peer waits for
     if (!has_begun_) begin();
     Budget budget = kBudget;
@@ -82,8 +91,22 @@ class Operation final : public Task {
     }
   }
 
+  int64_t ctas() const {
+    uint32_t channels = 1;
+    for (const Work& work : plan_->launch().works)
+      channels = std::max(channels, work.first_channel + work.partition.channels);
+    return channels;
+  }
+
+  bool may_begin() {
+    if (!order_.predecessor.expired()) return false;
+    if (residency_ != nullptr && !is_resident_) is_resident_ = residency_->enter(ctas());
+    return residency_ == nullptr || is_resident_;
+  }
+
   void begin() {
     has_begun_ = true;
+    order_.place.reset();
     const Launch& launch = plan_->launch();
     if (launch.recorder != nullptr) launch.recorder->begin(launch.number);
     if (launch.reduction.device_scale != nullptr)
@@ -143,6 +166,9 @@ class Operation final : public Task {
   }
 
   std::shared_ptr<const Plan> plan_;
+  StartOrder order_;
+  Residency* const residency_;  // null: no limit
+  bool is_resident_ = false;
   Folder folder_;                 // the plan's, or with the scale of this execution
   std::vector<PortState> ports_;  // [channel][lane][Plan::ports_of]
   std::vector<Lane> lanes_;       // those that are not done; they point into ports_ and *plan_
@@ -156,11 +182,19 @@ class Operation final : public Task {
 
 class LaunchKernel final : public Kernel {
  public:
-  explicit LaunchKernel(Plan plan) : plan_(std::make_shared<const Plan>(std::move(plan))) {}
-  std::unique_ptr<Task> start() override { return std::make_unique<Operation>(plan_); }
+  explicit LaunchKernel(Plan plan, StartOrder order = {}, Residency* residency = nullptr)
+      : plan_(std::make_shared<const Plan>(std::move(plan))),
+        order_(std::move(order)),
+        residency_(residency) {}
+  std::unique_ptr<Task> start() override {
+    // A kernel with a place is in no graph, and starts once.
+    return std::make_unique<Operation>(plan_, std::move(order_), residency_);
+  }
 
  private:
   std::shared_ptr<const Plan> plan_;
+  StartOrder order_;
+  Residency* const residency_;
 };
 
 }  // namespace
@@ -178,9 +212,11 @@ Result<PreparedLaunch> PreparedLaunch::create(Launch launch) {
 
 Status PreparedLaunch::launch(gpu::virtual_::VirtualMachine& machine, int device,
                               gpu::StreamHandle stream, std::span<const Buffers> buffers,
-                              uint64_t number) const {
+                              uint64_t number, StartOrder order) const {
   Plan plan = TRY(plan_->with_buffers(buffers, number));
-  return machine.launch(device, stream, std::make_shared<LaunchKernel>(std::move(plan)));
+  return machine.launch(
+      device, stream,
+      std::make_shared<LaunchKernel>(std::move(plan), std::move(order), Residency::of(device)));
 }
 
 }  // namespace niccolite::executor::host

@@ -26,8 +26,9 @@ class PreparedLaunch {
   static Result<PreparedLaunch> create(Launch launch);
   /// Queues the launch on `stream` of `device` with these buffers, by work, or adds it to the graph
   /// the stream is capturing into. `number`: Launch::number of this one.
+  /// `order`: of a launch that no stream captures.
   Status launch(gpu::virtual_::VirtualMachine& machine, int device, gpu::StreamHandle stream,
-                std::span<const Buffers> buffers, uint64_t number = 0) const;
+                std::span<const Buffers> buffers, uint64_t number = 0, StartOrder order = {}) const;
 
  private:
   explicit PreparedLaunch(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {}

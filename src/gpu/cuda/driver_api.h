@@ -115,7 +115,8 @@ struct CuUuid {
 };
 
 // Launches
-inline constexpr int kCuLaunchMemSyncDomain = 10;  // CUlaunchAttributeID
+inline constexpr int kCuLaunchMemSyncDomain = 10;    // CUlaunchAttributeID
+inline constexpr int kCuLaunchCompletionEvent = 12;  // the same; drivers from 12.3 on
 inline constexpr int kCuMemSyncDomainRemote = 1;
 inline constexpr int kCuFunctionMaxDynamicShared = 8;  // CUfunction_attribute
 inline constexpr int kCuFunctionLocalBytes = 3;
@@ -131,6 +132,10 @@ struct CuLaunchAttribute {
     char bytes[64];
     int mem_sync_domain;
     unsigned long long alignment;
+    struct {
+      void* event;  // CUevent
+      int flags;
+    } completion;
   } value;
 };
 static_assert(sizeof(CuLaunchAttribute) == 72);

@@ -1,0 +1,94 @@
+// Several communicators on the same GPUs, each on a stream of its own, where not all of their
+// operations fit the GPU at a time (NICCOLITE_VIRTUAL_SMS): they begin in the order in which the
+// program launches them, or stand still, each GPU in another operation.
+#include <gmock/gmock.h>
+
+#include <random>
+#include <thread>
+
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr int kCommunicators = 3;
+constexpr int kRanks = 2;
+
+void CUDART_CB pause(void* microseconds) {
+  std::this_thread::sleep_for(std::chrono::microseconds(reinterpret_cast<uintptr_t>(microseconds)));
+}
+
+bool are_done(const std::vector<LocalRanks>& all, std::chrono::steady_clock::time_point limit) {
+  for (const LocalRanks& ranks : all)
+    for (size_t rank = 0; rank < kRanks; ++rank)
+      while (ranks.is_waiting(rank)) {
+        if (std::chrono::steady_clock::now() > limit) return false;
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+  return true;
+}
+
+// rounds seed: in each round an all-reduce of each communicator, in an order of the round's, behind
+// work of the program's own that takes another time on each stream.
+ROLE(several) {
+  std::vector<LocalRanks> all;
+  for (int i = 0; i < kCommunicators; ++i) {
+    ncclUniqueId id;
+    REQUIRE_NCCL(ncclGetUniqueId(&id));
+    all.emplace_back(id, kRanks, 0, kRanks);
+  }
+  for (LocalRanks& ranks : all)
+    if (!ranks.all_reduce(2000)) return 1;
+  std::mt19937 random(static_cast<unsigned>(std::stoul(arguments[1])));
+  for (int round = 0; round < std::stoi(arguments[0]); ++round) {
+    std::vector<size_t> order{0, 1, 2};
+    std::shuffle(order.begin(), order.end(), random);
+    for (const size_t i : order) {
+      for (const cudaStream_t stream : all[i].streams)
+        REQUIRE_CUDA(cudaLaunchHostFunc(stream, pause, reinterpret_cast<void*>(random() % 3000)));
+      // Of data of the round before: what counts is that it ends.
+      REQUIRE_NCCL(all[i].queue(2000));
+    }
+    if (!are_done(all, std::chrono::steady_clock::now() + std::chrono::seconds(5))) {
+      std::printf("STANDS STILL in round %d\n", round);
+      for (LocalRanks& ranks : all) ranks.abort();
+      return 0;
+    }
+  }
+  for (LocalRanks& ranks : all)
+    if (!ranks.all_reduce(2000)) return 2;
+  for (LocalRanks& ranks : all) ranks.destroy();
+  std::printf("RIGHT\n");
+  return 0;
+}
+
+// The same seed with and without the order.
+const Arguments kStress{"60", "7"};
+
+TEST(LaunchOrder, ThreeCommunicatorsOnThreeStreamsNeverHang) {
+  Process process("several", kStress, {{"NICCOLITE_VIRTUAL_SMS", "1"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), HasSubstr("RIGHT"));
+}
+
+TEST(LaunchOrder, WithoutItTheyStandStill) {
+  Process process("several", kStress,
+                  {{"NICCOLITE_VIRTUAL_SMS", "1"}, {"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), HasSubstr("STANDS STILL"));
+}
+
+TEST(LaunchOrder, WhereAllFitTheGpuItChangesNothing) {
+  for (const char* const ordered : {"0", "1"}) {
+    Process process("several", kStress, {{"NCCL_LAUNCH_ORDER_IMPLICIT", ordered}});
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("RIGHT"));
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::test
