@@ -155,6 +155,11 @@ int run(const Options& options) {
     return kExitFine;                                   // it has ended meanwhile
   if (verdicts.starts_with("ERROR")) return kExitFine;  // NVIDIA's library knows no such thing
   fmt::print("Standstills\n===========\n\n{}", verdicts);
+  const Result<Fd> third = connect_to(options);
+  std::string stragglers;
+  if (third.is_ok() && talk(third.value(), "STRAGGLERS\n", patience,
+                            [&](std::string_view text) { stragglers += text; }))
+    fmt::print("\nStragglers\n==========\n\n{}", stragglers);
   return verdicts.empty() ? kExitFine : kExitStandsStill;
 }
 

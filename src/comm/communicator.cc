@@ -313,6 +313,48 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
   return {};
 }
 
+// All at once, but those of other machines, whose clocks differ: those one by one, so that the time
+// of the answer tells by how much.
+void Communicator::survey_arrivals() {
+  constexpr auto kPatience = std::chrono::milliseconds(200);  // a slow answer is asked for again
+  for (int peer = 1; peer < nranks(); ++peer)
+    if (member_->has_left(peer)) return;
+  const uint64_t after = stragglers_->counted();
+  std::vector<Arrivals> of_ranks(static_cast<size_t>(nranks()));
+  of_ranks[0] = arrivals_of(*log_->recorder(), after);
+  if (of_ranks[0].collectives.empty()) return;
+  Writer writer;
+  writer.u64(after);
+  const Bytes question = std::move(writer).take();
+  std::vector<bootstrap::Query> near;
+  for (int peer = 1; peer < nranks(); ++peer)
+    if (!is_remote(peer)) near.push_back({.peer = peer, .message = question});
+  const std::vector<Result<Bytes>> answers =
+      ask(Question::Arrivals, near, Deadline::after(kPatience));
+  for (size_t i = 0; i < near.size(); ++i) {
+    if (!answers[i].is_ok()) return;
+    Result<Arrivals> arrivals = Arrivals::decode(answers[i].value(), near[i].peer);
+    if (!arrivals.is_ok()) return;
+    of_ranks[static_cast<size_t>(near[i].peer)] = std::move(arrivals).take();
+  }
+  for (int peer = 1; peer < nranks(); ++peer) {
+    if (!is_remote(peer)) continue;
+    const auto now = [] { return observe::Clock().nanoseconds(observe::ticks()); };
+    const bootstrap::Query query{.peer = peer, .message = question};
+    const uint64_t asked = now();
+    const std::vector<Result<Bytes>> answer =
+        ask(Question::Arrivals, {&query, 1}, Deadline::after(kPatience));
+    const uint64_t middle = asked + (now() - asked) / 2;
+    if (!answer[0].is_ok()) return;
+    Result<Arrivals> decoded = Arrivals::decode(answer[0].value(), peer);
+    if (!decoded.is_ok()) return;
+    Arrivals arrivals = std::move(decoded).take();
+    for (Arrivals::One& one : arrivals.collectives) one.time += middle - arrivals.now;
+    of_ranks[static_cast<size_t>(peer)] = std::move(arrivals);
+  }
+  stragglers_->add(of_ranks);
+}
+
 Status Communicator::start_watch() {
   log_ = std::make_unique<CallLog>(nranks());
   // [release] the log, to fail().
@@ -355,6 +397,10 @@ Status Communicator::start_watch() {
       if (peer != rank() && !member_->has_left(peer)) tell(peer, writer);
   };
   hooks.has_failed = [this] { return has_failed(); };
+  if (rank() == 0) {
+    stragglers_ = std::make_unique<Stragglers>(nranks());
+    hooks.survey = [this] { survey_arrivals(); };
+  }
   hooks.fail_all = [this](const Status& status) { fail_all(with_id(status), Printed::No); };
   watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control_.words(), std::move(hooks));
   watchdog_->add(*watch_);
@@ -378,6 +424,7 @@ void Communicator::record_flight() {
                         .failure = failed.is_ok() ? "" : failed.message(),
                         .describe = [this](int other) { return member_->describe(other); }};
     describe_snapshot(json, of, *log_, *watch_);
+    if (stragglers_ != nullptr) stragglers_->describe(json);
   };
   const auto forward = [this](std::string_view name, std::string_view text) {
     if (rank() == 0 || !is_remote(0) || member_->has_left(0)) return;
@@ -424,10 +471,12 @@ RankStatus Communicator::status() const {
                     .async_error = static_cast<int>(failure().code()),
                     .finalized = state() == State::Finalized,
                     .aborted = is_ended_by_user_.load(std::memory_order_relaxed),
-                    .verdict = {}};
+                    .verdict = {},
+                    .stragglers = {}};
   if (log_ == nullptr) return status;
   if (const std::optional<Verdict> verdict = watch_->standing_verdict())
     status.verdict = verdict->describe(id_hash_, member_->describe(verdict->rank));
+  if (stragglers_ != nullptr) status.stragglers = stragglers_->describe(id_hash_);
   const auto set = [&](Counted counted, Collective collective) {
     status.counts[static_cast<size_t>(counted)] = log_->count(collective);
   };
@@ -557,6 +606,11 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
     case Question::Tune:
       if (tuning_ == nullptr) break;
       return tuning_->answer(reader.rest());
+    case Question::Arrivals: {
+      const uint64_t after = reader.u64();
+      TRY(reader.finish());
+      return arrivals_of(*log_->recorder(), after).encode();
+    }
     case Question::LetGo:
       TRY(reader.finish());
       control_.tell(executor::Command::Leave);

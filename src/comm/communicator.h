@@ -33,6 +33,7 @@
 #include "comm/profiling.h"
 #include "comm/rank_info.h"
 #include "comm/status_board.h"
+#include "comm/stragglers.h"
 #include "comm/tuning.h"
 #include "comm/watch.h"
 #include "comm/watchdog.h"
@@ -98,6 +99,7 @@ enum class Question : uint8_t {
   UnmapBuffer,   // none: registry::BufferImports::unmap()
   Plans,         // none: PlanAgreement::note()
   Tune,          // Tuning::answer()
+  Arrivals,      // arrivals_of(): when did you come to your collectives?
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
@@ -284,6 +286,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void open_windows();
   Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
   Status start_watch();
+  /// Of rank 0: asks all ranks when they came to their last collectives. By the watchdog.
+  void survey_arrivals();
   /// What the flight recorder's dumps have of this communicator.
   void record_flight();
   /// What whoever asks about the whole job hears of this communicator.
@@ -349,6 +353,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<CallLog> log_;
   std::atomic<const CallLog*> calls_{nullptr};  // log_, for fail(), which may come at any time
   std::shared_ptr<Profiling> profiling_;        // the recorder of log_ has it, too
+  std::unique_ptr<Stragglers> stragglers_;      // of rank 0; else null
   std::unique_ptr<Watch> watch_;
   bool has_compared_ = false;           // before leaving; under in_use_
   std::shared_ptr<Watchdog> watchdog_;  // looks at *watch_

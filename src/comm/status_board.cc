@@ -25,6 +25,7 @@ void write(Writer& writer, const RankStatus& rank) {
   writer.u8(rank.finalized ? 1 : 0);
   writer.u8(rank.aborted ? 1 : 0);
   writer.text(rank.verdict);
+  writer.text(rank.stragglers);
   for (const uint64_t count : rank.counts) writer.u64(count);
 }
 
@@ -38,6 +39,7 @@ RankStatus read_rank(Reader& reader) {
   rank.finalized = reader.u8() != 0;
   rank.aborted = reader.u8() != 0;
   rank.verdict = reader.text(kMostVerdict);
+  rank.stragglers = reader.text(kMostVerdict);
   for (uint64_t& count : rank.counts) count = reader.u64();
   if (rank.nranks < 1 || rank.rank < 0 || rank.rank >= rank.nranks || rank.device < 0)
     reader.reject("a rank that cannot be");

@@ -17,6 +17,7 @@ using std::chrono::seconds;
 
 constexpr seconds kFirstInterval{1};  // between comparisons with the neighbour
 constexpr seconds kLongestInterval{30};
+constexpr seconds kSurveyInterval{1};
 constexpr seconds kLongWait{1};       // is worth a line of INFO,
 constexpr seconds kPatience{30};      // and this a warning
 constexpr milliseconds kFresh{1500};  // a wait that goes on is reported every second at least
@@ -55,6 +56,7 @@ Watch::Watch(int rank, int nranks, const CallLog& log, executor::ControlWords& c
       hooks_(std::move(hooks)),
       looked_(hooks_.now()),
       next_comparison_(looked_ + kFirstInterval),
+      next_survey_(looked_ + kSurveyInterval),
       comparison_interval_(kFirstInterval) {}
 
 void Watch::look() {
@@ -80,6 +82,11 @@ void Watch::look() {
   if (wait && !mismatch_) examine_wait(*wait);
   if (mismatch_ && !is_over_) examine_mismatch();
   if (!is_over_) compare_with_neighbor();
+  if (!is_over_ && !wait && hooks_.survey != nullptr && looked_ >= next_survey_) {
+    // An answer of each of many ranks takes its time.
+    next_survey_ = looked_ + kSurveyInterval * (1 + nranks_ / 64);
+    hooks_.survey();
+  }
 }
 
 // A report was stored since the look before, which left none.

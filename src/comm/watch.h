@@ -47,6 +47,9 @@ class Watch {
     std::function<void(const Verdict&)> publish;
     /// "process 4711 on host a12", of this rank, too.
     std::function<std::string(int rank)> describe;
+    /// Of one rank of the communicator: takes stock of all ranks, from time to time, while this
+    /// rank does not wait. Null: of none.
+    std::function<void()> survey;
     std::function<bool()> has_failed;             // nothing is left to be found out
     std::function<void(const Status&)> fail_all;  // makes the communicator fail on all ranks
   };
@@ -129,6 +132,7 @@ class Watch {
   Time left_since_{};      // then or before
   uint64_t compared_ = 0;  // collectives when last compared with the neighbour
   Time next_comparison_;
+  Time next_survey_;
   std::chrono::seconds comparison_interval_;
 
   mutable std::mutex mutex_;

@@ -520,6 +520,13 @@ std::string verdicts_of(const Job& job) {
   return text;
 }
 
+std::string stragglers_of(const Job& job) {
+  std::string text;
+  for (const CommunicatorReport& report : job.communicators)
+    for (const auto& [rank, member] : report.ranks) text += member.status.stragglers;
+  return text;
+}
+
 std::string to_json(const Versions& versions, const Job& job, const std::string& timestamp) {
   Lines lines;
   lines.open("{");

@@ -21,6 +21,8 @@ std::string text_rest(const Job& job, bool is_verbose);
 
 /// A line for each operation that stands still; nothing where none does.
 std::string verdicts_of(const Job& job);
+/// The same of ranks that come late to their operations, as each communicator's rank 0 tells.
+std::string stragglers_of(const Job& job);
 
 /// `timestamp`: local time, "YYYY-MM-DD HH:MM:SS".
 std::string to_json(const Versions& versions, const Job& job, const std::string& timestamp);

@@ -203,11 +203,12 @@ class Service {
 
   void write_report(const Session::Request& request,
                     const std::function<void(std::string_view)>& out) const {
-    const bool is_text = !request.is_json && !request.wants_verdicts;
+    const bool is_text = !request.is_json && !request.wants_verdicts && !request.wants_stragglers;
     if (is_text) out(text_head(versions_, known_job()));
     const seconds patience = request.timeout.count() == 0 ? kLongest : request.timeout;
     const Job job = collect(Deadline::after(patience * parameters::ras_timeout_factor()));
     if (request.wants_verdicts) return out(verdicts_of(job));
+    if (request.wants_stragglers) return out(stragglers_of(job));
     out(is_text ? text_rest(job, request.is_verbose) : to_json(versions_, job, local_time()));
   }
 

@@ -62,6 +62,10 @@ bool Session::obey(std::string_view line, const std::function<void(std::string_v
     request_.wants_verdicts = true;
     report_(request_, out);
     return false;
+  } else if (lower(line) == "stragglers") {
+    request_.wants_stragglers = true;
+    report_(request_, out);
+    return false;
   } else if (begins_with(line, "monitor", &rest)) {
     out(set_monitors(rest));
   } else {

@@ -1,6 +1,7 @@
 // Session: what one client of the RAS port says and hears: lines of text in, answers out
-// (reference: ras 3.1, 3.2). One command is ours: VERDICT, a line for each operation that
-// stands still, and why. Knows no sockets. Thread safety: one thread at a time.
+// (reference: ras 3.1, 3.2). Two commands are ours: VERDICT, a line for each operation that stands
+// still, and why, and STRAGGLERS, a line for each rank that comes late to operations. Knows no
+// sockets. Thread safety: one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,8 @@ class Session {
   static constexpr unsigned kLifecycle = 0x01, kTrace = 0x02, kAllEvents = 0xff;
 
   struct Request {
-    bool wants_verdicts = false;  // for whom operations stand still, and nothing else
+    bool wants_verdicts = false;    // for whom operations stand still, and nothing else
+    bool wants_stragglers = false;  // who comes late to operations, and nothing else
     bool is_json = false;
     bool is_verbose = false;
     std::chrono::seconds timeout{5};  // 0: none

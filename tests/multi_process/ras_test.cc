@@ -44,14 +44,27 @@ ROLE(watched) {
   return 0;
 }
 
+// id nranks rank: all-reduces for ever, rank 2 always some milliseconds late.
+ROLE(straggling) {
+  const int rank = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), rank, 1);
+  std::printf("STARTED\n");
+  std::fflush(stdout);
+  for (int round = 0; round < 4000; ++round) {
+    if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(15));
+    if (!ranks.all_reduce(300)) return 1;
+  }
+  return 0;
+}
+
 class Ras : public testing::Test {
  protected:
-  Ras() {
+  explicit Ras(const char* role = "watched") {
     ncclUniqueId id;
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
     for (int rank = 0; rank < 3; ++rank)
       processes_.emplace_back(
-          "watched", Arguments{to_text(id), "3", std::to_string(rank)},
+          role, Arguments{to_text(id), "3", std::to_string(rank)},
           Process::Environment{{"NCCL_RAS_ADDR", "localhost:" + std::to_string(port_)}});
     for (Process& process : processes_)
       EXPECT_TRUE(process.wait_for_line("STARTED")) << process.output();
@@ -105,6 +118,26 @@ TEST_F(Ras, TellsOfAllRanksWhoeverIsAsked) {
     const json report = json::parse(ask("SET FORMAT json\nSTATUS\n").substr(3));  // behind "OK\n"
     EXPECT_EQ(report.at("communicators").at(0).at("ranks_count"), 3);
   }
+}
+
+class RasOfStragglers : public Ras {
+ protected:
+  RasOfStragglers() : Ras("straggling") {}
+};
+
+TEST_F(RasOfStragglers, SaysWhoIsLateHowOftenAndHowMuch) {
+  std::string told;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (told.find("rank 2 came last to ") == std::string::npos &&
+         std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    told = ask("STRAGGLERS\n");
+  }
+  // The worst is told first.
+  EXPECT_THAT(told, testing::ContainsRegex(
+                        "^communicator 0x[0-9a-f]+: rank 2 came last to [0-9]+ of [0-9]+ "
+                        "collectives, [0-9.]+ m?s after the first rank on average, [0-9.]+ m?s at "
+                        "most .collective #[0-9]+.\n"));
 }
 
 TEST_F(Ras, SaysForWhomAnOperationStandsStill) {

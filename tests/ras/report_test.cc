@@ -28,7 +28,8 @@ struct World {
                         .nranks = nranks,
                         .rank = rank,
                         .device = rank % per_node,
-                        .verdict = {}};
+                        .verdict = {},
+                        .stragglers = {}};
       status.counts[static_cast<size_t>(Counted::AllReduce)] = 14;
       process.ranks.push_back(status);
       processes.push_back(process);
@@ -209,6 +210,13 @@ TEST(RasReport, SaysVerdictsOnce) {
   for (const int rank : {0, 1, 2}) world.of(rank).verdict = "rank 3 is late";
   EXPECT_EQ(verdicts_of(world.job()), "rank 3 is late\n");
   EXPECT_EQ(verdicts_of(World(4, 4).job()), "");
+}
+
+TEST(RasReport, SaysStragglersAsRankZeroTellsThem) {
+  World world(4, 4);
+  world.of(0).stragglers = "rank 3 came last\n";
+  EXPECT_EQ(stragglers_of(world.job()), "rank 3 came last\n");
+  EXPECT_EQ(stragglers_of(World(4, 4).job()), "");
 }
 
 TEST(ProcessStatus, RefusesWhatNoProcessSends) {

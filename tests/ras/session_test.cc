@@ -85,6 +85,13 @@ TEST_F(SessionTest, EndsWithALineThatDoesNotEnd) {
 TEST_F(SessionTest, GivesVerdictsAlone) {
   EXPECT_EQ(say("VERDICT\n"), "headrest");
   EXPECT_TRUE(asked_.wants_verdicts);
+  EXPECT_FALSE(asked_.wants_stragglers);
+}
+
+TEST_F(SessionTest, GivesStragglersAlone) {
+  EXPECT_EQ(say("Stragglers\n"), "headrest");
+  EXPECT_TRUE(asked_.wants_stragglers);
+  EXPECT_FALSE(asked_.wants_verdicts);
 }
 
 }  // namespace
