@@ -18,9 +18,7 @@ using testing::HasSubstr;
 constexpr int kCommunicators = 3;
 constexpr int kRanks = 2;
 
-void CUDART_CB pause(void* microseconds) {
-  std::this_thread::sleep_for(std::chrono::microseconds(reinterpret_cast<uintptr_t>(microseconds)));
-}
+constexpr size_t kMostBytes = 8 << 20;  // that a stream sets before an operation
 
 bool are_done(const std::vector<LocalRanks>& all, std::chrono::steady_clock::time_point limit) {
   for (const LocalRanks& ranks : all)
@@ -43,13 +41,19 @@ ROLE(several) {
   }
   for (LocalRanks& ranks : all)
     if (!ranks.all_reduce(2000)) return 1;
+  std::vector<void*> memory(kCommunicators * kRanks);
+  for (size_t i = 0; i < memory.size(); ++i) {
+    REQUIRE_CUDA(cudaSetDevice(static_cast<int>(i % kRanks)));
+    REQUIRE_CUDA(cudaMalloc(&memory[i], kMostBytes));
+  }
   std::mt19937 random(static_cast<unsigned>(std::stoul(arguments[1])));
   for (int round = 0; round < std::stoi(arguments[0]); ++round) {
     std::vector<size_t> order{0, 1, 2};
     std::shuffle(order.begin(), order.end(), random);
     for (const size_t i : order) {
-      for (const cudaStream_t stream : all[i].streams)
-        REQUIRE_CUDA(cudaLaunchHostFunc(stream, pause, reinterpret_cast<void*>(random() % 3000)));
+      for (size_t rank = 0; rank < kRanks; ++rank)
+        REQUIRE_CUDA(cudaMemsetAsync(memory[i * kRanks + rank], 1, 1 + random() % kMostBytes,
+                                     all[i].streams[rank]));
       // Of data of the round before: what counts is that it ends.
       REQUIRE_NCCL(all[i].queue(2000));
     }
@@ -62,6 +66,7 @@ ROLE(several) {
   for (LocalRanks& ranks : all)
     if (!ranks.all_reduce(2000)) return 2;
   for (LocalRanks& ranks : all) ranks.destroy();
+  for (void* const each : memory) REQUIRE_CUDA(cudaFree(each));
   std::printf("RIGHT\n");
   return 0;
 }
