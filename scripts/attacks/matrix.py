@@ -22,7 +22,7 @@ PHASES = ("first", "middle", "between", "split", "shrink", "destroy")
 RANKS = (2, 4, 16)
 QUICK = {("missing", 4, "live", "between"), ("count", 4, "live", "first"), ("stop", 4, "group", "middle"),
          ("kill", 4, "message", "between"), ("exit", 2, "graph", "middle"), ("kernel", 2, "live", "between"),
-         ("order", 2, "live", "between"), ("kill", 4, "live", "split")}
+         ("order", 2, "live", "between"), ("kill", 4, "live", "split"), ("missing", 4, "live", "split"), ("stop", 4, "live", "shrink")}
 VERDICT = re.compile(r"stands still: rank (\d+) \([^)]*\) (.*)")
 ERROR = re.compile(r"^ERROR ([0-9.]+) (\d+) (.*)$", re.M)
 

@@ -147,6 +147,7 @@ Bytes Account::encode() const {
   writer.u8(hold ? 1 : 0);
   if (hold) write(writer, *hold);
   writer.u8(is_final ? 1 : 0);
+  writer.u64(host_calls);
   writer.u64(progress.begun);
   writer.u8(progress.is_running ? 1 : 0);
   return std::move(writer).take();
@@ -165,6 +166,7 @@ Result<Account> Account::decode(std::span<const std::byte> bytes, int rank) {
   if (reader.u8() != 0) account.hold = read_hold(reader);
   if (account.wait && account.hold) reader.reject("a rank that waits and has not begun");
   account.is_final = reader.u8() != 0;
+  account.host_calls = reader.u64();
   account.progress.begun = reader.u64();
   account.progress.is_running = reader.u8() != 0;
   TRY(reader.finish().with_context("rank {}", rank));

@@ -60,7 +60,8 @@ struct Account {
   CallLog::Content log;            // sends and receives: with the rank that asks
   std::optional<WaitReport> wait;  // not together with:
   std::optional<Hold> hold;
-  bool is_final = false;  // the rank is about to leave: it calls nothing any more
+  bool is_final = false;    // the rank is about to leave: it calls nothing any more
+  uint64_t host_calls = 0;  // CallLog::host_calls()
   /// What its stream has come to, of LoggedCall::launch.
   observe::Recorder::Progress progress{};
 

@@ -128,6 +128,33 @@ const char* CallLog::last_function() const {
   return last == nullptr ? nullptr : function_of(last->call);
 }
 
+CallLog::HostCallScope::HostCallScope(CallLog* log, const char* function, std::vector<int> excluded,
+                                      Deadline::Clock::time_point since)
+    : log_(log) {
+  if (log_ == nullptr) return;
+  std::lock_guard lock(log_->mutex_);
+  log_->host_call_ = {.function = function,
+                      .number = ++log_->host_calls_,
+                      .excluded = std::move(excluded),
+                      .since = since};
+}
+
+CallLog::HostCallScope::~HostCallScope() {
+  if (log_ == nullptr) return;
+  std::lock_guard lock(log_->mutex_);
+  log_->host_call_.reset();
+}
+
+std::optional<CallLog::HostCall> CallLog::host_call() const {
+  std::lock_guard lock(mutex_);
+  return host_call_;
+}
+
+uint64_t CallLog::host_calls() const {
+  std::lock_guard lock(mutex_);
+  return host_calls_;
+}
+
 bool CallLog::was_joined(uint16_t tag) const {
   std::lock_guard lock(mutex_);
   return joined_ != nullptr && joined_->test(tag);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
+#include "base/wait.h"
 #include "comm/task.h"
 #include "observe/recorder.h"
 
@@ -76,6 +77,27 @@ class CallLog {
   /// The stream that all launches so far were on, live: their order is that of the stream. None:
   /// there were several streams, a capture, or no launch.
   std::optional<uint64_t> only_stream() const;
+  /// A call of the host that all ranks but `excluded` make, and in which they wait for each other.
+  struct HostCall {
+    const char* function = "";  // "ncclCommSplit"
+    uint64_t number = 0;        // among such calls of this communicator, from 1
+    std::vector<int> excluded;
+    Deadline::Clock::time_point since{};
+  };
+  /// The rank is in such a call as long as this lives. None of a null log.
+  class HostCallScope {
+   public:
+    HostCallScope(CallLog* log, const char* function, std::vector<int> excluded = {},
+                  Deadline::Clock::time_point since = Deadline::Clock::now());
+    ~HostCallScope();
+    HostCallScope(const HostCallScope&) = delete;
+
+   private:
+    CallLog* const log_;
+  };
+  std::optional<HostCall> host_call() const EXCLUDES(mutex_);
+  /// So far, the one under way included.
+  uint64_t host_calls() const EXCLUDES(mutex_);
   /// Was a call with this tag ever launched together with others?
   bool was_joined(uint16_t tag) const EXCLUDES(mutex_);
 
@@ -101,7 +123,9 @@ class CallLog {
   std::vector<std::array<Numbers, 2>> messages_ GUARDED_BY(mutex_);  // by peer; receives, sends
   std::vector<LoggedCall> live_ GUARDED_BY(mutex_);  // a ring when full: the oldest at next_live_
   size_t next_live_ GUARDED_BY(mutex_) = 0;
-  std::vector<LoggedCall> captured_ GUARDED_BY(mutex_);            // oldest first; equal calls once
+  std::vector<LoggedCall> captured_ GUARDED_BY(mutex_);  // oldest first; equal calls once
+  std::optional<HostCall> host_call_ GUARDED_BY(mutex_);
+  uint64_t host_calls_ GUARDED_BY(mutex_) = 0;
   std::unique_ptr<std::bitset<65536>> joined_ GUARDED_BY(mutex_);  // by tag; null: none
 };
 

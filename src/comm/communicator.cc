@@ -707,6 +707,7 @@ Status Communicator::deregister_range(void* handle) {
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
   std::lock_guard in_use(in_use_);
   if (windows_ == nullptr) return gone();
+  const CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
   Result<const void*> handle = windows_->add(user, bytes, flags, init_deadline());
   open_windows();
   return handle;

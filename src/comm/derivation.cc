@@ -117,6 +117,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   if (operations_ == nullptr) return gone();
   const Deadline deadline = time_for_all_ranks();
   const Bytes mine = encode_wish(wish);
+  const CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
   bootstrap::Gathered of_all;  // what the wishes point into
   if (member_ != nullptr) of_all = TRY(member_->all_gather(mine, deadline));
   std::vector<Wish> wishes;
@@ -190,6 +191,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     if (peer == rank()) child.rank = static_cast<int>(child.ranks.size());
     child.ranks.push_back(peer);
   }
+  const CallLog::HostCallScope in_call(log_.get(), "ncclCommShrink", excluded);
   const std::shared_ptr<Communicator> made = new_child(child);
   {
     std::lock_guard lock(unborn_mutex_);

@@ -7,6 +7,7 @@ namespace {
 
 std::string name(const Verdict& verdict) {
   const LoggedCall& operation = verdict.operation;
+  if (!verdict.host_call.empty()) return verdict.host_call;
   std::string text = describe(operation.call);
   if (verdict.cause == Cause::Late) return text;  // which of equal calls it is is not known
   if (operation.is_captured()) return text + " in a graph";
@@ -58,7 +59,8 @@ std::string reason(const Verdict& verdict) {
 }  // namespace
 
 bool Verdict::is_same_as(const Verdict& other) const {
-  return cause == other.cause && rank == other.rank && operation.call == other.operation.call &&
+  return cause == other.cause && rank == other.rank && host_call == other.host_call &&
+         operation.call == other.operation.call &&
          (cause == Cause::Late || operation.number == other.operation.number) &&
          (!operation.call.is_message() || waiting == other.waiting);
 }
@@ -75,6 +77,7 @@ Bytes Verdict::encode() const {
   writer.i32(rank);
   writer.i32(waiting);
   write(writer, operation);
+  writer.text(host_call);
   writer.u8(last ? 1 : 0);
   if (last) write(writer, *last);
   writer.u8(holder ? 1 : 0);
@@ -93,6 +96,8 @@ Result<Verdict> Verdict::decode(std::span<const std::byte> bytes, int nranks) {
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < nranks; };
   if (!is_rank(verdict.rank) || !is_rank(verdict.waiting)) reader.reject("a rank that cannot be");
   verdict.operation = read_logged_call(reader);
+  constexpr size_t kMostName = 64;
+  verdict.host_call = reader.text(kMostName);
   if (reader.u8() != 0) verdict.last = read_logged_call(reader);
   if (reader.u8() != 0) verdict.holder = read_stuck(reader);
   if (verdict.holder.has_value() != (verdict.cause == Cause::HeldUp))

@@ -28,7 +28,9 @@ struct Verdict {
   int waiting = -1;      // who waits for it
   LoggedCall operation;  // that stands still, as `waiting` called it
   std::optional<LoggedCall>
-      last;                     // that the culprit called; of Stopped and DoesNotAnswer not known
+      last;  // that the culprit called; of Stopped and DoesNotAnswer not known
+  /// "ncclCommSplit": what stands still instead of `operation`, of which the number alone counts.
+  std::string host_call{};
   std::optional<Stuck> holder;  // HeldUp: the operation that its stream waits in
 
   /// Do both say the same of one operation? Who waits does not matter for collectives.

@@ -81,6 +81,7 @@ void Watch::look() {
   if (is_over_) return;
   if (wait && !mismatch_) examine_wait(*wait);
   if (mismatch_ && !is_over_) examine_mismatch();
+  if (!is_over_) examine_host_call();
   if (!is_over_) compare_with_neighbor();
   if (!is_over_ && !wait && hooks_.survey != nullptr && looked_ >= next_survey_) {
     // An answer of each of many ranks takes its time.
@@ -189,6 +190,7 @@ Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
     std::lock_guard lock(mutex_);
     account.is_final = is_leaving_;
   }
+  account.host_calls = log_.host_calls();
   account.progress = log_.recorder()->progress();
   // Where the executor tells that all that was begun has ended, the wait has, too.
   const bool is_over = account.progress.begun != 0 && !account.progress.is_running;
@@ -201,6 +203,50 @@ Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
                   .lasted = wait->lasted(),
                   .is_joined = log_.was_joined(wait->tag)};
   return account;
+}
+
+// Who is in a call of the host that all ranks make waits for those that have not made it.
+void Watch::examine_host_call() {
+  if (looked_ < next_host_look_) return;
+  const std::optional<CallLog::HostCall> call = log_.host_call();
+  if (!call || looked_ - call->since < kLongWait || call->number == judged_host_call_) return;
+  next_host_look_ = looked_ + kLongWait;
+  Verdict verdict{.cause = Cause::NotCalled,
+                  .rank = -1,
+                  .waiting = rank_,
+                  .operation = {.call = {}, .number = call->number},
+                  .last = std::nullopt,
+                  .host_call = call->function,
+                  .holder = std::nullopt};
+  const Time deadline = hooks_.now() + kFollowTime;
+  const int most = std::min(nranks_, static_cast<int>(kMostFollowed));
+  for (int step = 1; step < most && verdict.rank < 0 && hooks_.now() < deadline; ++step) {
+    const int peer = (rank_ + step) % nranks_;
+    const bool is_excluded = std::ranges::find(call->excluded, peer) != call->excluded.end();
+    if (is_excluded || hooks_.has_left(peer)) continue;
+    if (hooks_.run_state(peer) == RunState::Stopped) {
+      verdict.cause = Cause::Stopped;
+      verdict.rank = peer;
+      break;
+    }
+    Result<Account> theirs = hooks_.ask(peer, kAsk);
+    if (!theirs.is_ok()) {
+      // As in judge_silence().
+      if (hooks_.has_left(peer) || hooks_.has_failed() || hooks_.run_state(peer) == RunState::Runs)
+        continue;
+      verdict.cause = Cause::DoesNotAnswer;
+      verdict.rank = peer;
+    } else if (theirs.value().host_calls < call->number) {
+      verdict.rank = peer;
+      const std::vector<LoggedCall>& calls = theirs.value().log.calls;
+      if (!calls.empty()) verdict.last = calls.back();
+    }
+  }
+  const std::optional<CallLog::HostCall> now = log_.host_call();
+  if (verdict.rank < 0 || !now || now->number != call->number) return;
+  judged_host_call_ = call->number;
+  note(verdict);
+  hooks_.publish(verdict);
 }
 
 void Watch::examine_mismatch() {
@@ -372,6 +418,11 @@ void Watch::note(const Verdict& verdict) {
 
 std::optional<Verdict> Watch::standing_verdict() const {
   std::lock_guard lock(mutex_);
+  if (verdict_ && !verdict_->host_call.empty()) {
+    const std::optional<CallLog::HostCall> call = log_.host_call();
+    if (!call || call->number != verdict_->operation.number) return std::nullopt;
+    return verdict_;
+  }
   if (!verdict_ || !wait_ || hooks_.now() - wait_->latest > kFresh) return std::nullopt;
   if (tag_of(verdict_->operation.call) != wait_->tag) return std::nullopt;
   return verdict_;

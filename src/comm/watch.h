@@ -101,6 +101,7 @@ class Watch {
   Account own_account(int asker) const EXCLUDES(mutex_);
   Account own_account(int asker, const std::optional<Wait>& wait) const EXCLUDES(mutex_);
   Stuck describe_stuck(const Wait& wait, const LoggedCall& logged) const;
+  void examine_host_call();
   void examine_mismatch();
   void examine_wait(const Wait& wait);
   bool is_doomed(const Wait& wait);
@@ -133,6 +134,8 @@ class Watch {
   uint64_t compared_ = 0;  // collectives when last compared with the neighbour
   Time next_comparison_;
   Time next_survey_;
+  Time next_host_look_{};
+  uint64_t judged_host_call_ = 0;  // by its number
   std::chrono::seconds comparison_interval_;
 
   mutable std::mutex mutex_;

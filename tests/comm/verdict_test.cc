@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <deque>
+
 #include "tests/comm/calls.h"
 #include "tests/comm/world.h"
 
@@ -46,6 +48,36 @@ TEST(Verdict, NamesTheRankThatHasNotCalledOnEveryRank) {
                       "#2, stands still: rank 2 (process 2) has not called it"),
             HasSubstr("its last call was ncclAllReduce(count 1, float, sum), collective #1")));
   EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Verdict, NamesTheRankThatAllWaitForInACallOfTheHost) {
+  World world(4);
+  world.call_all(all_reduce(1));
+  const auto since = world.devices().now;
+  std::deque<CallLog::HostCallScope> scopes;
+  for (const int rank : {0, 1})
+    scopes.emplace_back(&world.of(rank).log, "ncclCommShrink", std::vector{3}, since);
+  world.pass(milliseconds(900));
+  EXPECT_EQ(common_verdict(world), "");
+  world.pass(milliseconds(300));
+  EXPECT_THAT(common_verdict(world),
+              AllOf(HasSubstr("communicator 0x77: ncclCommShrink stands still: rank 2 (process 2) "
+                              "has not called it: its last call was ncclAllReduce(count 1"),
+                    testing::Not(HasSubstr("rank 3"))));
+  EXPECT_TRUE(world.of(0).watch->standing_verdict());
+  EXPECT_FALSE(world.of(2).watch->standing_verdict());  // it is not in the call
+  scopes.clear();
+  EXPECT_FALSE(world.of(0).watch->standing_verdict());
+  EXPECT_EQ(world.failure(), "");
+}
+
+TEST(Verdict, NamesAStoppedRankInACallOfTheHost) {
+  World world(2);
+  const CallLog::HostCallScope scope(&world.of(1).log, "ncclCommSplit", {}, world.devices().now);
+  world.of(0).run_state = RunState::Stopped;
+  world.pass(milliseconds(1200));
+  EXPECT_THAT(common_verdict(world), HasSubstr("ncclCommSplit stands still: rank 0 (process 0) is "
+                                               "stopped"));
 }
 
 TEST(Verdict, SaysNothingWithinASecond) {

@@ -37,6 +37,7 @@ class World {
   World(const World&) = delete;
 
   uint64_t id() const { return id_; }
+  const Devices& devices() const { return devices_; }
   struct Rank {
     explicit Rank(int nranks) : log(nranks) {}
     CallLog log;
