@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
-#include "gpu/machine.h"
 
 namespace niccolite::api {
 namespace {
@@ -113,10 +112,7 @@ bool orders_launches(const ncclConfig_t* config, const ncclConfig_t& copy) {
     value = static_cast<int>(named);
     LOG(Info, Env, "Comm config launchOrderImplicit reset to NCCL_LAUNCH_ORDER_IMPLICIT={}", named);
   }
-  if (value == 0 || value == 1) return value == 1;
-  // Real GPUs: as NCCL does, until it is measured what it costs.
-  const Result<gpu::Machine*> machine = gpu::machine();
-  return machine.is_ok() && machine.value()->kind() == gpu::Kind::Virtual;
+  return value == 1;
 }
 
 }  // namespace

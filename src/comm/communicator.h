@@ -47,9 +47,9 @@ namespace niccolite::comm {
 /// ncclConfig_t as resolved: defaults and environment applied. Source: reference c-api §5.
 struct Configuration {
   bool blocking = true;
-  bool graphs_mix = true;       // see StreamOrder
-  bool orders_launches = true;  // see LaunchOrder
-  bool one_sided = true;        // puts and signals; config.numRmaCtx 0: none
+  bool graphs_mix = true;        // see StreamOrder
+  bool orders_launches = false;  // see LaunchOrder
+  bool one_sided = true;         // puts and signals; config.numRmaCtx 0: none
   planner::Limits limits;
   std::string name;  // ncclConfig_t::commName: of logs and profiles; empty: none
 };
