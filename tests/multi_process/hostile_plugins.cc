@@ -3,8 +3,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "observe/profiler_abi.h"
 #include "planner/tuner_abi.h"
@@ -25,6 +28,7 @@ namespace abi = niccolite::observe::abi;
 using Descriptor = abi::Descriptor<HOSTILE_PROFILER>;
 
 struct Event {
+  explicit Event(std::string of) : kind(std::move(of)) {}
   std::string kind;
 };
 
@@ -70,11 +74,15 @@ int start(void*, void** handle, Descriptor* of) {
   if (does("start fails")) return 3;
   if (does("start throws")) throw std::runtime_error("start");
   if (does("start gives nothing")) return 0;
-  auto* const event = new Event{std::to_string(of->type)};
+  // Others may hang below it: all of them are kept.
+  static auto* const mutex = new std::mutex;
+  static auto* const events = new std::deque<Event>;
+  std::lock_guard lock(*mutex);
+  Event* const event = &events->emplace_back(std::to_string(of->type));
   const std::string parent = of->parent == nullptr ? "none" : static_cast<Event*>(of->parent)->kind;
   std::printf("EVENT %s below %s: %s\n", event->kind.c_str(), parent.c_str(),
               describe(*of).c_str());
-  *handle = event;  // never deleted: others may hang below it
+  *handle = event;
   return 0;
 }
 int stop(void*) {
