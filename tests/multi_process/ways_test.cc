@@ -27,7 +27,6 @@ struct Way {
   Process::Environment environment;
   std::string name;  // as the log has it
 };
-void PrintTo(const Way& way, std::ostream* out) { *out << way.title; }
 
 const Way kHost{"host_memory", {{"NCCL_P2P_DISABLE", "1"}}, "via SHM"};
 const Way kNetwork{
@@ -136,7 +135,6 @@ struct Fault {
   std::string kind;
   std::string found;
 };
-void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.kind; }
 
 class BrokenPeerAccess : public testing::TestWithParam<Fault> {
  protected:
