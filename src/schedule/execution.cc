@@ -3,80 +3,18 @@
 #include <algorithm>
 
 #include "schedule/index.h"
+#include "schedule/results.h"
 
 namespace niccolite::schedule {
 namespace {
 
 constexpr int kDrawnWaits = 6;  // a deadlock's message shows this many links of the cycle
 
-/// The input block that output block `block` of `rank` is when the operation is in place
-/// (schedule.h).
-std::optional<int> input_in_place(const Schedule& schedule, int rank, int block) {
-  switch (schedule.collective) {
-    case Collective::AllReduce:
-      return block;
-    case Collective::Reduce:
-    case Collective::Broadcast:
-      if (rank == schedule.root) return block;
-      return std::nullopt;
-    case Collective::AllGather:
-      if (block == rank) return 0;
-      return std::nullopt;
-    case Collective::Gather:
-      if (rank == schedule.root && block == rank) return 0;
-      return std::nullopt;
-    case Collective::ReduceScatter:
-      return rank;
-    case Collective::Scatter:
-      if (rank == schedule.root) return rank;
-      return std::nullopt;
-    case Collective::AllToAll:
-    case Collective::PointToPoint:
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-/// What an output block must hold at the end: input block `block` of rank `from`, or of all ranks,
-/// folded and finished.
-struct Wanted {
-  int block;
-  int from;  // -1: all
-};
-
-Wanted wanted_result(const Schedule& schedule, int rank, int block) {
-  switch (schedule.collective) {
-    case Collective::AllReduce:
-    case Collective::Reduce:
-      return {block, -1};
-    case Collective::ReduceScatter:
-      return {rank, -1};
-    case Collective::Broadcast:
-      return {block, schedule.root};
-    case Collective::AllGather:
-    case Collective::Gather:
-      return {0, block};
-    case Collective::AllToAll:
-      return {rank, block};
-    case Collective::Scatter:
-      return {rank, schedule.root};
-    case Collective::PointToPoint:
-      for (const Message& message : schedule.messages)
-        if (message.receiver == rank && message.receive_block == block)
-          return {message.send_block, message.sender};
-  }
-  return {block, rank};
-}
-
 void merge(std::vector<uint32_t>& clock, const std::vector<uint32_t>& other) {
   for (size_t i = 0; i < other.size(); ++i) clock[i] = std::max(clock[i], other[i]);
 }
 
 }  // namespace
-
-bool can_be_in_place(Collective collective) {
-  return collective != Collective::AllToAll && collective != Collective::PointToPoint;
-}
 
 Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, int channel,
                      Place place, int depth)

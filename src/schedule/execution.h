@@ -10,16 +10,11 @@
 #include <vector>
 
 #include "schedule/check_form.h"
+#include "schedule/results.h"
 #include "schedule/schedule.h"
 #include "schedule/value.h"
 
 namespace niccolite::schedule {
-
-/// InPlace: input and output are one buffer, at the ranks that have both.
-enum class Place : unsigned char { OutOfPlace, InPlace };
-
-/// Has `collective` an in-place form?
-bool can_be_in_place(Collective collective);
 
 class Execution {
  public:

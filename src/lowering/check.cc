@@ -1,0 +1,152 @@
+#include "lowering/check.h"
+
+#include <algorithm>
+
+#include "lowering/execution.h"
+#include "schedule/check_form.h"
+#include "schedule/index.h"
+
+namespace niccolite::lowering {
+namespace {
+
+using schedule::at;
+using schedule::length;
+using schedule::Schedule;
+
+using Taker = std::function<int(int worker, int tile)>;
+
+/// Who takes which of two tiles. The first three: all workers alike, of whom each then meets the
+/// other in the same channel; the others by the bits of the worker's number, of which some bit
+/// tells any two apart.
+std::vector<Taker> takers(int workers) {
+  std::vector<Taker> all{[](int, int tile) { return tile; }, [](int, int tile) { return 1 - tile; },
+                         [](int, int) { return 0; }, [](int, int) { return 1; }};
+  for (int bit = 0; 1 << bit < workers; ++bit) {
+    all.emplace_back([bit](int worker, int tile) { return (worker >> bit & 1) ^ tile; });
+    all.emplace_back([bit](int worker, int tile) { return (worker >> bit & 1) ^ tile ^ 1; });
+    all.emplace_back([bit](int worker, int) { return worker >> bit & 1; });
+  }
+  return all;
+}
+
+class Prover {
+ public:
+  Prover(const AccessPlan& plan, std::vector<schedule::Ends> ends, const CheckOptions& options)
+      : plan_(plan), ends_(std::move(ends)), options_(options) {}
+
+  Status run() const {
+    for (int channel = 0; channel < length(plan_.schedule.ranks.front()); ++channel) {
+      for (const auto place : {schedule::Place::OutOfPlace, schedule::Place::InPlace}) {
+        if (place == schedule::Place::InPlace &&
+            !schedule::can_be_in_place(plan_.schedule.collective)) {
+          continue;
+        }
+        TRY(run_takers({.place = place, .channel = channel, .depth = options_.depth}));
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status run_takers(Scenario scenario) const {
+    int workers = 0;
+    bool shares_tiles = false;
+    for (const auto& of_rank : plan_.workers) {
+      workers += length(at(of_rank, scenario.channel));
+      for (const Worker& worker : at(of_rank, scenario.channel)) {
+        shares_tiles |= std::ranges::any_of(
+            worker.steps, [](const Step& step) { return step.tiles == Tiles::Dynamic; });
+      }
+    }
+    if (!shares_tiles) return run_one(scenario);
+    scenario.channels = 2;
+    for (const Taker& taker : takers(workers)) {
+      scenario.taker = taker;
+      TRY(run_one(scenario));
+    }
+    return {};
+  }
+
+  Status run_one(Scenario& scenario) const {
+    Execution execution(plan_, ends_, scenario);
+    TRY(execution.run());
+    TRY(execution.check_result());
+    if (!options_.with_aborts) return {};
+    for (int rank = 0; rank < plan_.schedule.nranks; ++rank)
+      for (int after = 0; after < execution.steps_of(rank); ++after)
+        for (const bool rank_goes_first : {true, false}) {
+          scenario.abort = Abort{rank, after, rank_goes_first};
+          Execution aborted(plan_, ends_, scenario);
+          TRY(aborted.run().with_context("rank {} is aborted after {} steps", rank, after));
+        }
+    scenario.abort.reset();
+    return {};
+  }
+
+  const AccessPlan& plan_;
+  const std::vector<schedule::Ends> ends_;
+  const CheckOptions& options_;
+};
+
+uint32_t next_random(uint32_t& state) {  // xorshift
+  state ^= state << 13;
+  state ^= state >> 17;
+  return state ^= state << 5;
+}
+
+/// The connections whose buffers cannot be reached, in some ways: of none, of all, of one rank
+/// after the other, of some.
+std::vector<std::vector<bool>> refusals(const Schedule& schedule, const Routes& routes,
+                                        uint32_t seed) {
+  const size_t count = schedule.connections.size();
+  std::vector<std::vector<bool>> all{std::vector<bool>(count, false)};
+  if (routes.are_all_slots()) return all;
+  all.emplace_back(count, true);
+  // Of more ranks the roles repeat.
+  constexpr int kMostRanks = 4;
+  for (int rank = 0; rank < std::min(schedule.nranks, kMostRanks); ++rank) {
+    std::vector<bool>& of_rank = all.emplace_back(count, false);
+    for (size_t i = 0; i < count; ++i) {
+      const schedule::Connection& c = schedule.connections[i];
+      const bool is_get = routes.of(c.tag).way == Way::DirectGet;
+      of_rank[i] = (is_get ? c.sender : c.receiver) == rank;
+    }
+  }
+  std::vector<bool>& some = all.emplace_back(count, false);
+  for (size_t i = 0; i < count; ++i) some[i] = (next_random(seed) >> 16 & 1) != 0;
+  return all;
+}
+
+}  // namespace
+
+Status check(const AccessPlan& plan, const CheckOptions& options) {
+  if (options.depth < 1) return Status::invalid_argument("a FIFO has {} slots", options.depth);
+  return Prover(plan, TRY(schedule::check_form(plan.schedule)), options).run();
+}
+
+Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t seed) {
+  const Routes routes = routes_of(schedule);
+  for (const bool has_bulk_copies : {true, false}) {
+    for (const bool pulls : {false, true}) {
+      // Of threads alone no tiles are shared, and nothing is pulled.
+      if (pulls && (!has_bulk_copies || !schedule::reduces(schedule.collective))) continue;
+      if (routes.are_all_slots() && (pulls || !has_bulk_copies)) continue;
+      for (const std::vector<bool>& refused : refusals(schedule, routes, seed)) {
+        const AccessPlan plan =
+            TRY(lower(schedule, {.facilities = {.has_bulk_copies = has_bulk_copies,
+                                                .has_staged_reductions = has_bulk_copies},
+                                 .links = {},
+                                 .refused = refused,
+                                 .pulls = pulls}));
+        TRY(check(plan, options)
+                .with_context("moved by {}{}, {} of {} buffers not reached",
+                              has_bulk_copies ? "bulk copies" : "threads",
+                              pulls ? " and pulled" : "", std::ranges::count(refused, true),
+                              refused.size()));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace niccolite::lowering

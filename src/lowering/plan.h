@@ -1,0 +1,116 @@
+// AccessPlan: a schedule lowered to what really runs. It says for every operand and destination of
+// every instruction how the bytes go, and holds the events that make that safe, as data: each
+// worker is a list of steps, which the checker executes (check.h).
+//
+//   schedule      who needs what from whom              schedule/schedule.h
+//   routes        how bytes may go over a connection    routes.h
+//   access plan   how they go, with these links         here
+//   program       the same of one rank, compact         executor/program.h
+//
+// A *direct put* and a *direct get* begin with an advertisement: the rank whose buffer it is tells
+// the other one, once its kernel runs, where the buffer lies. Until then its user may use the
+// buffer, and from the end of that kernel on again:
+//
+//   put:  receiver                          sender
+//         Advertise  -------- where ------> TakeAdvertisement
+//         AwaitArrival <------------------- Move (stores there), Announce
+//
+//   get:  sender                            receiver
+//         Advertise  -------- where ------> TakeAdvertisement
+//         AwaitRelease <------------------- Move (reads there), Release
+//
+//   pull: sender                            receiver
+//         Advertise  -------- where ------> TakeAdvertisement
+//         ServePulls <------- which ------- Request         a get whose bytes the sender stores to
+//                    --------- tile ------> AwaitArrival    slots, tile by tile, as it is asked to
+//                    <--------------------- Move, Release
+//
+// An advertisement may be of nothing: the buffer cannot be reached, or is to be scaled first. Then
+// the bytes go through slots, and what has been taken still says so.
+//
+// An aborted worker does the steps of `abort` from wherever it is: its user may free the buffers as
+// soon as the rank's kernel has ended.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lowering/routes.h"
+#include "lowering/workers.h"
+#include "schedule/schedule.h"
+
+namespace niccolite::lowering {
+
+enum class Event : uint8_t {
+  // Of connections that put, get or pull:
+  Advertise,          // tells the peer of Step::memory, or of nothing
+  TakeAdvertisement,  // waits for the peer's, and takes it: it cannot be withdrawn any more
+  Request,            // asks for all tiles that this worker takes
+  ServePulls,         // stores tiles to slots as they are asked for, until there is a release
+  Release,            // tells the peer that its buffer is needed no more
+  AwaitRelease,
+  // Of all:
+  AwaitArrival,  // waits for a chunk in a slot, for all that was to be put, or for requested tiles
+  AwaitCredit,   // waits for a free slot
+  Move,          // the instruction: reads its operands, stores to its destinations
+  Announce,      // tells the receiver that a slot is full, or that all is put
+  GiveCredit,    // tells the sender that a slot is free
+  // Of aborted workers:
+  Withdraw,    // takes the own advertisement back, if nobody has taken it
+  Leave,       // tells the peer, whose advertisement was taken, that nothing is done there any more
+  AwaitLeave,  // unless withdrawn: waits until all is done, or the peer has left
+};
+const char* name_of(Event event);
+
+struct Step {
+  Event event;
+  int connection = -1;   // all but Move
+  int instruction = -1;  // Move
+  Way way = Way::Slot;   // AwaitArrival, Announce: of the connection
+  Tiles tiles{};         // Move, Request, AwaitArrival of what was requested: which tiles
+  std::optional<schedule::BlockReference> memory{};  // Advertise; none: through slots
+
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+/// How the bytes of one instruction go, in the order of its connections. Its local operand and its
+/// local destination are in the rank's own memory; a destination that an operand is put to holds it
+/// already.
+struct Accesses {
+  std::vector<Way> receives{};
+  std::vector<Way> sends{};
+};
+
+struct Worker {
+  WorkerPlan plan{};
+  std::vector<Accesses> accesses{};  // by instruction
+  std::vector<Step> steps{};
+  std::vector<Step> abort{};
+};
+
+struct AccessPlan {
+  schedule::Schedule schedule;
+  Routes routes;
+  std::vector<std::vector<std::vector<Worker>>> workers;  // [rank][channel][lane of the schedule]
+};
+
+/// What the link under a connection can do, known to both of its ends.
+struct Link {
+  bool can_put = true;  // the sender reaches buffers of the receiver's user
+  bool can_get = true;  // the receiver reaches buffers of the sender's user
+};
+
+struct Capabilities {
+  Facilities facilities{.has_bulk_copies = true, .has_staged_reductions = true};
+  std::vector<Link> links{};    // by connection; empty: all can do all
+  std::vector<bool> refused{};  // by connection: the buffer cannot be reached in this operation, so
+                                // that its rank advertises nothing; empty: none
+  bool pulls = false;           // reductions with dynamic tiles pull what they would get
+};
+
+/// The plan of a whole schedule, whose form is right (schedule/check.h). InvalidArgument when
+/// `capabilities` is of another schedule.
+Result<AccessPlan> lower(const schedule::Schedule& schedule, const Capabilities& capabilities);
+
+}  // namespace niccolite::lowering

@@ -1,0 +1,117 @@
+#include "lowering/routes.h"
+
+#include <algorithm>
+
+#include "schedule/index.h"
+
+namespace niccolite::lowering {
+namespace {
+
+using schedule::at;
+using schedule::Buffer;
+using schedule::Collective;
+using schedule::Connection;
+using schedule::Instruction;
+using schedule::Lane;
+using schedule::length;
+using schedule::Schedule;
+
+/// What the workers at the ends of a connection allow. An end that the schedule does not have
+/// allows all.
+struct Allowed {
+  bool put = true;
+  bool get_by_sender = true;
+  bool get_by_receiver = false;  // some instruction reduces what comes, or passes it on
+  bool has_receiver = false;
+  bool is_passed_on = false;
+
+  bool get() const { return get_by_sender && (get_by_receiver || !has_receiver); }
+};
+
+/// `only`: the one instruction of the worker that receives by a connection; null: it has several.
+bool only_stores(const Instruction* only) {
+  return only != nullptr && only->receive_from.size() == 1 && !only->source && !only->finish &&
+         only->target && only->target->buffer == Buffer::Output;
+}
+
+/// The same of the worker that sends.
+bool only_sends_input(const Instruction* only) {
+  return only != nullptr && only->receive_from.empty() && only->send_to.size() == 1 &&
+         !only->finish && !only->target && only->source && only->source->buffer == Buffer::Input;
+}
+
+std::vector<Allowed> look_at(const Schedule& schedule) {
+  std::vector<Allowed> allowed(schedule.connections.size());
+  for (const std::vector<schedule::Channel>& channels : schedule.ranks) {
+    for (const schedule::Channel& channel : channels) {
+      for (const Lane& worker : channel.lanes) {
+        const Instruction* const only =
+            worker.instructions.size() == 1 ? &worker.instructions.front() : nullptr;
+        const bool stores = only_stores(only), sends_input = only_sends_input(only);
+        for (const Instruction& instruction : worker.instructions) {
+          const bool passes_on = !instruction.send_to.empty();
+          for (const int connection : instruction.receive_from) {
+            Allowed& of = at(allowed, connection);
+            of.has_receiver = true;
+            of.put &= stores;
+            of.get_by_receiver |= instruction.reduce || passes_on;
+            of.is_passed_on |= passes_on;
+          }
+          for (const int connection : instruction.send_to)
+            at(allowed, connection).get_by_sender &= sends_input;
+        }
+      }
+    }
+  }
+  return allowed;
+}
+
+}  // namespace
+
+const char* name_of(Way way) {
+  switch (way) {
+    case Way::Slot:
+      return "slot";
+    case Way::DirectPut:
+      return "put";
+    case Way::DirectGet:
+      return "get";
+    case Way::Pull:
+      return "pull";
+  }
+  return "unknown way";
+}
+
+bool Routes::are_all_slots() const {
+  return std::ranges::all_of(of_tags_,
+                             [](const auto& entry) { return entry.second.way == Way::Slot; });
+}
+
+Routes routes_of(const Schedule& schedule) {
+  std::map<int, Route> routes;
+  if (schedule.collective == Collective::PointToPoint) {
+    for (const Connection& connection : schedule.connections)
+      routes[connection.tag] = {.way = Way::DirectPut, .is_final = true};
+    return Routes(std::move(routes));
+  }
+  const std::vector<Allowed> allowed = look_at(schedule);
+  std::map<int, std::pair<bool, bool>> gets_and_puts;  // by tag: can all of them?
+  for (int i = 0; i < length(allowed); ++i) {
+    auto& [gets, puts] =
+        gets_and_puts.try_emplace(at(schedule.connections, i).tag, !schedule.partial_sums, true)
+            .first->second;
+    gets &= at(allowed, i).get();
+    puts &= at(allowed, i).put;
+  }
+  for (const auto& [tag, can] : gets_and_puts)
+    routes[tag].way = can.first ? Way::DirectGet : can.second ? Way::DirectPut : Way::Slot;
+  bool is_passed_on = false;
+  for (int i = 0; i < length(allowed); ++i) {
+    is_passed_on |= routes[at(schedule.connections, i).tag].way == Way::DirectPut &&
+                    at(allowed, i).is_passed_on;
+  }
+  for (auto& [tag, route] : routes) route.is_final = route.way == Way::DirectPut && !is_passed_on;
+  return Routes(std::move(routes));
+}
+
+}  // namespace niccolite::lowering

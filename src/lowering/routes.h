@@ -1,0 +1,66 @@
+// Routes: how bytes may go over each connection of a schedule, as its form says, whatever the links
+// can do.
+//
+//   Slot        the sender stores a chunk in a slot of the connection, the receiver reads it there
+//   DirectPut   the sender stores to the receiver's output; the receiver only waits for it
+//   DirectGet   the receiver reads the sender's input; the sender only waits until it has
+//
+// Nothing is declared by algorithms. A connection may be a
+//   put   where the receiving worker is one instruction that stores what comes to its output as it
+//         is, and perhaps passes it on;
+//   get   where the sending worker is one instruction that does nothing but send its input there,
+//         and the receiver reduces it or passes it on. (What the receiver would only store is put.)
+// All connections of one tag go one way: the one that every one of them may go, a get before a put.
+// Where partial sums travel there are no gets: a chain would have one at its first hop alone.
+// Of messages (PointToPoint) each is moved by a worker of one instruction at either end, so that
+// all are puts.
+//
+// Who may use it: planner, executors, tools. Thread safety: values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "schedule/schedule.h"
+
+namespace niccolite::lowering {
+
+enum class Way : uint8_t { Slot, DirectPut, DirectGet, Pull };  // Pull: plan.h
+
+const char* name_of(Way way);
+
+struct Route {
+  Way way = Way::Slot;
+  /// Of puts: no receiver of any put of the schedule passes on what comes. Nobody then reads it
+  /// before the operation ends, whoever stored it, and in whatever order.
+  bool is_final = false;
+
+  friend bool operator==(const Route&, const Route&) = default;
+};
+
+/// The routes of a schedule's connections, by tag.
+class Routes {
+ public:
+  Routes() = default;
+  explicit Routes(std::map<int, Route> of_tags) : of_tags_(std::move(of_tags)) {}
+
+  /// Of a connection with this tag; Slot where the schedule has none.
+  Route of(int tag) const {
+    const auto found = of_tags_.find(tag);
+    return found == of_tags_.end() ? Route{} : found->second;
+  }
+  bool are_all_slots() const;
+  const std::map<int, Route>& of_tags() const { return of_tags_; }
+
+  friend bool operator==(const Routes&, const Routes&) = default;
+
+ private:
+  std::map<int, Route> of_tags_;
+};
+
+/// The routes of `schedule`, whose form is right (schedule/check.h). Of a part of a schedule
+/// (algorithms::Options::only_rank), the routes as far as the part does not exclude them: what the
+/// part excludes, the whole does, too, so that Slot is certain, and all else is not.
+Routes routes_of(const schedule::Schedule& schedule);
+
+}  // namespace niccolite::lowering

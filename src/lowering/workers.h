@@ -1,0 +1,67 @@
+// What serves each worker of a program: threads or bulk copies, over tiles that are its channel's
+// or that the CTAs share. The one place where this is decided: lower() writes it into the plan that
+// the checker executes, and executors ask here with what a launch has. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lowering/routes.h"
+
+namespace niccolite::lowering {
+
+/// Fixed: a channel's worker moves the tiles of its channel. Dynamic: the workers of all channels
+/// share the tiles of all of them, each of which is taken by one, whoever is free
+/// (docs/design/0014).
+enum class Tiles : uint8_t { Fixed, Dynamic };
+
+enum class Mover : uint8_t { Threads, BulkCopies };
+
+const char* name_of(Tiles tiles);
+const char* name_of(Mover mover);
+
+/// What decides about a worker: its list of instructions and its connections.
+struct WorkerShape {
+  uint32_t instructions = 0;
+  // Of its instruction, if there is but one:
+  bool has_source = false;
+  bool reads_input = false;  // the source is a block of the input
+  bool reduces = false;
+  bool finishes = false;
+  std::vector<Route> receives{};  // as they go in this launch: Slot where the link cannot
+  std::vector<Route> sends{};
+  // Of its data:
+  bool is_only_work = true;       // the launch has no other
+  uint32_t pattern_channels = 1;  // that share the data
+};
+
+/// What a launch can do.
+struct Facilities {
+  bool publishes_chunks = true;        // Simple; by other protocols nothing is direct
+  bool has_bulk_copies = false;        // for workers that move bytes
+  bool has_staged_reductions = false;  // bulk copies for reductions whose tiles are shared
+  bool reduces = false;                // the kernel does; else it moves bytes
+  bool scales_input = false;
+  bool scales_result = false;  // where an instruction finishes
+  bool has_connections = true;
+};
+
+struct WorkerPlan {
+  Mover mover = Mover::Threads;
+  Tiles tiles = Tiles::Fixed;
+  /// One instruction at one end of one connection, which advertises a buffer and then only waits.
+  bool only_advertises = false;
+
+  friend bool operator==(const WorkerPlan&, const WorkerPlan&) = default;
+};
+
+/// The plans of one rank's workers, in the program's order. Tiles are dynamic
+///  - of workers that bulk copies serve, and that send, if all that they receive is got, and all
+///    that they send is put and final;
+///  - of the first worker that only copies, in a kernel that does not reduce: there is one counter;
+///  - of the first worker that reduces, if it receives by gets alone, and so sends as above.
+std::vector<WorkerPlan> plan_workers(std::span<const WorkerShape> workers,
+                                     const Facilities& facilities);
+
+}  // namespace niccolite::lowering

@@ -1,0 +1,30 @@
+// What a collective asks for: which blocks of input and output are the same memory when it is in
+// place, and what each output block must hold at the end. For the checkers of schedules and of
+// lowered plans. Pure functions.
+#pragma once
+
+#include <optional>
+
+#include "schedule/schedule.h"
+
+namespace niccolite::schedule {
+
+/// InPlace: input and output are one buffer, at the ranks that have both.
+enum class Place : unsigned char { OutOfPlace, InPlace };
+
+/// Has `collective` an in-place form?
+bool can_be_in_place(Collective collective);
+
+/// The input block that output block `block` of `rank` is when the operation is in place
+/// (schedule.h); none: they are different memory all the same.
+std::optional<int> input_in_place(const Schedule& schedule, int rank, int block);
+
+/// What an output block must hold at the end: input block `block` of rank `from`, or of all ranks,
+/// folded and finished.
+struct Wanted {
+  int block;
+  int from;  // -1: all
+};
+Wanted wanted_result(const Schedule& schedule, int rank, int block);
+
+}  // namespace niccolite::schedule

@@ -1,0 +1,345 @@
+// The checker refuses every broken copy of every lowered plan, and names the place.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "algorithms/registry.h"
+#include "lowering/check.h"
+
+namespace niccolite::lowering {
+namespace {
+
+using schedule::Collective;
+using schedule::Schedule;
+using testing::AnyOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+constexpr const char* kAfterTheEnd = "whose kernel may have ended";
+constexpr const char* kRace = "with no order between them";
+constexpr const char* kDeadlock = "deadlock: ";
+constexpr const char* kHang = "an abort hangs: ";
+constexpr const char* kNotTold = "that it has not been told of";
+constexpr const char* kOtherTile = "which has sent another";
+constexpr const char* kNeverWritten = "which nothing was written to";
+constexpr const char* kWrongBlock = "block";  // "handles block 0, but ... is of block 1"
+
+struct Mutation {
+  const char* name;
+  /// Breaks the first place that it finds; false: the plan has none.
+  bool (*apply)(AccessPlan& plan);
+  std::vector<const char*> expected;  // one of them
+  bool is_of_aborts = false;
+};
+
+using Steps = std::vector<Step>;
+
+/// Calls break_it(steps or abort steps) for each worker until it is true.
+bool break_first(AccessPlan& plan, std::vector<Step> Worker::*list,
+                 const std::function<bool(Worker&, Steps&)>& break_it) {
+  for (auto& channels : plan.workers)
+    for (auto& workers : channels)
+      for (Worker& worker : workers)
+        if (break_it(worker, worker.*list)) return true;
+  return false;
+}
+
+bool erase(AccessPlan& plan, std::vector<Step> Worker::*list,
+           const std::function<bool(const Worker&, const Step&)>& is_it) {
+  return break_first(plan, list, [&](Worker& worker, Steps& steps) {
+    const auto found =
+        std::ranges::find_if(steps, [&](const Step& step) { return is_it(worker, step); });
+    if (found == steps.end()) return false;
+    steps.erase(found);
+    return true;
+  });
+}
+
+bool erase_event(AccessPlan& plan, Event event) {
+  return erase(plan, &Worker::steps,
+               [event](const Worker&, const Step& step) { return step.event == event; });
+}
+bool erase_of_abort(AccessPlan& plan, Event event) {
+  return erase(plan, &Worker::abort,
+               [event](const Worker&, const Step& step) { return step.event == event; });
+}
+
+/// The step is done before the worker's last move.
+bool hasten(AccessPlan& plan, const std::function<bool(const Worker&, const Step&)>& is_it) {
+  return break_first(plan, &Worker::steps, [&](Worker& worker, Steps& steps) {
+    const auto move = std::find_if(steps.begin(), steps.end(),
+                                   [](const Step& step) { return step.event == Event::Move; });
+    const auto found =
+        std::find_if(move, steps.end(), [&](const Step& step) { return is_it(worker, step); });
+    if (found == steps.end()) return false;
+    std::rotate(move, found, found + 1);
+    return true;
+  });
+}
+
+bool has_dynamic_tiles(const Worker& worker) {
+  return worker.plan.tiles == Tiles::Dynamic &&
+         std::ranges::any_of(worker.steps, [](const Step& step) { return step.connection >= 0; });
+}
+
+const Mutation kMutations[] = {
+    {"a_buffer_that_nobody_advertises",
+     [](AccessPlan& plan) { return erase_event(plan, Event::Advertise); },
+     {kDeadlock}},
+    {"an_access_without_an_advertisement",
+     [](AccessPlan& plan) { return erase_event(plan, Event::TakeAdvertisement); },
+     {kNotTold, kHang, kDeadlock}},
+    {"a_put_that_nobody_awaits",
+     [](AccessPlan& plan) {
+       return erase(plan, &Worker::steps, [](const Worker&, const Step& step) {
+         return step.event == Event::AwaitArrival && step.way == Way::DirectPut;
+       });
+     },
+     {kAfterTheEnd, kRace, kNeverWritten}},
+    {"a_put_that_nobody_announces",
+     [](AccessPlan& plan) {
+       return erase(plan, &Worker::steps, [](const Worker&, const Step& step) {
+         return step.event == Event::Announce && step.way == Way::DirectPut;
+       });
+     },
+     {kDeadlock}},
+    {"a_put_that_is_announced_too_early",
+     [](AccessPlan& plan) {
+       return hasten(plan, [](const Worker&, const Step& step) {
+         return step.event == Event::Announce && step.way == Way::DirectPut;
+       });
+     },
+     {kAfterTheEnd, kRace, kNeverWritten}},
+    {"a_put_of_another_block",
+     [](AccessPlan& plan) {
+       return break_first(plan, &Worker::steps, [&](Worker&, Steps& steps) {
+         for (Step& step : steps) {
+           if (step.event != Event::Advertise || !step.memory ||
+               step.memory->buffer != schedule::Buffer::Output ||
+               schedule::output_blocks(plan.schedule, 0) != plan.schedule.nblocks ||
+               plan.schedule.nblocks < 2) {
+             continue;
+           }
+           step.memory->block = (step.memory->block + 1) % plan.schedule.nblocks;
+           return true;
+         }
+         return false;
+       });
+     },
+     {kRace, kAfterTheEnd, kNeverWritten, kWrongBlock}},
+    {"a_get_of_another_block",
+     [](AccessPlan& plan) {
+       return break_first(plan, &Worker::steps, [&](Worker&, Steps& steps) {
+         for (Step& step : steps) {
+           if (step.event != Event::Advertise || !step.memory ||
+               step.memory->buffer != schedule::Buffer::Input || plan.schedule.nblocks < 2) {
+             continue;
+           }
+           step.memory->block = (step.memory->block + 1) % plan.schedule.nblocks;
+           return true;
+         }
+         return false;
+       });
+     },
+     {kRace, kWrongBlock, "wrote over it"}},
+    {"a_get_that_nobody_releases",
+     [](AccessPlan& plan) { return erase_event(plan, Event::Release); },
+     {kDeadlock}},
+    {"a_get_behind_which_the_owner_goes_on",
+     [](AccessPlan& plan) { return erase_event(plan, Event::AwaitRelease); },
+     {kAfterTheEnd}},
+    {"a_get_after_its_release",
+     [](AccessPlan& plan) {
+       return hasten(plan, [](const Worker& worker, const Step& step) {
+         // What was pulled is read from slots.
+         const bool is_pull = std::ranges::any_of(worker.steps, [&](const Step& other) {
+           return other.event == Event::Request && other.connection == step.connection;
+         });
+         const bool is_slot = std::ranges::any_of(worker.steps, [&](const Step& other) {
+           return other.event == Event::GiveCredit && other.connection == step.connection;
+         });
+         return step.event == Event::Release && !is_pull && !is_slot;
+       });
+     },
+     {kAfterTheEnd, kRace, "wrote over it"}},
+    {"a_pull_that_nobody_serves",
+     [](AccessPlan& plan) { return erase_event(plan, Event::ServePulls); },
+     {kDeadlock}},
+    {"a_pull_that_nobody_awaits",
+     [](AccessPlan& plan) {
+       return erase(plan, &Worker::steps, [](const Worker&, const Step& step) {
+         return step.event == Event::AwaitArrival && step.way == Way::Pull;
+       });
+     },
+     {kOtherTile}},
+    {"a_chunk_that_nobody_awaits",
+     [](AccessPlan& plan) {
+       return erase(plan, &Worker::steps, [](const Worker&, const Step& step) {
+         return step.event == Event::AwaitArrival && step.way == Way::Slot;
+       });
+     },
+     {kOtherTile}},
+    {"tiles_that_two_workers_move",
+     [](AccessPlan& plan) {
+       return break_first(plan, &Worker::steps, [](Worker& worker, Steps& steps) {
+         if (!has_dynamic_tiles(worker)) return false;
+         const auto move = std::ranges::find_if(
+             steps, [](const Step& step) { return step.event == Event::Move; });
+         Step again = *move;
+         again.tiles = Tiles::Fixed;
+         steps.insert(move + 1, again);
+         return true;
+       });
+     },
+     {kRace, kOtherTile, "wrote over it"}},
+    {"tiles_that_cross_channels_of_what_is_passed_on",
+     [](AccessPlan& plan) {
+       bool is_passed_on = false;  // some put
+       for (const auto& [tag, route] : plan.routes.of_tags())
+         is_passed_on |= route.way == Way::DirectPut && !route.is_final;
+       return is_passed_on && break_first(plan, &Worker::steps, [](Worker& worker, Steps& steps) {
+                if (steps.front().event != Event::TakeAdvertisement ||
+                    std::ranges::any_of(steps, [](const Step& step) {
+                      return step.event == Event::AwaitArrival || step.event == Event::AwaitCredit;
+                    })) {
+                  return false;
+                }
+                worker.plan.tiles = Tiles::Dynamic;
+                for (Step& step : steps)
+                  if (step.event == Event::Move) step.tiles = Tiles::Dynamic;
+                return true;
+              });
+     },
+     {kRace, kNeverWritten}},
+    {"an_abort_that_ends_while_its_buffer_is_used",
+     [](AccessPlan& plan) { return erase_of_abort(plan, Event::AwaitLeave); },
+     {kAfterTheEnd},
+     /*is_of_aborts=*/true},
+    {"an_abort_that_withdraws_nothing",
+     [](AccessPlan& plan) { return erase_of_abort(plan, Event::Withdraw); },
+     {kHang},
+     /*is_of_aborts=*/true},
+    {"an_abort_that_does_not_leave",
+     [](AccessPlan& plan) { return erase_of_abort(plan, Event::Leave); },
+     {kHang},
+     /*is_of_aborts=*/true},
+    {"an_access_to_what_was_left",
+     [](AccessPlan& plan) {
+       return break_first(plan, &Worker::abort, [](Worker& worker, Steps& steps) {
+         if (steps.empty() || steps.front().event != Event::Leave ||
+             std::ranges::any_of(worker.steps, [](const Step& step) {
+               return step.event == Event::AwaitArrival;
+             })) {
+           return false;
+         }
+         const auto move = std::ranges::find_if(
+             worker.steps, [](const Step& step) { return step.event == Event::Move; });
+         steps.push_back(*move);
+         return true;
+       });
+     },
+     {kAfterTheEnd, kNotTold, kRace, "wrote over it"},
+     /*is_of_aborts=*/true},
+};
+
+struct Case {
+  const Mutation* mutation;
+  const algorithms::Algorithm* algorithm;
+  int nranks;
+  bool pulls;
+};
+std::string name_of(const Case& c) {
+  return fmt::format("{}_{}_{}_{}{}", c.mutation->name, schedule::name_of(c.algorithm->collective),
+                     c.algorithm->name, c.nranks, c.pulls ? "_pulls" : "");
+}
+void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
+
+AccessPlan plan_of(const algorithms::Algorithm& algorithm, int nranks, bool pulls) {
+  const Schedule schedule = algorithm.build(nranks, {.root = 1}).take();
+  return lower(schedule, {.pulls = pulls}).take();
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const Mutation& mutation : kMutations)
+    for (const algorithms::Algorithm& algorithm : algorithms::all())
+      for (const int nranks : {2, 3})
+        for (const bool pulls : {false, true}) {
+          if (pulls && !schedule::reduces(algorithm.collective)) continue;
+          AccessPlan plan = plan_of(algorithm, nranks, pulls);
+          if (mutation.apply(plan)) result.push_back({&mutation, &algorithm, nranks, pulls});
+        }
+  return result;
+}
+
+class EveryLoweredMutant : public testing::TestWithParam<Case> {};
+
+TEST_P(EveryLoweredMutant, IsRefused) {
+  AccessPlan plan = plan_of(*GetParam().algorithm, GetParam().nranks, GetParam().pulls);
+  const CheckOptions options{.with_aborts = GetParam().mutation->is_of_aborts};
+  ASSERT_TRUE(check(plan, options).is_ok());
+  ASSERT_TRUE(GetParam().mutation->apply(plan));
+  const Status status = check(plan, options);
+  ASSERT_FALSE(status.is_ok()) << "the checker accepts it";
+  EXPECT_EQ(status.code(), Code::InvalidUsage);
+  const auto is_expected = [&](const char* text) {
+    return status.message().find(text) != std::string::npos;
+  };
+  EXPECT_TRUE(std::ranges::any_of(GetParam().mutation->expected, is_expected)) << status.message();
+  EXPECT_THAT(status.message(), ContainsRegex("rank [0-9]+ channel 0"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, EveryLoweredMutant, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& test) {
+                           return name_of(test.param);
+                         });
+
+/// By hand: the input of a one-shot all-reduce is got, though the worker that sends it goes on to
+/// write its sum, in place over that input.
+TEST(LoweredMutations, AGetAfterTheOwnerMayOverwriteIsRefusedInPlace) {
+  const Schedule schedule =
+      algorithms::find(Collective::AllReduce, "one_shot")->build(2, {}).take();
+  AccessPlan plan = lower(schedule, {}).take();
+  ASSERT_TRUE(check(plan).is_ok());
+  int connection = -1;  // from rank 0 to rank 1
+  for (int i = 0; i < 2; ++i)
+    if (schedule.connections[static_cast<size_t>(i)].sender == 0) connection = i;
+  const auto drop = [&](Worker& worker, Event event) {
+    std::erase_if(worker.steps, [&](const Step& step) {
+      return step.event == event && step.connection == connection;
+    });
+  };
+  Worker& sender = plan.workers[0][0][0];
+  drop(sender, Event::AwaitCredit);
+  drop(sender, Event::Announce);
+  sender.accesses[0].sends[0] = Way::DirectGet;
+  sender.steps.insert(sender.steps.begin(),
+                      {.event = Event::Advertise,
+                       .connection = connection,
+                       .memory = schedule::BlockReference{schedule::Buffer::Input, 0}});
+  sender.steps.push_back({.event = Event::AwaitRelease, .connection = connection});
+  Worker& receiver = plan.workers[1][0][0];
+  for (Step& step : receiver.steps) {
+    if (step.connection != connection) continue;
+    if (step.event == Event::AwaitArrival) step.event = Event::TakeAdvertisement;
+    if (step.event == Event::GiveCredit) step.event = Event::Release;
+  }
+  receiver.accesses[1].receives[0] = Way::DirectGet;
+  const Status status = check(plan, {.with_aborts = false});
+  ASSERT_FALSE(status.is_ok());
+  EXPECT_THAT(status.message(), AnyOf(HasSubstr(kRace), HasSubstr("wrote over it")));
+  EXPECT_THAT(status.message(), HasSubstr("(in place)"));
+}
+
+TEST(LoweredMutations, EachBreaksSomePlan) {
+  const std::vector<Case> all = cases();
+  for (const Mutation& mutation : kMutations) {
+    EXPECT_TRUE(std::ranges::any_of(all, [&](const Case& c) { return c.mutation == &mutation; }))
+        << mutation.name;
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::lowering
