@@ -28,8 +28,7 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
   Builder builder({.collective = Collective::AllGather,
                    .algorithm = name,
                    .nranks = nranks,
-                   .nblocks = nranks,
-                   .landing_tags = offering_tags(lanes, nranks)});
+                   .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneSpreader spreader(builder, rank, nranks, lanes, options);
     LaneBuilder push = spreader.of(kPushLane);

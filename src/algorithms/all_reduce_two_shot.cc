@@ -40,9 +40,7 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
   Builder builder({.collective = Collective::AllReduce,
                    .algorithm = name,
                    .nranks = nranks,
-                   .nblocks = nranks,
-                   .landing_tags = offering_tags(lanes, nranks, kSums),
-                   .lending_tags = offering_tags(lanes, nranks, kPush)});
+                   .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneSpreader spreader(builder, rank, nranks, lanes, options);
     for (const int owner : peers_by_distance(rank, nranks, 1)) {

@@ -24,11 +24,8 @@ namespace {
 Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
   TRY(check_options(name, nranks, max_ranks_of(lanes), options));
   if (nranks == 1) return alone(Collective::AllToAll, name);
-  Builder builder({.collective = Collective::AllToAll,
-                   .algorithm = name,
-                   .nranks = nranks,
-                   .nblocks = nranks,
-                   .landing_tags = offering_tags(lanes, nranks)});
+  Builder builder(
+      {.collective = Collective::AllToAll, .algorithm = name, .nranks = nranks, .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneSpreader spreader(builder, rank, nranks, lanes, options);
     for (const int receiver : peers_by_distance(rank, nranks, 1)) {

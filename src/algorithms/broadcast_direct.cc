@@ -27,8 +27,7 @@ Result<Schedule> broadcast_direct(int nranks, const Options& options) {
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = 1,
-                   .root = root,
-                   .landing_tags = {0}});
+                   .root = root});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneBuilder lane = builder.add_lane(rank);
     if (rank == root)

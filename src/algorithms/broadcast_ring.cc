@@ -42,9 +42,7 @@ Result<Schedule> build(const char* name, int strands, int nranks, const Options&
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = strands,
-                   .root = options.root,
-                   .landing_tags = {0, 1},  // by strand
-                   .passes_on = nranks > 2});
+                   .root = options.root});
   for (const Seat& seat : seats_to_build(rings, options))
     for (int strand = 0; strand < strands; ++strand) add_lane(builder, seat, options.root, strand);
   return std::move(builder).take();

@@ -34,29 +34,15 @@ namespace {
 constexpr int kScatter = 0;
 constexpr int kGather = 1;
 
-/// What lands, and what is lent. By instruction the owners read the root's input, and what they
-/// store to each other stays; else they pass on what has landed.
-void set_offers(Lanes lanes, const Owners& owners, Builder::Head& head) {
-  if (lanes == Lanes::ByInstruction && owners.count() > 1) {
-    head.landing_tags = {kGather};
-    head.lending_tags = {kScatter};
-    return;
-  }
-  head.landing_tags = owners.count() == 2 ? Tags{kScatter, kGather} : Tags{kScatter};
-  head.passes_on = owners.count() > 1;
-}
-
 Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
   TRY(check_options(name, nranks, max_ranks_of(lanes), options));
   if (nranks == 1) return alone(Collective::Broadcast, name);
   const Owners owners{options.root, nranks};
-  Builder::Head head{.collective = Collective::Broadcast,
-                     .algorithm = name,
-                     .nranks = nranks,
-                     .nblocks = owners.count(),
-                     .root = options.root};
-  set_offers(lanes, owners, head);
-  Builder builder(std::move(head));
+  Builder builder({.collective = Collective::Broadcast,
+                   .algorithm = name,
+                   .nranks = nranks,
+                   .nblocks = owners.count(),
+                   .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneSpreader spreader(builder, rank, nranks, lanes, options);
     if (rank == options.root) {

@@ -29,9 +29,7 @@ Result<Schedule> broadcast_tree(int nranks, const Options& options) {
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = kTrees,
-                   .root = options.root,
-                   .landing_tags = {0, 1},  // by tree
-                   .passes_on = nranks > 2});
+                   .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
     for (int tree = 0; tree < kTrees; ++tree) {
       const int above = trees.above(rank, tree);

@@ -28,8 +28,7 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = nranks,
-                   .root = root,
-                   .landing_tags = lanes == Lanes::ByInstruction ? Tags{0} : Tags{}});
+                   .root = root});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneSpreader spreader(builder, rank, nranks, lanes, options);
     if (rank != root) {

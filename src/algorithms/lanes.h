@@ -26,14 +26,6 @@ constexpr int max_ranks_of(Lanes lanes) {
   return lanes == Lanes::ByPhase ? kMaxDirectRanks : kMaxLanesRanks;
 }
 
-/// Tags of the connections (here `tag`) that have a lane of one instruction at the end which only
-/// stores what it receives (Connection::lands), or only sends its input (Connection::lends). With
-/// two ranks there is but one to receive from, or to send to.
-inline schedule::Tags offering_tags(Lanes lanes, int nranks, int tag = 0) {
-  if (lanes == Lanes::ByInstruction || nranks == 2) return {tag};
-  return {};
-}
-
 /// Gives out the lanes of one rank. `builder` and `options` must outlive it.
 class LaneSpreader {
  public:

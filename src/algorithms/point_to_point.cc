@@ -92,8 +92,7 @@ Result<Schedule> point_to_point(int nranks, std::span<const Envelope> envelopes,
                    .nranks = nranks,
                    .nblocks = nranks,
                    .nchannels = nchannels,
-                   .messages = std::move(messages),
-                   .landing_tags = {options.message_tag}});
+                   .messages = std::move(messages)});
   for (const Message& message : by_distance)
     add_lanes(builder, message, channel_of_distance(distance_of(message, nranks)), options);
   return std::move(builder).take();

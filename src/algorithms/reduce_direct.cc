@@ -29,8 +29,7 @@ Result<Schedule> reduce_direct(int nranks, const Options& options) {
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = 1,
-                   .root = root,
-                   .lending_tags = {0}});
+                   .root = root});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneBuilder lane = builder.add_lane(rank);
     if (rank == root)

@@ -54,9 +54,7 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = owners.count(),
-                   .root = options.root,
-                   .landing_tags = offering_tags(lanes, nranks, kSums),
-                   .lending_tags = offering_tags(lanes, nranks, kPush)});
+                   .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
     LaneSpreader spreader(builder, rank, nranks, lanes, options);
     if (rank == options.root) {

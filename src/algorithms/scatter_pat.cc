@@ -28,9 +28,6 @@ namespace {
 
 constexpr const char* kName = "pat";
 
-/// So few ranks are all the root's children.
-constexpr int kMostWithoutForwards = 3;
-
 void add_lane(LaneBuilder lane, int distance, int n, int root) {
   const auto rank_at = [&](int of) { return (root + of) % n; };
   std::vector<int> order = pat_subtree(distance, n);
@@ -59,8 +56,7 @@ Result<Schedule> scatter_pat(int nranks, const Options& options) {
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks,
-                   .root = options.root,
-                   .landing_tags = nranks <= kMostWithoutForwards ? Tags{0} : Tags{}});
+                   .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
     const int distance = (rank - options.root + nranks) % nranks;
     add_lane(builder.add_lane(rank), distance, nranks, options.root);

@@ -10,12 +10,8 @@ namespace {
 /// Does any port of its own make offers?
 bool makes_offers_of(const executor::Launch& launch) {
   if (launch.list_access) return true;
-  if (launch.protocol != executor::Protocol::Simple) return false;
-  for (size_t i = 0; i < launch.ports.size(); ++i) {
-    const executor::Port& port = launch.program->ports[i];
-    const executor::PortAddress& address = launch.ports[i];
-    if (port.is_send ? port.lends && address.can_lend : port.lands && address.can_land) return true;
-  }
+  for (size_t port = 0; port < launch.ports.size(); ++port)
+    if (advertises(launch, port)) return true;
   return false;
 }
 

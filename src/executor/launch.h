@@ -29,6 +29,7 @@
 #include "executor/partition.h"
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
+#include "lowering/routes.h"
 #include "observe/recorder.h"
 
 namespace niccolite::executor {
@@ -113,6 +114,25 @@ struct StartOrder {
   std::shared_ptr<const void> place;      // let go when the launch has begun; null: in no order
   std::weak_ptr<const void> predecessor;  // expired: nobody is waited for
 };
+
+/// How the bytes of the connection at `port` go in this launch, as both of its ends know: by the
+/// route of the schedule, if the protocol publishes chunks and the link can do it.
+inline lowering::Route route_in(const Launch& launch, size_t port) {
+  const lowering::Route route = launch.program->ports[port].route;
+  const PortAddress& address = launch.ports[port];
+  const bool can = route.way == lowering::Way::DirectPut   ? address.can_land
+                   : route.way == lowering::Way::DirectGet ? address.can_lend
+                                                           : false;
+  return can && launch.protocol == Protocol::Simple ? route : lowering::Route{};
+}
+
+/// Does this end of the connection advertise its user's buffer, which the other end puts to or gets
+/// from (protocol/offer.h)?
+inline bool advertises(const Launch& launch, size_t port) {
+  const lowering::Way way =
+      launch.program->ports[port].is_send ? lowering::Way::DirectGet : lowering::Way::DirectPut;
+  return route_in(launch, port).way == way;
+}
 
 /// Tiles of all works of a list with list_access.
 inline uint32_t count_list_tiles(const Launch& launch) {

@@ -57,8 +57,9 @@ Status check_works(size_t count, const char* what) {
 
 class Compiler {
  public:
-  Compiler(const Schedule& schedule, int rank)
+  Compiler(const Schedule& schedule, int rank, const lowering::Routes& routes)
       : schedule_(schedule),
+        routes_(routes),
         rank_(rank),
         is_messages_(schedule.collective == Collective::PointToPoint),
         ports_(schedule.connections.size(), -1) {
@@ -220,15 +221,14 @@ class Compiler {
                                 .is_send = is_send,
                                 .steps = 0,
                                 .work = program_.lanes.back().work,
-                                .lands = c.lands,
-                                .stays = c.stays,
-                                .lends = c.lends});
+                                .route = routes_.of(c.tag)});
     }
     ++at(program_.ports, port).steps;
     return static_cast<uint16_t>(port);
   }
 
   const Schedule& schedule_;
+  const lowering::Routes& routes_;
   const int rank_;
   const bool is_messages_;
   Program program_;
@@ -240,10 +240,14 @@ class Compiler {
 }  // namespace
 
 Result<Program> compile(const Schedule& schedule, int rank) {
+  return compile(schedule, rank, lowering::routes_of(schedule));
+}
+
+Result<Program> compile(const Schedule& schedule, int rank, const lowering::Routes& routes) {
   if (rank < 0 || rank >= length(schedule.ranks))
     return Status::invalid_usage("the schedule has no rank {}; it is for {} ranks", rank,
                                  schedule.ranks.size());
-  Compiler compiler(schedule, rank);
+  Compiler compiler(schedule, rank, routes);
   TRY(compiler.add_works().with_context("rank {}", rank));
   const std::vector<schedule::Channel>& channels = at(schedule.ranks, rank);
   for (int channel = 0; channel < length(channels); ++channel) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lowering/routes.h"
 #include "schedule/schedule.h"
 
 namespace niccolite::executor {
@@ -54,10 +55,7 @@ struct Port {
   bool is_send;
   int steps;  // slots this port moves in one round: how often the lane's list names it
   int work;   // of its lane
-  // schedule::Connection's, known at both ends (protocol/offer.h):
-  bool lands = false;
-  bool stays = false;
-  bool lends = false;
+  lowering::Route route{};  // known at both ends (protocol/offer.h)
 };
 
 /// What one work of a program needs of its buffers.
@@ -91,7 +89,11 @@ inline constexpr int kMaxLanes = 254;                // of one program that a GP
 /// sends first, then the receives, both in the order of their blocks, with block 0 of its buffer
 /// for every block; a message to oneself is one work with both buffers, among the sends.
 /// InvalidUsage when the schedule exceeds a field's range (e.g. an instruction with over 255
-/// receives) or kMaxWorks.
+/// receives) or kMaxWorks. `routes` are those of the whole schedule (lowering::routes_of()), of
+/// which `schedule` may be the part of `rank` alone.
+Result<Program> compile(const schedule::Schedule& schedule, int rank,
+                        const lowering::Routes& routes);
+/// The same of a whole schedule, or of messages, which are all of one kind.
 Result<Program> compile(const schedule::Schedule& schedule, int rank);
 
 /// Several programs of one rank as one: their works, lanes, channels and ports one after the other.

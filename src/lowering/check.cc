@@ -125,25 +125,30 @@ Status check(const AccessPlan& plan, const CheckOptions& options) {
 }
 
 Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t seed) {
+  struct Kind {
+    const char* what;
+    Facilities facilities;
+    bool pulls = false;
+  };
+  const Kind kinds[] = {
+      {"bulk copies", {.has_bulk_copies = true, .has_staged_reductions = true}},
+      {"bulk copies and pulls", {.has_bulk_copies = true, .has_staged_reductions = true}, true},
+      {"threads and shared reductions", {.has_staged_reductions = true}},
+      {"threads", {}},
+      {"threads of a virtual GPU", {.threads_pass_on_puts = true}},
+  };
   const Routes routes = routes_of(schedule);
-  for (const bool has_bulk_copies : {true, false}) {
-    for (const bool pulls : {false, true}) {
-      // Of threads alone no tiles are shared, and nothing is pulled.
-      if (pulls && (!has_bulk_copies || !schedule::reduces(schedule.collective))) continue;
-      if (routes.are_all_slots() && (pulls || !has_bulk_copies)) continue;
-      for (const std::vector<bool>& refused : refusals(schedule, routes, seed)) {
-        const AccessPlan plan =
-            TRY(lower(schedule, {.facilities = {.has_bulk_copies = has_bulk_copies,
-                                                .has_staged_reductions = has_bulk_copies},
-                                 .links = {},
-                                 .refused = refused,
-                                 .pulls = pulls}));
-        TRY(check(plan, options)
-                .with_context("moved by {}{}, {} of {} buffers not reached",
-                              has_bulk_copies ? "bulk copies" : "threads",
-                              pulls ? " and pulled" : "", std::ranges::count(refused, true),
-                              refused.size()));
-      }
+  for (const Kind& kind : kinds) {
+    const bool adds_nothing =
+        routes.are_all_slots() || (kind.pulls && !schedule::reduces(schedule.collective));
+    if (adds_nothing && &kind != &kinds[0]) continue;
+    for (const std::vector<bool>& refused : refusals(schedule, routes, seed)) {
+      const AccessPlan plan = TRY(lower(
+          schedule,
+          {.facilities = kind.facilities, .links = {}, .refused = refused, .pulls = kind.pulls}));
+      TRY(check(plan, options)
+              .with_context("moved by {}, {} of {} buffers not reached", kind.what,
+                            std::ranges::count(refused, true), refused.size()));
     }
   }
   return {};

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "lowering/plan.h"
@@ -35,6 +37,9 @@ struct Scenario {
   std::optional<Abort> abort{};
 };
 
+/// "input block 2".
+std::string describe(const schedule::BlockReference& reference);
+
 class Execution {
  public:
   /// `ends` are those of the plan's schedule (schedule::check_form()). All must outlive the
@@ -51,6 +56,14 @@ class Execution {
   int steps_of(int rank) const { return steps_of_[static_cast<size_t>(rank)]; }
 
  private:
+  /// The entry of `connection`, made when it is first asked for. Few connections have one.
+  template <typename T>
+  static T& entry_of(std::vector<std::pair<int, T>>& entries, int connection) {
+    for (auto& [number, entry] : entries)
+      if (number == connection) return entry;
+    return entries.emplace_back(connection, T{}).second;
+  }
+
   /// How much of each worker's moves, and of each rank's user before its kernel, comes before: by
   /// flat number of a worker on a channel, and behind those by rank.
   using Clock = std::vector<uint32_t>;

@@ -96,7 +96,7 @@ class Lowering {
     facilities.reduces |= schedule::reduces(schedule_.collective);
     for (const schedule::Channel& channel : at(schedule_.ranks, rank))
       for (const Lane& lane : channel.lanes) shapes.push_back(shape_of(lane));
-    facilities.has_connections = std::ranges::any_of(shapes, [](const WorkerShape& shape) {
+    facilities.has_counter = std::ranges::any_of(shapes, [](const WorkerShape& shape) {
       return shape.receives.size() + shape.sends.size() > 0;
     });
     const std::vector<WorkerPlan> plans = plan_workers(shapes, facilities);
@@ -117,10 +117,11 @@ class Lowering {
       for (const Instruction& instruction : lane.instructions) {
         for (const int connection : instruction.receive_from) {
           Lowered& from = at(lowered_, connection);
-          // Who passes on what is put needs bulk copies, which read it where it lies; an input that
-          // is scaled before it is sent is not for others to read.
+          // Who passes on what is put reads it where it lies, if it can; an input that is scaled
+          // before it is sent is not for others to read.
           if (from.way == Way::DirectPut && !instruction.send_to.empty() &&
-              worker.plan.mover == Mover::Threads) {
+              worker.plan.mover == Mover::Threads &&
+              !capabilities_.facilities.threads_pass_on_puts) {
             from.way = Way::Slot;
           }
           if (from.way == Way::DirectGet && capabilities_.facilities.scales_input)

@@ -40,8 +40,12 @@ bool only_sends_input(const Instruction* only) {
          !only->finish && !only->target && only->source && only->source->buffer == Buffer::Input;
 }
 
+/// By connection. A connection that does not exist is for whoever checks the schedule to name.
 std::vector<Allowed> look_at(const Schedule& schedule) {
   std::vector<Allowed> allowed(schedule.connections.size());
+  const auto exists = [&](int connection) {
+    return connection >= 0 && connection < length(allowed);
+  };
   for (const std::vector<schedule::Channel>& channels : schedule.ranks) {
     for (const schedule::Channel& channel : channels) {
       for (const Lane& worker : channel.lanes) {
@@ -51,6 +55,7 @@ std::vector<Allowed> look_at(const Schedule& schedule) {
         for (const Instruction& instruction : worker.instructions) {
           const bool passes_on = !instruction.send_to.empty();
           for (const int connection : instruction.receive_from) {
+            if (!exists(connection)) continue;
             Allowed& of = at(allowed, connection);
             of.has_receiver = true;
             of.put &= stores;
@@ -58,7 +63,7 @@ std::vector<Allowed> look_at(const Schedule& schedule) {
             of.is_passed_on |= passes_on;
           }
           for (const int connection : instruction.send_to)
-            at(allowed, connection).get_by_sender &= sends_input;
+            if (exists(connection)) at(allowed, connection).get_by_sender &= sends_input;
         }
       }
     }

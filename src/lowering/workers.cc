@@ -53,7 +53,7 @@ const char* name_of(Mover mover) { return mover == Mover::Threads ? "threads" : 
 std::vector<WorkerPlan> plan_workers(std::span<const WorkerShape> workers,
                                      const Facilities& facilities) {
   std::vector<WorkerPlan> plans;
-  bool may_share_copy = !facilities.reduces && facilities.has_connections;
+  bool may_share_copy = !facilities.reduces && facilities.has_counter;
   bool may_share = true;  // a reduction
   for (const WorkerShape& worker : workers) {
     WorkerPlan& plan = plans.emplace_back();

@@ -43,8 +43,10 @@ struct Facilities {
   bool has_staged_reductions = false;  // bulk copies for reductions whose tiles are shared
   bool reduces = false;                // the kernel does; else it moves bytes
   bool scales_input = false;
-  bool scales_result = false;  // where an instruction finishes
-  bool has_connections = true;
+  bool scales_result = false;         // where an instruction finishes
+  bool threads_pass_on_puts = false;  // they read, where it was put, what they pass on; else only
+                                      // bulk copies do, and threads read slots
+  bool has_counter = true;            // for the tiles of workers that only copy
 };
 
 struct WorkerPlan {

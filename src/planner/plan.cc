@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "algorithms/point_to_point.h"
+#include "planner/routes.h"
 #include "planner/tuner.h"
 
 namespace niccolite::planner {
@@ -72,8 +73,9 @@ Result<Planner::Compiled> Planner::program(const Algorithm& algorithm, int root)
   options.machines = settings_.machines;
   const schedule::Schedule schedule = TRY(algorithm.build(settings_.nranks, options));
   Compiled compiled;
+  const lowering::Routes routes = TRY(find_routes(algorithm, settings_.nranks, options, schedule));
   compiled.program =
-      std::make_shared<const executor::Program>(TRY(executor::compile(schedule, rank_)));
+      std::make_shared<const executor::Program>(TRY(executor::compile(schedule, rank_, routes)));
   compiled.partial_sums = schedule.partial_sums;
   programs_.emplace(key, compiled);
   return compiled;

@@ -1,7 +1,5 @@
 #include "schedule/builder.h"
 
-#include <algorithm>
-
 #include "schedule/index.h"
 
 namespace niccolite::schedule {
@@ -33,10 +31,7 @@ void LaneBuilder::add(Instruction instruction) {
   at(channel.lanes, lane_).instructions.push_back(std::move(instruction));
 }
 
-Builder::Builder(Head head)
-    : landing_tags_(std::move(head.landing_tags)),
-      passes_on_(head.passes_on),
-      lending_tags_(std::move(head.lending_tags)) {
+Builder::Builder(Head head) {
   schedule_.collective = head.collective;
   schedule_.algorithm = std::move(head.algorithm);
   schedule_.nranks = head.nranks;
@@ -61,12 +56,7 @@ int Builder::connection(int sender, int receiver, int channel, int tag) {
   const auto [place, is_new] =
       numbers_.try_emplace({sender, receiver, channel, tag}, length(schedule_.connections));
   if (is_new) {
-    const auto contains = [tag](const Tags& tags) {
-      return std::ranges::find(tags, tag) != tags.end();
-    };
-    const bool lands = contains(landing_tags_);
-    schedule_.connections.push_back(
-        {sender, receiver, channel, tag, lands, lands && !passes_on_, contains(lending_tags_)});
+    schedule_.connections.push_back({sender, receiver, channel, tag});
   }
   return place->second;
 }

@@ -29,8 +29,6 @@ constexpr BlockReference input(int block) { return {Buffer::Input, block}; }
 constexpr BlockReference output(int block) { return {Buffer::Output, block}; }
 constexpr BlockReference scratch(int block) { return {Buffer::Scratch, block}; }
 
-using Tags = std::vector<int>;
-
 class Builder;
 
 /// Appends instructions to one lane. Valid as long as its Builder stays where it is.
@@ -70,9 +68,6 @@ class Builder {
     bool partial_sums = false;
     int nchannels = 0;  // that every rank has, though it may add no lane to some
     std::vector<Message> messages{};
-    Tags landing_tags{};     // of the connections that land (Connection::lands)
-    bool passes_on = false;  // some of what lands is passed on; else all of it stays
-    Tags lending_tags{};     // of the connections that lend (Connection::lends)
   };
   explicit Builder(Head head);
 
@@ -86,9 +81,6 @@ class Builder {
   int connection(int sender, int receiver, int channel, int tag);
 
   Schedule schedule_;
-  const Tags landing_tags_;
-  const bool passes_on_;
-  const Tags lending_tags_;
   std::map<std::tuple<int, int, int, int>, int>
       numbers_;  // (sender, receiver, channel, tag) -> index
 };

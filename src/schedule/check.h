@@ -14,17 +14,9 @@
 //  - result:   after every lane has finished, each output block holds exactly what the collective
 //              asks for: the right block of the right rank, or every rank's contribution, each
 //              once, finished exactly once; and unless the schedule admits partial sums, each
-//              result is one fold of the ranks' inputs in ascending rank order;
-//  - landings: what is said to land (Connection::lands) is received by a lane of one instruction
-//              that does no more than store it to the output and pass it on. Its store is ordered
-//              after others' accesses by the chunk's way alone, which the sender knows: if it does
-//              not race, neither does the sender's. What is said to stay is not passed on;
-//  - loans:    what is said to be lent (Connection::lends) is sent from the input by a lane of one
-//              instruction that does nothing else, and folded or passed on. That send is all that
-//              comes out of the lane, so that whatever comes after it comes after the
-//              instruction that receives: if the sender's read does not race, neither does that
-//              one's.
+//              result is one fold of the ranks' inputs in ascending rank order.
 //
+// All bytes go through slots here; lowering/check.h proves the same of what really runs.
 // All of it both when input and output are different buffers and, where the collective has it, when
 // they are the same (in place). Channels work on disjoint data and connections, so each is proved
 // by itself.

@@ -241,71 +241,7 @@ Status check_lane(const Schedule& schedule, const Extent& extent, Position posit
   return Status::ok();
 }
 
-bool receives(const Instruction& instruction, int connection) {
-  return std::ranges::find(instruction.receive_from, connection) != instruction.receive_from.end();
-}
-
-const Lane& sending_lane(const Schedule& schedule, int connection, const Ends& ends) {
-  const Connection& c = at(schedule.connections, connection);
-  return at(at(at(schedule.ranks, c.sender), c.channel).lanes, ends.sending_lane);
-}
-
-const Lane& receiving_lane(const Schedule& schedule, int connection, const Ends& ends) {
-  const Connection& c = at(schedule.connections, connection);
-  return at(at(at(schedule.ranks, c.receiver), c.channel).lanes, ends.receiving_lane);
-}
-
 }  // namespace
-
-bool is_passed_on(const Schedule& schedule, int connection, const Ends& ends) {
-  return std::ranges::any_of(
-      receiving_lane(schedule, connection, ends).instructions, [&](const Instruction& instruction) {
-        return !instruction.send_to.empty() && receives(instruction, connection);
-      });
-}
-
-bool can_land(const Schedule& schedule, int connection, const Ends& ends) {
-  const Lane& lane = receiving_lane(schedule, connection, ends);
-  if (lane.instructions.size() != 1) return false;
-  const Instruction& only = lane.instructions.front();
-  return only.receive_from.size() == 1 && !only.source && !only.finish && only.target &&
-         only.target->buffer == Buffer::Output;
-}
-
-bool can_lend(const Schedule& schedule, int connection, const Ends& ends) {
-  const Lane& sender = sending_lane(schedule, connection, ends);
-  if (sender.instructions.size() != 1) return false;
-  const Instruction& only = sender.instructions.front();
-  return only.receive_from.empty() && only.send_to.size() == 1 && !only.finish && !only.target &&
-         only.source && only.source->buffer == Buffer::Input &&
-         std::ranges::any_of(receiving_lane(schedule, connection, ends).instructions,
-                             [&](const Instruction& instruction) {
-                               return (instruction.reduce || !instruction.send_to.empty()) &&
-                                      receives(instruction, connection);
-                             });
-}
-
-Status check_offers(const Schedule& schedule, const std::vector<Ends>& ends) {
-  for (int i = 0; i < length(ends); ++i) {
-    const Connection& c = at(schedule.connections, i);
-    if (c.lands && !can_land(schedule, i, at(ends, i)))
-      return Status::invalid_usage(
-          "connection {} from rank {} to rank {} on channel {} is said to land, but the lane that "
-          "receives does more than to store to the output",
-          i, c.sender, c.receiver, c.channel);
-    if (c.stays && (!c.lands || is_passed_on(schedule, i, at(ends, i))))
-      return Status::invalid_usage(
-          "connection {} from rank {} to rank {} on channel {} is said to stay where it lands, but "
-          "it {}",
-          i, c.sender, c.receiver, c.channel, c.lands ? "is passed on" : "does not land");
-    if (c.lends && !can_lend(schedule, i, at(ends, i)))
-      return Status::invalid_usage(
-          "connection {} from rank {} to rank {} on channel {} is said to lend, but the lane that "
-          "sends does more than to send its input, or the one that receives only stores it",
-          i, c.sender, c.receiver, c.channel);
-  }
-  return Status::ok();
-}
 
 Result<std::vector<Ends>> check_form(const Schedule& schedule) {
   TRY(check_head(schedule));

@@ -132,18 +132,6 @@ struct Connection {
   int receiver;
   int channel;
   int tag;  // tells apart the connections of one (sender, receiver, channel)
-  /// The receiver's lane is one instruction, which stores what comes here to its output as it is,
-  /// and perhaps passes it on. The sender may then store it there itself: nothing but what the
-  /// sender knows orders that store after others' accesses, so that the proof of one is the proof
-  /// of the other.
-  bool lands = false;
-  /// It lands, and the receiver does not pass it on: nobody reads it before the operation ends.
-  bool stays = false;
-  /// The sender's lane is one instruction, which does nothing but send its input here, and the
-  /// receiver folds it or passes it on. (What it would only store lands.) The receiver may then
-  /// read that input itself: nothing comes after the send but by way of that instruction, so that
-  /// the proof of one is the proof of the other.
-  bool lends = false;
 };
 
 /// A message of a PointToPoint schedule, moved by one lane of one instruction at either end. At

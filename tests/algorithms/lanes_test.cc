@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "algorithms/registry.h"
-#include "schedule/check_form.h"
 
 namespace niccolite::algorithms {
 namespace {
@@ -49,40 +48,6 @@ std::vector<Instruction> instructions_of(const std::vector<schedule::Channel>& c
   for (const schedule::Lane& lane : channels.at(0).lanes)
     all.insert(all.end(), lane.instructions.begin(), lane.instructions.end());
   return all;
-}
-
-// Executors count on both: data that land or are lent save a copy, and take another way.
-TEST(Connections, AreSaidToLandAndToLendWhereTheyCan) {
-  for (const Algorithm& algorithm : all()) {
-    for (const int nranks : {2, 3, 4, kMaxLanesRanks}) {
-      if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks) continue;
-      const Schedule schedule = algorithm.build(nranks, {.root = nranks / 2}).take();
-      const auto ends = schedule::check_form(schedule).take();
-      bool passes_on = false;
-      for (size_t i = 0; i < ends.size(); ++i) {
-        passes_on |= schedule.connections[i].lands &&
-                     schedule::is_passed_on(schedule, static_cast<int>(i), ends[i]);
-      }
-      // What all connections with a tag can do, they are said to do; lending before landing.
-      const auto all_of_tag = [&](int tag, auto&& can) {
-        for (size_t i = 0; i < ends.size(); ++i) {
-          if (schedule.connections[i].tag == tag && !can(schedule, static_cast<int>(i), ends[i]))
-            return false;
-        }
-        return true;
-      };
-      for (const Connection& connection : schedule.connections) {
-        SCOPED_TRACE(fmt::format("{} {} of {}, from rank {} to rank {}",
-                                 schedule::name_of(algorithm.collective), algorithm.name, nranks,
-                                 connection.sender, connection.receiver));
-        // A chain or tree of partial sums could lend at its first hop, and nowhere else.
-        const bool lends = !schedule.partial_sums && all_of_tag(connection.tag, schedule::can_lend);
-        EXPECT_EQ(connection.lends, lends);
-        EXPECT_EQ(connection.lands, !lends && all_of_tag(connection.tag, schedule::can_land));
-        EXPECT_EQ(connection.stays, connection.lands && !passes_on);
-      }
-    }
-  }
 }
 
 TEST(Lanes, EachHoldOneInstructionOfTheAlgorithmByPhase) {

@@ -132,10 +132,8 @@ std::vector<std::string> lanes_of(const Schedule& schedule, int rank) {
       for (const schedule::Instruction& i : lane.instructions) {
         std::string line;
         for (const int c : i.receive_from) {
-          const auto& [sender, receiver, on, tag, lands, stays, lends] =
-              schedule.connections.at(static_cast<size_t>(c));
-          line +=
-              fmt::format("{}>{}/{}.{}/{}{}{} ", sender, receiver, on, tag, lands, stays, lends);
+          const auto& [sender, receiver, on, tag] = schedule.connections.at(static_cast<size_t>(c));
+          line += fmt::format("{}>{}/{}.{} ", sender, receiver, on, tag);
         }
         const auto block = [](const auto& reference) {
           return reference ? fmt::format("{} {}", name_of(reference->buffer), reference->block)
@@ -144,10 +142,8 @@ std::vector<std::string> lanes_of(const Schedule& schedule, int rank) {
         line += fmt::format("| {} at {} {} {} of {} | {} |", block(i.source), i.source_position,
                             i.reduce, i.finish, i.chunk_of, block(i.target));
         for (const int c : i.send_to) {
-          const auto& [sender, receiver, on, tag, lands, stays, lends] =
-              schedule.connections.at(static_cast<size_t>(c));
-          line +=
-              fmt::format(" {}>{}/{}.{}/{}{}{}", sender, receiver, on, tag, lands, stays, lends);
+          const auto& [sender, receiver, on, tag] = schedule.connections.at(static_cast<size_t>(c));
+          line += fmt::format(" {}>{}/{}.{}", sender, receiver, on, tag);
         }
         lines.push_back(std::move(line));
       }

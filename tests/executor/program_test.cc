@@ -33,28 +33,27 @@ Builder builder_of(int nranks, int nblocks = 1) {
 }
 
 /// A connection by what a program keeps of it.
-std::string name_of(int peer, int tag, int channel, bool is_send, bool lands, bool stays,
-                    bool lends) {
-  return fmt::format("{} {} tag {} channel {}{}{}", is_send ? "to" : "from", peer, tag, channel,
-                     lands ? " lands" : "", stays ? " stays" : "", lends ? " lends" : "");
+std::string name_of(int peer, int tag, int channel, bool is_send, const lowering::Route& route) {
+  return fmt::format("{} {} tag {} channel {} {}{}", is_send ? "to" : "from", peer, tag, channel,
+                     name_of(route.way), route.is_final ? " final" : "");
 }
 
 std::vector<std::string> ends_in(const Program& program, uint16_t first, uint8_t count) {
   std::vector<std::string> ends;
   for (size_t i = first; i < size_t{first} + count; ++i) {
     const Port& port = program.ports.at(program.indices.at(i));
-    ends.push_back(name_of(port.peer, port.tag, port.channel, port.is_send, port.lands, port.stays,
-                           port.lends));
+    ends.push_back(name_of(port.peer, port.tag, port.channel, port.is_send, port.route));
   }
   return ends;
 }
 
 std::vector<std::string> ends_in(const Schedule& whole, const Connections& list, bool is_send) {
   std::vector<std::string> ends;
+  const lowering::Routes routes = lowering::routes_of(whole);
   for (const int index : list) {
     const schedule::Connection& c = whole.connections.at(static_cast<size_t>(index));
-    ends.push_back(name_of(is_send ? c.receiver : c.sender, c.tag, c.channel, is_send, c.lands,
-                           c.stays, c.lends));
+    ends.push_back(
+        name_of(is_send ? c.receiver : c.sender, c.tag, c.channel, is_send, routes.of(c.tag)));
   }
   return ends;
 }
@@ -174,7 +173,9 @@ TEST(Compile, GivesTheSameProgramFromOneRanksPartAsFromTheWhole) {
       const Result<Schedule> whole = algorithm.build(5, {.rings = rings});
       const Result<Schedule> part = algorithm.build(5, {.only_rank = rank, .rings = rings});
       ASSERT_TRUE(whole.is_ok() && part.is_ok());
-      const Result<Program> a = compile(whole.value(), rank), b = compile(part.value(), rank);
+      const lowering::Routes routes = lowering::routes_of(whole.value());
+      const Result<Program> a = compile(whole.value(), rank),
+                            b = compile(part.value(), rank, routes);
       ASSERT_TRUE(a.is_ok() && b.is_ok());
       expect_same(whole.value(), b.value());
       EXPECT_EQ(a.value().indices, b.value().indices);

@@ -3,31 +3,197 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
+#include "schedule/builder.h"
 
 namespace niccolite::lowering {
 namespace {
 
+using schedule::Builder;
+using schedule::Collective;
+using schedule::Connections;
+using schedule::input;
+using schedule::LaneBuilder;
+using schedule::output;
 using schedule::Schedule;
+using schedule::scratch;
 
-TEST(Routes, AreWhatAlgorithmsDeclare) {
+/// "0 get, 1 put final": the tags that do not have slots.
+std::string text_of(const Routes& routes) {
+  std::string text;
+  for (const auto& [tag, route] : routes.of_tags()) {
+    if (route.way == Way::Slot) continue;
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", tag, name_of(route.way),
+                        route.is_final ? " final" : "");
+  }
+  return text;
+}
+
+struct Row {
+  Collective collective;
+  const char* algorithm;
+  std::string two, three, four, eight;  // ranks
+};
+// clang-format off: a table
+const Row kRows[] = {
+    {Collective::AllReduce, "ring", "", "", "", ""},
+    {Collective::AllReduce, "one_shot", "", "", "", ""},
+    {Collective::AllReduce, "two_shot", "0 get, 1 put final", "", "", ""},
+    {Collective::AllReduce, "two_shot_lanes", "0 get, 1 put final", "0 get, 1 put final",
+     "0 get, 1 put final", "0 get, 1 put final"},
+    {Collective::Reduce, "ring", "", "", "", ""},
+    {Collective::Reduce, "ring_strands", "", "", "", ""},
+    {Collective::Reduce, "direct", "0 get", "0 get", "0 get", "0 get"},
+    {Collective::Reduce, "two_shot", "0 get, 1 put final", "", "", ""},
+    {Collective::Reduce, "two_shot_lanes", "0 get, 1 put final", "0 get, 1 put final",
+     "0 get, 1 put final", "0 get, 1 put final"},
+    {Collective::Broadcast, "ring", "0 put final", "0 put", "0 put", "0 put"},
+    {Collective::Broadcast, "ring_strands", "0 put final, 1 put final", "0 put, 1 put",
+     "0 put, 1 put", "0 put, 1 put"},
+    {Collective::Broadcast, "direct", "0 put final", "0 put final", "0 put final", "0 put final"},
+    {Collective::Broadcast, "scatter_gather", "0 put final", "0 put, 1 put", "0 put", "0 put"},
+    {Collective::Broadcast, "scatter_gather_lanes", "0 put final", "0 get, 1 put final",
+     "0 get, 1 put final", "0 get, 1 put final"},
+    {Collective::AllGather, "ring", "", "", "", ""},
+    {Collective::AllGather, "direct", "0 put final", "", "", ""},
+    {Collective::AllGather, "direct_lanes", "0 put final", "0 put final", "0 put final",
+     "0 put final"},
+    {Collective::AllGather, "pat", "", "", "", ""},
+    {Collective::ReduceScatter, "ring", "", "", "", ""},
+    {Collective::ReduceScatter, "direct", "0 get", "", "", ""},
+    {Collective::ReduceScatter, "direct_lanes", "0 get", "0 get", "0 get", "0 get"},
+    {Collective::ReduceScatter, "pat", "", "", "", ""},
+    {Collective::AllToAll, "direct", "0 put final", "", "", ""},
+    {Collective::AllToAll, "direct_lanes", "0 put final", "0 put final", "0 put final",
+     "0 put final"},
+    {Collective::AllToAll, "pat", "", "", "", ""},
+    {Collective::Gather, "direct", "", "", "", ""},
+    {Collective::Gather, "direct_lanes", "0 put final", "0 put final", "0 put final",
+     "0 put final"},
+    {Collective::Gather, "pat", "", "", "", ""},
+    {Collective::Scatter, "direct", "0 put final", "0 put final", "0 put final", "0 put final"},
+    {Collective::Scatter, "direct_lanes", "0 put final", "0 put final", "0 put final",
+     "0 put final"},
+    {Collective::Scatter, "pat", "0 put final", "0 put final", "", ""},
+};
+// clang-format on
+
+TEST(Routes, AreDirectWhereverTheFormOfAnAlgorithmAllowsIt) {
+  for (const auto& [collective, algorithm, two, three, four, eight] : kRows) {
+    for (const auto& [nranks, expected] :
+         {std::pair{2, two}, std::pair{3, three}, std::pair{4, four}, std::pair{8, eight}}) {
+      for (const int root : {0, 1}) {
+        const Schedule schedule =
+            algorithms::find(collective, algorithm)->build(nranks, {.root = root}).take();
+        EXPECT_EQ(text_of(routes_of(schedule)), expected)
+            << schedule::name_of(collective) << " " << algorithm << " " << nranks;
+      }
+    }
+  }
+}
+
+TEST(Routes, OfMessagesAreFinalPuts) {
+  const std::vector<algorithms::Envelope> messages{{0, 1}, {1, 2}, {2, 0}};
+  EXPECT_EQ(text_of(routes_of(algorithms::point_to_point(3, messages).take())), "0 put final");
+  // Also where a rank knows of its own ends alone.
+  const Schedule part = algorithms::point_to_point(
+                            3, messages, {.only_rank = 1, .message_tag = schedule::kMessageTag})
+                            .take();
+  EXPECT_EQ(text_of(routes_of(part)), "2 put final");
+}
+
+/// What a part excludes, the whole does.
+TEST(Routes, OfAPartAreSlotsOnlyWhereThoseOfTheWholeAre) {
   for (const algorithms::Algorithm& algorithm : algorithms::all()) {
-    for (int nranks = algorithm.min_ranks; nranks <= std::min(algorithm.max_ranks, 33); ++nranks) {
-      const bool has_root = schedule::has_root(algorithm.collective);
-      for (int root = 0; root < (has_root ? nranks : 1); ++root) {
-        SCOPED_TRACE(fmt::format("{} {}, {} ranks, root {}",
-                                 schedule::name_of(algorithm.collective), algorithm.name, nranks,
-                                 root));
-        const Schedule schedule = algorithm.build(nranks, {.root = root}).take();
-        const Routes routes = routes_of(schedule);
-        for (const schedule::Connection& connection : schedule.connections) {
-          const Route route = routes.of(connection.tag);
-          ASSERT_EQ(route.way == Way::DirectGet, connection.lends);
-          ASSERT_EQ(route.way == Way::DirectPut, connection.lands);
-          ASSERT_EQ(route.is_final, connection.stays);
+    for (const int nranks : {2, 3, 8, 12}) {
+      if (nranks > algorithm.max_ranks) continue;
+      const Routes whole = routes_of(algorithm.build(nranks, {.root = 1}).take());
+      for (int rank = 0; rank < nranks; ++rank) {
+        const Schedule part = algorithm.build(nranks, {.only_rank = rank, .root = 1}).take();
+        const Routes routes = routes_of(part);
+        for (const auto& [tag, route] : routes.of_tags()) {
+          if (route.way == Way::Slot) {
+            EXPECT_EQ(whole.of(tag).way, Way::Slot) << algorithm.name << " rank " << rank;
+          }
         }
       }
     }
+  }
+}
+
+Builder builder_of(Collective collective, int nranks, int nblocks = 1) {
+  return Builder({.collective = collective,
+                  .algorithm = "sketch",
+                  .nranks = nranks,
+                  .nblocks = nblocks,
+                  .scratch_blocks = 1});
+}
+
+TEST(Gets, AreOfInputsThatAreOnlySent) {
+  // A worker that sends elsewhere, too, says by it that its input was read.
+  for (const bool sends_twice : {false, true}) {
+    Builder builder = builder_of(Collective::Reduce, 2);
+    LaneBuilder push = builder.add_lane(1);
+    Connections to = push.to(0, 0);
+    LaneBuilder reduce = builder.add_lane(0);
+    reduce.add({.receive_from = reduce.from(1, 0),
+                .source = input(0),
+                .reduce = true,
+                .target = output(0),
+                .finish = true});
+    if (sends_twice) {
+      to.push_back(push.to(0, 1).front());
+      LaneBuilder other = builder.add_lane(0);
+      other.add({.receive_from = other.from(1, 1), .target = scratch(0)});
+    }
+    push.add({.source = input(0), .send_to = to});
+    EXPECT_EQ(text_of(routes_of(std::move(builder).take())), sends_twice ? "" : "0 get");
+  }
+}
+
+TEST(Gets, AreNotOfPartialSums) {
+  Builder builder({.collective = Collective::Reduce,
+                   .algorithm = "sketch",
+                   .nranks = 2,
+                   .nblocks = 1,
+                   .partial_sums = true});
+  LaneBuilder first = builder.add_lane(1);
+  first.add({.source = input(0), .send_to = first.to(0)});
+  LaneBuilder last = builder.add_lane(0);
+  last.add({.receive_from = last.from(1),
+            .source = input(0),
+            .reduce = true,
+            .target = output(0),
+            .finish = true});
+  EXPECT_EQ(text_of(routes_of(std::move(builder).take())), "");
+}
+
+TEST(Puts, AreOfWhatIsStoredAsItIsByAWorkerOfItsOwn) {
+  // What is passed on is put, and not final: not at the last hop, either.
+  Builder chain = builder_of(Collective::Broadcast, 3);
+  LaneBuilder root = chain.add_lane(0);
+  root.add({.source = input(0), .target = output(0), .send_to = root.to(1)});
+  LaneBuilder middle = chain.add_lane(1);
+  middle.add({.receive_from = middle.from(0), .target = output(0), .send_to = middle.to(2)});
+  LaneBuilder last = chain.add_lane(2);
+  last.add({.receive_from = last.from(1), .target = output(0)});
+  EXPECT_EQ(text_of(routes_of(std::move(chain).take())), "0 put");
+
+  // Rank 0 sends both blocks: to one worker, or to two, of which each stores a block.
+  for (const bool has_worker_for_each : {false, true}) {
+    Builder builder = builder_of(Collective::Broadcast, 2, 2);
+    std::optional<LaneBuilder> receiver;
+    for (int block = 0; block < 2; ++block) {
+      LaneBuilder sender = builder.add_lane(0);
+      sender.add({.source = input(block), .target = output(block), .send_to = sender.to(1, block)});
+      if (!receiver || has_worker_for_each) receiver.emplace(builder.add_lane(1));
+      receiver->add({.receive_from = receiver->from(0, block), .target = output(block)});
+    }
+    EXPECT_EQ(text_of(routes_of(std::move(builder).take())),
+              has_worker_for_each ? "0 put final, 1 put final" : "");
   }
 }
 

@@ -398,11 +398,9 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   }
 
   result.threads = image.threads;
-  for (size_t p = 0; p < launch.ports.size(); ++p) {
-    const auto port = static_cast<uint16_t>(p);
-    if (!launch.ports[p].opens_buffers) continue;
-    result.offers_output |= !program.ports[p].is_send && may_land(launch, port);
-    result.offers_input |= program.ports[p].is_send && may_be_lent(launch, port);
+  for (size_t port = 0; port < launch.ports.size(); ++port) {
+    if (!launch.ports[port].opens_buffers || !advertises(launch, port)) continue;
+    (program.ports[port].is_send ? result.offers_input : result.offers_output) = true;
   }
   result.has_bulk_lanes = image.has_bulk_lanes;
   result.has_offers = image.has_offers;

@@ -1,6 +1,6 @@
 // What serves each lane of a program in a CTA: one thread that drives bulk copies, a fold that all
-// CTAs share, or the threads of as many warps as there are; and what its ports may do without
-// slots. Pure functions.
+// CTAs share, or the threads of as many warps as there are. lowering::plan_workers() decides; here
+// stands what it is told of a launch. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,6 @@
 #include "executor/launch.h"
 
 namespace niccolite::executor::cuda {
-
-/// Do both ends of the port's connection know that its data may land, or may be lent
-/// (protocol/offer.h)?
-bool may_land(const Launch& launch, uint16_t port);
-bool may_be_lent(const Launch& launch, uint16_t port);
 
 /// Bytes that the blocks of an aligned buffer are aligned to, at most 16; the same for all ranks,
 /// also for those whose buffers have one block and no stride.

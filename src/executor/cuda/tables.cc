@@ -233,6 +233,7 @@ PortTask task_of(const Launch& launch, uint16_t port) {
   const Port& end = launch.program->ports[port];
   const Work& work = launch.works[static_cast<size_t>(end.work)];
   const uint32_t channel = work.first_channel;
+  const lowering::Way way = route_in(launch, port).way;
   return {address.slots + launch.shape.slot_offset(channel, 0),
           address.control + channel,
           address.remote_control + channel,
@@ -240,8 +241,9 @@ PortTask task_of(const Launch& launch, uint16_t port) {
           static_cast<uint8_t>(end.channel),
           static_cast<uint8_t>(end.work),
           static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0) |
-              (may_land(launch, port) ? PortTask::kLands : 0) | (end.stays ? PortTask::kStays : 0) |
-              (may_be_lent(launch, port) ? PortTask::kLends : 0) |
+              (way == lowering::Way::DirectPut ? PortTask::kLands : 0) |
+              (end.route.is_final ? PortTask::kStays : 0) |
+              (way == lowering::Way::DirectGet ? PortTask::kLends : 0) |
               (address.opens_buffers ? PortTask::kOpens : 0) |
               (work.turn.is_followed ? PortTask::kFollowed : 0) |
               (address.bell != nullptr ? PortTask::kRelay : 0)};

@@ -119,22 +119,15 @@ class Operation final : public Task {
         const uint64_t steps = static_cast<uint64_t>(port.steps) * work.partition.rounds;
         state->begin(launch.ports[number], launch.shape, work.first_channel + channel, port.is_send,
                      steps, work.tag, work.turn);
-        if (const OfferRole role = role_of(number); role != OfferRole::None)
-          state->begin_offer(role, port.lends, work.partition.chunk * plan_->element_bytes());
+        if (const lowering::Way way = route_in(launch, number).way; way != lowering::Way::Slot) {
+          state->begin_offer(advertises(launch, number) ? OfferRole::Makes : OfferRole::Takes,
+                             way == lowering::Way::DirectGet,
+                             work.partition.chunk * plan_->element_bytes());
+        }
         ++state;
       }
     });
     for (Lane& lane : lanes_) lane.make_offers();
-  }
-
-  OfferRole role_of(uint16_t number) const {
-    const Launch& launch = plan_->launch();
-    const Port& port = plan_->program().ports[number];
-    const PortAddress& address = launch.ports[number];
-    const bool lands = port.lands && address.can_land;
-    const bool lends = port.lends && address.can_lend;
-    if (launch.protocol != Protocol::Simple || (!lands && !lends)) return OfferRole::None;
-    return port.is_send == lends ? OfferRole::Makes : OfferRole::Takes;
   }
 
   // The operation goes no further. False: ranks may still use the memory that this one has offered.

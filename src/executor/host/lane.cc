@@ -70,22 +70,16 @@ uint64_t Lane::seen_by_peer(uint32_t index, const std::byte* memory, const uint6
   return offer::seen_by(shifts[peer], address);
 }
 
-// What is passed on, folded or scaled goes through slots.
+// What is put here is stored as it is (lowering/routes.h). Who passes it on reads slots.
 uint64_t Lane::landing_place(uint32_t index) const {
   const CompactInstruction& only = instruction();
-  const bool is_store = only.receive_count == 1 && only.send_count == 0 &&
-                        only.source == Place::None && only.target == Place::Output &&
-                        !((only.flags & kFinish) != 0 && folder_->scales_result());
-  if (!is_store || bytes_ == 0) return 0;
+  if (only.send_count != 0 || bytes_ == 0) return 0;
   return seen_by_peer(index, local(only.target, only.target_block), work_->buffers.output_shifts);
 }
 
 uint64_t Lane::lent_place(uint32_t index) const {
   const CompactInstruction& only = instruction();
-  const bool is_read = only.receive_count == 0 && only.source == Place::Input &&
-                       !folder_->scales_input() &&
-                       !((only.flags & kFinish) != 0 && folder_->scales_result());
-  if (!is_read || bytes_ == 0) return 0;
+  if (folder_->scales_input() || bytes_ == 0) return 0;
   return seen_by_peer(index, local(only.source, only.source_block), work_->buffers.input_shifts);
 }
 

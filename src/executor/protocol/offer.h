@@ -20,8 +20,8 @@
 // An offer without an address says that the data shall come through slots: the buffer is of a kind
 // that other GPUs cannot reach, or its elements are to be scaled before they are sent. Memory is
 // offered wherever it begins: who takes it cannot count on alignment. A
-// connection takes part when both ends know that it may (Port::lands and
-// PortAddress::can_land, Port::lends and PortAddress::can_lend); who takes then begins with the
+// connection takes part when both ends know that it may (route_in() in
+// executor/launch.h); who takes then begins with the
 // offer. Who offers always waits until the offer is taken, since the next one takes its place: a
 // receiver for the data, a sender for the credit of all steps, also when the data go through slots.
 //

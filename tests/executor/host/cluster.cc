@@ -90,8 +90,8 @@ std::vector<PortAddress> Cluster::addresses(const Program& program) {
     ports.push_back({.slots = memory.slots.data(),
                      .control = ends[port.is_send ? 0 : 1],
                      .remote_control = ends[port.is_send ? 1 : 0],
-                     .can_land = true,
-                     .can_lend = true,
+                     .can_land = links_reach_users,
+                     .can_lend = links_reach_users,
                      .opens_buffers = (open_ranks >> program.rank & 1) != 0});
   }
   return ports;

@@ -111,7 +111,8 @@ class Cluster {
   bool counters_consistent(bool has_offers = false) const;
 
   ControlWords control{};
-  uint32_t open_ranks = ~0u;  // bits: whose buffers the others see, from the next launches on
+  bool links_reach_users = true;  // else all goes through slots, from the next launches on
+  uint32_t open_ranks = ~0u;      // bits: whose buffers the others see, from the next launches on
 
  private:
   enum class Channels : uint8_t { Apart, InTurns };

@@ -62,7 +62,10 @@ class Mismatch : public testing::TestWithParam<Protocol> {
     start_anew();
     for (size_t i = 0; i < sizeof input_; ++i) input_[i] = static_cast<uint8_t>(i * 7 + 1);
   }
-  void start_anew() { cluster_ = std::make_unique<Cluster>(funnel(2), GetParam(), kShape); }
+  void start_anew() {
+    cluster_ = std::make_unique<Cluster>(funnel(2), GetParam(), kShape);
+    cluster_->links_reach_users = false;
+  }
   uint64_t slot_data() const { return data_bytes(GetParam(), kShape.slot_bytes); }
 
   std::unique_ptr<Task> task(size_t rank, uint64_t bytes, uint16_t tag) {
@@ -251,6 +254,7 @@ TEST(LongWait, IsReportedAgainAndAgainByReceiversAndSenders) {
     for (const size_t rank : {0u, 1u}) {
       clusters.push_back(std::make_unique<Cluster>(
           funnel(2), protocol, FifoShape{.channels = 1, .depth = 4, .slot_bytes = 128}));
+      clusters.back()->links_reach_users = false;
       const OperationArguments call{.count = 2048, .type = DataType::Uint8, .tag = kTag};
       tasks.push_back(
           std::move(clusters.back()->tasks({clusters.back()->launches(call, buffers)[rank]})[0]));
@@ -280,6 +284,7 @@ TEST(LongWait, FindsAMismatchBehindARankThatHasNotCalled) {
   for (const Protocol protocol : kAllProtocols) {
     clusters.push_back(std::make_unique<Cluster>(
         funnel(3), protocol, FifoShape{.channels = 1, .depth = 4, .slot_bytes = 128}));
+    clusters.back()->links_reach_users = false;
     const auto make = [&](size_t rank, uint16_t tag) {
       const OperationArguments call{.count = 16, .type = DataType::Uint8, .tag = tag};
       return std::move(clusters.back()->tasks({clusters.back()->launches(call, buffers)[rank]})[0]);

@@ -38,7 +38,9 @@ class Push : public testing::TestWithParam<Protocol> {
   Push() : Push(1) {}
   explicit Push(int nblocks, uint32_t slot_bytes = 128)
       : cluster_(push_schedule(nblocks), GetParam(),
-                 {.channels = 1, .depth = 4, .slot_bytes = slot_bytes}) {}
+                 {.channels = 1, .depth = 4, .slot_bytes = slot_bytes}) {
+    cluster_.links_reach_users = false;
+  }
 
   uint64_t slot_data() const { return cluster_.elements_per_slot(DataType::Uint8); }
   ControlBlock& sender() { return cluster_.connections()[0]->sender(0); }

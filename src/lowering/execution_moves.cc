@@ -1,0 +1,199 @@
+// What workers do with memory and slots.
+#include "lowering/execution.h"
+
+#include <algorithm>
+
+#include "schedule/index.h"
+
+namespace niccolite::lowering {
+
+using schedule::at;
+using schedule::BlockReference;
+using schedule::Buffer;
+using schedule::Instruction;
+using schedule::length;
+using schedule::Operand;
+using schedule::SharedValue;
+
+/// Stores the tiles that are asked for to slots. Stays at this step until there is a release.
+Status Execution::serve_pulls(Instance& instance, int number, int connection) {
+  Link& link = this->link(instance, connection);
+  if (link.requests.empty()) {
+    merge(instance, link.released);
+    link.is_awaited = true;
+    return {};
+  }
+  merge(instance, link.requested);
+  instance.clock[static_cast<size_t>(number)] = ++instance.moves;
+  if (!link.memory)
+    return Status::invalid_usage("is asked for tiles of what it has not advertised");
+  const BlockReference& from = link.memory->block;
+  for (const int tile : std::exchange(link.requests, {})) {
+    TRY(access(instance, number, instance.rank, from, tile, /*is_write=*/false));
+    link.delivered.push_back({location(instance.rank, from, tile).value, tile, nullptr});
+  }
+  for (Chunk& chunk : link.delivered) chunk.clock = share(instance);
+  --instance.next;  // the same step again
+  return {};
+}
+
+Status Execution::move(Instance& instance, int number, const Step& step) {
+  instance.instruction = step.instruction;
+  const Instruction& instruction = at(instance.lane->instructions, step.instruction);
+  const Accesses& accesses = at(instance.worker->accesses, step.instruction);
+  instance.clock[static_cast<size_t>(number)] = ++instance.moves;
+  for (const int tile : tiles_of(instance, step.tiles))
+    TRY(move_tile(instance, number, instruction, accesses, tile));
+  for (int i = 0; i < length(instruction.receive_from); ++i)
+    if (at(accesses.receives, i) == Way::Slot || at(accesses.receives, i) == Way::Pull)
+      entry_of(instance.received, at(instruction.receive_from, i)).clear();
+  return {};
+}
+
+Result<Operand> Execution::operand_of(Instance& instance, int number,
+                                      const Instruction& instruction, const Accesses& accesses,
+                                      size_t receive, int tile) {
+  const int connection = instruction.receive_from[receive];
+  const int sender = at(schedule_.connections, connection).sender;
+  const Way way = accesses.receives[receive];
+  if (way == Way::Slot || way == Way::Pull) {
+    for (const Chunk& chunk : entry_of(instance.received, connection))
+      if (chunk.tile == tile)
+        return Operand{chunk.value, fmt::format("the chunk from rank {}", sender)};
+    return Status::invalid_usage("takes tile {} from rank {}, which has sent another", tile,
+                                 sender);
+  }
+  Place from{instance.rank, {}};
+  std::string name;
+  if (way == Way::DirectPut) {
+    if (!instruction.target) return Status::invalid_usage("has no memory for what is put");
+    from.block = *instruction.target;
+    name = fmt::format("{}, which rank {} stores to", describe(from.block), sender);
+  } else {
+    const std::optional<Place>& taken = entry_of(instance.taken, connection);
+    if (!taken)
+      return Status::invalid_usage("reads a buffer of rank {} that it has not been told of",
+                                   sender);
+    TRY(check_not_told(link(instance, connection), "reads", *taken));
+    from = *taken;
+    name = fmt::format("{} of rank {}", describe(from.block), sender);
+  }
+  TRY(access(instance, number, from.rank, from.block, tile, /*is_write=*/false));
+  const Location& location = this->location(from.rank, from.block, tile);
+  if (location.value == nullptr)
+    return Status::invalid_usage("reads {}, which nothing was written to", name);
+  if (way == Way::DirectGet && location.writer)
+    return Status::invalid_usage("reads {} after {} wrote over it", name,
+                                 schedule::describe(*location.writer));
+  return Operand{location.value, std::move(name)};
+}
+
+/// Whoever has told the owner of a buffer that it is done there does nothing there any more.
+Status Execution::check_not_told(const Link& link, const char* verb, const Place& place) {
+  if (link.put == nullptr && link.released == nullptr && link.left == nullptr) return {};
+  return Status::invalid_usage("{} {} of rank {}, whose kernel may have ended", verb,
+                               describe(place.block), place.rank);
+}
+
+Status Execution::move_tile(Instance& instance, int number, const Instruction& instruction,
+                            const Accesses& accesses, int tile) {
+  std::vector<Operand> operands;
+  const bool is_put_here =
+      std::ranges::find(accesses.receives, Way::DirectPut) != accesses.receives.end();
+  // The sender has stored it, or another channel's worker of the sender will: nobody looks.
+  if (is_put_here && instruction.send_to.empty()) return {};
+  for (size_t i = 0; i < instruction.receive_from.size(); ++i) {
+    operands.push_back(TRY(operand_of(instance, number, instruction, accesses, i, tile)));
+  }
+  if (instruction.source) {
+    const BlockReference& source = *instruction.source;
+    const bool is_kept = !schedule::reduces(schedule_.collective) && instruction.target &&
+                         instruction.send_to.empty() &&
+                         is_one_memory(instance.rank, source, *instruction.target);
+    // A copy onto itself is no access; nor does anybody read what others get.
+    const bool is_read = !is_kept && (instruction.target || instruction.reduce ||
+                                      std::ranges::any_of(accesses.sends, [](Way way) {
+                                        return way == Way::Slot || way == Way::DirectPut;
+                                      }));
+    if (is_read) TRY(access(instance, number, instance.rank, source, tile, /*is_write=*/false));
+    const Location& from = location(instance.rank, source, tile);
+    if (from.value == nullptr)
+      return Status::invalid_usage("reads {}, which nothing was written to", describe(source));
+    if (is_read && source.buffer == Buffer::Input && from.writer)
+      return Status::invalid_usage("reads {} after {} wrote over it", describe(source),
+                                   schedule::describe(*from.writer));
+    operands.insert(operands.begin() + instruction.source_position,
+                    Operand{from.value, describe(source)});
+  }
+  const std::optional<int> block = schedule::cuts_one_buffer(schedule_.collective)
+                                       ? std::optional(schedule::chunk_block(instruction))
+                                       : std::nullopt;
+  const SharedValue value =
+      TRY(schedule::combine(operands, block, instruction.finish, position(instance),
+                            {schedule_.nranks, schedule_.partial_sums}));
+
+  const auto store = [&](int rank, const BlockReference& to) -> Status {
+    TRY(access(instance, number, rank, to, tile, /*is_write=*/true));
+    Location& location = this->location(rank, to, tile);
+    location.value = value;
+    location.writer = position(instance);
+    return {};
+  };
+  if (instruction.target && !is_put_here) {
+    if (!schedule::reduces(schedule_.collective) && instruction.source &&
+        is_one_memory(instance.rank, *instruction.source, *instruction.target)) {
+      location(instance.rank, *instruction.target, tile).is_kept = true;
+    } else {
+      TRY(store(instance.rank, *instruction.target));
+    }
+  }
+  for (size_t i = 0; i < instruction.send_to.size(); ++i) {
+    const int connection = instruction.send_to[i];
+    if (accesses.sends[i] == Way::Slot) {
+      entry_of(instance.staged, connection) = {value, tile, nullptr};
+    } else if (accesses.sends[i] == Way::DirectPut) {
+      const std::optional<Place>& taken = entry_of(instance.taken, connection);
+      if (!taken) {
+        return Status::invalid_usage("stores to a buffer of rank {} that it has not been told of",
+                                     at(schedule_.connections, connection).receiver);
+      }
+      TRY(check_not_told(link(instance, connection), "writes", *taken));
+      TRY(store(taken->rank, taken->block));
+    }
+  }
+  return {};
+}
+
+/// Records one access, after proving that it comes after the start of the kernel of the rank whose
+/// buffer it is, and after each earlier access that it conflicts with.
+Status Execution::access(Instance& instance, int number, int rank, const BlockReference& block,
+                         int tile, bool is_write) {
+  const char* const verb = is_write ? "writes" : "reads";
+  if (instance.clock[instances_.size() + static_cast<size_t>(rank)] == 0)
+    return Status::invalid_usage("{} {} of rank {}, whose kernel may not run yet", verb,
+                                 describe(block), rank);
+  Location& place = location(rank, block, tile);
+  for (const Access& other : place.accesses) {
+    if (!is_write && !other.is_write) continue;
+    if (other.instance == number ||
+        instance.clock[static_cast<size_t>(other.instance)] >= other.moves) {
+      continue;
+    }
+    const Instance& who = at(instances_, other.instance);
+    return Status::invalid_usage(
+        "{} {}{}, which {} {} with no order between them", verb, describe(block),
+        rank == instance.rank ? "" : fmt::format(" of rank {}", rank),
+        schedule::describe({who.rank, scenario_.channel, who.lane_number, other.instruction}),
+        other.is_write ? "writes" : "reads");
+  }
+  for (Access& mine : place.accesses) {
+    if (mine.instance != number || mine.is_write != is_write) continue;
+    mine.moves = instance.moves;
+    mine.instruction = instance.instruction;
+    return {};
+  }
+  place.accesses.push_back({number, instance.moves, instance.instruction, is_write});
+  return {};
+}
+
+}  // namespace niccolite::lowering

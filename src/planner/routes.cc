@@ -1,0 +1,63 @@
+#include "planner/routes.h"
+
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+namespace niccolite::planner {
+namespace {
+
+using algorithms::Algorithm;
+using algorithms::Options;
+using lowering::Routes;
+using lowering::Way;
+
+/// Do the routes leave any of the connections of `part` but slots?
+bool are_slots(const schedule::Schedule& part, const Routes& routes) {
+  for (const schedule::Connection& connection : part.connections)
+    if (routes.of(connection.tag).way != Way::Slot) return false;
+  return true;
+}
+
+/// What has been found, for all communicators of the process.
+class Found {
+ public:
+  Result<Routes> find(const Algorithm& algorithm, int nranks, const Options& options) {
+    const std::lock_guard lock(mutex_);
+    const auto key = std::tuple(&algorithm, nranks, options.root, options.machines);
+    if (const auto known = routes_.find(key); known != routes_.end()) return known->second;
+    const Routes routes = lowering::routes_of(TRY(algorithm.build(nranks, options)));
+    // Roots of many communicators; each takes microseconds to milliseconds to find again.
+    constexpr size_t kMost = 4096;
+    if (routes_.size() >= kMost) routes_.erase(routes_.begin());
+    routes_.emplace(key, routes);
+    return routes;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<const Algorithm*, int, int, std::vector<int>>, Routes> routes_;
+};
+
+}  // namespace
+
+Result<Routes> find_routes(const Algorithm& algorithm, int nranks, Options options,
+                           const schedule::Schedule& part) {
+  // What one part excludes, the whole does (lowering::routes_of()).
+  if (are_slots(part, lowering::routes_of(part))) return Routes();
+  options.only_rank = options.root;
+  const schedule::Schedule of_root = TRY(algorithm.build(nranks, options));
+  const Routes left = lowering::routes_of(of_root);
+  bool are_excluded = !part.connections.empty();
+  for (const schedule::Connection& connection : part.connections) {
+    const auto known = left.of_tags().find(connection.tag);
+    are_excluded &= known != left.of_tags().end() && known->second.way == Way::Slot;
+  }
+  if (are_excluded) return Routes();
+  options.only_rank.reset();
+  static Found* const found = new Found;  // never ends: threads may plan while the process does
+  return found->find(algorithm, nranks, options);
+}
+
+}  // namespace niccolite::planner
