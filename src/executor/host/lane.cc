@@ -70,10 +70,11 @@ uint64_t Lane::seen_by_peer(uint32_t index, const std::byte* memory, const uint6
   return offer::seen_by(shifts[peer], address);
 }
 
-// What is put here is stored as it is (lowering/routes.h). Who passes it on reads slots.
+// What is put here is stored as it is (lowering/routes.h). Who passes it on reads it where it was
+// put.
 uint64_t Lane::landing_place(uint32_t index) const {
   const CompactInstruction& only = instruction();
-  if (only.send_count != 0 || bytes_ == 0) return 0;
+  if (bytes_ == 0) return 0;
   return seen_by_peer(index, local(only.target, only.target_block), work_->buffers.output_shifts);
 }
 
@@ -85,7 +86,8 @@ uint64_t Lane::lent_place(uint32_t index) const {
 
 bool Lane::only_awaits() const {
   const CompactInstruction& present = instruction();
-  if (present.receive_count > 0) return receive_port(0).has_offered();  // then it is the only one
+  // Who has offered to receive has one receive.
+  if (present.receive_count > 0) return present.send_count == 0 && receive_port(0).has_offered();
   if (present.send_count == 0 || present.target != Place::None) return false;
   for (uint32_t i = 0; i < present.send_count; ++i)
     if (!send_port(i).has_offered()) return false;
@@ -265,7 +267,8 @@ bool Lane::gather(std::byte* staging, const std::byte** operands) {
       }
       operands[operand] = unpacked;
     } else {
-      operands[operand] = from.slot() + offset_;
+      operands[operand] =
+          from.has_offered() ? local(present.target, present.target_block) : from.slot() + offset_;
     }
     ++operand;
   }

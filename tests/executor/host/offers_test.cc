@@ -26,12 +26,19 @@ struct Case {
   const char* algorithm;
 };
 // Whatever their connections carry may land, or be lent.
-constexpr Case kCases[] = {
-    {Collective::AllGather, "direct_lanes"},     {Collective::AllToAll, "direct_lanes"},
-    {Collective::Broadcast, "direct"},           {Collective::Gather, "direct_lanes"},
-    {Collective::Scatter, "direct_lanes"},       {Collective::Reduce, "direct"},
-    {Collective::ReduceScatter, "direct_lanes"}, {Collective::AllReduce, "two_shot_lanes"},
-    {Collective::Reduce, "two_shot_lanes"},      {Collective::Broadcast, "scatter_gather_lanes"}};
+constexpr Case kCases[] = {{Collective::AllGather, "direct_lanes"},
+                           {Collective::AllToAll, "direct_lanes"},
+                           {Collective::Broadcast, "direct"},
+                           {Collective::Gather, "direct_lanes"},
+                           {Collective::Scatter, "direct_lanes"},
+                           {Collective::Reduce, "direct"},
+                           {Collective::ReduceScatter, "direct_lanes"},
+                           {Collective::AllReduce, "two_shot_lanes"},
+                           {Collective::Reduce, "two_shot_lanes"},
+                           {Collective::Broadcast, "scatter_gather_lanes"},
+                           // What lands is passed on from where it has landed.
+                           {Collective::Broadcast, "ring"},
+                           {Collective::Broadcast, "ring_strands"}};
 
 Cluster cluster_of(const Case& c, int nranks) {
   return Cluster(algorithms::find(c.collective, c.algorithm)->build(nranks, {}).take(),
