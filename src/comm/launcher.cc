@@ -39,7 +39,7 @@ class CudaLauncher final : public Launcher {
 
   Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
              uint64_t /*number*/) override {
-    launch_.set_buffers(buffers);
+    TRY(launch_.set_buffers(buffers));
     return launch_.launch(stream, std::exchange(begun_, nullptr));
   }
   bool has_memory() const override { return launch_.has_memory(); }

@@ -54,6 +54,7 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   PreparedLaunch prepared;
   prepared.machine_ = static_cast<CudaMachine*>(&machine);
   prepared.device_ = device;
+  prepared.needs_ = BufferNeeds(launch);
   prepared.context_ = TRY(prepared.machine_->context(device));
   for (const PortAddress& port : launch.ports)
     if (port.bell != nullptr && std::ranges::count(prepared.bells_, port.bell) == 0)
@@ -107,9 +108,11 @@ Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& lau
   return version;
 }
 
-void PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
+Status PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
+  TRY(needs_.check(buffers));
   cuda::set_buffers(*version_.kernel, buffers);
   if (threads_version_.kernel != nullptr) cuda::set_buffers(*threads_version_.kernel, buffers);
+  return {};
 }
 
 Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "executor/buffer_needs.h"
 #include "executor/cuda/device_images.h"
 #include "executor/cuda/image.h"
 #include "executor/protocol/relay.h"
@@ -24,8 +25,9 @@ class PreparedLaunch {
   /// is too large for the parameters.
   static Result<PreparedLaunch> create(gpu::Machine& machine, int device, const Launch& launch);
 
-  /// Other buffers for the launches to come: those of all works of the program.
-  void set_buffers(std::span<const Buffers> buffers);
+  /// Other buffers for the launches to come: those of all works of the program. Errors:
+  /// BufferNeeds::check(); the launches to come then have those that were set before.
+  Status set_buffers(std::span<const Buffers> buffers);
   /// Queues the operation on `stream` of the device, which may be capturing.
   /// `begun`: recorded when all its CTAs have begun; null: none. Not where the stream captures.
   Status launch(gpu::StreamHandle stream, const gpu::Event* begun = nullptr);
@@ -48,6 +50,7 @@ class PreparedLaunch {
 
   gpu::cuda::CudaMachine* machine_ = nullptr;
   int device_ = -1;
+  BufferNeeds needs_;
   gpu::cuda::CuContext context_ = nullptr;
   bool has_sync_domains_ = false;
   bool has_bulk_copies_ = false;

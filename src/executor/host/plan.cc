@@ -52,17 +52,6 @@ Status check_work(const Launch& launch, const Work& work, const WorkShape& shape
   return {};
 }
 
-Status check_work_buffers(const Work& work, const WorkShape& shape) {
-  if (work.partition.count == 0) return {};  // an empty message may have no buffer
-  if (shape.input_blocks > 0 && work.buffers.input == nullptr)
-    return Status::internal("no input buffer");
-  if (shape.output_blocks > 0 && work.buffers.output == nullptr)
-    return Status::internal("no output buffer");
-  if (shape.scratch_blocks > 0 && work.buffers.scratch == nullptr)
-    return Status::internal("no scratch buffer");
-  return {};
-}
-
 Status check_place(const WorkShape& work, Place place, uint32_t block) {
   if (place == Place::None) return {};
   const int blocks = place == Place::Input    ? work.input_blocks
@@ -159,14 +148,13 @@ Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers, uint64_t numbe
 }
 
 Status Plan::check_buffers() const {
-  for (size_t w = 0; w < launch_.works.size(); ++w)
-    TRY(check_work_buffers(launch_.works[w], program().works[w])
-            .with_context("a launch for a virtual GPU: work {}", w));
-  return {};
+  std::vector<Buffers> buffers;
+  for (const Work& work : launch_.works) buffers.push_back(work.buffers);
+  return needs_.check(buffers).with_context("a launch for a virtual GPU");
 }
 
 Plan::Plan(Launch launch, const std::vector<int>& lanes_of_ports)
-    : launch_(std::move(launch)), folder_(launch_.type, launch_.reduction) {
+    : launch_(std::move(launch)), folder_(launch_.type, launch_.reduction), needs_(launch_) {
   Tables tables{.port_in_lane = std::vector<uint16_t>(lanes_of_ports.size()),
                 .ports_of = std::vector<std::vector<uint16_t>>(program().lanes.size())};
   for (size_t port = 0; port < lanes_of_ports.size(); ++port) {

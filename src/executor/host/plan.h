@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "executor/buffer_needs.h"
 #include "executor/host/fold.h"
 #include "executor/launch.h"
 
@@ -49,6 +50,7 @@ class Plan {
 
   Launch launch_;
   Folder folder_;
+  BufferNeeds needs_;
   std::shared_ptr<const Tables> tables_;
 };
 

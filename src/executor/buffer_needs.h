@@ -1,0 +1,35 @@
+// BufferNeeds: the buffers that the works of a launch cannot do without, so that a launch with too
+// few of them is refused before it is queued. Thread safety: immutable.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "executor/launch.h"
+
+namespace niccolite::executor {
+
+class BufferNeeds {
+ public:
+  BufferNeeds() = default;
+  /// Of the launch's works, whatever buffers these have. The launch is consistent: as many works as
+  /// its program has, or it is a list.
+  explicit BufferNeeds(const Launch& launch);
+
+  /// InternalError, naming the work and the buffer, when `buffers`, one for each work, lack one
+  /// that the program has blocks of. (An empty message may have none.) What calls of users lack is
+  /// found before; a scratch buffer only an algorithm can ask for, and communicators have none to
+  /// give.
+  Status check(std::span<const Buffers> buffers) const;
+
+ private:
+  struct OfWork {
+    bool input = false;
+    bool output = false;
+    bool scratch = false;
+  };
+  std::vector<OfWork> works_;
+};
+
+}  // namespace niccolite::executor
