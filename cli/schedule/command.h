@@ -21,6 +21,7 @@ struct Options {
   std::string messages;  // of point_to_point; empty: everyone to everyone
   std::string svg_path;
   bool wants_proof = false;
+  bool wants_lowered = false;
   bool wants_list = false;
 };
 

@@ -189,6 +189,17 @@ TEST(ScheduleCommand, WritesAPictureInsteadOfTheText) {
   std::filesystem::remove(path);
 }
 
+TEST(ScheduleCommand, PrintsAndProvesHowTheBytesGo) {
+  const Outcome outcome =
+      schedule({"reduce", "-a", "two_shot_lanes", "-n", "2", "--lowered", "--check"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("connections of tag 0: get\nconnections of tag 1: put, final\n"),
+                    HasSubstr("threads, dynamic tiles\n  take advertisement  rank 0/1\n"),
+                    HasSubstr("proved right lowered, too, whichever buffers are reached, and "
+                              "whenever a rank is aborted")));
+}
+
 TEST(ScheduleCommand, TakesMessages) {
   const Outcome some = schedule({"point_to_point", "-n", "3", "-m", "0:1,2:2", "-c"});
   EXPECT_EQ(some.status, 0) << some.errors;
