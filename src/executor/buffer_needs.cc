@@ -3,10 +3,16 @@
 namespace niccolite::executor {
 
 BufferNeeds::BufferNeeds(const Launch& launch) {
+  const auto rank = static_cast<uint32_t>(launch.program->rank);
   for (size_t w = 0; w < launch.works.size(); ++w) {
     const WorkShape& shape = launch.program->works[launch.is_list() ? 0 : w];
     OfWork& needs = works_.emplace_back();
     if (launch.works[w].partition.count == 0) continue;
+    if (launch.list_access) {  // the program says nothing of buffers
+      needs.input = has_rank(launch.list_access->inputs, rank);
+      needs.output = has_rank(launch.list_access->outputs, rank);
+      continue;
+    }
     needs = {.input = shape.input_blocks > 0,
              .output = shape.output_blocks > 0,
              .scratch = shape.scratch_blocks > 0};

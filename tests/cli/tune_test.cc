@@ -224,13 +224,13 @@ TEST(Measurements, SurviveTheirFile) {
 
 TEST(Table, IsTheSourceOfTheConstants) {
   const std::vector<CostLine> lines{kOneShot, kTwoShot};
-  EXPECT_EQ(
-      source_lines(lines),
-      "    {AllReduce, OneShot, LL, {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8, 0}},\n"
-      "    {AllReduce, TwoShotLanes, Simple, {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3, 0}},\n");
+  EXPECT_EQ(source_lines(lines),
+            "    {AllReduce, \"one_shot\", LL, {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8, 0}},\n"
+            "    {AllReduce, \"two_shot_lanes\", Simple, {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, "
+            "0.3, 0}},\n");
   EXPECT_THAT(source_file(measurements_of({}), lines),
               testing::AllOf(HasSubstr("4 x Test GPU, 2026-01-02."),
-                             HasSubstr("std::span<const CostLine> cuda_costs()")));
+                             HasSubstr("std::span<const NamedCost> cuda_costs()")));
   Measurements slots = measurements_of({});
   slots.slots = true;
   for (const auto& [nranks, function] :
@@ -239,7 +239,7 @@ TEST(Table, IsTheSourceOfTheConstants) {
     point.work.nranks = nranks;
     slots.points.push_back(point);
     EXPECT_THAT(source_file(slots, lines),
-                HasSubstr(fmt::format("std::span<const CostLine> {}", function)));
+                HasSubstr(fmt::format("std::span<const NamedCost> {}", function)));
   }
 }
 

@@ -54,5 +54,22 @@ TEST(BufferNeeds, AreNoneOfAnEmptyOperation) {
   EXPECT_TRUE(BufferNeeds(launch_with_scratch(0)).check({&none, 1}).is_ok());
 }
 
+// Its program is an all-reduce's, whatever the operations are: it only gives the connections.
+TEST(BufferNeeds, AreThoseOfTheAccessInAListThatReachesBuffers) {
+  Launch launch = launch_with_scratch(4);
+  launch.list_channels = 1;
+  launch.list_access = ListAccess{.inputs = 0b10, .outputs = 0b11};  // a broadcast from rank 1
+  char memory[4];
+  const Buffers output_alone{.output = memory};
+  const Buffers input_alone{.input = memory};
+  EXPECT_TRUE(BufferNeeds(launch).check({&output_alone, 1}).is_ok());
+  EXPECT_THAT(BufferNeeds(launch).check({&input_alone, 1}).message(),
+              HasSubstr("no output buffer"));
+  launch.list_access = ListAccess{.inputs = 0b11, .outputs = 0b10};  // a reduction to rank 1
+  EXPECT_TRUE(BufferNeeds(launch).check({&input_alone, 1}).is_ok());
+  EXPECT_THAT(BufferNeeds(launch).check({&output_alone, 1}).message(),
+              HasSubstr("no input buffer"));
+}
+
 }  // namespace
 }  // namespace niccolite::executor
