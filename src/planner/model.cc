@@ -138,19 +138,20 @@ const Properties& properties_of(MachineClass machine) {
 }
 
 std::span<const CostLine> costs_of(MachineClass machine) {
-  const auto lines_of = [](std::span<const NamedCost> rows) {
-    std::vector<CostLine> lines;
+  // Never destroyed: communicators may outlive main().
+  const auto lines_of = [](std::span<const NamedCost> rows) -> const std::vector<CostLine>& {
+    auto& lines = *new std::vector<CostLine>;
     for (const NamedCost& row : rows)
       lines.push_back({algorithms::find(row.collective, row.algorithm), row.protocol, row.cost});
     return lines;
   };
-  static const std::vector<CostLine> cuda = lines_of(cuda_costs());
-  static const std::vector<CostLine> slots_of_two = lines_of(cuda_slot_costs_of_two());
-  static const std::vector<CostLine> slots = lines_of(cuda_slot_costs());
-  static const std::vector<CostLine> host_memory = lines_of(cuda_host_memory_costs());
-  static const std::vector<CostLine> cuda_sockets = lines_of(cuda_socket_costs());
-  static const std::vector<CostLine> sockets = lines_of(socket_costs());
-  static const std::vector<CostLine> virtual_gpus = lines_of(virtual_costs());
+  static const std::vector<CostLine>& cuda = lines_of(cuda_costs());
+  static const std::vector<CostLine>& slots_of_two = lines_of(cuda_slot_costs_of_two());
+  static const std::vector<CostLine>& slots = lines_of(cuda_slot_costs());
+  static const std::vector<CostLine>& host_memory = lines_of(cuda_host_memory_costs());
+  static const std::vector<CostLine>& cuda_sockets = lines_of(cuda_socket_costs());
+  static const std::vector<CostLine>& sockets = lines_of(socket_costs());
+  static const std::vector<CostLine>& virtual_gpus = lines_of(virtual_costs());
   switch (machine) {
     case MachineClass::Cuda:
       return cuda;

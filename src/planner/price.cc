@@ -65,8 +65,9 @@ Derived analyse(const Settings& settings, const Algorithm& algorithm,
 std::shared_ptr<const Derived> derived_of(const Settings& settings, const Algorithm& algorithm,
                                           const schedule::Delays& delays) {
   using Key = std::tuple<const Algorithm*, int, std::vector<int>, double, double>;
-  static std::mutex mutex;
-  static std::map<Key, std::shared_ptr<const Derived>> known;
+  // Never destroyed: communicators may outlive main().
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::map<Key, std::shared_ptr<const Derived>>;
   constexpr size_t kMostKnown = 4096;
   Key key{&algorithm, settings.nranks, settings.machines, delays.inside, delays.between};
   {
@@ -103,8 +104,8 @@ bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) 
   if (!schedule::reduces(algorithm.collective)) return true;
   if (settings.nranks > algorithms::kMaxDirectRanks) return false;  // no fold has more operands
   using Key = std::tuple<const Algorithm*, int, std::vector<int>>;
-  static std::mutex mutex;
-  static std::map<Key, bool> known;
+  static auto& mutex = *new std::mutex;  // neither is ever destroyed, as above
+  static auto& known = *new std::map<Key, bool>;
   const Key key{&algorithm, settings.nranks, settings.machines};
   const std::lock_guard lock(mutex);
   if (const auto found = known.find(key); found != known.end()) return found->second;

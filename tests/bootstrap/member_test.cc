@@ -273,7 +273,8 @@ TEST(Root, ServesAThousandIdsByOneThreadAndOnePort) {
   const int roots = Root::count_running();
   std::vector<UniqueId> ids;
   for (int i = 0; i < 1000; ++i) ids.push_back(loopback_id());
-  EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
+  // No more: the root's thread may still close what earlier tests have left to it.
+  EXPECT_LE(entries_of("/proc/self/fd"), descriptors);
   EXPECT_EQ(entries_of("/proc/self/task"), threads);
   EXPECT_EQ(Root::count_running(), roots + 1000);
   // Each of them is an id of its own.
