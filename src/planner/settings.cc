@@ -274,8 +274,8 @@ void span_machines(Settings& settings, std::vector<int> machines) {
 int machines_in(const Settings& settings) {
   std::vector<int> numbers = settings.machines;
   std::ranges::sort(numbers);
-  const auto repeated = std::ranges::unique(numbers);
-  return std::max(1, static_cast<int>(repeated.begin() - numbers.begin()));
+  const auto repeated = std::unique(numbers.begin(), numbers.end());
+  return std::max(1, static_cast<int>(repeated - numbers.begin()));
 }
 
 int message_tag(const Settings& settings, Protocol protocol) {
