@@ -9,7 +9,6 @@ namespace {
 using schedule::at;
 using schedule::BlockReference;
 using schedule::Buffer;
-using schedule::Connection;
 using schedule::Instruction;
 using schedule::Lane;
 using schedule::length;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,6 +15,13 @@
 
 namespace niccolite::planner {
 namespace {
+
+/// Byte for byte: a plug-in may have written what is no number.
+template <typename T>
+bool is_same(const T& before, const T& after) {
+  const auto a = std::as_bytes(std::span(&before, 1)), b = std::as_bytes(std::span(&after, 1));
+  return std::equal(a.begin(), a.end(), b.begin());
+}
 
 // Of one communicator: what a plug-in once answered holds for all ranks, whenever they ask, so that
 // nothing is forgotten; the cost model chooses what comes after so many.
@@ -161,7 +169,7 @@ class Plugin final : public Tuner {
     const int function = *function_of(collective);
     if (!ask(function, bytes, settings.reaches_users, before, after, channels)) return own;
     Choice choice = own;
-    if (std::memcmp(before, after, sizeof before) != 0) {
+    if (!is_same(before, after)) {
       const std::optional<Cell> cell = cheapest(before, after);
       if (!cell) return own;
       std::vector<Choice> candidates;
@@ -193,7 +201,7 @@ class Plugin final : public Tuner {
         constants_ = before;
         result =
             table_.init(&context_, of.id, ranks, nodes, PluginLibrary::kLogger, &told, &constants_);
-        if (std::memcmp(&before, &constants_, sizeof before) != 0)
+        if (!is_same(before, constants_))
           LOG(Info, Tuning,
               "tuner plug-in {} has changed constants of NCCL's cost model, which is not this "
               "library's: they change nothing. niccolite tune measures this library's",
