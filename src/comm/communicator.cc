@@ -300,9 +300,7 @@ Result<std::vector<RankInfo>> Communicator::meet(const planner::Settings& settin
 Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline) {
   const bool is_asked_for = ranks.empty() ? asks_for_machine_graph()
                                           : std::ranges::any_of(ranks, &RankInfo::asks_for_graph);
-  const bool spans_machines =
-      std::ranges::any_of(machine_of_, [](int machine) { return machine != 0; });
-  if (!is_asked_for && !spans_machines) return {};
+  if (!is_asked_for && !spans_machines()) return {};
   machine_graph_ =
       TRY(make_machine_graph({.machine = machine_,
                               .device = device(),
