@@ -85,6 +85,35 @@ TEST_P(Gatherings, NeedLogarithmicallyManyNeighbors) {
   }
 }
 
+// In a round each process passes on what came in the round before. One part speaks for all: where a
+// part goes depends on the distance from its process alone (the tests above have all parts of few
+// processes). A Gathering for each visit, since those of 4,096 processes fill gigabytes.
+TEST(Rounds, GrowAsTheLogarithmOfTheProcesses) {
+  for (const uint32_t n : {2u, 3u, 5u, 64u, 100u, 1000u, 1024u, 4095u, 4096u}) {
+    const uint32_t origin = n / 3;
+    const Gathering::Part part{.frame = std::make_shared<const Bytes>()};
+    std::vector<bool> has(n);
+    std::vector<uint32_t> now = {origin};
+    has[origin] = true;
+    uint32_t reached = 1;
+    int rounds = 0;
+    while (!now.empty()) {
+      std::vector<uint32_t> next;
+      for (const uint32_t process : now)
+        for (const uint32_t to : Gathering(process, n).add(origin, part)) {
+          ASSERT_FALSE(has[to]) << "process " << to << " of " << n << " twice";
+          has[to] = true;
+          next.push_back(to);
+        }
+      reached += static_cast<uint32_t>(next.size());
+      rounds += next.empty() ? 0 : 1;
+      now = std::move(next);
+    }
+    EXPECT_EQ(reached, n);
+    EXPECT_EQ(rounds, std::bit_width(n) - 1) << n << " processes";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Bootstrap, Gatherings,
                          testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 31, 33, 100));
 
