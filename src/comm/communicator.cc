@@ -747,7 +747,9 @@ Status Communicator::run(const OneSidedCall& call) {
 }
 
 bool Communicator::spans_machines() const {
-  return std::ranges::any_of(machine_of_, [](int machine) { return machine != 0; });
+  // Numbers are those of the first communicator's machines: a child may lie on its second alone.
+  return std::ranges::any_of(machine_of_,
+                             [this](int machine) { return machine != machine_of_.front(); });
 }
 
 Status Communicator::check_reach(const OneSidedCall& call) const {

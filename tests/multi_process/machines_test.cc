@@ -100,6 +100,50 @@ TEST_P(Machines, SplitsWorkAsTheirParentsDo) {
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
 }
 
+// id nranks first count: a child of each machine's ranks, used once.
+ROLE(splitter_by_machine) {
+  const int count = std::stoi(arguments[3]);
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), count);
+  const auto local = static_cast<size_t>(count);
+  std::vector<ncclComm_t> children(local);
+  std::vector<float*> buffers(local);
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < local; ++i)
+    REQUIRE_NCCL(ncclCommSplit(ranks.comms[i], std::stoi(arguments[2]), static_cast<int>(i),
+                               &children[i], nullptr));
+  REQUIRE_NCCL(ncclGroupEnd());
+  for (size_t i = 0; i < local; ++i) {
+    REQUIRE_CUDA(cudaSetDevice(std::stoi(arguments[2]) + static_cast<int>(i)));
+    REQUIRE_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffers[i]), 8));
+  }
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < local; ++i)
+    REQUIRE_NCCL(ncclAllReduce(buffers[i], buffers[i], 2, ncclFloat, ncclSum, children[i],
+                               ranks.streams[i]));
+  REQUIRE_NCCL(ncclGroupEnd());
+  for (size_t i = 0; i < local; ++i) {
+    REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[i]));
+    REQUIRE_CUDA(cudaFree(buffers[i]));
+    REQUIRE_NCCL(ncclCommDestroy(children[i]));
+  }
+  ranks.destroy();
+  return 0;
+}
+
+// Whichever machine it is, a child that lies on it alone has all protocols and no network.
+TEST_P(Machines, AChildOfOneKnowsNoOther) {
+  if (devices() < 2) GTEST_SKIP() << "a child of one rank has nothing to send";
+  std::vector<Process> running =
+      run("splitter_by_machine", {make_id()},
+          {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "TUNING,P2P,NET"}});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("proto LL"));
+    EXPECT_THAT(process.output(), Not(HasSubstr("proto SIMPLE")));
+    EXPECT_THAT(process.output(), Not(HasSubstr("via NET")));
+  }
+}
+
 // ---- a network plug-in carries (examples/net_plugin)
 
 std::string plugin(const std::string& what) {
