@@ -51,7 +51,7 @@ std::string utc_now() {
   return text;
 }
 
-json options_to_json(const Options& options) {
+json options_to_json(const Options& options, size_t nranks) {
   constexpr const char* kAverages[] = {"rank0", "avg", "min", "max"};
   std::vector<std::string> names;
   for (const Collective* each : options.collectives) names.emplace_back(each->name);
@@ -62,7 +62,7 @@ json options_to_json(const Options& options) {
           {"processes", options.processes},
           {"threads", options.threads},
           {"gpus", options.gpus},
-          {"nranks", options.nranks()},
+          {"nranks", nranks},
           {"iterations", options.iterations},
           {"warmup_iterations", options.warmup_iterations},
           {"aggregated", options.aggregated},
@@ -117,12 +117,14 @@ Status write_document(const Document& document) {
   const Totals totals = totals_of(document.rows);
   json rows = json::array();
   for (const Row& row : document.rows) rows.push_back(to_json(row));
+  const size_t met = document.start.participants.size();  // none when the run failed before that
+  const size_t nranks = met > 0 ? met : static_cast<size_t>(document.options.nranks());
   const json contents = {{"schema", "niccolite-perf-2"},
                          {"date", utc_now()},
                          {"command", document.command},
                          {"machine", describe_machine(document.start)},
                          {"run", to_json(document.start)},
-                         {"options", options_to_json(document.options)},
+                         {"options", options_to_json(document.options, nranks)},
                          {"rows", rows},
                          {"device_memory", memory_to_json(document)},
                          {"wrong", totals.wrong},

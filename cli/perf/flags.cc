@@ -23,6 +23,7 @@ Examples:
   niccolite perf all_gather --processes 4 -G 20 -e 64K   a process per GPU, replays of a CUDA graph
   niccolite perf reduce -d all -o all -r -1 -n 2 -e 1M   every type with every operation, every root
   niccolite perf alltoall --vs /path/libnccl.so.2        two libraries in turn, with the ratio of their times
+  niccolite perf all_reduce --hosts a12,a13:4            two machines; mpirun, torchrun and srun start it, too
 
 Exit status: 0 fine; 1 wrong results; 2 wrong usage; 3 the run failed (an error, a dead process).)";
 
@@ -42,6 +43,13 @@ void add_options(CLI::App& app, RawOptions& raw) {
       ->group("Ranks");
   app.add_flag("--apart", options.apart,
                "Processes meet as if each were on a machine of its own: the network connects them")
+      ->group("Ranks");
+  app.add_option("--hosts", options.hosts,
+                 "Start a process on each of these hosts: a,b:4,c, or @FILE with a host a line; "
+                 "b:4 has four threads, the others one for each GPU")
+      ->group("Ranks");
+  app.add_option("--remote-shell", options.remote_shell,
+                 "What reaches a host, which is its last word (default: ssh)")
       ->group("Ranks");
   app.add_option("-p,--parallel_init", options.parallel_init,
                  "1: each thread initialises its own ranks")
@@ -144,6 +152,9 @@ void add_options(CLI::App& app, RawOptions& raw) {
 
   app.add_option("--child-process", options.process)
       ->group("");  // an empty group hides it from --help
+  app.add_option("--host-process", options.place.process)->group("");
+  app.add_option("--host-processes", options.host_processes)->group("");
+  app.add_option("--host-threads", options.host_threads)->group("");
   app.add_option("--team-fd", options.team_fd)->group("");
   app.add_option("--report-fd", options.report_fd)->group("");
 }

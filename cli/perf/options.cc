@@ -202,6 +202,15 @@ Result<Options> finish(const RawOptions& raw) {
     options.threads = raw.threads.value_or(1);
     options.gpus = raw.gpus.value_or(1);
   }
+  if (options.host_threads > 0) {
+    options.threads = options.host_threads;
+    options.gpus = raw.gpus.value_or(1);
+  }
+  if (!options.hosts.empty() && options.processes > 1)
+    return Status::invalid_argument(
+        "--hosts starts one process on each host, --processes several on this one: name the "
+        "threads of a host behind a colon (a:4)");
+  if (options.is_placed()) options.processes = options.host_processes;
   TRY(at_least(options.iterations, 1, "--iters"));
   TRY(at_least(options.warmup_iterations, 0, "--warmup_iters"));
   TRY(at_least(options.aggregated, 1, "--agg_iters"));

@@ -24,6 +24,16 @@ enum class Registration { None = 0, Local = 1, Window = 2 };
 
 enum class Average { Rank0, Mean, Least, Most };  // which rank's time a row shows
 
+/// Where a process stands in a run over several that share no memory; see machines.h.
+struct Place {
+  int process = -1;       // -1: there is no such run
+  int local_process = 0;  // among those of its machine
+  int first_device = 0;   // of its ranks
+  // Known when all have met.
+  int first_rank = 0;
+  int all_ranks = 0;
+};
+
 struct Options {
   std::vector<const Collective*> collectives;
   bool is_every_collective = false;  // "all": those that cannot be measured are left out
@@ -66,17 +76,30 @@ struct Options {
   int rounds = 0;             // alternations per row; 0: 1 alone, 5 with --vs
   std::string json_path;
 
+  std::string hosts;         // --hosts; empty: this one
+  std::string remote_shell;  // empty: ssh
+  Place place;               // of a process that hosts.h or a launcher has started
+  int host_processes = 1;    // of such a run
+  int host_threads = 0;      // of such a process; 0: as the other flags say
+
   // Set by the supervisor in the processes that it starts; see processes.h.
   int process = -1;
   int team_fd = -1;
   int report_fd = -1;
 
   int ranks_per_process() const { return threads * gpus; }
-  int nranks() const { return processes * ranks_per_process(); }
+  int nranks() const {
+    return place.all_ranks > 0 ? place.all_ranks : processes * ranks_per_process();
+  }
+  /// Of this process.
+  int first_rank() const {
+    return is_placed() ? place.first_rank : std::max(process, 0) * ranks_per_process();
+  }
   int libraries() const { return other_library.empty() ? 1 : 2; }
   size_t most_start() const { return *std::max_element(starts.begin(), starts.end()); }
   size_t most_extra() const { return *std::max_element(extras.begin(), extras.end()); }
   bool is_child() const { return process >= 0; }
+  bool is_placed() const { return place.process >= 0; }
   bool wants_every_gpu() const { return gpus == 0; }
 };
 

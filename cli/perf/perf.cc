@@ -6,11 +6,12 @@
 
 #include <cstdio>
 
-#include "base/host_memory.h"
 #include "cli/perf/exit_code.h"
+#include "cli/perf/hosts.h"
 #include "cli/perf/json_file.h"
+#include "cli/perf/launch.h"
+#include "cli/perf/machines.h"
 #include "cli/perf/processes.h"
-#include "cli/perf/rank.h"
 #include "cli/perf/report.h"
 #include "cli/perf/share.h"
 #include "gpu/machine.h"
@@ -32,29 +33,21 @@ int list_collectives() {
   return kExitUsage;
 }
 
-/// Virtual GPUs have the machine's own memory, and all of the buffers are touched: too much would
-/// get the process killed. Asked once, before any process takes its part.
-Status check_memory(const Options& options) {
-  Result<gpu::Machine*> machine = gpu::machine();
-  // What fails here fails again, and is told, where the machine is used.
-  if (!machine.is_ok() || (*machine)->kind() != gpu::Kind::Virtual) return {};
-  const HostMemory host = measure_host_memory();
-  const auto nranks = static_cast<size_t>(options.nranks());
-  const size_t each = Rank::bytes(options);
-  if (each <= host.available / nranks) return {};
-  constexpr double kGiB = 1 << 30;
-  return Status::invalid_argument(
-      "{} ranks need {:.1f} GiB for their buffers, and {:.1f} GiB of this machine's memory can be "
-      "had for virtual GPUs; try fewer ranks (-t, -g, --processes) or a smaller -e",
-      nranks, static_cast<double>(each) * static_cast<double>(nranks) / kGiB,
-      static_cast<double>(host.available) / kGiB);
-}
-
 Status measure(const Options& options, const std::vector<std::string>& command, Report& report) {
   TRY(check_memory(options));
   if (options.processes > 1) return supervise(options, command, report);
   Team team = TRY(Team::create(options.threads, options.nranks()));
   return run_share(options, team, report);
+}
+
+int run_over_hosts(Options& options, const std::vector<std::string>& command) {
+  Result<std::vector<Host>> hosts = parse_hosts(options.hosts);
+  if (!hosts.is_ok()) return fail(hosts.status(), kExitUsage);
+  options.processes = static_cast<int>(hosts->size());
+  Report report(options, command);
+  if (Status status = supervise_hosts(options, *hosts, command, report); !status.is_ok())
+    report.failure(status.message());
+  return report.finish();
 }
 
 }  // namespace
@@ -70,9 +63,22 @@ int run(const RawOptions& raw, const std::vector<std::string>& command) {
       setenv("NCCL_HOSTID", fmt::format("perf-{}-{}", getppid(), options.process).c_str(), 1);
     return run_child(options);
   }
+  if (options.is_placed()) return run_on_host(options);
+  // With --hosts this process is none of those that a launcher may have started.
+  const bool may_be_launched = options.hosts.empty();
+  Result<std::optional<Launch>> launch = find_launch(
+      [&](const char* name) -> const char* { return may_be_launched ? getenv(name) : nullptr; });
+  if (!launch.is_ok()) return fail(launch.status(), kExitUsage);
+  if (*launch && options.processes > 1)
+    return fail(Status::invalid_argument("--processes: {} has started {} already",
+                                         (*launch)->launcher, (*launch)->processes),
+                kExitUsage);
+  if (*launch && (*launch)->process != 0) return run_launched(options, **launch, command);
   if (!options.json_path.empty())
     if (const Status status = check_writable(options.json_path); !status.is_ok())
       return fail(status, kExitFailed);
+  if (*launch) return run_launched(options, **launch, command);
+  if (!options.hosts.empty()) return run_over_hosts(options, command);
   if (options.wants_every_gpu()) {
     Result<gpu::Machine*> machine = gpu::machine();
     if (!machine.is_ok()) return fail(machine.status(), kExitUsage);

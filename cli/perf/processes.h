@@ -1,9 +1,6 @@
 // Runs with --processes: the supervisor starts copies of this command, each with its share of the
 // ranks, hands them the team's memory, and prints the one table. A child that dies ends the run
-// with a report, within a few seconds.
-//
-// Each child has a pipe to the supervisor. On it go lines of JSON: {"start": ...}, {"row": ...},
-// {"memory": ...} from the child with rank 0, {"failure": "text"} from any.
+// with a report, within a few seconds (supervisor.h).
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
 #include "cli/perf/report.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/perf/exit_code.h"
@@ -37,16 +38,17 @@ void Report::start(const Start& start) {
       "# nProcesses {} nThread {} nGpus {} minBytes {} maxBytes {} step: {} warmup iters: {} "
       "iters: {} "
       "agg iters: {} validation: {} graph: {}\n#\n# Using devices\n",
-      options_.processes, options_.threads, options_.gpus, options_.min_bytes, options_.max_bytes,
-      describe_step(options_), options_.warmup_iterations, options_.iterations, options_.aggregated,
+      options_.processes, options_.threads > 0 ? std::to_string(options_.threads) : "by host",
+      std::max(options_.gpus, 1), options_.min_bytes, options_.max_bytes, describe_step(options_),
+      options_.warmup_iterations, options_.iterations, options_.aggregated,
       options_.check_iterations, options_.graph_launches);
   for (const Participant& each : start.participants) {
     if (each.rank == kMostRanksListed) {
       fmt::print("#  and {} more ranks\n", start.participants.size() - kMostRanksListed);
       break;
     }
-    fmt::print("#  Rank {:>3} Pid {:>7} device {:>3} [{}] {}\n", each.rank, each.process_id,
-               each.device, each.bus_id, each.device_name);
+    fmt::print("#  Rank {:>3} Pid {:>7} on {} device {:>3} [{}] {}\n", each.rank, each.process_id,
+               each.host, each.device, each.bus_id, each.device_name);
   }
   fmt::print("# Library {} version {}\n", start.library.path, start.library.version);
   if (start.other)

@@ -48,6 +48,7 @@ struct Participant {
   int rank = 0;
   int process_id = 0;
   int device = 0;
+  std::string host{};
   std::string bus_id;
   std::string device_name;
 };

@@ -99,6 +99,7 @@ json to_json(const Start& start) {
   for (const Participant& each : start.participants)
     participants.push_back({{"rank", each.rank},
                             {"pid", each.process_id},
+                            {"host", each.host},
                             {"device", each.device},
                             {"bus_id", each.bus_id},
                             {"name", each.device_name}});
@@ -122,6 +123,7 @@ Start start_from_json(const json& value) {
     start.participants.push_back({.rank = each.at("rank"),
                                   .process_id = each.at("pid"),
                                   .device = each.at("device"),
+                                  .host = each.at("host"),
                                   .bus_id = each.at("bus_id"),
                                   .device_name = each.at("name")});
   return start;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/host_memory.h"
 #include "cli/perf/exit_code.h"
 #include "cli/perf/rank.h"
 #include "cli/perf/sweep.h"
@@ -26,7 +27,7 @@ class Process {
         libraries_(libraries),
         team_(team),
         sink_(sink),
-        first_rank_(std::max(options.process, 0) * options.ranks_per_process()),
+        first_rank_(options.first_rank()),
         patterns_(options.nranks(), {first_rank_, options.ranks_per_process()}),
         watchdog_(team, options.timeout_seconds,
                   [this](Status status) { end_process(std::move(status)); }) {}
@@ -45,7 +46,10 @@ class Process {
 
  private:
   Status create_ranks() {
-    const int needed = options_.nranks();
+    // A process that others have joined from elsewhere answers for its own GPUs.
+    const Place& place = options_.place;
+    const int needed = options_.is_placed() ? place.first_device + options_.ranks_per_process()
+                                            : options_.nranks();
     const char* shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     const bool may_share = shared != nullptr && std::strcmp(shared, "1") == 0;
     const int devices = machine_.device_count();
@@ -57,7 +61,8 @@ class Process {
           machine_.kind() == gpu::Kind::Virtual ? " or set NICCOLITE_DEVICES=virtual:N" : "");
     for (int i = 0; i < options_.ranks_per_process(); ++i) {
       const int rank = first_rank_ + i;
-      ranks_.push_back(TRY(Rank::create(machine_, options_, rank, rank % devices)));
+      const int device = (options_.is_placed() ? place.first_device + i : rank) % devices;
+      ranks_.push_back(TRY(Rank::create(machine_, options_, rank, device)));
     }
     return {};
   }
@@ -102,6 +107,7 @@ class Process {
       RankRecord& record = team_.records()[static_cast<size_t>(rank.rank)];
       record.process_id = getpid();
       record.device = rank.device;
+      gethostname(record.host, sizeof record.host - 1);
       std::snprintf(record.bus_id, sizeof record.bus_id, "%s", info.bus_id.c_str());
       std::snprintf(record.device_name, sizeof record.device_name, "%s", info.name.c_str());
     }
@@ -120,6 +126,7 @@ class Process {
       start.participants.push_back({.rank = static_cast<int>(start.participants.size()),
                                     .process_id = record.process_id,
                                     .device = record.device,
+                                    .host = record.host,
                                     .bus_id = record.bus_id,
                                     .device_name = record.device_name});
     return start;
@@ -177,6 +184,24 @@ Status select_collectives(std::span<const Library> libraries, Options& options) 
 }
 
 }  // namespace
+
+Status check_memory(const Options& options) {
+  Result<gpu::Machine*> machine = gpu::machine();
+  // What fails here fails again, and is told, where the machine is used.
+  if (!machine.is_ok() || (*machine)->kind() != gpu::Kind::Virtual) return {};
+  const HostMemory host = measure_host_memory();
+  // Those of other machines have others.
+  const auto nranks =
+      static_cast<size_t>(options.is_placed() ? options.ranks_per_process() : options.nranks());
+  const size_t each = Rank::bytes(options);
+  if (each <= host.available / nranks) return {};
+  constexpr double kGiB = 1 << 30;
+  return Status::invalid_argument(
+      "{} ranks need {:.1f} GiB for their buffers, and {:.1f} GiB of this machine's memory can be "
+      "had for virtual GPUs; try fewer ranks (-t, -g, --processes) or a smaller -e",
+      nranks, static_cast<double>(each) * static_cast<double>(nranks) / kGiB,
+      static_cast<double>(host.available) / kGiB);
+}
 
 Status run_share(const Options& options, Team& team, Sink& sink) {
   gpu::Machine* machine = TRY(gpu::machine());

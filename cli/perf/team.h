@@ -1,6 +1,8 @@
 // Team: what the threads of one run share, in one process or several: a barrier, the unique ids,
 // and a record per rank. It is one page of shared memory, whose descriptor the supervisor's
-// children inherit.
+// children inherit. Processes that share no memory have a page each and a bridge between them: the
+// last thread of a process at a barrier exchanges with the other processes what theirs have
+// written.
 //
 // Thread safety: every thread of the run calls barrier() equally often. A rank's record is written
 // by the thread that drives it and read by others; a barrier stands between the two. Ids are
@@ -12,10 +14,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "cli/perf/bridge.h"
 
 namespace niccolite::perf {
 
@@ -23,6 +28,7 @@ struct RankRecord {
   // Written once, after initialisation.
   int process_id = 0;
   int device = -1;
+  char host[64] = {};
   char bus_id[24] = {};
   char device_name[64] = {};
   // The last measurement and the last check.
@@ -41,7 +47,13 @@ class Team {
   /// The team behind `fd`, made by the supervisor's create() with equal arguments.
   static Result<Team> attach(Fd fd, int threads, int nranks);
 
+  /// A team over the processes of `bridge`, of which this one has `threads` callers of barrier()
+  /// and drives `ranks` ranks. Collective. Ranks are numbered in the order of the processes.
+  static Result<Team> span(std::unique_ptr<Bridge> bridge, int threads, int ranks);
+
   int fd() const { return fd_.get(); }
+  /// Of this process, in a team over a bridge; else 0.
+  int first_rank() const { return first_rank_of_.empty() ? 0 : first_rank_of_[process()]; }
   int nranks() const { return nranks_; }
 
   Status barrier();
@@ -61,12 +73,19 @@ class Team {
   Team(Fd fd, Mapping mapping, int threads, int nranks)
       : fd_(std::move(fd)), mapping_(std::move(mapping)), threads_(threads), nranks_(nranks) {}
   static size_t bytes_for(int nranks);
+  size_t process() const { return static_cast<size_t>(bridge_->process()); }
+  /// By the last thread of this process at a barrier, while the others wait.
+  Status cross();
+  /// What the process has written, and what the others get of it.
+  std::span<std::byte> written_by(size_t process);
   Page& page() const { return *static_cast<Page*>(mapping_.data()); }
 
   Fd fd_;
   Mapping mapping_;
   int threads_ = 0;
   int nranks_ = 0;
+  std::vector<int> first_rank_of_;  // by process, and behind the last one nranks_; empty: no bridge
+  std::unique_ptr<Bridge> bridge_;
 };
 
 }  // namespace niccolite::perf

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "tests/cli/command.h"
 
@@ -125,6 +126,33 @@ TEST(PerfEndToEnd, MeasuresACopyOfTheLibraryBesideIt) {
     EXPECT_THAT(outcome.output, ::testing::Not(::testing::HasSubstr("elements wrong")));
   }
   std::filesystem::remove(copy);
+}
+
+// Two processes that know of each other what torchrun tells them.
+TEST(PerfEndToEnd, RunsUnderALauncher) {
+  const std::string port = std::to_string(20000 + getpid() % 20000);
+  std::vector<Outcome> outcomes(2);
+  std::vector<std::thread> processes;
+  for (int rank = 0; rank < 2; ++rank)
+    processes.emplace_back([&, rank] {
+      outcomes[static_cast<size_t>(rank)] =
+          testing::run_command({NICCOLITE_COMMAND, "perf", "all_reduce,alltoall", "-g", "2",
+                                "--sizes", "1003", "-n", "2", "--lib", NICCOLITE_LIBRARY},
+                               {{"RANK", std::to_string(rank)},
+                                {"WORLD_SIZE", "2"},
+                                {"LOCAL_RANK", std::to_string(rank)},
+                                {"MASTER_ADDR", "127.0.0.1"},
+                                {"MASTER_PORT", port},
+                                {"NICCOLITE_DEVICES", "virtual:4"}});
+    });
+  for (std::thread& process : processes) process.join();
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.status, 0) << outcome.output << outcome.errors;
+    EXPECT_EQ(outcome.errors, "");
+  }
+  EXPECT_THAT(outcomes[0].output, ::testing::AllOf(::testing::HasSubstr("#  Rank   3"),
+                                                   ::testing::HasSubstr("device   3")));
+  EXPECT_EQ(outcomes[1].output, "");  // one table
 }
 
 }  // namespace

@@ -91,6 +91,7 @@ TEST(RowJson, ComesBackAsItWent) {
                        .participants = {{.rank = 0,
                                          .process_id = 9,
                                          .device = 1,
+                                         .host = "a12",
                                          .bus_id = "0000:01:00.0",
                                          .device_name = "Virtual GPU"}},
                        .skipped = {"hypercube: 3 ranks"}};
