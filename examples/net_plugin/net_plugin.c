@@ -40,7 +40,20 @@ typedef struct {
   uint64_t length;
   size_t moved; /* of the length and the bytes */
   int is_used, is_done;
+  void* event; /* what a profiler knows it by */
 } Request;
+
+/* What we tell of a message, as NCCL's own sockets lay it out (id 2 << 16 | 1). */
+typedef struct {
+  uint8_t type;
+  struct {
+    int fd, operation;
+    size_t length;
+  } socket;
+} Told;
+enum { SOCKET_LAYOUT = 2 << 16 | 1 };
+enum { EVENT_START, EVENT_STOP, EVENT_UPDATE, EVENT_UPDATE_AND_STOP };
+static int (*tell)(void** event, int type, void* of, int64_t layout, void* data);
 
 typedef struct Connection {
   int fd, is_send;
@@ -49,7 +62,8 @@ typedef struct Connection {
 } Connection;
 
 static int init(void** context, uint64_t id, void* config, void* log, void* profiler) {
-  (void)id, (void)config, (void)log, (void)profiler;
+  (void)id, (void)config, (void)log;
+  *(void**)&tell = profiler;
   *context = NULL;
 #ifdef BROKEN_INIT
   return SYSTEM_ERROR;
@@ -169,8 +183,26 @@ static void post(Connection* to, void* data, size_t bytes, void** request) {
 
 static int post_send(void* connection, void* data, size_t bytes, int tag, void* memory,
                      void* profile, void** request) {
-  (void)tag, (void)memory, (void)profile;
+  (void)tag, (void)memory;
   post(connection, data, bytes, request);
+  if (*request == NULL || tell == NULL) return SUCCESS;
+  Request* const made = *request;
+  Told told = {.type = 1, .socket = {.fd = made->of->fd, .operation = 1, .length = bytes}};
+#ifdef BROKEN_EVENTS
+  /* Names that nobody gave, an event that ends twice, one that never ends. */
+  void* nobody = &told;
+  for (int type = EVENT_START; type <= EVENT_UPDATE_AND_STOP + 1; ++type) {
+    tell(&nobody, type, &told, SOCKET_LAYOUT, &told);
+    tell(NULL, type, profile, SOCKET_LAYOUT, NULL);
+    nobody = &nobody;
+  }
+  tell(&nobody, EVENT_START, profile, -1, NULL);
+  void* const twice = nobody;
+  tell(&nobody, EVENT_STOP, NULL, 0, NULL);
+  nobody = twice;
+  tell(&nobody, EVENT_UPDATE_AND_STOP, NULL, 0, NULL);
+#endif
+  tell(&made->event, EVENT_START, profile, SOCKET_LAYOUT, &told);
   return SUCCESS;
 }
 
@@ -217,6 +249,9 @@ static int test(void* request, int* is_done, int* sizes) {
   if (!of->is_done) return SUCCESS;
   *is_done = 1;
   of->is_used = 0;
+#ifndef BROKEN_EVENTS
+  if (of->event != NULL) tell(&of->event, EVENT_STOP, NULL, SOCKET_LAYOUT, NULL);
+#endif
   if (sizes != NULL) *sizes = (int)of->length;
   return SUCCESS;
 }

@@ -6,52 +6,51 @@ namespace niccolite::comm {
 
 CallLog::CallLog(int nranks) : messages_(static_cast<size_t>(nranks)) {}
 
+Call call_of(const observe::Event& event) {
+  Call call;
+  call.request.collective = static_cast<Collective>(event.collective);
+  call.request.type = static_cast<executor::DataType>(event.type);
+  call.request.op.operation = static_cast<planner::Operation>(event.operation);
+  call.request.count = event.value;
+  call.is_send = event.is_send != 0;
+  (call.is_message() ? call.peer : call.request.root) = event.peer;
+  return call;
+}
+
 void CallLog::add(std::span<const Call> calls, bool is_captured, Joined joined) {
   std::lock_guard lock(mutex_);
   if (calls.size() > 1 && joined != Joined::Before) {
     if (joined_ == nullptr) joined_ = std::make_unique<std::bitset<65536>>();
     for (const Call& call : calls) joined_->set(tag_of(call));
   }
-  uint64_t ticket = recorder_->reserve(calls.size());
-  for (const Call& call : calls) add_call(ticket++, call, is_captured);
+  for (const Call& call : calls) add_call(call, is_captured);
+  if (!calls.empty()) last_function_ = function_of(calls.back());
 }
 
-void CallLog::add_call(uint64_t ticket, const Call& call, bool is_captured) {
+void CallLog::add_call(const Call& call, bool is_captured) {
   Numbers& numbers = call.is_message()
                          ? messages_[static_cast<size_t>(call.peer)][call.is_send ? 1 : 0]
                          : collectives_;
-  ++counts_[static_cast<size_t>(call.request.collective)];
-  if (is_captured) {
-    LoggedCall entry{.call = call, .number = 0, .order = ++order_, .launch = launch_};
-    record(ticket, entry);
-    numbers.provable = std::min(numbers.provable, numbers.count);
-    return add_captured(std::move(entry));
-  }
-  if (live_.size() < kKept) live_.emplace_back();
-  LoggedCall& entry = live_[next_live_];
-  next_live_ = (next_live_ + 1) % kKept;
-  entry.call = call;
-  entry.number = ++numbers.count;
-  entry.order = ++order_;
-  entry.launch = launch_;
-  record(ticket, entry);
-}
-
-void CallLog::record(uint64_t ticket, const LoggedCall& entry) const {
-  const planner::Request& request = entry.call.request;
+  const planner::Request& request = call.request;
+  ++counts_[static_cast<size_t>(request.collective)];
   observe::Event event;
   event.time = launched_at_;
-  event.launch = entry.launch;
-  event.number = entry.number;
+  event.launch = launch_;
+  event.number = is_captured ? 0 : ++numbers.count;
   event.value = request.count;
   event.stream = launched_on_.value_or(0);
-  event.peer = entry.call.is_message() ? entry.call.peer : request.root;
+  event.peer = call.is_message() ? call.peer : request.root;
   event.collective = static_cast<uint8_t>(request.collective);
   event.type = static_cast<uint8_t>(request.type);
   event.operation = static_cast<uint8_t>(request.op.operation);
-  event.is_send = entry.call.is_send ? 1 : 0;
+  event.is_send = call.is_send ? 1 : 0;
   event.kind = observe::EventKind::Called;
-  recorder_->write(ticket, event);
+  if (is_captured) {
+    numbers.provable = std::min(numbers.provable, numbers.count);
+    recorder_->add_captured_call(order_++, event);
+  } else {
+    recorder_->add_call(order_++, live_++, event);
+  }
 }
 
 uint64_t CallLog::before_launch_on(std::optional<uint64_t> stream) {
@@ -76,35 +75,25 @@ std::optional<uint64_t> CallLog::only_stream() const {
   return stream;
 }
 
-// A program may capture one call thousands of times, in graphs of every size; which calls it
-// captured is what matters.
-void CallLog::add_captured(LoggedCall entry) {
-  const auto is_equal = [&](const LoggedCall& other) {
-    return other.call.request == entry.call.request && other.call.peer == entry.call.peer &&
-           other.call.is_send == entry.call.is_send;
-  };
-  auto place = std::find_if(captured_.begin(), captured_.end(), is_equal);
-  if (place == captured_.end() && captured_.size() == kKept) place = captured_.begin();
-  if (place != captured_.end()) captured_.erase(place);
-  captured_.push_back(std::move(entry));
-}
-
 CallLog::Content CallLog::content(int peer) const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex_);  // nobody writes calls meanwhile
   Content content;
   content.collectives = collectives_;
   const auto& messages = messages_[static_cast<size_t>(peer)];
   content.receives = messages[0];
   content.sends = messages[1];
-  content.calls.reserve(live_.size() + captured_.size());
-  auto captured = captured_.begin();
-  for (size_t i = 0; i < live_.size(); ++i) {
-    const LoggedCall& next = live_[(next_live_ + i) % live_.size()];
-    for (; captured != captured_.end() && captured->order < next.order; ++captured)
-      content.calls.push_back(*captured);
-    content.calls.push_back(next);
-  }
-  content.calls.insert(content.calls.end(), captured, captured_.end());
+  using Entry = observe::EventRing::Entry;
+  std::vector<Entry> calls = recorder_->calls();
+  if (calls.size() > kKept) calls.erase(calls.begin(), calls.end() - kKept);
+  const std::vector<Entry> captured = recorder_->captured_calls();
+  calls.insert(calls.end(), captured.begin(), captured.end());
+  std::ranges::sort(calls, {}, &Entry::ticket);
+  content.calls.reserve(calls.size());
+  for (const Entry& entry : calls)
+    content.calls.push_back({.call = call_of(entry.event),
+                             .number = entry.event.number,
+                             .order = entry.ticket + 1,
+                             .launch = entry.event.launch});
   return content;
 }
 
@@ -120,12 +109,7 @@ uint64_t CallLog::count(Collective collective) const {
 
 const char* CallLog::last_function() const {
   std::lock_guard lock(mutex_);
-  const LoggedCall* last = captured_.empty() ? nullptr : &captured_.back();
-  if (!live_.empty()) {
-    const LoggedCall& newest = live_[(next_live_ + live_.size() - 1) % live_.size()];
-    if (last == nullptr || newest.order > last->order) last = &newest;
-  }
-  return last == nullptr ? nullptr : function_of(last->call);
+  return last_function_;
 }
 
 CallLog::HostCallScope::HostCallScope(CallLog* log, const char* function, std::vector<int> excluded,

@@ -1,6 +1,7 @@
 // CallLog: what one rank has called on one communicator, for the day on which the ranks turn out to
-// have called different things (docs/design/0006-call-tags.md). Adding costs a few nanoseconds;
-// nothing is formatted before somebody asks. Thread safety: any thread.
+// have called different things (docs/design/0006-call-tags.md). It numbers the calls, writes them
+// to the communicator's event stream (observe/recorder.h) and reads them there; adding costs a few
+// nanoseconds, and nothing is formatted before somebody asks. Thread safety: any thread.
 //
 // Numbers. Ranks that make the same calls in the same order give them the same numbers, so that
 // calls can be compared one by one: collectives count from 1, the messages of each pair of ranks
@@ -35,6 +36,9 @@ struct LoggedCall {
   bool is_captured() const { return number == 0; }
 };
 
+/// What an event of kind Called, or Planned, has of its call.
+Call call_of(const observe::Event& event);
+
 /// How far a count of calls has come.
 struct Numbers {
   uint64_t count = 0;                // calls that have a number
@@ -44,8 +48,9 @@ struct Numbers {
 
 class CallLog {
  public:
-  /// Calls that are kept, of those with a number and of those without.
+  /// Calls that content() has at most, of those with a number and of those without.
   static constexpr size_t kKept = 256;
+  static_assert(kKept <= observe::Recorder::kKept && kKept <= observe::Recorder::kKeptCaptured);
 
   explicit CallLog(int nranks);
 
@@ -105,10 +110,8 @@ class CallLog {
   static constexpr uint64_t kNoStream = ~uint64_t{0};
   static constexpr uint64_t kSeveralStreams = kNoStream - 1;
 
-  void record(uint64_t ticket, const LoggedCall& entry) const;
   void note_stream(std::optional<uint64_t> stream);
-  void add_call(uint64_t ticket, const Call& call, bool is_captured) REQUIRES(mutex_);
-  void add_captured(LoggedCall entry) REQUIRES(mutex_);
+  void add_call(const Call& call, bool is_captured) REQUIRES(mutex_);
 
   const std::shared_ptr<observe::Recorder> recorder_ = std::make_shared<observe::Recorder>();
   std::atomic<uint64_t> stream_{kNoStream};
@@ -117,13 +120,12 @@ class CallLog {
   uint64_t launched_at_ = 0;  // observe::ticks()
   std::optional<uint64_t> launched_on_;
   mutable std::mutex mutex_;
-  uint64_t order_ GUARDED_BY(mutex_) = 0;
+  uint64_t order_ GUARDED_BY(mutex_) = 0;  // of all calls so far
+  uint64_t live_ GUARDED_BY(mutex_) = 0;   // of those that have a number
+  const char* last_function_ GUARDED_BY(mutex_) = nullptr;
   Numbers collectives_ GUARDED_BY(mutex_);
   std::array<uint64_t, schedule::kCollectives> counts_ GUARDED_BY(mutex_){};
   std::vector<std::array<Numbers, 2>> messages_ GUARDED_BY(mutex_);  // by peer; receives, sends
-  std::vector<LoggedCall> live_ GUARDED_BY(mutex_);  // a ring when full: the oldest at next_live_
-  size_t next_live_ GUARDED_BY(mutex_) = 0;
-  std::vector<LoggedCall> captured_ GUARDED_BY(mutex_);  // oldest first; equal calls once
   std::optional<HostCall> host_call_ GUARDED_BY(mutex_);
   uint64_t host_calls_ GUARDED_BY(mutex_) = 0;
   std::unique_ptr<std::bitset<65536>> joined_ GUARDED_BY(mutex_);  // by tag; null: none

@@ -11,6 +11,7 @@
 #include "comm/snapshot.h"
 #include "comm/version.h"
 #include "observe/dumps.h"
+#include "observe/network_events.h"
 
 namespace niccolite::comm {
 namespace {
@@ -174,13 +175,17 @@ Status Communicator::serve_peers(const planner::Settings& settings,
     fail(why.copy());
   });
   std::shared_ptr<transport::net::Network> network = TRY(choose_network(needs_network()));
+  log_ = std::make_unique<CallLog>(nranks());
+  connection_events_ = std::make_shared<ConnectionEvents>(log_->recorder());
+  // [release] the log, to fail().
+  calls_.store(log_.get(), std::memory_order_release);
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
       reach_,
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Connect, queries, until);
       },
-      [this](Status why) { fail(std::move(why)); }, std::move(network));
+      [this](Status why) { fail(std::move(why)); }, std::move(network), connection_events_);
   one_sided_ = make_one_sided();
   share_buffers(settings.maps_captured);
   start_tuning(settings);
@@ -275,14 +280,21 @@ void Communicator::start_tuning(const planner::Settings& settings) {
 
 void Communicator::start_profiling() {
   const std::set<int> machines(machine_of_.begin(), machine_of_.end());
-  auto profiler = observe::Profiler::open({.id = id_hash_,
-                                           .name = configuration_.name,
-                                           .nodes = std::max(1, static_cast<int>(machines.size())),
-                                           .ranks = nranks(),
-                                           .rank = rank()});
+  const auto profiler =
+      observe::Profiler::open({.id = id_hash_,
+                               .name = configuration_.name,
+                               .nodes = std::max(1, static_cast<int>(machines.size())),
+                               .ranks = nranks(),
+                               .rank = rank()});
   if (profiler == nullptr) return;
-  profiling_ = std::make_shared<Profiling>(std::move(profiler));
-  if (log_ != nullptr) log_->recorder()->set_listener(profiling_);
+  transport::net::Network::tell_events_to(&observe::NetworkEvents::hear);
+  profiling_ = std::make_shared<Profiling>(profiler);
+  if (log_ != nullptr) {
+    log_->recorder()->set_listener(profiling_);
+    connection_events_->tell(profiling_->proxies());
+    if (const observe::KernelMarks& marks = log_->recorder()->marks())
+      profiling_->read_marks(marks).ignore("channels of kernels are missing from the profile");
+  }
   operations_->profile(*profiling_);
 }
 
@@ -354,9 +366,10 @@ void Communicator::survey_arrivals() {
 }
 
 Status Communicator::start_watch() {
-  log_ = std::make_unique<CallLog>(nranks());
-  // [release] the log, to fail().
-  calls_.store(log_.get(), std::memory_order_release);
+  if (machine_.kind() == gpu::Kind::Cuda && parameters::kernel_marks() != 0) {
+    const uint32_t columns = observe::Profiler::has_plugin() ? observe::kMarkedCtas : 1;
+    log_->recorder()->read_marks(TRY(control_.allocate_marks(columns)));
+  }
   Watch::Hooks hooks;
   hooks.device = device();
   hooks.communicator = id_hash_;

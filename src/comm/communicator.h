@@ -22,6 +22,7 @@
 
 #include "base/thread.h"
 #include "bootstrap/member.h"
+#include "comm/connection_events.h"
 #include "comm/control.h"
 #include "comm/enqueue.h"
 #include "comm/exclusive_use.h"
@@ -351,6 +352,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<CallLog> log_;
+  std::shared_ptr<ConnectionEvents> connection_events_;  // the endpoint has it, too
   std::atomic<const CallLog*> calls_{nullptr};  // log_, for fail(), which may come at any time
   std::shared_ptr<Profiling> profiling_;        // the recorder of log_ has it, too
   std::unique_ptr<Stragglers> stragglers_;      // of rank 0; else null

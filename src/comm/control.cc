@@ -1,7 +1,10 @@
 #include "comm/control.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -13,7 +16,7 @@ using executor::ControlWords;
 
 constexpr size_t kPageBytes = 4096;
 
-// Thread safety: any thread.
+// Blocks of a few sizes. Thread safety: any thread.
 class Pages {
  public:
   static Pages& instance() {
@@ -21,45 +24,62 @@ class Pages {
     return *pages;
   }
 
-  Result<ControlWords*> take(gpu::Machine& machine) {
+  /// Zeros; aligned to 64 bytes.
+  Result<void*> take(gpu::Machine& machine, size_t bytes) {
+    const size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::lock_guard lock(mutex_);
-    std::vector<ControlWords*>& unused = unused_[&machine];
+    std::vector<std::byte*>& unused = unused_[{&machine, size}];
     if (unused.empty()) {
-      gpu::Memory page = TRY(machine.allocate_host(kPageBytes));
-      auto* const words = static_cast<ControlWords*>(page.data());
-      for (size_t i = 0; i < kPageBytes / sizeof(ControlWords); ++i) unused.push_back(words + i);
+      gpu::Memory page = TRY(machine.allocate_host(std::max(size, kPageBytes)));
+      auto* const base = static_cast<std::byte*>(page.data());
+      for (size_t at = 0; at + size <= std::max(size, kPageBytes); at += size)
+        unused.push_back(base + at);
       pages_.push_back(std::move(page));
     }
-    ControlWords* const words = unused.back();
+    std::byte* const block = unused.back();
     unused.pop_back();
-    *words = {};
-    return words;
+    std::memset(block, 0, bytes);
+    return block;
   }
-  void give_back(gpu::Machine& machine, ControlWords* words) {
+  void give_back(gpu::Machine& machine, void* block, size_t bytes) {
+    const size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::lock_guard lock(mutex_);
-    unused_[&machine].push_back(words);
+    unused_[{&machine, size}].push_back(static_cast<std::byte*>(block));
   }
 
  private:
+  static constexpr size_t kAlignment = 64;
   std::mutex mutex_;
   std::vector<gpu::Memory> pages_ GUARDED_BY(mutex_);
-  std::map<gpu::Machine*, std::vector<ControlWords*>> unused_ GUARDED_BY(mutex_);
+  std::map<std::pair<gpu::Machine*, size_t>, std::vector<std::byte*>> unused_ GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
 Status Control::allocate(gpu::Machine& machine) {
-  ControlWords* const words = TRY(Pages::instance().take(machine));
+  void* const block = TRY(Pages::instance().take(machine, sizeof(ControlWords)));
   std::lock_guard lock(mutex_);
   machine_ = &machine;
-  words_ = words;
+  words_ = new (block) ControlWords{};
   return {};
+}
+
+Result<observe::KernelMarks> Control::allocate_marks(uint32_t columns) {
+  std::lock_guard lock(mutex_);
+  void* const block =
+      TRY(Pages::instance().take(*machine_, observe::KernelMarks::bytes_for(columns)));
+  marks_ = observe::KernelMarks(block, columns);
+  return marks_;
 }
 
 void Control::release() {
   std::lock_guard lock(mutex_);
   if (words_ == nullptr) return;
-  Pages::instance().give_back(*machine_, std::exchange(words_, nullptr));
+  Pages::instance().give_back(*machine_, std::exchange(words_, nullptr), sizeof(ControlWords));
+  if (!marks_) return;
+  Pages::instance().give_back(*machine_, marks_.newest(),
+                              observe::KernelMarks::bytes_for(marks_.columns()));
+  marks_ = {};
 }
 
 ControlWords* Control::words() const {

@@ -1,4 +1,5 @@
-// Control: the words through which a communicator and its kernels talk (executor::ControlWords).
+// Control: the words through which a communicator and its kernels talk (executor::ControlWords),
+// and where those of real GPUs mark what they have begun and ended (observe::KernelMarks).
 //
 // The memory is pinned, and comes from pages that the process keeps: the driver frees such memory
 // only when no kernel runs on any GPU, and another communicator's may be waiting for a peer that
@@ -22,6 +23,8 @@ class Control {
   ~Control() { release(); }
 
   Status allocate(gpu::Machine& machine);
+  /// Once, behind allocate(): with a span for so many CTAs. The memory stays until release().
+  Result<observe::KernelMarks> allocate_marks(uint32_t columns);
   void release();
   /// Null until allocate(), and after release(). Host and device have the same address.
   executor::ControlWords* words() const;
@@ -32,6 +35,7 @@ class Control {
   mutable std::mutex mutex_;
   gpu::Machine* machine_ GUARDED_BY(mutex_) = nullptr;
   executor::ControlWords* words_ GUARDED_BY(mutex_) = nullptr;
+  observe::KernelMarks marks_ GUARDED_BY(mutex_);
 };
 
 }  // namespace niccolite::comm

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "algorithms/registry.h"
 #include "base/log.h"
 
 namespace niccolite::comm {
@@ -543,11 +544,75 @@ Status OperationQueue::launch_profiled(Launcher& launcher, std::span<const Call>
   return {};
 }
 
+// What was chosen, once for all launches to come.
+void OperationQueue::note_plan(const Planned& planned) const {
+  const planner::Request& request = planned.first.request;
+  const std::span<const algorithms::Algorithm> all = algorithms::all();
+  observe::Event event;
+  event.time = observe::ticks();
+  event.kind = observe::EventKind::Planned;
+  event.collective = static_cast<uint8_t>(request.collective);
+  event.type = static_cast<uint8_t>(request.type);
+  event.operation = static_cast<uint8_t>(request.op.operation);
+  event.value = request.count;
+  event.number =
+      planned.launch.is_list() ? planned.launch.list_channels : planned.plan.partitions[0].channels;
+  event.peer = planned.first.is_message() ? planned.first.peer : request.root;
+  event.is_send = planned.first.is_send ? 1 : 0;
+  event.protocol = static_cast<uint8_t>(planned.plan.protocol);
+  const algorithms::Algorithm* const algorithm = planned.plan.choice.algorithm;
+  event.algorithm = algorithm == nullptr || planned.first.is_message()
+                        ? observe::Event::kNoAlgorithm
+                        : static_cast<uint8_t>(algorithm - all.data());
+  log_->recorder()->add(event);
+}
+
+// What proxies carry of one work, by the connections' channels. All works of a list go over the
+// ports of its one program.
+std::vector<ProxyShare> OperationQueue::proxies_of(const executor::Launch& launch, size_t work) {
+  std::vector<ProxyShare> shares;
+  const executor::Program& program = *launch.program;
+  const executor::Work& of = launch.works[work];
+  const auto bytes = static_cast<uint32_t>(of.partition.chunk * executor::size_of(launch.type));
+  for (size_t p = 0; p < launch.ports.size(); ++p) {
+    const executor::Port& port = program.ports[p];
+    const bool is_of_work = launch.is_list() || static_cast<size_t>(port.work) == work;
+    if (launch.ports[p].bell == nullptr || !is_of_work) continue;
+    ProxyShare share{.peer = port.peer,
+                     .tag = port.tag,
+                     .protocol = launch.protocol,
+                     .is_send = port.is_send,
+                     .channel = 0,
+                     .steps = static_cast<uint32_t>(port.steps) * of.partition.rounds,
+                     .chunk_bytes = std::min(bytes, launch.shape.slot_bytes)};
+    if (launch.is_list()) {
+      share.channel = static_cast<uint32_t>(work) % launch.list_channels;
+      shares.push_back(share);
+      continue;
+    }
+    const executor::WorkShape& shape = program.works[work];
+    const auto patterns = static_cast<uint32_t>(shape.nchannels);
+    auto channel = static_cast<uint32_t>(port.channel - shape.first_channel);
+    for (; channel < of.partition.channels; channel += patterns) {
+      share.channel = of.first_channel + channel;
+      shares.push_back(share);
+    }
+  }
+  return shares;
+}
+
 LaunchForm OperationQueue::form_of(const Planned& planned) const {
   const executor::Launch& launch = planned.launch;
   LaunchForm form{.protocol = constant_name(upper(executor::name_of(launch.protocol))),
                   .warps = static_cast<uint8_t>(launch.threads / 32),
                   .works = {}};
+  const std::vector<executor::WorkShape>& shapes = launch.program->works;
+  uint32_t replicas = 1;
+  for (size_t work = 0; work < launch.works.size() && !launch.is_list(); ++work) {
+    const auto patterns = static_cast<uint32_t>(shapes[work].nchannels);
+    replicas =
+        std::max(replicas, (launch.works[work].partition.channels + patterns - 1) / patterns);
+  }
   for (size_t work = 0; work < launch.works.size(); ++work) {
     const planner::Choice& choice =
         work < planned.choices.size() ? planned.choices[work] : planned.plan.choice;
@@ -559,6 +624,12 @@ LaunchForm OperationQueue::form_of(const Planned& planned) const {
          .first_channel =
              launch.is_list() ? place % launch.list_channels : launch.works[work].first_channel,
          .channels = launch.is_list() ? 1 : launch.works[work].partition.channels});
+    LaunchForm::Work& form_of_work = form.works.back();
+    form_of_work.replicas = replicas;
+    form_of_work.first_cta =
+        launch.is_list() ? form_of_work.first_channel : replicas * shapes[work].first_channel;
+    form_of_work.proxies = proxies_of(launch, work);
+    if (!launch.is_list()) form_of_work.patterns = static_cast<uint32_t>(shapes[work].nchannels);
   }
   return form;
 }
@@ -690,9 +761,13 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   launch.reduction = plan.reduction;
   launch.control = control_;
   launch.control_device = control_;
-  if (log_ != nullptr) launch.recorder = log_->recorder();
+  if (log_ != nullptr) {
+    launch.recorder = log_->recorder();
+    launch.marks = launch.recorder->marks();
+  }
   launch.threads = plans_->planner.settings().threads;
   launch.request_bytes = plan.request_bytes;
+  if (log_ != nullptr) note_plan(planned);
   LaunchForm form = profiling_ == nullptr ? LaunchForm{} : form_of(planned);
   launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
   launcher->set_form(std::move(form));

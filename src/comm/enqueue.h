@@ -150,7 +150,9 @@ class OperationQueue {
                        CallLog::Joined joined = CallLog::Joined::Perhaps);
   Status launch_profiled(Launcher& launcher, std::span<const Call> calls,
                          std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
+  void note_plan(const Planned& planned) const;
   LaunchForm form_of(const Planned& planned) const;
+  static std::vector<ProxyShare> proxies_of(const executor::Launch& launch, size_t work);
   Status run(Launcher& launcher, std::span<const Call> calls,
              std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
   void collect_buffers(const KnownLaunch& known, std::span<const Task> tasks,

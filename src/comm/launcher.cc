@@ -38,9 +38,9 @@ class CudaLauncher final : public Launcher {
   explicit CudaLauncher(executor::cuda::PreparedLaunch launch) : launch_(std::move(launch)) {}
 
   Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
-             uint64_t /*number*/) override {
+             uint64_t number) override {
     TRY(launch_.set_buffers(buffers));
-    return launch_.launch(stream, std::exchange(begun_, nullptr));
+    return launch_.launch(stream, std::exchange(begun_, nullptr), number);
   }
   bool has_memory() const override { return launch_.has_memory(); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <thread>
 
 #include "comm/communicator.h"
 #include "observe/profiler_abi.h"
@@ -74,12 +75,29 @@ const char* constant_name(const std::string& name) {
   return names->insert(name).first->c_str();
 }
 
+Profiling::Profiling(const std::shared_ptr<Profiler>& profiler)
+    : profiler_(profiler), proxies_(std::make_shared<ProxyProfile>(profiler)) {}
+
 std::shared_ptr<Profiler> Profiling::profiler() const {
   std::lock_guard lock(mutex_);
   return profiler_;
 }
 
+Status Profiling::read_marks(const observe::KernelMarks& marks) {
+  marks_ = marks;
+  proxies_->refresh_by([this] { static_cast<void>(look_at_marks()); });
+  reader_ = TRY(Thread::start("nccl-profile", [this] { read_marks_until_closed(); }));
+  return {};
+}
+
 void Profiling::close() {
+  {
+    std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  news_.notify_all();
+  reader_.join();
+  proxies_->close();
   std::shared_ptr<Profiler> last;  // may end below, which calls the plug-in
   std::lock_guard lock(mutex_);
   flights_.clear();
@@ -140,6 +158,12 @@ Profiling::Started Profiling::start(const Launch& launch) {
          .call_event = pending.event,
          .work = i < launch.form->works.size() ? launch.form->works[i] : LaunchForm::Work{}});
   }
+  for (size_t i = 0; i < flight->operations.size(); ++i) {
+    const LaunchForm::Work& work = flight->operations[i].work;
+    for (uint32_t channel = 0; channel < work.channels; ++channel)
+      flight->channels.push_back(
+          {.operation = i, .number = work.first_channel + channel, .cta = work.cta_of(channel)});
+  }
   if (!launch.is_captured) {
     started.group = to->start_group();
     start_operations(*to, *flight, started.group);
@@ -149,6 +173,7 @@ Profiling::Started Profiling::start(const Launch& launch) {
     std::lock_guard lock(mutex_);
     if (profiler_ != nullptr) flights_[launch.number] = flight;
   }
+  news_.notify_one();
   started.flight = std::move(flight);
   started.launch = to->start_launch(group_call, launch.stream);
   return started;
@@ -206,26 +231,42 @@ std::shared_ptr<Profiling::Flight> Profiling::flight_of(uint64_t launch) {
   return found == flights_.end() ? nullptr : found->second;
 }
 
+// What a graph has captured starts anew each time that it runs.
+void Profiling::begin_operations(Profiler& profiler, Flight& flight) const {
+  if (flight.is_captured) {
+    const ProfilerHandle group = profiler.start_group();
+    start_operations(profiler, flight, group);
+    for (const ProfilerHandle operation : flight.handles) profiler.stop(operation);
+    profiler.stop(group);
+  }
+  for (size_t i = 0; i < flight.operations.size(); ++i)
+    for (const ProxyShare& share : flight.operations[i].work.proxies)
+      proxies_->begin(flight.handles[i], share);
+}
+
+void Profiling::start_channel(Profiler& profiler, Flight& flight, Channel& channel, uint64_t time) {
+  channel.begun = time;
+  channel.has_ended = false;
+  const ProfilerHandle operation = flight.handles[channel.operation];
+  channel.handle = operation == nullptr
+                       ? nullptr
+                       : profiler.start_channel(operation, static_cast<int>(channel.number), time);
+}
+
+void Profiling::stop_channel(Profiler& profiler, Channel& channel, uint64_t time) {
+  channel.has_ended = true;
+  profiler.stop_channel(std::exchange(channel.handle, nullptr), time);
+}
+
 // By the executor. Launches of one communicator run one after the other.
 void Profiling::begun(uint64_t launch) {
   const std::shared_ptr<Flight> flight = flight_of(launch);
   const std::shared_ptr<Profiler> to = profiler();
   if (flight == nullptr || to == nullptr) return;
-  if (flight->is_captured) {
-    const ProfilerHandle group = to->start_group();
-    start_operations(*to, *flight, group);
-    for (const ProfilerHandle operation : flight->handles) to->stop(operation);
-    to->stop(group);
-  }
+  begin_operations(*to, *flight);
   if (!to->wants(abi::kKernelChannel)) return;
   const uint64_t time = now();
-  for (size_t i = 0; i < flight->operations.size(); ++i) {
-    const LaunchForm::Work& work = flight->operations[i].work;
-    if (flight->handles[i] == nullptr) continue;
-    for (uint32_t channel = 0; channel < work.channels; ++channel)
-      flight->channels.push_back(to->start_channel(
-          flight->handles[i], static_cast<int>(work.first_channel + channel), time));
-  }
+  for (Channel& channel : flight->channels) start_channel(*to, *flight, channel, time);
 }
 
 void Profiling::ended(uint64_t launch) {
@@ -233,11 +274,101 @@ void Profiling::ended(uint64_t launch) {
   const std::shared_ptr<Profiler> to = profiler();
   if (flight == nullptr || to == nullptr) return;
   const uint64_t time = now();
-  for (const ProfilerHandle channel : flight->channels) to->stop_channel(channel, time);
-  flight->channels.clear();
+  for (Channel& channel : flight->channels)
+    if (!channel.has_ended) stop_channel(*to, channel, time);
+  proxies_->end_receives();
   if (flight->is_captured) return;
   std::lock_guard lock(mutex_);
   flights_.erase(launch);
+}
+
+// Kernels that begin and end between two looks are seen whole, up to kMarkedLaunches of them; of a
+// graph that is replayed meanwhile, the last replay.
+void Profiling::read_marks_until_closed() {
+  constexpr auto kRest = std::chrono::microseconds(200);
+  constexpr auto kLongRest = std::chrono::milliseconds(2);
+  constexpr int kPatience = 100;  // looks without news
+  int looks = 0;
+  for (bool is_closing = false; !is_closing;) {
+    {
+      std::unique_lock lock(mutex_);
+      while (flights_.empty() && !is_closing_) news_.wait(lock);
+      is_closing = is_closing_;
+    }
+    looks = look_at_marks() ? 0 : looks + 1;
+    if (!is_closing) std::this_thread::sleep_for(looks < kPatience ? kRest : kLongRest);
+  }
+}
+
+bool Profiling::look_at_marks() {
+  std::lock_guard reading(marks_mutex_);
+  struct Begun {
+    uint64_t time = 0, launch = 0;
+    std::shared_ptr<Flight> flight;
+  };
+  std::vector<Begun> flights;
+  std::shared_ptr<Profiler> to;
+  {
+    std::lock_guard lock(mutex_);
+    to = profiler_;
+    for (const auto& [launch, flight] : flights_) {
+      const observe::KernelStamp begin = observe::KernelMarks::read(marks_.spans_of(launch)->begin);
+      if (begin.launch >= launch)
+        flights.push_back({.time = begin.time, .launch = launch, .flight = flight});
+    }
+  }
+  if (to == nullptr) return false;
+  // Proxies take the steps of operations in the order in which these begin.
+  std::ranges::sort(flights, {}, &Begun::time);
+  bool is_news = false;
+  for (const auto& [time, launch, flight] : flights) {
+    bool is_over = false;
+    const bool has_news = look_at(*to, launch, *flight, &is_over);
+    is_news = is_news || has_news;
+    if (is_over && has_news) proxies_->end_receives();
+    if (!is_over || flight->is_captured) continue;
+    std::lock_guard lock(mutex_);
+    flights_.erase(launch);
+  }
+  return is_news;
+}
+
+bool Profiling::look_at(Profiler& profiler, uint64_t launch, Flight& flight, bool* is_over) const {
+  const observe::KernelSpan* const spans = marks_.spans_of(launch);
+  const auto is_open = [](const Channel& channel) { return !channel.has_ended; };
+  bool is_news = false;
+  size_t over = 0;
+  for (Channel& channel : flight.channels) {
+    if (channel.cta >= marks_.columns()) {
+      ++over;  // says nothing
+      continue;
+    }
+    const observe::KernelSpan& span = spans[channel.cta];
+    // The end first: it is none of a begin that is read later.
+    const observe::KernelStamp end = observe::KernelMarks::read(span.end);
+    const observe::KernelStamp begin = observe::KernelMarks::read(span.begin);
+    const bool is_lost = begin.launch > launch;  // a later launch has the place
+    if (is_lost && is_open(channel)) stop_channel(profiler, channel, channel.begun);
+    if (is_lost) ++over;
+    if (begin.launch != launch) continue;
+    if (begin.time != channel.begun) {
+      is_news = true;
+      if (is_open(channel)) stop_channel(profiler, channel, channel.begun);
+      if (std::ranges::none_of(flight.channels, is_open) && begin.time != flight.begun) {
+        flight.begun = begin.time;
+        begin_operations(profiler, flight);
+      }
+      start_channel(profiler, flight, channel, begin.time);
+    }
+    const bool has_ended = end.launch == launch && end.time >= begin.time;
+    if (has_ended && is_open(channel)) {
+      is_news = true;
+      stop_channel(profiler, channel, end.time);
+    }
+    if (channel.has_ended) ++over;
+  }
+  *is_over = over == flight.channels.size();
+  return is_news;
 }
 
 void GroupProfile::add(const std::shared_ptr<Communicator>& communicator, const Task& task,

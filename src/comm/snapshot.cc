@@ -1,8 +1,8 @@
 #include "comm/snapshot.h"
 
-#include <algorithm>
 #include <vector>
 
+#include "algorithms/registry.h"
 #include "comm/mismatch.h"
 
 namespace niccolite::comm {
@@ -29,25 +29,29 @@ const char* name_of(EventKind kind) {
       return "ready";
     case EventKind::Left:
       return "left";
+    case EventKind::Planned:
+      return "planned";
+    case EventKind::Connected:
+      return "connected";
+    case EventKind::Sent:
+      return "sent";
+    case EventKind::Received:
+      return "received";
   }
   return "unknown";
-}
-
-Call call_of(const Event& event) {
-  Call call;
-  call.request.collective = static_cast<Collective>(event.collective);
-  call.request.type = static_cast<executor::DataType>(event.type);
-  call.request.op.operation = static_cast<planner::Operation>(event.operation);
-  call.request.count = event.value;
-  call.request.root = event.peer;
-  call.is_send = event.is_send != 0;
-  if (call.is_message()) call.peer = event.peer;
-  return call;
 }
 
 void describe_call(observe::Json& json, const Call& call, uint64_t number) {
   json.text("call", describe(call)).text("function", function_of(call));
   json.number("bytes", call.request.bytes()).number("number", number);
+}
+
+void describe_plan(observe::Json& json, const Event& event) {
+  json.text("call", describe(call_of(event)));
+  if (event.algorithm < algorithms::all().size())
+    json.text("algorithm", algorithms::all()[event.algorithm].name);
+  json.text("protocol", executor::name_of(static_cast<executor::Protocol>(event.protocol)));
+  json.number("channels", event.number);
 }
 
 void describe_event(observe::Json& json, const observe::Clock& clock, const Event& event) {
@@ -58,8 +62,14 @@ void describe_event(observe::Json& json, const observe::Clock& clock, const Even
     describe_call(json, call_of(event), event.number);
     json.hexadecimal("stream", event.stream);
   }
+  if (event.kind == EventKind::Planned) describe_plan(json, event);
   if (event.kind == EventKind::Waiting) json.number("milliseconds", event.value);
-  if (event.peer >= 0 && event.kind != EventKind::Called) json.number("peer", event.peer);
+  if (event.kind == EventKind::Sent || event.kind == EventKind::Received) {
+    json.number("channel", event.stream).number("step", event.number);
+    json.number("bytes", event.value);
+  }
+  const bool is_call = event.kind == EventKind::Called || event.kind == EventKind::Planned;
+  if (event.peer >= 0 && !is_call) json.number("peer", event.peer);
   json.end_object();
 }
 
@@ -89,8 +99,7 @@ void describe_snapshot(observe::Json& json, const SnapshotOf& of, const CallLog&
   json.begin_list("processes");
   for (int rank = 0; rank < of.nranks; ++rank) json.text({}, of.describe(rank));
   json.end_list();
-  std::vector<Event> events = log.recorder()->events();
-  std::ranges::stable_sort(events, {}, &Event::time);
+  const std::vector<Event> events = log.recorder()->events();
   const observe::Clock clock;
   json.begin_list("events");
   for (const Event& event : events) describe_event(json, clock, event);

@@ -10,6 +10,7 @@ namespace niccolite::comm {
 namespace {
 
 constexpr size_t kMostTold = 3;
+constexpr uint64_t kMostUncertain = uint64_t{1} << 60;
 
 bool is_collective(const observe::Event& event) {
   return event.kind == observe::EventKind::Called && event.number != 0 &&
@@ -29,6 +30,7 @@ std::string duration(uint64_t nanoseconds) {
 Bytes Arrivals::encode() const {
   Writer writer;
   writer.u64(now);
+  writer.u64(uncertainty);
   writer.u32(static_cast<uint32_t>(collectives.size()));
   for (const One& one : collectives) {
     writer.u64(one.number);
@@ -41,6 +43,7 @@ Result<Arrivals> Arrivals::decode(std::span<const std::byte> bytes, int rank) {
   Reader reader(bytes, "a rank's arrivals");
   Arrivals arrivals;
   arrivals.now = reader.u64();
+  arrivals.uncertainty = std::min(reader.u64(), kMostUncertain);
   const uint32_t count = reader.count(kMost, 2 * sizeof(uint64_t));
   for (uint32_t i = 0; i < count; ++i) {
     One one;
@@ -73,6 +76,7 @@ Arrivals arrivals_of(const observe::Recorder& recorder, uint64_t after) {
   const observe::Clock clock;
   Arrivals arrivals;
   arrivals.now = clock.nanoseconds(observe::ticks());
+  arrivals.uncertainty = recorder.uncertainty();
   for (const auto& [number, ticks] : arrived)
     arrivals.collectives.push_back({.number = number, .time = clock.nanoseconds(ticks)});
   return arrivals;
@@ -112,8 +116,11 @@ void Stragglers::add(std::span<const Arrivals> of_ranks) {
       ++of_ranks_[rank].bins[static_cast<size_t>(bin - kEnds.begin())];
     }
     const uint64_t lateness = *last - *first;
-    if (lateness < kWorthTelling) continue;
-    OfRank& late = of_ranks_[static_cast<size_t>(last - of_number.begin())];
+    const auto late_rank = static_cast<size_t>(last - of_number.begin());
+    const auto first_rank = static_cast<size_t>(first - of_number.begin());
+    const uint64_t uncertainty = of_ranks[late_rank].uncertainty + of_ranks[first_rank].uncertainty;
+    if (lateness < kWorthTelling + uncertainty) continue;
+    OfRank& late = of_ranks_[late_rank];
     ++late.times_last;
     late.lateness += lateness;
     if (lateness <= late.worst) continue;

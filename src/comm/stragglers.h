@@ -1,9 +1,8 @@
 // Stragglers: how late each rank of a communicator comes to its collectives: the time from the
-// first rank's arrival to this one's, as a histogram. Arrivals are in each rank's event ring
-// (observe/recorder.h): of virtual GPUs when the stream has come to the operation, of real ones,
-// which do not tell, when the host has launched it. Rank 0 asks the others for theirs about once a
-// second; operations that a ring has forgotten by then, and those of graphs, are not counted.
-// Thread safety: any thread, but add() by one.
+// first rank's arrival to this one's, as a histogram. Arrivals are in each rank's event stream
+// (observe/recorder.h): when its stream has come to the operation, by the clock of its host. Rank 0
+// asks the others for theirs about once a second; operations that a ring has forgotten by then, and
+// those of graphs, are not counted. Thread safety: any thread, but add() by one.
 #pragma once
 
 #include <array>
@@ -24,7 +23,8 @@ namespace niccolite::comm {
 struct Arrivals {
   static constexpr size_t kMost = 160;  // of them at a time, the newest
 
-  uint64_t now = 0;  // nanoseconds since 1970, by its host's clock
+  uint64_t now = 0;          // nanoseconds since 1970, by its host's clock
+  uint64_t uncertainty = 0;  // nanoseconds by which the times may be wrong, as far as it knows
   struct One {
     uint64_t number = 0;  // LoggedCall::number
     uint64_t time = 0;    // the same clock

@@ -61,6 +61,7 @@ Watch::Watch(int rank, int nranks, const CallLog& log, executor::ControlWords& c
 
 void Watch::look() {
   const log::ScopedDevice speaks_for(hooks_.device);
+  log_.recorder()->look();
   Time earliest, latest;
   const Report report = take_report(&earliest, &latest);
   is_over_ = is_over_ || hooks_.has_failed();

@@ -30,6 +30,7 @@
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
 #include "lowering/routes.h"
+#include "observe/kernel_marks.h"
 #include "observe/recorder.h"
 
 namespace niccolite::executor {
@@ -98,6 +99,7 @@ struct Launch {
   ControlWords* control_device = nullptr;       // the same for the device
   std::shared_ptr<observe::Recorder> recorder;  // virtual GPUs: hears of begin and end; may be null
   uint64_t number = 0;                          // of this launch, for the recorder
+  observe::KernelMarks marks{};                 // CUDA: where kernels tell the same; may be none
   int threads = 0;                              // CUDA: threads of a CTA; 0: the executor's choice
   // CUDA, Simple: folds request what is lent in units of so many bytes (protocol/request.h), where
   // they can; 0: they read it. A multiple of 512; equal on all ranks.

@@ -33,6 +33,7 @@ class Clock {
  public:
   Clock();
   uint64_t nanoseconds(uint64_t ticks) const;
+  double ticks_per_nanosecond() const { return 1 / nanoseconds_per_tick_; }
 
   /// Notes the first of both comparisons; the earlier the better.
   static void begin();

@@ -1,5 +1,7 @@
 #include "observe/profiler.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -18,11 +20,16 @@ using abi::Descriptor;
 using Handle = ProfilerHandle;
 
 // An event is made where a plug-in wants it, or one that hangs below it.
+constexpr uint32_t kBelowProxyOperation = abi::kProxyStep | abi::kNetPlugin;
 constexpr uint32_t kBelowOperation =
-    abi::kProxyOperation | abi::kProxyStep | abi::kNetPlugin | abi::kKernelChannel;
+    abi::kProxyOperation | kBelowProxyOperation | abi::kKernelChannel;
 
 constexpr uint32_t with_those_below(uint32_t kind) {
   switch (kind) {
+    case abi::kProxyStep:
+      return kind | abi::kNetPlugin;
+    case abi::kProxyOperation:
+      return kind | kBelowProxyOperation;
     case abi::kCollective:
     case abi::kMessage:
       return kind | kBelowOperation;
@@ -191,8 +198,48 @@ class Plugin final : public Profiler {
     }
     stop(channel);
   }
+  Handle start_proxy_operation(Handle operation, const ProxyShare& of) override {
+    Descriptor<V> event = make(abi::kProxyOperation, operation);
+    event.proxy_operation = {.pid = getpid(),
+                             .channel = static_cast<uint8_t>(of.channel),
+                             .peer = of.peer,
+                             .steps = of.steps,
+                             .chunk_bytes = of.chunk_bytes,
+                             .is_send = of.is_send ? 1 : 0};
+    return start_event(event);
+  }
+  Handle start_proxy_step(Handle proxy_operation, int step) override {
+    Descriptor<V> event = make(abi::kProxyStep, proxy_operation);
+    event.proxy_step = {.step = step};
+    return start_event(event);
+  }
+  void record_step(Handle step, int state, size_t bytes) override {
+    abi::StateArguments arguments{};
+    arguments.transferred_bytes = bytes;
+    record_with(step, state, arguments);
+  }
+  void tell_proxy_state(int state, int appended) override {
+    Descriptor<V> event = make(abi::kProxyControl, nullptr);
+    const Handle handle = start_event(event);
+    abi::StateArguments arguments{};
+    arguments.appended = appended;
+    record_with(handle, state, arguments);
+    stop(handle);
+  }
+  Handle start_network(Handle step, int64_t layout, void* data) override {
+    Descriptor<V> event = make(abi::kNetPlugin, step);
+    event.net = {.id = layout, .data = data};
+    return start_event(event);
+  }
+  void update_network(Handle event, void* data) override {
+    if constexpr (V < 4) return;  // whose states have no place for it
+    abi::StateArguments arguments{};
+    arguments.net = data;
+    record_with(event, abi::kNetPluginUpdate, arguments);
+  }
+  // States that came with version 4 are none of older ones.
   void record(Handle handle, int state) override {
-    if (handle == nullptr) return;
+    if (handle == nullptr || (V < 4 && state >= abi::kProxyOperationInProgress)) return;
     guard("recordEventState", [&] { return table_.record(handle, state, nullptr); });
   }
   void stop(Handle handle) override {
@@ -207,6 +254,10 @@ class Plugin final : public Profiler {
     event.parent = parent;
     event.rank = of_.rank;
     return event;
+  }
+  void record_with(Handle handle, int state, abi::StateArguments& arguments) {
+    if (handle == nullptr) return;
+    guard("recordEventState", [&] { return table_.record(handle, state, &arguments); });
   }
   Handle start_event(Descriptor<V>& event) {
     if (!wants(static_cast<uint32_t>(event.type))) return nullptr;
@@ -294,13 +345,24 @@ std::shared_ptr<PluginLibrary> find_library() {
 
 }  // namespace
 
-std::shared_ptr<Profiler> Profiler::open(const Communicator& of) {
-  // Plug-ins expect one init at a time. Neither is destroyed: threads may end after main().
-  static auto* const mutex = new std::mutex;
+namespace {
+
+// Never destroyed: threads may end after main().
+const std::shared_ptr<PluginLibrary>& library_of_process() {
   static auto* const library = new std::shared_ptr<PluginLibrary>(find_library());
-  if (*library == nullptr) return nullptr;
+  return *library;
+}
+
+}  // namespace
+
+bool Profiler::has_plugin() { return library_of_process() != nullptr; }
+
+std::shared_ptr<Profiler> Profiler::open(const Communicator& of) {
+  // Plug-ins expect one init at a time.
+  static auto* const mutex = new std::mutex;
+  if (!has_plugin()) return nullptr;
   std::lock_guard lock(*mutex);
-  return open_table(*library, of);
+  return open_table(library_of_process(), of);
 }
 
 }  // namespace niccolite::observe

@@ -50,6 +50,8 @@ class Profiler {
   /// The plug-in that NCCL_PROFILER_PLUGIN names, the same for all communicators of the process;
   /// null: none, or it refuses.
   static std::shared_ptr<Profiler> open(const Communicator& of);
+  /// Is there such a plug-in?
+  static bool has_plugin();
   virtual ~Profiler() = default;
 
   /// Does the plug-in want such events (abi::Kind), or events below them?
@@ -65,7 +67,21 @@ class Profiler {
   /// One channel of the kernel of an operation; `timer` in nanoseconds.
   virtual ProfilerHandle start_channel(ProfilerHandle operation, int channel, uint64_t timer) = 0;
   virtual void stop_channel(ProfilerHandle channel, uint64_t timer) = 0;
-  /// abi::kGroupStartStop or kGroupEndStart, of a group's call.
+  /// One operation's share of a connection's channel that a proxy carries.
+  struct ProxyShare {
+    int channel = 0, peer = 0, steps = 0, chunk_bytes = 0;
+    bool is_send = false;
+  };
+  virtual ProfilerHandle start_proxy_operation(ProfilerHandle operation, const ProxyShare& of) = 0;
+  virtual ProfilerHandle start_proxy_step(ProfilerHandle proxy_operation, int step) = 0;
+  /// abi::kProxyStep..., with the bytes that are moved.
+  virtual void record_step(ProfilerHandle step, int state, size_t bytes) = 0;
+  /// abi::kProxyControl...: an event of its own for each.
+  virtual void tell_proxy_state(int state, int appended) = 0;
+  /// What a network plug-in tells of a step; `layout` and `data` are its own.
+  virtual ProfilerHandle start_network(ProfilerHandle step, int64_t layout, void* data) = 0;
+  virtual void update_network(ProfilerHandle event, void* data) = 0;
+  /// A state without arguments: abi::kGroupStartStop, kGroupEndStart, kProxyOperationInProgress.
   virtual void record(ProfilerHandle handle, int state) = 0;
   virtual void stop(ProfilerHandle handle) = 0;
 };

@@ -1,46 +1,125 @@
 #include "observe/recorder.h"
 
 #include <algorithm>
-#include <cstring>
+#include <unordered_map>
 
 namespace niccolite::observe {
 
-static_assert(sizeof(Event) <= 7 * sizeof(uint64_t));
+Recorder::Recorder() { Clock::begin(); }
 
-Recorder::Recorder() : slots_(std::make_unique<Slot[]>(kKept)) { Clock::begin(); }
-
-void Recorder::write(Slot& slot, uint64_t ticket, const Event& event) {
-  uint64_t before = slot.sequence.load(std::memory_order_relaxed);
-  // A writer that is a whole ring behind, or ahead, of another one leaves the slot to it.
-  if (before % 2 != 0 || before > 2 * ticket) return;
-  if (!slot.sequence.compare_exchange_strong(before, 2 * ticket + 1, std::memory_order_relaxed))
-    return;
-  std::array<uint64_t, kWords> words{};
-  std::memcpy(words.data(), &event, sizeof event);
-  // [release] pairs with read(): who sees one of these words sees the odd sequence, too.
-  for (size_t i = 0; i < kWords; ++i) slot.words[i].store(words[i], std::memory_order_release);
-  // [release] publishes the words.
-  slot.sequence.store(2 * ticket + 2, std::memory_order_release);
+EventRing& Recorder::ring_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::Called:
+      return calls_;
+    case EventKind::Begun:
+    case EventKind::Ended:
+      return launches_;
+    case EventKind::Sent:
+    case EventKind::Received:
+      break;
+    default:
+      return others_;
+  }
+  // acquire: pairs with the release below.
+  if (EventRing* const steps = steps_.load(std::memory_order_acquire)) return *steps;
+  std::lock_guard lock(mutex_);
+  if (made_steps_ == nullptr) {
+    made_steps_ = std::make_unique<EventRing>(kKeptSteps);
+    steps_.store(made_steps_.get(), std::memory_order_release);
+  }
+  return *made_steps_;
 }
 
-bool Recorder::read(const Slot& slot, uint64_t ticket, Event& event) {
-  // acquire, here and of the words: pairs with write().
-  if (slot.sequence.load(std::memory_order_acquire) != 2 * ticket + 2) return false;
-  std::array<uint64_t, kWords> words{};
-  for (size_t i = 0; i < kWords; ++i) words[i] = slot.words[i].load(std::memory_order_acquire);
-  // relaxed: a word that a later writer stored has brought that one's sequence along.
-  if (slot.sequence.load(std::memory_order_relaxed) != 2 * ticket + 2) return false;
-  std::memcpy(static_cast<void*>(&event), words.data(), sizeof event);
-  return true;
+void Recorder::add_captured_call(uint64_t order, const Event& event) {
+  const auto is_equal = [&](const Event& other) {
+    return other.collective == event.collective && other.type == event.type &&
+           other.operation == event.operation && other.is_send == event.is_send &&
+           other.peer == event.peer && other.value == event.value;
+  };
+  size_t place = 0;  // of an equal one, of nothing, or of the oldest
+  uint64_t oldest = ~uint64_t{0};
+  for (size_t slot = 0; slot < captured_.size(); ++slot) {
+    EventRing::Entry entry;
+    const bool is_there = captured_.read(slot, entry);
+    if (is_there && entry.ticket >= oldest && !is_equal(entry.event)) continue;
+    place = slot;
+    if (!is_there || is_equal(entry.event)) break;
+    oldest = entry.ticket;
+  }
+  captured_.write(place, order, event);
+}
+
+Recorder::Progress Recorder::progress() const {
+  if (marks_) return marks_.progress();
+  // acquire: pairs with mark(). The ends first: what ends meanwhile still runs.
+  const uint64_t ends = ended_.count.load(std::memory_order_acquire);
+  const uint64_t begins = begun_.count.load(std::memory_order_acquire);
+  return {.begun = begun_.last.load(std::memory_order_relaxed), .is_running = begins != ends};
+}
+
+void Recorder::look() {
+  if (!marks_) return;
+  const KernelStamp last = marks_.last();
+  const uint64_t now = ticks();
+  if (last.time == 0) return;
+  const Clock clock;
+  std::lock_guard lock(mutex_);
+  gpu_clock_.came_before(now, last.time, clock);
+}
+
+uint64_t Recorder::uncertainty() const {
+  if (!marks_) return 0;
+  const Clock clock;
+  std::lock_guard lock(mutex_);
+  return gpu_clock_.uncertainty(clock);
+}
+
+// The times that kernels tell become those of the host, whose calls say what came before what.
+void Recorder::add_marks(std::vector<Event>& events) const {
+  std::unordered_map<uint64_t, uint64_t> called;  // by launch that no graph holds: ticks
+  for (const Event& event : events)
+    if (event.kind == EventKind::Called && event.number != 0)
+      called.emplace(event.launch, event.time);
+  const Clock clock;
+  std::vector<KernelSpan> spans;
+  for (uint64_t row = 0; row < kMarkedLaunches; ++row) {
+    const KernelSpan& span = *marks_.spans_of(row);
+    spans.push_back({.begin = KernelMarks::read(span.begin), .end = KernelMarks::read(span.end)});
+  }
+  const uint64_t now = ticks();
+  std::lock_guard lock(mutex_);
+  for (const KernelSpan& span : spans) {
+    if (span.begin.launch == 0) continue;
+    gpu_clock_.came_before(now, span.begin.time, clock);
+    if (const auto found = called.find(span.begin.launch); found != called.end())
+      gpu_clock_.came_after(found->second, span.begin.time, clock);
+  }
+  const auto add = [&](EventKind kind, const KernelStamp& stamp) {
+    const std::optional<uint64_t> time = gpu_clock_.ticks_of(stamp.time, clock);
+    if (!time) return;
+    Event event;
+    event.time = *time;
+    event.launch = stamp.launch;
+    event.kind = kind;
+    events.push_back(event);
+  };
+  for (const KernelSpan& span : spans) {
+    if (span.begin.launch == 0) continue;
+    add(EventKind::Begun, span.begin);
+    if (span.end.launch == span.begin.launch && span.end.time >= span.begin.time)
+      add(EventKind::Ended, span.end);
+  }
 }
 
 std::vector<Event> Recorder::events() const {
-  const uint64_t end = next_.load(std::memory_order_acquire);
   std::vector<Event> events;
-  for (uint64_t ticket = end - std::min<uint64_t>(end, kKept); ticket < end; ++ticket) {
-    Event event;
-    if (read(slots_[ticket % kKept], ticket, event)) events.push_back(event);
-  }
+  // acquire: pairs with ring_of().
+  const EventRing* const steps = steps_.load(std::memory_order_acquire);
+  for (const EventRing* ring : {&calls_, &captured_, &launches_, &others_, steps})
+    if (ring != nullptr)
+      for (const EventRing::Entry& entry : ring->entries()) events.push_back(entry.event);
+  if (marks_) add_marks(events);
+  std::ranges::stable_sort(events, {}, &Event::time);
   return events;
 }
 

@@ -31,9 +31,10 @@ std::vector<Pair> pairs_of(const bootstrap::Member& member, const std::vector<Pa
 
 Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
                    const Shapes& shapes, Reach reach, Ask ask, std::function<void(Status)> fail,
-                   std::shared_ptr<net::Network> network)
+                   std::shared_ptr<net::Network> network, std::shared_ptr<Observer> observer)
     : device_(device),
       member_(member),
+      observer_(std::move(observer)),
       shapes_(shapes),
       reach_(std::move(reach)),
       ask_(std::move(ask)),
@@ -41,8 +42,8 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
   connectors_.push_back(std::make_unique<SameProcess>(machine, device));
   connectors_.push_back(std::make_unique<GpuMemory>(machine, device));
   connectors_.push_back(std::make_unique<HostMemory>(machine));
-  connectors_.push_back(
-      std::make_unique<NetworkConnector>(machine, member, std::move(fail), std::move(network)));
+  connectors_.push_back(std::make_unique<NetworkConnector>(machine, member, std::move(fail),
+                                                           std::move(network), observer_));
   for (const Pair& pair : pairs_) {
     const auto serves = [&](const auto& connector) { return connector->objection(pair).empty(); };
     by_peer_.push_back(std::ranges::find_if(connectors_, serves)->get());  // the last always does
@@ -186,6 +187,7 @@ Status Endpoint::adopt(const Unconnected& of, std::span<const std::byte> bytes,
                        const Deadline& deadline) {
   const ConnectReply reply = TRY(ConnectReply::decode(bytes));
   TRY(connector_to(of.peer).adopt(of.peer, of.ends, reply, deadline));
+  if (observer_ != nullptr) observer_->connected(of.peer);
   log_connection(of);
   return {};
 }

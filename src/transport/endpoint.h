@@ -20,6 +20,7 @@
 #include "gpu/machine.h"
 #include "transport/connector.h"
 #include "transport/net/network.h"
+#include "transport/observer.h"
 
 namespace niccolite::transport {
 
@@ -48,10 +49,10 @@ class Endpoint {
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only. `fail` hears on
   /// a thread of the endpoint's of peers on other machines that cannot be reached any more.
-  /// `network` carries to those; null: sockets do.
+  /// `network` carries to those; null: sockets do. `observer` may be null.
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
            Reach reach, Ask ask, std::function<void(Status)> fail = {},
-           std::shared_ptr<net::Network> network = {});
+           std::shared_ptr<net::Network> network = {}, std::shared_ptr<Observer> observer = {});
   ~Endpoint();
 
   /// Makes this rank's ends for `program`, all at once. connect() does so too; a process that
@@ -112,6 +113,7 @@ class Endpoint {
 
   const int device_;
   const bootstrap::Member& member_;
+  const std::shared_ptr<Observer> observer_;
   const Shapes shapes_;
   const Reach reach_;
   const Ask ask_;

@@ -42,7 +42,8 @@ Result<net::Proxy*> NetworkConnector::proxy() {
                                     .fail = fail_,
                                     .streams = streams_from_environment(),
                                     .network = network_,
-                                    .has_two_threads = has_cores_to_spare(machine_.kind())}));
+                                    .has_two_threads = has_cores_to_spare(machine_.kind()),
+                                    .observer = observer_.get()}));
   return proxy_.get();
 }
 

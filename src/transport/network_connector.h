@@ -19,8 +19,13 @@ class NetworkConnector final : public Connector {
   /// `machine` and `member` outlive it. `fail` hears on a thread of its own of peers that cannot be
   /// reached any more. `network` carries; null: sockets do.
   NetworkConnector(gpu::Machine& machine, const bootstrap::Member& member,
-                   std::function<void(Status)> fail, std::shared_ptr<net::Network> network)
-      : machine_(machine), member_(member), fail_(std::move(fail)), network_(std::move(network)) {}
+                   std::function<void(Status)> fail, std::shared_ptr<net::Network> network,
+                   const std::shared_ptr<Observer>& observer)
+      : machine_(machine),
+        member_(member),
+        fail_(std::move(fail)),
+        network_(std::move(network)),
+        observer_(observer) {}
 
   Kind kind() const override { return Kind::Network; }
   std::string name() const override;
@@ -51,6 +56,7 @@ class NetworkConnector final : public Connector {
   const bootstrap::Member& member_;
   const std::function<void(Status)> fail_;
   const std::shared_ptr<net::Network> network_;
+  const std::shared_ptr<Observer> observer_;    // may be null
   std::map<End, executor::PortAddress> ports_;  // adopt() and port()
   mutable std::mutex mutex_;
   std::unique_ptr<net::Proxy> proxy_ GUARDED_BY(mutex_);

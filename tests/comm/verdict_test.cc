@@ -3,10 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <deque>
 
 #include "tests/comm/calls.h"
 #include "tests/comm/world.h"
+#include "tests/observe/marked_kernels.h"
 
 namespace niccolite::comm {
 namespace {
@@ -112,12 +114,27 @@ TEST(Verdict, SaysNothingOfARankThatIsInTheOperation) {
 
 // Of equal calls, as of the steps of a training: only the executor knows which of them waits.
 TEST(Verdict, TellsEqualCallsApartByWhatHasBegun) {
-  for (const bool executor_tells : {false, true}) {
+  enum class Told { Nothing, ByExecutor, ByKernels };
+  for (const Told told : {Told::Nothing, Told::ByExecutor, Told::ByKernels}) {
+    const bool executor_tells = told != Told::Nothing;
+    std::array<observe::MarkedKernels, 3> kernels;
     World world(3);
+    if (told == Told::ByKernels)
+      for (int rank : {0, 1, 2})
+        world.of(rank).log.recorder()->read_marks(kernels[static_cast<size_t>(rank)].marks());
     for (int step = 0; step < 3; ++step)
       for (int rank : {0, 1}) world.launch(rank, all_reduce(2));
     for (int step = 0; step < 2; ++step) world.launch(2, all_reduce(2));
-    if (executor_tells)
+    if (told == Told::ByKernels)
+      for (int rank : {0, 1, 2}) {
+        observe::MarkedKernels& of_rank = kernels[static_cast<size_t>(rank)];
+        for (uint64_t launch : {1, 2}) {
+          of_rank.begin(launch, 1000 * launch);
+          of_rank.end(launch, 1000 * launch + 1);
+        }
+        if (rank < 2) of_rank.begin(3, 3000);
+      }
+    if (told == Told::ByExecutor)
       for (int rank : {0, 1, 2}) {
         for (uint64_t launch : {1, 2}) {
           world.of(rank).log.recorder()->begin(launch);

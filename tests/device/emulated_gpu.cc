@@ -195,6 +195,10 @@ uint64_t fetch_add(uint64_t* address, uint64_t value) {
   return std::exchange(*address, *address + value);
 }
 uint64_t fetch_adds() { return additions; }
+uint64_t global_time() {
+  static uint64_t time = 0;
+  return ++time;
+}
 
 bool any_of_warp(bool value) {
   const uint32_t warp = current->thread.index / kWarp;
@@ -351,7 +355,8 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
         fiber.cta = &ctas.back();
         auto* shared = fiber.cta->shared.data();
         shared += (128 - reinterpret_cast<uintptr_t>(shared) % 128) % 128;
-        fiber.thread = {t, launch->threads, cta % launch->grid_x, cta / launch->grid_x, shared};
+        fiber.thread = {
+            t, launch->threads, cta % launch->grid_x, cta / launch->grid_x, launch->grid_x, shared};
         fiber.launch = launch;
         prepare(fiber);
         ready.push_back(&fiber);

@@ -28,6 +28,7 @@ struct Thread {
   uint32_t count = 0;
   uint32_t x = 0;
   uint32_t y = 0;
+  uint32_t replicas = 0;  // that the grid is wide
   std::byte* shared = nullptr;
 };
 const Thread& this_thread();
@@ -41,6 +42,8 @@ bool any_of_warp(bool value);
 uint32_t first_of_warp(uint32_t value);
 uint64_t previous_of_warp(uint64_t value);
 uint64_t fetch_add(uint64_t* address, uint64_t value);
+/// Grows by one each time.
+uint64_t global_time();
 /// The fiber's 16 bytes of a line of 128, together with those of its seven neighbours.
 void load_line_part(const std::byte* address, void* part);
 void store_line_part(std::byte* address, const void* part);
@@ -68,6 +71,8 @@ inline uint32_t thread() { return emulation::this_thread().index; }
 inline uint32_t threads() { return emulation::this_thread().count; }
 inline uint32_t replica() { return emulation::this_thread().x; }
 inline uint32_t pattern_channel() { return emulation::this_thread().y; }
+inline uint32_t replicas() { return emulation::this_thread().replicas; }
+inline uint64_t global_time() { return emulation::global_time(); }
 inline std::byte* shared_memory() { return emulation::this_thread().shared; }
 
 inline uint32_t opaque(uint32_t value) { return value; }

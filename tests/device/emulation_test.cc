@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <map>
 
 #include "tests/device/emulated_gpu.h"
 #include "tests/device/operation.h"
+#include "tests/observe/marked_kernels.h"
 
 namespace niccolite::device_test {
 namespace {
@@ -36,6 +39,7 @@ class Ranks {
   }
 
   executor::ControlWords control{};
+  std::vector<observe::KernelMarks> marks;  // by rank; empty: kernels say nothing
   executor::cuda::Specialisation specialisation = executor::cuda::Specialisation::Allowed;
   uint64_t limit = 20'000'000;  // switches of fibers
 
@@ -77,9 +81,11 @@ class Ranks {
       launch.ports = wiring_->ports(rank, addresses_);
       launch.control = &control;
       launch.control_device = &control;
+      if (!marks.empty()) launch.marks = marks[static_cast<size_t>(rank)];
       auto prepared = executor::cuda::prepare(launch, specialisation);
       EXPECT_TRUE(prepared.is_ok()) << prepared.status().message();
       launches.push_back(std::move(prepared).take());
+      if (!marks.empty()) set_number(launches.back(), launch.marks, ++launched_[rank]);
       form_ = launches.back().kernel.form;
     }
     std::vector<KernelLaunch*> present;
@@ -112,6 +118,7 @@ class Ranks {
     std::byte bytes[128];
   };
   Operation operation_;
+  std::map<int, uint64_t> launched_;  // by rank
   Programs programs_;
   std::unique_ptr<Wiring> wiring_;
   std::vector<std::vector<Line>> memory_;
@@ -401,6 +408,48 @@ TEST(EmulatedKernel, EndsWhenAborted) {
       Ranks ranks(operation);
       ranks.control.abort = 1;
       EXPECT_TRUE(ranks.run(inputs_of(operation), 1, /*absent=*/{2})) << describe(operation);
+    }
+  }
+}
+
+// Each CTA of each rank says what it has begun and ended, in every form of kernel; who waits for a
+// rank that does not come has begun, and not ended.
+TEST(EmulatedKernel, MarksWhatItBeginsAndEnds) {
+  for (const Protocol protocol : kProtocols) {
+    for (const char* algorithm : kAlgorithms) {
+      const Operation operation{.algorithm = algorithm,
+                                .nranks = 3,
+                                .protocol = protocol,
+                                .count = 900,
+                                .channels = 2,
+                                .depth = 2,
+                                .slot_bytes = 256,
+                                .threads = 96};
+      SCOPED_TRACE(describe(operation));
+      std::deque<observe::MarkedKernels> kernels;  // which stay where they are
+      Ranks ranks(operation);
+      for (int rank = 0; rank < 3; ++rank)
+        ranks.marks.push_back(kernels.emplace_back(observe::kMarkedCtas).marks());
+      const auto inputs = inputs_of(operation);
+      for (uint64_t launch = 1; launch <= 2; ++launch) {
+        ASSERT_TRUE(ranks.run(inputs, launch));
+        for (const observe::KernelMarks& marks : ranks.marks) {
+          EXPECT_EQ(marks.progress().begun, launch);
+          EXPECT_FALSE(marks.progress().is_running);
+          for (uint32_t cta = 0; cta < operation.channels; ++cta) {
+            const observe::KernelSpan& span = marks.spans_of(launch)[cta];
+            EXPECT_EQ(span.begin.launch, launch) << "CTA " << cta;
+            EXPECT_EQ(span.end.launch, launch) << "CTA " << cta;
+            EXPECT_LT(span.begin.time, span.end.time) << "CTA " << cta;
+          }
+        }
+      }
+      ranks.limit = 200'000;
+      EXPECT_FALSE(ranks.run(inputs, 3, /*absent=*/{2}));
+      for (int rank : {0, 1}) {
+        EXPECT_EQ(ranks.marks[static_cast<size_t>(rank)].progress().begun, 3u);
+        EXPECT_TRUE(ranks.marks[static_cast<size_t>(rank)].progress().is_running);
+      }
     }
   }
 }

@@ -183,6 +183,115 @@ TEST(ProfilerPlugin, TablesOfOldVersionsServe) {
   }
 }
 
+// id nranks rank: a rank of its own machine. An all-reduce, one of a graph that runs twice, and a
+// message to the next rank.
+ROLE(profiled_remote) {
+  const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
+  if (!ranks.all_reduce(100'000)) return 1;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t replayed = nullptr;
+  REQUIRE_CUDA(cudaStreamBeginCapture(ranks.streams[0], cudaStreamCaptureModeRelaxed));
+  REQUIRE_NCCL(ranks.queue(100'000));
+  REQUIRE_CUDA(cudaStreamEndCapture(ranks.streams[0], &graph));
+  REQUIRE_CUDA(cudaGraphInstantiate(&replayed, graph, 0));
+  for (int replay = 0; replay < 2; ++replay)
+    REQUIRE_CUDA(cudaGraphLaunch(replayed, ranks.streams[0]));
+  if (ranks.finish() != ncclSuccess) return 2;
+  float* buffer = nullptr;
+  constexpr size_t kCount = 5000;
+  REQUIRE_CUDA(cudaMalloc(&buffer, 2 * kCount * sizeof(float)));
+  REQUIRE_NCCL(ncclGroupStart());
+  REQUIRE_NCCL(
+      ncclSend(buffer, kCount, ncclFloat, (rank + 1) % nranks, ranks.comms[0], ranks.streams[0]));
+  REQUIRE_NCCL(ncclRecv(buffer + kCount, kCount, ncclFloat, (rank + nranks - 1) % nranks,
+                        ranks.comms[0], ranks.streams[0]));
+  REQUIRE_NCCL(ncclGroupEnd());
+  if (ranks.finish() != ncclSuccess) return 3;
+  if (!ranks.all_reduce(100'000)) return 4;
+  REQUIRE_CUDA(cudaGraphExecDestroy(replayed));
+  REQUIRE_CUDA(cudaGraphDestroy(graph));
+  REQUIRE_CUDA(cudaFree(buffer));
+  ranks.destroy();
+  std::printf("RIGHT\n");
+  return 0;
+}
+
+void run_on_two_machines(const Process::Environment& environment) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> running;
+  for (const int rank : {0, 1}) {
+    Process::Environment own = environment;
+    own.emplace("NCCL_HOSTID", "machine" + std::to_string(rank));
+    running.emplace_back("profiled_remote", Arguments{to_text(id), "2", std::to_string(rank)}, own);
+  }
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("RIGHT"));
+  }
+}
+
+// Each operation has its share of each connection, each share all its steps: of replays, too.
+TEST(ProfilerPlugin, HearsOfEveryStepOfTheProxies) {
+  for (const bool has_network_plugin : {false, true}) {
+    SCOPED_TRACE(has_network_plugin);
+    const Folder folder;
+    Process::Environment environment{{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-trace")},
+                                     {"PROFILER_TRACE", folder.path() + "/trace"}};
+    if (has_network_plugin)
+      environment.emplace("NCCL_NET_PLUGIN", std::string(NET_PLUGINS) + "/libnccl-net-NOTHING.so");
+    run_on_two_machines(environment);
+    for (const int rank : {0, 1}) {
+      SCOPED_TRACE(rank);
+      Trace trace = read_trace(folder.path(), rank);
+      ASSERT_FALSE(trace.events["ProxyOp"].empty());
+      std::map<uint64_t, int> steps, found;           // by ProxyOp
+      std::map<uint64_t, std::set<bool>> directions;  // by the operation above
+      for (const nlohmann::json& event : trace.events["ProxyOp"]) {
+        const std::string& parent = trace.kinds[event["parent"]];
+        EXPECT_TRUE(parent == "Coll" || parent == "P2p") << parent;
+        EXPECT_EQ(event["peer"], 1 - rank);
+        steps[event["id"]] = event["steps"];
+        directions[event["parent"]].insert(event["send"] == 1);
+      }
+      for (const nlohmann::json& event : trace.events["ProxyStep"]) {
+        EXPECT_EQ(trace.kinds[event["parent"]], "ProxyOp");
+        EXPECT_EQ(event["step"], found[event["parent"]]++);
+      }
+      EXPECT_EQ(found, steps);
+      // Two all-reduces by themselves and two replays, which send and receive; a send, a receive.
+      EXPECT_EQ(trace.events["Coll"].size(), 4u);
+      EXPECT_EQ(directions.size(), 6u);
+      for (const nlohmann::json& event : trace.events["Coll"])
+        EXPECT_EQ(directions[event["id"]].size(), 2u);
+      EXPECT_FALSE(trace.events["ProxyCtrl"].empty());
+      for (const nlohmann::json& event : trace.events["ProxyCtrl"]) EXPECT_EQ(event["parent"], 0);
+      EXPECT_NE(trace.events["NetPlugin"].empty(), has_network_plugin);
+      for (const nlohmann::json& event : trace.events["NetPlugin"])
+        EXPECT_EQ(trace.kinds[event["parent"]], "ProxyStep");
+    }
+  }
+}
+
+TEST(ProfilerPlugin, TablesOfAllVersionsHearOfProxies) {
+  for (const int version : {1, 2, 3, 4, 6}) {
+    SCOPED_TRACE(version);
+    run_on_two_machines(
+        {{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-hostile" + std::to_string(version))}});
+  }
+}
+
+// Whatever both plug-ins tell each other through us.
+TEST(ProfilerPlugin, ANetworkPluginThatTellsNonsenseCostsNothing) {
+  for (const char* misdeed : {"", "start fails", "start throws", "stop throws", "record throws"}) {
+    SCOPED_TRACE(misdeed);
+    run_on_two_machines({{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-hostile6")},
+                         {"HOSTILE", misdeed},
+                         {"NCCL_NET_PLUGIN", std::string(NET_PLUGINS) + "/libnccl-net-EVENTS.so"}});
+  }
+}
+
 struct Misdeed {
   std::string what;
   std::string said;  // empty: nothing

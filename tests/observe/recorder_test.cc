@@ -40,6 +40,47 @@ TEST(Recorder, KeepsTheLastEventsInTheirOrder) {
   }
 }
 
+// Steps of proxies are many, and waits may go on for ever: calls stay.
+TEST(Recorder, KeepsEachSubjectWhateverBecomesOfOthers) {
+  Recorder recorder;
+  recorder.add(make_event(1));
+  Event captured = make_event(2);
+  captured.number = 0;
+  recorder.add_captured_call(2, captured);
+  recorder.begin(1);
+  for (const EventKind kind : {EventKind::Sent, EventKind::Received, EventKind::Waiting})
+    for (uint64_t i = 0; i < 2 * Recorder::kKept; ++i) {
+      Event event = make_event(3 + i);
+      event.kind = kind;
+      recorder.add(event);
+    }
+  size_t calls = 0, begun = 0;
+  for (const Event& event : recorder.events()) {
+    calls += event.kind == EventKind::Called ? 1 : 0;
+    begun += event.kind == EventKind::Begun ? 1 : 0;
+  }
+  EXPECT_EQ(calls, 2u);
+  EXPECT_EQ(begun, 1u);
+}
+
+TEST(Recorder, KeepsEqualCallsOfGraphsOnce) {
+  Recorder recorder;
+  uint64_t order = 0;
+  for (int round = 0; round < 3; ++round)
+    for (uint64_t count = 1; count <= 3; ++count) {
+      Event event;
+      event.value = count;
+      event.launch = order + 1;
+      recorder.add_captured_call(order++, event);
+    }
+  const auto calls = recorder.captured_calls();
+  ASSERT_EQ(calls.size(), 3u);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i].event.value, i + 1);
+    EXPECT_EQ(calls[i].event.launch, 7 + i) << "the newest";
+  }
+}
+
 TEST(Recorder, KnowsWhatHasBegunAndEnded) {
   Recorder recorder;
   EXPECT_EQ(recorder.progress().begun, 0u);

@@ -21,6 +21,7 @@
 #pragma once
 
 #include "executor/cuda/direct_connections.cuh"
+#include "executor/cuda/progress.cuh"
 #include "executor/protocol/offer.h"
 
 namespace niccolite::executor::cuda {
@@ -676,5 +677,7 @@ __device__ __forceinline__ void run_direct_list(const ListArgs& args) {
 #define NICCOLITE_DIRECT_LIST_KERNEL(name, Operation, kMostPeers)                          \
   extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)  \
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::ListArgs args) { \
+    niccolite::executor::cuda::mark_begin(args.header);                                    \
     niccolite::executor::cuda::run_direct_list<Operation, kMostPeers>(args);               \
+    niccolite::executor::cuda::mark_end(args.header);                                      \
   }

@@ -185,6 +185,8 @@ Status check(const Launch& launch) {
 void set_operation(const Launch& launch, LaunchHeader& header) {
   header.abort = &launch.control_device->abort;
   header.report = &launch.control_device->report;
+  header.newest = launch.marks.newest();
+  header.marked_ctas = launch.marks.columns();
   header.device_scale = static_cast<const std::byte*>(launch.reduction.device_scale);
   header.input_scale = launch.reduction.input_scale;
   header.input_factor = launch.reduction.input_factor;
@@ -312,6 +314,14 @@ void set_direct_list_buffers(KernelLaunch& launch, std::span<const Buffers> buff
 }
 
 }  // namespace
+
+void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_t number) {
+  auto& header = launch.list_args.empty()
+                     ? launch.args.header
+                     : *reinterpret_cast<LaunchHeader*>(launch.list_args.data());
+  header.launch = number;
+  header.spans = marks.spans_of(number);
+}
 
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   if (launch.kernel.form == Form::List) return set_list_buffers(launch, buffers);

@@ -87,6 +87,8 @@ Result<KernelLaunch> prepare(const Launch& launch,
 
 /// The part of prepare() that depends on the user's buffers: those of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
+/// Names the launches to come, which mark what they begin and end if Launch::marks were these.
+void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_t number);
 /// Says of every work whether peers can reach the memory that it may have to offer them
 /// (protocol/offer.h): bool is_open(const void* buffer). They cannot before.
 template <typename Function>

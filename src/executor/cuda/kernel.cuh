@@ -11,6 +11,7 @@
 #include "executor/cuda/bulk_lane.cuh"
 #include "executor/cuda/ll128_step.cuh"
 #include "executor/cuda/ll_step.cuh"
+#include "executor/cuda/progress.cuh"
 #include "executor/cuda/request_server.cuh"
 #include "executor/cuda/shared_fold.cuh"
 
@@ -193,6 +194,8 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
 #define NICCOLITE_KERNEL(name, Operation, kProtocol)                                            \
   extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)       \
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) {    \
+    niccolite::executor::cuda::mark_begin(args.header);                                         \
     niccolite::executor::cuda::run_kernel<Operation, niccolite::executor::Protocol::kProtocol>( \
         args);                                                                                  \
+    niccolite::executor::cuda::mark_end(args.header);                                           \
   }

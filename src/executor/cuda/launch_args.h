@@ -21,6 +21,7 @@
 #include "executor/partition.h"
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
+#include "observe/kernel_marks.h"
 
 namespace niccolite::executor::cuda {
 
@@ -236,6 +237,12 @@ struct alignas(16) LaunchHeader {
   uint32_t request_bytes;  // Launch::request_bytes; 0 also where there is no room for it
   uint32_t most_requests;  // request::most_of(); a power of two
   uint32_t shared_bytes;
+
+  // What the CTAs mark (progress.cuh).
+  uint32_t marked_ctas;          // that have a span
+  observe::KernelStamp* newest;  // null: nobody wants to know
+  observe::KernelSpan* spans;    // of this launch
+  uint64_t launch;               // Launch::number
 };
 
 struct LaunchArgs {

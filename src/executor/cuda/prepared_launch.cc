@@ -55,6 +55,7 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   prepared.machine_ = static_cast<CudaMachine*>(&machine);
   prepared.device_ = device;
   prepared.needs_ = BufferNeeds(launch);
+  prepared.marks_ = launch.marks;
   prepared.context_ = TRY(prepared.machine_->context(device));
   for (const PortAddress& port : launch.ports)
     if (port.bell != nullptr && std::ranges::count(prepared.bells_, port.bell) == 0)
@@ -115,13 +116,14 @@ Status PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
   return {};
 }
 
-Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun) {
+Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun, uint64_t number) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
   const bool takes_other =
       threads_version_.kernel != nullptr && !suits_bulk_lanes(*version_.kernel);
   Version& version = takes_other ? threads_version_ : version_;
   KernelLaunch& kernel = *version.kernel;
+  if (marks_) set_number(kernel, marks_, number);
   if (kernel.offers_output || kernel.offers_input) {
     OpenMemory open(*machine_, device_);
     set_offers(kernel, [&](const void* buffer) { return open.holds(buffer); });

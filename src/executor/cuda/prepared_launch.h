@@ -30,7 +30,8 @@ class PreparedLaunch {
   Status set_buffers(std::span<const Buffers> buffers);
   /// Queues the operation on `stream` of the device, which may be capturing.
   /// `begun`: recorded when all its CTAs have begun; null: none. Not where the stream captures.
-  Status launch(gpu::StreamHandle stream, const gpu::Event* begun = nullptr);
+  /// `number`: Launch::number.
+  Status launch(gpu::StreamHandle stream, const gpu::Event* begun = nullptr, uint64_t number = 0);
   /// Does it have device memory, which must not end before the work does?
   bool has_memory() const { return version_.image != nullptr || threads_version_.image != nullptr; }
   /// Lets that memory live until what is queued on `stream` by now is done.
@@ -51,6 +52,7 @@ class PreparedLaunch {
   gpu::cuda::CudaMachine* machine_ = nullptr;
   int device_ = -1;
   BufferNeeds needs_;
+  observe::KernelMarks marks_;
   gpu::cuda::CuContext context_ = nullptr;
   bool has_sync_domains_ = false;
   bool has_bulk_copies_ = false;

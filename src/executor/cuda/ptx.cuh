@@ -19,6 +19,13 @@ __device__ __forceinline__ uint32_t thread() { return threadIdx.x; }
 __device__ __forceinline__ uint32_t threads() { return blockDim.x; }
 __device__ __forceinline__ uint32_t replica() { return blockIdx.x; }
 __device__ __forceinline__ uint32_t pattern_channel() { return blockIdx.y; }
+__device__ __forceinline__ uint32_t replicas() { return gridDim.x; }
+/// Nanoseconds of the GPU's timer, which all its multiprocessors share.
+__device__ __forceinline__ uint64_t global_time() {
+  uint64_t time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
 __device__ __forceinline__ std::byte* shared_memory() {
   extern __shared__ __align__(128) unsigned char dynamic_shared_memory[];
   return reinterpret_cast<std::byte*>(dynamic_shared_memory);

@@ -22,6 +22,7 @@
 #pragma once
 
 #include "executor/cuda/ll128_step.cuh"
+#include "executor/cuda/progress.cuh"
 #include "executor/cuda/two_shot_args.h"
 
 namespace niccolite::executor::cuda {
@@ -550,5 +551,7 @@ class TwoShot {
 #define NICCOLITE_TWO_SHOT_KERNEL(name, Operation, kMostPeers)                               \
   extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
+    niccolite::executor::cuda::mark_begin(args.header);                                      \
     niccolite::executor::cuda::TwoShot<Operation, kMostPeers>(args).run();                   \
+    niccolite::executor::cuda::mark_end(args.header);                                        \
   }

@@ -54,7 +54,12 @@ Engine::Engine(Options options) : options_(std::move(options)), bell_(ring, &run
 Engine::~Engine() = default;
 
 Status Engine::start() {
-  loop_->set_poller([this] { return poll(); });
+  loop_->set_poller([this] {
+    const Clock::duration rest = poll();
+    if (rest != Clock::duration::zero() && !std::exchange(is_asleep_, true))
+      tell(ProxyState::Sleep);
+    return rest;
+  });
   thread_ = TRY(Thread::start(options_.name, [this] { loop_->run(); }));
   return {};
 }
@@ -76,13 +81,21 @@ Status Engine::watch_bell() {
       .status();
 }
 
+bool Engine::progress() {
+  const bool moves = options_.progress();
+  if (std::exchange(is_asleep_, false)) tell(ProxyState::Wakeup);
+  if (moves == was_idle_) tell(moves ? ProxyState::Active : ProxyState::Idle);
+  was_idle_ = !moves;
+  return moves;
+}
+
 // Before the thread waits. A wait that a bell or a socket ends costs more than a look round, so it
 // looks round some times first: others of the machine have the processor meanwhile.
 EventLoop::Clock::duration Engine::poll() {
   constexpr auto kNow = Clock::duration::zero();
   if (options_.is_finished()) loop_->stop();
   if (options_.machine == gpu::Kind::Cuda) return poll_for_gpus();
-  if (options_.progress()) {
+  if (progress()) {
     looks_ = 0;
     return kNow;
   }
@@ -97,8 +110,7 @@ EventLoop::Clock::duration Engine::poll() {
     return kNow;
   }
   bell_.go_to_sleep();
-  if (!options_.progress())
-    return options_.has_plugin ? rest_between_looks(looks_) : Clock::duration::max();
+  if (!progress()) return options_.has_plugin ? rest_between_looks(looks_) : Clock::duration::max();
   bell_.wake_up();
   looks_ = 0;
   return kNow;
@@ -107,14 +119,14 @@ EventLoop::Clock::duration Engine::poll() {
 EventLoop::Clock::duration Engine::poll_for_gpus() {
   constexpr auto kNow = Clock::duration::zero();
   const Clock::time_point now = Clock::now();
-  if (options_.progress()) active_at_ = now;
+  if (progress()) active_at_ = now;
   const Clock::duration idle = now - active_at_;
   if (idle < kAwake) {
     if (++looks_ % kLooksPerYield == 0) sched_yield();
     return kNow;
   }
   bell_.go_to_sleep();
-  if (options_.progress()) {
+  if (progress()) {
     bell_.wake_up();
     active_at_ = now;
     return kNow;

@@ -17,6 +17,7 @@
 #include "bootstrap/event_loop.h"
 #include "executor/protocol/relay.h"
 #include "gpu/machine.h"
+#include "transport/observer.h"
 
 namespace niccolite::transport::net {
 
@@ -26,6 +27,7 @@ class Engine {
     gpu::Kind machine = gpu::Kind::Virtual;  // whose kernels move the counters
     const char* name = "";                   // of the thread
     bool has_plugin = false;
+    Observer* observer = nullptr;         // outlives the engine; may be null
     std::function<bool()> progress{};     // moves what can be moved: true when that was something
     std::function<bool()> is_finished{};  // nothing will move any more: the thread ends
   };
@@ -36,6 +38,13 @@ class Engine {
 
   bootstrap::EventLoop& loop() { return *loop_; }
   executor::relay::Bell& bell() { return bell_; }
+  /// Adds a connection, on the thread.
+  template <typename Add>
+  void append(Add&& add) {
+    tell(ProxyState::Append);
+    add();
+    tell(ProxyState::AppendEnd);
+  }
   /// Waits until the thread has ended: is_finished(), or loop().stop().
   void join() { thread_.join(); }
   bool is_running() const { return thread_.running(); }
@@ -48,6 +57,11 @@ class Engine {
 
   explicit Engine(Options options);
   Status watch_bell();
+  void tell(ProxyState state) {
+    if (options_.observer != nullptr && options_.observer->wants_state())
+      options_.observer->state(state);
+  }
+  bool progress();
   Clock::duration poll();
   Clock::duration poll_for_gpus();
 
@@ -55,6 +69,8 @@ class Engine {
   std::unique_ptr<bootstrap::EventLoop> loop_;
   Fd rung_;  // eventfd
   executor::relay::Bell bell_;
+  bool was_idle_ = true;           // at the last look
+  bool is_asleep_ = false;         // as far as the observer knows
   int looks_ = 0;                  // in a row that found nothing to do
   Clock::time_point active_at_{};  // of GPUs: something moved, or was launched
   Thread thread_;                  // last: joined first

@@ -66,6 +66,9 @@ void Incoming::arrived(const Frame& part) {
     Slot& next = slot_of(channel.published);
     if (!next.is_begun || next.missing > 0) break;
     next.is_begun = false;
+    if (observer_ != nullptr)
+      observer_->step(step_of(part.channel, channel.published, next.bytes),
+                      ProxyStepState::Arrived);
     ++channel.published;
     // [publish] of the proxy: the slot's content. Pairs with the kernel's [arrival].
     std::atomic_ref(own_[part.channel].remote)
@@ -82,6 +85,8 @@ bool Incoming::collect(const std::function<void(const Frame&)>& queue) {
     const bool is_news = head <= channel.published && head + shape_.depth > channel.told;
     if (!is_news && channel.is_told) continue;
     if (is_news) channel.told = head + shape_.depth;
+    if (is_news && head > 0 && observer_ != nullptr)
+      observer_->step(step_of(number, head - 1, 0), ProxyStepState::Read);
     channel.is_told = true;
     queue({.kind = FrameKind::Credit,
            .protocol = static_cast<uint8_t>(key_.protocol),

@@ -18,6 +18,7 @@
 #include "executor/protocol/relay.h"
 #include "gpu/machine.h"
 #include "transport/net/frame.h"
+#include "transport/observer.h"
 
 namespace niccolite::transport::net {
 
@@ -26,6 +27,11 @@ class Incoming {
   static Result<std::unique_ptr<Incoming>> create(gpu::Machine& machine, const Key& key,
                                                   const executor::FifoShape& shape,
                                                   executor::relay::Bell& bell);
+  /// Before it is used: the end of a connection with this peer; the observer may be null.
+  void observe(Observer* observer, int peer) {
+    observer_ = observer;
+    peer_ = peer;
+  }
 
   executor::PortAddress port() const;
 
@@ -56,6 +62,16 @@ class Incoming {
   Incoming(const Key& key, const executor::FifoShape& shape, executor::relay::Bell& bell,
            gpu::Memory memory);
 
+  ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {
+    return {.peer = peer_,
+            .tag = key_.tag,
+            .protocol = key_.protocol,
+            .is_send = false,
+            .channel = channel,
+            .step = step,
+            .bytes = bytes};
+  }
+
   const Key key_;
   const executor::FifoShape shape_;
   executor::relay::Bell& bell_;
@@ -64,6 +80,8 @@ class Incoming {
   executor::ControlBlock* far_;
   std::byte* slots_;
   std::vector<Channel> channels_;
+  Observer* observer_ = nullptr;
+  int peer_ = -1;
 };
 
 }  // namespace niccolite::transport::net

@@ -149,6 +149,15 @@ void Messenger::fill(Message& message) {
   }
 }
 
+// A message has several slots' parts: its events belong to the first.
+void* Messenger::handle_of(const Message& message) const {
+  if (options_.observer == nullptr) return nullptr;
+  for (const Part& part : message.parts)
+    if (part.from != nullptr)
+      return options_.observer->handle_for_network(part.from->step_of(part.frame));
+  return nullptr;
+}
+
 Result<bool> Messenger::send_messages() {
   bool moved = TRY(complete_sends());
   collect();
@@ -159,7 +168,7 @@ Result<bool> Messenger::send_messages() {
     const bool is_end = next.used == 0 && is_finishing_ && ends_sent_ < kMessages;
     if (next.used == 0 && !is_end) break;
     next.request = TRY(options_.network->send(sending_, next.bytes.data(), next.used,
-                                              options_.own_rank, next.memory));
+                                              options_.own_rank, next.memory, handle_of(next)));
     if (next.request == nullptr) break;
     if (is_end) ++ends_sent_;
     ++sends_;

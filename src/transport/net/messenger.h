@@ -27,6 +27,7 @@ class Messenger {
     std::string peer;  // "rank 3 (process 4711 on host a12)"
     int own_rank = 0;  // of both ends, as tags of messages
     int peer_rank = 0;
+    Observer* observer = nullptr;    // outlives the messenger; may be null
     std::function<bool()> has_left;  // the peer: it has ended in order
     std::function<void(Status)> fail;
   };
@@ -69,6 +70,7 @@ class Messenger {
   Status take(const Message& message, size_t bytes);
   Result<size_t> take_frame(const Frame& frame, std::span<const std::byte> rest);
   void collect();
+  void* handle_of(const Message& message) const;
   void fill(Message& message);
   void abandon();
 

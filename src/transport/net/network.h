@@ -36,7 +36,10 @@ class Network {
   virtual Result<void*> register_memory(void* connection, void* data, size_t bytes) = 0;
   virtual void deregister_memory(void* connection, void* memory) = 0;
   /// A request; null: there is no room for now.
-  virtual Result<void*> send(void* connection, void* data, size_t bytes, int tag, void* memory) = 0;
+  /// `event`: what the plug-in is to call the message by when it tells a profiler of it; may be
+  /// null.
+  virtual Result<void*> send(void* connection, void* data, size_t bytes, int tag, void* memory,
+                             void* event) = 0;
   virtual Result<void*> receive(void* connection, void* data, size_t bytes, int tag,
                                 void* memory) = 0;
   /// Is it done? A request that is done is gone. `bytes`: what came.
@@ -48,6 +51,11 @@ class Network {
   /// What NCCL_NET_PLUGIN and NCCL_NET say; null: our own sockets. Errors: InvalidUsage when
   /// nothing serves, with what was tried.
   static Result<std::shared_ptr<Network>> choose();
+
+  /// What plug-ins tell of messages they are sending; returns 0. As NCCL's ncclProfilerCallback_t.
+  using EventSink = int (*)(void** event, int type, void* of, int64_t layout, void* data);
+  /// Before the first choose(): who hears that. Nobody by default.
+  static void tell_events_to(EventSink sink);
 
  protected:
   std::string name_;

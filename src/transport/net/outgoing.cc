@@ -35,7 +35,10 @@ Outgoing::Outgoing(const Key& key, const FifoShape& shape, relay::Bell& bell, gp
   far_ = own_ + shape.channels;
   notes_ = reinterpret_cast<uint64_t*>(base + 2 * shape.control_bytes());
   slots_ = base + 2 * shape.control_bytes() + notes_bytes(shape);
-  for (Channel& channel : channels_) channel.parts.resize(shape.depth);
+  for (Channel& channel : channels_) {
+    channel.parts.resize(shape.depth);
+    channel.bytes.resize(shape.depth);
+  }
 }
 
 executor::PortAddress Outgoing::port() const {
@@ -87,11 +90,13 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
                           .call = relay::tag_in(note)},
                 .payload = slots_ + shape_.slot_offset(number, channel.taken),
                 .from = this};
+      if (observer_ != nullptr) observer_->step(step_of(part.frame), ProxyStepState::Taken);
       const std::byte* const start = part.payload;
       do {  // an empty chunk is a step, too
         part.frame.length = std::min(part_bytes, bytes - part.frame.offset);
         part.payload = start + part.frame.offset;
         ++channel.parts[slot];
+        channel.bytes[slot] = bytes;
         queue(part);
         part.frame.offset += part.frame.length;
       } while (part.frame.offset < bytes);
@@ -111,6 +116,10 @@ void Outgoing::sent(const Frame& frame) {
   while (channel.freed < channel.taken && channel.parts[slot_of(channel.freed)] == 0)
     ++channel.freed;
   if (channel.freed == before) return;
+  if (observer_ != nullptr)
+    for (uint64_t step = before; step < channel.freed; ++step)
+      observer_->step(step_of(frame.channel, step, channel.bytes[slot_of(step)]),
+                      ProxyStepState::Sent);
   // [consume] of the proxy: what was read has been read. Pairs with the kernel's [credit].
   std::atomic_ref(own_[frame.channel].remote).store(channel.freed, std::memory_order_release);
 }

@@ -19,6 +19,7 @@
 #include "executor/protocol/relay.h"
 #include "gpu/machine.h"
 #include "transport/net/frame.h"
+#include "transport/observer.h"
 
 namespace niccolite::transport::net {
 
@@ -36,6 +37,11 @@ class Outgoing {
   static Result<std::unique_ptr<Outgoing>> create(gpu::Machine& machine, const Key& key,
                                                   const executor::FifoShape& shape,
                                                   executor::relay::Bell& bell);
+  /// Before it is used: the end of a connection with this peer; the observer may be null.
+  void observe(Observer* observer, int peer) {
+    observer_ = observer;
+    peer_ = peer;
+  }
 
   executor::PortAddress port() const;
   /// Is everything that the kernel has published with the receiver's proxy, or will it never be?
@@ -50,6 +56,10 @@ class Outgoing {
   /// Calls `queue(part)` for all that may be sent, in parts of at most `part_bytes`. True when
   /// there was any.
   bool collect(uint32_t part_bytes, const std::function<void(const Part&)>& queue);
+  /// As an observer has the step of a part.
+  ProxyStep step_of(const Frame& part) const {
+    return step_of(part.channel, part.step, part.bytes);
+  }
   /// A part of it needs its slot no longer.
   void sent(const Frame& frame);
 
@@ -59,10 +69,21 @@ class Outgoing {
     uint64_t taken = 0;           // steps that were queued
     uint64_t freed = 0;           // steps whose slots the kernel may write again
     std::vector<uint32_t> parts;  // by slot: on their way
+    std::vector<uint32_t> bytes;  // by slot
   };
 
   Outgoing(const Key& key, const executor::FifoShape& shape, executor::relay::Bell& bell,
            gpu::Memory memory);
+
+  ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {
+    return {.peer = peer_,
+            .tag = key_.tag,
+            .protocol = key_.protocol,
+            .is_send = true,
+            .channel = channel,
+            .step = step,
+            .bytes = bytes};
+  }
 
   const Key key_;
   const executor::FifoShape shape_;
@@ -73,6 +94,8 @@ class Outgoing {
   uint64_t* notes_;
   std::byte* slots_;
   std::vector<Channel> channels_;
+  Observer* observer_ = nullptr;
+  int peer_ = -1;
   std::atomic<bool> is_abandoned_{false};
 };
 

@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -25,8 +26,15 @@ bool equal_names(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// Events of a profiler that there is not.
-abi::Outcome ignore_event(void**, int, void*, int64_t, void*) { return abi::kSuccess; }
+std::atomic<Network::EventSink> event_sink{nullptr};
+
+// What plug-ins call; whatever a profiler makes of it is no error of theirs.
+abi::Outcome pass_event_on(void** event, int type, void* of, int64_t layout, void* data) {
+  // acquire: pairs with tell_events_to().
+  if (const Network::EventSink sink = event_sink.load(std::memory_order_acquire))
+    static_cast<void>(sink(event, type, of, layout, data));
+  return abi::kSuccess;
+}
 
 template <int V>
 class Plugin final : public Network {
@@ -92,12 +100,13 @@ class Plugin final : public Network {
   void deregister_memory(void* connection, void* memory) override {
     static_cast<void>(table_.deregister_memory(connection, memory));  // the connection ends
   }
-  Result<void*> send(void* connection, void* data, size_t bytes, int tag, void* memory) override {
+  Result<void*> send(void* connection, void* data, size_t bytes, int tag, void* memory,
+                     [[maybe_unused]] void* event) override {
     void* request = nullptr;
     const auto size = static_cast<typename S::Size>(bytes);
     abi::Outcome result;
     if constexpr (V >= 10)
-      result = table_.send(connection, data, size, tag, memory, nullptr, &request);
+      result = table_.send(connection, data, size, tag, memory, event, &request);
     else
       result = table_.send(connection, data, size, tag, memory, &request);
     TRY(check("isend", result));
@@ -179,7 +188,7 @@ class Plugin final : public Network {
   Status init() {
     abi::Outcome result = abi::kSuccess;
     if constexpr (V >= 11) {
-      result = table_.init(&context_, 0, &config_, PluginLibrary::kLogger, ignore_event);
+      result = table_.init(&context_, 0, &config_, PluginLibrary::kLogger, pass_event_on);
     } else {
       // Once in a process, as these versions expect.
       static std::mutex mutex;
@@ -188,7 +197,7 @@ class Plugin final : public Network {
       std::lock_guard lock(mutex);
       if (std::ranges::find(initialized, &table_) == initialized.end()) {
         if constexpr (V >= 10)
-          result = table_.init(PluginLibrary::kLogger, ignore_event);
+          result = table_.init(PluginLibrary::kLogger, pass_event_on);
         else
           result = table_.init(PluginLibrary::kLogger);
         if (result == abi::kSuccess) {
@@ -274,6 +283,8 @@ Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<PluginLibrary>
 }
 
 }  // namespace
+
+void Network::tell_events_to(EventSink sink) { event_sink.store(sink, std::memory_order_release); }
 
 Result<std::shared_ptr<Network>> Network::choose() {
   static std::mutex mutex;  // plug-ins expect one init at a time

@@ -47,6 +47,7 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
       {.machine = machine,
        .name = "nccl-proxy",
        .has_plugin = of.network != nullptr,
+       .observer = of.observer,
        .progress =
            [self, is_split] {
              const bool sent = self->send();
@@ -56,6 +57,7 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
   if (is_split)
     self->receiving_ = TRY(Engine::create({.machine = machine,
                                            .name = "nccl-proxy-in",
+                                           .observer = of.observer,
                                            .progress = [self] { return self->receive(); },
                                            .is_finished = [] { return false; }}));
   TRY(self->listen());
@@ -158,6 +160,7 @@ Result<Messenger*> Proxy::messenger(int peer) {
          .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
          .own_rank = options_.member.rank(),
          .peer_rank = peer,
+         .observer = options_.observer,
          .has_left = [this, peer] { return options_.member.has_left(peer); },
          .fail = [this, peer](Status why) { report(*sending_, peer, std::move(why)); }}));
     sending_->loop().post([this, peer, made = found.get()] { messengers_.emplace(peer, made); });
@@ -170,15 +173,18 @@ template <typename End>
 Status Proxy::attach(const Name& name, End* end) {
   if (options_.network != nullptr) {
     Messenger* const with = TRY(messenger(name.peer));
-    sending_->loop().post([with, key = name.key, end] { with->add(key, *end); });
+    sending_->loop().post(
+        [this, with, key = name.key, end] { sending_->append([&] { with->add(key, *end); }); });
     return {};
   }
   Engine& engine = std::is_same_v<End, Outgoing> ? *sending_ : receiver();
-  engine.loop().post([this, name, end] {
-    if constexpr (std::is_same_v<End, Outgoing>)
-      outbound(name.peer).add(name.key, *end);
-    else
-      inbound(name.peer).add(name.key, *end);
+  engine.loop().post([this, &engine, name, end] {
+    engine.append([&] {
+      if constexpr (std::is_same_v<End, Outgoing>)
+        outbound(name.peer).add(name.key, *end);
+      else
+        inbound(name.peer).add(name.key, *end);
+    });
   });
   return {};
 }
@@ -200,6 +206,7 @@ Result<executor::PortAddress> Proxy::open(const Name& name, const executor::Fifo
       return found->second->port();
     std::unique_ptr<Outgoing> made =
         TRY(Outgoing::create(options_.machine, name.key, shape, sending_->bell()));
+    made->observe(options_.observer, name.peer);
     TRY(attach(name, made.get()));
     return outgoing_.emplace(name, std::move(made)).first->second->port();
   }
@@ -207,6 +214,7 @@ Result<executor::PortAddress> Proxy::open(const Name& name, const executor::Fifo
     return found->second->port();
   std::unique_ptr<Incoming> made =
       TRY(Incoming::create(options_.machine, name.key, shape, receiver().bell()));
+  made->observe(options_.observer, name.peer);
   TRY(attach(name, made.get()));
   return incoming_.emplace(name, std::move(made)).first->second->port();
 }

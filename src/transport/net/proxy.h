@@ -30,6 +30,7 @@
 #include "transport/net/messenger.h"
 #include "transport/net/network.h"
 #include "transport/net/outbound.h"
+#include "transport/observer.h"
 
 namespace niccolite::transport::net {
 
@@ -45,6 +46,7 @@ class Proxy {
     // (NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC).
     std::chrono::milliseconds patience{};
     bool has_two_threads = false;  // one for each direction; plug-ins have one all the same
+    Observer* observer = nullptr;  // outlives the proxy
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some

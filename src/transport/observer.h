@@ -1,0 +1,53 @@
+// Observer: hears what becomes of the connections of one rank: that they are made, and each step of
+// those whose slots a proxy carries (net/proxy.h). On the threads that do it, so that it must not
+// wait. Thread safety: any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "executor/protocol/fifo.h"
+
+namespace niccolite::transport {
+
+/// One slot of a connection that a proxy carries.
+struct ProxyStep {
+  int peer = -1;
+  int tag = 0;  // of the connection
+  executor::Protocol protocol = executor::Protocol::Simple;
+  bool is_send = false;  // by this rank
+  uint32_t channel = 0;
+  uint64_t step = 0;  // of the connection's channel, from 0
+  uint32_t bytes = 0;
+};
+
+enum class ProxyStepState : uint8_t {
+  Taken,    // sender: the kernel's slot is on its way
+  Sent,     // sender: it is with the network, or the peer, and the slot is free
+  Arrived,  // receiver: the kernel sees it
+  Read      // receiver: the kernel has read this step and all before it
+};
+
+/// What a proxy's thread does.
+enum class ProxyState : uint8_t {
+  Idle,    // it has found nothing to do
+  Active,  // it moves something again
+  Sleep,   // it waits until somebody wakes it
+  Wakeup,
+  Append,  // a connection is added
+  AppendEnd
+};
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void connected(int peer) = 0;
+  virtual void step(const ProxyStep& step, ProxyStepState state) = 0;
+  /// Does anybody want to know what threads do?
+  virtual bool wants_state() const = 0;
+  virtual void state(ProxyState state) = 0;
+  /// What a network plug-in is to call this step by when it tells of it (NCCL's phandle); null:
+  /// nobody wants to hear.
+  virtual void* handle_for_network(const ProxyStep& step) = 0;
+};
+
+}  // namespace niccolite::transport
