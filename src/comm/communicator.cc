@@ -460,6 +460,10 @@ void Communicator::show_status() {
     std::lock_guard lock(lost_mutex_);
     return lost_.contains(other);
   };
+  const auto is_stopped = [this](int other) {
+    return member_ != nullptr && !is_remote(other) &&
+           run_state(process_of_[static_cast<size_t>(other)]) == RunState::Stopped;
+  };
   const auto ask_process = [this](int other, const Deadline& deadline) -> Result<Bytes> {
     const bootstrap::Query query{.peer = other, .message = {}};
     return std::move(ask(Question::Status, {&query, 1}, deadline).front());
@@ -468,6 +472,7 @@ void Communicator::show_status() {
                                           .name_of = name_of,
                                           .device_of = device_of,
                                           .is_lost = is_lost,
+                                          .is_stopped = is_stopped,
                                           .ask = ask_process,
                                           .nranks = nranks(),
                                           .rank = rank()});

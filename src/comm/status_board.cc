@@ -100,7 +100,7 @@ ProcessStatus StatusBoard::describe_this_process() {
   return status;
 }
 
-std::map<ProcessName, StatusBoard::Known> StatusBoard::processes() {
+std::map<ProcessName, StatusBoard::Known> StatusBoard::processes(bool looks_for_stopped) {
   std::lock_guard lock(mutex_);
   std::map<ProcessName, Known> known;
   for (const auto& [id, slot] : entries_) {
@@ -109,6 +109,7 @@ std::map<ProcessName, StatusBoard::Known> StatusBoard::processes() {
       Known& process = known[entry.name_of(rank)];
       process.devices.insert(entry.device_of(rank));
       process.is_lost = process.is_lost || entry.is_lost(rank);
+      if (looks_for_stopped && !process.is_stopped) process.is_stopped = entry.is_stopped(rank);
     }
   }
   return known;

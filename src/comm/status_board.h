@@ -68,6 +68,8 @@ class StatusBoard {
     std::function<int(int rank)> device_of;
     /// Has that rank's process died?
     std::function<bool(int rank)> is_lost;
+    /// Does that rank's process, of this machine, not run (SIGSTOP, a debugger)? False of others.
+    std::function<bool(int rank)> is_stopped;
     /// ProcessStatus::encode() of the process of `rank`, which is another one than this.
     std::function<Result<Bytes>(int rank, const Deadline& deadline)> ask;
     int nranks = 0;
@@ -83,8 +85,9 @@ class StatusBoard {
   struct Known {
     std::set<int> devices;
     bool is_lost = false;
+    bool is_stopped = false;  // as far as it was looked for
   };
-  std::map<ProcessName, Known> processes() EXCLUDES(mutex_);
+  std::map<ProcessName, Known> processes(bool looks_for_stopped = false) EXCLUDES(mutex_);
 
   /// A process with which some communicator of this one has ranks in common, and what it answers.
   struct Peer {

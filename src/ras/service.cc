@@ -48,18 +48,26 @@ std::string list(const std::set<int>& numbers) {
   return text;
 }
 
+struct Announcement {
+  unsigned group = Session::kLifecycle;
+  const char* event = "";
+  const char* details = "";
+};
+
 /// A line of a monitor's text, or an object of its JSON.
-std::string describe_event(const char* event, const ProcessName& process,
+std::string describe_event(const Announcement& of, const ProcessName& process,
                            const std::set<int>& devices, bool is_json) {
   const std::string when = local_time();
   if (!is_json)
-    return fmt::format("[{}] {}: Process {} on node {} managing GPU{} {} \n", when, event,
-                       process.pid, process.host, devices.size() == 1 ? "" : "s", list(devices));
+    return fmt::format("[{}] {}: Process {} on node {} managing GPU{} {} {}\n", when, of.event,
+                       process.pid, process.host, devices.size() == 1 ? "" : "s", list(devices),
+                       of.details);
   return fmt::format(
-      "{{\n  \"timestamp\": \"{}\",\n  \"group\": \"LIFECYCLE\",\n  \"event\": \"{}\",\n"
+      "{{\n  \"timestamp\": \"{}\",\n  \"group\": \"{}\",\n  \"event\": \"{}\",\n"
       "  \"peer\": {{\n    \"host\": \"{}\",\n    \"pid\": {},\n    \"cuda_devs\": [{}],\n"
-      "    \"nvml_devs\": [{}]\n  }},\n  \"details\": \"\"\n}}\n",
-      when, event, process.host, process.pid, list(devices), list(devices));
+      "    \"nvml_devs\": [{}]\n  }},\n  \"details\": \"{}\"\n}}\n",
+      when, of.group == Session::kTrace ? "TRACE" : "LIFECYCLE", of.event, process.host,
+      process.pid, list(devices), list(devices), of.details);
 }
 
 struct Client {
@@ -174,17 +182,27 @@ class Service {
     loop_->cancel(client->idle);
     if (is_monitoring_) return;
     is_monitoring_ = true;
-    seen_ = comm::StatusBoard::of_process().processes();
+    seen_ = comm::StatusBoard::of_process().processes(wants_trace());
     loop_->after(kMonitorInterval, [this] { look_for_changes(); });
   }
 
   void look_for_changes() {
-    const auto known = comm::StatusBoard::of_process().processes();
+    constexpr unsigned kLifecycle = Session::kLifecycle, kTrace = Session::kTrace;
+    const auto known = comm::StatusBoard::of_process().processes(wants_trace());
     for (const auto& [name, process] : known) {
-      const auto before = seen_.find(name);
-      if (before == seen_.end()) announce("PEER_NEW", name, process.devices);
-      const bool was_lost = before != seen_.end() && before->second.is_lost;
-      if (process.is_lost && !was_lost) announce("PEER_DEAD", name, process.devices);
+      const auto found = seen_.find(name);
+      const bool is_new = found == seen_.end();
+      const comm::StatusBoard::Known before = is_new ? comm::StatusBoard::Known{} : found->second;
+      const auto say = [&](const Announcement& what) { announce(what, name, process.devices); };
+      if (is_new) say({kLifecycle, "PEER_NEW"});
+      if (is_new) say({kTrace, "PEER_CONNECTED", "connection established"});
+      if (process.is_stopped && !before.is_stopped)
+        say({kTrace, "PEER_UNRESPONSIVE", "not responding: the process is stopped"});
+      if (before.is_stopped && !process.is_stopped && !process.is_lost)
+        say({kTrace, "PEER_RECOVERED", "responding again after a delay"});
+      if (!process.is_lost || before.is_lost) continue;
+      say({kTrace, "PEER_DISCONNECTED", "closed by peer"});
+      say({kLifecycle, "PEER_DEAD"});
     }
     seen_ = known;
     is_monitoring_ = std::ranges::any_of(
@@ -192,11 +210,17 @@ class Service {
     if (is_monitoring_) loop_->after(kMonitorInterval, [this] { look_for_changes(); });
   }
 
-  void announce(const char* event, const ProcessName& name, const std::set<int>& devices) {
+  bool wants_trace() const {
+    return std::ranges::any_of(clients_, [](const auto& client) {
+      return (client->session.monitors() & Session::kTrace) != 0;
+    });
+  }
+
+  void announce(const Announcement& what, const ProcessName& name, const std::set<int>& devices) {
     const std::list<std::shared_ptr<Client>> clients = clients_;  // some may be dropped
     for (const auto& client : clients) {
-      if ((client->session.monitors() & Session::kLifecycle) == 0) continue;
-      if (!send(*client, describe_event(event, name, devices, client->session.wants_json())))
+      if ((client->session.monitors() & what.group) == 0) continue;
+      if (!send(*client, describe_event(what, name, devices, client->session.wants_json())))
         drop(client);
     }
   }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -178,6 +179,27 @@ TEST_F(Ras, MonitorsHearOfADeath) {
   for (const Fd& monitor : monitors)
     if (hear(monitor, "PEER_DEAD: Process ").find("PEER_DEAD") != std::string::npos) ++told;
   EXPECT_GT(told, 0);
+}
+
+// Those of the other processes, at least.
+TEST_F(Ras, TracingMonitorsHearOfAProcessThatIsStoppedAndGoesOn) {
+  std::vector<Fd> monitors;
+  for (int i = 0; i < 12; ++i) {
+    monitors.push_back(connect_to());
+    say(monitors.back(), "MONITOR trace\n");
+    EXPECT_EQ(hear(monitors.back(), "OK\n"), "OK\n");
+    const timeval patience{.tv_sec = 4, .tv_usec = 0};
+    setsockopt(monitors.back().get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  const auto hears = [&](const char* event) {
+    return std::ranges::any_of(monitors, [&](const Fd& monitor) {
+      return hear(monitor, event).find(event) != std::string::npos;
+    });
+  };
+  processes_[2].kill(SIGSTOP);
+  EXPECT_TRUE(hears("PEER_UNRESPONSIVE: Process "));
+  processes_[2].kill(SIGCONT);
+  EXPECT_TRUE(hears("PEER_RECOVERED: Process "));
 }
 
 TEST_F(Ras, StrangersCostOnlyThemselves) {
