@@ -71,7 +71,10 @@ inline uint32_t thread() { return emulation::this_thread().index; }
 inline uint32_t threads() { return emulation::this_thread().count; }
 inline uint32_t replica() { return emulation::this_thread().x; }
 inline uint32_t pattern_channel() { return emulation::this_thread().y; }
-inline uint32_t replicas() { return emulation::this_thread().replicas; }
+inline uint32_t cta_anew() {
+  return pattern_channel() * emulation::this_thread().replicas + replica();
+}
+inline bool is_last_thread_anew() { return thread() == threads() - 1; }
 inline uint64_t global_time() { return emulation::global_time(); }
 inline std::byte* shared_memory() { return emulation::this_thread().shared; }
 

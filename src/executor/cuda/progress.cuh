@@ -10,7 +10,7 @@ namespace niccolite::executor::cuda {
 
 /// By one thread.
 __device__ __forceinline__ void store_mark(const LaunchHeader& header, bool has_ended) {
-  const uint32_t cta = ptx::pattern_channel() * ptx::replicas() + ptx::replica();
+  const uint32_t cta = ptx::cta_anew();
   if (cta >= observe::kMarkedCtas) return;
   const uint64_t time = ptx::global_time();
   // Relaxed: the stamps are all that the host reads. Those of one CTA are in the order of the
@@ -26,7 +26,7 @@ __device__ __forceinline__ void store_mark(const LaunchHeader& header, bool has_
 /// By all threads, first. The last thread of a small operation has the least to do.
 __device__ __forceinline__ void mark_begin(const LaunchHeader& header) {
   if (header.newest == nullptr) return;
-  if (ptx::thread() == ptx::threads() - 1) store_mark(header, /*has_ended=*/false);
+  if (ptx::is_last_thread_anew()) store_mark(header, /*has_ended=*/false);
 }
 
 /// By all threads, when they are done.
@@ -34,7 +34,11 @@ __device__ __forceinline__ void mark_end(const LaunchHeader& header) {
   if (header.newest == nullptr) return;
   ptx::barrier_warp();
   ptx::barrier_cta();
-  if (ptx::thread() == ptx::threads() - 1) store_mark(header, /*has_ended=*/true);
+  if (!ptx::is_last_thread_anew()) return;
+  // By an address that the compiler does not know to be the same: what it has read at the begin is
+  // not kept until the end, for which the largest kernels have no register.
+  const uint64_t address = ptx::opaque(reinterpret_cast<uint64_t>(&header));
+  store_mark(*reinterpret_cast<const LaunchHeader*>(address), /*has_ended=*/true);
 }
 
 }  // namespace niccolite::executor::cuda

@@ -19,7 +19,26 @@ __device__ __forceinline__ uint32_t thread() { return threadIdx.x; }
 __device__ __forceinline__ uint32_t threads() { return blockDim.x; }
 __device__ __forceinline__ uint32_t replica() { return blockIdx.x; }
 __device__ __forceinline__ uint32_t pattern_channel() { return blockIdx.y; }
-__device__ __forceinline__ uint32_t replicas() { return gridDim.x; }
+/// The CTA's number in the grid, and the thread's in the CTA, read anew: what is wanted at a
+/// kernel's begin and again at its end takes no register in between.
+__device__ __forceinline__ uint32_t cta_anew() {
+  uint32_t cta;
+  asm volatile(
+      "{\n\t.reg .u32 x, y, n;\n\t"
+      "mov.u32 x, %%ctaid.x;\n\tmov.u32 y, %%ctaid.y;\n\tmov.u32 n, %%nctaid.x;\n\t"
+      "mad.lo.u32 %0, y, n, x;\n\t}"
+      : "=r"(cta));
+  return cta;
+}
+__device__ __forceinline__ bool is_last_thread_anew() {
+  uint32_t is_last;
+  asm volatile(
+      "{\n\t.reg .u32 t, n;\n\t.reg .pred p;\n\t"
+      "mov.u32 t, %%tid.x;\n\tmov.u32 n, %%ntid.x;\n\tadd.u32 t, t, 1;\n\t"
+      "setp.eq.u32 p, t, n;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+      : "=r"(is_last));
+  return is_last != 0;
+}
 /// Nanoseconds of the GPU's timer, which all its multiprocessors share.
 __device__ __forceinline__ uint64_t global_time() {
   uint64_t time;
