@@ -252,21 +252,22 @@ int run_on_host(Options options) {
   dup2(STDERR_FILENO, STDOUT_FILENO);
   signal(SIGPIPE, SIG_IGN);
   PipeSink sink(reports);
-  const auto run = [&]() -> Status {
-    const bool is_first = options.place.process == 0;
-    std::optional<bootstrap::UniqueId> id;
-    if (is_first) {
-      id = TRY(bootstrap::create_unique_id());
-      sink.send({{"id", to_hex(id->bytes())}});
-    } else {
+  const auto meet = [&]() -> Result<bootstrap::UniqueId> {
+    if (options.place.process != 0) {
       sink.send({{"ready", options.place.process}});
-      id = TRY(id_of(read_line()));
+      return id_of(read_line());
     }
-    watch_standard_input();
-    return run_place(options, *id, sink);
+    bootstrap::UniqueId id = TRY(bootstrap::create_unique_id());
+    sink.send({{"id", to_hex(id.bytes())}});
+    return id;
   };
-  const Status status = run();
-  return status.is_ok() ? kExitFine : kExitFailed;
+  const Result<bootstrap::UniqueId> id = meet();
+  if (!id.is_ok()) {
+    sink.failure(id.status().message());
+    return kExitFailed;
+  }
+  watch_standard_input();
+  return run_place(std::move(options), id.value(), sink).is_ok() ? kExitFine : kExitFailed;
 }
 
 }  // namespace niccolite::perf

@@ -72,7 +72,7 @@ Result<int> port(const Variable& variable) {
 }  // namespace
 
 std::string first_host(const std::string& list) {
-  const std::string first = list.substr(0, list.find_first_of(",["));
+  std::string first = list.substr(0, list.find_first_of(",["));
   if (first.size() == list.size() || list[first.size()] == ',') return first;
   const size_t begin = first.size() + 1;
   return first + list.substr(begin, list.find_first_of(",-]", begin) - begin);

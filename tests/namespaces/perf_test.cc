@@ -9,7 +9,11 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <map>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/cli/command.h"
 #include "tests/namespaces/network.h"
@@ -65,11 +69,12 @@ class Shell {
   const std::string path_;
 };
 
-Outcome perf(const Shell& shell, const std::string& hosts, std::vector<std::string> flags) {
+Outcome perf(const Shell& shell, const std::string& hosts, const std::vector<std::string>& flags,
+             const std::map<std::string, std::string>& environment = {}) {
   std::vector<std::string> words = {NICCOLITE_COMMAND, "perf",      "all_reduce", "--hosts", hosts,
                                     "--remote-shell",  shell.path()};
   words.insert(words.end(), flags.begin(), flags.end());
-  return run_command(words, {});
+  return run_command(words, environment);
 }
 
 TEST(PerfOverHosts, MeasuresAndVerifiesOnAllOfThem) {
@@ -89,6 +94,14 @@ TEST(PerfOverHosts, NamesAHostThatCannotBeReached) {
   EXPECT_EQ(outcome.status, 3) << outcome.output;
   EXPECT_THAT(outcome.errors,
               HasSubstr("host nowhere left with status 255: no such host: nowhere"));
+}
+
+TEST(PerfOverHosts, SaysThatAnInterfaceIsNotThere) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  const Shell shell(*network, 1);
+  const Outcome outcome = perf(shell, "m0,m1", {"--sizes", "8"}, {{"NCCL_SOCKET_IFNAME", "=eth7"}});
+  EXPECT_EQ(outcome.status, 3) << outcome.output;
+  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("host m0: "), HasSubstr("eth7")));
 }
 
 TEST(PerfOverHosts, NamesAHostWhoseProcessCannotGoOn) {
