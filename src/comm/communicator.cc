@@ -366,8 +366,9 @@ void Communicator::survey_arrivals() {
 }
 
 Status Communicator::start_watch() {
-  if (machine_.kind() == gpu::Kind::Cuda && parameters::kernel_marks() != 0) {
-    const uint32_t columns = observe::Profiler::has_plugin() ? observe::kMarkedCtas : 1;
+  const bool is_profiled = observe::Profiler::has_plugin();
+  if (machine_.kind() == gpu::Kind::Cuda && (is_profiled || parameters::kernel_marks() != 0)) {
+    const uint32_t columns = is_profiled ? observe::kMarkedCtas : 1;
     log_->recorder()->read_marks(TRY(control_.allocate_marks(columns)));
   }
   Watch::Hooks hooks;

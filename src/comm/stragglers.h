@@ -1,8 +1,9 @@
 // Stragglers: how late each rank of a communicator comes to its collectives: the time from the
 // first rank's arrival to this one's, as a histogram. Arrivals are in each rank's event stream
-// (observe/recorder.h): when its stream has come to the operation, by the clock of its host. Rank 0
-// asks the others for theirs about once a second; operations that a ring has forgotten by then, and
-// those of graphs, are not counted. Thread safety: any thread, but add() by one.
+// (observe/recorder.h): when its stream has come to the operation, by the clock of its host; of
+// real GPUs whose kernels do not tell, when the host has launched it. Rank 0 asks the others for
+// theirs about once a second; operations that a ring has forgotten by then, and those of graphs,
+// are not counted. Thread safety: any thread, but add() by one.
 #pragma once
 
 #include <array>
