@@ -1,7 +1,8 @@
-# Writes OUTPUT, C++ that defines niccolite::planner::source_id(): a hash of all sources under SOURCE, by which two builds
-# of one version tell each other apart. Run at build time, whenever one of them has changed:
-#   cmake -DSOURCE=src -DOUTPUT=source_id.cc -P source_id.cmake
-file(GLOB_RECURSE files RELATIVE ${SOURCE} ${SOURCE}/*.h ${SOURCE}/*.cc ${SOURCE}/*.def ${SOURCE}/*.cuh ${SOURCE}/*.cu)
+# Writes OUTPUT, C++ that defines niccolite::planner::source_id(): a hash of all that is compiled from src/ and tuning/ under
+# SOURCE, by which two builds of one version tell each other apart. Run at build time, whenever one of them has changed:
+#   cmake -DSOURCE=. -DOUTPUT=source_id.cc -P source_id.cmake
+file(GLOB_RECURSE files RELATIVE ${SOURCE} 
+  ${SOURCE}/src/*.h ${SOURCE}/src/*.cc ${SOURCE}/src/*.def ${SOURCE}/src/*.cuh ${SOURCE}/src/*.cu ${SOURCE}/tuning/*.json)
 list(SORT files)
 set(all "")
 foreach(file IN LISTS files)

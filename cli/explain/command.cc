@@ -34,7 +34,8 @@ predicts, and why it is not taken. NCCL_ALGO, NCCL_PROTO, NCCL_MIN_CTAS and the 
 programs. The operation is one by itself, not one of a group. Sizes are those of the larger buffer, as in niccolite perf.
 
 Machines: cuda (ranks reach each other's buffers), cuda-slots (they do not, as those of several processes whose buffers are
-not mapped), cuda-sockets (they are on several machines), virtual and virtual-sockets. Nothing is run, so that no GPU is needed.
+not mapped), cuda-host-memory (host memory connects them), cuda-sockets (they are on several machines), virtual and
+virtual-sockets. Nothing is run, so that no GPU is needed.
 
 Examples:
   niccolite explain all_reduce -b 8M -g 4
@@ -47,14 +48,17 @@ Exit status: 0 fine; 2 wrong usage, or the variables leave nothing to choose.)";
 struct NamedMachine {
   const char* name;
   gpu::Kind kind;
-  bool reaches_users;
-  bool spans_machines;
+  bool reaches_users = false;
+  bool shares_host = false;
+  bool spans_machines = false;
 };
-constexpr NamedMachine kMachines[] = {{"cuda", gpu::Kind::Cuda, true, false},
-                                      {"cuda-slots", gpu::Kind::Cuda, false, false},
-                                      {"cuda-sockets", gpu::Kind::Cuda, false, true},
-                                      {"virtual", gpu::Kind::Virtual, true, false},
-                                      {"virtual-sockets", gpu::Kind::Virtual, false, true}};
+constexpr NamedMachine kMachines[] = {
+    {.name = "cuda", .kind = gpu::Kind::Cuda, .reaches_users = true},
+    {.name = "cuda-slots", .kind = gpu::Kind::Cuda},
+    {.name = "cuda-host-memory", .kind = gpu::Kind::Cuda, .shares_host = true},
+    {.name = "cuda-sockets", .kind = gpu::Kind::Cuda, .spans_machines = true},
+    {.name = "virtual", .kind = gpu::Kind::Virtual, .reaches_users = true},
+    {.name = "virtual-sockets", .kind = gpu::Kind::Virtual, .spans_machines = true}};
 
 /// What is asked, in the planner's terms.
 struct Question {
@@ -95,6 +99,7 @@ Result<Question> question_of(const Options& options) {
   Question question;
   question.collective = TRY(find_collective(options.collective));
   std::string machine = options.machine;
+  std::string gpu = options.gpu;
   int ranks = options.ranks;
   std::vector<int> machines;
   if (!options.machines.empty()) {
@@ -104,9 +109,10 @@ Result<Question> question_of(const Options& options) {
   if (machine.empty() || ranks == 0) {
     Result<gpu::Machine*> found = gpu::machine();
     if (!found.is_ok()) return std::move(found).status().with_context("give --machine and --ranks");
-    const gpu::Machine* const here = *found;
+    gpu::Machine* const here = *found;
     if (machine.empty()) machine = here->kind() == gpu::Kind::Cuda ? "cuda" : "virtual";
     if (ranks == 0) ranks = here->device_count();
+    if (gpu.empty() && here->device_count() > 0) gpu = TRY(here->device_info(0)).name;
   }
   const bool are_several = !machines.empty() && machines.back() > 0;
   if (are_several && !machine.ends_with("-sockets"))
@@ -133,7 +139,10 @@ Result<Question> question_of(const Options& options) {
 
   question.settings = TRY(planner::make_settings(question.machine->kind, ranks, {}));
   planner::set_reach(question.settings, question.machine->reaches_users);
+  question.settings.shares_host = question.machine->shares_host;
+  if (question.machine->shares_host) TRY(planner::forbid_ll128(question.settings));
   if (question.machine->spans_machines) planner::span_machines(question.settings, machines);
+  question.settings.gpu = gpu;
   return question;
 }
 
@@ -148,6 +157,8 @@ void print_text(const Question& question, const Explanation& explanation) {
              explanation.chosen.microseconds);
   for (const planner::Variable& variable : planner::variables_of_choices({}))
     fmt::print("with {}={}\n", variable.name, variable.value);
+  const planner::Tuning& tuning = planner::tuning_of(question.settings);
+  fmt::print("constants of {}, {}: {}\n", name_of(tuning.machine), tuning.origin, tuning.about);
   fmt::print("\n{:<22}{:<10}{:>8}{:>10}{:>12}\n", "algorithm", "protocol", "channels", "chunk",
              "us");
   for (const Alternative& each : explanation.alternatives) {
@@ -180,14 +191,18 @@ nlohmann::json to_json(const Question& question, const Explanation& explanation)
   nlohmann::json alternatives = nlohmann::json::array();
   for (const Alternative& each : explanation.alternatives)
     alternatives.push_back(to_json(question, each));
-  return {{"format", "niccolite-explain-1"},
-          {"collective", name_of(question.collective)},
-          {"bytes", question.buffer_bytes},
-          {"datatype", question.type},
-          {"ranks", question.settings.nranks},
-          {"machine", question.machine->name},
-          {"variables", variables},
-          {"alternatives", alternatives}};
+  const planner::Tuning& tuning = planner::tuning_of(question.settings);
+  return {
+      {"format", "niccolite-explain-1"},
+      {"collective", name_of(question.collective)},
+      {"bytes", question.buffer_bytes},
+      {"datatype", question.type},
+      {"ranks", question.settings.nranks},
+      {"machine", question.machine->name},
+      {"tuning",
+       {{"class", name_of(tuning.machine)}, {"origin", tuning.origin}, {"about", tuning.about}}},
+      {"variables", variables},
+      {"alternatives", alternatives}};
 }
 
 }  // namespace
@@ -201,6 +216,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("-m,--machine", options.machine, "Kind of machine (default: this one)");
   app.add_option("-M,--machines", options.machines,
                  "Machines and their ranks: 2x4, or 3,1 (default: -sockets have one rank each)");
+  app.add_option("--gpu", options.gpu,
+                 "Name of the GPUs, where a tuning is for some alone (default: this machine's, "
+                 "unless --machine and --ranks say which)");
   app.add_flag("--json", options.wants_json, "Print JSON");
 }
 

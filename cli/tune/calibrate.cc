@@ -56,11 +56,11 @@ Coverage coverage_of(const Measurements& measurements) {
   return {.measured = keys.size(), .fitted = samples_of(measurements).size()};
 }
 
-std::vector<CostLine> calibrate(const Measurements& measurements, std::span<const CostLine> known,
+std::vector<CostLine> calibrate(const Measurements& measurements, const planner::Tuning& known,
                                 int most_channels) {
   std::map<Key, std::vector<Sample>> samples = samples_of(measurements);
   std::map<Key, Cost> costs;
-  for (const CostLine& line : known) costs[{line.algorithm, line.protocol}] = line.cost;
+  for (const CostLine& line : known.costs()) costs[{line.algorithm, line.protocol}] = line.cost;
   std::set<Key> stale;
   for (const auto& entry : samples) stale.insert(entry.first);
 
@@ -68,8 +68,7 @@ std::vector<CostLine> calibrate(const Measurements& measurements, std::span<cons
   size_t most_right = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
     for (const Key& key : stale) {
-      const Cost before =
-          planner::find_cost(measurements.machine_class(), *key.first, key.second).cost;
+      const Cost before = planner::find_cost(known, *key.first, key.second).cost;
       costs[key] = fit(measurements.machine, before, samples[key]);
     }
     stale.clear();

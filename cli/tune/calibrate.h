@@ -17,13 +17,13 @@ struct Coverage {
 };
 Coverage coverage_of(const Measurements& measurements);
 
-/// Fits every variant that has been measured, and keeps the lines of `known` for all others.
+/// Fits every variant that has been measured, and keeps the lines of `known` for all others; it
+/// also is where fits begin.
 /// Variants count the more at a size, the nearer they are to the fastest there: a model need not be
 /// right about what nobody would choose. Where it then chooses wrong (check.h), the times of both
 /// variants count more, and they are fitted again; the table with the most right choices is the
 /// result.
 std::vector<planner::CostLine> calibrate(const Measurements& measurements,
-                                         std::span<const planner::CostLine> known,
-                                         int most_channels);
+                                         const planner::Tuning& known, int most_channels);
 
 }  // namespace niccolite::tune

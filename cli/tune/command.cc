@@ -12,6 +12,7 @@
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/perf/exit_code.h"
 #include "cli/perf/json_file.h"
@@ -19,7 +20,7 @@
 #include "cli/tune/calibrate.h"
 #include "cli/tune/check.h"
 #include "cli/tune/measure.h"
-#include "cli/tune/table.h"
+#include "cli/tune/tuning_file.h"
 
 namespace niccolite::tune {
 namespace {
@@ -36,21 +37,23 @@ constexpr const char* kMostOnVirtual = "4M";
 
 constexpr const char* kFooter =
     R"(Runs `niccolite perf` with every algorithm, protocol and several numbers of channels in turn, in graph replays, fits
-the constants of the cost model to the times, prints them as src/planner/constants_*.cc has them, and checks the model:
-at every measured point, the variant that it chooses, the fastest one, and what is lost.
+the constants of the cost model to the times, and checks the model: at every measured point, the variant that it chooses,
+the fastest one, and what is lost. --tuning writes the constants to a file, which NICCOLITE_TUNING names from then on.
 
 Examples:
-  niccolite tune -J h200.json --table constants_cuda.cc      every GPU, every collective
+  niccolite tune -J times.json --tuning mine.json            every GPU, every collective
   niccolite tune --ranks 2,4 --collectives all_reduce,all_gather --limit 120
   niccolite tune --from h200_x2.json --from h200_x4.json     fits and checks again without measuring
-  niccolite tune --slots -r 4 --table constants_cuda_slots.cc  data through slots, as between processes
-  niccolite tune --from h200_x4.json --check                 what the constants of this build choose
+  niccolite tune --slots -r 4 --tuning mine_slots.json       data through slots, as between processes
+  niccolite tune --from times.json --check                   what the constants in force choose
+  niccolite tune --from times.json --check mine.json         what those of a file choose
+  niccolite tune --check mine.json                           is the file one that the library takes?
   NICCOLITE_DEVICES=virtual:4 niccolite tune --sizes 8,64K,1M
 
-Constants that predict badly, as those of few sizes do, are neither printed nor written.
+Constants that predict badly, as those of few sizes do, are not written.
 
-Exit status: 0 fine; 1 poor constants, or --check found a choice that loses more than 5 %; 2 wrong usage; 3 nothing
-could be measured or written.)";
+Exit status: 0 fine; 1 poor constants, or --check found a choice that loses more than 5 %; 2 wrong usage, or a file that
+the library does not take; 3 nothing could be measured or written.)";
 
 int fail(const Status& status, int exit_code) {
   fmt::print(stderr, "niccolite tune: {}\n", status.message());
@@ -184,29 +187,41 @@ void print_checks(const Measurements& measurements, std::span<const CheckedPoint
     fmt::print(stderr, "not measured: {}\n", failure);
 }
 
-int check_known(const Measurements& measurements, int most) {
-  const std::vector<CheckedPoint> points =
-      check(measurements, planner::costs_of(measurements.machine_class()), most);
+int check_known(const Measurements& measurements, const planner::Tuning& tuning, int most) {
+  const std::vector<CheckedPoint> points = check(measurements, tuning.costs(), most);
   print_checks(measurements, points, most);
   const Summary summary = summarise(points);
   return summary.right < summary.points ? kExitWrong : kExitFine;
 }
 
-/// Fits constants, and gives those that are good.
+/// Fits constants, and writes those that are good.
 int make_constants(const Options& options, const Measurements& measurements, int most) {
-  const std::vector<CostLine> lines =
-      calibrate(measurements, planner::costs_of(measurements.machine_class()), most);
+  const planner::Tuning& known = tuning_in_force(measurements);
+  const std::vector<CostLine> lines = calibrate(measurements, known, most);
   const std::vector<CheckedPoint> points = check(measurements, lines, most);
   const std::string complaint = complaint_about(measurements, points);
-  if (complaint.empty()) fmt::print("{}", source_lines(lines));
   print_checks(measurements, points, most);
   if (!complaint.empty()) {
     fmt::print(stderr, "niccolite tune: {}\n", complaint);
     return kExitWrong;
   }
-  if (options.table_path.empty()) return kExitFine;
-  const Status status = write_text(options.table_path, source_file(measurements, lines));
+  if (options.tuning_path.empty()) return kExitFine;
+  const Status status =
+      write_text(options.tuning_path, text_of(tuning_from(measurements, known, lines)));
   return status.is_ok() ? kExitFine : fail(status, kExitFailed);
+}
+
+/// Of a file that the library takes: what it is for.
+int describe(const planner::Tuning& tuning) {
+  size_t missing = 0;
+  for (const Algorithm& algorithm : algorithms::all())
+    for (int p = 0; p < executor::kProtocols; ++p)
+      missing += tuning.find(algorithm, static_cast<executor::Protocol>(p)) == nullptr ? 1 : 0;
+  fmt::print("{}: class {}, {}, {} variants measured, {} derived from their schedules\n{}\n",
+             tuning.origin, name_of(tuning.machine),
+             tuning.gpu.empty() ? "any GPU" : "GPUs " + tuning.gpu + "*", tuning.costs().size(),
+             missing, tuning.about);
+  return kExitFine;
 }
 
 }  // namespace
@@ -230,10 +245,14 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--limit", options.limit_seconds, "Begin no further run after this many seconds");
   app.add_option("--lib", options.library, "The library to measure");
   app.add_option("--from", options.from, "Measure nothing: read what -J wrote; may be repeated");
-  app.add_flag("--check", options.only_checks,
-               "Check the constants of this build instead of new ones");
+  app.add_option("--check", options.checked_path,
+                 "Check the constants in force, or those of this file, instead of new ones; a file "
+                 "alone, without --from, is only read")
+      ->expected(0, 1)
+      ->each([&options](const std::string&) { options.only_checks = true; });
   app.add_option("-J,--output_file", options.json_path, "Write the measurements to this file");
-  app.add_option("--table", options.table_path, "Write the constants to this file, as C++");
+  app.add_option("--tuning", options.tuning_path,
+                 "Write the constants to this file, for NICCOLITE_TUNING");
 }
 
 int run(const Options& options) {
@@ -241,10 +260,17 @@ int run(const Options& options) {
   if (options.limit_seconds < 0)
     return fail(Status::invalid_argument("--limit: {} is negative", options.limit_seconds),
                 kExitUsage);
-  for (const std::string& path : {options.json_path, options.table_path})
+  for (const std::string& path : {options.json_path, options.tuning_path})
     if (!path.empty())
       if (const Status status = perf::check_writable(path); !status.is_ok())
         return fail(status, kExitFailed);
+  std::optional<planner::Tuning> file;
+  if (!options.checked_path.empty()) {
+    Result<planner::Tuning> read_file = read_tuning(options.checked_path);
+    if (!read_file.is_ok()) return fail(read_file.status(), kExitUsage);
+    file = std::move(read_file).take();
+    if (options.from.empty()) return describe(*file);
+  }
   if (options.from.empty()) {
     Result<std::vector<Job>> jobs = jobs_of(options, measurements);
     if (!jobs.is_ok()) return fail(jobs.status(), kExitUsage);
@@ -266,8 +292,14 @@ int run(const Options& options) {
       return fail(status, kExitFailed);
   Result<int> most = most_channels(measurements.machine);
   if (!most.is_ok()) return fail(most.status(), kExitUsage);
-  return options.only_checks ? check_known(measurements, *most)
-                             : make_constants(options, measurements, *most);
+  if (!options.only_checks) return make_constants(options, measurements, *most);
+  if (!file) return check_known(measurements, tuning_in_force(measurements), *most);
+  if (file->machine != measurements.machine_class())
+    return fail(Status::invalid_usage("{} is for class {}, the measurements are of {}",
+                                      options.checked_path, name_of(file->machine),
+                                      name_of(measurements.machine_class())),
+                kExitUsage);
+  return check_known(measurements, *file, *most);
 }
 
 }  // namespace niccolite::tune

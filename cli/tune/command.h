@@ -21,11 +21,12 @@ struct Options {
   std::string channels;  // empty: a few up to the default's most
   std::vector<std::string> from;
   bool only_checks = false;
+  std::string checked_path;  // empty: the constants in force
   bool uses_slots = false;
   double limit_seconds = 0;
   std::string library;
   std::string json_path;
-  std::string table_path;
+  std::string tuning_path;
 };
 
 /// Gives `app` (the subcommand) its flags.

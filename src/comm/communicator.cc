@@ -136,6 +136,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   if (nranks() > 1) {
     const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
     settings = ranks[0].settings.value();
+    settings.gpu = gpu_ = gpu_of(ranks);
     machine_of_ = machines_of(ranks);
     for (const RankInfo& of_rank : ranks) {
       process_of_.push_back(of_rank.process);

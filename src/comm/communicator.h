@@ -343,6 +343,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<const topology::Graph> machine_graph_;
   std::vector<ProcessId> process_of_;  // by rank; the same
   std::vector<int> device_of_;         // by rank, in its process; the same
+  std::string gpu_;                    // planner::Settings::gpu
   // Some ranks of one machine have no peer access to each other; some do not share host memory. Of
   // a communicator made from another: of some of that one's ranks.
   bool lacks_access_ = false;

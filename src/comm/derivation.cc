@@ -262,6 +262,7 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
   TRY(control_.allocate(machine_));
   planner::Settings settings = child.settings;
   settings.nranks = nranks();
+  settings.gpu = gpu_ = parent.gpu_;
   planner::set_reach(settings, child.reaches_all);
   if (member_ != nullptr) {
     for (const int peer : child.ranks) {

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMostHost = 64;  // a boot id has 36, a host name at most 64
 constexpr size_t kMostBusId = 32;
+constexpr size_t kMostGpu = 96;
 
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -32,15 +33,20 @@ std::string difference(const planner::Fingerprint& a, const planner::Fingerprint
     if (differs) text += (text.empty() ? "" : ", ") + what;
   };
   add(a.build != b.build, fmt::format("the build ({:016x} and {:016x})", a.build, b.build));
-  add(a.constants != b.constants, "the constants of the cost model");
+  add(a.arithmetic != b.arithmetic, "the arithmetic of the cost model");
   add(a.limits != b.limits, "the limits of algorithms and connections");
   return text;
 }
 
 Status check_builds(std::span<const RankInfo> ranks) {
   for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (ranks[rank].fingerprint == ranks[0].fingerprint) continue;
     const std::string what = difference(ranks[0].fingerprint, ranks[rank].fingerprint);
-    if (what.empty()) continue;
+    if (what.empty())
+      return Status::invalid_usage(
+          "rank {} on host {} has other tuning files than rank 0 on host {}, and would choose "
+          "different algorithms. Set NICCOLITE_TUNING to the same files on all ranks, or on none",
+          rank, ranks[rank].host_name, ranks[0].host_name);
     const auto is_other = [&](const RankInfo& info) {
       return info.fingerprint != ranks[0].fingerprint;
     };
@@ -77,6 +83,7 @@ Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
   info.process = this_process();
   info.device_uuid = gpu.uuid;
   info.bus_id = gpu.bus_id.substr(0, kMostBusId);
+  info.gpu = gpu.name.substr(0, kMostGpu);
   info.may_share_gpu = parameters::multi_rank_gpu() != 0;
   info.asks_for_graph = asks_for_machine_graph();
   info.fingerprint = planner::fingerprint();
@@ -90,8 +97,9 @@ Bytes encode(const RankInfo& info) {
   writer.u32(info.version);
   writer.text(info.host_name);
   writer.u64(info.fingerprint.build);
-  writer.u64(info.fingerprint.constants);
+  writer.u64(info.fingerprint.arithmetic);
   writer.u64(info.fingerprint.limits);
+  writer.u64(info.fingerprint.tuning);
   writer.i32(info.device);
   writer.u8(static_cast<uint8_t>(info.machine));
   writer.text(info.host);
@@ -99,6 +107,7 @@ Bytes encode(const RankInfo& info) {
   writer.u64(info.process.pid_namespace);
   writer.raw(std::as_bytes(std::span(info.device_uuid)));
   writer.text(info.bus_id);
+  writer.text(info.gpu);
   writer.u8(info.may_share_gpu ? 1 : 0);
   writer.u8(info.asks_for_graph ? 1 : 0);
   writer.u8(info.settings ? 1 : 0);
@@ -123,8 +132,9 @@ Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) 
         rank, info.version, kVersionCode);
   info.host_name = reader.text(kMostHost);
   info.fingerprint.build = reader.u64();
-  info.fingerprint.constants = reader.u64();
+  info.fingerprint.arithmetic = reader.u64();
   info.fingerprint.limits = reader.u64();
+  info.fingerprint.tuning = reader.u64();
   // Another build may send other things from here on; check() refuses it.
   if (!reader.failed() && info.fingerprint != planner::fingerprint()) return info;
   info.device = reader.i32();
@@ -138,6 +148,7 @@ Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) 
   std::ranges::transform(uuid, info.device_uuid.begin(),
                          [](std::byte byte) { return std::to_integer<uint8_t>(byte); });
   info.bus_id = reader.text(kMostBusId);
+  info.gpu = reader.text(kMostGpu);
   info.may_share_gpu = reader.u8() != 0;
   info.asks_for_graph = reader.u8() != 0;
   const bool has_settings = reader.u8() != 0;
@@ -182,6 +193,11 @@ std::vector<int> machines_of(std::span<const RankInfo> ranks) {
   for (const RankInfo& info : ranks)
     machines.push_back(numbers.emplace(info.host, static_cast<int>(numbers.size())).first->second);
   return machines;
+}
+
+std::string gpu_of(std::span<const RankInfo> ranks) {
+  const auto is_same = [&](const RankInfo& info) { return info.gpu == ranks[0].gpu; };
+  return std::ranges::all_of(ranks, is_same) ? ranks[0].gpu : "";
 }
 
 Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs) {

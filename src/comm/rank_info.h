@@ -27,9 +27,10 @@ struct RankInfo {
   ProcessId process;
   std::array<uint8_t, 16> device_uuid{};
   std::string bus_id;
+  std::string gpu;                            // its name
   bool may_share_gpu = false;                 // rank 0's holds for all
   bool asks_for_graph = false;                // of machines; one that does is enough
-  planner::Fingerprint fingerprint;           // of what was compiled
+  planner::Fingerprint fingerprint;           // of what was compiled and tuned
   std::optional<planner::Settings> settings;  // of rank 0, which tells them alone: hold for all
   std::vector<planner::Variable> variables;   // that choices depend on
 };
@@ -49,13 +50,16 @@ Bytes encode(const RankInfo& info);
 /// version; RemoteError of bytes that no rank sends.
 Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks);
 
-/// Refuses what cannot work, with both ranks and the remedy in the message: different builds,
-/// virtual and real GPUs together, one GPU used twice (unless rank 0 allows it).
+/// Refuses what cannot work, with both ranks and the remedy in the message: different builds or
+/// tunings, virtual and real GPUs together, one GPU used twice (unless rank 0 allows it).
 /// All ranks come to the same. InvalidUsage.
 Status check(std::span<const RankInfo> ranks);
 
 /// By rank: the number of its machine, in the order of their first ranks.
 std::vector<int> machines_of(std::span<const RankInfo> ranks);
+
+/// The name of every rank's GPU; empty: they differ.
+std::string gpu_of(std::span<const RankInfo> ranks);
 
 /// Both, of what all ranks sent.
 Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs);

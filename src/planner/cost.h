@@ -1,5 +1,5 @@
 // Cost: the constants of the cost model, measured by `niccolite tune` for one algorithm of one
-// collective over one protocol on one class of machine.
+// collective over one protocol on one class of machine (tuning.h).
 //
 //   latency  = fixed + steps * step + channels * channel
 //   filling  = 1 + fill * chunk / bytes of a channel
@@ -16,7 +16,8 @@
 // that IEEE 754 rounds in one way, so that all ranks come to the same.
 #pragma once
 
-#include <span>
+#include <cstddef>
+#include <cstdint>
 
 #include "gpu/machine.h"
 #include "planner/variant.h"
@@ -34,14 +35,6 @@ struct Cost {
   double fill;               // chunks
   double overlap;            // 0 to 1
   double crowd = 0;          // for each channel
-};
-
-/// A row of the tables.
-struct NamedCost {
-  Collective collective;
-  const char* algorithm;
-  executor::Protocol protocol;
-  Cost cost;
 };
 
 struct CostLine {
@@ -81,24 +74,12 @@ enum class MachineClass : uint8_t {
   CudaSockets,     // GPUs some of which the network connects
   Sockets,         // the same of virtual GPUs
 };
+inline constexpr size_t kMachineClasses = 7;
 constexpr MachineClass class_of(gpu::Kind machine, bool reaches_users, int nranks) {
   return machine == gpu::Kind::Virtual ? MachineClass::Virtual
          : reaches_users               ? MachineClass::Cuda
          : nranks <= 2                 ? MachineClass::CudaSlotsOfTwo
                                        : MachineClass::CudaSlots;
 }
-
-/// The tables that `niccolite tune` prints: constants_cuda.cc, constants_cuda_slots_of_two.cc,
-/// constants_cuda_slots.cc, constants_virtual.cc; by hand: those of host memory and sockets.
-std::span<const NamedCost> cuda_costs();
-std::span<const NamedCost> cuda_slot_costs_of_two();
-std::span<const NamedCost> cuda_slot_costs();
-std::span<const NamedCost> virtual_costs();
-std::span<const NamedCost> cuda_host_memory_costs();
-std::span<const NamedCost> cuda_socket_costs();
-std::span<const NamedCost> socket_costs();
-const Properties& properties_of(MachineClass machine);
-/// Of the algorithms that there are.
-std::span<const CostLine> costs_of(MachineClass machine);
 
 }  // namespace niccolite::planner

@@ -1,67 +1,35 @@
 #include "planner/fingerprint.h"
 
-#include <bit>
 #include <string_view>
 
 #include "algorithms/lanes.h"
 #include "executor/program.h"
+#include "planner/hash.h"
 #include "planner/model.h"
 
 namespace niccolite::planner {
 namespace {
 
-/// FNV-1a over 64-bit words.
-class Hash {
- public:
-  void add(uint64_t value) { value_ = (value_ ^ value) * 0x100000001b3u; }
-  void add(int value) { add(static_cast<uint64_t>(value)); }
-  void add(double value) { add(std::bit_cast<uint64_t>(value)); }
-  void add(std::string_view text) {
-    add(uint64_t{text.size()});
-    for (const char c : text) add(uint64_t{static_cast<unsigned char>(c)});
-  }
-  template <typename Enum>
-  requires std::is_enum_v<Enum>
-  void add(Enum value) { add(static_cast<uint64_t>(value)); }
-  uint64_t value() const { return value_ ^ value_ >> 32; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325u;
-};
-
-constexpr MachineClass kClasses[] = {MachineClass::Virtual,        MachineClass::Cuda,
-                                     MachineClass::CudaSlotsOfTwo, MachineClass::CudaSlots,
-                                     MachineClass::CudaHostMemory, MachineClass::CudaSockets,
-                                     MachineClass::Sockets};
-
-void add(Hash& hash, const CostLine& line) {
-  hash.add(line.algorithm->collective);
-  hash.add(std::string_view(line.algorithm->name));
-  hash.add(line.protocol);
-  const Cost& c = line.cost;
-  for (const double constant : {c.fixed, c.step, c.channel, c.link_two_ranks, c.link_more_ranks,
-                                c.channel_gigabytes, c.round, c.fill, c.overlap, c.crowd})
-    hash.add(constant);
-}
-
 /// The same constants may come to other times where a compiler contracts operations.
-void add_times(Hash& hash, gpu::Kind machine, const CostLine& line) {
-  const Variant variant{.algorithm = line.algorithm, .protocol = line.protocol, .channels = 7};
-  for (const size_t bytes : {size_t{1000}, size_t{1} << 20, size_t{77} << 20})
-    hash.add(predict(machine, line.cost, {line.algorithm->collective, 5, bytes}, variant, 48'000));
-}
-
-uint64_t hash_constants() {
+uint64_t hash_arithmetic() {
+  constexpr Cost kAnyCost{.fixed = 2.963,
+                          .step = 1.89,
+                          .channel = 0.0166,
+                          .link_two_ranks = 144.7,
+                          .link_more_ranks = 127.5,
+                          .channel_gigabytes = 4.796,
+                          .round = 2.4,
+                          .fill = 0.147,
+                          .overlap = 0.995,
+                          .crowd = 1.1e-05};
   Hash hash;
-  for (const MachineClass machine : kClasses) {
-    const gpu::Kind kind = machine == MachineClass::Virtual || machine == MachineClass::Sockets
-                               ? gpu::Kind::Virtual
-                               : gpu::Kind::Cuda;
-    for (const CostLine& line : costs_of(machine)) {
-      hash.add(machine);
-      add(hash, line);
-      add_times(hash, kind, line);
-    }
+  for (const Algorithm& algorithm : algorithms::all()) {
+    if (algorithm.traits.load == nullptr) continue;  // a schedule would have to be looked at
+    for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+      for (const size_t bytes : {size_t{1000}, size_t{1} << 20, size_t{77} << 20}) {
+        const Variant variant{.algorithm = &algorithm, .channels = 7};
+        hash.add(predict(machine, kAnyCost, {algorithm.collective, 5, bytes}, variant, 48'000));
+      }
   }
   return hash.value();
 }
@@ -115,8 +83,10 @@ uint64_t hash_limits() {
 }  // namespace
 
 const Fingerprint& fingerprint() {
-  static const Fingerprint known{
-      .build = source_id(), .constants = hash_constants(), .limits = hash_limits()};
+  static const Fingerprint known{.build = source_id(),
+                                 .arithmetic = hash_arithmetic(),
+                                 .limits = hash_limits(),
+                                 .tuning = tunings_id()};
   return known;
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 namespace niccolite::planner {
 namespace {
@@ -69,111 +68,8 @@ double smooth_max(double a, double b) {
   return std::sqrt(std::sqrt(a * a * a * a + b * b * b * b));
 }
 
-const Properties& properties_of(MachineClass machine) {
-  // H200, by what the fitted constants of rings have in common: data that are folded and passed on.
-  static const Properties cuda{.fixed = 2.5,
-                               .instruction = 0.3,
-                               .end = 0.1,
-                               .channel = 0.01,
-                               .inside = {1.5, 1.5, 4},
-                               .link = 145,
-                               .engine = 1500};
-  static const Properties slots{.fixed = 2.5,
-                                .instruction = 0.3,
-                                .end = 0.1,
-                                .channel = 0.01,
-                                .inside = {1.5, 1.5, 5},
-                                .link = 140,
-                                .engine = 1500};
-  // Two cores; ranks of a machine share them (bench/results/virtual_variants.md).
-  static const Properties virtual_gpus{.fixed = 2,
-                                       .instruction = 0.1,
-                                       .end = 0.1,
-                                       .channel = 0.1,
-                                       .inside = {1.2, 1.3, 1},
-                                       .machine_engine = 80,
-                                       .machine_instruction = 0.13,
-                                       .channel_gigabytes = {64, 64, 64},
-                                       .round = 0.1};
-  static const Properties sockets{.fixed = 20,
-                                  .instruction = 0.1,
-                                  .end = 0.2,
-                                  .channel = 0.1,
-                                  .inside = {2, 2, 2},
-                                  .between = 25,
-                                  .link = 12,
-                                  .rail = 4,
-                                  .wire = 4,
-                                  .machine_engine = 60,
-                                  .machine_instruction = 0.13,
-                                  .channel_gigabytes = {64, 64, 64},
-                                  .round = 5};
-  // A hop is a store over PCIe, two proxies and a socket between them, and a load.
-  static const Properties cuda_sockets{.fixed = 25,
-                                       .instruction = 0.3,
-                                       .end = 0.2,
-                                       .channel = 0.3,
-                                       .inside = {4, 4, 8},
-                                       .between = 30,
-                                       .link = 20,
-                                       .rail = 5,
-                                       .wire = 5,
-                                       .channel_gigabytes = {3, 3, 3},
-                                       .round = 4};
-  switch (machine) {
-    case MachineClass::Cuda:
-      return cuda;
-    case MachineClass::CudaSlotsOfTwo:
-    case MachineClass::CudaSlots:
-    case MachineClass::CudaHostMemory:
-      return slots;
-    case MachineClass::CudaSockets:
-      return cuda_sockets;
-    case MachineClass::Sockets:
-      return sockets;
-    case MachineClass::Virtual:
-      break;
-  }
-  return virtual_gpus;
-}
-
-std::span<const CostLine> costs_of(MachineClass machine) {
-  // Never destroyed: communicators may outlive main().
-  const auto lines_of = [](std::span<const NamedCost> rows) -> const std::vector<CostLine>& {
-    auto& lines = *new std::vector<CostLine>;
-    for (const NamedCost& row : rows)
-      lines.push_back({algorithms::find(row.collective, row.algorithm), row.protocol, row.cost});
-    return lines;
-  };
-  static const std::vector<CostLine>& cuda = lines_of(cuda_costs());
-  static const std::vector<CostLine>& slots_of_two = lines_of(cuda_slot_costs_of_two());
-  static const std::vector<CostLine>& slots = lines_of(cuda_slot_costs());
-  static const std::vector<CostLine>& host_memory = lines_of(cuda_host_memory_costs());
-  static const std::vector<CostLine>& cuda_sockets = lines_of(cuda_socket_costs());
-  static const std::vector<CostLine>& sockets = lines_of(socket_costs());
-  static const std::vector<CostLine>& virtual_gpus = lines_of(virtual_costs());
-  switch (machine) {
-    case MachineClass::Cuda:
-      return cuda;
-    case MachineClass::CudaSlotsOfTwo:
-      return slots_of_two;
-    case MachineClass::CudaSlots:
-      return slots;
-    case MachineClass::CudaHostMemory:
-      return host_memory;
-    case MachineClass::CudaSockets:
-      return cuda_sockets;
-    case MachineClass::Sockets:
-      return sockets;
-    case MachineClass::Virtual:
-      break;
-  }
-  return virtual_gpus;
-}
-
-KnownCost find_cost(MachineClass machine, const Algorithm& algorithm, Protocol protocol) {
-  for (const CostLine& line : costs_of(machine))
-    if (line.algorithm == &algorithm && line.protocol == protocol) return {line.cost, true};
+KnownCost find_cost(const Tuning& tuning, const Algorithm& algorithm, Protocol protocol) {
+  if (const Cost* const cost = tuning.find(algorithm, protocol)) return {*cost, true};
   return {kUnmeasured, false};
 }
 
@@ -266,7 +162,7 @@ double predict_messages(const Settings& settings, Protocol protocol, int ends, s
       .algorithm = &direct,
       .protocol = protocol,
       .channels = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels)};
-  const Cost cost = find_cost(class_of(settings), direct, protocol).cost;
+  const Cost cost = find_cost(tuning_of(settings), direct, protocol).cost;
   return time_of(settings.machine, cost, settings.nranks, {1 + ends / 2.0, 1, 1},
                  static_cast<double>(bytes), variant,
                  chunk_bytes(settings, Collective::PointToPoint, variant));

@@ -9,6 +9,7 @@
 #include "gpu/machine.h"
 #include "planner/cost.h"
 #include "planner/settings.h"
+#include "planner/tunings.h"
 
 namespace niccolite::planner {
 
@@ -24,18 +25,22 @@ struct Workload {
 /// Bytes of the larger buffer.
 size_t buffer_bytes(const Workload& work);
 
-/// The built-in constants. Without a line: those of a variant that nobody has measured.
+/// The constants of a tuning. Without a line: those of a variant that nobody has measured.
 struct KnownCost {
   Cost cost;
   bool is_measured;
 };
-KnownCost find_cost(MachineClass machine, const Algorithm& algorithm, executor::Protocol protocol);
+KnownCost find_cost(const Tuning& tuning, const Algorithm& algorithm, executor::Protocol protocol);
 /// The class of a communicator with these settings.
 inline MachineClass class_of(const Settings& settings) {
   const bool is_cuda = settings.machine == gpu::Kind::Cuda;
   if (settings.spans_machines) return is_cuda ? MachineClass::CudaSockets : MachineClass::Sockets;
   if (settings.shares_host && is_cuda) return MachineClass::CudaHostMemory;
   return class_of(settings.machine, settings.reaches_users, settings.nranks);
+}
+/// What holds for it.
+inline const Tuning& tuning_of(const Settings& settings) {
+  return tuning_of(class_of(settings), settings.gpu);
 }
 
 /// Why a variant cannot run among so many ranks, whatever the settings are: a phrase without a full

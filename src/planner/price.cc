@@ -97,7 +97,7 @@ bool is_fitted(const Settings& settings, const Algorithm& algorithm, Protocol pr
   // Between machines, constants are of ranks that have one each.
   const int machines = planner::machines_in(settings);
   if (machines > 1 && machines < settings.nranks) return false;
-  return find_cost(class_of(settings), algorithm, protocol).is_measured;
+  return tuning_of(settings).find(algorithm, protocol) != nullptr;
 }
 
 bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) {
@@ -120,9 +120,9 @@ bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) 
 
 Price Price::of(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {
   Price price;
-  const MachineClass machine = class_of(settings);
-  price.cost_ = find_cost(machine, algorithm, protocol).cost;
-  price.properties_ = properties_of(machine);
+  const Tuning& tuning = tuning_of(settings);
+  price.cost_ = find_cost(tuning, algorithm, protocol).cost;
+  price.properties_ = tuning.properties;
   if (planner::is_fitted(settings, algorithm, protocol)) return price;
   const Properties& properties = price.properties_;
   price.derived_ = derived_of(settings, algorithm,

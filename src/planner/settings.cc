@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "planner/selection.h"
+#include "planner/tunings.h"
 
 namespace niccolite::planner {
 namespace {
@@ -296,6 +297,7 @@ const executor::FifoShape& shape_of(const Settings& settings, Collective collect
 }
 
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits) {
+  TRY(check_tunings());
   const Defaults& defaults = defaults_of(machine);
   Settings settings;
   settings.machine = machine;

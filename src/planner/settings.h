@@ -6,6 +6,7 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,7 @@ using AlgorithmSet = std::bitset<algorithms::kMostOfCollective>;
 
 struct Settings {
   gpu::Kind machine = gpu::Kind::Virtual;
+  std::string gpu{};  // the name of every rank's, "NVIDIA H200"; empty: they differ, or are unknown
   int nranks = 1;
   int min_channels = 1;
   int max_channels = 1;
@@ -102,7 +104,8 @@ void write(Writer& writer, const Settings& settings);
 Settings read_settings(Reader& reader, gpu::Kind machine, int nranks);
 
 /// From the environment and `limits`, for ranks that reach each other's users' buffers. Errors:
-/// InvalidUsage for an unknown token in NCCL_ALGO or NCCL_PROTO.
+/// InvalidUsage for an unknown token in NCCL_ALGO or NCCL_PROTO, and for files of NICCOLITE_TUNING
+/// that cannot be read.
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits);
 
 }  // namespace niccolite::planner

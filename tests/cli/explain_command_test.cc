@@ -1,8 +1,13 @@
 // The command `niccolite explain`, run as users run it.
 #include <gmock/gmock.h>
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/status.h"
 #include "tests/cli/command.h"
 
 namespace niccolite {
@@ -31,7 +36,8 @@ TEST(ExplainCommand, PrintsWhatIsChosenAndWhyTheOthersAreNot) {
 }
 
 TEST(ExplainCommand, IsReadByPrograms) {
-  for (const char* machine : {"cuda", "cuda-slots", "cuda-sockets", "virtual", "virtual-sockets"})
+  for (const char* machine :
+       {"cuda", "cuda-slots", "cuda-host-memory", "cuda-sockets", "virtual", "virtual-sockets"})
     for (const char* collective : {"all_reduce", "reduce", "broadcast", "all_gather",
                                    "reduce_scatter", "alltoall", "gather", "scatter", "sendrecv"}) {
       SCOPED_TRACE(std::string(collective) + " " + machine);
@@ -60,6 +66,42 @@ TEST(ExplainCommand, LooksAtThisMachineWhereTheFlagsLeaveItOpen) {
   const Outcome outcome = explain({"broadcast"}, {{"NICCOLITE_DEVICES", "virtual:3"}});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, HasSubstr("Broadcast of 1048576 bytes over 3 ranks, virtual: "));
+}
+
+// NICCOLITE_TUNING comes before what was built in, here and in programs (planner::make_settings()).
+TEST(ExplainCommand, ChoosesByTheTuningOfTheUser) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / fmt::format("niccolite_explain_{}.json", getpid());
+  const std::vector<std::string> flags{"all_reduce", "-b", "8M", "-g", "4", "-m", "cuda", "--json"};
+  const auto chosen_with = [&](const std::string& tuning) {
+    const Outcome outcome = explain(flags, {{"NICCOLITE_TUNING", tuning}});
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    const nlohmann::json document = nlohmann::json::parse(outcome.output);
+    return std::pair(document["alternatives"][0], document["tuning"]["origin"].get<std::string>());
+  };
+  const auto [built_in, origin] = chosen_with("");
+  EXPECT_EQ(origin, "built in");
+  const auto [same, same_origin] = chosen_with(NICCOLITE_TUNING_FOLDER);
+  EXPECT_EQ(same, built_in);
+  EXPECT_EQ(same_origin, NICCOLITE_TUNING_FOLDER "/cuda.json");
+
+  // What was fastest takes a second.
+  nlohmann::json tuning =
+      nlohmann::json::parse(std::ifstream(NICCOLITE_TUNING_FOLDER "/cuda.json"));
+  const std::string algorithm = built_in["algorithm"], protocol = built_in["protocol"];
+  tuning["costs"]["all_reduce"][algorithm][protocol][0] = 1e6;
+  std::ofstream(path) << tuning;
+  const auto [other, other_origin] = chosen_with(path.string());
+  EXPECT_EQ(other_origin, path.string());
+  EXPECT_NE(std::pair(other["algorithm"], other["protocol"]),
+            std::pair(built_in["algorithm"], built_in["protocol"]));
+
+  std::ofstream(path) << "{\n\"schema\": 5}";
+  const Outcome bad = explain(flags, {{"NICCOLITE_TUNING", path.string()}});
+  EXPECT_EQ(bad.status, 2) << bad.output;
+  EXPECT_THAT(bad.errors, HasSubstr("NICCOLITE_TUNING: " + path.string() +
+                                    ": line 2: schema is not \"niccolite-tuning-1\""));
+  std::filesystem::remove(path);
 }
 
 TEST(ExplainCommand, SaysWhatIsWrong) {

@@ -12,7 +12,7 @@
 #include "cli/tune/check.h"
 #include "cli/tune/fit.h"
 #include "cli/tune/jobs.h"
-#include "cli/tune/table.h"
+#include "cli/tune/tuning_file.h"
 #include "planner/choice.h"
 
 namespace niccolite::tune {
@@ -46,6 +46,12 @@ std::vector<Point> points_of(const CostLine& line, double factor = 1) {
           points.push_back(point);
         }
   return points;
+}
+
+planner::Tuning tuning_of(std::span<const CostLine> lines) {
+  planner::Tuning tuning;
+  for (const CostLine& line : lines) tuning.set(line);
+  return tuning;
 }
 
 Measurements measurements_of(std::initializer_list<CostLine> lines) {
@@ -110,7 +116,7 @@ TEST(Calibrate, LeavesWhatNobodyMeasuredAsItWas) {
   const std::vector<CostLine> known{kOneShot, kTwoShot};
   Measurements measurements = measurements_of({kOneShot});
   for (Point& point : measurements.points) point.microseconds *= 2;
-  const std::vector<CostLine> lines = calibrate(measurements, known, 24);
+  const std::vector<CostLine> lines = calibrate(measurements, tuning_of(known), 24);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].algorithm, kOneShot.algorithm);
   EXPECT_GT(lines[0].cost.fixed, 1.5 * kOneShot.cost.fixed);
@@ -122,7 +128,7 @@ TEST(Calibrate, ChoosesRightOnAMachineThatItKnewNothingOf) {
   const Measurements measurements = measurements_of({kOneShot, kTwoShot});
   std::vector<CostLine> known{kOneShot, kTwoShot};
   for (CostLine& line : known) line.cost = {5, 1, 0.1, 50, 50, 40, 3, 1, 0.1};
-  const std::vector<CostLine> lines = calibrate(measurements, known, 24);
+  const std::vector<CostLine> lines = calibrate(measurements, tuning_of(known), 24);
   const std::vector<CheckedPoint> points = check(measurements, lines, 24);
   EXPECT_EQ(summarise(points).right, points.size());
 }
@@ -222,25 +228,47 @@ TEST(Measurements, SurviveTheirFile) {
   EXPECT_FALSE(read(path, got).is_ok());
 }
 
-TEST(Table, IsTheSourceOfTheConstants) {
-  const std::vector<CostLine> lines{kOneShot, kTwoShot};
-  EXPECT_EQ(source_lines(lines),
-            "    {AllReduce, \"one_shot\", LL, {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8, 0}},\n"
-            "    {AllReduce, \"two_shot_lanes\", Simple, {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, "
-            "0.3, 0}},\n");
-  EXPECT_THAT(source_file(measurements_of({}), lines),
-              testing::AllOf(HasSubstr("4 x Test GPU, 2026-01-02."),
-                             HasSubstr("std::span<const NamedCost> cuda_costs()")));
+// What is written is what the library reads, with what is known of variants that were not measured.
+TEST(TuningFile, IsReadAsItWasWritten) {
+  const planner::Tuning& known = planner::tuning_of(planner::MachineClass::Cuda, "");
+  const planner::Tuning tuning =
+      tuning_from(measurements_of({}), known, std::vector{kOneShot, kTwoShot});
+  EXPECT_EQ(tuning.about, "4 x Test GPU, 2026-01-02: niccolite tune");
+  EXPECT_EQ(tuning.gpu, "Test GPU");
+  const planner::Tuning read = planner::parse_tuning(text_of(tuning), "x.json").value();
+  EXPECT_EQ(text_of(read), text_of(tuning));
+  EXPECT_EQ(read.about, tuning.about);
+  EXPECT_EQ(read.gpu, tuning.gpu);
+  EXPECT_EQ(read.costs().size(), known.costs().size());
+  for (const CostLine& line : known.costs()) {
+    const planner::Cost* const cost = read.find(*line.algorithm, line.protocol);
+    ASSERT_NE(cost, nullptr) << line.algorithm->name;
+    const bool is_one_shot =
+        line.algorithm == kOneShot.algorithm && line.protocol == kOneShot.protocol;
+    const bool is_two_shot =
+        line.algorithm == kTwoShot.algorithm && line.protocol == kTwoShot.protocol;
+    const planner::Cost& expected = is_one_shot   ? kOneShot.cost
+                                    : is_two_shot ? kTwoShot.cost
+                                                  : line.cost;
+    EXPECT_EQ(cost->fixed, expected.fixed);
+    EXPECT_EQ(cost->link_two_ranks, expected.link_two_ranks);
+    EXPECT_EQ(cost->crowd, expected.crowd);
+  }
+  EXPECT_EQ(read.properties.link, known.properties.link);
+}
+
+TEST(TuningFile, IsForTheClassThatWasMeasured) {
   Measurements slots = measurements_of({});
   slots.slots = true;
-  for (const auto& [nranks, function] :
-       {std::pair(2, "cuda_slot_costs_of_two()"), {4, "cuda_slot_costs()"}}) {
+  for (const auto& [nranks, machine] : {std::pair(2, planner::MachineClass::CudaSlotsOfTwo),
+                                        {4, planner::MachineClass::CudaSlots}}) {
     Point point;
     point.work.nranks = nranks;
     slots.points.push_back(point);
-    EXPECT_THAT(source_file(slots, lines),
-                HasSubstr(fmt::format("std::span<const NamedCost> {}", function)));
+    EXPECT_EQ(tuning_from(slots, tuning_in_force(slots), {}).machine, machine);
   }
+  slots.devices = "1 x Test GPU, 1 x Other GPU";
+  EXPECT_EQ(tuning_from(slots, tuning_in_force(slots), {}).gpu, "");
 }
 
 TEST(Jobs, KeepDataInSlotsWhenAsked) {

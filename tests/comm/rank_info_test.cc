@@ -24,6 +24,7 @@ RankInfo make_info(int rank) {
   info.host_name = "box";
   info.device_uuid[0] = static_cast<uint8_t>(rank);
   info.bus_id = fmt::format("0000:{:02x}:00.0", rank);
+  info.gpu = "NVIDIA H200";
   info.fingerprint = planner::fingerprint();
   if (rank == 0) info.settings = planner::make_settings(gpu::Kind::Virtual, kRanks, {}).value();
   info.variables = {{"NCCL_ALGO", "ring"}};
@@ -49,11 +50,19 @@ TEST(RankInfo, SurvivesTheWire) {
     EXPECT_EQ(info.device, rank);
     EXPECT_EQ(info.host_name, "box");
     EXPECT_EQ(info.bus_id, sent.bus_id);
+    EXPECT_EQ(info.gpu, sent.gpu);
     EXPECT_EQ(info.device_uuid, sent.device_uuid);
     EXPECT_EQ(info.fingerprint, sent.fingerprint);
     EXPECT_EQ(info.settings, sent.settings);
     EXPECT_EQ(info.variables, sent.variables);
   }
+}
+
+TEST(RankInfo, NamesTheGpuThatAllRanksHave) {
+  std::vector<RankInfo> ranks = make_all();
+  EXPECT_EQ(gpu_of(ranks), "NVIDIA H200");
+  ranks[2].gpu = "NVIDIA A100";
+  EXPECT_EQ(gpu_of(ranks), "");
 }
 
 TEST(RankInfo, CutOrGrownIsRefusedWithTheRank) {
@@ -105,8 +114,8 @@ TEST(RankInfo, OfAnotherBuildIsRefusedByAllWithWhatDiffers) {
   };
   for (const auto& [spoil, text] :
        {Case{[](planner::Fingerprint& f) { f.build ^= 1; }, "differ in the build ("},
-        Case{[](planner::Fingerprint& f) { f.constants ^= 1; },
-             "differ in the constants of the cost model"},
+        Case{[](planner::Fingerprint& f) { f.arithmetic ^= 1; },
+             "differ in the arithmetic of the cost model"},
         Case{[](planner::Fingerprint& f) { f.limits ^= 1; },
              "differ in the limits of algorithms and connections"}}) {
     for (const int other : {0, 2}) {
@@ -120,6 +129,13 @@ TEST(RankInfo, OfAnotherBuildIsRefusedByAllWithWhatDiffers) {
                                                          : "rank 2 on host box has loaded"));
     }
   }
+  // Files of a user are none of a build.
+  std::vector<RankInfo> tuned = make_all();
+  tuned[1].fingerprint.tuning ^= 1;
+  const Status status = check(tuned);
+  EXPECT_EQ(status.code(), Code::InvalidUsage);
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 on host box has other tuning files than rank 0"));
+  EXPECT_THAT(status.message(), HasSubstr("NICCOLITE_TUNING"));
   // What it sends behind its fingerprint may be anything.
   RankInfo other = make_info(2);
   other.fingerprint.build ^= 1;

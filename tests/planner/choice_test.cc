@@ -67,9 +67,9 @@ TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
   });
 }
 
-TEST(Model, KnowsEveryVariantOfTheTables) {
+TEST(Model, KnowsEveryVariantOfTheTunings) {
   for (const MachineClass machine : kMachines)
-    for (const CostLine& line : costs_of(machine)) {
+    for (const CostLine& line : tuning_of(machine, "").costs()) {
       ASSERT_NE(line.algorithm, nullptr);
       const Cost& cost = line.cost;
       EXPECT_GT(cost.fixed, 0);
@@ -205,7 +205,7 @@ TEST(Choice, WhatNobodyMeasuredIsTakenWhenNothingElseIsAllowed) {
   Settings settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllGather);
   const Algorithm& lanes = *algorithms::find(Collective::AllGather, "direct_lanes");
-  ASSERT_FALSE(find_cost(MachineClass::Virtual, lanes, Protocol::Simple).is_measured);
+  ASSERT_FALSE(find_cost(tuning_of(MachineClass::Virtual, ""), lanes, Protocol::Simple).is_measured);
   EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &lanes);
   settings.algorithms[kind].reset().set(algorithms::index_of(lanes));
   EXPECT_EQ(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &lanes);

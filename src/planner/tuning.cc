@@ -1,0 +1,268 @@
+#include "planner/tuning.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/json.h"
+
+namespace niccolite::planner {
+namespace {
+
+using executor::Protocol;
+using json::Kind;
+using json::Value;
+
+constexpr const char* kClassNames[] = {
+    "virtual",      "cuda",   "cuda_slots_of_two", "cuda_slots", "cuda_host_memory",
+    "cuda_sockets", "sockets"};
+static_assert(std::size(kClassNames) == kMachineClasses);
+
+constexpr PropertyField kProperties[] = {
+    {"fixed_us", &Properties::fixed},
+    {"instruction_us", &Properties::instruction},
+    {"end_us", &Properties::end},
+    {"channel_us", &Properties::channel},
+    {"between_us", &Properties::between},
+    {"link_gbs", &Properties::link},
+    {"rail_gbs", &Properties::rail},
+    {"wire_gbs", &Properties::wire},
+    {"engine_gbs", &Properties::engine},
+    {"machine_engine_gbs", &Properties::machine_engine},
+    {"machine_instruction_us", &Properties::machine_instruction},
+    {"round_us", &Properties::round}};
+constexpr ProtocolPropertyField kProtocolProperties[] = {
+    {"inside_us", &Properties::inside}, {"channel_gbs", &Properties::channel_gigabytes}};
+
+// Bounds: the time of an operation is finite, positive, and grows with its size.
+constexpr double kMost = 1e9;
+constexpr double kLeastRate = 1e-6;
+constexpr CostField kCosts[] = {{"fixed_us", &Cost::fixed, 0, kMost},
+                                {"step_us", &Cost::step, 0, kMost},
+                                {"channel_us", &Cost::channel, 0, kMost},
+                                {"link_two_ranks_gbs", &Cost::link_two_ranks, kLeastRate, kMost},
+                                {"link_more_ranks_gbs", &Cost::link_more_ranks, kLeastRate, kMost},
+                                {"channel_gbs", &Cost::channel_gigabytes, kLeastRate, kMost},
+                                {"round_us", &Cost::round, 0, kMost},
+                                {"fill_chunks", &Cost::fill, 0, kMost},
+                                {"overlap", &Cost::overlap, 0, 1},
+                                {"crowd", &Cost::crowd, 0, kMost}};
+
+/// "a, b, c": of what has a name.
+template <typename Range, typename Name>
+std::string list(const Range& range, Name name) {
+  std::string text;
+  for (const auto& each : range) text += fmt::format("{}{}", text.empty() ? "" : ", ", name(each));
+  return text;
+}
+
+/// Where a value stands: a field's path, for messages.
+Status refuse(const Value& value, const std::string& path, const std::string& what) {
+  return Status::invalid_argument("line {}: {} {}", value.line, path, what);
+}
+
+Status expect(const Value& value, const std::string& path, Kind kind) {
+  if (value.kind == kind) return {};
+  return refuse(value, path,
+                fmt::format("is {}, not {}", json::describe(value.kind), json::describe(kind)));
+}
+
+Result<double> number(const Value& value, const std::string& path, double least, double most) {
+  TRY(expect(value, path, Kind::Number));
+  if (value.number < least || value.number > most)
+    return refuse(value, path,
+                  fmt::format("is {}, and must be from {} to {}", value.number, least, most));
+  return value.number;
+}
+
+/// Of an object whose members are `names`, all of them.
+Status expect_members(const Value& value, const std::string& path,
+                      std::span<const std::string_view> names) {
+  TRY(expect(value, path, Kind::Object));
+  for (const json::Member& member : value.members)
+    if (std::ranges::find(names, member.name) == names.end())
+      return refuse(member.value, path,
+                    fmt::format("has an unknown field \"{}\"; known are {}", member.name,
+                                list(names, [](std::string_view name) { return name; })));
+  for (const std::string_view name : names)
+    if (value.find(name) == nullptr) return refuse(value, path, fmt::format("lacks \"{}\"", name));
+  return {};
+}
+
+Result<Protocol> protocol_named(const json::Member& member, const std::string& path) {
+  constexpr Protocol kAll[] = {Protocol::LL, Protocol::LL128, Protocol::Simple};
+  static_assert(std::size(kAll) == executor::kProtocols);
+  for (const Protocol protocol : kAll)
+    if (member.name == executor::name_of(protocol)) return protocol;
+  return refuse(member.value, path,
+                fmt::format("names \"{}\", which is none of {}", member.name,
+                            list(kAll, [](Protocol each) { return executor::name_of(each); })));
+}
+
+Status read_properties(const Value& value, Properties& properties) {
+  const std::string path = "properties";
+  std::vector<std::string_view> names;
+  for (const PropertyField& each : kProperties) names.emplace_back(each.name);
+  for (const ProtocolPropertyField& each : kProtocolProperties) names.emplace_back(each.name);
+  TRY(expect_members(value, path, names));
+  for (const PropertyField& each : kProperties)
+    properties.*each.field =
+        TRY(number(*value.find(each.name), fmt::format("{}.{}", path, each.name), 0, kMost));
+  for (const ProtocolPropertyField& each : kProtocolProperties) {
+    const Value& by_protocol = *value.find(each.name);
+    const std::string of = fmt::format("{}.{}", path, each.name);
+    TRY(expect_members(by_protocol, of, {{"LL", "LL128", "Simple"}}));
+    for (const json::Member& member : by_protocol.members) {
+      const Protocol protocol = TRY(protocol_named(member, of));
+      (properties.*each.field)[static_cast<size_t>(protocol)] =
+          TRY(number(member.value, fmt::format("{}.{}", of, member.name), 0, kMost));
+    }
+  }
+  return {};
+}
+
+/// What the columns of costs are, each once, in the file's own order.
+Result<std::vector<const CostField*>> read_columns(const Value& value) {
+  TRY(expect(value, "columns", Kind::Array));
+  std::vector<const CostField*> columns;
+  for (const Value& item : value.items) {
+    TRY(expect(item, "columns", Kind::Text));
+    const auto* const found =
+        std::ranges::find_if(kCosts, [&](const CostField& each) { return each.name == item.text; });
+    if (found == std::end(kCosts) || std::ranges::find(columns, found) != columns.end())
+      return refuse(item, "columns",
+                    fmt::format("has \"{}\" {}", item.text,
+                                found == std::end(kCosts) ? "which is unknown" : "twice"));
+    columns.push_back(found);
+  }
+  if (columns.size() != std::size(kCosts))
+    return refuse(value, "columns",
+                  fmt::format("are not all of {}",
+                              list(kCosts, [](const CostField& each) { return each.name; })));
+  return columns;
+}
+
+Result<Cost> read_cost(const Value& value, const std::string& path,
+                       std::span<const CostField* const> columns) {
+  TRY(expect(value, path, Kind::Array));
+  if (value.items.size() != columns.size())
+    return refuse(value, path,
+                  fmt::format("has {} numbers for {} columns", value.items.size(), columns.size()));
+  Cost cost{};
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const CostField& column = *columns[i];
+    cost.*column.field = TRY(number(value.items[i], fmt::format("{}, {}", path, column.name),
+                                    column.least, column.most));
+  }
+  return cost;
+}
+
+Result<Collective> collective_named(const json::Member& member) {
+  std::vector<const char*> known;
+  for (int i = 0; i < schedule::kCollectives; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (member.name == name_of(collective)) return collective;
+    known.push_back(name_of(collective));
+  }
+  return refuse(member.value, "costs",
+                fmt::format("names \"{}\", which is none of {}", member.name,
+                            list(known, [](const char* name) { return name; })));
+}
+
+Status read_costs(const Value& value, std::span<const CostField* const> columns, Tuning& tuning) {
+  TRY(expect(value, "costs", Kind::Object));
+  for (const json::Member& of_collective : value.members) {
+    const Collective collective = TRY(collective_named(of_collective));
+    const std::string path = "costs." + of_collective.name;
+    TRY(expect(of_collective.value, path, Kind::Object));
+    for (const json::Member& of_algorithm : of_collective.value.members) {
+      const Algorithm* const algorithm = algorithms::find(collective, of_algorithm.name);
+      if (algorithm == nullptr)
+        return refuse(of_algorithm.value, path,
+                      fmt::format("names \"{}\", which is none of {}", of_algorithm.name,
+                                  list(algorithms::of(collective),
+                                       [](const Algorithm& each) { return each.name; })));
+      const std::string of = fmt::format("{}.{}", path, of_algorithm.name);
+      TRY(expect(of_algorithm.value, of, Kind::Object));
+      for (const json::Member& member : of_algorithm.value.members) {
+        const Protocol protocol = TRY(protocol_named(member, of));
+        const Cost cost =
+            TRY(read_cost(member.value, fmt::format("{}.{}", of, member.name), columns));
+        tuning.set({algorithm, protocol, cost});
+      }
+    }
+  }
+  return {};
+}
+
+Result<Tuning> read(const Value& document) {
+  constexpr std::string_view kNames[] = {"schema",     "class",   "gpu",  "about",
+                                         "properties", "columns", "costs"};
+  TRY(expect(document, "the document", Kind::Object));
+  Tuning tuning;
+  const Value* const schema = document.find("schema");
+  if (schema == nullptr || schema->text != kTuningSchema)
+    return refuse(schema == nullptr ? document : *schema, "schema",
+                  fmt::format("is not \"{}\"", kTuningSchema));
+  if (const Value* const gpu = document.find("gpu")) {
+    TRY(expect(*gpu, "gpu", Kind::Text));
+    tuning.gpu = gpu->text;
+    TRY(expect_members(document, "the document", kNames));
+  } else {
+    std::vector<std::string_view> names(std::begin(kNames), std::end(kNames));
+    std::erase(names, "gpu");
+    TRY(expect_members(document, "the document", names));
+  }
+  const Value& of_class = *document.find("class");
+  const auto machine = machine_class_named(of_class.text);
+  if (!machine)
+    return refuse(of_class, "class",
+                  fmt::format("is \"{}\", which is none of {}", of_class.text,
+                              list(kClassNames, [](const char* name) { return name; })));
+  tuning.machine = *machine;
+  TRY(expect(*document.find("about"), "about", Kind::Text));
+  tuning.about = document.find("about")->text;
+  TRY(read_properties(*document.find("properties"), tuning.properties));
+  const std::vector<const CostField*> columns = TRY(read_columns(*document.find("columns")));
+  TRY(read_costs(*document.find("costs"), columns, tuning));
+  return tuning;
+}
+
+}  // namespace
+
+const Cost* Tuning::find(const Algorithm& algorithm, Protocol protocol) const {
+  for (const CostLine& line : costs_)
+    if (line.algorithm == &algorithm && line.protocol == protocol) return &line.cost;
+  return nullptr;
+}
+
+void Tuning::set(const CostLine& line) {
+  for (CostLine& known : costs_)
+    if (known.algorithm == line.algorithm && known.protocol == line.protocol) {
+      known.cost = line.cost;
+      return;
+    }
+  costs_.push_back(line);
+}
+
+const char* name_of(MachineClass machine) { return kClassNames[static_cast<size_t>(machine)]; }
+
+std::optional<MachineClass> machine_class_named(std::string_view name) {
+  for (size_t i = 0; i < std::size(kClassNames); ++i)
+    if (kClassNames[i] == name) return static_cast<MachineClass>(i);
+  return std::nullopt;
+}
+
+std::span<const PropertyField> property_fields() { return kProperties; }
+std::span<const ProtocolPropertyField> protocol_property_fields() { return kProtocolProperties; }
+std::span<const CostField> cost_fields() { return kCosts; }
+
+Result<Tuning> parse_tuning(std::string_view text, const std::string& origin) {
+  Result<Value> document = json::parse(text);
+  if (!document.is_ok()) return std::move(document).status().with_context("{}", origin);
+  Result<Tuning> tuning = read(document.value());
+  if (!tuning.is_ok()) return std::move(tuning).status().with_context("{}", origin);
+  tuning->origin = origin;
+  return tuning;
+}
+
+}  // namespace niccolite::planner

@@ -1,0 +1,63 @@
+// Tuning: what one class of machines was measured to do, as a file of tuning/ has it
+// (docs/tune.md has the schema). Constant data once made: any thread.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "planner/cost.h"
+
+namespace niccolite::planner {
+
+class Tuning {
+ public:
+  MachineClass machine = MachineClass::Virtual;
+  std::string gpu;     // how the names of the GPUs begin that it is for; empty: of all others
+  std::string about;   // what was measured, for people
+  std::string origin;  // "built in" or a path, for people
+  Properties properties;
+
+  /// In the order in which they were added.
+  std::span<const CostLine> costs() const { return costs_; }
+  /// Null: nobody has measured it.
+  const Cost* find(const Algorithm& algorithm, executor::Protocol protocol) const;
+  /// Replaces what is known of the same algorithm and protocol.
+  void set(const CostLine& line);
+
+ private:
+  std::vector<CostLine> costs_;
+};
+
+/// "cuda", "cuda_slots": as the files name it.
+const char* name_of(MachineClass machine);
+std::optional<MachineClass> machine_class_named(std::string_view name);
+
+inline constexpr const char* kTuningSchema = "niccolite-tuning-1";
+
+/// A number of a file, and where it belongs.
+struct PropertyField {
+  const char* name;
+  double Properties::*field;
+};
+struct ProtocolPropertyField {
+  const char* name;
+  double (Properties::*field)[executor::kProtocols];
+};
+struct CostField {
+  const char* name;
+  double Cost::*field;
+  double least, most;
+};
+std::span<const PropertyField> property_fields();
+std::span<const ProtocolPropertyField> protocol_property_fields();
+std::span<const CostField> cost_fields();
+
+/// What a file holds. Errors: InvalidArgument with `origin`, the line and the field.
+Result<Tuning> parse_tuning(std::string_view text, const std::string& origin);
+
+}  // namespace niccolite::planner

@@ -1,0 +1,175 @@
+#include "planner/tunings.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "base/log.h"
+#include "base/parameters.h"
+#include "planner/hash.h"
+
+namespace niccolite::planner {
+namespace {
+
+constexpr std::streamoff kMostBytes = 1 << 20;  // a hundred times what every algorithm takes
+
+bool is_for(std::string_view gpu_of_tuning, std::string_view gpu) {
+  return gpu.starts_with(gpu_of_tuning);
+}
+
+Result<std::string> read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return Status::from_errno(errno, "cannot read " + path);
+  const std::streamoff bytes = file.tellg();
+  if (bytes < 0 || bytes > kMostBytes)
+    return Status::invalid_usage("{} is no file of at most {} bytes", path, kMostBytes);
+  std::string text(static_cast<size_t>(bytes), '\0');
+  file.seekg(0);
+  file.read(text.data(), bytes);
+  if (!file) return Status::from_errno(errno, "cannot read " + path);
+  return text;
+}
+
+Result<std::vector<std::string>> files_at(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return std::vector{path};
+  std::vector<std::string> files;
+  // By hand: operator++ throws.
+  auto entry = std::filesystem::directory_iterator(path, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    if (entry->path().extension() == ".json") files.push_back(entry->path().string());
+  if (error) return Status::from_errno(error.value(), "cannot read the folder " + path);
+  if (files.empty()) return Status::invalid_usage("the folder {} has no file *.json", path);
+  std::ranges::sort(files);
+  return files;
+}
+
+void add(Hash& hash, const Tuning& tuning) {
+  hash.add(tuning.machine);
+  hash.add(std::string_view(tuning.gpu));
+  for (const PropertyField& each : property_fields()) hash.add(tuning.properties.*each.field);
+  for (const ProtocolPropertyField& each : protocol_property_fields())
+    for (const double value : tuning.properties.*each.field) hash.add(value);
+  for (const CostLine& line : tuning.costs()) {
+    hash.add(line.algorithm->collective);
+    hash.add(std::string_view(line.algorithm->name));
+    hash.add(line.protocol);
+    for (const CostField& each : cost_fields()) hash.add(line.cost.*each.field);
+  }
+}
+
+/// What NICCOLITE_TUNING names.
+struct Users {
+  Tunings tunings;
+  Status failure;
+};
+
+Users read_users() {
+  const std::string& path = parameters::tuning();
+  if (path.empty()) return {};
+  Result<Tunings> tunings = Tunings::read(path);
+  if (!tunings.is_ok())
+    return {.tunings = {}, .failure = std::move(tunings).status().with_context("NICCOLITE_TUNING")};
+  for (const Tuning& tuning : tunings->all())
+    LOG(Info, Tuning, "Cost model of {}{}{} from {}: {}", name_of(tuning.machine),
+        tuning.gpu.empty() ? "" : ", GPUs ", tuning.gpu, tuning.origin, tuning.about);
+  return {.tunings = std::move(tunings).take(), .failure = {}};
+}
+
+const Users& users() {
+  // Never destroyed: communicators may outlive main().
+  static const Users& known = *new Users(read_users());
+  return known;
+}
+
+/// The built-in one at `index`, parsed when it is first asked for.
+const Tuning& built_in(size_t index) {
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::vector<std::atomic<const Tuning*>>(built_in_tunings().size());
+  if (const Tuning* const found = known[index].load(std::memory_order_acquire)) return *found;
+  const std::lock_guard lock(mutex);
+  if (const Tuning* const found = known[index].load(std::memory_order_relaxed)) return *found;
+  const BuiltInTuning& source = built_in_tunings()[index];
+  Result<Tuning> parsed = parse_tuning(source.text, source.name);
+  auto tuning = std::make_unique<Tuning>();
+  if (parsed.is_ok())
+    *tuning = std::move(parsed).take();
+  else  // tests/planner/tuning_test.cc parses each
+    LOG(Warn, Tuning, "{}: this library was built wrong", parsed.status().message());
+  tuning->origin = "built in";
+  LOG(Info, Tuning, "Cost model of {}{}{}, built in: {}", source.machine_class,
+      tuning->gpu.empty() ? "" : ", GPUs ", tuning->gpu, tuning->about);
+  const Tuning* const result = tuning.release();
+  known[index].store(result, std::memory_order_release);  // pairs with the load above
+  return *result;
+}
+
+}  // namespace
+
+Status Tunings::add(Tuning tuning) {
+  for (const Tuning& known : tunings_)
+    if (known.machine == tuning.machine && known.gpu == tuning.gpu)
+      return Status::invalid_usage("{} and {} are both for class {} and GPUs \"{}\": leave one",
+                                   known.origin, tuning.origin, name_of(tuning.machine),
+                                   tuning.gpu);
+  tunings_.push_back(std::move(tuning));
+  return {};
+}
+
+Result<Tunings> Tunings::read(const std::string& path) {
+  Tunings tunings;
+  for (const std::string& file : TRY(files_at(path))) {
+    const std::string text = TRY(read_text(file));
+    Result<Tuning> tuning = parse_tuning(text, file);
+    if (!tuning.is_ok())
+      return Status::invalid_usage("{}. Mend it, or write it anew with `niccolite tune`",
+                                   tuning.status().message());
+    TRY(tunings.add(std::move(tuning).take()));
+  }
+  // Whatever the files' names are.
+  const auto comes_first = [](const Tuning& a, const Tuning& b) {
+    return std::pair(a.machine, std::string_view(a.gpu)) <
+           std::pair(b.machine, std::string_view(b.gpu));
+  };
+  std::ranges::sort(tunings.tunings_, comes_first);
+  Hash hash;
+  for (const Tuning& tuning : tunings.tunings_) planner::add(hash, tuning);
+  tunings.id_ = hash.value() | 1;
+  return tunings;
+}
+
+const Tuning* Tunings::find(MachineClass machine, std::string_view gpu) const {
+  const Tuning* best = nullptr;
+  for (const Tuning& tuning : tunings_)
+    if (tuning.machine == machine && is_for(tuning.gpu, gpu) &&
+        (best == nullptr || tuning.gpu.size() > best->gpu.size()))
+      best = &tuning;
+  return best;
+}
+
+Status check_tunings() { return users().failure.copy(); }
+uint64_t tunings_id() { return users().tunings.id(); }
+
+const Tuning& tuning_of(MachineClass machine, std::string_view gpu) {
+  if (const Tuning* const found = users().tunings.find(machine, gpu)) return *found;
+  const std::span<const BuiltInTuning> all = built_in_tunings();
+  const std::string_view name = name_of(machine);
+  size_t best = all.size();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i].machine_class == name && is_for(all[i].gpu, gpu) &&
+        (best == all.size() ||
+         std::string_view(all[i].gpu).size() > std::string_view(all[best].gpu).size()))
+      best = i;
+  if (best < all.size()) return built_in(best);
+  static const Tuning& none = *new Tuning;  // tests/planner/tuning_test.cc: each class has one
+  return none;
+}
+
+}  // namespace niccolite::planner

@@ -1,0 +1,54 @@
+// Tunings: which tuning holds for a communicator. The files that NICCOLITE_TUNING names come first,
+// then those that were built in; of several for one class of machines, the one whose `gpu` says
+// most of the GPUs. Ranks must have the same: the id travels with the fingerprint.
+// Thread safety: any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/tuning.h"
+
+namespace niccolite::planner {
+
+/// A file of tuning/, as it was when this was built.
+struct BuiltInTuning {
+  const char* name;           // of the file
+  const char* machine_class;  // its `class` and `gpu`
+  const char* gpu;
+  std::string_view text;
+};
+std::span<const BuiltInTuning> built_in_tunings();
+
+/// Those of a user.
+class Tunings {
+ public:
+  Tunings() = default;
+  /// A file, or all *.json of a folder. Errors: InvalidUsage with file, line and field: what cannot
+  /// be read, and two files for the same machines.
+  static Result<Tunings> read(const std::string& path);
+
+  /// For GPUs of this name (empty: they differ, or have none); null: there is none.
+  const Tuning* find(MachineClass machine, std::string_view gpu) const;
+  std::span<const Tuning> all() const { return tunings_; }
+  /// Of all that choices depend on, not of names and remarks; 0: of none.
+  uint64_t id() const { return id_; }
+
+ private:
+  Status add(Tuning tuning);
+
+  std::vector<Tuning> tunings_;
+  uint64_t id_ = 0;
+};
+
+/// NICCOLITE_TUNING could be read, or is not set; it is read once per process.
+Status check_tunings();
+/// Tunings::id() of this process's.
+uint64_t tunings_id();
+/// What holds, from now on: never destroyed. Where check_tunings() fails, the built-in one.
+const Tuning& tuning_of(MachineClass machine, std::string_view gpu);
+
+}  // namespace niccolite::planner

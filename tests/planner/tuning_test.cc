@@ -1,0 +1,184 @@
+// Tuning files: what is built in, what a user gives, and what is said of files that are wrong.
+#include "planner/tuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "planner/model.h"
+#include "planner/tunings.h"
+
+namespace niccolite::planner {
+namespace {
+
+using executor::Protocol;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string text_of_built_in(std::string_view name) {
+  for (const BuiltInTuning& each : built_in_tunings())
+    if (each.name == name) return std::string(each.text);
+  return {};
+}
+
+/// `text` with one thing in it replaced, which must be there.
+std::string with(std::string text, const std::string& before, const std::string& after) {
+  const size_t at = text.find(before);
+  EXPECT_NE(at, std::string::npos) << before;
+  return at == std::string::npos ? text : text.replace(at, before.size(), after);
+}
+
+class TuningFiles : public testing::Test {
+ protected:
+  TuningFiles() { std::filesystem::create_directory(folder_); }
+  ~TuningFiles() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+  std::string folder() const { return folder_.string(); }
+
+ private:
+  const std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / fmt::format("niccolite_tuning_{}", getpid());
+};
+
+TEST(BuiltInTunings, AreAllReadAndEachClassHasOneForAnyGpu) {
+  std::set<MachineClass> of_any;
+  std::set<std::string> names;
+  for (const BuiltInTuning& each : built_in_tunings()) {
+    const Result<Tuning> tuning = parse_tuning(each.text, each.name);
+    ASSERT_TRUE(tuning.is_ok()) << tuning.status().message();
+    EXPECT_STREQ(name_of(tuning.value().machine), each.machine_class);
+    EXPECT_EQ(tuning.value().gpu, each.gpu);
+    EXPECT_FALSE(tuning.value().about.empty()) << each.name << " does not say where it is from";
+    EXPECT_GT(tuning.value().costs().size(), 0u);
+    if (tuning.value().gpu.empty()) {
+      EXPECT_TRUE(of_any.insert(tuning.value().machine).second) << each.name;
+    }
+  }
+  EXPECT_EQ(of_any.size(), kMachineClasses);
+}
+
+// What is found is what the file says, by the names of its columns.
+TEST(Tuning, HasTheNumbersOfItsFile) {
+  const Tuning tuning = parse_tuning(R"({
+    "schema": "niccolite-tuning-1", "class": "cuda_slots", "gpu": "NVIDIA X", "about": "a test",
+    "properties": {"fixed_us": 1, "instruction_us": 2, "end_us": 3, "channel_us": 4,
+      "between_us": 5, "link_gbs": 6, "rail_gbs": 7, "wire_gbs": 8, "engine_gbs": 9,
+      "machine_engine_gbs": 10, "machine_instruction_us": 11, "round_us": 12,
+      "inside_us": {"LL": 13, "LL128": 14, "Simple": 15},
+      "channel_gbs": {"Simple": 18, "LL": 16, "LL128": 17}},
+    "columns": ["crowd", "overlap", "fixed_us", "step_us", "channel_us", "link_two_ranks_gbs",
+      "link_more_ranks_gbs", "channel_gbs", "round_us", "fill_chunks"],
+    "costs": {"all_gather": {"ring": {"LL128": [0.5, 0.25, 1, 2, 3, 4, 5, 6, 7, 8]}}}})",
+                                     "test.json")
+                            .value();
+  EXPECT_EQ(tuning.machine, MachineClass::CudaSlots);
+  EXPECT_EQ(tuning.gpu, "NVIDIA X");
+  EXPECT_EQ(tuning.properties.machine_engine, 10);
+  EXPECT_EQ(tuning.properties.inside[static_cast<size_t>(Protocol::LL128)], 14);
+  EXPECT_EQ(tuning.properties.channel_gigabytes[static_cast<size_t>(Protocol::Simple)], 18);
+  const Algorithm& ring = *algorithms::find(Collective::AllGather, "ring");
+  const Cost* const cost = tuning.find(ring, Protocol::LL128);
+  ASSERT_NE(cost, nullptr);
+  EXPECT_EQ(cost->crowd, 0.5);
+  EXPECT_EQ(cost->overlap, 0.25);
+  EXPECT_EQ(cost->fixed, 1);
+  EXPECT_EQ(cost->fill, 8);
+  EXPECT_EQ(tuning.find(ring, Protocol::LL), nullptr);
+}
+
+TEST(Tuning, RefusesWithFileLineAndField) {
+  const std::string good = text_of_built_in("virtual.json");
+  const struct {
+    const char* before;
+    const char* after;
+    const char* message;
+  } cases[] = {
+      {"niccolite-tuning-1", "niccolite-tuning-9", "line 2: schema is not \"niccolite-tuning-1\""},
+      {"\"class\": \"virtual\"", "\"class\": \"h300\"", "class is \"h300\", which is none of"},
+      {"\"fixed_us\": 2", "\"fixed_us\": \"2\"", "properties.fixed_us is a text, not a number"},
+      {"\"fixed_us\": 2", "\"fixed_us\": -2", "properties.fixed_us is -2, and must be from 0"},
+      {"\"fixed_us\": 2,", "", "properties lacks \"fixed_us\""},
+      {"\"fixed_us\": 2", "\"fixed\": 2", "unknown field \"fixed\"; known are fixed_us"},
+      {"\"LL128\": 1.3", "\"LL129\": 1.3", "unknown field \"LL129\""},
+      {"\"overlap\"", "\"lap\"", "columns has \"lap\" which is unknown"},
+      {"\"overlap\"", "\"crowd\"", "columns has \"crowd\" twice"},
+      {"\"overlap\", ", "", "columns are not all of"},
+      {"\"all_reduce\"", "\"all_increase\"", "names \"all_increase\", which is none of"},
+      {"\"two_shot\"", "\"four_shot\"", "names \"four_shot\", which is none of ring, one_shot"},
+      {"\"LL\": [2,", "\"LX\": [2,", "costs.all_reduce.ring names \"LX\""},
+      {"\"LL\": [2,", "\"LL\": [", "costs.all_reduce.ring.LL has 9 numbers for 10 columns"},
+      {"\"LL\": [2,", "\"LL\": [1e30,", "costs.all_reduce.ring.LL, fixed_us is 1e+30"},
+      {"\"costs\": {", "\"costs\": {,", "a name in quotes is missing"},
+  };
+  for (const auto& c : cases) {
+    const Result<Tuning> tuning = parse_tuning(with(good, c.before, c.after), "mine.json");
+    ASSERT_FALSE(tuning.is_ok()) << c.after;
+    EXPECT_THAT(tuning.status().message(),
+                AllOf(HasSubstr("mine.json: line "), HasSubstr(c.message)));
+  }
+}
+
+TEST_F(TuningFiles, OfAUserAreFoundByClassAndGpu) {
+  const std::string text = text_of_built_in("cuda.json");
+  const auto for_gpu = [&](const std::string& gpu) {
+    return with(text, "\"about\"", fmt::format("\"gpu\": \"{}\", \"about\"", gpu));
+  };
+  write("any.json", text);
+  write("a.json", for_gpu("NVIDIA A"));
+  write("a100.json", for_gpu("NVIDIA A100"));
+  write("not.txt", "{");
+  const Tunings tunings = Tunings::read(folder()).value();
+  EXPECT_EQ(tunings.all().size(), 3u);
+  const auto origin = [&](const char* gpu) {
+    return std::filesystem::path(tunings.find(MachineClass::Cuda, gpu)->origin).filename();
+  };
+  EXPECT_EQ(origin("NVIDIA A100-SXM4-80GB"), "a100.json");
+  EXPECT_EQ(origin("NVIDIA A40"), "a.json");
+  EXPECT_EQ(origin("NVIDIA H200"), "any.json");
+  EXPECT_EQ(origin(""), "any.json");
+  EXPECT_EQ(tunings.find(MachineClass::CudaSlots, "NVIDIA A100"), nullptr);
+
+  write("again.json", for_gpu("NVIDIA A"));
+  EXPECT_THAT(std::string(Tunings::read(folder()).status().message()),
+              HasSubstr("again.json are both for class cuda and GPUs \"NVIDIA A\""));
+}
+
+// Ranks compare ids: what does not change choices does not count.
+TEST_F(TuningFiles, HaveAnIdOfWhatChoicesDependOn) {
+  const std::string text = text_of_built_in("virtual.json");
+  const auto id_of = [&](const std::string& changed) {
+    return Tunings::read(write("x.json", changed)).value().id();
+  };
+  const uint64_t id = id_of(text);
+  EXPECT_NE(id, 0u);
+  EXPECT_EQ(Tunings().id(), 0u);
+  EXPECT_EQ(id_of(with(text, "\"about\": \"", "\"about\": \"Not ")), id);
+  EXPECT_EQ(id_of(with(text, "\"fixed_us\": 2", "\"fixed_us\":\n2.0")), id);
+  EXPECT_NE(id_of(with(text, "\"fixed_us\": 2", "\"fixed_us\": 2.1")), id);
+  EXPECT_NE(id_of(with(text, "\"LL\": [2,", "\"LL\": [2.5,")), id);
+  EXPECT_NE(id_of(with(text, "\"about\"", "\"gpu\": \"V\", \"about\"")), id);
+}
+
+TEST_F(TuningFiles, ThatCannotBeReadAreRefusedWithTheRemedy) {
+  EXPECT_THAT(std::string(Tunings::read(folder() + "/none.json").status().message()),
+              HasSubstr("none.json: No such file"));
+  EXPECT_THAT(std::string(Tunings::read(folder()).status().message()),
+              HasSubstr("has no file *.json"));
+  const Status bad = Tunings::read(write("bad.json", "{\n\"schema\": 1}")).status();
+  EXPECT_EQ(bad.code(), Code::InvalidUsage);
+  EXPECT_THAT(std::string(bad.message()), AllOf(HasSubstr("bad.json: line 2: schema is not"),
+                                                HasSubstr("write it anew with `niccolite tune`")));
+  EXPECT_FALSE(Tunings::read(write("big.json", std::string(2 << 20, ' '))).is_ok());
+}
+
+}  // namespace
+}  // namespace niccolite::planner
