@@ -20,24 +20,12 @@ constexpr double kMoreWeight = 2;
 
 Key key_of(const Point& point) { return {point.variant.algorithm, point.variant.protocol}; }
 
-double weight_near(double microseconds, double best) {
-  const double slower = microseconds / best;
-  return slower < 1.15 ? 1 : slower < 1.5 ? 0.4 : slower < 3 ? 0.1 : 0.03;
-}
-
 std::map<Key, std::vector<Sample>> samples_of(const Measurements& measurements) {
-  std::map<std::tuple<Collective, int, size_t>, double> fastest;
-  const auto work_of = [](const Point& point) {
-    return std::tuple(point.work.collective, point.work.nranks, point.work.bytes);
-  };
-  for (const Point& point : measurements.points) {
-    const auto [place, is_new] = fastest.try_emplace(work_of(point), point.microseconds);
-    place->second = std::min(place->second, point.microseconds);
-  }
   std::map<Key, std::vector<Sample>> samples;
-  for (const Point& point : measurements.points)
-    samples[key_of(point)].push_back(
-        {point, weight_near(point.microseconds, fastest[work_of(point)])});
+  for (Sample& sample : weighed(measurements)) {
+    const Key key = key_of(sample.point);
+    samples[key].push_back(std::move(sample));
+  }
   std::erase_if(samples, [](const auto& entry) { return entry.second.size() < kFewestPoints; });
   return samples;
 }
@@ -73,7 +61,8 @@ std::vector<CostLine> calibrate(const Measurements& measurements, const planner:
     }
     stale.clear();
     std::vector<CostLine> lines = lines_of(costs);
-    const std::vector<CheckedPoint> points = check(measurements, lines, most_channels);
+    const std::vector<CheckedPoint> points =
+        check(measurements, by_lines(measurements.machine, lines), most_channels);
     const size_t right = summarise(points).right;
     if (pass == 0 || right > most_right) {
       best = std::move(lines);

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "planner/choice.h"
+#include "planner/price.h"
 
 namespace niccolite::tune {
 namespace {
@@ -32,16 +33,30 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-const CostLine* line_of(std::span<const CostLine> lines, const Point& point) {
-  for (const CostLine& line : lines)
-    if (line.algorithm == point.variant.algorithm && line.protocol == point.variant.protocol)
-      return &line;
-  return nullptr;
-}
-
 }  // namespace
 
-std::vector<CheckedPoint> check(const Measurements& measurements, std::span<const CostLine> lines,
+Predictor by_lines(gpu::Kind machine, std::span<const CostLine> lines) {
+  return [machine, lines](const Point& point) -> std::optional<double> {
+    const auto is_of = [&](const CostLine& line) {
+      return line.algorithm == point.variant.algorithm && line.protocol == point.variant.protocol;
+    };
+    const auto line = std::ranges::find_if(lines, is_of);
+    if (line == lines.end()) return std::nullopt;
+    return planner::predict(machine, line->cost, point.work, point.variant, point.chunk_bytes);
+  };
+}
+
+Predictor by_properties(const Measurements& measurements, const planner::Tuning& tuning) {
+  return [&](const Point& point) -> std::optional<double> {
+    const auto protocol = point.variant.protocol;
+    const auto demand =
+        demand_of(settings_of(measurements, point.work.nranks), *point.variant.algorithm, protocol);
+    return planner::predict(tuning.properties[static_cast<size_t>(protocol)], *demand, point.work,
+                            point.variant, point.chunk_bytes);
+  };
+}
+
+std::vector<CheckedPoint> check(const Measurements& measurements, const Predictor& predict,
                                 int most_channels) {
   std::map<std::tuple<Collective, int, size_t>, std::vector<const Point*>> by_work;
   for (const Point& point : measurements.points)
@@ -52,11 +67,9 @@ std::vector<CheckedPoint> check(const Measurements& measurements, std::span<cons
     std::vector<Choice> choices;
     std::vector<const Point*> candidates;
     for (const Point* point : points) {
-      const CostLine* line = line_of(lines, *point);
-      if (line == nullptr) continue;
-      const double predicted = planner::predict(measurements.machine, line->cost, point->work,
-                                                point->variant, point->chunk_bytes);
-      choices.push_back({point->variant, predicted});
+      const std::optional<double> predicted = predict(*point);
+      if (!predicted) continue;
+      choices.push_back({point->variant, *predicted});
       candidates.push_back(point);
     }
     if (choices.size() < 2) continue;

@@ -2,9 +2,12 @@
 // of the fastest one? And how far are its predictions from the truth?
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 
 #include "cli/tune/points.h"
+#include "planner/tuning.h"
 
 namespace niccolite::tune {
 
@@ -23,10 +26,17 @@ struct CheckedPoint {
   double error() const { return predicted / chosen.microseconds - 1; }
 };
 
+/// Microseconds of a point; none: nothing is known of its variant.
+using Predictor = std::function<std::optional<double>(const Point&)>;
+/// By the constants of each variant.
+Predictor by_lines(gpu::Kind machine, std::span<const planner::CostLine> lines);
+/// By what the machine does, whatever was measured of the variant.
+Predictor by_properties(const Measurements& measurements, const planner::Tuning& tuning);
+
 /// By collective, ranks and size, where at least two variants have been measured. Of those with at
 /// most `most_channels`.
-std::vector<CheckedPoint> check(const Measurements& measurements,
-                                std::span<const planner::CostLine> lines, int most_channels);
+std::vector<CheckedPoint> check(const Measurements& measurements, const Predictor& predict,
+                                int most_channels);
 
 /// The same of what the library did by itself.
 struct CheckedOwn {

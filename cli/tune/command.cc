@@ -19,6 +19,7 @@
 #include "cli/perf/options.h"
 #include "cli/tune/calibrate.h"
 #include "cli/tune/check.h"
+#include "cli/tune/fit_properties.h"
 #include "cli/tune/measure.h"
 #include "cli/tune/tuning_file.h"
 
@@ -187,8 +188,11 @@ void print_checks(const Measurements& measurements, std::span<const CheckedPoint
     fmt::print(stderr, "not measured: {}\n", failure);
 }
 
-int check_known(const Measurements& measurements, const planner::Tuning& tuning, int most) {
-  const std::vector<CheckedPoint> points = check(measurements, tuning.costs(), most);
+int check_known(const Measurements& measurements, const planner::Tuning& tuning, int most,
+                bool is_derived) {
+  const Predictor predict = is_derived ? by_properties(measurements, tuning)
+                                       : by_lines(measurements.machine, tuning.costs());
+  const std::vector<CheckedPoint> points = check(measurements, predict, most);
   print_checks(measurements, points, most);
   const Summary summary = summarise(points);
   return summary.right < summary.points ? kExitWrong : kExitFine;
@@ -198,16 +202,21 @@ int check_known(const Measurements& measurements, const planner::Tuning& tuning,
 int make_constants(const Options& options, const Measurements& measurements, int most) {
   const planner::Tuning& known = tuning_in_force(measurements);
   const std::vector<CostLine> lines = calibrate(measurements, known, most);
-  const std::vector<CheckedPoint> points = check(measurements, lines, most);
+  const std::vector<CheckedPoint> points =
+      check(measurements, by_lines(measurements.machine, lines), most);
   const std::string complaint = complaint_about(measurements, points);
   print_checks(measurements, points, most);
+  planner::Tuning tuning = tuning_from(measurements, known, lines);
+  tuning.properties = fit_properties(measurements, known.properties);
+  const Summary derived = summarise(check(measurements, by_properties(measurements, tuning), most));
+  fmt::print("derived prices: median error {:.1f} %; within 5 %: {} of {} points\n",
+             100 * derived.median_error, derived.right, derived.points);
   if (!complaint.empty()) {
     fmt::print(stderr, "niccolite tune: {}\n", complaint);
     return kExitWrong;
   }
   if (options.tuning_path.empty()) return kExitFine;
-  const Status status =
-      write_text(options.tuning_path, text_of(tuning_from(measurements, known, lines)));
+  const Status status = write_text(options.tuning_path, text_of(tuning));
   return status.is_ok() ? kExitFine : fail(status, kExitFailed);
 }
 
@@ -250,6 +259,8 @@ void add_options(CLI::App& app, Options& options) {
                  "alone, without --from, is only read")
       ->expected(0, 1)
       ->each([&options](const std::string&) { options.only_checks = true; });
+  app.add_flag("--derived", options.is_derived,
+               "With --check: prices derived from schedules, as if no algorithm had been measured");
   app.add_option("-J,--output_file", options.json_path, "Write the measurements to this file");
   app.add_option("--tuning", options.tuning_path,
                  "Write the constants to this file, for NICCOLITE_TUNING");
@@ -293,13 +304,14 @@ int run(const Options& options) {
   Result<int> most = most_channels(measurements.machine);
   if (!most.is_ok()) return fail(most.status(), kExitUsage);
   if (!options.only_checks) return make_constants(options, measurements, *most);
-  if (!file) return check_known(measurements, tuning_in_force(measurements), *most);
+  if (!file)
+    return check_known(measurements, tuning_in_force(measurements), *most, options.is_derived);
   if (file->machine != measurements.machine_class())
     return fail(Status::invalid_usage("{} is for class {}, the measurements are of {}",
                                       options.checked_path, name_of(file->machine),
                                       name_of(measurements.machine_class())),
                 kExitUsage);
-  return check_known(measurements, *file, *most);
+  return check_known(measurements, *file, *most, options.is_derived);
 }
 
 }  // namespace niccolite::tune

@@ -21,6 +21,7 @@ struct Options {
   std::string channels;  // empty: a few up to the default's most
   std::vector<std::string> from;
   bool only_checks = false;
+  bool is_derived = false;
   std::string checked_path;  // empty: the constants in force
   bool uses_slots = false;
   double limit_seconds = 0;

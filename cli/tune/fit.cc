@@ -3,83 +3,38 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
+
+#include "cli/tune/least_squares.h"
 
 namespace niccolite::tune {
 namespace {
 
 using planner::Cost;
 
-constexpr size_t kConstants = 10;
-using Vector = std::array<double, kConstants>;  // logarithms; of `overlap`, of its odds
-using Matrix = std::array<Vector, kConstants>;
-
 struct Constant {
   double Cost::*field;
-  double least, most;
+  Unknown unknown;
 };
-constexpr std::array<Constant, kConstants> kFields{{{&Cost::fixed, 0.1, 1e4},
-                                                    {&Cost::step, 0.001, 1e3},
-                                                    {&Cost::channel, 0.0005, 10},
-                                                    {&Cost::link_two_ranks, 0.01, 1e4},
-                                                    {&Cost::link_more_ranks, 0.01, 1e4},
-                                                    {&Cost::channel_gigabytes, 0.01, 1e3},
-                                                    {&Cost::round, 0.001, 1e3},
-                                                    {&Cost::fill, 0.001, 10},
-                                                    {&Cost::overlap, 0.005, 0.995},
-                                                    {&Cost::crowd, 1e-5, 1}}};
-constexpr size_t kLinkTwo = 3, kLinkMore = 4, kOverlap = 8;
+constexpr std::array<Constant, 10> kConstants{{{&Cost::fixed, {0.1, 1e4}},
+                                               {&Cost::step, {0.001, 1e3}},
+                                               {&Cost::channel, {0.0005, 10}},
+                                               {&Cost::link_two_ranks, {0.01, 1e4}},
+                                               {&Cost::link_more_ranks, {0.01, 1e4}},
+                                               {&Cost::channel_gigabytes, {0.01, 1e3}},
+                                               {&Cost::round, {0.001, 1e3}},
+                                               {&Cost::fill, {0.001, 10}},
+                                               {&Cost::overlap, {0.005, 0.995, /*is_part=*/true}},
+                                               {&Cost::crowd, {1e-5, 1}}}};
 
-constexpr int kIterations = 60;
-// Residuals beyond this (about 10 %) count linearly.
-constexpr double kOutlier = 0.1;
-// Pull towards what is known, for constants that the data leave open.
-constexpr double kPrior = 1e-5;
-
-double encode(size_t i, double value) {
-  const double bounded = std::clamp(value, kFields[i].least, kFields[i].most);
-  return i == kOverlap ? std::log(bounded / (1 - bounded)) : std::log(bounded);
-}
-
-double decode(size_t i, double x) {
-  const double value = i == kOverlap ? 1 / (1 + std::exp(-x)) : std::exp(x);
-  return std::clamp(value, kFields[i].least, kFields[i].most);
-}
-
-Vector encode(const Cost& cost) {
-  Vector x;
-  for (size_t i = 0; i < kConstants; ++i) x[i] = encode(i, cost.*kFields[i].field);
-  return x;
-}
-
-Cost decode(const Vector& x) {
-  Cost cost{};
-  for (size_t i = 0; i < kConstants; ++i) cost.*kFields[i].field = decode(i, x[i]);
-  return cost;
-}
-
-/// Solves a x = b by Gauss's elimination with pivots; nothing where a is singular.
-std::optional<Vector> solve(Matrix a, Vector b) {
-  for (size_t column = 0; column < kConstants; ++column) {
-    size_t pivot = column;
-    for (size_t row = column + 1; row < kConstants; ++row)
-      if (std::abs(a[row][column]) > std::abs(a[pivot][column])) pivot = row;
-    if (std::abs(a[pivot][column]) < 1e-300) return std::nullopt;
-    std::swap(a[column], a[pivot]);
-    std::swap(b[column], b[pivot]);
-    for (size_t row = column + 1; row < kConstants; ++row) {
-      const double factor = a[row][column] / a[column][column];
-      for (size_t k = column; k < kConstants; ++k) a[row][k] -= factor * a[column][k];
-      b[row] -= factor * b[column];
-    }
-  }
-  for (size_t row = kConstants; row-- > 0;) {
-    for (size_t k = row + 1; k < kConstants; ++k) b[row] -= a[row][k] * b[k];
-    b[row] /= a[row][row];
-  }
-  return b;
+Vector values_of(const Cost& cost) {
+  Vector values;
+  for (const Constant& constant : kConstants) values.push_back(cost.*constant.field);
+  return values;
 }
 
 /// Are there samples of two ranks, and of more?
@@ -88,97 +43,28 @@ std::pair<bool, bool> links_of(std::span<const Sample> samples) {
   return {std::ranges::any_of(samples, is_of_two), !std::ranges::all_of(samples, is_of_two)};
 }
 
-class Search {
+/// The constants of one variant, as LeastSquares wants them.
+class VariantModel {
  public:
-  Search(gpu::Kind machine, std::span<const Sample> samples, const Vector& known)
-      : machine_(machine), samples_(samples), known_(known) {
-    const auto [has_two, has_more] = links_of(samples);
-    is_open_.fill(true);
-    is_open_[kLinkTwo] = has_two;
-    is_open_[kLinkMore] = has_more;
-  }
+  VariantModel(gpu::Kind machine, std::span<const Sample> samples)
+      : machine_(machine), samples_(samples) {}
 
-  /// From `start`, but for constants that the data cannot tell.
-  std::pair<double, Vector> run(Vector start) const {
-    for (size_t i = 0; i < kConstants; ++i)
-      if (!is_open_[i]) start[i] = known_[i];
-    Vector x = start;
-    double damping = 1e-2;
-    double loss = loss_of(x);
-    for (int iteration = 0; iteration < kIterations && damping < 1e8; ++iteration) {
-      const auto [hessian, gradient] = linearise(x);
-      bool improved = false;
-      while (!improved && damping < 1e8) {
-        Matrix damped = hessian;
-        for (size_t i = 0; i < kConstants; ++i) damped[i][i] += damping * hessian[i][i] + 1e-12;
-        const std::optional<Vector> step = solve(damped, gradient);
-        Vector next = x;
-        for (size_t i = 0; step && i < kConstants; ++i)
-          next[i] = std::clamp(x[i] - std::clamp((*step)[i], -1.0, 1.0),
-                               encode(i, kFields[i].least), encode(i, kFields[i].most));
-        const double next_loss = loss_of(next);
-        improved = step && next_loss < loss;
-        damping *= improved ? 0.3 : 4;
-        if (!improved) continue;
-        x = next;
-        loss = next_loss;
-      }
-    }
-    return {loss, x};
+  size_t count() const { return samples_.size(); }
+  double weight(size_t i) const { return samples_[i].weight; }
+  Cost make(const Vector& values) const {
+    Cost cost{};
+    for (size_t i = 0; i < kConstants.size(); ++i) cost.*kConstants[i].field = values[i];
+    return cost;
   }
-
- private:
-  double residual(const Sample& sample, const Cost& cost) const {
-    const Point& point = sample.point;
+  double residual(const Cost& cost, size_t i) const {
+    const Point& point = samples_[i].point;
     return std::log(planner::predict(machine_, cost, point.work, point.variant, point.chunk_bytes) /
                     point.microseconds);
   }
 
-  double loss_of(const Vector& x) const {
-    const Cost cost = decode(x);
-    double loss = 0;
-    for (const Sample& sample : samples_) {
-      const double r = std::abs(residual(sample, cost));
-      loss += sample.weight * (r <= kOutlier ? r * r : kOutlier * (2 * r - kOutlier));
-    }
-    for (size_t i = 0; i < kConstants; ++i)
-      loss += kPrior * (x[i] - known_[i]) * (x[i] - known_[i]);
-    return loss;
-  }
-
-  std::pair<Matrix, Vector> linearise(const Vector& x) const {
-    constexpr double kDelta = 1e-4;
-    Matrix hessian{};
-    Vector gradient{};
-    const Cost cost = decode(x);
-    std::array<Cost, kConstants> moved;
-    for (size_t i = 0; i < kConstants; ++i) {
-      Vector near = x;
-      near[i] += kDelta;
-      moved[i] = decode(near);
-    }
-    for (const Sample& sample : samples_) {
-      const double r = residual(sample, cost);
-      const double weight = sample.weight * std::min(1.0, kOutlier / (std::abs(r) + 1e-12));
-      Vector slope{};
-      for (size_t i = 0; i < kConstants; ++i)
-        if (is_open_[i]) slope[i] = (residual(sample, moved[i]) - r) / kDelta;
-      for (size_t i = 0; i < kConstants; ++i) {
-        gradient[i] += weight * slope[i] * r;
-        for (size_t k = 0; k < kConstants; ++k) hessian[i][k] += weight * slope[i] * slope[k];
-      }
-    }
-    for (size_t i = 0; i < kConstants; ++i) {
-      hessian[i][i] += kPrior;
-      gradient[i] += kPrior * (x[i] - known_[i]);
-    }
-    return {hessian, gradient};
-  }
-
+ private:
   const gpu::Kind machine_;
   const std::span<const Sample> samples_;
-  const Vector known_;
-  std::array<bool, kConstants> is_open_{};
 };
 
 /// Where searches begin: what is known, and guesses from the fastest and from the busiest sample.
@@ -207,6 +93,11 @@ std::vector<Cost> starts_of(const Cost& known, std::span<const Sample> samples) 
   return starts;
 }
 
+double weight_near(double microseconds, double best) {
+  const double slower = microseconds / best;
+  return slower < 1.15 ? 1 : slower < 1.5 ? 0.4 : slower < 3 ? 0.1 : 0.03;
+}
+
 /// A link that no sample has keeps its speed, with the most channels that any sample has, whatever
 /// the others say of crowding.
 void keep_unknown_links(const Cost& known, std::span<const Sample> samples, Cost& found) {
@@ -220,14 +111,37 @@ void keep_unknown_links(const Cost& known, std::span<const Sample> samples, Cost
 
 }  // namespace
 
-Cost fit(gpu::Kind machine, const Cost& known, std::span<const Sample> samples) {
-  const Search search(machine, samples, encode(known));
-  std::optional<std::pair<double, Vector>> best;
-  for (const Cost& start : starts_of(known, samples)) {
-    const auto found = search.run(encode(start));
-    if (!best || found.first < best->first) best = found;
+std::vector<Sample> weighed(const Measurements& measurements) {
+  std::map<std::tuple<Collective, int, size_t>, double> fastest;
+  const auto work_of = [](const Point& point) {
+    return std::tuple(point.work.collective, point.work.nranks, point.work.bytes);
+  };
+  for (const Point& point : measurements.points) {
+    const auto [place, is_new] = fastest.try_emplace(work_of(point), point.microseconds);
+    place->second = std::min(place->second, point.microseconds);
   }
-  Cost cost = decode(best->second);
+  std::vector<Sample> samples;
+  for (const Point& point : measurements.points)
+    samples.push_back({point, weight_near(point.microseconds, fastest[work_of(point)])});
+  return samples;
+}
+
+Cost fit(gpu::Kind machine, const Cost& known, std::span<const Sample> samples) {
+  const VariantModel model(machine, samples);
+  const auto [has_two, has_more] = links_of(samples);
+  std::vector<Unknown> unknowns;
+  for (const Constant& constant : kConstants) {
+    unknowns.push_back(constant.unknown);
+    if (constant.field == &Cost::link_two_ranks) unknowns.back().is_open = has_two;
+    if (constant.field == &Cost::link_more_ranks) unknowns.back().is_open = has_more;
+  }
+  const LeastSquares search(model, unknowns, values_of(known), Pull{});
+  std::optional<Solution> best;
+  for (const Cost& start : starts_of(known, samples)) {
+    Solution found = search.run(values_of(start));
+    if (!best || found.loss < best->loss) best = std::move(found);
+  }
+  Cost cost = model.make(best->values);
   keep_unknown_links(known, samples, cost);
   return cost;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "cli/tune/points.h"
 
@@ -11,6 +12,10 @@ struct Sample {
   Point point;
   double weight = 1;
 };
+
+/// All points. They weigh the more, the nearer their variants are to the fastest of the same work:
+/// a model need not be right about what nobody would choose.
+std::vector<Sample> weighed(const Measurements& measurements);
 
 /// The constants with the least weighted squares of log(predicted / measured), with outliers of
 /// more than a tenth counting less. `known` is where the search begins, and what remains of

@@ -132,6 +132,15 @@ Result<Collective> collective_named(const std::string& name) {
   return Status::invalid_argument("\"{}\" is no collective", name);
 }
 
+planner::Settings settings_of(const Measurements& measurements, int nranks) {
+  planner::Settings settings;
+  settings.machine = measurements.machine;
+  settings.nranks = nranks;
+  settings.max_channels = planner::kMostChannels;
+  planner::set_reach(settings, !measurements.slots);
+  return settings;
+}
+
 planner::MachineClass Measurements::machine_class() const {
   int nranks = 0;
   for (const Point& point : points) nranks = std::max(nranks, point.work.nranks);

@@ -47,6 +47,9 @@ struct Measurements {
   planner::MachineClass machine_class() const;
 };
 
+/// Of a communicator of so many ranks of the measured machine.
+planner::Settings settings_of(const Measurements& measurements, int nranks);
+
 /// "all_to_all" as the schedule module has it. Null pointers never.
 Result<Collective> collective_named(const std::string& name);
 

@@ -30,15 +30,13 @@ class List {
   std::string text_;
 };
 
-std::string text_of(const planner::Properties& properties) {
+std::string text_of(const std::array<planner::Properties, executor::kProtocols>& properties) {
   List fields(",\n");
-  for (const planner::PropertyField& each : planner::property_fields())
-    fields.add(fmt::format("    \"{}\": {}", each.name, number(properties.*each.field)));
-  for (const planner::ProtocolPropertyField& each : planner::protocol_property_fields()) {
+  for (const planner::PropertyField& each : planner::property_fields()) {
     List values(", ");
     for (const Protocol protocol : kProtocols)
       values.add(fmt::format("\"{}\": {}", executor::name_of(protocol),
-                             number((properties.*each.field)[static_cast<size_t>(protocol)])));
+                             number(properties[static_cast<size_t>(protocol)].*each.field)));
     fields.add(fmt::format("    \"{}\": {{{}}}", each.name, values.text()));
   }
   return fields.text();

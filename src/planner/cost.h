@@ -43,23 +43,41 @@ struct CostLine {
   Cost cost;
 };
 
-/// What a class of machines was measured to do, whatever the algorithm: derived prices are made of
-/// it (price.h). Arrays: by protocol. Rates of 0 limit nothing.
+/// What a class of machines does by one protocol, whatever the algorithm: derived prices are made
+/// of it (price.h). Rates are GB/s, and those of 0 limit nothing; a channel's are of all that it
+/// reads and writes, others of what is sent.
 struct Properties {
-  double fixed = 8;                                 // us: of an operation
-  double instruction = 0.2;                         // us
-  double end = 0.1;                                 // us: a connection that an instruction has
-  double channel = 0.02;                            // us
-  double inside[executor::kProtocols] = {2, 2, 4};  // us: a hop inside a machine
-  double between = 25;                              // us: a hop between machines
-  double link = 0;                                  // GB/s of a rank, inside a machine
-  double rail = 0;                                  // GB/s of a rank, between machines
-  double wire = 0;                                  // GB/s of a machine, all its rails together
-  double engine = 0;                                // GB/s that a rank reads and writes
-  double machine_engine = 0;       // GB/s of all ranks of a machine, where they share cores
-  double machine_instruction = 0;  // us: of all ranks of a machine, likewise
-  double channel_gigabytes[executor::kProtocols] = {8, 18, 35};  // GB/s
-  double round = 2;                                              // us
+  // Microseconds:
+  double fixed = 8;              // of an operation
+  double instruction = 0.2;      // of the longest chain
+  double end = 0.1;              // a connection that an instruction of that chain has
+  double slot_hop = 2;           // a chunk's way to another rank: through a slot,
+  double put_hop = 2;            // put to its buffer,
+  double get_hop = 2;            // got from there,
+  double between_hop = 25;       // and to a rank of another machine
+  double work = 0;               // an instruction of the rank that has most
+  double machine_work = 0;       // and channel: of all ranks of a machine, where they share cores
+  double channel = 0.02;         // a channel
+  double round = 2;              // a further round
+  double round_instruction = 0;  // of it, each instruction of a worker that has slots
+  // GB/s:
+  double link_two_ranks = 0;   // of a rank, inside a machine
+  double link_more_ranks = 0;  // of one of more than two ranks
+  double rail = 0;             // of a rank, between machines
+  double wire = 0;             // of a machine, all its rails together
+  double engine = 0;           // that a rank reads and writes
+  double machine_engine = 0;   // that all ranks of a machine do, where they share cores
+  double slot_copy = 30;       // of a channel, by what it moves, and whether slots are in it
+  double slot_reduction = 30;
+  double direct_copy = 60;
+  double direct_reduction = 60;
+  // Parts:
+  double fill = 1;           // of a chunk's transfer, for each hop
+  double direct_fill = 1;    // of that, where the hop is a put or a get
+  double overlap = 0;        // of latency and transfer, as Cost has it
+  double crowd = 0;          // for each channel, of workers with fixed tiles,
+  double dynamic_crowd = 0;  // and with dynamic ones
+  double spread = 0;         // that a channel is faster by for each worker more than one
 };
 
 /// What has constants of its own.

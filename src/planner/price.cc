@@ -13,90 +13,160 @@ namespace niccolite::planner {
 namespace {
 
 using executor::Protocol;
-using Derived = Price::Derived;
+using lowering::Demand;
 
 // Of schedules that hold an instruction for each pair of ranks, larger ones take too long to look
 // at; those algorithms say what they ask for (Traits::load).
 constexpr int kMostAnalysed = 64;
 
 /// By the algorithm's own word. Of its hops so many are between machines as of a ring's.
-Derived say(const Settings& settings, const Algorithm& algorithm, const schedule::Delays& delays) {
+Demand say(const Settings& settings, const Algorithm& algorithm) {
   const algorithms::Load load = algorithm.traits.load(settings.nranks);
   const double machines = planner::machines_in(settings);
   const double crossing = machines > 1 ? machines / settings.nranks : 0;
   const double ranks_of_machine = settings.nranks / machines;
-  Derived derived;
-  derived.load.blocks = load.blocks;
-  derived.load.link = load.sent;
-  derived.load.engine = 3 * load.sent;
-  derived.load.machine_engine = derived.load.engine * ranks_of_machine;
-  derived.load.machine_instructions = static_cast<int>(load.steps * ranks_of_machine);
+  Demand demand;
+  demand.load.blocks = load.blocks;
+  demand.load.link = load.sent;
+  demand.load.engine = 3 * load.sent;
+  demand.load.machine_engine = demand.load.engine * ranks_of_machine;
+  demand.load.machine_instructions = static_cast<int>(load.steps * ranks_of_machine);
   if (machines > 1) {
-    derived.load.rail = load.sent;
+    demand.load.rail = load.sent;
     // A ring crosses each wire once, others with all that is for other machines.
     const bool is_ring = algorithm.family() == "ring";
-    derived.load.wire = load.sent * (is_ring ? 1 : ranks_of_machine);
+    demand.load.wire = load.sent * (is_ring ? 1 : ranks_of_machine);
   }
-  derived.chain.hops_between = static_cast<int>(std::ceil(load.steps * crossing));
-  derived.chain.hops_inside = static_cast<int>(load.steps) - derived.chain.hops_between;
-  derived.chain.microseconds = load.steps * (delays.instruction + 2 * delays.end) +
-                               derived.chain.hops_inside * delays.inside +
-                               derived.chain.hops_between * delays.between;
-  return derived;
+  demand.chain.instructions = static_cast<int>(load.steps);
+  demand.chain.ends = 2 * demand.chain.instructions;
+  demand.chain.between = static_cast<int>(std::ceil(load.steps * crossing));
+  demand.chain.slots = demand.chain.instructions - demand.chain.between;
+  demand.work.slot_copies = demand.load.engine;
+  demand.work.instructions = demand.chain.instructions;
+  return demand;
 }
 
-Derived analyse(const Settings& settings, const Algorithm& algorithm,
-                const schedule::Delays& delays) {
+/// Of a rank that sends a message and gets one, which is put where it may be.
+Demand demand_of_messages(bool is_direct) {
+  Demand demand;
+  demand.load = {.link = 1, .engine = 4, .machine_engine = 8, .machine_instructions = 4};
+  demand.chain = {.instructions = 2, .ends = 2, .slots = is_direct ? 0 : 1, .puts = is_direct};
+  demand.work = {.slot_copies = is_direct ? 0.0 : 4.0,
+                 .direct_copies = is_direct ? 2.0 : 0.0,
+                 .instructions = 2,
+                 .slot_instructions = is_direct ? 0 : 1};
+  return demand;
+}
+
+Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_direct) {
+  if (algorithm.build == nullptr) return demand_of_messages(is_direct);
   const bool says = algorithm.traits.load != nullptr;
-  if (says && settings.nranks > kMostAnalysed) return say(settings, algorithm, delays);
+  if (says && settings.nranks > kMostAnalysed) return say(settings, algorithm);
   algorithms::Options options;
   options.machines = settings.machines;
   const Result<schedule::Schedule> built = algorithm.build(settings.nranks, options);
   if (!built.is_ok()) return {};
-  Derived derived;
-  derived.load = schedule::load_of(built.value(), settings.machines);
-  if (Result<schedule::Chain> chain = longest_chain(built.value(), settings.machines, delays);
-      chain.is_ok())
-    derived.chain = *chain;
-  return derived;
+  Result<Demand> demand = lowering::demand_of(built.value(), settings.machines);
+  if (is_direct) {
+    const lowering::Capabilities capabilities{
+        .facilities = {.has_bulk_copies = true,
+                       .has_staged_reductions = true,
+                       .reduces = schedule::reduces(algorithm.collective)}};
+    if (Result<lowering::AccessPlan> plan = lower(built.value(), capabilities); plan.is_ok())
+      return lowering::demand_of(plan.value(), settings.machines).value();
+  }
+  return demand.is_ok() ? std::move(demand).take() : Demand{};
 }
 
 /// analyse(), remembered for all communicators of the process.
-std::shared_ptr<const Derived> derived_of(const Settings& settings, const Algorithm& algorithm,
-                                          const schedule::Delays& delays) {
-  using Key = std::tuple<const Algorithm*, int, std::vector<int>, double, double>;
+std::shared_ptr<const Demand> demand_on(const Settings& settings, const Algorithm& algorithm,
+                                        bool is_direct) {
+  using Key = std::tuple<const Algorithm*, int, std::vector<int>, bool>;
   // Never destroyed: communicators may outlive main().
   static auto& mutex = *new std::mutex;
-  static auto& known = *new std::map<Key, std::shared_ptr<const Derived>>;
+  static auto& known = *new std::map<Key, std::shared_ptr<const Demand>>;
   constexpr size_t kMostKnown = 4096;
-  Key key{&algorithm, settings.nranks, settings.machines, delays.inside, delays.between};
+  Key key{&algorithm, settings.nranks, settings.machines, is_direct};
   {
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
   }
-  auto derived = std::make_shared<const Derived>(analyse(settings, algorithm, delays));
+  auto demand = std::make_shared<const Demand>(analyse(settings, algorithm, is_direct));
   const std::lock_guard lock(mutex);
   if (known.size() >= kMostKnown) known.clear();
-  return known.try_emplace(std::move(key), std::move(derived)).first->second;
+  return known.try_emplace(std::move(key), std::move(demand)).first->second;
+}
+
+/// Do bytes go from user's buffer to user's buffer, where the schedule lets them?
+bool may_be_direct(const Settings& settings, Protocol protocol) {
+  return settings.machine == gpu::Kind::Cuda && settings.reaches_users &&
+         !settings.spans_machines && !settings.shares_host && publishes_chunks(protocol);
 }
 
 /// Microseconds that a byte of the operation takes what carries most.
-double slowest(const schedule::Load& load, const Properties& machine) {
+double slowest(const schedule::Load& load, const Properties& machine, int nranks) {
   const auto rate = [](double bytes, double gigabytes) {
     return gigabytes > 0 ? bytes / (gigabytes * 1e3) : 0;
   };
   return std::max({rate(load.wire, machine.wire), rate(load.rail, machine.rail),
-                   rate(load.link, machine.link), rate(load.engine, machine.engine),
+                   rate(load.link, nranks <= 2 ? machine.link_two_ranks : machine.link_more_ranks),
+                   rate(load.engine, machine.engine),
                    rate(load.machine_engine, machine.machine_engine)});
 }
 
 }  // namespace
 
+std::shared_ptr<const Demand> demand_of(const Settings& settings, const Algorithm& algorithm,
+                                        Protocol protocol) {
+  return demand_on(settings, algorithm, may_be_direct(settings, protocol));
+}
+
+double predict(const Properties& machine, const Demand& demand, const Workload& work,
+               const Variant& variant, size_t chunk_bytes) {
+  const auto& [load, chain, moved] = demand;
+  const double bytes = std::max(1.0, static_cast<double>(work.bytes));
+  const double block = std::max(1.0, bytes / load.blocks);
+  const double channels = channels_of(block, variant);
+  const double channel_bytes = block / channels;
+  const double chunk = static_cast<double>(chunk_bytes);
+  const double sent = wire_bytes(variant.protocol, bytes);
+
+  const double shared = load.machine_instructions * channels * machine.machine_work;
+  const double latency = machine.fixed + chain.instructions * machine.instruction +
+                         chain.ends * machine.end + chain.slots * machine.slot_hop +
+                         chain.puts * machine.put_hop + chain.gets * machine.get_hop +
+                         chain.between * machine.between_hop + moved.instructions * machine.work +
+                         shared + channels * machine.channel;
+  const double crowd = machine.crowd * (1 - moved.dynamic) + machine.dynamic_crowd * moved.dynamic;
+  const double link = sent * slowest(load, machine, work.nranks) * (1 + crowd * channels);
+  const double further_rounds = std::max(0.0, std::ceil(channel_bytes / chunk) - 1);
+  const double of_byte = moved.slot_copies / machine.slot_copy +
+                         moved.slot_reductions / machine.slot_reduction +
+                         moved.direct_copies / machine.direct_copy +
+                         moved.direct_reductions / machine.direct_reduction;
+  const double channel =
+      sent / channels * of_byte / 1e3 / (1 + machine.spread * (moved.workers - 1)) +
+      further_rounds *
+          (machine.round + machine.round_instruction * moved.slot_instructions + shared);
+  // A chunk of each channel has to arrive before it is passed on.
+  const double first = wire_bytes(variant.protocol, std::min(chunk, channel_bytes));
+  const double by_channel = 2 * first / (machine.slot_copy * 1e3);
+  const auto hop = [&](double gigabytes) {
+    return gigabytes > 0 ? std::max(by_channel, first * channels / (gigabytes * 1e3)) : by_channel;
+  };
+  const double hops_inside = chain.slots + machine.direct_fill * (chain.puts + chain.gets);
+  const double filling =
+      machine.fill *
+      (hops_inside * hop(work.nranks <= 2 ? machine.link_two_ranks : machine.link_more_ranks) +
+       std::max(0, chain.between - 1) * hop(machine.rail));
+  const double transfer = smooth_max(link, channel) + filling;
+  return latency + transfer - machine.overlap * latency * transfer / (latency + transfer);
+}
+
 bool is_fitted(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {
-  if (algorithm.build == nullptr) return true;  // of messages there is no schedule beforehand
   // Between machines, constants are of ranks that have one each.
   const int machines = planner::machines_in(settings);
-  if (machines > 1 && machines < settings.nranks) return false;
+  if (machines > 1 && machines < settings.nranks && algorithm.build != nullptr) return false;
   return tuning_of(settings).find(algorithm, protocol) != nullptr;
 }
 
@@ -119,17 +189,14 @@ bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) 
 }
 
 Price Price::of(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {
-  Price price;
   const Tuning& tuning = tuning_of(settings);
-  price.cost_ = find_cost(tuning, algorithm, protocol).cost;
-  price.properties_ = tuning.properties;
-  if (planner::is_fitted(settings, algorithm, protocol)) return price;
-  const Properties& properties = price.properties_;
-  price.derived_ = derived_of(settings, algorithm,
-                              {.instruction = properties.instruction,
-                               .end = properties.end,
-                               .inside = properties.inside[static_cast<size_t>(protocol)],
-                               .between = properties.between});
+  Price price;
+  if (planner::is_fitted(settings, algorithm, protocol)) {
+    price.cost_ = *tuning.find(algorithm, protocol);
+  } else {
+    price.properties_ = tuning.properties[static_cast<size_t>(protocol)];
+    price.demand_ = demand_of(settings, algorithm, protocol);
+  }
   return price;
 }
 
@@ -137,44 +204,17 @@ algorithms::Load fitted_load_of(const Algorithm& algorithm, int nranks) {
   if (algorithm.traits.load != nullptr) return algorithm.traits.load(nranks);
   Settings settings;
   settings.nranks = nranks;
-  // Every hop counts as one step.
-  const auto derived = derived_of(settings, algorithm, {0, 0, 1, 1});
-  return {.steps = derived->chain.microseconds,
-          .sent = std::max(derived->load.link, derived->load.rail),
-          .blocks = derived->load.blocks};
+  const auto demand = demand_on(settings, algorithm, /*is_direct=*/false);
+  return {.steps = static_cast<double>(demand->chain.hops()),
+          .sent = std::max(demand->load.link, demand->load.rail),
+          .blocks = demand->load.blocks};
 }
 
 double Price::time_of(const Settings& settings, const Workload& work,
                       const Variant& variant) const {
-  const size_t chunk_size = chunk_bytes(settings, work.collective, variant);
-  if (is_fitted()) return predict(settings.machine, cost_, work, variant, chunk_size);
-  const schedule::Load& load = derived_->load;
-  const schedule::Chain& chain = derived_->chain;
-  const double bytes = std::max(1.0, static_cast<double>(work.bytes));
-  const double block = std::max(1.0, bytes / load.blocks);
-  const double channels = channels_of(block, variant);
-  const double channel_bytes = block / channels;
-  const double chunk = static_cast<double>(chunk_size);
-
-  const double latency = properties_.fixed + chain.microseconds +
-                         load.machine_instructions * channels * properties_.machine_instruction +
-                         channels * properties_.channel;
-  const double link = wire_bytes(variant.protocol, bytes) * slowest(load, properties_);
-  const double further_rounds = std::max(0.0, std::ceil(channel_bytes / chunk) - 1);
-  const double sent = wire_bytes(variant.protocol, bytes) * std::max(load.link, load.rail);
-  const double channel =
-      sent / channels /
-          (properties_.channel_gigabytes[static_cast<size_t>(variant.protocol)] * 1e3) +
-      further_rounds * (properties_.round +
-                        load.machine_instructions * channels * properties_.machine_instruction);
-  // A chunk has to arrive before it is passed on.
-  const double first = wire_bytes(variant.protocol, std::min(chunk, channel_bytes) * channels);
-  const auto hops = [first](int count, double gigabytes) {
-    return gigabytes > 0 ? count * first / (gigabytes * 1e3) : 0;
-  };
-  const double filling = hops(std::max(0, chain.hops_between - 1), properties_.rail) +
-                         hops(chain.hops_inside, properties_.link);
-  return latency + smooth_max(link, channel) + filling;
+  const size_t chunk = chunk_bytes(settings, work.collective, variant);
+  return is_fitted() ? predict(settings.machine, cost_, work, variant, chunk)
+                     : predict(properties_, *demand_, work, variant, chunk);
 }
 
 }  // namespace niccolite::planner

@@ -1,23 +1,25 @@
 // Price: what the time of an algorithm by a protocol is computed from. Either constants that were
 // fitted to measurements of that very algorithm (cost.h), or, where nobody has measured it, what
-// its schedule asks of the machine (schedule/load.h) and what the machine was measured to do
+// its access plan asks of the machine (lowering/demand.h) and what the machine was measured to do
 // (Properties):
 //
-//   chain     = longest chain of one round, by its instructions and hops
-//   shared    = instructions of all ranks of a machine, where they share its cores
-//   latency   = fixed + chain + shared + channels * channel
-//   link      = bytes * the slowest of wire, rail, link, engine, and all engines of a machine
-//   filling   = further hops of the chain, a chunk each
-//   transfer  = (link^4 + channel^4)^(1/4) + filling
-//   time      = latency + transfer
+//   chain    = instructions, connections and hops of the longest chain of one round
+//   latency  = fixed + chain + instructions of the busiest rank * work + channels * channel
+//   filling  = 1 + fill * hops * chunk / bytes of a channel
+//   link     = bytes / the slowest of wire, rail, link and engines * (1 + crowd * channels) *
+//   filling channel  = bytes that a channel reads and writes, by their way, / its rates * filling
+//              + further rounds * round
+//   transfer = (link^4 + channel^4)^(1/4)
+//   time     = latency + transfer - overlap * latency * transfer / (latency + transfer)
 //
-// A pure function of its arguments: every rank computes the same without a word. Any thread.
+// A pure function of its arguments, made of operations that IEEE 754 rounds in one way: every rank
+// computes the same without a word. Any thread.
 #pragma once
 
 #include <memory>
 
+#include "lowering/demand.h"
 #include "planner/model.h"
-#include "schedule/load.h"
 
 namespace niccolite::planner {
 
@@ -26,23 +28,24 @@ class Price {
   /// Of `algorithm` among the ranks of `settings`, which has it for so many ranks.
   static Price of(const Settings& settings, const Algorithm& algorithm,
                   executor::Protocol protocol);
-
   /// By constants of its own?
-  bool is_fitted() const { return derived_ == nullptr; }
+  bool is_fitted() const { return demand_ == nullptr; }
   /// Microseconds of `work` by `variant`, whose algorithm and protocol the price is of.
   double time_of(const Settings& settings, const Workload& work, const Variant& variant) const;
-
-  /// What the algorithm's schedule asks of the machine.
-  struct Derived {
-    schedule::Load load;
-    schedule::Chain chain;
-  };
 
  private:
   Cost cost_{};
   Properties properties_{};
-  std::shared_ptr<const Derived> derived_;
+  std::shared_ptr<const lowering::Demand> demand_;
 };
+
+/// What the access plan of `algorithm` by `protocol` asks for, among the ranks of `settings`.
+std::shared_ptr<const lowering::Demand> demand_of(const Settings& settings,
+                                                  const Algorithm& algorithm,
+                                                  executor::Protocol protocol);
+/// The derived price of that, in microseconds, when a chunk has at most `chunk_bytes`.
+double predict(const Properties& machine, const lowering::Demand& demand, const Workload& work,
+               const Variant& variant, size_t chunk_bytes);
 
 /// Does `algorithm` reduce in the one order that invariant settings ask for: every element once, of
 /// all ranks' inputs, ascending (schedule/order.h)? By its schedule.

@@ -17,25 +17,38 @@ constexpr const char* kClassNames[] = {
     "cuda_sockets", "sockets"};
 static_assert(std::size(kClassNames) == kMachineClasses);
 
-constexpr PropertyField kProperties[] = {
-    {"fixed_us", &Properties::fixed},
-    {"instruction_us", &Properties::instruction},
-    {"end_us", &Properties::end},
-    {"channel_us", &Properties::channel},
-    {"between_us", &Properties::between},
-    {"link_gbs", &Properties::link},
-    {"rail_gbs", &Properties::rail},
-    {"wire_gbs", &Properties::wire},
-    {"engine_gbs", &Properties::engine},
-    {"machine_engine_gbs", &Properties::machine_engine},
-    {"machine_instruction_us", &Properties::machine_instruction},
-    {"round_us", &Properties::round}};
-constexpr ProtocolPropertyField kProtocolProperties[] = {
-    {"inside_us", &Properties::inside}, {"channel_gbs", &Properties::channel_gigabytes}};
-
 // Bounds: the time of an operation is finite, positive, and grows with its size.
 constexpr double kMost = 1e9;
 constexpr double kLeastRate = 1e-6;
+constexpr PropertyField kProperties[] = {
+    {"fixed_us", &Properties::fixed, 0, kMost},
+    {"instruction_us", &Properties::instruction, 0, kMost},
+    {"end_us", &Properties::end, 0, kMost},
+    {"slot_hop_us", &Properties::slot_hop, 0, kMost},
+    {"put_hop_us", &Properties::put_hop, 0, kMost},
+    {"get_hop_us", &Properties::get_hop, 0, kMost},
+    {"between_hop_us", &Properties::between_hop, 0, kMost},
+    {"work_us", &Properties::work, 0, kMost},
+    {"machine_work_us", &Properties::machine_work, 0, kMost},
+    {"channel_us", &Properties::channel, 0, kMost},
+    {"round_us", &Properties::round, 0, kMost},
+    {"round_instruction_us", &Properties::round_instruction, 0, kMost},
+    {"link_two_ranks_gbs", &Properties::link_two_ranks, 0, kMost},
+    {"link_more_ranks_gbs", &Properties::link_more_ranks, 0, kMost},
+    {"rail_gbs", &Properties::rail, 0, kMost},
+    {"wire_gbs", &Properties::wire, 0, kMost},
+    {"engine_gbs", &Properties::engine, 0, kMost},
+    {"machine_engine_gbs", &Properties::machine_engine, 0, kMost},
+    {"slot_copy_gbs", &Properties::slot_copy, kLeastRate, kMost},
+    {"slot_reduction_gbs", &Properties::slot_reduction, kLeastRate, kMost},
+    {"direct_copy_gbs", &Properties::direct_copy, kLeastRate, kMost},
+    {"direct_reduction_gbs", &Properties::direct_reduction, kLeastRate, kMost},
+    {"fill", &Properties::fill, 0, kMost},
+    {"direct_fill", &Properties::direct_fill, 0, 1},
+    {"overlap", &Properties::overlap, 0, 1},
+    {"crowd", &Properties::crowd, 0, kMost},
+    {"dynamic_crowd", &Properties::dynamic_crowd, 0, kMost},
+    {"spread", &Properties::spread, 0, kMost}};
 constexpr CostField kCosts[] = {{"fixed_us", &Cost::fixed, 0, kMost},
                                 {"step_us", &Cost::step, 0, kMost},
                                 {"channel_us", &Cost::channel, 0, kMost},
@@ -98,23 +111,19 @@ Result<Protocol> protocol_named(const json::Member& member, const std::string& p
                             list(kAll, [](Protocol each) { return executor::name_of(each); })));
 }
 
-Status read_properties(const Value& value, Properties& properties) {
+Status read_properties(const Value& value, Tuning& tuning) {
   const std::string path = "properties";
   std::vector<std::string_view> names;
   for (const PropertyField& each : kProperties) names.emplace_back(each.name);
-  for (const ProtocolPropertyField& each : kProtocolProperties) names.emplace_back(each.name);
   TRY(expect_members(value, path, names));
-  for (const PropertyField& each : kProperties)
-    properties.*each.field =
-        TRY(number(*value.find(each.name), fmt::format("{}.{}", path, each.name), 0, kMost));
-  for (const ProtocolPropertyField& each : kProtocolProperties) {
+  for (const PropertyField& each : kProperties) {
     const Value& by_protocol = *value.find(each.name);
     const std::string of = fmt::format("{}.{}", path, each.name);
     TRY(expect_members(by_protocol, of, {{"LL", "LL128", "Simple"}}));
     for (const json::Member& member : by_protocol.members) {
       const Protocol protocol = TRY(protocol_named(member, of));
-      (properties.*each.field)[static_cast<size_t>(protocol)] =
-          TRY(number(member.value, fmt::format("{}.{}", of, member.name), 0, kMost));
+      tuning.properties[static_cast<size_t>(protocol)].*each.field =
+          TRY(number(member.value, fmt::format("{}.{}", of, member.name), each.least, each.most));
     }
   }
   return {};
@@ -221,7 +230,7 @@ Result<Tuning> read(const Value& document) {
   tuning.machine = *machine;
   TRY(expect(*document.find("about"), "about", Kind::Text));
   tuning.about = document.find("about")->text;
-  TRY(read_properties(*document.find("properties"), tuning.properties));
+  TRY(read_properties(*document.find("properties"), tuning));
   const std::vector<const CostField*> columns = TRY(read_columns(*document.find("columns")));
   TRY(read_costs(*document.find("costs"), columns, tuning));
   return tuning;
@@ -253,7 +262,6 @@ std::optional<MachineClass> machine_class_named(std::string_view name) {
 }
 
 std::span<const PropertyField> property_fields() { return kProperties; }
-std::span<const ProtocolPropertyField> protocol_property_fields() { return kProtocolProperties; }
 std::span<const CostField> cost_fields() { return kCosts; }
 
 Result<Tuning> parse_tuning(std::string_view text, const std::string& origin) {

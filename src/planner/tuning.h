@@ -20,7 +20,7 @@ class Tuning {
   std::string gpu;     // how the names of the GPUs begin that it is for; empty: of all others
   std::string about;   // what was measured, for people
   std::string origin;  // "built in" or a path, for people
-  Properties properties;
+  std::array<Properties, executor::kProtocols> properties{};  // by protocol
 
   /// In the order in which they were added.
   std::span<const CostLine> costs() const { return costs_; }
@@ -43,10 +43,7 @@ inline constexpr const char* kTuningSchema = "niccolite-tuning-1";
 struct PropertyField {
   const char* name;
   double Properties::*field;
-};
-struct ProtocolPropertyField {
-  const char* name;
-  double (Properties::*field)[executor::kProtocols];
+  double least, most;
 };
 struct CostField {
   const char* name;
@@ -54,7 +51,6 @@ struct CostField {
   double least, most;
 };
 std::span<const PropertyField> property_fields();
-std::span<const ProtocolPropertyField> protocol_property_fields();
 std::span<const CostField> cost_fields();
 
 /// What a file holds. Errors: InvalidArgument with `origin`, the line and the field.

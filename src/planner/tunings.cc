@@ -54,9 +54,8 @@ Result<std::vector<std::string>> files_at(const std::string& path) {
 void add(Hash& hash, const Tuning& tuning) {
   hash.add(tuning.machine);
   hash.add(std::string_view(tuning.gpu));
-  for (const PropertyField& each : property_fields()) hash.add(tuning.properties.*each.field);
-  for (const ProtocolPropertyField& each : protocol_property_fields())
-    for (const double value : tuning.properties.*each.field) hash.add(value);
+  for (const Properties& properties : tuning.properties)
+    for (const PropertyField& each : property_fields()) hash.add(properties.*each.field);
   for (const CostLine& line : tuning.costs()) {
     hash.add(line.algorithm->collective);
     hash.add(std::string_view(line.algorithm->name));

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "schedule/index.h"
-#include "schedule/timeline.h"
 
 namespace niccolite::schedule {
 namespace {
@@ -74,39 +72,6 @@ Load load_of(const Schedule& schedule, std::span<const int> machine_of_rank) {
     load.machine_instructions = std::max(load.machine_instructions, machine.instructions);
   }
   return load;
-}
-
-Result<Chain> longest_chain(const Schedule& schedule, std::span<const int> machine_of_rank,
-                            const Delays& delays) {
-  const Timeline events = TRY(timeline(schedule));
-  const auto longer = [](const Chain& a, const Chain& b) {
-    return a.microseconds < b.microseconds ? b : a;
-  };
-  std::vector<Chain> done(events.events.size());
-  std::map<std::tuple<int, int, int>, Chain> lanes;  // up to the last instruction so far
-  Chain longest;
-  for (size_t i = 0; i < events.events.size(); ++i) {
-    const Event& event = events.events[i];
-    const Position& p = event.position;
-    const Instruction& instruction =
-        at(at(at(at(schedule.ranks, p.rank), p.channel).lanes, p.lane).instructions, p.instruction);
-    Chain& lane = lanes[{p.rank, p.channel, p.lane}];
-    Chain chain = lane;
-    for (const int cause : event.causes) {
-      Chain arrived = at(done, cause);
-      const int sender = at(events.events, cause).position.rank;
-      const bool is_inside =
-          machine_of(machine_of_rank, sender) == machine_of(machine_of_rank, p.rank);
-      ++(is_inside ? arrived.hops_inside : arrived.hops_between);
-      arrived.microseconds += is_inside ? delays.inside : delays.between;
-      chain = longer(chain, arrived);
-    }
-    chain.microseconds += delays.instruction + delays.end * (length(instruction.receive_from) +
-                                                             length(instruction.send_to));
-    done[i] = lane = chain;
-    longest = longer(longest, chain);
-  }
-  return longest;
 }
 
 }  // namespace niccolite::schedule

@@ -1,5 +1,5 @@
 // Load: what a schedule asks of the links inside machines, of the wires between them, and of its
-// ranks; and how long its longest chain takes when data are few. Pure: any thread.
+// ranks. Pure: any thread.
 #pragma once
 
 #include <span>
@@ -22,22 +22,5 @@ struct Load {
 
 /// `machine_of_rank`: any numbers; empty: all ranks are on one machine.
 Load load_of(const Schedule& schedule, std::span<const int> machine_of_rank);
-
-/// Microseconds that the parts of a chain take.
-struct Delays {
-  double instruction;  // each instruction
-  double end;          // each connection that an instruction receives from or sends to
-  double inside;       // a chunk's way to a rank of the same machine
-  double between;      // to one of another
-};
-struct Chain {
-  double microseconds = 0;
-  int hops_inside = 0;  // on the longest chain
-  int hops_between = 0;
-};
-
-/// The longest chain of one round. InvalidUsage when the form of `schedule` is wrong.
-Result<Chain> longest_chain(const Schedule& schedule, std::span<const int> machine_of_rank,
-                            const Delays& delays);
 
 }  // namespace niccolite::schedule

@@ -11,6 +11,7 @@
 #include "cli/tune/calibrate.h"
 #include "cli/tune/check.h"
 #include "cli/tune/fit.h"
+#include "cli/tune/fit_properties.h"
 #include "cli/tune/jobs.h"
 #include "cli/tune/tuning_file.h"
 #include "planner/choice.h"
@@ -129,14 +130,85 @@ TEST(Calibrate, ChoosesRightOnAMachineThatItKnewNothingOf) {
   std::vector<CostLine> known{kOneShot, kTwoShot};
   for (CostLine& line : known) line.cost = {5, 1, 0.1, 50, 50, 40, 3, 1, 0.1};
   const std::vector<CostLine> lines = calibrate(measurements, tuning_of(known), 24);
-  const std::vector<CheckedPoint> points = check(measurements, lines, 24);
+  const std::vector<CheckedPoint> points =
+      check(measurements, by_lines(measurements.machine, lines), 24);
   EXPECT_EQ(summarise(points).right, points.size());
+}
+
+/// What a machine that obeys the derived model exactly would show of all algorithms.
+Measurements derived_measurements(const planner::Tuning& machine) {
+  Measurements measurements = measurements_of({});
+  for (const int nranks : {2, 4})
+    for (const Algorithm& algorithm : algorithms::all())
+      for (int p = 0; p < executor::kProtocols; ++p)
+        for (size_t bytes = 64; bytes <= size_t{64} << 20; bytes *= 16)
+          measurements.points.push_back(
+              {.work = {algorithm.collective, nranks, bytes},
+               .variant = {&algorithm, static_cast<Protocol>(p), bytes > 4096 ? 24 : 6, 1},
+               .chunk_bytes = kSlot,
+               .microseconds = 1});
+  const Predictor truth = by_properties(measurements, machine);
+  for (Point& point : measurements.points) point.microseconds = *truth(point);
+  return measurements;
+}
+
+// The properties themselves need not come back: others may give the same times.
+TEST(FitProperties, PredictsEveryAlgorithmOfAMachineThatItKnewNothingOf) {
+  planner::Tuning machine;
+  for (planner::Properties& each : machine.properties)
+    each = {.fixed = 3,
+            .slot_hop = 1.2,
+            .put_hop = 2.5,
+            .get_hop = 1.7,
+            .work = 0.3,
+            .round = 0.7,
+            .link_two_ranks = 350,
+            .link_more_ranks = 300,
+            .slot_copy = 60,
+            .slot_reduction = 45,
+            .fill = 0.2,
+            .direct_fill = 0.4,
+            .overlap = 0.2};
+  const Measurements measurements = derived_measurements(machine);
+  planner::Tuning found;
+  found.properties = fit_properties(measurements, {});
+  const Predictor predict = by_properties(measurements, found);
+  double sum = 0;
+  for (const Point& point : measurements.points)
+    sum += std::abs(*predict(point) / point.microseconds - 1);
+  EXPECT_LT(sum / static_cast<double>(measurements.points.size()), 0.05);
+}
+
+// Of protocols and links that were not measured.
+TEST(FitProperties, KeepsWhatTheMeasurementsSayNothingAbout) {
+  planner::Tuning machine;
+  for (planner::Properties& each : machine.properties) each.link_two_ranks = 200;
+  Measurements measurements = derived_measurements(machine);
+  std::erase_if(measurements.points, [](const Point& point) {
+    return point.variant.protocol == Protocol::LL || point.work.nranks > 2;
+  });
+  PropertiesByProtocol known{};
+  for (planner::Properties& each : known) {
+    each.link_two_ranks = each.link_more_ranks = 77;
+    each.rail = 5;
+    each.fixed = 99;
+  }
+  const PropertiesByProtocol found = fit_properties(measurements, known);
+  const auto& ll = found[static_cast<size_t>(Protocol::LL)];
+  const auto& simple = found[static_cast<size_t>(Protocol::Simple)];
+  EXPECT_EQ(ll.fixed, 99);
+  EXPECT_EQ(ll.link_two_ranks, 77);
+  EXPECT_NE(simple.fixed, 99);
+  EXPECT_NE(simple.link_two_ranks, 77);
+  EXPECT_EQ(simple.link_more_ranks, 77);
+  EXPECT_EQ(simple.rail, 5);
 }
 
 TEST(Check, FindsNothingWrongWithAModelThatIsRight) {
   const Measurements measurements = measurements_of({kOneShot, kTwoShot});
   const std::vector<CostLine> lines{kOneShot, kTwoShot};
-  const std::vector<CheckedPoint> points = check(measurements, lines, 24);
+  const std::vector<CheckedPoint> points =
+      check(measurements, by_lines(measurements.machine, lines), 24);
   const Summary summary = summarise(points);
   EXPECT_EQ(summary.points, 28u);  // 14 sizes of two rank counts
   EXPECT_EQ(summary.right, summary.points);
@@ -150,7 +222,8 @@ TEST(Check, CountsTheChoicesOfAWrongModel) {
   CostLine slow = kOneShot;
   slow.cost.fixed = 1000;  // so that two-shot seems faster everywhere
   const std::vector<CostLine> lines{slow, kTwoShot};
-  const std::vector<CheckedPoint> points = check(measurements, lines, 24);
+  const std::vector<CheckedPoint> points =
+      check(measurements, by_lines(measurements.machine, lines), 24);
   const Summary summary = summarise(points);
   EXPECT_LT(summary.right, summary.points);
   EXPECT_GT(summary.worst->loss(), 1);
@@ -160,8 +233,8 @@ TEST(Check, CountsTheChoicesOfAWrongModel) {
 
 TEST(Check, LooksAtNoVariantWithMoreChannelsThanTheLibraryTakes) {
   const Measurements measurements = measurements_of({kOneShot, kTwoShot});
-  for (const CheckedPoint& point :
-       check(measurements, std::vector<CostLine>{kOneShot, kTwoShot}, 12)) {
+  const std::vector<CostLine> lines{kOneShot, kTwoShot};
+  for (const CheckedPoint& point : check(measurements, by_lines(measurements.machine, lines), 12)) {
     EXPECT_LE(point.best.variant.channels, 12);
     EXPECT_LE(point.chosen.variant.channels, 12);
   }
@@ -254,7 +327,9 @@ TEST(TuningFile, IsReadAsItWasWritten) {
     EXPECT_EQ(cost->link_two_ranks, expected.link_two_ranks);
     EXPECT_EQ(cost->crowd, expected.crowd);
   }
-  EXPECT_EQ(read.properties.link, known.properties.link);
+  for (size_t protocol = 0; protocol < known.properties.size(); ++protocol)
+    EXPECT_EQ(read.properties[protocol].link_more_ranks,
+              known.properties[protocol].link_more_ranks);
 }
 
 TEST(TuningFile, IsForTheClassThatWasMeasured) {

@@ -68,13 +68,22 @@ TEST(BuiltInTunings, AreAllReadAndEachClassHasOneForAnyGpu) {
 
 // What is found is what the file says, by the names of its columns.
 TEST(Tuning, HasTheNumbersOfItsFile) {
+  // Of each property and protocol another number, from 0.001 on.
+  const auto properties = [] {
+    std::string text;
+    int number = 0;
+    for (const PropertyField& each : property_fields()) {
+      text += fmt::format("{}\"{}\": {{\"Simple\": {}, \"LL\": {}, \"LL128\": {}}}",
+                          text.empty() ? "{" : ",\n", each.name, (number + 1) / 1e3,
+                          (number + 2) / 1e3, (number + 3) / 1e3);
+      number += executor::kProtocols;
+    }
+    return text + "}";
+  };
   const Tuning tuning = parse_tuning(R"({
     "schema": "niccolite-tuning-1", "class": "cuda_slots", "gpu": "NVIDIA X", "about": "a test",
-    "properties": {"fixed_us": 1, "instruction_us": 2, "end_us": 3, "channel_us": 4,
-      "between_us": 5, "link_gbs": 6, "rail_gbs": 7, "wire_gbs": 8, "engine_gbs": 9,
-      "machine_engine_gbs": 10, "machine_instruction_us": 11, "round_us": 12,
-      "inside_us": {"LL": 13, "LL128": 14, "Simple": 15},
-      "channel_gbs": {"Simple": 18, "LL": 16, "LL128": 17}},
+    "properties": )" + properties() +
+                                         R"(,
     "columns": ["crowd", "overlap", "fixed_us", "step_us", "channel_us", "link_two_ranks_gbs",
       "link_more_ranks_gbs", "channel_gbs", "round_us", "fill_chunks"],
     "costs": {"all_gather": {"ring": {"LL128": [0.5, 0.25, 1, 2, 3, 4, 5, 6, 7, 8]}}}})",
@@ -82,9 +91,11 @@ TEST(Tuning, HasTheNumbersOfItsFile) {
                             .value();
   EXPECT_EQ(tuning.machine, MachineClass::CudaSlots);
   EXPECT_EQ(tuning.gpu, "NVIDIA X");
-  EXPECT_EQ(tuning.properties.machine_engine, 10);
-  EXPECT_EQ(tuning.properties.inside[static_cast<size_t>(Protocol::LL128)], 14);
-  EXPECT_EQ(tuning.properties.channel_gigabytes[static_cast<size_t>(Protocol::Simple)], 18);
+  int number = 0;
+  for (const PropertyField& each : property_fields())
+    for (const Protocol protocol : {Protocol::Simple, Protocol::LL, Protocol::LL128})
+      EXPECT_EQ(tuning.properties[static_cast<size_t>(protocol)].*each.field, ++number / 1e3)
+          << each.name;
   const Algorithm& ring = *algorithms::find(Collective::AllGather, "ring");
   const Cost* const cost = tuning.find(ring, Protocol::LL128);
   ASSERT_NE(cost, nullptr);
@@ -104,14 +115,14 @@ TEST(Tuning, RefusesWithFileLineAndField) {
   } cases[] = {
       {"niccolite-tuning-1", "niccolite-tuning-9", "line 2: schema is not \"niccolite-tuning-1\""},
       {"\"class\": \"virtual\"", "\"class\": \"h300\"", "class is \"h300\", which is none of"},
-      {"\"fixed_us\": 2", "\"fixed_us\": \"2\"", "properties.fixed_us is a text, not a number"},
-      {"\"fixed_us\": 2", "\"fixed_us\": -2", "properties.fixed_us is -2, and must be from 0"},
-      {"\"fixed_us\": 2,", "", "properties lacks \"fixed_us\""},
-      {"\"fixed_us\": 2", "\"fixed\": 2", "unknown field \"fixed\"; known are fixed_us"},
-      {"\"LL128\": 1.3", "\"LL129\": 1.3", "unknown field \"LL129\""},
-      {"\"overlap\"", "\"lap\"", "columns has \"lap\" which is unknown"},
-      {"\"overlap\"", "\"crowd\"", "columns has \"crowd\" twice"},
-      {"\"overlap\", ", "", "columns are not all of"},
+      {"{\"LL\": 2,", "{\"LL\": \"2\",", "properties.fixed_us.LL is a text, not a number"},
+      {"{\"LL\": 2,", "{\"LL\": -2,", "properties.fixed_us.LL is -2, and must be from 0"},
+      {"\"LL\": 2, ", "", "properties.fixed_us lacks \"LL\""},
+      {"\"fixed_us\": {", "\"fixed\": {", "unknown field \"fixed\"; known are fixed_us"},
+      {"\"LL128\": 2,", "\"LL129\": 2,", "unknown field \"LL129\""},
+      {"\"overlap\", \"crowd\"]", "\"lap\", \"crowd\"]", "columns has \"lap\" which is unknown"},
+      {"\"overlap\", \"crowd\"]", "\"crowd\", \"crowd\"]", "columns has \"crowd\" twice"},
+      {"\"overlap\", \"crowd\"]", "\"crowd\"]", "columns are not all of"},
       {"\"all_reduce\"", "\"all_increase\"", "names \"all_increase\", which is none of"},
       {"\"two_shot\"", "\"four_shot\"", "names \"four_shot\", which is none of ring, one_shot"},
       {"\"LL\": [2,", "\"LX\": [2,", "costs.all_reduce.ring names \"LX\""},
@@ -162,8 +173,8 @@ TEST_F(TuningFiles, HaveAnIdOfWhatChoicesDependOn) {
   EXPECT_NE(id, 0u);
   EXPECT_EQ(Tunings().id(), 0u);
   EXPECT_EQ(id_of(with(text, "\"about\": \"", "\"about\": \"Not ")), id);
-  EXPECT_EQ(id_of(with(text, "\"fixed_us\": 2", "\"fixed_us\":\n2.0")), id);
-  EXPECT_NE(id_of(with(text, "\"fixed_us\": 2", "\"fixed_us\": 2.1")), id);
+  EXPECT_EQ(id_of(with(text, "{\"LL\": 2,", "{\n\"LL\": 2.0,")), id);
+  EXPECT_NE(id_of(with(text, "{\"LL\": 2,", "{\"LL\": 2.1,")), id);
   EXPECT_NE(id_of(with(text, "\"LL\": [2,", "\"LL\": [2.5,")), id);
   EXPECT_NE(id_of(with(text, "\"about\"", "\"gpu\": \"V\", \"about\"")), id);
 }

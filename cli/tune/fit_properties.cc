@@ -1,0 +1,139 @@
+#include "cli/tune/fit_properties.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cli/tune/fit.h"
+#include "cli/tune/least_squares.h"
+#include "planner/price.h"
+
+namespace niccolite::tune {
+namespace {
+
+using executor::Protocol;
+using lowering::Demand;
+using planner::Properties;
+
+/// Fewer points of a protocol than these say too little of so many properties.
+constexpr size_t kFewestSamples = 100;
+
+/// What measurements must have to say something of a property.
+enum class Of : uint8_t { AnyMachine, OwnCores, SharedCores, TwoRanks, MoreRanks, DirectAccess };
+
+struct Property {
+  double Properties::*field;
+  Unknown unknown;
+  double start;  // of a search that begins with nothing
+  Of of = Of::AnyMachine;
+};
+const Property kProperties[] = {
+    {&Properties::fixed, {1e-3, 1e4}, 3},
+    {&Properties::instruction, {1e-4, 1e3}, 0.2},
+    {&Properties::end, {1e-4, 1e3}, 0.1},
+    {&Properties::slot_hop, {1e-4, 1e3}, 1.5},
+    {&Properties::put_hop, {1e-4, 1e3}, 3, Of::DirectAccess},
+    {&Properties::get_hop, {1e-4, 1e3}, 3, Of::DirectAccess},
+    {&Properties::work, {1e-4, 1e3}, 0.2},
+    {&Properties::machine_work, {1e-4, 1e3}, 0.1, Of::SharedCores},
+    {&Properties::channel, {1e-4, 10}, 0.02},
+    {&Properties::round, {1e-4, 1e3}, 1},
+    {&Properties::round_instruction, {1e-4, 1e3}, 0.2},
+    {&Properties::link_two_ranks, {0.1, 1e4}, 200, Of::TwoRanks},
+    {&Properties::link_more_ranks, {0.1, 1e4}, 300, Of::MoreRanks},
+    {&Properties::machine_engine, {0.1, 1e4}, 80, Of::SharedCores},
+    {&Properties::slot_copy, {0.1, 1e4}, 60, Of::OwnCores},
+    {&Properties::slot_reduction, {0.1, 1e4}, 40, Of::OwnCores},
+    {&Properties::direct_copy, {0.1, 1e4}, 60, Of::DirectAccess},
+    {&Properties::direct_reduction, {0.1, 1e4}, 60, Of::DirectAccess},
+    {&Properties::fill, {1e-3, 10}, 0.1},
+    {&Properties::direct_fill, {0.005, 0.995, /*is_part=*/true}, 0.5, Of::DirectAccess},
+    {&Properties::overlap, {1e-4, 0.995, /*is_part=*/true}, 0.5},
+    {&Properties::crowd, {1e-5, 1}, 1e-3, Of::OwnCores},
+    {&Properties::dynamic_crowd, {1e-5, 1}, 1e-3, Of::DirectAccess},
+    {&Properties::spread, {1e-3, 1}, 0.4, Of::OwnCores}};
+
+struct Demanded {
+  Sample sample;
+  std::shared_ptr<const Demand> demand;
+};
+
+class MachineModel {
+ public:
+  MachineModel(std::vector<Demanded> samples, const Properties& known)
+      : samples_(std::move(samples)), known_(known) {}
+
+  size_t count() const { return samples_.size(); }
+  double weight(size_t i) const { return samples_[i].sample.weight; }
+  Properties make(const Vector& values) const {
+    Properties properties = known_;
+    for (size_t i = 0; i < std::size(kProperties); ++i)
+      properties.*kProperties[i].field = values[i];
+    return properties;
+  }
+  double residual(const Properties& properties, size_t i) const {
+    const Point& point = samples_[i].sample.point;
+    return std::log(planner::predict(properties, *samples_[i].demand, point.work, point.variant,
+                                     point.chunk_bytes) /
+                    point.microseconds);
+  }
+  bool has(Of of, gpu::Kind machine) const {
+    const bool shares_cores = machine == gpu::Kind::Virtual;
+    if (of == Of::AnyMachine) return true;
+    if (of == Of::OwnCores || of == Of::SharedCores) return shares_cores == (of == Of::SharedCores);
+    if (of == Of::DirectAccess)
+      return std::ranges::any_of(samples_, [](const Demanded& each) {
+        return each.demand->work.direct_copies + each.demand->work.direct_reductions > 0;
+      });
+    return !shares_cores && std::ranges::any_of(samples_, [&](const Demanded& each) {
+      return (each.sample.point.work.nranks <= 2) == (of == Of::TwoRanks);
+    });
+  }
+
+ private:
+  const std::vector<Demanded> samples_;
+  const Properties known_;
+};
+
+Properties fit(const MachineModel& model, gpu::Kind machine, const Properties& known) {
+  std::vector<Unknown> unknowns;
+  Vector values, starts;
+  for (const Property& property : kProperties) {
+    unknowns.push_back(property.unknown);
+    unknowns.back().is_open = model.has(property.of, machine);
+    values.push_back(known.*property.field);
+    starts.push_back(property.start);
+  }
+  const LeastSquares search(model, unknowns, values, Pull{.outlier = 0.2, .prior = 1e-4});
+  const Solution again = search.run(values), anew = search.run(starts);
+  return model.make(again.loss <= anew.loss ? again.values : anew.values);
+}
+
+}  // namespace
+
+PropertiesByProtocol fit_properties(const Measurements& measurements,
+                                    const PropertiesByProtocol& known) {
+  std::map<int, planner::Settings> settings;
+  std::array<std::vector<Demanded>, executor::kProtocols> samples;
+  for (Sample& sample : weighed(measurements)) {
+    const Point& point = sample.point;
+    const Protocol protocol = point.variant.protocol;
+    const int nranks = point.work.nranks;
+    const auto [of_ranks, is_new] = settings.try_emplace(nranks);
+    if (is_new) of_ranks->second = settings_of(measurements, nranks);
+    auto demand = demand_of(of_ranks->second, *point.variant.algorithm, protocol);
+    samples[static_cast<size_t>(protocol)].push_back({std::move(sample), std::move(demand)});
+  }
+  PropertiesByProtocol result = known;
+  for (size_t protocol = 0; protocol < result.size(); ++protocol) {
+    if (samples[protocol].size() < kFewestSamples) continue;
+    const MachineModel model(std::move(samples[protocol]), known[protocol]);
+    result[protocol] = fit(model, measurements.machine, known[protocol]);
+  }
+  return result;
+}
+
+}  // namespace niccolite::tune

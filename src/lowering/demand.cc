@@ -1,0 +1,175 @@
+#include "lowering/demand.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "schedule/index.h"
+#include "schedule/timeline.h"
+
+namespace niccolite::lowering {
+namespace {
+
+using schedule::at;
+using schedule::Instruction;
+using schedule::length;
+using schedule::Schedule;
+
+/// By what the longest chain is found: about the microseconds that its parts take. What the chain
+/// then takes is the price's affair.
+constexpr double kInstruction = 0.3, kEnd = 0.1, kSlot = 1.5, kDirect = 2, kBetween = 25;
+
+int machine_of(std::span<const int> machines, int rank) {
+  return machines.empty() ? 0 : machines[static_cast<size_t>(rank)];
+}
+
+/// A schedule with its plan, or with slots alone.
+class Reader {
+ public:
+  Reader(const Schedule& schedule, const AccessPlan* plan, std::span<const int> machines)
+      : schedule_(schedule), plan_(plan), machines_(machines) {}
+
+  Result<Demand> read() const {
+    Demand demand;
+    demand.load = load_of(schedule_, machines_);
+    for (int rank = 0; rank < schedule_.nranks; ++rank) {
+      const Work work = work_of(rank, demand.load.blocks);
+      const int instructions = std::max(demand.work.instructions, work.instructions);
+      if (work.bytes() > demand.work.bytes()) demand.work = work;
+      demand.work.instructions = instructions;
+    }
+    demand.chain = TRY(longest_chain());
+    return demand;
+  }
+
+ private:
+  const Worker* worker_of(int rank, int channel, int lane) const {
+    return plan_ == nullptr ? nullptr : &at(at(at(plan_->workers, rank), channel), lane);
+  }
+
+  Work work_of(int rank, int blocks) const {
+    Work work;
+    int workers = 0, dynamic = 0;
+    for (int channel = 0; channel < length(at(schedule_.ranks, rank)); ++channel) {
+      const std::vector<schedule::Lane>& lanes = at(at(schedule_.ranks, rank), channel).lanes;
+      int of_channel = 0;
+      for (int lane = 0; lane < length(lanes); ++lane) {
+        const Worker* const worker = worker_of(rank, channel, lane);
+        if (worker != nullptr && worker->plan.only_advertises) continue;
+        if (at(lanes, lane).instructions.empty()) continue;
+        add_worker(at(lanes, lane).instructions, worker, blocks, work);
+        ++of_channel;
+        if (worker != nullptr && worker->plan.tiles == Tiles::Dynamic) ++dynamic;
+      }
+      workers += of_channel;
+      work.workers = std::max(work.workers, of_channel);
+    }
+    work.dynamic = workers == 0 ? 0 : static_cast<double>(dynamic) / workers;
+    return work;
+  }
+
+  static void add_worker(const std::vector<Instruction>& instructions, const Worker* worker,
+                         int blocks, Work& work) {
+    bool has_slots = false;
+    for (int i = 0; i < length(instructions); ++i) {
+      const Instruction& instruction = at(instructions, i);
+      const Accesses* const accesses = worker == nullptr ? nullptr : &at(worker->accesses, i);
+      int moved = (instruction.source ? 1 : 0) + (instruction.target ? 1 : 0);
+      bool uses_slots = false;
+      // What the peer puts here, or gets from here, it moves.
+      const auto add = [&](int connections, const std::vector<Way>* ways, Way of_peer) {
+        for (int c = 0; c < connections; ++c) {
+          const Way way = ways == nullptr ? Way::Slot : at(*ways, c);
+          moved += way == of_peer ? 0 : 1;
+          uses_slots |= way == Way::Slot;
+        }
+      };
+      add(length(instruction.receive_from), accesses ? &accesses->receives : nullptr,
+          Way::DirectPut);
+      add(length(instruction.send_to), accesses ? &accesses->sends : nullptr, Way::DirectGet);
+      double& bytes = instruction.reduce
+                          ? (uses_slots ? work.slot_reductions : work.direct_reductions)
+                          : (uses_slots ? work.slot_copies : work.direct_copies);
+      bytes += static_cast<double>(moved) / blocks;
+      has_slots |= uses_slots;
+      ++work.instructions;
+    }
+    if (has_slots) work.slot_instructions = std::max(work.slot_instructions, length(instructions));
+  }
+
+  /// How `connection` reaches its receiver, at `receiver`.
+  Way way_of(const schedule::Position& receiver, const Instruction& instruction,
+             int connection) const {
+    const Worker* const worker = worker_of(receiver.rank, receiver.channel, receiver.lane);
+    if (worker == nullptr) return Way::Slot;
+    const auto& all = instruction.receive_from;
+    const auto place = std::ranges::find(all, connection) - all.begin();
+    return at(at(worker->accesses, receiver.instruction).receives, static_cast<int>(place));
+  }
+
+  struct Weighed {
+    Chain chain;
+    double weight = 0;
+  };
+  static const Weighed& longer(const Weighed& a, const Weighed& b) {
+    return a.weight < b.weight ? b : a;
+  }
+
+  Weighed after_hop(Weighed chain, bool is_inside, Way way) const {
+    if (!is_inside) {
+      ++chain.chain.between;
+      chain.weight += kBetween;
+      return chain;
+    }
+    ++(way == Way::Slot        ? chain.chain.slots
+       : way == Way::DirectPut ? chain.chain.puts
+                               : chain.chain.gets);
+    chain.weight += way == Way::Slot ? kSlot : kDirect;
+    return chain;
+  }
+
+  Result<Chain> longest_chain() const {
+    const schedule::Timeline events = TRY(timeline(schedule_));
+    std::vector<Weighed> done(events.events.size());
+    std::map<std::tuple<int, int, int>, Weighed> lanes;  // up to the last instruction so far
+    Weighed longest;
+    for (size_t i = 0; i < events.events.size(); ++i) {
+      const schedule::Event& event = events.events[i];
+      const schedule::Position& p = event.position;
+      const Instruction& instruction = at(
+          at(at(at(schedule_.ranks, p.rank), p.channel).lanes, p.lane).instructions, p.instruction);
+      Weighed& lane = lanes[{p.rank, p.channel, p.lane}];
+      Weighed chain = lane;
+      for (int c = 0; c < length(event.causes); ++c) {  // in the order of receive_from
+        const int cause = at(event.causes, c);
+        const int sender = at(events.events, cause).position.rank;
+        const bool is_inside = machine_of(machines_, sender) == machine_of(machines_, p.rank);
+        const Way way = way_of(p, instruction, at(instruction.receive_from, c));
+        chain = longer(chain, after_hop(at(done, cause), is_inside, way));
+      }
+      const int ends = length(instruction.receive_from) + length(instruction.send_to);
+      ++chain.chain.instructions;
+      chain.chain.ends += ends;
+      chain.weight += kInstruction + kEnd * ends;
+      done[i] = lane = chain;
+      longest = longer(longest, chain);
+    }
+    return longest.chain;
+  }
+
+  const Schedule& schedule_;
+  const AccessPlan* const plan_;
+  const std::span<const int> machines_;
+};
+
+}  // namespace
+
+Result<Demand> demand_of(const AccessPlan& plan, std::span<const int> machine_of_rank) {
+  return Reader(plan.schedule, &plan, machine_of_rank).read();
+}
+
+Result<Demand> demand_of(const Schedule& schedule, std::span<const int> machine_of_rank) {
+  return Reader(schedule, nullptr, machine_of_rank).read();
+}
+
+}  // namespace niccolite::lowering

@@ -1,0 +1,48 @@
+// Demand: what an operation asks of the machine, read off its access plan: bytes that links and
+// ranks carry, instructions that ranks carry out, and the chain of hops that a byte waits for.
+// Prices of algorithms that nobody has measured are made of it. Pure: any thread.
+#pragma once
+
+#include <span>
+
+#include "lowering/plan.h"
+#include "schedule/load.h"
+
+namespace niccolite::lowering {
+
+/// The chain that takes longest when data are few. A hop is a chunk's way to another rank.
+struct Chain {
+  int instructions = 0;
+  int ends = 0;                       // connections that its instructions receive from or send to
+  int slots = 0, puts = 0, gets = 0;  // hops inside machines, by their way
+  int between = 0;                    // hops between machines
+
+  int hops() const { return slots + puts + gets + between; }
+};
+
+/// Of the rank that reads and writes most; bytes for each byte of the operation, as schedule::Load
+/// has them. What a worker only advertises, its peer reads or writes.
+struct Work {
+  double slot_copies = 0, slot_reductions = 0;      // where an operand or a destination is a slot
+  double direct_copies = 0, direct_reductions = 0;  // where none is
+  int instructions = 0;                             // for a chunk
+  int workers = 1;                                  // of a channel, that read or write
+  int slot_instructions = 0;  // of its longest worker that has slots: it waits in each of them
+  double dynamic = 0;         // part of its workers whose tiles are dynamic
+
+  double bytes() const { return slot_copies + slot_reductions + direct_copies + direct_reductions; }
+};
+
+struct Demand {
+  schedule::Load load;
+  Chain chain;
+  Work work;
+};
+
+/// Of a whole plan. `machine_of_rank`: any numbers; empty: all ranks are on one machine.
+/// InvalidUsage when the form of the schedule is wrong.
+Result<Demand> demand_of(const AccessPlan& plan, std::span<const int> machine_of_rank);
+/// The same where all bytes go through slots, which needs no plan.
+Result<Demand> demand_of(const schedule::Schedule& schedule, std::span<const int> machine_of_rank);
+
+}  // namespace niccolite::lowering

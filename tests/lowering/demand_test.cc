@@ -1,0 +1,88 @@
+// What plans ask of machines, counted by hand.
+#include "lowering/demand.h"
+
+#include <gtest/gtest.h>
+
+#include "algorithms/registry.h"
+
+namespace niccolite::lowering {
+namespace {
+
+using schedule::Collective;
+using schedule::Schedule;
+
+Schedule schedule_of(Collective collective, const char* algorithm, int nranks,
+                     std::vector<int> machines = {}) {
+  algorithms::Options options;
+  options.machines = std::move(machines);
+  return algorithms::find(collective, algorithm)->build(nranks, options).value();
+}
+
+Demand direct_demand(const Schedule& schedule) {
+  const Capabilities capabilities{.facilities = {.has_bulk_copies = true,
+                                                 .has_staged_reductions = true,
+                                                 .reduces = reduces(schedule.collective)}};
+  return demand_of(lower(schedule, capabilities).value(), {}).value();
+}
+
+TEST(Demand, OfSlotsCountsBothSidesOfEach) {
+  const Schedule schedule = schedule_of(Collective::AllReduce, "two_shot", 4);
+  const Demand demand = demand_of(schedule, {}).value();
+  EXPECT_EQ(demand.load.blocks, 4);
+  EXPECT_EQ(demand.load.link, 6 / 4.0);  // 3 blocks pushed, 3 sums
+  EXPECT_EQ(demand.chain.slots, 2);
+  EXPECT_EQ(demand.chain.hops(), 2);
+  const Work& work = demand.work;
+  EXPECT_EQ(work.slot_copies, 12 / 4.0);     // 3 pushes, 3 gathers, each read and written
+  EXPECT_EQ(work.slot_reductions, 8 / 4.0);  // 4 operands, 4 destinations
+  EXPECT_EQ(work.direct_copies + work.direct_reductions, 0);
+  EXPECT_EQ(work.instructions, 7);
+  EXPECT_EQ(work.workers, 3);
+  EXPECT_EQ(work.slot_instructions, 3);
+  EXPECT_EQ(work.dynamic, 0);
+}
+
+TEST(Demand, OfDirectAccessesIsWhatOneSideMoves) {
+  // Each rank puts its block to 3 others and copies it to its own output; nobody reads a slot.
+  const Demand gather = direct_demand(schedule_of(Collective::AllGather, "direct_lanes", 4));
+  EXPECT_EQ(gather.work.slot_copies, 0);
+  EXPECT_GT(gather.work.direct_copies, 0);
+  EXPECT_LT(gather.work.direct_copies,
+            demand_of(schedule_of(Collective::AllGather, "direct_lanes", 4), {})
+                .value()
+                .work.slot_copies);
+  EXPECT_EQ(gather.chain.puts, 1);
+  EXPECT_EQ(gather.chain.slots, 0);
+  EXPECT_EQ(gather.work.slot_instructions, 0);
+
+  // An owner gets what it reduces, and puts the sums.
+  const Demand reduce = direct_demand(schedule_of(Collective::AllReduce, "two_shot_lanes", 4));
+  EXPECT_EQ(reduce.work.slot_copies + reduce.work.slot_reductions, 0);
+  EXPECT_EQ(reduce.work.direct_copies, 0);
+  EXPECT_EQ(reduce.work.direct_reductions, 8 / 4.0);
+  EXPECT_EQ(reduce.work.workers, 1);
+  EXPECT_EQ(reduce.work.dynamic, 1);
+  EXPECT_EQ(reduce.chain.gets, 1);
+  EXPECT_EQ(reduce.chain.puts, 1);
+}
+
+TEST(Demand, TellsHopsBetweenMachinesFromThoseInside) {
+  const std::vector<int> machines{0, 0, 1, 1};
+  const Demand demand =
+      demand_of(schedule_of(Collective::AllGather, "ring", 4, machines), machines).value();
+  EXPECT_EQ(demand.chain.hops(), 3);
+  EXPECT_EQ(demand.chain.between, 2);  // the longest chain crosses both wires
+  EXPECT_EQ(demand.load.wire, 3);
+}
+
+TEST(Demand, GrowsWithTheRanksAsAlgorithmsSay) {
+  for (const int nranks : {2, 5, 8}) {
+    EXPECT_EQ(demand_of(schedule_of(Collective::AllReduce, "ring", nranks), {}).value().chain.slots,
+              2 * (nranks - 1));
+    EXPECT_EQ(
+        demand_of(schedule_of(Collective::Broadcast, "direct", nranks), {}).value().chain.slots, 1);
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::lowering
