@@ -28,6 +28,16 @@ enum class Suits : uint8_t {
   ThreeRanks,       // or more: of two it does what `direct` does, in more steps
 };
 
+/// How data go from rank to rank. Tuner plug-ins know algorithms by it, and so do estimates where a
+/// schedule is too large to be looked at.
+enum class Pattern : uint8_t {
+  Direct,        // straight to whom they are for
+  Ring,          // round all ranks, or along a chain of them
+  Tree,          // along trees or hypercubes: the depth grows with the logarithm of the ranks
+  Forwarding,    // over log2 n intermediate ranks
+  Hierarchical,  // inside machines, then between them
+};
+
 /// What the planner knows of an algorithm beside its schedule.
 struct Traits {
   /// Algorithms that differ only in how their instructions are spread over lanes are *forms* of one
@@ -37,6 +47,7 @@ struct Traits {
   bool connects_all = false;  // every rank with every other (or with the root)
   bool is_one_step = false;   // a rank sends one block of its own, to all that it sends to
   Suits suits = Suits::Anything;
+  Pattern pattern = Pattern::Direct;
 };
 
 struct Algorithm {
@@ -64,6 +75,9 @@ size_t index_of(const Algorithm& algorithm);
 
 /// Null when there is none of that name.
 const Algorithm* find(schedule::Collective collective, std::string_view name);
+
+/// That of messages (PointToPoint).
+const Algorithm& of_messages();
 
 /// The algorithm of `collective` whose ranks send one block of their own in one step, in the form
 /// that the cost model knows best; null: there is none.

@@ -25,31 +25,6 @@ const char* name_of_type(executor::DataType type) {
   return kNames[static_cast<size_t>(type)];
 }
 
-// As ncclFunc_t numbers them. Source: reference plugins §1.2.
-int number_of(const Call& call) {
-  switch (call.request.collective) {
-    case Collective::Broadcast:
-      return 0;
-    case Collective::Reduce:
-      return 1;
-    case Collective::AllGather:
-      return 2;
-    case Collective::ReduceScatter:
-      return 3;
-    case Collective::AllReduce:
-      return 4;
-    case Collective::AllToAll:
-      return 8;
-    case Collective::Scatter:
-      return 9;
-    case Collective::Gather:
-      return 10;
-    case Collective::PointToPoint:
-      return call.is_send ? 6 : 7;
-  }
-  return 0;
-}
-
 const char* name_of_function(const Call& call) { return function_of(call) + sizeof "nccl" - 1; }
 
 Profiler::Call call_of(const Call& call, void* stream, bool is_captured) {
@@ -200,26 +175,27 @@ void Profiling::start_operations(Profiler& profiler, Flight& flight, ProfilerHan
     const auto channels = static_cast<uint8_t>(std::min(255u, operation.work.channels));
     const int type = static_cast<int>(call.request.type);
     if (call.is_message()) {
-      const Profiler::Message message{.call = named,
-                                      .buffer = call.is_send
-                                                    ? const_cast<void*>(operation.buffers.input)
-                                                    : operation.buffers.output,
-                                      .peer = call.peer,
-                                      .channels = channels,
-                                      .function_number = number_of(call),
-                                      .type_number = type};
+      const Profiler::Message message{
+          .call = named,
+          .buffer =
+              call.is_send ? const_cast<void*>(operation.buffers.input) : operation.buffers.output,
+          .peer = call.peer,
+          .channels = channels,
+          .function_number = planner::function_number(call.request.collective, call.is_send),
+          .type_number = type};
       flight.handles.push_back(profiler.start(operation.call_event, group, message));
     } else {
-      const Profiler::Collective collective{.call = named,
-                                            .input = operation.buffers.input,
-                                            .output = operation.buffers.output,
-                                            .sequence = operation.sequence,
-                                            .algorithm = operation.work.algorithm,
-                                            .protocol = flight.protocol,
-                                            .channels = channels,
-                                            .warps = flight.warps,
-                                            .function_number = number_of(call),
-                                            .type_number = type};
+      const Profiler::Collective collective{
+          .call = named,
+          .input = operation.buffers.input,
+          .output = operation.buffers.output,
+          .sequence = operation.sequence,
+          .algorithm = operation.work.algorithm,
+          .protocol = flight.protocol,
+          .channels = channels,
+          .warps = flight.warps,
+          .function_number = planner::function_number(call.request.collective, call.is_send),
+          .type_number = type};
       flight.handles.push_back(profiler.start(operation.call_event, group, collective));
     }
   }

@@ -157,7 +157,7 @@ uint32_t request_bytes(const Settings& settings, const Workload& work) {
 }
 
 double predict_messages(const Settings& settings, Protocol protocol, int ends, size_t bytes) {
-  const Algorithm& direct = *algorithms::find(Collective::PointToPoint, "direct");
+  const Algorithm& direct = algorithms::of_messages();
   const Variant variant{
       .algorithm = &direct,
       .protocol = protocol,

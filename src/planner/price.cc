@@ -34,7 +34,7 @@ Demand say(const Settings& settings, const Algorithm& algorithm) {
   if (machines > 1) {
     demand.load.rail = load.sent;
     // A ring crosses each wire once, others with all that is for other machines.
-    const bool is_ring = algorithm.family() == "ring";
+    const bool is_ring = algorithm.traits.pattern == algorithms::Pattern::Ring;
     demand.load.wire = load.sent * (is_ring ? 1 : ranks_of_machine);
   }
   demand.chain.instructions = static_cast<int>(load.steps);

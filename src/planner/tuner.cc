@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
-#include "planner/tuner_abi.h"
+#include "planner/tuner_table.h"
 
 namespace niccolite::planner {
 namespace {
@@ -26,113 +26,6 @@ bool is_same(const T& before, const T& after) {
 // Of one communicator: what a plug-in once answered holds for all ranks, whenever they ask, so that
 // nothing is forgotten; the cost model chooses what comes after so many.
 constexpr size_t kMostChoices = 1 << 16;
-
-/// As ncclFunc_t numbers them.
-std::optional<int> function_of(Collective collective) {
-  switch (collective) {
-    case Collective::Broadcast:
-      return 0;
-    case Collective::Reduce:
-      return 1;
-    case Collective::AllGather:
-      return 2;
-    case Collective::ReduceScatter:
-      return 3;
-    case Collective::AllReduce:
-      return 4;
-    default:
-      return std::nullopt;
-  }
-}
-
-/// NCCL's row of an algorithm. What reaches all ranks at once stands where NCCL has its multicast.
-int row_of(const Option& option) {
-  const std::string_view name = option.algorithm->name;
-  if (name.starts_with("ring")) return abi::kRing;
-  if (name.starts_with("pat")) return abi::kPat;
-  if (name.find("hierarchical") != std::string_view::npos) return abi::kNvlsTree;
-  if (name.find("tree") != std::string_view::npos || name.starts_with("recursive"))
-    return abi::kTree;
-  return abi::kNvls;
-}
-
-int column_of(const Option& option) {
-  switch (option.protocol) {
-    case executor::Protocol::LL:
-      return abi::kLL;
-    case executor::Protocol::LL128:
-      return abi::kLL128;
-    default:
-      return abi::kSimple;
-  }
-}
-
-constexpr const char* kRowNames[] = {"TREE",      "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS",
-                                     "NVLS_TREE", "PAT"};
-constexpr const char* kColumnNames[] = {"LL", "LL128", "SIMPLE"};
-
-struct Cell {
-  int row = 0, column = 0;
-};
-
-/// NCCL's defaults. Source: reference topology §7.1.
-abi::Constants default_constants() {
-  abi::Constants c{};
-  const auto set = [](double(&to)[3], double a, double b, double d) {
-    to[0] = a;
-    to[1] = b;
-    to[2] = d;
-  };
-  set(c.base_latencies[abi::kTree], 6.8, 14, 8.4);
-  set(c.base_latencies[abi::kRing], 6.6, 14, 8.4);
-  set(c.base_latencies[abi::kPat], 8, 8, 8);
-  struct Hops {
-    abi::Row row;
-    double links[3][3];  // NVLink, PCI, network
-  };
-  constexpr Hops kHops[] = {{abi::kTree, {{0.6, 1.25, 4}, {1, 1.9, 4}, {5, 8.5, 14}}},
-                            {abi::kRing, {{0.6, 1.9, 3.4}, {1, 2.5, 5.7}, {2.7, 4, 14}}},
-                            {abi::kCollnetDirect, {{0, 0, 3.7}, {0, 0, 3.7}, {0, 0, 31}}},
-                            {abi::kCollnetChain, {{0, 0, 2.8}, {0, 0, 2.8}, {0, 0, 30}}},
-                            {abi::kNvls, {{0, 0, 25}, {0, 0, 0}, {0, 0, 18}}},
-                            {abi::kNvlsTree, {{0, 0, 25}, {0, 0, 0}, {0, 0, 20.9}}},
-                            {abi::kPat, {{0, 0, 4}, {0, 0, 4}, {0, 0, 14}}}};
-  for (const Hops& hops : kHops)
-    for (size_t link = 0; link < 3; ++link)
-      std::copy_n(hops.links[link], 3, c.hardware_latencies[link][hops.row]);
-  const double ll[4][3] = {{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}};
-  const double ring[4][3] = {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}};
-  const double tree128[4][3] = {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}};
-  const double tree[4][3] = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}};
-  const double nvls[4][3] = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 80}};
-  std::memcpy(c.ll_bandwidths, ll, sizeof ll);
-  std::memcpy(c.ring_ll128_bandwidths, ring, sizeof ring);
-  std::memcpy(c.tree_ll128_bandwidths, tree128, sizeof tree128);
-  std::memcpy(c.tree_bandwidths, tree, sizeof tree);
-  std::memcpy(c.nvls_tree_bandwidths, nvls, sizeof nvls);
-  return c;
-}
-
-abi::Domains domains_of(const Tuner::Communicator& of) {
-  std::map<int, int> ranks;
-  for (const int machine : of.machines) ++ranks[machine];
-  if (ranks.empty()) ranks[0] = of.ranks;
-  const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
-  return {.count = static_cast<int>(ranks.size()),
-          .least_ranks = std::min_element(ranks.begin(), ranks.end(), fewer)->second,
-          .most_ranks = std::max_element(ranks.begin(), ranks.end(), fewer)->second};
-}
-
-/// Of the cell's options: the cost model's favourite.
-const Choice* best_of(std::span<const Option> options, Cell cell) {
-  const Choice* best = nullptr;
-  for (const Option& option : options) {
-    if (row_of(option) != cell.row || column_of(option) != cell.column) continue;
-    for (const Choice& choice : option.choices)
-      if (best == nullptr || choice.microseconds < best->microseconds) best = &choice;
-  }
-  return best;
-}
 
 template <int V>
 class Plugin final : public Tuner {
@@ -159,22 +52,22 @@ class Plugin final : public Tuner {
     abi::CostTable before;
     for (int row = 0; row < abi::kRows; ++row)
       for (int column = 0; column < abi::kColumns; ++column) {
-        const Choice* const best = best_of(options, {row, column});
+        const Choice* const best = abi::best_of(options, {row, column});
         before[row][column] =
             best == nullptr ? abi::kUnavailable : static_cast<float>(best->microseconds);
       }
     abi::CostTable after;
     std::memcpy(after, before, sizeof after);
     int channels = 0;
-    const int function = *function_of(collective);
+    const int function = function_number(collective);
     if (!ask(function, bytes, settings.reaches_users, before, after, channels)) return own;
     Choice choice = own;
     if (!is_same(before, after)) {
-      const std::optional<Cell> cell = cheapest(before, after);
+      const std::optional<abi::Cell> cell = cheapest(before, after);
       if (!cell) return own;
       std::vector<Choice> candidates;
       for (const Option& option : options)
-        if (row_of(option) == cell->row && column_of(option) == cell->column)
+        if (abi::cell_of(*option.algorithm, option.protocol) == *cell)
           candidates.insert(candidates.end(), option.choices.begin(), option.choices.end());
       choice = pick(candidates, settings.policy);
     }
@@ -191,13 +84,13 @@ class Plugin final : public Tuner {
       complain(table_.init == nullptr ? "its table has no init" : "its table has no getCollInfo");
       return false;
     }
-    const abi::Domains domains = domains_of(of);
+    const abi::Domains domains = abi::domains_of(of);
     const auto ranks = static_cast<size_t>(of.ranks), nodes = static_cast<size_t>(domains.count);
     int result = 0;
     try {
       if constexpr (V >= 5) {
         abi::Domains told = domains;
-        const abi::Constants before = default_constants();
+        const abi::Constants before = abi::default_constants();
         constants_ = before;
         result =
             table_.init(&context_, of.id, ranks, nodes, PluginLibrary::kLogger, &told, &constants_);
@@ -251,19 +144,19 @@ class Plugin final : public Tuner {
     return false;
   }
 
-  std::optional<Cell> cheapest(const abi::CostTable& before, const abi::CostTable& after) {
-    std::optional<Cell> best;
+  std::optional<abi::Cell> cheapest(const abi::CostTable& before, const abi::CostTable& after) {
+    std::optional<abi::Cell> best;
     for (int row = 0; row < abi::kRows; ++row)
       for (int column = 0; column < abi::kColumns; ++column) {
         const float cost = after[row][column];
         if (before[row][column] < 0) {
           if (cost >= 0)
-            complain(fmt::format("it wants {} with {}, which is not available here", kRowNames[row],
-                                 kColumnNames[column]));
+            complain(fmt::format("it wants {} with {}, which is not available here",
+                                 abi::name_of_row(row), abi::name_of_column(column)));
           continue;
         }
         if (!(cost >= 0)) continue;  // NaN, too
-        if (!best || cost < after[best->row][best->column]) best = Cell{row, column};
+        if (!best || cost < after[best->row][best->column]) best = abi::Cell{row, column};
       }
     if (!best) complain("it leaves no algorithm and protocol");
     return best;
@@ -296,14 +189,12 @@ class Plugin final : public Tuner {
                     std::span<const Option> options, Choice& choice) {
     if constexpr (V >= 6) {
       if (table_.chunk == nullptr) return;
-      Option of;
-      of.algorithm = choice.algorithm;
-      of.protocol = choice.protocol;
+      const abi::Cell cell = abi::cell_of(*choice.algorithm, choice.protocol);
       const size_t own = chunk_bytes(settings, collective, choice);
       size_t wanted = own;
       int result = 0;
       try {
-        result = table_.chunk(context_, *function_of(collective), bytes, row_of(of), column_of(of),
+        result = table_.chunk(context_, function_number(collective), bytes, cell.row, cell.column,
                               choice.channels, &wanted);
       } catch (...) {
         complain("its getChunkSize threw an exception");
@@ -394,7 +285,11 @@ const std::shared_ptr<PluginLibrary>& library() {
 
 bool Tuner::is_there() { return library() != nullptr; }
 
-bool Tuner::decides(Collective collective) { return function_of(collective).has_value(); }
+// Of the first five functions of ncclFunc_t.
+bool Tuner::decides(Collective collective) {
+  constexpr int kAllReduce = 4;
+  return function_number(collective) <= kAllReduce;
+}
 
 std::shared_ptr<Tuner> Tuner::open(const Communicator& of) {
   if (!is_there()) return nullptr;

@@ -26,6 +26,15 @@ const char* function_name(Collective collective) {
   return kFunctionNames[static_cast<size_t>(collective)];
 }
 
+// Source: reference plugins §1.2.
+int function_number(Collective collective, bool is_send) {
+  constexpr int kSend = 6, kReceive = 7;
+  // In the order of Collective.
+  constexpr std::array<int, schedule::kCollectives> kNumbers{4, 1, 0, 2, 3, 8, 10, 9, kReceive};
+  const bool sends = is_send && collective == Collective::PointToPoint;
+  return sends ? kSend : kNumbers[static_cast<size_t>(collective)];
+}
+
 std::string describe(const Variant& variant) {
   std::string text = fmt::format("{} {} {}", variant.algorithm->name,
                                  executor::name_of(variant.protocol), variant.channels);

@@ -21,6 +21,9 @@ std::string log_name_of(const Algorithm& algorithm);
 /// "AllReduce", as NCCL's functions and log lines have it; NCCL_ALGO takes it in any case.
 const char* function_name(Collective collective);
 
+/// As ncclFunc_t numbers them, for plug-ins. `is_send`: of a message, which end.
+int function_number(Collective collective, bool is_send = false);
+
 /// A protocol that publishes whole chunks. (LL and LL128 publish each word or line by itself.)
 constexpr bool publishes_chunks(executor::Protocol protocol) {
   return protocol != executor::Protocol::LL && protocol != executor::Protocol::LL128;
