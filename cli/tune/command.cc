@@ -48,6 +48,7 @@ Examples:
   niccolite tune --slots -r 4 --tuning mine_slots.json       data through slots, as between processes
   niccolite tune --from times.json --check                   what the constants in force choose
   niccolite tune --from times.json --check mine.json         what those of a file choose
+  niccolite tune --from times.json --check --derived         what prices derived from schedules would choose
   niccolite tune --check mine.json                           is the file one that the library takes?
   NICCOLITE_DEVICES=virtual:4 niccolite tune --sizes 8,64K,1M
 
