@@ -284,8 +284,7 @@ double predict_in_direct_list(size_t bytes) {
 Choice choose_for_message(const Settings& settings, Protocol protocol, size_t bytes) {
   const Workload work{
       .collective = Collective::PointToPoint, .nranks = settings.nranks, .bytes = bytes};
-  const Variant variant{.algorithm = &algorithms::of_messages(),
-                        .protocol = protocol};
+  const Variant variant{.algorithm = &algorithms::of_messages(), .protocol = protocol};
   std::vector<Choice> choices;
   add_forms(settings, work, variant, Price::of(settings, *variant.algorithm, protocol), choices);
   return pick(choices, settings.policy);

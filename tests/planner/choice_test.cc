@@ -205,7 +205,8 @@ TEST(Choice, WhatNobodyMeasuredIsTakenWhenNothingElseIsAllowed) {
   Settings settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllGather);
   const Algorithm& lanes = *algorithms::find(Collective::AllGather, "direct_lanes");
-  ASSERT_FALSE(find_cost(tuning_of(MachineClass::Virtual, ""), lanes, Protocol::Simple).is_measured);
+  ASSERT_FALSE(
+      find_cost(tuning_of(MachineClass::Virtual, ""), lanes, Protocol::Simple).is_measured);
   EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &lanes);
   settings.algorithms[kind].reset().set(algorithms::index_of(lanes));
   EXPECT_EQ(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &lanes);
