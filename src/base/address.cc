@@ -75,7 +75,18 @@ Result<Address> Address::parse(std::string_view text, int family) {
   if (text.starts_with('[')) hints.ai_flags = AI_NUMERICHOST;
   addrinfo* found = nullptr;
   const int failure = getaddrinfo(std::string(host).c_str(), nullptr, &hints, &found);
-  if (failure != 0) return malformed(text, gai_strerror(failure));
+  if (failure != 0 && (hints.ai_flags & AI_NUMERICHOST) != 0)
+    return malformed(text, gai_strerror(failure));
+  if (failure != 0)
+    return Status::invalid_argument(
+        "'{}': the name {} does not resolve on this host{} ({}); write an address, or have "
+        "/etc/hosts "
+        "or a name server know it",
+        text, host,
+        family == AF_INET    ? " as an IPv4 address (NCCL_SOCKET_FAMILY)"
+        : family == AF_INET6 ? " as an IPv6 address (NCCL_SOCKET_FAMILY)"
+                             : "",
+        gai_strerror(failure));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
   Address address = TRY(from_sockaddr(found->ai_addr, found->ai_addrlen));
   return address.with_port(number);

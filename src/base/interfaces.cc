@@ -1,38 +1,31 @@
 #include "base/interfaces.h"
 
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
 
+#include "base/fd.h"
+
 namespace niccolite {
 namespace {
 
-constexpr size_t kMaxInterfaces = 16;
-
 size_t sockaddr_length(const sockaddr* address) {
   return address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-}
-
-bool in_subnet(const Interface& interface, const Address& address) {
-  if (address.family() == AF_UNSPEC || address.family() != interface.address.family() ||
-      interface.netmask.family() != address.family())
-    return false;
-  const auto mine = interface.address.bytes(), mask = interface.netmask.bytes(),
-             theirs = address.bytes();
-  for (size_t i = 0; i < mine.size(); ++i)
-    if ((mine[i] & mask[i]) != (theirs[i] & mask[i])) return false;
-  return true;
 }
 
 // Smaller is better; only used when the user named no interface.
 int automatic_order(const Interface& interface, const Address& reaches) {
   const std::string_view name = interface.name;
   if (name.starts_with("ib")) return 0;
-  if (in_subnet(interface, reaches)) return 1;
+  if (is_in_subnet(interface, reaches)) return 1;
   if (name.starts_with("docker")) return 3;
   if (name.starts_with("lo")) return 4;
   if (name.starts_with("virbr")) return 5;
@@ -131,19 +124,66 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
   return selected;
 }
 
+std::vector<Interface> select_rails(const std::vector<Interface>& present,
+                                    const InterfaceRequest& request) {
+  std::vector<Interface> selected = select_interfaces(present, request);
+  if (selected.empty() || !InterfaceFilter(request.filter).empty()) return selected;
+  const int best = automatic_order(selected.front(), {});
+  std::erase_if(selected,
+                [&](const Interface& interface) { return automatic_order(interface, {}) != best; });
+  return selected;
+}
+
+bool is_in_subnet(const Interface& interface, const Address& address) {
+  if (address.family() == AF_UNSPEC || address.family() != interface.address.family() ||
+      interface.netmask.family() != address.family())
+    return false;
+  const auto mine = interface.address.bytes(), mask = interface.netmask.bytes(),
+             theirs = address.bytes();
+  for (size_t i = 0; i < mine.size(); ++i)
+    if ((mine[i] & mask[i]) != (theirs[i] & mask[i])) return false;
+  return true;
+}
+
+int link_speed(const std::string& name) {
+  const Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  ethtool_cmd command{};
+  command.cmd = ETHTOOL_GSET;
+  name.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  request.ifr_data = reinterpret_cast<char*>(&command);
+  if (!fd.valid() || ioctl(fd.get(), SIOCETHTOOL, &request) != 0) return 0;
+  const uint32_t speed = ethtool_cmd_speed(&command);
+  return speed > INT32_MAX ? 0 : static_cast<int>(speed);  // SPEED_UNKNOWN is -1
+}
+
+std::string describe(const std::vector<Interface>& interfaces) {
+  std::string names;
+  for (const Interface& interface : interfaces)
+    names += fmt::format("{}{} ({}{})", names.empty() ? "" : ", ", interface.name,
+                         interface.address.host(), interface.running ? "" : ", down");
+  return names.empty() ? "none" : names;
+}
+
+std::string trouble_of(const Address& address) {
+  Result<std::vector<Interface>> present = list_interfaces();
+  if (!present.is_ok()) return {};
+  const auto found = std::find_if(
+      present->begin(), present->end(),
+      [&](const Interface& interface) { return interface.address == address.with_port(0); });
+  if (found == present->end())
+    return fmt::format("no interface of this host has {} any more", address.host());
+  return found->running ? "" : fmt::format("{} is down", found->name);
+}
+
 Result<Interface> choose_interface(const std::vector<Interface>& present,
                                    const InterfaceRequest& request) {
   std::vector<Interface> selected = select_interfaces(present, request);
   if (!selected.empty()) return std::move(selected.front());
-  std::string names;
-  for (const Interface& interface : present)
-    names += fmt::format("{}{} ({}{})", names.empty() ? "" : ", ", interface.name,
-                         interface.address.host(), interface.running ? "" : ", down");
   return Status::invalid_usage(
       "no network interface is left for bootstrap with NCCL_SOCKET_IFNAME '{}' and "
-      "NCCL_SOCKET_FAMILY '{}'; "
-      "present are: {}",
-      request.filter, request.family, names.empty() ? "none" : names);
+      "NCCL_SOCKET_FAMILY '{}'; present are: {}. Correct the variables, or bring an interface up",
+      request.filter, request.family, describe(present));
 }
 
 }  // namespace niccolite

@@ -10,6 +10,8 @@
 
 namespace niccolite {
 
+inline constexpr size_t kMaxInterfaces = 16;  // that a process uses at a time
+
 struct Interface {
   std::string name;
   Address address;  // port 0
@@ -44,11 +46,28 @@ int family_from(std::string_view text);
 /// What this host has: addresses of IPv4 and IPv6 interfaces, in the system's order.
 Result<std::vector<Interface>> list_interfaces();
 
-/// Those of `present` that `request` accepts, best first, each name once, at most 16. Running
-/// interfaces only; without a filter: ib*, the subnet of `reaches`, others, docker*, lo*, virbr*;
-/// link-local addresses after all others of a name.
+/// Those of `present` that `request` accepts, best first, each name once, at most kMaxInterfaces.
+/// Running interfaces only; without a filter: ib*, the subnet of `reaches`, others, docker*, lo*,
+/// virbr*; link-local addresses after all others of a name.
 std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
                                          const InterfaceRequest& request);
+
+/// Those over which data go, as select_interfaces() orders them: all, where there is a filter;
+/// without one, those of the first name's kind: ib*, others, docker*, lo*, or virbr*.
+std::vector<Interface> select_rails(const std::vector<Interface>& present,
+                                    const InterfaceRequest& request);
+
+/// Does the interface's subnet hold the address? False where the system knows no netmask.
+bool is_in_subnet(const Interface& interface, const Address& address);
+
+/// Mbit/s of the link, as its driver says; 0: unknown.
+int link_speed(const std::string& name);
+
+/// "eth0 (10.0.0.4), lo (127.0.0.1), eth1 (10.1.0.4, down)"; "none".
+std::string describe(const std::vector<Interface>& interfaces);
+
+/// Why nothing goes by an address of this host: "eth1 is down"; empty: its interface is up.
+std::string trouble_of(const Address& address);
 
 /// The first of select_interfaces(). InvalidUsage: nothing is left; the message names the filter
 /// and what is present.

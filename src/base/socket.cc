@@ -2,18 +2,18 @@
 
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <cerrno>
+
+#include "base/parameters.h"
 
 namespace niccolite {
 namespace {
 
 constexpr int kBacklog = 4096;  // the kernel lowers it to net.core.somaxconn
-// A host that vanishes without a word is noticed after about 25 s idle, or 30 s with unacknowledged
-// data.
-constexpr int kKeepaliveIdleSeconds = 10;
-constexpr int kKeepaliveIntervalSeconds = 5;
+// A host that vanishes without a word is noticed after NICCOLITE_NET_TIMEOUT: idle, by three probes
+// in its second half, and while data are unacknowledged.
 constexpr int kKeepaliveProbes = 3;
-constexpr int kUserTimeoutMilliseconds = 30'000;
 
 void set_option(int fd, int level, int option, int value) {
   // These options refine; a kernel without one of them still gives a working socket.
@@ -23,23 +23,22 @@ void set_option(int fd, int level, int option, int value) {
 void set_stream_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalSeconds);
+  const int timeout = static_cast<int>(parameters::net_timeout());
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, timeout / 3);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(timeout / 6, 1));
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMilliseconds);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, timeout * 1000);
 }
 
 Result<Fd> open_stream(int family) {
   Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return Status::from_errno(errno, "cannot open a socket (limit: ulimit -n)");
+  // Before it connects or listens: the window's scale follows from it.
+  if (const int64_t bytes = parameters::socket_rcvbuf(); bytes >= 0)
+    set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, static_cast<int>(bytes));
+  if (const int64_t bytes = parameters::socket_sndbuf(); bytes >= 0)
+    set_option(fd.get(), SOL_SOCKET, SO_SNDBUF, static_cast<int>(bytes));
   return fd;
-}
-
-// What errno says of an attempt to move bytes.
-Result<Transfer> not_now_or(const char* failure) {
-  const int error = errno;
-  if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) return Transfer{};
-  return Status::from_errno(error, failure);
 }
 
 Result<Address> address_of(int fd, int (*query)(int, sockaddr*, socklen_t*)) {
@@ -77,10 +76,19 @@ Result<Socket> Socket::listen(const Address& address, bool is_shared, int* error
   return Socket(std::move(fd));
 }
 
-Result<Socket> Socket::connect(const Address& address) {
+Result<Socket> Socket::connect(const Address& address, const Address& from) {
   Fd fd = TRY(open_stream(address.family()));
   set_stream_options(fd.get());
   sockaddr_storage storage;
+  if (from.family() != AF_UNSPEC) {
+    // The port is found when it connects: one that is taken now could not be used for other peers.
+    set_option(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    const socklen_t bytes = from.with_port(0).to_sockaddr(&storage);
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), bytes) != 0) {
+      const int error = errno;
+      return Status::from_errno(error, fmt::format("cannot connect from {}", from.host()));
+    }
+  }
   const socklen_t length = address.to_sockaddr(&storage);
   if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 &&
       errno != EINPROGRESS && errno != EINTR) {
@@ -109,6 +117,13 @@ int Socket::connect_result() const {
   socklen_t length = sizeof error;
   if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
   return error;
+}
+
+Result<Transfer> Socket::not_now_or(const char* failure) const {
+  const int error = errno;
+  if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) return Transfer{};
+  error_ = error;
+  return Status::from_errno(error, failure);
 }
 
 Result<Transfer> Socket::send(std::span<const std::byte> bytes) const {

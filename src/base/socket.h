@@ -29,7 +29,8 @@ class Socket {
   /// one of theirs.
   static Result<Socket> listen_shared(const Address& address);
   /// Starts to connect; finished when writable, then connect_result() tells how it went.
-  static Result<Socket> connect(const Address& address);
+  /// `from`: the address of this host that it connects from; none: the system chooses.
+  static Result<Socket> connect(const Address& address, const Address& from = {});
   /// The next waiting connection, or nothing.
   Result<std::optional<Socket>> accept(int* error_number) const;
 
@@ -46,6 +47,8 @@ class Socket {
 
   Result<Address> local_address() const;
   Result<Address> peer_address() const;
+  /// errno of the last failure to send or receive; 0: none so far.
+  int error() const { return error_; }
   int fd() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
   void close() { fd_.reset(); }
@@ -53,7 +56,11 @@ class Socket {
  private:
   static Result<Socket> listen(const Address& address, bool is_shared, int* error_number);
   explicit Socket(Fd fd) : fd_(std::move(fd)) {}
+  /// What errno says of an attempt to move bytes.
+  Result<Transfer> not_now_or(const char* failure) const;
+
   Fd fd_;
+  mutable int error_ = 0;
 };
 
 }  // namespace niccolite

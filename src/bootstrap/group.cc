@@ -95,7 +95,7 @@ void Group::lost(uint32_t process, const std::string& why) {
   const std::string who =
       roster_.has_table() ? roster_.describe(process) : "a process of the communicator";
   const int rank = roster_.has_table() ? roster_.process(process).ranks.front() : -1;
-  gathers_.fail_all(Status::remote_error("{} ended unexpectedly: {}", who, why).with_peer(rank));
+  gathers_.fail_all(Status::remote_error("{}", describe_loss(who, why)).with_peer(rank));
   if (roster_.has_table()) survivors_.process_gone(process);
   roster_.wake_all();
 }

@@ -6,6 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/interfaces.h"
+#include "base/parameters.h"
+
 namespace niccolite::bootstrap {
 namespace {
 constexpr size_t kReadBytes =
@@ -23,7 +26,7 @@ Result<std::unique_ptr<Link>> Link::accepted(EventLoop& loop, Socket socket, con
 
 Result<std::unique_ptr<Link>> Link::dial(EventLoop& loop, const Address& address, uint64_t number,
                                          const Options& options, Owner& owner) {
-  Socket socket = TRY(Socket::connect(address));
+  Socket socket = TRY(Socket::connect(address, options.from));
   std::unique_ptr<Link> link(
       new Link(loop, std::move(socket), options, owner, true, State::Connecting));
   link->peer_ = address;
@@ -259,6 +262,17 @@ Link::Stream Link::release() {
   return stream;
 }
 
+// Of an open link that the system has given up.
+Status Link::describe_silence(const Status& reason) const {
+  Result<Address> local = socket_.local_address();
+  const std::string trouble = local.is_ok() ? trouble_of(local.value()) : "";
+  return Status::remote_error(
+      "{} for {} s by the connection from {} to {} ({}){}{}. Is its machine up, and the network "
+      "between them?",
+      kSilence, parameters::net_timeout(), local.is_ok() ? local->host() : "this host",
+      peer_.text(), reason.message(), trouble.empty() ? "" : ": ", trouble);
+}
+
 void Link::end(Status reason) {
   if (state_ == State::Closed) return;
   const End end = refused_                      ? End::Refused
@@ -266,6 +280,9 @@ void Link::end(Status reason) {
                   : state_ == State::Connecting ? End::Unreachable
                   : state_ == State::Open       ? End::Ended
                                                 : End::Dropped;
+  const int error = socket_.error();
+  if (end == End::Ended && (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH))
+    reason = describe_silence(reason);
   close();
   owner_->link_ended(*this, end, std::move(reason));
 }

@@ -24,6 +24,9 @@
 
 namespace niccolite::bootstrap {
 
+/// How the reason begins of an open link that has ended without a word of the peer's.
+inline constexpr std::string_view kSilence = "nothing has come from it";
+
 class Link {
  public:
   /// Why a link ended, for those who decide whether to try again.
@@ -52,6 +55,7 @@ class Link {
     /// Of an acceptor for several identities: the one that a stranger asks for, instead of `self`.
     std::function<authentication::Identity(uint64_t number)> identity_of;
     size_t max_frame = kMaxFrame;
+    Address from{};  // of this host, that it dials from; none: the system chooses
     EventLoop::Clock::duration patience =
         std::chrono::seconds(5);  // for connecting and handshake, each
   };
@@ -110,6 +114,7 @@ class Link {
   void become(State state);
   void arm_patience();
   void update_watch();
+  Status describe_silence(const Status& reason) const;
   void end(Status reason);
 
   EventLoop& loop_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/interfaces.h"
 #include "base/log.h"
 
 namespace niccolite::bootstrap {
@@ -12,7 +13,7 @@ namespace {
 constexpr int kUnreachableAttempts = 3;
 constexpr int kDroppedAttempts = 20;
 constexpr auto kRetryPause = std::chrono::milliseconds(50);  // grows linearly
-constexpr auto kPatience = std::chrono::seconds(10);         // three SYNs
+constexpr auto kPatience = std::chrono::seconds(5);          // three SYNs
 
 }  // namespace
 
@@ -131,7 +132,12 @@ void Mesh::dial_failed(uint32_t process, Link::End end, Status reason) {
   if (end == Link::End::Refused || peer.attempts >= most || leaving_) {
     peer.gone = true;
     peer.waiting.clear();
-    events_.mesh_unreachable(process, std::move(reason));
+    const std::string trouble = acceptor_ == nullptr ? "" : trouble_of(acceptor_->address());
+    events_.mesh_unreachable(
+        process, Status::remote_error("from {} to {}, {} attempts: {}{}{}",
+                                      acceptor_ == nullptr ? "here" : acceptor_->address().host(),
+                                      peer.address.text(), peer.attempts, reason.message(),
+                                      trouble.empty() ? "" : "; ", trouble));
     return finish_if_over();
   }
   peer.retry = loop_.after(kRetryPause * peer.attempts, [this, process] { dial(process); });

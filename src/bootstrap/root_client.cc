@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/interfaces.h"
 #include "base/parameters.h"
 
 namespace niccolite::bootstrap {
@@ -12,6 +13,7 @@ namespace {
 // A root listens before its id exists, so that where nobody listens it has ended. A host that is
 // just coming up might refuse for a moment.
 constexpr auto kAbsence = std::chrono::milliseconds(500);
+constexpr auto kFirewalled = std::chrono::seconds(12);  // three attempts of three SYNs each
 
 }  // namespace
 
@@ -34,21 +36,37 @@ void RootClient::attempt() {
   // The root of NCCL_COMM_ID has an address to itself.
   const uint64_t number = id_.origin() == UniqueId::Origin::Environment ? 0 : id_.number();
   Result<std::unique_ptr<Link>> link = Link::dial(loop_, root_, number, options_, *this);
-  if (!link.is_ok()) return attempt_failed(std::move(link).status());
+  if (!link.is_ok()) return unreachable(std::move(link).status());
   link_ = std::move(link.value());
 }
 
 void RootClient::attempt_failed(Status reason) {
   if (finished_) return;
   if (attempts_ > parameters::socket_retry_count())
-    return events_.failed(Status::remote_error(
-        "the root of the rendezvous at {} cannot be reached ({} attempts, last: {}); has the "
-        "process that made the unique id "
-        "ended, has the id been used before, or is the interface wrong (NCCL_SOCKET_IFNAME)?",
-        root_.text(), attempts_, reason.message()));
+    return events_.failed(cannot_be_reached(reason));
   events_.trouble(reason.message());
   retry_ = loop_.after(std::chrono::milliseconds(parameters::socket_retry_sleep()) * attempts_,
                        [this] { attempt(); });
+}
+
+Status RootClient::cannot_be_reached(const Status& reason) const {
+  Result<std::vector<Interface>> present = list_interfaces();
+  return Status::remote_error(
+      "the root of the rendezvous at {} cannot be reached ({} attempts, last: {}) from this host, "
+      "whose interfaces are {}. Are the two on one network (NCCL_SOCKET_IFNAME where the unique id "
+      "is made), does a firewall let TCP through to that port, and does the process that made the "
+      "id still run?",
+      root_.text(), attempts_, reason.message(),
+      present.is_ok() ? niccolite::describe(present.value()) : "unknown");
+}
+
+// A root listens before its id exists. Where packets vanish, or there is no way, more attempts
+// change nothing; an address of NCCL_COMM_ID may be that of a host which is still starting.
+void RootClient::unreachable(Status reason) {
+  if (id_.origin() == UniqueId::Origin::Environment ||
+      EventLoop::Clock::now() - started_ < kFirewalled)
+    return attempt_failed(std::move(reason));
+  if (!finished_) events_.failed(cannot_be_reached(reason));
 }
 
 void RootClient::nobody_listens(Status reason) {
@@ -56,9 +74,17 @@ void RootClient::nobody_listens(Status reason) {
       EventLoop::Clock::now() - started_ < kAbsence)
     return attempt_failed(std::move(reason));
   if (finished_) return;
+  if (root_.is_loopback())
+    return events_.failed(Status::remote_error(
+        "nobody listens at {} of this machine. The unique id holds that address since the machine "
+        "that made it had no other interface with a carrier then; make the id once its network is "
+        "up, or with NCCL_SOCKET_IFNAME, unless all ranks are on one machine: then the process "
+        "that "
+        "made it has ended, which must live until all have joined",
+        root_.text()));
   events_.failed(Status::remote_error(
       "nobody listens at {}: the process that made the unique id has ended, which must live until "
-      "all ranks have joined",
+      "all ranks have joined, or a firewall refuses connections to that port",
       root_.text()));
 }
 
@@ -150,6 +176,7 @@ void RootClient::link_ended(Link& link, Link::End end, Status reason) {
     case Link::End::Absent:
       return nobody_listens(std::move(reason));
     case Link::End::Unreachable:
+      return unreachable(std::move(reason));
     case Link::End::Dropped:
       return attempt_failed(std::move(reason));
   }

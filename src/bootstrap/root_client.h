@@ -40,6 +40,8 @@ class RootClient final : private Link::Owner {
   void part();
   void attempt_failed(Status reason);
   void nobody_listens(Status reason);
+  void unreachable(Status reason);
+  Status cannot_be_reached(const Status& reason) const;
   /// The process of the root, and the ranks of it, for messages.
   std::string describe_host() const;
   void link_opened(Link& link) override;

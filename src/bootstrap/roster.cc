@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "bootstrap/link.h"
+
 namespace niccolite::bootstrap {
 
 void Roster::set_place(uint32_t self, uint32_t nprocesses, int32_t nranks) {
@@ -45,6 +47,12 @@ void Roster::wake_all() {
   for (const auto& local : locals_) local->changed.notify_all();
 }
 
+std::string describe_loss(std::string_view who, std::string_view why) {
+  return fmt::format(
+      "{} {}: {}", who,
+      why.starts_with(kSilence) ? "cannot be reached any more" : "ended unexpectedly", why);
+}
+
 std::string Roster::describe(uint32_t process) const {
   return fmt::format("{} ({})", describe_ranks(table_[process].ranks),
                      table_[process].origin.text());
@@ -53,8 +61,8 @@ std::string Roster::describe(uint32_t process) const {
 Status Roster::why_gone(int32_t rank) const {
   const ProcessState& process = states_[process_of(rank)];
   if (process.state == State::Lost)
-    return Status::remote_error("{} ended unexpectedly: {}", describe(process_of(rank)),
-                                process.why.message())
+    return Status::remote_error("{}",
+                                describe_loss(describe(process_of(rank)), process.why.message()))
         .with_peer(rank);
   if (process.state == State::Departed || left_[static_cast<size_t>(rank)]) {
     Status status = Status::remote_error("rank {} ({}) has left the communicator", rank,

@@ -52,6 +52,10 @@ struct Local {
   std::set<int32_t> told_lost;
 };
 
+/// "rank 1 (...) ended unexpectedly: connection closed", or that it is not reached any more: what
+/// the end of a link tells.
+std::string describe_loss(std::string_view who, std::string_view why);
+
 class Roster {
  public:
   using Lock = std::unique_lock<std::mutex>;

@@ -483,8 +483,8 @@ void Session::mesh_unreachable(uint32_t process, Status reason) {
   if (phase_ == Phase::Placed)
     return fail_locked(
         Status::remote_error(
-            "a process of the communicator cannot be reached from {}: {}; is the interface "
-            "right (NCCL_SOCKET_IFNAME)?",
+            "a process of the communicator cannot be reached from {}: {}. Are these interfaces on "
+            "one network (NCCL_SOCKET_IFNAME on both hosts), and does a firewall let TCP through?",
             origin_.text(), reason.message()),
         {});
   if (phase_ != Phase::Ready) return;
@@ -503,8 +503,9 @@ void Session::lost(messages::Lost loss) {
   for (uint32_t neighbor : mesh_->neighbors())
     if (neighbor != process) transmit(neighbor, frame);
   const Status why =
-      Status::remote_error("{} ended unexpectedly: {}",
-                           loss.who.empty() ? "a process of the communicator" : loss.who, loss.why)
+      Status::remote_error(
+          "{}",
+          describe_loss(loss.who.empty() ? "a process of the communicator" : loss.who, loss.why))
           .with_peer(loss.rank);
   LOG(Info, Bootstrap, "Bootstrap: {}", why.message());
   std::vector<std::pair<std::shared_ptr<Group>, uint32_t>> concerned;

@@ -16,6 +16,22 @@ namespace {
 constexpr std::array<char, 8> kMagic = {'n', 'i', 'c', 'c', 'i', 'd', 0, 1};  // last: version
 constexpr size_t kChecksumAt = UniqueId::kBytes - 8;
 
+// Where another interface could have been meant: an id made before the network is up serves ranks
+// of its machine alone.
+void warn_of_loopback(const Interface& chosen, const std::vector<Interface>& present) {
+  if (!chosen.address.is_loopback() || !parameters::socket_ifname().empty()) return;
+  std::vector<Interface> down;
+  for (const Interface& interface : present)
+    if (!interface.running && !interface.address.is_link_local() &&
+        !interface.name.starts_with("docker") && !interface.name.starts_with("virbr"))
+      down.push_back(interface);
+  if (down.empty()) return;
+  LOG(Warn, Bootstrap,
+      "the unique id holds {}, by which only ranks of this machine can join: {} has no carrier. "
+      "Make the id once it has, or choose an interface by NCCL_SOCKET_IFNAME",
+      chosen.address.host(), describe(down));
+}
+
 }  // namespace
 
 UniqueId UniqueId::random(const Address& root) {
@@ -97,6 +113,7 @@ Result<UniqueId> create_unique_id() {
                                                           .family = parameters::socket_family(),
                                                           .reaches = {}}));
   LOG(Info, Bootstrap, "Bootstrap: Using {}:{}<0>", chosen.name, chosen.address.host());
+  warn_of_loopback(chosen, present);
   return Root::start(chosen.address);
 }
 

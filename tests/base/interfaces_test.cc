@@ -87,5 +87,31 @@ TEST(Interfaces, OfThisHostIncludeTheLoopback) {
   EXPECT_THAT(interfaces.value(), testing::Contains(testing::Field(&Interface::name, "lo")));
 }
 
+TEST(Interfaces, ThatCarryDataAreAllOfTheFilterOrOfTheBestKind) {
+  const auto rails = [](const std::vector<Interface>& present, const std::string& filter,
+                        const std::string& family) {
+    std::vector<std::string> names;
+    for (const Interface& rail :
+         select_rails(present, {.filter = filter, .family = family, .reaches = {}}))
+      names.push_back(rail.name);
+    return names;
+  };
+  EXPECT_THAT(rails(machine(), "", ""), testing::ElementsAre("ib0"));
+  EXPECT_THAT(rails(machine(), "=docker0,eth1", ""), testing::ElementsAre("docker0", "eth1"));
+  std::vector<Interface> without_ib = machine();
+  std::erase_if(without_ib, [](const Interface& one) { return one.name == "ib0"; });
+  EXPECT_THAT(rails(without_ib, "", "AF_INET"), testing::ElementsAre("eth0", "eth1", "eth10"));
+  EXPECT_THAT(rails(without_ib, "wlan", ""), testing::IsEmpty());
+}
+
+TEST(Interfaces, HoldTheAddressesOfTheirSubnet) {
+  const Interface eth1{.name = "eth1", .address = at("10.0.1.4"), .netmask = at("255.255.255.0")};
+  EXPECT_TRUE(is_in_subnet(eth1, at("10.0.1.77")));
+  EXPECT_FALSE(is_in_subnet(eth1, at("10.0.2.77")));
+  EXPECT_FALSE(is_in_subnet(eth1, at("2001:db8::4")));
+  EXPECT_FALSE(
+      is_in_subnet({.name = "tun0", .address = at("10.0.1.4"), .netmask = {}}, at("10.0.1.77")));
+}
+
 }  // namespace
 }  // namespace niccolite
