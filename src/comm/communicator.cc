@@ -12,6 +12,7 @@
 #include "comm/version.h"
 #include "observe/dumps.h"
 #include "observe/network_events.h"
+#include "topology/order.h"
 
 namespace niccolite::comm {
 namespace {
@@ -48,6 +49,23 @@ std::string own_file() {
 Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
   if (!status.is_ok()) bootstrap::Member::give_up(join, status);
   return status;
+}
+
+// What NCCL has and this library has not: nobody shall believe that it works.
+void refuse_variables() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (parameters::oob_net_enable() == 1)
+      LOG(Warn, Init, "NCCL_OOB_NET_ENABLE=1 is not served: ranks meet by TCP. Unset it");
+    if (!parameters::oob_net_ifname().empty())
+      LOG(Warn, Init,
+          "NCCL_OOB_NET_IFNAME={} is not served: set NCCL_SOCKET_IFNAME, which chooses the "
+          "interfaces by which ranks meet",
+          parameters::oob_net_ifname());
+    if (!parameters::socket_magic().empty())
+      LOG(Warn, Init,
+          "NCCL_SOCKET_MAGIC is not served: connections prove the unique id's secret. Unset it");
+  });
 }
 
 // Null: sockets. Plug-ins are opened where they are needed only.
@@ -117,6 +135,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       fmt::format("Niccolite {} loaded from {}, on {} GPUs", version, own_file(),
                   machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
       rank() == 0);
+  refuse_variables();
   const bootstrap::UniqueId id = TRY(meeting.find_id(init_deadline(), abort_));
   id_hash_ = id.hash();
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
@@ -175,7 +194,8 @@ Status Communicator::serve_peers(const planner::Settings& settings,
     }
     fail(why.copy());
   });
-  std::shared_ptr<transport::net::Network> network = TRY(choose_network(needs_network()));
+  transport::Carrier carrier = place_on_network();
+  carrier.network = TRY(choose_network(needs_network()));
   log_ = std::make_unique<CallLog>(nranks());
   connection_events_ = std::make_shared<ConnectionEvents>(log_->recorder());
   // [release] the log, to fail().
@@ -186,7 +206,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Connect, queries, until);
       },
-      [this](Status why) { fail(std::move(why)); }, std::move(network), connection_events_);
+      [this](Status why) { fail(std::move(why)); }, std::move(carrier), connection_events_);
   one_sided_ = make_one_sided();
   share_buffers(settings.maps_captured);
   start_tuning(settings);
@@ -194,6 +214,22 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   member_->serve(
       [this](int from, std::span<const std::byte> request) { return answer(from, request); });
   return {};
+}
+
+// Which network device is this rank's own: the one that the machine graph gives it, else that of
+// its number among the ranks of its machine.
+transport::Carrier Communicator::place_on_network() const {
+  transport::Carrier carrier;
+  if (!machine_of_.empty())
+    carrier.number =
+        static_cast<size_t>(std::count(machine_of_.begin(), machine_of_.begin() + rank(),
+                                       machine_of_[static_cast<size_t>(rank())]));
+  if (machine_graph_ != nullptr) {
+    const int node = topology::rails(*machine_graph_).at(static_cast<size_t>(rank()));
+    if (node >= 0)
+      carrier.nearest_interface = machine_graph_->nodes()[static_cast<size_t>(node)].name;
+  }
+  return carrier;
 }
 
 // Buffers of this rank's user with ranks of other processes, and theirs with this one.

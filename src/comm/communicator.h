@@ -243,6 +243,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }
   Status join_and_connect(const Meeting& meeting);
   /// What several ranks need: connections, requests of peers, the watch.
+  transport::Carrier place_on_network() const;
   Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
   void make_operations(const planner::Settings& settings);
   /// Opens the tuner plug-in on rank 0, before a peer can ask about it. Once.

@@ -9,22 +9,25 @@
 #include "topology/detect.h"
 #include "topology/order.h"
 #include "topology/xml.h"
+#include "transport/net/rails.h"
 
 namespace niccolite::comm {
 namespace {
 
 constexpr size_t kMostText = 60 << 10;  // an all-gather takes 64 KiB of a rank
 
-// Those that carry data: the one that the bootstrap uses, or all that are asked for by name.
-Result<std::vector<std::string>> interfaces() {
-  const std::vector<Interface> present = TRY(list_interfaces());
+// Those that carry data. A rank alone has no use for any, and may have none.
+Result<std::vector<std::string>> interfaces(const bootstrap::Member* member) {
+  std::vector<Interface> rails;
+  if (member != nullptr)
+    rails = TRY(transport::net::find_rails(member->interface()));
+  else
+    rails = select_rails(TRY(list_interfaces()), {.filter = parameters::socket_ifname(),
+                                                  .family = parameters::socket_family(),
+                                                  .reaches = {}});
   std::vector<std::string> names;
-  for (const Interface& interface :
-       select_interfaces(present, {.filter = parameters::socket_ifname(),
-                                  .family = parameters::socket_family(),
-                                  .reaches = {}})) {
-    if (names.empty() || !parameters::socket_ifname().empty()) names.push_back(interface.name);
-  }
+  for (const Interface& rail : rails)
+    if (!rail.name.empty()) names.push_back(rail.name);
   return names;
 }
 
@@ -37,7 +40,7 @@ Result<topology::Description> describe(const GraphOptions& options) {
                               .compute_capability = info.compute_capability};
   const std::string& file = parameters::topo_file();
   if (file.empty()) {
-    const std::vector<std::string> names = TRY(interfaces());
+    const std::vector<std::string> names = TRY(interfaces(options.member));
     return topology::detect("/", options.host, gpu, names);
   }
   topology::Description description = TRY(topology::load_xml(file));

@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/wait.h"
 #include "executor/protocol/fifo.h"
@@ -43,6 +44,8 @@ class Connector {
   virtual Kind kind() const = 0;
   /// As NCCL's log names it.
   virtual std::string name() const = 0;
+  /// The same of each device that shares the work, where there may be several.
+  virtual std::vector<std::string> devices() const { return {name()}; }
   /// Why it cannot serve such a pair: a phrase without a full stop; empty: it can. Of the pair
   /// alone, so that both ends come to the same.
   virtual std::string objection(const Pair& pair) const = 0;

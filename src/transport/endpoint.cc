@@ -8,7 +8,6 @@
 #include "transport/gpu_memory.h"
 #include "transport/host_memory.h"
 #include "transport/messages.h"
-#include "transport/network_connector.h"
 #include "transport/same_process.h"
 
 namespace niccolite::transport {
@@ -31,7 +30,7 @@ std::vector<Pair> pairs_of(const bootstrap::Member& member, const std::vector<Pa
 
 Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
                    const Shapes& shapes, Reach reach, Ask ask, std::function<void(Status)> fail,
-                   std::shared_ptr<net::Network> network, std::shared_ptr<Observer> observer)
+                   Carrier carrier, std::shared_ptr<Observer> observer)
     : device_(device),
       member_(member),
       observer_(std::move(observer)),
@@ -43,7 +42,7 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
   connectors_.push_back(std::make_unique<GpuMemory>(machine, device));
   connectors_.push_back(std::make_unique<HostMemory>(machine));
   connectors_.push_back(std::make_unique<NetworkConnector>(machine, member, std::move(fail),
-                                                           std::move(network), observer_));
+                                                           std::move(carrier), observer_));
   for (const Pair& pair : pairs_) {
     const auto serves = [&](const auto& connector) { return connector->objection(pair).empty(); };
     by_peer_.push_back(std::ranges::find_if(connectors_, serves)->get());  // the last always does
@@ -203,18 +202,17 @@ void Endpoint::log_connection(const Unconnected& of) const {
     if (!is_send && !by_network) continue;
     const auto self = fmt::format("{}[{}]", member_.rank(), device_);
     const auto peer = fmt::format("{}[{}]", of.peer, pair.peer_device);
-    const std::string line = fmt::format("Channel 00/0 : {} -> {}{} via {}", is_send ? self : peer,
-                                         is_send ? peer : self,
-                                         !by_network ? ""
-                                         : is_send   ? " [send]"
-                                                     : " [receive]",
-                                         connector.name());
+    const std::string line =
+        fmt::format("Channel 00/0 : {} -> {}{} via ", is_send ? self : peer, is_send ? peer : self,
+                    !by_network ? ""
+                    : is_send   ? " [send]"
+                                : " [receive]");
     if (by_network)
-      LOG(Info, Net, "{}", line);
+      for (const std::string& name : connector.devices()) LOG(Info, Net, "{}{}", line, name);
     else if (connector.kind() == Connector::Kind::HostMemory)
-      LOG(Info, Shm, "{}", line);
+      LOG(Info, Shm, "{}{}", line, connector.name());
     else
-      LOG(Info, P2p, "{}", line);
+      LOG(Info, P2p, "{}{}", line, connector.name());
   }
   if (!by_network && connector.kind() != Connector::Kind::HostMemory) return;
   for (const auto& other : connectors_) {

@@ -19,7 +19,7 @@
 #include "executor/protocol/fifo.h"
 #include "gpu/machine.h"
 #include "transport/connector.h"
-#include "transport/net/network.h"
+#include "transport/network_connector.h"
 #include "transport/observer.h"
 
 namespace niccolite::transport {
@@ -49,10 +49,10 @@ class Endpoint {
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only. `fail` hears on
   /// a thread of the endpoint's of peers on other machines that cannot be reached any more.
-  /// `network` carries to those; null: sockets do. `observer` may be null.
+  /// `observer` may be null.
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
-           Reach reach, Ask ask, std::function<void(Status)> fail = {},
-           std::shared_ptr<net::Network> network = {}, std::shared_ptr<Observer> observer = {});
+           Reach reach, Ask ask, std::function<void(Status)> fail = {}, Carrier carrier = {},
+           std::shared_ptr<Observer> observer = {});
   ~Endpoint();
 
   /// Makes this rank's ends for `program`, all at once. connect() does so too; a process that

@@ -1,5 +1,7 @@
 #include "transport/messages.h"
 
+#include "base/interfaces.h"
+
 namespace niccolite::transport {
 namespace {
 
@@ -7,6 +9,7 @@ constexpr uint32_t kMostItems = 4096;
 constexpr size_t kMostAddress = 108;  // sockaddr_un::sun_path
 constexpr size_t kMostName = 256;
 constexpr size_t kHandleBytes = 128;
+constexpr size_t kAddressBytes = 23;  // as Address::encode() writes one
 
 void write_token(Writer& writer, const Token& token) {
   writer.raw(std::as_bytes(std::span(token)));
@@ -19,14 +22,15 @@ Token read_token(Reader& reader) {
   return token;
 }
 
-void write_proxy(Writer& writer, const std::optional<Address>& proxy) {
-  writer.u8(proxy ? 1 : 0);
-  if (proxy) proxy->encode(writer);
+void write_proxy(Writer& writer, const std::vector<Address>& proxy) {
+  writer.u32(static_cast<uint32_t>(proxy.size()));
+  for (const Address& address : proxy) address.encode(writer);
 }
 
-std::optional<Address> read_proxy(Reader& reader) {
-  if (reader.u8() == 0) return std::nullopt;
-  return Address::decode(reader);
+std::vector<Address> read_proxy(Reader& reader) {
+  std::vector<Address> proxy(reader.count(kMaxInterfaces, kAddressBytes));
+  for (Address& address : proxy) address = Address::decode(reader);
+  return proxy;
 }
 
 // Of a request or a reply.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,8 +24,8 @@ struct ConnectRequest {
   uint32_t device = 0;        // of the asker
   bool same_process = false;  // the asker lives in the same process
   std::vector<Item> items;
-  std::optional<Address> proxy{};  // of an asker on another machine: where its proxy listens
-  std::string network{};           // of its plug-in, which listens at `handle`; empty: sockets
+  std::vector<Address> proxy{};  // of an asker on another machine: where its proxy listens
+  std::string network{};         // of its plug-in, which listens at `handle`; empty: sockets
   std::vector<std::byte> handle{};
 
   std::vector<std::byte> encode() const;
@@ -45,8 +44,8 @@ struct ConnectReply {
   };
   std::string address;  // of the descriptor server; empty within a process
   std::vector<Item> items;
-  std::optional<Address> proxy{};  // to another machine, instead of items
-  std::string network{};           // as in the request
+  std::vector<Address> proxy{};  // to another machine, instead of items
+  std::string network{};         // as in the request
   std::vector<std::byte> handle{};
 
   std::vector<std::byte> encode() const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/log.h"
 #include "base/parameters.h"
 
 namespace niccolite::transport {
@@ -30,20 +31,47 @@ bool sends_any(std::span<const ShapedEnd> ends) {
 
 }  // namespace
 
-std::string NetworkConnector::name() const {
-  return fmt::format("NET/{}/0", network_ == nullptr ? "Socket" : network_->name());
+std::string NetworkConnector::name() const { return devices().front(); }
+
+std::vector<std::string> NetworkConnector::devices() const {
+  const auto& network = carrier_.network;
+  if (network != nullptr) return {fmt::format("NET/{}/0", network->name())};
+  std::lock_guard lock(mutex_);
+  const size_t count = std::max<size_t>(rails_.interfaces.size(), 1);
+  std::vector<std::string> devices;
+  for (size_t k = 0; k < count; ++k)
+    devices.push_back(fmt::format("NET/Socket/{}", (rails_.preferred + k) % count));
+  return devices;
+}
+
+Result<net::Rails> NetworkConnector::find_rails() const {
+  net::Rails rails{.interfaces = TRY(net::find_rails(member_.interface()))};
+  const auto nearest =
+      std::ranges::find(rails.interfaces, carrier_.nearest_interface, &Interface::name);
+  rails.preferred = nearest != rails.interfaces.end()
+                        ? static_cast<size_t>(nearest - rails.interfaces.begin())
+                        : carrier_.number % rails.interfaces.size();
+  std::string all;
+  for (size_t i = 0; i < rails.interfaces.size(); ++i)
+    all += fmt::format(" [{}]{}:{}<0>", i, rails.interfaces[i].name,
+                       rails.interfaces[i].address.host());
+  LOG(Info, Net, "NET/Socket : Using{}; rank {} begins with {}", all, member_.rank(),
+      rails.preferred);
+  return rails;
 }
 
 Result<net::Proxy*> NetworkConnector::proxy() {
   std::lock_guard lock(mutex_);
-  if (proxy_ == nullptr)
-    proxy_ = TRY(net::Proxy::start({.machine = machine_,
-                                    .member = member_,
-                                    .fail = fail_,
-                                    .streams = streams_from_environment(),
-                                    .network = network_,
-                                    .has_two_threads = has_cores_to_spare(machine_.kind()),
-                                    .observer = observer_.get()}));
+  if (proxy_ != nullptr) return proxy_.get();
+  if (carrier_.network == nullptr) rails_ = TRY(find_rails());
+  proxy_ = TRY(net::Proxy::start({.machine = machine_,
+                                  .member = member_,
+                                  .fail = fail_,
+                                  .streams = streams_from_environment(),
+                                  .rails = rails_,
+                                  .network = carrier_.network,
+                                  .has_two_threads = has_cores_to_spare(machine_.kind()),
+                                  .observer = observer_.get()}));
   return proxy_.get();
 }
 
@@ -57,17 +85,17 @@ Result<executor::PortAddress> NetworkConnector::open(net::Proxy& proxy, const Sh
 template <typename Message>
 Status NetworkConnector::describe(int peer, Message& message) {
   net::Proxy* const own = TRY(proxy());
-  message.proxy = own->address();
-  if (network_ == nullptr) return {};
+  message.proxy = own->addresses();
+  if (carrier_.network == nullptr) return {};
   const net::Network::Handle handle = TRY(own->listen_for(peer));
-  message.network = network_->name();
+  message.network = carrier_.network->name();
   message.handle.assign(handle.begin(), handle.end());
   return {};
 }
 
 template <typename Message>
 Status NetworkConnector::reach(int peer, const Message& message, std::span<const ShapedEnd> ends) {
-  const std::string own_name = network_ == nullptr ? "" : network_->name();
+  const std::string own_name = carrier_.network == nullptr ? "" : carrier_.network->name();
   if (message.network != own_name) {
     const auto spoken = [](const std::string& name) { return name.empty() ? "Socket" : name; };
     return Status::invalid_usage(
@@ -75,10 +103,11 @@ Status NetworkConnector::reach(int peer, const Message& message, std::span<const
         "NCCL_NET alike on all machines, and install the plug-in on all",
         member_.rank(), spoken(own_name), peer, spoken(message.network));
   }
-  if (!message.proxy) return Status::remote_error("rank {} does not say where it listens", peer);
+  if (message.proxy.empty())
+    return Status::remote_error("rank {} does not say where it listens", peer);
   net::Proxy* const own = TRY(proxy());
-  if (network_ == nullptr) {
-    if (sends_any(ends)) own->reach(peer, *message.proxy);
+  if (carrier_.network == nullptr) {
+    if (sends_any(ends)) own->reach(peer, message.proxy);
     return {};
   }
   net::Network::Handle handle;

@@ -14,21 +14,31 @@
 
 namespace niccolite::transport {
 
+/// What carries data to other machines, as the communicator has chosen it.
+struct Carrier {
+  std::shared_ptr<net::Network> network{};  // a plug-in's; null: sockets do
+  // Of the sockets' rails (net/rails.h) the one that is nearest to the GPU, by name; where there is
+  // none of that name: the one of this number, modulo how many there are.
+  std::string nearest_interface{};
+  size_t number = 0;
+};
+
 class NetworkConnector final : public Connector {
  public:
   /// `machine` and `member` outlive it. `fail` hears on a thread of its own of peers that cannot be
-  /// reached any more. `network` carries; null: sockets do.
+  /// reached any more.
   NetworkConnector(gpu::Machine& machine, const bootstrap::Member& member,
-                   std::function<void(Status)> fail, std::shared_ptr<net::Network> network,
+                   std::function<void(Status)> fail, Carrier carrier,
                    const std::shared_ptr<Observer>& observer)
       : machine_(machine),
         member_(member),
         fail_(std::move(fail)),
-        network_(std::move(network)),
+        carrier_(std::move(carrier)),
         observer_(observer) {}
 
   Kind kind() const override { return Kind::Network; }
   std::string name() const override;
+  std::vector<std::string> devices() const override EXCLUDES(mutex_);
   /// It always can.
   std::string objection(const Pair& /*pair*/) const override { return {}; }
 
@@ -42,6 +52,7 @@ class NetworkConnector final : public Connector {
   bool await_flush(const Deadline& deadline) const override EXCLUDES(mutex_);
 
  private:
+  Result<net::Rails> find_rails() const;
   /// Started when it is first needed.
   Result<net::Proxy*> proxy() EXCLUDES(mutex_);
   static Result<executor::PortAddress> open(net::Proxy& proxy, const ShapedEnd& shaped);
@@ -55,10 +66,11 @@ class NetworkConnector final : public Connector {
   gpu::Machine& machine_;
   const bootstrap::Member& member_;
   const std::function<void(Status)> fail_;
-  const std::shared_ptr<net::Network> network_;
+  const Carrier carrier_;
   const std::shared_ptr<Observer> observer_;    // may be null
   std::map<End, executor::PortAddress> ports_;  // adopt() and port()
   mutable std::mutex mutex_;
+  net::Rails rails_ GUARDED_BY(mutex_);
   std::unique_ptr<net::Proxy> proxy_ GUARDED_BY(mutex_);
 };
 

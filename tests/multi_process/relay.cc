@@ -41,6 +41,7 @@ struct Connection {
   int64_t until_harm = 0;  // bytes
   bool is_halved = false;
   Clock::time_point stalled_until{};
+  std::chrono::milliseconds delay{};
 };
 
 std::atomic<bool> is_active{false};
@@ -90,11 +91,11 @@ void accept_one(Connection& c) {
 void harm(Connection& c) {
   c.until_harm = next_harm();
   std::vector<Harm> chosen;
-  for (const Harm one : {Harm::Reset, Harm::ResetOne, Harm::HalfClose, Harm::Stall})
+  for (const Harm one : {Harm::Reset, Harm::ResetOne, Harm::HalfClose, Harm::Stall, Harm::Delay})
     if ((harms & static_cast<unsigned>(one)) != 0) chosen.push_back(one);
   const size_t side = random() % 2;
   const Harm what = chosen[random() % chosen.size()];
-  if (what != Harm::Stall) ++broken;
+  if (what != Harm::Stall && what != Harm::Delay) ++broken;
   switch (what) {
     case Harm::Reset:
       return end(c, true, true);
@@ -107,6 +108,9 @@ void harm(Connection& c) {
       return;
     case Harm::Stall:
       c.stalled_until = Clock::now() + std::chrono::milliseconds(1 + random() % 20);
+      return;
+    case Harm::Delay:
+      c.delay = std::chrono::milliseconds(1 + random() % 3);
       return;
   }
 }
@@ -134,6 +138,7 @@ void pass(Connection& c, size_t from, bool can_read) {
   if (sent < 0 && errno != EAGAIN) return end(c, true, true);
   if (sent <= 0) return;
   way.begin += static_cast<size_t>(sent);
+  if (c.delay.count() > 0) c.stalled_until = Clock::now() + c.delay;
   c.until_harm -= sent;
   if (c.until_harm > 0) return;
   if (is_harmful && !c.is_halved)

@@ -14,6 +14,7 @@ enum class Harm : unsigned {
   ResetOne = 2,   // one end; the other finds its side closed
   HalfClose = 4,  // one direction ends, the other goes on
   Stall = 8,      // nothing moves for some milliseconds
+  Delay = 16,     // everything comes some milliseconds later from now on
 };
 constexpr unsigned operator|(Harm a, Harm b) {
   return static_cast<unsigned>(a) | static_cast<unsigned>(b);

@@ -75,7 +75,8 @@ TEST_P(BrokenStreams, LoseNothing) {
   EXPECT_GE(breaks, trouble.expected);
 }
 
-constexpr unsigned kEverything = (Harm::Reset | Harm::ResetOne) | (Harm::HalfClose | Harm::Stall);
+constexpr unsigned kEverything = (Harm::Reset | Harm::ResetOne) | (Harm::HalfClose | Harm::Stall) |
+                                 static_cast<unsigned>(Harm::Delay);
 
 INSTANTIATE_TEST_SUITE_P(, BrokenStreams,
                          testing::Values(Trouble{"resets", static_cast<unsigned>(Harm::Reset), 1,

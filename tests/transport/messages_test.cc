@@ -45,11 +45,11 @@ TEST(ConnectMessages, SurviveTheWire) {
 
 TEST(ConnectMessages, TellWhereProxiesListen) {
   ConnectRequest request;
-  EXPECT_FALSE(ConnectRequest::decode(request.encode()).value().proxy);
-  request.proxy = Address::parse("10.0.0.4:40123").value();
+  EXPECT_TRUE(ConnectRequest::decode(request.encode()).value().proxy.empty());
+  request.proxy = {Address::parse("10.0.0.4:40123").value(), Address::parse("10.1.0.4:1").value()};
   EXPECT_EQ(ConnectRequest::decode(request.encode()).value().proxy, request.proxy);
   ConnectReply reply;
-  reply.proxy = Address::parse("[fe80::1]:7").value();
+  reply.proxy = {Address::parse("[fe80::1]:7").value()};
   EXPECT_EQ(ConnectReply::decode(reply.encode()).value().proxy, reply.proxy);
 }
 

@@ -155,7 +155,7 @@ TEST_F(IncomingEnd, RefusesWhatHasNoPlace) {
 
 struct Ends {
   explicit Ends(int streams = 1, std::chrono::milliseconds patience = seconds(30),
-                bool has_two_threads = false) {
+                bool has_two_threads = false, const Rails& rails = {}) {
     const bootstrap::UniqueId id = bootstrap::create_unique_id().take();
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < 2; ++rank)
@@ -173,6 +173,7 @@ struct Ends {
                                             failures.push_back(why.message());
                                           },
                                       .streams = streams,
+                                      .rails = rails,
                                       .patience = patience,
                                       .has_two_threads = has_two_threads})
                             .take();
@@ -242,7 +243,7 @@ void exchange(Ends& ends, const FifoShape& shape = kShape, uint64_t steps = 300)
     const auto out = ends.open(rank, 1 - rank, true, shape);
     const auto in = ends.open(rank, 1 - rank, false, shape);
     ends.proxies[static_cast<size_t>(rank)]->reach(
-        1 - rank, ends.proxies[static_cast<size_t>(1 - rank)]->address());
+        1 - rank, ends.proxies[static_cast<size_t>(1 - rank)]->addresses());
     for (uint32_t channel = 0; channel < shape.channels; ++channel) {
       senders.push_back({.address = out, .shape = shape, .steps = steps, .channel = channel});
       receivers.push_back({.address = in, .shape = shape, .steps = steps, .channel = channel});
@@ -270,12 +271,54 @@ TEST(Proxies, CarryPartsOfAChunkOverSeveralStreams) {
   EXPECT_THAT(ends.failures, testing::IsEmpty());
 }
 
+Interface loopback(const std::string& host) {
+  return {.name = "lo", .address = Address::parse(host + ":1").take().with_port(0), .netmask = {}};
+}
+
+TEST(Proxies, CarryPartsOfAChunkOverSeveralRails) {
+  const Rails rails{.interfaces = {loopback("127.0.0.1"), loopback("127.0.0.2")}, .preferred = 1};
+  Ends ends(2, seconds(30), false, rails);
+  EXPECT_EQ(ends.proxies[0]->addresses().size(), 2u);
+  EXPECT_EQ(ends.proxies[0]->addresses()[1].host(), "127.0.0.2");
+  exchange(ends, {.channels = 2, .depth = 4, .slot_bytes = 200 << 10}, 40);
+  EXPECT_THAT(ends.failures, testing::IsEmpty());
+}
+
+// Nobody is at the address of one rail: what it had to carry goes by the other.
+TEST(Proxies, DoWithoutARailThatLeadsNowhere) {
+  const Rails rails{.interfaces = {loopback("127.0.0.1"), loopback("127.0.0.2")}};
+  Ends ends(1, seconds(30), false, rails);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    std::vector<Address> addresses = ends.proxies[1 - rank]->addresses();
+    addresses[1] = Socket::listen(loopback("127.0.0.3").address).take().local_address().take();
+    ends.proxies[rank]->reach(static_cast<int>(1 - rank), addresses);  // closed by now
+  }
+  exchange(ends);  // whose reach() comes too late
+  EXPECT_THAT(ends.failures, testing::IsEmpty());
+}
+
+TEST(Proxies, SayWhatTheyTriedInVain) {
+  Ends ends;
+  ends.open(0, 1, true);
+  ends.proxies[0]->reach(1, {Address::parse("[::1]:9").take()});
+  const Deadline deadline = Deadline::after(seconds(30));
+  const auto failures = [&] {
+    std::lock_guard lock(ends.mutex);
+    return ends.failures;
+  };
+  while (failures().empty() && !deadline.passed()) std::this_thread::yield();
+  ASSERT_FALSE(failures().empty());
+  EXPECT_THAT(failures()[0], HasSubstr("rank 1 (process"));
+  EXPECT_THAT(failures()[0], HasSubstr("listens at ::1"));
+  EXPECT_THAT(failures()[0], HasSubstr("NCCL_SOCKET_FAMILY"));
+}
+
 TEST(Proxies, TakeNothingFromStrangers) {
   Ends ends;
   std::vector<Socket> strangers;
   const Bytes garbage(200, std::byte{0x5a});
   for (int i = 0; i < 6; ++i) {
-    strangers.push_back(Socket::connect(ends.proxies[1]->address()).take());
+    strangers.push_back(Socket::connect(ends.proxies[1]->addresses()[0]).take());
     pollfd event{strangers.back().fd(), POLLOUT, 0};
     ASSERT_EQ(poll(&event, 1, 10'000), 1);
     if (i % 3 == 1) {
@@ -306,7 +349,7 @@ std::string failure_after(Ends& ends, std::span<const std::byte> bytes) {
   const bootstrap::Link::Options options{
       .self = {.key = ends.members[0]->secret("proxy"), .number = 1}, .identity_of = {}};
   const auto link =
-      bootstrap::Link::dial(*loop, ends.proxies[1]->address(), 2, options, liar).take();
+      bootstrap::Link::dial(*loop, ends.proxies[1]->addresses()[0], 2, options, liar).take();
   std::thread thread([&] { loop->run(); });
   const auto has_failed = [&] {
     std::lock_guard lock(ends.mutex);

@@ -5,10 +5,11 @@
 //   Begin                             ---->              first on each connection: of which stream
 //                                     <----   Credit     "slots before `step` may be sent"
 //   Part, bytes of a chunk            ---->              in any order, on any of the pair's streams
+//   Ask                               ---->              "say again what you have said": answered
+//                                                        by Acknowledge, and all credit
 //                                     <----   Acknowledge   "`step` parts of this stream are here"
 //   End                               <--->   End        last: who breaks off without it is
-//   expected
-//                                                        to connect again
+//                                                        expected to connect again
 //
 // A stream outlives its connections. When one breaks, the sender connects again, with a Begin of
 // the next number; the receiver then reads nothing more of the one before, and answers how many
@@ -30,7 +31,7 @@
 
 namespace niccolite::transport::net {
 
-enum class FrameKind : uint8_t { Begin = 1, Credit, Part, Acknowledge, End };
+enum class FrameKind : uint8_t { Begin = 1, Credit, Part, Acknowledge, End, Ask };
 
 struct Frame {
   FrameKind kind = FrameKind::Begin;

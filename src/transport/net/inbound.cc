@@ -46,7 +46,13 @@ Result<std::byte*> Inbound::stream_frame(Stream& stream, const Frame& frame) {
     return nullptr;
   }
   Lane& lane = lanes_.at(stream.label());
+  heard_last_ = stream.label();
   if (frame.kind == FrameKind::Part) return place(lane, frame);
+  if (frame.kind == FrameKind::Ask) {
+    acknowledge(lane);
+    for (const auto& [key, end] : ends_) end->tell_again();
+    return nullptr;
+  }
   if (frame.kind != FrameKind::End)
     return Status::remote_error("it sends a frame of kind {} to a receiver",
                                 static_cast<int>(frame.kind));
@@ -76,6 +82,7 @@ Status Inbound::begin(Stream& stream, const Frame& frame) {
   lane.connection = std::move(taken);
   lane.connection->set_label(label);
   lane.number = frame.step;
+  heard_last_ = label;
   if (frame.step == 0) return {};
   acknowledge(lane);
   lane.connection->flush();
@@ -133,9 +140,12 @@ void Inbound::stream_ended(Stream& stream, Stream::End how, Status why) {
 bool Inbound::progress() {
   ended_.clear();
   bool moved = std::exchange(has_moved_, false);
-  const auto ready = std::ranges::find_if(lanes_, [](const auto& lane) {
+  // Credit goes by the stream that was heard last: that way surely works.
+  const auto is_ready = [](const auto& lane) {
     return lane.second.connection != nullptr && lane.second.connection->wants_more();
-  });
+  };
+  auto ready = lanes_.find(heard_last_);
+  if (ready == lanes_.end() || !is_ready(*ready)) ready = std::ranges::find_if(lanes_, is_ready);
   if (ready == lanes_.end()) return moved;
   bool has_credit = false;
   for (const auto& [key, end] : ends_)

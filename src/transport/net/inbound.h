@@ -59,6 +59,7 @@ class Inbound final : private Stream::Owner {
   std::vector<std::unique_ptr<Stream>> unnamed_;  // whose Begin has not come
   std::vector<std::unique_ptr<Stream>> ended_;    // until nobody is inside one
   std::map<Key, Incoming*> ends_;
+  int heard_last_ = -1;  // a stream
   bool has_moved_ = false;
   int idle_ = 0;  // calls of progress() in a row that moved nothing
 };

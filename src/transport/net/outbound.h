@@ -1,7 +1,8 @@
 // Outbound: all that one rank sends to one rank of another machine: the streams, which it dials,
-// and the connections whose parts they carry. Any stream that has room takes the next part. A
-// stream whose TCP connection breaks gets another one, and loses nothing (frame.h). Thread safety:
-// the loop's thread.
+// and the connections whose parts they carry. Streams are spread over the rails; the one with the
+// least on its way takes the next part. A stream whose TCP connection breaks, or on which the peer
+// is silent, gets another one, by the next path in turn, and loses nothing (frame.h). Thread
+// safety: the loop's thread.
 #pragma once
 
 #include <deque>
@@ -13,6 +14,7 @@
 
 #include "bootstrap/link.h"
 #include "transport/net/outgoing.h"
+#include "transport/net/rails.h"
 #include "transport/net/stream.h"
 
 namespace niccolite::transport::net {
@@ -23,7 +25,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     bootstrap::Link::Options link;
     uint64_t number = 0;  // the peer's, in the handshake
     std::string peer;     // "rank 3 (process 4711 on host a12)"
-    int streams = 1;
+    int streams = 1;      // on each rail
+    Rails rails;
     std::function<bool()> has_left;    // the peer: it has ended in order
     std::function<void(Status)> fail;  // the peer cannot be reached, or not again
   };
@@ -31,8 +34,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   ~Outbound();
 
   void add(const Key& key, Outgoing& end);
-  /// The peer's proxy listens there. Dials once.
-  void reach(const Address& address);
+  /// The peer's proxy listens there, on each of its rails. Dials once.
+  void reach(std::span<const Address> addresses);
 
   /// Moves what can be moved; true when that was something.
   bool progress();
@@ -43,8 +46,10 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
  private:
   struct Lane {  // a stream
     uint32_t number = 0;
-    std::unique_ptr<bootstrap::Link> link;  // being dialed
+    size_t turn = 0;                        // of the paths: 0 is the stream's own
+    std::unique_ptr<bootstrap::Link> link;  // being dialed; beside a connection that is silent
     std::unique_ptr<Stream> connection;     // null: none for now
+    size_t path = 0;                        // of the connection
     uint64_t connections = 0;               // so far
     bool is_ready = false;   // the connection is the first, or the peer has said what it has
     bool has_ended = false;  // the peer has, in order
@@ -52,10 +57,28 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     bootstrap::EventLoop::Id retry = 0;
     uint64_t acknowledged = 0;        // parts that the peer has
     std::deque<Part> unacknowledged;  // those that follow; their slots stay as they are
+    size_t on_way = 0;                // bytes of those
+    uint64_t carried = 0;             // bytes, ever
+    bool is_asked = false;            // and has not answered
+    uint64_t heard = 0;               // frames of the peer's
+    uint64_t heard_before = 0;        // at the last look
+    uint32_t silences = 0;            // looks in a row that found nothing new
+    uint32_t looks_away = 0;          // in a row that found it on another rail
   };
 
+  size_t path_number(const Lane& lane) const;
+  const Path& path(size_t number) const;
   void dial(Lane& lane);
+  void dial_failed(Lane& lane, const Status& why);
   void retry(Lane& lane, const Status& why);
+  void give_up(Lane& lane, const Status& why);
+  Lane* lane_for(const Part& part);
+  void hand_out();
+  /// Looks after silence from now on, as long as there is something to wait for.
+  void watch();
+  void look();
+  void try_own_rail(Lane& lane);
+  void ask();
   void abandon_ends();
   Lane& lane_of(const bootstrap::Link& link);
   void link_opened(bootstrap::Link& link) override;
@@ -69,7 +92,10 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
 
   bootstrap::EventLoop& loop_;
   const Options options_;
-  Address address_;
+  Paths paths_;
+  std::vector<std::string> tried_;  // by path: how the last attempt ended
+  bootstrap::EventLoop::Clock::time_point dialed_at_{};
+  bool has_met_ = false;  // some connection came about, once
   bool is_dialed_ = false;
   bool is_finishing_ = false;
   std::vector<Lane> lanes_;                     // never grows
@@ -79,6 +105,9 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   std::map<std::pair<Key, uint32_t>, uint64_t> limits_;
   std::deque<Part> waiting_;  // for a stream with room
   bool has_moved_ = false;
+  bool has_sent_ = false;  // since the last look
+  bootstrap::EventLoop::Id watch_ = 0;
+  uint32_t hungry_looks_ = 0;  // in a row at which kernels waited for credit
 };
 
 }  // namespace niccolite::transport::net

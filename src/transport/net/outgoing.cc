@@ -63,6 +63,15 @@ bool Outgoing::is_flushed() const {
   return true;
 }
 
+bool Outgoing::waits_for_credit() const {
+  for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
+    // relaxed: only compared.
+    const uint64_t tail = std::atomic_ref(far_[channel].remote).load(std::memory_order_relaxed);
+    if (tag::steps_in(tail, channels_[channel].limit) > channels_[channel].limit) return true;
+  }
+  return false;
+}
+
 void Outgoing::grant(uint32_t channel, uint64_t limit) {
   if (channel >= channels_.size()) return;
   channels_[channel].limit = std::max(channels_[channel].limit, limit);

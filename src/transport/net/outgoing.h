@@ -60,6 +60,8 @@ class Outgoing {
   ProxyStep step_of(const Frame& part) const {
     return step_of(part.channel, part.step, part.bytes);
   }
+  /// Does the kernel have more to send than the receiver has room for?
+  bool waits_for_credit() const;
   /// A part of it needs its slot no longer.
   void sent(const Frame& frame);
 

@@ -68,17 +68,24 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
 
 Proxy::Proxy(Options options)
     : options_(std::move(options)),
+      rails_(!options_.rails.interfaces.empty()
+                 ? options_.rails
+                 : Rails{.interfaces = {{.name = "",
+                                         .address = options_.member.interface(),
+                                         .netmask = {}}}}),
       process_(getpid()),
       link_{.self = {.key = options_.member.secret("proxy"),
                      .number = number_of(options_.member.rank())},
             .identity_of = {}} {}
 
 Status Proxy::listen() {
-  Socket listener = TRY(Socket::listen(options_.member.interface()));
-  acceptor_ = TRY(bootstrap::Acceptor::create(
-      receiver().loop(), std::move(listener), link_,
-      [this](std::unique_ptr<Link> link) { welcome(std::move(link)); }));
-  address_ = acceptor_->address();
+  for (const Interface& rail : rails_.interfaces) {
+    Socket listener = TRY(Socket::listen(rail.address));
+    acceptors_.push_back(TRY(bootstrap::Acceptor::create(
+        receiver().loop(), std::move(listener), link_,
+        [this](std::unique_ptr<Link> link) { welcome(std::move(link)); })));
+    addresses_.push_back(acceptors_.back()->address());
+  }
   return {};
 }
 
@@ -88,7 +95,7 @@ Proxy::~Proxy() {
     // too: touches nothing.
     static_cast<void>(new (std::nothrow) auto(std::move(outbound_)));
     static_cast<void>(new (std::nothrow) auto(std::move(inbound_)));
-    static_cast<void>(acceptor_.release());
+    static_cast<void>(new (std::nothrow) auto(std::move(acceptors_)));
     for (Engine* engine : {sending_.get(), receiving_.get()})
       if (engine != nullptr) engine->abandon();
     return;
@@ -105,7 +112,7 @@ Proxy::~Proxy() {
   }
   outbound_.clear();  // before the loops
   inbound_.clear();
-  acceptor_.reset();
+  acceptors_.clear();
 }
 
 void Proxy::welcome(std::unique_ptr<Link> link) {
@@ -135,6 +142,7 @@ Outbound& Proxy::outbound(int peer) {
             .number = number_of(peer),
             .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
             .streams = options_.streams,
+            .rails = rails_,
             .has_left = [this, peer] { return options_.member.has_left(peer); },
             .fail = [this, peer](Status why) { report(*sending_, peer, std::move(why)); }});
   return *found;
@@ -219,8 +227,8 @@ Result<executor::PortAddress> Proxy::open(const Name& name, const executor::Fifo
   return incoming_.emplace(name, std::move(made)).first->second->port();
 }
 
-void Proxy::reach(int peer, const Address& address) {
-  sending_->loop().post([this, peer, address] { outbound(peer).reach(address); });
+void Proxy::reach(int peer, const std::vector<Address>& addresses) {
+  sending_->loop().post([this, peer, addresses] { outbound(peer).reach(addresses); });
 }
 
 bool Proxy::is_flushed() const {

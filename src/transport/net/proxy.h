@@ -30,6 +30,7 @@
 #include "transport/net/messenger.h"
 #include "transport/net/network.h"
 #include "transport/net/outbound.h"
+#include "transport/net/rails.h"
 #include "transport/observer.h"
 
 namespace niccolite::transport::net {
@@ -40,7 +41,8 @@ class Proxy {
     gpu::Machine& machine;
     const bootstrap::Member& member;     // outlives the proxy
     std::function<void(Status)> fail;    // of a peer, which the status names; on the proxy's thread
-    int streams = 1;                     // to each peer; at most kMostStreams
+    int streams = 1;                     // to each peer on each rail; at most kMostStreams in all
+    Rails rails{};                       // none: the interface that the bootstrap uses
     std::shared_ptr<Network> network{};  // a plug-in's, instead of streams
     // How long a peer may take to replace a connection that broke; zero: as long as it tries
     // (NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC).
@@ -53,8 +55,8 @@ class Proxy {
   /// seconds at most. No kernel uses the ports any more.
   ~Proxy();
 
-  /// Where peers reach it.
-  const Address& address() const { return address_; }
+  /// Where peers reach it: on each rail, by device number.
+  const std::vector<Address>& addresses() const { return addresses_; }
 
   struct Name {
     int peer = 0;
@@ -66,7 +68,7 @@ class Proxy {
   Result<executor::PortAddress> open(const Name& name, const executor::FifoShape& shape)
       EXCLUDES(mutex_);
   /// The peer's proxy listens there: what is sent to it can go.
-  void reach(int peer, const Address& address);
+  void reach(int peer, const std::vector<Address>& addresses);
   /// Where the plug-in listens for that peer; the same when asked again.
   Result<Network::Handle> listen_for(int peer) EXCLUDES(mutex_);
   /// The peer's plug-in listens there.
@@ -92,11 +94,12 @@ class Proxy {
   void finish(bool is_orderly);
 
   const Options options_;
+  const Rails rails_;
   const pid_t process_;
   const bootstrap::Link::Options link_;
   std::unique_ptr<Engine> sending_;    // and receiving, if there is no other; and plug-ins'
   std::unique_ptr<Engine> receiving_;  // may be null
-  Address address_;
+  std::vector<Address> addresses_;
   std::atomic<bool> is_leaving_{false};  // nobody cares for failures any more
 
   mutable std::mutex mutex_;
@@ -113,7 +116,7 @@ class Proxy {
   bool is_finishing_ = false;
 
   // The receiver's.
-  std::unique_ptr<bootstrap::Acceptor> acceptor_;
+  std::vector<std::unique_ptr<bootstrap::Acceptor>> acceptors_;  // by rail
   std::map<int, std::unique_ptr<Inbound>> inbound_;
 };
 

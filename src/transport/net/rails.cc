@@ -1,0 +1,76 @@
+#include "transport/net/rails.h"
+
+#include <algorithm>
+
+#include "base/parameters.h"
+
+namespace niccolite::transport::net {
+namespace {
+
+const Address* counterpart(const Interface& own, size_t number, std::span<const Address> peer) {
+  std::vector<const Address*> possible;
+  for (const Address& address : peer) {
+    if (address.family() != own.address.family()) continue;
+    if (is_in_subnet(own, address)) return &address;
+    possible.push_back(&address);
+  }
+  return possible.empty() ? nullptr : possible[number % possible.size()];
+}
+
+// A link-local address is good on the link of this host's interface.
+Path make_path(const Interface& own, const Address& to) {
+  return {.interface = own.name,
+          .from = own.address,
+          .to = to.is_link_local() ? to.with_scope(own.address.scope()) : to};
+}
+
+}  // namespace
+
+Result<std::vector<Interface>> find_rails(const Address& used) {
+  const std::string& filter = parameters::socket_ifname();
+  const std::vector<Interface> present = TRY(list_interfaces());
+  std::vector<Interface> rails =
+      select_rails(present, {.filter = filter,
+                             .family = used.family() == AF_INET6 ? "AF_INET6" : "AF_INET",
+                             .reaches = {}});
+  const auto is_used = [&](const Interface& rail) { return rail.address == used.with_port(0); };
+  if (rails.empty() || (filter.empty() && std::ranges::none_of(rails, is_used))) {
+    const auto found = std::ranges::find_if(present, is_used);
+    if (found != present.end()) return std::vector<Interface>{*found};
+    return std::vector<Interface>{{.name = "", .address = used.with_port(0), .netmask = {}}};
+  }
+  if (!filter.empty() || rails.size() == 1) return rails;
+  // One that is much slower would hold up what the others carry.
+  std::vector<int> speeds;
+  for (const Interface& rail : rails) speeds.push_back(link_speed(rail.name));
+  const int fastest = *std::ranges::max_element(speeds);
+  std::vector<Interface> fast;
+  for (size_t i = 0; i < rails.size(); ++i)
+    if (2 * speeds[i] >= fastest) fast.push_back(std::move(rails[i]));
+  return fast;
+}
+
+Paths paths_between(const Rails& own, std::span<const Address> peer) {
+  Paths paths;
+  const size_t count = own.interfaces.size();
+  for (size_t k = 0; k < count; ++k) {
+    const size_t number = (own.preferred + k) % count;
+    const Interface& interface = own.interfaces[number];
+    const Address* const to = counterpart(interface, number, peer);
+    if (to == nullptr) continue;
+    paths.rails.push_back(make_path(interface, *to));
+    for (const Address& other : peer)
+      if (&other != to && other.family() == interface.address.family() &&
+          paths.detours.size() < kMaxInterfaces)
+        paths.detours.push_back(make_path(interface, other));
+  }
+  return paths;
+}
+
+std::string describe(const Path& path) {
+  return fmt::format("from {}{} to {}", path.from.host(),
+                     path.interface.empty() ? "" : fmt::format(" ({})", path.interface),
+                     path.to.text());
+}
+
+}  // namespace niccolite::transport::net

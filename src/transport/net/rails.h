@@ -1,0 +1,44 @@
+// Rails: the network interfaces over which the sockets of a process carry data, devices of the
+// network "Socket" in the order that users know from NCCL's log, and the paths over them to a peer.
+// Thread safety: pure functions, but find_rails(), which asks the system.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/interfaces.h"
+
+namespace niccolite::transport::net {
+
+struct Rails {
+  std::vector<Interface> interfaces;  // by device number; never empty when found
+  size_t preferred = 0;               // of the rank's own: the nearest to its GPU
+};
+
+/// All that NCCL_SOCKET_IFNAME chooses, of the family of `used`; without it, those of the kind of
+/// `used` that have at least half the speed of the fastest. `used` is the address by which the
+/// bootstrap reaches others, and the only rail where it is of another kind.
+Result<std::vector<Interface>> find_rails(const Address& used);
+
+/// From an interface of this host to an address of the peer.
+struct Path {
+  std::string interface;  // "eth1"; empty: unknown
+  Address from;           // without a port
+  Address to;
+};
+
+struct Paths {
+  std::vector<Path> rails;    // one for each interface that has a counterpart, the preferred first
+  std::vector<Path> detours;  // the other pairs: for when rails fail
+};
+
+/// The peer listens at `peer`, an address of each of its interfaces in the order of its devices. An
+/// interface's counterpart is the one in its subnet, else the one of its number. Nothing where no
+/// address family is common.
+Paths paths_between(const Rails& own, std::span<const Address> peer);
+
+/// "from 10.0.0.4 (eth1) to 10.0.0.5 port 40123".
+std::string describe(const Path& path);
+
+}  // namespace niccolite::transport::net

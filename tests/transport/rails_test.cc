@@ -1,0 +1,77 @@
+// Which way connections to a peer take over several network interfaces.
+#include "transport/net/rails.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace niccolite::transport::net {
+namespace {
+
+Address address(const std::string& text) { return Address::parse(text).take(); }
+
+Interface interface(const std::string& name, const std::string& host) {
+  return {
+      .name = name,
+      .address = address(host + ":1").with_port(0),
+      .netmask = address(host.starts_with('[') ? "[ffff:ffff:ffff:ffff::]:1" : "255.255.255.0:1")};
+}
+
+const Rails kTwo{.interfaces = {interface("eth0", "10.1.0.1"), interface("eth1", "10.2.0.1")},
+                 .preferred = 0};
+
+std::vector<std::string> hosts(const std::vector<Path>& paths) {
+  std::vector<std::string> all;
+  for (const Path& path : paths) all.push_back(path.interface + " " + path.to.host());
+  return all;
+}
+using Texts = std::vector<std::string>;
+
+TEST(Paths, LeadToTheAddressOfTheOwnSubnet) {
+  const std::vector<Address> peer{address("10.2.0.7:5"), address("10.1.0.7:6")};
+  const Paths paths = paths_between(kTwo, peer);
+  EXPECT_EQ(hosts(paths.rails), (Texts{"eth0 10.1.0.7", "eth1 10.2.0.7"}));
+  EXPECT_EQ(hosts(paths.detours), (Texts{"eth0 10.2.0.7", "eth1 10.1.0.7"}));
+  EXPECT_EQ(paths.rails[0].to.port(), 6);
+  EXPECT_EQ(describe(paths.rails[1]), "from 10.2.0.1 (eth1) to 10.2.0.7 port 5");
+}
+
+TEST(Paths, BeginWithTheRanksOwnRail) {
+  Rails rails = kTwo;
+  rails.preferred = 1;
+  const std::vector<Address> peer{address("10.1.0.7:6"), address("10.2.0.7:5")};
+  EXPECT_EQ(hosts(paths_between(rails, peer).rails), (Texts{"eth1 10.2.0.7", "eth0 10.1.0.7"}));
+}
+
+TEST(Paths, LeadByNumberWhereRoutersAreBetween) {
+  const std::vector<Address> peer{address("10.8.0.7:6"), address("10.9.0.7:5")};
+  EXPECT_EQ(hosts(paths_between(kTwo, peer).rails), (Texts{"eth0 10.8.0.7", "eth1 10.9.0.7"}));
+  const std::vector<Address> one{address("10.8.0.7:6")};
+  EXPECT_EQ(hosts(paths_between(kTwo, one).rails), (Texts{"eth0 10.8.0.7", "eth1 10.8.0.7"}));
+}
+
+TEST(Paths, StayInTheirFamily) {
+  const Rails rails{.interfaces = {interface("eth0", "10.1.0.1"), interface("eth1", "[fd00::1]")}};
+  const std::vector<Address> peer{address("[fd00::2]:5")};
+  EXPECT_EQ(hosts(paths_between(rails, peer).rails), (Texts{"eth1 fd00::2"}));
+  const std::vector<Address> other{address("10.1.0.2:5")};
+  EXPECT_TRUE(paths_between({.interfaces = {interface("eth1", "[fd00::1]")}}, other).rails.empty());
+}
+
+TEST(Paths, GiveALinkLocalAddressTheScopeOfThisHost) {
+  Interface own = interface("eth0", "[fe80::1]");
+  own.address = own.address.with_scope(3);
+  const std::vector<Address> peer{address("[fe80::2]:5").with_scope(9)};
+  EXPECT_EQ(paths_between({.interfaces = {own}}, peer).rails.at(0).to.scope(), 3u);
+}
+
+TEST(Rails, HoldTheInterfaceOfTheBootstrap) {
+  const Address loopback = address("127.0.0.1:7");
+  const std::vector<Interface> rails = find_rails(loopback).take();
+  ASSERT_FALSE(rails.empty());
+  EXPECT_TRUE(std::ranges::any_of(
+      rails, [&](const Interface& rail) { return rail.address == loopback.with_port(0); }));
+}
+
+}  // namespace
+}  // namespace niccolite::transport::net
