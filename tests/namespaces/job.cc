@@ -26,7 +26,7 @@ LocalIds::LocalIds(const Arguments& arguments) {
 }
 
 std::vector<Process> start(const Network& network, const Job& job) {
-  const int machines = network.options().machines;
+  const int machines = job.machines > 0 ? job.machines : network.options().machines;
   const std::string nranks = std::to_string(machines * job.devices);
   std::string one = "-", two = "-";
   std::vector<Process> processes;

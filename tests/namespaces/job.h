@@ -23,6 +23,7 @@ struct LocalIds {
 struct Job {
   std::string role;
   int devices = 1;   // of each machine
+  int machines = 0;  // the first of the network; 0: all
   Arguments rest{};  // behind the five
   Process::Environment environment{};
   std::vector<Process::Environment> of_machine{};  // of each, besides

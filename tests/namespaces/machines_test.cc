@@ -18,11 +18,6 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
 
-#define NETWORK_OR_SKIP(name, ...)                                                     \
-  std::string name##_reason;                                                           \
-  const std::unique_ptr<Network> name = Network::create({__VA_ARGS__}, name##_reason); \
-  if (name == nullptr) GTEST_SKIP() << name##_reason
-
 // ... programs
 ROLE(work) {
   const LocalIds ids(arguments);

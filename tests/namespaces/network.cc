@@ -95,6 +95,29 @@ bool Network::build(std::string& reason) {
   return true;
 }
 
+bool Network::limit_ports(int machine, int first, int last) const {
+  bool is_done = false;
+  std::thread([&] {
+    if (setns(this->machine(machine), CLONE_NEWNET) != 0) return;
+    std::ofstream file("/proc/sys/net/ipv4/ip_local_port_range");
+    file << first << " " << last << std::endl;
+    is_done = file.good();
+  }).join();
+  return is_done;
+}
+
+bool Network::is_running(int machine) const {
+  bool is_running = false;
+  std::thread([&] {
+    ifaddrs* list = nullptr;
+    if (setns(this->machine(machine), CLONE_NEWNET) != 0 || getifaddrs(&list) != 0) return;
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next)
+      is_running |= (entry->ifa_flags & (IFF_RUNNING | IFF_LOOPBACK)) == IFF_RUNNING;
+    freeifaddrs(list);
+  }).join();
+  return is_running;
+}
+
 void Network::await_carrier(int machine) const {
   std::thread([&] {
     if (setns(this->machine(machine), CLONE_NEWNET) != 0) return;

@@ -34,6 +34,12 @@ class Network {
   };
   Traffic traffic(int machine, int rail = 0) const;
 
+  /// Has some interface of the machine, beside lo, a carrier?
+  bool is_running(int machine) const;
+
+  /// The ports that its system gives out. False where it cannot be told so.
+  bool limit_ports(int machine, int first, int last) const;
+
   /// Runs the lines as commands of ip(8) inside a machine, or between them (-1). False and what ip
   /// said in `reason` when one fails.
   bool configure(int machine, const std::string& lines, std::string& reason) const;
@@ -51,5 +57,11 @@ class Network {
 
 /// Called first in main(): gives the process the right to have namespaces, if it can.
 void prepare_for_namespaces();
+
+/// A network, or a skipped test.
+#define NETWORK_OR_SKIP(name, ...)                                                     \
+  std::string name##_reason;                                                           \
+  const std::unique_ptr<Network> name = Network::create({__VA_ARGS__}, name##_reason); \
+  if (name == nullptr) GTEST_SKIP() << name##_reason
 
 }  // namespace niccolite::test

@@ -27,11 +27,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-#define NETWORK_OR_SKIP(name, ...)                                                     \
-  std::string name##_reason;                                                           \
-  const std::unique_ptr<Network> name = Network::create({__VA_ARGS__}, name##_reason); \
-  if (name == nullptr) GTEST_SKIP() << name##_reason
-
 /// The remote shell, while it exists.
 class Shell {
  public:
