@@ -155,7 +155,10 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
                           .function = kFunction};
   if (handle != nullptr) {
     const auto parent = TRY(find(handle));
-    TRY(parent->check_ready());
+    if (Status ready = parent->check_ready(); !ready.is_ok()) {
+      parent->decline_invitation(nranks, ready);
+      return ready;
+    }
     if (nranks <= parent->nranks())
       return Status::invalid_argument(
           "{} : nRanks is {}, the communicator has {} ranks already: it must be larger", kFunction,

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 #include <fmt/core.h>
@@ -17,6 +18,15 @@ uint64_t own_namespace() {
   return stat("/proc/self/ns/pid", &state) == 0 ? state.st_ino : 0;
 }
 
+// "4711 (name) S 1 ...", from the state on: the name may have parentheses and blanks of its own.
+std::string stat_of(const std::string& path) {
+  std::ifstream file(path);
+  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = line.rfind(')');
+  return name_end == std::string::npos || name_end + 2 >= line.size() ? ""
+                                                                      : line.substr(name_end + 2);
+}
+
 }  // namespace
 
 ProcessId this_process() {
@@ -26,12 +36,9 @@ ProcessId this_process() {
 RunState run_state(const ProcessId& process) {
   if (process.pid_namespace == 0 || process.pid_namespace != own_namespace())
     return RunState::Unknown;
-  std::ifstream file(fmt::format("/proc/{}/stat", process.number));
-  const std::string line{std::istreambuf_iterator<char>(file), {}};
-  // "4711 (name) S 1 …": the name may have parentheses and blanks of its own.
-  const size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= line.size()) return RunState::Unknown;
-  switch (line[name_end + 2]) {
+  const std::string stat = stat_of(fmt::format("/proc/{}/stat", process.number));
+  if (stat.empty()) return RunState::Unknown;
+  switch (stat[0]) {
     case 'T':  // by a signal
     case 't':  // by a debugger
       return RunState::Stopped;
@@ -41,6 +48,19 @@ RunState run_state(const ProcessId& process) {
     default:
       return RunState::Runs;
   }
+}
+
+std::optional<ThreadTime> thread_time(int64_t number) {
+  std::istringstream stat(stat_of(fmt::format("/proc/self/task/{}/stat", number)));
+  constexpr int kFieldsBefore = 10;  // of utime and stime, behind the state
+  ThreadTime time;
+  std::string skipped;
+  stat >> time.state;
+  for (int i = 0; i < kFieldsBefore; ++i) stat >> skipped;
+  int64_t user = 0, system = 0;
+  if (!(stat >> user >> system)) return std::nullopt;
+  time.used = std::chrono::milliseconds((user + system) * 1000 / sysconf(_SC_CLK_TCK));
+  return time;
 }
 
 }  // namespace niccolite

@@ -167,6 +167,37 @@ Bytes Host::encode() const {
   return std::move(writer).take();
 }
 
+Bytes Awaited::encode() const {
+  Writer writer = begin(MessageType::Awaited);
+  writer.u8(static_cast<uint8_t>(why));
+  write_ranks(writer, ranks);
+  write_origin(writer, origin);
+  return std::move(writer).take();
+}
+
+Result<Awaited> Awaited::decode(Reader& reader) {
+  Awaited awaited;
+  const uint8_t why = reader.u8();
+  if (why > static_cast<uint8_t>(Why::Stopped)) reader.reject("an unknown reason");
+  awaited.why = static_cast<Why>(why);
+  awaited.ranks = read_ranks(reader);
+  awaited.origin = read_origin(reader);
+  if (awaited.ranks.empty()) reader.reject("nobody who is awaited");
+  TRY(reader.finish());
+  return awaited;
+}
+
+std::string Awaited::text() const {
+  if (why == Why::Stopped)
+    return fmt::format(
+        "{} ({}) {} stopped, by a signal (SIGSTOP) or a debugger: continue it (kill -CONT)",
+        describe_ranks(ranks), origin.text(), ranks.size() == 1 ? "is" : "are");
+  return fmt::format(
+      "{} (of no process so far) {} not joined. Have all ranks been started, with the same unique "
+      "id?",
+      describe_ranks(ranks), ranks.size() == 1 ? "has" : "have");
+}
+
 Result<Host> Host::decode(Reader& reader) {
   Host host;
   host.origin = read_origin(reader);

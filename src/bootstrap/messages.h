@@ -1,8 +1,8 @@
 // Every message of bootstrap, with its encoding. The first byte of a frame is its type. A process
-// sends Join, Ready and Failed to the root and hears Host, Place and Refused; the rest travels
-// between processes. Encodings are those of base/wire.h. Decoders take a Reader behind the type
-// byte and reject what cannot be meant; `encode()` includes the type byte. Thread safety: plain
-// values.
+// sends Join, Ready and Failed to the root and hears Host, Awaited, Place and Refused; the rest
+// travels between processes. Encodings are those of base/wire.h. Decoders take a Reader behind the
+// type byte and reject what cannot be meant; `encode()` includes the type byte. Thread safety:
+// plain values.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ enum class MessageType : uint8_t {
   Refused,
   Ready,
   Failed,
-  Host,  // with the root
+  Host,
+  Awaited,  // with the root
   Gather = 16,
   GatherAbsent,
   Data,
@@ -100,6 +101,19 @@ struct Host {
   std::vector<int32_t> ranks;  // ascending
   Bytes encode() const;
   static Result<Host> decode(Reader& reader);
+};
+
+/// Whom the rendezvous has waited for, for a while: news for the logs of those who wait, no
+/// failure.
+struct Awaited {
+  enum class Why : uint8_t { NotJoined, Stopped };
+  Why why = Why::NotJoined;
+  std::vector<int32_t> ranks;  // ascending
+  Origin origin;               // Stopped: their process
+  Bytes encode() const;
+  static Result<Awaited> decode(Reader& reader);
+  /// "rank 3 has not joined ...".
+  std::string text() const;
 };
 
 /// A process gives up before it was ready, or a request failed at its handler.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "bootstrap/root.h"
 
 namespace niccolite::bootstrap {
@@ -12,6 +13,8 @@ namespace {
 constexpr auto kLinger = std::chrono::seconds(10);
 // Who has not come is said after so long, after twice as much, and so on.
 constexpr auto kFirstReminder = std::chrono::seconds(10);
+// Worth a line in the logs of those who wait, as of an operation (comm/watch.h).
+constexpr auto kLongWait = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -22,6 +25,7 @@ Rendezvous::~Rendezvous() {
   loop_.cancel(deadline_timer_);
   loop_.cancel(linger_timer_);
   loop_.cancel(reminder_);
+  loop_.cancel(looker_);
 }
 
 void Rendezvous::welcome(std::unique_ptr<Link> link) {
@@ -88,6 +92,7 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
     nranks_ = join.nranks;
     first_rank_ = join.rank;
     reminder_ = loop_.after(kFirstReminder, [this] { remind(kFirstReminder); });
+    looker_ = loop_.after(kLongWait, [this] { look_for_missing(); });
   }
   const int32_t rank = join.rank;
   seats_[rank] = {.origin = join.origin, .link = guest.link.get()};
@@ -119,6 +124,34 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
 // Should this process end, nobody is left to say whose end it was.
 void Rendezvous::tell_host() {
   const Bytes message = messages::Host{.origin = options_.host, .ranks = host_ranks_}.encode();
+  for (auto& [link, guest] : guests_)
+    if (!guest.ranks.empty()) link->send(message);
+}
+
+// Once: programs may start their processes one after the other.
+void Rendezvous::look_for_missing() {
+  tell_awaited({.why = messages::Awaited::Why::NotJoined, .ranks = missing_ranks(), .origin = {}});
+}
+
+// Ranks that have come gather a table among themselves, for which none may be missing. Of other
+// machines the root does not know.
+void Rendezvous::look_for_stopped() {
+  for (const auto& [link, guest] : guests_) {
+    if (guest.ready || guest.ranks.empty() || guest.join.origin.host != options_.host.host)
+      continue;
+    ProcessId process = this_process();
+    process.number = guest.join.origin.pid;
+    if (run_state(process) != RunState::Stopped) continue;
+    messages::Awaited awaited{
+        .why = messages::Awaited::Why::Stopped, .ranks = guest.ranks, .origin = guest.join.origin};
+    std::ranges::sort(awaited.ranks);
+    return tell_awaited(awaited);
+  }
+  looker_ = loop_.after(kLongWait, [this] { look_for_stopped(); });
+}
+
+void Rendezvous::tell_awaited(const messages::Awaited& awaited) {
+  const Bytes message = awaited.encode();
   for (auto& [link, guest] : guests_)
     if (!guest.ranks.empty()) link->send(message);
 }
@@ -170,6 +203,8 @@ void Rendezvous::place() {
   phase_ = Phase::Placing;
   loop_.cancel(deadline_timer_);
   loop_.cancel(reminder_);
+  loop_.cancel(looker_);
+  looker_ = loop_.after(kLongWait, [this] { look_for_stopped(); });
   // In order of lowest rank: one process after the other as `seats_` is walked.
   std::vector<Guest*> order;
   std::map<Link*, uint32_t> place_of;
@@ -212,6 +247,7 @@ void Rendezvous::fail(messages::Refused refused) {
   LOG(Info, Bootstrap, "Bootstrap: root at {}: {}", options_.address.text(), refusal_.text);
   loop_.cancel(deadline_timer_);
   loop_.cancel(reminder_);
+  loop_.cancel(looker_);
   const Bytes message = refusal_.encode();
   for (auto& [link, guest] : guests_) link->send(message);
   linger_timer_ = loop_.after(kLinger, [this] { finish(); });

@@ -53,6 +53,9 @@ class Rendezvous final : private Link::Owner {
   Status check(const messages::Join& join) const;
   void place();
   void tell_host();
+  void look_for_missing();
+  void look_for_stopped();
+  void tell_awaited(const messages::Awaited& awaited);
   void remind(EventLoop::Clock::duration waited);
   std::vector<int32_t> missing_ranks() const;
   void deadline_passed();
@@ -77,6 +80,7 @@ class Rendezvous final : private Link::Owner {
   EventLoop::Id deadline_timer_ = 0;
   EventLoop::Id linger_timer_ = 0;
   EventLoop::Id reminder_ = 0;
+  EventLoop::Id looker_ = 0;         // for whom all wait
   std::vector<int32_t> host_ranks_;  // that live in the process of the root, ascending
   messages::Refused refusal_;        // once Failed
 };

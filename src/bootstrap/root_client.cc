@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/interfaces.h"
+#include "base/log.h"
 #include "base/parameters.h"
 
 namespace niccolite::bootstrap {
@@ -128,6 +129,16 @@ Status RootClient::take(std::span<const std::byte> payload) {
   const auto type = static_cast<MessageType>(reader.u8());
   if (type == MessageType::Host) {
     host_ = TRY(messages::Host::decode(reader));
+    return {};
+  }
+  if (type == MessageType::Awaited) {
+    const messages::Awaited awaited = TRY(messages::Awaited::decode(reader));
+    const std::string text = fmt::format("communicator 0x{:x}: initialization stands still: {}",
+                                         id_.hash(), awaited.text());
+    if (awaited.why == messages::Awaited::Why::Stopped)
+      LOG(Warn, Init, "{}", text);
+    else
+      LOG(Info, Init, "{}", text);  // whoever is late may be busy, which is no fault
     return {};
   }
   answered_ = true;

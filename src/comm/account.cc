@@ -12,6 +12,8 @@ using std::chrono::milliseconds;
 constexpr uint32_t kMostCalls = 2 * CallLog::kKept;
 constexpr size_t kCallBytes = 44;
 constexpr size_t kStuckBytes = 44;
+// Ages beyond what any process lives are those of a sender that does not speak our language.
+constexpr uint64_t kMostAge = uint64_t{1} << 40;
 
 void write(Writer& writer, const Numbers& numbers) {
   writer.u64(numbers.count);
@@ -66,8 +68,6 @@ void write(Writer& writer, const WaitReport& wait) {
 }
 
 WaitReport read_wait(Reader& reader) {
-  // Ages beyond what any process lives are those of a sender that does not speak our language.
-  constexpr uint64_t kMostAge = uint64_t{1} << 40;
   WaitReport wait;
   wait.kind = static_cast<executor::ReportKind>(reader.u8());
   if (wait.kind > executor::ReportKind::WaitingForCredit || !executor::is_wait(wait.kind))
@@ -150,6 +150,9 @@ Bytes Account::encode() const {
   writer.u64(host_calls);
   writer.u64(progress.begun);
   writer.u8(progress.is_running ? 1 : 0);
+  writer.u8(network ? 1 : 0);
+  if (network) write(writer, *network);
+  writer.u64(static_cast<uint64_t>(awake.count()));
   return std::move(writer).take();
 }
 
@@ -169,6 +172,8 @@ Result<Account> Account::decode(std::span<const std::byte> bytes, int rank) {
   account.host_calls = reader.u64();
   account.progress.begun = reader.u64();
   account.progress.is_running = reader.u8() != 0;
+  if (reader.u8() != 0) account.network = transport::read_network_state(reader);
+  account.awake = milliseconds(std::min(reader.u64(), kMostAge));
   TRY(reader.finish().with_context("rank {}", rank));
   return account;
 }

@@ -13,6 +13,7 @@
 #include "base/wire.h"
 #include "comm/call_log.h"
 #include "executor/report.h"
+#include "transport/network_state.h"
 
 namespace niccolite::comm {
 
@@ -64,6 +65,10 @@ struct Account {
   uint64_t host_calls = 0;  // CallLog::host_calls()
   /// What its stream has come to, of LoggedCall::launch.
   observe::Recorder::Progress progress{};
+  /// How its ways to other machines do; none: it has none.
+  std::optional<transport::NetworkState> network{};
+  /// Its process has run for so long since it was last held up (stopped, or without a core).
+  std::chrono::milliseconds awake{0};
 
   Bytes encode() const;
   /// `rank` is whom the bytes come from.

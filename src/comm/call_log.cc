@@ -114,14 +114,26 @@ const char* CallLog::last_function() const {
 
 CallLog::HostCallScope::HostCallScope(CallLog* log, const char* function, std::vector<int> excluded,
                                       Deadline::Clock::time_point since)
-    : log_(log) {
+    : HostCallScope(log, HostCall{.function = function,
+                                  .number = 0,
+                                  .connects = false,
+                                  .excluded = std::move(excluded),
+                                  .since = since}) {}
+
+CallLog::HostCallScope::HostCallScope(CallLog* log, HostCall call) : log_(log) {
   if (log_ == nullptr) return;
   std::lock_guard lock(log_->mutex_);
-  log_->host_call_ = {.function = function,
-                      .number = ++log_->host_calls_,
-                      .excluded = std::move(excluded),
-                      .since = since};
+  call.number = ++(call.connects ? log_->connects_ : log_->host_calls_);
+  log_->host_call_ = std::move(call);
 }
+
+CallLog::ConnectScope::ConnectScope(CallLog* log, const char* function,
+                                    Deadline::Clock::time_point since)
+    : HostCallScope(log, HostCall{.function = fmt::format("{}, which connects ranks,", function),
+                                  .number = 0,
+                                  .connects = true,
+                                  .excluded = {},
+                                  .since = since}) {}
 
 CallLog::HostCallScope::~HostCallScope() {
   if (log_ == nullptr) return;

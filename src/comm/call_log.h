@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/thread_annotations.h"
@@ -82,10 +83,12 @@ class CallLog {
   /// The stream that all launches so far were on, live: their order is that of the stream. None:
   /// there were several streams, a capture, or no launch.
   std::optional<uint64_t> only_stream() const;
-  /// A call of the host that all ranks but `excluded` make, and in which they wait for each other.
+  /// A call of the host in which ranks wait for each other: one that all ranks but `excluded` make,
+  /// or an operation's first, which waits for the processes of the ranks that it connects with.
   struct HostCall {
-    const char* function = "";  // "ncclCommSplit"
-    uint64_t number = 0;        // among such calls of this communicator, from 1
+    std::string function;  // "ncclCommSplit"
+    uint64_t number = 0;   // among the calls of its kind on this communicator, from 1
+    bool connects = false;
     std::vector<int> excluded;
     Deadline::Clock::time_point since{};
   };
@@ -97,11 +100,20 @@ class CallLog {
     ~HostCallScope();
     HostCallScope(const HostCallScope&) = delete;
 
+   protected:
+    HostCallScope(CallLog* log, HostCall call);
+
    private:
     CallLog* const log_;
   };
+  /// The rank connects with others for this call.
+  class ConnectScope : public HostCallScope {
+   public:
+    ConnectScope(CallLog* log, const char* function,
+                 Deadline::Clock::time_point since = Deadline::Clock::now());
+  };
   std::optional<HostCall> host_call() const EXCLUDES(mutex_);
-  /// So far, the one under way included.
+  /// Those that all ranks make so far, the one under way included.
   uint64_t host_calls() const EXCLUDES(mutex_);
   /// Was a call with this tag ever launched together with others?
   bool was_joined(uint16_t tag) const EXCLUDES(mutex_);
@@ -128,6 +140,7 @@ class CallLog {
   std::vector<std::array<Numbers, 2>> messages_ GUARDED_BY(mutex_);  // by peer; receives, sends
   std::optional<HostCall> host_call_ GUARDED_BY(mutex_);
   uint64_t host_calls_ GUARDED_BY(mutex_) = 0;
+  uint64_t connects_ GUARDED_BY(mutex_) = 0;
   std::unique_ptr<std::bitset<65536>> joined_ GUARDED_BY(mutex_);  // by tag; null: none
 };
 

@@ -125,7 +125,16 @@ Status Communicator::initialize() {
   return {};
 }
 
+std::shared_ptr<CallLog> Communicator::shared_log() const {
+  std::lock_guard lock(log_mutex_);
+  return log_;
+}
+
 Status Communicator::join_and_connect(const Meeting& meeting) {
+  // All ranks of the parent grow.
+  const std::shared_ptr<CallLog> of_parent =
+      meeting.parent != nullptr ? meeting.parent->shared_log() : nullptr;
+  const CallLog::HostCallScope in_call(of_parent.get(), identity_.function);
   const auto start = std::chrono::steady_clock::now();
   const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
   const int driver = machine_.driver_version();
@@ -196,7 +205,10 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   });
   transport::Carrier carrier = place_on_network();
   carrier.network = TRY(choose_network(needs_network()));
-  log_ = std::make_unique<CallLog>(nranks());
+  {
+    std::lock_guard lock(log_mutex_);
+    log_ = std::make_shared<CallLog>(nranks());
+  }
   connection_events_ = std::make_shared<ConnectionEvents>(log_->recorder());
   // [release] the log, to fail().
   calls_.store(log_.get(), std::memory_order_release);
@@ -437,6 +449,8 @@ Status Communicator::start_watch() {
   hooks.run_state = [this](int peer) {
     return is_remote(peer) ? RunState::Unknown : run_state(process_of_[static_cast<size_t>(peer)]);
   };
+  if (needs_network()) hooks.network = [this] { return endpoint_->network_state(); };
+  hooks.awake_since = &Watchdog::awake_since;
   hooks.describe = [this](int rank) { return member_->describe(rank); };
   hooks.publish = [this](const Verdict& verdict) {
     Writer writer;
@@ -578,7 +592,10 @@ void Communicator::disconnect() {
   imports_.reset();
   watch_.reset();
   calls_.store(nullptr, std::memory_order_relaxed);  // whoever could call fail() has ended
-  log_.reset();
+  {
+    std::lock_guard lock(log_mutex_);
+    log_.reset();
+  }
   endpoint_.reset();
   member_.reset();
 }

@@ -128,6 +128,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// returns it. `nranks` and `passed`, the id that a user has passed, are those of the new one;
   /// when `passed` is another than that of the invitation, all who have come there hear of it.
   Result<bootstrap::UniqueId> invite();
+  /// This rank will not come to where the last invite() of a rank has invited newcomers: those who
+  /// wait there hear why.
+  void decline_invitation(int nranks, const Status& why);
   Result<bootstrap::UniqueId> await_invitation(int nranks,
                                                const std::optional<bootstrap::UniqueId>& passed,
                                                const Deadline& deadline, Abort& abort);
@@ -353,7 +356,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string torn_link_;            // why LL128 is not used here; empty: it may be
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
-  std::unique_ptr<CallLog> log_;
+  /// Of a communicator that grows: it may end meanwhile. Null: it has.
+  std::shared_ptr<CallLog> shared_log() const EXCLUDES(log_mutex_);
+  mutable std::mutex log_mutex_;  // for shared_log(), against disconnect()
+  std::shared_ptr<CallLog> log_;
   std::shared_ptr<ConnectionEvents> connection_events_;  // the endpoint has it, too
   std::atomic<const CallLog*> calls_{nullptr};  // log_, for fail(), which may come at any time
   std::shared_ptr<Profiling> profiling_;        // the recorder of log_ has it, too

@@ -322,6 +322,18 @@ Result<bootstrap::UniqueId> Communicator::invite() {
   return id;
 }
 
+void Communicator::decline_invitation(int nranks, const Status& why) {
+  constexpr auto kTime = std::chrono::seconds(2);
+  const std::optional<bootstrap::UniqueId> id = invitation_.withdraw();
+  if (!id) return;
+  bootstrap::Member::give_up({.id = *id,
+                              .nranks = nranks,
+                              .rank = rank(),
+                              .deadline = Deadline::after(kTime),
+                              .abort = {}},
+                             why);
+}
+
 Result<bootstrap::UniqueId> Communicator::await_invitation(
     int nranks, const std::optional<bootstrap::UniqueId>& passed, const Deadline& deadline,
     Abort& abort) {

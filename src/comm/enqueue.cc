@@ -755,8 +755,10 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   launch.program = plan.program;
   launch.protocol = plan.protocol;
   launch.shape = plan.shape;
-  if (endpoint_ != nullptr)
+  if (endpoint_ != nullptr) {
+    const CallLog::ConnectScope connecting(log_, planner::function_name(request.collective));
     launch.ports = TRY(endpoint_->connect(*plan.program, plan.protocol, deadline));
+  }
   launch.type = plan.type;
   launch.reduction = plan.reduction;
   launch.control = control_;

@@ -12,6 +12,11 @@ void Invitation::put(const bootstrap::UniqueId& id) {
   changed_.notify_all();
 }
 
+std::optional<bootstrap::UniqueId> Invitation::withdraw() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(id_, std::nullopt);
+}
+
 Result<bootstrap::UniqueId> Invitation::take(const std::optional<bootstrap::UniqueId>& passed,
                                              const Deadline& deadline, Abort& abort) {
   {

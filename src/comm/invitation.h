@@ -17,6 +17,8 @@ class Invitation {
  public:
   /// Takes the place of one that nobody took.
   void put(const bootstrap::UniqueId& id) EXCLUDES(mutex_);
+  /// It serves nobody any more; none: there was none.
+  std::optional<bootstrap::UniqueId> withdraw() EXCLUDES(mutex_);
   /// Waits for it. `passed` is what the caller believes it to be. InvalidUsage when that has served
   /// already; RemoteError when none comes before `deadline`; the abort's reason.
   Result<bootstrap::UniqueId> take(const std::optional<bootstrap::UniqueId>& passed,

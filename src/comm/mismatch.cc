@@ -303,6 +303,19 @@ Made has_made_end_of(const LoggedCall& logged, const Account& waiting, const Acc
   });
 }
 
+bool has_done_end_of(const LoggedCall& logged, const Account& waiting, const Account& late) {
+  if (late.progress.begun == 0 || logged.is_captured()) return false;
+  const auto is_its_end = [&](const LoggedCall& other) {
+    if (other.number != logged.number) return false;
+    if (!logged.call.is_message()) return !other.call.is_message();
+    return other.call.is_message() && other.call.peer == waiting.rank &&
+           other.call.is_send != logged.call.is_send;
+  };
+  const auto found = std::ranges::find_if(late.log.calls, is_its_end);
+  if (found == late.log.calls.end() || found->launch > late.progress.begun) return false;
+  return found->launch < late.progress.begun || !late.progress.is_running;
+}
+
 bool is_held_up(std::span<const Waiter> path, const Waiter& held) {
   for (size_t i = 0; i < path.size(); ++i) {
     const Waiter& awaited = i + 1 < path.size() ? path[i + 1] : held;

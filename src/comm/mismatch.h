@@ -50,6 +50,10 @@ const LoggedCall* find_waiting(const Account& account);
 enum class Made : uint8_t { No, Yes, NotKnown };
 Made has_made_end_of(const LoggedCall& logged, const Account& waiting, const Account& late);
 
+/// Whether `late` has done its end of the call, as far as its executor tells: ranks need not end
+/// together, and what carries the data may be slow.
+bool has_done_end_of(const LoggedCall& logged, const Account& waiting, const Account& late);
+
 /// Each rank of the path waits for the next, the last for `held`, which has a hold: is it proved
 /// that the operation of the first cannot end before the one that holds `held` up does?
 bool is_held_up(std::span<const Waiter> path, const Waiter& held);

@@ -41,6 +41,7 @@ Status Communicator::agree(const Status& mine, const Deadline& deadline) {
 Status Communicator::suspend() {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
+  const CallLog::HostCallScope in_call(log_.get(), "ncclCommSuspend");
   const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));
   Status mine;
   if (is_suspended_) {
@@ -61,6 +62,7 @@ Status Communicator::suspend() {
 Status Communicator::resume() {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
+  const CallLog::HostCallScope in_call(log_.get(), "ncclCommResume");
   const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));
   TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended"),
             deadline));

@@ -5,6 +5,13 @@
 namespace niccolite::comm {
 namespace {
 
+using std::chrono::milliseconds;
+
+// Of a link: what was sent is acknowledged within milliseconds where the receiver's proxy runs, and
+// bytes of a slow one come all the time.
+constexpr milliseconds kStandsStill{750};
+constexpr milliseconds kMoves{0};
+
 std::string name(const Verdict& verdict) {
   const LoggedCall& operation = verdict.operation;
   if (!verdict.host_call.empty()) return verdict.host_call;
@@ -21,6 +28,47 @@ std::string last_of(const Verdict& verdict) {
   std::string text = "its last call was " + describe(last.call);
   if (last.is_captured()) return text + " in a graph";
   return last.call.is_message() ? text : fmt::format("{}, collective #{}", text, last.number);
+}
+
+double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
+
+std::string reason(const transport::Traffic& link) {
+  constexpr const char* kRemedy =
+      "Is what lies between the two machines in order: interfaces (ip -s link), connections (ss "
+      "-ti), firewalls?";
+  const double age = seconds(link.unacknowledged.value_or(milliseconds(0)));
+  if (link.from.empty() && !link.to.empty())
+    return fmt::format(
+        "cannot reach rank {}: its link (to {}) is not there: connecting has taken {:.1f} s so "
+        "far. {}",
+        link.peer, link.to, age, kRemedy);
+  const std::string addresses =
+      link.to.empty() ? "" : fmt::format(" (from {} to {})", link.from, link.to);
+  return fmt::format(
+      "cannot reach rank {}: its link{} stands still: nothing has been acknowledged for {:.1f} s, "
+      "{} parts of chunks ({} bytes) are on their way. {}",
+      link.peer, addresses, age, link.parts, link.bytes, kRemedy);
+}
+
+std::string reason(const transport::ProxyThread& proxy) {
+  const auto state = [&] {
+    switch (proxy.state) {
+      case 'T':
+      case 't':
+        return "it is stopped by a debugger";
+      case 'R':
+        return "it runs, and comes to no end";
+      case 'D':
+        return "it waits in the kernel, for a disk or a device";
+      default:
+        return "it sleeps in a call";
+    }
+  };
+  return fmt::format(
+      "has a stuck proxy: its thread {} ({}), which carries data to and from other machines, has "
+      "not "
+      "come round for {:.1f} s: {}. Where is it (gdb -p), in a network plug-in?",
+      proxy.name, proxy.number, seconds(proxy.unanswered), state());
 }
 
 std::string reason(const Verdict& verdict) {
@@ -52,15 +100,36 @@ std::string reason(const Verdict& verdict) {
       return "is stopped, by a signal (SIGSTOP) or a debugger: continue it (kill -CONT)";
     case Cause::DoesNotAnswer:
       return "does not answer: its process hangs, or its machine or the network to it is down";
+    case Cause::Link:
+      return reason(*verdict.link);
+    case Cause::Proxy:
+      return reason(*verdict.proxy);
   }
   return "";
 }
 
 }  // namespace
 
+bool is_fault(Cause cause) {
+  switch (cause) {
+    case Cause::NotCalled:
+    case Cause::NotBegun:
+    case Cause::Late:
+    case Cause::HeldUp:
+      return false;
+    case Cause::Stopped:
+    case Cause::DoesNotAnswer:
+    case Cause::Link:
+    case Cause::Proxy:
+      break;
+  }
+  return true;
+}
+
 bool Verdict::is_same_as(const Verdict& other) const {
   return cause == other.cause && rank == other.rank && host_call == other.host_call &&
          operation.call == other.operation.call &&
+         (cause != Cause::Link || link->peer == other.link->peer) &&
          (cause == Cause::Late || operation.number == other.operation.number) &&
          (!operation.call.is_message() || waiting == other.waiting);
 }
@@ -82,6 +151,10 @@ Bytes Verdict::encode() const {
   if (last) write(writer, *last);
   writer.u8(holder ? 1 : 0);
   if (holder) write(writer, *holder);
+  writer.u8(link ? 1 : 0);
+  if (link) write(writer, *link);
+  writer.u8(proxy ? 1 : 0);
+  if (proxy) write(writer, *proxy);
   return std::move(writer).take();
 }
 
@@ -89,7 +162,7 @@ Result<Verdict> Verdict::decode(std::span<const std::byte> bytes, int nranks) {
   Reader reader(bytes, "a verdict");
   Verdict verdict;
   const uint8_t cause = reader.u8();
-  if (cause > static_cast<uint8_t>(Cause::DoesNotAnswer)) reader.reject("an unknown cause");
+  if (cause > static_cast<uint8_t>(Cause::Proxy)) reader.reject("an unknown cause");
   verdict.cause = static_cast<Cause>(cause);
   verdict.rank = reader.i32();
   verdict.waiting = reader.i32();
@@ -102,6 +175,13 @@ Result<Verdict> Verdict::decode(std::span<const std::byte> bytes, int nranks) {
   if (reader.u8() != 0) verdict.holder = read_stuck(reader);
   if (verdict.holder.has_value() != (verdict.cause == Cause::HeldUp))
     reader.reject("a holder where none holds");
+  if (reader.u8() != 0) verdict.link = transport::read_traffic(reader);
+  if (reader.u8() != 0) verdict.proxy = transport::read_proxy_thread(reader);
+  if (verdict.link.has_value() != (verdict.cause == Cause::Link) ||
+      verdict.proxy.has_value() != (verdict.cause == Cause::Proxy))
+    reader.reject("a link or a proxy that is not the cause, or a cause without it");
+  if (verdict.link && !is_rank(verdict.link->peer))
+    reader.reject("a link to a rank that cannot be");
   TRY(reader.finish());
   return verdict;
 }
@@ -128,12 +208,47 @@ std::optional<Verdict> judge_late(const Account& waiting, const Account& late) {
       verdict.cause = Cause::Late;
       break;
     case Made::Yes:
-      // Begun, and waiting for nothing: it goes on.
-      if (late.progress.is_running) return std::nullopt;
+      // Begun, and waiting for nothing: it goes on. Ended: what it gave is on its way.
+      if (late.progress.is_running || has_done_end_of(*operation, waiting, late))
+        return std::nullopt;
       verdict.cause = Cause::NotBegun;
       break;
   }
   return verdict;
+}
+
+std::optional<Verdict> judge_network(const Account& waiting, const Account& awaited) {
+  if (!waiting.network || !awaited.network) return std::nullopt;
+  const LoggedCall* const operation = find_waiting(waiting);
+  if (operation == nullptr) return std::nullopt;
+  Verdict verdict{.cause = Cause::Proxy,
+                  .rank = -1,
+                  .waiting = waiting.rank,
+                  .operation = *operation,
+                  .last = std::nullopt,
+                  .holder = std::nullopt};
+  for (const Account* const account : {&awaited, &waiting}) {
+    const transport::ProxyThread* const stuck = account->network->stuck();
+    if (stuck == nullptr) continue;
+    verdict.rank = account->rank;
+    verdict.proxy = *stuck;
+    return verdict;
+  }
+  verdict.cause = Cause::Link;
+  const auto stands_still = [&](const Account& sender, const Account& receiver) {
+    const transport::Traffic* const sent = sender.network->find(receiver.rank);
+    if (sent == nullptr || sent->unacknowledged.value_or(kMoves) < kStandsStill) return false;
+    // Whoever was held up meanwhile, or has not had a core, is no news of the link.
+    for (const Account* const account : {&sender, &receiver})
+      if (!account->network->comes_round() || account->awake < kStandsStill) return false;
+    const transport::Traffic* const received = receiver.network->find(sender.rank);
+    if (received != nullptr && received->heard.value_or(kStandsStill) < kStandsStill) return false;
+    verdict.rank = sender.rank;
+    verdict.link = *sent;
+    return true;
+  };
+  if (stands_still(awaited, waiting) || stands_still(waiting, awaited)) return verdict;
+  return std::nullopt;
 }
 
 std::optional<Verdict> judge_silent(const Account& waiting, int rank, Cause cause) {

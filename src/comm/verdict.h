@@ -14,13 +14,18 @@
 namespace niccolite::comm {
 
 enum class Cause : uint8_t {
-  NotCalled,     // the rank has not made the call
-  NotBegun,      // it has, and its GPU has not come to it
-  Late,          // one of both, and which of them is not known: graphs, or many equal calls
-  HeldUp,        // as NotBegun: its stream waits in an operation of another communicator
-  Stopped,       // its process does not run: SIGSTOP, a debugger
-  DoesNotAnswer  // its process hangs, or its machine or the network is gone
+  NotCalled,      // the rank has not made the call
+  NotBegun,       // it has, and its GPU has not come to it
+  Late,           // one of both, and which of them is not known: graphs, or many equal calls
+  HeldUp,         // as NotBegun: its stream waits in an operation of another communicator
+  Stopped,        // its process does not run: SIGSTOP, a debugger
+  DoesNotAnswer,  // its process hangs, or its machine or the network is gone
+  Link,           // nothing that it sends to one rank of another machine is acknowledged
+  Proxy           // its thread that carries data to other machines does not come round
 };
+
+/// A fault, and not merely somebody who is late.
+bool is_fault(Cause cause);
 
 struct Verdict {
   Cause cause = Cause::NotCalled;
@@ -31,7 +36,9 @@ struct Verdict {
       last;  // that the culprit called; of Stopped and DoesNotAnswer not known
   /// "ncclCommSplit": what stands still instead of `operation`, of which the number alone counts.
   std::string host_call{};
-  std::optional<Stuck> holder;  // HeldUp: the operation that its stream waits in
+  std::optional<Stuck> holder;                    // HeldUp: the operation that its stream waits in
+  std::optional<transport::Traffic> link{};       // Link: with link->peer, as the culprit has it
+  std::optional<transport::ProxyThread> proxy{};  // Proxy: the thread
 
   /// Do both say the same of one operation? Who waits does not matter for collectives.
   bool is_same_as(const Verdict& other) const;
@@ -47,6 +54,9 @@ struct Verdict {
 /// `late` waits for nothing, and `waiting`, which has a wait, waits for it. Nothing when the log of
 /// `waiting` does not tell in which call.
 std::optional<Verdict> judge_late(const Account& waiting, const Account& late);
+/// `waiting`, which has a wait, waits for `awaited`: what stands between them, if that is the proxy
+/// of one or the link. A link on which bytes still come is slow, and no fault.
+std::optional<Verdict> judge_network(const Account& waiting, const Account& awaited);
 /// The same, of a rank that gives no account, for this reason.
 std::optional<Verdict> judge_silent(const Account& waiting, int rank, Cause cause);
 

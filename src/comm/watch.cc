@@ -22,9 +22,11 @@ constexpr seconds kLongWait{1};       // is worth a line of INFO,
 constexpr seconds kPatience{30};      // and this a warning
 constexpr milliseconds kFresh{1500};  // a wait that goes on is reported every second at least
 constexpr milliseconds kAsk{800};     // so that a verdict comes within two seconds
+constexpr milliseconds kLate{300};    // of an answer's time-out: this rank had no core itself
 constexpr seconds kPatientAsk{2};     // for what is worth waiting for
 constexpr seconds kFollowTime{4};     // for asking one rank after the other
 constexpr size_t kMostFollowed = 64;
+constexpr int kFew = 16;  // ranks
 constexpr seconds kKnotTime{
     8};  // for ranks to learn of a chain of communicators, one after another
 constexpr int kMostAttempts = 20;  // a second's looks: a call is logged right after its launch
@@ -193,6 +195,10 @@ Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
   }
   account.host_calls = log_.host_calls();
   account.progress = log_.recorder()->progress();
+  if (hooks_.network != nullptr) account.network = hooks_.network();
+  if (hooks_.awake_since != nullptr)
+    account.awake =
+        std::max(std::chrono::floor<milliseconds>(now - hooks_.awake_since()), milliseconds(0));
   // Where the executor tells that all that was begun has ended, the wait has, too.
   const bool is_over = account.progress.begun != 0 && !account.progress.is_running;
   if (!wait || is_over || now - wait->latest > kFresh) return account;
@@ -206,12 +212,17 @@ Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
   return account;
 }
 
-// Who is in a call of the host that all ranks make waits for those that have not made it.
+// Who is in a call of the host that all ranks make waits for those that have not made it; who
+// connects, for processes that do not answer.
 void Watch::examine_host_call() {
   if (looked_ < next_host_look_) return;
   const std::optional<CallLog::HostCall> call = log_.host_call();
-  if (!call || looked_ - call->since < kLongWait || call->number == judged_host_call_) return;
+  if (!call || judged_host_call_ == std::pair(call->connects, call->number)) return;
+  // It takes time to find that a rank does not answer: where they are few they are asked before.
+  const bool asks_early = call->connects || nranks_ <= kFew;
+  if (looked_ - call->since < (asks_early ? kLongWait - kAsk : kLongWait)) return;
   next_host_look_ = looked_ + kLongWait;
+  if (looked_ - call->since < kLongWait) next_host_look_ = call->since + kLongWait;
   Verdict verdict{.cause = Cause::NotCalled,
                   .rank = -1,
                   .waiting = rank_,
@@ -230,22 +241,26 @@ void Watch::examine_host_call() {
       verdict.rank = peer;
       break;
     }
+    const Time asked = hooks_.now();
     Result<Account> theirs = hooks_.ask(peer, kAsk);
     if (!theirs.is_ok()) {
-      // As in judge_silence().
-      if (hooks_.has_left(peer) || hooks_.has_failed() || hooks_.run_state(peer) == RunState::Runs)
-        continue;
+      if (!is_silent(peer, asked)) continue;
       verdict.cause = Cause::DoesNotAnswer;
       verdict.rank = peer;
-    } else if (theirs.value().host_calls < call->number) {
+    } else if (!call->connects && theirs.value().host_calls < call->number) {
       verdict.rank = peer;
       const std::vector<LoggedCall>& calls = theirs.value().log.calls;
       if (!calls.empty()) verdict.last = calls.back();
     }
   }
   const std::optional<CallLog::HostCall> now = log_.host_call();
-  if (verdict.rank < 0 || !now || now->number != call->number) return;
-  judged_host_call_ = call->number;
+  if (verdict.rank < 0 || !now || now->connects != call->connects || now->number != call->number)
+    return;
+  if (hooks_.now() - call->since < kLongWait) {
+    next_host_look_ = call->since + kLongWait;
+    return;
+  }
+  judged_host_call_ = {call->connects, call->number};
   note(verdict);
   hooks_.publish(verdict);
 }
@@ -310,6 +325,7 @@ void Watch::follow(const Wait& wait) {
       return waiter.account.rank == next;
     });
     if (met != path.end()) {
+      if (examine_network(wait, last, met->account)) return;
       if (!accuse(judge_cycle({met, path.end()}))) say_who_is_late(wait, mine);
       return;
     }
@@ -321,7 +337,7 @@ void Watch::follow(const Wait& wait) {
     Result<Account> answer = hooks_.ask(next, kAsk);
     const Time answered = hooks_.now();
     if (!answer.is_ok()) {
-      judge_silence(wait, last, next);
+      judge_silence(wait, last, next, asked);
       say(wait, mine,
           fmt::format("rank {}, which does not answer ({})", next, answer.status().message()));
       return;
@@ -330,6 +346,7 @@ void Watch::follow(const Wait& wait) {
     if (accuse(compare_collectives(last, theirs)) || accuse(compare_collectives(mine, theirs)) ||
         (next == wait.peer && accuse(compare_messages(mine, theirs))))
       return;
+    if (examine_network(wait, last, theirs)) return;
     if (theirs.hold) {
       const WaitReport& holding = theirs.hold->wait;
       const Waiter held{.account = theirs,
@@ -350,6 +367,14 @@ void Watch::follow(const Wait& wait) {
                     .earliest_look = asked - report.most_age,
                     .under_way = answered - report.least_age - report.lasted});
   }
+}
+
+// `last` waits for `next`.
+bool Watch::examine_network(const Wait& wait, const Account& last, const Account& next) {
+  std::optional<Verdict> verdict = judge_network(last, next);
+  if (!verdict) return false;
+  judge(wait, std::move(verdict));
+  return true;
 }
 
 // One rank learns from the next what it waits for in the end. Where that is the operation that this
@@ -375,22 +400,41 @@ std::optional<std::string> Watch::judge_hold(const Wait& wait, std::span<const W
   return describe_circle(chain);
 }
 
+// A question that is not answered takes time, in which the same wait is reported again.
+milliseconds Watch::lasted_by_now(const Wait& wait) const {
+  // relaxed: as in take_report().
+  const Report report =
+      executor::decode_report(std::atomic_ref(control_.report).load(std::memory_order_relaxed));
+  const bool goes_on = report.kind == wait.kind && static_cast<int>(report.peer) == wait.peer &&
+                       report.own_tag == wait.tag && report.repeats > wait.repeats;
+  if (!goes_on) return wait.lasted();
+  return wait.lasted() + std::chrono::floor<milliseconds>(hooks_.now() - wait.latest);
+}
+
 // Who waits for the culprit itself tells the others; whoever waits for one of those does so only
 // when it has heard nothing by the next time.
 void Watch::judge(const Wait& wait, std::optional<Verdict> verdict) {
-  if (wait.lasted() < kLongWait || !verdict) return;
+  const milliseconds lasted = lasted_by_now(wait);
+  if (lasted < kLongWait || !verdict) return;
   const std::optional<Verdict> known = last_verdict();
   if (known && known->is_same_as(*verdict)) return;
-  if (verdict->waiting != rank_ && wait.lasted() < 2 * kLongWait) return;
+  if (verdict->waiting != rank_ && lasted < 2 * kLongWait) return;
   note(*verdict);
   hooks_.publish(*verdict);
 }
 
-// A rank may be too busy to answer, or on its way out: one that runs is not accused.
-void Watch::judge_silence(const Wait& wait, const Account& waiting, int peer) {
+// It was asked then, and has not answered. A rank may be too busy to answer, or on its way out: one
+// that runs is not accused, nor is any by a rank that has hardly run itself meanwhile.
+bool Watch::is_silent(int peer, Time asked) const {
   if (hooks_.has_left(peer) || hooks_.has_failed() || hooks_.run_state(peer) == RunState::Runs)
-    return;
-  judge(wait, judge_silent(waiting, peer, Cause::DoesNotAnswer));
+    return false;
+  const Time now = hooks_.now();
+  const bool was_held_up = hooks_.awake_since != nullptr && now - hooks_.awake_since() < kAsk;
+  return !was_held_up && now - asked < kAsk + kLate;
+}
+
+void Watch::judge_silence(const Wait& wait, const Account& waiting, int peer, Time asked) {
+  if (is_silent(peer, asked)) judge(wait, judge_silent(waiting, peer, Cause::DoesNotAnswer));
 }
 
 void Watch::note(const Verdict& verdict) {
@@ -409,8 +453,7 @@ void Watch::note(const Verdict& verdict) {
   const std::string text = verdict.describe(hooks_.communicator, hooks_.describe(verdict.rank));
   // Whoever is late may be busy, which is no fault.
   observe::Dumps::of_process().request(text);
-  const bool is_fault = verdict.cause == Cause::Stopped || verdict.cause == Cause::DoesNotAnswer;
-  if (is_fault) {
+  if (is_fault(verdict.cause)) {
     LOG(Warn, Init, "{}", text);
   } else {
     LOG(Info, Init, "{}", text);  // of the subsystems that NCCL_DEBUG=INFO shows
@@ -421,8 +464,9 @@ std::optional<Verdict> Watch::standing_verdict() const {
   std::lock_guard lock(mutex_);
   if (verdict_ && !verdict_->host_call.empty()) {
     const std::optional<CallLog::HostCall> call = log_.host_call();
-    if (!call || call->number != verdict_->operation.number) return std::nullopt;
-    return verdict_;
+    const bool is_it =
+        call && call->function == verdict_->host_call && call->number == verdict_->operation.number;
+    return is_it ? verdict_ : std::nullopt;
   }
   if (!verdict_ || !wait_ || hooks_.now() - wait_->latest > kFresh) return std::nullopt;
   if (tag_of(verdict_->operation.call) != wait_->tag) return std::nullopt;
@@ -468,7 +512,7 @@ void Watch::say(const Wait& wait, const Account& mine, const std::string& for_wh
 // roots. Each rank looks after the next one: if there are two different logs, then there are two
 // different neighbours.
 void Watch::compare_with_neighbor() {
-  if (looked_ < next_comparison_) return;
+  if (looked_ < next_comparison_ || log_.host_call()) return;
   const uint64_t collectives = log_.collectives();
   if (collectives == compared_) return;
   const int neighbor = (rank_ + 1) % nranks_;

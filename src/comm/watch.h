@@ -43,6 +43,10 @@ class Watch {
     std::function<Result<Account>(int peer, const Account& mine)> say_farewell;
     /// Nothing that only an answer could tell: what the peer's machine says of its process.
     std::function<RunState(int peer)> run_state;
+    /// How this rank's ways to other machines do. Null: it has none.
+    std::function<std::optional<transport::NetworkState>()> network;
+    /// Since when the process has run without being held up for long. Null: for ever.
+    std::function<Time()> awake_since;
     /// Has every other rank note() the verdict.
     std::function<void(const Verdict&)> publish;
     /// "process 4711 on host a12", of this rank, too.
@@ -106,10 +110,14 @@ class Watch {
   void examine_wait(const Wait& wait);
   bool is_doomed(const Wait& wait);
   void follow(const Wait& wait);
+  bool examine_network(const Wait& wait, const Account& last, const Account& next);
+  /// For how long the wait has lasted by now, if it goes on.
+  std::chrono::milliseconds lasted_by_now(const Wait& wait) const;
   std::optional<std::string> judge_hold(const Wait& wait, std::span<const Waiter> path,
                                         const Waiter& held) EXCLUDES(mutex_);
   void judge(const Wait& wait, std::optional<Verdict> verdict);
-  void judge_silence(const Wait& wait, const Account& waiting, int peer);
+  bool is_silent(int peer, Time asked) const;
+  void judge_silence(const Wait& wait, const Account& waiting, int peer, Time asked);
   void say_who_is_late(const Wait& wait, const Account& mine);
   void say(const Wait& wait, const Account& mine, const std::string& for_whom);
   void compare_with_neighbor();
@@ -135,7 +143,7 @@ class Watch {
   Time next_comparison_;
   Time next_survey_;
   Time next_host_look_{};
-  uint64_t judged_host_call_ = 0;  // by its number
+  std::pair<bool, uint64_t> judged_host_call_{};  // HostCall::connects and its number
   std::chrono::seconds comparison_interval_;
 
   mutable std::mutex mutex_;

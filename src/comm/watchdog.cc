@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/log.h"
 #include "observe/dumps.h"
@@ -11,6 +12,9 @@ namespace niccolite::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{50};
+constexpr std::chrono::milliseconds kHeldUp{300};  // later than it meant to go on
+
+std::atomic<Deadline::Clock::rep> woken_late{0};  // when a watchdog last was; a time, no more
 
 }  // namespace
 
@@ -49,6 +53,10 @@ void Watchdog::remove(Watch& watch) {
   changed_.wait(lock, [&] { return current_ != &watch; });
 }
 
+Watch::Time Watchdog::awake_since() {
+  return Watch::Time(Watch::Time::duration(woken_late.load(std::memory_order_relaxed)));
+}
+
 // Under the lock, so that the watches stay: looking at one takes microseconds.
 std::optional<Hold> Watchdog::find_holder(const Watch& held, int device, uint64_t stream) {
   std::lock_guard lock(mutex_);
@@ -84,6 +92,9 @@ void Watchdog::run() {
     lock.lock();
     const Deadline next = Deadline::after(kInterval);
     changed_.wait_until(lock, next.at(), [&] { return stopping_; });
+    const Deadline::Clock::time_point now = Deadline::Clock::now();
+    if (now > next.at() + kHeldUp)
+      woken_late.store(now.time_since_epoch().count(), std::memory_order_relaxed);
   }
 }
 

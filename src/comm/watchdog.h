@@ -27,6 +27,10 @@ class Watchdog {
   void add(Watch& watch) EXCLUDES(mutex_);
   void remove(Watch& watch) EXCLUDES(mutex_);
 
+  /// Since when the process has run without being held up for long: stopped, or without a core.
+  /// The beginning of time: always, as far as is known.
+  static Watch::Time awake_since();
+
   /// What Watch::Hooks::find_holder wants.
   std::optional<Hold> find_holder(const Watch& held, int device, uint64_t stream) EXCLUDES(mutex_);
 

@@ -19,6 +19,7 @@
 #include "base/wait.h"
 #include "executor/protocol/fifo.h"
 #include "transport/messages.h"
+#include "transport/network_state.h"
 #include "transport/pair.h"
 
 namespace niccolite::transport {
@@ -71,6 +72,8 @@ class Connector {
   virtual Status suspend_own() { return {}; }
   virtual Status resume_own() { return {}; }
   virtual Status resume_peers(const Deadline& /*deadline*/) { return {}; }
+  /// Of the network's only. Any thread.
+  virtual std::optional<NetworkState> network_state() const { return std::nullopt; }
   /// See Endpoint::await_flush().
   virtual bool await_flush(const Deadline& /*deadline*/) const { return true; }
 };

@@ -82,6 +82,12 @@ Status Endpoint::resume_peers(const Deadline& deadline) {
   return {};
 }
 
+std::optional<NetworkState> Endpoint::network_state() const {
+  for (const auto& connector : connectors_)
+    if (std::optional<NetworkState> state = connector->network_state()) return state;
+  return std::nullopt;
+}
+
 bool Endpoint::await_flush(const Deadline& deadline) const {
   return std::ranges::all_of(
       connectors_, [&](const auto& connector) { return connector->await_flush(deadline); });

@@ -77,6 +77,9 @@ class Endpoint {
   /// never will be since the peer has left; false at the deadline.
   bool await_flush(const Deadline& deadline) const;
 
+  /// How the ways to ranks of other machines do; none: none is connected. Any thread.
+  std::optional<NetworkState> network_state() const;
+
   /// Device memory of this rank's own ends.
   size_t allocated_bytes() const;
 

@@ -159,4 +159,14 @@ bool NetworkConnector::await_flush(const Deadline& deadline) const {
   return true;
 }
 
+std::optional<NetworkState> NetworkConnector::network_state() const {
+  net::Proxy* proxy = nullptr;  // as in await_flush()
+  {
+    std::lock_guard lock(mutex_);
+    proxy = proxy_.get();
+  }
+  if (proxy == nullptr) return std::nullopt;
+  return proxy->state();
+}
+
 }  // namespace niccolite::transport

@@ -50,6 +50,7 @@ class NetworkConnector final : public Connector {
                const Deadline& deadline) override;
   std::optional<executor::PortAddress> port(const End& end) const override;
   bool await_flush(const Deadline& deadline) const override EXCLUDES(mutex_);
+  std::optional<NetworkState> network_state() const override EXCLUDES(mutex_);
 
  private:
   Result<net::Rails> find_rails() const;

@@ -65,6 +65,8 @@ std::vector<Sample> samples() {
        decode_only<Response>},
       {"Host", Host{.origin = {.pid = 4711, .host = "a12"}, .ranks = {0, 3}}.encode(),
        decode_only<Host>},
+      {"Awaited", Awaited{.why = Awaited::Why::Stopped, .ranks = {2, 3}, .origin = origin}.encode(),
+       decode_only<Awaited>},
       {"Survive",
        Survive{.number = 2,
                .process = 1,

@@ -250,6 +250,136 @@ TEST(Verdict, NamesARankThatHasWaitedItselfAMomentAgo) {
   EXPECT_THAT(common_verdict(world), HasSubstr("rank 2 (process 2) has not called it"));
 }
 
+// ---- Of ranks on several machines
+
+transport::Traffic unacknowledged(int peer, milliseconds age) {
+  return {.peer = peer,
+          .from = "10.0.0.1:4711",
+          .to = "10.0.0.2:5000",
+          .unacknowledged = age,
+          .parts = 12,
+          .bytes = 3072,
+          .heard = std::nullopt};
+}
+
+// Rank 0 waits for rank 1, which waits for rank 2, and so on round: the link from 2 to 1 is cut.
+class VerdictOnTheNetwork : public testing::Test {
+ protected:
+  VerdictOnTheNetwork() {
+    for (int rank : {0, 1, 2}) {
+      world_.launch(rank, all_reduce(2));
+      world_.of(rank).log.recorder()->begin(1);
+      world_.of(rank).network =
+          transport::NetworkState{.threads = {{.name = "nccl-proxy"}}, .peers = {}};
+      world_.of(rank).run_state = RunState::Unknown;
+    }
+  }
+  transport::NetworkState& network(int rank) { return *world_.of(rank).network; }
+  void wait_in_a_circle() {
+    world_.wait_for(milliseconds(1500), [&](int repeats) {
+      for (int rank : {0, 1, 2}) world_.wait(rank, (rank + 1) % 3, all_reduce(2), repeats);
+    });
+  }
+  World world_{3};
+};
+
+TEST_F(VerdictOnTheNetwork, NamesTheLinkOnWhichNothingMoves) {
+  network(2).peers = {unacknowledged(1, milliseconds(1100))};
+  wait_in_a_circle();
+  EXPECT_THAT(
+      common_verdict(world_),
+      AllOf(HasSubstr("collective #1, stands still: rank 2 (process 2) cannot reach rank 1: "
+                      "its link (from 10.0.0.1:4711 to 10.0.0.2:5000) stands still"),
+            HasSubstr("for 1.1 s, 12 parts of chunks (3072 bytes)")));
+  EXPECT_EQ(world_.failure(), "");
+}
+
+// What the other rank has sent for credit, or has not been told of.
+TEST_F(VerdictOnTheNetwork, NamesTheLinkOfTheRankThatWaits) {
+  network(1).peers = {unacknowledged(2, milliseconds(1100))};
+  wait_in_a_circle();
+  EXPECT_THAT(common_verdict(world_),
+              HasSubstr("rank 1 (process 1) cannot reach rank 2: its link"));
+}
+
+TEST_F(VerdictOnTheNetwork, NamesALinkThatDoesNotComeAbout) {
+  network(2).peers = {unacknowledged(1, milliseconds(1100))};
+  network(2).peers[0].from = "";
+  wait_in_a_circle();
+  EXPECT_THAT(
+      common_verdict(world_),
+      HasSubstr("rank 2 (process 2) cannot reach rank 1: its link (to 10.0.0.2:5000) is not "
+                "there: connecting has taken 1.1 s"));
+}
+
+TEST_F(VerdictOnTheNetwork, SaysNothingOfALinkOnWhichBytesStillCome) {
+  network(2).peers = {unacknowledged(1, milliseconds(5000))};
+  const transport::Traffic slow{
+      .peer = 2, .from = {}, .to = {}, .unacknowledged = {}, .heard = milliseconds(300)};
+  network(1).peers = {slow};
+  wait_in_a_circle();
+  EXPECT_EQ(common_verdict(world_), "");
+}
+
+TEST_F(VerdictOnTheNetwork, SaysNothingOfALinkWhoseProxyHasNoCore) {
+  network(2).peers = {unacknowledged(1, milliseconds(1100))};
+  network(1).threads[0].unanswered = milliseconds(900);
+  wait_in_a_circle();
+  EXPECT_EQ(common_verdict(world_), "");
+}
+
+TEST_F(VerdictOnTheNetwork, SaysNothingOfALinkToAProcessThatWasJustContinued) {
+  network(2).peers = {unacknowledged(1, seconds(10))};
+  world_.of(1).awake_since = world_.devices().now + milliseconds(1400);
+  wait_in_a_circle();
+  EXPECT_EQ(common_verdict(world_), "");
+}
+
+TEST_F(VerdictOnTheNetwork, NamesAProxyThatIsStuckAndNotItsLinks) {
+  network(2).peers = {unacknowledged(1, milliseconds(1100))};
+  network(1).threads[0] = {.name = "nccl-proxy",
+                           .number = 4712,
+                           .unanswered = milliseconds(900),
+                           .state = 't',
+                           .is_stuck = true};
+  wait_in_a_circle();
+  EXPECT_THAT(common_verdict(world_),
+              AllOf(HasSubstr("rank 1 (process 1) has a stuck proxy: its thread nccl-proxy (4712)"),
+                    HasSubstr("for 0.9 s: it is stopped by a debugger")));
+}
+
+// It has given all to its proxy, and a slow link takes its time.
+TEST(Verdict, SaysNothingOfARankThatHasDoneItsPart) {
+  World world(3);
+  for (int rank : {0, 1, 2}) {
+    world.launch(rank, all_reduce(2));
+    world.of(rank).log.recorder()->begin(1);
+  }
+  world.of(2).log.recorder()->end(1);
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_EQ(common_verdict(world), "");
+}
+
+TEST(Verdict, NamesAStoppedProcessWithWhichRanksConnect) {
+  World world(3);
+  const auto since = world.devices().now;
+  std::deque<CallLog::ConnectScope> scopes;
+  for (const int rank : {0, 1}) scopes.emplace_back(&world.of(rank).log, "ncclAllReduce", since);
+  world.of(2).run_state = RunState::Stopped;
+  world.pass(milliseconds(900));
+  EXPECT_EQ(common_verdict(world), "");
+  world.pass(milliseconds(300));
+  EXPECT_THAT(common_verdict(world), HasSubstr("ncclAllReduce, which connects ranks, stands still: "
+                                               "rank 2 (process 2) is stopped"));
+}
+
+TEST(Verdict, SaysNothingOfRanksThatAnswerWhileOthersConnect) {
+  World world(2);
+  const CallLog::ConnectScope scope(&world.of(0).log, "ncclAllReduce", world.devices().now);
+  world.pass(milliseconds(3000));
+  EXPECT_EQ(common_verdict(world), "");
+}
+
 TEST(Verdict, RefusesWhatNoRankSends) {
   World world(2);
   world.call(0, all_reduce(2));

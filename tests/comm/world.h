@@ -50,6 +50,8 @@ class World {
     bool is_stalled = false;  // its watchdog looks at nothing
     int device = 0;
     int asked = 0;
+    std::optional<transport::NetworkState> network{};
+    Watch::Time awake_since{};
   };
   const std::deque<Rank>& ranks() const { return ranks_; }
   Rank& of(int rank) { return ranks_[static_cast<size_t>(rank)]; }
@@ -133,6 +135,8 @@ class World {
         return Account::decode(asked.watch->account(rank).encode(), peer);
       };
       hooks.run_state = [this](int peer) { return of(peer).run_state; };
+      hooks.network = [&added] { return added.network; };
+      hooks.awake_since = [&added] { return added.awake_since; };
       hooks.describe = [](int of_rank) {
         return fmt::format("process {} on host box", 100 + of_rank);
       };

@@ -360,5 +360,50 @@ TEST(Faults, AnIdWithAnotherSecretDoesNotGetIn) {
   EXPECT_THAT(stranger.output(), HasSubstr("RESULT 6 "));
 }
 
+// Rank 0 of two that invites a newcomer, and then grows though rank 1 is dead.
+ROLE(grows_too_late) {
+  LocalRanks ranks(to_id(arguments[0]), 2, std::stoi(arguments[1]), 1);
+  if (ranks.comms.empty() || !ranks.all_reduce(100)) return 1;
+  std::printf("READY\n");
+  std::fflush(stdout);
+  if (arguments[1] != "0") std::this_thread::sleep_for(std::chrono::hours(1));
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclCommGetUniqueId(ranks.comms[0], &id));
+  std::printf("ID %s\n", to_text(id).c_str());
+  std::fflush(stdout);
+  ncclResult_t error = ncclSuccess;
+  while (error == ncclSuccess) {
+    REQUIRE_NCCL(ncclCommGetAsyncError(ranks.comms[0], &error));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ncclComm_t grown = nullptr;
+  return ncclCommGrow(ranks.comms[0], 3, nullptr, -1, &grown, nullptr) == ncclRemoteError ? 0 : 1;
+}
+
+ROLE(newcomer) {
+  REQUIRE_CUDA(cudaSetDevice(2));
+  const ncclUniqueId id = to_id(arguments[0]);
+  ncclComm_t grown = nullptr;
+  const ncclResult_t result = ncclCommGrow(nullptr, 3, &id, 2, &grown, nullptr);
+  std::printf("NEWCOMER %d %s\n", result, ncclGetLastError(nullptr));
+  return result == ncclRemoteError ? 0 : 1;
+}
+
+TEST(Growth, ThatAMemberCannotTakePartInFailsForTheNewcomer) {
+  const ncclUniqueId id = make_id();
+  std::vector<Process> members;
+  for (const char* rank : {"0", "1"})
+    members.emplace_back("grows_too_late", Arguments{to_text(id), rank});
+  ASSERT_TRUE(members[0].wait_for_line("ID ")) << members[0].output();
+  ASSERT_TRUE(members[1].wait_for_line("READY")) << members[1].output();
+  const std::string& output = members[0].output();
+  const size_t begin = output.find("ID ") + 3;
+  Process newcomer("newcomer", Arguments{output.substr(begin, output.find('\n', begin) - begin)});
+  members[1].kill(SIGKILL);
+  EXPECT_EQ(members[0].wait(), 0) << members[0].output();
+  EXPECT_EQ(newcomer.wait(), 0) << newcomer.output();
+  EXPECT_THAT(newcomer.output(), HasSubstr("rank 1 (process "));
+}
+
 }  // namespace
 }  // namespace niccolite::test

@@ -46,6 +46,7 @@ struct Connection {
 
 std::atomic<bool> is_active{false};
 std::atomic<bool> is_harmful{true};
+std::atomic<bool> is_holding{false};
 std::atomic<int> broken{0};
 std::mutex mutex;
 std::vector<Connection*> fresh;  // under the mutex
@@ -150,7 +151,7 @@ void pass(Connection& c, size_t from, bool can_read) {
 void serve() {
   pthread_setname_np(pthread_self(), "relay");
   std::vector<Connection*> all;
-  while (true) {
+  while (!is_holding) {
     std::vector<pollfd> polled{{wake[0], POLLIN, 0}};
     const auto now = Clock::now();
     int timeout = -1;
@@ -242,6 +243,11 @@ void start(uint64_t seed, unsigned which, uint64_t bytes) {
   if (pipe(wake) != 0) std::abort();
   std::thread(serve).detach();
   is_active = true;
+}
+
+void hold() {
+  is_holding = true;
+  if (write(wake[1], "", 1) < 0) std::abort();
 }
 
 void behave() { is_harmful = false; }

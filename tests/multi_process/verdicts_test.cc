@@ -12,10 +12,12 @@
 #include "cli/flight/inspect.h"
 #include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
+#include "tests/multi_process/relay.h"
 
 namespace niccolite::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 void CUDART_CB wait_for_ever(void* released) {
@@ -25,8 +27,10 @@ void CUDART_CB wait_for_ever(void* released) {
 
 // id nranks rank how: all-reduces twice; before the second one rank 1 does `how`: "late" (calls it
 // after a line on its standard input would come, which is never), "stream" (work of the program's
-// own before it never ends), "none".
+// own before it never ends), "link" (nothing that its proxy sends arrives any more, nor what is
+// sent back), "none".
 ROLE(stalled) {
+  if (arguments[3] == "link") relay::start(1, 0, uint64_t{1} << 40);
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
   const std::string how = arguments[3];
   if (!ranks.all_reduce(3000)) return 1;
@@ -35,6 +39,7 @@ ROLE(stalled) {
   REQUIRE_CUDA(cudaMalloc(&buffer, kCount * sizeof(float)));
   std::atomic<bool> released = false;
   if (how == "stream") REQUIRE_CUDA(cudaLaunchHostFunc(ranks.streams[0], wait_for_ever, &released));
+  if (how == "link") relay::hold();
   if (how != "late")
     REQUIRE_NCCL(ncclAllReduce(buffer, buffer, kCount, ncclFloat, ncclSum, ranks.comms[0],
                                ranks.streams[0]));
@@ -95,6 +100,106 @@ INSTANTIATE_TEST_SUITE_P(
       return instance.param.is_stopped ? std::string("StoppedProcess")
                                        : std::string(instance.param.how) + "Rank";
     });
+
+// The line of `output` that says why something stands still; the same of every rank.
+std::string common_verdict(std::vector<Process>& processes, std::initializer_list<int> ranks) {
+  std::string common;
+  for (const int rank : ranks) {
+    Process& process = processes[static_cast<size_t>(rank)];
+    EXPECT_TRUE(process.wait_for_line("stands still: ")) << process.output();
+    const std::string verdict = verdict_in(process.output());
+    if (common.empty()) common = verdict;
+    EXPECT_EQ(verdict, common) << "rank " << rank;
+  }
+  return common;
+}
+
+// As if each process had a machine of its own; names of threads are for the relay.
+std::vector<Process> start_on_machines(const char* how) {
+  ncclUniqueId id;
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 3; ++rank)
+    processes.emplace_back(
+        "stalled", Arguments{to_text(id), "3", std::to_string(rank), rank == 1 ? how : "none"},
+        Process::Environment{{"NCCL_DEBUG", "INFO"},
+                             {"NCCL_SET_THREAD_NAME", "1"},
+                             {"NCCL_HOSTID", fmt::format("machine{}", rank)}});
+  return processes;
+}
+
+TEST(VerdictOfTheNetwork, NamesTheLinkOnEveryRank) {
+  std::vector<Process> processes = start_on_machines("link");
+  EXPECT_THAT(common_verdict(processes, {0, 2, 1}),
+              testing::MatchesRegex(".* stands still: rank [0-9] .* cannot reach rank [0-9]: its "
+                                    "link .from 127.0.0.1:[0-9]+ to .* stands still: .*"));
+}
+
+// A process whose first operation has not begun: others that make connections wait for it to
+// answer.
+ROLE(stopped_before_the_first) {
+  sigset_t go;
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &go, nullptr);
+  LocalRanks ranks(to_id(arguments[0]), 2, std::stoi(arguments[1]), 1);
+  std::printf("STARTED\n");
+  std::fflush(stdout);
+  int received = 0;
+  sigwait(&go, &received);
+  return ranks.all_reduce(1000) ? 0 : 1;
+}
+
+TEST(VerdictOfConnecting, NamesAProcessThatIsStoppedBeforeTheFirstOperation) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (const char* rank : {"0", "1"})
+    processes.emplace_back("stopped_before_the_first", Arguments{to_text(id), rank},
+                           Process::Environment{{"NCCL_DEBUG", "INFO"}});
+  for (Process& process : processes)
+    ASSERT_TRUE(process.wait_for_line("STARTED")) << process.output();
+  processes[1].kill(SIGSTOP);
+  processes[0].kill(SIGUSR1);
+  ASSERT_TRUE(processes[0].wait_for_line("stands still: ")) << processes[0].output();
+  EXPECT_THAT(
+      verdict_in(processes[0].output()),
+      AllOf(HasSubstr("ncclAllReduce, which connects ranks, stands still: rank 1 (process "),
+            HasSubstr("is stopped, by a signal")));
+  processes[1].kill(SIGUSR1);
+  processes[1].kill(SIGCONT);
+  for (Process& process : processes) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
+ROLE(joins) {
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
+  return ranks.all_reduce(1000) ? 0 : 1;
+}
+
+Process joining(const ncclUniqueId& id, int nranks, int rank) {
+  return {"joins", Arguments{to_text(id), std::to_string(nranks), std::to_string(rank)},
+          Process::Environment{{"NCCL_DEBUG", "INFO"}}};
+}
+
+TEST(VerdictOfInit, NamesWhoHasNotJoinedAndWhoIsStopped) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (const int rank : {0, 1}) processes.push_back(joining(id, 3, rank));
+  for (Process& process : processes)
+    ASSERT_TRUE(
+        process.wait_for_line("initialization stands still: rank 2 (of no process so far) "
+                              "has not joined"))
+        << process.output();
+  processes[1].kill(SIGSTOP);  // it has joined: it was told who had not
+  processes.push_back(joining(id, 3, 2));
+  for (const size_t rank : {0u, 2u})
+    ASSERT_TRUE(processes[rank].wait_for_line("initialization stands still: rank 1 (process "))
+        << processes[rank].output();
+  EXPECT_THAT(processes[0].output(), HasSubstr("is stopped, by a signal (SIGSTOP) or a debugger"));
+  processes[1].kill(SIGCONT);
+  for (Process& process : processes) EXPECT_EQ(process.wait(), 0) << process.output();
+}
 
 // Three processes of which rank 1 is late, and what their flight recorders write.
 class FlightRecorder : public testing::Test {

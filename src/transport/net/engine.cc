@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/process.h"
+
 namespace niccolite::transport::net {
 
 using bootstrap::EventLoop;
@@ -34,10 +36,13 @@ constexpr auto kRests = seconds(1);
 constexpr auto kLongRest = std::chrono::milliseconds(1);
 constexpr int kLooksPerYield = 16;
 
+// A round takes microseconds; plug-ins may take their time in a call.
+constexpr auto kStuckAfter = std::chrono::milliseconds(600);
+
 void ring(void* rung) {
   const uint64_t one = 1;
   // Cannot fail but by a full counter, which wakes as well.
-  if (write(static_cast<const Fd*>(rung)->get(), &one, sizeof one) < 0) return;
+  if (::write(static_cast<const Fd*>(rung)->get(), &one, sizeof one) < 0) return;
 }
 
 }  // namespace
@@ -60,8 +65,37 @@ Status Engine::start() {
       tell(ProxyState::Sleep);
     return rest;
   });
-  thread_ = TRY(Thread::start(options_.name, [this] { loop_->run(); }));
+  thread_ = TRY(Thread::start(options_.name, [this] {
+    number_.store(gettid(), std::memory_order_relaxed);  // a number to look up, no more
+    loop_->run();
+  }));
   return {};
+}
+
+// relaxed throughout: the numbers are compared with clocks, and publish nothing.
+ProxyThread Engine::probe() {
+  ProxyThread told{.name = options_.name, .number = number_.load(std::memory_order_relaxed)};
+  const Clock::time_point now = Clock::now();
+  Clock::rep asked = 0;
+  if (asked_.compare_exchange_strong(asked, now.time_since_epoch().count(),
+                                     std::memory_order_relaxed)) {
+    const std::optional<ThreadTime> time = thread_time(told.number);
+    used_.store(time ? time->used.count() : 0, std::memory_order_relaxed);
+    loop_->post([this] { asked_.store(0, std::memory_order_relaxed); });
+    return told;
+  }
+  told.unanswered = std::max(std::chrono::floor<std::chrono::milliseconds>(
+                                 now - Clock::time_point(Clock::duration(asked))),
+                             std::chrono::milliseconds(1));
+  const std::optional<ThreadTime> time = thread_time(told.number);
+  if (!time) return told;
+  told.state = time->state;
+  if (told.unanswered < kStuckAfter) return told;
+  // One that runs, or would if it had a core, is stuck when it has had one and has not come round.
+  const std::chrono::milliseconds used =
+      time->used - std::chrono::milliseconds(used_.load(std::memory_order_relaxed));
+  told.is_stuck = time->state != 'R' || used > told.unanswered / 2;
+  return told;
 }
 
 void Engine::abandon() { static_cast<void>(loop_.release()); }

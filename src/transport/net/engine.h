@@ -6,9 +6,10 @@
 // then rests between looks. Whoever launches a kernel rings for it; replays of graphs do not.
 // Plug-ins have nothing that wakes, either.
 //
-// Thread safety: loop().post(), bell() and join() from any thread.
+// Thread safety: loop().post(), bell(), probe() and join() from any thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -17,6 +18,7 @@
 #include "bootstrap/event_loop.h"
 #include "executor/protocol/relay.h"
 #include "gpu/machine.h"
+#include "transport/network_state.h"
 #include "transport/observer.h"
 
 namespace niccolite::transport::net {
@@ -48,6 +50,9 @@ class Engine {
   /// Waits until the thread has ended: is_finished(), or loop().stop().
   void join() { thread_.join(); }
   bool is_running() const { return thread_.running(); }
+  /// Asks the thread to come round, if it has done so since it was last asked, and tells how long
+  /// it has not. Whoever suspects it asks more than once. Waits for nothing.
+  ProxyThread probe();
   /// In a child made by fork() the thread does not exist, and the loop is the parent's, too: lets
   /// go of it untouched.
   void abandon();
@@ -71,9 +76,12 @@ class Engine {
   executor::relay::Bell bell_;
   bool was_idle_ = true;           // at the last look
   bool is_asleep_ = false;         // as far as the observer knows
-  int looks_ = 0;                  // in a row that found nothing to do
-  Clock::time_point active_at_{};  // of GPUs: something moved, or was launched
-  Thread thread_;                  // last: joined first
+  int looks_ = 0;                     // in a row that found nothing to do
+  Clock::time_point active_at_{};     // of GPUs: something moved, or was launched
+  std::atomic<int64_t> number_{0};    // of the thread, as /proc has it; 0: it has not begun
+  std::atomic<Clock::rep> asked_{0};  // by probe(), and no answer yet; 0: none is due
+  std::atomic<int64_t> used_{0};      // of a core, in milliseconds, when it was asked
+  Thread thread_;                     // last: joined first
 };
 
 }  // namespace niccolite::transport::net

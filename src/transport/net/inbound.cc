@@ -25,6 +25,7 @@ void Inbound::welcome(bootstrap::Link::Stream from) {
   // The peer finds its connection closed, and tries again.
   if (!stream.is_ok()) return;
   unnamed_.push_back(std::move(stream).take());
+  unnamed_.back()->set_pulse(options_.pulse->heard());
   unnamed_.back()->flush();
 }
 

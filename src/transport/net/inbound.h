@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "transport/net/incoming.h"
+#include "transport/net/pulse.h"
 #include "transport/net/stream.h"
 
 namespace niccolite::transport::net {
@@ -20,6 +21,7 @@ class Inbound final : private Stream::Owner {
     std::string peer;  // "rank 3 (process 4711 on host a12)"
     std::function<void(Status)> fail;
     bootstrap::EventLoop::Clock::duration patience;  // with a peer that should connect again
+    Pulse* pulse = nullptr;                          // outlives it
   };
   Inbound(bootstrap::EventLoop& loop, Options options)
       : loop_(loop), options_(std::move(options)) {}

@@ -122,7 +122,21 @@ Result<bool> Messenger::complete_sends() {
     --sends_;
     moved = true;
   }
+  if (moved) give_pulse();
   return moved;
+}
+
+// Parts count as acknowledged when the plug-in has done with their messages.
+void Messenger::give_pulse() {
+  uint64_t parts = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < sends_; ++i) {
+    const Message& message = outbox_[(first_sent_ + i) % kMessages];
+    parts += message.parts.size();
+    bytes += message.used;
+  }
+  options_.pulse->carries(parts, bytes,
+                          sends_ > 0 ? std::optional(Pulse::Clock::now()) : std::nullopt);
 }
 
 void Messenger::collect() {
@@ -171,7 +185,7 @@ Result<bool> Messenger::send_messages() {
                                               options_.own_rank, next.memory, handle_of(next)));
     if (next.request == nullptr) break;
     if (is_end) ++ends_sent_;
-    ++sends_;
+    if (++sends_ == 1) give_pulse();
     moved = true;
   }
   return moved;
@@ -193,6 +207,9 @@ Result<bool> Messenger::receive_messages() {
     size_t bytes = 0;
     if (!TRY(options_.network->test(oldest.request, bytes))) break;
     oldest.request = nullptr;
+    // relaxed: a time, which publishes nothing.
+    options_.pulse->heard().store(Pulse::Clock::now().time_since_epoch().count(),
+                                  std::memory_order_relaxed);
     TRY(take(oldest, bytes));
     next_received_ = (next_received_ + 1) % kMessages;
     moved = true;

@@ -17,6 +17,7 @@
 #include "transport/net/incoming.h"
 #include "transport/net/network.h"
 #include "transport/net/outgoing.h"
+#include "transport/net/pulse.h"
 
 namespace niccolite::transport::net {
 
@@ -30,6 +31,7 @@ class Messenger {
     Observer* observer = nullptr;    // outlives the messenger; may be null
     std::function<bool()> has_left;  // the peer: it has ended in order
     std::function<void(Status)> fail;
+    Pulse* pulse = nullptr;  // outlives it
   };
   static Result<std::unique_ptr<Messenger>> create(Options options);
   ~Messenger();
@@ -72,6 +74,7 @@ class Messenger {
   void collect();
   void* handle_of(const Message& message) const;
   void fill(Message& message);
+  void give_pulse();
   void abandon();
 
   const Options options_;

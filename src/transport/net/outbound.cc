@@ -92,6 +92,8 @@ const Path& Outbound::path(size_t number) const {
 
 void Outbound::dial(Lane& lane) {
   ++lane.attempts;
+  if (!lane.dialing_since) lane.dialing_since = Pulse::Clock::now();
+  has_moved_ = true;
   const Path& way = path(path_number(lane));
   Link::Options options = options_.link;
   if (options_.rails.interfaces.size() > 1) options.from = way.from;
@@ -167,7 +169,10 @@ void Outbound::link_opened(Link& link) {
   lane.is_asked = false;
   lane.silences = 0;
   lane.connection = std::move(opened).take();
+  lane.dialing_since.reset();
+  has_moved_ = true;
   lane.connection->set_label(static_cast<int>(lane.number));
+  lane.connection->set_pulse(options_.pulse->heard());
   lane.is_ready = lane.connections == 0;
   if (!lane.is_ready) watch();
   lane.connection->send({.frame = {
@@ -223,6 +228,7 @@ Status Outbound::take_acknowledgement(Lane& lane, uint64_t parts) {
         "it acknowledges {} parts of a stream, of which {} to {} may be there", parts,
         lane.acknowledged, lane.acknowledged + lane.unacknowledged.size());
   lane.is_asked = false;
+  if (lane.acknowledged < parts) lane.moved_at = Pulse::Clock::now();
   for (; lane.acknowledged < parts; ++lane.acknowledged) {
     const Part& part = lane.unacknowledged.front();
     part.from->sent(part.frame);
@@ -239,6 +245,7 @@ Status Outbound::take_acknowledgement(Lane& lane, uint64_t parts) {
 void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   Lane& lane = lanes_[static_cast<size_t>(stream.label())];
   ended_.push_back(std::move(lane.connection));
+  has_moved_ = true;
   if (is_finishing_) return;
   // Who has left in order needs nothing more.
   if (lane.has_ended || options_.has_left()) return abandon_ends();
@@ -284,6 +291,7 @@ void Outbound::hand_out() {
     const Part& part = waiting_.front();
     Lane* const lane = lane_for(part);
     if (lane == nullptr) return;
+    if (lane->unacknowledged.empty()) lane->moved_at = Pulse::Clock::now();
     lane->on_way += part.frame.length;
     lane->carried += part.frame.length;
     lane->unacknowledged.push_back(part);
@@ -306,6 +314,7 @@ bool Outbound::progress() {
   for (Lane& lane : lanes_)
     if (lane.connection != nullptr && lane.is_ready) lane.connection->flush();  // which may end it
   if (has_sent_) watch();
+  if (moved) give_pulse();
   return moved;
 }
 
@@ -363,6 +372,31 @@ void Outbound::ask() {
     lane.connection->send({.frame = {.kind = FrameKind::Ask}});
     lane.connection->flush();
   }
+}
+
+// Of the lane that has waited longest, for an acknowledgement or for its connection.
+void Outbound::give_pulse() {
+  const Lane* oldest = nullptr;
+  std::optional<Pulse::Clock::time_point> since;
+  uint64_t parts = waiting_.size();
+  uint64_t bytes = 0;
+  for (const Lane& lane : lanes_) {
+    parts += lane.unacknowledged.size();
+    bytes += lane.on_way;
+    const auto waits = lane.unacknowledged.empty() ? lane.dialing_since : lane.moved_at;
+    if (!waits || (since && *since <= *waits)) continue;
+    oldest = &lane;
+    since = waits;
+  }
+  options_.pulse->carries(parts, bytes, since);
+  if (oldest == nullptr) return;
+  const Lane& of = *oldest;
+  const bool is_connected = of.connection != nullptr;
+  const std::pair now{int64_t{of.number}, is_connected ? of.connections : 0};
+  if (std::exchange(told_, now) == now) return;
+  const Result<Address> local =
+      is_connected ? of.connection->local_address() : Status::remote_error("not connected");
+  options_.pulse->waits_on(local.is_ok() ? local.value().text() : "", path(path_number(of)).to.text());
 }
 
 void Outbound::finish() {

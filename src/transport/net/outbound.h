@@ -9,11 +9,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/link.h"
 #include "transport/net/outgoing.h"
+#include "transport/net/pulse.h"
 #include "transport/net/rails.h"
 #include "transport/net/stream.h"
 
@@ -29,6 +32,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     Rails rails;
     std::function<bool()> has_left;    // the peer: it has ended in order
     std::function<void(Status)> fail;  // the peer cannot be reached, or not again
+    Pulse* pulse = nullptr;            // outlives it
   };
   Outbound(bootstrap::EventLoop& loop, Options options);
   ~Outbound();
@@ -64,6 +68,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     uint64_t heard_before = 0;        // at the last look
     uint32_t silences = 0;            // looks in a row that found nothing new
     uint32_t looks_away = 0;          // in a row that found it on another rail
+    std::optional<Pulse::Clock::time_point> dialing_since{};  // none: it is connected
+    Pulse::Clock::time_point moved_at{};  // the last acknowledgement, or the first of those parts
   };
 
   size_t path_number(const Lane& lane) const;
@@ -87,6 +93,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   Result<std::byte*> stream_frame(Stream& stream, const Frame& frame) override;
   void stream_arrived(Stream&, const Frame&) override {}
   void stream_ended(Stream& stream, Stream::End how, Status why) override;
+  void give_pulse();
   Status take_credit(const Frame& frame);
   Status take_acknowledgement(Lane& lane, uint64_t parts);
 
@@ -104,6 +111,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   // What the peer has granted, by connection and channel: of ends that are not yet known here, too.
   std::map<std::pair<Key, uint32_t>, uint64_t> limits_;
   std::deque<Part> waiting_;  // for a stream with room
+  // What the pulse was told last: a lane and its connection; -1: none.
+  std::pair<int64_t, uint64_t> told_{-1, 0};
   bool has_moved_ = false;
   bool has_sent_ = false;  // since the last look
   bootstrap::EventLoop::Id watch_ = 0;

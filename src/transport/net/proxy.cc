@@ -144,7 +144,8 @@ Outbound& Proxy::outbound(int peer) {
             .streams = options_.streams,
             .rails = rails_,
             .has_left = [this, peer] { return options_.member.has_left(peer); },
-            .fail = [this, peer](Status why) { report(*sending_, peer, std::move(why)); }});
+            .fail = [this, peer](Status why) { report(*sending_, peer, std::move(why)); },
+            .pulse = &pulse(peer)});
   return *found;
 }
 
@@ -156,8 +157,35 @@ Inbound& Proxy::inbound(int peer) {
         Inbound::Options{
             .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
             .fail = [this, peer](Status why) { report(receiver(), peer, std::move(why)); },
-            .patience = options_.patience.count() > 0 ? options_.patience : replacement_time()});
+            .patience = options_.patience.count() > 0 ? options_.patience : replacement_time(),
+            .pulse = &pulse(peer)});
   return *found;
+}
+
+Pulse& Proxy::pulse(int peer) {
+  std::lock_guard lock(pulses_mutex_);
+  std::unique_ptr<Pulse>& found = pulses_[peer];
+  if (found == nullptr) found = std::make_unique<Pulse>();
+  return *found;
+}
+
+NetworkState Proxy::state() {
+  NetworkState state;
+  for (Engine* const engine : {sending_.get(), receiving_.get()})
+    if (engine != nullptr) state.threads.push_back(engine->probe());
+  constexpr std::chrono::seconds kLately{5};
+  std::lock_guard lock(pulses_mutex_);
+  for (const auto& [peer, pulse] : pulses_) {
+    const Traffic traffic = pulse->traffic(peer);
+    if (traffic.unacknowledged || (traffic.heard && *traffic.heard < kLately))
+      state.peers.push_back(traffic);
+  }
+  // Those on which something has waited longest.
+  std::ranges::stable_sort(state.peers, std::ranges::greater(), [](const Traffic& traffic) {
+    return traffic.unacknowledged.value_or(std::chrono::milliseconds(-1));
+  });
+  if (state.peers.size() > NetworkState::kMostPeers) state.peers.resize(NetworkState::kMostPeers);
+  return state;
 }
 
 Result<Messenger*> Proxy::messenger(int peer) {
@@ -170,7 +198,8 @@ Result<Messenger*> Proxy::messenger(int peer) {
          .peer_rank = peer,
          .observer = options_.observer,
          .has_left = [this, peer] { return options_.member.has_left(peer); },
-         .fail = [this, peer](Status why) { report(*sending_, peer, std::move(why)); }}));
+         .fail = [this, peer](Status why) { report(*sending_, peer, std::move(why)); },
+         .pulse = &pulse(peer)}));
     sending_->loop().post([this, peer, made = found.get()] { messengers_.emplace(peer, made); });
   }
   return found.get();

@@ -30,6 +30,7 @@
 #include "transport/net/messenger.h"
 #include "transport/net/network.h"
 #include "transport/net/outbound.h"
+#include "transport/net/pulse.h"
 #include "transport/net/rails.h"
 #include "transport/observer.h"
 
@@ -75,10 +76,13 @@ class Proxy {
   void reach(int peer, const Network::Handle& handle);
   /// Is all that kernels have published with the proxies of the peers?
   bool is_flushed() const EXCLUDES(mutex_);
+  /// How its threads and the ways to its peers do. Does not wait for the threads.
+  NetworkState state() EXCLUDES(pulses_mutex_);
 
  private:
   explicit Proxy(Options options);
   Status listen();
+  Pulse& pulse(int peer) EXCLUDES(pulses_mutex_);
   Engine& receiver() { return receiving_ == nullptr ? *sending_ : *receiving_; }
   void welcome(std::unique_ptr<bootstrap::Link> link);
   Outbound& outbound(int peer);
@@ -97,6 +101,9 @@ class Proxy {
   const Rails rails_;
   const pid_t process_;
   const bootstrap::Link::Options link_;
+  std::mutex pulses_mutex_;
+  // By peer; they stay where they are, for what follows.
+  std::map<int, std::unique_ptr<Pulse>> pulses_ GUARDED_BY(pulses_mutex_);
   std::unique_ptr<Engine> sending_;    // and receiving, if there is no other; and plug-ins'
   std::unique_ptr<Engine> receiving_;  // may be null
   std::vector<Address> addresses_;

@@ -119,6 +119,9 @@ Status Stream::receive() {
       return {};
     }
     if (got.bytes == 0) return {};
+    if (heard_ != nullptr)  // relaxed: a time, which publishes nothing
+      heard_->store(bootstrap::EventLoop::Clock::now().time_since_epoch().count(),
+                    std::memory_order_relaxed);
     const size_t in_place = std::min(missing_, got.bytes);
     staged_ += got.bytes - in_place;
     if (in_place > 0) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
 
@@ -41,6 +42,9 @@ class Stream {
   ~Stream() { drop(); }
   Stream(const Stream&) = delete;
 
+  /// Told when bytes come, in ticks of EventLoop::Clock; outlives the stream.
+  void set_pulse(std::atomic<bootstrap::EventLoop::Clock::rep>& heard) { heard_ = &heard; }
+  Result<Address> local_address() const { return socket_.local_address(); }
   /// The owner's name for it; -1: none yet.
   int label() const { return label_; }
   void set_label(int label) { label_ = label; }
@@ -80,6 +84,7 @@ class Stream {
   Owner& owner_;
   bootstrap::EventLoop::Id watch_ = 0;
   int label_ = -1;
+  std::atomic<bootstrap::EventLoop::Clock::rep>* heard_ = nullptr;
   bool is_refused_ = false;  // the failure under way is the owner's
   bool is_blocked_ = false;  // the kernel takes no more for now
   bool is_finishing_ = false;

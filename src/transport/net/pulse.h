@@ -1,0 +1,40 @@
+// Pulse: when something last moved between this rank and one on another machine. The proxy's
+// threads write it as they work; whoever looks for the reason of a standstill reads it, also when
+// those threads are stuck. Thread safety: carries() and waits_on() by the sender's thread, the rest
+// by any.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/thread_annotations.h"
+#include "bootstrap/event_loop.h"
+#include "transport/network_state.h"
+
+namespace niccolite::transport::net {
+
+class Pulse {
+ public:
+  using Clock = bootstrap::EventLoop::Clock;
+
+  /// So much is on its way, and nothing of it has been acknowledged since then; none: nothing is.
+  void carries(uint64_t parts, uint64_t bytes, std::optional<Clock::time_point> since);
+  /// The connection that carries() is about.
+  void waits_on(std::string from, std::string to) EXCLUDES(mutex_);
+  /// Ticks of the clock when bytes last came; 0: never.
+  std::atomic<Clock::rep>& heard() { return heard_; }
+
+  Traffic traffic(int peer) const EXCLUDES(mutex_);
+
+ private:
+  // relaxed throughout: the numbers may be of two moments, which are microseconds apart.
+  std::atomic<Clock::rep> since_{0};
+  std::atomic<uint64_t> parts_{0}, bytes_{0};
+  std::atomic<Clock::rep> heard_{0};
+  mutable std::mutex mutex_;
+  std::string from_ GUARDED_BY(mutex_), to_ GUARDED_BY(mutex_);
+};
+
+}  // namespace niccolite::transport::net

@@ -1,0 +1,62 @@
+// NetworkState: what a rank can tell of its ways to other machines when an operation stands still:
+// whether its proxy comes round, and on which connections to which ranks nothing moves. Plain
+// values, which travel.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/wire.h"
+
+namespace niccolite::transport {
+
+/// Between this rank and one on another machine, as this rank's proxy sees it.
+struct Traffic {
+  int peer = -1;
+  /// Of the connection on which parts of chunks have waited longest for an acknowledgement, or
+  /// that is being dialed; empty where a plug-in carries.
+  std::string from, to;
+  /// For so long nothing of what this rank sends has been acknowledged; none: nothing is on its
+  /// way.
+  std::optional<std::chrono::milliseconds> unacknowledged;
+  uint64_t parts = 0, bytes = 0;  // on their way
+  /// So long ago bytes last came from the peer; none: never.
+  std::optional<std::chrono::milliseconds> heard;
+};
+
+/// A thread of a proxy that was asked to come round.
+struct ProxyThread {
+  std::string name;  // as the log and gdb have it
+  int64_t number = 0;
+  std::chrono::milliseconds unanswered{0};  // it was asked so long ago and has not come; 0: it has
+  char state = 'S';                         // as /proc has it, if it has not come
+  /// It has not come though it had time to: it is not merely waiting for a core.
+  bool is_stuck = false;
+};
+
+struct NetworkState {
+  static constexpr size_t kMostPeers = 64;
+
+  std::vector<ProxyThread> threads;
+  std::vector<Traffic>
+      peers;  // on whose way something is under way, or was lately; at most so many
+
+  const Traffic* find(int peer) const;
+  /// One that is_stuck, or null.
+  const ProxyThread* stuck() const;
+  /// Has every thread come round since it was last asked?
+  bool comes_round() const;
+};
+
+void write(Writer& writer, const Traffic& traffic);
+Traffic read_traffic(Reader& reader);
+void write(Writer& writer, const ProxyThread& thread);
+ProxyThread read_proxy_thread(Reader& reader);
+void write(Writer& writer, const NetworkState& state);
+NetworkState read_network_state(Reader& reader);
+
+}  // namespace niccolite::transport
