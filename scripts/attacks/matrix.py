@@ -1,8 +1,10 @@
 """The fault matrix: every fault, number of ranks, kind of operation and phase, and whether all survivors name rank and class in time."""
 
 import collections
+import ctypes
 import dataclasses
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -13,18 +15,39 @@ import sys
 import tempfile
 import time
 
+from attacks import ports
+
 HERE = pathlib.Path(__file__).resolve().parent
 WITHIN = 2.0  # seconds from the fault
 CALLS = ("count", "type", "operation", "order")
-FAULTS = ("missing", *CALLS, "stop", "kill", "exit", "kernel")
+LINKS = ("cut link", "half-open", "silent host", "slow link")
+HEALTHY = ("slow host", "slow link")  # nobody may be named
+EXTERNAL = (*LINKS, "slow host", "stuck proxy")  # done to the culprit from outside
+FAULTS = ("missing", *CALLS, "stop", "kill", "exit", "kernel", "stuck proxy", "cut link", "half-open", "silent host", "slow link",
+          "slow host")
 MODES = ("live", "graph", "group", "message")
-PHASES = ("first", "middle", "between", "split", "shrink", "destroy")
-RANKS = (2, 4, 16)
+OPERATIONS = ("first", "middle", "between")
+PHASES = ("init", *OPERATIONS, "split", "shrink", "grow", "destroy")
+RANKS = (2, 4, 16, 64)
+MOST_PROCESSES = 16  # more ranks share processes, but for the culprit, who has one of its own
+SHARED = 9  # ranks of such a process
 QUICK = {("missing", 4, "live", "between"), ("count", 4, "live", "first"), ("stop", 4, "group", "middle"),
          ("kill", 4, "message", "between"), ("exit", 2, "graph", "middle"), ("kernel", 2, "live", "between"),
-         ("order", 2, "live", "between"), ("kill", 4, "live", "split"), ("missing", 4, "live", "split"), ("stop", 4, "live", "shrink")}
-VERDICT = re.compile(r"stands still: rank (\d+) \([^)]*\) (.*)")
+         ("order", 2, "live", "between"), ("kill", 4, "live", "split"), ("missing", 4, "live", "split"), ("stop", 4, "live", "shrink"),
+         ("stop", 2, "live", "first"), ("missing", 4, "live", "init"), ("stop", 4, "live", "init"), ("missing", 4, "live", "grow"),
+         ("stuck proxy", 4, "live", "between"), ("cut link", 4, "live", "middle"), ("half-open", 2, "message", "between"),
+         ("silent host", 4, "live", "middle"), ("slow link", 2, "live", "middle")}
+VERDICT = re.compile(r"stands still: ranks? (\d+) \([^)]*\) (.*)")
 ERROR = re.compile(r"^ERROR ([0-9.]+) (\d+) (.*)$", re.M)
+REASONS = {"missing": "has not (called|come|joined)", "stop": "is stopped", "kernel": "has not come to it",
+           "stuck proxy": "has a stuck proxy", "silent host": "does not answer"}
+HEALTHY_TURNS = {"slow link": 3, "slow host": 150}
+HEALTHY_SECONDS = 60.0
+
+
+def last_of(culprit: int, ranks: int) -> int:
+    """Who joins last where the culprit's fault comes before all have joined."""
+    return ranks - 1 if culprit != ranks - 1 else 0
 
 
 @dataclasses.dataclass
@@ -44,31 +67,47 @@ class Cell:
     def name(self) -> str:
         return "/".join(map(str, self.key()))
 
-    def makes_sense(self) -> bool:
-        operates = self.phase in ("first", "middle", "between")
-        if self.fault in CALLS and not operates:
-            return False
-        if self.fault == "order":
-            return self.mode == "live" and self.phase != "middle"
-        if self.fault in ("type", "operation") and self.mode == "message":
-            return False  # bytes are bytes
-        if self.fault == "kernel" and not operates:
-            return False
+    def has_machines(self) -> bool:
+        """Each process as if it had a machine of its own."""
+        return self.fault in EXTERNAL
+
+    def why_not(self) -> str:
+        """Why there is no such cell; empty: there is."""
+        operates = self.phase in OPERATIONS
         if not operates and self.mode != "live":
-            return False  # the call is the same
+            return "calls other than operations are the same in every kind of operation"
+        if self.fault in CALLS and not operates:
+            return "only operations have a count, a type, an operation and an order"
+        if self.fault == "order" and (self.mode != "live" or self.phase == "middle"):
+            return "an order of two different operations is its own kind of operation, between others or first"
+        if self.fault in ("type", "operation") and self.mode == "message":
+            return "a message is bytes: it has no operation, and fits a receive of another type"
+        if self.fault == "kernel" and not operates:
+            return "a kernel before a call that is not queued on a stream holds up nothing"
+        if self.fault in ("cut link", "half-open", "slow link", "stuck proxy") and not operates:
+            return "proxies and their links carry operations; other calls go by the bootstrap's connections"
+        if self.fault == "stuck proxy" and self.phase == "first":
+            return "proxies start with the first operation"
+        if self.fault in HEALTHY and self.phase != "middle":
+            return "what is slow is so in the middle of several operations"
+        if self.fault == "silent host" and self.phase in ("init", "destroy"):
+            return "of a host that is silent before it has joined, or when nobody waits for it, nobody can tell"
         if self.phase == "shrink" and self.ranks == 2:
-            return False
-        return not (self.phase == "destroy" and self.fault in ("missing", "stop"))  # nobody waits for it
+            return "of two ranks none is left to wait when one is excluded and one does not come"
+        if self.phase == "destroy" and self.fault in ("missing", "stop"):
+            return "nobody waits in ncclCommDestroy"
+        return ""
 
     def survivors(self) -> list:
         away = {self.culprit}
         if self.phase == "shrink":
             away.add(self.ranks - 1)  # left out: it is not in the call
-        if self.fault in CALLS:
+        if self.fault in CALLS or self.fault in ("cut link", "half-open", "slow link", "slow host"):
             away = set()  # the culprit hears it, too
-        return [rank for rank in range(self.ranks) if rank not in away]
+        newcomer = 1 if self.phase == "grow" else 0
+        return [rank for rank in range(self.ranks + newcomer) if rank not in away]
 
-    def is_named(self, text: str) -> bool:
+    def is_named(self, rank: int, text: str) -> bool:
         """Does what a survivor has seen name rank and class?"""
         errors = ERROR.findall(text)
         if self.fault in ("kill", "exit"):
@@ -78,86 +117,216 @@ class Cell:
             return any(code == "6" and re.search(rf"\brank {self.culprit}\b", words) for _, code, words in errors)
         if self.fault in CALLS:
             return any(code == "5" and re.search(rf"\brank {self.culprit}\b", words) for _, code, words in errors)
-        reasons = {"missing": "has not c", "stop": "is stopped", "kernel": "has not come to it"}
-        return any(int(rank) == self.culprit and why.startswith(reasons[self.fault])
-                   for rank, why in VERDICT.findall(text))
+        if self.fault in HEALTHY:
+            return "RIGHT" in text
+        verdicts = VERDICT.findall(text)
+        if self.fault in ("cut link", "half-open"):
+            ends = [(int(rank), re.match(r"cannot reach rank (\d+): its link", why)) for rank, why in verdicts]
+            return any(found and self.culprit in (rank, int(found[1])) for rank, found in ends)
+        reason = REASONS[self.fault]
+        if rank == self.ranks:
+            reason += "|has not joined"  # all that a newcomer knows of others
+        return any(int(named) == self.culprit and re.match(reason, why) for named, why in verdicts)
+
+    def processes(self) -> list:
+        """The ranks of each."""
+        everyone = list(range(self.ranks + (1 if self.phase == "grow" else 0)))
+        if self.ranks <= MOST_PROCESSES:
+            return [[rank] for rank in everyone]
+        others = [rank for rank in everyone if rank != self.culprit]
+        return [[self.culprit]] + [others[i:i + SHARED] for i in range(0, len(others), SHARED)]
 
 
 def all_cells() -> list:
     cells = (Cell(*key) for key in itertools.product(FAULTS, RANKS, MODES, PHASES))
-    return [cell for cell in cells if cell.makes_sense()]
+    return [cell for cell in cells if not cell.why_not()]
+
+
+def now() -> float:
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def relay_library(folder: pathlib.Path) -> pathlib.Path:
+    made = folder / "relay.so"
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-o", str(made), str(HERE / "relay.c")], check=True)
+    return made
+
+
+class Run:
+    """The processes of a cell, and what is done to them; all are gone when the `with` ends."""
+
+    def __init__(self, library: pathlib.Path, cell: Cell):
+        self.cell = cell
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="niccolite_matrix_"))
+        self.processes, self.files, self.log_of, self.relay, self.traced = [], [], {}, None, 0
+        self.known = {}  # by file: its size, and its text when it had that
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("NCCL_", "NICCOLITE_"))}
+        environment |= {"NICCOLITE_DEVICES": f"virtual:{cell.ranks + 1}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_DEBUG": "INFO",
+                        "NCCL_RAS_ENABLE": "0", "NCCL_SET_THREAD_NAME": "1"}
+        if cell.fault in LINKS:
+            self.relay = subprocess.Popen([sys.executable, str(HERE / "relay.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                          text=True)
+            environment |= {"LD_PRELOAD": str(relay_library(self.folder)), "FAULT_RELAY": self.relay.stdout.readline().strip()}
+        for number, ranks in enumerate(cell.processes()):
+            of_process = {"FAULT_RANK": str(ranks[0])}
+            if cell.has_machines():
+                of_process["NCCL_HOSTID"] = f"machine{number}"
+            log = self.folder / f"log{number}"
+            self.log_of |= {rank: log for rank in ranks}
+            self.files.append(open(log, "w"))
+            self.processes.append(subprocess.Popen(
+                [sys.executable, str(HERE / "cell.py"), str(library), str(self.folder), ",".join(map(str, ranks)), str(cell.ranks),
+                 str(cell.culprit), cell.fault, cell.mode, cell.phase],
+                stdin=subprocess.DEVNULL, stdout=self.files[-1], stderr=subprocess.STDOUT, env=environment | of_process))
+            if cell.culprit in ranks:
+                self.victim = self.processes[-1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+        if self.traced:
+            os.waitpid(self.traced, 0x40000000)  # __WALL: else its process would not end
+        for process in self.processes:
+            process.wait()
+        if self.relay is not None:
+            self.relay.kill()
+            self.relay.wait()
+        for file in self.files:
+            file.close()
+        shutil.rmtree(self.folder)
+
+    def read(self, file: pathlib.Path) -> str:
+        size = file.stat().st_size if file.exists() else 0
+        if self.known.get(file, (-1, ""))[0] != size:
+            self.known[file] = (size, file.read_text(errors="replace") if size else "")
+        return self.known[file][1]
+
+    def output_of(self, rank: int) -> str:
+        return self.read(self.folder / f"output{rank}")
+
+    def text_of(self, rank: int) -> str:
+        return self.output_of(rank) + self.read(self.log_of[rank])
+
+    def tell_relay(self, what: str) -> None:
+        command = {"what": what, "rank": self.cell.culprit, "ports": ports.listening(self.victim.pid)}
+        self.relay.stdin.write(json.dumps(command) + "\n")
+        self.relay.stdin.flush()
+        self.relay.stdout.readline()
+
+    def stop_proxy(self) -> None:
+        """As a debugger would: the other threads of the process go on."""
+        seize, interrupt = 0x4206, 0x4207
+        ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+        ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        for task in pathlib.Path(f"/proc/{self.victim.pid}/task").iterdir():
+            if (task / "comm").read_text().strip() == "nccl-proxy":
+                self.traced = int(task.name)
+        if not self.traced or ptrace(seize, self.traced, None, None) != 0 or ptrace(interrupt, self.traced, None, None) != 0:
+            raise OSError(ctypes.get_errno(), "cannot stop the culprit's proxy")
+
+    def apply(self) -> None:
+        fault = self.cell.fault
+        if fault == "stuck proxy":
+            self.stop_proxy()
+        elif fault in LINKS:
+            self.tell_relay({"cut link": "cut", "half-open": "half", "silent host": "silent", "slow link": "slow"}[fault])
+        (self.folder / "applied").touch()
+
+    def go_on(self) -> None:
+        """A slow host gets a core for two fifths of the time."""
+        if self.cell.fault == "slow host" and self.victim.poll() is None:
+            self.victim.send_signal(signal.SIGSTOP)
+            time.sleep(0.15)
+            self.victim.send_signal(signal.SIGCONT)
+            time.sleep(0.1)
 
 
 def run(library: pathlib.Path, cell: Cell) -> tuple:
     """Milliseconds until all survivors had named rank and class (None: not in time), and what is wrong."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="niccolite_matrix_"))
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("NCCL_", "NICCOLITE_"))}
-    environment |= {"NICCOLITE_DEVICES": f"virtual:{cell.ranks}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_DEBUG": "INFO",
-                    "NCCL_RAS_ENABLE": "0"}
-    processes, files = [], []
-    try:
-        for rank in range(cell.ranks):
-            files.append(open(folder / f"output{rank}", "w"))
-            processes.append(subprocess.Popen(
-                [sys.executable, str(HERE / "cell.py"), str(library), str(folder), str(rank), str(cell.ranks),
-                 str(cell.culprit), cell.fault, cell.mode, cell.phase],
-                stdin=subprocess.DEVNULL, stdout=files[-1], stderr=subprocess.STDOUT, env=environment))
-        return judge(folder, cell, processes)
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            process.wait()
-        for file in files:
-            file.close()
-        shutil.rmtree(folder)
+    with Run(library, cell) as running:
+        return judge(running, cell)
 
 
-def judge(folder: pathlib.Path, cell: Cell, processes: list) -> tuple:
-    def text_of(rank: int) -> str:
-        return (folder / f"output{rank}").read_text(errors="replace")
-
-    def now() -> float:
-        return time.clock_gettime(time.CLOCK_MONOTONIC)
-
-    begun, fault, waiting = now(), None, set(cell.survivors())
-    while fault is None and now() - begun < 60:
-        found = re.search(r"^FAULT ([0-9.]+)", text_of(cell.culprit), re.M)
-        fault = float(found[1]) if found else None
+def fault_time(running: Run, cell: Cell):
+    begun = now()
+    while now() - begun < 120:
+        found = re.search(r"^FAULT ([0-9.]+)", running.output_of(cell.culprit), re.M)
+        if found:
+            return float(found[1])
         time.sleep(0.01)
-    if fault is None:
-        return None, "it never came to the fault"
-    last = fault
-    while waiting and now() - fault < WITHIN + 2.5:
+    return None
+
+
+def judge(running: Run, cell: Cell) -> tuple:
+    fault = now()
+    if (cell.fault, cell.phase) != ("missing", "init"):
+        fault = fault_time(running, cell)
+        if fault is None:
+            return None, "it never came to the fault"
+        if cell.fault in EXTERNAL:
+            running.apply()
+            fault = now()
+    else:
+        while len(list(running.folder.glob("begin.*"))) < cell.ranks:
+            time.sleep(0.01)
+        fault = now()
+    is_healthy = cell.fault in HEALTHY
+    waiting, last = set(cell.survivors()), fault
+    while waiting and now() - fault < (HEALTHY_SECONDS if is_healthy else WITHIN + 2.5):
         for rank in list(waiting):
-            if cell.is_named(text_of(rank)):
+            if cell.is_named(rank, running.text_of(rank)):
                 waiting.discard(rank)
                 last = now()
+        running.go_on()
         time.sleep(0.01)
-    texts = {rank: text_of(rank) for rank in cell.survivors()}
+    texts = {rank: running.text_of(rank) for rank in cell.survivors()}
     wrong = [f"rank {rank} has a wrong result" for rank, text in texts.items() if re.search("^WRONG", text, re.M)]
+    if is_healthy:
+        wrong += [f"rank {rank} says: {line[:200]}" for rank, text in texts.items() for line in text.splitlines()
+                  if "stands still" in line or line.startswith("ERROR")]
     if waiting:
         rank = min(waiting)
-        seen = [line[:160] for line in texts[rank].splitlines() if "stands still" in line or line.startswith("ERROR")]
+        seen = [line[:200] for line in texts[rank].splitlines() if "stands still" in line or line.startswith("ERROR")]
         wrong.append(f"ranks {sorted(waiting)} do not name it; rank {rank} has: {seen[-1] if seen else 'nothing'}")
         return None, "; ".join(wrong)
-    if last - fault > WITHIN:
+    if last - fault > WITHIN and not is_healthy:
         wrong.append(f"named after {last - fault:.1f} s")
     return (last - fault) * 1e3, "; ".join(wrong)
 
 
+def cell_text(fault: str, phase: str, of_phase: list) -> str:
+    if not of_phase:
+        return "–"
+    right = [milliseconds for milliseconds, wrong in of_phase if not wrong]
+    text = f"{len(right)} of {len(of_phase)}"
+    return text if not right or fault in HEALTHY else f"{text}, {max(right):.0f} ms"
+
+
 def table_of(results: list) -> str:
-    """A row a fault and number of ranks: for each phase how many kinds of operation were named, and the longest time."""
+    """A row a fault and number of ranks: for each phase how many kinds of operation were right, and the longest time."""
     rows = collections.defaultdict(lambda: collections.defaultdict(list))
     for cell, milliseconds, wrong in results:
         rows[cell.fault, cell.ranks][cell.phase].append((milliseconds, wrong))
     lines = ["| fault | ranks | " + " | ".join(PHASES) + " |", "|---|---|" + "---|" * len(PHASES)]
     for (fault, ranks), phases in rows.items():
-        texts = []
-        for phase in PHASES:
-            of_phase = phases.get(phase, [])
-            right = [milliseconds for milliseconds, wrong in of_phase if not wrong]
-            longest = f", {max(right):.0f} ms" if right else ""
-            texts.append(f"{len(right)} of {len(of_phase)}{longest}" if of_phase else "")
+        texts = [cell_text(fault, phase, phases.get(phase, [])) for phase in PHASES]
         lines.append(f"| {fault} | {ranks} | " + " | ".join(texts) + " |")
+    absent = collections.defaultdict(set)
+    for key in itertools.product(FAULTS, RANKS, MODES, PHASES):
+        why = Cell(*key).why_not()
+        if why and key[2] == "live":
+            absent[why].add((key[0], key[3]))
+    lines += ["", "–: there is no such cell."]
+    for why, which in absent.items():
+        of = collections.defaultdict(list)
+        for fault in FAULTS:
+            phases = tuple(phase for phase in PHASES if (fault, phase) in which)
+            if phases:
+                of[phases].append(fault)
+        named = "; ".join(f"{', '.join(faults)} at {', '.join(phases)}" for phases, faults in of.items())
+        lines.append(f"- {named}: {why}.")
     return "\n".join(lines)
