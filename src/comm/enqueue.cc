@@ -756,7 +756,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   launch.protocol = plan.protocol;
   launch.shape = plan.shape;
   if (endpoint_ != nullptr) {
-    const CallLog::ConnectScope connecting(log_, planner::function_name(request.collective));
+    const CallLog::ConnectScope connecting(log_, function_of(planned.first));
     launch.ports = TRY(endpoint_->connect(*plan.program, plan.protocol, deadline));
   }
   launch.type = plan.type;

@@ -167,6 +167,18 @@ bool may_wait_in(const Account& account, const LoggedCall& logged) {
   return !logged.call.is_message() || logged.call.peer == account.wait->peer;
 }
 
+// What the one gave in an operation that it has left behind may still be on its way, where a
+// network carries it, or have come after the other was seen to wait for it. Nothing else takes
+// time.
+bool may_have_come(const Waiter& from, const Waiter& to) {
+  constexpr std::chrono::milliseconds kSeen{
+      250};  // from a proxy's acknowledgement until a kernel sees the data
+  if (!from.account.network) return false;
+  const auto since =
+      std::chrono::ceil<std::chrono::milliseconds>(from.told - to.earliest_look) + kSeen;
+  return from.account.network->may_have_reached(to.account.rank, since);
+}
+
 }  // namespace
 
 const LoggedCall* find_waiting(const Account& account) {
@@ -248,7 +260,8 @@ std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
     const Waiter& waiter = cycle[i];
     const Waiter& awaited = cycle[(i + 1) % cycle.size()];
     // It may have begun to wait, and the other may have done its part, after what we know of.
-    if (waiter.earliest_look < awaited.under_way) return std::nullopt;
+    if (waiter.earliest_look < awaited.under_way || may_have_come(awaited, waiter))
+      return std::nullopt;
     const Kind kind = kind_of_wait(waiter.account);
     if (kind == Kind::Unknown) return std::nullopt;
     all_collective = all_collective && kind == Kind::Collective;
@@ -319,7 +332,8 @@ bool has_done_end_of(const LoggedCall& logged, const Account& waiting, const Acc
 bool is_held_up(std::span<const Waiter> path, const Waiter& held) {
   for (size_t i = 0; i < path.size(); ++i) {
     const Waiter& awaited = i + 1 < path.size() ? path[i + 1] : held;
-    if (path[i].earliest_look < awaited.under_way) return false;  // as in judge_cycle()
+    // As in judge_cycle().
+    if (path[i].earliest_look < awaited.under_way || may_have_come(awaited, path[i])) return false;
   }
   const Account& first = path.front().account;
   const bool is_direct = path.size() == 1;

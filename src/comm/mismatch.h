@@ -36,6 +36,7 @@ struct Waiter {
   Account account;       // has a wait, or a hold
   Time earliest_look{};  // it was seen to wait then or later
   Time under_way{};      // it was in the operation that waits then at the latest
+  Time told{};           // the account is of then or before
 };
 
 /// Each of the ranks waits for the next, the last for the first. A rank that is late is no proof,

@@ -314,8 +314,10 @@ bool Watch::is_doomed(const Wait& wait) {
 // rank that is late, to a difference, or to a rank that was met before.
 void Watch::follow(const Wait& wait) {
   const Account mine = own_account(wait.peer);
-  std::vector<Waiter> path{
-      {.account = mine, .earliest_look = wait.earliest, .under_way = wait.latest - wait.lasted()}};
+  std::vector<Waiter> path{{.account = mine,
+                            .earliest_look = wait.earliest,
+                            .under_way = wait.latest - wait.lasted(),
+                            .told = hooks_.now()}};
   const Time deadline = hooks_.now() + kFollowTime;
   while (path.size() < kMostFollowed && hooks_.now() < deadline) {
     const Account& last = path.back().account;
@@ -351,7 +353,8 @@ void Watch::follow(const Wait& wait) {
       const WaitReport& holding = theirs.hold->wait;
       const Waiter held{.account = theirs,
                         .earliest_look = asked - holding.most_age,
-                        .under_way = answered - holding.least_age - holding.lasted};
+                        .under_way = answered - holding.least_age - holding.lasted,
+                        .told = answered};
       if (accuse(judge_hold(wait, path, held))) return;
     }
     if (!theirs.wait) {
@@ -365,7 +368,8 @@ void Watch::follow(const Wait& wait) {
     const WaitReport report = *theirs.wait;
     path.push_back({.account = std::move(theirs),
                     .earliest_look = asked - report.most_age,
-                    .under_way = answered - report.least_age - report.lasted});
+                    .under_way = answered - report.least_age - report.lasted,
+                    .told = answered});
   }
 }
 

@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 constexpr size_t kMostAddress = 128;
 constexpr size_t kMostName = 16;
 constexpr uint32_t kMostThreads = 4;
-constexpr size_t kTrafficBytes = 33;
+constexpr size_t kTrafficBytes = 43;
 constexpr size_t kThreadBytes = 22;
 
 void write(Writer& writer, const std::optional<milliseconds>& age) {
@@ -39,6 +39,13 @@ const Traffic* NetworkState::find(int peer) const {
   return found == peers.end() ? nullptr : &*found;
 }
 
+bool NetworkState::may_have_reached(int peer, milliseconds time) const {
+  const Traffic* const traffic = find(peer);
+  if (traffic == nullptr) return peers.size() >= kMostPeers;
+  return traffic->is_under_way || traffic->unacknowledged ||
+         (traffic->acknowledged && *traffic->acknowledged <= time);
+}
+
 const ProxyThread* NetworkState::stuck() const {
   const auto found = std::ranges::find_if(threads, &ProxyThread::is_stuck);
   return found == threads.end() ? nullptr : &*found;
@@ -56,6 +63,8 @@ void write(Writer& writer, const Traffic& traffic) {
   write(writer, traffic.unacknowledged);
   writer.u64(traffic.parts);
   writer.u64(traffic.bytes);
+  writer.u8(traffic.is_under_way ? 1 : 0);
+  write(writer, traffic.acknowledged);
   write(writer, traffic.heard);
 }
 
@@ -68,6 +77,8 @@ Traffic read_traffic(Reader& reader) {
   traffic.unacknowledged = read_optional_age(reader);
   traffic.parts = reader.u64();
   traffic.bytes = reader.u64();
+  traffic.is_under_way = reader.u8() != 0;
+  traffic.acknowledged = read_optional_age(reader);
   traffic.heard = read_optional_age(reader);
   return traffic;
 }

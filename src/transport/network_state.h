@@ -19,13 +19,17 @@ struct Traffic {
   int peer = -1;
   /// Of the connection on which parts of chunks have waited longest for an acknowledgement, or
   /// that is being dialed; empty where a plug-in carries.
-  std::string from, to;
+  std::string from{}, to{};
   /// For so long nothing of what this rank sends has been acknowledged; none: nothing is on its
   /// way.
-  std::optional<std::chrono::milliseconds> unacknowledged;
+  std::optional<std::chrono::milliseconds> unacknowledged{};
   uint64_t parts = 0, bytes = 0;  // on their way
+  /// Kernels have published what the peer's proxy does not have yet.
+  bool is_under_way = false;
+  /// So long ago the peer's proxy last acknowledged something; none: never.
+  std::optional<std::chrono::milliseconds> acknowledged{};
   /// So long ago bytes last came from the peer; none: never.
-  std::optional<std::chrono::milliseconds> heard;
+  std::optional<std::chrono::milliseconds> heard{};
 };
 
 /// A thread of a proxy that was asked to come round.
@@ -41,11 +45,14 @@ struct ProxyThread {
 struct NetworkState {
   static constexpr size_t kMostPeers = 64;
 
-  std::vector<ProxyThread> threads;
-  std::vector<Traffic>
-      peers;  // on whose way something is under way, or was lately; at most so many
+  std::vector<ProxyThread> threads{};
+  /// On whose way something is under way, or was in the last 60 s; kMostPeers: and perhaps others.
+  std::vector<Traffic> peers{};
 
   const Traffic* find(int peer) const;
+  /// May something that this rank has sent to `peer` have come there within the last `time`, or
+  /// still be on its way?
+  bool may_have_reached(int peer, std::chrono::milliseconds time) const;
   /// One that is_stuck, or null.
   const ProxyThread* stuck() const;
   /// Has every thread come round since it was last asked?

@@ -348,6 +348,36 @@ TEST_F(VerdictOnTheNetwork, NamesAProxyThatIsStuckAndNotItsLinks) {
                     HasSubstr("for 0.9 s: it is stopped by a debugger")));
 }
 
+// Rank 0 has gone on to its second collective, and what it gave in the first is on a slow link.
+TEST(VerdictOnASlowLink, DoesNotAccuseARankWhoseDataIsOnItsWay) {
+  enum class Data { Nowhere, OnItsWay, ArrivedJustNow, ArrivedLongAgo };
+  for (const Data data :
+       {Data::Nowhere, Data::OnItsWay, Data::ArrivedJustNow, Data::ArrivedLongAgo}) {
+    World world(2);
+    for (int rank : {0, 1}) {
+      for (const int count : {1, 2}) world.launch(rank, all_reduce(static_cast<size_t>(count)));
+      world.of(rank).log.recorder()->begin(1);
+      world.of(rank).run_state = RunState::Unknown;
+      if (data != Data::Nowhere) world.of(rank).network.emplace();
+    }
+    world.of(0).log.recorder()->end(1);
+    world.of(0).log.recorder()->begin(2);
+    if (data != Data::Nowhere) {
+      transport::Traffic traffic{.peer = 1};
+      traffic.is_under_way = data == Data::OnItsWay;
+      if (data == Data::ArrivedJustNow) traffic.acknowledged = milliseconds(100);
+      if (data == Data::ArrivedLongAgo) traffic.acknowledged = seconds(20);
+      world.of(0).network->peers = {traffic};
+    }
+    world.wait_for(milliseconds(1500), [&](int repeats) {
+      world.wait(0, 1, all_reduce(2), repeats);
+      world.wait(1, 0, all_reduce(1), repeats);
+    });
+    const bool is_proof = data == Data::Nowhere || data == Data::ArrivedLongAgo;
+    EXPECT_EQ(!world.failures().empty(), is_proof) << static_cast<int>(data);
+  }
+}
+
 // It has given all to its proxy, and a slow link takes its time.
 TEST(Verdict, SaysNothingOfARankThatHasDoneItsPart) {
   World world(3);

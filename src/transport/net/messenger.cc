@@ -114,6 +114,7 @@ Result<bool> Messenger::complete_sends() {
     size_t bytes = 0;
     if (!TRY(options_.network->test(oldest.request, bytes))) break;
     oldest.request = nullptr;
+    options_.pulse->acknowledged(Pulse::Clock::now());
     for (const Part& part : oldest.parts)
       if (part.from != nullptr) part.from->sent(part.frame);
     oldest.parts.clear();

@@ -228,7 +228,11 @@ Status Outbound::take_acknowledgement(Lane& lane, uint64_t parts) {
         "it acknowledges {} parts of a stream, of which {} to {} may be there", parts,
         lane.acknowledged, lane.acknowledged + lane.unacknowledged.size());
   lane.is_asked = false;
-  if (lane.acknowledged < parts) lane.moved_at = Pulse::Clock::now();
+  // Before the slots are free, by which others see that the parts have arrived.
+  if (lane.acknowledged < parts) {
+    lane.moved_at = Pulse::Clock::now();
+    options_.pulse->acknowledged(lane.moved_at);
+  }
   for (; lane.acknowledged < parts; ++lane.acknowledged) {
     const Part& part = lane.unacknowledged.front();
     part.from->sent(part.frame);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <new>
+#include <set>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -173,12 +174,29 @@ NetworkState Proxy::state() {
   NetworkState state;
   for (Engine* const engine : {sending_.get(), receiving_.get()})
     if (engine != nullptr) state.threads.push_back(engine->probe());
-  constexpr std::chrono::seconds kLately{5};
+  // Before the acknowledgements are read: what is acknowledged in between counts as just now.
+  std::set<int> under_way;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, end] : outgoing_)
+      if (!end->is_flushed()) under_way.insert(name.peer);
+  }
+  constexpr std::chrono::seconds kLately{60};
+  const auto is_lately = [&](const std::optional<std::chrono::milliseconds>& age) {
+    return age && *age < kLately;
+  };
   std::lock_guard lock(pulses_mutex_);
   for (const auto& [peer, pulse] : pulses_) {
-    const Traffic traffic = pulse->traffic(peer);
-    if (traffic.unacknowledged || (traffic.heard && *traffic.heard < kLately))
+    Traffic traffic = pulse->traffic(peer);
+    traffic.is_under_way = under_way.erase(peer) > 0;
+    if (traffic.is_under_way || traffic.unacknowledged || is_lately(traffic.heard) ||
+        is_lately(traffic.acknowledged))
       state.peers.push_back(traffic);
+  }
+  for (const int peer : under_way) {  // whose connection has not been thought of yet
+    Traffic& traffic = state.peers.emplace_back();
+    traffic.peer = peer;
+    traffic.is_under_way = true;
   }
   // Those on which something has waited longest.
   std::ranges::stable_sort(state.peers, std::ranges::greater(), [](const Traffic& traffic) {

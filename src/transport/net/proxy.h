@@ -77,7 +77,7 @@ class Proxy {
   /// Is all that kernels have published with the proxies of the peers?
   bool is_flushed() const EXCLUDES(mutex_);
   /// How its threads and the ways to its peers do. Does not wait for the threads.
-  NetworkState state() EXCLUDES(pulses_mutex_);
+  NetworkState state() EXCLUDES(mutex_) EXCLUDES(pulses_mutex_);
 
  private:
   explicit Proxy(Options options);

@@ -32,6 +32,8 @@ Traffic Pulse::traffic(int peer) const {
                   .unacknowledged = age_of(since_.load(std::memory_order_relaxed)),
                   .parts = parts_.load(std::memory_order_relaxed),
                   .bytes = bytes_.load(std::memory_order_relaxed),
+                  .is_under_way = false,
+                  .acknowledged = age_of(acknowledged_.load(std::memory_order_relaxed)),
                   .heard = age_of(heard_.load(std::memory_order_relaxed))};
   std::lock_guard lock(mutex_);
   traffic.from = from_;

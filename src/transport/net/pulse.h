@@ -23,6 +23,10 @@ class Pulse {
   void carries(uint64_t parts, uint64_t bytes, std::optional<Clock::time_point> since);
   /// The connection that carries() is about.
   void waits_on(std::string from, std::string to) EXCLUDES(mutex_);
+  /// The peer's proxy has acknowledged something.
+  void acknowledged(Clock::time_point now) {
+    acknowledged_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  }
   /// Ticks of the clock when bytes last came; 0: never.
   std::atomic<Clock::rep>& heard() { return heard_; }
 
@@ -32,7 +36,7 @@ class Pulse {
   // relaxed throughout: the numbers may be of two moments, which are microseconds apart.
   std::atomic<Clock::rep> since_{0};
   std::atomic<uint64_t> parts_{0}, bytes_{0};
-  std::atomic<Clock::rep> heard_{0};
+  std::atomic<Clock::rep> acknowledged_{0}, heard_{0};
   mutable std::mutex mutex_;
   std::string from_ GUARDED_BY(mutex_), to_ GUARDED_BY(mutex_);
 };
