@@ -35,10 +35,10 @@ Status memory_statistic(ncclComm_t handle, int stat, uint64_t* value) {
   const comm::Communicator::MemoryUse use = communicator->memory_use();
   switch (stat) {
     case ncclStatGpuMemSuspend:
-      *value = use.connections;
+      *value = use.suspendable;
       return {};
     case ncclStatGpuMemTotal:
-      *value = use.connections + use.others;
+      *value = use.suspendable + use.others;
       return {};
     case ncclStatGpuMemSuspended:
       *value = use.is_suspended ? 1 : 0;

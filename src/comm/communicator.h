@@ -172,7 +172,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   /// Device memory, in bytes.
   struct MemoryUse {
-    size_t connections = 0;  // what suspend() gives back; stays known while it is given back
+    size_t suspendable = 0;  // what suspend() gives back: connections, scratch blocks; stays known
+                             // while it is given back
     size_t others = 0;       // what it does not: signals, records of windows, tables
     bool is_suspended = false;
   };

@@ -158,6 +158,7 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
       endpoint_(endpoint),
       control_(control),
       log_(log),
+      scratch_(machine, device),
       order_(machine, device, graphs_mix),
       plain_{.planner = planner::Planner(settings, rank)} {
   if (settings.reaches_users)
@@ -771,7 +772,8 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   launch.request_bytes = plan.request_bytes;
   if (log_ != nullptr) note_plan(planned);
   LaunchForm form = profiling_ == nullptr ? LaunchForm{} : form_of(planned);
-  launcher = TRY(Launcher::create(machine_, device_, std::move(launch)));
+  std::vector<void*> scratch = TRY(scratch_.reserve(launch));
+  launcher = TRY(Launcher::create(machine_, device_, std::move(launch), std::move(scratch)));
   launcher->set_form(std::move(form));
   if (!is_single) {
     remember(plans_->batches, std::move(planned.name), launcher);

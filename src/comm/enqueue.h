@@ -18,6 +18,7 @@
 #include "comm/launch_order.h"
 #include "comm/launcher.h"
 #include "comm/plan_agreement.h"
+#include "comm/scratch.h"
 #include "comm/stream_order.h"
 #include "comm/task.h"
 #include "comm/tuning.h"
@@ -94,6 +95,7 @@ class OperationQueue {
   Result<bool> drain(Deadline deadline) { return order_.drain(deadline); }
   /// As StreamOrder::mark().
   Result<std::shared_ptr<gpu::Event>> mark() { return order_.mark(); }
+  Scratch& scratch() { return scratch_; }
   /// Microseconds that the calls of a group would take.
   Result<double> predict(std::span<const Task> tasks);
 
@@ -178,6 +180,7 @@ class OperationQueue {
   transport::Endpoint* const endpoint_;
   executor::ControlWords* const control_;
   CallLog* const log_;
+  Scratch scratch_;
   const registry::Windows* windows_ = nullptr;  // once they are open
   registry::BufferExports* exports_ = nullptr;  // of ranks in several processes
   using Uses = std::vector<std::shared_ptr<const registry::BufferExport>>;

@@ -21,8 +21,8 @@ class HostLauncher final : public Launcher {
                executor::host::PreparedLaunch launch)
       : machine_(machine), device_(device), launch_(std::move(launch)) {}
 
-  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
-             uint64_t number) override {
+  Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+               uint64_t number) override {
     return launch_.launch(machine_, device_, stream, buffers, number,
                           std::exchange(start_order_, {}));
   }
@@ -37,8 +37,8 @@ class CudaLauncher final : public Launcher {
  public:
   explicit CudaLauncher(executor::cuda::PreparedLaunch launch) : launch_(std::move(launch)) {}
 
-  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
-             uint64_t number) override {
+  Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+               uint64_t number) override {
     TRY(launch_.set_buffers(buffers));
     return launch_.launch(stream, std::exchange(begun_, nullptr), number);
   }
@@ -51,7 +51,8 @@ class CudaLauncher final : public Launcher {
 }  // namespace
 
 Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int device,
-                                                   executor::Launch launch) {
+                                                   executor::Launch launch,
+                                                   std::vector<void*> scratch) {
   const bool makes_offers = makes_offers_of(launch);
   std::unique_ptr<Launcher> launcher;
   switch (machine.kind()) {
@@ -68,7 +69,17 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
     }
   }
   launcher->makes_offers_ = makes_offers;
+  launcher->scratch_ = std::move(scratch);
   return launcher;
+}
+
+Status Launcher::run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+                     uint64_t number) {
+  if (scratch_.empty()) return queue(buffers, stream, number);
+  buffers_.assign(buffers.begin(), buffers.end());
+  for (size_t work = 0; work < buffers_.size() && work < scratch_.size(); ++work)
+    buffers_[work].scratch = scratch_[work];
+  return queue(buffers_, stream, number);
 }
 
 Status load_kernels(gpu::Machine& machine, int device) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "comm/profiling.h"
 #include "executor/launch.h"
@@ -18,13 +19,13 @@ class Launcher {
   bool makes_offers() const { return makes_offers_; }
   /// Does it have device memory, so that it must live until what it has queued is done?
   virtual bool has_memory() const { return false; }
-  /// `launch` without its buffers.
+  /// `launch` without its buffers. `scratch`: Scratch::reserve() of it.
   static Result<std::unique_ptr<Launcher>> create(gpu::Machine& machine, int device,
-                                                  executor::Launch launch);
-  /// Queues the launch on `stream`, or into the graph that `stream` captures, with the buffers of
-  /// each of its works. `number`: Launch::number.
-  virtual Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
-                     uint64_t number) = 0;
+                                                  executor::Launch launch,
+                                                  std::vector<void*> scratch);
+  /// Queues the launch on `stream`, or into the graph that `stream` captures, with the users'
+  /// buffers of each of its works. `number`: Launch::number.
+  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
 
   /// The next launch has this place (virtual GPUs), or records `begun` when it has begun (CUDA).
   void start_after(executor::StartOrder order) { start_order_ = std::move(order); }
@@ -35,11 +36,17 @@ class Launcher {
   void set_form(LaunchForm form) { form_ = std::move(form); }
 
  protected:
+  /// run() with all buffers.
+  virtual Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+                       uint64_t number) = 0;
+
   executor::StartOrder start_order_;   // of the next launch
   const gpu::Event* begun_ = nullptr;  // the same
 
  private:
   bool makes_offers_ = false;
+  std::vector<void*> scratch_;              // by work; empty: no work needs any
+  std::vector<executor::Buffers> buffers_;  // of the launch in progress, with it
   LaunchForm form_;
 };
 

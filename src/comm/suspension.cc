@@ -12,7 +12,8 @@ constexpr size_t kMostText = 4096;  // of why a rank cannot
 
 Communicator::MemoryUse Communicator::memory_use() {
   std::lock_guard in_use(in_use_);
-  return {.connections = endpoint_ == nullptr ? 0 : endpoint_->allocated_bytes(),
+  return {.suspendable = (endpoint_ == nullptr ? 0 : endpoint_->allocated_bytes()) +
+                         (operations_ == nullptr ? 0 : operations_->scratch().bytes()),
           .others = (one_sided_ == nullptr ? 0 : one_sided_->allocated_bytes()) +
                     (windows_ == nullptr ? 0 : windows_->record_bytes()) +
                     (exports_ == nullptr ? 0 : exports_->table_bytes()),
@@ -74,12 +75,14 @@ Status Communicator::resume() {
 // A step that fails leaves ranks with memory and others without: the communicator is of no more
 // use.
 Status Communicator::swap_memory(bool is_suspension) {
-  if (endpoint_ == nullptr) return {};
+  Scratch& scratch = operations_->scratch();
+  if (endpoint_ == nullptr) return is_suspension ? scratch.suspend() : scratch.resume();
   const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));
   Status status = guarded([&]() -> Status {
     // Memory that somebody still maps is not given back, and memory that is not there yet cannot be
     // mapped.
     TRY(is_suspension ? endpoint_->suspend_peers() : endpoint_->resume_own());
+    TRY(is_suspension ? scratch.suspend() : scratch.resume());
     TRY(member_->barrier(deadline));
     TRY(is_suspension ? endpoint_->suspend_own() : endpoint_->resume_peers(deadline));
     return member_->barrier(deadline);

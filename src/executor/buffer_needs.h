@@ -19,8 +19,8 @@ class BufferNeeds {
 
   /// InternalError, naming the work and the buffer, when `buffers`, one for each work, lack one
   /// that the program has blocks of. (An empty message may have none.) What calls of users lack is
-  /// found before; a scratch buffer only an algorithm can ask for, and communicators have none to
-  /// give.
+  /// found before; scratch buffers, for which only algorithms ask, communicators have
+  /// (comm/scratch.h).
   Status check(std::span<const Buffers> buffers) const;
 
  private:

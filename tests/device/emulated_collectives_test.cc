@@ -15,6 +15,7 @@
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
+#include "tests/executor/host/scratch_schedule.h"
 
 namespace niccolite::device_test {
 namespace {
@@ -130,6 +131,17 @@ TEST_P(EmulatedProtocol, RunsEveryAlgorithmOfEveryCollective) {
         if (HasFailure()) return;
       }
     }
+  }
+}
+
+TEST_P(EmulatedProtocol, KeepsBlocksInScratch) {
+  Cluster cluster(executor::host::by_way_of_scratch(3), GetParam(), shape_of(GetParam(), 2, 2));
+  for (uint32_t turn = 0; turn < 4; ++turn) {
+    SCOPED_TRACE(turn);
+    ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{uint64_t{500} * turn + 1}},
+                                          .is_in_place = turn % 2 == 0,
+                                          .is_misaligned = turn == 3,
+                                          .seed = turn + 1}));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
 #include "tests/executor/host/sanitizers.h"
+#include "tests/executor/host/scratch_schedule.h"
 
 namespace niccolite::executor::host {
 namespace {
@@ -184,6 +185,20 @@ TEST_P(Collectives, StepsMayWrap) {
     cluster.start_at(start);
     for (const uint64_t count : {5u, 300u, 1u, 70u, 900u}) {
       c.count = count;
+      ++c.seed;
+      ASSERT_NO_FATAL_FAILURE(run(cluster, c));
+    }
+  }
+}
+
+TEST(CollectivesByWayOfScratch, HoldTheResultBitForBit) {
+  for (const Protocol protocol : kAllProtocols) {
+    Case c{.protocol = protocol, .channels = 2};
+    Cluster cluster(by_way_of_scratch(4), protocol, shape_of(c));
+    for (const uint64_t count : {1u, 7u, 500u, 3001u}) {
+      c.count = count;
+      c.is_in_place = count % 2 == 0;
+      c.threads = count == 7 ? 2 : 0;
       ++c.seed;
       ASSERT_NO_FATAL_FAILURE(run(cluster, c));
     }

@@ -1,0 +1,40 @@
+// A schedule that needs scratch memory: a chain of ranks, each of which keeps in scratch blocks
+// what comes, and copies it to its output and sends it on from there.
+#pragma once
+
+#include "schedule/builder.h"
+
+namespace niccolite::executor::host {
+
+/// A broadcast from rank 0 of two blocks, whose places in scratch are exchanged.
+inline schedule::Schedule by_way_of_scratch(int nranks) {
+  using schedule::scratch;
+  constexpr int kBlocks = 2;
+  schedule::Builder builder({.collective = schedule::Collective::Broadcast,
+                             .algorithm = "by_way_of_scratch",
+                             .nranks = nranks,
+                             .nblocks = kBlocks,
+                             .scratch_blocks = kBlocks});
+  for (int rank = 0; rank < nranks; ++rank) {
+    schedule::LaneBuilder lane = builder.add_lane(rank);
+    for (int block = 0; block < kBlocks; ++block) {
+      schedule::Instruction keep{.target = scratch(kBlocks - 1 - block), .chunk_of = block};
+      if (rank == 0) {
+        keep.source = schedule::input(block);
+      } else {
+        keep.receive_from = lane.from(rank - 1);
+      }
+      lane.add(std::move(keep));
+    }
+    for (int block = 0; block < kBlocks; ++block) {
+      schedule::Instruction pass{.source = scratch(kBlocks - 1 - block),
+                                 .target = schedule::output(block),
+                                 .chunk_of = block};
+      if (rank + 1 < nranks) pass.send_to = lane.to(rank + 1);
+      lane.add(std::move(pass));
+    }
+  }
+  return std::move(builder).take();
+}
+
+}  // namespace niccolite::executor::host
