@@ -158,10 +158,8 @@ std::string describe_instructions(const Schedule& schedule) {
 }
 
 /// What goes between machines, and inside them.
-void print_traffic(const Schedule& schedule, const Options& options) {
-  const Result<std::vector<int>> machines = parse_machines(options.machines);
-  if (!machines.is_ok()) return;  // build() has told
-  const schedule::Load load = load_of(schedule, machines.value());
+void print_traffic(const Schedule& schedule, const std::vector<int>& machines) {
+  const schedule::Load load = load_of(schedule, machines);
   fmt::print(
       "of {}: {:.3g} times over the wires of the busiest machine, {:.3g} between machines and "
       "{:.3g} inside one by the busiest rank\n",
@@ -211,8 +209,10 @@ int run(const Options& options) {
   if (!built.is_ok()) return fail(built.status(), kExitUsage);
   const Schedule& schedule = built.value();
 
+  std::vector<int> machines;
+  if (!options.machines.empty()) machines = parse_machines(options.machines).take();  // as build()
   if (options.wants_lowered) {
-    const Result<lowering::AccessPlan> plan = lower(schedule, lowering::Capabilities{});
+    const Result<lowering::AccessPlan> plan = lowering::lower(schedule, {.machines = machines});
     if (!plan.is_ok()) return fail(plan.status(), kExitWrong);
     fmt::print("{}\n", draw_text(plan.value()));
   } else if (options.svg_path.empty()) {
@@ -224,7 +224,7 @@ int run(const Options& options) {
   if (!events.is_ok()) return fail(events.status(), kExitWrong);
   fmt::print("{} {}: {}; {}\n", options.collective, schedule.algorithm,
              describe_cost(schedule, events.value()), describe_instructions(schedule));
-  if (!options.machines.empty()) print_traffic(schedule, options);
+  if (!machines.empty()) print_traffic(schedule, machines);
   if (!options.wants_proof) return kExitFine;
   if (const Status status = check(schedule, {.depth = options.depth}); !status.is_ok())
     return fail(status, kExitWrong);
@@ -234,9 +234,9 @@ int run(const Options& options) {
       options.depth, options.depth == 1 ? "" : "s");
   if (!options.wants_lowered) return kExitFine;
   constexpr int kMostAborted = 4;  // the proof of aborts grows with the square of the steps
-  const bool with_aborts = options.ranks <= kMostAborted;
-  if (const Status status =
-          lowering::check_all(schedule, {.depth = options.depth, .with_aborts = with_aborts});
+  const bool with_aborts = schedule.nranks <= kMostAborted;
+  if (const Status status = lowering::check_all(
+          schedule, {.depth = options.depth, .with_aborts = with_aborts, .machines = machines});
       !status.is_ok())
     return fail(status, kExitWrong);
   fmt::print("proved right lowered, too, whichever buffers are reached{}\n",

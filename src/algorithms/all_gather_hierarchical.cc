@@ -14,7 +14,11 @@
 // ranks, some take the blocks of several. On one machine it is the direct one. Source: R. Thakur,
 // R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH", 2005,
 // at two levels.
+#include <map>
+#include <utility>
+
 #include "algorithms/all_gather.h"
+#include "algorithms/lanes.h"
 #include "algorithms/machines.h"
 
 namespace niccolite::algorithms {
@@ -28,12 +32,34 @@ constexpr const char* kName = "hierarchical";
 constexpr int kOwn = 0;     // from the rank whose block it is
 constexpr int kPassed = 1;  // from the rank of the own machine that got it from another one
 
-enum Phase : size_t { kPush, kPass, kGather };
+enum Phase : size_t { kPush, kPass };
 
-void add_rank(Builder& builder, const Machines& machines, int rank) {
+/// The lanes that store what comes: one, or among few ranks one for each connection, so that what
+/// comes from the own machine is put where it belongs.
+class Gathers {
+ public:
+  Gathers(Builder& builder, int rank, int nranks)
+      : builder_(builder), rank_(rank), by_connection_(nranks <= kMaxLanesRanks) {}
+
+  void add(int from, int tag, int block) {
+    const auto key = by_connection_ ? std::pair(from, tag) : std::pair(0, 0);
+    auto lane = lanes_.find(key);
+    if (lane == lanes_.end()) lane = lanes_.emplace(key, builder_.add_lane(rank_)).first;
+    lane->second.add({.receive_from = lane->second.from(from, tag), .target = output(block)});
+  }
+
+ private:
+  Builder& builder_;
+  const int rank_;
+  const bool by_connection_;
+  std::map<std::pair<int, int>, LaneBuilder> lanes_;  // by sender and tag
+};
+
+void add_rank(Builder& builder, const Machines& machines, int rank, int nranks) {
   const int machine = machines.of(rank);
   const std::vector<int> neighbours = machines.neighbours(rank);
   PhaseLanes lanes(builder, rank);
+  Gathers gathers(builder, rank, nranks);
   std::vector<int> receivers;  // wires first
   for (const int other : machines.others(machine, 1))
     receivers.push_back(machines.rank_at(other, machines.local(rank)));
@@ -41,16 +67,18 @@ void add_rank(Builder& builder, const Machines& machines, int rank) {
   lanes[kPush].add(
       {.source = input(0), .target = output(rank), .send_to = lanes[kPush].to(receivers, kOwn)});
 
-  for (const int neighbour : neighbours)
-    lanes[kGather].add(
-        {.receive_from = lanes[kGather].from(neighbour, kOwn), .target = output(neighbour)});
+  for (const int neighbour : neighbours) gathers.add(neighbour, kOwn, neighbour);
   for (const int other : machines.others(machine, -1)) {
     for (const int owner : machines.ranks(other)) {
       const int taker = machines.rank_at(machine, machines.local(owner));
-      LaneBuilder& lane = lanes[taker == rank ? kPass : kGather];
-      lane.add({.receive_from = taker == rank ? lane.from(owner, kOwn) : lane.from(taker, kPassed),
+      if (taker != rank) {
+        gathers.add(taker, kPassed, owner);
+        continue;
+      }
+      LaneBuilder& lane = lanes[kPass];
+      lane.add({.receive_from = lane.from(owner, kOwn),
                 .target = output(owner),
-                .send_to = taker == rank ? lane.to(neighbours, kPassed) : kNone});
+                .send_to = lane.to(neighbours, kPassed)});
     }
   }
 }
@@ -65,7 +93,7 @@ Result<Schedule> all_gather_hierarchical(int nranks, const Options& options) {
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks});
-  for (const int rank : ranks_to_build(nranks, options)) add_rank(builder, machines, rank);
+  for (const int rank : ranks_to_build(nranks, options)) add_rank(builder, machines, rank, nranks);
   return std::move(builder).take();
 }
 

@@ -28,7 +28,11 @@ namespace {
 
 constexpr const char* kName = "tree";
 
-void add_tree(Builder& builder, const DoubleTree& trees, int rank, int tree) {
+/// Connections that carry results, of tree 0; else they are those of sums. Apart where there are
+/// several machines: in each, inputs then go one way, and results the other, directly.
+constexpr int kResults = 3;
+
+void add_tree(Builder& builder, const DoubleTree& trees, int rank, int tree, int result_tag) {
   const int above = trees.above(rank, tree);
   const std::vector<int> below = trees.below(rank, tree);
   LaneBuilder up = builder.add_lane(rank);
@@ -37,7 +41,7 @@ void add_tree(Builder& builder, const DoubleTree& trees, int rank, int tree) {
   Instruction fold = fold_of(up, rank, sums, tree);
   if (above < 0) {
     fold.target = output(tree);
-    fold.send_to = up.to(below, tree);
+    fold.send_to = up.to(below, result_tag);
     fold.finish = true;
     up.add(std::move(fold));
     return;
@@ -45,9 +49,9 @@ void add_tree(Builder& builder, const DoubleTree& trees, int rank, int tree) {
   fold.send_to = up.to(above, tree);
   up.add(std::move(fold));
   LaneBuilder down = builder.add_lane(rank);
-  down.add({.receive_from = down.from(above, tree),
+  down.add({.receive_from = down.from(above, result_tag),
             .target = output(tree),
-            .send_to = down.to(below, tree)});
+            .send_to = down.to(below, result_tag)});
 }
 
 }  // namespace
@@ -55,14 +59,16 @@ void add_tree(Builder& builder, const DoubleTree& trees, int rank, int tree) {
 Result<Schedule> all_reduce_tree(int nranks, const Options& options) {
   TRY(check_options(kName, nranks, kMaxRingRanks, options));
   if (nranks == 1) return alone(Collective::AllReduce, kName);
-  const DoubleTree trees(Machines(nranks, options), nranks);
+  const Machines machines(nranks, options);
+  const DoubleTree trees(machines, nranks);
   Builder builder({.collective = Collective::AllReduce,
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = kTrees,
                    .partial_sums = true});
   for (const int rank : ranks_to_build(nranks, options))
-    for (int tree = 0; tree < kTrees; ++tree) add_tree(builder, trees, rank, tree);
+    for (int tree = 0; tree < kTrees; ++tree)
+      add_tree(builder, trees, rank, tree, machines.count() > 1 ? kResults + tree : tree);
   return std::move(builder).take();
 }
 

@@ -16,6 +16,7 @@
 // the fewest ranks has ranks. On one machine it is scatter-gather. Source: the pipelined chain
 // (broadcast_ring.cc) and M. Barnett et al. (broadcast_scatter_gather.cc), at two levels.
 #include "algorithms/broadcast.h"
+#include "algorithms/lanes.h"
 #include "algorithms/machines.h"
 
 namespace niccolite::algorithms {
@@ -38,9 +39,10 @@ void add_rank(Builder& builder, const Machines& machines, int rank, int root) {
   PhaseLanes lanes(builder, rank);
   for (int rail = 0; rail < machines.rails(); ++rail) {
     const int owner = machines.rank_at(machine, rail);
-    // Blocks that the root only hands to their owners have a lane of their own: the wire need not
-    // wait for them.
-    LaneBuilder& lane = lanes[owner == rank ? 0 : 1];
+    // The wire need not wait for blocks that others own. Each has a lane, if they are few: so what
+    // comes from the own machine is put where it belongs.
+    const bool has_lane = owner != rank && machines.rails() <= kMaxLanesRanks;
+    LaneBuilder lane = has_lane ? builder.add_lane(rank) : lanes[owner == rank ? 0 : 1];
     Instruction instruction{.target = output(rail)};
     if (rank == root) {
       instruction.source = input(rail);

@@ -135,17 +135,20 @@ Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t
       {"bulk copies and pulls", {.has_bulk_copies = true, .has_staged_reductions = true}, true},
       {"threads and shared reductions", {.has_staged_reductions = true}},
       {"threads", {}},
-      {"threads of a virtual GPU", {.threads_pass_on_puts = true}},
+      {"a virtual GPU",
+       {.has_bulk_copies = true, .has_staged_reductions = true, .threads_pass_on_puts = true}},
   };
-  const Routes routes = routes_of(schedule);
+  const Routes routes = routes_of(schedule, options.machines);
   for (const Kind& kind : kinds) {
     const bool adds_nothing =
         routes.are_all_slots() || (kind.pulls && !schedule::reduces(schedule.collective));
     if (adds_nothing && &kind != &kinds[0]) continue;
     for (const std::vector<bool>& refused : refusals(schedule, routes, seed)) {
-      const AccessPlan plan = TRY(lower(
-          schedule,
-          {.facilities = kind.facilities, .links = {}, .refused = refused, .pulls = kind.pulls}));
+      const AccessPlan plan = TRY(lower(schedule, {.facilities = kind.facilities,
+                                                   .links = {},
+                                                   .refused = refused,
+                                                   .machines = options.machines,
+                                                   .pulls = kind.pulls}));
       TRY(check(plan, options)
               .with_context("moved by {}, {} of {} buffers not reached", kind.what,
                             std::ranges::count(refused, true), refused.size()));

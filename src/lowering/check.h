@@ -41,8 +41,9 @@
 namespace niccolite::lowering {
 
 struct CheckOptions {
-  int depth = 2;            // slots of each FIFO
-  bool with_aborts = true;  // grows with the square of the number of steps
+  int depth = 2;                // slots of each FIFO
+  bool with_aborts = true;      // grows with the square of the number of steps
+  std::vector<int> machines{};  // check_all(): of each rank; empty: one
 };
 
 /// Proves one plan, whose buffers can be reached or not as its capabilities said.

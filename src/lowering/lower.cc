@@ -28,7 +28,9 @@ struct Lowered {
 class Lowering {
  public:
   Lowering(const Schedule& schedule, const Capabilities& capabilities)
-      : schedule_(schedule), capabilities_(capabilities), routes_(routes_of(schedule)) {}
+      : schedule_(schedule),
+        capabilities_(capabilities),
+        routes_(routes_of(schedule, capabilities.machines)) {}
 
   AccessPlan run() {
     set_ways();
@@ -60,6 +62,7 @@ class Lowering {
     for (int i = 0; i < length(schedule_.connections); ++i) {
       const Route route = routes_.of(at(schedule_.connections, i).tag);
       const bool can = capabilities_.facilities.publishes_chunks &&
+                       !leaves_machine(at(schedule_.connections, i), capabilities_.machines) &&
                        (route.way == Way::DirectGet   ? link_of(i).can_get
                         : route.way == Way::DirectPut ? link_of(i).can_put
                                                       : false);
@@ -274,6 +277,10 @@ Status check_size(const char* what, size_t size, const Schedule& schedule) {
 
 Result<AccessPlan> lower(const Schedule& schedule, const Capabilities& capabilities) {
   TRY(check_size("links", capabilities.links.size(), schedule));
+  if (!capabilities.machines.empty() &&
+      capabilities.machines.size() != static_cast<size_t>(schedule.nranks))
+    return Status::invalid_argument("machines of {} ranks for a schedule of {}",
+                                    capabilities.machines.size(), schedule.nranks);
   TRY(check_size("refusals", capabilities.refused.size(), schedule));
   return Lowering(schedule, capabilities).run();
 }

@@ -106,6 +106,7 @@ struct Capabilities {
   std::vector<Link> links{};    // by connection; empty: all can do all
   std::vector<bool> refused{};  // by connection: the buffer cannot be reached in this operation, so
                                 // that its rank advertises nothing; empty: none
+  std::vector<int> machines{};  // of each rank; empty: one. Between them nothing is direct
   bool pulls = false;           // reductions with dynamic tiles pull what they would get
 };
 

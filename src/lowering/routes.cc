@@ -1,6 +1,7 @@
 #include "lowering/routes.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "schedule/index.h"
 
@@ -92,7 +93,11 @@ bool Routes::are_all_slots() const {
                              [](const auto& entry) { return entry.second.way == Way::Slot; });
 }
 
-Routes routes_of(const Schedule& schedule) {
+bool leaves_machine(const Connection& connection, std::span<const int> machines) {
+  return !machines.empty() && at(machines, connection.sender) != at(machines, connection.receiver);
+}
+
+Routes routes_of(const Schedule& schedule, std::span<const int> machines) {
   std::map<int, Route> routes;
   if (schedule.collective == Collective::PointToPoint) {
     for (const Connection& connection : schedule.connections)
@@ -100,11 +105,18 @@ Routes routes_of(const Schedule& schedule) {
     return Routes(std::move(routes));
   }
   const std::vector<Allowed> allowed = look_at(schedule);
+  const auto leaves = [&](int connection) {
+    return leaves_machine(at(schedule.connections, connection), machines);
+  };
+  const bool is_on_one =
+      std::ranges::adjacent_find(machines, std::ranges::not_equal_to()) == machines.end();
   std::map<int, std::pair<bool, bool>> gets_and_puts;  // by tag: can all of them?
   for (int i = 0; i < length(allowed); ++i) {
-    auto& [gets, puts] =
-        gets_and_puts.try_emplace(at(schedule.connections, i).tag, !schedule.partial_sums, true)
-            .first->second;
+    if (leaves(i)) continue;
+    auto& [gets, puts] = gets_and_puts
+                             .try_emplace(at(schedule.connections, i).tag,
+                                          !schedule.partial_sums || !is_on_one, true)
+                             .first->second;
     gets &= at(allowed, i).get();
     puts &= at(allowed, i).put;
   }
@@ -112,8 +124,8 @@ Routes routes_of(const Schedule& schedule) {
     routes[tag].way = can.first ? Way::DirectGet : can.second ? Way::DirectPut : Way::Slot;
   bool is_passed_on = false;
   for (int i = 0; i < length(allowed); ++i) {
-    is_passed_on |= routes[at(schedule.connections, i).tag].way == Way::DirectPut &&
-                    at(allowed, i).is_passed_on;
+    is_passed_on |= !leaves(i) && at(allowed, i).is_passed_on &&
+                    routes[at(schedule.connections, i).tag].way == Way::DirectPut;
   }
   for (auto& [tag, route] : routes) route.is_final = route.way == Way::DirectPut && !is_passed_on;
   return Routes(std::move(routes));

@@ -11,7 +11,10 @@
 //   get   where the sending worker is one instruction that does nothing but send its input there,
 //         and the receiver reduces it or passes it on. (What the receiver would only store is put.)
 // All connections of one tag go one way: the one that every one of them may go, a get before a put.
-// Where partial sums travel there are no gets: a chain would have one at its first hop alone.
+// Where partial sums travel there are no gets: a chain would have one at its first hop alone. (On
+// several machines it is between them that chains go.)
+// Between machines all bytes go through slots, whatever the form; what it says is asked of the
+// connections inside machines alone.
 // Of messages (PointToPoint) each is moved by a worker of one instruction at either end, so that
 // all are puts.
 //
@@ -20,6 +23,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 
 #include "schedule/schedule.h"
 
@@ -58,9 +62,13 @@ class Routes {
   std::map<int, Route> of_tags_;
 };
 
-/// The routes of `schedule`, whose form is right (schedule/check.h). Of a part of a schedule
-/// (algorithms::Options::only_rank), the routes as far as the part does not exclude them: what the
-/// part excludes, the whole does, too, so that Slot is certain, and all else is not.
-Routes routes_of(const schedule::Schedule& schedule);
+/// The routes of `schedule`, whose form is right (schedule/check.h). `machines`: the machine of
+/// each rank; empty: all are on one. Of a part of a schedule (algorithms::Options::only_rank), the
+/// routes as far as the part does not exclude them: what the part excludes, the whole does, too, so
+/// that Slot is certain, and all else is not.
+Routes routes_of(const schedule::Schedule& schedule, std::span<const int> machines = {});
+
+/// Is the connection one between two machines?
+bool leaves_machine(const schedule::Connection& connection, std::span<const int> machines);
 
 }  // namespace niccolite::lowering

@@ -27,7 +27,8 @@ class Found {
     const std::lock_guard lock(mutex_);
     const auto key = std::tuple(&algorithm, nranks, options.root, options.machines);
     if (const auto known = routes_.find(key); known != routes_.end()) return known->second;
-    const Routes routes = lowering::routes_of(TRY(algorithm.build(nranks, options)));
+    const Routes routes =
+        lowering::routes_of(TRY(algorithm.build(nranks, options)), options.machines);
     // Roots of many communicators; each takes microseconds to milliseconds to find again.
     constexpr size_t kMost = 4096;
     if (routes_.size() >= kMost) routes_.erase(routes_.begin());
@@ -45,10 +46,10 @@ class Found {
 Result<Routes> find_routes(const Algorithm& algorithm, int nranks, Options options,
                            const schedule::Schedule& part) {
   // What one part excludes, the whole does (lowering::routes_of()).
-  if (are_slots(part, lowering::routes_of(part))) return Routes();
+  if (are_slots(part, lowering::routes_of(part, options.machines))) return Routes();
   options.only_rank = options.root;
   const schedule::Schedule of_root = TRY(algorithm.build(nranks, options));
-  const Routes left = lowering::routes_of(of_root);
+  const Routes left = lowering::routes_of(of_root, options.machines);
   bool are_excluded = !part.connections.empty();
   for (const schedule::Connection& connection : part.connections) {
     const auto known = left.of_tags().find(connection.tag);

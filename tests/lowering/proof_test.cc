@@ -65,6 +65,23 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryLoweredPlan, testing::ValuesIn(cases()),
                            return name_of(test.param);
                          });
 
+TEST(LoweredPlansOfMachines, AreRight) {
+  const std::vector<std::vector<int>> layouts{
+      {0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 2, 2}, {0, 0, 0, 0, 1, 1, 1, 1}};
+  int direct = 0;
+  for (const Algorithm& algorithm : algorithms::all())
+    for (const std::vector<int>& machines : layouts) {
+      const int nranks = static_cast<int>(machines.size());
+      if (nranks > algorithm.max_ranks) continue;
+      const Schedule schedule = algorithm.build(nranks, {.root = 1, .machines = machines}).take();
+      direct += !routes_of(schedule, machines).are_all_slots();
+      const Status status =
+          check_all(schedule, {.depth = 2, .with_aborts = nranks <= 4, .machines = machines});
+      EXPECT_TRUE(status.is_ok()) << name_of({&algorithm, nranks}) << ": " << status.message();
+    }
+  EXPECT_GT(direct, 50);
+}
+
 TEST(LoweredMessages, AreRight) {
   for (const int nranks : {1, 2, 3, 5}) {
     std::vector<algorithms::Envelope> all;

@@ -110,17 +110,55 @@ TEST(Routes, OfAPartAreSlotsOnlyWhereThoseOfTheWholeAre) {
   for (const algorithms::Algorithm& algorithm : algorithms::all()) {
     for (const int nranks : {2, 3, 8, 12}) {
       if (nranks > algorithm.max_ranks) continue;
-      const Routes whole = routes_of(algorithm.build(nranks, {.root = 1}).take());
-      for (int rank = 0; rank < nranks; ++rank) {
-        const Schedule part = algorithm.build(nranks, {.only_rank = rank, .root = 1}).take();
-        const Routes routes = routes_of(part);
-        for (const auto& [tag, route] : routes.of_tags()) {
-          if (route.way == Way::Slot) {
-            EXPECT_EQ(whole.of(tag).way, Way::Slot) << algorithm.name << " rank " << rank;
+      for (const bool has_machines : {false, true}) {
+        algorithms::Options options{.root = 1};
+        for (int rank = 0; has_machines && rank < nranks; ++rank)
+          options.machines.push_back(rank * 3 % nranks / 2);
+        const Routes whole = routes_of(algorithm.build(nranks, options).take(), options.machines);
+        for (int rank = 0; rank < nranks; ++rank) {
+          options.only_rank = rank;
+          const Schedule part = algorithm.build(nranks, options).take();
+          const Routes routes = routes_of(part, options.machines);
+          for (const auto& [tag, route] : routes.of_tags()) {
+            if (route.way == Way::Slot) {
+              EXPECT_EQ(whole.of(tag).way, Way::Slot) << algorithm.name << " rank " << rank;
+            }
           }
         }
       }
     }
+  }
+}
+
+/// Two machines of two ranks each.
+struct RowOfMachines {
+  Collective collective;
+  const char* algorithm;
+  const char* expected;
+};
+// clang-format off: a table
+const RowOfMachines kRowsOfMachines[] = {
+    {Collective::AllGather, "hierarchical", "0 put final, 1 put final"},
+    {Collective::AllReduce, "tree", "0 get, 1 get, 3 put final, 4 put final"},
+    {Collective::Broadcast, "hierarchical", "0 put, 1 put"},
+    {Collective::Broadcast, "tree", "0 put final, 1 put final"},
+    {Collective::Reduce, "tree", "0 get, 1 get"},
+    {Collective::AllReduce, "one_shot", ""},
+    {Collective::AllReduce, "two_shot_lanes", "0 get, 1 put final"},
+    {Collective::AllReduce, "hierarchical", ""},
+};
+// clang-format on
+
+TEST(RoutesOfMachines, AreDirectInsideThem) {
+  const std::vector<int> machines{0, 0, 1, 1};
+  for (const auto& [collective, algorithm, expected] : kRowsOfMachines) {
+    const Schedule schedule =
+        algorithms::find(collective, algorithm)->build(4, {.machines = machines}).take();
+    EXPECT_EQ(text_of(routes_of(schedule, machines)), expected)
+        << schedule::name_of(collective) << " " << algorithm;
+    // Between machines there is nothing else than slots.
+    const std::vector<int> apart{0, 1, 2, 3};
+    EXPECT_EQ(text_of(routes_of(schedule, apart)), "");
   }
 }
 
