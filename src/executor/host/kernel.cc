@@ -36,9 +36,12 @@ class Operation final : public Task {
     size_t ports = 0;
     for_each_lane([&](size_t lane, uint32_t) { ports += plan_->ports_of(lane).size(); });
     ports_.resize(ports);
+    next_tiles_.resize(plan_->program().lanes.size());
+    for (size_t lane = 0; lane < next_tiles_.size(); ++lane)
+      next_tiles_[lane] = plan_->work_of(lane).partition.channels;
     PortState* next = ports_.data();
     for_each_lane([&](size_t lane, uint32_t channel) {
-      lanes_.emplace_back(*plan_, folder_, lane, channel, next);
+      lanes_.emplace_back(*plan_, folder_, lane, channel, next, &next_tiles_[lane]);
       next += plan_->ports_of(lane).size();
     });
   }
@@ -121,8 +124,7 @@ class Operation final : public Task {
                      steps, work.tag, work.turn);
         if (const lowering::Way way = route_in(launch, number).way; way != lowering::Way::Slot) {
           state->begin_offer(advertises(launch, number) ? OfferRole::Makes : OfferRole::Takes,
-                             way == lowering::Way::DirectGet,
-                             work.partition.chunk * plan_->element_bytes());
+                             way == lowering::Way::DirectGet);
         }
         ++state;
       }
@@ -162,9 +164,10 @@ class Operation final : public Task {
   StartOrder order_;
   Residency* const residency_;  // null: no limit
   bool is_resident_ = false;
-  Folder folder_;                 // the plan's, or with the scale of this execution
-  std::vector<PortState> ports_;  // [channel][lane][Plan::ports_of]
-  std::vector<Lane> lanes_;       // those that are not done; they point into ports_ and *plan_
+  Folder folder_;                     // the plan's, or with the scale of this execution
+  std::vector<uint64_t> next_tiles_;  // by lane of the program: see Lane
+  std::vector<PortState> ports_;      // [channel][lane][Plan::ports_of]
+  std::vector<Lane> lanes_;           // those that are not done; they point into ports_ and *plan_
   size_t next_lane_ = 0;
   bool has_begun_ = false;
   bool is_waiting_ = false;                // nothing moved in the last step

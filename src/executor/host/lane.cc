@@ -23,14 +23,17 @@ static_assert(kStagingBytes / (kMostOperands + 1) >= kGrain);
 }  // namespace
 
 Lane::Lane(const Plan& plan, const Folder& folder, size_t number, uint32_t channel,
-           PortState* ports)
+           PortState* ports, uint64_t* next_tile)
     : plan_(&plan),
       folder_(&folder),
       work_(&plan.work_of(number)),
       ports_(ports),
       instructions_(plan.program().instructions.data() + plan.program().lanes[number].first),
       count_(plan.program().lanes[number].count),
-      channel_(channel) {
+      channel_(channel),
+      next_tile_(next_tile),
+      may_share_tiles_(plan.may_share_tiles(number)),
+      has_tile_(count_ > 0 && work_->partition.rounds > 0) {
   if (count_ > 0) start();
 }
 
@@ -41,7 +44,7 @@ PortState& Lane::port(uint32_t index) const {
 std::byte* Lane::local(Place place, uint32_t block) const {
   const Partition& partition = work_->partition;
   const Buffers& buffers = work_->buffers;
-  const uint64_t element = block * partition.block_stride + partition.start_of(channel_, round_);
+  const uint64_t element = block * partition.block_stride + tile_start_;
   void* buffer = place == Place::Scratch ? buffers.scratch : buffers.output;
   if (place == Place::Input)
     buffer = const_cast<void*>(buffers.input);  // check_instruction: never a target
@@ -52,7 +55,7 @@ void Lane::make_offers() {
   for (uint32_t i = 0; i < count_; ++i) {
     const CompactInstruction& of = instructions_[i];
     const auto offer = [&](uint32_t index, uint64_t place) {
-      if (port(index).makes_offer()) port(index).make_offer(place);
+      if (port(index).makes_offer()) port(index).make_offer(place, may_serve_pulls());
     };
     for (uint32_t r = 0; r < of.receive_count; ++r)
       offer(of.receive + r, count_ == 1 ? landing_place(of.receive + r) : 0);
@@ -107,10 +110,18 @@ bool Lane::is_released() {
 
 Progress Lane::run(Budget& budget) {
   bool advanced = false;
-  while (round_ < work_->partition.rounds && count_ > 0) {
+  while (has_tile_) {
     if (budget.is_spent()) return Progress::Advanced;
     if (!has_begun_ && !may_begin()) return advanced ? Progress::Advanced : Progress::WouldBlock;
     has_begun_ = true;
+    if (may_share_tiles_ && !shares_tiles_ && has_all_taken()) {
+      shares_tiles_ = true;
+      if (may_pull()) {
+        begin_pulls();
+        advanced = true;  // the requests may be what a peer waits for
+        continue;
+      }
+    }
     while (offset_ < bytes_) {
       if (budget.is_spent()) return Progress::Advanced;
       if (!move_strip()) return advanced ? Progress::Advanced : Progress::WouldBlock;
@@ -124,19 +135,32 @@ Progress Lane::run(Budget& budget) {
     advanced = true;
     --budget.instructions;
   }
+  if (may_serve_pulls()) advanced = serve_pulls() || advanced;
   if (!is_released()) return advanced ? Progress::Advanced : Progress::WouldBlock;
   return Progress::Done;
 }
 
 // Goes to the first strip of the present instruction.
 void Lane::start() {
-  bytes_ = work_->partition.range(instruction().chunk_block, channel_, round_).count *
-           plan_->element_bytes();
+  start_tile(channel_, round_);
   if (only_awaits()) bytes_ = 0;
-  offset_ = 0;
   arrived_ = 0;
   has_begun_ = false;
   has_reported_ = false;
+}
+
+void Lane::start_tile(uint32_t channel, uint32_t round) {
+  const Partition& partition = work_->partition;
+  const uint64_t count = partition.range(instruction().chunk_block, channel, round).count;
+  start_tile_at(partition.start_of(channel, round), count * plan_->element_bytes());
+}
+
+void Lane::start_tile_at(uint64_t start, uint64_t bytes) {
+  tile_start_ = start;
+  bytes_ = bytes;
+  distance_ = static_cast<std::ptrdiff_t>((start - work_->partition.start_of(channel_, 0)) *
+                                          plan_->element_bytes());
+  offset_ = 0;
 }
 
 bool Lane::may_begin() {
@@ -146,6 +170,7 @@ bool Lane::may_begin() {
     if (const auto tag = send_port(i).foreign_tag()) report_mismatch(blocked_, *tag);
     return false;
   }
+  if (pulls()) return has_unit_arrived();
   return is_packed(plan_->launch().protocol) || all_arrived();
 }
 
@@ -177,7 +202,7 @@ Report Lane::wait() const {
 }
 
 void Lane::look_for_mismatch() {
-  if (count_ == 0 || round_ == work_->partition.rounds) return;
+  if (!has_tile_) return;
   const bool is_packed_slot = is_packed(plan_->launch().protocol);
   // An empty chunk has no flags.
   strip_ = std::min(strip_bytes(), bytes_ - offset_);
@@ -231,7 +256,7 @@ bool Lane::move_strip() {
     if (present.target != Place::None) {
       folded = local(present.target, present.target_block);
     } else if (!is_packed_slot) {
-      folded = send_port(0).slot() + offset_;
+      folded = destination(send_port(0)) + offset_;
     }
     folder_->fold({operands, operand_count}, scales_result, folded,
                   strip_ / plan_->element_bytes());
@@ -267,8 +292,8 @@ bool Lane::gather(std::byte* staging, const std::byte** operands) {
       }
       operands[operand] = unpacked;
     } else {
-      operands[operand] =
-          from.has_offered() ? local(present.target, present.target_block) : from.slot() + offset_;
+      operands[operand] = from.has_offered() ? local(present.target, present.target_block)
+                                             : operand_at(from) + offset_;
     }
     ++operand;
   }
@@ -288,15 +313,44 @@ void Lane::deliver(const std::byte* result) {
     if (to.has_offered()) continue;  // the peer reads it where it is
     if (is_packed(protocol)) {
       PackedSlot(protocol, to).pack(offset_, strip_, result);
-    } else if (to.slot() + offset_ != result) {
-      std::memcpy(to.slot() + offset_, result, strip_);
+    } else if (std::byte* const at = destination(to) + offset_; at != result) {
+      std::memcpy(at, result, strip_);
     }
   }
+}
+
+// Has everything that the only instruction gets and puts been taken from those who advertised it?
+bool Lane::has_all_taken() const {
+  for (uint32_t i = 0; i < instruction().receive_count; ++i)
+    if (!receive_port(i).has_taken()) return false;
+  for (uint32_t i = 0; i < instruction().send_count; ++i)
+    if (!send_port(i).has_taken()) return false;
+  return true;
+}
+
+// The chunk is moved: goes on to the next tile that nobody has taken; when there is none, tells the
+// peers.
+void Lane::take_tile() {
+  const Partition& partition = work_->partition;
+  const uint64_t tile = (*next_tile_)++;
+  if (tile >= uint64_t{partition.channels} * partition.rounds) return end_sharing();
+  start_tile(static_cast<uint32_t>(tile % partition.channels),
+             static_cast<uint32_t>(tile / partition.channels));
+}
+
+void Lane::end_sharing() {
+  has_tile_ = false;
+  for (uint32_t i = 0; i < instruction().receive_count; ++i)
+    receive_port(i).done_at_taken(/*is_send=*/false);
+  for (uint32_t i = 0; i < instruction().send_count; ++i)
+    send_port(i).done_at_taken(/*is_send=*/true);
 }
 
 // The chunk is moved: gives back what was received, publishes what was sent, goes on to the next
 // instruction.
 void Lane::finish() {
+  if (pulls()) return take_unit();
+  if (shares_tiles_) return take_tile();
   const Launch& launch = plan_->launch();
   for (uint32_t i = 0; i < instruction().receive_count; ++i) receive_port(i).received();
   for (uint32_t i = 0; i < instruction().send_count; ++i) {
@@ -308,7 +362,7 @@ void Lane::finish() {
   }
   if (++next_ == count_) {
     next_ = 0;
-    ++round_;
+    has_tile_ = ++round_ < work_->partition.rounds;
   }
   start();
 }

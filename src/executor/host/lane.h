@@ -5,6 +5,13 @@
 // A chunk is moved strip by strip, so that what one operand leaves in the cache is there for the
 // next destination. With Simple the first strip waits for all receives and credits. With LL and
 // LL128 the first strip waits for all credits, and every strip for its own flags of every receive.
+//
+// A tile is what a channel moves of a block in one round. Lanes of a rank that run the same
+// instruction on different channels may share the tiles of all of them, as on GPUs: each begins
+// with the first tile of its channel, and takes whichever is next until there are none. Then it
+// tells its peers of all that it did, in whichever channels. A lane that reduces may pull what it
+// reduces instead of reading it (protocol/request.h, lane_pulls.cc): its tiles are then units of
+// the whole block.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -27,9 +34,12 @@ struct Budget {
 class Lane {
  public:
   /// `number` is that of the program's lane, `channel` one of its work's partition. `ports` are
-  /// those of the lane on this channel, in the order of Plan::ports_of; they, `plan` and `folder`
-  /// outlive the lane.
-  Lane(const Plan& plan, const Folder& folder, size_t number, uint32_t channel, PortState* ports);
+  /// those of the lane on this channel, in the order of Plan::ports_of. `next_tile`: of all tiles,
+  /// tile t being that of channel t % channels in round t / channels, the next that a lane may
+  /// take; one for all channels, with the number of channels at first. All of them outlive the
+  /// lane.
+  Lane(const Plan& plan, const Folder& folder, size_t number, uint32_t channel, PortState* ports,
+       uint64_t* next_tile);
 
   /// Once, when all ports have begun, and before run().
   void make_offers();
@@ -50,6 +60,12 @@ class Lane {
   PortState& send_port(uint32_t i) const { return port(instruction().send + i); }
   PortState& port(uint32_t index) const;
   std::byte* local(Place place, uint32_t block) const;
+  /// Where the present chunk goes, or comes from.
+  std::byte* destination(const PortState& to) const { return to.chunk(distance_); }
+  const std::byte* operand_at(const PortState& from) const {
+    return pulls() ? from.place_of(pulled_, most_requests_, plan_->launch().request_bytes)
+                   : from.chunk(distance_);
+  }
 
   /// Where the rank at the other end of the port `index` sees `memory` of a buffer that has these
   /// shifts; 0: nowhere.
@@ -63,7 +79,25 @@ class Lane {
   bool is_released();
 
   void start();
+  void start_tile(uint32_t channel, uint32_t round);
+  void start_tile_at(uint64_t start, uint64_t bytes);
   bool may_begin();
+  bool has_all_taken() const;
+  void take_tile();
+  void end_sharing();
+
+  // Pulls: of the lane that reduces,
+  bool pulls() const { return most_requests_ != 0; }
+  bool may_pull() const;
+  void begin_pulls();
+  void request_units();
+  void take_unit();
+  void start_unit();
+  uint64_t block_bytes() const;
+  bool has_unit_arrived();
+  // and of the one whose input it is.
+  bool may_serve_pulls() const;
+  bool serve_pulls();
   Arrival arrival(uint32_t receive) const;
   bool all_arrived();
   void report_mismatch(uint32_t index, uint16_t tag);
@@ -80,15 +114,26 @@ class Lane {
   const CompactInstruction* instructions_;
   uint32_t count_;  // instructions
   uint32_t channel_;
+  uint64_t* next_tile_;
+  bool may_share_tiles_;
+  bool shares_tiles_ = false;
+  bool has_tile_ = true;
   uint32_t round_ = 0;
-  uint32_t next_ = 0;          // instruction
-  uint32_t blocked_ = 0;       // index of the port that is waited for
-  uint32_t arrived_ = 0;       // receives that were there when last looked at
+  uint64_t tile_start_ = 0;      // elements from the start of the block to the present tile
+  std::ptrdiff_t distance_ = 0;  // bytes from the lane's first tile to the present one
+  uint32_t next_ = 0;            // instruction
+  uint32_t blocked_ = 0;         // index of the port that is waited for
+  uint32_t arrived_ = 0;         // receives that were there when last looked at
   bool has_begun_ = false;     // has waited for all that it has to wait for before its first strip
   bool has_reported_ = false;  // that the present instruction receives another call's data
   uint64_t bytes_ = 0;         // of the present chunk
   uint64_t offset_ = 0;        // of the present strip in the chunk
   uint64_t strip_ = 0;         // bytes of the present strip
+
+  uint32_t most_requests_ = 0;          // 0: nothing is pulled
+  uint32_t pulled_ = 0;                 // units; also the number of the present one
+  uint32_t requested_ = 0;              // units
+  uint32_t units_[kMostRequests] = {};  // by request: which
 };
 
 }  // namespace niccolite::executor::host

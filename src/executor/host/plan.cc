@@ -3,6 +3,8 @@
 #include <bit>
 #include <utility>
 
+#include "executor/worker_shapes.h"
+
 namespace niccolite::executor::host {
 namespace {
 
@@ -130,6 +132,31 @@ Status check(const Launch& launch, std::vector<int>& lanes_of_ports) {
   return {};
 }
 
+bool reduces(const Program& program) {
+  for (const CompactInstruction& instruction : program.instructions)
+    if (instruction.receive_count + (instruction.source != Place::None ? 1 : 0) > 1) return true;
+  return false;
+}
+
+/// By lane, as on GPUs.
+std::vector<bool> find_shared_tiles(const Launch& launch, const Folder& folder) {
+  const Program& program = *launch.program;
+  const bool scales = folder.scales_input() || folder.scales_result();
+  const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
+      worker_shapes(launch), {.publishes_chunks = launch.protocol == Protocol::Simple,
+                              .has_bulk_copies = true,
+                              .has_staged_reductions = true,
+                              .reduces = scales || reduces(program),
+                              .scales_input = folder.scales_input(),
+                              .scales_result = folder.scales_result(),
+                              .threads_pass_on_puts = true,
+                              .has_counter = !launch.ports.empty()});
+  std::vector<bool> may_share;
+  for (const lowering::WorkerPlan& plan : plans)
+    may_share.push_back(plan.tiles == lowering::Tiles::Dynamic);
+  return may_share;
+}
+
 }  // namespace
 
 Result<Plan> Plan::create(Launch launch) {
@@ -156,7 +183,8 @@ Status Plan::check_buffers() const {
 Plan::Plan(Launch launch, const std::vector<int>& lanes_of_ports)
     : launch_(std::move(launch)), folder_(launch_.type, launch_.reduction), needs_(launch_) {
   Tables tables{.port_in_lane = std::vector<uint16_t>(lanes_of_ports.size()),
-                .ports_of = std::vector<std::vector<uint16_t>>(program().lanes.size())};
+                .ports_of = std::vector<std::vector<uint16_t>>(program().lanes.size()),
+                .may_share_tiles = find_shared_tiles(launch_, folder_)};
   for (size_t port = 0; port < lanes_of_ports.size(); ++port) {
     if (lanes_of_ports[port] < 0) continue;
     std::vector<uint16_t>& ports = tables.ports_of[static_cast<size_t>(lanes_of_ports[port])];

@@ -40,11 +40,16 @@ class Plan {
   /// The ports of a lane, in that order.
   const std::vector<uint16_t>& ports_of(size_t lane) const { return tables_->ports_of[lane]; }
 
+  /// May the channels share the tiles of the lane (lowering::Tiles::Dynamic)? They do where all
+  /// that it gets and puts is reached.
+  bool may_share_tiles(size_t lane) const { return tables_->may_share_tiles[lane]; }
+
  private:
   /// What depends on the program alone; shared by plans for different buffers.
   struct Tables {
     std::vector<uint16_t> port_in_lane;
     std::vector<std::vector<uint16_t>> ports_of;  // by lane
+    std::vector<bool> may_share_tiles;            // by lane
   };
   Plan(Launch launch, const std::vector<int>& lanes_of_ports);
 

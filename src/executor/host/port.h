@@ -23,6 +23,7 @@
 #include "executor/protocol/fifo.h"
 #include "executor/protocol/offer.h"
 #include "executor/protocol/relay.h"
+#include "executor/protocol/request.h"
 #include "executor/protocol/tag.h"
 
 namespace niccolite::executor::host {
@@ -61,6 +62,7 @@ class PortState {
     end_ = step_ + steps;
     tag_ = tag;
     foreign_tag_.reset();
+    deliveries_ = 0;
     bell_ = address.bell;
     notes_ = address.notes == nullptr ? nullptr : address.notes + size_t{channel} * depth_;
     credited_ = bell_ != nullptr ? end_ : end_ - depth_;  // relay.h
@@ -70,24 +72,24 @@ class PortState {
     }
   }
 
-  /// After begin(), when the connection lands or lends: see offer.h. `chunk_bytes` are those of a
-  /// full chunk, of which there is one in each round.
-  void begin_offer(OfferRole role, bool lends, uint64_t chunk_bytes) {
+  /// After begin(), when the connection lands or lends: see offer.h.
+  void begin_offer(OfferRole role, bool lends) {
     role_ = role;
     is_pending_ = true;
     lends_ = lends;
     base_ = step_;
-    chunk_bytes_ = chunk_bytes;
     if (lends) credited_ = end_;
   }
   bool makes_offer() const { return role_ == OfferRole::Makes; }
-  /// `address` is that of the lane's first chunk for the peer; 0: through slots. Once.
-  void make_offer(uint64_t address) {
+  /// `address` is that of the lane's first chunk for the peer; 0: through slots. `serves`: of what
+  /// is lent, whether this end sends what the peer requests. Once.
+  void make_offer(uint64_t address, bool serves) {
     is_pending_ = false;
+    serves_ = serves;
     has_agreed_ = address != 0 && offer::fits(address);
     // [offer] what is lent is there. Pairs with [take].
     std::atomic_ref(peer_->offer)
-        .store(offer::of(has_agreed_ ? address : 0, tag_), std::memory_order_release);
+        .store(offer::of(has_agreed_ ? address : 0, tag_, serves), std::memory_order_release);
   }
   /// Has this end made an offer that may be used? The other then does all the work.
   bool has_offered() const { return makes_offer() && has_agreed_; }
@@ -133,11 +135,15 @@ class PortState {
 
   uint64_t step() const { return step_; }
   uint16_t tag() const { return tag_; }
-  /// The slot of the present step, or its place in memory that this end has taken.
-  std::byte* slot() const {
-    if (taken_ != nullptr) return taken_ + (step_ - base_) * chunk_bytes_;
-    return slots_ + (step_ & (depth_ - 1)) * slot_bytes_;
+  /// The slot of the present step.
+  std::byte* slot() const { return slots_ + (step_ & (depth_ - 1)) * slot_bytes_; }
+  /// Where the present chunk is: in memory that this end has taken, so many bytes behind the lane's
+  /// first chunk there (or before it: another channel's), or in the slot.
+  std::byte* chunk(std::ptrdiff_t distance) const {
+    return taken_ != nullptr ? taken_ + distance : slot();
   }
+  /// Is all of the operation's data in memory that this end has taken?
+  bool has_taken() const { return taken_ != nullptr; }
 
   /// Sender: may the slot be written?
   bool has_credit() {
@@ -197,6 +203,53 @@ class PortState {
     if (bell_ != nullptr) bell_->announce();
   }
 
+  /// An end that has taken memory: all that the lane had to do there is done, whichever chunks that
+  /// was; the other end hears of all steps at once.
+  void done_at_taken(bool is_send) {
+    step_ = end_;
+    // [publish] or [consume]
+    std::atomic_ref(peer_->remote)
+        .store(is_send ? tag::tail(end_, tag_) : end_, std::memory_order_release);
+  }
+
+  // Requests (request.h): `most` is request::most_of().
+
+  /// Of the offer that was made or taken.
+  bool serves() const { return serves_; }
+  /// Receiver: asks for a unit, whose number among its requests is given. The unit requested `most`
+  /// requests ago has been read.
+  void request(uint32_t number, uint32_t most, uint32_t unit) {
+    // [request] the place in the slots is free. Pairs with that of take_request().
+    std::atomic_ref(peer_->requests[number % most])
+        .store(request::of(unit), std::memory_order_release);
+  }
+  bool has_delivered(uint32_t number) const {
+    // [delivered] the unit is there to be read. Pairs with that of deliver().
+    return std::atomic_ref(own_->delivered).load(std::memory_order_acquire) > number;
+  }
+  std::byte* place_of(uint32_t number, uint32_t most, uint32_t unit_bytes) const {
+    return slots_ + size_t{number % most} * unit_bytes;
+  }
+  /// When all that was requested is there: nothing of it outlives the operation.
+  void end_requests() {
+    // Relaxed: the next operation's first request comes after its offer.
+    std::atomic_ref(own_->delivered).store(0, std::memory_order_relaxed);
+  }
+  /// Sender: the unit that is to be stored to the place of deliveries().
+  std::optional<uint32_t> take_request(uint32_t most) {
+    const std::atomic_ref word(own_->requests[deliveries_ % most]);
+    const uint32_t request = word.load(std::memory_order_acquire);  // [request]
+    if (request == request::kNone) return std::nullopt;
+    // Relaxed: before [delivered], and so before the next request comes here.
+    word.store(request::kNone, std::memory_order_relaxed);
+    return request::unit_in(request);
+  }
+  uint32_t deliveries() const { return deliveries_; }
+  void deliver() {
+    // [delivered]
+    std::atomic_ref(peer_->delivered).store(++deliveries_, std::memory_order_release);
+  }
+
   /// A sender that takes offers: the tag of the other call whose offer it has found.
   std::optional<uint16_t> foreign_tag() const { return foreign_tag_; }
 
@@ -212,6 +265,7 @@ class PortState {
     }
     is_pending_ = false;
     taken_ = reinterpret_cast<std::byte*>(offer::address_in(word));
+    serves_ = offer::serves(word);
     has_agreed_ = taken_ != nullptr;
   }
 
@@ -242,8 +296,9 @@ class PortState {
   bool has_withdrawn_ = false;
   bool lends_ = false;
   uint64_t base_ = 0;  // the operation's first step
-  uint64_t chunk_bytes_ = 0;
   std::byte* taken_ = nullptr;
+  bool serves_ = false;
+  uint32_t deliveries_ = 0;
 };
 
 }  // namespace niccolite::executor::host

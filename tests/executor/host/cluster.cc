@@ -177,6 +177,7 @@ std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType t
     launch.type = type;
     launch.reduction = reduction;
     launch.control = &control;
+    launch.request_bytes = request_bytes;
     std::vector<const Program*> programs;
     for (const Part& part : parts) {
       launch.program = programs_[part.schedule][static_cast<size_t>(rank)];

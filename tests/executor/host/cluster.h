@@ -111,6 +111,7 @@ class Cluster {
   bool counters_consistent(bool has_offers = false) const;
 
   ControlWords control{};
+  uint32_t request_bytes = 0;     // Launch::request_bytes, of the next launches
   bool links_reach_users = true;  // else all goes through slots, from the next launches on
   uint32_t open_ranks = ~0u;      // bits: whose buffers the others see, from the next launches on
 

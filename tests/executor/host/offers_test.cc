@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "algorithms/registry.h"
@@ -80,6 +81,56 @@ TEST(Offers, TakeNoSlotsWhereBuffersAreOpen) {
   }
 }
 
+// What is reduced is asked for, and comes through slots.
+TEST(Offers, LetReductionsPullWhatTheyReduce) {
+  for (const Case& c : kCases) {
+    if (!schedule::reduces(c.collective)) continue;
+    for (const int nranks : {2, 3, 4}) {
+      SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm);
+      Cluster cluster = cluster_of(c, nranks);
+      uint32_t turn = 0;
+      for (const uint64_t count : {uint64_t{1}, uint64_t{300}, kCount, 9 * kCount}) {
+        for (const uint32_t open : {~0u, 0b0010u}) {
+          ++turn;
+          cluster.open_ranks = open;
+          cluster.request_bytes = turn % 4 == 0 ? 0 : 512;  // an operation after the other
+          const Operands operands(cluster.schedule(), DataType::Int32, {count},
+                                  {.is_in_place = turn % 2 == 0, .is_misaligned = turn % 3 == 0});
+          auto tasks = cluster.tasks(
+              cluster.launches({.count = count, .type = DataType::Int32}, operands.addresses()));
+          if (turn % 2 == 0) {
+            Cluster::run_threaded(std::move(tasks), 2);
+          } else {
+            ASSERT_TRUE(Cluster::run(std::move(tasks), turn)) << "all ranks wait for each other";
+          }
+          ASSERT_NO_FATAL_FAILURE(operands.check());
+          EXPECT_TRUE(cluster.guards_intact());
+          EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+        }
+      }
+      EXPECT_TRUE(used_slots(cluster));
+      for (const auto& connection : cluster.connections())
+        for (uint32_t channel = 0; channel < kShape.channels; ++channel) {
+          EXPECT_EQ(connection->receiver(channel).delivered, 0u) << "outlives the operation";
+          for (const uint32_t request : connection->sender(channel).requests)
+            EXPECT_EQ(request, 0u) << "outlives the operation";
+        }
+    }
+  }
+}
+
+TEST(Offers, PullThroughSlotsWhatTheyWouldRead) {
+  // All is open, and only pulls go through slots.
+  Cluster cluster = cluster_of({Collective::Reduce, "direct"}, 3);
+  cluster.request_bytes = 512;
+  const Operands operands(cluster.schedule(), DataType::Int32, {kCount}, {});
+  ASSERT_TRUE(Cluster::run(cluster.tasks(cluster.launches(
+                               {.count = kCount, .type = DataType::Int32}, operands.addresses())),
+                           5));
+  ASSERT_NO_FATAL_FAILURE(operands.check());
+  EXPECT_TRUE(used_slots(cluster));
+}
+
 TEST(Offers, AreNotMadeOfInputsThatAreScaled) {
   Cluster cluster = cluster_of({Collective::Reduce, "direct"}, 3);
   const Reduction scaled{.fold = Fold::Sum, .input_scale = 0.5, .input_factor = 3};
@@ -131,6 +182,34 @@ TEST_F(OffersOfTwo, NameTheAddressesThatThePeerSees) {
   ASSERT_TRUE(Cluster::run(cluster_.tasks(launches_), 2));
   EXPECT_EQ(output_, input_);
   EXPECT_TRUE(used_slots(cluster_));
+}
+
+// Channels share tiles. Channel 1 of the sender has not heard where the output is: channel 0 moves
+// all but the first of its tiles, which is kept for it.
+TEST_F(OffersOfTwo, LetWhicheverChannelIsFreeTakeTiles) {
+  const Partition& partition = launches_[0].works[0].partition;
+  ASSERT_EQ(partition.channels, 2u);
+  ASSERT_GT(partition.rounds, 2u);
+  auto tasks = cluster_.tasks(launches_);
+  EXPECT_EQ(step_all(tasks, 1), Progress::WouldBlock);
+  uint64_t& offer = cluster_.connections()[0]->sender(1).offer;
+  const uint64_t made = std::exchange(offer, offer::kNone);
+  EXPECT_NE(made, offer::kNone);
+  EXPECT_EQ(step_all(tasks, 0), Progress::WouldBlock);
+  const auto has_tile = [&](uint32_t channel, uint32_t round) {
+    const Range range = partition.range(0, channel, round);
+    return std::equal(output_.begin() + static_cast<ptrdiff_t>(range.offset),
+                      output_.begin() + static_cast<ptrdiff_t>(range.offset + range.count),
+                      input_.begin() + static_cast<ptrdiff_t>(range.offset));
+  };
+  for (uint32_t round = 0; round < partition.rounds; ++round) {
+    EXPECT_TRUE(has_tile(0, round)) << round;
+    EXPECT_EQ(has_tile(1, round), round > 0) << round;
+  }
+  offer = made;
+  ASSERT_TRUE(Cluster::run(std::move(tasks), 1));
+  EXPECT_EQ(output_, input_);
+  EXPECT_TRUE(cluster_.counters_consistent(/*has_offers=*/true));
 }
 
 TEST_F(OffersOfTwo, OfAnotherCallAreNotTaken) {

@@ -1,0 +1,14 @@
+// What lowering::plan_workers() asks about the lanes of a launch. Pure.
+#pragma once
+
+#include <vector>
+
+#include "executor/launch.h"
+#include "lowering/workers.h"
+
+namespace niccolite::executor {
+
+/// By lane of the program.
+std::vector<lowering::WorkerShape> worker_shapes(const Launch& launch);
+
+}  // namespace niccolite::executor
