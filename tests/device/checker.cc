@@ -86,6 +86,10 @@ void Checker::check_abort(const Operation& operation) {
   count(run_abort(operation), operation, Mode::Stream);
 }
 
+void Checker::check_abort_midway(const Operation& operation, std::chrono::microseconds after) {
+  count(run_abort_midway(operation, after), operation, Mode::Stream);
+}
+
 void Checker::count(const Status& status, const Operation& operation, Mode mode) {
   if (status.is_ok()) {
     ++passed_;
@@ -194,10 +198,42 @@ Status Checker::run_abort(const Operation& operation) {
         TRY(ranks.prepare(r, operation, ranks.input(r), ranks.output(r)));
     TRY(launch.launch(ranks.stream(r)));
   }
-  const Status early = ranks.finish(Deadline::after(std::chrono::milliseconds(50)));
-  if (early.is_ok()) return Status::internal("it ended without rank 0");
-  return ranks.finish(Deadline::after(std::chrono::milliseconds(50)))
-      .with_context("after the abort");
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int r = 1; r < ranks.nranks(); ++r)
+    if (TRY(machine_.query_stream(ranks.device(r), ranks.stream(r))))
+      return Status::internal("rank {} ended without rank 0", r);
+  return ranks.abort_and_wait(deadline()).with_context("after the abort");
+}
+
+Status Checker::run_abort_midway(const Operation& operation, std::chrono::microseconds after) {
+  const size_t bytes = buffer_bytes_of(operation);
+  GpuRanks ranks =
+      TRY(GpuRanks::create(machine_, ngpus_, operation, TRY(compile_all(operation)), bytes));
+  std::vector<executor::cuda::PreparedLaunch> launches;
+  for (int r = 0; r < ranks.nranks(); ++r) {
+    const Place place = place_of(operation, ranks, r);
+    launches.push_back(TRY(ranks.prepare(r, operation, place.input, place.output)));
+  }
+  for (int r = 0; r < ranks.nranks(); ++r)
+    TRY(launches[static_cast<size_t>(r)].launch(ranks.stream(r)));
+  const auto end = Clock::now() + after;
+  while (Clock::now() < end) continue;  // sleeps are too coarse
+  TRY(ranks.abort_and_wait(deadline()).with_context("after the abort"));
+  // Each rank's kernel has ended: its user may do with the buffers what he likes.
+  for (int r = 0; r < ranks.nranks(); ++r)
+    for (std::byte* buffer : {ranks.input(r), ranks.output(r)})
+      TRY(machine_.set_async(buffer, kPoison, bytes, ranks.device(r), ranks.stream(r)));
+  TRY(ranks.finish(deadline()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  std::vector<std::byte> got(bytes);
+  for (int r = 0; r < ranks.nranks(); ++r)
+    for (const std::byte* buffer : {ranks.input(r), ranks.output(r)}) {
+      TRY(machine_.copy_async(got.data(), buffer, bytes, ranks.device(r), ranks.stream(r)));
+      TRY(ranks.finish(deadline()));
+      if (std::ranges::any_of(got, [](std::byte b) { return b != std::byte{kPoison}; }))
+        return Status::internal("a buffer of rank {} was written to after the abort", r);
+    }
+  return {};
 }
 
 }  // namespace niccolite::device_test

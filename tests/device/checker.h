@@ -27,12 +27,16 @@ class Checker {
   void check_mismatch(const Operation& operation);
   /// One rank is missing; the others end once aborted, and not before.
   void check_abort(const Operation& operation);
+  /// All ranks are aborted `after` they were launched, perhaps in the middle; they end, and nobody
+  /// writes to buffers any more.
+  void check_abort_midway(const Operation& operation, std::chrono::microseconds after);
 
  private:
   void count(const Status& status, const Operation& operation, Mode mode);
   Status run(const Operation& operation, Mode mode, Inputs kind, int times);
   Status run_mismatch(const Operation& operation);
   Status run_abort(const Operation& operation);
+  Status run_abort_midway(const Operation& operation, std::chrono::microseconds after);
 
   gpu::Machine& machine_;
   int ngpus_;

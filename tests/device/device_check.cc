@@ -9,6 +9,7 @@
 #include "algorithms/registry.h"
 #include "executor/cuda/kernels.h"
 #include "gpu/cuda/open.h"
+#include "lowering/routes.h"
 #include "tests/device/checker.h"
 
 namespace niccolite::device_test {
@@ -161,6 +162,101 @@ void check_aborts(Checker& checker) {
   }
 }
 
+/// Algorithms of which something goes direct where buffers are reached.
+std::vector<const algorithms::Algorithm*> direct_algorithms() {
+  std::vector<const algorithms::Algorithm*> result;
+  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+    const auto schedule = algorithm.build(3, {});
+    if (schedule.is_ok() && !lowering::routes_of(schedule.value()).are_all_slots())
+      result.push_back(&algorithm);
+  }
+  return result;
+}
+
+Operation direct_operation(const algorithms::Algorithm& algorithm, int nranks, uint64_t count) {
+  return {.collective = algorithm.collective,
+          .algorithm = algorithm.name,
+          .nranks = nranks,
+          .root = nranks - 1,
+          .protocol = Protocol::Simple,
+          .type = schedule::reduces(algorithm.collective) ? DataType::Bfloat16 : DataType::Uint8,
+          .count = count,
+          .channels = 8,
+          .slot_bytes = slot_bytes(Protocol::Simple),
+          .is_reached = true};
+}
+
+// Puts, gets, pulls, tiles that the CTAs share, threads and bulk copies: what users have whose
+// buffers are memory of cudaMalloc.
+void check_direct(Checker& checker, Checker::Mode mode) {
+  uint32_t turn = 0;
+  for (const algorithms::Algorithm* algorithm : direct_algorithms()) {
+    for (const int nranks : {2, 3, 4}) {
+      for (const uint64_t count : {1u, 4'096u, 65'537u, 1'000'003u, 4'194'304u}) {
+        ++turn;
+        Operation operation = direct_operation(*algorithm, nranks, count);
+        operation.in_place = turn % 2 == 0 && algorithm->collective != Collective::AllToAll;
+        operation.misalignment = turn % 5 == 0 ? 3u : 0u;
+        checker.check(operation, mode);
+        if (!schedule::reduces(algorithm->collective)) continue;
+        operation.request_bytes = 16'384;
+        checker.check(operation, mode);
+      }
+    }
+  }
+}
+
+void check_lists(Checker& checker, Checker::Mode mode) {
+  uint32_t turn = 0;
+  for (const bool is_reached : {false, true}) {
+    for (const int nranks : {2, 3, 4}) {
+      for (const uint32_t list : {1u, 24u, 100u}) {
+        for (const uint64_t count : {uint64_t{list}, uint64_t{40'003}, uint64_t{1'600'000}}) {
+          ++turn;
+          checker.check({.algorithm = "one_shot",
+                         .nranks = nranks,
+                         .protocol = Protocol::LL,
+                         .type = turn % 2 == 0 ? DataType::Bfloat16 : DataType::Float32,
+                         .count = count,
+                         .channels = list == 1 ? 1u : 16u,
+                         .slot_bytes = slot_bytes(Protocol::LL),
+                         .misalignment = turn % 4 == 0 ? 1u : 0u,
+                         .in_place = turn % 3 == 0,
+                         .is_reached = is_reached,
+                         .list = list},
+                        mode);
+        }
+      }
+    }
+  }
+}
+
+// While some ranks have advertised buffers, and perhaps others use them.
+void check_direct_aborts(Checker& checker) {
+  using std::chrono::microseconds;
+  for (const algorithms::Algorithm* algorithm : direct_algorithms()) {
+    Operation operation = direct_operation(*algorithm, 3, 8 << 20);
+    if (!schedule::has_root(algorithm->collective)) checker.check_abort(operation);
+    for (const int pulled : {0, 1}) {
+      if (pulled == 1 && !schedule::reduces(algorithm->collective)) continue;
+      operation.request_bytes = pulled == 1 ? 16'384 : 0;
+      for (const int after : {0, 20, 60, 150, 400})
+        checker.check_abort_midway(operation, microseconds(after));
+    }
+  }
+  Operation list{.algorithm = "one_shot",
+                 .nranks = 3,
+                 .protocol = Protocol::LL,
+                 .count = 8 << 20,
+                 .channels = 16,
+                 .slot_bytes = slot_bytes(Protocol::LL),
+                 .is_reached = true,
+                 .list = 64};
+  checker.check_abort(list);
+  for (const int after : {0, 20, 60, 150, 400})
+    checker.check_abort_midway(list, microseconds(after));
+}
+
 // Every algorithm but the all-reduces, which have groups of their own.
 void check_collectives(Checker& checker, Checker::Mode mode) {
   uint32_t turn = 0;
@@ -258,9 +354,14 @@ Result<int> check_all(int ngpus, std::string_view only) {
   group("large messages and programs", [&] { check_large(checker); });
   group("collectives, stream", [&] { check_collectives(checker, Checker::Mode::Stream); });
   group("collectives, graph", [&] { check_collectives(checker, Checker::Mode::Graph); });
+  group("direct, stream", [&] { check_direct(checker, Checker::Mode::Stream); });
+  group("direct, graph", [&] { check_direct(checker, Checker::Mode::Graph); });
+  group("lists, stream", [&] { check_lists(checker, Checker::Mode::Stream); });
+  group("lists, graph", [&] { check_lists(checker, Checker::Mode::Graph); });
   group("messages", [&] { check_messages(checker); });
   group("calls that do not match", [&] { check_mismatches(checker); });
   group("aborts", [&] { check_aborts(checker); });
+  group("aborts of direct operations", [&] { check_direct_aborts(checker); });
   fmt::print("{} passed, {} failed\n", checker.passed(), checker.failed());
   return checker.failed() == 0 && checker.passed() > 0 ? 0 : 1;
 }

@@ -17,14 +17,23 @@ Result<GpuRanks> GpuRanks::create(gpu::Machine& machine, int ngpus, const Operat
   for (const auto& program : ranks.programs_) plain.push_back(*program);
   ranks.wiring_ = std::make_unique<Wiring>(plain, shape_of(operation));
   ranks.control_ = TRY(machine.allocate_host(sizeof(ControlWords)));
+  for (int device = 0; operation.is_reached && device < ngpus; ++device)
+    for (int peer = 0; peer < ngpus; ++peer)
+      if (peer != device && !machine.open_buffers(device, peer))
+        return Status::cuda_error("device {} has no access to memory of device {}", device, peer);
   for (int r = 0; r < operation.nranks; ++r) {
     Rank rank;
     rank.device = r % ngpus;
     rank.stream = TRY(machine.create_stream(rank.device));
     const size_t bytes = std::max<size_t>(ranks.wiring_->bytes(r), 1);
     rank.connections = TRY(machine.allocate(rank.device, bytes, /*shareable=*/true));
-    rank.input = TRY(machine.allocate(rank.device, buffer_bytes, /*shareable=*/false));
-    rank.output = TRY(machine.allocate(rank.device, buffer_bytes, /*shareable=*/false));
+    const auto allocate_buffer = [&] {
+      return operation.is_reached
+                 ? machine.allocate_as_user(rank.device, buffer_bytes)
+                 : machine.allocate(rank.device, buffer_bytes, /*shareable=*/false);
+    };
+    rank.input = TRY(allocate_buffer());
+    rank.output = TRY(allocate_buffer());
     const size_t scratch = scratch_bytes(operation, *ranks.programs_[static_cast<size_t>(r)]);
     rank.scratch =
         TRY(machine.allocate(rank.device, std::max<size_t>(scratch, 1), /*shareable=*/false));
@@ -65,6 +74,14 @@ Status GpuRanks::finish(Deadline deadline) {
   for (const int rank : running) names += fmt::format(" {}", rank);
   return Status::remote_error("ranks{} did not end in time{}", names,
                               stuck.empty() ? "" : ", and not when aborted either");
+}
+
+Status GpuRanks::abort_and_wait(Deadline deadline) {
+  abort();
+  const std::vector<int> running = TRY(running_at(deadline));
+  if (running.empty()) return {};
+  return Status::remote_error("{} ranks do not end, the first is {}", running.size(),
+                              running.front());
 }
 
 uint64_t GpuRanks::report() const {

@@ -15,7 +15,7 @@ namespace niccolite::device_test {
 class GpuRanks {
  public:
   /// Connections and scratch memory for `operation`; buffers of `buffer_bytes`
-  /// bytes for input and for output.
+  /// bytes for input and for output, of the kind that it says.
   static Result<GpuRanks> create(gpu::Machine& machine, int ngpus, const Operation& operation,
                                  Programs programs, size_t buffer_bytes);
 
@@ -32,6 +32,8 @@ class GpuRanks {
   /// Waits until all ranks' streams are empty. When they are not at the deadline, aborts what runs:
   /// the ranks are of no use then. RemoteError names the ranks that had not ended.
   Status finish(Deadline deadline);
+  /// Tells the kernels to end, and waits for them.
+  Status abort_and_wait(Deadline deadline);
   void abort();
   /// What waits have told the host so far (executor/report.h).
   uint64_t report() const;

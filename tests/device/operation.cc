@@ -69,10 +69,11 @@ std::string describe(const Operation& o) {
   constexpr const char* kFolds[] = {"sum", "product", "max", "min"};
   return fmt::format(
       "{} {} {} {} {} nranks {} root {} count {} channels {} slot {} depth {} threads {} "
-      "misaligned {}{}{}",
+      "misaligned {} list {}{}{}{}{}",
       schedule::name_of(o.collective), o.algorithm, name_of(o.protocol), name_of(o.type),
       kFolds[static_cast<int>(o.reduction.fold)], o.nranks, o.root, o.count, o.channels,
-      o.slot_bytes, o.depth, o.threads, o.misalignment, o.in_place ? " in place" : "",
+      o.slot_bytes, o.depth, o.threads, o.misalignment, o.list, o.in_place ? " in place" : "",
+      o.is_reached ? " reached" : "", o.request_bytes != 0 ? " pulled" : "",
       o.reduction.finish_scale != 1 || o.reduction.finish_divisor != 1 ? " average" : "");
 }
 
@@ -231,12 +232,40 @@ size_t scratch_bytes(const Operation& operation, const executor::Program& progra
          partition_of(operation, program).block_stride * size_of(operation.type);
 }
 
+namespace {
+
+/// The list's parts of the buffers, each a work of its own.
+std::vector<executor::Work> list_works(const Operation& operation,
+                                       const executor::Buffers& buffers) {
+  std::vector<executor::Work> works;
+  const auto element = static_cast<uint32_t>(size_of(operation.type));
+  const uint64_t count = executor::divide_up(operation.count, operation.list);
+  for (uint64_t start = 0; start < operation.count; start += count) {
+    const uint64_t here = std::min(count, operation.count - start);
+    works.push_back({.partition = executor::make_partition(
+                         here, element, /*nblocks=*/1,
+                         {.slot_data_bytes = data_bytes(operation.protocol, operation.slot_bytes)}),
+                     .tag = static_cast<uint16_t>(operation.tag + works.size()),
+                     .buffers = {static_cast<const std::byte*>(buffers.input) + start * element,
+                                 static_cast<std::byte*>(buffers.output) + start * element}});
+  }
+  return works;
+}
+
+}  // namespace
+
 executor::Launch launch_of(const Operation& operation,
                            std::shared_ptr<const executor::Program> program,
                            const executor::Buffers& buffers) {
   executor::Launch launch;
   if (operation.collective == Collective::PointToPoint) {
     launch.works = message_works(operation, program->rank, buffers);
+  } else if (operation.list > 0) {
+    launch.works = list_works(operation, buffers);
+    launch.list_channels = std::min(operation.channels, static_cast<uint32_t>(launch.works.size()));
+    const auto all = static_cast<uint8_t>((1u << operation.nranks) - 1);
+    if (operation.is_reached)
+      launch.list_access = executor::ListAccess{.inputs = all, .outputs = all};
   } else {
     executor::Work& work = launch.works.emplace_back();
     work.partition = partition_of(operation, *program);
@@ -249,6 +278,7 @@ executor::Launch launch_of(const Operation& operation,
   launch.type = operation.type;
   launch.reduction = operation.reduction;
   launch.threads = operation.threads;
+  launch.request_bytes = operation.request_bytes;
   return launch;
 }
 

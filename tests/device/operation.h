@@ -35,6 +35,12 @@ struct Operation {
   uint16_t tag = 0x1234;
   size_t misalignment = 0;  // elements that buffers start behind a multiple of 16 bytes
   bool in_place = false;
+  /// Buffers are memory of cudaMalloc, which all ranks reach: what may go direct does.
+  bool is_reached = false;
+  uint32_t request_bytes = 0;  // executor::Launch::request_bytes
+  /// Of an all-reduce in one step by LL: a list of so many operations, whose buffers lie side by
+  /// side, `count` elements together, over all channels. 0: it is no list.
+  uint32_t list = 0;
 };
 std::string describe(const Operation& operation);
 
