@@ -139,9 +139,34 @@ class Compiler {
     return Status::ok();
   }
 
+  /// When all lanes are there.
+  void add_phases() {
+    const std::vector<schedule::Channel>& channels = at(schedule_.ranks, rank_);
+    program_.phases.resize(program_.works.size());
+    if (!is_messages_) {
+      if (channels.size() == 1)
+        program_.phases[0] = in_ports(lowering::phases_of(channels[0].lanes));
+      return;
+    }
+    size_t next = 0;
+    for (const schedule::Channel& channel : channels)
+      for (const schedule::Lane& lane : channel.lanes)
+        program_.phases[program_.lanes[next++].work] = in_ports(lowering::phases_of({&lane, 1}));
+  }
+
   Program take() && { return std::move(program_); }
 
  private:
+  std::optional<lowering::Phases> in_ports(std::optional<lowering::Phases> phases) const {
+    if (!phases) return phases;
+    for_each_connection(*phases, [&](int& connection) { connection = at(ports_, connection); });
+    if (!is_messages_) return phases;
+    for (std::vector<lowering::Transfer>* transfers : {&phases->sends, &phases->stores})
+      for (lowering::Transfer& transfer : *transfers) transfer.block = 0;
+    if (phases->copy) phases->copy = {0, 0};
+    return phases;
+  }
+
   /// The works of a PointToPoint schedule. A message to oneself is one work, among the sends.
   void add_messages() {
     std::vector<const Message*> sends, receives;
@@ -263,6 +288,7 @@ Result<Program> compile(const Schedule& schedule, int rank, const lowering::Rout
       }
     }
   }
+  compiler.add_phases();
   return std::move(compiler).take();
 }
 
@@ -313,6 +339,11 @@ Result<Program> join(const std::vector<const Program*>& programs, Channels chann
     }
     for (const uint16_t index : program->indices)
       joined.indices.push_back(static_cast<uint16_t>(index + first_port));
+    for (std::optional<lowering::Phases> phases : program->phases) {
+      if (phases)
+        for_each_connection(*phases, [&](int& port) { port += static_cast<int>(first_port); });
+      joined.phases.push_back(std::move(phases));
+    }
     for (Port port : program->ports) {
       port.channel += first_channel;
       port.work += static_cast<int>(first_work);

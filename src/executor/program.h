@@ -11,8 +11,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "lowering/phases.h"
 #include "lowering/routes.h"
 #include "schedule/schedule.h"
 
@@ -78,6 +80,14 @@ struct Program {
   std::vector<CompactInstruction> instructions;
   std::vector<uint16_t> indices;
   std::vector<Port> ports;
+  /// By work: its phases, where its lanes have the form for them (lowering/phases.h). In the place
+  /// of connections they have ports; the one block of a message is block 0.
+  std::vector<std::optional<lowering::Phases>> phases;
+
+  /// Null: the work has none.
+  const lowering::Phases* phases_of(size_t work) const {
+    return work < phases.size() && phases[work] ? &*phases[work] : nullptr;
+  }
 };
 
 inline constexpr int kMaxWorks = 32;                 // of one program

@@ -8,9 +8,7 @@
 #include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
 #include "executor/report.h"
-#include "tests/device/emulated_gpu.h"
-#include "tests/executor/host/cluster.h"
-#include "tests/executor/host/operands.h"
+#include "tests/device/emulated_specialised.h"
 
 namespace niccolite::device_test {
 namespace {
@@ -60,42 +58,6 @@ FifoShape shape_of(uint32_t channels) {
   return {.channels = channels, .depth = 2, .slot_bytes = kSlotBytes};
 }
 
-KernelLaunch prepare(Cluster& cluster, Launch launch, int threads, Specialisation specialisation) {
-  launch.control_device = &cluster.control;
-  launch.threads = threads;
-  auto kernel = executor::cuda::prepare(launch, specialisation);
-  EXPECT_TRUE(kernel.is_ok()) << kernel.status().message();
-  return std::move(kernel).take();
-}
-
-/// Runs the launches of some ranks; those whose bit in `specialised` is set by the kernels of their
-/// own. False: they do not end.
-bool run(Cluster& cluster, const std::vector<Launch>& launches, uint64_t seed, uint32_t specialised,
-         uint64_t limit = 20'000'000) {
-  std::deque<KernelLaunch> kernels;
-  std::vector<KernelLaunch*> pointers;
-  for (size_t i = 0; i < launches.size(); ++i) {
-    const bool is_special = (specialised >> i & 1) != 0;
-    kernels.push_back(prepare(cluster, launches[i], /*threads=*/64,
-                              is_special ? Specialisation::Allowed : Specialisation::Off));
-    pointers.push_back(&kernels.back());
-  }
-  return emulation::run(pointers, seed, limit);
-}
-
-/// One operation, whose result and traces are then looked at. Ranks take turns, operation by
-/// operation, in who uses the interpreter.
-void run_turn(Cluster& cluster, const Operands& operands, const Part& part, DataType type,
-              const Reduction& reduction, uint32_t turn) {
-  const uint32_t kSpecialised[] = {0xff, 0x55, 0x00, 0xaa};
-  ASSERT_TRUE(run(cluster, cluster.launches({part}, type, reduction), turn,
-                  kSpecialised[turn % std::size(kSpecialised)]));
-  ASSERT_NO_FATAL_FAILURE(operands.check());
-  ASSERT_TRUE(cluster.guards_intact());
-  ASSERT_TRUE(cluster.counters_consistent());
-  ASSERT_EQ(cluster.control.report, 0u);
-}
-
 TEST(EmulatedDirect, TakesEveryOperationOfOneStepOfUpToEightRanks) {
   for (const Case& c : kCases) {
     for (const int nranks : {2, 3, 4, 5, 8}) {
@@ -127,7 +89,8 @@ TEST(EmulatedDirect, LeavesOtherProgramsToTheInterpreter) {
         .kernel.form;
   };
   for (const Case& c : kCases) {
-    EXPECT_EQ(form_of(c, 4, Protocol::LL128), Form::Program) << name_of(c.collective);
+    const Form by_ll128 = schedule::reduces(c.collective) ? Form::Phases : Form::Program;
+    EXPECT_EQ(form_of(c, 4, Protocol::LL128), by_ll128) << name_of(c.collective);
     EXPECT_EQ(form_of(c, 4, Protocol::Simple), Form::Program) << name_of(c.collective);
   }
   EXPECT_EQ(form_of({Collective::AllReduce, "one_shot", {}}, 9, Protocol::LL), Form::Program);

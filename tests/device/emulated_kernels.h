@@ -8,10 +8,9 @@
 // Before the kernels: replaces ptx.cuh.
 #include "tests/device/emulated_ptx.h"
 //
-#include "executor/cuda/direct.cuh"
-#include "executor/cuda/direct_list.cuh"
+#include "executor/cuda/direct_kernels.cuh"
 #include "executor/cuda/kernel.cuh"
-#include "executor/cuda/two_shot.cuh"
+#include "executor/cuda/phase_kernel.cuh"
 #include "tests/device/emulated_gpu.h"
 
 namespace niccolite::emulation {
@@ -54,10 +53,10 @@ void run_direct_list_with(uint32_t most_peers, const LaunchArgs& args) {
 }
 
 template <typename Operation>
-void run_two_shot(uint32_t most_peers, const LaunchArgs& args) {
+void run_phases(uint32_t most_peers, const LaunchArgs& args) {
   if constexpr (Operation::kReduces) {
-    if (most_peers == kFewTwoShotPeers) return TwoShot<Operation, kFewTwoShotPeers>(args).run();
-    TwoShot<Operation, kMostTwoShotPeers>(args).run();
+    if (most_peers == kFewPhasePeers) return PhaseKernel<Operation, kFewPhasePeers>(args).run();
+    PhaseKernel<Operation, kMostPhasePeers>(args).run();
   }
 }
 
@@ -74,8 +73,8 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
       return run_list_with<Operation>(id.most_peers, args);
     case Form::DirectList:
       return run_direct_list_with<Operation>(id.most_peers, args);
-    case Form::TwoShot:
-      return run_two_shot<Operation>(id.most_peers, args);
+    case Form::Phases:
+      return run_phases<Operation>(id.most_peers, args);
     case Form::Messages:
       break;
   }

@@ -313,7 +313,7 @@ TEST(EmulatedKernel, WorksForEveryFifoDepthAndManyOperations) {
   }
 }
 
-TEST(EmulatedKernel, TwoShotByHandFoldsEveryTypeAmongUpToEightRanks) {
+TEST(EmulatedKernel, PhasesFoldEveryTypeAmongUpToEightRanks) {
   int turn = 0;
   for (int type = 0; type < executor::kDataTypes; ++type) {
     for (int fold = 0; fold < executor::kFolds; ++fold) {
@@ -336,7 +336,7 @@ TEST(EmulatedKernel, TwoShotByHandFoldsEveryTypeAmongUpToEightRanks) {
   }
 }
 
-TEST(EmulatedKernel, TwoShotByHandRunsWhereItIsMeantTo) {
+TEST(EmulatedKernel, PhasesRunWhereTheyAreMeantTo) {
   const auto form_of = [](const Operation& operation) {
     Ranks ranks(operation);
     EXPECT_TRUE(ranks.run(inputs_of(operation), 1)) << describe(operation);
@@ -348,11 +348,11 @@ TEST(EmulatedKernel, TwoShotByHandRunsWhereItIsMeantTo) {
                       .protocol = Protocol::LL128,
                       .count = 900,
                       .threads = 64};
-  EXPECT_EQ(form_of(operation), Form::TwoShot);
+  EXPECT_EQ(form_of(operation), Form::Phases);
   operation.algorithm = "two_shot";
-  EXPECT_EQ(form_of(operation), Form::TwoShot);
+  EXPECT_EQ(form_of(operation), Form::Phases);
   operation.reduction.finish_scale = 0.5;
-  EXPECT_EQ(form_of(operation), Form::TwoShot);
+  EXPECT_EQ(form_of(operation), Form::Phases);
   operation.reduction.input_scale = 0.5;
   EXPECT_EQ(form_of(operation), Form::Program);
   operation.reduction = {};
@@ -363,7 +363,7 @@ TEST(EmulatedKernel, TwoShotByHandRunsWhereItIsMeantTo) {
   operation.slot_bytes = 256;
   EXPECT_EQ(form_of(operation), Form::Program);
   operation.slot_bytes = 4096;  // one round
-  EXPECT_EQ(form_of(operation), Form::TwoShot);
+  EXPECT_EQ(form_of(operation), Form::Phases);
 }
 
 TEST(EmulatedKernel, WorksWithManyRanksAndAProgramInDeviceMemory) {

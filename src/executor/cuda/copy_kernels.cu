@@ -1,6 +1,5 @@
 // The kernels for programs that only move bytes.
-#include "executor/cuda/direct.cuh"
-#include "executor/cuda/direct_list.cuh"
+#include "executor/cuda/direct_kernels.cuh"
 #include "executor/cuda/kernel.cuh"
 #include "executor/cuda/one_sided.cuh"
 

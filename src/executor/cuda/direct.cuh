@@ -16,7 +16,7 @@
 #pragma once
 
 #include "executor/cuda/direct_connections.cuh"
-#include "executor/cuda/progress.cuh"
+#include "executor/cuda/direct_data.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -37,16 +37,15 @@ template <typename Operation, uint32_t kMostPeers, bool kSendsEach, bool kIsList
 class Direct {
  public:
   using Task = DirectTask<kMostPeers>;
-  static_assert(!kIsList || (!kSendsEach && kMostPeers > 1));
-
-  /// Where the user's data of the task are: a WorkTask, or the ListImage of all its works.
-  using Works = std::conditional_t<kIsList, ListImage<kMostPeers>, WorkTask>;
+  using Data = DirectData<Operation, kMostPeers, kSendsEach, kIsList>;
+  using Works = typename Data::Works;
 
   __device__ __forceinline__ Direct(const LaunchHeader& header, const Works& works,
                                     const Task& task, const LaneThreads& threads, uint32_t channel)
       : header_(header),
         works_(works),
         task_(task),
+        data_(header, works, task, channel),
         threads_(threads),
         channel_(channel),
         connections_(header, task, threads, channel) {}
@@ -55,12 +54,12 @@ class Direct {
   __device__ __forceinline__ void run() {
     const uint32_t rounds = works_.partition.rounds;
     for (uint32_t round = 0; round < rounds; ++round) {
-      const Chunk chunk = chunk_of_round(round);
+      const Chunk chunk = data_.chunk_of_round(round);
       uint64_t own[kInFlight];  // the thread's first granules
       send(chunk, round, own);
       if (round == 0) {
         threads_.barrier();
-        if (!connections_.takes_turns()) connections_.advance(rounds + first_step());
+        if (!connections_.takes_turns()) connections_.advance(rounds + data_.first_step());
       }
       receive(chunk, round, own);
       if (rounds > header_.shape.depth) {
@@ -75,14 +74,14 @@ class Direct {
   __device__ __forceinline__ void run_list() {
     const uint32_t rounds = works_.rounds[channel_];
     const uint32_t ahead = header_.shape.depth - 1;
-    Place sending{channel_, 0};
-    Place receiving{channel_, 0};
+    typename Data::Place sending{channel_, 0};
+    typename Data::Place receiving{channel_, 0};
     uint32_t sent = 0;
 #pragma unroll 1
     for (uint32_t round = 0; round < rounds;) {
       if (sent < rounds && sent <= round + ahead) {
         send_at(sending, sent);
-        go_on(sending);
+        data_.go_on(sending);
         if (sent == 0) {
           threads_.barrier();
           connections_.advance(rounds);
@@ -91,8 +90,8 @@ class Direct {
         continue;
       }
       const uint64_t own[kInFlight] = {};  // of a list they are read again
-      receive(open(receiving), round, own);
-      go_on(receiving);
+      receive(data_.open(receiving), round, own);
+      data_.go_on(receiving);
       if (rounds > header_.shape.depth) {
         threads_.barrier();
         if (live_) connections_.give_credit(round, rounds);
@@ -105,141 +104,9 @@ class Direct {
   using Element = typename Operation::Element;
   static constexpr uint32_t kInFlight = granules_in_flight<Operation, kMostPeers, kSendsEach>();
 
-  /// What a thread reads of the input, to be sent and folded.
-  struct Granules {
-    uint64_t own;
-    uint64_t sent[kSendsEach ? kMostPeers : 1];
-  };
-
-  // ---- the current work
-
-  __device__ __forceinline__ const auto& work() const {
-    if constexpr (kIsList) {
-      return works_.work[current_];
-    } else {
-      return works_;
-    }
-  }
-  __device__ __forceinline__ uint32_t first_step() const {
-    if constexpr (kMostPeers == 1) {  // messages alone take turns
-      return works_.first_step;
-    } else {
-      return 0;
-    }
-  }
-
-  // ---- works of a list
-
-  struct Place {
-    uint32_t work;
-    uint32_t chunk;
-  };
-  __device__ __forceinline__ void go_on(Place& place) const {
-    ++place.chunk;
-    if (place.chunk * works_.chunk < works_.work[place.work].count) return;
-    place = {place.work + works_.channels, 0};
-  }
-  /// Makes the work at `place` the current one; returns its chunk.
-  __device__ __forceinline__ Chunk open(const Place& place) {
-    current_ = place.work;
-    const uint32_t element_bytes = Operation::element_bytes(header_);
-    const uint32_t start = place.chunk * works_.chunk;
-    const uint32_t left = work().count - start;
-    return {uint64_t{start} * element_bytes,
-            (left < works_.chunk ? left : works_.chunk) * element_bytes};
-  }
-  __device__ __forceinline__ void send_at(const Place& place, uint32_t round) {
+  __device__ __forceinline__ void send_at(const typename Data::Place& place, uint32_t round) {
     uint64_t own[kInFlight];
-    send(open(place), round, own);
-  }
-
-  // ---- data
-
-  /// Bytes from the start of a buffer to a block of the task.
-  __device__ __forceinline__ uint64_t at(uint64_t block) const {
-    if constexpr (kIsList) {
-      return block * work().count * Operation::element_bytes(header_);
-    } else {
-      return block;
-    }
-  }
-  // All blocks of the task have the length of block 0.
-  __device__ __forceinline__ Chunk chunk_of_round(uint32_t round) const {
-    const Range range = works_.partition.range(0, channel_, round);
-    const uint32_t element_bytes = Operation::element_bytes(header_);
-    return {range.offset * element_bytes, static_cast<uint32_t>(range.count) * element_bytes};
-  }
-  __device__ __forceinline__ static uint32_t granules_of(const Chunk& chunk) {
-    return (chunk.bytes + kGranule - 1) / kGranule;
-  }
-  __device__ __forceinline__ static uint32_t bytes_of(const Chunk& chunk, uint32_t g) {
-    const uint32_t left = chunk.bytes - g * kGranule;
-    return left < kGranule ? left : kGranule;
-  }
-  __device__ __forceinline__ bool scales_input() const {
-    return Operation::kReduces && (header_.flags & kScalesInput) != 0;
-  }
-  /// Where granule g of the block at the start of the input lies, and of the output.
-  __device__ __forceinline__ const std::byte* input_at(const Chunk& chunk, uint32_t g) const {
-    return work().input + ptx::opaque(chunk.in_block + g * kGranule);
-  }
-  __device__ __forceinline__ std::byte* output_at(const Chunk& chunk, uint32_t g) const {
-    return work().output + ptx::opaque(chunk.in_block + g * kGranule);
-  }
-  /// Of the block that begins so many bytes behind the start of the input.
-  __device__ __forceinline__ uint64_t load_input(uint64_t block_at, const Chunk& chunk,
-                                                 uint32_t g) const {
-    const uint64_t granule =
-        load_granule<Element>(input_at(chunk, g) + block_at, bytes_of(chunk, g), work().width);
-    return scales_input() ? scaled(granule) : granule;
-  }
-  __device__ __forceinline__ uint64_t scaled(uint64_t granule) const {
-    if constexpr (Operation::kReduces) {
-      const auto scale = header_.device_scale == nullptr
-                             ? Operation::input_scale(header_)
-                             : Operation::input_scale(load_element<Element>(header_.device_scale));
-      granule = Operation::scale_input(scale, granule);
-    }
-    return granule;
-  }
-  __device__ __forceinline__ Granules load_granules(const Chunk& chunk, uint32_t g) const {
-    Granules granules{};
-    if constexpr (kSendsEach) load_sent(granules, chunk, g);
-    if (task_.reads_own != 0) granules.own = load_input(at(task_.own_from), chunk, g);
-    return granules;
-  }
-  // Of all peers together: between branches each would wait for its own block's place, and, where
-  // pieces are narrow, fetch code of its own.
-  __device__ __forceinline__ void load_sent(Granules& granules, const Chunk& chunk,
-                                            uint32_t g) const {
-    const std::byte* input = input_at(chunk, g);
-    const uint32_t bytes = bytes_of(chunk, g);
-    with_load<Element>(work().width, bytes, [&](auto load) {
-#pragma unroll
-      for (uint32_t p = 0; p < kMostPeers; ++p) {
-        if (p >= task_.sends) break;
-        granules.sent[p] = load(input + at(task_.send[p].block_at));
-      }
-    });
-    if (!scales_input()) return;
-#pragma unroll 1
-    for (uint32_t peer = 0; peer < task_.sends; ++peer) {
-      uint64_t granule = 0;
-#pragma unroll
-      for (uint32_t p = 0; p < kMostPeers; ++p) {
-        if (p == peer) granule = granules.sent[p];
-      }
-      granule = scaled(granule);
-#pragma unroll
-      for (uint32_t p = 0; p < kMostPeers; ++p) {
-        if (p == peer) granules.sent[p] = granule;
-      }
-    }
-  }
-  __device__ __forceinline__ void store_output(uint64_t block_at, const Chunk& chunk, uint32_t g,
-                                               uint64_t granule) const {
-    store_granule<Element>(output_at(chunk, g) + block_at, granule, bytes_of(chunk, g),
-                           work().width);
+    send(data_.open(place), round, own);
   }
 
   // ---- sending
@@ -250,32 +117,33 @@ class Direct {
                                        uint64_t (&own)[kInFlight]) {
     // In place the own block is where it belongs.
     const bool copies_own = !Operation::kReduces && task_.copies_own != 0 &&
-                            work().input + at(task_.own_from) != work().output + at(task_.own_to);
-    const uint32_t granules = granules_of(chunk);
+                            data_.work().input + data_.at(task_.own_from) !=
+                                data_.work().output + data_.at(task_.own_to);
+    const uint32_t granules = data_.granules_of(chunk);
     const uint32_t end = task_.sends != 0 || copies_own ? granules : 0;
     uint32_t g = threads_.rank;
 #pragma unroll 1
     do {
-      Granules loaded[kInFlight];
+      typename Data::Granules loaded[kInFlight];
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
         if (g + k * threads_.size >= granules) break;
-        loaded[k] = load_granules(chunk, g + k * threads_.size);
+        loaded[k] = data_.load_granules(chunk, g + k * threads_.size);
       }
       if (g == threads_.rank) {
 #pragma unroll
         for (uint32_t k = 0; k < kInFlight; ++k) own[k] = loaded[k].own;
         if (round == 0) {
-          connections_.start(first_step());
+          connections_.start(data_.first_step());
           // Before anything is waited for: those of other messages have started by then.
           if constexpr (kMostPeers == 1) {
             if (connections_.takes_turns()) {
               ptx::barrier_cta();
-              connections_.advance(works_.partition.rounds + first_step());
+              connections_.advance(works_.partition.rounds + data_.first_step());
             }
           }
         }
-        live_ = live_ && connections_.wait_for_credit(round, work().tag);
+        live_ = live_ && connections_.wait_for_credit(round, data_.work().tag);
         if (!live_) return;
       }
 #pragma unroll
@@ -283,14 +151,14 @@ class Direct {
         const uint32_t granule = g + k * threads_.size;
         if (granule >= end) break;
         store_words(round, granule, loaded[k]);
-        if (copies_own) store_output(at(task_.own_to), chunk, granule, loaded[k].own);
+        if (copies_own) data_.store_output(data_.at(task_.own_to), chunk, granule, loaded[k].own);
       }
       g += kInFlight * threads_.size;
     } while (g < end);
     clean(round, granules);
   }
   __device__ __forceinline__ void store_words(uint32_t round, uint32_t g,
-                                              const Granules& granules) const {
+                                              const typename Data::Granules& granules) const {
     const uint64_t in_slot = connections_.in_slots(g);
     const uint32_t ahead = ptx::opaque(round);
 #pragma unroll
@@ -299,7 +167,7 @@ class Direct {
       const uint32_t step = connections_.send_step(p) + ahead;
       ptx::store_words(connections_.words_at(task_.send[p].port, step, in_slot),
                        pack_words(kSendsEach ? granules.sent[kSendsEach ? p : 0] : granules.own,
-                                  ll::flag_of(step, work().tag)));
+                                  ll::flag_of(step, data_.work().tag)));
     }
   }
   // The words behind the chunk, once in 2^15 steps.
@@ -310,7 +178,7 @@ class Direct {
       if (!ll::cleans(step, header_.shape.depth)) continue;
       const uint64_t slot = connections_.in_slots(0);
       ll_clean(header_.shape, threads_, connections_.words_at(task_.send[p].port, step, slot),
-               granules, ll::flag_of(step, work().tag));
+               granules, ll::flag_of(step, data_.work().tag));
     }
   }
 
@@ -321,9 +189,9 @@ class Direct {
   __device__ __forceinline__ void receive(const Chunk& chunk, uint32_t round,
                                           const uint64_t (&own)[kInFlight]) {
     if (task_.receives == 0) return;
-    const uint32_t granules = granules_of(chunk);
+    const uint32_t granules = data_.granules_of(chunk);
     for (uint32_t g = threads_.rank; live_ && g < granules; g += kInFlight * threads_.size) {
-      for (Wait wait(header_, work().tag); live_ && !try_receive(chunk, round, own, g);) {
+      for (Wait wait(header_, data_.work().tag); live_ && !try_receive(chunk, round, own, g);) {
         live_ = wait.look(first_missing(chunk, round, g));
       }
     }
@@ -333,15 +201,16 @@ class Direct {
   // kSpinsPerLook looks; nothing is stored then: in place, the next try reads the input anew.
   __device__ __forceinline__ bool try_receive(const Chunk& chunk, uint32_t round,
                                               const uint64_t (&own)[kInFlight], uint32_t g) const {
-    const uint32_t granules = granules_of(chunk);
+    const uint32_t granules = data_.granules_of(chunk);
     uint64_t folded[kInFlight];
     if constexpr (Operation::kReduces) {
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
         const uint32_t granule = g + k * threads_.size;
         if (granule >= granules) break;
-        folded[k] = !kIsList && g == threads_.rank ? own[k]
-                                                   : load_input(at(task_.own_from), chunk, granule);
+        folded[k] = !kIsList && g == threads_.rank
+                        ? own[k]
+                        : data_.load_input(data_.at(task_.own_from), chunk, granule);
       }
     }
     Words words[kInFlight][kMostPeers] = {};
@@ -351,7 +220,7 @@ class Direct {
       const uint32_t granule = g + k * threads_.size;
       if (granule >= granules) break;
       if constexpr (Operation::kReduces) {
-        store_output(at(task_.own_to), chunk, granule, fold(folded[k], words[k]));
+        data_.store_output(data_.at(task_.own_to), chunk, granule, fold(folded[k], words[k]));
       } else {
         store_received(words[k], chunk, granule);
       }
@@ -363,7 +232,7 @@ class Direct {
   // others came costs no look of its own. False after kSpinsPerLook looks.
   __device__ __forceinline__ bool poll(const Chunk& chunk, uint32_t round, uint32_t g,
                                        Words (&words)[kInFlight][kMostPeers]) const {
-    const uint32_t granules = granules_of(chunk);
+    const uint32_t granules = data_.granules_of(chunk);
     const uint64_t in_slot = connections_.in_slots(g);
     const uint32_t ahead = ptx::opaque(round);
     uint64_t first[kMostPeers] = {};  // where granule g of the peer lies
@@ -379,7 +248,7 @@ class Direct {
       if (kMostPeers <= kFewDirectPeers) {
         first[p] = ptx::opaque(first[p]);
       }
-      flags[p] = ll::flag_of(step, work().tag);
+      flags[p] = ll::flag_of(step, data_.work().tag);
     }
     uint32_t missing = 0;  // a bit for each of words[][]
 #pragma unroll
@@ -401,7 +270,7 @@ class Direct {
       }
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
-        const bool both = bytes_of(chunk, g + k * threads_.size) > ll::kDataBytes;
+        const bool both = data_.bytes_of(chunk, g + k * threads_.size) > ll::kDataBytes;
         const uint32_t matters = both ? ~uint32_t{0} : 0;
 #pragma unroll
         for (uint32_t p = 0; p < kMostPeers; ++p) {
@@ -432,19 +301,19 @@ class Direct {
       if (i > 0 && i > own_at) operand = unpack_words(words[i > 0 ? i - 1 : 0]);
       operands.add(operand);
     }
-    return operands.result(header_, (header_.flags & kScalesResult) != 0);
+    return operands.result(header_, scales_result(header_));
   }
 
-  // As load_sent().
+  // As data_.load_sent().
   __device__ __forceinline__ void store_received(const Words (&words)[kMostPeers],
                                                  const Chunk& chunk, uint32_t g) const {
-    std::byte* output = output_at(chunk, g);
-    const uint32_t bytes = bytes_of(chunk, g);
-    with_store<Element>(work().width, bytes, [&](auto store) {
+    std::byte* output = data_.output_at(chunk, g);
+    const uint32_t bytes = data_.bytes_of(chunk, g);
+    with_store<Element>(data_.work().width, bytes, [&](auto store) {
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
         if (p >= task_.receives) break;
-        store(output + at(task_.receive[p].block_at), unpack_words(words[p]));
+        store(output + data_.at(task_.receive[p].block_at), unpack_words(words[p]));
       }
     });
   }
@@ -452,17 +321,17 @@ class Direct {
   // Whom the thread waits for; when all has arrived by now, its first peer.
   __device__ __forceinline__ Awaited first_missing(const Chunk& chunk, uint32_t round,
                                                    uint32_t g) const {
-    const uint32_t granules = granules_of(chunk);
+    const uint32_t granules = data_.granules_of(chunk);
 #pragma unroll 1
     for (uint32_t k = 0; k < kInFlight && g < granules; ++k, g += threads_.size) {
 #pragma unroll 1
       for (uint32_t p = 0; p < task_.receives; ++p) {
         const PortTask& port = task_.receive[p].port;
         const uint32_t step = connections_.find_receive_step(p) + round;
-        const uint32_t flag = ll::flag_of(step, work().tag);
+        const uint32_t flag = ll::flag_of(step, data_.work().tag);
         const Words words =
             ptx::load_words(connections_.words_at(port, step, connections_.in_slots(g)));
-        if (!have_arrived(words, flag, bytes_of(chunk, g) > ll::kDataBytes)) {
+        if (!have_arrived(words, flag, data_.bytes_of(chunk, g) > ll::kDataBytes)) {
           return {connections_.peer_of(port), other_tag_in(words, flag)};
         }
       }
@@ -473,70 +342,11 @@ class Direct {
   const LaunchHeader& header_;
   const Works& works_;
   const Task& task_;
+  Data data_;
   const LaneThreads threads_;
   const uint32_t channel_;
   DirectConnections<kMostPeers> connections_;
-  uint32_t current_ = 0;  // of a list: its work
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
 };
 
-/// A collective: one work, one task.
-template <typename Operation, uint32_t kMostPeers, bool kSendsEach>
-__device__ __forceinline__ void run_direct(const LaunchArgs& args) {
-  using Kernel = Direct<Operation, kMostPeers, kSendsEach>;
-  const auto& task =
-      *reinterpret_cast<const typename Kernel::Task*>(args.tables + sizeof(WorkTask));
-  Kernel(args.header, *work_tasks(args), task,
-         {ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)}, ptx::replica())
-      .run();
-}
-
-/// Collectives by one program, each CTA's one after the other.
-template <typename Operation, uint32_t kMostPeers>
-__device__ __forceinline__ void run_list(const LaunchArgs& args) {
-  const auto& list = *reinterpret_cast<const ListImage<kMostPeers>*>(args.tables);
-  const LaneThreads threads{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)};
-  Direct<Operation, kMostPeers, /*kSendsEach=*/false, /*kIsList=*/true>(
-      args.header, list, list.task, threads, ptx::replica())
-      .run_list();
-}
-
-/// Messages, which must not wait for each other: each has warps of its own.
-__device__ __forceinline__ void run_messages(const LaunchArgs& args) {
-  const auto& image = *reinterpret_cast<const MessagesImage*>(args.tables + args.header.image_at);
-  const MessageTask& message = image.messages[image.message_of_warp(ptx::thread() / kWarp)];
-  const WorkTask& work = work_tasks(args)[message.work];
-  if (ptx::replica() >= work.partition.channels) {
-    if ((args.header.flags & kTakesTurns) != 0) ptx::barrier_cta();
-    return;
-  }
-  Direct<CopyOperation, 1, /*kSendsEach=*/false>(
-      args.header, work, message.task,
-      {ptx::thread() - message.first_thread, message.threads, message.barrier}, ptx::replica())
-      .run();
-}
-
 }  // namespace niccolite::executor::cuda
-
-/// Define the kernel niccolite_<name>; see NICCOLITE_KERNEL.
-#define NICCOLITE_DIRECT_KERNEL(name, Operation, kMostPeers, kSendsEach)                     \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
-      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
-    niccolite::executor::cuda::mark_begin(args.header);                                      \
-    niccolite::executor::cuda::run_direct<Operation, kMostPeers, kSendsEach>(args);          \
-    niccolite::executor::cuda::mark_end(args.header);                                        \
-  }
-#define NICCOLITE_LIST_KERNEL(name, Operation, kMostPeers)                                   \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
-      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
-    niccolite::executor::cuda::mark_begin(args.header);                                      \
-    niccolite::executor::cuda::run_list<Operation, kMostPeers>(args);                        \
-    niccolite::executor::cuda::mark_end(args.header);                                        \
-  }
-#define NICCOLITE_MESSAGES_KERNEL(name)                                                      \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
-      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
-    niccolite::executor::cuda::mark_begin(args.header);                                      \
-    niccolite::executor::cuda::run_messages(args);                                           \
-    niccolite::executor::cuda::mark_end(args.header);                                        \
-  }

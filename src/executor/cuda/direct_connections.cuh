@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "executor/cuda/direct_args.h"
 #include "executor/cuda/ll_step.cuh"
 
 namespace niccolite::executor::cuda {

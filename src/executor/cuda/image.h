@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "executor/cuda/direct_args.h"
 #include "executor/cuda/launch_args.h"
 #include "executor/launch.h"
 
@@ -18,7 +19,7 @@ enum class Form : uint8_t {
   Messages,    // the same, LL, moving: a task for each message
   List,        // direct.cuh, LL: as Direct, several operations one after the other
   DirectList,  // direct_list.cuh, LL: a list over buffers that all ranks reach
-  TwoShot,     // two_shot.cuh, LL128, reducing
+  Phases,      // phase_kernel.cuh, LL128, reducing
 };
 inline constexpr int kForms = 7;
 

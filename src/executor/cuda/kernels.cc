@@ -54,8 +54,8 @@ std::string name_of(const KernelId& id) {
       return fmt::format("niccolite_list_{}_{}", what, id.most_peers);
     case Form::DirectList:
       return fmt::format("niccolite_direct_list_{}_{}", what, id.most_peers);
-    case Form::TwoShot:
-      return fmt::format("niccolite_two_shot_{}_{}", what, id.most_peers);
+    case Form::Phases:
+      return fmt::format("niccolite_phases_{}_{}", what, id.most_peers);
     case Form::Messages:
       break;
   }
@@ -75,7 +75,7 @@ std::vector<KernelId> kernels_of(bool reduces, DataType type, Fold fold) {
   }
   for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
     if (reduces) {
-      kernels.push_back({Protocol::LL128, reduces, Form::TwoShot, peers, type, fold});
+      kernels.push_back({Protocol::LL128, reduces, Form::Phases, peers, type, fold});
     }
   }
   if (!reduces) kernels.push_back({Protocol::LL, reduces, Form::Messages, 1, type, fold});

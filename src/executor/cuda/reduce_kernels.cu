@@ -1,11 +1,10 @@
 // The kernels that reduce elements of one type: every fold by every protocol, and by the kernels
-// for operations of one and of two steps. Compiled once for each type, with NICCOLITE_TYPE (an
+// for operations of one step and in phases. Compiled once for each type, with NICCOLITE_TYPE (an
 // enumerator of DataType) and NICCOLITE_TYPE_NAME defined, and NICCOLITE_TYPE_IS_UNSIGNED where it
 // is.
-#include "executor/cuda/direct.cuh"
-#include "executor/cuda/direct_list.cuh"
+#include "executor/cuda/direct_kernels.cuh"
 #include "executor/cuda/kernel.cuh"
-#include "executor/cuda/two_shot.cuh"
+#include "executor/cuda/phase_kernel.cuh"
 
 namespace {
 using niccolite::executor::DataType;
@@ -23,8 +22,8 @@ using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TY
   NICCOLITE_LIST_KERNEL(list_##type##_##fold##_7, Reduce<Fold>, 7)                \
   NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##fold##_3, Reduce<Fold>, 3)  \
   NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##fold##_7, Reduce<Fold>, 7)  \
-  NICCOLITE_TWO_SHOT_KERNEL(two_shot_##type##_##fold##_3, Reduce<Fold>, 3)        \
-  NICCOLITE_TWO_SHOT_KERNEL(two_shot_##type##_##fold##_7, Reduce<Fold>, 7)        \
+  NICCOLITE_PHASE_KERNEL(phases_##type##_##fold##_3, Reduce<Fold>, 3)              \
+  NICCOLITE_PHASE_KERNEL(phases_##type##_##fold##_7, Reduce<Fold>, 7)              \
   NICCOLITE_KERNEL(run_##type##_##fold##_ll, Reduce<Fold>, LL)                    \
   NICCOLITE_KERNEL(run_##type##_##fold##_ll128, Reduce<Fold>, LL128)              \
   NICCOLITE_KERNEL(run_##type##_##fold##_simple, Reduce<Fold>, Simple)

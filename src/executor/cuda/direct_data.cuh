@@ -1,0 +1,178 @@
+// What the kernels for programs of one step read, scale and store: direct.cuh; scaling is that of
+// direct_list.cuh, too.
+#pragma once
+
+#include <type_traits>
+
+#include "executor/cuda/direct_args.h"
+#include "executor/cuda/ll_step.cuh"
+
+namespace niccolite::executor::cuda {
+
+template <typename Operation>
+__device__ __forceinline__ bool scales_input(const LaunchHeader& header) {
+  return Operation::kReduces && (header.flags & kScalesInput) != 0;
+}
+__device__ __forceinline__ bool scales_result(const LaunchHeader& header) {
+  return (header.flags & kScalesResult) != 0;
+}
+
+/// A granule of the input as it is sent and reduced.
+template <typename Operation>
+__device__ __forceinline__ uint64_t scaled_input(const LaunchHeader& header, uint64_t granule) {
+  if constexpr (Operation::kReduces) {
+    using Element = typename Operation::Element;
+    if (!scales_input<Operation>(header)) return granule;
+    const auto scale = header.device_scale == nullptr
+                           ? Operation::input_scale(header)
+                           : Operation::input_scale(load_element<Element>(header.device_scale));
+    granule = Operation::scale_input(scale, granule);
+  }
+  return granule;
+}
+
+/// The user's data of a task (direct.cuh).
+template <typename Operation, uint32_t kMostPeers, bool kSendsEach, bool kIsList>
+class DirectData {
+ public:
+  using Element = typename Operation::Element;
+  using Task = DirectTask<kMostPeers>;
+  static_assert(!kIsList || (!kSendsEach && kMostPeers > 1));
+
+  /// Where the user's data of the task are: a WorkTask, or the ListImage of all its works.
+  using Works = std::conditional_t<kIsList, ListImage<kMostPeers>, WorkTask>;
+
+  /// What a thread reads of the input, to be sent and folded.
+  struct Granules {
+    uint64_t own;
+    uint64_t sent[kSendsEach ? kMostPeers : 1];
+  };
+
+  __device__ __forceinline__ DirectData(const LaunchHeader& header, const Works& works,
+                                        const Task& task, uint32_t channel)
+      : header_(header), works_(works), task_(task), channel_(channel) {}
+
+  // ---- the current work
+
+  __device__ __forceinline__ const auto& work() const {
+    if constexpr (kIsList) {
+      return works_.work[current_];
+    } else {
+      return works_;
+    }
+  }
+  __device__ __forceinline__ uint32_t first_step() const {
+    if constexpr (kMostPeers == 1) {  // messages alone take turns
+      return works_.first_step;
+    } else {
+      return 0;
+    }
+  }
+
+  // ---- works of a list
+
+  struct Place {
+    uint32_t work;
+    uint32_t chunk;
+  };
+  __device__ __forceinline__ void go_on(Place& place) const {
+    ++place.chunk;
+    if (place.chunk * works_.chunk < works_.work[place.work].count) return;
+    place = {place.work + works_.channels, 0};
+  }
+  /// Makes the work at `place` the current one; returns its chunk.
+  __device__ __forceinline__ Chunk open(const Place& place) {
+    current_ = place.work;
+    const uint32_t element_bytes = Operation::element_bytes(header_);
+    const uint32_t start = place.chunk * works_.chunk;
+    const uint32_t left = work().count - start;
+    return {uint64_t{start} * element_bytes,
+            (left < works_.chunk ? left : works_.chunk) * element_bytes};
+  }
+
+  // ---- data
+
+  /// Bytes from the start of a buffer to a block of the task.
+  __device__ __forceinline__ uint64_t at(uint64_t block) const {
+    if constexpr (kIsList) {
+      return block * work().count * Operation::element_bytes(header_);
+    } else {
+      return block;
+    }
+  }
+  // All blocks of the task have the length of block 0.
+  __device__ __forceinline__ Chunk chunk_of_round(uint32_t round) const {
+    const Range range = works_.partition.range(0, channel_, round);
+    const uint32_t element_bytes = Operation::element_bytes(header_);
+    return {range.offset * element_bytes, static_cast<uint32_t>(range.count) * element_bytes};
+  }
+  __device__ __forceinline__ static uint32_t granules_of(const Chunk& chunk) {
+    return (chunk.bytes + kGranule - 1) / kGranule;
+  }
+  __device__ __forceinline__ static uint32_t bytes_of(const Chunk& chunk, uint32_t g) {
+    const uint32_t left = chunk.bytes - g * kGranule;
+    return left < kGranule ? left : kGranule;
+  }
+  /// Where granule g of the block at the start of the input lies, and of the output.
+  __device__ __forceinline__ const std::byte* input_at(const Chunk& chunk, uint32_t g) const {
+    return work().input + ptx::opaque(chunk.in_block + g * kGranule);
+  }
+  __device__ __forceinline__ std::byte* output_at(const Chunk& chunk, uint32_t g) const {
+    return work().output + ptx::opaque(chunk.in_block + g * kGranule);
+  }
+  /// Of the block that begins so many bytes behind the start of the input.
+  __device__ __forceinline__ uint64_t load_input(uint64_t block_at, const Chunk& chunk,
+                                                 uint32_t g) const {
+    return scaled_input<Operation>(
+        header_,
+        load_granule<Element>(input_at(chunk, g) + block_at, bytes_of(chunk, g), work().width));
+  }
+  __device__ __forceinline__ Granules load_granules(const Chunk& chunk, uint32_t g) const {
+    Granules granules{};
+    if constexpr (kSendsEach) load_sent(granules, chunk, g);
+    if (task_.reads_own != 0) granules.own = load_input(at(task_.own_from), chunk, g);
+    return granules;
+  }
+  // Of all peers together: between branches each would wait for its own block's place, and, where
+  // pieces are narrow, fetch code of its own.
+  __device__ __forceinline__ void load_sent(Granules& granules, const Chunk& chunk,
+                                            uint32_t g) const {
+    const std::byte* input = input_at(chunk, g);
+    const uint32_t bytes = bytes_of(chunk, g);
+    with_load<Element>(work().width, bytes, [&](auto load) {
+#pragma unroll
+      for (uint32_t p = 0; p < kMostPeers; ++p) {
+        if (p >= task_.sends) break;
+        granules.sent[p] = load(input + at(task_.send[p].block_at));
+      }
+    });
+    if (!scales_input<Operation>(header_)) return;
+#pragma unroll 1
+    for (uint32_t peer = 0; peer < task_.sends; ++peer) {
+      uint64_t granule = 0;
+#pragma unroll
+      for (uint32_t p = 0; p < kMostPeers; ++p) {
+        if (p == peer) granule = granules.sent[p];
+      }
+      granule = scaled_input<Operation>(header_, granule);
+#pragma unroll
+      for (uint32_t p = 0; p < kMostPeers; ++p) {
+        if (p == peer) granules.sent[p] = granule;
+      }
+    }
+  }
+  __device__ __forceinline__ void store_output(uint64_t block_at, const Chunk& chunk, uint32_t g,
+                                               uint64_t granule) const {
+    store_granule<Element>(output_at(chunk, g) + block_at, granule, bytes_of(chunk, g),
+                           work().width);
+  }
+
+ private:
+  const LaunchHeader& header_;
+  const Works& works_;
+  const Task& task_;
+  const uint32_t channel_;
+  uint32_t current_ = 0;  // of a list: its work
+};
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,115 @@
+#include "executor/cuda/launch_check.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "executor/cuda/direct_args.h"
+#include "executor/cuda/launch_header.h"
+
+namespace niccolite::executor::cuda {
+namespace {
+
+Status check_list(const Launch& launch) {
+  const size_t works = launch.works.size();
+  const size_t most = launch.list_access ? kMostDirectListWorks : kMostListWorks;
+  if (launch.program->works.size() != 1 || works == 0 || works > most ||
+      launch.list_channels > std::min(launch.shape.channels, kMostListChannels)) {
+    return Status::internal("a list of {} works on {} of {} channels, by a program of {}", works,
+                            launch.list_channels, launch.shape.channels,
+                            launch.program->works.size());
+  }
+  for (const Work& work : launch.works) {
+    if (work.partition.channels != 1 || work.first_channel != 0 || work.partition.count == 0)
+      return Status::internal("a work of a list has {} elements on {} channels from {} on",
+                              work.partition.count, work.partition.channels, work.first_channel);
+  }
+  return {};
+}
+
+Status check_works(const Launch& launch) {
+  const Program& program = *launch.program;
+  if (launch.is_list()) return check_list(launch);
+  if (launch.works.size() != program.works.size() || launch.works.size() > kMaxWorks) {
+    return Status::internal("a program of {} works is launched with the data of {}",
+                            program.works.size(), launch.works.size());
+  }
+  for (const Work& work : launch.works) {
+    const Partition& partition = work.partition;
+    if (partition.channels == 0) {
+      return Status::internal("a launch of no channels, for {} elements", partition.count);
+    }
+    if (work.first_channel + partition.channels > launch.shape.channels && !program.ports.empty()) {
+      return Status::internal("{} channels from {} on are launched over connections of {}",
+                              partition.channels, work.first_channel, launch.shape.channels);
+    }
+    if (work.turn.is_one_of_several() &&
+        (launch.protocol == Protocol::Simple ||
+         work.turn.first_step + partition.rounds > launch.shape.depth)) {
+      return Status::internal("{} steps behind {} others, by {} in {} slots", partition.rounds,
+                              work.turn.first_step, name_of(launch.protocol), launch.shape.depth);
+    }
+  }
+  const auto is_known = [&](int work) {
+    return work >= 0 && static_cast<size_t>(work) < launch.works.size();
+  };
+  for (const CompactLane& lane : program.lanes) {
+    if (!is_known(lane.work)) return Status::internal("a lane of work {}", lane.work);
+    const WorkShape& work = program.works[lane.work];
+    if (lane.channel < work.first_channel || lane.channel >= work.first_channel + work.nchannels) {
+      return Status::internal("a lane is in channel {}, its work in {} from {} on", lane.channel,
+                              work.nchannels, work.first_channel);
+    }
+  }
+  for (const Port& port : program.ports) {
+    if (!is_known(port.work)) return Status::internal("a port of work {}", port.work);
+  }
+  return {};
+}
+
+}  // namespace
+
+size_t lanes_of_channel(const Program& program, int channel) {
+  return static_cast<size_t>(
+      std::count_if(program.lanes.begin(), program.lanes.end(),
+                    [&](const CompactLane& lane) { return lane.channel == channel; }));
+}
+
+Status check(const Launch& launch) {
+  const Program& program = *launch.program;
+  if (launch.ports.size() != program.ports.size()) {
+    return Status::internal("a program of {} ports is launched with the addresses of {}",
+                            program.ports.size(), launch.ports.size());
+  }
+  if (launch.control_device == nullptr) {
+    return Status::internal("a launch without control words");
+  }
+  if (launch.reduction.fold != Fold::Sum && flags_of(launch) != 0) {
+    return Status::internal("a reduction that is no sum is launched with a scale");
+  }
+  TRY(check_works(launch));
+  const uint32_t most_lanes = kMaxWarps - service_warps(launch.protocol);
+  for (int channel = 0; channel < program.nchannels; ++channel) {
+    if (const size_t lanes = lanes_of_channel(program, channel); lanes > most_lanes) {
+      return Status::invalid_usage(
+          "channel {} of the program has {} lanes, a CTA of the CUDA executor has {} warps for "
+          "them",
+          channel, lanes, most_lanes);
+    }
+  }
+  constexpr int kMostChannels = std::numeric_limits<uint8_t>::max();  // PortTask
+  if (program.lanes.size() >= kNoLane || program.nchannels > kMostChannels) {
+    return Status::invalid_usage(
+        "the program has {} lanes in {} channels, the CUDA executor knows {} in {}",
+        program.lanes.size(), program.nchannels, kNoLane - 1, kMostChannels);
+  }
+  for (const Port& port : program.ports) {
+    constexpr int kMostSteps = std::numeric_limits<uint16_t>::max();  // PortTask
+    if (port.steps > kMostSteps) {
+      return Status::invalid_usage("a port of the program moves {} slots in a round, at most {}",
+                                   port.steps, kMostSteps);
+    }
+  }
+  return {};
+}
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,22 @@
+// What the parameters of every kernel say of an operation, whatever its data. Pure functions.
+#pragma once
+
+#include "executor/cuda/launch_args.h"
+#include "executor/launch.h"
+
+namespace niccolite::executor::cuda {
+
+/// LaunchFlags of the reduction.
+uint32_t flags_of(const Launch& launch);
+
+/// Is the kernel one that reduces, or that moves bytes? `flags`: those above.
+bool reduces(const Launch& launch, uint32_t flags);
+
+/// Bytes that all blocks of all these buffers are aligned to, at most 16; `stride_width`: those
+/// that blocks are aligned to in a buffer that is.
+uint8_t width_of(const Buffers& buffers, uint32_t stride_width);
+
+/// All of the header but flags, and the places of tables.
+void set_operation(const Launch& launch, LaunchHeader& header);
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,220 @@
+#include "executor/cuda/list_launch.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "executor/cuda/direct_task.h"
+#include "executor/cuda/lane_forms.h"
+#include "executor/cuda/launch_header.h"
+#include "executor/protocol/ll.h"
+
+namespace niccolite::executor::cuda {
+namespace {
+
+std::optional<OneStep> one_step_of_list(const Launch& launch, bool reduces) {
+  if (!is_by_ll(launch) || launch.program->works.size() != 1) return std::nullopt;
+  return one_step_of(launch, 0, reduces);
+}
+
+/// ListImage, and how it is launched.
+struct ListParameters {
+  uint32_t most_peers;
+  uint32_t threads;
+  uint32_t works_at;  // bytes from the start of the image to its works
+  std::vector<std::byte> bytes;
+};
+
+template <uint32_t kMostPeers>
+ListParameters list_parameters(const Launch& launch, const OneStep& step) {
+  using Image = ListImage<kMostPeers>;
+  constexpr size_t kWorksAt = offsetof(Image, work);
+  const size_t works = launch.works.size();
+  std::vector<std::byte> bytes(kWorksAt + works * sizeof(ListWork));
+  Image image{};
+  image.channels = launch.list_channels;
+  image.task = make_task<kMostPeers>(launch, 0, step);
+  const auto element_bytes = static_cast<uint32_t>(size_of(launch.type));
+  image.chunk =
+      static_cast<uint32_t>(data_bytes(launch.protocol, launch.shape.slot_bytes)) / element_bytes;
+  uint32_t threads = kWarp;
+  for (size_t w = 0; w < works; ++w) {
+    const Work& work = launch.works[w];
+    const auto count = static_cast<uint32_t>(length_of(work.partition, 0));
+    image.rounds[w % launch.list_channels] += static_cast<uint16_t>(divide_up(count, image.chunk));
+    threads =
+        std::max(threads, threads_for(uint64_t{std::min(count, image.chunk)} * element_bytes));
+    const ListWork listed{.input = nullptr,
+                          .output = nullptr,
+                          .count = count,
+                          .tag = work.tag,
+                          .width = 0,
+                          .stride_width = stride_width(launch, w)};
+    std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
+  }
+  std::memcpy(bytes.data(), &image, kWorksAt);
+  if (launch.threads > 0) threads = static_cast<uint32_t>(launch.threads);
+  return {kMostPeers, std::min(threads, kMaxThreads), kWorksAt, std::move(bytes)};
+}
+
+/// Where each channel of a list begins that are `channels`: all have as many tiles, or one more.
+std::vector<ListPosition> share_tiles(const std::vector<uint32_t>& tiles_of_works,
+                                      uint32_t channels) {
+  const uint64_t tiles = std::accumulate(tiles_of_works.begin(), tiles_of_works.end(), uint64_t{0});
+  std::vector<ListPosition> starts;
+  uint32_t work = 0;
+  uint64_t before = 0;  // tiles of the works before this one
+  for (uint32_t channel = 0; channel < channels; ++channel) {
+    const uint64_t start = channel * tiles / channels;
+    while (start - before >= tiles_of_works[work]) before += tiles_of_works[work++];
+    starts.push_back({static_cast<uint16_t>(work), static_cast<uint16_t>(start - before)});
+  }
+  starts.push_back({static_cast<uint16_t>(tiles_of_works.size()), 0});
+  return starts;
+}
+
+/// Of which the channel does something.
+uint32_t works_between(const ListPosition& first, const ListPosition& end) {
+  return static_cast<uint32_t>(end.work) - first.work + (end.tile > 0 ? 1 : 0);
+}
+
+/// The same of a DirectListImage.
+struct DirectListParameters {
+  ListParameters list;
+  uint32_t shared_bytes;
+};
+
+template <uint32_t kMostPeers>
+DirectListParameters direct_list_parameters(const Launch& launch, const OneStep& step) {
+  using DirectImage = DirectListImage<kMostPeers>;
+  constexpr size_t kWorksAt = offsetof(DirectImage, work);
+  const auto element_bytes = static_cast<uint32_t>(size_of(launch.type));
+  DirectImage image{};
+  image.rank = static_cast<uint16_t>(launch.program->rank);
+  image.nranks = static_cast<uint16_t>(step.peers + 1);
+  image.access = *launch.list_access;
+  image.chunk =
+      static_cast<uint32_t>(data_bytes(launch.protocol, launch.shape.slot_bytes)) / element_bytes;
+  image.task = make_task<kMostPeers>(launch, 0, step);
+
+  std::vector<uint32_t> tiles;
+  std::vector<std::byte> bytes(kWorksAt + launch.works.size() * sizeof(DirectListWork));
+  for (size_t w = 0; w < launch.works.size(); ++w) {
+    const Work& work = launch.works[w];
+    const uint64_t count = length_of(work.partition, 0);
+    tiles.push_back(static_cast<uint32_t>(divide_up(count * element_bytes, kListTileBytes)));
+    DirectListWork listed{};
+    listed.count = static_cast<uint32_t>(count);
+    listed.tag = work.tag;
+    std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
+  }
+  const std::vector<ListPosition> starts = share_tiles(tiles, launch.list_channels);
+  std::copy(starts.begin(), starts.end(), image.starts);
+  for (uint32_t channel = 0; channel < launch.list_channels; ++channel)
+    image.most_works =
+        std::max(image.most_works, works_between(starts[channel], starts[channel + 1]));
+  std::memcpy(bytes.data(), &image, kWorksAt);
+  const uint32_t threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : kMaxThreads;
+  return {{kMostPeers, threads, kWorksAt, std::move(bytes)},
+          // An address of each buffer, and a word.
+          static_cast<uint32_t>((2 * image.nranks * image.most_works + 1) * sizeof(uint64_t))};
+}
+
+}  // namespace
+
+Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result) {
+  const std::optional<OneStep> step = one_step_of_list(launch, result.kernel.reduces);
+  if (!step || !sends_one_block(*step->phases))
+    return Status::internal("a list of a program that is not of one step by LL, of rank {}",
+                            launch.program->rank);
+  const ListParameters list = step->peers <= kFewDirectPeers
+                                  ? list_parameters<kFewDirectPeers>(launch, *step)
+                                  : list_parameters<kMostDirectPeers>(launch, *step);
+  set_operation(launch, result.args.header);
+  result.args.header.nworks = 0;  // WorkTasks
+  result.kernel.form = Form::List;
+  result.kernel.most_peers = list.most_peers;
+  result.list_works_at = list.works_at;
+  result.grid_x = launch.list_channels;
+  result.grid_y = 1;
+  result.threads = list.threads;
+  std::memcpy(result.args.tables, list.bytes.data(), list.bytes.size());
+  result.parameter_bytes = sizeof(LaunchHeader) + list.bytes.size();
+  std::vector<Buffers> buffers;
+  for (const Work& work : launch.works) buffers.push_back(work.buffers);
+  set_buffers(result, buffers);
+  return result;
+}
+
+Result<KernelLaunch> prepare_direct_list(const Launch& launch, KernelLaunch result) {
+  const std::optional<OneStep> step = one_step_of_list(launch, /*reduces=*/true);
+  if (!step || step->peers == 0 || launch.program->ports.size() != 2 * step->peers)
+    return Status::internal(
+        "a direct list of a program that does not connect all ranks, of rank {}",
+        launch.program->rank);
+  constexpr uint64_t kMostTiles = std::numeric_limits<uint16_t>::max();  // ListPosition
+  for (const Work& work : launch.works) {
+    const uint64_t bytes = work.partition.count * size_of(launch.type);
+    if (divide_up(bytes, kListTileBytes) > kMostTiles)
+      return Status::internal("a work of a direct list has {} bytes", bytes);
+  }
+  if (launch.list_channels > count_list_tiles(launch))
+    return Status::internal("a direct list of {} channels has {} tiles for them",
+                            launch.list_channels, count_list_tiles(launch));
+  const DirectListParameters list = step->peers <= kFewDirectPeers
+                                        ? direct_list_parameters<kFewDirectPeers>(launch, *step)
+                                        : direct_list_parameters<kMostDirectPeers>(launch, *step);
+  const uint32_t granules = launch.shape.slot_bytes / (2 * ll::kWordBytes);
+  const auto most_works =
+      list.shared_bytes / (2 * sizeof(uint64_t) * (launch.program->ports.size() / 2 + 1));
+  if (2 * most_works > granules)
+    return Status::internal("a channel of {} works, whose addresses do not fit a slot of {} bytes",
+                            most_works, launch.shape.slot_bytes);
+  set_operation(launch, result.args.header);
+  result.args.header.nworks = 0;  // WorkTasks
+  result.args.header.shared_bytes = list.shared_bytes;
+  result.kernel.form = Form::DirectList;
+  result.kernel.most_peers = list.list.most_peers;
+  result.list_works_at = sizeof(LaunchHeader) + list.list.works_at;
+  result.list_works = static_cast<uint32_t>(launch.works.size());
+  result.grid_x = launch.list_channels;
+  result.grid_y = 1;
+  result.threads = list.list.threads;
+  result.has_offers = true;
+  result.offers_input = result.offers_output =
+      std::any_of(launch.ports.begin(), launch.ports.end(),
+                  [](const PortAddress& port) { return port.opens_buffers; });
+  result.list_args.resize(sizeof(LaunchHeader) + list.list.bytes.size());
+  std::memcpy(result.list_args.data(), &result.args.header, sizeof(LaunchHeader));
+  std::memcpy(result.list_args.data() + sizeof(LaunchHeader), list.list.bytes.data(),
+              list.list.bytes.size());
+  result.parameter_bytes = result.list_args.size();
+  std::vector<Buffers> buffers;
+  for (const Work& work : launch.works) buffers.push_back(work.buffers);
+  set_buffers(result, buffers);
+  return result;
+}
+
+void set_list_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
+  auto* works = reinterpret_cast<ListWork*>(launch.args.tables + launch.list_works_at);
+  for (size_t w = 0; w < buffers.size(); ++w) {
+    works[w].input = static_cast<const std::byte*>(buffers[w].input);
+    works[w].output = static_cast<std::byte*>(buffers[w].output);
+    works[w].width = width_of(buffers[w], works[w].stride_width);
+  }
+}
+
+void set_direct_list_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
+  auto* works = reinterpret_cast<DirectListWork*>(launch.list_args.data() + launch.list_works_at);
+  for (size_t w = 0; w < buffers.size() && w < launch.list_works; ++w) {
+    works[w].input = static_cast<const std::byte*>(buffers[w].input);
+    works[w].output = static_cast<std::byte*>(buffers[w].output);
+    works[w].input_shifts = buffers[w].input_shifts;
+    works[w].output_shifts = buffers[w].output_shifts;
+  }
+}
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,96 @@
+#include "executor/cuda/phase_image.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "executor/cuda/tables.h"
+#include "executor/protocol/ll128.h"
+
+namespace niccolite::executor::cuda {
+namespace {
+
+using lowering::Phases;
+using lowering::Transfer;
+
+constexpr lowering::Pace kPace = lowering::Pace::staggered();  // of phase_kernel.cuh
+
+/// Factors of the input are rare, and would be applied in many places.
+bool scales_input(const Reduction& reduction) {
+  return reduction.device_scale != nullptr || reduction.input_scale != 1 ||
+         reduction.input_factor != 1;
+}
+
+/// Null: they are none for such a kernel.
+const Phases* phases_for_kernel(const Launch& launch) {
+  if (launch.protocol != Protocol::LL128 || launch.works.size() != 1 ||
+      launch.program->nchannels != 1 || scales_input(launch.reduction)) {
+    return nullptr;
+  }
+  const Phases* const phases = launch.program->phases_of(0);
+  if (phases == nullptr || !phases->reduce || !phases->reduce->finishes || phases->copy)
+    return nullptr;
+  for (const size_t peers : {phases->sends.size(), phases->reduce->receives.size(),
+                             phases->reduce->sends.size(), phases->stores.size()}) {
+    if (peers > kMostPhasePeers) return nullptr;
+  }
+  const bool has_slots =
+      launch.works[0].partition.rounds <= 1 ||
+      launch.shape.depth >= static_cast<uint32_t>(kPace.least_depth(/*reduces=*/true));
+  return has_slots ? phases : nullptr;
+}
+
+PhaseBlock block_of(const Launch& launch, int block) {
+  const Partition& partition = launch.works[0].partition;
+  const uint64_t at = static_cast<uint64_t>(block) * partition.block_stride;
+  const uint64_t count =
+      at < partition.count ? std::min(partition.count - at, partition.block_stride) : 0;
+  return {at * size_of(launch.type), count * size_of(launch.type)};
+}
+
+uint32_t reciprocal_of(uint32_t peers) { return (1u << 16) / std::max(peers, 1u) + 1; }
+
+}  // namespace
+
+std::optional<PhaseImage> phase_image(const Launch& launch) {
+  const Phases* const phases = phases_for_kernel(launch);
+  if (phases == nullptr) return std::nullopt;
+  const Phases::Reduce& reduce = *phases->reduce;
+  PhaseImage image{};
+  image.sends = static_cast<uint32_t>(phases->sends.size());
+  image.operands = static_cast<uint32_t>(reduce.receives.size());
+  image.results = static_cast<uint32_t>(reduce.sends.size());
+  image.stores = static_cast<uint32_t>(phases->stores.size());
+  image.peers = std::max({image.sends, image.operands, image.results, image.stores});
+  image.source_position = static_cast<uint32_t>(reduce.source_position);
+  image.send_reciprocal = reciprocal_of(image.sends);
+  image.store_reciprocal = reciprocal_of(image.stores);
+  image.source = block_of(launch, reduce.source);
+  if (reduce.target) {
+    image.stores_result = 1;
+    image.target = block_of(launch, *reduce.target);
+  }
+  const auto set = [&](PhaseEnd end, size_t i, int port) {
+    image.ports[static_cast<uint32_t>(end) * image.peers + i] =
+        task_of(launch, static_cast<uint16_t>(port));
+  };
+  for (size_t i = 0; i < phases->sends.size(); ++i) {
+    image.sent[i] = block_of(launch, phases->sends[i].block);
+    set(PhaseEnd::Send, i, phases->sends[i].connection);
+  }
+  for (size_t i = 0; i < reduce.receives.size(); ++i) set(PhaseEnd::Operand, i, reduce.receives[i]);
+  for (size_t i = 0; i < reduce.sends.size(); ++i) set(PhaseEnd::Result, i, reduce.sends[i]);
+  for (size_t i = 0; i < phases->stores.size(); ++i) {
+    image.stored[i] = block_of(launch, phases->stores[i].block);
+    set(PhaseEnd::Store, i, phases->stores[i].connection);
+  }
+  return image;
+}
+
+uint32_t phase_threads(const Launch& launch, const PhaseImage& image) {
+  constexpr uint32_t kWarpLines = 4;
+  const uint64_t chunk = uint64_t{launch.works[0].partition.chunk} * size_of(launch.type);
+  const uint64_t warps = divide_up(ll128::lines_of(chunk), kWarpLines) * image.peers;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(warps * kWarp, kWarp, kMaxThreads));
+}
+
+}  // namespace niccolite::executor::cuda
