@@ -400,7 +400,8 @@ void Outbound::give_pulse() {
   if (std::exchange(told_, now) == now) return;
   const Result<Address> local =
       is_connected ? of.connection->local_address() : Status::remote_error("not connected");
-  options_.pulse->waits_on(local.is_ok() ? local.value().text() : "", path(path_number(of)).to.text());
+  options_.pulse->waits_on(local.is_ok() ? local.value().text() : "",
+                           path(path_number(of)).to.text());
 }
 
 void Outbound::finish() {
