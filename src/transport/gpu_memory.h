@@ -22,6 +22,7 @@ class GpuMemory final : public MemoryConnector {
   Status resume_peers(const Deadline& deadline) override;
 
  private:
+  Status prepare(Chunk& chunk) override;
   Status let_in(const Chunk& chunk, const ConnectRequest& request) override;
   Result<RemoteChunk> open(int peer, const Origin& origin, const Deadline& deadline) override;
 

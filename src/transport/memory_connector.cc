@@ -21,6 +21,9 @@ Status MemoryConnector::reserve(std::span<const ShapedEnd> ends) {
     if (!end.is_send) sizes.push_back(shape.slots_bytes());
   }
   const std::vector<Span> spans = TRY(share_.allocate(sizes));
+  std::set<Chunk*> chunks;
+  for (const Span& span : spans)
+    if (chunks.insert(span.chunk.get()).second) TRY(prepare(*span.chunk));
   size_t next = 0;
   for (const auto& [end, shape] : missing) {
     OwnEnd own;

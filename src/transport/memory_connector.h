@@ -41,6 +41,9 @@ class MemoryConnector : public Connector {
   explicit MemoryConnector(std::shared_ptr<Pool> pool)
       : machine_(pool->machine()), share_(std::move(pool)) {}
 
+  /// A chunk has pieces of this connector from now on. Whatever the driver has to do for a peer to
+  /// open it is done here, before a kernel of this connection can run, and not when the peer asks.
+  virtual Status prepare(Chunk& /*chunk*/) { return {}; }
   /// Lets the asker's kernels use a chunk of this rank's, once for each chunk of an answer.
   virtual Status let_in(const Chunk& chunk, const ConnectRequest& request) = 0;
   /// The chunk of `peer` that `origin` names.

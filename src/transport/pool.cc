@@ -43,7 +43,14 @@ Result<Fd> Chunk::export_descriptor() const {
   std::lock_guard lock(mutex_);
   if (is_suspended_)
     return Status::invalid_usage("memory of GPU {} is suspended (ncclCommSuspend)", device());
-  return machine_.export_memory(memory_);
+  return held_.valid() ? held_.duplicate() : machine_.export_memory(memory_);
+}
+
+Status Chunk::hold_descriptor() {
+  std::lock_guard lock(mutex_);
+  holds_descriptor_ = true;
+  if (!held_.valid() && !is_suspended_) held_ = TRY(machine_.export_memory(memory_));
+  return {};
 }
 
 Status Chunk::grant_access(int device) const {
@@ -71,7 +78,10 @@ size_t Chunk::share_of(size_t carved) const {
 Result<bool> Chunk::use() {
   std::lock_guard lock(mutex_);
   const bool was_suspended = is_suspended_;
-  if (was_suspended) TRY(machine_.resume_memory(memory_));
+  if (was_suspended) {
+    TRY(machine_.resume_memory(memory_));
+    if (holds_descriptor_) held_ = TRY(machine_.export_memory(memory_));
+  }
   is_suspended_ = false;
   ++users_;
   return was_suspended;
@@ -80,6 +90,7 @@ Result<bool> Chunk::use() {
 Status Chunk::suspend() {
   std::lock_guard lock(mutex_);
   if (--users_ > 0) return {};
+  held_ = Fd();
   TRY(machine_.suspend_memory(memory_));
   is_suspended_ = true;
   return {};

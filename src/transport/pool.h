@@ -41,6 +41,10 @@ class Chunk final : public Shareable {
   int device() const { return memory_.device(); }
   /// InvalidUsage while the chunk is suspended.
   Result<Fd> export_descriptor() const override EXCLUDES(mutex_);
+  /// Keeps a descriptor from now on, so that export_descriptor() asks no driver, which may let it
+  /// wait: behind a launch of this process that waits for room, which kernels have that wait for
+  /// the very peer who asks.
+  Status hold_descriptor() EXCLUDES(mutex_);
   /// Lets kernels of another device of this process use the chunk.
   Status grant_access(int device) const;
 
@@ -70,6 +74,8 @@ class Chunk final : public Shareable {
   size_t carved_ GUARDED_BY(mutex_) = 0;  // bytes, from its start
   size_t users_ GUARDED_BY(mutex_) = 0;
   bool is_suspended_ GUARDED_BY(mutex_) = false;
+  bool holds_descriptor_ GUARDED_BY(mutex_) = false;
+  Fd held_ GUARDED_BY(mutex_);  // not while suspended: it would keep the memory
 };
 
 struct Span {

@@ -149,5 +149,25 @@ TEST(Chunk, IsFoundByItsTokenForAsLongAsSomebodyHoldsIt) {
   EXPECT_EQ(Chunk::find(token), nullptr);
 }
 
+// The descriptor that it holds is of the memory that it has now.
+TEST(Chunk, HoldsADescriptorOfItsMemory) {
+  const auto pool = std::make_shared<Pool>(machine(), 0, 1 << 16);
+  Share share(pool);
+  const Span span = share.allocate(std::vector<size_t>{500}).take()[0];
+  Chunk& chunk = *span.chunk;
+  ASSERT_TRUE(chunk.hold_descriptor().is_ok());
+  for (int round = 0; round < 2; ++round) {
+    const auto seen =
+        machine().import_memory(1, chunk.export_descriptor().take(), chunk.bytes()).take();
+    span.data()[round] = std::byte{9};
+    EXPECT_EQ(static_cast<std::byte*>(seen.data())[span.offset + static_cast<size_t>(round)],
+              std::byte{9})
+        << round;
+    ASSERT_TRUE(share.suspend().is_ok());
+    EXPECT_EQ(chunk.export_descriptor().status().code(), Code::InvalidUsage);
+    ASSERT_TRUE(share.resume().is_ok());
+  }
+}
+
 }  // namespace
 }  // namespace niccolite::transport
