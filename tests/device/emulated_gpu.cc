@@ -50,10 +50,10 @@ struct Cta {
   std::vector<std::byte> shared;
   std::vector<BulkLoad> loads;
   std::map<uint32_t, Meeting> meetings;
-  std::map<uint32_t, Line> lines;         // by thread / kLineThreads
-  std::map<uint32_t, Vote> votes;         // by warp
-  std::map<uint32_t, uint32_t> firsts;    // by warp: first_of_warp()
-  std::map<uint32_t, uint64_t> previous;  // by thread: previous_of_warp()
+  std::map<uint32_t, Line> lines;       // by thread / kLineThreads
+  std::map<uint32_t, Vote> votes;       // by warp
+  std::map<uint32_t, uint32_t> firsts;  // by warp: first_of_warp()
+  std::map<uint32_t, uint64_t> values;  // by thread: value_of_lane()
 };
 
 /// Bulk stores of one thread that have not happened yet.
@@ -222,15 +222,32 @@ uint32_t first_of_warp(uint32_t value) {
   return result;
 }
 
-uint64_t previous_of_warp(uint64_t value) {
+namespace {
+/// What `read` makes of the values that the threads of the warp have, which all come here.
+template <typename Read>
+uint64_t read_values(uint64_t value, Read&& read) {
   const uint32_t index = current->thread.index;
-  std::map<uint32_t, uint64_t>& values = current->cta->previous;
+  const uint32_t warp = index / kWarp;
+  std::map<uint32_t, uint64_t>& values = current->cta->values;
   values[index] = value;
-  meet(kFirstWarp + index / kWarp, kWarp, [] {});
-  const uint64_t result = values[index % kWarp == 0 ? index : index - 1];
+  meet(kFirstWarp + warp, kWarp, [] {});
+  uint64_t result = read([&](uint32_t lane) { return values[warp * kWarp + lane]; });
   // As above.
-  meet(kFirstWarp + index / kWarp, kWarp, [] {});
+  meet(kFirstWarp + warp, kWarp, [] {});
   return result;
+}
+}  // namespace
+
+uint64_t value_of_lane(uint64_t value, uint32_t lane) {
+  return read_values(value, [&](auto&& value_of) { return value_of(lane); });
+}
+
+uint32_t count_in_warp(bool value) {
+  return static_cast<uint32_t>(read_values(value ? 1 : 0, [](auto&& value_of) {
+    uint64_t count = 0;
+    for (uint32_t lane = 0; lane < kWarp; ++lane) count += value_of(lane);
+    return count;
+  }));
 }
 
 void load_line_part(const std::byte* address, void* part) {

@@ -103,7 +103,7 @@ class PhaseKernel : private PhaseConnections {
     const uint32_t at = group * kGroupData + offset();
     if constexpr (sizeof(Element) < kGranule) {
       if (needs_care) {
-        return store_row_part<Element>(part, words, has_flag() ? 1 : 2, left_of(share, at));
+        return store_row<Element>(part, words, has_flag() ? 1 : 2, left_of(share, at));
       }
     }
     if (at < share.bytes) ptx::store<uint64_t>(part, words.first);
@@ -134,7 +134,7 @@ class PhaseKernel : private PhaseConnections {
       uint32_t group = warp();
 #pragma unroll 1
       do {
-        Words words[kRows][kPeersInFlight] = {};  // set: see simple_pieces()
+        Words words[kRows][kPeersInFlight] = {};  // set: see move_pieces()
         // No branch within: what a branch stands between waits for each other.
         const auto load_rows = [&](auto&& load) {
 #pragma unroll

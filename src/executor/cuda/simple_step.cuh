@@ -2,7 +2,8 @@
 // the service warp looks at and advances (service_warp.cuh).
 //   wait   one thread per port waits for the service warp's word, and writes the slot's address to
 //          shared memory;
-//   fold   all threads of the lane, packs of 16 bytes (or what is aligned), several in flight;
+//   fold   all threads of the lane, packs of 16 bytes, several in flight; where not all addresses
+//          are aligned to packs, as rows of a warp (rows.cuh);
 //   done   one thread per port tells the service warp.
 // A lane barrier stands between them. The barriers also carry the order of the PTX memory model:
 // [seen] -> barrier -> loads of all threads, and loads and stores of all threads -> barrier ->
@@ -10,12 +11,24 @@
 #pragma once
 
 #include "executor/cuda/cta.cuh"
+#include "executor/cuda/rows.cuh"
 #include "executor/cuda/service_warp.cuh"
 
 namespace niccolite::executor::cuda {
 
-inline constexpr uint32_t kPack = 16;
 inline constexpr int kCopyUnroll = 8;
+/// Rows of packs (rows.cuh) that a warp has in flight, fewer than packs of an aligned chunk, since
+/// shifts want registers: found by the spills that one row more brings. Where a kernel folds, too,
+/// there is less room for copies.
+template <typename Operation, bool kFolds>
+constexpr int rows_in_flight() {
+  if constexpr (!Operation::kReduces) {
+    return 5;
+  } else {
+    const bool is_wide = sizeof(typename Operation::Accumulator) == 8;
+    return kFolds ? (is_wide ? 1 : 2) : (is_wide ? 2 : 3);
+  }
+}
 
 /// What the fold of one instruction works on. Operands stand in fold order.
 struct SimpleMove {
@@ -26,7 +39,7 @@ struct SimpleMove {
   uint32_t send_count;
   uint32_t source_index;  // of the local operand, or kNoSource
   uint32_t bytes;
-  uint32_t width;  // bytes that all addresses are aligned to
+  bool is_aligned;  // all addresses, to packs
   bool scales_input;
   bool scales_result;
 };
@@ -52,21 +65,10 @@ struct PortsOfInstruction {
   }
 };
 
-/// What a thread moves at once: a pack, or, where addresses are not aligned to packs, a piece of
-/// them. Neighbours in a warp move neighbours in memory.
+/// What a thread moves at once: a pack, or an element.
 template <typename Piece>
 struct PieceAccess {
   static constexpr int kGranules = 1;
-  /// Calls function(load), or function(store), for pieces that lie whole numbers of granules from
-  /// `address`.
-  template <typename Function>
-  __device__ __forceinline__ static void with_load(const std::byte*, Function&& function) {
-    function([](const std::byte* address) { return load(address); });
-  }
-  template <typename Function>
-  __device__ __forceinline__ static void with_store(const std::byte*, Function&& function) {
-    function([](std::byte* address, Piece piece) { store(address, piece); });
-  }
   __device__ __forceinline__ static Piece load(const std::byte* address) {
     return ptx::load<Piece>(address);
   }
@@ -78,51 +80,9 @@ struct PieceAccess {
     piece = static_cast<Piece>(granule);
   }
 };
-/// A granule that lies anywhere.
-template <typename Element>
-struct AnyGranule {
-  uint64_t bits;
-};
-template <typename Element>
-struct PieceAccess<AnyGranule<Element>> {
-  using Piece = AnyGranule<Element>;
-  static constexpr int kGranules = 1;
-  // Asked once for all pieces: each of them would take a branch.
-  __device__ __forceinline__ static bool is_aligned(const std::byte* address) {
-    return bytes_into_line(address) % kGranule == 0;
-  }
-  template <typename Function>
-  __device__ __forceinline__ static void with_load(const std::byte* first, Function&& function) {
-    if (is_aligned(first)) {
-      function([](const std::byte* address) { return Piece{ptx::load<uint64_t>(address)}; });
-    } else {
-      function([](const std::byte* address) { return Piece{load_around(address)}; });
-    }
-  }
-  template <typename Function>
-  __device__ __forceinline__ static void with_store(const std::byte* first, Function&& function) {
-    if (is_aligned(first)) {
-      function([](std::byte* address, Piece piece) { ptx::store<uint64_t>(address, piece.bits); });
-    } else {
-      function([](std::byte* address, Piece piece) { store_around<Element>(address, piece.bits); });
-    }
-  }
-  __device__ __forceinline__ static uint64_t granule(Piece piece, int) { return piece.bits; }
-  __device__ __forceinline__ static void set_granule(Piece& piece, int, uint64_t granule) {
-    piece.bits = granule;
-  }
-};
 template <>
 struct PieceAccess<Pack> {
   static constexpr int kGranules = 2;
-  template <typename Function>
-  __device__ __forceinline__ static void with_load(const std::byte*, Function&& function) {
-    function([](const std::byte* address) { return load(address); });
-  }
-  template <typename Function>
-  __device__ __forceinline__ static void with_store(const std::byte*, Function&& function) {
-    function([](std::byte* address, const Pack& pack) { store(address, pack); });
-  }
   __device__ __forceinline__ static Pack load(const std::byte* address) {
     return ptx::load_pack(address);
   }
@@ -137,95 +97,132 @@ struct PieceAccess<Pack> {
   }
 };
 
-/// Operand k at the places at(i) of the chunk, those that take part.
-template <typename Operation, typename Piece, int kUnroll, typename TakesPart, typename At>
-__device__ __forceinline__ void load_operand(const Cta& cta, const SimpleMove& move, uint32_t k,
-                                             Piece (&pieces)[kUnroll], TakesPart&& takes_part,
-                                             At&& at) {
-  using Access = PieceAccess<Piece>;
-  const std::byte* operand = move.operands[k];
-  Access::with_load(operand + at(0), [&](auto load) {
+// Which pieces of a chunk a thread has in flight. Loaded is what it keeps of an operand until
+// settle() makes pieces of it: all that is loaded is on its way before any of it is waited for.
+
+/// kUnroll pieces of an aligned chunk: `first`, first + stride, ..., those below `end` when
+/// kChecked, counted from byte `from`. Neighbours in a warp move neighbours in memory.
+template <typename PieceType, int kUnroll, bool kChecked>
+struct PiecesApart {
+  using Piece = PieceType;
+  static constexpr int kCount = kUnroll;
+  struct Loaded {
+    Piece packs[kUnroll];
+  };
+  uint32_t from;
+  uint32_t first;
+  uint32_t stride;
+  uint32_t end;
+
+  __device__ __forceinline__ bool has(int i) const { return !kChecked || first + i * stride < end; }
+  // (Of 64 bits, so that where the stride is a constant so are the distances.)
+  __device__ __forceinline__ size_t at(int i) const {
+    return from + size_t{first} * sizeof(Piece) + size_t(i) * stride * sizeof(Piece);
+  }
+  __device__ __forceinline__ void load(const std::byte* operand, Loaded& loaded) const {
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
-      if (takes_part(i)) pieces[i] = load(operand + at(i));
-    }
-  });
-  if constexpr (Operation::kReduces) {
-    if (!move.scales_input || k != move.source_index) return;
-#pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
-#pragma unroll
-      for (int g = 0; g < Access::kGranules; ++g) {
-        Access::set_granule(pieces[i], g,
-                            scale_input<Operation>(cta, Access::granule(pieces[i], g)));
-      }
+      if (has(i)) loaded.packs[i] = PieceAccess<Piece>::load(operand + at(i));
     }
   }
-}
-
-/// Pieces p, p + stride, ... (kUnroll of them, those below `end` when kChecked), counted from byte
-/// `from` of the chunk: folded, stored.
-template <typename Operation, typename Piece, int kUnroll, bool kChecked, bool kFolds>
-__device__ __forceinline__ void simple_pieces(const Cta& cta, const SimpleMove& move, uint32_t from,
-                                              uint32_t p, uint32_t stride, uint32_t end) {
-  using Access = PieceAccess<Piece>;
-  constexpr int kGranules = Access::kGranules;
-  const auto takes_part = [&](int i) { return !kChecked || p + i * stride < end; };
-  // (Of 64 bits, so that where the stride is a constant so are the distances.)
-  const size_t first = from + size_t{p} * sizeof(Piece);
-  const auto at = [&](int i) { return first + size_t(i) * stride * sizeof(Piece); };
-  // Set, as everywhere that registers are loaded on a condition: what the condition might leave as
-  // it was would take its registers in all of the loop around, and before it.
-  Piece result[kUnroll] = {};
-  load_operand<Operation>(cta, move, 0, result, takes_part, at);
-  if constexpr (kFolds) {
-    typename Operation::Values values[kUnroll][kGranules];
-    Piece next[kUnroll] = {};
-    const auto load_next = [&](uint32_t k) {
-      load_operand<Operation>(cta, move, k, next, takes_part, at);
-    };
-    if (move.operand_count > 1) load_next(1);
+  __device__ __forceinline__ void settle(const std::byte*, Loaded&) const {}
+  __device__ __forceinline__ void store(std::byte* chunk, const Piece (&pieces)[kUnroll]) const {
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
+      if (has(i)) PieceAccess<Piece>::store(chunk + at(i), pieces[i]);
+    }
+  }
+};
+
+/// kRows rows of packs, the first `count` of them, that a warp has of a chunk whose addresses are
+/// anything, from byte `from` on.
+template <typename Element, int kRows>
+struct RowsOfPacks {
+  using Piece = Pack;
+  static constexpr int kCount = kRows;
+  using Loaded = PackRows<kRows>;
+  uint32_t from;
+  uint32_t count;
+
+  __device__ __forceinline__ void load(const std::byte* operand, Loaded& loaded) const {
+    load_rows<kRows>(operand + from, count, loaded);
+  }
+  __device__ __forceinline__ void settle(const std::byte* operand, Loaded& loaded) const {
+    settle_rows<kRows>(operand + from, loaded);
+  }
+  __device__ __forceinline__ void store(std::byte* chunk, const Pack (&packs)[kRows]) const {
+    store_rows<Element, kRows>(chunk + from, count, packs);
+  }
+};
+
+/// The pieces of all operands, folded; stored to all destinations.
+template <typename Operation, bool kFolds, typename Pieces>
+__device__ __forceinline__ void move_pieces(const Cta& cta, const SimpleMove& move,
+                                            const Pieces& pieces) {
+  using Access = PieceAccess<typename Pieces::Piece>;
+  constexpr int kGranules = Access::kGranules;
+  constexpr int kCount = Pieces::kCount;
+  using Loaded = typename Pieces::Loaded;
+  const auto settle = [&](uint32_t k, Loaded& loaded) {
+    pieces.settle(move.operands[k], loaded);
+    if constexpr (Operation::kReduces) {
+      if (!move.scales_input || k != move.source_index) return;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+        for (int g = 0; g < kGranules; ++g) {
+          Access::set_granule(loaded.packs[i], g,
+                              scale_input<Operation>(cta, Access::granule(loaded.packs[i], g)));
+        }
+      }
+    }
+  };
+  // Set, as everywhere that registers are loaded on a condition: what the condition might leave as
+  // it was would take its registers in all of the loop around, and before it.
+  Loaded result = {};
+  pieces.load(move.operands[0], result);
+  if constexpr (kFolds) {
+    typename Operation::Values values[kCount][kGranules];
+    Loaded next = {};
+    if (move.operand_count > 1) pieces.load(move.operands[1], next);
+    settle(0, result);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
 #pragma unroll
       for (int g = 0; g < kGranules; ++g) {
-        values[i][g] = Operation::widen(Access::granule(result[i], g));
+        values[i][g] = Operation::widen(Access::granule(result.packs[i], g));
       }
     }
 #pragma unroll 1
     for (uint32_t k = 1; k < move.operand_count; ++k) {
+      result = next;
+      // On its way while this one is folded.
+      if (k + 1 < move.operand_count) pieces.load(move.operands[k + 1], next);
+      settle(k, result);
 #pragma unroll
-      for (int i = 0; i < kUnroll; ++i) result[i] = next[i];
-      if (k + 1 < move.operand_count) load_next(k + 1);  // on its way while this one is folded
-#pragma unroll
-      for (int i = 0; i < kUnroll; ++i) {
+      for (int i = 0; i < kCount; ++i) {
 #pragma unroll
         for (int g = 0; g < kGranules; ++g) {
-          Operation::accumulate(values[i][g], Operation::widen(Access::granule(result[i], g)));
+          Operation::accumulate(values[i][g],
+                                Operation::widen(Access::granule(result.packs[i], g)));
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
+    for (int i = 0; i < kCount; ++i) {
 #pragma unroll
       for (int g = 0; g < kGranules; ++g) {
-        Access::set_granule(result[i], g,
+        Access::set_granule(result.packs[i], g,
                             Operation::finish(cta.header, values[i][g], move.scales_result));
       }
     }
+  } else {
+    settle(0, result);
   }
-  const auto store = [&](std::byte* chunk) {
-    Access::with_store(chunk + at(0), [&](auto put) {
-#pragma unroll
-      for (int i = 0; i < kUnroll; ++i) {
-        if (takes_part(i)) put(chunk + at(i), result[i]);
-      }
-    });
-  };
   // Not unrolled: the compiler's copies of the loop cost registers, and save nothing of the stores.
 #pragma unroll 1
-  for (uint32_t s = 0; s < move.send_count; ++s) store(move.sends[s]);
-  if (move.target != nullptr) store(move.target);
+  for (uint32_t s = 0; s < move.send_count; ++s) pieces.store(move.sends[s], result.packs);
+  if (move.target != nullptr) pieces.store(move.target, result.packs);
 }
 
 /// Bytes of the chunk before the first address of its first destination that is a multiple of `to`.
@@ -234,102 +231,97 @@ __device__ __forceinline__ uint32_t bytes_before(const SimpleMove& move, uint32_
   return (to - bytes_into_line(first) % to) % to;
 }
 
-/// From piece `first` on, as many times kUnroll pieces of every thread as there are, then half as
-/// many: returns the first piece that is left. A warp's lie side by side, so that all their places
+/// From pack `first` of an aligned chunk on, as many times kUnroll packs of every thread as there
+/// are: returns the first pack that is left. A warp's lie side by side, so that all their places
 /// are known but for one.
-template <typename Operation, typename Piece, int kUnroll, bool kFolds>
-__device__ __forceinline__ uint32_t simple_tiles(const Cta& cta, const LaneThreads& lane,
-                                                 const SimpleMove& move, uint32_t from,
-                                                 uint32_t first, uint32_t end) {
+template <typename Operation, int kUnroll, bool kFolds>
+__device__ __forceinline__ uint32_t aligned_tiles(const Cta& cta, const LaneThreads& lane,
+                                                  const SimpleMove& move, uint32_t first,
+                                                  uint32_t end) {
   const uint32_t tile = kUnroll * lane.size;
   const uint32_t in_tile = lane.rank / kWarp * kWarp * kUnroll + lane.rank % kWarp;
   for (; first + tile <= end; first += tile) {
-    simple_pieces<Operation, Piece, kUnroll, false, kFolds>(cta, move, from, first + in_tile, kWarp,
-                                                            end);
-  }
-  if constexpr (kUnroll > kCopyUnroll) {
-    return simple_tiles<Operation, Piece, kUnroll / 2, kFolds>(cta, lane, move, from, first, end);
+    move_pieces<Operation, kFolds>(
+        cta, move, PiecesApart<Pack, kUnroll, false>{0, first + in_tile, kWarp, end});
   }
   return first;
 }
 
-/// The pieces that lie whole between bytes `from` and `to` of the chunk: returns where they end.
-/// Without arithmetic to do, a warp stores whole lines of 128 bytes: one whose stores lie across
-/// them sends twice as many packets over a link.
-template <typename Operation, typename Piece, int kUnroll, bool kFolds>
-__device__ __forceinline__ uint32_t simple_range(const Cta& cta, const LaneThreads& lane,
-                                                 const SimpleMove& move, uint32_t from,
-                                                 uint32_t to) {
-  constexpr uint32_t kBytes = sizeof(Piece);
-  constexpr int kRest = kUnroll < kCopyUnroll ? kUnroll : kCopyUnroll;
-  const uint32_t end = (to - from) / kBytes;
+/// Byte by byte, an element a thread of the warp: the first `head` bytes of the chunk, and all from
+/// byte `tail` on. Together they are less than two packs.
+template <typename Operation, bool kFolds>
+__device__ __forceinline__ void move_ends(const Cta& cta, const SimpleMove& move, uint32_t head,
+                                          uint32_t tail) {
+  using Piece = typename PieceOf<sizeof(typename Operation::Element)>::Type;
+  const uint32_t in_ends = lane_of_warp() * sizeof(Piece);
+  const uint32_t at = in_ends < head ? in_ends : tail + (in_ends - head);
+  if (at >= move.bytes) return;
+  move_pieces<Operation, kFolds>(cta, move, PiecesApart<Piece, 1, false>{at, 0, 0, 1});
+}
+
+/// A chunk whose addresses are all aligned to packs. Without arithmetic to do, a warp stores whole
+/// lines of 128 bytes: one whose stores lie across them sends twice as many packets over a link.
+template <typename Operation, int kUnroll, bool kFolds>
+__device__ __forceinline__ void move_aligned(const Cta& cta, const LaneThreads& lane,
+                                             const SimpleMove& move) {
+  const uint32_t end = move.bytes / kPack;
   uint32_t first = 0;
   if constexpr (!Operation::kReduces) {
-    const uint32_t before_line = bytes_before(move, kLine);
-    const uint32_t head = before_line > from ? (before_line - from) / kBytes : 0;
-    const uint32_t most = head < end ? head : end;
-    for (uint32_t h = lane.rank; h < most; h += lane.size) {
-      simple_pieces<Operation, Piece, 1, true, kFolds>(cta, move, from, h, lane.size, most);
+    const uint32_t before_line = bytes_before(move, kLine) / kPack;
+    first = before_line < end ? before_line : end;
+    if (lane.rank < first) {  // a line has fewer packs than a lane threads
+      move_pieces<Operation, kFolds>(cta, move,
+                                     PiecesApart<Pack, 1, false>{0, lane.rank, 0, first});
     }
-    first += head;
   }
-  first = simple_tiles<Operation, Piece, kUnroll, kFolds>(cta, lane, move, from, first, end);
+  first = aligned_tiles<Operation, kUnroll, kFolds>(cta, lane, move, first, end);
   if (first + lane.rank < end) {
-    simple_pieces<Operation, Piece, kRest, true, kFolds>(cta, move, from, first + lane.rank,
-                                                         lane.size, end);
+    move_pieces<Operation, kFolds>(
+        cta, move, PiecesApart<Pack, kUnroll, true>{0, first + lane.rank, lane.size, end});
   }
-  return from + end * kBytes;
+  if (lane.rank < kWarp) move_ends<Operation, kFolds>(cta, move, 0, end * kPack);
 }
 
-/// The elements between the two, one at a time.
-template <typename Operation, bool kFolds>
-__device__ __forceinline__ void simple_elements(const Cta& cta, const LaneThreads& lane,
-                                                const SimpleMove& move, uint32_t from,
-                                                uint32_t to) {
-  using Piece = typename PieceOf<sizeof(typename Operation::Element)>::Type;
-  const uint32_t end = (to - from) / sizeof(Piece);
-  for (uint32_t p = lane.rank; p < end; p += lane.size) {
-    simple_pieces<Operation, Piece, 1, true, kFolds>(cta, move, from, p, lane.size, end);
+/// A chunk whose addresses may be anything: packs that are aligned at the first destination, and as
+/// rows of a warp wherever else they are not. (A first destination on a link gets whole lines, as
+/// above.)
+template <typename Operation, int kRows, bool kFolds>
+__device__ __forceinline__ void move_rows(const Cta& cta, const LaneThreads& lane,
+                                          const SimpleMove& move) {
+  using Rows = RowsOfPacks<typename Operation::Element, kRows>;
+  const uint32_t before = bytes_before(move, kPack);
+  const uint32_t head = before < move.bytes ? before : move.bytes;
+  const uint32_t packs = (move.bytes - head) / kPack;
+  const uint32_t warps = lane.size / kWarp;
+  const uint32_t warp = lane.rank / kWarp;
+  const uint32_t tile = warps * kRows * kWarp;
+  const auto move_warps = [&](uint32_t pack, uint32_t count) {
+    move_pieces<Operation, kFolds>(cta, move, Rows{head + pack * kPack, count});
+  };
+  for (uint32_t first = 0; first < packs;) {
+    uint32_t left = packs - first;
+    if constexpr (!Operation::kReduces) {
+      const uint32_t before_line = bytes_before(move, kLine) / kPack;
+      if (first == 0 && left > tile && before_line != 0) left = before_line;
+    }
+    // What is left is shared out among all warps.
+    const uint32_t rows = left >= tile ? kRows : (left + warps * kWarp - 1) / (warps * kWarp);
+    const uint32_t most = rows * kWarp;
+    const uint32_t own = warp * most;
+    if (own < left) move_warps(first + own, left - own < most ? left - own : most);
+    first += left < tile ? left : tile;
   }
+  if (warp == warps - 1) move_ends<Operation, kFolds>(cta, move, head, head + packs * kPack);
 }
 
-/// The whole chunk, by granules that are aligned at the first destination; what lies before and
-/// behind them, element by element. As few loads for an operand as can be, and one store for that
-/// destination. (Stores to others, in pieces, lie apart in memory, and cost several times as much.)
-template <typename Operation, int kUnroll, bool kFolds>
-__device__ __forceinline__ void simple_granules(const Cta& cta, const LaneThreads& lane,
-                                                const SimpleMove& move) {
-  using Piece = AnyGranule<typename Operation::Element>;
-  const uint32_t before = bytes_before(move, kGranule);
-  const uint32_t first = before < move.bytes ? before : move.bytes;
-  simple_elements<Operation, kFolds>(cta, lane, move, 0, first);
-  const uint32_t done =
-      simple_range<Operation, Piece, kUnroll, kFolds>(cta, lane, move, first, move.bytes);
-  simple_elements<Operation, kFolds>(cta, lane, move, done, move.bytes);
-}
-
-/// The whole chunk: packs, or, where addresses are not aligned to them, what can be had.
+/// The whole chunk.
 template <typename Operation, int kUnroll, bool kFolds>
 __device__ __forceinline__ void simple_chunk(const Cta& cta, const LaneThreads& lane,
                                              const SimpleMove& move) {
-  if (move.width >= kPack) {
-    const uint32_t done =
-        simple_range<Operation, Pack, kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
-    simple_elements<Operation, kFolds>(cta, lane, move, done, move.bytes);
-  } else if constexpr (Operation::kReduces) {
-    simple_granules<Operation, kUnroll, kFolds>(cta, lane, move);
+  if (move.is_aligned) {
+    move_aligned<Operation, kUnroll, kFolds>(cta, lane, move);
   } else {
-    // Pieces that all addresses are aligned to: to put granules together was slower. In flight are
-    // as many bytes, or as many as there are registers for.
-    uint32_t done = 0;
-    if (move.width == 8) {
-      done = simple_range<Operation, uint64_t, 2 * kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
-    } else if (move.width == 4) {
-      done = simple_range<Operation, uint32_t, 4 * kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
-    } else if (move.width == 2) {
-      done = simple_range<Operation, uint16_t, 4 * kUnroll, kFolds>(cta, lane, move, 0, move.bytes);
-    }
-    simple_range<Operation, uint8_t, kUnroll, kFolds>(cta, lane, move, done, move.bytes);
+    move_rows<Operation, rows_in_flight<Operation, kFolds>(), kFolds>(cta, lane, move);
   }
 }
 
@@ -341,7 +333,7 @@ struct SimplePlan {
   uint64_t left;          // bytes from the chunk to the end of the block, of a lane with only one
                           // instruction
   uint64_t bytes;         // of the chunk
-  uint64_t is_loose;  // 1: something that a peer has offered is less aligned than the own buffers
+  uint64_t is_loose;      // 1: something that a peer has offered is not aligned to packs
 };
 static_assert(sizeof(SimplePlan) == kPlanPointers * sizeof(std::byte*));
 
@@ -400,7 +392,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
     const uint64_t step = step_of(port, use, round);
     live = live && wait_until_open(cta, port, step);
     std::byte* chunk = chunk_at<Operation>(cta, port, use, round);
-    if (reinterpret_cast<uintptr_t>(chunk) % cta.work->width != 0) plan.is_loose = 1;
+    if (reinterpret_cast<uintptr_t>(chunk) % kPack != 0) plan.is_loose = 1;
     if (ports.is_send(i)) {
       sends[i - ports.receive_count] = chunk;
     } else {
@@ -414,17 +406,16 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const LaneThreads& l
   if (plan.live == nullptr) return false;
 
   const uint32_t flags = Operation::kReduces ? cta.header.flags : 0;
-  const SimpleMove move{
-      operands,
-      sends,
-      plan.target,
-      uint32_t{instruction.receive_count} + has_source,
-      instruction.send_count,
-      has_source ? source_index : kNoSource,
-      static_cast<uint32_t>(plan.bytes),
-      plan.is_loose != 0 ? Operation::element_bytes(cta.header) : uint32_t{cta.work->width},
-      (flags & kScalesInput) && instruction.source == Place::Input,
-      (flags & kScalesResult) && (instruction.flags & kFinish)};
+  const SimpleMove move{operands,
+                        sends,
+                        plan.target,
+                        uint32_t{instruction.receive_count} + has_source,
+                        instruction.send_count,
+                        has_source ? source_index : kNoSource,
+                        static_cast<uint32_t>(plan.bytes),
+                        plan.is_loose == 0 && cta.work->width >= kPack,
+                        (flags & kScalesInput) && instruction.source == Place::Input,
+                        (flags & kScalesResult) && (instruction.flags & kFinish)};
   if constexpr (Operation::kReduces) {
     if (move.operand_count > 1 || move.scales_result) {
       simple_chunk<Operation, Operation::kUnroll, true>(cta, lane, move);
