@@ -1,12 +1,13 @@
 // Is a GPU that is slowed by other work named as the straggler? Two ranks, on one GPU or on two;
 // before each all-reduce one of them, drawn anew in every round, has a kernel on its stream that
-// takes `delay` microseconds. After the library's survey (about a second) the job (`niccolite ras`) must name
-// that rank, and of a round without a delay nobody. Prints how many communicators of how many were
-// named right. Before that, one rank makes one call more than the other, all of them equal: prints
-// what the job says of it.
+// takes `delay` microseconds. After the library's survey (about a second) the job (`niccolite ras`)
+// must name that rank, and of a round without a delay nobody. Prints how many communicators of how
+// many were named right. Before that, one rank makes one call more than the other, all of them
+// equal: prints what the job says of it.
 //
-//   nvcc -O2 -std=c++20 -arch=sm_90 -Ibuild/cuda/include bench/stragglers.cu -o stragglers -Lbuild/cuda/lib -lnccl
-//   NICCOLITE_KERNEL_MARKS=1 NCCL_MULTI_RANK_GPU_ENABLE=1 ./stragglers [rounds 10] [communicators at a time 10] [delay 1000]
+//   nvcc -O2 -std=c++20 -arch=sm_90 -Ibuild/cuda/include bench/stragglers.cu -o stragglers
+//   -Lbuild/cuda/lib -lnccl NICCOLITE_KERNEL_MARKS=1 NCCL_MULTI_RANK_GPU_ENABLE=1 ./stragglers
+//   [rounds 10] [communicators at a time 10] [delay 1000]
 //
 // Not built with the library.
 #include <arpa/inet.h>
@@ -25,19 +26,19 @@
 
 namespace {
 
-#define CHECK_CUDA(call)                                                                  \
-  do {                                                                                    \
-    if (const cudaError_t result = (call); result != cudaSuccess) {                       \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(result));                \
-      std::exit(2);                                                                       \
-    }                                                                                     \
+#define CHECK_CUDA(call)                                                   \
+  do {                                                                     \
+    if (const cudaError_t result = (call); result != cudaSuccess) {        \
+      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(result)); \
+      std::exit(2);                                                        \
+    }                                                                      \
   } while (false)
-#define CHECK_NCCL(call)                                                                  \
-  do {                                                                                    \
-    if (const ncclResult_t result = (call); result != ncclSuccess) {                      \
-      std::fprintf(stderr, "%s: %s\n", #call, ncclGetLastError(nullptr));                 \
-      std::exit(2);                                                                       \
-    }                                                                                     \
+#define CHECK_NCCL(call)                                                  \
+  do {                                                                    \
+    if (const ncclResult_t result = (call); result != ncclSuccess) {      \
+      std::fprintf(stderr, "%s: %s\n", #call, ncclGetLastError(nullptr)); \
+      std::exit(2);                                                       \
+    }                                                                     \
   } while (false)
 
 constexpr int kRanks = 2;
@@ -97,7 +98,8 @@ std::string ask(const std::string& question) {
   address.sin_port = htons(28028);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   std::string text;
-  if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return text;
+  if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return text;
   if (write(fd, question.data(), question.size()) > 0) {
     char part[4096];
     for (ssize_t got; (got = read(fd, part, sizeof part)) > 0;) text.append(part, got);
@@ -151,7 +153,8 @@ int main(int argc, char** argv) {
   std::mt19937 random(20);
   int right = 0, wrong = 0, silent = 0, false_names = 0;
   for (int round = 0; round <= rounds; ++round) {
-    const int slow = round == rounds ? -1 : static_cast<int>(random() % kRanks);  // the last: nobody
+    const int slow =
+        round == rounds ? -1 : static_cast<int>(random() % kRanks);  // the last: nobody
     std::vector<Job> jobs;
     for (int i = 0; i < at_a_time; ++i) jobs.push_back(start_job(devices));
     for (Job& job : jobs) run(job, -1, 0);  // connects: not to be counted
@@ -168,7 +171,7 @@ int main(int argc, char** argv) {
     }
     for (Job& job : jobs) finish(job);
   }
-  std::printf("named right %d of %d, wrong %d, not named %d; without a delay named %d of %d\n", right,
-              rounds * at_a_time, wrong, silent, false_names, at_a_time);
+  std::printf("named right %d of %d, wrong %d, not named %d; without a delay named %d of %d\n",
+              right, rounds * at_a_time, wrong, silent, false_names, at_a_time);
   return right * 100 >= 99 * rounds * at_a_time ? 0 : 1;
 }

@@ -1,5 +1,6 @@
-// Preloaded into the ranks of a cell of the fault matrix (matrix.py): TCP connections that they make go through the relay
-// (relay.py), which listens at FAULT_RELAY. Says first, in 32 bytes, whose connection it is, whether a proxy's, and where it goes.
+// Preloaded into the ranks of a cell of the fault matrix (matrix.py): TCP connections that they
+// make go through the relay (relay.py), which listens at FAULT_RELAY. Says first, in 32 bytes,
+// whose connection it is, whether a proxy's, and where it goes.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

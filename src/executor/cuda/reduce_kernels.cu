@@ -22,8 +22,8 @@ using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TY
   NICCOLITE_LIST_KERNEL(list_##type##_##fold##_7, Reduce<Fold>, 7)                \
   NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##fold##_3, Reduce<Fold>, 3)  \
   NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##fold##_7, Reduce<Fold>, 7)  \
-  NICCOLITE_PHASE_KERNEL(phases_##type##_##fold##_3, Reduce<Fold>, 3)              \
-  NICCOLITE_PHASE_KERNEL(phases_##type##_##fold##_7, Reduce<Fold>, 7)              \
+  NICCOLITE_PHASE_KERNEL(phases_##type##_##fold##_3, Reduce<Fold>, 3)             \
+  NICCOLITE_PHASE_KERNEL(phases_##type##_##fold##_7, Reduce<Fold>, 7)             \
   NICCOLITE_KERNEL(run_##type##_##fold##_ll, Reduce<Fold>, LL)                    \
   NICCOLITE_KERNEL(run_##type##_##fold##_ll128, Reduce<Fold>, LL128)              \
   NICCOLITE_KERNEL(run_##type##_##fold##_simple, Reduce<Fold>, Simple)

@@ -74,8 +74,8 @@ class Engine {
   std::unique_ptr<bootstrap::EventLoop> loop_;
   Fd rung_;  // eventfd
   executor::relay::Bell bell_;
-  bool was_idle_ = true;           // at the last look
-  bool is_asleep_ = false;         // as far as the observer knows
+  bool was_idle_ = true;              // at the last look
+  bool is_asleep_ = false;            // as far as the observer knows
   int looks_ = 0;                     // in a row that found nothing to do
   Clock::time_point active_at_{};     // of GPUs: something moved, or was launched
   std::atomic<int64_t> number_{0};    // of the thread, as /proc has it; 0: it has not begun
