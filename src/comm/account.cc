@@ -148,6 +148,7 @@ Bytes Account::encode() const {
   if (hold) write(writer, *hold);
   writer.u8(is_final ? 1 : 0);
   writer.u64(host_calls);
+  writer.u8(connects ? 1 : 0);
   writer.u64(progress.begun);
   writer.u8(progress.is_running ? 1 : 0);
   writer.u8(network ? 1 : 0);
@@ -170,6 +171,7 @@ Result<Account> Account::decode(std::span<const std::byte> bytes, int rank) {
   if (account.wait && account.hold) reader.reject("a rank that waits and has not begun");
   account.is_final = reader.u8() != 0;
   account.host_calls = reader.u64();
+  account.connects = reader.u8() != 0;
   account.progress.begun = reader.u64();
   account.progress.is_running = reader.u8() != 0;
   if (reader.u8() != 0) account.network = transport::read_network_state(reader);

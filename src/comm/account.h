@@ -63,6 +63,7 @@ struct Account {
   std::optional<Hold> hold;
   bool is_final = false;    // the rank is about to leave: it calls nothing any more
   uint64_t host_calls = 0;  // CallLog::host_calls()
+  bool connects = false;    // it makes connections, in a call that is not in the log yet
   /// What its stream has come to, of LoggedCall::launch.
   observe::Recorder::Progress progress{};
   /// How its ways to other machines do; none: it has none.

@@ -187,6 +187,7 @@ Result<Verdict> Verdict::decode(std::span<const std::byte> bytes, int nranks) {
 }
 
 std::optional<Verdict> judge_late(const Account& waiting, const Account& late) {
+  if (late.connects) return std::nullopt;  // it says itself whom it connects with, and waits for
   const LoggedCall* const operation = find_waiting(waiting);
   if (operation == nullptr) return std::nullopt;
   Verdict verdict{.cause = Cause::NotCalled,

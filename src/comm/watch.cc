@@ -121,6 +121,9 @@ void Watch::keep_wait(Wait& wait) {
   if (!wait_ || !is_same_operation(*wait_, wait)) {
     ++operations_;
     chain_.clear();
+    wait.launch = log_.recorder()->progress().begun;
+  } else {
+    wait.launch = wait_->launch;
   }
   wait.operation = operations_;
   wait_ = wait;
@@ -194,13 +197,18 @@ Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
     account.is_final = is_leaving_;
   }
   account.host_calls = log_.host_calls();
+  const std::optional<CallLog::HostCall> host_call = log_.host_call();
+  account.connects = host_call && host_call->connects;
   account.progress = log_.recorder()->progress();
   if (hooks_.network != nullptr) account.network = hooks_.network();
   if (hooks_.awake_since != nullptr)
     account.awake =
         std::max(std::chrono::floor<milliseconds>(now - hooks_.awake_since()), milliseconds(0));
-  // Where the executor tells that all that was begun has ended, the wait has, too.
-  const bool is_over = account.progress.begun != 0 && !account.progress.is_running;
+  // Where the executor tells that all that was begun has ended, or that an equal call has begun
+  // since, the wait has ended, too.
+  const observe::Recorder::Progress& progress = account.progress;
+  const bool is_over =
+      wait && progress.begun != 0 && (!progress.is_running || progress.begun != wait->launch);
   if (!wait || is_over || now - wait->latest > kFresh) return account;
   account.wait = {.kind = wait->kind,
                   .peer = wait->peer,
@@ -321,6 +329,7 @@ void Watch::follow(const Wait& wait) {
   const Time deadline = hooks_.now() + kFollowTime;
   while (path.size() < kMostFollowed && hooks_.now() < deadline) {
     const Account& last = path.back().account;
+    if (!last.wait) return;  // it has ended since it was reported
     const int next = last.wait->peer;
     if (!is_other_rank(next, last.rank)) return;
     const auto met = std::find_if(path.begin(), path.end(), [&](const Waiter& waiter) {
@@ -328,7 +337,8 @@ void Watch::follow(const Wait& wait) {
     });
     if (met != path.end()) {
       if (examine_network(wait, last, met->account)) return;
-      if (!accuse(judge_cycle({met, path.end()}))) say_who_is_late(wait, mine);
+      if (accuse(judge_cycle({met, path.end()})) || name_stopped(wait, last)) return;
+      say_who_is_late(wait, mine);
       return;
     }
     if (hooks_.run_state(next) == RunState::Stopped) {
@@ -371,6 +381,20 @@ void Watch::follow(const Wait& wait) {
                     .under_way = answered - report.least_age - report.lasted,
                     .told = answered});
   }
+}
+
+// Ranks wait for each other, each for several others, of which it reports one: another one of them
+// may be stopped.
+bool Watch::name_stopped(const Wait& wait, const Account& last) {
+  if (lasted_by_now(wait) < kLongWait) return false;
+  const int most = std::min(nranks_, static_cast<int>(kMostFollowed));
+  for (int step = 1; step < most; ++step) {
+    const int other = (rank_ + step) % nranks_;
+    if (hooks_.run_state(other) != RunState::Stopped) continue;
+    judge(wait, judge_silent(last, other, Cause::Stopped));
+    return true;
+  }
+  return false;
 }
 
 // `last` waits for `next`.

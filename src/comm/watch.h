@@ -94,6 +94,7 @@ class Watch {
     uint16_t repeats = 0;
     Time earliest{}, latest{};  // between which it was reported
     uint64_t operation = 0;     // Stuck::operation
+    uint64_t launch = 0;        // that was under way when it was first seen; 0: not known
     std::chrono::milliseconds lasted() const { return (repeats + 1) * executor::kReportInterval; }
     int seconds() const { return static_cast<int>(lasted() / std::chrono::seconds(1)); }
   };
@@ -110,6 +111,7 @@ class Watch {
   void examine_wait(const Wait& wait);
   bool is_doomed(const Wait& wait);
   void follow(const Wait& wait);
+  bool name_stopped(const Wait& wait, const Account& last);
   bool examine_network(const Wait& wait, const Account& last, const Account& next);
   /// For how long the wait has lasted by now, if it goes on.
   std::chrono::milliseconds lasted_by_now(const Wait& wait) const;

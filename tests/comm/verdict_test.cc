@@ -403,6 +403,43 @@ TEST(Verdict, NamesAStoppedProcessWithWhichRanksConnect) {
                                                "rank 2 (process 2) is stopped"));
 }
 
+TEST(Verdict, DoesNotNameARankThatConnectsAsLate) {
+  World world(3);
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  const CallLog::ConnectScope scope(&world.of(2).log, "ncclAllReduce", world.devices().now);
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_EQ(common_verdict(world), "");
+}
+
+TEST(Verdict, NamesAStoppedProcessWhileTheOthersWaitForEachOther) {
+  World world(3);
+  for (int rank : {0, 1, 2}) world.call(rank, all_reduce(2));
+  world.of(2).run_state = RunState::Stopped;
+  world.wait_for(milliseconds(2500), [&](int repeats) {
+    world.wait(0, 1, all_reduce(2), repeats);
+    world.wait(1, 0, all_reduce(2), repeats);
+  });
+  EXPECT_THAT(common_verdict(world), HasSubstr("rank 2 (process 2) is stopped"));
+}
+
+// A report of the wait before is read when the next of many equal calls has begun.
+TEST(Verdict, IsNotOfTheCallAfterTheOneThatWaited) {
+  World world(2);
+  for (int rank : {0, 1}) world.launch(rank, all_reduce(1));
+  world.launch(0, all_reduce(1));
+  world.of(0).log.recorder()->begin(1);
+  for (int repeats = 0; repeats < 3; ++repeats) {
+    world.pass(executor::kReportInterval);
+    world.wait(0, 1, all_reduce(1), repeats);
+  }
+  world.pass(executor::kReportInterval);
+  world.wait(0, 1, all_reduce(1), 3);
+  for (int rank : {0, 1}) world.of(rank).log.recorder()->end(1);
+  world.of(0).log.recorder()->begin(2);
+  world.pass(milliseconds(100));
+  EXPECT_EQ(common_verdict(world), "");
+}
+
 TEST(Verdict, SaysNothingOfRanksThatAnswerWhileOthersConnect) {
   World world(2);
   const CallLog::ConnectScope scope(&world.of(0).log, "ncclAllReduce", world.devices().now);
