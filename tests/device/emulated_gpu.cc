@@ -242,12 +242,9 @@ uint64_t value_of_lane(uint64_t value, uint32_t lane) {
   return read_values(value, [&](auto&& value_of) { return value_of(lane); });
 }
 
-uint32_t count_in_warp(bool value) {
-  return static_cast<uint32_t>(read_values(value ? 1 : 0, [](auto&& value_of) {
-    uint64_t count = 0;
-    for (uint32_t lane = 0; lane < kWarp; ++lane) count += value_of(lane);
-    return count;
-  }));
+uint64_t previous_of_warp(uint64_t value) {
+  const uint32_t lane = current->thread.index % kWarp;
+  return value_of_lane(value, lane == 0 ? 0 : lane - 1);
 }
 
 void load_line_part(const std::byte* address, void* part) {

@@ -40,8 +40,8 @@ void barrier(uint32_t id, uint32_t threads);
 void barrier_warp();
 bool any_of_warp(bool value);
 uint32_t first_of_warp(uint32_t value);
-uint32_t count_in_warp(bool value);
 uint64_t value_of_lane(uint64_t value, uint32_t lane);
+uint64_t previous_of_warp(uint64_t value);
 uint64_t fetch_add(uint64_t* address, uint64_t value);
 /// Grows by one each time.
 uint64_t global_time();
@@ -149,7 +149,7 @@ inline void store_line_part(std::byte* address, Words words) {
 }
 inline bool any_of_warp(bool value) { return emulation::any_of_warp(value); }
 inline uint32_t first_of_warp(uint32_t value) { return emulation::first_of_warp(value); }
-inline uint32_t count_in_warp(bool value) { return emulation::count_in_warp(value); }
+inline uint64_t previous_of_warp(uint64_t value) { return emulation::previous_of_warp(value); }
 inline uint64_t value_of_lane(uint64_t value, uint32_t lane) {
   return emulation::value_of_lane(value, lane);
 }

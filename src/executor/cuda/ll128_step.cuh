@@ -2,8 +2,7 @@
 // handle a line, 16 bytes each, the eighth 8 bytes and the flag; a warp handles four lines by one
 // access, a *row* of the lane's warps as many as they have threads for, and several rows are in
 // flight. Everything is folded in the order of the line; only local buffers are read and written 8
-// bytes at a time, since every other line begins 8 bytes behind a multiple of 16, and where they
-// are not aligned to that, as rows of a warp (rows.cuh).
+// bytes at a time, since every other line begins 8 bytes behind a multiple of 16.
 //
 // All threads of a warp make the same accesses to lines, at the same time: that keeps a line whole,
 // and the flag that the eighth thread has read speaks for what the other seven have read with it.
@@ -14,7 +13,6 @@
 #pragma once
 
 #include "executor/cuda/credit.cuh"
-#include "executor/cuda/rows.cuh"
 #include "executor/protocol/ll128.h"
 
 namespace niccolite::executor::cuda {
@@ -60,54 +58,77 @@ __device__ __forceinline__ const PortUse& receive_of(const LineMove& move, uint3
   return move.receives[operand - (operand > move.source_index)];
 }
 
-/// Do a warp's threads access the local buffer as a row (rows.cuh), since it is not aligned to
-/// granules? The same for all of a chunk, as lines have whole granules.
-template <typename Operation>
-__device__ __forceinline__ bool is_row(const std::byte* buffer) {
-  return sizeof(typename Operation::Element) < kGranule && bytes_into_line(buffer) % kGranule != 0;
-}
-__device__ __forceinline__ uint32_t granules_of(const LineMove& move) {
-  return move.has_flag() ? 1 : 2;
+/// Bytes of the granule at `offset` that belong to the chunk.
+__device__ __forceinline__ uint32_t bytes_at(const LineMove& move, uint32_t offset) {
+  if (offset >= move.transfer.bytes) return 0;
+  const uint32_t left = move.transfer.bytes - offset;
+  return left < 8 ? left : 8;
 }
 
-/// The last granule of a chunk may be less than whole: it is loaded with what lies behind it in its
-/// word. Lines behind the chunk's are none of it.
-__device__ __forceinline__ Words load_local(const LineMove& move, uint32_t line) {
-  Words words{0, 0};
-  const uint32_t offset = move.offset_of(line);
-  const std::byte* source = move.transfer.source + offset;
-  const uint32_t bytes = move.transfer.bytes;
-  if (offset < bytes) words.first = ptx::load<uint64_t>(source);
-  if (offset + kGranule < bytes && !move.has_flag()) {
-    words.second = ptx::load<uint64_t>(source + kGranule);
+// Piece: what granules of user memory are moved by; AnyPiece: of those that are aligned to less
+// than 4 bytes. The last granule of a chunk may be less than whole: it is loaded with what lies
+// behind it in its words, and what of it belongs to the chunk is stored by elements, by itself.
+
+struct AnyPiece {};
+
+/// Calls function(Piece()). (Around the accesses alone: another instance of all that is done with a
+/// row is six times the code, and accesses that are chosen one by one make an operation 0.2 us
+/// slower.)
+template <typename Operation, typename Function>
+__device__ __forceinline__ void with_local_piece(const Cta& cta, Function&& function) {
+  if (sizeof(typename Operation::Element) == kGranule || cta.work->width >= kGranule) {
+    function(uint64_t());
+  } else if (sizeof(typename Operation::Element) == kGranule / 2 ||
+             cta.work->width >= kGranule / 2) {
+    function(uint32_t());
+  } else {
+    function(AnyPiece());
   }
-  return words;
-}
-__device__ __forceinline__ Words load_local_row(const LineMove& move, uint32_t line) {
-  const uint32_t offset = move.offset_of(line);
-  return load_row(move.transfer.source + offset, granules_of(move),
-                  static_cast<int32_t>(move.transfer.bytes - offset));
 }
 
-/// Whole granules.
-__device__ __forceinline__ void store_local(const LineMove& move, uint32_t line,
+/// `exists`: the thread's line does. (AnyPiece: no branch around all of it, since what a branch
+/// stands between waits for each other.)
+template <typename Piece>
+__device__ __forceinline__ Words load_local(const LineMove& move, uint32_t line, bool exists) {
+  const uint32_t offset = move.offset_of(line);
+  if constexpr (std::is_same_v<Piece, AnyPiece>) {
+    const uint32_t most = move.has_flag() ? kGranule : 2 * kGranule;
+    const uint32_t left = exists && offset < move.transfer.bytes ? move.transfer.bytes - offset : 0;
+    return load_pair_around(move.transfer.source + offset, left < most ? left : most);
+  } else {
+    if (!exists) return {0, 0};
+    const auto load = [&](uint32_t at) -> uint64_t {
+      const uint32_t bytes = bytes_at(move, at);
+      if (bytes == 0) return 0;
+      const std::byte* address = move.transfer.source + at;
+      if constexpr (sizeof(Piece) == kGranule) {
+        return ptx::load<uint64_t>(address);
+      } else {
+        return load_halves(address, bytes);
+      }
+    };
+    return {load(offset), move.has_flag() ? 0 : load(offset + kGranule)};
+  }
+}
+
+/// Whole granules; AnyPiece: all there is, by all threads of the warp. `exists`: the thread's line
+/// does.
+template <typename Operation, typename Piece>
+__device__ __forceinline__ void store_local(const LineMove& move, uint32_t line, bool exists,
                                             const Words& words) {
   const uint32_t offset = move.offset_of(line);
   std::byte* target = move.transfer.target + offset;
   const uint32_t bytes = move.transfer.bytes;
-  if (offset + kGranule <= bytes) ptx::store<uint64_t>(target, words.first);
-  if (!move.has_flag() && offset + 2 * kGranule <= bytes) {
-    ptx::store<uint64_t>(target + kGranule, words.second);
+  if constexpr (std::is_same_v<Piece, AnyPiece>) {
+    const uint32_t left = exists && offset < bytes ? bytes - offset : 0;
+    store_row_part<typename Operation::Element>(target, words, move.has_flag() ? 1 : 2, left);
+  } else {
+    if (!exists) return;
+    if (offset + kGranule <= bytes) store_pieces<Piece>(target, words.first, kGranule);
+    if (!move.has_flag() && offset + 2 * kGranule <= bytes) {
+      store_pieces<Piece>(target + kGranule, words.second, kGranule);
+    }
   }
-}
-/// All there is.
-template <typename Operation>
-__device__ __forceinline__ void store_local_row(const LineMove& move, uint32_t line,
-                                                const Words& words) {
-  const uint32_t offset = move.offset_of(line);
-  const uint32_t left = offset < move.transfer.bytes ? move.transfer.bytes - offset : 0;
-  store_row<typename Operation::Element>(move.transfer.target + offset, words, granules_of(move),
-                                         left);
 }
 
 /// Of a chunk whose last granule is less than whole, that granule, by the thread that has it among
@@ -142,12 +163,19 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
   // Asks for an operand; what has not arrived by then is asked for again in settle().
   const auto ask = [&](uint32_t operand, Words(&words)[kRows]) {
     if (operand == move.source_index) {
-      if (is_row<Operation>(move.transfer.source)) {
+      with_local_piece<Operation>(cta, [&]<typename Piece>(Piece) {
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) words[i] = load_local_row(move, line + i * move.stride);
-      } else {
+        for (int i = 0; i < kRows; ++i) {
+          words[i] = load_local<Piece>(move, line + i * move.stride, exists(i));
+        }
+      });
+      if constexpr (Operation::kReduces) {
+        if (!move.transfer.scales_input) return;
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) words[i] = load_local(move, line + i * move.stride);
+        for (int i = 0; i < kRows; ++i) {
+          words[i] = {scale_input<Operation>(cta, words[i].first),
+                      scale_input<Operation>(cta, words[i].second)};
+        }
       }
       return;
     }
@@ -158,24 +186,7 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
     }
   };
   const auto settle = [&](uint32_t operand, Words(&words)[kRows]) {
-    if (operand == move.source_index) {
-      if (is_row<Operation>(move.transfer.source)) {
-#pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-          const std::byte* address = move.transfer.source + move.offset_of(line + i * move.stride);
-          words[i] = settle_row(address, granules_of(move), words[i]);
-        }
-      }
-      if constexpr (Operation::kReduces) {
-        if (!move.transfer.scales_input) return true;
-#pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-          words[i] = {scale_input<Operation>(cta, words[i].first),
-                      scale_input<Operation>(cta, words[i].second)};
-        }
-      }
-      return true;
-    }
+    if (operand == move.source_index) return true;
     const PortUse& use = receive_of(move, operand);
     const LinePort port = line_port(cta, move, use);
     for (Wait wait(cta.header, *cta.work);;) {
@@ -201,8 +212,8 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
     }
   };
 
-  ptx::barrier_warp();       // together again after local accesses by some threads only
-  Words result[kRows] = {};  // set: see move_pieces()
+  ptx::barrier_warp();       // together again after local accesses of different widths
+  Words result[kRows] = {};  // set: see simple_pieces()
   ask(0, result);
   if constexpr (kFolds) {
     typename Operation::Values values[kRows][2];
@@ -248,22 +259,19 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
     }
   }
   if (move.transfer.target != nullptr) {
-    if (is_row<Operation>(move.transfer.target)) {
+    with_local_piece<Operation>(cta, [&]<typename Piece>(Piece) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        store_local_row<Operation>(move, line + i * move.stride, result[i]);
+        store_local<Operation, Piece>(move, line + i * move.stride, exists(i), result[i]);
       }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        store_local(move, line + i * move.stride, result[i]);
-      }
-      if constexpr (sizeof(typename Operation::Element) < kGranule) {
+      // AnyPiece has stored it with its row.
+      constexpr bool kMayBePart = sizeof(typename Operation::Element) < kGranule;
+      if constexpr (kMayBePart && !std::is_same_v<Piece, AnyPiece>) {
         if (move.transfer.bytes % kGranule != 0) {
           store_last_granule<Operation, kRows>(move, line, result);
         }
       }
-    }
+    });
   }
   return true;
 }

@@ -14,6 +14,10 @@ using lowering::Transfer;
 
 constexpr lowering::Pace kPace = lowering::Pace::staggered();  // of phase_kernel.cuh
 
+// Bytes of a channel. Where the result stays with who reduces, the phase kernel takes up to a tenth
+// less for so much, and an eighth to a fifth more than the interpreter for more (docs/design/0050).
+constexpr uint64_t kMostOfKeptResult = 15'360;
+
 /// Factors of the input are rare, and would be applied in many places.
 bool scales_input(const Reduction& reduction) {
   return reduction.device_scale != nullptr || reduction.input_scale != 1 ||
@@ -33,8 +37,13 @@ const Phases* phases_for_kernel(const Launch& launch) {
                              phases->reduce->sends.size(), phases->stores.size()}) {
     if (peers > kMostPhasePeers) return nullptr;
   }
+  const Partition& partition = launch.works[0].partition;
+  if (phases->reduce->sends.empty() &&
+      partition.channel_stride * size_of(launch.type) > kMostOfKeptResult) {
+    return nullptr;
+  }
   const bool has_slots =
-      launch.works[0].partition.rounds <= 1 ||
+      partition.rounds <= 1 ||
       launch.shape.depth >= static_cast<uint32_t>(kPace.least_depth(/*reduces=*/true));
   return has_slots ? phases : nullptr;
 }

@@ -103,7 +103,7 @@ class PhaseKernel : private PhaseConnections {
     const uint32_t at = group * kGroupData + offset();
     if constexpr (sizeof(Element) < kGranule) {
       if (needs_care) {
-        return store_row<Element>(part, words, has_flag() ? 1 : 2, left_of(share, at));
+        return store_row_part<Element>(part, words, has_flag() ? 1 : 2, left_of(share, at));
       }
     }
     if (at < share.bytes) ptx::store<uint64_t>(part, words.first);

@@ -374,9 +374,10 @@ __device__ __forceinline__ void barrier_warp() { __syncwarp(); }
 __device__ __forceinline__ bool any_of_warp(bool value) {
   return __any_sync(0xffffffffu, value) != 0;
 }
-/// In how many threads of the warp is it true? All 32 must arrive; they go on together.
-__device__ __forceinline__ uint32_t count_in_warp(bool value) {
-  return static_cast<uint32_t>(__popc(__ballot_sync(0xffffffffu, value)));
+/// The value of the thread before, in the first thread its own. All 32 must arrive; they go on
+/// together.
+__device__ __forceinline__ uint64_t previous_of_warp(uint64_t value) {
+  return __shfl_up_sync(0xffffffffu, static_cast<unsigned long long>(value), 1);
 }
 /// The value of the warp's thread `lane`. All 32 must arrive; they go on together.
 __device__ __forceinline__ uint64_t value_of_lane(uint64_t value, uint32_t lane) {

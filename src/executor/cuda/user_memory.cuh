@@ -152,6 +152,52 @@ __device__ __forceinline__ void store_around(std::byte* address, uint64_t granul
   store_part<Element, /*kShrinks=*/true>(address + ahead, granule >> 8 * ahead, offset);
 }
 
+/// By all threads of a warp, which have granules that follow each other in memory, wherever they
+/// belong: `count` (0 to 2) each, from `address` on; threads without any are the last ones.
+/// `is_followed`: the next thread has some. Neighbours put together what belongs into the same
+/// word: stores of pieces lie apart, and take several times as long.
+template <typename Element>
+__device__ __forceinline__ void store_row(std::byte* address, const Words& granules, uint32_t count,
+                                          bool is_followed) {
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  const uint64_t last = count == 2 ? granules.second : granules.first;
+  const uint64_t before = ptx::previous_of_warp(last);
+  if (count == 0) return;
+  if (offset == 0) {
+    ptx::store<uint64_t>(address, granules.first);
+    if (count == 2) ptx::store<uint64_t>(address + kGranule, granules.second);
+    return;
+  }
+  const uint32_t ahead = kGranule - offset;
+  std::byte* word = address - offset;
+  // Of two granules that follow each other, what belongs into the word that both lie in.
+  const auto join = [&](uint64_t low, uint64_t high) {
+    return low >> 8 * ahead | high << 8 * offset;
+  };
+  if (ptx::thread() % kWarp == 0) {
+    store_part<Element, /*kShrinks=*/false>(address, granules.first, ahead);
+  } else {
+    ptx::store<uint64_t>(word, join(before, granules.first));
+  }
+  if (count == 2) ptx::store<uint64_t>(word + kGranule, join(granules.first, granules.second));
+  if (!is_followed) {
+    store_part<Element, /*kShrinks=*/true>(word + count * kGranule, last >> 8 * ahead, offset);
+  }
+}
+
+/// The same where `left` bytes are there from `address` on: of `most` granules (1 or 2) that the
+/// thread has, the next thread having those behind them. What is less than a granule is the last.
+template <typename Element>
+__device__ __forceinline__ void store_row_part(std::byte* address, const Words& granules,
+                                               uint32_t most, uint32_t left) {
+  const uint32_t whole = left / kGranule < most ? left / kGranule : most;
+  const bool is_followed = ptx::thread() % kWarp != kWarp - 1 && left >= (most + 1) * kGranule;
+  store_row<Element>(address, granules, whole, is_followed);
+  if (whole == most || left % kGranule == 0) return;
+  store_pieces<typename PieceOf<sizeof(Element)>::Type>(
+      address + whole * kGranule, whole == 0 ? granules.first : granules.second, left % kGranule);
+}
+
 /// 4 or 8 bytes at an address aligned to 4.
 __device__ __forceinline__ uint64_t load_halves(const std::byte* address, uint32_t bytes) {
   const uint32_t low = ptx::load<uint32_t>(address);
