@@ -207,8 +207,8 @@ Status Checker::run_abort(const Operation& operation) {
 
 Status Checker::run_abort_midway(const Operation& operation, std::chrono::microseconds after) {
   const size_t bytes = buffer_bytes_of(operation);
-  GpuRanks ranks =
-      TRY(GpuRanks::create(machine_, ngpus_, operation, TRY(compile_all(operation)), bytes));
+  Programs programs = TRY(compile_all(operation));
+  GpuRanks ranks = TRY(GpuRanks::create(machine_, ngpus_, operation, std::move(programs), bytes));
   std::vector<executor::cuda::PreparedLaunch> launches;
   for (int r = 0; r < ranks.nranks(); ++r) {
     const Place place = place_of(operation, ranks, r);
