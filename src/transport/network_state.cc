@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 constexpr size_t kMostAddress = 128;
 constexpr size_t kMostName = 16;
 constexpr uint32_t kMostThreads = 4;
-constexpr size_t kTrafficBytes = 43;
+constexpr size_t kTrafficBytes = 44;
 constexpr size_t kThreadBytes = 22;
 
 void write(Writer& writer, const std::optional<milliseconds>& age) {
@@ -63,6 +63,7 @@ void write(Writer& writer, const Traffic& traffic) {
   write(writer, traffic.unacknowledged);
   writer.u64(traffic.parts);
   writer.u64(traffic.bytes);
+  writer.u8(traffic.has_another_way ? 1 : 0);
   writer.u8(traffic.is_under_way ? 1 : 0);
   write(writer, traffic.acknowledged);
   write(writer, traffic.heard);
@@ -77,6 +78,7 @@ Traffic read_traffic(Reader& reader) {
   traffic.unacknowledged = read_optional_age(reader);
   traffic.parts = reader.u64();
   traffic.bytes = reader.u64();
+  traffic.has_another_way = reader.u8() != 0;
   traffic.is_under_way = reader.u8() != 0;
   traffic.acknowledged = read_optional_age(reader);
   traffic.heard = read_optional_age(reader);

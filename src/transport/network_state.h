@@ -24,6 +24,9 @@ struct Traffic {
   /// way.
   std::optional<std::chrono::milliseconds> unacknowledged{};
   uint64_t parts = 0, bytes = 0;  // on their way
+  /// They are about to go, or have just gone, another way than that connection: its silence says
+  /// nothing yet of the ranks.
+  bool has_another_way = false;
   /// Kernels have published what the peer's proxy does not have yet.
   bool is_under_way = false;
   /// So long ago the peer's proxy last acknowledged something; none: never.

@@ -321,6 +321,13 @@ TEST_F(VerdictOnTheNetwork, SaysNothingOfALinkOnWhichBytesStillCome) {
   EXPECT_EQ(common_verdict(world_), "");
 }
 
+TEST_F(VerdictOnTheNetwork, SaysNothingOfALinkThatAnotherIsToReplace) {
+  network(2).peers = {unacknowledged(1, milliseconds(1100))};
+  network(2).peers[0].has_another_way = true;
+  wait_in_a_circle();
+  EXPECT_EQ(common_verdict(world_), "");
+}
+
 TEST_F(VerdictOnTheNetwork, SaysNothingOfALinkWhoseProxyHasNoCore) {
   network(2).peers = {unacknowledged(1, milliseconds(1100))};
   network(1).threads[0].unanswered = milliseconds(900);

@@ -357,6 +357,7 @@ void Outbound::look() {
   hungry_looks_ = is_hungry && !any_heard ? hungry_looks_ + 1 : 0;
   if (is_time_to_act(hungry_looks_)) ask();
   if (is_waiting || is_hungry) watch();
+  give_pulse();  // silences count
 }
 
 // A stream that an interface's failure has driven elsewhere goes back when it can.
@@ -392,7 +393,10 @@ void Outbound::give_pulse() {
     oldest = &lane;
     since = waits;
   }
-  options_.pulse->carries(parts, bytes, since);
+  // From the third look on another path is tried, and at the next one it has had its time.
+  const bool has_another_way = oldest != nullptr && oldest->connection != nullptr &&
+                               tried_.size() > 1 && oldest->silences <= kSilentLooks + 1;
+  options_.pulse->carries(parts, bytes, since, has_another_way);
   if (oldest == nullptr) return;
   const Lane& of = *oldest;
   const bool is_connected = of.connection != nullptr;
@@ -400,8 +404,8 @@ void Outbound::give_pulse() {
   if (std::exchange(told_, now) == now) return;
   const Result<Address> local =
       is_connected ? of.connection->local_address() : Status::remote_error("not connected");
-  options_.pulse->waits_on(local.is_ok() ? local.value().text() : "",
-                           path(path_number(of)).to.text());
+  const size_t way = is_connected ? of.path : path_number(of);
+  options_.pulse->waits_on(local.is_ok() ? local.value().text() : "", path(way).to.text());
 }
 
 void Outbound::finish() {

@@ -13,9 +13,11 @@ std::optional<milliseconds> age_of(Pulse::Clock::rep ticks) {
 
 }  // namespace
 
-void Pulse::carries(uint64_t parts, uint64_t bytes, std::optional<Clock::time_point> since) {
+void Pulse::carries(uint64_t parts, uint64_t bytes, std::optional<Clock::time_point> since,
+                    bool has_another_way) {
   parts_.store(parts, std::memory_order_relaxed);
   bytes_.store(bytes, std::memory_order_relaxed);
+  has_another_way_.store(has_another_way, std::memory_order_relaxed);
   since_.store(since ? since->time_since_epoch().count() : 0, std::memory_order_relaxed);
 }
 
@@ -32,6 +34,7 @@ Traffic Pulse::traffic(int peer) const {
                   .unacknowledged = age_of(since_.load(std::memory_order_relaxed)),
                   .parts = parts_.load(std::memory_order_relaxed),
                   .bytes = bytes_.load(std::memory_order_relaxed),
+                  .has_another_way = has_another_way_.load(std::memory_order_relaxed),
                   .is_under_way = false,
                   .acknowledged = age_of(acknowledged_.load(std::memory_order_relaxed)),
                   .heard = age_of(heard_.load(std::memory_order_relaxed))};

@@ -20,7 +20,9 @@ class Pulse {
   using Clock = bootstrap::EventLoop::Clock;
 
   /// So much is on its way, and nothing of it has been acknowledged since then; none: nothing is.
-  void carries(uint64_t parts, uint64_t bytes, std::optional<Clock::time_point> since);
+  /// `has_another_way`: Traffic's.
+  void carries(uint64_t parts, uint64_t bytes, std::optional<Clock::time_point> since,
+               bool has_another_way = false);
   /// The connection that carries() is about.
   void waits_on(std::string from, std::string to) EXCLUDES(mutex_);
   /// The peer's proxy has acknowledged something.
@@ -36,6 +38,7 @@ class Pulse {
   // relaxed throughout: the numbers may be of two moments, which are microseconds apart.
   std::atomic<Clock::rep> since_{0};
   std::atomic<uint64_t> parts_{0}, bytes_{0};
+  std::atomic<bool> has_another_way_{false};
   std::atomic<Clock::rep> acknowledged_{0}, heard_{0};
   mutable std::mutex mutex_;
   std::string from_ GUARDED_BY(mutex_), to_ GUARDED_BY(mutex_);
