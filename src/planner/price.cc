@@ -66,7 +66,6 @@ Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_dir
   options.machines = settings.machines;
   const Result<schedule::Schedule> built = algorithm.build(settings.nranks, options);
   if (!built.is_ok()) return {};
-  Result<Demand> demand = lowering::demand_of(built.value(), settings.machines);
   if (is_direct) {
     const lowering::Capabilities capabilities{
         .facilities = {.has_bulk_copies = true,
@@ -75,6 +74,7 @@ Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_dir
     if (Result<lowering::AccessPlan> plan = lower(built.value(), capabilities); plan.is_ok())
       return lowering::demand_of(plan.value(), settings.machines).value();
   }
+  Result<Demand> demand = lowering::demand_of(built.value(), settings.machines);
   return demand.is_ok() ? std::move(demand).take() : Demand{};
 }
 
@@ -112,6 +112,14 @@ double slowest(const schedule::Load& load, const Properties& machine, int nranks
                    rate(load.link, nranks <= 2 ? machine.link_two_ranks : machine.link_more_ranks),
                    rate(load.engine, machine.engine),
                    rate(load.machine_engine, machine.machine_engine)});
+}
+
+/// Null: the variant was not measured on such machines.
+const Cost* fitted_cost(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {
+  // Between machines, constants are of ranks that have one each.
+  const int machines = planner::machines_in(settings);
+  if (machines > 1 && machines < settings.nranks && algorithm.build != nullptr) return nullptr;
+  return tuning_of(settings).find(algorithm, protocol);
 }
 
 }  // namespace
@@ -164,10 +172,7 @@ double predict(const Properties& machine, const Demand& demand, const Workload& 
 }
 
 bool is_fitted(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {
-  // Between machines, constants are of ranks that have one each.
-  const int machines = planner::machines_in(settings);
-  if (machines > 1 && machines < settings.nranks && algorithm.build != nullptr) return false;
-  return tuning_of(settings).find(algorithm, protocol) != nullptr;
+  return fitted_cost(settings, algorithm, protocol) != nullptr;
 }
 
 bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) {
@@ -189,12 +194,11 @@ bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) 
 }
 
 Price Price::of(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {
-  const Tuning& tuning = tuning_of(settings);
   Price price;
-  if (planner::is_fitted(settings, algorithm, protocol)) {
-    price.cost_ = *tuning.find(algorithm, protocol);
+  if (const Cost* const cost = fitted_cost(settings, algorithm, protocol)) {
+    price.cost_ = *cost;
   } else {
-    price.properties_ = tuning.properties[static_cast<size_t>(protocol)];
+    price.properties_ = tuning_of(settings).properties[static_cast<size_t>(protocol)];
     price.demand_ = demand_of(settings, algorithm, protocol);
   }
   return price;

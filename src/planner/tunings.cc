@@ -20,8 +20,17 @@ namespace {
 
 constexpr std::streamoff kMostBytes = 1 << 20;  // a hundred times what every algorithm takes
 
-bool is_for(std::string_view gpu_of_tuning, std::string_view gpu) {
-  return gpu.starts_with(gpu_of_tuning);
+/// Of the tunings for which is_of_class() holds, and of a GPU whose name begins as `gpu` does, the
+/// one that names most of it; the end: there is none.
+template <typename Range, typename Predicate>
+auto find_best(const Range& tunings, std::string_view gpu, Predicate is_of_class) {
+  const auto named = [](const auto& tuning) { return std::string_view(tuning.gpu); };
+  auto best = std::end(tunings);
+  for (auto each = std::begin(tunings); each != std::end(tunings); ++each)
+    if (is_of_class(*each) && gpu.starts_with(named(*each)) &&
+        (best == std::end(tunings) || named(*each).size() > named(*best).size()))
+      best = each;
+  return best;
 }
 
 Result<std::string> read_text(const std::string& path) {
@@ -145,12 +154,9 @@ Result<Tunings> Tunings::read(const std::string& path) {
 }
 
 const Tuning* Tunings::find(MachineClass machine, std::string_view gpu) const {
-  const Tuning* best = nullptr;
-  for (const Tuning& tuning : tunings_)
-    if (tuning.machine == machine && is_for(tuning.gpu, gpu) &&
-        (best == nullptr || tuning.gpu.size() > best->gpu.size()))
-      best = &tuning;
-  return best;
+  const auto best = find_best(
+      tunings_, gpu, [machine](const Tuning& tuning) { return tuning.machine == machine; });
+  return best == tunings_.end() ? nullptr : &*best;
 }
 
 Status check_tunings() { return users().failure.copy(); }
@@ -159,14 +165,11 @@ uint64_t tunings_id() { return users().tunings.id(); }
 const Tuning& tuning_of(MachineClass machine, std::string_view gpu) {
   if (const Tuning* const found = users().tunings.find(machine, gpu)) return *found;
   const std::span<const BuiltInTuning> all = built_in_tunings();
-  const std::string_view name = name_of(machine);
-  size_t best = all.size();
-  for (size_t i = 0; i < all.size(); ++i)
-    if (all[i].machine_class == name && is_for(all[i].gpu, gpu) &&
-        (best == all.size() ||
-         std::string_view(all[i].gpu).size() > std::string_view(all[best].gpu).size()))
-      best = i;
-  if (best < all.size()) return built_in(best);
+  const auto best =
+      find_best(all, gpu, [name = std::string_view(name_of(machine))](const BuiltInTuning& each) {
+        return each.machine_class == name;
+      });
+  if (best != all.end()) return built_in(static_cast<size_t>(best - all.begin()));
   static const Tuning& none = *new Tuning;  // tests/planner/tuning_test.cc: each class has one
   return none;
 }
