@@ -17,6 +17,19 @@ Call call_of(const observe::Event& event) {
   return call;
 }
 
+observe::Event event_of(const Call& call) {
+  const planner::Request& request = call.request;
+  observe::Event event;
+  event.value = request.count;
+  event.peer = call.is_message() ? call.peer : request.root;
+  event.collective = static_cast<uint8_t>(request.collective);
+  event.type = static_cast<uint8_t>(request.type);
+  event.operation = static_cast<uint8_t>(request.op.operation);
+  event.is_send = call.is_send ? 1 : 0;
+  event.kind = observe::EventKind::Called;
+  return event;
+}
+
 void CallLog::add(std::span<const Call> calls, bool is_captured, Joined joined) {
   std::lock_guard lock(mutex_);
   if (calls.size() > 1 && joined != Joined::Before) {
@@ -31,20 +44,12 @@ void CallLog::add_call(const Call& call, bool is_captured) {
   Numbers& numbers = call.is_message()
                          ? messages_[static_cast<size_t>(call.peer)][call.is_send ? 1 : 0]
                          : collectives_;
-  const planner::Request& request = call.request;
-  ++counts_[static_cast<size_t>(request.collective)];
-  observe::Event event;
+  ++counts_[static_cast<size_t>(call.request.collective)];
+  observe::Event event = event_of(call);
   event.time = launched_at_;
   event.launch = launch_;
   event.number = is_captured ? 0 : ++numbers.count;
-  event.value = request.count;
   event.stream = launched_on_.value_or(0);
-  event.peer = call.is_message() ? call.peer : request.root;
-  event.collective = static_cast<uint8_t>(request.collective);
-  event.type = static_cast<uint8_t>(request.type);
-  event.operation = static_cast<uint8_t>(request.op.operation);
-  event.is_send = call.is_send ? 1 : 0;
-  event.kind = observe::EventKind::Called;
   if (is_captured) {
     numbers.provable = std::min(numbers.provable, numbers.count);
     recorder_->add_captured_call(order_++, event);

@@ -39,6 +39,8 @@ struct LoggedCall {
 
 /// What an event of kind Called, or Planned, has of its call.
 Call call_of(const observe::Event& event);
+/// The same of `call`, of kind Called; the rest of the event is not set.
+observe::Event event_of(const Call& call);
 
 /// How far a count of calls has come.
 struct Numbers {

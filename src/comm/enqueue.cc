@@ -547,19 +547,12 @@ Status OperationQueue::launch_profiled(Launcher& launcher, std::span<const Call>
 
 // What was chosen, once for all launches to come.
 void OperationQueue::note_plan(const Planned& planned) const {
-  const planner::Request& request = planned.first.request;
   const std::span<const algorithms::Algorithm> all = algorithms::all();
-  observe::Event event;
+  observe::Event event = event_of(planned.first);
   event.time = observe::ticks();
   event.kind = observe::EventKind::Planned;
-  event.collective = static_cast<uint8_t>(request.collective);
-  event.type = static_cast<uint8_t>(request.type);
-  event.operation = static_cast<uint8_t>(request.op.operation);
-  event.value = request.count;
   event.number =
       planned.launch.is_list() ? planned.launch.list_channels : planned.plan.partitions[0].channels;
-  event.peer = planned.first.is_message() ? planned.first.peer : request.root;
-  event.is_send = planned.first.is_send ? 1 : 0;
   event.protocol = static_cast<uint8_t>(planned.plan.protocol);
   const algorithms::Algorithm* const algorithm = planned.plan.choice.algorithm;
   event.algorithm = algorithm == nullptr || planned.first.is_message()
@@ -608,12 +601,7 @@ LaunchForm OperationQueue::form_of(const Planned& planned) const {
                   .warps = static_cast<uint8_t>(launch.threads / 32),
                   .works = {}};
   const std::vector<executor::WorkShape>& shapes = launch.program->works;
-  uint32_t replicas = 1;
-  for (size_t work = 0; work < launch.works.size() && !launch.is_list(); ++work) {
-    const auto patterns = static_cast<uint32_t>(shapes[work].nchannels);
-    replicas =
-        std::max(replicas, (launch.works[work].partition.channels + patterns - 1) / patterns);
-  }
+  const uint32_t replicas = launch.is_list() ? 1 : replicas_of(launch);
   for (size_t work = 0; work < launch.works.size(); ++work) {
     const planner::Choice& choice =
         work < planned.choices.size() ? planned.choices[work] : planned.plan.choice;

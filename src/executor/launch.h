@@ -18,6 +18,7 @@
 // slots are counted, though nothing is stored (LL then has no flag to wait for, and does not wait).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -109,6 +110,21 @@ struct Launch {
 
   bool is_list() const { return list_channels > 0; }
 };
+
+/// Copies of its pattern channels that the work with most channels has, each for a share of the
+/// data: CTAs side by side. At least 1. Not of a list.
+inline uint32_t replicas_of(const Launch& launch) {
+  uint64_t replicas = 1;
+  for (size_t w = 0; w < launch.works.size(); ++w)
+    replicas =
+        std::max(replicas, divide_up(launch.works[w].partition.channels,
+                                     static_cast<uint64_t>(launch.program->works[w].nchannels)));
+  return static_cast<uint32_t>(replicas);
+}
+
+/// Works that take turns need a slot for each of their steps, and words that bring their flags.
+/// Errors: Internal.
+Status check_turn(const Launch& launch, const Work& work);
 
 /// The place of one launch among those of its virtual GPU that begin in an order: it begins when
 /// its predecessor has begun, or never will.

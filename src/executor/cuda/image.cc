@@ -112,12 +112,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
                    .fold = launch.reduction.fold};
   if (launch.list_access) return prepare_direct_list(launch, std::move(result));
   if (launch.is_list()) return prepare_list(launch, std::move(result));
-  result.grid_x = 1;  // also of a rank that has no part in the messages
-  for (size_t w = 0; w < launch.works.size(); ++w) {
-    const auto replicas = divide_up(launch.works[w].partition.channels,
-                                    static_cast<uint64_t>(program.works[w].nchannels));
-    result.grid_x = std::max(result.grid_x, static_cast<uint32_t>(replicas));
-  }
+  result.grid_x = replicas_of(launch);  // 1 also of a rank that has no part in the messages
   result.grid_y = static_cast<uint32_t>(program.nchannels);
   result.threads = choose_threads(launch);
   set_operation(launch, header);

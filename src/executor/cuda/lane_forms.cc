@@ -3,35 +3,10 @@
 #include <bit>
 
 #include "executor/protocol/offer.h"
+#include "executor/worker_shapes.h"
 #include "lowering/workers.h"
 
 namespace niccolite::executor::cuda {
-namespace {
-
-/// What lowering::plan_workers() asks about a lane.
-lowering::WorkerShape shape_of(const Launch& launch, const CompactLane& lane) {
-  const Program& program = *launch.program;
-  const CompactInstruction& first = program.instructions[lane.first];
-  lowering::WorkerShape shape{
-      .instructions = lane.count,
-      .has_source = first.source != Place::None,
-      .reads_input = first.source == Place::Input,
-      .reduces = (first.flags & kReduce) != 0,
-      .finishes = (first.flags & kFinish) != 0,
-      .is_only_work = program.works.size() == 1,
-      .pattern_channels = static_cast<uint32_t>(program.works[lane.work].nchannels)};
-  const auto routes_of = [&](uint32_t at, uint32_t count) {
-    std::vector<lowering::Route> routes;
-    for (uint32_t i = at; i < at + count; ++i)
-      routes.push_back(route_in(launch, program.indices[i]));
-    return routes;
-  };
-  shape.receives = routes_of(first.receive, first.receive_count);
-  shape.sends = routes_of(first.send, first.send_count);
-  return shape;
-}
-
-}  // namespace
 
 uint8_t stride_width(const Launch& launch, size_t work) {
   const size_t shape = launch.is_list() ? 0 : work;
@@ -42,8 +17,7 @@ uint8_t stride_width(const Launch& launch, size_t work) {
 
 LaneForms choose_lane_forms(const Launch& launch, uint32_t flags, bool reduces,
                             BulkCopies bulk_copies) {
-  std::vector<lowering::WorkerShape> shapes;
-  for (const CompactLane& lane : launch.program->lanes) shapes.push_back(shape_of(launch, lane));
+  const std::vector<lowering::WorkerShape> shapes = worker_shapes(launch);
   const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
       shapes, {.publishes_chunks = launch.protocol == Protocol::Simple,
                .has_bulk_copies = bulk_copies == BulkCopies::All,

@@ -42,12 +42,7 @@ Status check_works(const Launch& launch) {
       return Status::internal("{} channels from {} on are launched over connections of {}",
                               partition.channels, work.first_channel, launch.shape.channels);
     }
-    if (work.turn.is_one_of_several() &&
-        (launch.protocol == Protocol::Simple ||
-         work.turn.first_step + partition.rounds > launch.shape.depth)) {
-      return Status::internal("{} steps behind {} others, by {} in {} slots", partition.rounds,
-                              work.turn.first_step, name_of(launch.protocol), launch.shape.depth);
-    }
+    TRY(check_turn(launch, work));
   }
   const auto is_known = [&](int work) {
     return work >= 0 && static_cast<size_t>(work) < launch.works.size();

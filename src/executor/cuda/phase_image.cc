@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "executor/cuda/direct_task.h"
+#include "executor/cuda/launch_header.h"
 #include "executor/cuda/tables.h"
 #include "executor/protocol/ll128.h"
 
@@ -10,7 +12,6 @@ namespace niccolite::executor::cuda {
 namespace {
 
 using lowering::Phases;
-using lowering::Transfer;
 
 constexpr lowering::Pace kPace = lowering::Pace::staggered();  // of phase_kernel.cuh
 
@@ -18,18 +19,14 @@ constexpr lowering::Pace kPace = lowering::Pace::staggered();  // of phase_kerne
 // less for so much, and an eighth to a fifth more than the interpreter for more (docs/design/0050).
 constexpr uint64_t kMostOfKeptResult = 15'360;
 
-/// Factors of the input are rare, and would be applied in many places.
-bool scales_input(const Reduction& reduction) {
-  return reduction.device_scale != nullptr || reduction.input_scale != 1 ||
-         reduction.input_factor != 1;
-}
-
 /// Null: they are none for such a kernel.
 const Phases* phases_for_kernel(const Launch& launch) {
   if (launch.protocol != Protocol::LL128 || launch.works.size() != 1 ||
-      launch.program->nchannels != 1 || scales_input(launch.reduction)) {
+      launch.program->nchannels != 1) {
     return nullptr;
   }
+  // Factors of the input are rare, and would be applied in many places.
+  if ((flags_of(launch) & kScalesInput) != 0) return nullptr;
   const Phases* const phases = launch.program->phases_of(0);
   if (phases == nullptr || !phases->reduce || !phases->reduce->finishes || phases->copy)
     return nullptr;
@@ -50,10 +47,9 @@ const Phases* phases_for_kernel(const Launch& launch) {
 
 PhaseBlock block_of(const Launch& launch, int block) {
   const Partition& partition = launch.works[0].partition;
-  const uint64_t at = static_cast<uint64_t>(block) * partition.block_stride;
-  const uint64_t count =
-      at < partition.count ? std::min(partition.count - at, partition.block_stride) : 0;
-  return {at * size_of(launch.type), count * size_of(launch.type)};
+  const auto number = static_cast<uint32_t>(block);
+  return {number * partition.block_stride * size_of(launch.type),
+          length_of(partition, number) * size_of(launch.type)};
 }
 
 uint32_t reciprocal_of(uint32_t peers) { return (1u << 16) / std::max(peers, 1u) + 1; }

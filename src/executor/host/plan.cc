@@ -37,12 +37,7 @@ Status check_work(const Launch& launch, const Work& work, const WorkShape& shape
     return Status::internal("a partition over {} channels from {} on; connections have {}",
                             partition.channels, work.first_channel, launch.shape.channels);
   }
-  if (work.turn.is_one_of_several() &&
-      (launch.protocol == Protocol::Simple ||
-       work.turn.first_step + partition.rounds > launch.shape.depth)) {
-    return Status::internal("{} steps behind {} others, by {} in {} slots", partition.rounds,
-                            work.turn.first_step, name_of(launch.protocol), launch.shape.depth);
-  }
+  TRY(check_turn(launch, work));
   const size_t chunk_bytes = partition.chunk * size_of(launch.type);
   if (chunk_bytes > data_bytes(launch.protocol, launch.shape.slot_bytes)) {
     return Status::internal("a chunk of {} bytes in a {} slot of {} bytes", chunk_bytes,
