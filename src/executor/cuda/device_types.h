@@ -20,5 +20,6 @@ struct alignas(16) Words {  // two words of the LL protocol
 struct alignas(16) Pack {  // 16 bytes of data
   uint64_t half[2];
 };
+inline constexpr uint32_t kPack = sizeof(Pack);
 
 }  // namespace niccolite::executor::cuda

@@ -43,7 +43,6 @@ class ListTiles {
 
  private:
   using Element = typename Operation::Element;
-  static constexpr uint32_t kPack = sizeof(Pack);
   static constexpr uint32_t kOperands = 2;  // whose packs are on the way together
   static constexpr uint32_t kPacks = packs_in_flight<Operation>();
 

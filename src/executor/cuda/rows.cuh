@@ -1,23 +1,22 @@
 // Memory that a warp accesses as a whole, wherever it begins. Threads have pieces that follow each
-// other, a *row*. They load and store the aligned words or packs that their pieces lie in, and
-// neighbours hand each other what lies in one's word and belongs to the other's piece: an access
-// of a row takes as many instructions as one that is aligned, and each byte goes over the bus once.
-// What of a row shares a word with memory that is not the row's, at its two ends, is stored by
-// elements, a thread each.
+// other, a *row*. They load and store the aligned packs that their pieces lie in, and neighbours
+// hand each other what lies in one's pack and belongs to the other's piece: an access of a row
+// takes as many instructions as one that is aligned, and each byte goes over the bus once. What of
+// a row shares a pack with memory that is not the row's, at its two ends, is stored by elements, a
+// thread each.
 //
 // All threads of a warp call these functions together, with addresses that are congruent modulo the
-// word or pack. A word that holds a byte of a buffer can be read.
+// pack. A pack that holds a byte of a buffer can be read.
 #pragma once
 
 #include <type_traits>
 
+#include "executor/cuda/device_types.h"
 #include "executor/cuda/user_memory.cuh"
 
 namespace niccolite::executor::cuda {
 
-inline constexpr uint32_t kPack = 16;
-
-__device__ __forceinline__ uint32_t lane_of_warp() { return ptx::thread() % kWarp; }
+__device__ __forceinline__ uint32_t thread_of_warp() { return ptx::thread() % kWarp; }
 
 /// `low` and, behind it, `high`, from byte `offset` (0 to 15) on.
 __device__ __forceinline__ Pack pack_in(const Pack& low, const Pack& high, uint32_t offset) {
@@ -57,7 +56,7 @@ __device__ __forceinline__ void load_rows(const std::byte* address, uint32_t cou
   const uint32_t offset = bytes_into_line(address) % kPack;
   const std::byte* first = address - offset;
   const uint32_t end = count + (offset != 0);
-  const uint32_t lane = lane_of_warp();
+  const uint32_t lane = thread_of_warp();
 #pragma unroll
   for (uint32_t i = 0; i < kRows; ++i) {
     const uint32_t pack = i * kWarp + lane;
@@ -73,7 +72,7 @@ template <int kRows>
 __device__ __forceinline__ void settle_rows(const std::byte* address, PackRows<kRows>& rows) {
   const uint32_t offset = bytes_into_line(address) % kPack;
   if (offset == 0) return;
-  const uint32_t lane = lane_of_warp();
+  const uint32_t lane = thread_of_warp();
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     Pack below = rows.behind;
@@ -88,7 +87,7 @@ template <typename Element, int kRows>
 __device__ __forceinline__ void store_rows(std::byte* address, uint32_t count,
                                            const Pack (&packs)[kRows]) {
   const uint32_t offset = bytes_into_line(address) % kPack;
-  const uint32_t lane = lane_of_warp();
+  const uint32_t lane = thread_of_warp();
   if (offset == 0) {
 #pragma unroll
     for (uint32_t i = 0; i < kRows; ++i) {

@@ -253,7 +253,7 @@ template <typename Operation, bool kFolds>
 __device__ __forceinline__ void move_ends(const Cta& cta, const SimpleMove& move, uint32_t head,
                                           uint32_t tail) {
   using Piece = typename PieceOf<sizeof(typename Operation::Element)>::Type;
-  const uint32_t in_ends = lane_of_warp() * sizeof(Piece);
+  const uint32_t in_ends = thread_of_warp() * sizeof(Piece);
   const uint32_t at = in_ends < head ? in_ends : tail + (in_ends - head);
   if (at >= move.bytes) return;
   move_pieces<Operation, kFolds>(cta, move, PiecesApart<Piece, 1, false>{at, 0, 0, 1});
