@@ -15,7 +15,6 @@ namespace {
 
 using algorithms::Envelope;
 using executor::DataType;
-using executor::FifoShape;
 using executor::Launch;
 using executor::Protocol;
 using executor::Reduction;
@@ -45,17 +44,10 @@ const Case kCases[] = {
     {Collective::Scatter, "direct_lanes", Form::DirectEach},
 };
 
-constexpr uint32_t kSlotBytes = 640;
 constexpr uint64_t kSlotData = data_bytes(Protocol::LL, kSlotBytes);
 
 Schedule build(const Case& c, int nranks, int root = 0) {
-  algorithms::Options options;
-  if (schedule::has_root(c.collective)) options.root = root;
-  return algorithms::find(c.collective, c.algorithm)->build(nranks, options).take();
-}
-
-FifoShape shape_of(uint32_t channels) {
-  return {.channels = channels, .depth = 2, .slot_bytes = kSlotBytes};
+  return device_test::build(c.collective, c.algorithm, nranks, root);
 }
 
 TEST(EmulatedDirect, TakesEveryOperationOfOneStepOfUpToEightRanks) {
@@ -117,11 +109,7 @@ TEST(EmulatedDirect, TakesTurnsWithTheInterpreterOnTheSameConnections) {
         SCOPED_TRACE(testing::Message() << name_of(c.collective) << " of " << nranks << ", count "
                                         << count << ", turn " << turn);
         const DataType type = reduces ? DataType::Float32 : DataType::Uint8;
-        const Operands operands(cluster.schedule(), type, {count},
-                                {.is_in_place = turn % 2 == 0, .is_misaligned = turn % 3 == 0});
-        const Part part{
-            .counts = {count}, .buffers = operands.addresses(), .tag = static_cast<uint16_t>(turn)};
-        ASSERT_NO_FATAL_FAILURE(run_turn(cluster, operands, part, type, {}, turn));
+        ASSERT_NO_FATAL_FAILURE(run_turn(cluster, count, type, turn));
       }
     }
   }

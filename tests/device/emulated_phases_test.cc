@@ -9,7 +9,6 @@ namespace niccolite::device_test {
 namespace {
 
 using executor::DataType;
-using executor::FifoShape;
 using executor::Protocol;
 using executor::Reduction;
 using executor::cuda::Form;
@@ -36,17 +35,13 @@ const Case kCases[] = {
     {Collective::Reduce, "two_shot_lanes", false},
 };
 
-constexpr uint32_t kSlotBytes = 640;
 constexpr uint64_t kSlotData = data_bytes(Protocol::LL128, kSlotBytes);
 
 Schedule build(const Case& c, int nranks, int root) {
-  return algorithms::find(c.collective, c.algorithm)->build(nranks, {.root = root}).take();
+  return device_test::build(c.collective, c.algorithm, nranks, root);
 }
 std::string name_of(const Case& c) {
   return fmt::format("{} {}", schedule::name_of(c.collective), c.algorithm);
-}
-FifoShape shape_of(uint32_t channels) {
-  return {.channels = channels, .depth = 2, .slot_bytes = kSlotBytes};
 }
 
 TEST(EmulatedPhases, AreOfEveryProgramThatHasThemAndReduces) {
@@ -86,11 +81,7 @@ TEST(EmulatedPhases, TakeTurnsWithTheInterpreterOnTheSameConnections) {
         SCOPED_TRACE(testing::Message()
                      << name_of(c) << " of " << nranks << ", count " << count << ", turn " << turn);
         const auto type = turn % 4 == 0 ? DataType::Bfloat16 : DataType::Float32;
-        const Operands operands(cluster.schedule(), type, {count},
-                                {.is_in_place = turn % 2 == 0, .is_misaligned = turn % 3 == 0});
-        const Part part{
-            .counts = {count}, .buffers = operands.addresses(), .tag = static_cast<uint16_t>(turn)};
-        ASSERT_NO_FATAL_FAILURE(run_turn(cluster, operands, part, type, {}, turn));
+        ASSERT_NO_FATAL_FAILURE(run_turn(cluster, count, type, turn));
       }
     }
   }

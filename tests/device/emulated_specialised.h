@@ -6,11 +6,26 @@
 
 #include <deque>
 
+#include "algorithms/registry.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
 
 namespace niccolite::device_test {
+
+inline constexpr uint32_t kSlotBytes = 640;
+
+inline executor::FifoShape shape_of(uint32_t channels) {
+  return {.channels = channels, .depth = 2, .slot_bytes = kSlotBytes};
+}
+
+/// `root`: of collectives that have one.
+inline schedule::Schedule build(schedule::Collective collective, const char* algorithm, int nranks,
+                                int root) {
+  algorithms::Options options;
+  if (schedule::has_root(collective)) options.root = root;
+  return algorithms::find(collective, algorithm)->build(nranks, options).take();
+}
 
 inline executor::cuda::KernelLaunch prepare(executor::host::Cluster& cluster,
                                             executor::Launch launch, int threads,
@@ -50,6 +65,17 @@ inline void run_turn(executor::host::Cluster& cluster, const executor::host::Ope
   ASSERT_TRUE(cluster.guards_intact());
   ASSERT_TRUE(cluster.counters_consistent());
   ASSERT_EQ(cluster.control.report, 0u);
+}
+
+/// The same of `count` elements, in place and misaligned in some of the turns.
+inline void run_turn(executor::host::Cluster& cluster, uint64_t count, executor::DataType type,
+                     uint32_t turn) {
+  const executor::host::Operands operands(
+      cluster.schedule(), type, {count},
+      {.is_in_place = turn % 2 == 0, .is_misaligned = turn % 3 == 0});
+  const executor::host::Part part{
+      .counts = {count}, .buffers = operands.addresses(), .tag = static_cast<uint16_t>(turn)};
+  run_turn(cluster, operands, part, type, {}, turn);
 }
 
 }  // namespace niccolite::device_test
