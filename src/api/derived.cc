@@ -21,7 +21,7 @@ using Made = std::shared_ptr<Communicator>;
 /// Has `derive` make a communicator as a job of its parent, and stores the handle once it is made:
 /// outside of a group before the call returns, else at the end of the group, and with a nonblocking
 /// parent before the parent is no longer in progress.
-Result<Completion> derive(std::shared_ptr<Communicator> parent, ncclComm_t* handle,
+Result<Completion> derive(const std::shared_ptr<Communicator>& parent, ncclComm_t* handle,
                           std::function<Result<Made>()> derive) {
   *handle = nullptr;
   const auto made = std::make_shared<Made>();

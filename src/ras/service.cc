@@ -189,7 +189,9 @@ class Service {
   void look_for_changes() {
     constexpr unsigned kLifecycle = Session::kLifecycle, kTrace = Session::kTrace;
     const auto known = comm::StatusBoard::of_process().processes(wants_trace());
-    for (const auto& [name, process] : known) {
+    for (const auto& entry : known) {
+      const auto& name = entry.first;
+      const comm::StatusBoard::Known& process = entry.second;
       const auto found = seen_.find(name);
       const bool is_new = found == seen_.end();
       const comm::StatusBoard::Known before = is_new ? comm::StatusBoard::Known{} : found->second;
