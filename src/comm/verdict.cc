@@ -166,7 +166,7 @@ Result<Verdict> Verdict::decode(std::span<const std::byte> bytes, int nranks) {
   verdict.cause = static_cast<Cause>(cause);
   verdict.rank = reader.i32();
   verdict.waiting = reader.i32();
-  const auto is_rank = [&](int rank) { return rank >= 0 && rank < nranks; };
+  const auto is_rank = [&](int number) { return number >= 0 && number < nranks; };
   if (!is_rank(verdict.rank) || !is_rank(verdict.waiting)) reader.reject("a rank that cannot be");
   verdict.operation = read_logged_call(reader);
   constexpr size_t kMostName = 64;

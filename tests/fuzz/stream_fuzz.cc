@@ -44,10 +44,12 @@ void receive(std::span<const std::byte> bytes, size_t piece) {
   const auto end = net::Incoming::create(machine, key, kShape, bell).take();
   const auto loop = EventLoop::create().take();
   std::array<Socket, 2> ends = connection();
+  net::Pulse pulse;
   {
     net::Inbound inbound(*loop, {.peer = "rank 1",
                                  .fail = [](Status why) { require(!why.message().empty()); },
-                                 .patience = std::chrono::hours(1)});
+                                 .patience = std::chrono::hours(1),
+                                 .pulse = &pulse});
     inbound.add(key, *end);
     inbound.progress();
     inbound.welcome({.socket = std::move(ends[1]), .unsent = {}});

@@ -12,6 +12,7 @@
 #include "comm/account.h"
 #include "comm/links.h"
 #include "comm/rank_info.h"
+#include "comm/verdict.h"
 #include "comm/version.h"
 #include "registry/buffer_messages.h"
 
@@ -100,7 +101,7 @@ void rank_infos(std::span<const std::byte> bytes) {
   known.version = comm::kVersionCode;
   known.fingerprint = planner::fingerprint();
   Bytes message = comm::encode(known);
-  constexpr size_t kHead = 4 + 4 + 3 * 8;
+  constexpr size_t kHead = 4 + 4 + sizeof(planner::Fingerprint);
   message.resize(kHead);
   message.insert(message.end(), bytes.begin() + 1, bytes.end());
   const auto info = comm::decode(message, rank, 4);
@@ -115,6 +116,11 @@ void links(std::span<const std::byte> bytes) {
 void accounts(std::span<const std::byte> bytes) {
   const auto account = comm::Account::decode(bytes, 1);
   if (account.is_ok()) require(comm::Account::decode(account.value().encode(), 1).is_ok());
+}
+
+void verdicts(std::span<const std::byte> bytes) {
+  const auto verdict = comm::Verdict::decode(bytes, 4);
+  if (verdict.is_ok()) require(comm::Verdict::decode(verdict.value().encode(), 4).is_ok());
 }
 
 void buffers(std::span<const std::byte> bytes) {
@@ -151,7 +157,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                               decode<messages::Left>,
                                                               decode<messages::InGroup>,
                                                               decode<messages::Survive>,
-                                                              decode<messages::Lost>};
+                                                              decode<messages::Lost>,
+                                                              decode<messages::Awaited>,
+                                                              verdicts};
   kTargets[data[0] % std::size(kTargets)](bytes);
   return 0;
 }
