@@ -450,6 +450,13 @@ Status Communicator::start_watch() {
   if (needs_network()) hooks.network = [this] { return endpoint_->network_state(); };
   hooks.awake_since = &Watchdog::awake_since;
   hooks.describe = [this](int rank) { return member_->describe(rank); };
+  hooks.propose = [this](int peer, const Verdict& verdict, std::chrono::milliseconds patience) {
+    const Bytes message = verdict.encode();
+    const bootstrap::Query query{.peer = peer, .message = message};
+    std::vector<Result<Bytes>> answers =
+        ask(Question::Decide, {&query, 1}, Deadline::after(patience));
+    return answers.front().is_ok() ? Status() : std::move(answers.front()).status();
+  };
   hooks.publish = [this](const Verdict& verdict) {
     Writer writer;
     writer.u8(static_cast<uint8_t>(Question::Verdict));
@@ -639,6 +646,9 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       invitation_.put(TRY(bootstrap::UniqueId::parse(bytes.first<bootstrap::UniqueId::kBytes>())));
       return Bytes();
     }
+    case Question::Decide:
+      watch_->decide(TRY(Verdict::decode(reader.rest(), nranks())));
+      return Bytes();
     case Question::Verdict:
       watch_->note(TRY(Verdict::decode(reader.rest(), nranks())));
       return Bytes();

@@ -101,6 +101,7 @@ enum class Question : uint8_t {
   Plans,         // none: PlanAgreement::note()
   Tune,          // Tuning::answer()
   Arrivals,      // arrivals_of(): when did you come to your collectives?
+  Decide,        // Watch::decide(), with an empty answer
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };

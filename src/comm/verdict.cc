@@ -126,12 +126,15 @@ bool is_fault(Cause cause) {
   return true;
 }
 
-bool Verdict::is_same_as(const Verdict& other) const {
-  return cause == other.cause && rank == other.rank && host_call == other.host_call &&
-         operation.call == other.operation.call &&
-         (cause != Cause::Link || link->peer == other.link->peer) &&
+bool Verdict::is_of_same(const Verdict& other) const {
+  return host_call == other.host_call && operation.call == other.operation.call &&
          (cause == Cause::Late || operation.number == other.operation.number) &&
          (!operation.call.is_message() || waiting == other.waiting);
+}
+
+bool Verdict::is_same_as(const Verdict& other) const {
+  return is_of_same(other) && cause == other.cause && rank == other.rank &&
+         (cause != Cause::Link || link->peer == other.link->peer);
 }
 
 std::string Verdict::describe(uint64_t communicator, const std::string& process) const {

@@ -269,8 +269,7 @@ void Watch::examine_host_call() {
     return;
   }
   judged_host_call_ = {call->connects, call->number};
-  note(verdict);
-  hooks_.publish(verdict);
+  announce(verdict);
 }
 
 void Watch::examine_mismatch() {
@@ -447,8 +446,34 @@ void Watch::judge(const Wait& wait, std::optional<Verdict> verdict) {
   const std::optional<Verdict> known = last_verdict();
   if (known && known->is_same_as(*verdict)) return;
   if (verdict->waiting != rank_ && lasted < 2 * kLongWait) return;
-  note(*verdict);
-  hooks_.publish(*verdict);
+  announce(*verdict);
+}
+
+// Two ranks may find different causes at once, of two links that are cut together, say. The lowest
+// rank that can tells all ranks the first that it hears of.
+void Watch::announce(const Verdict& verdict) {
+  const bool is_silent = verdict.cause == Cause::Stopped || verdict.cause == Cause::DoesNotAnswer;
+  for (int other = 0; other < rank_; ++other) {
+    const bool cannot = (is_silent && other == verdict.rank) || hooks_.has_left(other) ||
+                        hooks_.run_state(other) == RunState::Stopped;
+    if (cannot) continue;
+    if (hooks_.propose(other, verdict, kAsk).is_ok()) return;
+    break;  // asking the next would take as long again
+  }
+  decide(verdict);
+}
+
+void Watch::decide(const Verdict& verdict) {
+  {
+    std::lock_guard lock(mutex_);
+    const Time now = hooks_.now();
+    const bool is_decided = verdict_ && now - decided_ < kFresh && verdict_->is_of_same(verdict);
+    if (is_decided || (verdict_ && verdict_->is_same_as(verdict))) return;
+    verdict_ = verdict;
+    decided_ = now;
+  }
+  print(verdict);
+  hooks_.publish(verdict);
 }
 
 // It was asked then, and has not answered. A rank may be too busy to answer, or on its way out: one
@@ -471,6 +496,10 @@ void Watch::note(const Verdict& verdict) {
     if (verdict_ && verdict_->is_same_as(verdict)) return;
     verdict_ = verdict;
   }
+  print(verdict);
+}
+
+void Watch::print(const Verdict& verdict) {
   observe::Event event;
   event.time = observe::ticks();
   event.kind = observe::EventKind::Stalled;

@@ -47,6 +47,8 @@ class Watch {
     std::function<std::optional<transport::NetworkState>()> network;
     /// Since when the process has run without being held up for long. Null: for ever.
     std::function<Time()> awake_since;
+    /// Has `peer` decide() on the verdict; ok when it has.
+    std::function<Status(int peer, const Verdict&, std::chrono::milliseconds patience)> propose;
     /// Has every other rank note() the verdict.
     std::function<void(const Verdict&)> publish;
     /// "process 4711 on host a12", of this rank, too.
@@ -65,8 +67,10 @@ class Watch {
   /// have to be asked.
   void look();
 
-  /// A verdict that this rank or another one has found: prints it, unless it was the last. Any
-  /// thread.
+  /// A verdict that a rank has found, of which this rank decides: has all ranks note() it, unless a
+  /// verdict on the same operation, equal or not, has just been decided. Any thread.
+  void decide(const Verdict& verdict) EXCLUDES(mutex_);
+  /// A verdict that has been decided: prints it, unless it was the last. Any thread.
   void note(const Verdict& verdict) EXCLUDES(mutex_);
   /// The last verdict, while this rank waits in the operation that it is of. Any thread.
   std::optional<Verdict> standing_verdict() const EXCLUDES(mutex_);
@@ -118,6 +122,8 @@ class Watch {
   std::optional<std::string> judge_hold(const Wait& wait, std::span<const Waiter> path,
                                         const Waiter& held) EXCLUDES(mutex_);
   void judge(const Wait& wait, std::optional<Verdict> verdict);
+  void announce(const Verdict& verdict);
+  void print(const Verdict& verdict);
   bool is_silent(int peer, Time asked) const;
   void judge_silence(const Wait& wait, const Account& waiting, int peer, Time asked);
   void say_who_is_late(const Wait& wait, const Account& mine);
@@ -152,6 +158,7 @@ class Watch {
   bool is_leaving_ GUARDED_BY(mutex_) = false;
   std::vector<Account> farewells_ GUARDED_BY(mutex_);  // of neighbours; at most one of each
   std::optional<Verdict> verdict_ GUARDED_BY(mutex_);  // the last
+  Time decided_ GUARDED_BY(mutex_){};                  // decide(): when it was
   std::optional<Wait> wait_ GUARDED_BY(mutex_);        // the last
   uint64_t operations_ GUARDED_BY(mutex_) = 0;         // that were seen to wait
   std::vector<Stuck> chain_ GUARDED_BY(mutex_);        // Hold::chain of wait_; empty: not known

@@ -302,6 +302,22 @@ TEST_F(VerdictOnTheNetwork, NamesTheLinkOfTheRankThatWaits) {
               HasSubstr("rank 1 (process 1) cannot reach rank 2: its link"));
 }
 
+// Both links of rank 2 are cut at once: rank 1 finds one of them before it has heard of the other.
+TEST_F(VerdictOnTheNetwork, IsTheFirstOfTwoThatAreFoundAtOnce) {
+  network(2).peers = {unacknowledged(0, milliseconds(1100)), unacknowledged(1, milliseconds(1100))};
+  wait_in_a_circle();
+  const std::string first = common_verdict(world_);
+  EXPECT_THAT(first, HasSubstr("rank 2 (process 2) cannot reach rank"));
+  Verdict other = *world_.of(1).watch->last_verdict();
+  other.link->peer = 1 - other.link->peer;
+  world_.of(0).watch->decide(other);
+  EXPECT_EQ(common_verdict(world_), first);
+  // One that is found later, and therefore still holds, is news.
+  world_.pass(seconds(2));
+  world_.of(0).watch->decide(other);
+  EXPECT_NE(common_verdict(world_), first);
+}
+
 TEST_F(VerdictOnTheNetwork, NamesALinkThatDoesNotComeAbout) {
   network(2).peers = {unacknowledged(1, milliseconds(1100))};
   network(2).peers[0].from = "";

@@ -140,6 +140,13 @@ class World {
       hooks.describe = [](int of_rank) {
         return fmt::format("process {} on host box", 100 + of_rank);
       };
+      hooks.propose = [this](int peer, const Verdict& verdict, std::chrono::milliseconds) {
+        Rank& asked = of(peer);
+        if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
+        asked.watch->decide(
+            Verdict::decode(verdict.encode(), static_cast<int>(ranks_.size())).take());
+        return Status();
+      };
       hooks.publish = [this, rank](const Verdict& verdict) {
         const Verdict arrived =
             Verdict::decode(verdict.encode(), static_cast<int>(ranks_.size())).take();
