@@ -21,10 +21,9 @@ constexpr uint32_t kSurer = 4;
 constexpr int kMostMissed = 4;
 constexpr uint32_t kWindow = 0xffff;  // the last 16
 
-// Collectives that a rank may begin while a proposal is on its way. Twice as many after each that
-// came too late.
+// Collectives that a rank may begin while a proposal is on its way, without waiting for the
+// decision.
 constexpr uint64_t kMargin = 64;
-constexpr uint64_t kMostMargin = 1 << 16;
 
 constexpr std::chrono::milliseconds kLook{5};  // at the abort, while a decision is awaited
 
@@ -62,7 +61,6 @@ PlanAgreement::PlanAgreement(int rank, int nranks, const Abort& abort, Tell tell
       enough_in_row_(kEnoughInRow),
       next_change_(kNever) {
   leader_.wishes.resize(static_cast<size_t>(nranks));
-  leader_.margin = kMargin;
 }
 
 Result<bool> PlanAgreement::begin(size_t collectives) {
@@ -131,8 +129,7 @@ Status PlanAgreement::take(int from, const Message& message, Outbox& outbox) {
     case Kind::Answer:
       return take_answer(from, message, outbox);
     case Kind::Decision:
-      take_decision(message);
-      return {};
+      return take_decision(message);
   }
   return {};
 }
@@ -145,39 +142,31 @@ void PlanAgreement::take_wish(int from, const Message& message, Outbox& outbox) 
 }
 
 void PlanAgreement::take_proposal(const Message& message, Outbox& outbox) {
-  const bool is_last = changes_.empty() || changes_.back().from < message.collective;
-  bool is_in_time = false;
-  if (is_last) {
-    changes_.push_back({.proposal = message.number,
-                        .from = message.collective,
-                        .is_for_reach = message.yes,
-                        .is_decided = false});
+  Change& change = changes_.emplace_back(Change{.proposal = message.number,
+                                                .from = message.collective,
+                                                .is_for_reach = message.yes,
+                                                .is_decided = false});
+  // Where it comes too late: from the next collective on that this rank has not begun. begin() may
+  // overtake this until it sees the change; then it waits for mutex_.
+  for (;;) {
     publish_next_change();
-    is_in_time = begun_seen_.load(std::memory_order_seq_cst) <= message.collective;
-    if (!is_in_time) {
-      changes_.pop_back();
-      publish_next_change();
-      decided_.notify_all();
-    }
+    const uint64_t begun = begun_seen_.load(std::memory_order_seq_cst);
+    if (begun <= change.from) break;
+    change.from = begun;
   }
-  outbox.push_back({0,
-                    {.kind = Kind::Answer,
-                     .yes = is_in_time,
-                     .number = message.number,
-                     .collective = begun_seen_.load(std::memory_order_seq_cst)}});
+  outbox.push_back(
+      {0, {.kind = Kind::Answer, .number = message.number, .collective = change.from}});
 }
 
-// Not known when it was too late here.
-void PlanAgreement::take_decision(const Message& message) {
+Status PlanAgreement::take_decision(const Message& message) {
   const auto decided = std::ranges::find(changes_, message.number, &Change::proposal);
-  if (decided == changes_.end()) return;
-  if (message.yes) {
-    decided->is_decided = true;
-  } else {
-    changes_.erase(decided);
-    publish_next_change();
-  }
+  if (decided == changes_.end() || decided->is_decided || message.collective < decided->from)
+    return Status::remote_error("rank 0 decides what rank {} has not agreed to", rank_);
+  decided->from = message.collective;
+  decided->is_decided = true;
+  publish_next_change();
   decided_.notify_all();
+  return {};
 }
 
 Status PlanAgreement::take_answer(int from, const Message& message, Outbox& outbox) {
@@ -186,17 +175,11 @@ Status PlanAgreement::take_answer(int from, const Message& message, Outbox& outb
   if (!proposed || message.number != proposed->number || proposed->answered[rank])
     return Status::remote_error("rank {} answers a proposal that it has not got", from);
   proposed->answered[rank] = true;
-  proposed->all_in_time &= message.yes;
-  leader_.most_begun = std::max(leader_.most_begun, message.collective);
+  leader_.last_change = std::max(leader_.last_change, message.collective);
   if (--proposed->answers_missing > 0) return {};
-  tell_all({.kind = Kind::Decision, .yes = proposed->all_in_time, .number = proposed->number},
+  tell_all({.kind = Kind::Decision, .number = proposed->number, .collective = leader_.last_change},
            outbox);
-  if (proposed->all_in_time) {
-    leader_.decided = proposed->is_for_reach;
-    leader_.margin = kMargin;
-  } else {
-    leader_.margin = std::min(leader_.margin * 2, kMostMargin);
-  }
+  leader_.decided = proposed->is_for_reach;
   proposed.reset();
   propose(outbox);
   return {};
@@ -206,18 +189,17 @@ Status PlanAgreement::take_answer(int from, const Message& message, Outbox& outb
 void PlanAgreement::propose(Outbox& outbox) {
   const bool wanted = std::ranges::all_of(leader_.wishes, &Wish::is_for_reach);
   if (leader_.proposed || wanted == leader_.decided) return;
-  leader_.most_begun = std::max(leader_.most_begun, begun_seen_.load(std::memory_order_seq_cst));
-  // Beyond the last one that was decided, wherever ranks are.
-  leader_.most_begun += leader_.margin;
+  // Beyond the last one that was decided, and what this rank has begun.
+  leader_.last_change =
+      std::max(leader_.last_change, begun_seen_.load(std::memory_order_seq_cst)) + kMargin;
   leader_.proposed = Proposed{.number = ++leader_.proposals,
                               .is_for_reach = wanted,
-                              .all_in_time = true,
                               .answered = std::vector<bool>(static_cast<size_t>(nranks_)),
                               .answers_missing = nranks_};
   tell_all({.kind = Kind::Proposal,
             .yes = wanted,
             .number = leader_.proposals,
-            .collective = leader_.most_begun},
+            .collective = leader_.last_change},
            outbox);
 }
 

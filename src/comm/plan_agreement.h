@@ -7,10 +7,15 @@
 //   rank r                     rank 0                        all ranks
 //   its buffers are reached
 //     --------- Wish ------->  all wish the same
-//                                ------- Proposal -------->  collectives from `from` on wait
-//                                <------- Answer ----------  in time, or too late
-//                              all in time, or not
-//                                ------- Decision -------->  it is so, or nothing has happened
+//                                ------- Proposal -------->  collectives from `from` on wait, or,
+//                                                            where it comes too late, all that have
+//                                                            not begun
+//                                <------- Answer ----------  the first that waits
+//                              the last of these
+//                                ------- Decision -------->  from that collective on
+//
+// So each proposal is decided on, however late the messages come, and ranks wait only where one is
+// on its way for longer than some dozens of collectives take.
 //
 // Either plan is right for all buffers, and only slower where it does not suit them: what is agreed
 // upon is that ranks agree, and a wish costs nobody a wait. Messages are of two ranks and are not
@@ -59,9 +64,9 @@ class PlanAgreement {
   enum class Kind : uint8_t { Wish, Proposal, Answer, Decision };
   struct Message {
     Kind kind = Kind::Wish;
-    bool yes = false;         // Wish, Proposal: for reach. Answer: in time. Decision: it is so
+    bool yes = false;         // Wish, Proposal: for reach
     uint64_t number = 0;      // of the proposal; of a rank's wishes
-    uint64_t collective = 0;  // Proposal: the first it is for. Answer: the first not yet begun
+    uint64_t collective = 0;  // Proposal, Decision: the first it is for. Answer: that waits
 
     Bytes encode() const;
     static Result<Message> decode(std::span<const std::byte> bytes, int from);
@@ -80,7 +85,6 @@ class PlanAgreement {
   struct Proposed {
     uint64_t number = 0;
     bool is_for_reach = false;
-    bool all_in_time = true;
     std::vector<bool> answered;  // by rank
     int answers_missing = 0;
   };
@@ -93,8 +97,7 @@ class PlanAgreement {
     bool decided = false;      // the last decision: for reach
     std::optional<Proposed> proposed;
     uint64_t proposals = 0;
-    uint64_t most_begun = 0;  // that any rank has told
-    uint64_t margin = 0;      // collectives between that and the next proposal's first
+    uint64_t last_change = 0;  // the first collective that the last proposal is for
   };
 
   Result<bool> pass_changes(uint64_t first) EXCLUDES(mutex_);
@@ -102,7 +105,7 @@ class PlanAgreement {
   Status take(int from, const Message& message, Outbox& outbox) REQUIRES(mutex_);
   void take_wish(int from, const Message& message, Outbox& outbox) REQUIRES(mutex_);
   void take_proposal(const Message& message, Outbox& outbox) REQUIRES(mutex_);
-  void take_decision(const Message& message) REQUIRES(mutex_);
+  Status take_decision(const Message& message) REQUIRES(mutex_);
   Status take_answer(int from, const Message& message, Outbox& outbox) REQUIRES(mutex_);
   void propose(Outbox& outbox) REQUIRES(mutex_);
   void tell_all(const Message& message, Outbox& outbox) const;

@@ -148,14 +148,35 @@ TEST(PlanAgreement, CountsNoCollectiveTwiceThatWasNotLaunched) {
   EXPECT_LE(world.count_until(true), kSoon);
 }
 
-// Rank 1 is far ahead of what rank 0 proposes.
-TEST(PlanAgreement, TriesAgainWhenAProposalComesTooLate) {
+// Rank 1 is far ahead of what rank 0 proposes, as where messages wait for a core.
+TEST(PlanAgreement, DecidesAtOnceAlsoWhereAProposalComesTooLate) {
   World world(2);
   for (int i = 0; i < 5'000; ++i) world.run(1, true);
   for (int i = 0; i < 20; ++i) world.run(0, true);
   world.deliver_all();
   for (int i = 20; i < 5'000; ++i) EXPECT_FALSE(world.run(0, true)) << i;
-  EXPECT_LE(world.count_until(true), 5 * kSoon);
+  EXPECT_EQ(world.count_until(true), 1);
+}
+
+// Whoever is told too late goes no further until it is decided.
+TEST(PlanAgreement, HoldsARankThatIsFarAheadUntilItIsDecided) {
+  World world(2);
+  for (int i = 0; i < 1'000; ++i) world.run(1, true);
+  for (int i = 0; i < 20; ++i) world.run(0, true);
+  std::mt19937 random(7);
+  world.deliver_one(random);  // rank 1's wish
+  world.deliver_one(random);  // the proposal, which leaves rank 1's answer
+  std::atomic<bool> has_begun = false;
+  std::thread ahead([&] {
+    EXPECT_TRUE(world.run(1, true));
+    has_begun = true;
+  });
+  for (int i = 20; i < 84; ++i) EXPECT_FALSE(world.run(0, true)) << i;
+  EXPECT_FALSE(has_begun);
+  world.deliver_all();
+  ahead.join();
+  for (int i = 84; i < 1'000; ++i) EXPECT_FALSE(world.run(0, true)) << i;
+  EXPECT_TRUE(world.run(0, true));
 }
 
 TEST(PlanAgreement, AnAbortEndsTheWaitForADecision) {
@@ -193,6 +214,9 @@ TEST(PlanAgreement, RefusesWhatARankMustNotSay) {
   Bytes proposal(18);
   proposal[0] = std::byte{1};
   EXPECT_FALSE(world.rank(0).note(1, proposal).is_ok()) << "rank 1 is not rank 0";
+  Bytes decision(18);
+  decision[0] = std::byte{3};
+  EXPECT_FALSE(world.rank(1).note(0, decision).is_ok()) << "on a proposal that there was not";
 }
 
 // Ranks that run ahead of each other by their own threads, groups, wishes that come and go, letters
