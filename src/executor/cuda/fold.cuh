@@ -188,21 +188,65 @@ __device__ __forceinline__ T fold(T a, T b) {
   }
 }
 
+/// What granules are accumulated in: each element in an accumulator of its own.
+template <DataType kType, Fold kFold>
+struct Accumulation {
+  using Values = typename Granule<kType>::Values;
+
+  static __device__ __forceinline__ Values widen(uint64_t granule) {
+    return Granule<kType>::widen(granule);
+  }
+  static __device__ __forceinline__ uint64_t narrow(const Values& values) {
+    return Granule<kType>::narrow(values);
+  }
+  static __device__ __forceinline__ void accumulate(Values& into, const Values& values) {
+#pragma unroll
+    for (int i = 0; i < Granule<kType>::kElements; ++i) {
+      into.value[i] = cuda::fold<kFold>(into.value[i], values.value[i]);
+    }
+  }
+};
+
+/// Sums of bytes, modulo 2^8, four in a register: the upper bits are added apart, so that no carry
+/// leaves its byte. 8 instructions a granule, where widening to registers takes 30.
+struct ByteSums {
+  using Values = Wide<uint32_t, 2>;
+
+  static __device__ __forceinline__ Values widen(uint64_t granule) {
+    return {{static_cast<uint32_t>(granule), static_cast<uint32_t>(granule >> 32)}};
+  }
+  static __device__ __forceinline__ uint64_t narrow(const Values& values) {
+    return static_cast<uint64_t>(values.value[1]) << 32 | values.value[0];
+  }
+  static __device__ __forceinline__ void accumulate(Values& into, const Values& values) {
+    constexpr uint32_t kUpper = 0x80808080u;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t a = into.value[i], b = values.value[i];
+      into.value[i] = ((a & ~kUpper) + (b & ~kUpper)) ^ ((a ^ b) & kUpper);
+    }
+  }
+};
+template <>
+struct Accumulation<DataType::Int8, Fold::Sum> : ByteSums {};
+template <>
+struct Accumulation<DataType::Uint8, Fold::Sum> : ByteSums {};
+
 /// One reduction of one type: kType is as folded_as() says.
 template <DataType kType, Fold kFold>
-struct ReduceOperation : Granule<kType> {
+struct ReduceOperation : Accumulation<kType, kFold> {
   static constexpr bool kReduces = true;
   /// Averages and PreMulSum are sums; prepare() lets no other fold scale.
   static constexpr bool kScales = kFold == Fold::Sum;
   using Base = Granule<kType>;
-  using typename Base::Accumulator;
-  using typename Base::Element;
-  using typename Base::Values;
+  using Accumulator = typename Base::Accumulator;
+  using Element = typename Base::Element;
+  using typename Accumulation<kType, kFold>::Values;
+  using Accumulation<kType, kFold>::narrow;
   /// Packs of 16 bytes that a thread of the Simple protocol folds at once: as many as there are
   /// registers for. A pack takes 4 for what is folded, 4 for what is on its way, and accumulators.
   /// Arithmetic of 64 bits wants some of its own.
-  static constexpr int kAccumulatorRegisters =
-      2 * Base::kElements * static_cast<int>(sizeof(Accumulator)) / 4;
+  static constexpr int kAccumulatorRegisters = 2 * static_cast<int>(sizeof(Values)) / 4;
   static constexpr int kUnroll = kAccumulatorRegisters > 8 || sizeof(Accumulator) == 8 ? 2
                                  : kAccumulatorRegisters > 4                           ? 3
                                                                                        : 4;
@@ -216,12 +260,6 @@ struct ReduceOperation : Granule<kType> {
 
   static constexpr __host__ __device__ uint32_t element_bytes(const LaunchHeader&) {
     return sizeof(Element);
-  }
-  static __device__ __forceinline__ void accumulate(Values& into, const Values& values) {
-#pragma unroll
-    for (int i = 0; i < Base::kElements; ++i) {
-      into.value[i] = cuda::fold<kFold>(into.value[i], values.value[i]);
-    }
   }
   /// The scale of the launch, or factor of an integer type.
   static __device__ __forceinline__ Accumulator input_scale(const LaunchHeader& header) {
@@ -237,7 +275,7 @@ struct ReduceOperation : Granule<kType> {
   }
   static __device__ __forceinline__ uint64_t scale_input(Accumulator scale, uint64_t granule) {
     if constexpr (kScales) {
-      Values values = Base::widen(granule);
+      typename Base::Values values = Base::widen(granule);
 #pragma unroll
       for (int i = 0; i < Base::kElements; ++i) {
         values.value[i] = cuda::fold<Fold::Product>(values.value[i], scale);
@@ -251,7 +289,7 @@ struct ReduceOperation : Granule<kType> {
   static __device__ __forceinline__ uint64_t finish(const LaunchHeader& header, Values& values,
                                                     bool scales_result) {
     if constexpr (!kScales) {
-      return Base::narrow(values);
+      return narrow(values);
     } else if constexpr (std::is_floating_point_v<Accumulator>) {
       if (scales_result) {
 #pragma unroll
@@ -259,11 +297,11 @@ struct ReduceOperation : Granule<kType> {
           values.value[i] *= static_cast<Accumulator>(header.result_scale);
         }
       }
-      return Base::narrow(values);
+      return narrow(values);
     } else {
-      const uint64_t granule = Base::narrow(values);
+      const uint64_t granule = narrow(values);
       if (!scales_result) return granule;
-      Values quotients = Base::widen(granule);
+      typename Base::Values quotients = Base::widen(granule);
 #pragma unroll
       for (int i = 0; i < Base::kElements; ++i) {
         quotients.value[i] = quotient(header, static_cast<Element>(quotients.value[i]));
