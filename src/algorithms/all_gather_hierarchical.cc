@@ -14,11 +14,7 @@
 // ranks, some take the blocks of several. On one machine it is the direct one. Source: R. Thakur,
 // R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH", 2005,
 // at two levels.
-#include <map>
-#include <utility>
-
 #include "algorithms/all_gather.h"
-#include "algorithms/lanes.h"
 #include "algorithms/machines.h"
 
 namespace niccolite::algorithms {
@@ -34,32 +30,11 @@ constexpr int kPassed = 1;  // from the rank of the own machine that got it from
 
 enum Phase : size_t { kPush, kPass };
 
-/// The lanes that store what comes: one, or among few ranks one for each connection, so that what
-/// comes from the own machine is put where it belongs.
-class Gathers {
- public:
-  Gathers(Builder& builder, int rank, int nranks)
-      : builder_(builder), rank_(rank), by_connection_(nranks <= kMaxLanesRanks) {}
-
-  void add(int from, int tag, int block) {
-    const auto key = by_connection_ ? std::pair(from, tag) : std::pair(0, 0);
-    auto lane = lanes_.find(key);
-    if (lane == lanes_.end()) lane = lanes_.emplace(key, builder_.add_lane(rank_)).first;
-    lane->second.add({.receive_from = lane->second.from(from, tag), .target = output(block)});
-  }
-
- private:
-  Builder& builder_;
-  const int rank_;
-  const bool by_connection_;
-  std::map<std::pair<int, int>, LaneBuilder> lanes_;  // by sender and tag
-};
-
 void add_rank(Builder& builder, const Machines& machines, int rank, int nranks) {
   const int machine = machines.of(rank);
   const std::vector<int> neighbours = machines.neighbours(rank);
   PhaseLanes lanes(builder, rank);
-  Gathers gathers(builder, rank, nranks);
+  GatherLanes gathers(builder, rank, nranks);
   std::vector<int> receivers;  // wires first
   for (const int other : machines.others(machine, 1))
     receivers.push_back(machines.rank_at(other, machines.local(rank)));

@@ -8,9 +8,20 @@
 //   position 1   from rank r + 1      -> output
 //   position 3   from rank r + 1      -> output
 //
+// Of several machines with several ranks, trees are over machines, one for each block; what a rank
+// has from its tree it also gives to its neighbours:
+//
+//   machines {0, 1}, {2, 3}, {4, 5}: rank 0 has the trees of places 0, rank 1 those of places 1
+//
+//   rank 0   b0: input  -> output, rank 2, rank 4, rank 1    gather
+//            b4: rank 4 -> output, rank 1                    b1, b5, b3 <- rank 1
+//            b2: rank 2 -> output, rank 1
+//
 // Claim: n instructions per rank; each rank sends n - 1 blocks, the least possible, to about log2 n
 // peers; floor(log2 n) latencies while Options::window suffices; FIFO depth >= Options::window; any
-// n. In place is safe: a rank writes others' blocks only, and its own where it is.
+// n. Of m machines: floor(log2 m) latencies between machines and one inside; each rank
+// sends m - 1 blocks to other machines, the least that all together can send. In place is
+// safe: a rank writes others' blocks only, and its own where it is.
 #include "algorithms/all_gather.h"
 #include "algorithms/pat.h"
 #include "schedule/builder.h"
@@ -23,16 +34,27 @@ namespace {
 
 constexpr const char* kName = "pat";
 
-void add_lane(LaneBuilder lane, int rank, int n, const std::vector<int>& order) {
-  for (const int position : order) {
-    Instruction instruction{.target = output((rank + position) % n)};
-    if (position == 0)
+void add_rank(Builder& builder, const Machines& machines, int rank, int nranks,
+              const std::vector<int>& order) {
+  const int machine = machines.of(rank);
+  const std::vector<int> neighbours = machines.neighbours(rank);
+  LaneBuilder lane = builder.add_lane(rank);
+  GatherLanes gathers(builder, rank, nranks);
+  for (const PatTurn& turn : pat_turns(machines, machine, order)) {
+    if (turn.handler != rank) {
+      gathers.add(turn.handler, /*tag=*/0, turn.owner);
+      continue;
+    }
+    Instruction instruction{.target = output(turn.owner)};
+    if (turn.position == 0)
       instruction.source = input(0);
     else
-      instruction.receive_from = lane.from(pat_rank_ahead(rank, pat_dimension(position), n));
-    std::vector<int> peers;
-    for (const int dimension : pat_forwards(position, n))
-      peers.push_back(pat_rank_behind(rank, dimension, n));
+      instruction.receive_from =
+          lane.from(pat_handler(machines, machine, turn, pat_dimension(turn.position), 1));
+    std::vector<int> peers;  // wires first
+    for (const int dimension : pat_forwards(turn.position, machines.count()))
+      peers.push_back(pat_handler(machines, machine, turn, dimension, -1));
+    peers.insert(peers.end(), neighbours.begin(), neighbours.end());
     instruction.send_to = lane.to(peers);
     lane.add(std::move(instruction));
   }
@@ -47,9 +69,10 @@ Result<Schedule> all_gather_pat(int nranks, const Options& options) {
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks});
-  const std::vector<int> order = pat_order(nranks, options.window);
+  const Machines machines = pat_machines(nranks, options);
+  const std::vector<int> order = pat_order(machines.count(), options.window);
   for (const int rank : ranks_to_build(nranks, options))
-    add_lane(builder.add_lane(rank), rank, nranks, order);
+    add_rank(builder, machines, rank, nranks, order);
   return std::move(builder).take();
 }
 

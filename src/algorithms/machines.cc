@@ -1,7 +1,8 @@
 #include "algorithms/machines.h"
 
 #include <algorithm>
-#include <map>
+
+#include "algorithms/lanes.h"
 
 namespace niccolite::algorithms {
 
@@ -18,6 +19,7 @@ Machines::Machines(int nranks, const Options& options) {
   }
   const auto has_fewer = [](const auto& a, const auto& b) { return a.size() < b.size(); };
   rails_ = static_cast<int>(std::ranges::min_element(ranks_, has_fewer)->size());
+  most_ranks_ = static_cast<int>(std::ranges::max_element(ranks_, has_fewer)->size());
 }
 
 int Machines::rank_at(int machine, int place) const {
@@ -39,6 +41,17 @@ schedule::LaneBuilder& PhaseLanes::operator[](size_t phase) {
   std::optional<schedule::LaneBuilder>& lane = lanes_[phase];
   if (!lane) lane.emplace(builder_.add_lane(rank_));
   return *lane;
+}
+
+GatherLanes::GatherLanes(schedule::Builder& builder, int rank, int nranks)
+    : builder_(builder), rank_(rank), by_connection_(nranks <= kMaxLanesRanks) {}
+
+void GatherLanes::add(int from, int tag, int block) {
+  const auto key = by_connection_ ? std::pair(from, tag) : std::pair(0, 0);
+  auto lane = lanes_.find(key);
+  if (lane == lanes_.end()) lane = lanes_.emplace(key, builder_.add_lane(rank_)).first;
+  lane->second.add(
+      {.receive_from = lane->second.from(from, tag), .target = schedule::output(block)});
 }
 
 schedule::Instruction fold_of(schedule::LaneBuilder& lane, int rank,

@@ -7,6 +7,9 @@
 //   rails()      3                 of the machine with the fewest ranks: what every machine has
 #pragma once
 
+#include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "algorithms/options.h"
@@ -33,12 +36,15 @@ class Machines {
   /// address, or hear from (`step` -1), different ones.
   std::vector<int> others(int machine, int step) const;
   int rails() const { return rails_; }
+  /// Ranks of the machine that has most.
+  int most_ranks() const { return most_ranks_; }
 
  private:
   std::vector<int> of_rank_;
   std::vector<int> local_;
   std::vector<std::vector<int>> ranks_;
   int rails_ = 0;
+  int most_ranks_ = 0;
 };
 
 /// Lanes of one rank that come into being when first used.
@@ -52,6 +58,21 @@ class PhaseLanes {
   schedule::Builder& builder_;
   const int rank_;
   std::optional<schedule::LaneBuilder> lanes_[kMostPhases];
+};
+
+/// The lanes of one rank that store what comes: one, or among few ranks one for each connection, so
+/// that what comes from the own machine is put where it belongs.
+class GatherLanes {
+ public:
+  GatherLanes(schedule::Builder& builder, int rank, int nranks);
+  /// `block`, which comes next from `from` over the connection of `tag`.
+  void add(int from, int tag, int block);
+
+ private:
+  schedule::Builder& builder_;
+  const int rank_;
+  const bool by_connection_;
+  std::map<std::pair<int, int>, schedule::LaneBuilder> lanes_;  // by sender and tag
 };
 
 /// Contributions of ranks that `lane`'s rank folds with its own input, in ascending order of ranks:

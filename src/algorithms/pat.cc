@@ -63,6 +63,36 @@ std::vector<int> pat_order(int nranks, int window) {
   return order;
 }
 
+Machines pat_machines(int nranks, const Options& options) {
+  constexpr int kMostRanksOfMachine = 128;  // a fold has 255 operands at most
+  Machines machines(nranks, options);
+  if (machines.count() > 1 && machines.most_ranks() <= kMostRanksOfMachine) return machines;
+  Options apart;
+  for (int rank = 0; rank < nranks; ++rank) apart.machines.push_back(rank);
+  return {nranks, apart};
+}
+
+std::vector<PatTurn> pat_turns(const Machines& machines, int machine,
+                               const std::vector<int>& order) {
+  std::vector<PatTurn> turns;
+  for (int first = 0; first < machines.most_ranks(); first += machines.rails()) {
+    for (const int position : order) {
+      const std::vector<int>& owners = machines.ranks((machine + position) % machines.count());
+      const int end = std::min(first + machines.rails(), length(owners));
+      for (int place = first; place < end; ++place)
+        turns.push_back({position, at(owners, place), machines.rank_at(machine, place)});
+    }
+  }
+  return turns;
+}
+
+int pat_handler(const Machines& machines, int machine, const PatTurn& turn, int dimension,
+                int step) {
+  const int other = step > 0 ? pat_rank_ahead(machine, dimension, machines.count())
+                             : pat_rank_behind(machine, dimension, machines.count());
+  return machines.rank_at(other, machines.local(turn.owner));
+}
+
 int pat_next_dimension(const PatHop& hop) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(hop.to ^ hop.at))) - 1;
 }

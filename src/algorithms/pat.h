@@ -13,12 +13,19 @@
 //        |
 //        7
 //
-// All ranks go through the positions in the same order. Source: S. Jeaugey, "PAT: a new algorithm
+// All ranks go through the positions in the same order.
+//
+// Of several machines, all-gather and reduce-scatter have trees over machines: what stands above of
+// ranks is then true of machines. Each rank has the trees of the blocks at its own place of every
+// machine, so that all of a machine send over its wires (pat_turns()).
+//
+// Source: S. Jeaugey, "PAT: a new algorithm
 // for all-gather and reduce-scatter operations at scale", 2025 (arXiv 2506.20252).
 #pragma once
 
 #include <vector>
 
+#include "algorithms/machines.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -34,6 +41,27 @@ std::vector<int> pat_forwards(int position, int nranks);
 /// that with window >= n/2 all of it takes floor(log2 n) latencies, and with a small one about
 /// n/2 / window, which is how long the n/2 chunks of dimension 0 take.
 std::vector<int> pat_order(int nranks, int window);
+
+/// The machines that trees are over: those of `options`, or, where all ranks are on one, or some
+/// machine has more than can be connected to each other, each rank as one of its own.
+Machines pat_machines(int nranks, const Options& options);
+
+/// One block at one machine: the machine that its owner is on has `position` there.
+struct PatTurn {
+  int position;
+  int owner;
+  int handler;  // the rank here that has it from, and passes it on to, other machines
+};
+
+/// All blocks at `machine`, in an order that is the same at all machines, of which `order` are the
+/// positions. Blocks of as many places as the smallest machine has ranks take turns; those of
+/// further places, where some rank handles blocks of two, come after all of these.
+std::vector<PatTurn> pat_turns(const Machines& machines, int machine,
+                               const std::vector<int>& order);
+
+/// The handler of the same block at the machine 2^dimension further on (`step` 1) or back (-1).
+int pat_handler(const Machines& machines, int machine, const PatTurn& turn, int dimension,
+                int step);
 
 /// One step of a block that goes from its owner to one rank alone, which has position `to`: it is
 /// at the position `at`, and goes on over the highest dimension in which the two differ. The

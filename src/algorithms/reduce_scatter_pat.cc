@@ -8,10 +8,20 @@
 //   position 2   input + from rank r - 1                 -> rank r + 2
 //   position 0   input + from rank r - 2 + from rank r - 1 -> output, finished
 //
+// Of several machines with several ranks, trees are over machines: each machine's contribution is
+// folded by the rank that has the block's tree, to which its neighbours push theirs.
+//
+//   machines {0, 1}, {2, 3}, {4, 5}: rank 0 has the trees of places 0, rank 1 those of places 1
+//
+//   rank 0   b2: input + rank 1                    -> rank 2    push to rank 1
+//            b4: input + rank 1                    -> rank 4    b3, b5, b1
+//            b0: input + rank 1 + rank 2 + rank 4  -> output, finished
+//
 // Claim: n instructions per rank; each rank sends n - 1 blocks, the least possible, to about log2 n
 // peers; floor(log2 n) latencies while Options::window suffices; FIFO depth >= Options::window; any
-// n. Partial sums travel: each contribution is rounded at most floor(log2 n) times. In place is
-// safe: a rank writes last, where it has just read.
+// n. Of m machines: floor(log2 m) latencies between machines and one inside. Partial sums travel:
+// each contribution is rounded at most floor(log2 m) times. In place is safe: a rank writes last,
+// where it has just read.
 #include <algorithm>
 
 #include "algorithms/pat.h"
@@ -26,21 +36,34 @@ namespace {
 
 constexpr const char* kName = "pat";
 
-void add_lane(LaneBuilder lane, int rank, int n, const std::vector<int>& order) {
-  for (const int position : order) {
-    std::vector<int> peers;
-    for (const int dimension : pat_forwards(position, n))
-      peers.push_back(pat_rank_behind(rank, dimension, n));
-    Instruction instruction{.receive_from = lane.from(peers),
-                            .source = input((rank + position) % n),
-                            .reduce = !peers.empty()};
-    if (position == 0) {
-      instruction.target = output(0);
-      instruction.finish = true;
-    } else {
-      instruction.send_to = lane.to(pat_rank_ahead(rank, pat_dimension(position), n));
+constexpr int kTag = 0;
+
+enum Phase : size_t { kFold, kPush };
+
+void add_rank(Builder& builder, const Machines& machines, int rank, const std::vector<int>& order) {
+  const int machine = machines.of(rank);
+  const std::vector<int> neighbours = machines.neighbours(rank);
+  PhaseLanes lanes(builder, rank);
+  for (const PatTurn& turn : pat_turns(machines, machine, order)) {
+    if (turn.handler != rank) {
+      lanes[kPush].add(
+          {.source = input(turn.owner), .send_to = lanes[kPush].to(turn.handler, kTag)});
+      continue;
     }
-    lane.add(std::move(instruction));
+    std::vector<Contribution> others;
+    for (const int neighbour : neighbours) others.push_back({neighbour, kTag});
+    for (const int dimension : pat_forwards(turn.position, machines.count()))
+      others.push_back({pat_handler(machines, machine, turn, dimension, -1), kTag});
+    LaneBuilder& lane = lanes[kFold];
+    Instruction fold = fold_of(lane, rank, std::move(others), turn.owner);
+    if (turn.position == 0) {
+      fold.target = output(0);
+      fold.finish = true;
+    } else {
+      fold.send_to =
+          lane.to(pat_handler(machines, machine, turn, pat_dimension(turn.position), 1), kTag);
+    }
+    lane.add(std::move(fold));
   }
 }
 
@@ -54,10 +77,10 @@ Result<Schedule> reduce_scatter_pat(int nranks, const Options& options) {
                    .nranks = nranks,
                    .nblocks = nranks,
                    .partial_sums = true});
-  std::vector<int> order = pat_order(nranks, options.window);
+  const Machines machines = pat_machines(nranks, options);
+  std::vector<int> order = pat_order(machines.count(), options.window);
   std::reverse(order.begin(), order.end());
-  for (const int rank : ranks_to_build(nranks, options))
-    add_lane(builder.add_lane(rank), rank, nranks, order);
+  for (const int rank : ranks_to_build(nranks, options)) add_rank(builder, machines, rank, order);
   return std::move(builder).take();
 }
 

@@ -45,7 +45,11 @@ constexpr Traits kDirectInOneStep{.load = to_all, .connects_all = true, .is_one_
 constexpr Traits kDirectLanes{.family = "direct", .load = to_all, .connects_all = true};
 
 constexpr Traits kTree{.pattern = Pattern::Tree};
-constexpr Traits kHierarchical{.suits = Suits::SeveralMachines, .pattern = Pattern::Hierarchical};
+constexpr Traits kTreeOfMachines{.pattern = Pattern::Tree, .follows_machines = true};
+constexpr Traits kPatOfMachines{
+    .load = forwarded, .pattern = Pattern::Forwarding, .follows_machines = true};
+constexpr Traits kHierarchical{
+    .suits = Suits::SeveralMachines, .pattern = Pattern::Hierarchical, .follows_machines = true};
 
 constexpr Algorithm kAlgorithms[] = {
     {"ring",
@@ -72,7 +76,7 @@ constexpr Algorithm kAlgorithms[] = {
      kMaxLanesRanks,
      all_reduce_two_shot_lanes,
      {.family = "two_shot", .load = to_owners_and_back, .connects_all = true}},
-    {"tree", AllReduce, 1, kMaxRingRanks, all_reduce_tree, kTree},
+    {"tree", AllReduce, 1, kMaxRingRanks, all_reduce_tree, kTreeOfMachines},
     {"recursive_doubling", AllReduce, 1, kMaxRingRanks, all_reduce_recursive_doubling, kTree},
     {"hierarchical", AllReduce, 1, kMaxDirectRanks, all_reduce_hierarchical, kHierarchical},
 
@@ -101,7 +105,7 @@ constexpr Algorithm kAlgorithms[] = {
      kMaxLanesRanks,
      reduce_two_shot_lanes,
      {.family = "two_shot", .load = by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
-    {"tree", Reduce, 1, kMaxRingRanks, reduce_tree, kTree},
+    {"tree", Reduce, 1, kMaxRingRanks, reduce_tree, kTreeOfMachines},
     {"hierarchical", Reduce, 1, kMaxDirectRanks, reduce_hierarchical, kHierarchical},
 
     {"ring",
@@ -132,7 +136,7 @@ constexpr Algorithm kAlgorithms[] = {
       .load = from_root_by_owners,
       .connects_all = true,
       .suits = Suits::ThreeRanks}},
-    {"tree", Broadcast, 1, kMaxRingRanks, broadcast_tree, kTree},
+    {"tree", Broadcast, 1, kMaxRingRanks, broadcast_tree, kTreeOfMachines},
     {"hierarchical", Broadcast, 1, kMaxDirectRanks, broadcast_hierarchical, kHierarchical},
 
     {"ring",
@@ -148,12 +152,7 @@ constexpr Algorithm kAlgorithms[] = {
      kMaxLanesRanks,
      all_gather_direct_lanes,
      {.family = "direct", .load = to_all, .connects_all = true, .is_one_step = true}},
-    {"pat",
-     AllGather,
-     1,
-     kMaxRingRanks,
-     all_gather_pat,
-     {.load = forwarded, .pattern = Pattern::Forwarding}},
+    {"pat", AllGather, 1, kMaxRingRanks, all_gather_pat, kPatOfMachines},
     {"hierarchical", AllGather, 1, kMaxDirectRanks, all_gather_hierarchical, kHierarchical},
 
     {"ring",
@@ -164,12 +163,7 @@ constexpr Algorithm kAlgorithms[] = {
      {.load = once_round, .pattern = Pattern::Ring}},
     {"direct", ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_direct, kDirect},
     {"direct_lanes", ReduceScatter, 1, kMaxLanesRanks, reduce_scatter_direct_lanes, kDirectLanes},
-    {"pat",
-     ReduceScatter,
-     1,
-     kMaxRingRanks,
-     reduce_scatter_pat,
-     {.load = forwarded, .pattern = Pattern::Forwarding}},
+    {"pat", ReduceScatter, 1, kMaxRingRanks, reduce_scatter_pat, kPatOfMachines},
     {"hierarchical", ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_hierarchical, kHierarchical},
 
     {"direct", AllToAll, 1, kMaxDirectRanks, all_to_all_direct, kDirect},

@@ -48,6 +48,7 @@ struct Traits {
   bool is_one_step = false;   // a rank sends one block of its own, to all that it sends to
   Suits suits = Suits::Anything;
   Pattern pattern = Pattern::Direct;
+  bool follows_machines = false;  // who sends what to whom depends on which ranks share a machine
 };
 
 struct Algorithm {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "schedule/index.h"
 #include "schedule/timeline.h"
@@ -38,7 +40,9 @@ class Reader {
       if (work.bytes() > demand.work.bytes()) demand.work = work;
       demand.work.instructions = instructions;
     }
-    demand.chain = TRY(longest_chain());
+    const schedule::Timeline events = TRY(timeline(schedule_));
+    demand.chain = longest_chain(events);
+    demand.messages = most_messages(events);
     return demand;
   }
 
@@ -128,8 +132,29 @@ class Reader {
     return chain;
   }
 
-  Result<Chain> longest_chain() const {
-    const schedule::Timeline events = TRY(timeline(schedule_));
+  /// Chunks that one connection takes behind equally many others, one after the other, leave at
+  /// once: proxies send them by one call.
+  int most_messages(const schedule::Timeline& events) const {
+    std::set<std::pair<int, int>> seen;          // connection and latency
+    std::map<int, std::pair<int, int>> of_rank;  // out and in
+    for (const schedule::Event& event : events.events) {
+      const schedule::Position& p = event.position;
+      const Instruction& instruction = at(
+          at(at(at(schedule_.ranks, p.rank), p.channel).lanes, p.lane).instructions, p.instruction);
+      for (const int connection : instruction.send_to) {
+        const schedule::Connection& c = at(schedule_.connections, connection);
+        if (machine_of(machines_, c.sender) == machine_of(machines_, c.receiver)) continue;
+        if (!seen.emplace(connection, event.latency).second) continue;
+        ++of_rank[c.sender].first;
+        ++of_rank[c.receiver].second;
+      }
+    }
+    int most = 0;
+    for (const auto& [rank, counts] : of_rank) most = std::max({most, counts.first, counts.second});
+    return most;
+  }
+
+  Chain longest_chain(const schedule::Timeline& events) const {
     std::vector<Weighed> done(events.events.size());
     std::map<std::tuple<int, int, int>, Weighed> lanes;  // up to the last instruction so far
     Weighed longest;

@@ -37,6 +37,9 @@ struct Demand {
   schedule::Load load;
   Chain chain;
   Work work;
+  /// Of the rank that has most: how often a chunk, or several at once over one connection, go to
+  /// other machines, or come from there.
+  int messages = 0;
 };
 
 /// Of a whole plan. `machine_of_rank`: any numbers; empty: all ranks are on one machine.

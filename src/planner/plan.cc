@@ -67,10 +67,9 @@ const char* name_of(Operation operation) {
 Result<Planner::Compiled> Planner::program(const Algorithm& algorithm, int root) {
   const auto key = std::pair(&algorithm, root);
   if (const auto found = programs_.find(key); found != programs_.end()) return found->second;
-  algorithms::Options options;
+  algorithms::Options options = options_of(settings_);
   options.only_rank = rank_;
   options.root = root;
-  options.machines = settings_.machines;
   const schedule::Schedule schedule = TRY(algorithm.build(settings_.nranks, options));
   Compiled compiled;
   const lowering::Routes routes = TRY(find_routes(algorithm, settings_.nranks, options, schedule));

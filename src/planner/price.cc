@@ -19,12 +19,10 @@ using lowering::Demand;
 // at; those algorithms say what they ask for (Traits::load).
 constexpr int kMostAnalysed = 64;
 
-/// By the algorithm's own word. Of its hops so many are between machines as of a ring's.
-Demand say(const Settings& settings, const Algorithm& algorithm) {
-  const algorithms::Load load = algorithm.traits.load(settings.nranks);
-  const double machines = planner::machines_in(settings);
-  const double crossing = machines > 1 ? machines / settings.nranks : 0;
-  const double ranks_of_machine = settings.nranks / machines;
+/// By the algorithm's own word, of ranks that are all alike. Of its hops so many are between
+/// machines as of a ring's.
+Demand say(const algorithms::Load& load, bool is_ring, double machines, double ranks_of_machine) {
+  const double crossing = machines > 1 ? 1 / ranks_of_machine : 0;
   Demand demand;
   demand.load.blocks = load.blocks;
   demand.load.link = load.sent;
@@ -34,16 +32,45 @@ Demand say(const Settings& settings, const Algorithm& algorithm) {
   if (machines > 1) {
     demand.load.rail = load.sent;
     // A ring crosses each wire once, others with all that is for other machines.
-    const bool is_ring = algorithm.traits.pattern == algorithms::Pattern::Ring;
     demand.load.wire = load.sent * (is_ring ? 1 : ranks_of_machine);
   }
   demand.chain.instructions = static_cast<int>(load.steps);
   demand.chain.ends = 2 * demand.chain.instructions;
   demand.chain.between = static_cast<int>(std::ceil(load.steps * crossing));
   demand.chain.slots = demand.chain.instructions - demand.chain.between;
+  demand.messages = demand.chain.between;
   demand.work.slot_copies = demand.load.engine;
   demand.work.instructions = demand.chain.instructions;
   return demand;
+}
+
+/// The same of what goes over machines as its word has it of ranks, with the parts of all ranks of
+/// a machine side by side, and is passed on to them there.
+Demand say_of_machines(const algorithms::Load& load, double machines, double ranks_of_machine) {
+  Demand demand = say(load, /*is_ring=*/false, machines, /*ranks_of_machine=*/1);
+  const double passed = machines * (ranks_of_machine - 1);  // blocks, to or from each neighbour
+  demand.load.link = passed;
+  demand.load.wire = load.sent * ranks_of_machine;
+  demand.load.engine += 3 * passed;
+  demand.load.machine_engine = demand.load.engine * ranks_of_machine;
+  demand.load.machine_instructions =
+      static_cast<int>(machines * ranks_of_machine * ranks_of_machine);
+  ++demand.chain.instructions;
+  ++demand.chain.slots;
+  demand.chain.ends += 2 * static_cast<int>(ranks_of_machine);
+  demand.work.slot_copies = demand.load.engine;
+  demand.work.instructions = static_cast<int>(machines * ranks_of_machine);
+  return demand;
+}
+
+Demand say(const Settings& settings, const Algorithm& algorithm) {
+  const double machines = planner::machines_in(settings);
+  const double ranks_of_machine = settings.nranks / machines;
+  const algorithms::Traits& traits = algorithm.traits;
+  if (traits.follows_machines && ranks_of_machine > 1 && machines > 1)
+    return say_of_machines(traits.load(static_cast<int>(machines)), machines, ranks_of_machine);
+  return say(traits.load(settings.nranks), traits.pattern == algorithms::Pattern::Ring, machines,
+             ranks_of_machine);
 }
 
 /// Of a rank that sends a message and gets one, which is put where it may be.
@@ -62,9 +89,7 @@ Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_dir
   if (algorithm.build == nullptr) return demand_of_messages(is_direct);
   const bool says = algorithm.traits.load != nullptr;
   if (says && settings.nranks > kMostAnalysed) return say(settings, algorithm);
-  algorithms::Options options;
-  options.machines = settings.machines;
-  const Result<schedule::Schedule> built = algorithm.build(settings.nranks, options);
+  const Result<schedule::Schedule> built = algorithm.build(settings.nranks, options_of(settings));
   if (!built.is_ok()) return {};
   if (is_direct) {
     const lowering::Capabilities capabilities{
@@ -81,12 +106,12 @@ Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_dir
 /// analyse(), remembered for all communicators of the process.
 std::shared_ptr<const Demand> demand_on(const Settings& settings, const Algorithm& algorithm,
                                         bool is_direct) {
-  using Key = std::tuple<const Algorithm*, int, std::vector<int>, bool>;
+  using Key = std::tuple<const Algorithm*, int, int, std::vector<int>, bool>;
   // Never destroyed: communicators may outlive main().
   static auto& mutex = *new std::mutex;
   static auto& known = *new std::map<Key, std::shared_ptr<const Demand>>;
   constexpr size_t kMostKnown = 4096;
-  Key key{&algorithm, settings.nranks, settings.machines, is_direct};
+  Key key{&algorithm, settings.nranks, options_of(settings).window, settings.machines, is_direct};
   {
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
@@ -131,7 +156,7 @@ std::shared_ptr<const Demand> demand_of(const Settings& settings, const Algorith
 
 double predict(const Properties& machine, const Demand& demand, const Workload& work,
                const Variant& variant, size_t chunk_bytes) {
-  const auto& [load, chain, moved] = demand;
+  const auto& [load, chain, moved, messages] = demand;
   const double bytes = std::max(1.0, static_cast<double>(work.bytes));
   const double block = std::max(1.0, bytes / load.blocks);
   const double channels = channels_of(block, variant);
@@ -143,8 +168,9 @@ double predict(const Properties& machine, const Demand& demand, const Workload& 
   const double latency = machine.fixed + chain.instructions * machine.instruction +
                          chain.ends * machine.end + chain.slots * machine.slot_hop +
                          chain.puts * machine.put_hop + chain.gets * machine.get_hop +
-                         chain.between * machine.between_hop + moved.instructions * machine.work +
-                         shared + channels * machine.channel;
+                         chain.between * machine.between_hop +
+                         std::max(0, messages - chain.between) * machine.message +
+                         moved.instructions * machine.work + shared + channels * machine.channel;
   const double crowd = machine.crowd * (1 - moved.dynamic) + machine.dynamic_crowd * moved.dynamic;
   const double link = sent * slowest(load, machine, work.nranks) * (1 + crowd * channels);
   const double further_rounds = std::max(0.0, std::ceil(channel_bytes / chunk) - 1);
@@ -184,9 +210,7 @@ bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) 
   const Key key{&algorithm, settings.nranks, settings.machines};
   const std::lock_guard lock(mutex);
   if (const auto found = known.find(key); found != known.end()) return found->second;
-  algorithms::Options options;
-  options.machines = settings.machines;
-  Result<schedule::Schedule> built = algorithm.build(settings.nranks, options);
+  Result<schedule::Schedule> built = algorithm.build(settings.nranks, options_of(settings));
   // Averages of partial sums are scaled at another place (plan.cc).
   const bool is_so =
       built.is_ok() && !built->partial_sums && schedule::reduces_in_one_order(*built);

@@ -4,7 +4,8 @@
 // (Properties):
 //
 //   chain    = instructions, connections and hops of the longest chain of one round
-//   latency  = fixed + chain + instructions of the busiest rank * work + channels * channel
+//   latency  = fixed + chain + further messages of a rank between machines * message +
+//              instructions of the busiest rank * work + channels * channel
 //   filling  = 1 + fill * hops * chunk / bytes of a channel
 //   link     = bytes / the slowest of wire, rail, link and engines * (1 + crowd * channels) *
 //   filling channel  = bytes that a channel reads and writes, by their way, / its rates * filling

@@ -284,6 +284,16 @@ int machines_in(const Settings& settings) {
   return std::max(1, static_cast<int>(repeated - numbers.begin()));
 }
 
+algorithms::Options options_of(const Settings& settings) {
+  algorithms::Options options;
+  options.machines = settings.machines;
+  uint32_t depth = 0;
+  for (const executor::FifoShape& shape : settings.shapes)
+    if (shape.channels > 0) depth = depth == 0 ? shape.depth : std::min(depth, shape.depth);
+  if (depth > 0) options.window = static_cast<int>(depth);
+  return options;
+}
+
 int message_tag(const Settings& settings, Protocol protocol) {
   const auto kind = static_cast<size_t>(protocol);
   return settings.message_shapes[kind] == settings.shapes[kind] ? 0 : schedule::kMessageTag;

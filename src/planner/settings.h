@@ -63,6 +63,10 @@ struct Settings {
 /// How many machines the ranks are on.
 int machines_in(const Settings& settings);
 
+/// What all schedules for these ranks are built with: PAT has as many chunks in flight as any
+/// protocol's FIFOs have slots. Rank and root are the caller's to set.
+algorithms::Options options_of(const Settings& settings);
+
 inline bool allows(const Settings& settings, const Algorithm& algorithm) {
   return settings.algorithms[static_cast<size_t>(algorithm.collective)].test(
       algorithms::index_of(algorithm));

@@ -28,6 +28,7 @@ constexpr PropertyField kProperties[] = {
     {"put_hop_us", &Properties::put_hop, 0, kMost},
     {"get_hop_us", &Properties::get_hop, 0, kMost},
     {"between_hop_us", &Properties::between_hop, 0, kMost},
+    {"message_us", &Properties::message, 0, kMost},
     {"work_us", &Properties::work, 0, kMost},
     {"machine_work_us", &Properties::machine_work, 0, kMost},
     {"channel_us", &Properties::channel, 0, kMost},

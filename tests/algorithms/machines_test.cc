@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "algorithms/registry.h"
@@ -51,16 +52,11 @@ std::string text_of(const Layout& layout) {
   return text;
 }
 
-bool looks_at_machines(const Algorithm& algorithm) {
-  return algorithm.name == std::string_view("tree") ||
-         algorithm.traits.suits == Suits::SeveralMachines;
-}
-
 template <typename Check>
 void for_each(const Check& check) {
   int checked = 0;
   for (const Algorithm& algorithm : all()) {
-    if (!looks_at_machines(algorithm)) continue;
+    if (!algorithm.traits.follows_machines) continue;
     for (const Layout& layout : layouts()) {
       const int nranks = static_cast<int>(layout.size());
       const int roots = schedule::has_root(algorithm.collective) ? nranks : 1;
@@ -68,7 +64,7 @@ void for_each(const Check& check) {
         SCOPED_TRACE(fmt::format("{} {} on machines {}, root {}",
                                  schedule::name_of(algorithm.collective), algorithm.name,
                                  text_of(layout), root));
-        check(algorithm, Options{.root = root, .machines = layout});
+        check(algorithm, Options{.root = root, .window = 1, .machines = layout});
         ++checked;
       }
     }
@@ -195,6 +191,52 @@ TEST(Tree, HasOneRankOfEachMachineOnTheWires) {
        blocks_out(built(*find(Collective::AllReduce, "tree"), options), machines))
     sent += blocks;
   EXPECT_EQ(sent, 2 * 2 * 7);
+}
+
+TEST(Pat, IsRightOnManyMachinesWithAsManySlotsAsItsWindow) {
+  std::vector<Layout> all = layouts();
+  all.insert(all.end(), {even(7, 2), even(8, 3), even(13, 1), even(9, 2)});
+  for (const Collective collective : {Collective::AllGather, Collective::ReduceScatter})
+    for (const Layout& layout : all)
+      for (const int window : {2, 4, 8}) {
+        SCOPED_TRACE(fmt::format("{} on {}, window {}", schedule::name_of(collective),
+                                 text_of(layout), window));
+        const Options options{.window = window, .machines = layout};
+        const Status status = check(built(*find(collective, "pat"), options), {.depth = window});
+        EXPECT_TRUE(status.is_ok()) << status.message();
+      }
+}
+
+/// Of N machines and their ranks' blocks: what is sent over all wires is the least possible, in
+/// log2 N latencies, and one inside machines.
+TEST(Pat, HasTreesOverMachines) {
+  for (const int machines : {2, 3, 5, 8, 16}) {
+    for (const int ranks : {1, 2, 4}) {
+      SCOPED_TRACE(fmt::format("{} machines of {}", machines, ranks));
+      const Options options{.window = machines, .machines = even(machines, ranks)};
+      const Machines of(machines * ranks, options);
+      const int depth = static_cast<int>(std::bit_width(static_cast<unsigned>(machines))) - 1;
+      for (const Collective collective : {Collective::AllGather, Collective::ReduceScatter}) {
+        const Schedule schedule = built(*find(collective, "pat"), options);
+        EXPECT_THAT(blocks_out(schedule, of), testing::Each((machines - 1) * ranks));
+        EXPECT_EQ(timeline(schedule).take().latencies, depth + (ranks > 1 ? 1 : 0));
+        std::map<int, int> peers;  // of each rank, on other machines
+        for (const schedule::Connection& c : schedule.connections)
+          if (of.of(c.sender) != of.of(c.receiver)) ++peers[c.sender];
+        for (const auto& [rank, count] : peers)
+          EXPECT_EQ(count, static_cast<int>(std::bit_width(static_cast<unsigned>(machines - 1))));
+        EXPECT_EQ(peers.size(), static_cast<size_t>(machines * ranks));
+      }
+    }
+  }
+}
+
+/// Where a machine has more ranks than can fold together, each rank counts as a machine.
+TEST(Pat, IsOverRanksWhereAMachineHasTooMany) {
+  const Options options{.only_rank = 3, .machines = even(2, 129)};
+  const Schedule of_machines = find(Collective::ReduceScatter, "pat")->build(258, options).take();
+  const Schedule flat = find(Collective::ReduceScatter, "pat")->build(258, {.only_rank = 3}).take();
+  EXPECT_EQ(of_machines.connections.size(), flat.connections.size());
 }
 
 TEST(Machines, AreOfAllRanksOrOfNone) {

@@ -264,6 +264,46 @@ TEST(Choice, BetweenMachinesLooksAtHowManyRanksEachHas) {
 }
 
 /// Of more ranks than were ever measured, the depth of trees beats the length of rings.
+/// Who has many machines to hear from is held up by each message; trees have fewer of them.
+TEST(Choice, BetweenManyMachinesAggregatesLittle) {
+  for (const gpu::Kind kind : {gpu::Kind::Virtual, gpu::Kind::Cuda})
+    for (const int ranks_of_machine : {1, 4})
+      for (const Collective collective : {Collective::AllGather, Collective::ReduceScatter}) {
+        const int machines = kind == gpu::Kind::Virtual ? 16 : 32;
+        const int nranks = machines * ranks_of_machine;
+        Settings settings = make_settings(kind, nranks, {}).value();
+        std::vector<int> machine_of;
+        for (int rank = 0; rank < nranks; ++rank) machine_of.push_back(rank / ranks_of_machine);
+        span_machines(settings, machine_of);
+        EXPECT_EQ(choose(settings, collective, 64, 0)->algorithm->traits.pattern,
+                  algorithms::Pattern::Forwarding)
+            << schedule::name_of(collective) << " of " << machines << " machines of "
+            << ranks_of_machine;
+      }
+  // Two machines have no one to pass anything on to.
+  Settings settings = make_settings(gpu::Kind::Virtual, 2, {}).value();
+  span_machines(settings, {});
+  EXPECT_NE(choose(settings, Collective::AllGather, 64, 0)->algorithm->traits.pattern,
+            algorithms::Pattern::Forwarding);
+}
+
+/// A schedule too large to be looked at is priced as those that are.
+TEST(Choice, PricesTreesOverManyMachinesAsTheirScheduleSays) {
+  const auto time_of = [](int machines) {
+    Settings settings = make_settings(gpu::Kind::Virtual, 4 * machines, {}).value();
+    std::vector<int> machine_of;
+    for (int rank = 0; rank < 4 * machines; ++rank) machine_of.push_back(rank / 4);
+    span_machines(settings, machine_of);
+    const Algorithm& pat = *algorithms::find(Collective::AllGather, "pat");
+    const Workload work{.collective = Collective::AllGather,
+                        .nranks = settings.nranks,
+                        .bytes = size_t{64 << 20} / static_cast<size_t>(settings.nranks)};
+    const Variant variant{.algorithm = &pat, .protocol = Protocol::Simple, .channels = 1};
+    return Price::of(settings, pat, Protocol::Simple).time_of(settings, work, variant);
+  };
+  EXPECT_NEAR(time_of(17) / time_of(16), 1, 0.1);
+}
+
 TEST(Choice, OfManyRanksSendsLittleAlongATree) {
   for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
     const Settings settings = make_settings(machine, 64, {}).value();
