@@ -33,6 +33,27 @@ size_t count_lines(const std::string& path, std::string_view text) {
   return lines;
 }
 
+/// Counts the lines of a log with `text`, each once, however often it is asked.
+class LogLines {
+ public:
+  LogLines(std::string path, std::string text) : path_(std::move(path)), text_(std::move(text)) {}
+  size_t count() {
+    std::ifstream file(path_);
+    file.seekg(read_);
+    for (std::string line; std::getline(file, line) && !file.eof();) {
+      read_ = file.tellg();
+      count_ += line.find(text_) != std::string::npos;
+    }
+    return count_;
+  }
+
+ private:
+  const std::string path_;
+  const std::string text_;
+  std::streamoff read_ = 0;  // whole lines only
+  size_t count_ = 0;
+};
+
 /// Mappings of virtual GPUs' memory, of this process and of others.
 size_t count_mappings() { return count_lines("/proc/self/maps", "memfd"); }
 
@@ -54,10 +75,10 @@ class BufferRanks {
       : nranks_(std::stoi(arguments[1])),
         first_(std::stoi(arguments[2])),
         ranks_(to_id(arguments[0]), nranks_, first_, std::stoi(arguments[3])),
-        log_(arguments[4]) {}
+        direct_calls_(arguments[4], "peers are offered") {}
 
   /// Calls of this process of which peers were offered a buffer.
-  size_t direct_calls() const { return count_lines(log_, "peers are offered"); }
+  size_t direct_calls() { return direct_calls_.count(); }
 
   bool call(const Trial& trial) {
     REQUIRE_NCCL(ncclGroupStart());
@@ -107,7 +128,7 @@ class BufferRanks {
   const int nranks_;
   const int first_;
   LocalRanks ranks_;
-  const std::string log_;
+  LogLines direct_calls_;
 };
 
 using Handles = std::vector<std::pair<ncclComm_t, void*>>;
@@ -168,16 +189,13 @@ ROLE(use_plain_buffers) {
 ROLE(agree_on_plans) {
   BufferRanks ranks(arguments);
   const Operation operation{.kind = Kind::AllReduce, .type = ncclInt32, .count = 30'001};
-  const auto is_planned_for = [&](const char* what) {
-    const bool is_told = std::stoi(arguments[2]) != 0 ||  // rank 0 tells
-                         count_lines(arguments[4], "on, plans are those for " + std::string(what));
-    return ranks.is_true_everywhere(is_told);
-  };
   const auto goes_on_until = [&](const char* what, const std::function<bool()>& call) {
+    LogLines changes(arguments[4], "on, plans are those for " + std::string(what));
     for (int round = 0; round < 300; ++round) {
       for (int i = 0; i < 10; ++i)
         if (!call()) return false;
-      if (is_planned_for(what)) return true;
+      const bool is_told = ranks.rank(0) != 0 || changes.count() > 0;  // rank 0 tells
+      if (ranks.is_true_everywhere(is_told)) return true;
     }
     std::cout << "plans are never those for " << what << "\n";
     return false;
