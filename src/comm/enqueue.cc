@@ -314,6 +314,11 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
   if (launch_order_ != nullptr && !order_.is_captured())
     TRY(launch_order_->before(launcher, stream));
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
+  // A root to which peers offer their buffers has none that must be reached.
+  if (agreement_ != nullptr && !order_.is_captured() && launcher.only_takes_offers()) {
+    for (const Call& call : calls)
+      if (!call.is_message()) agreement_->note_use(true);
+  }
   if (!has_shared || !launcher.makes_offers()) return launcher.run(buffers, stream, number);
   if (buffers.size() == 1) {
     const Buffers seen = with_shifts(buffers[0], calls[0]);

@@ -15,6 +15,16 @@ bool makes_offers_of(const executor::Launch& launch) {
   return false;
 }
 
+/// Does any peer make offers to one of its ports?
+bool takes_offers_of(const executor::Launch& launch) {
+  for (size_t port = 0; port < launch.ports.size(); ++port) {
+    const lowering::Way way = route_in(launch, port).way;
+    const bool is_direct = way == lowering::Way::DirectGet || way == lowering::Way::DirectPut;
+    if (is_direct && !advertises(launch, port)) return true;
+  }
+  return false;
+}
+
 class HostLauncher final : public Launcher {
  public:
   HostLauncher(gpu::virtual_::VirtualMachine& machine, int device,
@@ -54,6 +64,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
                                                    executor::Launch launch,
                                                    std::vector<void*> scratch) {
   const bool makes_offers = makes_offers_of(launch);
+  const bool takes_offers = takes_offers_of(launch);
   std::unique_ptr<Launcher> launcher;
   switch (machine.kind()) {
     case gpu::Kind::Virtual: {
@@ -69,6 +80,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
     }
   }
   launcher->makes_offers_ = makes_offers;
+  launcher->takes_offers_ = takes_offers;
   launcher->scratch_ = std::move(scratch);
   return launcher;
 }

@@ -16,7 +16,7 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 // when this many of the last ones did not. Who has changed back must be surer the next time:
 // programs whose buffers come and go shall not change for ever.
 constexpr uint32_t kEnoughInRow = 8;
-constexpr uint32_t kMostInRow = 1024;
+constexpr uint32_t kMostInRow = 256;
 constexpr uint32_t kSurer = 4;
 constexpr int kMostMissed = 4;
 constexpr uint32_t kWindow = 0xffff;  // the last 16

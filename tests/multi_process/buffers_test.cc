@@ -186,32 +186,50 @@ ROLE(use_plain_buffers) {
 }
 
 // Ranks agree to plan for buffers that all reach, and, when buffers come and go, for slots again.
+/// Calls until rank 0 tells that plans are those for `what`. False: they never are, or a call
+/// fails.
+bool goes_on_until(BufferRanks& ranks, const std::string& log, const std::string& what,
+                   const std::function<bool()>& call) {
+  LogLines changes(log, "on, plans are those for " + what);
+  for (int round = 0; round < 300; ++round) {
+    for (int i = 0; i < 10; ++i)
+      if (!call()) return false;
+    const bool is_told = ranks.rank(0) != 0 || changes.count() > 0;
+    if (ranks.is_true_everywhere(is_told)) return true;
+  }
+  std::cout << "plans are never those for " << what << "\n";
+  return false;
+}
+
 ROLE(agree_on_plans) {
   BufferRanks ranks(arguments);
   const Operation operation{.kind = Kind::AllReduce, .type = ncclInt32, .count = 30'001};
-  const auto goes_on_until = [&](const char* what, const std::function<bool()>& call) {
-    LogLines changes(arguments[4], "on, plans are those for " + std::string(what));
-    for (int round = 0; round < 300; ++round) {
-      for (int i = 0; i < 10; ++i)
-        if (!call()) return false;
-      const bool is_told = ranks.rank(0) != 0 || changes.count() > 0;  // rank 0 tells
-      if (ranks.is_true_everywhere(is_told)) return true;
-    }
-    std::cout << "plans are never those for " << what << "\n";
-    return false;
-  };
   Trial stays(operation, ranks.nranks());
   const auto call_again = [&] {
     stays.reset();
     return ranks.call(stays);
   };
-  if (!goes_on_until("buffers that all ranks reach", call_again)) return 1;
+  const std::string& log = arguments[4];
+  if (!goes_on_until(ranks, log, "buffers that all ranks reach", call_again)) return 1;
   std::vector<std::unique_ptr<Trial>> others;  // not freed: each call has memory of its own
   const auto call_with_new = [&] {
     others.push_back(std::make_unique<Trial>(operation, ranks.nranks()));
     return ranks.call(*others.back());
   };
-  if (!goes_on_until("slots", call_with_new)) return 2;
+  if (!goes_on_until(ranks, log, "slots", call_with_new)) return 2;
+  ranks.ranks().destroy();
+  return 0;
+}
+
+// The root of reduces offers none of its buffers, and has nothing to wait for.
+ROLE(agree_on_plans_of_reduces) {
+  BufferRanks ranks(arguments);
+  Trial trial({.kind = Kind::Reduce, .type = ncclInt32, .count = 30'001}, ranks.nranks());
+  const auto call = [&] {
+    trial.reset();
+    return ranks.call(trial);
+  };
+  if (!goes_on_until(ranks, arguments[4], "buffers that all ranks reach", call)) return 1;
   ranks.ranks().destroy();
   return 0;
 }
@@ -416,6 +434,9 @@ class BuffersOfProcesses : public testing::TestWithParam<Layout> {
 
 TEST_P(BuffersOfProcesses, GoDirectFromTheSecondCallOn) { run("use_plain_buffers", "1G"); }
 TEST_P(BuffersOfProcesses, HaveTheRanksAgreeOnPlans) { run("agree_on_plans", "1G"); }
+TEST_P(BuffersOfProcesses, HaveTheRanksOfReducesAgreeOnPlans) {
+  run("agree_on_plans_of_reduces", "1G");
+}
 TEST_P(BuffersOfProcesses, MayHaveAddressesThatWereOthersBefore) { run("reuse_addresses", "64M"); }
 TEST_P(BuffersOfProcesses, GoDirectAsSoonAsTheyAreRegistered) {
   run("use_registered_buffers", "0");
