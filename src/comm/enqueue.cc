@@ -291,6 +291,12 @@ Buffers OperationQueue::with_shifts(Buffers buffers, const Call& call) {
   const auto [input_bytes, output_bytes] = bytes_of(call, plans_->planner.settings().nranks);
   buffers.input_shifts = shifts_of(buffers.input, input_bytes);
   buffers.output_shifts = shifts_of(buffers.output, output_bytes);
+  return buffers;
+}
+
+// Of a launch that makes offers.
+Buffers OperationQueue::offer(Buffers buffers, const Call& call) {
+  buffers = with_shifts(buffers, call);
   if (buffers.input_shifts != nullptr || buffers.output_shifts != nullptr)
     LOG(Trace, Reg, "{}: peers are offered {}", describe(call),
         buffers.output_shifts == nullptr  ? "the input"
@@ -308,25 +314,32 @@ void OperationQueue::note_use(const Buffers& buffers) {
                        is_reached(buffers.output, buffers.output_shifts));
 }
 
+// A root to which peers offer their buffers has none that must be reached. Where the plan for slots
+// makes no offers at all, that for direct buffers may: it counts what would be offered.
+void OperationQueue::note_without_offers(const Launcher& launcher, std::span<const Call> calls,
+                                         std::span<const Buffers> buffers) {
+  for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
+    if (calls[i].is_message()) continue;
+    if (launcher.only_takes_offers()) agreement_->note_use(true);
+    if (launcher.might_go_direct()) note_use(with_shifts(buffers[i], calls[i]));
+  }
+}
+
 Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
                            std::span<const Buffers> buffers, gpu::StreamHandle stream,
                            uint64_t number) {
   if (launch_order_ != nullptr && !order_.is_captured())
     TRY(launch_order_->before(launcher, stream));
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
-  // A root to which peers offer their buffers has none that must be reached.
-  if (agreement_ != nullptr && !order_.is_captured() && launcher.only_takes_offers()) {
-    for (const Call& call : calls)
-      if (!call.is_message()) agreement_->note_use(true);
-  }
+  if (agreement_ != nullptr && !order_.is_captured()) note_without_offers(launcher, calls, buffers);
   if (!has_shared || !launcher.makes_offers()) return launcher.run(buffers, stream, number);
   if (buffers.size() == 1) {
-    const Buffers seen = with_shifts(buffers[0], calls[0]);
+    const Buffers seen = offer(buffers[0], calls[0]);
     return launcher.run({&seen, 1}, stream, number);
   }
   seen_.clear();
   for (size_t work = 0; work < buffers.size(); ++work)
-    seen_.push_back(with_shifts(buffers[work], calls[work]));
+    seen_.push_back(offer(buffers[work], calls[work]));
   return launcher.run(seen_, stream, number);
 }
 

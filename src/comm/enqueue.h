@@ -168,6 +168,9 @@ class OperationQueue {
   bool is_over(Retired& retired);
   const uint64_t* shifts_of(const void* pointer, size_t bytes);
   executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
+  executor::Buffers offer(executor::Buffers buffers, const Call& call);
+  void note_without_offers(const Launcher& launcher, std::span<const Call> calls,
+                           std::span<const executor::Buffers> buffers);
   Status before(gpu::StreamHandle stream);
   Status after(gpu::StreamHandle stream);
   /// Of the operations that come now: by run(), run_known() and prepare().

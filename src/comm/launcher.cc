@@ -65,6 +65,8 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
                                                    std::vector<void*> scratch) {
   const bool makes_offers = makes_offers_of(launch);
   const bool takes_offers = takes_offers_of(launch);
+  const bool might_go_direct = launch.protocol == executor::Protocol::Simple && !launch.is_list() &&
+                               !launch.ports.empty() && !makes_offers && !takes_offers;
   std::unique_ptr<Launcher> launcher;
   switch (machine.kind()) {
     case gpu::Kind::Virtual: {
@@ -81,6 +83,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
   }
   launcher->makes_offers_ = makes_offers;
   launcher->takes_offers_ = takes_offers;
+  launcher->might_go_direct_ = might_go_direct;
   launcher->scratch_ = std::move(scratch);
   return launcher;
 }

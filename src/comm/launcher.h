@@ -19,6 +19,8 @@ class Launcher {
   bool makes_offers() const { return makes_offers_; }
   /// Do peers offer theirs to this rank alone, as those of a reduce do to its root?
   bool only_takes_offers() const { return !makes_offers_ && takes_offers_; }
+  /// Does it carry by slots alone what a plan for direct buffers might not?
+  bool might_go_direct() const { return might_go_direct_; }
   /// Does it have device memory, so that it must live until what it has queued is done?
   virtual bool has_memory() const { return false; }
   /// `launch` without its buffers. `scratch`: Scratch::reserve() of it.
@@ -48,6 +50,7 @@ class Launcher {
  private:
   bool makes_offers_ = false;
   bool takes_offers_ = false;
+  bool might_go_direct_ = false;
   std::vector<void*> scratch_;              // by work; empty: no work needs any
   std::vector<executor::Buffers> buffers_;  // of the launch in progress, with it
   LaunchForm form_;

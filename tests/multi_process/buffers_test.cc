@@ -403,14 +403,14 @@ struct Layout {
 };
 class BuffersOfProcesses : public testing::TestWithParam<Layout> {
  protected:
-  void run(const char* role, const char* cache) {
+  /// `algorithms`: null for those of which all connections land or lend.
+  void run(const char* role, const char* cache, const char* algorithms = nullptr) {
     const auto [processes, devices] = GetParam();
     ncclUniqueId id;
     ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
-    // Those of which all connections land or lend.
-    const char* const algorithms = processes * devices > 2
-                                       ? "direct_lanes,two_shot_lanes,scatter_gather_lanes"
-                                       : "direct,two_shot";
+    if (algorithms == nullptr)
+      algorithms = processes * devices > 2 ? "direct_lanes,two_shot_lanes,scatter_gather_lanes"
+                                           : "direct,two_shot";
     std::vector<Process> running;
     std::vector<std::string> logs;
     for (int p = 0; p < processes; ++p) {
@@ -436,6 +436,9 @@ TEST_P(BuffersOfProcesses, GoDirectFromTheSecondCallOn) { run("use_plain_buffers
 TEST_P(BuffersOfProcesses, HaveTheRanksAgreeOnPlans) { run("agree_on_plans", "1G"); }
 TEST_P(BuffersOfProcesses, HaveTheRanksOfReducesAgreeOnPlans) {
   run("agree_on_plans_of_reduces", "1G");
+}
+TEST_P(BuffersOfProcesses, HaveTheRanksOfChainsAgreeOnPlans) {
+  run("agree_on_plans_of_reduces", "1G", "ring,ring_strands");
 }
 TEST_P(BuffersOfProcesses, MayHaveAddressesThatWereOthersBefore) { run("reuse_addresses", "64M"); }
 TEST_P(BuffersOfProcesses, GoDirectAsSoonAsTheyAreRegistered) {
