@@ -113,8 +113,8 @@ std::vector<PatHop> pat_hops(int nranks, int window) {
       --arriving;
       return;
     }
-    const int dimension = pat_next_dimension(hop);
-    at(in_flight, dimension).push_back({hop.to, hop.at + (1 << dimension)});
+    const int step = static_cast<int>(std::bit_floor(static_cast<unsigned>(hop.to ^ hop.at)));
+    at(in_flight, pat_next_dimension(hop)).push_back({hop.to, hop.at + step});
   };
   while (arriving > 0) {
     // One latency later: what was in flight has arrived. Of the lowest dimension in flight some can
