@@ -317,10 +317,7 @@ void Communicator::start_tuning(const planner::Settings& settings) {
   std::function<Result<Bytes>(std::span<const std::byte>)> ask_first;
   if (rank() != 0)
     ask_first = [this](std::span<const std::byte> question) -> Result<Bytes> {
-      const bootstrap::Query query{.peer = 0, .message = question};
-      std::vector<Result<Bytes>> answers =
-          ask(Question::Tune, {&query, 1}, Deadline::after(kConnectTime));
-      return std::move(answers.front());
+      return ask(Question::Tune, 0, question, Deadline::after(kConnectTime));
     };
   tuning_ = std::make_unique<Tuning>(settings, std::move(tuner), std::move(ask_first));
 }
@@ -397,13 +394,12 @@ void Communicator::survey_arrivals() {
   for (int peer = 1; peer < nranks(); ++peer) {
     if (!is_remote(peer)) continue;
     const auto now = [] { return observe::Clock().nanoseconds(observe::ticks()); };
-    const bootstrap::Query query{.peer = peer, .message = question};
     const uint64_t asked = now();
-    const std::vector<Result<Bytes>> answer =
-        ask(Question::Arrivals, {&query, 1}, Deadline::after(kPatience));
+    const Result<Bytes> answer =
+        ask(Question::Arrivals, peer, question, Deadline::after(kPatience));
     const uint64_t middle = asked + (now() - asked) / 2;
-    if (!answer[0].is_ok()) return;
-    Result<Arrivals> decoded = Arrivals::decode(answer[0].value(), peer);
+    if (!answer.is_ok()) return;
+    Result<Arrivals> decoded = Arrivals::decode(answer.value(), peer);
     if (!decoded.is_ok()) return;
     Arrivals arrivals = std::move(decoded).take();
     for (Arrivals::One& one : arrivals.collectives) one.time += middle - arrivals.now;
@@ -429,18 +425,12 @@ Status Communicator::start_watch() {
   };
   hooks.now = &Deadline::Clock::now;
   hooks.ask = [this](int peer, std::chrono::milliseconds patience) -> Result<Account> {
-    const bootstrap::Query query{.peer = peer, .message = {}};
-    std::vector<Result<Bytes>> answers =
-        ask(Question::Account, {&query, 1}, Deadline::after(patience));
-    const Bytes bytes = TRY(std::move(answers.front()));
+    const Bytes bytes = TRY(ask(Question::Account, peer, {}, Deadline::after(patience)));
     return Account::decode(bytes, peer);
   };
   hooks.say_farewell = [this](int peer, const Account& mine) -> Result<Account> {
-    const Bytes last = mine.encode();
-    const bootstrap::Query query{.peer = peer, .message = last};
-    std::vector<Result<Bytes>> answers =
-        ask(Question::Farewell, {&query, 1}, Deadline::after(kFarewellTime));
-    const Bytes bytes = TRY(std::move(answers.front()));
+    const Bytes bytes =
+        TRY(ask(Question::Farewell, peer, mine.encode(), Deadline::after(kFarewellTime)));
     return Account::decode(bytes, peer);
   };
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
@@ -450,12 +440,10 @@ Status Communicator::start_watch() {
   if (needs_network()) hooks.network = [this] { return endpoint_->network_state(); };
   hooks.awake_since = &Watchdog::awake_since;
   hooks.describe = [this](int rank) { return member_->describe(rank); };
-  hooks.propose = [this](int peer, const Verdict& verdict, std::chrono::milliseconds patience) {
-    const Bytes message = verdict.encode();
-    const bootstrap::Query query{.peer = peer, .message = message};
-    std::vector<Result<Bytes>> answers =
-        ask(Question::Decide, {&query, 1}, Deadline::after(patience));
-    return answers.front().is_ok() ? Status() : std::move(answers.front()).status();
+  hooks.propose = [this](int peer, const Verdict& verdict,
+                         std::chrono::milliseconds patience) -> Status {
+    TRY(ask(Question::Decide, peer, verdict.encode(), Deadline::after(patience)));
+    return {};
   };
   hooks.publish = [this](const Verdict& verdict) {
     Writer writer;
@@ -522,8 +510,7 @@ void Communicator::show_status() {
            run_state(process_of_[static_cast<size_t>(other)]) == RunState::Stopped;
   };
   const auto ask_process = [this](int other, const Deadline& deadline) -> Result<Bytes> {
-    const bootstrap::Query query{.peer = other, .message = {}};
-    return std::move(ask(Question::Status, {&query, 1}, deadline).front());
+    return ask(Question::Status, other, {}, deadline);
   };
   shown_ = StatusBoard::of_process().add({.describe = [this] { return status(); },
                                           .name_of = name_of,
@@ -618,6 +605,12 @@ std::vector<Result<Bytes>> Communicator::ask(Question question,
     questions.push_back({.peer = query.peer, .message = messages.back()});
   }
   return member_->request(questions, deadline);
+}
+
+Result<Bytes> Communicator::ask(Question question, int peer, std::span<const std::byte> message,
+                                const Deadline& deadline) {
+  const bootstrap::Query query{.peer = peer, .message = message};
+  return std::move(ask(question, {&query, 1}, deadline).front());
 }
 
 // A peer asks. On a service thread or a peer's, at any time between join_and_connect() and

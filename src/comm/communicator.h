@@ -288,6 +288,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// See Member::request().
   std::vector<Result<Bytes>> ask(Question question, std::span<const bootstrap::Query> queries,
                                  const Deadline& deadline);
+  /// The same of one peer.
+  Result<Bytes> ask(Question question, int peer, std::span<const std::byte> message,
+                    const Deadline& deadline);
   std::unique_ptr<OneSided> make_one_sided();
   void share_buffers(bool of_captured);
   void open_windows();
