@@ -318,10 +318,14 @@ void OperationQueue::note_use(const Buffers& buffers) {
 // makes no offers at all, that for direct buffers may: it counts what would be offered.
 void OperationQueue::note_without_offers(const Launcher& launcher, std::span<const Call> calls,
                                          std::span<const Buffers> buffers) {
+  if (launcher.offers() == Launcher::Offers::None) return;
   for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
     if (calls[i].is_message()) continue;
-    if (launcher.only_takes_offers()) agreement_->note_use(true);
-    if (launcher.might_go_direct()) note_use(with_shifts(buffers[i], calls[i]));
+    if (launcher.offers() == Launcher::Offers::Taken) {
+      agreement_->note_use(true);
+    } else {
+      note_use(with_shifts(buffers[i], calls[i]));
+    }
   }
 }
 
@@ -331,8 +335,11 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
   if (launch_order_ != nullptr && !order_.is_captured())
     TRY(launch_order_->before(launcher, stream));
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
-  if (agreement_ != nullptr && !order_.is_captured()) note_without_offers(launcher, calls, buffers);
-  if (!has_shared || !launcher.makes_offers()) return launcher.run(buffers, stream, number);
+  if (!has_shared || !launcher.makes_offers()) {
+    if (agreement_ != nullptr && !order_.is_captured() && !launcher.makes_offers())
+      note_without_offers(launcher, calls, buffers);
+    return launcher.run(buffers, stream, number);
+  }
   if (buffers.size() == 1) {
     const Buffers seen = offer(buffers[0], calls[0]);
     return launcher.run({&seen, 1}, stream, number);

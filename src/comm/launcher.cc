@@ -7,22 +7,17 @@
 namespace niccolite::comm {
 namespace {
 
-/// Does any port of its own make offers?
-bool makes_offers_of(const executor::Launch& launch) {
-  if (launch.list_access) return true;
-  for (size_t port = 0; port < launch.ports.size(); ++port)
-    if (advertises(launch, port)) return true;
-  return false;
-}
-
-/// Does any peer make offers to one of its ports?
-bool takes_offers_of(const executor::Launch& launch) {
+Launcher::Offers offers_of(const executor::Launch& launch) {
+  using Offers = Launcher::Offers;
+  if (launch.list_access) return Offers::Made;
+  const bool publishes = launch.protocol == executor::Protocol::Simple && !launch.is_list();
+  Offers offers = publishes && !launch.ports.empty() ? Offers::Possible : Offers::None;
   for (size_t port = 0; port < launch.ports.size(); ++port) {
+    if (advertises(launch, port)) return Offers::Made;
     const lowering::Way way = route_in(launch, port).way;
-    const bool is_direct = way == lowering::Way::DirectGet || way == lowering::Way::DirectPut;
-    if (is_direct && !advertises(launch, port)) return true;
+    if (way == lowering::Way::DirectGet || way == lowering::Way::DirectPut) offers = Offers::Taken;
   }
-  return false;
+  return offers;
 }
 
 class HostLauncher final : public Launcher {
@@ -63,10 +58,7 @@ class CudaLauncher final : public Launcher {
 Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int device,
                                                    executor::Launch launch,
                                                    std::vector<void*> scratch) {
-  const bool makes_offers = makes_offers_of(launch);
-  const bool takes_offers = takes_offers_of(launch);
-  const bool might_go_direct = launch.protocol == executor::Protocol::Simple && !launch.is_list() &&
-                               !launch.ports.empty() && !makes_offers && !takes_offers;
+  const Offers offers = offers_of(launch);
   std::unique_ptr<Launcher> launcher;
   switch (machine.kind()) {
     case gpu::Kind::Virtual: {
@@ -81,9 +73,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
       break;
     }
   }
-  launcher->makes_offers_ = makes_offers;
-  launcher->takes_offers_ = takes_offers;
-  launcher->might_go_direct_ = might_go_direct;
+  launcher->offers_ = offers;
   launcher->scratch_ = std::move(scratch);
   return launcher;
 }

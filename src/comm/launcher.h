@@ -16,11 +16,15 @@ class Launcher {
  public:
   virtual ~Launcher() = default;
   /// May peers be offered the user's buffers (executor/protocol/offer.h)?
-  bool makes_offers() const { return makes_offers_; }
-  /// Do peers offer theirs to this rank alone, as those of a reduce do to its root?
-  bool only_takes_offers() const { return !makes_offers_ && takes_offers_; }
-  /// Does it carry by slots alone what a plan for direct buffers might not?
-  bool might_go_direct() const { return might_go_direct_; }
+  bool makes_offers() const { return offers_ == Offers::Made; }
+  /// Which buffers are offered to whom.
+  enum class Offers : uint8_t {
+    None,
+    Possible,  // none, as all goes by slots, but a plan for direct buffers might make some
+    Taken,     // peers offer theirs to this rank alone, as those of a reduce do to its root
+    Made       // this rank offers its own
+  };
+  Offers offers() const { return offers_; }
   /// Does it have device memory, so that it must live until what it has queued is done?
   virtual bool has_memory() const { return false; }
   /// `launch` without its buffers. `scratch`: Scratch::reserve() of it.
@@ -48,9 +52,7 @@ class Launcher {
   const gpu::Event* begun_ = nullptr;  // the same
 
  private:
-  bool makes_offers_ = false;
-  bool takes_offers_ = false;
-  bool might_go_direct_ = false;
+  Offers offers_ = Offers::None;
   std::vector<void*> scratch_;              // by work; empty: no work needs any
   std::vector<executor::Buffers> buffers_;  // of the launch in progress, with it
   LaunchForm form_;
