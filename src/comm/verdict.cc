@@ -126,14 +126,14 @@ bool is_fault(Cause cause) {
   return true;
 }
 
-bool Verdict::is_of_same(const Verdict& other) const {
+bool Verdict::is_of_same_operation_as(const Verdict& other) const {
   return host_call == other.host_call && operation.call == other.operation.call &&
          (cause == Cause::Late || operation.number == other.operation.number) &&
          (!operation.call.is_message() || waiting == other.waiting);
 }
 
 bool Verdict::is_same_as(const Verdict& other) const {
-  return is_of_same(other) && cause == other.cause && rank == other.rank &&
+  return is_of_same_operation_as(other) && cause == other.cause && rank == other.rank &&
          (cause != Cause::Link || link->peer == other.link->peer);
 }
 

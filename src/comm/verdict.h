@@ -41,7 +41,7 @@ struct Verdict {
   std::optional<transport::ProxyThread> proxy{};  // Proxy: the thread
 
   /// Are both of one operation?
-  bool is_of_same(const Verdict& other) const;
+  bool is_of_same_operation_as(const Verdict& other) const;
   /// Do both say the same of one operation? Who waits does not matter for collectives.
   bool is_same_as(const Verdict& other) const;
   /// Names communicator, operation, rank and process, what it did last, and what can be done.

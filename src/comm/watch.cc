@@ -467,7 +467,8 @@ void Watch::decide(const Verdict& verdict) {
   {
     std::lock_guard lock(mutex_);
     const Time now = hooks_.now();
-    const bool is_decided = verdict_ && now - decided_ < kFresh && verdict_->is_of_same(verdict);
+    const bool is_decided =
+        verdict_ && now - decided_ < kFresh && verdict_->is_of_same_operation_as(verdict);
     if (is_decided || (verdict_ && verdict_->is_same_as(verdict))) return;
     verdict_ = verdict;
     decided_ = now;

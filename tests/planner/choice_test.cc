@@ -265,7 +265,6 @@ TEST(Choice, BetweenMachinesLooksAtHowManyRanksEachHas) {
                "hierarchical");
 }
 
-/// Of more ranks than were ever measured, the depth of trees beats the length of rings.
 /// Who has many machines to hear from is held up by each message; trees have fewer of them.
 TEST(Choice, BetweenManyMachinesAggregatesLittle) {
   for (const gpu::Kind kind : {gpu::Kind::Virtual, gpu::Kind::Cuda})
@@ -306,6 +305,7 @@ TEST(Choice, PricesTreesOverManyMachinesAsTheirScheduleSays) {
   EXPECT_NEAR(time_of(17) / time_of(16), 1, 0.1);
 }
 
+/// Of more ranks than were ever measured, the depth of trees beats the length of rings.
 TEST(Choice, OfManyRanksSendsLittleAlongATree) {
   for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
     const Settings settings = make_settings(machine, 64, {}).value();
