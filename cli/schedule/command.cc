@@ -46,7 +46,7 @@ Examples:
   niccolite schedule broadcast --algorithm scatter_gather --ranks 8 --root 3 --check
   niccolite schedule all_gather --algorithm pat --ranks 8 --svg pat.svg
   niccolite schedule all_reduce --algorithm hierarchical --machines 2x4 --check
-  niccolite schedule all_reduce --algorithm two_shot_lanes --lowered   how the bytes go where buffers are reached
+  niccolite schedule all_reduce --algorithm two_shot_workers --lowered   how the bytes go where buffers are reached
   niccolite schedule point_to_point --ranks 3 --messages 0:1,1:2,2:2
 
 Exit status: 0 fine; 1 the schedule is wrong; 2 wrong usage; 3 the picture cannot be written.)";
@@ -148,7 +148,7 @@ std::string describe_instructions(const Schedule& schedule) {
   for (const std::vector<schedule::Channel>& channels : schedule.ranks) {
     size_t count = 0;
     for (const schedule::Channel& channel : channels)
-      for (const schedule::Lane& lane : channel.lanes) count += lane.instructions.size();
+      for (const schedule::Worker& worker : channel.workers) count += worker.instructions.size();
     counts.push_back(count);
   }
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());

@@ -124,7 +124,7 @@ std::map<std::string, std::string> Job::environment() const {
           {"NCCL_CTA_POLICY", ""},
           {"NCCL_P2P_DIRECT_DISABLE", uses_slots ? "1" : "0"},
           {"NCCL_NVLS_ENABLE", "0"},
-          {"NICCOLITE_REQUEST_BLOCK", ""},
+          {"NICCOLITE_PULL_BLOCK", ""},
           {"NICCOLITE_CHUNK_PARTS", is_free ? "" : std::to_string(parts)}};
 }
 

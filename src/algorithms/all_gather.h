@@ -1,6 +1,6 @@
 // All-gather algorithms. Each builds a schedule; its file holds the picture and the claim (cost,
-// depth, fold order). Pure functions: the same arguments give the same schedule on every rank. Any
-// thread.
+// depth, reduction order). Pure functions: the same arguments give the same schedule on every rank.
+// Any thread.
 #pragma once
 
 #include "algorithms/options.h"
@@ -10,8 +10,8 @@ namespace niccolite::algorithms {
 
 Result<schedule::Schedule> all_gather_ring(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_gather_direct(int nranks, const Options& options = {});
-/// The direct one with a lane for each instruction (lanes.h).
-Result<schedule::Schedule> all_gather_direct_lanes(int nranks, const Options& options = {});
+/// The direct one with a worker for each instruction (workers.h).
+Result<schedule::Schedule> all_gather_direct_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_gather_pat(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_gather_hierarchical(int nranks, const Options& options = {});
 

@@ -1,6 +1,6 @@
 // Direct all-gather: everybody sends its block to everybody.
 //
-//              push lane                    gather lane
+//              push worker                    gather worker
 //   rank 0   input -> b0, 1, 2, 3      b3 <- 3, b2 <- 2, b1 <- 1
 //   rank 1   input -> b1, 2, 3, 0      b0 <- 0, b3 <- 3, b2 <- 2
 //   rank 2   input -> b2, 3, 0, 1      b1 <- 1, b0 <- 0, b3 <- 3
@@ -9,11 +9,11 @@
 // Claim: n instructions per rank and one network latency, the least possible; each rank reads its
 // block once and sends it n - 1 times, the least possible; FIFO depth >= 1.
 //
-// Two lanes let the rounds overlap. They write different blocks. Ranks start with different peers
-// (rank + 1, rank + 2, ...) so that no receiver is addressed by all at once. "direct_lanes" has a
-// lane for each instruction.
+// Two workers let the rounds overlap. They write different blocks. Ranks start with different peers
+// (rank + 1, rank + 2, ...) so that no receiver is addressed by all at once. "direct_workers" has a
+// worker for each instruction.
 #include "algorithms/all_gather.h"
-#include "algorithms/lanes.h"
+#include "algorithms/workers.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -22,23 +22,23 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
+Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(workers), options));
   if (nranks == 1) return alone(Collective::AllGather, name);
   Builder builder({.collective = Collective::AllGather,
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneSpreader spreader(builder, rank, nranks, lanes, options);
-    LaneBuilder push = spreader.of(kPushLane);
+    WorkerSpreader spreader(builder, rank, nranks, workers, options);
+    WorkerBuilder push = spreader.of(kPushWorker);
     push.add({.source = input(0),
               .target = output(rank),
               .send_to = push.to(peers_by_distance(rank, nranks, 1))});
     // Rank - 1 sends here first, rank + 1 last.
     for (const int owner : peers_by_distance(rank, nranks, -1)) {
-      LaneBuilder lane = spreader.of(kGatherLane);
-      lane.add({.receive_from = lane.from(owner), .target = output(owner)});
+      WorkerBuilder worker = spreader.of(kGatherWorker);
+      worker.add({.receive_from = worker.from(owner), .target = output(owner)});
     }
   }
   return std::move(builder).take();
@@ -47,11 +47,11 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
 }  // namespace
 
 Result<Schedule> all_gather_direct(int nranks, const Options& options) {
-  return build("direct", Lanes::ByPhase, nranks, options);
+  return build("direct", Workers::ByPhase, nranks, options);
 }
 
-Result<Schedule> all_gather_direct_lanes(int nranks, const Options& options) {
-  return build("direct_lanes", Lanes::ByInstruction, nranks, options);
+Result<Schedule> all_gather_direct_workers(int nranks, const Options& options) {
+  return build("direct_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

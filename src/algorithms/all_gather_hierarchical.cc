@@ -33,14 +33,14 @@ enum Phase : size_t { kPush, kPass };
 void add_rank(Builder& builder, const Machines& machines, int rank, int nranks) {
   const int machine = machines.of(rank);
   const std::vector<int> neighbours = machines.neighbours(rank);
-  PhaseLanes lanes(builder, rank);
-  GatherLanes gathers(builder, rank, nranks);
+  PhaseWorkers workers(builder, rank);
+  GatherWorkers gathers(builder, rank, nranks);
   std::vector<int> receivers;  // wires first
   for (const int other : machines.others(machine, 1))
     receivers.push_back(machines.rank_at(other, machines.local(rank)));
   receivers.insert(receivers.end(), neighbours.begin(), neighbours.end());
-  lanes[kPush].add(
-      {.source = input(0), .target = output(rank), .send_to = lanes[kPush].to(receivers, kOwn)});
+  workers[kPush].add(
+      {.source = input(0), .target = output(rank), .send_to = workers[kPush].to(receivers, kOwn)});
 
   for (const int neighbour : neighbours) gathers.add(neighbour, kOwn, neighbour);
   for (const int other : machines.others(machine, -1)) {
@@ -50,10 +50,10 @@ void add_rank(Builder& builder, const Machines& machines, int rank, int nranks) 
         gathers.add(taker, kPassed, owner);
         continue;
       }
-      LaneBuilder& lane = lanes[kPass];
-      lane.add({.receive_from = lane.from(owner, kOwn),
-                .target = output(owner),
-                .send_to = lane.to(neighbours, kPassed)});
+      WorkerBuilder& worker = workers[kPass];
+      worker.add({.receive_from = worker.from(owner, kOwn),
+                  .target = output(owner),
+                  .send_to = worker.to(neighbours, kPassed)});
     }
   }
 }

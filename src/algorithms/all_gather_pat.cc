@@ -38,8 +38,8 @@ void add_rank(Builder& builder, const Machines& machines, int rank, int nranks,
               const std::vector<int>& order) {
   const int machine = machines.of(rank);
   const std::vector<int> neighbours = machines.neighbours(rank);
-  LaneBuilder lane = builder.add_lane(rank);
-  GatherLanes gathers(builder, rank, nranks);
+  WorkerBuilder worker = builder.add_worker(rank);
+  GatherWorkers gathers(builder, rank, nranks);
   for (const PatTurn& turn : pat_turns(machines, machine, order)) {
     if (turn.handler != rank) {
       gathers.add(turn.handler, /*tag=*/0, turn.owner);
@@ -50,13 +50,13 @@ void add_rank(Builder& builder, const Machines& machines, int rank, int nranks,
       instruction.source = input(0);
     else
       instruction.receive_from =
-          lane.from(pat_handler(machines, machine, turn, pat_dimension(turn.position), 1));
+          worker.from(pat_handler(machines, machine, turn, pat_dimension(turn.position), 1));
     std::vector<int> peers;  // wires first
     for (const int dimension : pat_forwards(turn.position, machines.count()))
       peers.push_back(pat_handler(machines, machine, turn, dimension, -1));
     peers.insert(peers.end(), neighbours.begin(), neighbours.end());
-    instruction.send_to = lane.to(peers);
-    lane.add(std::move(instruction));
+    instruction.send_to = worker.to(peers);
+    worker.add(std::move(instruction));
   }
 }
 

@@ -23,14 +23,14 @@ namespace {
 
 constexpr const char* kName = "ring";
 
-void add_lane(Builder& builder, const Seat& seat, int n) {
-  LaneBuilder lane = builder.add_lane(seat.rank(), seat.channel());
-  const Connections next = lane.to(seat.rank(1)), prev = lane.from(seat.rank(-1));
-  lane.add({.source = input(0), .target = output(seat.rank()), .send_to = next});
+void add_worker(Builder& builder, const Seat& seat, int n) {
+  WorkerBuilder worker = builder.add_worker(seat.rank(), seat.channel());
+  const Connections next = worker.to(seat.rank(1)), prev = worker.from(seat.rank(-1));
+  worker.add({.source = input(0), .target = output(seat.rank()), .send_to = next});
   for (int hop = 1; hop < n; ++hop)
-    lane.add({.receive_from = prev,
-              .target = output(seat.rank(-hop)),
-              .send_to = hop < n - 1 ? next : kNone});
+    worker.add({.receive_from = prev,
+                .target = output(seat.rank(-hop)),
+                .send_to = hop < n - 1 ? next : kNone});
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ Result<Schedule> all_gather_ring(int nranks, const Options& options) {
                    .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks});
-  for (const Seat& seat : seats_to_build(rings, options)) add_lane(builder, seat, nranks);
+  for (const Seat& seat : seats_to_build(rings, options)) add_worker(builder, seat, nranks);
   return std::move(builder).take();
 }
 

@@ -1,6 +1,6 @@
 // All-reduce algorithms. Each builds a schedule; its file holds the picture and the claim (cost,
-// depth, fold order). Pure functions: the same arguments give the same schedule on every rank. Any
-// thread.
+// depth, reduction order). Pure functions: the same arguments give the same schedule on every rank.
+// Any thread.
 #pragma once
 
 #include "algorithms/options.h"
@@ -11,8 +11,8 @@ namespace niccolite::algorithms {
 Result<schedule::Schedule> all_reduce_ring(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_one_shot(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_two_shot(int nranks, const Options& options = {});
-/// The two-shot with a lane for each instruction (lanes.h).
-Result<schedule::Schedule> all_reduce_two_shot_lanes(int nranks, const Options& options = {});
+/// The two-shot with a worker for each instruction (workers.h).
+Result<schedule::Schedule> all_reduce_two_shot_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_tree(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_recursive_doubling(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_hierarchical(int nranks, const Options& options = {});

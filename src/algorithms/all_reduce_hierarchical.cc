@@ -8,13 +8,13 @@
 //                                                       -> output, 2, 1            -> output, 1
 //   rank 1   b(0,*) -> 0        b(1,1): 0+1 -> 3     b(1,0): 0+1+(2+3) ...      b(1,1) <- 3 ...
 //   rank 2   b(1,*) -> 3        b(0,0): 2+3 -> 0     b(0,1): (0+1)+2+3 ...      b(0,0) <- 0 ...
-//   and a gather lane that stores what the ranks of the same machine pass on
+//   and a gather worker that stores what the ranks of the same machine pass on
 //
 // Claim: four network latencies, two of them between machines; of S bytes each machine sends
 // 2 (N - 1)/N S over its wires, the least possible, in equal parts over its rails; FIFO depth >= 1;
 // N blocks for each rail. Rails are as many as the machine with the fewest ranks has ranks; further
-// ranks of a machine own no block. Partial sums travel: each machine's, folded in ascending rank
-// order, and folded again in ascending order of the ranks they come from. In place is safe as in
+// ranks of a machine own no block. Partial sums travel: each machine's, reduced in ascending rank
+// order, and reduced again in ascending order of the ranks they come from. In place is safe as in
 // the two-shot: a block is overwritten by a result that contains what was there.
 //
 // On one machine it is the two-shot. Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
@@ -50,7 +50,7 @@ struct Plan {
 };
 
 /// What the owner of a rail does with its blocks.
-void add_owner(PhaseLanes& lanes, const Plan& plan, int rail) {
+void add_owner(PhaseWorkers& workers, const Plan& plan, int rail) {
   const Machines& machines = plan.machines;
   std::vector<Contribution> own, others;
   for (const int neighbour : plan.neighbours) {
@@ -58,64 +58,65 @@ void add_owner(PhaseLanes& lanes, const Plan& plan, int rail) {
     others.push_back({neighbour, kOthers});
   }
   for (const int other : machines.others(plan.machine, 1)) {
-    LaneBuilder& lane = lanes[kSum];
-    Instruction sum = fold_of(lane, plan.rank, others, plan.block(rail, other));
-    sum.send_to = lane.to(machines.rank_at(other, rail), kSumsOnRail);
-    lane.add(std::move(sum));
+    WorkerBuilder& worker = workers[kSum];
+    Instruction sum = reduction_of(worker, plan.rank, others, plan.block(rail, other));
+    sum.send_to = worker.to(machines.rank_at(other, rail), kSumsOnRail);
+    worker.add(std::move(sum));
     own.push_back({machines.rank_at(other, rail), kSumsOnRail});
   }
   std::vector<int> peers;
   for (const int other : machines.others(plan.machine, 1))
     peers.push_back(machines.rank_at(other, rail));
-  LaneBuilder& result = lanes[kResult];
-  Instruction fold = fold_of(result, plan.rank, own, plan.block(rail, plan.machine));
-  fold.target = output(plan.block(rail, plan.machine));
-  fold.send_to = result.to(peers, kResultsOnRail);
-  for (const int to : result.to(plan.neighbours, kResults)) fold.send_to.push_back(to);
-  fold.finish = true;
-  result.add(std::move(fold));
+  WorkerBuilder& result = workers[kResult];
+  Instruction reduction = reduction_of(result, plan.rank, own, plan.block(rail, plan.machine));
+  reduction.target = output(plan.block(rail, plan.machine));
+  reduction.send_to = result.to(peers, kResultsOnRail);
+  for (const int to : result.to(plan.neighbours, kResults)) reduction.send_to.push_back(to);
+  reduction.finish = true;
+  result.add(std::move(reduction));
   for (const int other : machines.others(plan.machine, -1)) {
-    LaneBuilder& lane = lanes[kPass];
-    lane.add({.receive_from = lane.from(machines.rank_at(other, rail), kResultsOnRail),
-              .target = output(plan.block(rail, other)),
-              .send_to = lane.to(plan.neighbours, kPassed)});
+    WorkerBuilder& worker = workers[kPass];
+    worker.add({.receive_from = worker.from(machines.rank_at(other, rail), kResultsOnRail),
+                .target = output(plan.block(rail, other)),
+                .send_to = worker.to(plan.neighbours, kPassed)});
   }
 }
 
 void add_rank(Builder& builder, const Machines& machines, int rank) {
   const Plan plan{machines, rank, machines.of(rank), machines.neighbours(rank)};
-  PhaseLanes lanes(builder, rank);
+  PhaseWorkers workers(builder, rank);
   const int rails = machines.rails();
   // The block that goes furthest first; owners sum in the same order.
   for (const int other : machines.others(plan.machine, 1)) {
     for (int rail = 0; rail < rails; ++rail) {
       const int owner = machines.rank_at(plan.machine, rail);
       if (owner == rank) continue;
-      LaneBuilder& lane = lanes[kPush];
-      lane.add({.source = input(plan.block(rail, other)), .send_to = lane.to(owner, kOthers)});
+      WorkerBuilder& worker = workers[kPush];
+      worker.add({.source = input(plan.block(rail, other)), .send_to = worker.to(owner, kOthers)});
     }
   }
   for (int rail = 0; rail < rails; ++rail) {
     const int owner = machines.rank_at(plan.machine, rail);
     if (owner == rank) continue;
-    LaneBuilder& lane = lanes[kPush];
-    lane.add({.source = input(plan.block(rail, plan.machine)), .send_to = lane.to(owner, kOwn)});
+    WorkerBuilder& worker = workers[kPush];
+    worker.add(
+        {.source = input(plan.block(rail, plan.machine)), .send_to = worker.to(owner, kOwn)});
   }
-  if (machines.local(rank) < rails) add_owner(lanes, plan, machines.local(rank));
+  if (machines.local(rank) < rails) add_owner(workers, plan, machines.local(rank));
   for (int rail = 0; rail < rails; ++rail) {
     const int owner = machines.rank_at(plan.machine, rail);
     if (owner == rank) continue;
-    LaneBuilder& lane = lanes[kGather];
-    lane.add({.receive_from = lane.from(owner, kResults),
-              .target = output(plan.block(rail, plan.machine))});
+    WorkerBuilder& worker = workers[kGather];
+    worker.add({.receive_from = worker.from(owner, kResults),
+                .target = output(plan.block(rail, plan.machine))});
   }
   for (const int other : machines.others(plan.machine, -1)) {
     for (int rail = 0; rail < rails; ++rail) {
       const int owner = machines.rank_at(plan.machine, rail);
       if (owner == rank) continue;
-      LaneBuilder& lane = lanes[kGather];
-      lane.add(
-          {.receive_from = lane.from(owner, kPassed), .target = output(plan.block(rail, other))});
+      WorkerBuilder& worker = workers[kGather];
+      worker.add(
+          {.receive_from = worker.from(owner, kPassed), .target = output(plan.block(rail, other))});
     }
   }
 }

@@ -1,4 +1,4 @@
-// One-shot all-reduce: everybody sends its whole input to everybody, and everybody folds all
+// One-shot all-reduce: everybody sends its whole input to everybody, and everybody reduces all
 // inputs.
 //
 //   rank 0   input -> 1, 2, 3      output = 0 + 1 + 2 + 3
@@ -7,14 +7,14 @@
 //   rank 3   input -> 0, 1, 2      output = 0 + 1 + 2 + 3
 //
 // Claim: 2 instructions per rank and one network latency, the least possible; each rank sends (n -
-// 1) times the data; FIFO depth >= 1; one block. Every rank folds in ascending rank order in one
+// 1) times the data; FIFO depth >= 1; one block. Every rank reduces in ascending rank order in one
 // instruction, so results are bitwise equal on all ranks and no partial sum is ever rounded.
 //
-// Sending and folding share a lane: in place, the fold overwrites the input that the send reads,
-// and only the order within a lane keeps them apart. Ranks start with different peers (rank + 1,
-// rank + 2, ...) so that no receiver is addressed by all at once. Source: R. Thakur, R.
+// Sending and reducing share a worker: in place, the reduction overwrites the input that the send
+// reads, and only the order within a worker keeps them apart. Ranks start with different peers
+// (rank + 1, rank + 2, ...) so that no receiver is addressed by all at once. Source: R. Thakur, R.
 // Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH", 2005, on
-// folding gathered inputs for short messages.
+// reducing gathered inputs for short messages.
 #include "algorithms/all_reduce.h"
 #include "schedule/builder.h"
 
@@ -32,14 +32,14 @@ Result<Schedule> all_reduce_one_shot(int nranks, const Options& options) {
   Builder builder(
       {.collective = Collective::AllReduce, .algorithm = kName, .nranks = nranks, .nblocks = 1});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneBuilder lane = builder.add_lane(rank);
-    lane.add({.source = input(0), .send_to = lane.to(peers_by_distance(rank, nranks, 1))});
-    lane.add({.receive_from = lane.from(peers_ascending(rank, nranks)),
-              .source = input(0),
-              .source_position = rank,  // behind the `rank` peers that come before it
-              .reduce = true,
-              .target = output(0),
-              .finish = true});
+    WorkerBuilder worker = builder.add_worker(rank);
+    worker.add({.source = input(0), .send_to = worker.to(peers_by_distance(rank, nranks, 1))});
+    worker.add({.receive_from = worker.from(peers_ascending(rank, nranks)),
+                .source = input(0),
+                .source_position = rank,  // behind the `rank` peers that come before it
+                .reduce = true,
+                .target = output(0),
+                .finish = true});
   }
   return std::move(builder).take();
 }

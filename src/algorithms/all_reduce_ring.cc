@@ -13,7 +13,7 @@
 //
 // Claim: 2n - 1 instructions per rank; each rank sends 2(n - 1)/n of the data, the least possible;
 // FIFO depth >= 2 (at depth 1 every rank holds its only receive slot while it waits for the next
-// rank's). Partial sums travel: block b is folded in ring order from the rank after position b,
+// rank's). Partial sums travel: block b is reduced in ring order from the rank after position b,
 // rounded once per hop. In place is safe: a rank overwrites a block only with the finished sum,
 // which contains what was there. Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", 2009.
@@ -29,27 +29,27 @@ namespace {
 
 constexpr const char* kName = "ring";
 
-void add_lane(Builder& builder, const Seat& seat, int n) {
-  LaneBuilder lane = builder.add_lane(seat.rank(), seat.channel());
-  const Connections next = lane.to(seat.rank(1)), prev = lane.from(seat.rank(-1));
+void add_worker(Builder& builder, const Seat& seat, int n) {
+  WorkerBuilder worker = builder.add_worker(seat.rank(), seat.channel());
+  const Connections next = worker.to(seat.rank(1)), prev = worker.from(seat.rank(-1));
 
   for (int hop = 0; hop < n - 1; ++hop)  // reduce-scatter: the block gains this rank's contribution
-    lane.add({.receive_from = hop > 0 ? prev : kNone,
-              .source = input(seat.position(-hop - 1)),
-              .source_position = hop > 0 ? 1 : 0,  // after the ranks before it on the ring
-              .reduce = hop > 0,
-              .send_to = next});
-  lane.add({.receive_from = prev,
-            .source = input(seat.position()),
-            .source_position = 1,
-            .reduce = true,
-            .target = output(seat.position()),
-            .send_to = next,
-            .finish = true});
+    worker.add({.receive_from = hop > 0 ? prev : kNone,
+                .source = input(seat.position(-hop - 1)),
+                .source_position = hop > 0 ? 1 : 0,  // after the ranks before it on the ring
+                .reduce = hop > 0,
+                .send_to = next});
+  worker.add({.receive_from = prev,
+              .source = input(seat.position()),
+              .source_position = 1,
+              .reduce = true,
+              .target = output(seat.position()),
+              .send_to = next,
+              .finish = true});
   for (int hop = 1; hop < n; ++hop)  // all-gather: the finished block goes round once more
-    lane.add({.receive_from = prev,
-              .target = output(seat.position(-hop)),
-              .send_to = hop < n - 1 ? next : kNone});
+    worker.add({.receive_from = prev,
+                .target = output(seat.position(-hop)),
+                .send_to = hop < n - 1 ? next : kNone});
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ Result<Schedule> all_reduce_ring(int nranks, const Options& options) {
                    .nranks = nranks,
                    .nblocks = nranks,
                    .partial_sums = true});
-  for (const Seat& seat : seats_to_build(rings, options)) add_lane(builder, seat, nranks);
+  for (const Seat& seat : seats_to_build(rings, options)) add_worker(builder, seat, nranks);
   return std::move(builder).take();
 }
 

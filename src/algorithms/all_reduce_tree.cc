@@ -2,7 +2,7 @@
 // the result (tree.h).
 //
 //   tree 0 of four ranks: 0 <- 2 <- {1, 3}
-//            up lane                              down lane
+//            up worker                              down worker
 //   rank 1   input(0) -> 2                        2 -> output
 //   rank 3   input(0) -> 2                        2 -> output
 //   rank 2   1 + input(0) + 3 -> 0                0 -> output, 1, 3
@@ -10,10 +10,10 @@
 //
 // Claim: at most 2 instructions per rank and tree; twice the depth of the trees as network
 // latencies, floor(log2(n - 1)) + 1 each way; no rank sends more than twice the data; FIFO
-// depth >= 1; two blocks, one for each tree. Partial sums travel: subtrees are folded in
-// ascending order of the ranks at their tops. All ranks get the sum that the top folded, so results
-// are bitwise equal on all of them. In place is safe: a rank overwrites a block only with the
-// result, which contains what was there.
+// depth >= 1; two blocks, one for each tree. Partial sums travel: subtrees are reduced in
+// ascending order of the ranks at their tops. All ranks get the sum that the top reduced, so
+// results are bitwise equal on all of them. In place is safe: a rank overwrites a block only with
+// the result, which contains what was there.
 //
 // On several machines the trees connect machines, and ranks of a machine hang on its head.
 // Source: tree.h.
@@ -35,20 +35,20 @@ constexpr int kResults = 3;
 void add_tree(Builder& builder, const DoubleTree& trees, int rank, int tree, int result_tag) {
   const int above = trees.above(rank, tree);
   const std::vector<int> below = trees.below(rank, tree);
-  LaneBuilder up = builder.add_lane(rank);
+  WorkerBuilder up = builder.add_worker(rank);
   std::vector<Contribution> sums;
   for (const int child : below) sums.push_back({child, tree});
-  Instruction fold = fold_of(up, rank, sums, tree);
+  Instruction reduction = reduction_of(up, rank, sums, tree);
   if (above < 0) {
-    fold.target = output(tree);
-    fold.send_to = up.to(below, result_tag);
-    fold.finish = true;
-    up.add(std::move(fold));
+    reduction.target = output(tree);
+    reduction.send_to = up.to(below, result_tag);
+    reduction.finish = true;
+    up.add(std::move(reduction));
     return;
   }
-  fold.send_to = up.to(above, tree);
-  up.add(std::move(fold));
-  LaneBuilder down = builder.add_lane(rank);
+  reduction.send_to = up.to(above, tree);
+  up.add(std::move(reduction));
+  WorkerBuilder down = builder.add_worker(rank);
   down.add({.receive_from = down.from(above, result_tag),
             .target = output(tree),
             .send_to = down.to(below, result_tag)});

@@ -1,6 +1,6 @@
 // Direct all-to-all: everybody sends each block to its receiver.
 //
-//              push lane                                  gather lane
+//              push worker                                  gather worker
 //   rank 0   b1 -> 1, b2 -> 2, b3 -> 3, b0 -> b0     b3 <- 3, b2 <- 2, b1 <- 1
 //   rank 1   b2 -> 2, b3 -> 3, b0 -> 0, b1 -> b1     b0 <- 0, b3 <- 3, b2 <- 2
 //   rank 2   b3 -> 3, b0 -> 0, b1 -> 1, b2 -> b2     b1 <- 1, b0 <- 0, b3 <- 3
@@ -9,10 +9,11 @@
 // Claim: 2n - 1 instructions per rank and one network latency, the least possible; each rank sends
 // n - 1 blocks, the least possible; FIFO depth >= 1.
 //
-// Two lanes let the rounds overlap. At each place of the lists all ranks address different peers.
-// The own block comes last: nobody waits for it. "direct_lanes" has a lane for each instruction.
+// Two workers let the rounds overlap. At each place of the lists all ranks address different peers.
+// The own block comes last: nobody waits for it. "direct_workers" has a worker for each
+// instruction.
 #include "algorithms/all_to_all.h"
-#include "algorithms/lanes.h"
+#include "algorithms/workers.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -21,22 +22,22 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
+Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(workers), options));
   if (nranks == 1) return alone(Collective::AllToAll, name);
   Builder builder(
       {.collective = Collective::AllToAll, .algorithm = name, .nranks = nranks, .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    WorkerSpreader spreader(builder, rank, nranks, workers, options);
     for (const int receiver : peers_by_distance(rank, nranks, 1)) {
-      LaneBuilder lane = spreader.of(kPushLane);
-      lane.add({.source = input(receiver), .send_to = lane.to(receiver)});
+      WorkerBuilder worker = spreader.of(kPushWorker);
+      worker.add({.source = input(receiver), .send_to = worker.to(receiver)});
     }
-    spreader.of(kPushLane).add({.source = input(rank), .target = output(rank)});
+    spreader.of(kPushWorker).add({.source = input(rank), .target = output(rank)});
     // Rank - 1 sends here first, rank + 1 last.
     for (const int sender : peers_by_distance(rank, nranks, -1)) {
-      LaneBuilder lane = spreader.of(kGatherLane);
-      lane.add({.receive_from = lane.from(sender), .target = output(sender)});
+      WorkerBuilder worker = spreader.of(kGatherWorker);
+      worker.add({.receive_from = worker.from(sender), .target = output(sender)});
     }
   }
   return std::move(builder).take();
@@ -45,11 +46,11 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
 }  // namespace
 
 Result<Schedule> all_to_all_direct(int nranks, const Options& options) {
-  return build("direct", Lanes::ByPhase, nranks, options);
+  return build("direct", Workers::ByPhase, nranks, options);
 }
 
-Result<Schedule> all_to_all_direct_lanes(int nranks, const Options& options) {
-  return build("direct_lanes", Lanes::ByInstruction, nranks, options);
+Result<Schedule> all_to_all_direct_workers(int nranks, const Options& options) {
+  return build("direct_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -33,36 +33,36 @@ enum Phase : size_t { kPush, kRail, kNear, kFar };
 void add_rank(Builder& builder, const Machines& machines, int rank) {
   const int machine = machines.of(rank);
   const std::vector<int> neighbours = machines.neighbours(rank);
-  PhaseLanes lanes(builder, rank);
+  PhaseWorkers workers(builder, rank);
   for (const int other : machines.others(machine, 1)) {
     for (const int receiver : machines.ranks(other)) {
       const int forwarder = machines.rank_at(machine, machines.local(receiver));
       if (forwarder != rank) {
-        lanes[kPush].add(
-            {.source = input(receiver), .send_to = lanes[kPush].to(forwarder, kOthers)});
+        workers[kPush].add(
+            {.source = input(receiver), .send_to = workers[kPush].to(forwarder, kOthers)});
         continue;
       }
-      LaneBuilder& lane = lanes[kRail];
+      WorkerBuilder& worker = workers[kRail];
       for (const int sender : machines.ranks(machine)) {
         const bool is_own = sender == rank;
-        lane.add({.receive_from = is_own ? kNone : lane.from(sender, kOthers),
-                  .source = is_own ? std::optional(input(receiver)) : std::nullopt,
-                  .send_to = lane.to(receiver, kOwn),
-                  .chunk_of = is_own ? -1 : receiver});
+        worker.add({.receive_from = is_own ? kNone : worker.from(sender, kOthers),
+                    .source = is_own ? std::optional(input(receiver)) : std::nullopt,
+                    .send_to = worker.to(receiver, kOwn),
+                    .chunk_of = is_own ? -1 : receiver});
       }
     }
   }
   for (const int neighbour : neighbours)
-    lanes[kPush].add({.source = input(neighbour), .send_to = lanes[kPush].to(neighbour, kOwn)});
-  lanes[kNear].add({.source = input(rank), .target = output(rank)});
+    workers[kPush].add({.source = input(neighbour), .send_to = workers[kPush].to(neighbour, kOwn)});
+  workers[kNear].add({.source = input(rank), .target = output(rank)});
   for (const int neighbour : neighbours)
-    lanes[kNear].add(
-        {.receive_from = lanes[kNear].from(neighbour, kOwn), .target = output(neighbour)});
+    workers[kNear].add(
+        {.receive_from = workers[kNear].from(neighbour, kOwn), .target = output(neighbour)});
   for (const int other : machines.others(machine, -1)) {
     const int forwarder = machines.rank_at(other, machines.local(rank));
     for (const int sender : machines.ranks(other))
-      lanes[kFar].add(
-          {.receive_from = lanes[kFar].from(forwarder, kOwn), .target = output(sender)});
+      workers[kFar].add(
+          {.receive_from = workers[kFar].from(forwarder, kOwn), .target = output(sender)});
   }
 }
 

@@ -30,7 +30,7 @@ namespace {
 
 constexpr const char* kName = "pat";
 
-void add_lane(LaneBuilder lane, int rank, int n, const std::vector<PatHop>& order) {
+void add_worker(WorkerBuilder worker, int rank, int n, const std::vector<PatHop>& order) {
   for (const PatHop& hop : order) {
     const int owner = (rank + hop.at) % n;
     const int receiver = (owner - hop.to + n) % n;
@@ -38,15 +38,15 @@ void add_lane(LaneBuilder lane, int rank, int n, const std::vector<PatHop>& orde
     if (hop.at == 0)
       instruction.source = input(receiver);
     else
-      instruction.receive_from = lane.from(pat_rank_ahead(rank, pat_dimension(hop.at), n));
+      instruction.receive_from = worker.from(pat_rank_ahead(rank, pat_dimension(hop.at), n));
     if (hop.at == hop.to)
       instruction.target = output(owner);
     else
-      instruction.send_to = lane.to(pat_rank_behind(rank, pat_next_dimension(hop), n));
+      instruction.send_to = worker.to(pat_rank_behind(rank, pat_next_dimension(hop), n));
     if (!instruction.source && !instruction.target) instruction.chunk_of = receiver;
-    lane.add(std::move(instruction));
+    worker.add(std::move(instruction));
   }
-  lane.add({.source = input(rank), .target = output(rank)});
+  worker.add({.source = input(rank), .target = output(rank)});
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ Result<Schedule> all_to_all_pat(int nranks, const Options& options) {
                    .nblocks = nranks});
   const std::vector<PatHop> order = pat_hops(nranks, options.window);
   for (const int rank : ranks_to_build(nranks, options))
-    add_lane(builder.add_lane(rank), rank, nranks, order);
+    add_worker(builder.add_worker(rank), rank, nranks, order);
   return std::move(builder).take();
 }
 

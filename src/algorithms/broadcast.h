@@ -1,6 +1,6 @@
 // Broadcast algorithms. Each builds a schedule; its file holds the picture and the claim (cost,
-// depth, fold order). Pure functions: the same arguments give the same schedule on every rank. Any
-// thread.
+// depth, reduction order). Pure functions: the same arguments give the same schedule on every rank.
+// Any thread.
 #pragma once
 
 #include "algorithms/options.h"
@@ -10,11 +10,12 @@ namespace niccolite::algorithms {
 
 Result<schedule::Schedule> broadcast_ring(int nranks, const Options& options = {});
 /// The ring as two chains side by side, for large data.
-Result<schedule::Schedule> broadcast_ring_strands(int nranks, const Options& options = {});
+Result<schedule::Schedule> broadcast_ring_halves(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_direct(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_scatter_gather(int nranks, const Options& options = {});
-/// With a lane for each instruction, for large data.
-Result<schedule::Schedule> broadcast_scatter_gather_lanes(int nranks, const Options& options = {});
+/// With a worker for each instruction, for large data.
+Result<schedule::Schedule> broadcast_scatter_gather_workers(int nranks,
+                                                            const Options& options = {});
 Result<schedule::Schedule> broadcast_tree(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_hierarchical(int nranks, const Options& options = {});
 

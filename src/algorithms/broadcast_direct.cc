@@ -29,13 +29,13 @@ Result<Schedule> broadcast_direct(int nranks, const Options& options) {
                    .nblocks = 1,
                    .root = root});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneBuilder lane = builder.add_lane(rank);
+    WorkerBuilder worker = builder.add_worker(rank);
     if (rank == root)
-      lane.add({.source = input(0),
-                .target = output(0),
-                .send_to = lane.to(peers_by_distance(rank, nranks, 1))});
+      worker.add({.source = input(0),
+                  .target = output(0),
+                  .send_to = worker.to(peers_by_distance(rank, nranks, 1))});
     else
-      lane.add({.receive_from = lane.from(root), .target = output(0)});
+      worker.add({.receive_from = worker.from(root), .target = output(0)});
   }
   return std::move(builder).take();
 }

@@ -16,8 +16,8 @@
 // the fewest ranks has ranks. On one machine it is scatter-gather. Source: the pipelined chain
 // (broadcast_ring.cc) and M. Barnett et al. (broadcast_scatter_gather.cc), at two levels.
 #include "algorithms/broadcast.h"
-#include "algorithms/lanes.h"
 #include "algorithms/machines.h"
+#include "algorithms/workers.h"
 
 namespace niccolite::algorithms {
 
@@ -36,29 +36,29 @@ void add_rank(Builder& builder, const Machines& machines, int rank, int root) {
   const int before = (machine + machines.count() - 1) % machines.count();
   std::vector<int> takers = machines.neighbours(rank);
   std::erase(takers, root);
-  PhaseLanes lanes(builder, rank);
+  PhaseWorkers workers(builder, rank);
   for (int rail = 0; rail < machines.rails(); ++rail) {
     const int owner = machines.rank_at(machine, rail);
-    // The wire need not wait for blocks that others own. Each has a lane, if they are few: so what
-    // comes from the own machine is put where it belongs.
-    const bool has_lane = owner != rank && machines.rails() <= kMaxLanesRanks;
-    LaneBuilder lane = has_lane ? builder.add_lane(rank) : lanes[owner == rank ? 0 : 1];
+    // The wire need not wait for blocks that others own. Each has a worker, if they are few: so
+    // what comes from the own machine is put where it belongs.
+    const bool has_worker = owner != rank && machines.rails() <= kMaxWorkersRanks;
+    WorkerBuilder worker = has_worker ? builder.add_worker(rank) : workers[owner == rank ? 0 : 1];
     Instruction instruction{.target = output(rail)};
     if (rank == root) {
       instruction.source = input(rail);
     } else if (owner != rank) {
-      instruction.receive_from = lane.from(owner, kPassed);
+      instruction.receive_from = worker.from(owner, kPassed);
     } else {
       instruction.receive_from =
-          lane.from(machine == first ? root : machines.rank_at(before, rail), kRail);
+          worker.from(machine == first ? root : machines.rank_at(before, rail), kRail);
     }
     if (owner == rank) {
-      if (next != first) instruction.send_to = lane.to(machines.rank_at(next, rail), kRail);
-      for (const int taker : lane.to(takers, kPassed)) instruction.send_to.push_back(taker);
+      if (next != first) instruction.send_to = worker.to(machines.rank_at(next, rail), kRail);
+      for (const int taker : worker.to(takers, kPassed)) instruction.send_to.push_back(taker);
     } else if (rank == root) {
-      instruction.send_to = lane.to(owner, kRail);
+      instruction.send_to = worker.to(owner, kRail);
     }
-    lane.add(std::move(instruction));
+    worker.add(std::move(instruction));
   }
 }
 

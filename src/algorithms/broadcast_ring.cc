@@ -10,8 +10,8 @@
 // Claim: 1 instruction per rank; each rank but the last sends the data once, the least possible;
 // n - 1 latencies for the first chunk, then one chunk after the other; FIFO depth >= 1; one block.
 //
-// "ring_strands" is two such chains side by side, each with a block (half of the data), a lane and
-// connections of its own: while one lane publishes a chunk, the other moves one.
+// "ring_halves" is two such chains side by side, each with a block (half of the data), a worker and
+// connections of its own: while one worker publishes a chunk, the other moves one.
 //
 // Source: the pipelined chain of R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective
 // communication operations in MPICH", 2005.
@@ -25,37 +25,37 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-void add_lane(Builder& builder, const Seat& seat, int root, int strand) {
-  LaneBuilder lane = builder.add_lane(seat.rank(), seat.channel());
+void add_worker(Builder& builder, const Seat& seat, int root, int half) {
+  WorkerBuilder worker = builder.add_worker(seat.rank(), seat.channel());
   const bool is_root = seat.rank() == root, is_last = seat.rank(1) == root;
-  lane.add({.receive_from = is_root ? kNone : lane.from(seat.rank(-1), strand),
-            .source = is_root ? std::optional(input(strand)) : std::nullopt,
-            .target = output(strand),
-            .send_to = is_last ? kNone : lane.to(seat.rank(1), strand)});
+  worker.add({.receive_from = is_root ? kNone : worker.from(seat.rank(-1), half),
+              .source = is_root ? std::optional(input(half)) : std::nullopt,
+              .target = output(half),
+              .send_to = is_last ? kNone : worker.to(seat.rank(1), half)});
 }
 
-Result<Schedule> build(const char* name, int strands, int nranks, const Options& options) {
+Result<Schedule> build(const char* name, int halves, int nranks, const Options& options) {
   TRY(check_options(name, nranks, kMaxRingRanks, options));
   const std::vector<std::vector<int>> rings = TRY(rings_of(nranks, options));
   if (nranks == 1) return alone(Collective::Broadcast, name);
   Builder builder({.collective = Collective::Broadcast,
                    .algorithm = name,
                    .nranks = nranks,
-                   .nblocks = strands,
+                   .nblocks = halves,
                    .root = options.root});
   for (const Seat& seat : seats_to_build(rings, options))
-    for (int strand = 0; strand < strands; ++strand) add_lane(builder, seat, options.root, strand);
+    for (int half = 0; half < halves; ++half) add_worker(builder, seat, options.root, half);
   return std::move(builder).take();
 }
 
 }  // namespace
 
 Result<Schedule> broadcast_ring(int nranks, const Options& options) {
-  return build("ring", /*strands=*/1, nranks, options);
+  return build("ring", /*halves=*/1, nranks, options);
 }
 
-Result<Schedule> broadcast_ring_strands(int nranks, const Options& options) {
-  return build("ring_strands", kStrands, nranks, options);
+Result<Schedule> broadcast_ring_halves(int nranks, const Options& options) {
+  return build("ring_halves", kHalves, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -1,7 +1,7 @@
 // Scatter-gather broadcast: the root gives each other rank one block, and they give it to each
 // other.
 //
-//   root 0        push lane                          gather lane
+//   root 0        push worker                          gather worker
 //   rank 0   b0 -> 1, b1 -> 2, b2 -> 3          b0, b1, b2 -> output
 //   rank 1   b0: rank 0 -> output, 2, 3         b2 <- 3, b1 <- 2 -> output
 //   rank 2   b1: rank 0 -> output, 3, 1         b0 <- 1, b2 <- 3 -> output
@@ -11,17 +11,17 @@
 // latencies; the root sends the data once, the least possible, the others (n - 2)/(n - 1) of it;
 // FIFO depth >= 1.
 //
-// Two lanes let the rounds overlap: while the blocks of one round are gathered, those of the next
-// are forwarded. They share nothing, as each block is written by one lane. Block i belongs to the
-// rank i + 1 places behind the root. "scatter_gather_lanes" has a lane for each instruction. An
+// Two workers let the rounds overlap: while the blocks of one round are gathered, those of the next
+// are forwarded. They share nothing, as each block is written by one worker. Block i belongs to the
+// rank i + 1 places behind the root. "scatter_gather_workers" has a worker for each instruction. An
 // owner may then read its block of the root's input itself and store it to all, in one go: the
 // first latency goes, and no part of the data waits for another.
 //
 // Source: M. Barnett et al., "Interprocessor collective communication library (InterCom)", 1994,
 // with both halves done directly.
 #include "algorithms/broadcast.h"
-#include "algorithms/lanes.h"
 #include "algorithms/owners.h"
+#include "algorithms/workers.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -34,8 +34,8 @@ namespace {
 constexpr int kScatter = 0;
 constexpr int kGather = 1;
 
-Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
+Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(workers), options));
   if (nranks == 1) return alone(Collective::Broadcast, name);
   const Owners owners{options.root, nranks};
   Builder builder({.collective = Collective::Broadcast,
@@ -44,26 +44,26 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
                    .nblocks = owners.count(),
                    .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    WorkerSpreader spreader(builder, rank, nranks, workers, options);
     if (rank == options.root) {
       for (int block = 0; block < owners.count(); ++block) {
-        LaneBuilder lane = spreader.of(kPushLane);
-        lane.add({.source = input(block), .send_to = lane.to(owners.rank_of(block), kScatter)});
+        WorkerBuilder worker = spreader.of(kPushWorker);
+        worker.add({.source = input(block), .send_to = worker.to(owners.rank_of(block), kScatter)});
       }
       for (int block = 0; block < owners.count(); ++block)
-        spreader.of(kGatherLane).add({.source = input(block), .target = output(block)});
+        spreader.of(kGatherWorker).add({.source = input(block), .target = output(block)});
       continue;
     }
     const int own = owners.block_of(rank);
-    LaneBuilder forward = spreader.of(kPushLane);
+    WorkerBuilder forward = spreader.of(kPushWorker);
     forward.add({.receive_from = forward.from(options.root, kScatter),
                  .target = output(own),
                  .send_to = forward.to(owners.others(own, 1), kGather)});
     // The owner before this one sends here first, the one after it last.
     for (const int owner : owners.others(own, -1)) {
-      LaneBuilder lane = spreader.of(kGatherLane);
-      lane.add(
-          {.receive_from = lane.from(owner, kGather), .target = output(owners.block_of(owner))});
+      WorkerBuilder worker = spreader.of(kGatherWorker);
+      worker.add(
+          {.receive_from = worker.from(owner, kGather), .target = output(owners.block_of(owner))});
     }
   }
   return std::move(builder).take();
@@ -72,11 +72,11 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
 }  // namespace
 
 Result<Schedule> broadcast_scatter_gather(int nranks, const Options& options) {
-  return build("scatter_gather", Lanes::ByPhase, nranks, options);
+  return build("scatter_gather", Workers::ByPhase, nranks, options);
 }
 
-Result<Schedule> broadcast_scatter_gather_lanes(int nranks, const Options& options) {
-  return build("scatter_gather_lanes", Lanes::ByInstruction, nranks, options);
+Result<Schedule> broadcast_scatter_gather_workers(int nranks, const Options& options) {
+  return build("scatter_gather_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

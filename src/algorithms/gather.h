@@ -1,5 +1,6 @@
 // Gather algorithms. Each builds a schedule; its file holds the picture and the claim (cost, depth,
-// fold order). Pure functions: the same arguments give the same schedule on every rank. Any thread.
+// reduction order). Pure functions: the same arguments give the same schedule on every rank. Any
+// thread.
 #pragma once
 
 #include "algorithms/options.h"
@@ -8,8 +9,8 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> gather_direct(int nranks, const Options& options = {});
-/// The direct one with a lane for each instruction (lanes.h).
-Result<schedule::Schedule> gather_direct_lanes(int nranks, const Options& options = {});
+/// The direct one with a worker for each instruction (workers.h).
+Result<schedule::Schedule> gather_direct_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> gather_pat(int nranks, const Options& options);
 
 }  // namespace niccolite::algorithms

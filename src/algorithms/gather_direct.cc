@@ -9,9 +9,9 @@
 // Claim: n instructions at the root, 1 elsewhere; one network latency, the least possible; each
 // rank but the root sends its block once; FIFO depth >= 1.
 //
-// "direct_lanes" has a lane for each instruction, so that no peer's block waits for another's.
+// "direct_workers" has a worker for each instruction, so that no peer's block waits for another's.
 #include "algorithms/gather.h"
-#include "algorithms/lanes.h"
+#include "algorithms/workers.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -20,8 +20,8 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
+Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(workers), options));
   if (nranks == 1) return alone(Collective::Gather, name);
   const int root = options.root;
   Builder builder({.collective = Collective::Gather,
@@ -30,16 +30,16 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
                    .nblocks = nranks,
                    .root = root});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    WorkerSpreader spreader(builder, rank, nranks, workers, options);
     if (rank != root) {
-      LaneBuilder lane = spreader.of(kPushLane);
-      lane.add({.source = input(0), .send_to = lane.to(root)});
+      WorkerBuilder worker = spreader.of(kPushWorker);
+      worker.add({.source = input(0), .send_to = worker.to(root)});
       continue;
     }
-    spreader.of(kGatherLane).add({.source = input(0), .target = output(root)});
+    spreader.of(kGatherWorker).add({.source = input(0), .target = output(root)});
     for (const int sender : peers_by_distance(root, nranks, 1)) {
-      LaneBuilder lane = spreader.of(kGatherLane);
-      lane.add({.receive_from = lane.from(sender), .target = output(sender)});
+      WorkerBuilder worker = spreader.of(kGatherWorker);
+      worker.add({.receive_from = worker.from(sender), .target = output(sender)});
     }
   }
   return std::move(builder).take();
@@ -48,11 +48,11 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
 }  // namespace
 
 Result<Schedule> gather_direct(int nranks, const Options& options) {
-  return build("direct", Lanes::ByPhase, nranks, options);
+  return build("direct", Workers::ByPhase, nranks, options);
 }
 
-Result<Schedule> gather_direct_lanes(int nranks, const Options& options) {
-  return build("direct_lanes", Lanes::ByInstruction, nranks, options);
+Result<Schedule> gather_direct_workers(int nranks, const Options& options) {
+  return build("direct_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -25,20 +25,20 @@ namespace {
 
 constexpr const char* kName = "pat";
 
-void add_lane(LaneBuilder lane, int distance, int n, int root) {
+void add_worker(WorkerBuilder worker, int distance, int n, int root) {
   const auto rank_at = [&](int of) { return (root + of) % n; };
   for (const int from : pat_subtree(distance, n)) {
     Instruction instruction;
     if (from == distance)
       instruction.source = input(0);
     else
-      instruction.receive_from = lane.from(rank_at(pat_child(distance, from)));
+      instruction.receive_from = worker.from(rank_at(pat_child(distance, from)));
     if (distance == 0)
       instruction.target = output(rank_at(from));
     else
-      instruction.send_to = lane.to(rank_at(pat_parent(distance)));
+      instruction.send_to = worker.to(rank_at(pat_parent(distance)));
     if (!instruction.source && !instruction.target) instruction.chunk_of = rank_at(from);
-    lane.add(std::move(instruction));
+    worker.add(std::move(instruction));
   }
 }
 
@@ -54,7 +54,7 @@ Result<Schedule> gather_pat(int nranks, const Options& options) {
                    .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
     const int distance = (rank - options.root + nranks) % nranks;
-    add_lane(builder.add_lane(rank), distance, nranks, options.root);
+    add_worker(builder.add_worker(rank), distance, nranks, options.root);
   }
   return std::move(builder).take();
 }

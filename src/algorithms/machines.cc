@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "algorithms/lanes.h"
+#include "algorithms/workers.h"
 
 namespace niccolite::algorithms {
 
@@ -37,33 +37,33 @@ std::vector<int> Machines::others(int machine, int step) const {
   return peers_by_distance(machine, count(), step);
 }
 
-schedule::LaneBuilder& PhaseLanes::operator[](size_t phase) {
-  std::optional<schedule::LaneBuilder>& lane = lanes_[phase];
-  if (!lane) lane.emplace(builder_.add_lane(rank_));
-  return *lane;
+schedule::WorkerBuilder& PhaseWorkers::operator[](size_t phase) {
+  std::optional<schedule::WorkerBuilder>& worker = workers_[phase];
+  if (!worker) worker.emplace(builder_.add_worker(rank_));
+  return *worker;
 }
 
-GatherLanes::GatherLanes(schedule::Builder& builder, int rank, int nranks)
-    : builder_(builder), rank_(rank), by_connection_(nranks <= kMaxLanesRanks) {}
+GatherWorkers::GatherWorkers(schedule::Builder& builder, int rank, int nranks)
+    : builder_(builder), rank_(rank), by_connection_(nranks <= kMaxWorkersRanks) {}
 
-void GatherLanes::add(int from, int tag, int block) {
+void GatherWorkers::add(int from, int tag, int block) {
   const auto key = by_connection_ ? std::pair(from, tag) : std::pair(0, 0);
-  auto lane = lanes_.find(key);
-  if (lane == lanes_.end()) lane = lanes_.emplace(key, builder_.add_lane(rank_)).first;
-  lane->second.add(
-      {.receive_from = lane->second.from(from, tag), .target = schedule::output(block)});
+  auto worker = workers_.find(key);
+  if (worker == workers_.end()) worker = workers_.emplace(key, builder_.add_worker(rank_)).first;
+  worker->second.add(
+      {.receive_from = worker->second.from(from, tag), .target = schedule::output(block)});
 }
 
-schedule::Instruction fold_of(schedule::LaneBuilder& lane, int rank,
-                              std::vector<Contribution> others, int block) {
+schedule::Instruction reduction_of(schedule::WorkerBuilder& worker, int rank,
+                                   std::vector<Contribution> others, int block) {
   std::ranges::sort(others, {}, &Contribution::from);
-  schedule::Instruction fold{.source = schedule::input(block)};
+  schedule::Instruction reduction{.source = schedule::input(block)};
   for (const Contribution& other : others) {
-    fold.receive_from.push_back(lane.from(other.from, other.tag).front());
-    fold.source_position += other.from < rank;
+    reduction.receive_from.push_back(worker.from(other.from, other.tag).front());
+    reduction.source_position += other.from < rank;
   }
-  fold.reduce = !others.empty();
-  return fold;
+  reduction.reduce = !others.empty();
+  return reduction;
 }
 
 }  // namespace niccolite::algorithms

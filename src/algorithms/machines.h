@@ -47,24 +47,24 @@ class Machines {
   int most_ranks_ = 0;
 };
 
-/// Lanes of one rank that come into being when first used.
-class PhaseLanes {
+/// Workers of one rank that come into being when first used.
+class PhaseWorkers {
  public:
-  PhaseLanes(schedule::Builder& builder, int rank) : builder_(builder), rank_(rank) {}
-  schedule::LaneBuilder& operator[](size_t phase);
+  PhaseWorkers(schedule::Builder& builder, int rank) : builder_(builder), rank_(rank) {}
+  schedule::WorkerBuilder& operator[](size_t phase);
 
  private:
   static constexpr size_t kMostPhases = 5;
   schedule::Builder& builder_;
   const int rank_;
-  std::optional<schedule::LaneBuilder> lanes_[kMostPhases];
+  std::optional<schedule::WorkerBuilder> workers_[kMostPhases];
 };
 
-/// The lanes of one rank that store what comes: one, or among few ranks one for each connection, so
-/// that what comes from the own machine is put where it belongs.
-class GatherLanes {
+/// The workers of one rank that store what comes: one, or among few ranks one for each connection,
+/// so that what comes from the own machine is put where it belongs.
+class GatherWorkers {
  public:
-  GatherLanes(schedule::Builder& builder, int rank, int nranks);
+  GatherWorkers(schedule::Builder& builder, int rank, int nranks);
   /// `block`, which comes next from `from` over the connection of `tag`.
   void add(int from, int tag, int block);
 
@@ -72,16 +72,16 @@ class GatherLanes {
   schedule::Builder& builder_;
   const int rank_;
   const bool by_connection_;
-  std::map<std::pair<int, int>, schedule::LaneBuilder> lanes_;  // by sender and tag
+  std::map<std::pair<int, int>, schedule::WorkerBuilder> workers_;  // by sender and tag
 };
 
-/// Contributions of ranks that `lane`'s rank folds with its own input, in ascending order of ranks:
-/// the operands of an instruction. Each comes on the tag that `from` names.
+/// Contributions of ranks that `worker`'s rank reduces with its own input, in ascending order of
+/// ranks: the operands of an instruction. Each comes on the tag that `from` names.
 struct Contribution {
   int from;
   int tag;
 };
-schedule::Instruction fold_of(schedule::LaneBuilder& lane, int rank,
-                              std::vector<Contribution> others, int block);
+schedule::Instruction reduction_of(schedule::WorkerBuilder& worker, int rank,
+                                   std::vector<Contribution> others, int block);
 
 }  // namespace niccolite::algorithms

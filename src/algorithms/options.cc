@@ -47,7 +47,7 @@ std::vector<int> peers_ascending(int rank, int nranks) {
 schedule::Schedule alone(schedule::Collective collective, const char* algorithm) {
   schedule::Builder builder(
       {.collective = collective, .algorithm = algorithm, .nranks = 1, .nblocks = 1});
-  builder.add_lane(0).add(
+  builder.add_worker(0).add(
       {.source = input(0), .target = output(0), .finish = schedule::reduces(collective)});
   return std::move(builder).take();
 }

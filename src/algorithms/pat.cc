@@ -64,7 +64,7 @@ std::vector<int> pat_order(int nranks, int window) {
 }
 
 Machines pat_machines(int nranks, const Options& options) {
-  constexpr int kMostRanksOfMachine = 128;  // a fold has 255 operands at most
+  constexpr int kMostRanksOfMachine = 128;  // a reduction has 255 operands at most
   Machines machines(nranks, options);
   if (machines.count() > 1 && machines.most_ranks() <= kMostRanksOfMachine) return machines;
   Options apart;

@@ -1,4 +1,4 @@
-// Point-to-point: one lane for either end of a message, so that each makes progress by itself.
+// Point-to-point: one worker for either end of a message, so that each makes progress by itself.
 //
 //   0 -> 1, 2 -> 1, 1 -> 1
 //
@@ -6,10 +6,10 @@
 //   rank 1   input 0 -> output 2   |   rank 0 -> output 0   |   rank 2 -> output 1
 //   rank 2   input 0 -> rank 1
 //
-// Claim: 1 instruction per lane, one network latency; FIFO depth >= 1. No pattern can deadlock: a
-// lane waits for nothing but its message's other end, which waits for nothing but this.
+// Claim: 1 instruction per worker, one network latency; FIFO depth >= 1. No pattern can deadlock: a
+// worker waits for nothing but its message's other end, which waits for nothing but this.
 //
-// Lanes stand by distance, (receiver - sender) modulo n, the send and the receive of a distance
+// Workers stand by distance, (receiver - sender) modulo n, the send and the receive of a distance
 // side by side: at each place of the lists all ranks address different peers.
 #include "algorithms/point_to_point.h"
 
@@ -54,22 +54,22 @@ Result<std::vector<Message>> number_blocks(int nranks, std::span<const Envelope>
   return messages;
 }
 
-void add_lanes(Builder& builder, const Message& message, int channel, const Options& options) {
+void add_workers(Builder& builder, const Message& message, int channel, const Options& options) {
   const auto [sender, receiver, send_block, receive_block] = message;
   const auto is_built = [&](int rank) { return !options.only_rank || *options.only_rank == rank; };
   if (sender == receiver) {
-    builder.add_lane(sender, channel)
+    builder.add_worker(sender, channel)
         .add({.source = input(send_block), .target = output(receive_block)});
     return;
   }
   if (is_built(sender)) {
-    LaneBuilder lane = builder.add_lane(sender, channel);
-    lane.add({.source = input(send_block), .send_to = lane.to(receiver, options.message_tag)});
+    WorkerBuilder worker = builder.add_worker(sender, channel);
+    worker.add({.source = input(send_block), .send_to = worker.to(receiver, options.message_tag)});
   }
   if (is_built(receiver)) {
-    LaneBuilder lane = builder.add_lane(receiver, channel);
-    lane.add(
-        {.receive_from = lane.from(sender, options.message_tag), .target = output(receive_block)});
+    WorkerBuilder worker = builder.add_worker(receiver, channel);
+    worker.add({.receive_from = worker.from(sender, options.message_tag),
+                .target = output(receive_block)});
   }
 }
 
@@ -85,7 +85,7 @@ Result<Schedule> point_to_point(int nranks, std::span<const Envelope> envelopes,
                      return distance_of(a, nranks) < distance_of(b, nranks);
                    });
   const int farthest = messages.empty() ? 0 : distance_of(by_distance.back(), nranks);
-  // One rank's lanes alone need no channels of the others, which may be many.
+  // One rank's workers alone need no channels of the others, which may be many.
   const int nchannels = options.only_rank ? 0 : channel_of_distance(farthest) + 1;
   Builder builder({.collective = Collective::PointToPoint,
                    .algorithm = kName,
@@ -94,7 +94,7 @@ Result<Schedule> point_to_point(int nranks, std::span<const Envelope> envelopes,
                    .nchannels = nchannels,
                    .messages = std::move(messages)});
   for (const Message& message : by_distance)
-    add_lanes(builder, message, channel_of_distance(distance_of(message, nranks)), options);
+    add_workers(builder, message, channel_of_distance(distance_of(message, nranks)), options);
   return std::move(builder).take();
 }
 

@@ -23,8 +23,8 @@ Result<schedule::Schedule> point_to_point(int nranks, std::span<const Envelope> 
 
 /// Messages go over pattern channels by their distance, from the sender up to the receiver around
 /// the ring of ranks: both ends know the channel without asking. The first has distance 0, which is
-/// a copy, and 7 more, the others have 7: at most 15 lanes, so that a CTA has a warp for each, and
-/// one to look after their connections.
+/// a copy, and 7 more, the others have 7: at most 15 workers, so that a CTA has a warp for each,
+/// and one to look after their connections.
 constexpr int channel_of_distance(int distance) {
   return distance <= 7 ? 0 : 1 + (distance - 8) / 7;
 }

@@ -1,5 +1,6 @@
 // Reduce algorithms. Each builds a schedule; its file holds the picture and the claim (cost, depth,
-// fold order). Pure functions: the same arguments give the same schedule on every rank. Any thread.
+// reduction order). Pure functions: the same arguments give the same schedule on every rank. Any
+// thread.
 #pragma once
 
 #include "algorithms/options.h"
@@ -9,11 +10,11 @@ namespace niccolite::algorithms {
 
 Result<schedule::Schedule> reduce_ring(int nranks, const Options& options = {});
 /// The ring as two chains side by side, for large data.
-Result<schedule::Schedule> reduce_ring_strands(int nranks, const Options& options = {});
+Result<schedule::Schedule> reduce_ring_halves(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_direct(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_two_shot(int nranks, const Options& options = {});
-/// With a lane for each instruction, for large data.
-Result<schedule::Schedule> reduce_two_shot_lanes(int nranks, const Options& options = {});
+/// With a worker for each instruction, for large data.
+Result<schedule::Schedule> reduce_two_shot_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_tree(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_hierarchical(int nranks, const Options& options = {});
 

@@ -1,4 +1,4 @@
-// Direct reduce: everybody sends its whole input to the root, which folds all of them.
+// Direct reduce: everybody sends its whole input to the root, which reduces all of them.
 //
 //   root 1
 //   rank 0   input -> 1
@@ -7,7 +7,7 @@
 //   rank 3   input -> 1
 //
 // Claim: 1 instruction per rank and one network latency, the least possible; each rank but the root
-// sends the data once, and the root takes n - 1 times the data; FIFO depth >= 1; one block. Folded
+// sends the data once, and the root takes n - 1 times the data; FIFO depth >= 1; one block. Reduced
 // in ascending rank order in one instruction: no partial sum is ever rounded, and the result does
 // not depend on the root. Source: the one-shot all-reduce, for one rank alone.
 #include "algorithms/reduce.h"
@@ -31,16 +31,16 @@ Result<Schedule> reduce_direct(int nranks, const Options& options) {
                    .nblocks = 1,
                    .root = root});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneBuilder lane = builder.add_lane(rank);
+    WorkerBuilder worker = builder.add_worker(rank);
     if (rank == root)
-      lane.add({.receive_from = lane.from(peers_ascending(rank, nranks)),
-                .source = input(0),
-                .source_position = rank,  // behind the `rank` peers that come before it
-                .reduce = true,
-                .target = output(0),
-                .finish = true});
+      worker.add({.receive_from = worker.from(peers_ascending(rank, nranks)),
+                  .source = input(0),
+                  .source_position = rank,  // behind the `rank` peers that come before it
+                  .reduce = true,
+                  .target = output(0),
+                  .finish = true});
     else
-      lane.add({.source = input(0), .send_to = lane.to(root)});
+      worker.add({.source = input(0), .send_to = worker.to(root)});
   }
   return std::move(builder).take();
 }

@@ -10,7 +10,7 @@
 //
 // Claim: as many blocks as rails; N + 1 network latencies, N - 1 of them between machines; each
 // machine but the root's sends the data once over its wires, the least possible, in equal parts
-// over its rails; FIFO depth >= 1. Partial sums travel, the chain's folded in the order of the
+// over its rails; FIFO depth >= 1. Partial sums travel, the chain's reduced in the order of the
 // ranks that they come from. On one machine it is the two-shot. Source: the hierarchical broadcast,
 // reversed.
 #include "algorithms/machines.h"
@@ -33,31 +33,31 @@ void add_rank(Builder& builder, const Machines& machines, int rank, int root) {
   const int machine = machines.of(rank), last = machines.of(root);
   const int next = (machine + 1) % machines.count();
   const int before = (machine + machines.count() - 1) % machines.count();
-  PhaseLanes lanes(builder, rank);
+  PhaseWorkers workers(builder, rank);
   for (int rail = 0; rail < machines.rails(); ++rail) {
     const int owner = machines.rank_at(machine, rail);
     if (owner != rank) {
-      lanes[kPush].add({.source = input(rail), .send_to = lanes[kPush].to(owner, kRail)});
+      workers[kPush].add({.source = input(rail), .send_to = workers[kPush].to(owner, kRail)});
       if (rank == root)
-        lanes[kGather].add(
-            {.receive_from = lanes[kGather].from(owner, kResult), .target = output(rail)});
+        workers[kGather].add(
+            {.receive_from = workers[kGather].from(owner, kResult), .target = output(rail)});
       continue;
     }
     std::vector<Contribution> sums;
     for (const int neighbour : machines.neighbours(rank)) sums.push_back({neighbour, kRail});
     const bool is_first = before == last;  // of the chain
     if (!is_first) sums.push_back({machines.rank_at(before, rail), kRail});
-    LaneBuilder& lane = lanes[kSum];
-    Instruction fold = fold_of(lane, rank, std::move(sums), rail);
-    fold.finish = machine == last;
+    WorkerBuilder& worker = workers[kSum];
+    Instruction reduction = reduction_of(worker, rank, std::move(sums), rail);
+    reduction.finish = machine == last;
     if (rank == root) {
-      fold.target = output(rail);
+      reduction.target = output(rail);
     } else if (machine == last) {
-      fold.send_to = lane.to(root, kResult);
+      reduction.send_to = worker.to(root, kResult);
     } else {
-      fold.send_to = lane.to(machines.rank_at(next, rail), kRail);
+      reduction.send_to = worker.to(machines.rank_at(next, rail), kRail);
     }
-    lane.add(std::move(fold));
+    worker.add(std::move(reduction));
   }
 }
 

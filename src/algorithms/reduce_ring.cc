@@ -10,11 +10,11 @@
 //
 // Claim: 1 instruction per rank; each rank but the root sends the data once, the least possible;
 // n - 1 latencies for the first chunk, then one chunk after the other; FIFO depth >= 1; one block.
-// Partial sums travel: folded in ring order from the rank after the root, rounded once per hop. In
+// Partial sums travel: reduced in ring order from the rank after the root, rounded once per hop. In
 // place is safe: only the last instruction writes.
 //
-// "ring_strands" is two such chains side by side, each with a block (half of the data), a lane and
-// connections of its own: while one lane publishes a chunk, the other moves one.
+// "ring_halves" is two such chains side by side, each with a block (half of the data), a worker and
+// connections of its own: while one worker publishes a chunk, the other moves one.
 //
 // Source: the pipelined chain of R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective
 // communication operations in MPICH", 2005.
@@ -28,41 +28,41 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-void add_lane(Builder& builder, const Seat& seat, int root, int strand) {
-  LaneBuilder lane = builder.add_lane(seat.rank(), seat.channel());
+void add_worker(Builder& builder, const Seat& seat, int root, int half) {
+  WorkerBuilder worker = builder.add_worker(seat.rank(), seat.channel());
   const bool is_root = seat.rank() == root, is_first = seat.rank(-1) == root;
-  lane.add({.receive_from = is_first ? kNone : lane.from(seat.rank(-1), strand),
-            .source = input(strand),
-            .source_position = is_first ? 0 : 1,  // after the ranks before it on the ring
-            .reduce = !is_first,
-            .target = is_root ? std::optional(output(strand)) : std::nullopt,
-            .send_to = is_root ? kNone : lane.to(seat.rank(1), strand),
-            .finish = is_root});
+  worker.add({.receive_from = is_first ? kNone : worker.from(seat.rank(-1), half),
+              .source = input(half),
+              .source_position = is_first ? 0 : 1,  // after the ranks before it on the ring
+              .reduce = !is_first,
+              .target = is_root ? std::optional(output(half)) : std::nullopt,
+              .send_to = is_root ? kNone : worker.to(seat.rank(1), half),
+              .finish = is_root});
 }
 
-Result<Schedule> build(const char* name, int strands, int nranks, const Options& options) {
+Result<Schedule> build(const char* name, int halves, int nranks, const Options& options) {
   TRY(check_options(name, nranks, kMaxRingRanks, options));
   const std::vector<std::vector<int>> rings = TRY(rings_of(nranks, options));
   if (nranks == 1) return alone(Collective::Reduce, name);
   Builder builder({.collective = Collective::Reduce,
                    .algorithm = name,
                    .nranks = nranks,
-                   .nblocks = strands,
+                   .nblocks = halves,
                    .root = options.root,
                    .partial_sums = true});
   for (const Seat& seat : seats_to_build(rings, options))
-    for (int strand = 0; strand < strands; ++strand) add_lane(builder, seat, options.root, strand);
+    for (int half = 0; half < halves; ++half) add_worker(builder, seat, options.root, half);
   return std::move(builder).take();
 }
 
 }  // namespace
 
 Result<Schedule> reduce_ring(int nranks, const Options& options) {
-  return build("ring", /*strands=*/1, nranks, options);
+  return build("ring", /*halves=*/1, nranks, options);
 }
 
-Result<Schedule> reduce_ring_strands(int nranks, const Options& options) {
-  return build("ring_strands", kStrands, nranks, options);
+Result<Schedule> reduce_ring_halves(int nranks, const Options& options) {
+  return build("ring_halves", kHalves, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

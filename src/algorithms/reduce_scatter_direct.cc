@@ -1,19 +1,19 @@
-// Direct reduce-scatter: everybody sends each block to its owner, who folds them.
+// Direct reduce-scatter: everybody sends each block to its owner, who reduces them.
 //
-//              push lane                     fold lane
+//              push worker                     reduce worker
 //   rank 0   b1 -> 1, b2 -> 2, b3 -> 3    b0: 0 + 1 + 2 + 3 -> output
 //   rank 1   b2 -> 2, b3 -> 3, b0 -> 0    b1: 0 + 1 + 2 + 3 -> output
 //   rank 2   b3 -> 3, b0 -> 0, b1 -> 1    b2: 0 + 1 + 2 + 3 -> output
 //   rank 3   b0 -> 0, b1 -> 1, b2 -> 2    b3: 0 + 1 + 2 + 3 -> output
 //
 // Claim: n instructions per rank and one network latency, the least possible; each rank sends n - 1
-// blocks, the least possible; FIFO depth >= 1. Each block is folded once, in ascending rank order
+// blocks, the least possible; FIFO depth >= 1. Each block is reduced once, in ascending rank order
 // in one instruction: no partial sum is ever rounded.
 //
-// Two lanes let the rounds overlap. In place, the fold writes the one block that the push does not
-// read. "direct_lanes" has a lane for each instruction.
-#include "algorithms/lanes.h"
+// Two workers let the rounds overlap. In place, the reduction writes the one block that the push
+// does not read. "direct_workers" has a worker for each instruction.
 #include "algorithms/reduce_scatter.h"
+#include "algorithms/workers.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -22,26 +22,26 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
+Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(workers), options));
   if (nranks == 1) return alone(Collective::ReduceScatter, name);
   Builder builder({.collective = Collective::ReduceScatter,
                    .algorithm = name,
                    .nranks = nranks,
                    .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    WorkerSpreader spreader(builder, rank, nranks, workers, options);
     for (const int owner : peers_by_distance(rank, nranks, 1)) {
-      LaneBuilder lane = spreader.of(kPushLane);
-      lane.add({.source = input(owner), .send_to = lane.to(owner)});
+      WorkerBuilder worker = spreader.of(kPushWorker);
+      worker.add({.source = input(owner), .send_to = worker.to(owner)});
     }
-    LaneBuilder fold = spreader.of(kFoldLane);
-    fold.add({.receive_from = fold.from(peers_ascending(rank, nranks)),
-              .source = input(rank),
-              .source_position = rank,  // behind the `rank` peers that come before it
-              .reduce = true,
-              .target = output(0),
-              .finish = true});
+    WorkerBuilder reduction = spreader.of(kReductionWorker);
+    reduction.add({.receive_from = reduction.from(peers_ascending(rank, nranks)),
+                   .source = input(rank),
+                   .source_position = rank,  // behind the `rank` peers that come before it
+                   .reduce = true,
+                   .target = output(0),
+                   .finish = true});
   }
   return std::move(builder).take();
 }
@@ -49,11 +49,11 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
 }  // namespace
 
 Result<Schedule> reduce_scatter_direct(int nranks, const Options& options) {
-  return build("direct", Lanes::ByPhase, nranks, options);
+  return build("direct", Workers::ByPhase, nranks, options);
 }
 
-Result<Schedule> reduce_scatter_direct_lanes(int nranks, const Options& options) {
-  return build("direct_lanes", Lanes::ByInstruction, nranks, options);
+Result<Schedule> reduce_scatter_direct_workers(int nranks, const Options& options) {
+  return build("direct_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

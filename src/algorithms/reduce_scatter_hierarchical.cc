@@ -1,5 +1,5 @@
 // Hierarchical reduce-scatter: each machine sums what is for a rank of another one, and sends the
-// sum there; the receiver folds the machines' sums with the inputs of its own machine.
+// sum there; the receiver reduces the machines' sums with the inputs of its own machine.
 //
 //   machines {0, 1} and {2, 3}
 //            push                    sums for others          result
@@ -10,8 +10,8 @@
 //
 // Claim: n - 1 blocks pushed or summed per rank; two network latencies, one of them between
 // machines; over the wires goes one block for each rank and other machine, from the rank that sums
-// it (its own rail); FIFO depth >= 1. Partial sums travel: each machine's, folded in ascending rank
-// order, and folded again in ascending order of the ranks they come from. Pushes and sums go
+// it (its own rail); FIFO depth >= 1. Partial sums travel: each machine's, reduced in ascending
+// rank order, and reduced again in ascending order of the ranks they come from. Pushes and sums go
 // through other machines by distance, and through the ranks there, in the same order, so that the
 // first to wait is never waited for. On one machine it is the direct one. Source: as the
 // hierarchical all-gather, reversed.
@@ -33,7 +33,7 @@ enum Phase : size_t { kPush, kSum, kResult };
 
 void add_rank(Builder& builder, const Machines& machines, int rank) {
   const int machine = machines.of(rank);
-  PhaseLanes lanes(builder, rank);
+  PhaseWorkers workers(builder, rank);
   std::vector<Contribution> own, others;
   for (const int neighbour : machines.neighbours(rank)) {
     own.push_back({neighbour, kOwn});
@@ -43,19 +43,19 @@ void add_rank(Builder& builder, const Machines& machines, int rank) {
     own.push_back({machines.rank_at(other, machines.local(rank)), kOwn});
     for (const int receiver : machines.ranks(other)) {
       const int summer = machines.rank_at(machine, machines.local(receiver));
-      LaneBuilder& lane = lanes[summer == rank ? kSum : kPush];
+      WorkerBuilder& worker = workers[summer == rank ? kSum : kPush];
       Instruction instruction{.source = input(receiver)};
-      if (summer == rank) instruction = fold_of(lane, rank, others, receiver);
-      instruction.send_to = summer == rank ? lane.to(receiver, kOwn) : lane.to(summer, kOthers);
-      lane.add(std::move(instruction));
+      if (summer == rank) instruction = reduction_of(worker, rank, others, receiver);
+      instruction.send_to = summer == rank ? worker.to(receiver, kOwn) : worker.to(summer, kOthers);
+      worker.add(std::move(instruction));
     }
   }
   for (const int neighbour : machines.neighbours(rank))
-    lanes[kPush].add({.source = input(neighbour), .send_to = lanes[kPush].to(neighbour, kOwn)});
-  Instruction result = fold_of(lanes[kResult], rank, own, rank);
+    workers[kPush].add({.source = input(neighbour), .send_to = workers[kPush].to(neighbour, kOwn)});
+  Instruction result = reduction_of(workers[kResult], rank, own, rank);
   result.target = output(0);
   result.finish = true;
-  lanes[kResult].add(std::move(result));
+  workers[kResult].add(std::move(result));
 }
 
 }  // namespace

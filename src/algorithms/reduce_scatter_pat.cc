@@ -9,7 +9,7 @@
 //   position 0   input + from rank r - 2 + from rank r - 1 -> output, finished
 //
 // Of several machines with several ranks, trees are over machines: each machine's contribution is
-// folded by the rank that has the block's tree, to which its neighbours push theirs.
+// reduced by the rank that has the block's tree, to which its neighbours push theirs.
 //
 //   machines {0, 1}, {2, 3}, {4, 5}: rank 0 has the trees of places 0, rank 1 those of places 1
 //
@@ -38,32 +38,32 @@ constexpr const char* kName = "pat";
 
 constexpr int kTag = 0;
 
-enum Phase : size_t { kFold, kPush };
+enum Phase : size_t { kOp, kPush };
 
 void add_rank(Builder& builder, const Machines& machines, int rank, const std::vector<int>& order) {
   const int machine = machines.of(rank);
   const std::vector<int> neighbours = machines.neighbours(rank);
-  PhaseLanes lanes(builder, rank);
+  PhaseWorkers workers(builder, rank);
   for (const PatTurn& turn : pat_turns(machines, machine, order)) {
     if (turn.handler != rank) {
-      lanes[kPush].add(
-          {.source = input(turn.owner), .send_to = lanes[kPush].to(turn.handler, kTag)});
+      workers[kPush].add(
+          {.source = input(turn.owner), .send_to = workers[kPush].to(turn.handler, kTag)});
       continue;
     }
     std::vector<Contribution> others;
     for (const int neighbour : neighbours) others.push_back({neighbour, kTag});
     for (const int dimension : pat_forwards(turn.position, machines.count()))
       others.push_back({pat_handler(machines, machine, turn, dimension, -1), kTag});
-    LaneBuilder& lane = lanes[kFold];
-    Instruction fold = fold_of(lane, rank, std::move(others), turn.owner);
+    WorkerBuilder& worker = workers[kOp];
+    Instruction reduction = reduction_of(worker, rank, std::move(others), turn.owner);
     if (turn.position == 0) {
-      fold.target = output(0);
-      fold.finish = true;
+      reduction.target = output(0);
+      reduction.finish = true;
     } else {
-      fold.send_to =
-          lane.to(pat_handler(machines, machine, turn, pat_dimension(turn.position), 1), kTag);
+      reduction.send_to =
+          worker.to(pat_handler(machines, machine, turn, pat_dimension(turn.position), 1), kTag);
     }
-    lane.add(std::move(fold));
+    worker.add(std::move(reduction));
   }
 }
 

@@ -10,8 +10,8 @@
 //
 // Claim: n instructions per rank; each rank sends n - 1 blocks, the least possible; FIFO depth >= 2
 // (at depth 1 every rank holds its only receive slot while it waits for the next rank's), 1 where
-// there are two ranks. Partial sums travel: a block is folded in ring order from the rank after its
-// owner, rounded once per hop. In place is safe: a rank writes last, where it has just read.
+// there are two ranks. Partial sums travel: a block is reduced in ring order from the rank after
+// its owner, rounded once per hop. In place is safe: a rank writes last, where it has just read.
 // Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 // workstations", 2009.
 #include "algorithms/reduce_scatter.h"
@@ -26,19 +26,19 @@ namespace {
 
 constexpr const char* kName = "ring";
 
-void add_lane(Builder& builder, const Seat& seat, int n) {
-  LaneBuilder lane = builder.add_lane(seat.rank(), seat.channel());
-  const Connections next = lane.to(seat.rank(1)), prev = lane.from(seat.rank(-1));
-  lane.add({.source = input(seat.rank(-1)), .send_to = next});
+void add_worker(Builder& builder, const Seat& seat, int n) {
+  WorkerBuilder worker = builder.add_worker(seat.rank(), seat.channel());
+  const Connections next = worker.to(seat.rank(1)), prev = worker.from(seat.rank(-1));
+  worker.add({.source = input(seat.rank(-1)), .send_to = next});
   for (int hop = 1; hop < n; ++hop) {
     const bool is_last = hop == n - 1;
-    lane.add({.receive_from = prev,
-              .source = input(seat.rank(-hop - 1)),
-              .source_position = 1,  // after the ranks before it on the ring
-              .reduce = true,
-              .target = is_last ? std::optional(output(0)) : std::nullopt,
-              .send_to = is_last ? kNone : next,
-              .finish = is_last});
+    worker.add({.receive_from = prev,
+                .source = input(seat.rank(-hop - 1)),
+                .source_position = 1,  // after the ranks before it on the ring
+                .reduce = true,
+                .target = is_last ? std::optional(output(0)) : std::nullopt,
+                .send_to = is_last ? kNone : next,
+                .finish = is_last});
   }
 }
 
@@ -53,7 +53,7 @@ Result<Schedule> reduce_scatter_ring(int nranks, const Options& options) {
                    .nranks = nranks,
                    .nblocks = nranks,
                    .partial_sums = true});
-  for (const Seat& seat : seats_to_build(rings, options)) add_lane(builder, seat, nranks);
+  for (const Seat& seat : seats_to_build(rings, options)) add_worker(builder, seat, nranks);
   return std::move(builder).take();
 }
 

@@ -8,7 +8,7 @@
 //
 // Claim: 2 instructions per rank, one for each tree; the depth of the trees and one more as network
 // latencies; every rank but the root sends the data once; FIFO depth >= 1; two blocks. Partial sums
-// travel, folded in ascending order of the ranks at the tops of subtrees. Source: tree.h.
+// travel, reduced in ascending order of the ranks at the tops of subtrees. Source: tree.h.
 #include "algorithms/reduce.h"
 #include "algorithms/tree.h"
 
@@ -32,18 +32,18 @@ Result<Schedule> reduce_tree(int nranks, const Options& options) {
                    .partial_sums = true});
   for (const int rank : ranks_to_build(nranks, options)) {
     for (int tree = 0; tree < kTrees; ++tree) {
-      LaneBuilder lane = builder.add_lane(rank);
+      WorkerBuilder worker = builder.add_worker(rank);
       std::vector<Contribution> sums;
       for (const int child : trees.below(rank, tree)) sums.push_back({child, tree});
-      Instruction fold = fold_of(lane, rank, std::move(sums), tree);
+      Instruction reduction = reduction_of(worker, rank, std::move(sums), tree);
       const int above = trees.above(rank, tree);
       if (above < 0) {
-        fold.target = output(tree);
-        fold.finish = true;
+        reduction.target = output(tree);
+        reduction.finish = true;
       } else {
-        fold.send_to = lane.to(above, tree);
+        reduction.send_to = worker.to(above, tree);
       }
-      lane.add(std::move(fold));
+      worker.add(std::move(reduction));
     }
   }
   return std::move(builder).take();

@@ -7,10 +7,10 @@
 #include "algorithms/all_to_all.h"
 #include "algorithms/broadcast.h"
 #include "algorithms/gather.h"
-#include "algorithms/lanes.h"
 #include "algorithms/reduce.h"
 #include "algorithms/reduce_scatter.h"
 #include "algorithms/scatter.h"
+#include "algorithms/workers.h"
 
 namespace niccolite::algorithms {
 namespace {
@@ -42,7 +42,7 @@ Load one_message(int) { return {2, 1, 1}; }
 
 constexpr Traits kDirect{.load = to_all, .connects_all = true};
 constexpr Traits kDirectInOneStep{.load = to_all, .connects_all = true, .is_one_step = true};
-constexpr Traits kDirectLanes{.family = "direct", .load = to_all, .connects_all = true};
+constexpr Traits kDirectWorkers{.family = "direct", .load = to_all, .connects_all = true};
 
 constexpr Traits kTree{.pattern = Pattern::Tree};
 constexpr Traits kTreeOfMachines{.pattern = Pattern::Tree, .follows_machines = true};
@@ -70,11 +70,11 @@ constexpr Algorithm kAlgorithms[] = {
      kMaxDirectRanks,
      all_reduce_two_shot,
      {.load = to_owners_and_back, .connects_all = true}},
-    {"two_shot_lanes",
+    {"two_shot_workers",
      AllReduce,
      1,
-     kMaxLanesRanks,
-     all_reduce_two_shot_lanes,
+     kMaxWorkersRanks,
+     all_reduce_two_shot_workers,
      {.family = "two_shot", .load = to_owners_and_back, .connects_all = true}},
     {"tree", AllReduce, 1, kMaxRingRanks, all_reduce_tree, kTreeOfMachines},
     {"recursive_doubling", AllReduce, 1, kMaxRingRanks, all_reduce_recursive_doubling, kTree},
@@ -86,11 +86,11 @@ constexpr Algorithm kAlgorithms[] = {
      kMaxRingRanks,
      reduce_ring,
      {.load = along_a_chain, .pattern = Pattern::Ring}},
-    {"ring_strands",
+    {"ring_halves",
      Reduce,
      1,
      kMaxRingRanks,
-     reduce_ring_strands,
+     reduce_ring_halves,
      {.family = "ring", .load = along_two_chains, .pattern = Pattern::Ring}},
     {"direct", Reduce, 1, kMaxDirectRanks, reduce_direct, kDirectInOneStep},
     {"two_shot",
@@ -99,11 +99,11 @@ constexpr Algorithm kAlgorithms[] = {
      kMaxDirectRanks,
      reduce_two_shot,
      {.load = by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
-    {"two_shot_lanes",
+    {"two_shot_workers",
      Reduce,
      1,
-     kMaxLanesRanks,
-     reduce_two_shot_lanes,
+     kMaxWorkersRanks,
+     reduce_two_shot_workers,
      {.family = "two_shot", .load = by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
     {"tree", Reduce, 1, kMaxRingRanks, reduce_tree, kTreeOfMachines},
     {"hierarchical", Reduce, 1, kMaxDirectRanks, reduce_hierarchical, kHierarchical},
@@ -114,11 +114,11 @@ constexpr Algorithm kAlgorithms[] = {
      kMaxRingRanks,
      broadcast_ring,
      {.load = along_a_chain, .pattern = Pattern::Ring}},
-    {"ring_strands",
+    {"ring_halves",
      Broadcast,
      1,
      kMaxRingRanks,
-     broadcast_ring_strands,
+     broadcast_ring_halves,
      {.family = "ring", .load = along_two_chains, .pattern = Pattern::Ring}},
     {"direct", Broadcast, 1, kMaxDirectRanks, broadcast_direct, kDirectInOneStep},
     {"scatter_gather",
@@ -127,11 +127,11 @@ constexpr Algorithm kAlgorithms[] = {
      kMaxDirectRanks,
      broadcast_scatter_gather,
      {.load = from_root_by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
-    {"scatter_gather_lanes",
+    {"scatter_gather_workers",
      Broadcast,
      1,
-     kMaxLanesRanks,
-     broadcast_scatter_gather_lanes,
+     kMaxWorkersRanks,
+     broadcast_scatter_gather_workers,
      {.family = "scatter_gather",
       .load = from_root_by_owners,
       .connects_all = true,
@@ -146,11 +146,11 @@ constexpr Algorithm kAlgorithms[] = {
      all_gather_ring,
      {.load = once_round, .pattern = Pattern::Ring}},
     {"direct", AllGather, 1, kMaxDirectRanks, all_gather_direct, kDirect},
-    {"direct_lanes",
+    {"direct_workers",
      AllGather,
      1,
-     kMaxLanesRanks,
-     all_gather_direct_lanes,
+     kMaxWorkersRanks,
+     all_gather_direct_workers,
      {.family = "direct", .load = to_all, .connects_all = true, .is_one_step = true}},
     {"pat", AllGather, 1, kMaxRingRanks, all_gather_pat, kPatOfMachines},
     {"hierarchical", AllGather, 1, kMaxDirectRanks, all_gather_hierarchical, kHierarchical},
@@ -162,12 +162,13 @@ constexpr Algorithm kAlgorithms[] = {
      reduce_scatter_ring,
      {.load = once_round, .pattern = Pattern::Ring}},
     {"direct", ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_direct, kDirect},
-    {"direct_lanes", ReduceScatter, 1, kMaxLanesRanks, reduce_scatter_direct_lanes, kDirectLanes},
+    {"direct_workers", ReduceScatter, 1, kMaxWorkersRanks, reduce_scatter_direct_workers,
+     kDirectWorkers},
     {"pat", ReduceScatter, 1, kMaxRingRanks, reduce_scatter_pat, kPatOfMachines},
     {"hierarchical", ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_hierarchical, kHierarchical},
 
     {"direct", AllToAll, 1, kMaxDirectRanks, all_to_all_direct, kDirect},
-    {"direct_lanes", AllToAll, 1, kMaxLanesRanks, all_to_all_direct_lanes, kDirectLanes},
+    {"direct_workers", AllToAll, 1, kMaxWorkersRanks, all_to_all_direct_workers, kDirectWorkers},
     {"pat",
      AllToAll,
      1,
@@ -177,7 +178,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"hierarchical", AllToAll, 1, kMaxDirectRanks, all_to_all_hierarchical, kHierarchical},
 
     {"direct", Gather, 1, kMaxDirectRanks, gather_direct, kDirect},
-    {"direct_lanes", Gather, 1, kMaxLanesRanks, gather_direct_lanes, kDirectLanes},
+    {"direct_workers", Gather, 1, kMaxWorkersRanks, gather_direct_workers, kDirectWorkers},
     {"pat",
      Gather,
      1,
@@ -186,7 +187,7 @@ constexpr Algorithm kAlgorithms[] = {
      {.load = forwarded, .pattern = Pattern::Forwarding}},
 
     {"direct", Scatter, 1, kMaxDirectRanks, scatter_direct, kDirect},
-    {"direct_lanes", Scatter, 1, kMaxLanesRanks, scatter_direct_lanes, kDirectLanes},
+    {"direct_workers", Scatter, 1, kMaxWorkersRanks, scatter_direct_workers, kDirectWorkers},
     {"pat",
      Scatter,
      1,

@@ -40,8 +40,8 @@ enum class Pattern : uint8_t {
 
 /// What the planner knows of an algorithm beside its schedule.
 struct Traits {
-  /// Algorithms that differ only in how their instructions are spread over lanes are *forms* of one
-  /// family, whose name selects all of them. Null: the algorithm's own name.
+  /// Algorithms that differ only in how their instructions are spread over workers are *forms* of
+  /// one family, whose name selects all of them. Null: the algorithm's own name.
   const char* family = nullptr;
   Load (*load)(int nranks) = nullptr;
   bool connects_all = false;  // every rank with every other (or with the root)

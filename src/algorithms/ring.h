@@ -7,8 +7,8 @@
 
 namespace niccolite::algorithms {
 
-/// Chains side by side, each with half of the data, in algorithms whose name ends in "_strands".
-inline constexpr int kStrands = 2;
+/// Chains side by side, each with half of the data, in algorithms whose name ends in "_halves".
+inline constexpr int kHalves = 2;
 
 /// One rank's place on one ring.
 class Seat {
@@ -34,7 +34,7 @@ class Seat {
 /// name each rank once.
 Result<std::vector<std::vector<int>>> rings_of(int nranks, const Options& options);
 
-/// The seats whose lanes are to be built, by ring and position. `rings` must outlive them.
+/// The seats whose workers are to be built, by ring and position. `rings` must outlive them.
 std::vector<Seat> seats_to_build(const std::vector<std::vector<int>>& rings,
                                  const Options& options);
 

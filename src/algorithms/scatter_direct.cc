@@ -9,9 +9,9 @@
 // Claim: n instructions at the root, 1 elsewhere; one network latency, the least possible; the root
 // sends n - 1 blocks; FIFO depth >= 1. The own block comes last: nobody waits for it.
 //
-// "direct_lanes" has a lane for each instruction, so that no peer's block waits for another's.
-#include "algorithms/lanes.h"
+// "direct_workers" has a worker for each instruction, so that no peer's block waits for another's.
 #include "algorithms/scatter.h"
+#include "algorithms/workers.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -20,8 +20,8 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(lanes), options));
+Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
+  TRY(check_options(name, nranks, max_ranks_of(workers), options));
   if (nranks == 1) return alone(Collective::Scatter, name);
   const int root = options.root;
   Builder builder({.collective = Collective::Scatter,
@@ -30,17 +30,17 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
                    .nblocks = nranks,
                    .root = root});
   for (const int rank : ranks_to_build(nranks, options)) {
-    LaneSpreader spreader(builder, rank, nranks, lanes, options);
+    WorkerSpreader spreader(builder, rank, nranks, workers, options);
     if (rank != root) {
-      LaneBuilder lane = spreader.of(kGatherLane);
-      lane.add({.receive_from = lane.from(root), .target = output(0)});
+      WorkerBuilder worker = spreader.of(kGatherWorker);
+      worker.add({.receive_from = worker.from(root), .target = output(0)});
       continue;
     }
     for (const int receiver : peers_by_distance(root, nranks, 1)) {
-      LaneBuilder lane = spreader.of(kPushLane);
-      lane.add({.source = input(receiver), .send_to = lane.to(receiver)});
+      WorkerBuilder worker = spreader.of(kPushWorker);
+      worker.add({.source = input(receiver), .send_to = worker.to(receiver)});
     }
-    spreader.of(kPushLane).add({.source = input(root), .target = output(0)});
+    spreader.of(kPushWorker).add({.source = input(root), .target = output(0)});
   }
   return std::move(builder).take();
 }
@@ -48,11 +48,11 @@ Result<Schedule> build(const char* name, Lanes lanes, int nranks, const Options&
 }  // namespace
 
 Result<Schedule> scatter_direct(int nranks, const Options& options) {
-  return build("direct", Lanes::ByPhase, nranks, options);
+  return build("direct", Workers::ByPhase, nranks, options);
 }
 
-Result<Schedule> scatter_direct_lanes(int nranks, const Options& options) {
-  return build("direct_lanes", Lanes::ByInstruction, nranks, options);
+Result<Schedule> scatter_direct_workers(int nranks, const Options& options) {
+  return build("direct_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -28,7 +28,7 @@ namespace {
 
 constexpr const char* kName = "pat";
 
-void add_lane(LaneBuilder lane, int distance, int n, int root) {
+void add_worker(WorkerBuilder worker, int distance, int n, int root) {
   const auto rank_at = [&](int of) { return (root + of) % n; };
   std::vector<int> order = pat_subtree(distance, n);
   std::reverse(order.begin(), order.end());
@@ -37,13 +37,13 @@ void add_lane(LaneBuilder lane, int distance, int n, int root) {
     if (distance == 0)
       instruction.source = input(rank_at(to));
     else
-      instruction.receive_from = lane.from(rank_at(pat_parent(distance)));
+      instruction.receive_from = worker.from(rank_at(pat_parent(distance)));
     if (to == distance)
       instruction.target = output(0);
     else
-      instruction.send_to = lane.to(rank_at(pat_child(distance, to)));
+      instruction.send_to = worker.to(rank_at(pat_child(distance, to)));
     if (!instruction.source && !instruction.target) instruction.chunk_of = rank_at(to);
-    lane.add(std::move(instruction));
+    worker.add(std::move(instruction));
   }
 }
 
@@ -59,7 +59,7 @@ Result<Schedule> scatter_pat(int nranks, const Options& options) {
                    .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
     const int distance = (rank - options.root + nranks) % nranks;
-    add_lane(builder.add_lane(rank), distance, nranks, options.root);
+    add_worker(builder.add_worker(rank), distance, nranks, options.root);
   }
   return std::move(builder).take();
 }

@@ -328,7 +328,7 @@ bool enabled(Level level, uint64_t subsystems) {
          (cached_subsystems.load(std::memory_order_relaxed) & subsystems) != 0;
 }
 
-void write(Level level, Place place, const char* function, const std::string& text) {
+void write(Level level, SourceLocation place, const char* function, const std::string& text) {
   const auto current = settings();
   std::unique_lock lock(state().mutex);
   if (level == Level::Warn) state().last_error = text.substr(0, kLongestLine);

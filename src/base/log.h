@@ -43,7 +43,7 @@ enum Subsystem : uint64_t {
 };
 
 bool enabled(Level level, uint64_t subsystems);
-void write(Level level, Place place, const char* function, const std::string& text);
+void write(Level level, SourceLocation place, const char* function, const std::string& text);
 /// Prints `status` as one WARN line (if the level allows) and keeps its message as the last error.
 /// Once per error, where it leaves the library.
 void error(const Status& status, const char* call);

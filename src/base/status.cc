@@ -25,13 +25,13 @@ const char* name_of(Code code) {
   return "unknown code";
 }
 
-Status Status::make(Code code, Place place, std::string message) {
+Status Status::make(Code code, SourceLocation place, std::string message) {
   Status status;
   status.failure_ = std::make_unique<Failure>(Failure{code, -1, place, std::move(message)});
   return status;
 }
 
-Status Status::from_errno(int error_number, std::string_view what, Place place) {
+Status Status::from_errno(int error_number, std::string_view what, SourceLocation place) {
   char text[128];
   // The GNU strerror_r: returns the text, which need not be in `text`.
   const char* cause = strerror_r(error_number, text, sizeof text);

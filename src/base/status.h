@@ -29,7 +29,7 @@ enum class Code : unsigned char {
 
 const char* name_of(Code code);
 
-struct Place {
+struct SourceLocation {
   const char* file;
   int line;
 };
@@ -44,7 +44,7 @@ struct Format {
                    int line = __builtin_LINE())
       : text(literal), place{file, line} {}
   fmt::format_string<Args...> text;
-  Place place;
+  SourceLocation place;
 };
 
 class [[nodiscard]] Status {
@@ -72,12 +72,12 @@ class [[nodiscard]] Status {
 
   /// A failed system call: "<what>: <errno text>". `error_number` is errno right after the call.
   static Status from_errno(int error_number, std::string_view what,
-                           Place place = {__builtin_FILE(), __builtin_LINE()});
+                           SourceLocation place = {__builtin_FILE(), __builtin_LINE()});
 
   bool is_ok() const { return failure_ == nullptr; }
   Code code() const { return failure_ ? failure_->code : Code::Ok; }
   const std::string& message() const;  // empty when fine
-  Place place() const { return failure_ ? failure_->place : Place{"", 0}; }
+  SourceLocation place() const { return failure_ ? failure_->place : SourceLocation{"", 0}; }
   int peer() const { return failure_ ? failure_->peer : -1; }  // rank, or -1
 
   Status& set_peer(int rank) &;
@@ -102,10 +102,10 @@ class [[nodiscard]] Status {
   struct Failure {
     Code code;
     int peer;
-    Place place;
+    SourceLocation place;
     std::string message;
   };
-  static Status make(Code code, Place place, std::string message);
+  static Status make(Code code, SourceLocation place, std::string message);
   void prepend(const std::string& context);
   std::unique_ptr<Failure> failure_;
 };

@@ -37,7 +37,7 @@ Status Mesh::listen(const Address& interface) {
   return {};
 }
 
-void Mesh::place(const messages::Place& place) {
+void Mesh::place(const messages::Assignment& place) {
   peers_.resize(place.nprocesses);
   for (const messages::Neighbor& neighbor : place.neighbors) {
     neighbors_.push_back(neighbor.process);

@@ -44,7 +44,7 @@ class Mesh final : private Link::Owner {
   const Address& address() const { return acceptor_->address(); }
 
   /// Sets this process' place; its neighbors are dialed or expected.
-  void place(const messages::Place& place);
+  void place(const messages::Assignment& place);
   /// Makes a process known by address and number; links that it has made already come to life.
   void introduce(uint32_t process, const Address& address, uint64_t number);
 

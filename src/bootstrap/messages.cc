@@ -108,8 +108,8 @@ Result<Join> Join::decode(Reader& reader) {
   return join;
 }
 
-Bytes Place::encode() const {
-  Writer writer = begin(MessageType::Place);
+Bytes Assignment::encode() const {
+  Writer writer = begin(MessageType::Assignment);
   writer.u32(process);
   writer.u32(nprocesses);
   writer.i32(nranks);
@@ -122,8 +122,8 @@ Bytes Place::encode() const {
   return std::move(writer).take();
 }
 
-Result<Place> Place::decode(Reader& reader) {
-  Place place;
+Result<Assignment> Assignment::decode(Reader& reader) {
+  Assignment place;
   place.process = reader.u32();
   place.nprocesses = reader.u32();
   place.nranks = reader.i32();

@@ -25,7 +25,7 @@ inline constexpr size_t kMaxMessage = 16u << 20;       // of send() and request(
 
 enum class MessageType : uint8_t {
   Join = 1,
-  Place,
+  Assignment,
   Refused,
   Ready,
   Failed,
@@ -74,13 +74,13 @@ struct Neighbor {
 };
 
 /// All ranks have come: the process' place in the order of processes, and those it exchanges with.
-struct Place {
+struct Assignment {
   uint32_t process = 0;
   uint32_t nprocesses = 0;
   int32_t nranks = 0;
   std::vector<Neighbor> neighbors;
   Bytes encode() const;
-  static Result<Place> decode(Reader& reader);
+  static Result<Assignment> decode(Reader& reader);
 };
 
 /// The rendezvous failed. `missing` is not empty when ranks did not come in time: each rank then

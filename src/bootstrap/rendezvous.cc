@@ -213,7 +213,7 @@ void Rendezvous::place() {
       order.push_back(&guests_.at(seat.link));
   const auto nprocesses = static_cast<uint32_t>(order.size());
   for (uint32_t process = 0; process < nprocesses; ++process) {
-    messages::Place place{
+    messages::Assignment place{
         .process = process, .nprocesses = nprocesses, .nranks = nranks_, .neighbors = {}};
     for (uint32_t neighbor : neighbors_of(process, nprocesses))
       place.neighbors.push_back({.process = neighbor,

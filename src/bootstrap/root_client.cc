@@ -143,8 +143,8 @@ Status RootClient::take(std::span<const std::byte> payload) {
   }
   answered_ = true;
   switch (type) {
-    case MessageType::Place: {
-      messages::Place place = TRY(messages::Place::decode(reader));
+    case MessageType::Assignment: {
+      messages::Assignment place = TRY(messages::Assignment::decode(reader));
       events_.placed(std::move(place));
       return {};
     }

@@ -18,7 +18,7 @@ class RootClient final : private Link::Owner {
     /// rank.
     std::function<void(const Address& local)> connected;
     std::function<void(std::string why)> trouble;  // one attempt failed; another follows
-    std::function<void(messages::Place)> placed;
+    std::function<void(messages::Assignment)> placed;
     std::function<void(messages::Refused)> refused;
     std::function<void(Status)> failed;  // no attempt is left, or the root has gone
     std::function<void()> over;          // finish() is done

@@ -73,7 +73,7 @@ Result<std::shared_ptr<Session>> Session::create(const UniqueId& id) {
                 self->root_knows_ = false;
                 self->trouble_ = std::move(why);
               },
-          .placed = [self](const messages::Place& place) { self->placed(place); },
+          .placed = [self](const messages::Assignment& place) { self->placed(place); },
           .refused =
               [self](const messages::Refused& refused) {
                 self->fail(Status::error(refused.code, "{}", refused.text).with_peer(refused.peer),
@@ -371,7 +371,7 @@ void Session::root_connected(const Address& local) {
   for (const auto& [rank, deadline] : joining) announce(rank, deadline);
 }
 
-void Session::placed(const messages::Place& place) {
+void Session::placed(const messages::Assignment& place) {
   messages::ProcessEntry mine{
       .number = number_, .address = mesh_->address(), .origin = origin_, .ranks = {}};
   {

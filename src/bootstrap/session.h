@@ -87,7 +87,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   void announce(const std::shared_ptr<Local>& local, Deadline deadline);
   Status listen(const Address& local);
   void root_connected(const Address& local);
-  void placed(const messages::Place& place);
+  void placed(const messages::Assignment& place);
   void table_complete(Result<std::vector<messages::ProcessEntry>> table);  // with the lock
   void introduce_if_ready();
   void departed(uint32_t process, const Status& why);  // with the lock

@@ -25,19 +25,19 @@ constexpr size_t kMostJoinedBytes = 512 << 10;
 // receives, and one to the own rank.
 constexpr int kDistancesInBatch = 16;
 static_assert(2 * kDistancesInBatch <= executor::kMaxWorks);
-// Lanes of messages in one CTA, which has 16 warps, of which one serves the others with Simple.
-constexpr int most_lanes_of_messages(Protocol protocol) {
+// Workers of messages in one CTA, which has 16 warps, of which one serves the others with Simple.
+constexpr int most_workers_of_messages(Protocol protocol) {
   return protocol == Protocol::Simple ? 15 : 16;
 }
-// Layers of one turn, if all its messages are to have lanes in one CTA.
-constexpr int kMostLayers = most_lanes_of_messages(Protocol::LL) / 2;
+// Layers of one turn, if all its messages are to have workers in one CTA.
+constexpr int kMostLayers = most_workers_of_messages(Protocol::LL) / 2;
 
 /// What operations must have in common to share a launch, their program aside; equal on all ranks,
 /// as batches must be.
-using Kernel = std::tuple<bool, executor::DataType, executor::Fold, double, double, int64_t>;
+using Kernel = std::tuple<bool, executor::DataType, executor::ReduceOp, double, double, int64_t>;
 Kernel kernel_of(const Plan& plan) {
   const executor::Reduction& r = plan.reduction;
-  return {plan.reduces, plan.type, r.fold, r.input_scale, r.finish_scale, r.finish_divisor};
+  return {plan.reduces, plan.type, r.op, r.input_scale, r.finish_scale, r.finish_divisor};
 }
 
 /// A scalar is its rank's own, and a launch has one: such operations stay alone.
@@ -149,10 +149,10 @@ Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches)
     const Plan plan = TRY(planner.collective(task->call.request, share));
     by_protocol[static_cast<size_t>(plan.protocol)].push_back(task);
   }
-  const int most_by_lanes = executor::kMaxLanes / most_lanes(settings.nranks);
+  const int most_by_workers = executor::kMaxWorkers / most_workers(settings.nranks);
   for (size_t protocol = 0; protocol < by_protocol.size(); ++protocol) {
     const int most_by_channels = static_cast<int>(settings.shapes[protocol].channels) / share;
-    const int most = std::min({most_by_channels, most_by_lanes, executor::kMaxWorks});
+    const int most = std::min({most_by_channels, most_by_workers, executor::kMaxWorks});
     add_batches(by_protocol[protocol], static_cast<size_t>(std::max(1, most)),
                 {.most_channels = share}, batches);
   }
@@ -309,12 +309,12 @@ Status add_messages(std::span<const Task> tasks, Planner& planner, std::vector<B
   std::stable_sort(ends.begin(), ends.end(),
                    [](const End& a, const End& b) { return a.order() < b.order(); });
   for (size_t first = 0; first < ends.size();) {
-    std::map<int, int> lanes;  // by pattern channel
-    const int most = most_lanes_of_messages(ends[first].protocol);
+    std::map<int, int> workers;  // by pattern channel
+    const int most = most_workers_of_messages(ends[first].protocol);
     size_t next = first;
     for (; next < ends.size() && next - first < executor::kMaxWorks; ++next) {
       if (ends[next].kind() != ends[first].kind()) break;
-      if (++lanes[algorithms::channel_of_distance(ends[next].distance)] > most) break;
+      if (++workers[algorithms::channel_of_distance(ends[next].distance)] > most) break;
     }
     batches.push_back(batch_of(std::span(ends).subspan(first, next - first)));
     first = next;

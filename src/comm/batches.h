@@ -13,7 +13,7 @@
 // Why no pattern of messages deadlocks. Both ends of a message know its place in the order, since
 // it depends on the messages of their pair alone, and every rank launches its messages in this
 // order. Of the messages that are not done take the first: both of its ranks are done with all
-// launches before, so both are in the launch that holds it, where each message has a lane of its
+// launches before, so both are in the launch that holds it, where each message has a worker of its
 // own, and none waits for another but for slots that are free when that one is done. (The ranks'
 // groups must hold both ends of it, or come to it in their order, as NCCL asks.)
 //
@@ -24,7 +24,7 @@
 #include <span>
 #include <vector>
 
-#include "algorithms/lanes.h"
+#include "algorithms/workers.h"
 #include "comm/task.h"
 #include "planner/plan.h"
 
@@ -45,9 +45,11 @@ struct Batch {
   bool holds_messages() const { return tasks[0]->call.is_message(); }
 };
 
-/// The most lanes that a collective which may be joined has on any rank. (How many one has may
+/// The most workers that a collective which may be joined has on any rank. (How many one has may
 /// differ from rank to rank, so that it must not decide what is joined.)
-constexpr int most_lanes(int nranks) { return 2 * std::min(nranks, algorithms::kMaxLanesRanks); }
+constexpr int most_workers(int nranks) {
+  return 2 * std::min(nranks, algorithms::kMaxWorkersRanks);
+}
 
 /// Errors: InvalidUsage for a message to the own rank without its other end, or of another size.
 /// `planner` plans the collectives and chooses protocols. `is_captured`: the calls are, on all

@@ -715,8 +715,8 @@ void Communicator::tell_failure(int peer, const Status& status) {
 }
 
 // Kernels of other ranks may be using buffers that this rank's user will free
-// (executor/protocol/offer.h). An operation that an abort does not end at once is waiting for
-// them: they let go now. A revoke is no failure of theirs.
+// (executor/protocol/advertisement.h). An operation that an abort does not end at once is waiting
+// for them: they let go now. A revoke is no failure of theirs.
 void Communicator::stop_reaching_peers() {
   if (reaching_peers_.empty() || operations_ == nullptr) return;
   const Result<bool> is_done = operations_->drain(Deadline::after(kAbortsAtOnce));

@@ -295,7 +295,7 @@ Buffers OperationQueue::with_shifts(Buffers buffers, const Call& call) {
 }
 
 // Of a launch that makes offers.
-Buffers OperationQueue::offer(Buffers buffers, const Call& call) {
+Buffers OperationQueue::advertise(Buffers buffers, const Call& call) {
   buffers = with_shifts(buffers, call);
   if (buffers.input_shifts != nullptr || buffers.output_shifts != nullptr)
     LOG(Trace, Reg, "{}: peers are offered {}", describe(call),
@@ -316,12 +316,13 @@ void OperationQueue::note_use(const Buffers& buffers) {
 
 // A root to which peers offer their buffers has none that must be reached. Where the plan for slots
 // makes no offers at all, that for direct buffers may: it counts what would be offered.
-void OperationQueue::note_without_offers(const Launcher& launcher, std::span<const Call> calls,
-                                         std::span<const Buffers> buffers) {
-  if (launcher.offers() == Launcher::Offers::None) return;
+void OperationQueue::note_without_advertisements(const Launcher& launcher,
+                                                 std::span<const Call> calls,
+                                                 std::span<const Buffers> buffers) {
+  if (launcher.advertisements() == Launcher::Advertisements::None) return;
   for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
     if (calls[i].is_message()) continue;
-    if (launcher.offers() == Launcher::Offers::Taken) {
+    if (launcher.advertisements() == Launcher::Advertisements::Taken) {
       agreement_->note_use(true);
     } else {
       note_use(with_shifts(buffers[i], calls[i]));
@@ -335,18 +336,18 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
   if (launch_order_ != nullptr && !order_.is_captured())
     TRY(launch_order_->before(launcher, stream));
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
-  if (!has_shared || !launcher.makes_offers()) {
-    if (agreement_ != nullptr && !order_.is_captured() && !launcher.makes_offers())
-      note_without_offers(launcher, calls, buffers);
+  if (!has_shared || !launcher.advertises()) {
+    if (agreement_ != nullptr && !order_.is_captured() && !launcher.advertises())
+      note_without_advertisements(launcher, calls, buffers);
     return launcher.run(buffers, stream, number);
   }
   if (buffers.size() == 1) {
-    const Buffers seen = offer(buffers[0], calls[0]);
+    const Buffers seen = advertise(buffers[0], calls[0]);
     return launcher.run({&seen, 1}, stream, number);
   }
   seen_.clear();
   for (size_t work = 0; work < buffers.size(); ++work)
-    seen_.push_back(offer(buffers[work], calls[work]));
+    seen_.push_back(advertise(buffers[work], calls[work]));
   return launcher.run(seen_, stream, number);
 }
 
@@ -782,7 +783,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
     launch.marks = launch.recorder->marks();
   }
   launch.threads = plans_->planner.settings().threads;
-  launch.request_bytes = plan.request_bytes;
+  launch.pull_bytes = plan.pull_bytes;
   if (log_ != nullptr) note_plan(planned);
   LaunchForm form = profiling_ == nullptr ? LaunchForm{} : form_of(planned);
   std::vector<void*> scratch = TRY(scratch_.reserve(launch));

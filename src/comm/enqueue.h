@@ -86,8 +86,8 @@ class OperationQueue {
   Result<std::vector<Ready>> prepare(std::span<const Task> tasks);
   Status connect(std::span<Ready> launches, const Deadline& deadline);
   Status launch(const Ready& ready);
-  /// From now on peers are offered buffers that lie in windows (executor/protocol/offer.h), and
-  /// what is prepared is prepared for it. `plans_for_it`: plans are those for buffers that all
+  /// From now on peers are offered buffers that lie in windows (executor/protocol/advertisement.h),
+  /// and what is prepared is prepared for it. `plans_for_it`: plans are those for buffers that all
   /// ranks reach. All ranks between the same operations; may be repeated. `windows` outlive the
   /// queue, or its operations.
   void open_windows(const registry::Windows& windows, bool plans_for_it);
@@ -168,9 +168,9 @@ class OperationQueue {
   bool is_over(Retired& retired);
   const uint64_t* shifts_of(const void* pointer, size_t bytes);
   executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
-  executor::Buffers offer(executor::Buffers buffers, const Call& call);
-  void note_without_offers(const Launcher& launcher, std::span<const Call> calls,
-                           std::span<const executor::Buffers> buffers);
+  executor::Buffers advertise(executor::Buffers buffers, const Call& call);
+  void note_without_advertisements(const Launcher& launcher, std::span<const Call> calls,
+                                   std::span<const executor::Buffers> buffers);
   Status before(gpu::StreamHandle stream);
   Status after(gpu::StreamHandle stream);
   /// Of the operations that come now: by run(), run_known() and prepare().

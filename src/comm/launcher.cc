@@ -7,17 +7,19 @@
 namespace niccolite::comm {
 namespace {
 
-Launcher::Offers offers_of(const executor::Launch& launch) {
-  using Offers = Launcher::Offers;
-  if (launch.list_access) return Offers::Made;
+Launcher::Advertisements advertisements_of(const executor::Launch& launch) {
+  using Advertisements = Launcher::Advertisements;
+  if (launch.list_access) return Advertisements::Made;
   const bool publishes = launch.protocol == executor::Protocol::Simple && !launch.is_list();
-  Offers offers = publishes && !launch.ports.empty() ? Offers::Possible : Offers::None;
+  Advertisements advertisements =
+      publishes && !launch.ports.empty() ? Advertisements::Possible : Advertisements::None;
   for (size_t port = 0; port < launch.ports.size(); ++port) {
-    if (advertises(launch, port)) return Offers::Made;
+    if (advertises(launch, port)) return Advertisements::Made;
     const lowering::Way way = route_in(launch, port).way;
-    if (way == lowering::Way::DirectGet || way == lowering::Way::DirectPut) offers = Offers::Taken;
+    if (way == lowering::Way::DirectGet || way == lowering::Way::DirectPut)
+      advertisements = Advertisements::Taken;
   }
-  return offers;
+  return advertisements;
 }
 
 class HostLauncher final : public Launcher {
@@ -58,7 +60,7 @@ class CudaLauncher final : public Launcher {
 Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int device,
                                                    executor::Launch launch,
                                                    std::vector<void*> scratch) {
-  const Offers offers = offers_of(launch);
+  const Advertisements advertisements = advertisements_of(launch);
   std::unique_ptr<Launcher> launcher;
   switch (machine.kind()) {
     case gpu::Kind::Virtual: {
@@ -73,7 +75,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
       break;
     }
   }
-  launcher->offers_ = offers;
+  launcher->advertisements_ = advertisements;
   launcher->scratch_ = std::move(scratch);
   return launcher;
 }

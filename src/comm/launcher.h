@@ -15,16 +15,16 @@ namespace niccolite::comm {
 class Launcher {
  public:
   virtual ~Launcher() = default;
-  /// May peers be offered the user's buffers (executor/protocol/offer.h)?
-  bool makes_offers() const { return offers_ == Offers::Made; }
+  /// May peers be offered the user's buffers (executor/protocol/advertisement.h)?
+  bool advertises() const { return advertisements_ == Advertisements::Made; }
   /// Which buffers are offered to whom.
-  enum class Offers : uint8_t {
+  enum class Advertisements : uint8_t {
     None,
     Possible,  // none, as all goes by slots, but a plan for direct buffers might make some
     Taken,     // peers offer theirs to this rank alone, as those of a reduce do to its root
     Made       // this rank offers its own
   };
-  Offers offers() const { return offers_; }
+  Advertisements advertisements() const { return advertisements_; }
   /// Does it have device memory, so that it must live until what it has queued is done?
   virtual bool has_memory() const { return false; }
   /// `launch` without its buffers. `scratch`: Scratch::reserve() of it.
@@ -52,7 +52,7 @@ class Launcher {
   const gpu::Event* begun_ = nullptr;  // the same
 
  private:
-  Offers offers_ = Offers::None;
+  Advertisements advertisements_ = Advertisements::None;
   std::vector<void*> scratch_;              // by work; empty: no work needs any
   std::vector<executor::Buffers> buffers_;  // of the launch in progress, with it
   LaunchForm form_;

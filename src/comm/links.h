@@ -14,8 +14,8 @@ namespace niccolite::comm {
 /// Of one rank, to all ranks of the communicator.
 struct Links {
   std::vector<bool> opens_buffers;  // by peer: gpu::Machine::open_buffers(); not of the own rank
-  // By peer: gpu::Machine::shares_atomics(), as offers of memory in windows need; also the own
-  // rank.
+  // By peer: gpu::Machine::shares_atomics(), as advertisements of memory in windows need; also the
+  // own rank.
   std::vector<bool> shares_atomics;
   int torn = -1;  // a peer to which lines are not kept whole (gpu::Machine::keeps_lines_whole())
   // By peer, as this rank's driver, variables and trials have it; of ranks on other machines Works.

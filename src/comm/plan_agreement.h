@@ -54,7 +54,7 @@ class PlanAgreement {
   /// They have been launched.
   void launched() { launched_ = begun_; }
 
-  /// Of one launch that offers peers its buffers: were all of them reached?
+  /// Of one launch that advertises its buffers to peers: were all of them reached?
   void note_use(bool is_reached) EXCLUDES(mutex_);
 
   /// A message of rank `from`. Errors: RemoteError when it is none of those that this rank gets.

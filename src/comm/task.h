@@ -30,9 +30,9 @@ struct Task {
   gpu::StreamHandle stream = nullptr;
 };
 
-/// The call's fingerprint (executor/protocol/tag.h). Equal for calls that match: collectives of one
-/// kind, count, type, operation and root; a send and a receive of as many bytes. Calls that do not
-/// match differ, but for one pair in 65,536.
+/// The call's fingerprint (executor/protocol/call_tag.h). Equal for calls that match: collectives
+/// of one kind, count, type, operation and root; a send and a receive of as many bytes. Calls that
+/// do not match differ, but for one pair in 65,536.
 uint16_t tag_of(const Call& call);
 
 /// The API function: "ncclAllReduce", "ncclSend".

@@ -3,7 +3,7 @@
 //
 //   GoOn --> End                   the program has ended the communicator
 //   GoOn --> Leave --> End         a rank of this process has ended its own: its user may free
-//                                  buffers that kernels here are using (protocol/offer.h)
+//                                  buffers that kernels here are using (protocol/advertisement.h)
 //
 // A kernel that cannot finish ends by End alone. A failure of the communicator is no command: its
 // kernels go on waiting, so that what has not been done never looks done

@@ -2,11 +2,11 @@
 // connections. The planner fills it in; an executor turns it into a kernel (CUDA) or a task
 // (virtual GPU) on a stream.
 //
-// Instruction semantics, the same for all executors. In every round each lane runs its instructions
-// in order:
+// Instruction semantics, the same for all executors. In every round each worker runs its
+// instructions in order:
 //   1. wait until every receive port has its chunk and every send port has credit (both may be
 //   waited for in any order);
-//   2. fold the operands in the program's order into one value per element, in the accumulator's
+//   2. reduce the operands in the program's order into one value per element, in the accumulator's
 //   type (float for 16- and
 //      8-bit floating types, else the type itself), rounding once; or copy the bytes of the one
 //      operand. Scaling (Reduction in numeric.h) is of operands read from the input and of results
@@ -50,8 +50,8 @@ struct Buffers {
   const void* input = nullptr;
   void* output = nullptr;   // may equal input
   void* scratch = nullptr;  // scratch_blocks blocks of partition.block_stride elements
-  // By rank, in device memory: where peers see the buffer (offer::seen_by()). Null: nowhere but at
-  // its own address, those whose PortAddress::opens_buffers says so, if at all.
+  // By rank, in device memory: where peers see the buffer (advertisement::seen_by()). Null: nowhere
+  // but at its own address, those whose PortAddress::opens_buffers says so, if at all.
   const uint64_t* input_shifts = nullptr;
   const uint64_t* output_shifts = nullptr;
 };
@@ -66,15 +66,15 @@ struct Turn {
   constexpr bool is_one_of_several() const { return first_step > 0 || is_followed; }
 };
 
-/// The data of one operation, or of one message. A lane of the program belongs to one work: replica
-/// x of its channel moves what the partition gives channel x, over FIFO channel first_channel + x;
-/// replicas that the partition does not have do nothing. Where several pattern channels share a
-/// work (WorkShape::nchannels: one for each ring), they take turns: x is that of the pattern
-/// channel WorkShape::first_channel + x % nchannels alone.
+/// The data of one operation, or of one message. A worker of the program belongs to one work:
+/// replica x of its channel moves what the partition gives channel x, over FIFO channel
+/// first_channel + x; replicas that the partition does not have do nothing. Where several pattern
+/// channels share a work (WorkShape::nchannels: one for each ring), they take turns: x is that of
+/// the pattern channel WorkShape::first_channel + x % nchannels alone.
 struct Work {
   Partition partition;
   uint32_t first_channel = 0;
-  uint16_t tag = 0;  // of the call; equal on all ranks (protocol/tag.h)
+  uint16_t tag = 0;  // of the call; equal on all ranks (protocol/call_tag.h)
   Buffers buffers;
   Turn turn{};
 };
@@ -102,9 +102,9 @@ struct Launch {
   uint64_t number = 0;                          // of this launch, for the recorder
   observe::KernelMarks marks{};                 // CUDA: where kernels tell the same; may be none
   int threads = 0;                              // CUDA: threads of a CTA; 0: the executor's choice
-  // CUDA, Simple: folds request what is lent in units of so many bytes (protocol/request.h), where
-  // they can; 0: they read it. A multiple of 512; equal on all ranks.
-  uint32_t request_bytes = 0;
+  // CUDA, Simple: reductions pull what is exposed in tiles of so many bytes (protocol/pull.h),
+  // where they can; 0: they read it. A multiple of 512; equal on all ranks.
+  uint32_t pull_bytes = 0;
   uint32_t list_channels = 0;  // 0: it is no list
   std::optional<ListAccess> list_access{};
 
@@ -138,14 +138,14 @@ struct StartOrder {
 inline lowering::Route route_in(const Launch& launch, size_t port) {
   const lowering::Route route = launch.program->ports[port].route;
   const PortAddress& address = launch.ports[port];
-  const bool can = route.way == lowering::Way::DirectPut   ? address.can_land
-                   : route.way == lowering::Way::DirectGet ? address.can_lend
+  const bool can = route.way == lowering::Way::DirectPut   ? address.can_put
+                   : route.way == lowering::Way::DirectGet ? address.can_get
                                                            : false;
   return can && launch.protocol == Protocol::Simple ? route : lowering::Route{};
 }
 
 /// Does this end of the connection advertise its user's buffer, which the other end puts to or gets
-/// from (protocol/offer.h)?
+/// from (protocol/advertisement.h)?
 inline bool advertises(const Launch& launch, size_t port) {
   const lowering::Way way =
       launch.program->ports[port].is_send ? lowering::Way::DirectGet : lowering::Way::DirectPut;

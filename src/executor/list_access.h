@@ -2,8 +2,8 @@
 // (Launch::list_access). No data pass through slots: each rank reads inputs, its own and others',
 // and stores results to outputs. Host and device include this file.
 //
-//   Whole     the inputs, folded, into all outputs     all-reduce, reduce, broadcast
-//   Scatter   block r of all inputs, folded, into      reduce-scatter
+//   Whole     the inputs, reduced, into all outputs     all-reduce, reduce, broadcast
+//   Scatter   block r of all inputs, reduced, into      reduce-scatter
 //             the output of rank r
 //   Gather    the input of rank r into block r of      all-gather
 //             all outputs
@@ -31,8 +31,8 @@ struct ListAccess {
 inline constexpr uint32_t kMostRanksOfListAccess = 8;
 inline constexpr uint32_t kListTileBytes = 2048;
 
-/// Are several inputs folded?
-constexpr bool folds(const ListAccess& access) {
+/// Are several inputs reduced?
+constexpr bool reduces(const ListAccess& access) {
   return access.form != ListForm::Gather && (access.inputs & (access.inputs - 1)) != 0;
 }
 

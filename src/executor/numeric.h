@@ -52,15 +52,15 @@ constexpr bool is_floating(DataType type) {
 }
 
 /// How two operands combine. An average is a Sum with scaling.
-enum class Fold : uint8_t { Sum, Product, Max, Min };
-inline constexpr int kFolds = 4;
+enum class ReduceOp : uint8_t { Sum, Product, Max, Min };
+inline constexpr int kReduceOps = 4;
 
 /// A reduction as executors see it.
-///  - Every operand read from the input, to be folded or copied, is first multiplied by the input
+///  - Every operand read from the input, to be reduced or copied, is first multiplied by the input
 ///  scale (when != 1) and
 ///    rounded to its type. Rounded, because it meets the other operands here and is sent to other
-///    ranks that fold it there: all must see the same value. A floating type uses `input_scale` in
-///    the accumulator's type (float; double for Float64), an integer type `input_factor` modulo
+///    ranks that reduce it there: all must see the same value. A floating type uses `input_scale`
+///    in the accumulator's type (float; double for Float64), an integer type `input_factor` modulo
 ///    2^bits.
 ///  - An instruction with `finish` scales its result: a floating type multiplies by `finish_scale`
 ///  (when != 1) in the
@@ -69,7 +69,7 @@ inline constexpr int kFolds = 4;
 /// Min and Max of a number and a NaN are the number, and -0 is less than +0, as for CUDA's fmin and
 /// fmax.
 struct Reduction {
-  Fold fold = Fold::Sum;
+  ReduceOp op = ReduceOp::Sum;
   double input_scale = 1;
   double finish_scale = 1;
   int64_t finish_divisor = 1;

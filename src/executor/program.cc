@@ -34,17 +34,17 @@ Result<uint16_t> fit_block(int block, const char* what) {
   return fit<uint16_t>(static_cast<size_t>(block), what);
 }
 
-Place place_of(const std::optional<BlockReference>& reference) {
-  if (!reference) return Place::None;
+OperandBuffer place_of(const std::optional<BlockReference>& reference) {
+  if (!reference) return OperandBuffer::None;
   switch (reference->buffer) {
     case Buffer::Input:
-      return Place::Input;
+      return OperandBuffer::Input;
     case Buffer::Output:
-      return Place::Output;
+      return OperandBuffer::Output;
     case Buffer::Scratch:
-      return Place::Scratch;
+      return OperandBuffer::Scratch;
   }
-  return Place::None;
+  return OperandBuffer::None;
 }
 
 /// `count` works in a program of `what`, or InvalidUsage.
@@ -93,22 +93,22 @@ class Compiler {
     return most;
   }
 
-  Status add_lane(int channel, const schedule::Lane& lane) {
-    CompactLane compact{};
+  Status add_worker(int channel, const schedule::Worker& worker) {
+    CompactWorker compact{};
     compact.first = TRY(
-        fit<uint16_t>(program_.instructions.size(), "the number of instructions before a lane"));
+        fit<uint16_t>(program_.instructions.size(), "the number of instructions before a worker"));
     compact.count =
-        TRY(fit<uint16_t>(lane.instructions.size(), "the number of instructions of a lane"));
+        TRY(fit<uint16_t>(worker.instructions.size(), "the number of instructions of a worker"));
     compact.channel = TRY(fit<uint16_t>(static_cast<size_t>(channel), "a channel's number"));
-    if (lane.weight < 1) return Status::invalid_usage("a lane's weight is {}", lane.weight);
-    compact.weight = TRY(fit<uint8_t>(static_cast<size_t>(lane.weight), "a lane's weight"));
+    if (worker.weight < 1) return Status::invalid_usage("a worker's weight is {}", worker.weight);
+    compact.weight = TRY(fit<uint8_t>(static_cast<size_t>(worker.weight), "a worker's weight"));
     if (is_messages_) {
-      compact.work = TRY(work_of(lane));
+      compact.work = TRY(work_of(worker));
       WorkShape& work = program_.works[compact.work];
       work.first_channel = channel;
       work.nchannels = 1;
     }
-    program_.lanes.push_back(compact);
+    program_.workers.push_back(compact);
     return Status::ok();
   }
 
@@ -139,19 +139,20 @@ class Compiler {
     return Status::ok();
   }
 
-  /// When all lanes are there.
+  /// When all workers are there.
   void add_phases() {
     const std::vector<schedule::Channel>& channels = at(schedule_.ranks, rank_);
     program_.phases.resize(program_.works.size());
     if (!is_messages_) {
       if (channels.size() == 1)
-        program_.phases[0] = in_ports(lowering::phases_of(channels[0].lanes));
+        program_.phases[0] = in_ports(lowering::phases_of(channels[0].workers));
       return;
     }
     size_t next = 0;
     for (const schedule::Channel& channel : channels)
-      for (const schedule::Lane& lane : channel.lanes)
-        program_.phases[program_.lanes[next++].work] = in_ports(lowering::phases_of({&lane, 1}));
+      for (const schedule::Worker& worker : channel.workers)
+        program_.phases[program_.workers[next++].work] =
+            in_ports(lowering::phases_of({&worker, 1}));
   }
 
   Program take() && { return std::move(program_); }
@@ -189,10 +190,10 @@ class Compiler {
     }
   }
 
-  /// The one message that all instructions of a lane belong to.
-  Result<uint8_t> work_of(const schedule::Lane& lane) const {
+  /// The one message that all instructions of a worker belong to.
+  Result<uint8_t> work_of(const schedule::Worker& worker) const {
     int work = -1;
-    for (const Instruction& instruction : lane.instructions) {
+    for (const Instruction& instruction : worker.instructions) {
       for (const auto& reference : {instruction.source, instruction.target}) {
         if (!reference) continue;
         const auto& works = reference->buffer == Buffer::Input ? works_of_input_ : works_of_output_;
@@ -202,11 +203,11 @@ class Compiler {
                                        schedule::name_of(reference->buffer), reference->block,
                                        rank_);
         if (work >= 0 && work != found->second)
-          return Status::invalid_usage("a lane moves two messages");
+          return Status::invalid_usage("a worker moves two messages");
         work = found->second;
       }
     }
-    if (work < 0) return Status::invalid_usage("a lane moves no message");
+    if (work < 0) return Status::invalid_usage("a worker moves no message");
     return static_cast<uint8_t>(work);
   }
 
@@ -245,7 +246,7 @@ class Compiler {
                                 .channel = c.channel,
                                 .is_send = is_send,
                                 .steps = 0,
-                                .work = program_.lanes.back().work,
+                                .work = program_.workers.back().work,
                                 .route = routes_.of(c.tag)});
     }
     ++at(program_.ports, port).steps;
@@ -276,13 +277,13 @@ Result<Program> compile(const Schedule& schedule, int rank, const lowering::Rout
   TRY(compiler.add_works().with_context("rank {}", rank));
   const std::vector<schedule::Channel>& channels = at(schedule.ranks, rank);
   for (int channel = 0; channel < length(channels); ++channel) {
-    const std::vector<schedule::Lane>& lanes = at(channels, channel).lanes;
-    for (int lane = 0; lane < length(lanes); ++lane) {
-      const schedule::Lane& list = at(lanes, lane);
-      TRY(compiler.add_lane(channel, list)
-              .with_context("rank {} channel {} lane {}", rank, channel, lane));
+    const std::vector<schedule::Worker>& workers = at(channels, channel).workers;
+    for (int worker = 0; worker < length(workers); ++worker) {
+      const schedule::Worker& list = at(workers, worker);
+      TRY(compiler.add_worker(channel, list)
+              .with_context("rank {} channel {} worker {}", rank, channel, worker));
       for (int i = 0; i < length(list.instructions); ++i) {
-        const Position position{rank, channel, lane, i};
+        const Position position{rank, channel, worker, i};
         Status status = compiler.add_instruction(position, at(list.instructions, i));
         if (!status.is_ok()) return std::move(status).with_context("{}", describe(position));
       }
@@ -326,11 +327,11 @@ Result<Program> join(const std::vector<const Program*>& programs, Channels chann
       work.first_channel += first_channel;
       joined.works.push_back(work);
     }
-    for (CompactLane lane : program->lanes) {
-      lane.first = static_cast<uint16_t>(lane.first + first_instruction);
-      lane.channel = static_cast<uint16_t>(lane.channel + first_channel);
-      lane.work = static_cast<uint8_t>(lane.work + first_work);
-      joined.lanes.push_back(lane);
+    for (CompactWorker worker : program->workers) {
+      worker.first = static_cast<uint16_t>(worker.first + first_instruction);
+      worker.channel = static_cast<uint16_t>(worker.channel + first_channel);
+      worker.work = static_cast<uint8_t>(worker.work + first_work);
+      joined.workers.push_back(worker);
     }
     for (CompactInstruction instruction : program->instructions) {
       instruction.receive = static_cast<uint16_t>(instruction.receive + first_index);

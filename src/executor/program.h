@@ -2,8 +2,8 @@
 // small integers, no pointers, trivially copyable to a GPU; the host executor and the CUDA kernel
 // read the same bytes.
 //
-//   lanes[l]         instructions [first, first + count) of `instructions`, one list per (channel,
-//   lane) instructions[i]  receives `indices[receive, receive + receive_count)`, sends
+//   workers[l]         instructions [first, first + count) of `instructions`, one list per
+//   (channel, worker) instructions[i]  receives `indices[receive, receive + receive_count)`, sends
 //   `indices[send, send + send_count)` indices[]        numbers of *ports*: this rank's ends of
 //   connections ports[p]         one end of one connection: direction, peer, tag, pattern channel
 //
@@ -20,17 +20,17 @@
 
 namespace niccolite::executor {
 
-enum class Place : uint8_t { None, Input, Output, Scratch };
+enum class OperandBuffer : uint8_t { None, Input, Output, Scratch };
 
 struct CompactInstruction {
-  uint16_t receive;  // first index of the receive ports in `indices`, in fold order
+  uint16_t receive;  // first index of the receive ports in `indices`, in reduction order
   uint16_t send;     // first index of the send ports in `indices`
   uint8_t receive_count;
   uint8_t send_count;
-  uint8_t source_position;  // place of the local operand in the fold order
+  uint8_t source_position;  // place of the local operand in the reduction order
   uint8_t flags;            // kReduce | kFinish
-  Place source;
-  Place target;
+  OperandBuffer source;
+  OperandBuffer target;
   uint16_t source_block;
   uint16_t target_block;
   uint16_t chunk_block;  // the block whose chunk is moved: gives the number of elements
@@ -40,14 +40,14 @@ static_assert(sizeof(CompactInstruction) == 16);
 inline constexpr uint8_t kReduce = 1;
 inline constexpr uint8_t kFinish = 2;
 
-struct CompactLane {
+struct CompactWorker {
   uint16_t first;
   uint16_t count;
   uint16_t channel;  // pattern channel
   uint8_t weight;
-  uint8_t work;  // of Launch::works: whose data the lane moves
+  uint8_t work;  // of Launch::works: whose data the worker moves
 };
-static_assert(sizeof(CompactLane) == 8);
+static_assert(sizeof(CompactWorker) == 8);
 
 /// One end of a connection at this rank.
 struct Port {
@@ -55,9 +55,9 @@ struct Port {
   int tag;
   int channel;  // pattern channel
   bool is_send;
-  int steps;  // slots this port moves in one round: how often the lane's list names it
-  int work;   // of its lane
-  lowering::Route route{};  // known at both ends (protocol/offer.h)
+  int steps;  // slots this port moves in one round: how often the worker's list names it
+  int work;   // of its worker
+  lowering::Route route{};  // known at both ends (protocol/advertisement.h)
 };
 
 /// What one work of a program needs of its buffers.
@@ -76,12 +76,12 @@ struct Program {
   int nranks = 0;
   int nchannels = 0;             // pattern channels
   std::vector<WorkShape> works;  // one, but for messages (one each) and for joined programs
-  std::vector<CompactLane> lanes;
+  std::vector<CompactWorker> workers;
   std::vector<CompactInstruction> instructions;
   std::vector<uint16_t> indices;
   std::vector<Port> ports;
-  /// By work: its phases, where its lanes have the form for them (lowering/phases.h). In the place
-  /// of connections they have ports; the one block of a message is block 0.
+  /// By work: its phases, where its workers have the form for them (lowering/phases.h). In the
+  /// place of connections they have ports; the one block of a message is block 0.
   std::vector<std::optional<lowering::Phases>> phases;
 
   /// Null: the work has none.
@@ -93,7 +93,7 @@ struct Program {
 inline constexpr int kMaxWorks = 32;                 // of one program
 inline constexpr size_t kMostListWorks = 112;        // of a list (executor::Launch::is_list())
 inline constexpr size_t kMostDirectListWorks = 256;  // of one with Launch::list_access
-inline constexpr int kMaxLanes = 254;                // of one program that a GPU runs
+inline constexpr int kMaxWorkers = 254;              // of one program that a GPU runs
 
 /// Compiles `rank`'s part. Each message of a PointToPoint schedule becomes a work of its own, the
 /// sends first, then the receives, both in the order of their blocks, with block 0 of its buffer
@@ -106,12 +106,12 @@ Result<Program> compile(const schedule::Schedule& schedule, int rank,
 /// The same of a whole schedule, or of messages, which are all of one kind.
 Result<Program> compile(const schedule::Schedule& schedule, int rank);
 
-/// Several programs of one rank as one: their works, lanes, channels and ports one after the other.
-/// Their operations run side by side, so that each must have FIFO channels of its own
+/// Several programs of one rank as one: their works, workers, channels and ports one after the
+/// other. Their operations run side by side, so that each must have FIFO channels of its own
 /// (Work::first_channel). InvalidUsage when a field's range or kMaxWorks is exceeded.
 Result<Program> join(const std::vector<const Program*>& programs);
 
-/// Several programs of one rank's messages as one: their works and lanes one after the other, in
+/// Several programs of one rank's messages as one: their works and workers one after the other, in
 /// the same pattern channels. Ports of different programs may be ends of one connection, whose
 /// works then take turns (Work::turn). InvalidUsage as above.
 Result<Program> join_messages(const std::vector<const Program*>& programs);

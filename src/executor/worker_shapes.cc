@@ -3,16 +3,16 @@
 namespace niccolite::executor {
 namespace {
 
-lowering::WorkerShape shape_of(const Launch& launch, const CompactLane& lane) {
+lowering::WorkerShape shape_of(const Launch& launch, const CompactWorker& worker) {
   const Program& program = *launch.program;
   lowering::WorkerShape shape{
-      .instructions = lane.count,
+      .instructions = worker.count,
       .is_only_work = program.works.size() == 1,
-      .pattern_channels = static_cast<uint32_t>(program.works[lane.work].nchannels)};
-  if (lane.count == 0) return shape;
-  const CompactInstruction& first = program.instructions[lane.first];
-  shape.has_source = first.source != Place::None;
-  shape.reads_input = first.source == Place::Input;
+      .pattern_channels = static_cast<uint32_t>(program.works[worker.work].nchannels)};
+  if (worker.count == 0) return shape;
+  const CompactInstruction& first = program.instructions[worker.first];
+  shape.has_source = first.source != OperandBuffer::None;
+  shape.reads_input = first.source == OperandBuffer::Input;
   shape.reduces = (first.flags & kReduce) != 0;
   shape.finishes = (first.flags & kFinish) != 0;
   const auto routes_of = [&](uint32_t at, uint32_t count) {
@@ -30,7 +30,8 @@ lowering::WorkerShape shape_of(const Launch& launch, const CompactLane& lane) {
 
 std::vector<lowering::WorkerShape> worker_shapes(const Launch& launch) {
   std::vector<lowering::WorkerShape> shapes;
-  for (const CompactLane& lane : launch.program->lanes) shapes.push_back(shape_of(launch, lane));
+  for (const CompactWorker& worker : launch.program->workers)
+    shapes.push_back(shape_of(launch, worker));
   return shapes;
 }
 

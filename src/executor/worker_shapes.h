@@ -1,4 +1,4 @@
-// What lowering::plan_workers() asks about the lanes of a launch. Pure.
+// What lowering::plan_workers() asks about the workers of a launch. Pure.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace niccolite::executor {
 
-/// By lane of the program.
+/// By worker of the program.
 std::vector<lowering::WorkerShape> worker_shapes(const Launch& launch);
 
 }  // namespace niccolite::executor

@@ -36,8 +36,8 @@ class Prover {
 
   Status run() const {
     for (int channel = 0; channel < length(plan_.schedule.ranks.front()); ++channel) {
-      for (const auto place : {schedule::Place::OutOfPlace, schedule::Place::InPlace}) {
-        if (place == schedule::Place::InPlace &&
+      for (const auto place : {schedule::Placement::OutOfPlace, schedule::Placement::InPlace}) {
+        if (place == schedule::Placement::InPlace &&
             !schedule::can_be_in_place(plan_.schedule.collective)) {
           continue;
         }
@@ -53,9 +53,9 @@ class Prover {
     bool shares_tiles = false;
     for (const auto& of_rank : plan_.workers) {
       workers += length(at(of_rank, scenario.channel));
-      for (const Worker& worker : at(of_rank, scenario.channel)) {
+      for (const LoweredWorker& lowered : at(of_rank, scenario.channel)) {
         shares_tiles |= std::ranges::any_of(
-            worker.steps, [](const Step& step) { return step.tiles == Tiles::Dynamic; });
+            lowered.steps, [](const Step& step) { return step.tiles == Tiles::Dynamic; });
       }
     }
     if (!shares_tiles) return run_one(scenario);

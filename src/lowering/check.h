@@ -33,7 +33,7 @@
 //  - some takers. For each pair of workers that share tiles, every choice of (same channel, other
 //    channel; the tile's own, another) is among those tried: see takers() in check.cc.
 //
-// A failure is a Status (InvalidUsage) whose message names rank, channel, lane and instruction.
+// A failure is a Status (InvalidUsage) whose message names rank, channel, worker and instruction.
 #pragma once
 
 #include "lowering/plan.h"

@@ -47,37 +47,37 @@ class Reader {
   }
 
  private:
-  const Worker* worker_of(int rank, int channel, int lane) const {
-    return plan_ == nullptr ? nullptr : &at(at(at(plan_->workers, rank), channel), lane);
+  const LoweredWorker* worker_of(int rank, int channel, int worker) const {
+    return plan_ == nullptr ? nullptr : &at(at(at(plan_->workers, rank), channel), worker);
   }
 
   Work work_of(int rank, int blocks) const {
     Work work;
-    int workers = 0, dynamic = 0;
+    int worker_count = 0, dynamic = 0;
     for (int channel = 0; channel < length(at(schedule_.ranks, rank)); ++channel) {
-      const std::vector<schedule::Lane>& lanes = at(at(schedule_.ranks, rank), channel).lanes;
+      const std::vector<schedule::Worker>& workers = at(at(schedule_.ranks, rank), channel).workers;
       int of_channel = 0;
-      for (int lane = 0; lane < length(lanes); ++lane) {
-        const Worker* const worker = worker_of(rank, channel, lane);
-        if (worker != nullptr && worker->plan.only_advertises) continue;
-        if (at(lanes, lane).instructions.empty()) continue;
-        add_worker(at(lanes, lane).instructions, worker, blocks, work);
+      for (int worker = 0; worker < length(workers); ++worker) {
+        const LoweredWorker* const lowered = worker_of(rank, channel, worker);
+        if (lowered != nullptr && lowered->plan.only_advertises) continue;
+        if (at(workers, worker).instructions.empty()) continue;
+        add_worker(at(workers, worker).instructions, lowered, blocks, work);
         ++of_channel;
-        if (worker != nullptr && worker->plan.tiles == Tiles::Dynamic) ++dynamic;
+        if (lowered != nullptr && lowered->plan.tiles == Tiles::Dynamic) ++dynamic;
       }
-      workers += of_channel;
+      worker_count += of_channel;
       work.workers = std::max(work.workers, of_channel);
     }
-    work.dynamic = workers == 0 ? 0 : static_cast<double>(dynamic) / workers;
+    work.dynamic = worker_count == 0 ? 0 : static_cast<double>(dynamic) / worker_count;
     return work;
   }
 
-  static void add_worker(const std::vector<Instruction>& instructions, const Worker* worker,
+  static void add_worker(const std::vector<Instruction>& instructions, const LoweredWorker* lowered,
                          int blocks, Work& work) {
     bool has_slots = false;
     for (int i = 0; i < length(instructions); ++i) {
       const Instruction& instruction = at(instructions, i);
-      const Accesses* const accesses = worker == nullptr ? nullptr : &at(worker->accesses, i);
+      const Accesses* const accesses = lowered == nullptr ? nullptr : &at(lowered->accesses, i);
       int moved = (instruction.source ? 1 : 0) + (instruction.target ? 1 : 0);
       bool uses_slots = false;
       // What the peer puts here, or gets from here, it moves.
@@ -104,11 +104,12 @@ class Reader {
   /// How `connection` reaches its receiver, at `receiver`.
   Way way_of(const schedule::Position& receiver, const Instruction& instruction,
              int connection) const {
-    const Worker* const worker = worker_of(receiver.rank, receiver.channel, receiver.lane);
-    if (worker == nullptr) return Way::Slot;
+    const LoweredWorker* const lowered =
+        worker_of(receiver.rank, receiver.channel, receiver.worker);
+    if (lowered == nullptr) return Way::Slot;
     const auto& all = instruction.receive_from;
     const auto place = std::ranges::find(all, connection) - all.begin();
-    return at(at(worker->accesses, receiver.instruction).receives, static_cast<int>(place));
+    return at(at(lowered->accesses, receiver.instruction).receives, static_cast<int>(place));
   }
 
   struct Weighed {
@@ -139,8 +140,9 @@ class Reader {
     std::map<int, std::pair<int, int>> of_rank;  // out and in
     for (const schedule::Event& event : events.events) {
       const schedule::Position& p = event.position;
-      const Instruction& instruction = at(
-          at(at(at(schedule_.ranks, p.rank), p.channel).lanes, p.lane).instructions, p.instruction);
+      const Instruction& instruction =
+          at(at(at(at(schedule_.ranks, p.rank), p.channel).workers, p.worker).instructions,
+             p.instruction);
       for (const int connection : instruction.send_to) {
         const schedule::Connection& c = at(schedule_.connections, connection);
         if (machine_of(machines_, c.sender) == machine_of(machines_, c.receiver)) continue;
@@ -156,15 +158,16 @@ class Reader {
 
   Chain longest_chain(const schedule::Timeline& events) const {
     std::vector<Weighed> done(events.events.size());
-    std::map<std::tuple<int, int, int>, Weighed> lanes;  // up to the last instruction so far
+    std::map<std::tuple<int, int, int>, Weighed> workers;  // up to the last instruction so far
     Weighed longest;
     for (size_t i = 0; i < events.events.size(); ++i) {
       const schedule::Event& event = events.events[i];
       const schedule::Position& p = event.position;
-      const Instruction& instruction = at(
-          at(at(at(schedule_.ranks, p.rank), p.channel).lanes, p.lane).instructions, p.instruction);
-      Weighed& lane = lanes[{p.rank, p.channel, p.lane}];
-      Weighed chain = lane;
+      const Instruction& instruction =
+          at(at(at(at(schedule_.ranks, p.rank), p.channel).workers, p.worker).instructions,
+             p.instruction);
+      Weighed& worker = workers[{p.rank, p.channel, p.worker}];
+      Weighed chain = worker;
       for (int c = 0; c < length(event.causes); ++c) {  // in the order of receive_from
         const int cause = at(event.causes, c);
         const int sender = at(events.events, cause).position.rank;
@@ -176,7 +179,7 @@ class Reader {
       ++chain.chain.instructions;
       chain.chain.ends += ends;
       chain.weight += kInstruction + kEnd * ends;
-      done[i] = lane = chain;
+      done[i] = worker = chain;
       longest = longer(longest, chain);
     }
     return longest.chain;

@@ -45,11 +45,11 @@ std::string describe_move(const AccessPlan& plan, const Instruction& instruction
                      destinations);
 }
 
-std::string describe_step(const AccessPlan& plan, int rank, const schedule::Lane& lane,
-                          const Worker& worker, const Step& step) {
+std::string describe_step(const AccessPlan& plan, int rank, const schedule::Worker& worker,
+                          const LoweredWorker& lowered, const Step& step) {
   if (step.event == Event::Move)
-    return describe_move(plan, at(lane.instructions, step.instruction),
-                         at(worker.accesses, step.instruction));
+    return describe_move(plan, at(worker.instructions, step.instruction),
+                         at(lowered.accesses, step.instruction));
   const Connection& c = at(plan.schedule.connections, step.connection);
   std::string text = fmt::format("rank {}", c.sender == rank ? c.receiver : c.sender);
   if (c.tag != 0) text += fmt::format("/{}", c.tag);
@@ -67,15 +67,16 @@ std::string draw_text(const AccessPlan& plan) {
                         route.is_final ? ", final" : "");
   for (int rank = 0; rank < length(plan.workers); ++rank) {
     for (int channel = 0; channel < length(at(plan.workers, rank)); ++channel) {
-      const std::vector<Worker>& workers = at(at(plan.workers, rank), channel);
-      for (int lane = 0; lane < length(workers); ++lane) {
-        const Worker& worker = at(workers, lane);
-        const schedule::Lane& list = at(at(at(plan.schedule.ranks, rank), channel).lanes, lane);
-        text += fmt::format("rank {}, channel {}, lane {}: {}, {} tiles\n", rank, channel, lane,
-                            name_of(worker.plan.mover), name_of(worker.plan.tiles));
-        for (const Step& step : worker.steps)
+      const std::vector<LoweredWorker>& workers = at(at(plan.workers, rank), channel);
+      for (int worker = 0; worker < length(workers); ++worker) {
+        const LoweredWorker& lowered = at(workers, worker);
+        const schedule::Worker& list =
+            at(at(at(plan.schedule.ranks, rank), channel).workers, worker);
+        text += fmt::format("rank {}, channel {}, worker {}: {}, {} tiles\n", rank, channel, worker,
+                            name_of(lowered.plan.mover), name_of(lowered.plan.tiles));
+        for (const Step& step : lowered.steps)
           text += fmt::format("  {:<19} {}\n", name_of(step.event),
-                              describe_step(plan, rank, list, worker, step));
+                              describe_step(plan, rank, list, lowered, step));
       }
     }
   }

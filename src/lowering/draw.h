@@ -10,7 +10,7 @@ namespace niccolite::lowering {
 
 /// A paragraph for each worker, with a line for each step:
 ///
-///   rank 0, channel 0, lane 1: bulk copies, dynamic tiles
+///   rank 0, channel 0, worker 1: bulk copies, dynamic tiles
 ///     take advertisement  rank 1
 ///     move                input -> rank 1 (put)
 ///     announce            rank 1

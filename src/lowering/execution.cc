@@ -30,13 +30,13 @@ Execution::Execution(const AccessPlan& plan, const std::vector<schedule::Ends>& 
   for (int channel = 0; channel < scenario.channels; ++channel) {
     for (int rank = 0; rank < schedule_.nranks; ++rank) {
       const auto& of_rank = at(at(plan.workers, rank), scenario.channel);
-      for (int lane = 0; lane < length(of_rank); ++lane) {
+      for (int worker = 0; worker < length(of_rank); ++worker) {
         instances_.push_back(
-            {.worker = &at(of_rank, lane),
-             .lane = &at(at(at(schedule_.ranks, rank), scenario.channel).lanes, lane),
-             .flat = at(first_of_rank, rank) + lane,
+            {.lowered = &at(of_rank, worker),
+             .worker = &at(at(at(schedule_.ranks, rank), scenario.channel).workers, worker),
+             .flat = at(first_of_rank, rank) + worker,
              .rank = rank,
-             .lane_number = lane,
+             .worker_number = worker,
              .tile = channel});
       }
     }
@@ -52,9 +52,9 @@ Execution::Execution(const AccessPlan& plan, const std::vector<schedule::Ends>& 
     if (c.channel != scenario.channel) continue;
     for (int channel = 0; channel < scenario.channels; ++channel) {
       Link& link = at(links_, i).emplace_back();
-      link.sender = channel * workers + at(first_of_rank, c.sender) + at(ends, i).sending_lane;
+      link.sender = channel * workers + at(first_of_rank, c.sender) + at(ends, i).sending_worker;
       link.receiver =
-          channel * workers + at(first_of_rank, c.receiver) + at(ends, i).receiving_lane;
+          channel * workers + at(first_of_rank, c.receiver) + at(ends, i).receiving_worker;
     }
   }
   const auto tiles = static_cast<size_t>(scenario.channels);
@@ -84,7 +84,7 @@ Execution::Location& Execution::location(int rank, const BlockReference& referen
   Memory& memory = at(memory_, rank);
   if (reference.buffer == Buffer::Input) return at(at(memory.input, reference.block), tile);
   if (reference.buffer == Buffer::Scratch) return at(at(memory.scratch, reference.block), tile);
-  if (scenario_.place == schedule::Place::InPlace)
+  if (scenario_.place == schedule::Placement::InPlace)
     if (const auto input = schedule::input_in_place(schedule_, rank, reference.block))
       return at(at(memory.input, *input), tile);
   return at(at(memory.output, reference.block), tile);
@@ -105,7 +105,7 @@ std::vector<int> Execution::tiles_of(const Instance& instance, Tiles tiles) cons
 }
 
 Position Execution::position(const Instance& instance) const {
-  return {instance.rank, scenario_.channel, instance.lane_number, instance.instruction};
+  return {instance.rank, scenario_.channel, instance.worker_number, instance.instruction};
 }
 
 Execution::SharedClock Execution::share(const Instance& instance) const {
@@ -147,13 +147,13 @@ Status Execution::run_instance(int number) {
     if (!status.is_ok()) {
       return Status::invalid_usage(
           "{} {}{}", schedule::describe(position(instance)), status.message(),
-          scenario_.place == schedule::Place::InPlace ? " (in place)" : "");
+          scenario_.place == schedule::Placement::InPlace ? " (in place)" : "");
     }
     ++instance.next;
     if (!instance.is_aborted) ++at(steps_of_, instance.rank);
     if (step.event == Event::Move)
       instance.instruction =
-          std::min(step.instruction + 1, length(instance.lane->instructions) - 1);
+          std::min(step.instruction + 1, length(instance.worker->instructions) - 1);
     // Others go on as far as they get before a worker that is to run behind them does.
     if (step.connection >= 0) wake_ends(link(instance, step.connection));
     if (scenario_.abort && (!runnable_.empty() || !later_.empty())) {
@@ -235,7 +235,7 @@ Status Execution::do_step(Instance& instance, int number, const Step& step) {
   switch (step.event) {
     case Event::Advertise:
       link.is_advertised = true;
-      if (step.memory) link.memory = Place{instance.rank, *step.memory};
+      if (step.memory) link.memory = Block{instance.rank, *step.memory};
       link.advertised = share(instance);
       break;
     case Event::TakeAdvertisement:

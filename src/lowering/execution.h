@@ -28,7 +28,7 @@ struct Abort {
 };
 
 struct Scenario {
-  schedule::Place place = schedule::Place::OutOfPlace;
+  schedule::Placement place = schedule::Placement::OutOfPlace;
   int channel = 0;   // pattern channel
   int depth = 2;     // slots
   int channels = 1;  // FIFO channels; each has one tile of every block
@@ -47,7 +47,7 @@ class Execution {
   Execution(const AccessPlan& plan, const std::vector<schedule::Ends>& ends,
             const Scenario& scenario);
 
-  /// Runs until all workers are done. InvalidUsage, naming rank, channel, lane and instruction:
+  /// Runs until all workers are done. InvalidUsage, naming rank, channel, worker and instruction:
   /// what is wrong.
   Status run();
   /// After run(), without an abort: the output of every rank is what the collective asks for.
@@ -76,7 +76,7 @@ class Execution {
   };
 
   /// Where an advertised buffer lies.
-  struct Place {
+  struct Block {
     int rank;
     schedule::BlockReference block;
   };
@@ -88,7 +88,7 @@ class Execution {
     std::deque<Chunk> slots;  // announced, and not taken
     int used = 0;             // slots without credit
     bool is_advertised = false, is_taken = false, is_withdrawn = false;
-    std::optional<Place> memory;
+    std::optional<Block> memory;
     SharedClock advertised;
     SharedClock put;  // all is put; null: it is not
     std::vector<int> requests;
@@ -101,11 +101,11 @@ class Execution {
 
   /// A worker on one FIFO channel.
   struct Instance {
-    const Worker* worker;
-    const schedule::Lane* lane;
+    const LoweredWorker* lowered;
+    const schedule::Worker* worker;
     int flat;  // of the worker
     int rank;
-    int lane_number;
+    int worker_number;
     int tile;  // its channel's
     size_t next = 0;
     bool is_aborted = false;
@@ -113,11 +113,11 @@ class Execution {
     uint32_t moves = 0;
     int instruction = 0;  // that the next step is of, for messages
     Clock clock{};
-    std::vector<std::pair<int, std::optional<Place>>> taken{};  // by connection
+    std::vector<std::pair<int, std::optional<Block>>> taken{};  // by connection
     std::vector<std::pair<int, std::deque<Chunk>>> received{};  // chunks in slots, not read
     std::vector<std::pair<int, Chunk>> staged{};                // stored to a slot, not announced
 
-    const std::vector<Step>& steps() const { return is_aborted ? worker->abort : worker->steps; }
+    const std::vector<Step>& steps() const { return is_aborted ? lowered->abort : lowered->steps; }
     bool is_done() const { return next == steps().size(); }
   };
 
@@ -155,7 +155,7 @@ class Execution {
   Result<schedule::Operand> operand_of(Instance& instance, int number,
                                        const schedule::Instruction& instruction,
                                        const Accesses& accesses, size_t receive, int tile);
-  static Status check_not_told(const Link& link, const char* verb, const Place& place);
+  static Status check_not_told(const Link& link, const char* verb, const Block& place);
   Status serve_pulls(Instance& instance, int number, int connection);
   Status access(Instance& instance, int number, int rank, const schedule::BlockReference& block,
                 int tile, bool is_write);

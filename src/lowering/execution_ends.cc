@@ -57,7 +57,7 @@ Status Execution::check_end(int rank) const {
           const Instance& who = at(instances_, access.instance);
           return Status::invalid_usage("{} {} {} of rank {}, whose kernel may have ended",
                                        schedule::describe({who.rank, scenario_.channel,
-                                                           who.lane_number, access.instruction}),
+                                                           who.worker_number, access.instruction}),
                                        access.is_write ? "writes" : "reads",
                                        describe({buffer, block}), rank);
         }

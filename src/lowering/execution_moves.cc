@@ -39,8 +39,8 @@ Status Execution::serve_pulls(Instance& instance, int number, int connection) {
 
 Status Execution::move(Instance& instance, int number, const Step& step) {
   instance.instruction = step.instruction;
-  const Instruction& instruction = at(instance.lane->instructions, step.instruction);
-  const Accesses& accesses = at(instance.worker->accesses, step.instruction);
+  const Instruction& instruction = at(instance.worker->instructions, step.instruction);
+  const Accesses& accesses = at(instance.lowered->accesses, step.instruction);
   instance.clock[static_cast<size_t>(number)] = ++instance.moves;
   for (const int tile : tiles_of(instance, step.tiles))
     TRY(move_tile(instance, number, instruction, accesses, tile));
@@ -63,14 +63,14 @@ Result<Operand> Execution::operand_of(Instance& instance, int number,
     return Status::invalid_usage("takes tile {} from rank {}, which has sent another", tile,
                                  sender);
   }
-  Place from{instance.rank, {}};
+  Block from{instance.rank, {}};
   std::string name;
   if (way == Way::DirectPut) {
     if (!instruction.target) return Status::invalid_usage("has no memory for what is put");
     from.block = *instruction.target;
     name = fmt::format("{}, which rank {} stores to", describe(from.block), sender);
   } else {
-    const std::optional<Place>& taken = entry_of(instance.taken, connection);
+    const std::optional<Block>& taken = entry_of(instance.taken, connection);
     if (!taken)
       return Status::invalid_usage("reads a buffer of rank {} that it has not been told of",
                                    sender);
@@ -89,7 +89,7 @@ Result<Operand> Execution::operand_of(Instance& instance, int number,
 }
 
 /// Whoever has told the owner of a buffer that it is done there does nothing there any more.
-Status Execution::check_not_told(const Link& link, const char* verb, const Place& place) {
+Status Execution::check_not_told(const Link& link, const char* verb, const Block& place) {
   if (link.put == nullptr && link.released == nullptr && link.left == nullptr) return {};
   return Status::invalid_usage("{} {} of rank {}, whose kernel may have ended", verb,
                                describe(place.block), place.rank);
@@ -152,7 +152,7 @@ Status Execution::move_tile(Instance& instance, int number, const Instruction& i
     if (accesses.sends[i] == Way::Slot) {
       entry_of(instance.staged, connection) = {value, tile, nullptr};
     } else if (accesses.sends[i] == Way::DirectPut) {
-      const std::optional<Place>& taken = entry_of(instance.taken, connection);
+      const std::optional<Block>& taken = entry_of(instance.taken, connection);
       if (!taken) {
         return Status::invalid_usage("stores to a buffer of rank {} that it has not been told of",
                                      at(schedule_.connections, connection).receiver);
@@ -183,7 +183,7 @@ Status Execution::access(Instance& instance, int number, int rank, const BlockRe
     return Status::invalid_usage(
         "{} {}{}, which {} {} with no order between them", verb, describe(block),
         rank == instance.rank ? "" : fmt::format(" of rank {}", rank),
-        schedule::describe({who.rank, scenario_.channel, who.lane_number, other.instruction}),
+        schedule::describe({who.rank, scenario_.channel, who.worker_number, other.instruction}),
         other.is_write ? "writes" : "reads");
   }
   for (Access& mine : place.accesses) {

@@ -10,9 +10,9 @@ using schedule::at;
 using schedule::BlockReference;
 using schedule::Buffer;
 using schedule::Instruction;
-using schedule::Lane;
 using schedule::length;
 using schedule::Schedule;
+using schedule::Worker;
 
 /// A connection in this launch.
 struct Lowered {
@@ -40,9 +40,9 @@ class Lowering {
     refuse(plan);
     for (int rank = 0; rank < schedule_.nranks; ++rank) {
       for (int channel = 0; channel < length(at(plan.workers, rank)); ++channel) {
-        const std::vector<Lane>& lanes = at(at(schedule_.ranks, rank), channel).lanes;
-        for (int lane = 0; lane < length(lanes); ++lane) {
-          add_steps(at(lanes, lane), at(at(at(plan.workers, rank), channel), lane));
+        const std::vector<Worker>& workers = at(at(schedule_.ranks, rank), channel).workers;
+        for (int worker = 0; worker < length(workers); ++worker) {
+          add_steps(at(workers, worker), at(at(at(plan.workers, rank), channel), worker));
         }
       }
     }
@@ -75,12 +75,12 @@ class Lowering {
     }
   }
 
-  WorkerShape shape_of(const Lane& lane) const {
-    WorkerShape shape{.instructions = static_cast<uint32_t>(lane.instructions.size())};
+  WorkerShape shape_of(const Worker& worker) const {
+    WorkerShape shape{.instructions = static_cast<uint32_t>(worker.instructions.size())};
     shape.is_only_work = schedule_.collective != schedule::Collective::PointToPoint;
     if (shape.is_only_work)
       shape.pattern_channels = static_cast<uint32_t>(schedule_.ranks.front().size());
-    const Instruction& first = lane.instructions.front();
+    const Instruction& first = worker.instructions.front();
     shape.has_source = first.source.has_value();
     shape.reads_input = first.source && first.source->buffer == Buffer::Input;
     shape.reduces = first.reduce;
@@ -92,20 +92,20 @@ class Lowering {
     return shape;
   }
 
-  void plan_rank(int rank, std::vector<std::vector<Worker>>& channels) const {
+  void plan_rank(int rank, std::vector<std::vector<LoweredWorker>>& channels) const {
     std::vector<WorkerShape> shapes;
     Facilities facilities = capabilities_.facilities;
     facilities.reduces |= schedule::reduces(schedule_.collective);
     for (const schedule::Channel& channel : at(schedule_.ranks, rank))
-      for (const Lane& lane : channel.lanes) shapes.push_back(shape_of(lane));
+      for (const Worker& worker : channel.workers) shapes.push_back(shape_of(worker));
     facilities.has_counter = std::ranges::any_of(shapes, [](const WorkerShape& shape) {
       return shape.receives.size() + shape.sends.size() > 0;
     });
     const std::vector<WorkerPlan> plans = plan_workers(shapes, facilities);
     size_t next = 0;
     for (const schedule::Channel& channel : at(schedule_.ranks, rank)) {
-      std::vector<Worker>& workers = channels.emplace_back();
-      for (size_t lane = 0; lane < channel.lanes.size(); ++lane)
+      std::vector<LoweredWorker>& workers = channels.emplace_back();
+      for (size_t worker = 0; worker < channel.workers.size(); ++worker)
         workers.emplace_back().plan = plans[next++];
     }
   }
@@ -115,14 +115,14 @@ class Lowering {
   void refuse(AccessPlan& plan) {
     for (int i = 0; i < length(lowered_); ++i)
       if (is_refused(i)) at(lowered_, i).way = Way::Slot;
-    for_each_worker(plan, [&](const Lane& lane, Worker& worker) {
-      for (const Instruction& instruction : lane.instructions) {
+    for_each_worker(plan, [&](const Worker& worker, LoweredWorker& lowered) {
+      for (const Instruction& instruction : worker.instructions) {
         for (const int connection : instruction.receive_from) {
           Lowered& from = at(lowered_, connection);
           // Who passes on what is put reads it where it lies, if it can; an input that is scaled
           // before it is sent is not for others to read.
           if (from.way == Way::DirectPut && !instruction.send_to.empty() &&
-              worker.plan.mover == Mover::Threads &&
+              lowered.plan.mover == Mover::Threads &&
               !capabilities_.facilities.threads_pass_on_puts) {
             from.way = Way::Slot;
           }
@@ -131,15 +131,15 @@ class Lowering {
         }
       }
     });
-    for_each_worker(plan, [&](const Lane& lane, Worker& worker) {
-      if (worker.plan.tiles == Tiles::Fixed) return;
-      const Instruction& only = lane.instructions.front();
+    for_each_worker(plan, [&](const Worker& worker, LoweredWorker& lowered) {
+      if (lowered.plan.tiles == Tiles::Fixed) return;
+      const Instruction& only = worker.instructions.front();
       const auto is_slot = [&](int connection) {
         return at(lowered_, connection).way == Way::Slot;
       };
       if (std::ranges::any_of(only.receive_from, is_slot) ||
           std::ranges::any_of(only.send_to, is_slot)) {
-        worker.plan.tiles = Tiles::Fixed;
+        lowered.plan.tiles = Tiles::Fixed;
       } else if (capabilities_.pulls && only.reduce) {
         for (const int connection : only.receive_from) at(lowered_, connection).way = Way::Pull;
       }
@@ -150,41 +150,43 @@ class Lowering {
   void for_each_worker(AccessPlan& plan, Function&& function) const {
     for (size_t rank = 0; rank < plan.workers.size(); ++rank)
       for (size_t channel = 0; channel < plan.workers[rank].size(); ++channel)
-        for (size_t lane = 0; lane < plan.workers[rank][channel].size(); ++lane)
-          function(schedule_.ranks[rank][channel].lanes[lane], plan.workers[rank][channel][lane]);
+        for (size_t worker = 0; worker < plan.workers[rank][channel].size(); ++worker)
+          function(schedule_.ranks[rank][channel].workers[worker],
+                   plan.workers[rank][channel][worker]);
   }
 
   // ---- steps
 
-  void add_steps(const Lane& lane, Worker& worker) const {
-    for (const Instruction& instruction : lane.instructions) {
-      Accesses& accesses = worker.accesses.emplace_back();
+  void add_steps(const Worker& worker, LoweredWorker& lowered) const {
+    for (const Instruction& instruction : worker.instructions) {
+      Accesses& accesses = lowered.accesses.emplace_back();
       for (const int connection : instruction.receive_from)
         accesses.receives.push_back(at(lowered_, connection).way);
       for (const int connection : instruction.send_to)
         accesses.sends.push_back(at(lowered_, connection).way);
     }
-    advertise(lane.instructions.front(), worker);
+    advertise(worker.instructions.front(), lowered);
     std::vector<int> taken;
-    for (int i = 0; i < length(lane.instructions); ++i) {
-      const Instruction& instruction = at(lane.instructions, i);
-      begin(instruction, worker, taken);
-      worker.steps.push_back({.event = Event::Move, .instruction = i, .tiles = worker.plan.tiles});
-      end(instruction, worker);
+    for (int i = 0; i < length(worker.instructions); ++i) {
+      const Instruction& instruction = at(worker.instructions, i);
+      begin(instruction, lowered, taken);
+      lowered.steps.push_back(
+          {.event = Event::Move, .instruction = i, .tiles = lowered.plan.tiles});
+      end(instruction, lowered);
     }
-    await_releases(lane.instructions.front(), worker);
-    add_abort(worker);
+    await_releases(worker.instructions.front(), lowered);
+    add_abort(lowered);
   }
 
-  void add(Worker& worker, Event event, int connection) const {
-    worker.steps.push_back({.event = event, .connection = connection});
+  void add(LoweredWorker& lowered, Event event, int connection) const {
+    lowered.steps.push_back({.event = event, .connection = connection});
   }
 
   /// Before anything is waited for. Whoever advertises has one instruction.
-  void advertise(const Instruction& only, Worker& worker) const {
+  void advertise(const Instruction& only, LoweredWorker& lowered) const {
     const auto add_one = [&](int connection, const std::optional<BlockReference>& memory) {
-      worker.steps.push_back({.event = Event::Advertise, .connection = connection});
-      if (at(lowered_, connection).way != Way::Slot) worker.steps.back().memory = memory;
+      lowered.steps.push_back({.event = Event::Advertise, .connection = connection});
+      if (at(lowered_, connection).way != Way::Slot) lowered.steps.back().memory = memory;
     };
     for (const int connection : only.receive_from)
       if (at(lowered_, connection).has_advertisement && !at(lowered_, connection).is_get)
@@ -194,71 +196,72 @@ class Lowering {
         add_one(connection, only.source);
   }
 
-  void take(int connection, Worker& worker, std::vector<int>& taken) const {
+  void take(int connection, LoweredWorker& lowered, std::vector<int>& taken) const {
     if (std::ranges::find(taken, connection) != taken.end()) return;
     taken.push_back(connection);
-    add(worker, Event::TakeAdvertisement, connection);
+    add(lowered, Event::TakeAdvertisement, connection);
   }
 
-  void begin(const Instruction& instruction, Worker& worker, std::vector<int>& taken) const {
+  void begin(const Instruction& instruction, LoweredWorker& lowered,
+             std::vector<int>& taken) const {
     for (const int connection : instruction.send_to) {
       const Lowered& to = at(lowered_, connection);
-      if (to.has_advertisement && !to.is_get) take(connection, worker, taken);
-      if (to.way == Way::Slot) add(worker, Event::AwaitCredit, connection);
+      if (to.has_advertisement && !to.is_get) take(connection, lowered, taken);
+      if (to.way == Way::Slot) add(lowered, Event::AwaitCredit, connection);
     }
     for (const int connection : instruction.receive_from) {
       const Lowered& from = at(lowered_, connection);
-      if (from.has_advertisement && from.is_get) take(connection, worker, taken);
+      if (from.has_advertisement && from.is_get) take(connection, lowered, taken);
       if (from.way == Way::Pull) {
-        worker.steps.push_back(
-            {.event = Event::Request, .connection = connection, .tiles = worker.plan.tiles});
+        lowered.steps.push_back(
+            {.event = Event::Request, .connection = connection, .tiles = lowered.plan.tiles});
       }
     }
     for (const int connection : instruction.receive_from)
       if (const Way way = at(lowered_, connection).way; way != Way::DirectGet) {
-        worker.steps.push_back({.event = Event::AwaitArrival,
-                                .connection = connection,
-                                .way = way,
-                                .tiles = worker.plan.tiles});
+        lowered.steps.push_back({.event = Event::AwaitArrival,
+                                 .connection = connection,
+                                 .way = way,
+                                 .tiles = lowered.plan.tiles});
       }
   }
 
-  void end(const Instruction& instruction, Worker& worker) const {
+  void end(const Instruction& instruction, LoweredWorker& lowered) const {
     for (const int connection : instruction.receive_from) {
       const Lowered& from = at(lowered_, connection);
-      if (from.way == Way::Slot) add(worker, Event::GiveCredit, connection);
-      if (from.has_advertisement && from.is_get) add(worker, Event::Release, connection);
+      if (from.way == Way::Slot) add(lowered, Event::GiveCredit, connection);
+      if (from.has_advertisement && from.is_get) add(lowered, Event::Release, connection);
     }
     for (const int connection : instruction.send_to) {
       const Way way = at(lowered_, connection).way;
       if (way == Way::Slot || way == Way::DirectPut) {
-        worker.steps.push_back({.event = Event::Announce, .connection = connection, .way = way});
+        lowered.steps.push_back({.event = Event::Announce, .connection = connection, .way = way});
       }
     }
   }
 
   /// Also where nothing was advertised: the next advertisement takes the place of this one.
-  void await_releases(const Instruction& only, Worker& worker) const {
+  void await_releases(const Instruction& only, LoweredWorker& lowered) const {
     for (const int connection : only.send_to) {
       const Lowered& to = at(lowered_, connection);
       if (!to.has_advertisement || !to.is_get) continue;
-      add(worker, to.way == Way::Pull ? Event::ServePulls : Event::AwaitRelease, connection);
+      add(lowered, to.way == Way::Pull ? Event::ServePulls : Event::AwaitRelease, connection);
     }
   }
 
   /// All leave before any waits for others to leave.
-  void add_abort(Worker& worker) const {
+  void add_abort(LoweredWorker& lowered) const {
     std::vector<int> made, taken;
-    for (const Step& step : worker.steps) {
+    for (const Step& step : lowered.steps) {
       if (step.event == Event::Advertise && step.memory) made.push_back(step.connection);
       if (step.event == Event::TakeAdvertisement) taken.push_back(step.connection);
     }
     for (const int connection : taken)
-      worker.abort.push_back({.event = Event::Leave, .connection = connection});
+      lowered.abort.push_back({.event = Event::Leave, .connection = connection});
     for (const int connection : made)
-      worker.abort.push_back({.event = Event::Withdraw, .connection = connection});
+      lowered.abort.push_back({.event = Event::Withdraw, .connection = connection});
     for (const int connection : made)
-      worker.abort.push_back({.event = Event::AwaitLeave, .connection = connection});
+      lowered.abort.push_back({.event = Event::AwaitLeave, .connection = connection});
   }
 
   const Schedule& schedule_;

@@ -8,7 +8,7 @@ namespace {
 
 using schedule::Buffer;
 using schedule::Instruction;
-using schedule::Lane;
+using schedule::Worker;
 
 /// An instruction as a part of the phases.
 class Sorter {
@@ -73,9 +73,9 @@ class Sorter {
 
 }  // namespace
 
-std::optional<Phases> phases_of(std::span<const Lane> workers) {
+std::optional<Phases> phases_of(std::span<const Worker> workers) {
   Sorter sorter;
-  for (const Lane& worker : workers) {
+  for (const Worker& worker : workers) {
     sorter.begin_worker();
     for (const Instruction& instruction : worker.instructions)
       if (!sorter.add(instruction)) return std::nullopt;

@@ -64,7 +64,7 @@ struct Phases {
 
 /// The phases of workers that share a work's data; none when they do anything else, receive before
 /// they send, or use a connection twice in a round. In the order of the workers' instructions.
-std::optional<Phases> phases_of(std::span<const schedule::Lane> workers);
+std::optional<Phases> phases_of(std::span<const schedule::Worker> workers);
 
 /// function(connection), by reference, for all that the phases use.
 template <typename Function>

@@ -58,11 +58,11 @@ Schedule sequence(const Schedule& schedule, const std::vector<std::optional<Phas
   for (int rank = 0; rank < schedule.nranks; ++rank) {
     if (!at(by_rank, rank)) continue;
     schedule::Channel& channel = at(result.ranks, rank).front();
-    channel.lanes.clear();
-    schedule::Lane worker;
+    channel.workers.clear();
+    schedule::Worker worker;
     for (Instructions& phase : instructions_of(*at(by_rank, rank)))
       std::ranges::move(phase, std::back_inserter(worker.instructions));
-    if (!worker.instructions.empty()) channel.lanes.push_back(std::move(worker));
+    if (!worker.instructions.empty()) channel.workers.push_back(std::move(worker));
   }
   return result;
 }
@@ -97,7 +97,7 @@ Status check_round(const Schedule& sequence, const std::vector<std::optional<Pha
   slots.facilities.publishes_chunks = false;
   AccessPlan plan = TRY(lower(sequence, slots));
   for (int rank = 0; rank < sequence.nranks; ++rank) {
-    std::vector<Worker>& workers = at(plan.workers, rank).front();
+    std::vector<LoweredWorker>& workers = at(plan.workers, rank).front();
     if (at(by_rank, rank) && !workers.empty()) workers.front().steps = steps_of(*at(by_rank, rank));
   }
   return check(plan, {.depth = depth, .with_aborts = false});
@@ -113,8 +113,8 @@ class Rounds {
       if (at(by_rank, rank)) {
         add_phases(rank, *at(by_rank, rank));
       } else {
-        for (const schedule::Lane& lane : at(schedule.ranks, rank).front().lanes)
-          add_worker(rank, lane);
+        for (const schedule::Worker& worker : at(schedule.ranks, rank).front().workers)
+          add_worker(rank, worker);
       }
     }
   }
@@ -190,10 +190,10 @@ class Rounds {
     }
   }
 
-  void add_worker(int rank, const schedule::Lane& lane) {
+  void add_worker(int rank, const schedule::Worker& worker) {
     Actor& actor = actors_.emplace_back(Actor{rank});
     for (int round = 0; round < options_.rounds; ++round)
-      for (const Instruction& instruction : lane.instructions) {
+      for (const Instruction& instruction : worker.instructions) {
         add(actor, {instruction}, "one", round);
         add_credit(actor, {instruction}, round);
       }

@@ -82,7 +82,7 @@ struct Accesses {
   std::vector<Way> sends{};
 };
 
-struct Worker {
+struct LoweredWorker {
   WorkerPlan plan{};
   std::vector<Accesses> accesses{};  // by instruction
   std::vector<Step> steps{};
@@ -92,7 +92,8 @@ struct Worker {
 struct AccessPlan {
   schedule::Schedule schedule;
   Routes routes;
-  std::vector<std::vector<std::vector<Worker>>> workers;  // [rank][channel][lane of the schedule]
+  std::vector<std::vector<std::vector<LoweredWorker>>>
+      workers;  // [rank][channel][worker of the schedule]
 };
 
 /// What the link under a connection can do, known to both of its ends.

@@ -13,9 +13,9 @@ using schedule::Buffer;
 using schedule::Collective;
 using schedule::Connection;
 using schedule::Instruction;
-using schedule::Lane;
 using schedule::length;
 using schedule::Schedule;
+using schedule::Worker;
 
 /// What the workers at the ends of a connection allow. An end that the schedule does not have
 /// allows all.
@@ -49,7 +49,7 @@ std::vector<Allowed> look_at(const Schedule& schedule) {
   };
   for (const std::vector<schedule::Channel>& channels : schedule.ranks) {
     for (const schedule::Channel& channel : channels) {
-      for (const Lane& worker : channel.lanes) {
+      for (const Worker& worker : channel.workers) {
         const Instruction* const only =
             worker.instructions.size() == 1 ? &worker.instructions.front() : nullptr;
         const bool stores = only_stores(only), sends_input = only_sends_input(only);

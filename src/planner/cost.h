@@ -86,7 +86,8 @@ enum class MachineClass : uint8_t {
   Virtual,
   Cuda,
   // GPUs whose ranks do not all reach each other's users' buffers: of several processes, or with
-  // NCCL_P2P_DIRECT_DISABLE (executor/protocol/offer.h). Two have other slots (settings.cc).
+  // NCCL_P2P_DIRECT_DISABLE (executor/protocol/advertisement.h). Two have other slots
+  // (settings.cc).
   CudaSlotsOfTwo,
   CudaSlots,
   CudaHostMemory,  // GPUs some of which are connected by host memory

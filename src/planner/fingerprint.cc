@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "algorithms/lanes.h"
+#include "algorithms/workers.h"
 #include "executor/program.h"
 #include "planner/hash.h"
 #include "planner/model.h"
@@ -53,12 +53,13 @@ void add_shapes(Hash& hash, gpu::Kind machine, int nranks, bool reaches_users, b
 
 uint64_t hash_limits() {
   Hash hash;
-  for (const int limit : {executor::kMaxWorks, executor::kMaxLanes, algorithms::kMaxDirectRanks,
-                          algorithms::kMaxForwardingRanks, algorithms::kMaxRingRanks,
-                          algorithms::kMaxLanesRanks, schedule::kCollectives, executor::kProtocols})
+  for (const int limit :
+       {executor::kMaxWorks, executor::kMaxWorkers, algorithms::kMaxDirectRanks,
+        algorithms::kMaxForwardingRanks, algorithms::kMaxRingRanks, algorithms::kMaxWorkersRanks,
+        schedule::kCollectives, executor::kProtocols})
     hash.add(limit);
   hash.add(uint64_t{sizeof(executor::ControlBlock)});
-  hash.add(uint64_t{executor::kMostRequests});
+  hash.add(uint64_t{executor::kMostPulls});
   hash.add(uint64_t{executor::kMostListWorks});
   for (const algorithms::Algorithm& algorithm : algorithms::all()) {
     hash.add(std::string_view(algorithm.name));

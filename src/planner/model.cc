@@ -42,10 +42,10 @@ double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Load& load
   return latency + transfer - cost.overlap * latency * transfer / (latency + transfer);
 }
 
-/// Of the blocks that folds of `collective` had rather request than read, as measured on H200
+/// Of the blocks that reductions of `collective` had rather pull than read, as measured on H200
 /// (docs/design/0018). Two GPUs read from each other as fast as 16 CTAs can store, and what is
-/// requested takes time to begin. More than four were not measured; folds have few warps then.
-size_t least_requested_block(Collective collective, int nranks) {
+/// pulled takes time to begin. More than four were not measured; reductions have few warps then.
+size_t least_pulled_block(Collective collective, int nranks) {
   constexpr size_t kNever = std::numeric_limits<size_t>::max();
   if (nranks < 3 || nranks > 4) return kNever;
   if (collective == Collective::AllReduce) return 16 << 20;
@@ -141,7 +141,7 @@ size_t chunk_bytes(const Settings& settings, Collective collective, const Varian
   return (slot / static_cast<size_t>(variant.parts) + 15) / 16 * 16;
 }
 
-uint32_t request_bytes(const Settings& settings, const Workload& work) {
+uint32_t pull_bytes(const Settings& settings, const Workload& work) {
   if (settings.machine != gpu::Kind::Cuda || !settings.reaches_users ||
       !schedule::reduces(work.collective)) {
     return 0;
@@ -150,9 +150,9 @@ uint32_t request_bytes(const Settings& settings, const Workload& work) {
   constexpr uint32_t kUnitBytes = 32 << 10;
   const bool is_all_reduce = work.collective == Collective::AllReduce;
   const size_t block = work.bytes / static_cast<size_t>(is_all_reduce ? settings.nranks : 1);
-  const size_t least = settings.request_block < 0
-                           ? least_requested_block(work.collective, settings.nranks)
-                           : static_cast<size_t>(settings.request_block);
+  const size_t least = settings.pull_block < 0
+                           ? least_pulled_block(work.collective, settings.nranks)
+                           : static_cast<size_t>(settings.pull_block);
   return block >= least ? kUnitBytes : 0;
 }
 

@@ -79,9 +79,9 @@ inline constexpr size_t kLeastPublishedInParts = 8 << 20;
 /// Data of the largest chunk of `variant`, a multiple of 16 bytes.
 size_t chunk_bytes(const Settings& settings, Collective collective, const Variant& variant);
 
-/// Bytes of the units that folds of `work` request of their peers (executor/protocol/request.h),
-/// if they can; 0: they read what is lent.
-uint32_t request_bytes(const Settings& settings, const Workload& work);
+/// Bytes of the units that reductions of `work` request of their peers (executor/protocol/pull.h),
+/// if they can; 0: they read what is exposed.
+uint32_t pull_bytes(const Settings& settings, const Workload& work);
 
 /// Predicted time of messages that progress together: of `ends` message ends of one rank, of which
 /// the busier direction moves `bytes`.

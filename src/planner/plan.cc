@@ -10,8 +10,8 @@ namespace niccolite::planner {
 namespace {
 
 using executor::DataType;
-using executor::Fold;
 using executor::Protocol;
+using executor::ReduceOp;
 using executor::Reduction;
 
 // An average is a scaled sum. Where sums of some ranks travel between ranks in the element's own
@@ -21,24 +21,24 @@ using executor::Reduction;
 Reduction make_reduction(const Operator& op, DataType type, int nranks, bool partial_sums) {
   switch (op.operation) {
     case Operation::Sum:
-      return {.fold = Fold::Sum};
+      return {.op = ReduceOp::Sum};
     case Operation::Product:
-      return {.fold = Fold::Product};
+      return {.op = ReduceOp::Product};
     case Operation::Max:
-      return {.fold = Fold::Max};
+      return {.op = ReduceOp::Max};
     case Operation::Min:
-      return {.fold = Fold::Min};
+      return {.op = ReduceOp::Min};
     case Operation::PreMulSum:
-      return {.fold = Fold::Sum,
+      return {.op = ReduceOp::Sum,
               .input_scale = op.scale,
               .input_factor = op.factor,
               .device_scale = op.device_scale};
     case Operation::Average:
       break;
   }
-  if (!executor::is_floating(type)) return {.fold = Fold::Sum, .finish_divisor = nranks};
-  if (partial_sums) return {.fold = Fold::Sum, .input_scale = 1.0 / nranks};
-  return {.fold = Fold::Sum, .finish_scale = 1.0 / nranks};
+  if (!executor::is_floating(type)) return {.op = ReduceOp::Sum, .finish_divisor = nranks};
+  if (partial_sums) return {.op = ReduceOp::Sum, .input_scale = 1.0 / nranks};
+  return {.op = ReduceOp::Sum, .finish_scale = 1.0 / nranks};
 }
 
 // Of a program that uses more sizes than this in turn, some choices are made anew: microseconds.
@@ -158,7 +158,7 @@ Result<Plan> Planner::plan_of(const Request& request, const Choice& choice) {
     plan.type = request.type;
     plan.reduction =
         make_reduction(request.op, request.type, settings_.nranks, compiled.partial_sums);
-    plan.request_bytes = request_bytes(
+    plan.pull_bytes = pull_bytes(
         settings_,
         {.collective = request.collective, .nranks = settings_.nranks, .bytes = request.bytes()});
   } else {

@@ -29,7 +29,7 @@ struct Plan {
   executor::DataType type = executor::DataType::Uint8;  // Uint8 for all that only moves bytes
   executor::Reduction reduction;
   bool reduces = false;
-  uint32_t request_bytes = 0;                       // Launch::request_bytes
+  uint32_t pull_bytes = 0;                          // Launch::pull_bytes
   std::optional<executor::ListAccess> list_access;  // Launch::list_access
   Choice choice;                                    // of a collective
   double microseconds = 0;                          // predicted

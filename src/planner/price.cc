@@ -203,7 +203,8 @@ bool is_fitted(const Settings& settings, const Algorithm& algorithm, Protocol pr
 
 bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) {
   if (!schedule::reduces(algorithm.collective)) return true;
-  if (settings.nranks > algorithms::kMaxDirectRanks) return false;  // no fold has more operands
+  if (settings.nranks > algorithms::kMaxDirectRanks)
+    return false;  // no reduction has more operands
   using Key = std::tuple<const Algorithm*, int, std::vector<int>>;
   static auto& mutex = *new std::mutex;  // neither is ever destroyed, as above
   static auto& known = *new std::map<Key, bool>;

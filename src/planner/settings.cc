@@ -34,10 +34,10 @@ struct Defaults {
 // wants some more than 16 CTAs; the connections of more than 18 would take more memory than a
 // communicator may.
 //
-// With more peers there are more connections. Where data land and are lent, their slots are for
-// what is refused, for chains, and for what folds request (docs/design/0018): less will do. To one
-// peer there is one connection, which may have more: longer slots of lines, with which an
-// all-reduce of 0.75 to 1.25 MiB makes one round instead of two, and, where nothing lands, more
+// With more peers there are more connections. Where data are put and are exposed, their slots are
+// for what is refused, for chains, and for what reductions pull (docs/design/0018): less will do.
+// To one peer there is one connection, which may have more: longer slots of lines, with which an
+// all-reduce of 0.75 to 1.25 MiB makes one round instead of two, and, where nothing is put, more
 // channels.
 //
 // Virtual GPUs: a slot and the data it is copied from and to fit a core's second-level cache, and
@@ -329,7 +329,7 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   settings.threads = threads;
   static const int parts = chunk_parts_from_environment();  // likewise
   settings.chunk_parts = parts;
-  settings.request_block = parameters::request_block();
+  settings.pull_block = parameters::pull_block();
   settings.is_invariant = parameters::invariant() == 1;
   settings.maps_captured = parameters::graph_register() != 0;
   if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN)

@@ -39,10 +39,10 @@ struct Settings {
   int nranks = 1;
   int min_channels = 1;
   int max_channels = 1;
-  int threads = 0;             // of a CTA; 0: the executor's choice
-  int chunk_parts = 0;         // chunks that a slot's data are cut into; 0: the model's choice
-  int64_t request_block = -1;  // bytes of a block from which on folds request; -1: as measured
-  int64_t slots_bytes = -1;    // of a connection and channel, Simple; -1: the machine's
+  int threads = 0;           // of a CTA; 0: the executor's choice
+  int chunk_parts = 0;       // chunks that a slot's data are cut into; 0: the model's choice
+  int64_t pull_block = -1;   // bytes of a block from which on reductions pull; -1: as measured
+  int64_t slots_bytes = -1;  // of a connection and channel, Simple; -1: the machine's
   CtaPolicy policy = CtaPolicy::Default;
   bool reaches_users = true;    // every rank's kernels the buffers of all others' users
   bool spans_machines = false;  // ranks are on several, or connected as if they were

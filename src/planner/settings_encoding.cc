@@ -37,7 +37,7 @@ void write(Writer& writer, const Settings& settings) {
   writer.i32(settings.max_channels);
   writer.i32(settings.threads);
   writer.i32(settings.chunk_parts);
-  writer.u64(static_cast<uint64_t>(settings.request_block));
+  writer.u64(static_cast<uint64_t>(settings.pull_block));
   writer.u64(static_cast<uint64_t>(settings.slots_bytes));
   writer.u8(static_cast<uint8_t>(settings.policy));
   writer.u8(settings.maps_captured ? 1 : 0);
@@ -57,9 +57,9 @@ Settings read_settings(Reader& reader, gpu::Kind machine, int nranks) {
       read_int(reader, settings.min_channels, kMostChannels, "a greatest number of channels");
   settings.threads = read_int(reader, 0, kMostThreads, "a number of threads");
   settings.chunk_parts = read_int(reader, 0, kMostParts, "a number of parts");
-  settings.request_block = static_cast<int64_t>(reader.u64());
+  settings.pull_block = static_cast<int64_t>(reader.u64());
   settings.slots_bytes = static_cast<int64_t>(reader.u64());
-  if (settings.threads % 32 != 0 || settings.request_block < -1 || settings.slots_bytes < -1)
+  if (settings.threads % 32 != 0 || settings.pull_block < -1 || settings.slots_bytes < -1)
     reader.reject("settings that no rank can have");
   const uint8_t policy = reader.u8();
   if (policy > static_cast<uint8_t>(CtaPolicy::Zero)) reader.reject("an unknown policy");

@@ -21,7 +21,7 @@ constexpr const char* kNames[] = {"NCCL_ALGO",
                                   "NCCL_NTHREADS",
                                   "NCCL_BUFFSIZE",
                                   "NICCOLITE_CHUNK_PARTS",
-                                  "NICCOLITE_REQUEST_BLOCK",
+                                  "NICCOLITE_PULL_BLOCK",
                                   "NCCL_MULTI_RANK_GPU_ENABLE"};
 
 /// "rank 2", "ranks 1, 3 and 7", "ranks 1, 2, 3, 4 and 1019 more".

@@ -16,7 +16,7 @@ using schedule::Collective;
 
 using algorithms::Algorithm;
 
-/// As log lines have it: "TWO_SHOT_LANES".
+/// As log lines have it: "TWO_SHOT_WORKERS".
 std::string log_name_of(const Algorithm& algorithm);
 /// "AllReduce", as NCCL's functions and log lines have it; NCCL_ALGO takes it in any case.
 const char* function_name(Collective collective);
@@ -37,7 +37,7 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-/// "two_shot_lanes Simple 24", "ring Simple 24 /2". The variant has an algorithm.
+/// "two_shot_workers Simple 24", "ring Simple 24 /2". The variant has an algorithm.
 std::string describe(const Variant& variant);
 
 }  // namespace niccolite::planner

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "executor/protocol/offer.h"
+#include "executor/protocol/advertisement.h"
 #include "registry/buffer_messages.h"
 
 namespace niccolite::registry {
@@ -211,7 +211,7 @@ Status BufferExports::publish(BufferExport& of) {
   bool is_seen = false;
   for (size_t rank = 0; rank < options_.reach.size(); ++rank) {
     const Reach reach = options_.reach[rank];
-    uint64_t shift = executor::offer::kUnseen;
+    uint64_t shift = executor::advertisement::kUnseen;
     if (reach == Reach::SameAddress && of.pieces_.empty()) shift = 0;
     if (reach == Reach::Mapping && of.bases_[rank] != 0) {
       shift = of.bases_[rank] - base;

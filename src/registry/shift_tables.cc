@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "executor/protocol/offer.h"
+#include "executor/protocol/advertisement.h"
 
 namespace niccolite::registry {
 namespace {
@@ -29,7 +29,7 @@ Status ShiftTables::grow() {
 }
 
 Status ShiftTables::end(const uint64_t* table) {
-  const std::vector<uint64_t> unseen(nranks_, executor::offer::kUnseen);
+  const std::vector<uint64_t> unseen(nranks_, executor::advertisement::kUnseen);
   return machine_.upload(device_, const_cast<uint64_t*>(table), unseen.data(), table_bytes());
 }
 

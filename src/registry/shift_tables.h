@@ -1,7 +1,7 @@
 // ShiftTables: for kernels, where the ranks of a communicator see memory of this rank's user: what
-// to add to its address, by rank (executor::offer::seen_by()). Tables lie in device memory, and
-// what a launch or a graph is given is the table's address. A table does not change while a kernel
-// may read it: all CTAs of a launch must find the same. Thread safety: one thread at a time.
+// to add to its address, by rank (executor::advertisement::seen_by()). Tables lie in device memory,
+// and what a launch or a graph is given is the table's address. A table does not change while a
+// kernel may read it: all CTAs of a launch must find the same. Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>

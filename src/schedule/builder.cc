@@ -4,31 +4,31 @@
 
 namespace niccolite::schedule {
 
-Connections LaneBuilder::from(int peer, int tag) {
+Connections WorkerBuilder::from(int peer, int tag) {
   return {builder_.connection(peer, rank_, channel_, tag)};
 }
 
-Connections LaneBuilder::to(int peer, int tag) {
+Connections WorkerBuilder::to(int peer, int tag) {
   return {builder_.connection(rank_, peer, channel_, tag)};
 }
 
-Connections LaneBuilder::from(std::span<const int> peers, int tag) {
+Connections WorkerBuilder::from(std::span<const int> peers, int tag) {
   Connections connections;
   for (const int peer : peers)
     connections.push_back(builder_.connection(peer, rank_, channel_, tag));
   return connections;
 }
 
-Connections LaneBuilder::to(std::span<const int> peers, int tag) {
+Connections WorkerBuilder::to(std::span<const int> peers, int tag) {
   Connections connections;
   for (const int peer : peers)
     connections.push_back(builder_.connection(rank_, peer, channel_, tag));
   return connections;
 }
 
-void LaneBuilder::add(Instruction instruction) {
+void WorkerBuilder::add(Instruction instruction) {
   Channel& channel = at(at(builder_.schedule_.ranks, rank_), channel_);
-  at(channel.lanes, lane_).instructions.push_back(std::move(instruction));
+  at(channel.workers, worker_).instructions.push_back(std::move(instruction));
 }
 
 Builder::Builder(Head head) {
@@ -44,12 +44,12 @@ Builder::Builder(Head head) {
                          std::vector<Channel>(static_cast<size_t>(head.nchannels)));
 }
 
-LaneBuilder Builder::add_lane(int rank, int channel, int weight) {
+WorkerBuilder Builder::add_worker(int rank, int channel, int weight) {
   std::vector<Channel>& channels = at(schedule_.ranks, rank);
   if (length(channels) <= channel) channels.resize(static_cast<size_t>(channel) + 1);
-  std::vector<Lane>& lanes = at(channels, channel).lanes;
-  lanes.push_back({.weight = weight});
-  return {*this, rank, channel, length(lanes) - 1};
+  std::vector<Worker>& workers = at(channels, channel).workers;
+  workers.push_back({.weight = weight});
+  return {*this, rank, channel, length(workers) - 1};
 }
 
 int Builder::connection(int sender, int receiver, int channel, int tag) {

@@ -1,10 +1,10 @@
-// Builder: writes a Schedule lane by lane, so that an algorithm reads as its idea.
+// Builder: writes a Schedule worker by worker, so that an algorithm reads as its idea.
 //
 //   Builder builder({.collective = Collective::AllReduce, .algorithm = "ring", .nranks = n,
 //   .nblocks = n}); for (int rank = 0; rank < n; ++rank) {
-//     LaneBuilder lane = builder.add_lane(rank);
-//     const Connections next = lane.to((rank + 1) % n), prev = lane.from((rank + n - 1) % n);
-//     lane.add({.receive_from = prev, .source = input(rank), .reduce = true, .target =
+//     WorkerBuilder worker = builder.add_worker(rank);
+//     const Connections next = worker.to((rank + 1) % n), prev = worker.from((rank + n - 1) % n);
+//     worker.add({.receive_from = prev, .source = input(rank), .reduce = true, .target =
 //     output(rank)});
 //   }
 //   return std::move(builder).take();
@@ -31,11 +31,11 @@ constexpr BlockReference scratch(int block) { return {Buffer::Scratch, block}; }
 
 class Builder;
 
-/// Appends instructions to one lane. Valid as long as its Builder stays where it is.
-class LaneBuilder {
+/// Appends instructions to one worker. Valid as long as its Builder stays where it is.
+class WorkerBuilder {
  public:
-  /// This lane's end of the connection from (to) `peer`. `tag` tells apart several between the same
-  /// two ranks.
+  /// This worker's end of the connection from (to) `peer`. `tag` tells apart several between the
+  /// same two ranks.
   Connections from(int peer, int tag = 0);
   Connections to(int peer, int tag = 0);
   /// The same for many peers, in the order given.
@@ -46,18 +46,18 @@ class LaneBuilder {
 
  private:
   friend class Builder;
-  LaneBuilder(Builder& builder, int rank, int channel, int lane)
-      : builder_(builder), rank_(rank), channel_(channel), lane_(lane) {}
+  WorkerBuilder(Builder& builder, int rank, int channel, int worker)
+      : builder_(builder), rank_(rank), channel_(channel), worker_(worker) {}
 
   Builder& builder_;
   int rank_;
   int channel_;
-  int lane_;
+  int worker_;
 };
 
 class Builder {
  public:
-  /// What a schedule is before it has lanes; the fields are those of Schedule.
+  /// What a schedule is before it has workers; the fields are those of Schedule.
   struct Head {
     Collective collective;
     std::string algorithm;
@@ -66,18 +66,18 @@ class Builder {
     int root = 0;
     int scratch_blocks = 0;
     bool partial_sums = false;
-    int nchannels = 0;  // that every rank has, though it may add no lane to some
+    int nchannels = 0;  // that every rank has, though it may add no worker to some
     std::vector<Message> messages{};
   };
   explicit Builder(Head head);
 
-  /// A new lane of `rank` in `channel`, after those it has there.
-  LaneBuilder add_lane(int rank, int channel = 0, int weight = 1);
+  /// A new worker of `rank` in `channel`, after those it has there.
+  WorkerBuilder add_worker(int rank, int channel = 0, int weight = 1);
 
   Schedule take() && { return std::move(schedule_); }
 
  private:
-  friend class LaneBuilder;
+  friend class WorkerBuilder;
   int connection(int sender, int receiver, int channel, int tag);
 
   Schedule schedule_;

@@ -1,20 +1,21 @@
 // The checker: proves by symbolic execution over all ranks that a schedule is right, for any data,
 // any timing, any number of rounds and any FIFO depth from CheckOptions::depth on.
 //
-//  - form:     indices in range, each connection used by one lane at either end with equal numbers
+//  - form:     indices in range, each connection used by one worker at either end with equal
+//  numbers
 //              of sends and receives, operands and destinations present, copy instructions with
-//              exactly one operand, folds only where the collective reduces, root-only buffers used
-//              at the root only; where blocks are parts of one buffer, all operands and
+//              exactly one operand, reductions only where the collective reduces, root-only buffers
+//              used at the root only; where blocks are parts of one buffer, all operands and
 //              destinations of an instruction in the same block; each message moved once, by
 //              instructions that move nothing else;
 //  - progress: with FIFOs of `depth` slots no order of execution deadlocks (an instruction holds
 //              its receive slots until it has credit for all its sends, as the executors do);
-//  - races:    no two lanes touch a block without an order between them through connections when
+//  - races:    no two workers touch a block without an order between them through connections when
 //              at least one writes;
-//  - result:   after every lane has finished, each output block holds exactly what the collective
+//  - result:   after every worker has finished, each output block holds exactly what the collective
 //              asks for: the right block of the right rank, or every rank's contribution, each
 //              once, finished exactly once; and unless the schedule admits partial sums, each
-//              result is one fold of the ranks' inputs in ascending rank order.
+//              result is one reduction of the ranks' inputs in ascending rank order.
 //
 // All bytes go through slots here; lowering/check.h proves the same of what really runs.
 // All of it both when input and output are different buffers and, where the collective has it, when
@@ -22,8 +23,8 @@
 // by itself.
 //
 // One round and one order of execution are enough:
-//  - Order. A lane that can run its next instruction stays able to: nobody else takes from its
-//    receive FIFOs or fills its send FIFOs. So runnable instructions of different lanes can be
+//  - Order. A worker that can run its next instruction stays able to: nobody else takes from its
+//    receive FIFOs or fills its send FIFOs. So runnable instructions of different workers can be
 //    swapped without changing where the execution ends (the network is determinate, as Kahn's
 //    process networks are): either every order finishes or every order stops at the same
 //    instructions. Values are determinate too once there are no races.
@@ -35,7 +36,7 @@
 //  - Depth. More slots only remove waits for credit. The order that races are judged by is that of
 //    the data alone, never that of credit, so it holds for every depth.
 //
-// A failure is a Status (InvalidUsage) whose message names rank, channel, lane and instruction.
+// A failure is a Status (InvalidUsage) whose message names rank, channel, worker and instruction.
 #pragma once
 
 #include "schedule/schedule.h"

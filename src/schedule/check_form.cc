@@ -104,10 +104,10 @@ Status check_operands(const Schedule& schedule, const Instruction& instruction) 
   if (!instruction.reduce && operands != 1)
     return Status::invalid_usage("copies, but has {} operands", operands);
   if (instruction.reduce && operands == 1)
-    return Status::invalid_usage("folds, but has only one operand");
+    return Status::invalid_usage("reduces, but has only one operand");
   if (!reduces(schedule.collective) && (instruction.reduce || instruction.finish))
     return Status::invalid_usage("{}, but {} only moves data",
-                                 instruction.reduce ? "folds" : "finishes",
+                                 instruction.reduce ? "reduces" : "finishes",
                                  name_of(schedule.collective));
   const int positions = instruction.source ? receives + 1 : 1;
   if (!is_within(instruction.source_position, positions))
@@ -193,11 +193,12 @@ class EndFinder {
       return Status::invalid_usage("{} the connection {} rank {} twice", verb,
                                    is_send ? "to" : "from", is_send ? c.receiver : c.sender);
     Ends& ends = at(ends_, index);
-    int& lane = is_send ? ends.sending_lane : ends.receiving_lane;
-    if (lane >= 0 && lane != position.lane)
-      return Status::invalid_usage("{} the connection {} rank {} that lane {} uses", verb,
-                                   is_send ? "to" : "from", is_send ? c.receiver : c.sender, lane);
-    lane = position.lane;
+    int& worker = is_send ? ends.sending_worker : ends.receiving_worker;
+    if (worker >= 0 && worker != position.worker)
+      return Status::invalid_usage("{} the connection {} rank {} that worker {} uses", verb,
+                                   is_send ? "to" : "from", is_send ? c.receiver : c.sender,
+                                   worker);
+    worker = position.worker;
     ++(is_send ? at(sends_, index) : at(receives_, index));
     return Status::ok();
   }
@@ -207,9 +208,9 @@ class EndFinder {
     const Connection& c = at(schedule_.connections, connection);
     const Ends& ends = at(ends_, connection);
     Position position{is_send ? c.sender : c.receiver, c.channel,
-                      is_send ? ends.sending_lane : ends.receiving_lane, 0};
+                      is_send ? ends.sending_worker : ends.receiving_worker, 0};
     const Channel& channel = at(at(schedule_.ranks, position.rank), position.channel);
-    for (const Instruction& instruction : at(channel.lanes, position.lane).instructions) {
+    for (const Instruction& instruction : at(channel.workers, position.worker).instructions) {
       const std::vector<int>& list = is_send ? instruction.send_to : instruction.receive_from;
       if (std::count(list.begin(), list.end(), connection) > 0 && n-- == 0) break;
       ++position.instruction;
@@ -223,14 +224,14 @@ class EndFinder {
   std::vector<int> receives_;
 };
 
-Status check_lane(const Schedule& schedule, const Extent& extent, Position position,
-                  const Lane& lane, EndFinder& ends, MessageCheck& messages) {
-  if (lane.weight < 1 || lane.instructions.empty())
-    return Status::invalid_usage("rank {} channel {} lane {} has weight {} and {} instructions",
-                                 position.rank, position.channel, position.lane, lane.weight,
-                                 lane.instructions.size());
-  for (; position.instruction < length(lane.instructions); ++position.instruction) {
-    const Instruction& instruction = at(lane.instructions, position.instruction);
+Status check_worker(const Schedule& schedule, const Extent& extent, Position position,
+                    const Worker& worker, EndFinder& ends, MessageCheck& messages) {
+  if (worker.weight < 1 || worker.instructions.empty())
+    return Status::invalid_usage("rank {} channel {} worker {} has weight {} and {} instructions",
+                                 position.rank, position.channel, position.worker, worker.weight,
+                                 worker.instructions.size());
+  for (; position.instruction < length(worker.instructions); ++position.instruction) {
+    const Instruction& instruction = at(worker.instructions, position.instruction);
     Status status = check_instruction(schedule, extent, instruction);
     if (status.is_ok()) status = ends.visit(position, instruction);
     if (status.is_ok() && schedule.collective == Collective::PointToPoint)
@@ -253,10 +254,10 @@ Result<std::vector<Ends>> check_form(const Schedule& schedule) {
     const Extent extent{input_blocks(schedule, rank), output_blocks(schedule, rank)};
     const std::vector<Channel>& channels = at(schedule.ranks, rank);
     for (int channel = 0; channel < length(channels); ++channel) {
-      const std::vector<Lane>& lanes = at(channels, channel).lanes;
-      for (int lane = 0; lane < length(lanes); ++lane)
-        TRY(check_lane(schedule, extent, {rank, channel, lane, 0}, at(lanes, lane), ends,
-                       messages));
+      const std::vector<Worker>& workers = at(channels, channel).workers;
+      for (int worker = 0; worker < length(workers); ++worker)
+        TRY(check_worker(schedule, extent, {rank, channel, worker, 0}, at(workers, worker), ends,
+                         messages));
     }
   }
   TRY(ends.check_balance());

@@ -7,10 +7,10 @@
 
 namespace niccolite::schedule {
 
-/// The lane at either end of a connection; both are in the connection's channel.
+/// The worker at either end of a connection; both are in the connection's channel.
 struct Ends {
-  int sending_lane = -1;    // of Connection::sender
-  int receiving_lane = -1;  // of Connection::receiver
+  int sending_worker = -1;    // of Connection::sender
+  int receiving_worker = -1;  // of Connection::receiver
 };
 
 /// Proves the form (see check.h) and returns the ends of each connection.

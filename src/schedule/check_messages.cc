@@ -53,7 +53,7 @@ Status MessageCheck::check_table() {
 Status MessageCheck::visit(const Position& position, const Instruction& instruction) {
   const int rank = position.rank;
   if (position.instruction > 0)
-    return Status::invalid_usage("stands behind another; a lane moves one message");
+    return Status::invalid_usage("stands behind another; a worker moves one message");
   if (instruction.chunk_of >= 0)
     return Status::invalid_usage("names a block's chunk; a message has its own size");
   if (!instruction.source && !instruction.target)

@@ -94,18 +94,18 @@ Row draw_row(const Schedule& schedule, const Instruction& instruction) {
 
   if (destinations.empty()) destinations.push_back("nothing");
 
-  std::string fold = join(operands, instruction.reduce ? " + " : " | ");
-  if (instruction.finish) fold = "finish(" + fold + ")";
+  std::string reduction = join(operands, instruction.reduce ? " + " : " | ");
+  if (instruction.finish) reduction = "finish(" + reduction + ")";
   // Which block sets the size says something only where blocks are parts of one buffer.
   const std::string about =
       cuts_one_buffer(schedule.collective) ? fmt::format("block {}  ", block) : "";
-  return {about, std::move(fold), join(destinations, ", ")};
+  return {about, std::move(reduction), join(destinations, ", ")};
 }
 
-void draw_lane(std::string& text, const Schedule& schedule, const Lane& lane) {
+void draw_worker(std::string& text, const Schedule& schedule, const Worker& worker) {
   std::vector<Row> rows;
   size_t block_width = 0, operands_width = 0;
-  for (const Instruction& instruction : lane.instructions) {
+  for (const Instruction& instruction : worker.instructions) {
     rows.push_back(draw_row(schedule, instruction));
     block_width = std::max(block_width, rows.back().block.size());
     // A very long operand list keeps to its own line instead of pushing all others to the right.
@@ -141,12 +141,12 @@ std::string draw_text(const Schedule& schedule) {
   for (int rank = 0; rank < length(schedule.ranks); ++rank) {
     const std::vector<Channel>& channels = at(schedule.ranks, rank);
     for (int channel = 0; channel < length(channels); ++channel) {
-      const std::vector<Lane>& lanes = at(channels, channel).lanes;
-      for (int lane = 0; lane < length(lanes); ++lane) {
-        const int weight = at(lanes, lane).weight;
-        text += fmt::format("rank {}, channel {}, lane {}{}\n", rank, channel, lane,
+      const std::vector<Worker>& workers = at(channels, channel).workers;
+      for (int worker = 0; worker < length(workers); ++worker) {
+        const int weight = at(workers, worker).weight;
+        text += fmt::format("rank {}, channel {}, worker {}{}\n", rank, channel, worker,
                             weight == 1 ? "" : fmt::format(", weight {}", weight));
-        draw_lane(text, schedule, at(lanes, lane));
+        draw_worker(text, schedule, at(workers, worker));
       }
     }
   }

@@ -20,13 +20,13 @@ constexpr double kColumnHead = 36;
 constexpr double kStepWidth = 30;  // of the numbers at the left
 constexpr double kBoxWidth = 44;
 constexpr double kBoxHeight = 24;
-constexpr double kLanePitch = 58;
+constexpr double kWorkerPitch = 58;
 constexpr double kColumnPadding = 12;
 constexpr double kColumnGap = 26;
 constexpr double kRowPitch = 62;
-constexpr double kRowGap = kRowPitch - kBoxHeight;  // between boxes, where lines may cross lanes
+constexpr double kRowGap = kRowPitch - kBoxHeight;  // between boxes, where lines may cross workers
 constexpr double kRankGapWidth = 92;                // of what stands for ranks that are left out
-constexpr double kLaneGapWidth = 24;
+constexpr double kWorkerGapWidth = 24;
 constexpr double kStepGapHeight = 42;
 constexpr double kStub = 13;  // length of an arrow whose other end is left out
 constexpr double kLegend = 46;
@@ -79,32 +79,32 @@ class Layout {
   double panel_top(int channel) const { return header_ + channel * (panel_height() + kPanelGap); }
   double panel_height() const { return panel_height_; }
   double row(int channel, int step) const { return panel_top(channel) + at(rows_, step); }
-  double lane(int rank, int lane) const {
+  double worker(int rank, int worker) const {
     const Column& column = at(columns_, rank);
-    return column.left + at(column.lanes, lane);
+    return column.left + at(column.workers, worker);
   }
   /// The middle of an instruction's box.
   Point box(const Event& event) const {
     const Position& p = event.position;
-    return {lane(p.rank, p.lane), row(p.channel, event.step)};
+    return {worker(p.rank, p.worker), row(p.channel, event.step)};
   }
 
  private:
   struct Column {
     double left;
     double width;
-    std::vector<double> lanes;  // their middles, from the left; those that are left out share one
+    std::vector<double> workers;  // their middles, from the left; those that are left out share one
   };
 
   static Column column_of(const Schedule& schedule, const Excerpt& excerpt, int rank, double left) {
     int count = 1;
     for (const Channel& channel : at(schedule.ranks, rank))
-      count = std::max(count, length(channel.lanes));
+      count = std::max(count, length(channel.workers));
     Column column{left, kColumnPadding, {}};
-    for (const Axis::Entry& entry : excerpt.lanes.entries()) {
+    for (const Axis::Entry& entry : excerpt.workers.entries()) {
       if (entry.first >= count) break;
-      const double width = entry.is_gap ? kLaneGapWidth : kLanePitch;
-      column.lanes.resize(static_cast<size_t>(entry.last) + 1, column.width + width / 2);
+      const double width = entry.is_gap ? kWorkerGapWidth : kWorkerPitch;
+      column.workers.resize(static_cast<size_t>(entry.last) + 1, column.width + width / 2);
       column.width += width;
     }
     column.width += kColumnPadding;
@@ -149,7 +149,7 @@ class Drawing {
 
   const Instruction& instruction_of(const Event& event) const {
     const Position& p = event.position;
-    return at(at(at(at(schedule_.ranks, p.rank), p.channel).lanes, p.lane).instructions,
+    return at(at(at(at(schedule_.ranks, p.rank), p.channel).workers, p.worker).instructions,
               p.instruction);
   }
 
@@ -194,10 +194,10 @@ class Drawing {
     if (is_root)
       add(R"(<text x="{:.1f}" y="{:.1f}" font-size="11" fill="#b07a1e">root</text>)",
           left + width / 2, top + 36);
-    const auto lanes = length(at(at(schedule_.ranks, rank), channel).lanes);
-    for (const Axis::Entry& entry : excerpt_.lanes.entries())
-      if (entry.is_gap && entry.first < lanes)
-        draw_gap({layout_.lane(rank, entry.first), top + layout_.panel_height() / 2}, {});
+    const auto workers = length(at(at(schedule_.ranks, rank), channel).workers);
+    for (const Axis::Entry& entry : excerpt_.workers.entries())
+      if (entry.is_gap && entry.first < workers)
+        draw_gap({layout_.worker(rank, entry.first), top + layout_.panel_height() / 2}, {});
   }
 
   /// Three dots, with words beneath them.
@@ -302,7 +302,8 @@ class Drawing {
     if (is_labelled) label({(from.x + to.x) / 2, (from.y + end) / 2}, style);
   }
 
-  /// Past boxes of the steps between: down beside the receiver's lane, across in the gaps of rows.
+  /// Past boxes of the steps between: down beside the receiver's worker, across in the gaps of
+  /// rows.
   void draw_detour(Point from, Point to, const Event& event, const Style& style, bool is_labelled) {
     const double x = to.x + beside(from, to, event);
     const double turn = std::min(kRowGap - 4, (to.y - from.y) / 2);
@@ -312,15 +313,15 @@ class Drawing {
     if (is_labelled) label({x, to.y - turn - 2}, style);
   }
 
-  /// How far from the middle of its lane an arrow comes down, on the side of its sender. Neighbours
-  /// in time keep apart.
+  /// How far from the middle of its worker an arrow comes down, on the side of its sender.
+  /// Neighbours in time keep apart.
   double beside(Point from, Point to, const Event& event) const {
     const Position& p = event.position;
     const bool is_left = from.x <= to.x;
-    const int last = length(at(at(schedule_.ranks, p.rank), p.channel).lanes) - 1;
-    const bool is_outer = p.lane == (is_left ? 0 : last);
+    const int last = length(at(at(schedule_.ranks, p.rank), p.channel).workers) - 1;
+    const bool is_outer = p.worker == (is_left ? 0 : last);
     const double distance = is_outer ? kBoxWidth / 2 + 7 + 6 * (p.instruction % 4)
-                                     : kLanePitch / 2 + 2 * (p.instruction % 3 - 1);
+                                     : kWorkerPitch / 2 + 2 * (p.instruction % 3 - 1);
     return is_left ? -distance : distance;
   }
 
@@ -378,7 +379,7 @@ class Drawing {
     box("#ffffff", "passed on", 104);
     box("#6b7783", "stored here", 114);
     std::string words = fmt::format("box: {}", legend_of(schedule_.collective));
-    if (reduces(schedule_.collective)) words += "; &#931; folds; &#10003; finishes";
+    if (reduces(schedule_.collective)) words += "; &#931; reduces; &#10003; finishes";
     add(R"(<text x="{:.1f}" y="{:.1f}" fill="#5b6875" text-anchor="start">{}</text>)", x, y, words);
   }
 

@@ -1,5 +1,5 @@
-// A schedule as a picture: a column per rank with its lanes side by side, time flowing downward, a
-// box for each instruction at the step at which it can run (timeline.h), an arrow for each chunk
+// A schedule as a picture: a column per rank with its workers side by side, time flowing downward,
+// a box for each instruction at the step at which it can run (timeline.h), an arrow for each chunk
 // that travels. Colours tell data apart. Self-contained SVG, for browsers and documents.
 //
 // One panel per channel. Of more than 8 ranks it shows what repeats once, and says what it leaves

@@ -11,8 +11,8 @@ namespace niccolite::schedule {
 namespace {
 
 constexpr int kWholeRanks = 8;  // so many are readable with all that they do
-constexpr int kMostRanks = 8, kMostLanes = 5, kMostSteps = 20;
-constexpr int kHeadRanks = 3, kHeadLanes = 2, kHeadSteps = 2;
+constexpr int kMostRanks = 8, kMostWorkers = 5, kMostSteps = 20;
+constexpr int kHeadRanks = 3, kHeadWorkers = 2, kHeadSteps = 2;
 
 /// How block numbers go from a rank to the next: they count on as the ranks do, or stay.
 enum class Blocks { CountOn, Stay };
@@ -37,15 +37,15 @@ class Likeness {
   bool operator()(int rank) const {
     return std::ranges::equal(at(schedule_.ranks, rank - 1), at(schedule_.ranks, rank),
                               [&](const Channel& before, const Channel& after) {
-                                return std::ranges::equal(before.lanes, after.lanes,
-                                                          [&](const Lane& a, const Lane& b) {
+                                return std::ranges::equal(before.workers, after.workers,
+                                                          [&](const Worker& a, const Worker& b) {
                                                             return are_alike(a, b, rank);
                                                           });
                               });
   }
 
  private:
-  bool are_alike(const Lane& before, const Lane& after, int rank) const {
+  bool are_alike(const Worker& before, const Worker& after, int rank) const {
     return std::ranges::equal(
         before.instructions, after.instructions,
         [&](const Instruction& a, const Instruction& b) { return are_alike(a, b, rank); });
@@ -71,7 +71,8 @@ class Likeness {
            (before->block + shift) % count == after->block;
   }
 
-  /// How far on the ring of ranks, and the tags. In no order: sums are folded in that of the ranks.
+  /// How far on the ring of ranks, and the tags. In no order: sums are reduced in that of the
+  /// ranks.
   std::vector<std::pair<int, int>> peers(const std::vector<int>& connections, int rank) const {
     std::vector<std::pair<int, int>> result;
     for (const int index : connections) {
@@ -105,25 +106,25 @@ Shape shape_of(const Instruction& instruction) {
           length(instruction.receive_from)};
 }
 
-const std::vector<Instruction>* list_of(const Channel& channel, int lane) {
-  return lane < length(channel.lanes) ? &at(channel.lanes, lane).instructions : nullptr;
+const std::vector<Instruction>* list_of(const Channel& channel, int worker) {
+  return worker < length(channel.workers) ? &at(channel.workers, worker).instructions : nullptr;
 }
 
-/// Have lanes of the ranks that are shown the shape of the lanes before them?
-std::vector<bool> alike_lanes(const Schedule& schedule, const Axis& ranks, int count) {
+/// Have workers of the ranks that are shown the shape of the workers before them?
+std::vector<bool> alike_workers(const Schedule& schedule, const Axis& ranks, int count) {
   std::vector<bool> alike(static_cast<size_t>(count));
-  const auto is_alike = [](const Channel& channel, int lane) {
-    const std::vector<Instruction>*before = list_of(channel, lane - 1),
-          *after = list_of(channel, lane);
+  const auto is_alike = [](const Channel& channel, int worker) {
+    const std::vector<Instruction>*before = list_of(channel, worker - 1),
+          *after = list_of(channel, worker);
     if (before == nullptr || after == nullptr) return before == after;
     return std::ranges::equal(*before, *after, {}, shape_of, shape_of);
   };
-  for (int lane = 1; lane < count; ++lane) {
+  for (int worker = 1; worker < count; ++worker) {
     bool all = true;
     for (int rank = 0; rank < schedule.nranks; ++rank)
       if (ranks.shows(rank))
-        for (const Channel& channel : at(schedule.ranks, rank)) all &= is_alike(channel, lane);
-    alike[static_cast<size_t>(lane)] = all;
+        for (const Channel& channel : at(schedule.ranks, rank)) all &= is_alike(channel, worker);
+    alike[static_cast<size_t>(worker)] = all;
   }
   return alike;
 }
@@ -132,14 +133,14 @@ std::vector<bool> alike_lanes(const Schedule& schedule, const Axis& ranks, int c
 using Row = std::vector<std::pair<std::array<int, 3>, Shape>>;
 
 std::vector<bool> alike_steps(const Schedule& schedule, const Timeline& timeline, const Axis& ranks,
-                              const Axis& lanes) {
+                              const Axis& workers) {
   std::vector<Row> rows(static_cast<size_t>(timeline.steps));
   for (const Event& event : timeline.events) {
     const Position& p = event.position;
-    if (!ranks.shows(p.rank) || !lanes.shows(p.lane)) continue;
+    if (!ranks.shows(p.rank) || !workers.shows(p.worker)) continue;
     const Channel& channel = at(at(schedule.ranks, p.rank), p.channel);
-    const Instruction& instruction = at(at(channel.lanes, p.lane).instructions, p.instruction);
-    at(rows, event.step).push_back({{p.channel, p.rank, p.lane}, shape_of(instruction)});
+    const Instruction& instruction = at(at(channel.workers, p.worker).instructions, p.instruction);
+    at(rows, event.step).push_back({{p.channel, p.rank, p.worker}, shape_of(instruction)});
   }
   for (Row& row : rows) std::ranges::sort(row);
   std::vector<bool> alike(rows.size());
@@ -152,7 +153,7 @@ std::string range_of(const char* one, const char* many, const Axis::Entry& gap) 
                                : fmt::format("{} {} to {}", many, gap.first, gap.last);
 }
 
-/// "Ranks 3 to 62 do what rank 2 does", "lane 4 is left out".
+/// "Ranks 3 to 62 do what rank 2 does", "worker 4 is left out".
 std::string describe_gaps(const Axis& axis, const char* one, const char* many, const char* as) {
   std::string text;
   for (const Axis::Entry& entry : axis.entries()) {
@@ -174,8 +175,8 @@ std::vector<std::string> notes_of(const Schedule& schedule, const Excerpt& excer
       blocks == Blocks::CountOn ? ", peers and blocks counted on" : ", peers counted on");
   notes.push_back(
       fmt::format("{} of {} ranks are shown: {}", excerpt.ranks.shown(), schedule.nranks, ranks));
-  const std::string lanes = describe_gaps(excerpt.lanes, "lane", "lanes", "");
-  if (!lanes.empty()) notes.push_back(lanes);
+  const std::string workers = describe_gaps(excerpt.workers, "worker", "workers", "");
+  if (!workers.empty()) notes.push_back(workers);
   notes.push_back("short arrows: from and to what is not shown, with its ranks");
   return notes;
 }
@@ -219,11 +220,11 @@ Axis Axis::of(const std::vector<bool>& alike, int head, int most) {
 int Axis::shown() const { return static_cast<int>(std::ranges::count(shows_, true)); }
 
 Excerpt excerpt_of(const Schedule& schedule, const Timeline& timeline) {
-  int lanes = 1;
+  int workers = 1;
   for (const std::vector<Channel>& channels : schedule.ranks)
-    for (const Channel& channel : channels) lanes = std::max(lanes, length(channel.lanes));
+    for (const Channel& channel : channels) workers = std::max(workers, length(channel.workers));
   Excerpt excerpt{.ranks = Axis::whole(schedule.nranks),
-                  .lanes = Axis::whole(lanes),
+                  .workers = Axis::whole(workers),
                   .steps = Axis::whole(timeline.steps),
                   .notes = {}};
   if (schedule.nranks <= kWholeRanks) return excerpt;
@@ -235,8 +236,9 @@ Excerpt excerpt_of(const Schedule& schedule, const Timeline& timeline) {
     blocks = Blocks::Stay;
   }
   excerpt.ranks = Axis::of(alike, kHeadRanks, kMostRanks);
-  excerpt.lanes = Axis::of(alike_lanes(schedule, excerpt.ranks, lanes), kHeadLanes, kMostLanes);
-  excerpt.steps = Axis::of(alike_steps(schedule, timeline, excerpt.ranks, excerpt.lanes),
+  excerpt.workers =
+      Axis::of(alike_workers(schedule, excerpt.ranks, workers), kHeadWorkers, kMostWorkers);
+  excerpt.steps = Axis::of(alike_steps(schedule, timeline, excerpt.ranks, excerpt.workers),
                            kHeadSteps, kMostSteps);
   excerpt.notes = notes_of(schedule, excerpt, blocks);
   return excerpt;

@@ -1,5 +1,5 @@
-// What a picture shows of a schedule that is too large for one: which ranks, lanes and steps, where
-// neighbours that are alike stand for each other. Pure: any thread.
+// What a picture shows of a schedule that is too large for one: which ranks, workers and steps,
+// where neighbours that are alike stand for each other. Pure: any thread.
 #pragma once
 
 #include <string>
@@ -36,11 +36,11 @@ class Axis {
 };
 
 struct Excerpt {
-  Axis ranks, lanes, steps;
+  Axis ranks, workers, steps;
   std::vector<std::string> notes;  // what is not shown, and what it is like; empty: all is shown
 
   bool shows(const Event& event) const {
-    return ranks.shows(event.position.rank) && lanes.shows(event.position.lane) &&
+    return ranks.shows(event.position.rank) && workers.shows(event.position.worker) &&
            steps.shows(event.step);
   }
 };

@@ -17,15 +17,16 @@ void merge(std::vector<uint32_t>& clock, const std::vector<uint32_t>& other) {
 }  // namespace
 
 Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, int channel,
-                     Place place, int depth)
+                     Placement place, int depth)
     : schedule_(schedule), place_(place), channel_(channel), depth_(depth) {
   for (int rank = 0; rank < schedule.nranks; ++rank) {
-    first_lane_.push_back(length(lanes_));
-    const std::vector<Lane>& lanes = at(at(schedule.ranks, rank), channel).lanes;
-    may_race_ |= lanes.size() > 1;
-    for (int lane = 0; lane < length(lanes); ++lane) {
-      LaneState state{.lane = &at(lanes, lane), .next = {rank, channel, lane, 0}, .clock = {}};
-      lanes_.push_back(std::move(state));
+    first_worker_.push_back(length(workers_));
+    const std::vector<Worker>& workers = at(at(schedule.ranks, rank), channel).workers;
+    may_race_ |= workers.size() > 1;
+    for (int worker = 0; worker < length(workers); ++worker) {
+      WorkerState state{
+          .worker = &at(workers, worker), .next = {rank, channel, worker, 0}, .clock = {}};
+      workers_.push_back(std::move(state));
     }
     Memory memory;
     for (int block = 0; block < input_blocks(schedule, rank); ++block)
@@ -39,24 +40,24 @@ Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, in
     memory_.push_back(std::move(memory));
   }
   if (may_race_)
-    for (LaneState& state : lanes_) state.clock.resize(lanes_.size());
+    for (WorkerState& state : workers_) state.clock.resize(workers_.size());
   fifos_.resize(schedule.connections.size());
   for (int i = 0; i < length(fifos_); ++i) {
     const Connection& c = at(schedule.connections, i);
-    at(fifos_, i).sender = flat_lane(c.sender, at(ends, i).sending_lane);
-    at(fifos_, i).receiver = flat_lane(c.receiver, at(ends, i).receiving_lane);
+    at(fifos_, i).sender = flat_worker(c.sender, at(ends, i).sending_worker);
+    at(fifos_, i).receiver = flat_worker(c.receiver, at(ends, i).receiving_worker);
   }
 }
 
-int Execution::flat_lane(int rank, int lane) const { return at(first_lane_, rank) + lane; }
+int Execution::flat_worker(int rank, int worker) const { return at(first_worker_, rank) + worker; }
 
-bool Execution::is_done(const LaneState& state) const {
-  return state.next.instruction == length(state.lane->instructions);
+bool Execution::is_done(const WorkerState& state) const {
+  return state.next.instruction == length(state.worker->instructions);
 }
 
 /// Has the next instruction all it waits for? Otherwise notes the first thing that it lacks.
-bool Execution::can_run(LaneState& state) const {
-  const Instruction& instruction = at(state.lane->instructions, state.next.instruction);
+bool Execution::can_run(WorkerState& state) const {
+  const Instruction& instruction = at(state.worker->instructions, state.next.instruction);
   for (const int connection : instruction.receive_from) {
     if (!at(fifos_, connection).slots.empty()) continue;
     state.waits_for = connection;
@@ -74,46 +75,46 @@ bool Execution::can_run(LaneState& state) const {
 }
 
 Status Execution::run() {
-  for (int flat = length(lanes_) - 1; flat >= 0; --flat) runnable_.push_back(flat);
+  for (int flat = length(workers_) - 1; flat >= 0; --flat) runnable_.push_back(flat);
   Status status;
   while (!runnable_.empty() && status.is_ok()) {
     const int flat = runnable_.back();
     runnable_.pop_back();
-    run_lane(flat, status);
+    run_worker(flat, status);
   }
   if (!status.is_ok()) return status;
-  const bool all_done = std::all_of(lanes_.begin(), lanes_.end(),
-                                    [&](const LaneState& state) { return is_done(state); });
+  const bool all_done = std::all_of(workers_.begin(), workers_.end(),
+                                    [&](const WorkerState& state) { return is_done(state); });
   return all_done ? Status::ok() : report_deadlock();
 }
 
-void Execution::run_lane(int flat, Status& status) {
-  LaneState& state = at(lanes_, flat);
+void Execution::run_worker(int flat, Status& status) {
+  WorkerState& state = at(workers_, flat);
   while (!is_done(state) && can_run(state)) {
     status = step(state, flat);
     if (!status.is_ok()) {
       status = Status::invalid_usage("{} {}{}", describe(state.next), status.message(),
-                                     place_ == Place::InPlace ? " (in place)" : "");
+                                     place_ == Placement::InPlace ? " (in place)" : "");
       return;
     }
     // Whoever waited for a chunk sent or a slot freed here tries again. The others still lack
     // something else.
-    const Instruction& instruction = at(state.lane->instructions, state.next.instruction);
+    const Instruction& instruction = at(state.worker->instructions, state.next.instruction);
     for (const int connection : instruction.send_to)
       if (const int receiver = at(fifos_, connection).receiver;
-          at(lanes_, receiver).waits_for == connection)
+          at(workers_, receiver).waits_for == connection)
         runnable_.push_back(receiver);
     for (const int connection : instruction.receive_from)
       if (const int sender = at(fifos_, connection).sender;
-          at(lanes_, sender).waits_for == connection)
+          at(workers_, sender).waits_for == connection)
         runnable_.push_back(sender);
     ++state.next.instruction;
   }
 }
 
 /// Runs one instruction that has all it waits for.
-Status Execution::step(LaneState& state, int flat) {
-  const Instruction& instruction = at(state.lane->instructions, state.next.instruction);
+Status Execution::step(WorkerState& state, int flat) {
+  const Instruction& instruction = at(state.worker->instructions, state.next.instruction);
   std::vector<Chunk> received;
   for (const int connection : instruction.receive_from) {
     received.push_back(std::move(at(fifos_, connection).slots.front()));
@@ -168,7 +169,7 @@ Execution::Location& Execution::location(int rank, const BlockReference& referen
   Memory& memory = at(memory_, rank);
   if (reference.buffer == Buffer::Input) return at(memory.input, reference.block);
   if (reference.buffer == Buffer::Scratch) return at(memory.scratch, reference.block);
-  if (place_ == Place::InPlace)
+  if (place_ == Placement::InPlace)
     if (const auto input = input_in_place(schedule_, rank, reference.block))
       return at(memory.input, *input);
   return at(memory.output, reference.block);
@@ -181,16 +182,16 @@ bool Execution::is_copy_onto_itself(int rank, const Instruction& instruction) {
 }
 
 /// Records one access, after proving that it comes after each earlier access that it conflicts with
-/// (those of its own lane are in its clock). It cannot come before one: the execution itself
+/// (those of its own worker are in its clock). It cannot come before one: the execution itself
 /// follows the order.
-Status Execution::access(const LaneState& state, int flat, const BlockReference& reference,
+Status Execution::access(const WorkerState& state, int flat, const BlockReference& reference,
                          bool is_write) {
   if (!may_race_) return Status::ok();
   Location& place = location(state.next.rank, reference);
   for (const Access& other : place.accesses) {
     if (!is_write && !other.is_write) continue;
-    if (at(state.clock, other.lane) > static_cast<uint32_t>(other.instruction)) continue;
-    Position position = at(lanes_, other.lane).next;
+    if (at(state.clock, other.worker) > static_cast<uint32_t>(other.instruction)) continue;
+    Position position = at(workers_, other.worker).next;
     position.instruction = other.instruction;
     return Status::invalid_usage("{} {} block {}, which {} {} with no order between them",
                                  is_write ? "writes" : "reads", name_of(reference.buffer),
@@ -198,8 +199,8 @@ Status Execution::access(const LaneState& state, int flat, const BlockReference&
                                  other.is_write ? "writes" : "reads");
   }
   for (Access& mine : place.accesses) {
-    if (mine.lane != flat || mine.is_write != is_write) continue;
-    // Enough to keep: whoever comes after this access comes after the lane's earlier ones.
+    if (mine.worker != flat || mine.is_write != is_write) continue;
+    // Enough to keep: whoever comes after this access comes after the worker's earlier ones.
     mine.instruction = state.next.instruction;
     return Status::ok();
   }
@@ -207,23 +208,23 @@ Status Execution::access(const LaneState& state, int flat, const BlockReference&
   return Status::ok();
 }
 
-/// Follows the waits from a blocked lane until they close. Each leads to a lane that is blocked
-/// too: counts are balanced, so a lane that is done has sent all its chunks and freed all its
+/// Follows the waits from a blocked worker until they close. Each leads to a worker that is blocked
+/// too: counts are balanced, so a worker that is done has sent all its chunks and freed all its
 /// slots.
 Status Execution::report_deadlock() const {
   int flat = 0;
-  while (is_done(at(lanes_, flat))) ++flat;
+  while (is_done(at(workers_, flat))) ++flat;
   std::vector<int> path;
   while (std::find(path.begin(), path.end(), flat) == path.end()) {
     path.push_back(flat);
-    const LaneState& state = at(lanes_, flat);
+    const WorkerState& state = at(workers_, flat);
     const Fifo& fifo = at(fifos_, state.waits_for);
     flat = state.waits_for_credit ? fifo.receiver : fifo.sender;
   }
   path.erase(path.begin(), std::find(path.begin(), path.end(), flat));
   std::string waits;
   for (int i = 0; i < std::min(length(path), kDrawnWaits); ++i) {
-    const LaneState& state = at(lanes_, at(path, i));
+    const WorkerState& state = at(workers_, at(path, i));
     const Connection& c = at(schedule_.connections, state.waits_for);
     waits += fmt::format("{} waits for {} rank {}; ", describe(state.next),
                          state.waits_for_credit ? "credit from" : "a chunk from",
@@ -248,7 +249,7 @@ Status Execution::check_block(int rank, int block) {
     // A message moves in one channel; that it does in some one, the form has proved.
     if (schedule_.collective == Collective::PointToPoint) return Status::ok();
     return Status::invalid_usage(
-        "rank {} channel {}: no instruction of any lane writes output block {}", rank, channel_,
+        "rank {} channel {}: no instruction of any worker writes output block {}", rank, channel_,
         block);
   }
   const Value& value = *place.value;
@@ -265,8 +266,8 @@ Status Execution::check_block(int rank, int block) {
   if (missing.empty() && value.finished) return Status::ok();
   // The writer may only pass on what another instruction got wrong.
   const std::string origin = value.folder
-                                 ? fmt::format("last folded by {}", describe(*value.folder))
-                                 : "an input that nothing was folded with";
+                                 ? fmt::format("last reduced by {}", describe(*value.folder))
+                                 : "an input that nothing was reduced with";
   return Status::invalid_usage(
       "{} leaves output block {} {} ({})", describe(*writer), block,
       missing.empty() ? "unfinished" : "without the contribution of " + missing, origin);

@@ -1,6 +1,6 @@
-// Execution: runs one round of one channel of all ranks on symbolic values, each lane as far as it
-// gets, with FIFOs of bounded depth. Finds deadlocks, races and wrong values; why one round in one
-// order proves all of them is in check.h. Checker use only. Thread safety: one thread.
+// Execution: runs one round of one channel of all ranks on symbolic values, each worker as far as
+// it gets, with FIFOs of bounded depth. Finds deadlocks, races and wrong values; why one round in
+// one order proves all of them is in check.h. Checker use only. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@ namespace niccolite::schedule {
 class Execution {
  public:
   /// `ends` as check_form() found them. Both must outlive the execution.
-  Execution(const Schedule& schedule, const std::vector<Ends>& ends, int channel, Place place,
+  Execution(const Schedule& schedule, const std::vector<Ends>& ends, int channel, Placement place,
             int depth);
 
-  /// Runs until all lanes are done. InvalidUsage: deadlock, race, or a value that must not be.
+  /// Runs until all workers are done. InvalidUsage: deadlock, race, or a value that must not be.
   Status run();
   /// After run(): the output of every rank is what the collective asks for.
   Status check_result();
 
  private:
-  /// A vector clock, by flat lane number: how many instructions of each lane come before, as the
-  /// data's way orders them.
+  /// A vector clock, by flat worker number: how many instructions of each worker come before, as
+  /// the data's way orders them.
   using Clock = std::vector<uint32_t>;
 
-  struct LaneState {
-    const Lane* lane;
+  struct WorkerState {
+    const Worker* worker;
     Position next;       // the instruction to run next
     int waits_for = -1;  // the connection that it lacks a chunk or credit of, when blocked
     bool waits_for_credit = false;
-    Clock clock;  // empty when no rank has two lanes, as nothing can race then
+    Clock clock;  // empty when no rank has two workers, as nothing can race then
   };
 
   struct Chunk {
@@ -47,12 +47,12 @@ class Execution {
 
   struct Fifo {
     std::deque<Chunk> slots;
-    int sender;  // flat lane numbers
+    int sender;  // flat worker numbers
     int receiver;
   };
 
   struct Access {
-    int lane;  // flat
+    int worker;  // flat
     int instruction;
     bool is_write;
   };
@@ -62,7 +62,7 @@ class Execution {
     SharedValue value;               // null: nothing was ever written here
     std::optional<Position> writer;  // none: nobody yet; the value is the user's
     std::optional<Position> keeper;  // who copies the block onto itself
-    std::vector<Access> accesses;    // newest of each lane and kind
+    std::vector<Access> accesses;    // newest of each worker and kind
   };
 
   /// One rank's buffers. In place some of `output` is never used: its blocks are input blocks.
@@ -72,27 +72,27 @@ class Execution {
     std::vector<Location> scratch;
   };
 
-  int flat_lane(int rank, int lane) const;
-  bool is_done(const LaneState& state) const;
-  bool can_run(LaneState& state) const;
-  void run_lane(int flat, Status& status);
-  Status step(LaneState& state, int flat);
+  int flat_worker(int rank, int worker) const;
+  bool is_done(const WorkerState& state) const;
+  bool can_run(WorkerState& state) const;
+  void run_worker(int flat, Status& status);
+  Status step(WorkerState& state, int flat);
   Location& location(int rank, const BlockReference& reference);
   bool is_copy_onto_itself(int rank, const Instruction& instruction);
   Status check_block(int rank, int block);
-  Status access(const LaneState& state, int flat, const BlockReference& reference, bool is_write);
+  Status access(const WorkerState& state, int flat, const BlockReference& reference, bool is_write);
   Status report_deadlock() const;
 
   const Schedule& schedule_;
-  const Place place_;
+  const Placement place_;
   const int channel_;
   const int depth_;
-  bool may_race_ = false;         // some rank has several lanes
-  std::vector<int> first_lane_;   // by rank: flat number of its lane 0
-  std::vector<LaneState> lanes_;  // by flat number
-  std::vector<Fifo> fifos_;       // by connection; those of other channels stay unused
-  std::vector<Memory> memory_;    // by rank
-  std::vector<int> runnable_;     // flat lanes that may have become able to run
+  bool may_race_ = false;             // some rank has several workers
+  std::vector<int> first_worker_;     // by rank: flat number of its worker 0
+  std::vector<WorkerState> workers_;  // by flat number
+  std::vector<Fifo> fifos_;           // by connection; those of other channels stay unused
+  std::vector<Memory> memory_;        // by rank
+  std::vector<int> runnable_;         // flat workers that may have become able to run
 };
 
 }  // namespace niccolite::schedule

@@ -1,4 +1,4 @@
-// Indexing containers by rank, channel, lane and instruction numbers, which are `int` everywhere.
+// Indexing containers by rank, channel, worker and instruction numbers, which are `int` everywhere.
 #pragma once
 
 #include <cstddef>

@@ -31,9 +31,9 @@ RankLoad load_of_rank(const Schedule& schedule, std::span<const int> machines, i
     return machine_of(machines, c.sender) != machine_of(machines, c.receiver);
   };
   for (const Channel& channel : at(schedule.ranks, rank)) {
-    for (const Lane& lane : channel.lanes) {
-      load.instructions += length(lane.instructions);
-      for (const Instruction& instruction : lane.instructions) {
+    for (const Worker& worker : channel.workers) {
+      load.instructions += length(worker.instructions);
+      for (const Instruction& instruction : worker.instructions) {
         for (const int c : instruction.send_to) ++(leaves(c) ? load.rail : load.link).out;
         for (const int c : instruction.receive_from) ++(leaves(c) ? load.rail : load.link).in;
         load.engine += length(instruction.send_to) + length(instruction.receive_from) +

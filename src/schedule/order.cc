@@ -11,8 +11,8 @@ template <typename Visit>
 void for_each_instruction(const Schedule& schedule, const Visit& visit) {
   for (int rank = 0; rank < length(schedule.ranks); ++rank)
     for (const Channel& channel : at(schedule.ranks, rank))
-      for (const Lane& lane : channel.lanes)
-        for (const Instruction& instruction : lane.instructions) visit(rank, instruction);
+      for (const Worker& worker : channel.workers)
+        for (const Instruction& instruction : worker.instructions) visit(rank, instruction);
 }
 
 /// Has the instruction one operand of each rank, in ascending order?

@@ -10,7 +10,7 @@
 namespace niccolite::schedule {
 
 /// InPlace: input and output are one buffer, at the ranks that have both.
-enum class Place : unsigned char { OutOfPlace, InPlace };
+enum class Placement : unsigned char { OutOfPlace, InPlace };
 
 /// Has `collective` an in-place form?
 bool can_be_in_place(Collective collective);
@@ -20,7 +20,7 @@ bool can_be_in_place(Collective collective);
 std::optional<int> input_in_place(const Schedule& schedule, int rank, int block);
 
 /// What an output block must hold at the end: input block `block` of rank `from`, or of all ranks,
-/// folded and finished.
+/// reduced and finished.
 struct Wanted {
   int block;
   int from;  // -1: all

@@ -90,8 +90,8 @@ int output_blocks(const Schedule& schedule, int rank) {
 }
 
 std::string describe(const Position& position) {
-  return fmt::format("rank {} channel {} lane {} instruction {}", position.rank, position.channel,
-                     position.lane, position.instruction);
+  return fmt::format("rank {} channel {} worker {} instruction {}", position.rank, position.channel,
+                     position.worker, position.instruction);
 }
 
 }  // namespace niccolite::schedule

@@ -1,13 +1,13 @@
 // Schedule: what every rank does for one collective with one algorithm, as data. Pure: no bytes, no
 // threads, no protocol.
 //
-//   Schedule ── per rank ── Channel ── Lane ── Instruction, in order
-//            └─ connections: one-way FIFOs between two ranks, each used by one lane at either end
+//   Schedule ── per rank ── Channel ── Worker ── Instruction, in order
+//            └─ connections: one-way FIFOs between two ranks, each used by one worker at either end
 //
-// A channel maps to one CTA; a lane to a group of its warps (or to a cooperative task on a virtual
-// GPU). Lanes wait for each other only through connections. The executor runs `replicas` copies of
-// each channel over disjoint parts of the data, and repeats a channel's lanes over rounds, each
-// handling one chunk of every block, until the count is covered.
+// A channel maps to one CTA; a worker to a group of its warps (or to a cooperative task on a
+// virtual GPU). Workers wait for each other only through connections. The executor runs `replicas`
+// copies of each channel over disjoint parts of the data, and repeats a channel's workers over
+// rounds, each handling one chunk of every block, until the count is covered.
 //
 // Who may use it: everyone; it depends on base/ only. Thread safety: immutable once built.
 #pragma once
@@ -63,7 +63,7 @@ constexpr bool cuts_one_buffer(Collective collective) {
 constexpr bool has_blocks_of_ranks(Collective collective) {
   return !cuts_one_buffer(collective) && collective != Collective::PointToPoint;
 }
-/// Is every result a fold of all ranks' contributions? Otherwise bytes are only moved.
+/// Is every result a reduction of all ranks' contributions? Otherwise bytes are only moved.
 constexpr bool reduces(Collective collective) {
   return collective == Collective::AllReduce || collective == Collective::Reduce ||
          collective == Collective::ReduceScatter;
@@ -83,14 +83,15 @@ struct BlockReference {
   friend bool operator==(const BlockReference&, const BlockReference&) = default;
 };
 
-/// One step of a lane: takes one chunk from each connection of `receive_from`, and optionally one
+/// One step of a worker: takes one chunk from each connection of `receive_from`, and optionally one
 /// from a local block, combines them, and stores the result locally and/or sends it. At least one
 /// operand, at least one destination.
 struct Instruction {
-  std::vector<int> receive_from{};         // indices of Schedule::connections, in fold order
+  std::vector<int> receive_from{};         // indices of Schedule::connections, in reduction order
   std::optional<BlockReference> source{};  // local operand
-  int source_position = 0;  // its place in the fold order: before receive_from[source_position]
-  bool reduce = false;  // fold all operands; false: there is exactly one operand, which is copied
+  int source_position =
+      0;                // its place in the reduction order: before receive_from[source_position]
+  bool reduce = false;  // reduce all operands; false: there is exactly one operand, which is copied
   std::optional<BlockReference> target{};  // local destination
   std::vector<int> send_to{};              // connections that get the result
   bool finish = false;                     // apply the operation's final scaling (average)
@@ -102,20 +103,20 @@ struct Instruction {
 /// one size, any block will do.
 int chunk_block(const Instruction& instruction);
 
-struct Lane {
-  int weight = 1;  // share of the channel's warps, relative to the other lanes
+struct Worker {
+  int weight = 1;  // share of the channel's warps, relative to the other workers
   std::vector<Instruction> instructions{};
 };
 
 struct Channel {
-  std::vector<Lane> lanes;
+  std::vector<Worker> workers;
 };
 
-/// Where an instruction stands; as text: "rank 2 channel 0 lane 1 instruction 3".
+/// Where an instruction stands; as text: "rank 2 channel 0 worker 1 instruction 3".
 struct Position {
   int rank;
   int channel;
-  int lane;
+  int worker;
   int instruction;
 };
 std::string describe(const Position& position);
@@ -125,8 +126,8 @@ std::string describe(const Position& position);
 /// have one.
 inline constexpr int kMessageTag = 2;
 
-/// A one-way FIFO. All of it is used by one lane of `sender` and one lane of `receiver`, in channel
-/// `channel` of both.
+/// A one-way FIFO. All of it is used by one worker of `sender` and one worker of `receiver`, in
+/// channel `channel` of both.
 struct Connection {
   int sender;
   int receiver;
@@ -134,7 +135,7 @@ struct Connection {
   int tag;  // tells apart the connections of one (sender, receiver, channel)
 };
 
-/// A message of a PointToPoint schedule, moved by one lane of one instruction at either end. At
+/// A message of a PointToPoint schedule, moved by one worker of one instruction at either end. At
 /// most one for each ordered pair; a rank may send to itself.
 struct Message {
   int sender;

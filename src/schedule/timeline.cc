@@ -18,52 +18,52 @@ class Run {
     for (int rank = 0; rank < schedule.nranks; ++rank) {
       const std::vector<Channel>& channels = at(schedule.ranks, rank);
       for (int channel = 0; channel < length(channels); ++channel)
-        for (int lane = 0; lane < length(at(channels, channel).lanes); ++lane)
-          lanes_.push_back({.next = {rank, channel, lane, 0}});
+        for (int worker = 0; worker < length(at(channels, channel).workers); ++worker)
+          workers_.push_back({.next = {rank, channel, worker, 0}});
     }
   }
 
-  /// Goes over the lanes until none gets any further.
+  /// Goes over the workers until none gets any further.
   Result<Timeline> finish() && {
     for (bool is_stuck = false; !is_stuck;) {
       is_stuck = true;
-      for (LaneState& lane : lanes_) {
-        while (can_run(lane)) {
-          run(lane);
+      for (WorkerState& worker : workers_) {
+        while (can_run(worker)) {
+          run(worker);
           is_stuck = false;
         }
       }
     }
-    for (const LaneState& lane : lanes_)
-      if (lane.next.instruction < length(list_of(lane)))
+    for (const WorkerState& worker : workers_)
+      if (worker.next.instruction < length(list_of(worker)))
         return Status::invalid_usage("{} never has all the chunks that it waits for",
-                                     describe(lane.next));
+                                     describe(worker.next));
     return std::move(timeline_);
   }
 
  private:
-  struct LaneState {
+  struct WorkerState {
     Position next;
-    int step = 0;     // at which the next instruction can run as far as its lane goes
+    int step = 0;     // at which the next instruction can run as far as its worker goes
     int latency = 0;  // of the instruction before
   };
 
-  const std::vector<Instruction>& list_of(const LaneState& lane) const {
-    const Channel& channel = at(at(schedule_.ranks, lane.next.rank), lane.next.channel);
-    return at(channel.lanes, lane.next.lane).instructions;
+  const std::vector<Instruction>& list_of(const WorkerState& worker) const {
+    const Channel& channel = at(at(schedule_.ranks, worker.next.rank), worker.next.channel);
+    return at(channel.workers, worker.next.worker).instructions;
   }
 
-  bool can_run(const LaneState& lane) const {
-    const std::vector<Instruction>& list = list_of(lane);
-    if (lane.next.instruction == length(list)) return false;
-    const std::vector<int>& from = at(list, lane.next.instruction).receive_from;
+  bool can_run(const WorkerState& worker) const {
+    const std::vector<Instruction>& list = list_of(worker);
+    if (worker.next.instruction == length(list)) return false;
+    const std::vector<int>& from = at(list, worker.next.instruction).receive_from;
     return std::all_of(from.begin(), from.end(),
                        [&](int connection) { return !at(in_flight_, connection).empty(); });
   }
 
-  void run(LaneState& lane) {
-    const Instruction& instruction = at(list_of(lane), lane.next.instruction);
-    Event event{.position = lane.next, .step = lane.step, .latency = lane.latency};
+  void run(WorkerState& worker) {
+    const Instruction& instruction = at(list_of(worker), worker.next.instruction);
+    Event event{.position = worker.next, .step = worker.step, .latency = worker.latency};
     for (const int connection : instruction.receive_from) {
       const int cause = at(in_flight_, connection).front();
       at(in_flight_, connection).pop_front();
@@ -73,16 +73,16 @@ class Run {
       event.data = sent.data;
       event.causes.push_back(cause);
     }
-    if (instruction.source) event.data = data_in(lane.next, *instruction.source);
-    if (instruction.target) memory_[key(lane.next, *instruction.target)] = event.data;
+    if (instruction.source) event.data = data_in(worker.next, *instruction.source);
+    if (instruction.target) memory_[key(worker.next, *instruction.target)] = event.data;
     for (const int connection : instruction.send_to)
       at(in_flight_, connection).push_back(length(timeline_.events));
 
     timeline_.steps = std::max(timeline_.steps, event.step + 1);
     timeline_.latencies = std::max(timeline_.latencies, event.latency);
-    lane.step = event.step + 1;
-    lane.latency = event.latency;
-    ++lane.next.instruction;
+    worker.step = event.step + 1;
+    worker.latency = event.latency;
+    ++worker.next.instruction;
     timeline_.events.push_back(std::move(event));
   }
 
@@ -100,7 +100,7 @@ class Run {
 
   const Schedule& schedule_;
   std::vector<std::deque<int>> in_flight_;  // by connection: the events that sent
-  std::vector<LaneState> lanes_;
+  std::vector<WorkerState> workers_;
   std::map<Key, Data> memory_;
   Timeline timeline_;
 };
@@ -115,8 +115,9 @@ Result<Timeline> timeline(const Schedule& schedule) {
 int blocks_sent(const Schedule& schedule, int rank) {
   int sent = 0;
   for (const Channel& channel : at(schedule.ranks, rank))
-    for (const Lane& lane : channel.lanes)
-      for (const Instruction& instruction : lane.instructions) sent += length(instruction.send_to);
+    for (const Worker& worker : channel.workers)
+      for (const Instruction& instruction : worker.instructions)
+        sent += length(instruction.send_to);
   return sent;
 }
 

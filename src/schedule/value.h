@@ -1,5 +1,5 @@
 // Value: what a chunk holds during symbolic execution: whose contributions to which block, in the
-// order in which they were folded. For checker use only. Thread safety: as for any value.
+// order in which they were reduced. For checker use only. Thread safety: as for any value.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace niccolite::schedule {
 
 struct Value {
   int block;               // the input block that the contributions come from, at each of `ranks`
-  std::vector<int> ranks;  // in fold order; one where data is only moved
+  std::vector<int> ranks;  // in reduction order; one where data is only moved
   bool finished = false;
   std::optional<Position>
       folder{};  // the last instruction that changed it; none: an input as it was
@@ -29,8 +29,8 @@ struct Operand {
   std::string name;
 };
 
-/// What the rules of one collective operation allow a fold to do.
-struct FoldRules {
+/// What the rules of one collective operation allow a reduction to do.
+struct ReductionRules {
   int nranks;
   bool partial_sums;
 };
@@ -40,7 +40,7 @@ struct FoldRules {
 /// where it stands, when an operand belongs to another block, a contribution is in twice, the order
 /// or the partial sums are not as claimed, or `finish` is misplaced.
 Result<SharedValue> combine(const std::vector<Operand>& operands, std::optional<int> block,
-                            bool finish, const Position& position, const FoldRules& rules);
+                            bool finish, const Position& position, const ReductionRules& rules);
 
 /// The ranks that `value` lacks, for messages: "rank 3", "ranks 1, 2, 5 and 4 more"; empty when it
 /// is complete.

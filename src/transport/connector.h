@@ -61,7 +61,7 @@ class Connector {
   /// The peer has made its ends of these connections, and `reply` says where. This rank's are made.
   virtual Status adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
                        const Deadline& deadline) = 0;
-  /// What kernels use; nothing before adopt(). Its can_land, can_lend and opens_buffers are false.
+  /// What kernels use; nothing before adopt(). Its can_put, can_get and opens_buffers are false.
   virtual std::optional<executor::PortAddress> port(const End& end) const = 0;
 
   /// Of this rank's own ends.

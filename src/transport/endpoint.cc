@@ -136,8 +136,8 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
   std::vector<executor::PortAddress> addresses;
   for (const auto& [end, shape] : ends) {
     executor::PortAddress address = connector_to(end.peer).port(end).value();
-    address.can_land = reaches_user(end, /*at_sender=*/true);
-    address.can_lend = reaches_user(end, /*at_sender=*/false);
+    address.can_put = reaches_user(end, /*at_sender=*/true);
+    address.can_get = reaches_user(end, /*at_sender=*/false);
     address.opens_buffers = !address.in_host && reach_.in[static_cast<size_t>(end.peer)];
     addresses.push_back(address);
   }

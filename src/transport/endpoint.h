@@ -69,8 +69,9 @@ class Endpoint {
   /// A peer connects: makes this rank's half of each connection and tells where it is.
   Result<Bytes> answer(int from, std::span<const std::byte> request);
 
-  /// From now on connections serve offers of memory in windows (executor/protocol/offer.h), too:
-  /// all ranks between the same operations. What connect() gave before does not know it.
+  /// From now on connections serve advertisements of memory in windows
+  /// (executor/protocol/advertisement.h), too: all ranks between the same operations. What
+  /// connect() gave before does not know it.
   void open_windows() { are_windows_open_ = true; }
 
   /// Waits until all that this rank's kernels have sent to other machines is the network's, or

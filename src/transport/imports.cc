@@ -6,7 +6,7 @@ namespace niccolite::transport {
 
 // An import that is being made is a place with its lock held, so that others wait for that chunk
 // and for no other.
-struct Import::Place {
+struct Import::Entry {
   std::mutex mutex;
   std::weak_ptr<Import> import GUARDED_BY(mutex);
 };
@@ -22,14 +22,14 @@ struct Key {
 
 struct Table {
   std::mutex mutex;
-  std::map<Key, std::weak_ptr<Import::Place>> places GUARDED_BY(mutex);
+  std::map<Key, std::weak_ptr<Import::Entry>> places GUARDED_BY(mutex);
 
-  std::shared_ptr<Import::Place> find(const Key& key) EXCLUDES(mutex) {
+  std::shared_ptr<Import::Entry> find(const Key& key) EXCLUDES(mutex) {
     std::lock_guard lock(mutex);
     std::erase_if(places, [](const auto& known) { return known.second.expired(); });
-    std::weak_ptr<Import::Place>& known = places[key];
-    std::shared_ptr<Import::Place> place = known.lock();
-    if (place == nullptr) known = place = std::make_shared<Import::Place>();
+    std::weak_ptr<Import::Entry>& known = places[key];
+    std::shared_ptr<Import::Entry> place = known.lock();
+    if (place == nullptr) known = place = std::make_shared<Import::Entry>();
     return place;
   }
 };
@@ -44,7 +44,7 @@ Table& table() {
 
 Result<std::shared_ptr<Import>> Import::open(gpu::Machine& machine, int device,
                                              const Origin& origin, const Deadline& deadline) {
-  const std::shared_ptr<Import::Place> place = table().find({&machine, device, origin.token});
+  const std::shared_ptr<Import::Entry> place = table().find({&machine, device, origin.token});
   std::lock_guard lock(place->mutex);
   std::shared_ptr<Import> import = place->import.lock();
   if (import == nullptr) {

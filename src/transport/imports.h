@@ -27,7 +27,7 @@ struct Origin {
 class Import {
  public:
   /// Where the process keeps the one mapping of a chunk for a device.
-  struct Place;
+  struct Entry;
 
   /// The mapping of that chunk for `device`: the process's, made if there is none yet. Counts as
   /// used by the caller until suspend() or leave().
@@ -45,7 +45,7 @@ class Import {
   void leave() EXCLUDES(mutex_);
 
  private:
-  Import(gpu::Machine& machine, Origin origin, gpu::Memory memory, std::shared_ptr<Place> place)
+  Import(gpu::Machine& machine, Origin origin, gpu::Memory memory, std::shared_ptr<Entry> place)
       : machine_(machine),
         origin_(std::move(origin)),
         place_(std::move(place)),
@@ -53,7 +53,7 @@ class Import {
 
   gpu::Machine& machine_;
   const Origin origin_;
-  const std::shared_ptr<Place> place_;  // the table has it for as long as somebody may ask
+  const std::shared_ptr<Entry> place_;  // the table has it for as long as somebody may ask
   gpu::Memory memory_;
   std::mutex mutex_;
   size_t users_ GUARDED_BY(mutex_) = 0;

@@ -49,9 +49,9 @@ Status MemoryConnector::answer(int /*asker*/, std::span<const ShapedEnd> ends,
     for (const ShapedEnd& shaped : ends) own.push_back(own_ends_.at(shaped.end));
   }
   std::set<Chunk*> chunks;  // that the asker can access
-  const auto offer = [&](const Span& span) -> Result<ConnectReply::Place> {
+  const auto offer = [&](const Span& span) -> Result<ConnectReply::Region> {
     if (chunks.insert(span.chunk.get()).second) TRY(let_in(*span.chunk, request));
-    return ConnectReply::Place{span.chunk->token(), span.chunk->bytes(), span.offset};
+    return ConnectReply::Region{span.chunk->token(), span.chunk->bytes(), span.offset};
   };
   for (const OwnEnd& end : own) {
     ConnectReply::Item item;
@@ -69,7 +69,7 @@ Status MemoryConnector::adopt(int peer, std::span<const ShapedEnd> ends, const C
                                 ends.size());
   for (size_t i = 0; i < ends.size(); ++i) {
     const auto& [end, shape] = ends[i];
-    const auto map = [&](const ConnectReply::Place& place, size_t needed) -> Result<std::byte*> {
+    const auto map = [&](const ConnectReply::Region& place, size_t needed) -> Result<std::byte*> {
       const RemoteChunk* chunk = TRY(remote_chunk(
           peer, {.address = reply.address, .token = place.token, .bytes = place.chunk_bytes},
           deadline));

@@ -92,7 +92,7 @@ std::vector<std::byte> ConnectReply::encode() const {
   writer.text(address);
   writer.u32(static_cast<uint32_t>(items.size()));
   for (const Item& item : items)
-    for (const Place& place : {item.control, item.slots}) {
+    for (const Region& place : {item.control, item.slots}) {
       write_token(writer, place.token);
       writer.u64(place.chunk_bytes);
       writer.u64(place.offset);
@@ -108,7 +108,7 @@ Result<ConnectReply> ConnectReply::decode(std::span<const std::byte> bytes) {
   const uint32_t count = reader.count(kMostItems, 64);
   for (uint32_t i = 0; i < count; ++i) {
     Item item;
-    for (Place* place : {&item.control, &item.slots}) {
+    for (Region* place : {&item.control, &item.slots}) {
       place->token = read_token(reader);
       place->chunk_bytes = reader.u64();
       place->offset = reader.u64();

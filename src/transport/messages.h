@@ -33,14 +33,14 @@ struct ConnectRequest {
 };
 
 struct ConnectReply {
-  struct Place {
+  struct Region {
     Token token{};  // of the chunk; all zero for "none"
     uint64_t chunk_bytes = 0;
     uint64_t offset = 0;  // in the chunk
   };
   struct Item {
-    Place control;
-    Place slots;  // only when the asker sends
+    Region control;
+    Region slots;  // only when the asker sends
   };
   std::string address;  // of the descriptor server; empty within a process
   std::vector<Item> items;

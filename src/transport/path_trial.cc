@@ -36,7 +36,7 @@ Table& table() {
 }
 
 // Where a rank lets others store; empty where it tries nothing.
-struct Place {
+struct TrialBuffer {
   std::string address;  // of the descriptor server
   Token token{};
   uint64_t bytes = 0;
@@ -48,10 +48,10 @@ struct Place {
     writer.u64(bytes);
     return std::move(writer).take();
   }
-  static Result<Place> decode(std::span<const std::byte> bytes, int rank) {
+  static Result<TrialBuffer> decode(std::span<const std::byte> bytes, int rank) {
     const std::string origin = fmt::format("rank {}", rank);
     Reader reader(bytes, origin);
-    Place place;
+    TrialBuffer place;
     place.address = reader.text(256);
     const std::span<const std::byte> token = reader.raw(place.token.size());
     for (size_t i = 0; i < token.size(); ++i) place.token[i] = static_cast<uint8_t>(token[i]);
@@ -84,16 +84,17 @@ class Trial {
         findings_(static_cast<size_t>(member.nranks()), Finding::Works),
         peers_(static_cast<size_t>(member.nranks())) {}
 
-  Result<Place> open() {
+  Result<TrialBuffer> open() {
     const auto nranks = static_cast<size_t>(member_.nranks());
     own_ = TRY(Chunk::create(machine_, device_, nranks * kBytes));
     server_ = TRY(DescriptorServer::instance());
     staging_ = TRY(machine_.allocate_host(2 * nranks * kBytes));
-    return Place{.address = server_->address(), .token = own_->token(), .bytes = own_->bytes()};
+    return TrialBuffer{
+        .address = server_->address(), .token = own_->token(), .bytes = own_->bytes()};
   }
 
   /// Stores to the peer's memory, if that can be mapped.
-  void store(int peer, const Place& place, const Deadline& deadline) {
+  void store(int peer, const TrialBuffer& place, const Deadline& deadline) {
     const Finding found = try_store(peer, place, deadline);
     if (found != Finding::Works) findings_[static_cast<size_t>(peer)] = found;
   }
@@ -138,7 +139,7 @@ class Trial {
     }
   };
 
-  Finding try_store(int peer, const Place& place, const Deadline& deadline) {
+  Finding try_store(int peer, const TrialBuffer& place, const Deadline& deadline) {
     Peer& of = peers_[static_cast<size_t>(peer)];
     const auto map = [&]() -> Status {
       std::byte* base = nullptr;
@@ -259,12 +260,12 @@ Result<Findings> try_paths(gpu::Machine& machine, int device, bootstrap::Member&
                            const Deadline& deadline) {
   const bool tries = std::ranges::any_of(with, [](bool is_tried) { return is_tried; });
   auto trial = std::make_unique<Trial>(machine, device, member);
-  Place place;
+  TrialBuffer place;
   if (tries) place = TRY(trial->open());
   const bootstrap::Gathered places = TRY(member.all_gather(place.encode(), deadline));
   for (int peer = 0; peer < member.nranks(); ++peer) {
     if (!with[static_cast<size_t>(peer)]) continue;
-    const Place of_peer = TRY(Place::decode(places[peer], peer));
+    const TrialBuffer of_peer = TRY(TrialBuffer::decode(places[peer], peer));
     trial->store(peer, of_peer, deadline);
   }
   TRY(member.barrier(deadline));  // all have stored

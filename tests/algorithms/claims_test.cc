@@ -1,5 +1,5 @@
 // What the comment at the top of each algorithm claims: instructions and bytes per rank, smallest
-// FIFO depth, fold order.
+// FIFO depth, reduction order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,14 +31,14 @@ struct Claim {
   const char* algorithm;
   int blocks;
   int instructions;
-  int sent;   // chunks of one block
-  int lanes;  // that every rank has
+  int sent;     // chunks of one block
+  int workers;  // that every rank has
   int smallest_depth;
   bool partial_sums = false;
   /// The root's, where they are different.
   std::optional<int> root_instructions{};
   std::optional<int> root_sent{};
-  std::optional<int> root_lanes{};
+  std::optional<int> root_workers{};
 };
 
 /// Bits that are set in the numbers below `n`.
@@ -67,11 +67,11 @@ const Row kRows[] = {
       return Claim{Collective::AllReduce, "two_shot", n, 2 * n - 1, 2 * (n - 1), 3, 1};
     }},
     {[](int n) {
-      return Claim{Collective::AllReduce, "two_shot_lanes", n, 2 * n - 1,
-                   2 * (n - 1),           2 * n - 1,        1};
+      return Claim{Collective::AllReduce, "two_shot_workers", n, 2 * n - 1,
+                   2 * (n - 1),           2 * n - 1,          1};
     }},
     {[](int) { return Claim{Collective::Reduce, "ring", 1, 1, 1, 1, 1, true, 1, 0}; }},
-    {[](int) { return Claim{Collective::Reduce, "ring_strands", 2, 2, 2, 2, 1, true, 2, 0}; }},
+    {[](int) { return Claim{Collective::Reduce, "ring_halves", 2, 2, 2, 2, 1, true, 2, 0}; }},
     {[](int) { return Claim{Collective::Reduce, "direct", 1, 1, 1, 1, 1, false, 1, 0}; }},
     {[](int n) {
       return Claim{Collective::Reduce, "two_shot", n - 1, n - 1, n - 1, n > 2 ? 2 : 1, 1, false,
@@ -79,7 +79,7 @@ const Row kRows[] = {
     }},
     {[](int n) {
       return Claim{Collective::Reduce,
-                   "two_shot_lanes",
+                   "two_shot_workers",
                    n - 1,
                    n - 1,
                    n - 1,
@@ -92,19 +92,19 @@ const Row kRows[] = {
     }},
     {[](int n) { return Claim{Collective::AllGather, "ring", n, n, n - 1, 1, n > 2 ? 2 : 1}; }},
     {[](int n) { return Claim{Collective::AllGather, "direct", n, n, n - 1, 2, 1}; }},
-    {[](int n) { return Claim{Collective::AllGather, "direct_lanes", n, n, n - 1, n, 1}; }},
+    {[](int n) { return Claim{Collective::AllGather, "direct_workers", n, n, n - 1, n, 1}; }},
     {[](int n) { return Claim{Collective::AllGather, "pat", n, n, n - 1, 1, n > 3 ? 2 : 1}; }},
     {[](int n) {
       return Claim{Collective::ReduceScatter, "ring", n, n, n - 1, 1, n > 2 ? 2 : 1, true};
     }},
     {[](int n) { return Claim{Collective::ReduceScatter, "direct", n, n, n - 1, 2, 1}; }},
-    {[](int n) { return Claim{Collective::ReduceScatter, "direct_lanes", n, n, n - 1, n, 1}; }},
+    {[](int n) { return Claim{Collective::ReduceScatter, "direct_workers", n, n, n - 1, n, 1}; }},
     {[](int n) {
       return Claim{Collective::ReduceScatter, "pat", n, n, n - 1, 1, n > 3 ? 2 : 1, true};
     }},
     {[](int n) { return Claim{Collective::AllToAll, "direct", n, 2 * n - 1, n - 1, 2, 1}; }},
     {[](int n) {
-      return Claim{Collective::AllToAll, "direct_lanes", n, 2 * n - 1, n - 1, 2 * n - 1, 1};
+      return Claim{Collective::AllToAll, "direct_workers", n, 2 * n - 1, n - 1, 2 * n - 1, 1};
     }},
     // As often as the distances have bits set; as many instructions, the last one of each block and
     // the own block's.
@@ -128,7 +128,7 @@ const Row kRows[] = {
     }},
     {[](int n) {
       return Claim{Collective::Broadcast,
-                   "scatter_gather_lanes",
+                   "scatter_gather_workers",
                    n - 1,
                    n - 1,
                    n - 2,
@@ -141,11 +141,11 @@ const Row kRows[] = {
     }},
     {[](int n) { return Claim{Collective::Gather, "direct", n, 1, 1, 1, 1, false, n, 0}; }},
     {[](int n) {
-      return Claim{Collective::Gather, "direct_lanes", n, 1, 1, 1, 1, false, n, 0, n};
+      return Claim{Collective::Gather, "direct_workers", n, 1, 1, 1, 1, false, n, 0, n};
     }},
     {[](int n) { return Claim{Collective::Scatter, "direct", n, 1, 0, 1, 1, false, n, n - 1}; }},
     {[](int n) {
-      return Claim{Collective::Scatter, "direct_lanes", n, 1, 0, 1, 1, false, n, n - 1, n};
+      return Claim{Collective::Scatter, "direct_workers", n, 1, 0, 1, 1, false, n, n - 1, n};
     }},
 };
 // clang-format on
@@ -165,16 +165,16 @@ class Claims : public testing::TestWithParam<Row> {
 struct Counts {
   int instructions = 0;
   int sent = 0;
-  int lanes = 0;
+  int workers = 0;
 };
 
 Counts count(const Schedule& schedule, int rank) {
   Counts counts;
   for (const schedule::Channel& channel : schedule.ranks.at(static_cast<size_t>(rank))) {
-    counts.lanes += static_cast<int>(channel.lanes.size());
-    for (const schedule::Lane& lane : channel.lanes) {
-      counts.instructions += static_cast<int>(lane.instructions.size());
-      for (const Instruction& i : lane.instructions)
+    counts.workers += static_cast<int>(channel.workers.size());
+    for (const schedule::Worker& worker : channel.workers) {
+      counts.instructions += static_cast<int>(worker.instructions.size());
+      for (const Instruction& i : worker.instructions)
         counts.sent += static_cast<int>(i.send_to.size());
     }
   }
@@ -198,7 +198,7 @@ TEST_P(Claims, InstructionsAndBlocksSentPerRank) {
       const Counts counts = count(schedule, rank);
       EXPECT_EQ(counts.instructions, at_rank(claim.instructions, claim.root_instructions));
       EXPECT_EQ(counts.sent, at_rank(claim.sent, claim.root_sent));
-      EXPECT_EQ(counts.lanes, at_rank(claim.lanes, claim.root_lanes));
+      EXPECT_EQ(counts.workers, at_rank(claim.workers, claim.root_workers));
     }
   }
 }
@@ -223,9 +223,9 @@ TEST_P(Claims, SmallestDepthRunsAndOneLessDeadlocks) {
 TEST_P(Claims, OneRankCopiesItsInputAndFinishesWhatIsReduced) {
   const Schedule schedule = build(1);
   EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
-  ASSERT_EQ(schedule.ranks[0][0].lanes.size(), 1u);
-  ASSERT_EQ(schedule.ranks[0][0].lanes[0].instructions.size(), 1u);
-  EXPECT_EQ(schedule.ranks[0][0].lanes[0].instructions[0].finish,
+  ASSERT_EQ(schedule.ranks[0][0].workers.size(), 1u);
+  ASSERT_EQ(schedule.ranks[0][0].workers[0].instructions.size(), 1u);
+  EXPECT_EQ(schedule.ranks[0][0].workers[0].instructions[0].finish,
             schedule::reduces(schedule.collective));
   EXPECT_TRUE(schedule.connections.empty());
 }
@@ -239,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, Claims, testing::ValuesIn(kRows),
 /// their own below, and those that look at machines in machines_test.cc.
 TEST(ClaimTable, HasARowForEachAlgorithm) {
   std::set<std::string> rows{"broadcast_ring",
-                             "broadcast_ring_strands",
+                             "broadcast_ring_halves",
                              "gather_pat",
                              "scatter_pat",
                              "all_reduce_tree",
@@ -261,16 +261,16 @@ TEST(ClaimTable, HasARowForEachAlgorithm) {
 }
 
 TEST(BroadcastRing, AllButTheLastSendTheDataOnceAndDepthOneSuffices) {
-  for (const auto& [name, strands] : {std::pair("ring", 1), std::pair("ring_strands", 2)}) {
+  for (const auto& [name, halves] : {std::pair("ring", 1), std::pair("ring_halves", 2)}) {
     for (const int n : {2, 3, 4, 9}) {
       SCOPED_TRACE(fmt::format("{} of {}", name, n));
       const Schedule schedule = find(Collective::Broadcast, name)->build(n, {.root = kRoot}).take();
-      EXPECT_EQ(schedule.nblocks, strands);
+      EXPECT_EQ(schedule.nblocks, halves);
       for (int rank = 0; rank < n; ++rank) {
         const Counts counts = count(schedule, rank);
-        EXPECT_EQ(counts.instructions, strands);
-        EXPECT_EQ(counts.lanes, strands);
-        EXPECT_EQ(counts.sent, rank == (kRoot + n - 1) % n ? 0 : strands);
+        EXPECT_EQ(counts.instructions, halves);
+        EXPECT_EQ(counts.workers, halves);
+        EXPECT_EQ(counts.sent, rank == (kRoot + n - 1) % n ? 0 : halves);
       }
       EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
     }
@@ -319,8 +319,8 @@ TEST(DoubleTree, SpreadsTheDataOverItsRanks) {
         const Counts counts = count(schedule, rank);
         EXPECT_LE(counts.instructions, is_all_reduce ? 4 : 2);
         EXPECT_LE(counts.sent, is_all_reduce ? 4 : 2) << "of two blocks";
-        for (const auto& lane : schedule.ranks[static_cast<size_t>(rank)][0].lanes)
-          EXPECT_LE(lane.instructions[0].receive_from.size(), 2u);
+        for (const auto& worker : schedule.ranks[static_cast<size_t>(rank)][0].workers)
+          EXPECT_LE(worker.instructions[0].receive_from.size(), 2u);
       }
       EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
     }
@@ -385,34 +385,34 @@ TEST(Latencies, AreThoseClaimed) {
       {"all_reduce ring", [](int n) { return 2 * (n - 1); }},
       {"all_reduce one_shot", one},
       {"all_reduce two_shot", two},
-      {"all_reduce two_shot_lanes", two},
+      {"all_reduce two_shot_workers", two},
       {"reduce ring", chain},
-      {"reduce ring_strands", chain},
+      {"reduce ring_halves", chain},
       {"reduce direct", one},
       {"reduce two_shot", two},
-      {"reduce two_shot_lanes", two},
+      {"reduce two_shot_workers", two},
       {"broadcast ring", chain},
-      {"broadcast ring_strands", chain},
+      {"broadcast ring_halves", chain},
       {"broadcast direct", one},
       {"broadcast scatter_gather", [](int n) { return n > 2 ? 2 : 1; }},
-      {"broadcast scatter_gather_lanes", [](int n) { return n > 2 ? 2 : 1; }},
+      {"broadcast scatter_gather_workers", [](int n) { return n > 2 ? 2 : 1; }},
       {"all_gather ring", chain},
       {"all_gather direct", one},
-      {"all_gather direct_lanes", one},
+      {"all_gather direct_workers", one},
       {"all_gather pat", tree},
       {"reduce_scatter ring", chain},
       {"reduce_scatter direct", one},
-      {"reduce_scatter direct_lanes", one},
+      {"reduce_scatter direct_workers", one},
       {"reduce_scatter pat", tree},
       {"all_to_all direct", one},
-      {"all_to_all direct_lanes", one},
+      {"all_to_all direct_workers", one},
       {"all_to_all pat", tree},
       {"gather pat", tree},
       {"scatter pat", tree},
       {"gather direct", one},
-      {"gather direct_lanes", one},
+      {"gather direct_workers", one},
       {"scatter direct", one},
-      {"scatter direct_lanes", one}};
+      {"scatter direct_workers", one}};
   EXPECT_EQ(claims.size(), all().size());
   for (const Algorithm& algorithm : all()) {
     const std::string name =
@@ -457,9 +457,9 @@ TEST(Ring, AtDepthOneEveryRankWaitsForCreditOfTheNext) {
   const Schedule schedule = find(Collective::AllReduce, "ring")->build(3, {}).take();
   EXPECT_EQ(check(schedule, {.depth = 1}).message(),
             "deadlock with FIFOs of 1 slot: "
-            "rank 0 channel 0 lane 0 instruction 1 waits for credit from rank 1; "
-            "rank 1 channel 0 lane 0 instruction 1 waits for credit from rank 2; "
-            "rank 2 channel 0 lane 0 instruction 1 waits for credit from rank 0; "
+            "rank 0 channel 0 worker 0 instruction 1 waits for credit from rank 1; "
+            "rank 1 channel 0 worker 0 instruction 1 waits for credit from rank 2; "
+            "rank 2 channel 0 worker 0 instruction 1 waits for credit from rank 0; "
             "and so round to the first");
 }
 
@@ -469,20 +469,20 @@ TEST(OneShot, SpreadsItsSendsOverTheReceivers) {
   for (size_t place = 0; place < 7; ++place) {
     std::vector<int> receivers;
     for (const auto& channels : schedule.ranks) {
-      const int connection = channels[0].lanes[0].instructions[0].send_to.at(place);
+      const int connection = channels[0].workers[0].instructions[0].send_to.at(place);
       receivers.push_back(schedule.connections[static_cast<size_t>(connection)].receiver);
     }
     EXPECT_THAT(receivers, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7)) << place;
   }
 }
 
-TEST(TwoShot, GivesItsLanesTheWeightsAskedFor) {
+TEST(TwoShot, GivesItsWorkersTheWeightsAskedFor) {
   const Schedule schedule =
       find(Collective::AllReduce, "two_shot")->build(4, {.weights = {1, 5, 2}}).take();
   for (const auto& channels : schedule.ranks) {
-    EXPECT_EQ(channels[0].lanes[0].weight, 1);
-    EXPECT_EQ(channels[0].lanes[1].weight, 5);
-    EXPECT_EQ(channels[0].lanes[2].weight, 2);
+    EXPECT_EQ(channels[0].workers[0].weight, 1);
+    EXPECT_EQ(channels[0].workers[1].weight, 5);
+    EXPECT_EQ(channels[0].workers[2].weight, 2);
   }
 }
 

@@ -7,9 +7,9 @@ namespace niccolite::algorithms {
 using namespace schedule;
 
 void Found::erase() const {
-  std::vector<Instruction>& list = at(*lanes, position.lane).instructions;
+  std::vector<Instruction>& list = at(*workers, position.worker).instructions;
   list.erase(list.begin() + position.instruction);
-  if (list.empty()) lanes->erase(lanes->begin() + position.lane);
+  if (list.empty()) workers->erase(workers->begin() + position.worker);
 }
 
 std::optional<Found> find(Schedule& schedule, Which which, const Fits& fits) {
@@ -21,12 +21,12 @@ std::optional<Found> find(Schedule& schedule, Which which, const Fits& fits,
   std::optional<Found> found;
   for (int rank = schedule.nranks - 1; rank >= 0 && !found; --rank) {
     if (!is_meant(rank)) continue;
-    std::vector<Lane>& lanes = at(schedule.ranks, rank)[0].lanes;
-    for (int lane = 0; lane < length(lanes); ++lane) {
-      for (int i = 0; i < length(at(lanes, lane).instructions); ++i) {
-        Instruction& instruction = at(at(lanes, lane).instructions, i);
+    std::vector<Worker>& workers = at(schedule.ranks, rank)[0].workers;
+    for (int worker = 0; worker < length(workers); ++worker) {
+      for (int i = 0; i < length(at(workers, worker).instructions); ++i) {
+        Instruction& instruction = at(at(workers, worker).instructions, i);
         if (!fits(instruction) || (found && which == Which::First)) continue;
-        found = Found{&instruction, &lanes, {rank, 0, lane, i}};
+        found = Found{&instruction, &workers, {rank, 0, worker, i}};
       }
     }
   }

@@ -12,20 +12,20 @@ namespace niccolite::algorithms {
 /// An instruction, and the words by which a message must name it.
 struct Found {
   schedule::Instruction* instruction;
-  std::vector<schedule::Lane>* lanes;
+  std::vector<schedule::Worker>* workers;
   schedule::Position position;
 
   int rank() const { return position.rank; }
   std::string name() const { return describe(position); }
-  /// Takes the instruction out, and its lane if that was all it had.
+  /// Takes the instruction out, and its worker if that was all it had.
   void erase() const;
 };
 
 enum class Which : unsigned char { First, Last };
 using Fits = std::function<bool(const schedule::Instruction&)>;
 
-/// The first or the last instruction that fits, in order of lanes, of the last rank that has one: a
-/// checker that looks at the first rank only does not see what is broken there.
+/// The first or the last instruction that fits, in order of workers, of the last rank that has one:
+/// a checker that looks at the first rank only does not see what is broken there.
 std::optional<Found> find(schedule::Schedule& schedule, Which which, const Fits& fits);
 
 /// The same among ranks for which `is_meant(rank)`.

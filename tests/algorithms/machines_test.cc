@@ -80,8 +80,8 @@ Schedule built(const Algorithm& algorithm, const Options& options) {
 std::vector<int> blocks_out(const Schedule& schedule, const Machines& machines) {
   std::vector<int> blocks(static_cast<size_t>(machines.count()));
   for (const auto& channels : schedule.ranks)
-    for (const schedule::Lane& lane : channels[0].lanes)
-      for (const schedule::Instruction& instruction : lane.instructions)
+    for (const schedule::Worker& worker : channels[0].workers)
+      for (const schedule::Instruction& instruction : worker.instructions)
         for (const int to : instruction.send_to) {
           const schedule::Connection& c = schedule.connections[static_cast<size_t>(to)];
           if (machines.of(c.sender) != machines.of(c.receiver))
@@ -107,11 +107,11 @@ TEST(Machines, ARanksPartIsThatOfTheWhole) {
       Options only = options;
       only.only_rank = rank;
       const Schedule part = built(algorithm, only);
-      const auto& a = part.ranks[static_cast<size_t>(rank)].at(0).lanes;
-      const auto& b = whole.ranks[static_cast<size_t>(rank)].at(0).lanes;
+      const auto& a = part.ranks[static_cast<size_t>(rank)].at(0).workers;
+      const auto& b = whole.ranks[static_cast<size_t>(rank)].at(0).workers;
       ASSERT_EQ(a.size(), b.size());
-      for (size_t lane = 0; lane < a.size(); ++lane)
-        EXPECT_EQ(a[lane].instructions.size(), b[lane].instructions.size());
+      for (size_t worker = 0; worker < a.size(); ++worker)
+        EXPECT_EQ(a[worker].instructions.size(), b[worker].instructions.size());
       EXPECT_EQ(part.nblocks, whole.nblocks);
     }
   });
@@ -231,7 +231,7 @@ TEST(Pat, HasTreesOverMachines) {
   }
 }
 
-/// Where a machine has more ranks than can fold together, each rank counts as a machine.
+/// Where a machine has more ranks than can reduce together, each rank counts as a machine.
 TEST(Pat, IsOverRanksWhereAMachineHasTooMany) {
   const Options options{.only_rank = 3, .machines = even(2, 129)};
   const Schedule of_machines = find(Collective::ReduceScatter, "pat")->build(258, options).take();

@@ -1,4 +1,4 @@
-// The checker refuses every broken copy of every algorithm, and names rank, channel, lane and
+// The checker refuses every broken copy of every algorithm, and names rank, channel, worker and
 // instruction.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
 std::vector<const Mutation*> mutations() {
   std::vector<const Mutation*> result;
   for (const Mutation& mutation : mutations_of_moves()) result.push_back(&mutation);
-  for (const Mutation& mutation : mutations_of_folds()) result.push_back(&mutation);
+  for (const Mutation& mutation : mutations_of_reductions()) result.push_back(&mutation);
   return result;
 }
 
@@ -62,12 +62,13 @@ TEST_P(EveryMutant, IsRefusedWithItsPlaceAndCause) {
   EXPECT_EQ(status.code(), Code::InvalidUsage);
   for (const std::string& text : *expected) EXPECT_THAT(status.message(), HasSubstr(text));
   // What nobody writes has no instruction, and neither has the schedule as a whole.
-  const bool has_place = status.message().find("no instruction of any lane") == std::string::npos &&
-                         status.message().find("the root is") == std::string::npos &&
-                         status.message().find("the schedule for") == std::string::npos;
+  const bool has_place =
+      status.message().find("no instruction of any worker") == std::string::npos &&
+      status.message().find("the root is") == std::string::npos &&
+      status.message().find("the schedule for") == std::string::npos;
   if (has_place) {
     EXPECT_THAT(status.message(),
-                ContainsRegex("rank [0-9]+ channel 0 lane [0-9]+ instruction [0-9]+"));
+                ContainsRegex("rank [0-9]+ channel 0 worker [0-9]+ instruction [0-9]+"));
   }
 }
 

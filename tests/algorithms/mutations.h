@@ -21,9 +21,9 @@ struct Mutation {
   std::optional<Expected> (*apply)(schedule::Schedule& schedule);
 };
 
-/// Of the network: blocks, connections, lanes, roots.
+/// Of the network: blocks, connections, workers, roots.
 std::span<const Mutation> mutations_of_moves();
 /// Of what is done to operands: order, sums, finishing.
-std::span<const Mutation> mutations_of_folds();
+std::span<const Mutation> mutations_of_reductions();
 
 }  // namespace niccolite::algorithms

@@ -45,15 +45,15 @@ Outcome source_of_another_block(Schedule& schedule) {
   const int wrong = (right + 1) % schedule.nblocks;
   found.instruction->source->block = wrong;
   const Connection& c = at(schedule.connections, found.instruction->send_to[0]);
-  const std::string receiver = fmt::format("rank {} channel 0 lane ", c.receiver);
+  const std::string receiver = fmt::format("rank {} channel 0 worker ", c.receiver);
   if (is_cut(schedule))
     return {{receiver, fmt::format("handles block {}, but the chunk from rank {} is of block {}",
                                    right, c.sender, wrong)}};
   if (reduces(schedule.collective))
-    return {
-        {receiver, "folds ", fmt::format("of block {}", wrong), fmt::format("of block {}", right)}};
+    return {{receiver, "reduces ", fmt::format("of block {}", wrong),
+             fmt::format("of block {}", right)}};
   // Whoever passes it on, it is the block of that rank.
-  return {{fmt::format("rank {} channel 0 lane ", right),
+  return {{fmt::format("rank {} channel 0 worker ", right),
            fmt::format("with input block {} of rank {}, not input block {} of rank {}", wrong,
                        c.sender, right, c.sender)}};
 }
@@ -82,7 +82,7 @@ Outcome receive_missing(Schedule& schedule) {
     if (!found.instruction->source) found.erase();
   }
   const Connection& c = at(schedule.connections, connection);
-  return {{fmt::format("rank {} channel 0 lane ", c.sender), " instruction ",
+  return {{fmt::format("rank {} channel 0 worker ", c.sender), " instruction ",
            fmt::format("sends a chunk to rank {} that is never taken", found.rank())}};
 }
 
@@ -92,16 +92,16 @@ Outcome send_missing(Schedule& schedule) {
   found.instruction->send_to.pop_back();
   if (found.instruction->send_to.empty() && !found.instruction->target) found.erase();
   const Connection& c = at(schedule.connections, connection);
-  return {{fmt::format("rank {} channel 0 lane ", c.receiver), " instruction ",
+  return {{fmt::format("rank {} channel 0 worker ", c.receiver), " instruction ",
            fmt::format("waits for a chunk from rank {} that is never sent", found.rank())}};
 }
 
-void join_lanes(std::vector<Lane>& lanes) {
-  Lane all;
-  for (const Lane& lane : lanes)
-    all.instructions.insert(all.instructions.end(), lane.instructions.begin(),
-                            lane.instructions.end());
-  lanes = {all};
+void join_workers(std::vector<Worker>& workers) {
+  Worker all;
+  for (const Worker& worker : workers)
+    all.instructions.insert(all.instructions.end(), worker.instructions.begin(),
+                            worker.instructions.end());
+  workers = {all};
 }
 
 /// Everybody receives before it sends. (Where sums stand in the output, they are missed first.)
@@ -110,26 +110,26 @@ bool has_circles(const Schedule& s) {
 }
 Outcome wait_in_a_circle(Schedule& schedule) {
   for (std::vector<Channel>& channels : schedule.ranks) {
-    join_lanes(channels[0].lanes);
-    std::vector<Instruction>& list = channels[0].lanes[0].instructions;
+    join_workers(channels[0].workers);
+    std::vector<Instruction>& list = channels[0].workers[0].instructions;
     std::reverse(list.begin(), list.end());
   }
   return {{"deadlock with FIFOs of 2 slots", "and so round to the first",
-           " channel 0 lane 0 instruction ", " waits for a chunk"}};
+           " channel 0 worker 0 instruction ", " waits for a chunk"}};
 }
 
 /// The last rank alone starts with its last instruction.
-/// The lanes of a tree may be run in any order.
+/// The workers of a tree may be run in any order.
 bool is_all_reduce(const Schedule& s) {
   return s.collective == Collective::AllReduce && s.algorithm != "tree";
 }
 Outcome last_instruction_first(Schedule& schedule) {
   const int rank = schedule.nranks - 1;
-  std::vector<Lane>& lanes = at(schedule.ranks, rank)[0].lanes;
-  join_lanes(lanes);
-  std::vector<Instruction>& list = lanes[0].instructions;
+  std::vector<Worker>& workers = at(schedule.ranks, rank)[0].workers;
+  join_workers(workers);
+  std::vector<Instruction>& list = workers[0].instructions;
   std::rotate(list.begin(), list.end() - 1, list.end());
-  const std::string first = fmt::format("rank {} channel 0 lane 0 instruction ", rank);
+  const std::string first = fmt::format("rank {} channel 0 worker 0 instruction ", rank);
   if (schedule.algorithm == "ring")  // it takes for the last chunk what arrives first
     return {{first, "but the chunk from rank"}};
   if (schedule.algorithm == "recursive_doubling") return {{first}};
@@ -145,22 +145,22 @@ Outcome result_not_stored(Schedule& schedule) {
     found.instruction->chunk_of = block;
   found.instruction->target.reset();
   if (found.instruction->send_to.empty()) return {{found.name(), "has no destination"}};
-  return {{fmt::format("rank {} channel 0: no instruction of any lane writes output block {}",
+  return {{fmt::format("rank {} channel 0: no instruction of any worker writes output block {}",
                        found.rank(), block)}};
 }
 
-/// A second lane that writes what another lane writes, at a rank that has something to read.
-Outcome lanes_race(Schedule& schedule) {
+/// A second worker that writes what another worker writes, at a rank that has something to read.
+Outcome workers_race(Schedule& schedule) {
   const auto has_input = [&](int rank) { return input_blocks(schedule, rank) > 0; };
   const Found found = find(schedule, Which::Last, stores, has_input).value();
   const BlockReference to = *found.instruction->target;
   const int from = is_cut(schedule) ? to.block : 0;
-  found.lanes->push_back(
+  found.workers->push_back(
       {.weight = 1, .instructions = {{.source = {{Buffer::Input, from}}, .target = to}}});
-  return {
-      {fmt::format("rank {} channel 0 lane ", found.rank()), " instruction ",
-       fmt::format("writes output block {}, which rank {} channel 0 lane ", to.block, found.rank()),
-       "with no order between them"}};
+  return {{fmt::format("rank {} channel 0 worker ", found.rank()), " instruction ",
+           fmt::format("writes output block {}, which rank {} channel 0 worker ", to.block,
+                       found.rank()),
+           "with no order between them"}};
 }
 
 Outcome input_overwritten(Schedule& schedule) {
@@ -215,13 +215,13 @@ Outcome root_out_of_range(Schedule& schedule) {
 /// A rank that is not the root touches what the root alone has.
 Outcome root_buffer_used_elsewhere(Schedule& schedule) {
   const int rank = schedule.root == schedule.nranks - 1 ? 0 : schedule.nranks - 1;
-  std::vector<Lane>& lanes = at(schedule.ranks, rank)[0].lanes;
-  lanes.push_back(
+  std::vector<Worker>& workers = at(schedule.ranks, rank)[0].workers;
+  workers.push_back(
       {.weight = 1,
        .instructions = {{.source = {{Buffer::Input, 0}}, .target = {{Buffer::Output, 0}}}}});
   const bool has_input = input_blocks(schedule, rank) > 0;
   return {
-      {describe({rank, 0, length(lanes) - 1, 0}),
+      {describe({rank, 0, length(workers) - 1, 0}),
        fmt::format("names {} block 0, but only the root, rank {}, has an {}",
                    has_input ? "output" : "input", schedule.root, has_input ? "output" : "input")}};
 }
@@ -239,7 +239,7 @@ std::span<const Mutation> mutations_of_moves() {
       {"WaitInACircle", has_circles, wait_in_a_circle},
       {"LastInstructionFirst", is_all_reduce, last_instruction_first},
       {"ResultNotStored", always, result_not_stored},
-      {"LanesRace", always, lanes_race},
+      {"WorkersRace", always, workers_race},
       {"InputOverwritten", always, input_overwritten},
       {"OutputReadAsOperand", always, output_read_as_operand},
       {"SentToAStranger", has_several_senders, sent_to_a_stranger},

@@ -84,14 +84,15 @@ TEST(PointToPoint, SomeOnlySendAndOthersOnlyReceive) {
   expect_right(16, halves);
 }
 
-TEST(PointToPoint, ALaneMovesOneMessageAndAChannelHasFifteenAtMost) {
+TEST(PointToPoint, AWorkerMovesOneMessageAndAChannelHasFifteenAtMost) {
   for (const int nranks : {8, 20, 33}) {
     const Schedule schedule = point_to_point(nranks, everyone_to_everyone(nranks)).take();
     for (const auto& channels : schedule.ranks) {
       EXPECT_EQ(channels.size(), static_cast<size_t>(nranks <= 8 ? 1 : 1 + (nranks - 8 + 6) / 7));
       for (const schedule::Channel& channel : channels) {
-        EXPECT_LE(channel.lanes.size(), 15u);
-        for (const schedule::Lane& lane : channel.lanes) EXPECT_EQ(lane.instructions.size(), 1u);
+        EXPECT_LE(channel.workers.size(), 15u);
+        for (const schedule::Worker& worker : channel.workers)
+          EXPECT_EQ(worker.instructions.size(), 1u);
       }
     }
   }
@@ -118,11 +119,11 @@ TEST(PointToPoint, ARankNeedsItsOwnMessagesAlone) {
       const auto& there = whole.ranks[static_cast<size_t>(rank)];
       const auto& here = part.ranks[static_cast<size_t>(rank)];
       for (size_t channel = 0; channel < there.size(); ++channel) {
-        const size_t lanes = channel < here.size() ? here[channel].lanes.size() : 0;
-        ASSERT_EQ(lanes, there[channel].lanes.size());
-        for (size_t lane = 0; lane < lanes; ++lane) {
-          const schedule::Instruction& a = here[channel].lanes[lane].instructions[0];
-          const schedule::Instruction& b = there[channel].lanes[lane].instructions[0];
+        const size_t workers = channel < here.size() ? here[channel].workers.size() : 0;
+        ASSERT_EQ(workers, there[channel].workers.size());
+        for (size_t worker = 0; worker < workers; ++worker) {
+          const schedule::Instruction& a = here[channel].workers[worker].instructions[0];
+          const schedule::Instruction& b = there[channel].workers[worker].instructions[0];
           EXPECT_EQ(a.source, b.source);
           EXPECT_EQ(a.target, b.target);
         }

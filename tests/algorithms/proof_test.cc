@@ -123,13 +123,13 @@ TEST(Registry, RefusesRanksAndRootsOutsideTheRange) {
 
 /// The connections of `rank`'s instructions, and all else of them, as they would be in any
 /// schedule.
-std::vector<std::string> lanes_of(const Schedule& schedule, int rank) {
+std::vector<std::string> workers_of(const Schedule& schedule, int rank) {
   std::vector<std::string> lines;
   const auto& channels = schedule.ranks.at(static_cast<size_t>(rank));
   for (size_t channel = 0; channel < channels.size(); ++channel) {
-    for (const schedule::Lane& lane : channels[channel].lanes) {
-      lines.push_back(fmt::format("channel {} weight {}", channel, lane.weight));
-      for (const schedule::Instruction& i : lane.instructions) {
+    for (const schedule::Worker& worker : channels[channel].workers) {
+      lines.push_back(fmt::format("channel {} weight {}", channel, worker.weight));
+      for (const schedule::Instruction& i : worker.instructions) {
         std::string line;
         for (const int c : i.receive_from) {
           const auto& [sender, receiver, on, tag] = schedule.connections.at(static_cast<size_t>(c));
@@ -161,7 +161,7 @@ TEST(OnlyRank, BuildsThatRanksPartOfTheWhole) {
       const Schedule whole = algorithm.build(nranks, {.root = root}).take();
       for (int rank = 0; rank < nranks; ++rank) {
         const Schedule part = algorithm.build(nranks, {.only_rank = rank, .root = root}).take();
-        EXPECT_EQ(lanes_of(part, rank), lanes_of(whole, rank)) << rank << " of " << nranks;
+        EXPECT_EQ(workers_of(part, rank), workers_of(whole, rank)) << rank << " of " << nranks;
         EXPECT_EQ(part.nblocks, whole.nblocks);
         EXPECT_EQ(part.root, whole.root);
       }

@@ -55,18 +55,18 @@ TEST_P(Rings, AreAChannelEach) {
   ASSERT_TRUE(schedule.is_ok());
   for (const auto& channels : schedule.value().ranks) EXPECT_EQ(channels.size(), 3u);
   const size_t hops = schedule::has_root(GetParam().collective) ? 9 : 12;
-  const size_t strands = schedule.value().ranks[0][0].lanes.size();
-  EXPECT_EQ(schedule.value().connections.size(), hops * strands);
+  const size_t halves = schedule.value().ranks[0][0].workers.size();
+  EXPECT_EQ(schedule.value().connections.size(), hops * halves);
   EXPECT_TRUE(check(schedule.value()).is_ok());
 }
 
 TEST(RingFaults, AFaultInALaterChannelIsFoundThere) {
   Schedule schedule = all_reduce_ring(3, {.rings = {{0, 1, 2}, {0, 2, 1}}}).take();
-  schedule.ranks[1][1].lanes[0].instructions[2].finish = false;
+  schedule.ranks[1][1].workers[0].instructions[2].finish = false;
   EXPECT_EQ(
       check(schedule).message(),
-      "rank 0 channel 1 lane 0 instruction 3 leaves output block 2 unfinished (last folded by "
-      "rank 1 channel 1 lane 0 instruction 2)");
+      "rank 0 channel 1 worker 0 instruction 3 leaves output block 2 unfinished (last reduced by "
+      "rank 1 channel 1 worker 0 instruction 2)");
 }
 
 TEST_P(Rings, ThatAreNoPermutationsAreRefused) {
@@ -78,22 +78,22 @@ TEST_P(Rings, ThatAreNoPermutationsAreRefused) {
   }
 }
 
-/// A strand of the data never meets another: its own lane, block and connections.
-TEST(Strands, AreRingsOfHalfOfTheDataEach) {
+/// A half of the data never meets another: its own worker, block and connections.
+TEST(Halves, AreRingsOfHalfOfTheDataEach) {
   for (const schedule::Collective collective :
        {schedule::Collective::Reduce, schedule::Collective::Broadcast}) {
-    const Schedule schedule = find(collective, "ring_strands")->build(5, {.root = 3}).take();
-    EXPECT_EQ(schedule.nblocks, kStrands);
+    const Schedule schedule = find(collective, "ring_halves")->build(5, {.root = 3}).take();
+    EXPECT_EQ(schedule.nblocks, kHalves);
     for (const auto& channels : schedule.ranks) {
-      ASSERT_EQ(channels[0].lanes.size(), size_t{kStrands});
-      for (int strand = 0; strand < kStrands; ++strand) {
-        const schedule::Lane& lane = channels[0].lanes[static_cast<size_t>(strand)];
-        ASSERT_EQ(lane.instructions.size(), 1u);
-        const schedule::Instruction& i = lane.instructions[0];
-        EXPECT_EQ(schedule::chunk_block(i), strand);
+      ASSERT_EQ(channels[0].workers.size(), size_t{kHalves});
+      for (int half = 0; half < kHalves; ++half) {
+        const schedule::Worker& worker = channels[0].workers[static_cast<size_t>(half)];
+        ASSERT_EQ(worker.instructions.size(), 1u);
+        const schedule::Instruction& i = worker.instructions[0];
+        EXPECT_EQ(schedule::chunk_block(i), half);
         for (const std::vector<int>& connections : {i.receive_from, i.send_to}) {
           for (const int c : connections)
-            EXPECT_EQ(schedule.connections[static_cast<size_t>(c)].tag, strand);
+            EXPECT_EQ(schedule.connections[static_cast<size_t>(c)].tag, half);
         }
       }
     }

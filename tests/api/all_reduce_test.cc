@@ -9,19 +9,19 @@
 namespace niccolite::test {
 namespace {
 
-enum class Place { OutOfPlace, InPlace };
+enum class Placement { OutOfPlace, InPlace };
 
 struct Case {
   ncclDataType_t type = ncclFloat;
   ncclRedOp_t op = ncclSum;
   size_t count = 1;
-  Place place = Place::OutOfPlace;
+  Placement place = Placement::OutOfPlace;
   size_t misalignment = 0;  // bytes; a multiple of the element
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << "type " << c.type << " op " << c.op << " count " << c.count
-             << (c.place == Place::InPlace ? " in place" : " out of place") << " misaligned by "
+             << (c.place == Placement::InPlace ? " in place" : " out of place") << " misaligned by "
              << c.misalignment;
 }
 
@@ -34,9 +34,9 @@ void check_all_reduce(Cluster& cluster, const Case& c) {
   for (int rank = 0; rank < n; ++rank) {
     inputs.emplace_back(rank, bytes, c.misalignment);
     inputs.back().write(input(c.type, c.op, rank, c.count, n));
-    if (c.place == Place::OutOfPlace) outputs.emplace_back(rank, bytes, c.misalignment);
+    if (c.place == Placement::OutOfPlace) outputs.emplace_back(rank, bytes, c.misalignment);
   }
-  std::vector<DeviceBuffer>& results = c.place == Place::OutOfPlace ? outputs : inputs;
+  std::vector<DeviceBuffer>& results = c.place == Placement::OutOfPlace ? outputs : inputs;
   ASSERT_NCCL(ncclGroupStart());
   for (int rank = 0; rank < n; ++rank)
     ASSERT_NCCL(ncclAllReduce(inputs[static_cast<size_t>(rank)].data(),
@@ -52,7 +52,7 @@ void check_all_reduce(Cluster& cluster, const Case& c) {
                                 << " on";
     ASSERT_TRUE(results[static_cast<size_t>(rank)].guards_are_intact())
         << "rank " << rank << " wrote outside its output";
-    if (c.place == Place::OutOfPlace) {
+    if (c.place == Placement::OutOfPlace) {
       ASSERT_EQ(inputs[static_cast<size_t>(rank)].read(), input(c.type, c.op, rank, c.count, n))
           << "input changed";
     }
@@ -70,7 +70,7 @@ TEST(AllReduce, GivesTheSameBytesOnAllRanksForEveryTypeAndOperation) {
     for (ncclDataType_t type : kTypes)
       for (ncclRedOp_t op : kOperations)
         for (size_t count : {size_t{1}, size_t{1003}})
-          for (Place place : {Place::OutOfPlace, Place::InPlace})
+          for (Placement place : {Placement::OutOfPlace, Placement::InPlace})
             ASSERT_NO_FATAL_FAILURE(check_all_reduce(cluster, {type, op, count, place}));
   }
 }
@@ -79,7 +79,7 @@ TEST(AllReduce, HandlesCountsThatDivideByNothing) {
   for (int nranks : {1, 2, 4, 5, 8}) {
     Cluster cluster(nranks);
     for (size_t count : {1u, 2u, 7u, 63u, 64u, 65u, 2047u, 2048u, 2049u, 65537u, 300007u})
-      for (Place place : {Place::OutOfPlace, Place::InPlace})
+      for (Placement place : {Placement::OutOfPlace, Placement::InPlace})
         ASSERT_NO_FATAL_FAILURE(check_all_reduce(cluster, {ncclFloat, ncclSum, count, place}));
   }
 }
@@ -88,9 +88,10 @@ TEST(AllReduce, HandlesPointersAlignedToTheElementOnly) {
   Cluster cluster(3);
   for (size_t misalignment : {1u, 2u, 3u, 8u, 15u})
     for (size_t count : {1u, 37u, 5000u, 200003u})
-      ASSERT_NO_FATAL_FAILURE(
-          check_all_reduce(cluster, {ncclUint8, ncclSum, count, Place::OutOfPlace, misalignment}));
-  ASSERT_NO_FATAL_FAILURE(check_all_reduce(cluster, {ncclHalf, ncclSum, 70001, Place::InPlace, 2}));
+      ASSERT_NO_FATAL_FAILURE(check_all_reduce(
+          cluster, {ncclUint8, ncclSum, count, Placement::OutOfPlace, misalignment}));
+  ASSERT_NO_FATAL_FAILURE(
+      check_all_reduce(cluster, {ncclHalf, ncclSum, 70001, Placement::InPlace, 2}));
 }
 
 TEST(AllReduce, OfNothingSucceedsAndTouchesNothing) {

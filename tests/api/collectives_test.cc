@@ -24,7 +24,7 @@ void check(Cluster& cluster, const Operation& operation) {
   ASSERT_TRUE(trial.is_right()) << cluster.nranks() << " ranks";
 }
 
-TEST(Collectives, MoveAndFoldEveryTypeWithEveryOperation) {
+TEST(Collectives, MoveAndReductionEveryTypeWithEveryOperation) {
   for (int nranks : {1, 2, 3}) {
     Cluster cluster(nranks);
     for (Kind kind : kCollectives)

@@ -1,6 +1,6 @@
 // What invariant operations (NICCOLITE_INVARIANT=1) must give, whatever carries them: each element
-// is the fold of all ranks' inputs in ascending order, in float (double of doubles), rounded once.
-// For ranks of one process or of several: a run takes those that this process has.
+// is the reduction of all ranks' inputs in ascending order, in float (double of doubles), rounded
+// once. For ranks of one process or of several: a run takes those that this process has.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,6 +1,6 @@
 // NICCOLITE_INVARIANT=1: results depend on the inputs alone. Whatever the algorithm, protocol,
-// number of channels, size, place, stream or graph, each element is the fold in ascending order of
-// ranks, in float, rounded once. (Processes: tests/multi_process/invariant_test.cc.)
+// number of channels, size, place, stream or graph, each element is the reduction in ascending
+// order of ranks, in float, rounded once. (Processes: tests/multi_process/invariant_test.cc.)
 #include "tests/api/invariant.h"
 
 #include <cstdlib>

@@ -34,7 +34,7 @@ Operation random_operation(Random& random, int nranks) {
   operation.kind = random.one_in(2) ? Kind::Message : random.among(kCollectives);
   operation.type = random.among(kTypes);
   operation.op = random.among(kOps);
-  // What is folded before it is divided, or multiplied, must fit (input_value()).
+  // What is reduced before it is divided, or multiplied, must fit (input_value()).
   const bool may_overflow = (operation.op == ncclAvg && nranks * nranks > INT8_MAX) ||
                             (operation.op == ncclProd && nranks > 6);
   if (operation.type == ncclInt8 && may_overflow) operation.type = ncclInt64;

@@ -152,7 +152,7 @@ double Trial::value(int rank, size_t block, size_t index) const {
   return input_value(operation_.op, rank, index + block * 31 + operation_.salt * 17, nranks_);
 }
 
-// What `rank` has in block `block` of its input: numbers where they are folded, else any bytes.
+// What `rank` has in block `block` of its input: numbers where they are reduced, else any bytes.
 Bytes Trial::contribution(int rank, size_t block) const {
   if (reduces(operation_.kind)) {
     std::vector<double> values(operation_.count);

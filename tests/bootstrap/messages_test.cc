@@ -39,13 +39,13 @@ std::vector<Sample> samples() {
            .encode(),
        decode_only<Join>},
       {"Place",
-       Place{.process = 1,
-             .nprocesses = 3,
-             .nranks = 5,
-             .neighbors = {{.process = 0, .number = 9, .address = sample_address()},
-                           {.process = 2, .number = 8, .address = sample_address()}}}
+       Assignment{.process = 1,
+                  .nprocesses = 3,
+                  .nranks = 5,
+                  .neighbors = {{.process = 0, .number = 9, .address = sample_address()},
+                                {.process = 2, .number = 8, .address = sample_address()}}}
            .encode(),
-       decode_only<Place>},
+       decode_only<Assignment>},
       {"Refused",
        Refused{.code = Code::RemoteError, .peer = 5, .text = "late", .missing = {5, 6}}.encode(),
        decode_only<Refused>},
@@ -99,7 +99,7 @@ TEST(Messages, SurviveTheirBytes) {
   }
   const Bytes place = samples()[1].bytes;
   Reader again(std::span<const std::byte>(place).subspan(1), "root");
-  const auto decoded = messages::Place::decode(again);
+  const auto decoded = messages::Assignment::decode(again);
   ASSERT_TRUE(decoded.is_ok());
   EXPECT_EQ(decoded.value().process, 1u);
   EXPECT_EQ(decoded.value().nranks, 5);

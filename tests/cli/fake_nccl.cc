@@ -106,7 +106,7 @@ size_t bytes_of(ncclDataType_t type) {
 
 /// `count` elements from `first` of the slots, reduced.
 template <typename T>
-void fold(const Shared& shared, int nranks, size_t first, size_t count, void* output) {
+void reduce(const Shared& shared, int nranks, size_t first, size_t count, void* output) {
   for (size_t i = 0; i < count; ++i) {
     T sum = 0;
     for (int rank = 0; rank < nranks; ++rank) {
@@ -203,9 +203,9 @@ void copy_block(const Operation& operation, int source, int source_block, int ta
 void reduce_into(const Operation& operation, size_t first) {
   const ncclComm& comm = *operation.comm;
   if (operation.type == ncclInt32)
-    fold<int32_t>(comm.shared(), comm.nranks, first, operation.count, operation.receive);
+    reduce<int32_t>(comm.shared(), comm.nranks, first, operation.count, operation.receive);
   else
-    fold<float>(comm.shared(), comm.nranks, first, operation.count, operation.receive);
+    reduce<float>(comm.shared(), comm.nranks, first, operation.count, operation.receive);
 }
 
 /// The first message from `peer` to this rank after `offset` of its slot; moves `offset` behind it.

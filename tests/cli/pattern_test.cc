@@ -59,7 +59,7 @@ class Library {
     const bool is_average = operation_ == ncclAvg;
     uint64_t result = is_average && scale_first ? scaled(operands[0]) : operands[0];
     for (size_t i = 1; i < operands.size(); ++i)
-      result = fold(result, is_average && scale_first ? scaled(operands[i]) : operands[i]);
+      result = reduce(result, is_average && scale_first ? scaled(operands[i]) : operands[i]);
     return is_average && !scale_first ? scaled(result) : result;
   }
 
@@ -80,7 +80,7 @@ class Library {
     if (type_.is_floating()) return encode(type_, decode(type_, bits) / nranks_);
     return static_cast<uint64_t>(widened(bits) / nranks_);
   }
-  uint64_t fold(uint64_t a, uint64_t b) const {
+  uint64_t reduce(uint64_t a, uint64_t b) const {
     if (type_.is_floating()) {
       const double x = decode(type_, a);
       const double y = decode(type_, b);

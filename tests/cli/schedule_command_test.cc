@@ -58,11 +58,11 @@ TEST(ScheduleCommand, PrintsTheTextAndTheCost) {
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_EQ(outcome.output,
             R"(broadcast ring: 3 ranks, root 2, 1 block, 2 connections
-rank 0, channel 0, lane 0
+rank 0, channel 0, worker 0
   0  block 0  rank 2  -> output, rank 1
-rank 1, channel 0, lane 0
+rank 1, channel 0, worker 0
   0  block 0  rank 0  -> output
-rank 2, channel 0, lane 0
+rank 2, channel 0, worker 0
   0  block 0  input  -> output, rank 0
 
 broadcast ring: 3 ranks, root 2, 1 block; 3 steps, 2 network latencies; ranks send 0 to 1 times the data; 1 instruction per rank
@@ -128,7 +128,7 @@ TEST(ScheduleCommand, DrawsNoLineAcrossABox) {
   for (const auto& [collective, algorithm] : listed()) {
     SCOPED_TRACE(collective + " " + algorithm);
     for (const char* ranks : {"4", "8", "16"}) {
-      if (std::stoi(ranks) > 8 && algorithm.ends_with("_lanes")) continue;
+      if (std::stoi(ranks) > 8 && algorithm.ends_with("_workers")) continue;
       const std::string picture = picture_of({collective, "-a", algorithm, "-n", ranks});
       const std::vector<Point> boxes = boxes_of(picture);
       ASSERT_FALSE(boxes.empty());
@@ -168,7 +168,7 @@ TEST(ScheduleCommand, DrawsOnceWhatManyRanksRepeat) {
   EXPECT_THAT(picture_of({"broadcast", "-n", "40", "-r", "7"}),
               AllOf(HasSubstr("are as rank"), HasSubstr(">rank 7</text>"), HasSubstr(">root<")));
   for (const auto& [collective, algorithm] : listed()) {
-    if (algorithm.ends_with("_lanes")) continue;  // of up to 8 ranks
+    if (algorithm.ends_with("_workers")) continue;  // of up to 8 ranks
     const std::string picture = picture_of({collective, "-a", algorithm, "-n", "64"});
     EXPECT_LT(picture.size(), 300'000u) << collective << " " << algorithm;
     EXPECT_THAT(picture, HasSubstr(" of 64 ranks are shown: ")) << collective << " " << algorithm;
@@ -182,7 +182,7 @@ TEST(ScheduleCommand, WritesAPictureInsteadOfTheText) {
   const Outcome outcome = schedule({"all_gather", "-a", "pat", "-n", "8", "--svg", path});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output,
-              AllOf(HasSubstr("3 network latencies"), Not(HasSubstr("channel 0, lane"))));
+              AllOf(HasSubstr("3 network latencies"), Not(HasSubstr("channel 0, worker"))));
   std::ifstream file(path);
   const std::string picture{std::istreambuf_iterator<char>(file), {}};
   EXPECT_THAT(picture, AllOf(HasSubstr("<svg xmlns="), HasSubstr("</svg>")));
@@ -191,7 +191,7 @@ TEST(ScheduleCommand, WritesAPictureInsteadOfTheText) {
 
 TEST(ScheduleCommand, PrintsAndProvesHowTheBytesGo) {
   const Outcome outcome =
-      schedule({"reduce", "-a", "two_shot_lanes", "-n", "2", "--lowered", "--check"});
+      schedule({"reduce", "-a", "two_shot_workers", "-n", "2", "--lowered", "--check"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("connections of tag 0: get\nconnections of tag 1: put, final\n"),
@@ -220,7 +220,7 @@ TEST(ScheduleCommand, SaysWhatIsWrong) {
   for (const Case& c :
        {Case{{}, "which collective?"}, Case{{"all_dance"}, "\"all_dance\" is no collective"},
         Case{{"gather", "-a", "ring"},
-             "--algorithm: \"ring\" is none of direct, direct_lanes, pat"},
+             "--algorithm: \"ring\" is none of direct, direct_workers, pat"},
         Case{{"all_reduce", "-n", "0"}, "ranks, not 0"},
         Case{{"reduce", "-r", "4"}, "the root cannot be rank 4 of 4"},
         Case{{"all_reduce", "-r", "1"}, "--root: all_reduce has none"},

@@ -81,7 +81,7 @@ TEST_F(TuneCommand, MeasuresFitsAndChecksAMachine) {
                     point.at("protocol").get<std::string>());
   for (const char* variant :
        {"all_reduce ring LL", "all_reduce one_shot LL", "all_reduce two_shot LL128",
-        "all_reduce two_shot_lanes Simple", "point_to_point direct Simple"})
+        "all_reduce two_shot_workers Simple", "point_to_point direct Simple"})
     EXPECT_EQ(variants.count(variant), 1u) << variant;
 
   // The file is as good as the machine.

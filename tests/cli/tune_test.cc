@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 const CostLine kOneShot{algorithms::find(Collective::AllReduce, "one_shot"),
                         Protocol::LL,
                         {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8}};
-const CostLine kTwoShot{algorithms::find(Collective::AllReduce, "two_shot_lanes"),
+const CostLine kTwoShot{algorithms::find(Collective::AllReduce, "two_shot_workers"),
                         Protocol::Simple,
                         {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3}};
 constexpr size_t kSlot = 128 << 10;
@@ -442,10 +442,11 @@ TEST(Jobs, LeaveTheLibraryNoOtherChoice) {
       .protocol = Protocol::LL128,
       .channels = 12,
       .variants = {{Collective::AllReduce, algorithms::find(Collective::AllReduce, "two_shot")},
-                   {Collective::AllToAll, algorithms::find(Collective::AllToAll, "direct_lanes")}},
+                   {Collective::AllToAll,
+                    algorithms::find(Collective::AllToAll, "direct_workers")}},
       .sizes = {8, 32}};
   const auto environment = job.environment();
-  EXPECT_EQ(environment.at("NCCL_ALGO"), "AllReduce:two_shot_plain;AlltoAll:direct_lanes");
+  EXPECT_EQ(environment.at("NCCL_ALGO"), "AllReduce:two_shot_plain;AlltoAll:direct_workers");
   EXPECT_EQ(environment.at("NCCL_PROTO"), "LL128");
   EXPECT_EQ(environment.at("NCCL_MIN_CTAS"), "12");
   EXPECT_EQ(environment.at("NCCL_MAX_CTAS"), "12");

@@ -113,7 +113,7 @@ void expect_an_end(const std::vector<std::vector<Batch>>& of_ranks) {
 
 // Joined launches have room for so many of each operation, whichever rank it is of and whatever
 // algorithm is asked for.
-TEST(Batches, KnowHowManyLanesASmallCollectiveHas) {
+TEST(Batches, KnowHowManyWorkersASmallCollectiveHas) {
   size_t checked = 0;
   const auto check = [&](const planner::Settings& settings, schedule::Collective collective) {
     for (int rank = 0; rank < settings.nranks; ++rank) {
@@ -122,8 +122,8 @@ TEST(Batches, KnowHowManyLanesASmallCollectiveHas) {
         const auto plan = planner.collective({.collective = collective, .count = count});
         if (!plan.is_ok()) return;  // not of so many ranks
         ++checked;
-        EXPECT_LE(plan.value().program->lanes.size(),
-                  static_cast<size_t>(most_lanes(settings.nranks)))
+        EXPECT_LE(plan.value().program->workers.size(),
+                  static_cast<size_t>(most_workers(settings.nranks)))
             << schedule::name_of(collective) << " of " << count << " by "
             << plan.value().choice.algorithm->name << ", rank " << rank << " of "
             << settings.nranks;

@@ -43,7 +43,7 @@ TEST(RankInfo, SurvivesTheWire) {
     if (sent.settings) {
       sent.settings->max_channels = 7;
       sent.settings->protocols[2][1] = false;
-      sent.settings->request_block = 12345;
+      sent.settings->pull_block = 12345;
       planner::set_reach(*sent.settings, true);
     }
     const RankInfo info = decode(encode(sent), rank, kRanks).value();

@@ -29,11 +29,11 @@ Result<schedule::Schedule> build(int nranks, const algorithms::Options&) {
                              .nranks = nranks,
                              .nblocks = 2,
                              .scratch_blocks = 2});
-  schedule::LaneBuilder lane = builder.add_lane(0);
+  schedule::WorkerBuilder worker = builder.add_worker(0);
   for (const int block : {0, 1})
-    lane.add({.source = input(block), .target = scratch(1 - block), .finish = true});
+    worker.add({.source = input(block), .target = scratch(1 - block), .finish = true});
   for (const int block : {0, 1})
-    lane.add({.source = scratch(1 - block), .target = output(block), .chunk_of = block});
+    worker.add({.source = scratch(1 - block), .target = output(block), .chunk_of = block});
   return std::move(builder).take();
 }
 constexpr algorithms::Algorithm kByWayOfScratch{

@@ -16,13 +16,13 @@ namespace niccolite::device_test {
 namespace {
 
 using executor::DataType;
-using executor::Fold;
 using executor::Protocol;
+using executor::ReduceOp;
 using schedule::Collective;
 using Clock = std::chrono::steady_clock;
 
 constexpr Protocol kProtocols[] = {Protocol::LL, Protocol::LL128, Protocol::Simple};
-const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_lanes"};
+const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_workers"};
 
 uint32_t slot_bytes(Protocol protocol) { return protocol == Protocol::Simple ? 65536 : 16384; }
 
@@ -49,12 +49,12 @@ void check_types(Checker& checker) {
   for (const Protocol protocol : kProtocols) {
     for (const char* algorithm : {"one_shot", "two_shot", "ring"}) {
       for (int type = 0; type < executor::kDataTypes; ++type) {
-        for (int fold = 0; fold < executor::kFolds; ++fold) {
+        for (int op = 0; op < executor::kReduceOps; ++op) {
           checker.check({.algorithm = algorithm,
                          .nranks = 4,
                          .protocol = protocol,
                          .type = static_cast<DataType>(type),
-                         .reduction = {.fold = static_cast<Fold>(fold)},
+                         .reduction = {.op = static_cast<ReduceOp>(op)},
                          .count = 20'011,
                          .channels = 4,
                          .slot_bytes = slot_bytes(protocol)},
@@ -199,7 +199,7 @@ void check_direct(Checker& checker, Checker::Mode mode) {
         operation.misalignment = turn % 5 == 0 ? 3u : 0u;
         checker.check(operation, mode);
         if (!schedule::reduces(algorithm->collective)) continue;
-        operation.request_bytes = 16'384;
+        operation.pull_bytes = 16'384;
         checker.check(operation, mode);
       }
     }
@@ -239,7 +239,7 @@ void check_direct_aborts(Checker& checker) {
     if (!schedule::has_root(algorithm->collective)) checker.check_abort(operation);
     for (const int pulled : {0, 1}) {
       if (pulled == 1 && !schedule::reduces(algorithm->collective)) continue;
-      operation.request_bytes = pulled == 1 ? 16'384 : 0;
+      operation.pull_bytes = pulled == 1 ? 16'384 : 0;
       for (const int after : {0, 20, 60, 150, 400})
         checker.check_abort_midway(operation, microseconds(after));
     }
@@ -347,7 +347,7 @@ Result<int> check_all(int ngpus, std::string_view only) {
   };
   group("sizes, stream", [&] { check_sizes(checker, Checker::Mode::Stream); });
   group("sizes, graph", [&] { check_sizes(checker, Checker::Mode::Graph); });
-  group("types and folds", [&] { check_types(checker); });
+  group("types and reduces", [&] { check_types(checker); });
   group("rounding and scaling", [&] { check_rounding(checker); });
   group("alignment", [&] { check_alignment(checker); });
   group("in place, 20 replays", [&] { check_in_place_and_reuse(checker); });

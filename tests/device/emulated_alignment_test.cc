@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "tests/device/emulated_offers.h"
+#include "tests/device/emulated_advertisements.h"
 #include "tests/executor/host/operands.h"
 
 namespace niccolite::device_test {
@@ -19,7 +19,7 @@ struct AlignmentCase {
   Collective collective;
   const char* algorithm;
 };
-// Folds and copies, from buffers, slots and both, to buffers, slots and both.
+// Reductions and copies, from buffers, slots and both, to buffers, slots and both.
 constexpr AlignmentCase kCases[] = {{Collective::AllReduce, "ring"},
                                     {Collective::AllGather, "direct"},
                                     {Collective::ReduceScatter, "direct"},
@@ -29,7 +29,7 @@ constexpr DataType kTypes[] = {DataType::Uint8, DataType::Bfloat16, DataType::Fl
                                DataType::Float64};
 
 /// Every start of the first rank's buffers, by every end; what others have is as far off, or not,
-/// or in between. `slot_bytes`: several tiles of a lane's warps.
+/// or in between. `slot_bytes`: several tiles of a worker's warps.
 void check_all(Protocol protocol, uint32_t slot_bytes) {
   std::vector<std::unique_ptr<Cluster>> clusters;
   for (const AlignmentCase& c : kCases) {
@@ -40,17 +40,20 @@ void check_all(Protocol protocol, uint32_t slot_bytes) {
   }
   uint32_t turn = 0;
   for (const DataType type : kTypes) {
-    const uint64_t in_pack = 16 / executor::size_of(type);
-    for (uint64_t start = 0; start < in_pack; ++start) {
-      for (uint64_t more = 0; more < in_pack; ++more) {
+    const uint64_t in_vec16 = 16 / executor::size_of(type);
+    for (uint64_t start = 0; start < in_vec16; ++start) {
+      for (uint64_t more = 0; more < in_vec16; ++more) {
         for (size_t way = 0; way < std::size(kCases); way += type == DataType::Uint8 ? 2 : 1) {
           const size_t which = (way + turn) % std::size(kCases);
           ++turn;
           // Whole tiles and what is left of one; less than a tile; hardly anything.
-          const uint64_t packs = turn % 29 == 0 ? 2560 : turn % 5 == 0 ? 0 : 94;
-          const uint64_t count = packs * in_pack + more;
+          const uint64_t vec16s = turn % 29 == 0 ? 2560 : turn % 5 == 0 ? 0 : 94;
+          const uint64_t count = vec16s * in_vec16 + more;
           const std::vector<uint64_t> starts[] = {
-              {start}, {start, 0}, {0, start, 0}, {start, in_pack / 2, in_pack - 1, 1 % in_pack}};
+              {start},
+              {start, 0},
+              {0, start, 0},
+              {start, in_vec16 / 2, in_vec16 - 1, 1 % in_vec16}};
           Cluster& cluster = *clusters[which];
           SCOPED_TRACE(testing::Message()
                        << schedule::name_of(kCases[which].collective) << " "

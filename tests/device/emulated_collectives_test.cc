@@ -8,9 +8,9 @@
 
 #include "algorithms/all_reduce.h"
 #include "algorithms/broadcast.h"
-#include "algorithms/lanes.h"
 #include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
+#include "algorithms/workers.h"
 #include "executor/report.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
@@ -36,7 +36,8 @@ using executor::host::Operands;
 using executor::host::Part;
 using schedule::Schedule;
 
-constexpr int kThreads = 96;  // of a CTA with few lanes: three warps, which share lanes unevenly
+constexpr int kThreads =
+    96;  // of a CTA with few workers: three warps, which share workers unevenly
 
 /// Runs the launches of all ranks, or of some; false: they do not end, or tear a line.
 bool run_emulated(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
@@ -55,7 +56,8 @@ bool run_emulated(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
     prepared.push_back(std::move(kernel).take());
     pointers.push_back(&prepared.back());
     // Some ranks' buffers can be reached by others, some cannot.
-    set_offers(prepared.back(), [&](const void*) { return (seed + prepared.size()) % 3 != 0; });
+    set_advertisements(prepared.back(),
+                       [&](const void*) { return (seed + prepared.size()) % 3 != 0; });
   }
   return emulation::run(pointers, seed, limit);
 }
@@ -88,7 +90,7 @@ void run(Cluster& cluster, const Mix& mix) {
                            20'000'000, mix.bulk_copies));
   for (const Operands& part : operands) ASSERT_NO_FATAL_FAILURE(part.check());
   ASSERT_TRUE(cluster.guards_intact());
-  ASSERT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+  ASSERT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
   ASSERT_EQ(cluster.control.report, 0u);
 }
 
@@ -148,7 +150,7 @@ TEST_P(EmulatedProtocol, KeepsBlocksInScratch) {
 // As on GPUs that have none, and for buffers that are not aligned.
 TEST(EmulatedSimple, MovesTheSameWithoutBulkCopies) {
   for (const algorithms::Algorithm& algorithm : algorithms::all()) {
-    if (algorithm.max_ranks != algorithms::kMaxLanesRanks) continue;
+    if (algorithm.max_ranks != algorithms::kMaxWorkersRanks) continue;
     const bool reduces = schedule::reduces(algorithm.collective);
     Cluster cluster(algorithm.build(3, {}).take(), Protocol::Simple,
                     shape_of(Protocol::Simple, 2, 2));
@@ -200,7 +202,7 @@ TEST_P(EmulatedProtocol, DeliversMessagesOfDifferentSizes) {
   }
 }
 
-// A channel's lanes are no more than a CTA has warps for, however many ranks there are.
+// A channel's workers are no more than a CTA has warps for, however many ranks there are.
 TEST_P(EmulatedProtocol, HasWarpsForTheMessagesOfManyRanks) {
   for (const int nranks : {8, 9, 15, 16}) {
     std::vector<Envelope> messages;
@@ -272,17 +274,17 @@ TEST_P(EmulatedProtocol, RunsJoinedOperationsSideBySide) {
   }
 }
 
-// The kernel reduces, and a lane of it moves what a peer lends: programs that comm/ does not join,
-// but the executor could.
+// The kernel reduces, and a worker of it moves what a peer exposes: programs that comm/ does not
+// join, but the executor could.
 std::vector<Schedule> reduction_beside_a_loan(int nranks) {
   std::vector<Schedule> schedules;
   schedules.push_back(algorithms::all_reduce_ring(nranks).take());
-  schedules.push_back(algorithms::broadcast_scatter_gather_lanes(nranks).take());
+  schedules.push_back(algorithms::broadcast_scatter_gather_workers(nranks).take());
   return schedules;
 }
 
 // Several rounds, and operations that begin at any slot.
-TEST(EmulatedCollectives, MoveWhatIsLentBesideAReduction) {
+TEST(EmulatedCollectives, GetDirectlyBesideAReduction) {
   for (const int nranks : {3, 4, 5}) {
     Cluster cluster(reduction_beside_a_loan(nranks), Protocol::Simple,
                     shape_of(Protocol::Simple, 4, 2));
@@ -329,10 +331,10 @@ TEST_P(EmulatedProtocol, DividesTheDataAmongRings) {
   }
 }
 
-TEST_P(EmulatedProtocol, KnowsEveryTypeAndFold) {
+TEST_P(EmulatedProtocol, KnowsEveryTypeAndReduceOp) {
   uint32_t turn = 0;
   for (int type = 0; type < executor::kDataTypes; ++type) {
-    for (int fold = 0; fold < executor::kFolds; ++fold) {
+    for (int op = 0; op < executor::kReduceOps; ++op) {
       const auto* algorithm = algorithms::find(schedule::Collective::ReduceScatter,
                                                ++turn % 2 == 0 ? "direct" : "ring");
       Cluster cluster(algorithm->build(3, {}).take(), GetParam(), shape_of(GetParam(), 1, 2));
@@ -340,8 +342,8 @@ TEST_P(EmulatedProtocol, KnowsEveryTypeAndFold) {
               .type = static_cast<DataType>(type),
               .is_misaligned = turn % 3 == 0,
               .seed = turn};
-      mix.reduction.fold = static_cast<executor::Fold>(fold);
-      SCOPED_TRACE(testing::Message() << name_of(mix.type) << " fold " << fold);
+      mix.reduction.op = static_cast<executor::ReduceOp>(op);
+      SCOPED_TRACE(testing::Message() << name_of(mix.type) << " reduce " << op);
       ASSERT_NO_FATAL_FAILURE(run(cluster, mix));
       // Blocks that are aligned to 4 bytes, whatever their elements.
       mix.counts = {{std::max<uint64_t>(1332 / executor::size_of(mix.type), 333)}};
@@ -352,7 +354,7 @@ TEST_P(EmulatedProtocol, KnowsEveryTypeAndFold) {
 }
 
 // Sums whose highest bit is set: negative ones, and large ones of unsigned integers, which the
-// kernels of signed ones fold.
+// kernels of signed ones reduce.
 TEST_P(EmulatedProtocol, DividesIntegersWithTheirSign) {
   for (const DataType type : {DataType::Int8, DataType::Uint8, DataType::Int32, DataType::Uint32,
                               DataType::Int64, DataType::Uint64}) {
@@ -438,7 +440,7 @@ Report report_of(Protocol protocol, const char* algorithm, bool is_alone) {
 }
 
 TEST_P(EmulatedProtocol, TellsTheHostOfAnotherCall) {
-  for (const char* algorithm : {"one_shot", "two_shot_lanes"}) {
+  for (const char* algorithm : {"one_shot", "two_shot_workers"}) {
     const Report report = report_of(GetParam(), algorithm, /*is_alone=*/false);
     EXPECT_EQ(report.kind, ReportKind::Mismatch) << algorithm;
     EXPECT_EQ(report.own_tag, report.peer == 1 ? kTag : kOther);
@@ -447,7 +449,7 @@ TEST_P(EmulatedProtocol, TellsTheHostOfAnotherCall) {
 }
 
 TEST_P(EmulatedProtocol, TellsTheHostOfALongWait) {
-  for (const char* algorithm : {"one_shot", "two_shot_lanes"}) {
+  for (const char* algorithm : {"one_shot", "two_shot_workers"}) {
     const Report report = report_of(GetParam(), algorithm, /*is_alone=*/true);
     EXPECT_TRUE(executor::is_wait(report.kind)) << algorithm;
     EXPECT_EQ(report.peer, 1u);

@@ -10,7 +10,7 @@
 
 #include "algorithms/registry.h"
 #include "executor/list_access.h"
-#include "executor/protocol/offer.h"
+#include "executor/protocol/advertisement.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
@@ -24,8 +24,8 @@ using executor::ListAccess;
 using executor::ListForm;
 using executor::Protocol;
 using executor::Reduction;
-using executor::cuda::Form;
 using executor::cuda::KernelLaunch;
+using executor::cuda::KernelVariant;
 using executor::host::Cluster;
 using executor::host::OperandOptions;
 using executor::host::Operands;
@@ -73,7 +73,7 @@ class Lists {
                  {.channels = 1, .depth = 1, .slot_bytes = kSlotBytes}) {
     tables_.assign(static_cast<size_t>(nranks) + 1, std::vector<uint64_t>(8, 0));
     for (size_t unseen = 0; unseen + 1 < tables_.size(); ++unseen)
-      tables_[unseen][unseen] = executor::offer::kUnseen;
+      tables_[unseen][unseen] = executor::advertisement::kUnseen;
   }
 
   Cluster& connections() { return connections_; }
@@ -119,10 +119,10 @@ class Lists {
       auto kernel = executor::cuda::prepare(launch);
       EXPECT_TRUE(kernel.is_ok()) << kernel.status().message();
       if (!kernel.is_ok()) return false;
-      EXPECT_EQ(kernel.value().kernel.form, Form::DirectList);
+      EXPECT_EQ(kernel.value().kernel.variant, KernelVariant::DirectList);
       EXPECT_EQ(kernel.value().grid_x, launch.list_channels);
       kernels.push_back(std::move(kernel).take());
-      set_offers(kernels.back(), [](const void*) { return true; });
+      set_advertisements(kernels.back(), [](const void*) { return true; });
       if ((ranks >> rank & 1) != 0) pointers.push_back(&kernels.back());
     }
     return emulation::run(pointers, seed, 40'000'000);
@@ -131,7 +131,7 @@ class Lists {
   void check() {
     for (const Operands& operands : operands_) ASSERT_NO_FATAL_FAILURE(operands.check());
     ASSERT_TRUE(connections_.guards_intact());
-    ASSERT_TRUE(connections_.counters_consistent(/*has_offers=*/true));
+    ASSERT_TRUE(connections_.counters_consistent(/*has_advertisements=*/true));
     ASSERT_EQ(connections_.control.report, 0u);
   }
 
@@ -188,19 +188,19 @@ TEST(EmulatedDirectList, CarriesOutAllItsOperations) {
   }
 }
 
-TEST(EmulatedDirectList, FoldsEveryType) {
+TEST(EmulatedDirectList, ReducesEveryType) {
   uint32_t seed = 100;
   for (int type = 0; type < executor::kDataTypes; ++type) {
-    for (int fold = 0; fold < executor::kFolds; ++fold) {
+    for (int op = 0; op < executor::kReduceOps; ++op) {
       ++seed;
-      Reduction reduction{.fold = static_cast<executor::Fold>(fold)};
-      if (fold == 0 && seed % 2 == 0) reduction.input_scale = 0.5;
-      if (fold == 0 && seed % 2 == 1) {
+      Reduction reduction{.op = static_cast<executor::ReduceOp>(op)};
+      if (op == 0 && seed % 2 == 0) reduction.input_scale = 0.5;
+      if (op == 0 && seed % 2 == 1) {
         reduction.finish_scale = 0.25;
         reduction.finish_divisor = 2;
       }
       Lists lists(kCases[seed % 2 == 0 ? 0 : 3], seed % 3 == 0 ? 5 : 2);
-      SCOPED_TRACE(testing::Message() << name_of(static_cast<DataType>(type)) << " fold " << fold);
+      SCOPED_TRACE(testing::Message() << name_of(static_cast<DataType>(type)) << " reduce " << op);
       const Sight sight = seed % 4 == 0 ? Sight::Sometimes : Sight::Open;
       const auto launches =
           lists.draw(static_cast<DataType>(type), reduction, 4, 2, sight, seed, 700);
@@ -241,7 +241,7 @@ TEST(EmulatedDirectList, EndsWhenAborted) {
     EXPECT_TRUE(lists.run(launches, 1, 0b101)) << name_of(c.collective);
     for (const auto& connection : lists.connections().connections())
       for (uint32_t channel = 0; channel < 2; ++channel)
-        EXPECT_EQ(connection->receiver(channel).offer, 0u) << "an offer stands";
+        EXPECT_EQ(connection->receiver(channel).advertisement, 0u) << "an advertisement stands";
   }
 }
 
@@ -257,7 +257,7 @@ TEST(EmulatedDirectList, LetsGoAndWaitsForTheEnd) {
   }
 }
 
-// Whenever the abort comes: all end, and no offer stands that nobody took.
+// Whenever the abort comes: all end, and no advertisement stands that nobody took.
 TEST(EmulatedDirectList, EndsWheneverItIsAborted) {
   for (uint32_t seed = 0; seed < 40; ++seed) {
     Lists lists(kCases[seed % std::size(kCases)], 3);

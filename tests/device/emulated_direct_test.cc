@@ -19,8 +19,8 @@ using executor::Launch;
 using executor::Protocol;
 using executor::Reduction;
 using executor::ReportKind;
-using executor::cuda::Form;
 using executor::cuda::KernelLaunch;
+using executor::cuda::KernelVariant;
 using executor::cuda::Specialisation;
 using executor::host::Cluster;
 using executor::host::Operands;
@@ -31,17 +31,17 @@ using schedule::Schedule;
 struct Case {
   Collective collective;
   const char* algorithm;
-  Form form;  // of the rank that does most: of any rank, or of the root
+  KernelVariant variant;  // of the rank that does most: of any rank, or of the root
 };
 const Case kCases[] = {
-    {Collective::AllReduce, "one_shot", Form::Direct},
-    {Collective::ReduceScatter, "direct_lanes", Form::DirectEach},
-    {Collective::Reduce, "direct", Form::Direct},
-    {Collective::AllGather, "direct_lanes", Form::Direct},
-    {Collective::AllToAll, "direct_lanes", Form::DirectEach},
-    {Collective::Broadcast, "direct", Form::Direct},
-    {Collective::Gather, "direct_lanes", Form::Direct},
-    {Collective::Scatter, "direct_lanes", Form::DirectEach},
+    {Collective::AllReduce, "one_shot", KernelVariant::Direct},
+    {Collective::ReduceScatter, "direct_workers", KernelVariant::DirectEach},
+    {Collective::Reduce, "direct", KernelVariant::Direct},
+    {Collective::AllGather, "direct_workers", KernelVariant::Direct},
+    {Collective::AllToAll, "direct_workers", KernelVariant::DirectEach},
+    {Collective::Broadcast, "direct", KernelVariant::Direct},
+    {Collective::Gather, "direct_workers", KernelVariant::Direct},
+    {Collective::Scatter, "direct_workers", KernelVariant::DirectEach},
 };
 
 constexpr uint64_t kSlotData = data_bytes(Protocol::LL, kSlotBytes);
@@ -62,11 +62,11 @@ TEST(EmulatedDirect, TakesEveryOperationOfOneStepOfUpToEightRanks) {
         const KernelLaunch kernel = prepare(cluster, launches[static_cast<size_t>(rank)],
                                             /*threads=*/0, Specialisation::Allowed);
         if (!schedule::has_root(c.collective) || rank == root) {
-          EXPECT_EQ(kernel.kernel.form, c.form) << rank;
+          EXPECT_EQ(kernel.kernel.variant, c.variant) << rank;
         }
-        EXPECT_NE(kernel.kernel.form, Form::Program) << rank;
+        EXPECT_NE(kernel.kernel.variant, KernelVariant::Program) << rank;
         EXPECT_EQ(kernel.args.header.shared_bytes, 0u);
-        EXPECT_EQ(kernel.threads, 32u) << "64 elements are 32 granules";
+        EXPECT_EQ(kernel.threads, 32u) << "64 elements are 32 vec8s";
       }
     }
   }
@@ -78,21 +78,25 @@ TEST(EmulatedDirect, LeavesOtherProgramsToTheInterpreter) {
     const Operands operands(cluster.schedule(), DataType::Float32, {64}, {});
     return prepare(cluster, cluster.launches({.count = 64}, operands.addresses())[0],
                    /*threads=*/0, Specialisation::Allowed)
-        .kernel.form;
+        .kernel.variant;
   };
   for (const Case& c : kCases) {
-    const Form by_ll128 = schedule::reduces(c.collective) ? Form::Phases : Form::Program;
+    const KernelVariant by_ll128 =
+        schedule::reduces(c.collective) ? KernelVariant::Phases : KernelVariant::Program;
     EXPECT_EQ(form_of(c, 4, Protocol::LL128), by_ll128) << name_of(c.collective);
-    EXPECT_EQ(form_of(c, 4, Protocol::Simple), Form::Program) << name_of(c.collective);
+    EXPECT_EQ(form_of(c, 4, Protocol::Simple), KernelVariant::Program) << name_of(c.collective);
   }
-  EXPECT_EQ(form_of({Collective::AllReduce, "one_shot", {}}, 9, Protocol::LL), Form::Program);
-  EXPECT_EQ(form_of({Collective::Broadcast, "direct", {}}, 9, Protocol::LL), Form::Program);
-  for (const char* sends_what_it_receives : {"ring", "two_shot", "two_shot_lanes"}) {
+  EXPECT_EQ(form_of({Collective::AllReduce, "one_shot", {}}, 9, Protocol::LL),
+            KernelVariant::Program);
+  EXPECT_EQ(form_of({Collective::Broadcast, "direct", {}}, 9, Protocol::LL),
+            KernelVariant::Program);
+  for (const char* sends_what_it_receives : {"ring", "two_shot", "two_shot_workers"}) {
     EXPECT_EQ(form_of({Collective::AllReduce, sends_what_it_receives, {}}, 4, Protocol::LL),
-              Form::Program);
+              KernelVariant::Program);
   }
-  EXPECT_EQ(form_of({Collective::ReduceScatter, "ring", {}}, 4, Protocol::LL), Form::Program);
-  EXPECT_EQ(form_of({Collective::Broadcast, "ring", {}}, 4, Protocol::LL), Form::Direct)
+  EXPECT_EQ(form_of({Collective::ReduceScatter, "ring", {}}, 4, Protocol::LL),
+            KernelVariant::Program);
+  EXPECT_EQ(form_of({Collective::Broadcast, "ring", {}}, 4, Protocol::LL), KernelVariant::Direct)
       << "the root only sends";
 }
 
@@ -102,7 +106,7 @@ TEST(EmulatedDirect, TakesTurnsWithTheInterpreterOnTheSameConnections) {
     const bool reduces = schedule::reduces(c.collective);
     for (const int nranks : {2, 4, 5, 8}) {
       Cluster cluster(build(c, nranks, nranks / 2), Protocol::LL, shape_of(2));
-      // Nothing, less than a word, less than a granule, two channels, five rounds of each.
+      // Nothing, less than a word, less than a vec8, two channels, five rounds of each.
       for (const uint64_t count :
            {uint64_t{0}, uint64_t{1}, uint64_t{7}, kSlotData / 4 + 1, 2 * kSlotData + 9}) {
         ++turn;
@@ -115,23 +119,23 @@ TEST(EmulatedDirect, TakesTurnsWithTheInterpreterOnTheSameConnections) {
   }
 }
 
-TEST(EmulatedDirect, FoldsEveryTypeAsTheInterpreterDoes) {
+TEST(EmulatedDirect, ReducesEveryTypeAsTheInterpreterDoes) {
   uint32_t turn = 0;
   for (const Case& c : kCases) {
     if (!schedule::reduces(c.collective)) continue;
     for (int type = 0; type < executor::kDataTypes; ++type) {
-      for (int fold = 0; fold < executor::kFolds; ++fold) {
+      for (int op = 0; op < executor::kReduceOps; ++op) {
         ++turn;
-        const int nranks = (type + fold) % 2 == 0 ? 3 : 5;
+        const int nranks = (type + op) % 2 == 0 ? 3 : 5;
         const bool is_in_place = type / 2 % 2 == 0;
         Cluster cluster(build(c, nranks, 1), Protocol::LL, shape_of(1));
-        Reduction reduction{.fold = static_cast<executor::Fold>(fold)};
-        if (fold == 0 && turn % 3 == 0) reduction.input_scale = 0.5;
-        if (fold == 0 && turn % 3 == 1) reduction.finish_scale = 0.25;
-        if (fold == 0 && turn % 3 == 1) reduction.finish_divisor = 2;
+        Reduction reduction{.op = static_cast<executor::ReduceOp>(op)};
+        if (op == 0 && turn % 3 == 0) reduction.input_scale = 0.5;
+        if (op == 0 && turn % 3 == 1) reduction.finish_scale = 0.25;
+        if (op == 0 && turn % 3 == 1) reduction.finish_divisor = 2;
         const auto element = static_cast<DataType>(type);
         SCOPED_TRACE(testing::Message() << name_of(c.collective) << " " << name_of(element)
-                                        << " fold " << fold << ", turn " << turn);
+                                        << " reduce " << op << ", turn " << turn);
         const Operands operands(
             cluster.schedule(), element, {131},
             {.is_in_place = is_in_place, .is_misaligned = turn % 5 == 0, .reduction = reduction});
@@ -210,7 +214,7 @@ TEST(EmulatedDirect, SharesItsWarpsOutAmongMessages) {
     part.buffers = operands.addresses();
     const auto launches = cluster.launches({part}, DataType::Uint8, {});
     const KernelLaunch kernel = prepare(cluster, launches[0], 0, Specialisation::Allowed);
-    EXPECT_EQ(kernel.kernel.form, Form::Messages);
+    EXPECT_EQ(kernel.kernel.variant, KernelVariant::Messages);
     EXPECT_LE(kernel.threads, executor::cuda::kMaxThreads);
     ASSERT_NO_FATAL_FAILURE(run_turn(cluster, operands, part, DataType::Uint8, {}, turn));
   }

@@ -360,7 +360,7 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
   std::deque<Fiber> fibers;
   std::vector<Fiber*> ready;
   for (executor::cuda::KernelLaunch* launch : launches) {
-    if (!launch->device_image.empty()) launch->args.header.image = launch->device_image.data();
+    if (!launch->device_params.empty()) launch->args.header.params = launch->device_params.data();
     for (uint32_t cta = 0; cta < launch->grid_x * launch->grid_y; ++cta) {
       // Shared memory of a new CTA holds anything.
       ctas.emplace_back().shared.assign(launch->args.header.shared_bytes + 128, std::byte{0xa5});

@@ -15,8 +15,8 @@
 
 namespace niccolite::emulation {
 using executor::DataType;
-using executor::Fold;
 using executor::Protocol;
+using executor::ReduceOp;
 using namespace executor::cuda;  // NOLINT(google-build-using-namespace)
 
 template <typename Operation>
@@ -62,35 +62,35 @@ void run_phases(uint32_t most_peers, const LaunchArgs& args) {
 
 template <typename Operation>
 void run_form(const KernelId& id, const LaunchArgs& args) {
-  switch (id.form) {
-    case Form::Program:
+  switch (id.variant) {
+    case KernelVariant::Program:
       return run_with<Operation>(id.protocol, args);
-    case Form::Direct:
+    case KernelVariant::Direct:
       return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, args);
-    case Form::DirectEach:
+    case KernelVariant::DirectEach:
       return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
-    case Form::List:
+    case KernelVariant::List:
       return run_list_with<Operation>(id.most_peers, args);
-    case Form::DirectList:
+    case KernelVariant::DirectList:
       return run_direct_list_with<Operation>(id.most_peers, args);
-    case Form::Phases:
+    case KernelVariant::Phases:
       return run_phases<Operation>(id.most_peers, args);
-    case Form::Messages:
+    case KernelVariant::Messages:
       break;
   }
   if constexpr (!Operation::kReduces) run_messages(args);
 }
 
 [[noreturn]] inline void fail_for_want_of(const KernelId& id) {
-  fprintf(stderr, "no kernel folds type %d by fold %d\n", static_cast<int>(id.type),
-          static_cast<int>(id.fold));
+  fprintf(stderr, "no kernel reduces type %d by reduction %d\n", static_cast<int>(id.type),
+          static_cast<int>(id.op));
   std::abort();
 }
 
-template <DataType kType, Fold kFold>
-void run_fold(const KernelId& id, const LaunchArgs& args) {
-  if constexpr (folded_as(kType, kFold) == kType) {
-    run_form<ReduceOperation<kType, kFold>>(id, args);
+template <DataType kType, ReduceOp kOp>
+void run_reduction(const KernelId& id, const LaunchArgs& args) {
+  if constexpr (reduced_as(kType, kOp) == kType) {
+    run_form<ReduceOperation<kType, kOp>>(id, args);
   } else {
     fail_for_want_of(id);
   }
@@ -99,15 +99,15 @@ void run_fold(const KernelId& id, const LaunchArgs& args) {
 /// One thread of a kernel that reduces elements of one type.
 template <DataType kType>
 void run_type(const KernelId& id, const LaunchArgs& args) {
-  switch (id.fold) {
-    case Fold::Sum:
-      return run_fold<kType, Fold::Sum>(id, args);
-    case Fold::Product:
-      return run_fold<kType, Fold::Product>(id, args);
-    case Fold::Max:
-      return run_fold<kType, Fold::Max>(id, args);
-    case Fold::Min:
-      return run_fold<kType, Fold::Min>(id, args);
+  switch (id.op) {
+    case ReduceOp::Sum:
+      return run_reduction<kType, ReduceOp::Sum>(id, args);
+    case ReduceOp::Product:
+      return run_reduction<kType, ReduceOp::Product>(id, args);
+    case ReduceOp::Max:
+      return run_reduction<kType, ReduceOp::Max>(id, args);
+    case ReduceOp::Min:
+      return run_reduction<kType, ReduceOp::Min>(id, args);
   }
 }
 

@@ -17,8 +17,8 @@ using executor::DataType;
 using executor::Launch;
 using executor::Protocol;
 using executor::Reduction;
-using executor::cuda::Form;
 using executor::cuda::KernelLaunch;
+using executor::cuda::KernelVariant;
 using executor::host::Cluster;
 using executor::host::OperandOptions;
 using executor::host::Operands;
@@ -34,7 +34,7 @@ struct Case {
   const char* algorithm;
 };
 constexpr Case kCases[] = {{Collective::AllReduce, "one_shot"},
-                           {Collective::AllGather, "direct_lanes"},
+                           {Collective::AllGather, "direct_workers"},
                            {Collective::Broadcast, "direct"},
                            {Collective::Reduce, "direct"}};
 
@@ -80,7 +80,7 @@ bool run(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
     auto kernel = executor::cuda::prepare(launch);
     EXPECT_TRUE(kernel.is_ok()) << kernel.status().message();
     if (launch.is_list()) {
-      EXPECT_EQ(kernel.value().kernel.form, Form::List);
+      EXPECT_EQ(kernel.value().kernel.variant, KernelVariant::List);
       EXPECT_EQ(kernel.value().grid_x, launch.list_channels);
     }
     kernels.push_back(std::move(kernel).take());
@@ -125,19 +125,19 @@ TEST(EmulatedList, CarriesOutAllItsOperations) {
   }
 }
 
-TEST(EmulatedList, FoldsEveryType) {
+TEST(EmulatedList, ReducesEveryType) {
   uint32_t seed = 100;
   for (int type = 0; type < executor::kDataTypes; ++type) {
-    for (int fold = 0; fold < executor::kFolds; ++fold) {
+    for (int op = 0; op < executor::kReduceOps; ++op) {
       ++seed;
-      Reduction reduction{.fold = static_cast<executor::Fold>(fold)};
-      if (fold == 0 && seed % 2 == 0) reduction.input_scale = 0.5;
-      if (fold == 0 && seed % 2 == 1) {
+      Reduction reduction{.op = static_cast<executor::ReduceOp>(op)};
+      if (op == 0 && seed % 2 == 0) reduction.input_scale = 0.5;
+      if (op == 0 && seed % 2 == 1) {
         reduction.finish_scale = 0.25;
         reduction.finish_divisor = 2;
       }
       Cluster cluster = cluster_of(kCases[0], seed % 2 == 0 ? 3 : 5);
-      SCOPED_TRACE(testing::Message() << name_of(static_cast<DataType>(type)) << " fold " << fold);
+      SCOPED_TRACE(testing::Message() << name_of(static_cast<DataType>(type)) << " reduce " << op);
       ASSERT_NO_FATAL_FAILURE(
           run_once(cluster, static_cast<DataType>(type), reduction, 4, 2, seed));
     }

@@ -11,7 +11,7 @@ namespace {
 using executor::DataType;
 using executor::Protocol;
 using executor::Reduction;
-using executor::cuda::Form;
+using executor::cuda::KernelVariant;
 using executor::cuda::Specialisation;
 using executor::host::Cluster;
 using executor::host::Operands;
@@ -27,12 +27,12 @@ struct Case {
 const Case kCases[] = {
     {Collective::AllReduce, "one_shot", true},
     {Collective::AllReduce, "two_shot", true},
-    {Collective::AllReduce, "two_shot_lanes", true},
+    {Collective::AllReduce, "two_shot_workers", true},
     {Collective::ReduceScatter, "direct", true},
-    {Collective::ReduceScatter, "direct_lanes", true},
+    {Collective::ReduceScatter, "direct_workers", true},
     {Collective::Reduce, "direct", true},
     {Collective::Reduce, "two_shot", false},
-    {Collective::Reduce, "two_shot_lanes", false},
+    {Collective::Reduce, "two_shot_workers", false},
 };
 
 constexpr uint64_t kSlotData = data_bytes(Protocol::LL128, kSlotBytes);
@@ -56,14 +56,15 @@ TEST(EmulatedPhases, AreOfEveryProgramThatHasThemAndReduces) {
       const auto form_of = [&](int rank) {
         return prepare(cluster, launches[static_cast<size_t>(rank)], /*threads=*/0,
                        Specialisation::Allowed)
-            .kernel.form;
+            .kernel.variant;
       };
       const bool has_few_peers = nranks <= 8;
       const bool reduces_at_all =
           c.collective != Collective::Reduce || std::string_view(c.algorithm) != "direct";
       for (int rank = 0; rank < nranks; ++rank) {
         const bool is_phases = has_few_peers && (rank == root ? c.of_root : reduces_at_all);
-        EXPECT_EQ(form_of(rank), is_phases ? Form::Phases : Form::Program) << rank;
+        EXPECT_EQ(form_of(rank), is_phases ? KernelVariant::Phases : KernelVariant::Program)
+            << rank;
       }
     }
   }
@@ -74,7 +75,7 @@ TEST(EmulatedPhases, TakeTurnsWithTheInterpreterOnTheSameConnections) {
   for (const Case& c : kCases) {
     for (const int nranks : {2, 4, 5, 8}) {
       Cluster cluster(build(c, nranks, nranks / 2), Protocol::LL128, shape_of(2));
-      // Nothing, less than a granule, less than a line, two channels, rounds that overlap.
+      // Nothing, less than a vec8, less than a line, two channels, rounds that overlap.
       for (const uint64_t count :
            {uint64_t{0}, uint64_t{1}, uint64_t{27}, kSlotData / 4 + 1, 3 * kSlotData + 9}) {
         ++turn;

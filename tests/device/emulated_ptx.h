@@ -1,6 +1,6 @@
 // A GPU for the kernels' source on a CPU, one fiber per GPU thread: included before
 // executor/cuda/kernel.cuh, it stands in for ptx.cuh. Finds errors of logic (a wrong address, flag,
-// step, barrier, fold order, a deadlock), not of memory order: fibers run one at a time.
+// step, barrier, reduction order, a deadlock), not of memory order: fibers run one at a time.
 //
 // The threads of a warp do not run in step here. What kernels may count on is only that accesses of
 // up to 16 bytes are whole, and that eight neighbours who access the parts of one LL128 line do so
@@ -153,16 +153,16 @@ inline uint64_t previous_of_warp(uint64_t value) { return emulation::previous_of
 inline uint64_t value_of_lane(uint64_t value, uint32_t lane) {
   return emulation::value_of_lane(value, lane);
 }
-inline Pack load_pack(const std::byte* address) {
-  emulation::expect_aligned(address, sizeof(Pack));
-  Pack pack;
-  std::memcpy(&pack, address, sizeof pack);
-  return pack;
+inline Vec16 load_vec16(const std::byte* address) {
+  emulation::expect_aligned(address, sizeof(Vec16));
+  Vec16 vec16;
+  std::memcpy(&vec16, address, sizeof vec16);
+  return vec16;
 }
-inline Pack load_pack_shared(const std::byte* address) { return load_pack(address); }
-inline void store_pack(std::byte* address, Pack pack) {
-  emulation::expect_aligned(address, sizeof pack);
-  std::memcpy(address, &pack, sizeof pack);
+inline Vec16 load_vec16_shared(const std::byte* address) { return load_vec16(address); }
+inline void store_vec16(std::byte* address, Vec16 vec16) {
+  emulation::expect_aligned(address, sizeof vec16);
+  std::memcpy(address, &vec16, sizeof vec16);
 }
 template <typename T>
 T load(const std::byte* address) {

@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "gpu/virtual/driver.h"
-#include "tests/device/emulated_offers.h"
+#include "tests/device/emulated_advertisements.h"
 #include "tests/executor/host/operands.h"
 #include "transport/net/incoming.h"
 #include "transport/net/outgoing.h"
@@ -102,12 +102,12 @@ struct RelayCase {
   uint64_t blocks;  // that travel, of `count` elements each, among three ranks
 };
 
-// Lanes of threads, lanes of bulk copies, folds, and messages that are passed on.
+// Workers of threads, workers of bulk copies, reduces, and messages that are passed on.
 constexpr RelayCase kRelayCases[] = {
-    {Collective::AllGather, "direct_lanes", 6}, {Collective::AllGather, "ring", 6},
-    {Collective::AllToAll, "direct_lanes", 6},  {Collective::Broadcast, "ring", 2},
-    {Collective::ReduceScatter, "ring", 6},     {Collective::AllReduce, "one_shot", 6},
-    {Collective::AllReduce, "ring", 4},         {Collective::AllReduce, "two_shot_lanes", 4}};
+    {Collective::AllGather, "direct_workers", 6}, {Collective::AllGather, "ring", 6},
+    {Collective::AllToAll, "direct_workers", 6},  {Collective::Broadcast, "ring", 2},
+    {Collective::ReduceScatter, "ring", 6},       {Collective::AllReduce, "one_shot", 6},
+    {Collective::AllReduce, "ring", 4},           {Collective::AllReduce, "two_shot_workers", 4}};
 
 TEST(EmulatedRelays, CarryWhatTheNotesSayAndNoByteMore) {
   for (const RelayCase& c : kRelayCases)

@@ -18,8 +18,8 @@ using executor::DataType;
 using executor::FifoShape;
 using executor::Launch;
 using executor::Protocol;
-using executor::cuda::Form;
 using executor::cuda::KernelLaunch;
+using executor::cuda::KernelVariant;
 using executor::cuda::Specialisation;
 using executor::host::Cluster;
 using executor::host::Operands;
@@ -70,7 +70,7 @@ class EmulatedTurns : public testing::TestWithParam<Protocol> {
           launch, may_be_special ? Specialisation::Allowed : Specialisation::Off);
       ASSERT_TRUE(kernel.is_ok()) << kernel.status().message();
       const bool is_special = may_be_special && pattern.has_form && GetParam() == Protocol::LL;
-      EXPECT_EQ(kernel.value().kernel.form == Form::Messages, is_special);
+      EXPECT_EQ(kernel.value().kernel.variant == KernelVariant::Messages, is_special);
       kernels.push_back(std::move(kernel).take());
       pointers.push_back(&kernels.back());
     }

@@ -15,8 +15,8 @@ namespace niccolite::device_test {
 namespace {
 
 using executor::DataType;
-using executor::Fold;
 using executor::Protocol;
+using executor::ReduceOp;
 using executor::cuda::KernelLaunch;
 
 constexpr size_t kGuardBytes = 64;
@@ -86,7 +86,7 @@ class Ranks {
       EXPECT_TRUE(prepared.is_ok()) << prepared.status().message();
       launches.push_back(std::move(prepared).take());
       if (!marks.empty()) set_number(launches.back(), launch.marks, ++launched_[rank]);
-      form_ = launches.back().kernel.form;
+      form_ = launches.back().kernel.variant;
     }
     std::vector<KernelLaunch*> present;
     for (int rank = 0; rank < operation_.nranks; ++rank) {
@@ -97,7 +97,7 @@ class Ranks {
     return emulation::run(present, seed, limit);
   }
 
-  executor::cuda::Form form() const { return form_; }  // of the last run's kernels
+  executor::cuda::KernelVariant variant() const { return form_; }  // of the last run's kernels
 
   void expect_equal(const std::vector<std::byte>& expected) {
     for (int rank = 0; rank < operation_.nranks; ++rank) {
@@ -125,7 +125,7 @@ class Ranks {
   std::vector<std::byte*> addresses_;
   std::vector<std::vector<std::byte>> outputs_;
   std::vector<std::byte*> output_data_;
-  executor::cuda::Form form_ = executor::cuda::Form::Program;
+  executor::cuda::KernelVariant form_ = executor::cuda::KernelVariant::Program;
 };
 
 std::vector<std::vector<std::byte>> inputs_of(const Operation& operation, bool rough = false) {
@@ -151,7 +151,7 @@ void expect_right(const Operation& operation, bool rough = false, int times = 2)
 }
 
 constexpr Protocol kProtocols[] = {Protocol::LL, Protocol::LL128, Protocol::Simple};
-const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_lanes"};
+const char* const kAlgorithms[] = {"ring", "one_shot", "two_shot", "two_shot_workers"};
 
 TEST(EmulatedKernel, GivesTheSumOnEveryRankAtEverySize) {
   for (const Protocol protocol : kProtocols) {
@@ -172,16 +172,16 @@ TEST(EmulatedKernel, GivesTheSumOnEveryRankAtEverySize) {
   }
 }
 
-TEST(EmulatedKernel, KnowsEveryTypeAndFold) {
+TEST(EmulatedKernel, KnowsEveryTypeAndReduceOp) {
   for (const Protocol protocol : kProtocols) {
     for (int type = 0; type < executor::kDataTypes; ++type) {
-      for (int fold = 0; fold < executor::kFolds; ++fold) {
+      for (int op = 0; op < executor::kReduceOps; ++op) {
         for (const char* algorithm : {"one_shot", "ring"}) {
           expect_right({.algorithm = algorithm,
                         .nranks = 3,
                         .protocol = protocol,
                         .type = static_cast<DataType>(type),
-                        .reduction = {.fold = static_cast<Fold>(fold)},
+                        .reduction = {.op = static_cast<ReduceOp>(op)},
                         .count = 777,
                         .slot_bytes = 512,
                         .threads = 64});
@@ -191,7 +191,7 @@ TEST(EmulatedKernel, KnowsEveryTypeAndFold) {
   }
 }
 
-TEST(EmulatedKernel, FoldsInRankOrderRoundingOnce) {
+TEST(EmulatedKernel, ReducesInRankOrderRoundingOnce) {
   for (const Protocol protocol : kProtocols) {
     for (const DataType type : {DataType::Float16, DataType::Bfloat16, DataType::Float32,
                                 DataType::Float64, DataType::Float8e4m3, DataType::Float8e5m2}) {
@@ -256,9 +256,9 @@ TEST(EmulatedKernel, TakesBuffersOfAnyAlignment) {
   }
 }
 
-// The last granule may be less than whole, be the first or the second of its thread, in a line or a
+// The last vec8 may be less than whole, be the first or the second of its thread, in a line or a
 // row that is the last of several; and a buffer may end anywhere in its words.
-TEST(EmulatedKernel, StoresTheLastGranuleWhereverItFalls) {
+TEST(EmulatedKernel, StoresTheLastVec8WhereverItFalls) {
   for (const DataType type : {DataType::Uint8, DataType::Bfloat16, DataType::Float32}) {
     for (const size_t misalignment : {0, 1, 2, 5}) {
       for (const uint64_t bytes : {1, 121, 479}) {
@@ -313,17 +313,17 @@ TEST(EmulatedKernel, WorksForEveryFifoDepthAndManyOperations) {
   }
 }
 
-TEST(EmulatedKernel, PhasesFoldEveryTypeAmongUpToEightRanks) {
+TEST(EmulatedKernel, PhasesReductionEveryTypeAmongUpToEightRanks) {
   int turn = 0;
   for (int type = 0; type < executor::kDataTypes; ++type) {
-    for (int fold = 0; fold < executor::kFolds; ++fold) {
-      // Of few and of many peers in turn; lengths that end in the middle of lines and granules.
+    for (int op = 0; op < executor::kReduceOps; ++op) {
+      // Of few and of many peers in turn; lengths that end in the middle of lines and vec8s.
       const int nranks = 2 + turn % 7;
-      expect_right({.algorithm = "two_shot_lanes",
+      expect_right({.algorithm = "two_shot_workers",
                     .nranks = nranks,
                     .protocol = Protocol::LL128,
                     .type = static_cast<DataType>(type),
-                    .reduction = {.fold = static_cast<Fold>(fold)},
+                    .reduction = {.op = static_cast<ReduceOp>(op)},
                     .count = static_cast<uint64_t>(nranks * 150 + turn),
                     .channels = 2,
                     .depth = 2,
@@ -340,30 +340,30 @@ TEST(EmulatedKernel, PhasesRunWhereTheyAreMeantTo) {
   const auto form_of = [](const Operation& operation) {
     Ranks ranks(operation);
     EXPECT_TRUE(ranks.run(inputs_of(operation), 1)) << describe(operation);
-    return ranks.form();
+    return ranks.variant();
   };
-  using executor::cuda::Form;
-  Operation operation{.algorithm = "two_shot_lanes",
+  using executor::cuda::KernelVariant;
+  Operation operation{.algorithm = "two_shot_workers",
                       .nranks = 3,
                       .protocol = Protocol::LL128,
                       .count = 900,
                       .threads = 64};
-  EXPECT_EQ(form_of(operation), Form::Phases);
+  EXPECT_EQ(form_of(operation), KernelVariant::Phases);
   operation.algorithm = "two_shot";
-  EXPECT_EQ(form_of(operation), Form::Phases);
+  EXPECT_EQ(form_of(operation), KernelVariant::Phases);
   operation.reduction.finish_scale = 0.5;
-  EXPECT_EQ(form_of(operation), Form::Phases);
+  EXPECT_EQ(form_of(operation), KernelVariant::Phases);
   operation.reduction.input_scale = 0.5;
-  EXPECT_EQ(form_of(operation), Form::Program);
+  EXPECT_EQ(form_of(operation), KernelVariant::Program);
   operation.reduction = {};
   operation.protocol = Protocol::LL;
-  EXPECT_EQ(form_of(operation), Form::Program);
+  EXPECT_EQ(form_of(operation), KernelVariant::Program);
   operation.protocol = Protocol::LL128;
   operation.depth = 1;  // it pushes a round ahead
   operation.slot_bytes = 256;
-  EXPECT_EQ(form_of(operation), Form::Program);
+  EXPECT_EQ(form_of(operation), KernelVariant::Program);
   operation.slot_bytes = 4096;  // one round
-  EXPECT_EQ(form_of(operation), Form::Phases);
+  EXPECT_EQ(form_of(operation), KernelVariant::Phases);
 }
 
 TEST(EmulatedKernel, WorksWithManyRanksAndAProgramInDeviceMemory) {

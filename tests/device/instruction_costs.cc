@@ -51,8 +51,8 @@ class Steps {
     program.nranks = 2;
     program.works = {{.nblocks = 1, .input_blocks = 1, .output_blocks = 1}};
     program.nchannels = 1;
-    const auto add = [&](uint8_t receives, uint8_t sends, executor::Place source,
-                         executor::Place target) {
+    const auto add = [&](uint8_t receives, uint8_t sends, executor::OperandBuffer source,
+                         executor::OperandBuffer target) {
       executor::CompactInstruction instruction{};
       instruction.send = 0;
       instruction.receive = 1;
@@ -71,13 +71,15 @@ class Steps {
       for (int hop = rank; hop <= count; hop += 2) {
         const bool first = hop == 0;
         const bool last = hop == count;
-        add(first ? 0 : 1, last ? 0 : 1, first ? executor::Place::Input : executor::Place::None,
-            last ? executor::Place::Output : executor::Place::None);
+        add(first ? 0 : 1, last ? 0 : 1,
+            first ? executor::OperandBuffer::Input : executor::OperandBuffer::None,
+            last ? executor::OperandBuffer::Output : executor::OperandBuffer::None);
       }
     } else {
-      for (int i = 0; i < count; ++i) add(0, 0, executor::Place::Input, executor::Place::Output);
+      for (int i = 0; i < count; ++i)
+        add(0, 0, executor::OperandBuffer::Input, executor::OperandBuffer::Output);
     }
-    program.lanes = {{0, static_cast<uint16_t>(program.instructions.size()), 0, 1, 0}};
+    program.workers = {{0, static_cast<uint16_t>(program.instructions.size()), 0, 1, 0}};
     return program;
   }
 

@@ -12,7 +12,7 @@ namespace niccolite::device_test {
 
 using executor::DataType;
 using executor::Element;
-using executor::Fold;
+using executor::ReduceOp;
 using schedule::Collective;
 
 namespace {
@@ -30,16 +30,16 @@ auto with_type(DataType type, Function&& function) {
   std::abort();
 }
 template <typename Function>
-auto with_fold(Fold fold, Function&& function) {
-  switch (fold) {
-    case Fold::Sum:
-      return function(std::integral_constant<Fold, Fold::Sum>());
-    case Fold::Product:
-      return function(std::integral_constant<Fold, Fold::Product>());
-    case Fold::Max:
-      return function(std::integral_constant<Fold, Fold::Max>());
-    case Fold::Min:
-      return function(std::integral_constant<Fold, Fold::Min>());
+auto with_reduction(ReduceOp op, Function&& function) {
+  switch (op) {
+    case ReduceOp::Sum:
+      return function(std::integral_constant<ReduceOp, ReduceOp::Sum>());
+    case ReduceOp::Product:
+      return function(std::integral_constant<ReduceOp, ReduceOp::Product>());
+    case ReduceOp::Max:
+      return function(std::integral_constant<ReduceOp, ReduceOp::Max>());
+    case ReduceOp::Min:
+      return function(std::integral_constant<ReduceOp, ReduceOp::Min>());
   }
   std::abort();
 }
@@ -66,14 +66,14 @@ uint64_t mix(uint64_t x) {  // splitmix64
 }  // namespace
 
 std::string describe(const Operation& o) {
-  constexpr const char* kFolds[] = {"sum", "product", "max", "min"};
+  constexpr const char* kReduceOps[] = {"sum", "product", "max", "min"};
   return fmt::format(
       "{} {} {} {} {} nranks {} root {} count {} channels {} slot {} depth {} threads {} "
       "misaligned {} list {}{}{}{}{}",
       schedule::name_of(o.collective), o.algorithm, name_of(o.protocol), name_of(o.type),
-      kFolds[static_cast<int>(o.reduction.fold)], o.nranks, o.root, o.count, o.channels,
+      kReduceOps[static_cast<int>(o.reduction.op)], o.nranks, o.root, o.count, o.channels,
       o.slot_bytes, o.depth, o.threads, o.misalignment, o.list, o.in_place ? " in place" : "",
-      o.is_reached ? " reached" : "", o.request_bytes != 0 ? " pulled" : "",
+      o.is_reached ? " reached" : "", o.pull_bytes != 0 ? " pulled" : "",
       o.reduction.finish_scale != 1 || o.reduction.finish_divisor != 1 ? " average" : "");
 }
 
@@ -278,7 +278,7 @@ executor::Launch launch_of(const Operation& operation,
   launch.type = operation.type;
   launch.reduction = operation.reduction;
   launch.threads = operation.threads;
-  launch.request_bytes = operation.request_bytes;
+  launch.pull_bytes = operation.pull_bytes;
   return launch;
 }
 
@@ -286,7 +286,7 @@ std::vector<std::byte> input_of(const Operation& operation, int rank) {
   const auto r = static_cast<uint64_t>(rank);
   return with_type(operation.type, [&](auto type) {
     return fill<type()>(input_count(operation, rank), [&](uint64_t i) -> double {
-      if (operation.reduction.fold == Fold::Product) return (mix(i * 64 + r) & 1) != 0 ? 2 : 1;
+      if (operation.reduction.op == ReduceOp::Product) return (mix(i * 64 + r) & 1) != 0 ? 2 : 1;
       // Sums of up to four are exact in every type; Float8e5m2 has whole numbers up to 8 only.
       const uint64_t values = operation.type == DataType::Float8e5m2 ? 3 : 4;
       return static_cast<double>(mix(i * 64 + r) % values);
@@ -308,12 +308,12 @@ std::vector<std::byte> rough_input_of(const Operation& operation, int rank) {
 
 namespace {
 
-/// Block `block` of all inputs, folded.
-std::vector<std::byte> folded(const Operation& operation,
-                              const std::vector<std::vector<std::byte>>& inputs, uint64_t block) {
+/// Block `block` of all inputs, reduced.
+std::vector<std::byte> reduced(const Operation& operation,
+                               const std::vector<std::vector<std::byte>>& inputs, uint64_t block) {
   const executor::Reduction& reduction = operation.reduction;
   return with_type(operation.type, [&](auto type) {
-    return with_fold(reduction.fold, [&](auto fold) {
+    return with_reduction(reduction.op, [&](auto op) {
       using E = Element<type()>;
       using Storage = typename E::Storage;
       using Accumulator = typename E::Accumulator;
@@ -331,7 +331,7 @@ std::vector<std::byte> folded(const Operation& operation,
               value = E::widen(E::narrow(value * static_cast<Accumulator>(reduction.input_scale)));
             }
           }
-          sum = rank == 0 ? value : executor::fold<fold()>(sum, value);
+          sum = rank == 0 ? value : executor::reduce<op()>(sum, value);
         }
         if constexpr (std::is_floating_point_v<Accumulator>) {
           if (reduction.finish_scale != 1) sum *= static_cast<Accumulator>(reduction.finish_scale);
@@ -365,9 +365,9 @@ std::vector<std::byte> expected_output(const Operation& operation,
   switch (operation.collective) {
     case Collective::AllReduce:
     case Collective::Reduce:
-      return folded(operation, inputs, 0);
+      return reduced(operation, inputs, 0);
     case Collective::ReduceScatter:
-      return folded(operation, inputs, static_cast<uint64_t>(rank));
+      return reduced(operation, inputs, static_cast<uint64_t>(rank));
     case Collective::Broadcast:
       append(operation.root, 0, operation.count);
       break;

@@ -37,7 +37,7 @@ struct Operation {
   bool in_place = false;
   /// Buffers are memory of cudaMalloc, which all ranks reach: what may go direct does.
   bool is_reached = false;
-  uint32_t request_bytes = 0;  // executor::Launch::request_bytes
+  uint32_t pull_bytes = 0;  // executor::Launch::pull_bytes
   /// Of an all-reduce in one step by LL: a list of so many operations, whose buffers lie side by
   /// side, `count` elements together, over all channels. 0: it is no list.
   uint32_t list = 0;
@@ -68,11 +68,11 @@ executor::Launch launch_of(const Operation& operation,
                            const executor::Buffers& buffers);
 
 /// A rank's input. Elements depend on rank and index. Sums and products of them over the ranks are
-/// exact in every type, so that the order of folding does not matter.
+/// exact in every type, so that the order of reducing does not matter.
 std::vector<std::byte> input_of(const Operation& operation, int rank);
-/// The same with full mantissas, for algorithms that fold in rank order without partial sums.
+/// The same with full mantissas, for algorithms that reduce in rank order without partial sums.
 std::vector<std::byte> rough_input_of(const Operation& operation, int rank);
-/// What `rank` must hold: by the collective's definition, folded in ascending rank order, rounded
+/// What `rank` must hold: by the collective's definition, reduced in ascending rank order, rounded
 /// once.
 std::vector<std::byte> expected_output(const Operation& operation,
                                        const std::vector<std::vector<std::byte>>& inputs, int rank);

@@ -9,7 +9,7 @@ namespace niccolite::executor {
 namespace {
 
 using schedule::Builder;
-using schedule::LaneBuilder;
+using schedule::WorkerBuilder;
 using testing::HasSubstr;
 
 /// One rank that copies its input to its output by way of a scratch block.
@@ -19,9 +19,9 @@ Launch launch_with_scratch(uint64_t count) {
                    .nranks = 1,
                    .nblocks = 1,
                    .scratch_blocks = 1});
-  LaneBuilder lane = builder.add_lane(0);
-  lane.add({.source = schedule::input(0), .target = schedule::scratch(0)});
-  lane.add({.source = schedule::scratch(0), .target = schedule::output(0)});
+  WorkerBuilder worker = builder.add_worker(0);
+  worker.add({.source = schedule::input(0), .target = schedule::scratch(0)});
+  worker.add({.source = schedule::scratch(0), .target = schedule::output(0)});
   Launch launch;
   launch.program = std::make_shared<const Program>(compile(std::move(builder).take(), 0).take());
   launch.works.push_back({.partition = {.count = count}, .buffers = {}});

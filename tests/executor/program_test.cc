@@ -18,10 +18,10 @@ using schedule::Collective;
 using schedule::Connections;
 using schedule::input;
 using schedule::Instruction;
-using schedule::LaneBuilder;
 using schedule::output;
 using schedule::Schedule;
 using schedule::scratch;
+using schedule::WorkerBuilder;
 using testing::HasSubstr;
 
 Builder builder_of(int nranks, int nblocks = 1) {
@@ -58,15 +58,15 @@ std::vector<std::string> ends_in(const Schedule& whole, const Connections& list,
   return ends;
 }
 
-std::optional<BlockReference> reference(Place place, uint16_t block) {
+std::optional<BlockReference> reference(OperandBuffer place, uint16_t block) {
   switch (place) {
-    case Place::None:
+    case OperandBuffer::None:
       return std::nullopt;
-    case Place::Input:
+    case OperandBuffer::Input:
       return input(block);
-    case Place::Output:
+    case OperandBuffer::Output:
       return output(block);
-    case Place::Scratch:
+    case OperandBuffer::Scratch:
       return scratch(block);
   }
   return std::nullopt;
@@ -101,21 +101,21 @@ void expect_same(const Schedule& whole, const Program& program) {
   EXPECT_EQ(work.nchannels, program.nchannels);
   size_t flat = 0;
   for (size_t channel = 0; channel < channels.size(); ++channel) {
-    for (const schedule::Lane& lane : channels[channel].lanes) {
-      SCOPED_TRACE(fmt::format("rank {} flat lane {}", program.rank, flat));
-      const CompactLane& compact = program.lanes.at(flat++);
+    for (const schedule::Worker& worker : channels[channel].workers) {
+      SCOPED_TRACE(fmt::format("rank {} flat worker {}", program.rank, flat));
+      const CompactWorker& compact = program.workers.at(flat++);
       EXPECT_EQ(compact.channel, channel);
-      EXPECT_EQ(compact.weight, lane.weight);
+      EXPECT_EQ(compact.weight, worker.weight);
       EXPECT_EQ(compact.work, 0);
-      ASSERT_EQ(compact.count, lane.instructions.size());
-      for (size_t i = 0; i < lane.instructions.size(); ++i) {
+      ASSERT_EQ(compact.count, worker.instructions.size());
+      for (size_t i = 0; i < worker.instructions.size(); ++i) {
         SCOPED_TRACE(fmt::format("instruction {}", i));
-        expect_same(whole, lane.instructions[i], program,
+        expect_same(whole, worker.instructions[i], program,
                     program.instructions.at(compact.first + i));
       }
     }
   }
-  EXPECT_EQ(flat, program.lanes.size());
+  EXPECT_EQ(flat, program.workers.size());
 }
 
 /// How often the instructions name each port.
@@ -151,9 +151,9 @@ TEST(Compile, KeepsEveryFieldOfEveryAlgorithm) {
 
 TEST(Compile, KeepsChannelsTagsScratchAndTheBlockOfAChunk) {
   Builder builder = builder_of(3, 4);
-  LaneBuilder first = builder.add_lane(1, 0, 5);
+  WorkerBuilder first = builder.add_worker(1, 0, 5);
   first.add({.receive_from = first.from(2, 9), .target = scratch(1), .chunk_of = 3});
-  LaneBuilder second = builder.add_lane(1, 2);
+  WorkerBuilder second = builder.add_worker(1, 2);
   const std::vector<int> peers{2, 0};
   second.add({.source = scratch(1), .send_to = second.to(peers, 4), .chunk_of = 3});
   second.add({.receive_from = second.from(peers), .reduce = true, .target = output(2)});
@@ -214,7 +214,7 @@ void PrintTo(const Overflow& overflow, std::ostream* out) { *out << overflow.nam
 
 Schedule one(Instruction instruction, int weight = 1) {
   Builder builder = builder_of(2, 70000);
-  builder.add_lane(0, 0, weight).add(std::move(instruction));
+  builder.add_worker(0, 0, weight).add(std::move(instruction));
   return std::move(builder).take();
 }
 
@@ -226,20 +226,20 @@ std::vector<int> ranks(int first, int last) {
 
 Schedule many_peers(bool is_send, int count) {
   Builder builder = builder_of(count + 1);
-  LaneBuilder lane = builder.add_lane(0);
+  WorkerBuilder worker = builder.add_worker(0);
   const std::vector<int> peers = ranks(1, count + 1);
   if (is_send)
-    lane.add({.source = input(0), .send_to = lane.to(peers)});
+    worker.add({.source = input(0), .send_to = worker.to(peers)});
   else
-    lane.add({.receive_from = lane.from(peers), .reduce = true, .target = output(0)});
+    worker.add({.receive_from = worker.from(peers), .reduce = true, .target = output(0)});
   return std::move(builder).take();
 }
 
-Schedule many_instructions(int lanes, int each) {
+Schedule many_instructions(int workers, int each) {
   Builder builder = builder_of(2);
-  for (int i = 0; i < lanes; ++i) {
-    LaneBuilder lane = builder.add_lane(0);
-    for (int k = 0; k < each; ++k) lane.add({.source = input(0), .target = output(0)});
+  for (int i = 0; i < workers; ++i) {
+    WorkerBuilder worker = builder.add_worker(0);
+    for (int k = 0; k < each; ++k) worker.add({.source = input(0), .target = output(0)});
   }
   return std::move(builder).take();
 }
@@ -247,35 +247,36 @@ Schedule many_instructions(int lanes, int each) {
 /// Distinct lists of 250 receives each, so that none can share indices.
 Schedule many_indices(int lists) {
   Builder builder = builder_of(600);
-  LaneBuilder lane = builder.add_lane(0);
+  WorkerBuilder worker = builder.add_worker(0);
   for (int i = 0; i < lists; ++i)
-    lane.add(
-        {.receive_from = lane.from(ranks(1 + i, 251 + i)), .reduce = true, .target = output(0)});
+    worker.add(
+        {.receive_from = worker.from(ranks(1 + i, 251 + i)), .reduce = true, .target = output(0)});
   return std::move(builder).take();
 }
 
 Schedule many_ports(int count) {
   Builder builder = builder_of(2);
-  LaneBuilder lane = builder.add_lane(0);
+  WorkerBuilder worker = builder.add_worker(0);
   for (int tag = 0; tag < count / 2; ++tag)
-    lane.add({.receive_from = lane.from(1, tag), .send_to = lane.to(1, tag), .chunk_of = 0});
+    worker.add({.receive_from = worker.from(1, tag), .send_to = worker.to(1, tag), .chunk_of = 0});
   return std::move(builder).take();
 }
 
 Schedule high_channel() {
   Builder builder = builder_of(2);
-  builder.add_lane(0, 65536).add({.source = input(0), .target = output(0)});
+  builder.add_worker(0, 65536).add({.source = input(0), .target = output(0)});
   return std::move(builder).take();
 }
 
 const Overflow kOverflows[] = {
     {"Receives", [] { return many_peers(false, 256); },
-     "rank 0 channel 0 lane 0 instruction 0: the number of receives is 256; a program has room for "
+     "rank 0 channel 0 worker 0 instruction 0: the number of receives is 256; a program has room "
+     "for "
      "255"},
     {"Sends", [] { return many_peers(true, 256); },
-     "rank 0 channel 0 lane 0 instruction 0: the number of sends is 256"},
+     "rank 0 channel 0 worker 0 instruction 0: the number of sends is 256"},
     {"SourceBlock", [] { return one({.source = input(65536), .target = output(0)}); },
-     "rank 0 channel 0 lane 0 instruction 0: the source block is 65536; a program has room for "
+     "rank 0 channel 0 worker 0 instruction 0: the source block is 65536; a program has room for "
      "65535"},
     {"TargetBlock", [] { return one({.source = input(0), .target = output(65536)}); },
      "the target block is 65536"},
@@ -288,20 +289,20 @@ const Overflow kOverflows[] = {
      [] { return one({.source = input(0), .source_position = 1, .target = output(0)}); },
      "the source position is 1 with 0 receives"},
     {"Weight", [] { return one({.source = input(0), .target = output(0)}, 256); },
-     "rank 0 channel 0 lane 0: a lane's weight is 256; a program has room for 255"},
+     "rank 0 channel 0 worker 0: a worker's weight is 256; a program has room for 255"},
     {"NoWeight", [] { return one({.source = input(0), .target = output(0)}, 0); },
-     "rank 0 channel 0 lane 0: a lane's weight is 0"},
-    {"LaneLength", [] { return many_instructions(1, 65536); },
-     "rank 0 channel 0 lane 0: the number of instructions of a lane is 65536"},
+     "rank 0 channel 0 worker 0: a worker's weight is 0"},
+    {"WorkerLength", [] { return many_instructions(1, 65536); },
+     "rank 0 channel 0 worker 0: the number of instructions of a worker is 65536"},
     {"Instructions", [] { return many_instructions(3, 40000); },
-     "rank 0 channel 0 lane 2: the number of instructions before a lane is 80000"},
+     "rank 0 channel 0 worker 2: the number of instructions before a worker is 80000"},
     {"Indices", [] { return many_indices(264); },
-     "rank 0 channel 0 lane 0 instruction 262: the number of port indices is 65750"},
+     "rank 0 channel 0 worker 0 instruction 262: the number of port indices is 65750"},
     {"PortsAndTheirIndices", [] { return many_ports(65538); },
-     "rank 0 channel 0 lane 0 instruction 32767: the number of port indices is 65536"},
-    {"Channel", high_channel, "rank 0 channel 65536 lane 0: a channel's number is 65536"},
+     "rank 0 channel 0 worker 0 instruction 32767: the number of port indices is 65536"},
+    {"Channel", high_channel, "rank 0 channel 65536 worker 0: a channel's number is 65536"},
     {"UnknownConnection", [] { return one({.receive_from = {4}, .target = output(0)}); },
-     "rank 0 channel 0 lane 0 instruction 0: there is no connection 4"},
+     "rank 0 channel 0 worker 0 instruction 0: there is no connection 4"},
 };
 
 class CompileRefuses : public testing::TestWithParam<Overflow> {};
@@ -329,7 +330,7 @@ TEST(Compile, TakesWhatJustFits) {
 
 TEST(Compile, RefusesAnotherRanksConnection) {
   Builder builder = builder_of(3);
-  builder.add_lane(0).add({.source = input(0), .send_to = builder.add_lane(1).to(2)});
+  builder.add_worker(0).add({.source = input(0), .send_to = builder.add_worker(1).to(2)});
   const Result<Program> program = compile(std::move(builder).take(), 0);
   ASSERT_FALSE(program.is_ok());
   EXPECT_THAT(

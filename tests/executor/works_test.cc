@@ -15,9 +15,9 @@ namespace {
 using schedule::Builder;
 using schedule::Collective;
 using schedule::input;
-using schedule::LaneBuilder;
 using schedule::output;
 using schedule::Schedule;
+using schedule::WorkerBuilder;
 using testing::HasSubstr;
 
 Schedule messages_of(int nranks, const std::vector<algorithms::Envelope>& messages) {
@@ -48,35 +48,35 @@ TEST(CompileMessages, MakesAWorkOfEachWithTheSendsFirst) {
   ASSERT_EQ(program.ports.size(), ends.size());
   for (const Port& port : program.ports)
     EXPECT_EQ(fmt::format("{} {}", port.is_send ? "to" : "from", port.peer), ends.at(port.work));
-  ASSERT_EQ(program.lanes.size(), program.works.size());
-  for (const CompactLane& lane : program.lanes) {
-    ASSERT_EQ(lane.count, 1);
-    const CompactInstruction& instruction = program.instructions.at(lane.first);
+  ASSERT_EQ(program.workers.size(), program.works.size());
+  for (const CompactWorker& worker : program.workers) {
+    ASSERT_EQ(worker.count, 1);
+    const CompactInstruction& instruction = program.instructions.at(worker.first);
     EXPECT_EQ(instruction.source_block, 0);
     EXPECT_EQ(instruction.target_block, 0);
     EXPECT_EQ(instruction.chunk_block, 0);
-    EXPECT_EQ(instruction.source == Place::Input, wanted[lane.work].input_blocks == 1);
-    EXPECT_EQ(instruction.target == Place::Output, wanted[lane.work].output_blocks == 1);
+    EXPECT_EQ(instruction.source == OperandBuffer::Input, wanted[worker.work].input_blocks == 1);
+    EXPECT_EQ(instruction.target == OperandBuffer::Output, wanted[worker.work].output_blocks == 1);
   }
 }
 
-TEST(CompileMessages, RefusesALaneOfTwoMessagesOrNone) {
+TEST(CompileMessages, RefusesAWorkerOfTwoMessagesOrNone) {
   const auto refused = [](auto&& change) {
     Schedule schedule = messages_of(3, {{0, 1}, {0, 2}});
-    std::vector<schedule::Lane>& lanes = schedule.ranks[0][0].lanes;
-    change(lanes);
+    std::vector<schedule::Worker>& workers = schedule.ranks[0][0].workers;
+    change(workers);
     const Result<Program> program = compile(schedule, 0);
     return program.is_ok() ? std::string() : program.status().message();
   };
-  EXPECT_THAT(refused([](auto& lanes) {
-                lanes[0].instructions.push_back(lanes[1].instructions[0]);
-                lanes.pop_back();
+  EXPECT_THAT(refused([](auto& workers) {
+                workers[0].instructions.push_back(workers[1].instructions[0]);
+                workers.pop_back();
               }),
-              HasSubstr("rank 0 channel 0 lane 0: a lane moves two messages"));
-  EXPECT_THAT(refused([](auto& lanes) { lanes[1].instructions[0].source->block = 2; }),
+              HasSubstr("rank 0 channel 0 worker 0: a worker moves two messages"));
+  EXPECT_THAT(refused([](auto& workers) { workers[1].instructions[0].source->block = 2; }),
               HasSubstr("input block 2 is no message of rank 0"));
-  EXPECT_THAT(refused([](auto& lanes) { lanes[0].instructions.clear(); }),
-              HasSubstr("a lane moves no message"));
+  EXPECT_THAT(refused([](auto& workers) { workers[0].instructions.clear(); }),
+              HasSubstr("a worker moves no message"));
 }
 
 TEST(CompileMessages, TakesAsManyAsThereIsRoomFor) {
@@ -106,7 +106,7 @@ TEST(Join, PutsProgramsOneAfterTheOther) {
   const Program& joined = result.value();
   EXPECT_EQ(joined.rank, 1);
   EXPECT_EQ(joined.nranks, 3);
-  size_t work = 0, lane = 0, instruction = 0, port = 0;
+  size_t work = 0, worker = 0, instruction = 0, port = 0;
   int channel = 0;
   for (const Program& part : parts) {
     SCOPED_TRACE(work);
@@ -116,8 +116,8 @@ TEST(Join, PutsProgramsOneAfterTheOther) {
       EXPECT_EQ(shape.first_channel, part.works[w].first_channel + channel);
       EXPECT_EQ(shape.nchannels, part.works[w].nchannels);
     }
-    for (const CompactLane& own : part.lanes) {
-      const CompactLane& compact = joined.lanes.at(lane++);
+    for (const CompactWorker& own : part.workers) {
+      const CompactWorker& compact = joined.workers.at(worker++);
       EXPECT_EQ(compact.first, own.first + instruction);
       EXPECT_EQ(compact.count, own.count);
       EXPECT_EQ(compact.channel, own.channel + channel);
@@ -147,17 +147,17 @@ TEST(Join, PutsProgramsOneAfterTheOther) {
     channel += part.nchannels;
   }
   EXPECT_EQ(joined.works.size(), work);
-  EXPECT_EQ(joined.lanes.size(), lane);
+  EXPECT_EQ(joined.workers.size(), worker);
   EXPECT_EQ(joined.instructions.size(), instruction);
   EXPECT_EQ(joined.ports.size(), port);
   EXPECT_EQ(joined.nchannels, channel);
 }
 
-Schedule long_lane(int instructions) {
+Schedule long_worker(int instructions) {
   Builder builder(
       {.collective = Collective::AllReduce, .algorithm = "sketch", .nranks = 3, .nblocks = 1});
-  LaneBuilder lane = builder.add_lane(0);
-  for (int i = 0; i < instructions; ++i) lane.add({.source = input(0), .target = output(0)});
+  WorkerBuilder worker = builder.add_worker(0);
+  for (int i = 0; i < instructions; ++i) worker.add({.source = input(0), .target = output(0)});
   return std::move(builder).take();
 }
 
@@ -165,7 +165,7 @@ TEST(Join, RefusesOtherRanksAndTooMuch) {
   const Program here = compile(algorithms::all_reduce_ring(3).take(), 1).take();
   const Program there = compile(algorithms::all_reduce_ring(3).take(), 2).take();
   const Program wider = compile(algorithms::all_reduce_ring(4).take(), 1).take();
-  const Program large = compile(long_lane(40000), 0).take();
+  const Program large = compile(long_worker(40000), 0).take();
   const std::pair<std::vector<const Program*>, const char*> cases[] = {
       {{}, "no programs to join"},
       {{&here, &there}, "a program of rank 2 of 3 cannot join one of rank 1 of 3"},

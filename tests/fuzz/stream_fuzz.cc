@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "executor/protocol/tag.h"
+#include "executor/protocol/call_tag.h"
 #include "gpu/virtual/driver.h"
 #include "transport/messages.h"
 #include "transport/net/inbound.h"
@@ -60,7 +60,7 @@ void receive(std::span<const std::byte> bytes, size_t piece) {
       for (uint32_t channel = 0; channel < kShape.channels; ++channel) {
         const uint64_t tail = std::atomic_ref(port.control[channel].remote).load();
         std::atomic_ref(port.remote_control[channel].remote)
-            .store(executor::tag::steps_in(tail, 0));
+            .store(executor::call_tag::steps_in(tail, 0));
       }
       const size_t now = std::min(piece, bytes.size());
       if (now > 0) {

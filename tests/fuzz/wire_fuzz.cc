@@ -145,7 +145,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                               accounts,
                                                               buffers,
                                                               decode<messages::Join>,
-                                                              decode<messages::Place>,
+                                                              decode<messages::Assignment>,
                                                               decode<messages::Refused>,
                                                               decode<messages::Failed>,
                                                               decode<messages::ProcessEntry>,

@@ -102,7 +102,7 @@ TEST(Arena, KnowsWhereABlockLiesInItsFile) {
   make(arena, 1000);
   const Block block = make(arena, 5000);
   std::memset(block.data, 0x77, block.bytes);
-  const Arena::Place place = arena.place_of(block.data);
+  const Arena::Extent place = arena.place_of(block.data);
   std::vector<unsigned char> seen(block.bytes);
   ASSERT_EQ(pread(place.fd, seen.data(), seen.size(), static_cast<off_t>(place.offset)),
             static_cast<ssize_t>(seen.size()));

@@ -44,11 +44,11 @@ TEST(Demand, OfSlotsCountsBothSidesOfEach) {
 
 TEST(Demand, OfDirectAccessesIsWhatOneSideMoves) {
   // Each rank puts its block to 3 others and copies it to its own output; nobody reads a slot.
-  const Demand gather = direct_demand(schedule_of(Collective::AllGather, "direct_lanes", 4));
+  const Demand gather = direct_demand(schedule_of(Collective::AllGather, "direct_workers", 4));
   EXPECT_EQ(gather.work.slot_copies, 0);
   EXPECT_GT(gather.work.direct_copies, 0);
   EXPECT_LT(gather.work.direct_copies,
-            demand_of(schedule_of(Collective::AllGather, "direct_lanes", 4), {})
+            demand_of(schedule_of(Collective::AllGather, "direct_workers", 4), {})
                 .value()
                 .work.slot_copies);
   EXPECT_EQ(gather.chain.puts, 1);
@@ -56,7 +56,7 @@ TEST(Demand, OfDirectAccessesIsWhatOneSideMoves) {
   EXPECT_EQ(gather.work.slot_instructions, 0);
 
   // An owner gets what it reduces, and puts the sums.
-  const Demand reduce = direct_demand(schedule_of(Collective::AllReduce, "two_shot_lanes", 4));
+  const Demand reduce = direct_demand(schedule_of(Collective::AllReduce, "two_shot_workers", 4));
   EXPECT_EQ(reduce.work.slot_copies + reduce.work.slot_reductions, 0);
   EXPECT_EQ(reduce.work.direct_copies, 0);
   EXPECT_EQ(reduce.work.direct_reductions, 8 / 4.0);

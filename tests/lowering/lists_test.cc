@@ -1,6 +1,6 @@
 // Direct lists (executor/list_access.h) do what the lowered plan of a schedule does: each rank owns
 // the tiles of one block, gets them from the inputs that there are, and puts the result to the
-// outputs that there are. Of Scatter and Gather that is what direct_lanes of the registry does
+// outputs that there are. Of Scatter and Gather that is what direct_workers of the registry does
 // (proof_test.cc); of Whole it is proved here.
 #include <gtest/gtest.h>
 
@@ -18,9 +18,9 @@ using schedule::Collective;
 using schedule::Connections;
 using schedule::input;
 using schedule::Instruction;
-using schedule::LaneBuilder;
 using schedule::output;
 using schedule::Schedule;
+using schedule::WorkerBuilder;
 
 constexpr int kInputs = 0, kOutputs = 1;  // tags
 
@@ -39,32 +39,32 @@ Schedule whole_list(Collective collective, int nranks, int root, const std::vect
                    .nblocks = nranks,
                    .root = root});
   for (int owner = 0; owner < nranks; ++owner) {
-    LaneBuilder lane = builder.add_lane(owner);
+    WorkerBuilder worker = builder.add_worker(owner);
     Instruction move{.reduce = inputs.size() > 1, .finish = schedule::reduces(collective)};
     for (const int rank : inputs) {
       if (rank == owner) {
         move.source = input(owner);
         move.source_position = static_cast<int>(move.receive_from.size());
       } else {
-        move.receive_from.push_back(lane.from(rank, kInputs).front());
+        move.receive_from.push_back(worker.from(rank, kInputs).front());
       }
     }
     for (const int rank : outputs) {
       if (rank == owner) {
         move.target = output(owner);
       } else {
-        move.send_to.push_back(lane.to(rank, kOutputs).front());
+        move.send_to.push_back(worker.to(rank, kOutputs).front());
       }
     }
-    lane.add(std::move(move));
+    worker.add(std::move(move));
     for (const int rank : inputs) {
       if (rank == owner) continue;
-      LaneBuilder other = builder.add_lane(rank);
+      WorkerBuilder other = builder.add_worker(rank);
       other.add({.source = input(owner), .send_to = other.to(owner, kInputs)});
     }
     for (const int rank : outputs) {
       if (rank == owner) continue;
-      LaneBuilder other = builder.add_lane(rank);
+      WorkerBuilder other = builder.add_worker(rank);
       other.add({.receive_from = other.from(owner, kOutputs), .target = output(owner)});
     }
   }

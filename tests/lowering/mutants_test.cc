@@ -37,20 +37,20 @@ struct Mutation {
 using Steps = std::vector<Step>;
 
 /// Calls break_it(steps or abort steps) for each worker until it is true.
-bool break_first(AccessPlan& plan, std::vector<Step> Worker::*list,
-                 const std::function<bool(Worker&, Steps&)>& break_it) {
+bool break_first(AccessPlan& plan, std::vector<Step> LoweredWorker::*list,
+                 const std::function<bool(LoweredWorker&, Steps&)>& break_it) {
   for (auto& channels : plan.workers)
     for (auto& workers : channels)
-      for (Worker& worker : workers)
-        if (break_it(worker, worker.*list)) return true;
+      for (LoweredWorker& lowered : workers)
+        if (break_it(lowered, lowered.*list)) return true;
   return false;
 }
 
-bool erase(AccessPlan& plan, std::vector<Step> Worker::*list,
-           const std::function<bool(const Worker&, const Step&)>& is_it) {
-  return break_first(plan, list, [&](Worker& worker, Steps& steps) {
+bool erase(AccessPlan& plan, std::vector<Step> LoweredWorker::*list,
+           const std::function<bool(const LoweredWorker&, const Step&)>& is_it) {
+  return break_first(plan, list, [&](LoweredWorker& lowered, Steps& steps) {
     const auto found =
-        std::ranges::find_if(steps, [&](const Step& step) { return is_it(worker, step); });
+        std::ranges::find_if(steps, [&](const Step& step) { return is_it(lowered, step); });
     if (found == steps.end()) return false;
     steps.erase(found);
     return true;
@@ -58,30 +58,30 @@ bool erase(AccessPlan& plan, std::vector<Step> Worker::*list,
 }
 
 bool erase_event(AccessPlan& plan, Event event) {
-  return erase(plan, &Worker::steps,
-               [event](const Worker&, const Step& step) { return step.event == event; });
+  return erase(plan, &LoweredWorker::steps,
+               [event](const LoweredWorker&, const Step& step) { return step.event == event; });
 }
 bool erase_of_abort(AccessPlan& plan, Event event) {
-  return erase(plan, &Worker::abort,
-               [event](const Worker&, const Step& step) { return step.event == event; });
+  return erase(plan, &LoweredWorker::abort,
+               [event](const LoweredWorker&, const Step& step) { return step.event == event; });
 }
 
 /// The step is done before the worker's last move.
-bool hasten(AccessPlan& plan, const std::function<bool(const Worker&, const Step&)>& is_it) {
-  return break_first(plan, &Worker::steps, [&](Worker& worker, Steps& steps) {
+bool hasten(AccessPlan& plan, const std::function<bool(const LoweredWorker&, const Step&)>& is_it) {
+  return break_first(plan, &LoweredWorker::steps, [&](LoweredWorker& lowered, Steps& steps) {
     const auto move = std::find_if(steps.begin(), steps.end(),
                                    [](const Step& step) { return step.event == Event::Move; });
     const auto found =
-        std::find_if(move, steps.end(), [&](const Step& step) { return is_it(worker, step); });
+        std::find_if(move, steps.end(), [&](const Step& step) { return is_it(lowered, step); });
     if (found == steps.end()) return false;
     std::rotate(move, found, found + 1);
     return true;
   });
 }
 
-bool has_dynamic_tiles(const Worker& worker) {
-  return worker.plan.tiles == Tiles::Dynamic &&
-         std::ranges::any_of(worker.steps, [](const Step& step) { return step.connection >= 0; });
+bool has_dynamic_tiles(const LoweredWorker& lowered) {
+  return lowered.plan.tiles == Tiles::Dynamic &&
+         std::ranges::any_of(lowered.steps, [](const Step& step) { return step.connection >= 0; });
 }
 
 const Mutation kMutations[] = {
@@ -93,28 +93,28 @@ const Mutation kMutations[] = {
      {kNotTold, kHang, kDeadlock}},
     {"a_put_that_nobody_awaits",
      [](AccessPlan& plan) {
-       return erase(plan, &Worker::steps, [](const Worker&, const Step& step) {
+       return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
          return step.event == Event::AwaitArrival && step.way == Way::DirectPut;
        });
      },
      {kAfterTheEnd, kRace, kNeverWritten}},
     {"a_put_that_nobody_announces",
      [](AccessPlan& plan) {
-       return erase(plan, &Worker::steps, [](const Worker&, const Step& step) {
+       return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
          return step.event == Event::Announce && step.way == Way::DirectPut;
        });
      },
      {kDeadlock}},
     {"a_put_that_is_announced_too_early",
      [](AccessPlan& plan) {
-       return hasten(plan, [](const Worker&, const Step& step) {
+       return hasten(plan, [](const LoweredWorker&, const Step& step) {
          return step.event == Event::Announce && step.way == Way::DirectPut;
        });
      },
      {kAfterTheEnd, kRace, kNeverWritten}},
     {"a_put_of_another_block",
      [](AccessPlan& plan) {
-       return break_first(plan, &Worker::steps, [&](Worker&, Steps& steps) {
+       return break_first(plan, &LoweredWorker::steps, [&](LoweredWorker&, Steps& steps) {
          for (Step& step : steps) {
            if (step.event != Event::Advertise || !step.memory ||
                step.memory->buffer != schedule::Buffer::Output ||
@@ -131,7 +131,7 @@ const Mutation kMutations[] = {
      {kRace, kAfterTheEnd, kNeverWritten, kWrongBlock}},
     {"a_get_of_another_block",
      [](AccessPlan& plan) {
-       return break_first(plan, &Worker::steps, [&](Worker&, Steps& steps) {
+       return break_first(plan, &LoweredWorker::steps, [&](LoweredWorker&, Steps& steps) {
          for (Step& step : steps) {
            if (step.event != Event::Advertise || !step.memory ||
                step.memory->buffer != schedule::Buffer::Input || plan.schedule.nblocks < 2) {
@@ -152,12 +152,12 @@ const Mutation kMutations[] = {
      {kAfterTheEnd}},
     {"a_get_after_its_release",
      [](AccessPlan& plan) {
-       return hasten(plan, [](const Worker& worker, const Step& step) {
+       return hasten(plan, [](const LoweredWorker& lowered, const Step& step) {
          // What was pulled is read from slots.
-         const bool is_pull = std::ranges::any_of(worker.steps, [&](const Step& other) {
+         const bool is_pull = std::ranges::any_of(lowered.steps, [&](const Step& other) {
            return other.event == Event::Request && other.connection == step.connection;
          });
-         const bool is_slot = std::ranges::any_of(worker.steps, [&](const Step& other) {
+         const bool is_slot = std::ranges::any_of(lowered.steps, [&](const Step& other) {
            return other.event == Event::GiveCredit && other.connection == step.connection;
          });
          return step.event == Event::Release && !is_pull && !is_slot;
@@ -169,22 +169,22 @@ const Mutation kMutations[] = {
      {kDeadlock}},
     {"a_pull_that_nobody_awaits",
      [](AccessPlan& plan) {
-       return erase(plan, &Worker::steps, [](const Worker&, const Step& step) {
+       return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
          return step.event == Event::AwaitArrival && step.way == Way::Pull;
        });
      },
      {kOtherTile}},
     {"a_chunk_that_nobody_awaits",
      [](AccessPlan& plan) {
-       return erase(plan, &Worker::steps, [](const Worker&, const Step& step) {
+       return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
          return step.event == Event::AwaitArrival && step.way == Way::Slot;
        });
      },
      {kOtherTile}},
     {"tiles_that_two_workers_move",
      [](AccessPlan& plan) {
-       return break_first(plan, &Worker::steps, [](Worker& worker, Steps& steps) {
-         if (!has_dynamic_tiles(worker)) return false;
+       return break_first(plan, &LoweredWorker::steps, [](LoweredWorker& lowered, Steps& steps) {
+         if (!has_dynamic_tiles(lowered)) return false;
          const auto move = std::ranges::find_if(
              steps, [](const Step& step) { return step.event == Event::Move; });
          Step again = *move;
@@ -199,14 +199,15 @@ const Mutation kMutations[] = {
        bool is_passed_on = false;  // some put
        for (const auto& [tag, route] : plan.routes.of_tags())
          is_passed_on |= route.way == Way::DirectPut && !route.is_final;
-       return is_passed_on && break_first(plan, &Worker::steps, [](Worker& worker, Steps& steps) {
+       return is_passed_on &&
+              break_first(plan, &LoweredWorker::steps, [](LoweredWorker& lowered, Steps& steps) {
                 if (steps.front().event != Event::TakeAdvertisement ||
                     std::ranges::any_of(steps, [](const Step& step) {
                       return step.event == Event::AwaitArrival || step.event == Event::AwaitCredit;
                     })) {
                   return false;
                 }
-                worker.plan.tiles = Tiles::Dynamic;
+                lowered.plan.tiles = Tiles::Dynamic;
                 for (Step& step : steps)
                   if (step.event == Event::Move) step.tiles = Tiles::Dynamic;
                 return true;
@@ -227,15 +228,15 @@ const Mutation kMutations[] = {
      /*is_of_aborts=*/true},
     {"an_access_to_what_was_left",
      [](AccessPlan& plan) {
-       return break_first(plan, &Worker::abort, [](Worker& worker, Steps& steps) {
+       return break_first(plan, &LoweredWorker::abort, [](LoweredWorker& lowered, Steps& steps) {
          if (steps.empty() || steps.front().event != Event::Leave ||
-             std::ranges::any_of(worker.steps, [](const Step& step) {
+             std::ranges::any_of(lowered.steps, [](const Step& step) {
                return step.event == Event::AwaitArrival;
              })) {
            return false;
          }
          const auto move = std::ranges::find_if(
-             worker.steps, [](const Step& step) { return step.event == Event::Move; });
+             lowered.steps, [](const Step& step) { return step.event == Event::Move; });
          steps.push_back(*move);
          return true;
        });
@@ -306,12 +307,12 @@ TEST(LoweredMutations, AGetAfterTheOwnerMayOverwriteIsRefusedInPlace) {
   int connection = -1;  // from rank 0 to rank 1
   for (int i = 0; i < 2; ++i)
     if (schedule.connections[static_cast<size_t>(i)].sender == 0) connection = i;
-  const auto drop = [&](Worker& worker, Event event) {
-    std::erase_if(worker.steps, [&](const Step& step) {
+  const auto drop = [&](LoweredWorker& lowered, Event event) {
+    std::erase_if(lowered.steps, [&](const Step& step) {
       return step.event == event && step.connection == connection;
     });
   };
-  Worker& sender = plan.workers[0][0][0];
+  LoweredWorker& sender = plan.workers[0][0][0];
   drop(sender, Event::AwaitCredit);
   drop(sender, Event::Announce);
   sender.accesses[0].sends[0] = Way::DirectGet;
@@ -320,7 +321,7 @@ TEST(LoweredMutations, AGetAfterTheOwnerMayOverwriteIsRefusedInPlace) {
                        .connection = connection,
                        .memory = schedule::BlockReference{schedule::Buffer::Input, 0}});
   sender.steps.push_back({.event = Event::AwaitRelease, .connection = connection});
-  Worker& receiver = plan.workers[1][0][0];
+  LoweredWorker& receiver = plan.workers[1][0][0];
   for (Step& step : receiver.steps) {
     if (step.connection != connection) continue;
     if (step.event == Event::AwaitArrival) step.event = Event::TakeAdvertisement;

@@ -23,7 +23,7 @@ using ByRank = std::vector<std::optional<Phases>>;
 ByRank phases_of_all(const Schedule& schedule) {
   ByRank all;
   for (const std::vector<schedule::Channel>& channels : schedule.ranks)
-    all.push_back(channels.size() == 1 ? phases_of(channels.front().lanes) : std::nullopt);
+    all.push_back(channels.size() == 1 ? phases_of(channels.front().workers) : std::nullopt);
   return all;
 }
 
@@ -53,7 +53,7 @@ const Row kRows[] = {
     {Collective::AllReduce, "one_shot", "send 3, reduce 3 > 1", "send 3, reduce 3 > 1"},
     {Collective::AllReduce, "two_shot", "send 3 blocks, reduce 3 > 4, store 3",
      "send 3 blocks, reduce 3 > 4, store 3"},
-    {Collective::AllReduce, "two_shot_lanes", "send 3 blocks, reduce 3 > 4, store 3",
+    {Collective::AllReduce, "two_shot_workers", "send 3 blocks, reduce 3 > 4, store 3",
      "send 3 blocks, reduce 3 > 4, store 3"},
     {Collective::AllReduce, "hierarchical", "send 3 blocks, reduce 3 > 4, store 3",
      "send 3 blocks, reduce 3 > 4, store 3"},
@@ -86,11 +86,12 @@ TEST(Phases, AreNoneOfWorkersThatSendWhatTheyReceiveOrSendBehindIt) {
   for (const bool sends_behind : {false, true}) {
     schedule::Builder builder(
         {.collective = Collective::AllToAll, .algorithm = "sketch", .nranks = 2, .nblocks = 2});
-    schedule::LaneBuilder lane = builder.add_lane(0);
-    const schedule::Instruction send{.source = schedule::input(1), .send_to = lane.to(1)};
-    const schedule::Instruction store{.receive_from = lane.from(1), .target = schedule::output(1)};
-    lane.add(sends_behind ? store : send);
-    lane.add(sends_behind ? send : store);
+    schedule::WorkerBuilder worker = builder.add_worker(0);
+    const schedule::Instruction send{.source = schedule::input(1), .send_to = worker.to(1)};
+    const schedule::Instruction store{.receive_from = worker.from(1),
+                                      .target = schedule::output(1)};
+    worker.add(sends_behind ? store : send);
+    worker.add(sends_behind ? send : store);
     EXPECT_EQ(phases_of_all(std::move(builder).take())[0].has_value(), !sends_behind);
   }
 }

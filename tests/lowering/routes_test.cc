@@ -16,10 +16,10 @@ using schedule::Builder;
 using schedule::Collective;
 using schedule::Connections;
 using schedule::input;
-using schedule::LaneBuilder;
 using schedule::output;
 using schedule::Schedule;
 using schedule::scratch;
+using schedule::WorkerBuilder;
 
 /// "0 get, 1 put final": the tags that do not have slots.
 std::string text_of(const Routes& routes) {
@@ -42,40 +42,40 @@ const Row kRows[] = {
     {Collective::AllReduce, "ring", "", "", "", ""},
     {Collective::AllReduce, "one_shot", "", "", "", ""},
     {Collective::AllReduce, "two_shot", "0 get, 1 put final", "", "", ""},
-    {Collective::AllReduce, "two_shot_lanes", "0 get, 1 put final", "0 get, 1 put final",
+    {Collective::AllReduce, "two_shot_workers", "0 get, 1 put final", "0 get, 1 put final",
      "0 get, 1 put final", "0 get, 1 put final"},
     {Collective::Reduce, "ring", "", "", "", ""},
-    {Collective::Reduce, "ring_strands", "", "", "", ""},
+    {Collective::Reduce, "ring_halves", "", "", "", ""},
     {Collective::Reduce, "direct", "0 get", "0 get", "0 get", "0 get"},
     {Collective::Reduce, "two_shot", "0 get, 1 put final", "", "", ""},
-    {Collective::Reduce, "two_shot_lanes", "0 get, 1 put final", "0 get, 1 put final",
+    {Collective::Reduce, "two_shot_workers", "0 get, 1 put final", "0 get, 1 put final",
      "0 get, 1 put final", "0 get, 1 put final"},
     {Collective::Broadcast, "ring", "0 put final", "0 put", "0 put", "0 put"},
-    {Collective::Broadcast, "ring_strands", "0 put final, 1 put final", "0 put, 1 put",
+    {Collective::Broadcast, "ring_halves", "0 put final, 1 put final", "0 put, 1 put",
      "0 put, 1 put", "0 put, 1 put"},
     {Collective::Broadcast, "direct", "0 put final", "0 put final", "0 put final", "0 put final"},
     {Collective::Broadcast, "scatter_gather", "0 put final", "0 put, 1 put", "0 put", "0 put"},
-    {Collective::Broadcast, "scatter_gather_lanes", "0 put final", "0 get, 1 put final",
+    {Collective::Broadcast, "scatter_gather_workers", "0 put final", "0 get, 1 put final",
      "0 get, 1 put final", "0 get, 1 put final"},
     {Collective::AllGather, "ring", "", "", "", ""},
     {Collective::AllGather, "direct", "0 put final", "", "", ""},
-    {Collective::AllGather, "direct_lanes", "0 put final", "0 put final", "0 put final",
+    {Collective::AllGather, "direct_workers", "0 put final", "0 put final", "0 put final",
      "0 put final"},
     {Collective::AllGather, "pat", "", "", "", ""},
     {Collective::ReduceScatter, "ring", "", "", "", ""},
     {Collective::ReduceScatter, "direct", "0 get", "", "", ""},
-    {Collective::ReduceScatter, "direct_lanes", "0 get", "0 get", "0 get", "0 get"},
+    {Collective::ReduceScatter, "direct_workers", "0 get", "0 get", "0 get", "0 get"},
     {Collective::ReduceScatter, "pat", "", "", "", ""},
     {Collective::AllToAll, "direct", "0 put final", "", "", ""},
-    {Collective::AllToAll, "direct_lanes", "0 put final", "0 put final", "0 put final",
+    {Collective::AllToAll, "direct_workers", "0 put final", "0 put final", "0 put final",
      "0 put final"},
     {Collective::AllToAll, "pat", "", "", "", ""},
     {Collective::Gather, "direct", "", "", "", ""},
-    {Collective::Gather, "direct_lanes", "0 put final", "0 put final", "0 put final",
+    {Collective::Gather, "direct_workers", "0 put final", "0 put final", "0 put final",
      "0 put final"},
     {Collective::Gather, "pat", "", "", "", ""},
     {Collective::Scatter, "direct", "0 put final", "0 put final", "0 put final", "0 put final"},
-    {Collective::Scatter, "direct_lanes", "0 put final", "0 put final", "0 put final",
+    {Collective::Scatter, "direct_workers", "0 put final", "0 put final", "0 put final",
      "0 put final"},
     {Collective::Scatter, "pat", "0 put final", "0 put final", "", ""},
 };
@@ -144,7 +144,7 @@ const RowOfMachines kRowsOfMachines[] = {
     {Collective::Broadcast, "tree", "0 put final, 1 put final"},
     {Collective::Reduce, "tree", "0 get, 1 get"},
     {Collective::AllReduce, "one_shot", ""},
-    {Collective::AllReduce, "two_shot_lanes", "0 get, 1 put final"},
+    {Collective::AllReduce, "two_shot_workers", "0 get, 1 put final"},
     {Collective::AllReduce, "hierarchical", ""},
 };
 // clang-format on
@@ -174,9 +174,9 @@ TEST(Gets, AreOfInputsThatAreOnlySent) {
   // A worker that sends elsewhere, too, says by it that its input was read.
   for (const bool sends_twice : {false, true}) {
     Builder builder = builder_of(Collective::Reduce, 2);
-    LaneBuilder push = builder.add_lane(1);
+    WorkerBuilder push = builder.add_worker(1);
     Connections to = push.to(0, 0);
-    LaneBuilder reduce = builder.add_lane(0);
+    WorkerBuilder reduce = builder.add_worker(0);
     reduce.add({.receive_from = reduce.from(1, 0),
                 .source = input(0),
                 .reduce = true,
@@ -184,7 +184,7 @@ TEST(Gets, AreOfInputsThatAreOnlySent) {
                 .finish = true});
     if (sends_twice) {
       to.push_back(push.to(0, 1).front());
-      LaneBuilder other = builder.add_lane(0);
+      WorkerBuilder other = builder.add_worker(0);
       other.add({.receive_from = other.from(1, 1), .target = scratch(0)});
     }
     push.add({.source = input(0), .send_to = to});
@@ -198,9 +198,9 @@ TEST(Gets, AreNotOfPartialSums) {
                    .nranks = 2,
                    .nblocks = 1,
                    .partial_sums = true});
-  LaneBuilder first = builder.add_lane(1);
+  WorkerBuilder first = builder.add_worker(1);
   first.add({.source = input(0), .send_to = first.to(0)});
-  LaneBuilder last = builder.add_lane(0);
+  WorkerBuilder last = builder.add_worker(0);
   last.add({.receive_from = last.from(1),
             .source = input(0),
             .reduce = true,
@@ -212,22 +212,22 @@ TEST(Gets, AreNotOfPartialSums) {
 TEST(Puts, AreOfWhatIsStoredAsItIsByAWorkerOfItsOwn) {
   // What is passed on is put, and not final: not at the last hop, either.
   Builder chain = builder_of(Collective::Broadcast, 3);
-  LaneBuilder root = chain.add_lane(0);
+  WorkerBuilder root = chain.add_worker(0);
   root.add({.source = input(0), .target = output(0), .send_to = root.to(1)});
-  LaneBuilder middle = chain.add_lane(1);
+  WorkerBuilder middle = chain.add_worker(1);
   middle.add({.receive_from = middle.from(0), .target = output(0), .send_to = middle.to(2)});
-  LaneBuilder last = chain.add_lane(2);
+  WorkerBuilder last = chain.add_worker(2);
   last.add({.receive_from = last.from(1), .target = output(0)});
   EXPECT_EQ(text_of(routes_of(std::move(chain).take())), "0 put");
 
   // Rank 0 sends both blocks: to one worker, or to two, of which each stores a block.
   for (const bool has_worker_for_each : {false, true}) {
     Builder builder = builder_of(Collective::Broadcast, 2, 2);
-    std::optional<LaneBuilder> receiver;
+    std::optional<WorkerBuilder> receiver;
     for (int block = 0; block < 2; ++block) {
-      LaneBuilder sender = builder.add_lane(0);
+      WorkerBuilder sender = builder.add_worker(0);
       sender.add({.source = input(block), .target = output(block), .send_to = sender.to(1, block)});
-      if (!receiver || has_worker_for_each) receiver.emplace(builder.add_lane(1));
+      if (!receiver || has_worker_for_each) receiver.emplace(builder.add_worker(1));
       receiver->add({.receive_from = receiver->from(0, block), .target = output(block)});
     }
     EXPECT_EQ(text_of(routes_of(std::move(builder).take())),

@@ -416,8 +416,9 @@ class BuffersOfProcesses : public testing::TestWithParam<Layout> {
     ncclUniqueId id;
     ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
     if (algorithms == nullptr)
-      algorithms = processes * devices > 2 ? "direct_lanes,two_shot_lanes,scatter_gather_lanes"
-                                           : "direct,two_shot";
+      algorithms = processes * devices > 2
+                       ? "direct_workers,two_shot_workers,scatter_gather_workers"
+                       : "direct,two_shot";
     std::vector<Process> running;
     std::vector<std::string> logs;
     for (int p = 0; p < processes; ++p) {
@@ -445,7 +446,7 @@ TEST_P(BuffersOfProcesses, HaveTheRanksOfReducesAgreeOnPlans) {
   run("agree_on_plans_of_reduces", "1G");
 }
 TEST_P(BuffersOfProcesses, HaveTheRanksOfChainsAgreeOnPlans) {
-  run("agree_on_plans_of_reduces", "1G", "ring,ring_strands");
+  run("agree_on_plans_of_reduces", "1G", "ring,ring_halves");
 }
 TEST_P(BuffersOfProcesses, MayHaveAddressesThatWereOthersBefore) { run("reuse_addresses", "64M"); }
 TEST_P(BuffersOfProcesses, GoDirectAsSoonAsTheyAreRegistered) {

@@ -353,7 +353,7 @@ INSTANTIATE_TEST_SUITE_P(
     , OperationsOnWindows,
     testing::Values(Layout{2, 1, ""}, Layout{3, 1, "direct,two_shot"},
 
-                    Layout{2, 2, "direct_lanes,two_shot_lanes,scatter_gather_lanes"}));
+                    Layout{2, 2, "direct_workers,two_shot_workers,scatter_gather_workers"}));
 
 // id rank: rank 1 registers, and then does nothing until it is killed.
 ROLE(window_survivor) {
@@ -386,7 +386,7 @@ ROLE(window_survivor) {
 TEST(OperationsOnWindowsOfOthers, EndWhenAPeerIsKilledAndTheCommunicatorAborted) {
   ncclUniqueId id;
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
-  const Process::Environment environment{{"NCCL_PROTO", "Simple"}, {"NCCL_ALGO", "direct_lanes"}};
+  const Process::Environment environment{{"NCCL_PROTO", "Simple"}, {"NCCL_ALGO", "direct_workers"}};
   Process survivor("window_survivor", {to_text(id), "0"}, environment);
   Process victim("window_survivor", {to_text(id), "1"}, environment);
   ASSERT_TRUE(victim.wait_for_line("READY")) << victim.output();

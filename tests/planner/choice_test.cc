@@ -206,12 +206,12 @@ TEST(Choice, ForEfficiencyTakesNoMoreCtas) {
 TEST(Choice, WhatNobodyMeasuredIsTakenWhenNothingElseIsAllowed) {
   Settings settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllGather);
-  const Algorithm& lanes = *algorithms::find(Collective::AllGather, "direct_lanes");
+  const Algorithm& workers = *algorithms::find(Collective::AllGather, "direct_workers");
   ASSERT_FALSE(
-      find_cost(tuning_of(MachineClass::Virtual, ""), lanes, Protocol::Simple).is_measured);
-  EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &lanes);
-  settings.algorithms[kind].reset().set(algorithms::index_of(lanes));
-  EXPECT_EQ(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &lanes);
+      find_cost(tuning_of(MachineClass::Virtual, ""), workers, Protocol::Simple).is_measured);
+  EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &workers);
+  settings.algorithms[kind].reset().set(algorithms::index_of(workers));
+  EXPECT_EQ(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &workers);
 }
 
 /// Of any number of ranks, nothing is refused that no variable forbids, up to those of one machine
@@ -335,8 +335,8 @@ TEST(Choice, OfInvariantSettingsReducesInOneOrder) {
           const schedule::Schedule schedule = choice.algorithm->build(nranks, {}).take();
           EXPECT_FALSE(schedule.partial_sums);
           for (const auto& channels : schedule.ranks)
-            for (const schedule::Lane& lane : channels[0].lanes)
-              for (const schedule::Instruction& i : lane.instructions)
+            for (const schedule::Worker& worker : channels[0].workers)
+              for (const schedule::Instruction& i : worker.instructions)
                 if (i.reduce) {
                   EXPECT_EQ(i.receive_from.size(), static_cast<size_t>(nranks - 1));
                 }

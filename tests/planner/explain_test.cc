@@ -89,7 +89,7 @@ TEST(Explain, NamesWhatKeepsAnAlgorithmOut) {
   };
   EXPECT_EQ(reason("two_shot", Protocol::Simple),
             "connects all ranks with each other, which is done for up to 8");
-  EXPECT_EQ(reason("two_shot_lanes", Protocol::LL), "is for 1 to 8 ranks");
+  EXPECT_EQ(reason("two_shot_workers", Protocol::LL), "is for 1 to 8 ranks");
   settings = settings_of(gpu::Kind::Cuda, 4);
   EXPECT_THAT(reason("one_shot", Protocol::Simple), HasSubstr("lowest latency"));
   settings.algorithms[kind].reset(

@@ -23,11 +23,11 @@ constexpr uint32_t kTiles = 5;  // of a block
 
 /// A tile of a rank's input or output: rank, block, tile.
 using Tile = std::tuple<uint32_t, uint32_t, uint32_t>;
-/// What lies in a tile: the tiles of inputs that were folded into it.
-using Folded = std::multiset<Tile>;
+/// What lies in a tile: the tiles of inputs that were reduced into it.
+using Reduction = std::multiset<Tile>;
 
 struct Outcome {
-  std::map<Tile, Folded> outputs;
+  std::map<Tile, Reduction> outputs;
   std::map<Tile, std::vector<uint32_t>> readers;  // of tiles of inputs
   std::map<Tile, std::vector<uint32_t>> writers;  // of tiles of outputs
 };
@@ -38,13 +38,13 @@ void carry_out(const ListAccess& access, uint32_t nranks, uint32_t work, uint32_
   for (uint32_t tile = 0; tile < kTiles; ++tile) {
     if (access.form == ListForm::Whole && executor::owner_of_tile(work, tile, nranks) != rank)
       continue;
-    Folded folded;
+    Reduction reduced;
     for (uint32_t of = 0; of < nranks; ++of) {
       const bool is_source =
           access.form == ListForm::Gather ? of == rank : executor::has_rank(access.inputs, of);
       if (!is_source) continue;
       const Tile source{of, access.form == ListForm::Scatter ? rank : 0, tile};
-      folded.insert(source);
+      reduced.insert(source);
       outcome.readers[source].push_back(rank);
     }
     for (uint32_t of = 0; of < nranks; ++of) {
@@ -52,37 +52,37 @@ void carry_out(const ListAccess& access, uint32_t nranks, uint32_t work, uint32_
           access.form == ListForm::Scatter ? of == rank : executor::has_rank(access.outputs, of);
       if (!is_target) continue;
       const Tile target{of, access.form == ListForm::Gather ? rank : 0, tile};
-      outcome.outputs[target] = folded;
+      outcome.outputs[target] = reduced;
       outcome.writers[target].push_back(rank);
     }
   }
 }
 
 /// What the output of `rank` has in block `block` when the collective is done; empty: nothing.
-Folded expected(Collective collective, uint32_t nranks, uint32_t root, uint32_t rank,
-                uint32_t block, uint32_t tile) {
-  Folded folded;
-  const auto fold_all = [&](uint32_t of_block) {
-    for (uint32_t of = 0; of < nranks; ++of) folded.insert({of, of_block, tile});
+Reduction expected(Collective collective, uint32_t nranks, uint32_t root, uint32_t rank,
+                   uint32_t block, uint32_t tile) {
+  Reduction reduced;
+  const auto reduce_all = [&](uint32_t of_block) {
+    for (uint32_t of = 0; of < nranks; ++of) reduced.insert({of, of_block, tile});
   };
   switch (collective) {
     case Collective::AllReduce:
-      if (block == 0) fold_all(0);
+      if (block == 0) reduce_all(0);
       break;
     case Collective::Reduce:
-      if (block == 0 && rank == root) fold_all(0);
+      if (block == 0 && rank == root) reduce_all(0);
       break;
     case Collective::ReduceScatter:
-      if (block == 0) fold_all(rank);
+      if (block == 0) reduce_all(rank);
       break;
     case Collective::Broadcast:
-      if (block == 0) folded.insert({root, 0, tile});
+      if (block == 0) reduced.insert({root, 0, tile});
       break;
     default:
-      folded.insert({block, 0, tile});  // AllGather
+      reduced.insert({block, 0, tile});  // AllGather
       break;
   }
-  return folded;
+  return reduced;
 }
 
 /// Where a tile of the input lies in place, as a tile of the output.

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "executor/protocol/request.h"
+#include "executor/protocol/pull.h"
 
 namespace niccolite::planner {
 namespace {
@@ -91,7 +91,7 @@ TEST(Plan, MessagesOfAPairTakeTurns) {
   ASSERT_EQ(plan.turns.size(), 7u);
   ASSERT_EQ(plan.program->works.size(), 7u);
   EXPECT_EQ(plan.program->nchannels, 1);
-  EXPECT_EQ(plan.program->lanes.size(), 7u);
+  EXPECT_EQ(plan.program->workers.size(), 7u);
   const std::vector<bool> followed{true, false, false, true, false, false, false};
   const std::vector<uint32_t> first{0, 0, 0, 0, 1, 0, 1};
   for (size_t work = 0; work < 7; ++work) {
@@ -105,7 +105,7 @@ TEST(Plan, CutsChunksAsTheChoiceSays) {
   for (const int nranks : {2, 4})
     for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
       Settings settings = settings_for(gpu::Kind::Cuda, nranks);
-      allow_only(settings, Collective::Broadcast, "ring_strands");
+      allow_only(settings, Collective::Broadcast, "ring_halves");
       auto& protocols = settings.protocols[static_cast<size_t>(Collective::Broadcast)];
       protocols.fill(false);
       protocols[static_cast<size_t>(protocol)] = true;
@@ -163,16 +163,16 @@ TEST(Plan, SaysWhatAnEmptySelectionLeavesOut) {
 }
 
 // Both ends of a connection count units and places alike, and there are places for several.
-TEST(Plan, RequestsWhatLargeFoldsOfSeveralGpusTake) {
+TEST(Plan, PullsForLargeReducesOfSeveralGpus) {
   const auto bytes_of = [](const Settings& settings, Collective collective, size_t bytes) {
-    return request_bytes(settings,
-                         {.collective = collective, .nranks = settings.nranks, .bytes = bytes});
+    return pull_bytes(settings,
+                      {.collective = collective, .nranks = settings.nranks, .bytes = bytes});
   };
   Settings four = settings_for(gpu::Kind::Cuda, 4);
   const uint32_t unit = bytes_of(four, Collective::AllReduce, size_t{1} << 30);
   ASSERT_NE(unit, 0u);
   EXPECT_EQ(unit % 512, 0u);
-  EXPECT_GE(executor::request::most_of(four.shapes[static_cast<size_t>(Protocol::Simple)], unit),
+  EXPECT_GE(executor::pull::most_of(four.shapes[static_cast<size_t>(Protocol::Simple)], unit),
             4u);
   EXPECT_EQ(bytes_of(four, Collective::AllReduce, 1 << 20), 0u);
   EXPECT_NE(bytes_of(four, Collective::ReduceScatter, size_t{1} << 30), 0u);
@@ -180,7 +180,7 @@ TEST(Plan, RequestsWhatLargeFoldsOfSeveralGpusTake) {
   EXPECT_EQ(bytes_of(settings_for(gpu::Kind::Cuda, 2), Collective::AllReduce, size_t{1} << 30), 0u);
   EXPECT_EQ(bytes_of(settings_for(gpu::Kind::Virtual, 4), Collective::AllReduce, size_t{1} << 30),
             0u);
-  four.request_block = 1 << 20;
+  four.pull_block = 1 << 20;
   EXPECT_EQ(bytes_of(four, Collective::AllReduce, 4 << 20), unit);
   EXPECT_EQ(bytes_of(four, Collective::AllReduce, (4 << 20) - 4), 0u);
   set_reach(four, /*reaches_users=*/false);

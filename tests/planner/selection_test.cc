@@ -7,13 +7,13 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint32_t kRing = 1, kOneShot = 2, kPlain = 4, kLanes = 8, kTwoShot = kPlain | kLanes;
+constexpr uint32_t kRing = 1, kOneShot = 2, kPlain = 4, kWorkers = 8, kTwoShot = kPlain | kWorkers;
 constexpr uint32_t kAll = kRing | kOneShot | kTwoShot;
 const std::vector<Token> kTokens{{"ring", kRing},
                                  {"one_shot", kOneShot},
                                  {"two_shot", kTwoShot},
                                  {"two_shot_plain", kPlain},
-                                 {"two_shot_lanes", kLanes}};
+                                 {"two_shot_workers", kWorkers}};
 constexpr std::string_view kForeign[] = {"tree", "nvls"};
 
 Result<uint32_t> parse(std::string_view text) {
@@ -28,9 +28,9 @@ TEST(Selection, FollowsTheSyntaxOfNcclAlgo) {
       {"", kAll},
       {"ring", kRing},
       {"Ring,TWO_SHOT", kRing | kTwoShot},
-      {"two_shot_lanes", kLanes},
+      {"two_shot_workers", kWorkers},
       {"two_shot_plain,ring", kPlain | kRing},
-      {"^two_shot_lanes", kAll & ~kLanes},
+      {"^two_shot_workers", kAll & ~kWorkers},
       {"^two_shot", kRing | kOneShot},
       {"^ring", kOneShot | kTwoShot},
       {"tree", 0},

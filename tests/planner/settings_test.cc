@@ -35,13 +35,14 @@ TEST(Settings, AnAlgorithmOfOneCollectiveLeavesTheOthersAlone) {
 TEST(Settings, AFamilyAllowsAllItsFormsAndEachFormCanBeNamed) {
   const auto forms = [](const char* text) {
     const Settings settings = settings_with(text, gpu::Kind::Cuda);
-    return std::pair(allows(settings, *algorithms::find(Collective::AllReduce, "two_shot")),
-                     allows(settings, *algorithms::find(Collective::AllReduce, "two_shot_lanes")));
+    return std::pair(
+        allows(settings, *algorithms::find(Collective::AllReduce, "two_shot")),
+        allows(settings, *algorithms::find(Collective::AllReduce, "two_shot_workers")));
   };
   EXPECT_EQ(forms("two_shot"), std::pair(true, true));
   EXPECT_EQ(forms("two_shot_plain"), std::pair(true, false));
-  EXPECT_EQ(forms("TWO_SHOT_LANES"), std::pair(false, true));
-  EXPECT_EQ(forms("^two_shot_lanes"), std::pair(true, false));
+  EXPECT_EQ(forms("TWO_SHOT_WORKERS"), std::pair(false, true));
+  EXPECT_EQ(forms("^two_shot_workers"), std::pair(true, false));
   EXPECT_EQ(forms("allreduce:ring"), std::pair(false, false));
 }
 

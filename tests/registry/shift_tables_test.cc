@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "executor/protocol/offer.h"
+#include "executor/protocol/advertisement.h"
 
 namespace niccolite::registry {
 namespace {
@@ -26,7 +26,8 @@ TEST_F(ShiftTablesTest, HoldWhatWasAddedUntilTheyEnd) {
   for (uint64_t i = 0; i < made.size(); ++i)
     EXPECT_EQ(std::vector(made[i], made[i] + 3), std::vector<uint64_t>({i, ~i, 5}));
   ASSERT_TRUE(tables_.end(made[1]).is_ok());
-  EXPECT_EQ(std::vector(made[1], made[1] + 3), std::vector<uint64_t>(3, executor::offer::kUnseen));
+  EXPECT_EQ(std::vector(made[1], made[1] + 3),
+            std::vector<uint64_t>(3, executor::advertisement::kUnseen));
   EXPECT_EQ(made[2][0], 2u);
 }
 

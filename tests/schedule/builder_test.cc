@@ -17,17 +17,17 @@ Builder builder_of(int nranks) {
 
 TEST(Builder, BothEndsNameTheSameConnection) {
   Builder builder = builder_of(2);
-  LaneBuilder sender = builder.add_lane(0), receiver = builder.add_lane(1);
+  WorkerBuilder sender = builder.add_worker(0), receiver = builder.add_worker(1);
   EXPECT_EQ(sender.to(1), receiver.from(0));
   EXPECT_EQ(std::move(builder).take().connections.size(), 1u);
 }
 
 TEST(Builder, DirectionTagAndChannelTellConnectionsApart) {
   Builder builder = builder_of(2);
-  LaneBuilder lane = builder.add_lane(0), other_channel = builder.add_lane(0, 1);
-  EXPECT_THAT(lane.to(1), ElementsAre(0));
-  EXPECT_THAT(lane.from(1), ElementsAre(1));
-  EXPECT_THAT(lane.to(1, 5), ElementsAre(2));
+  WorkerBuilder worker = builder.add_worker(0), other_channel = builder.add_worker(0, 1);
+  EXPECT_THAT(worker.to(1), ElementsAre(0));
+  EXPECT_THAT(worker.from(1), ElementsAre(1));
+  EXPECT_THAT(worker.to(1, 5), ElementsAre(2));
   EXPECT_THAT(other_channel.to(1), ElementsAre(3));
   const Schedule schedule = std::move(builder).take();
   ASSERT_EQ(schedule.connections.size(), 4u);
@@ -39,29 +39,29 @@ TEST(Builder, DirectionTagAndChannelTellConnectionsApart) {
 
 TEST(Builder, ListsOfPeersKeepTheirOrder) {
   Builder builder = builder_of(4);
-  LaneBuilder lane = builder.add_lane(0);
+  WorkerBuilder worker = builder.add_worker(0);
   const std::vector<int> peers{3, 1, 2};
-  EXPECT_THAT(lane.to(peers), ElementsAre(0, 1, 2));
-  EXPECT_THAT(lane.to(1), ElementsAre(1));
-  EXPECT_THAT(lane.to(3), ElementsAre(0));
+  EXPECT_THAT(worker.to(peers), ElementsAre(0, 1, 2));
+  EXPECT_THAT(worker.to(1), ElementsAre(1));
+  EXPECT_THAT(worker.to(3), ElementsAre(0));
 }
 
-TEST(Builder, LanesAndInstructionsStandInOrderOfAddition) {
+TEST(Builder, WorkersAndInstructionsStandInOrderOfAddition) {
   Builder builder = builder_of(2);
-  LaneBuilder first = builder.add_lane(1), second = builder.add_lane(1, 0, 7);
+  WorkerBuilder first = builder.add_worker(1), second = builder.add_worker(1, 0, 7);
   second.add({.source = input(1), .target = output(1)});
   first.add({.source = input(0), .target = output(0)});
   first.add({.source = scratch(0), .target = output(0)});
   const Schedule schedule = std::move(builder).take();
   ASSERT_EQ(schedule.ranks.size(), 2u);
   EXPECT_TRUE(schedule.ranks[0].empty());
-  const std::vector<Lane>& lanes = schedule.ranks[1][0].lanes;
-  ASSERT_EQ(lanes.size(), 2u);
-  EXPECT_EQ(lanes[1].weight, 7);
-  ASSERT_EQ(lanes[0].instructions.size(), 2u);
-  EXPECT_EQ(lanes[0].instructions[0].source, input(0));
-  EXPECT_EQ(lanes[0].instructions[1].source, scratch(0));
-  EXPECT_EQ(lanes[1].instructions[0].source, input(1));
+  const std::vector<Worker>& workers = schedule.ranks[1][0].workers;
+  ASSERT_EQ(workers.size(), 2u);
+  EXPECT_EQ(workers[1].weight, 7);
+  ASSERT_EQ(workers[0].instructions.size(), 2u);
+  EXPECT_EQ(workers[0].instructions[0].source, input(0));
+  EXPECT_EQ(workers[0].instructions[1].source, scratch(0));
+  EXPECT_EQ(workers[1].instructions[0].source, input(1));
 }
 
 TEST(ChunkBlock, IsNamedOrThatOfTheSourceOrThatOfTheTarget) {
@@ -74,8 +74,8 @@ TEST(ChunkBlock, IsNamedOrThatOfTheSourceOrThatOfTheTarget) {
 TEST(Names, AreThoseOfMessages) {
   EXPECT_STREQ(name_of(Buffer::Scratch), "scratch");
   EXPECT_STREQ(name_of(Collective::AllReduce), "all_reduce");
-  EXPECT_EQ(describe({.rank = 2, .channel = 0, .lane = 1, .instruction = 3}),
-            "rank 2 channel 0 lane 1 instruction 3");
+  EXPECT_EQ(describe({.rank = 2, .channel = 0, .worker = 1, .instruction = 3}),
+            "rank 2 channel 0 worker 1 instruction 3");
 }
 
 }  // namespace

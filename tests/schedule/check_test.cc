@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 // Said of a schedule that passes every other rule, but whose output was left out as beside the
 // point of a test.
-constexpr const char* kOnlyTheOutputIsMissing = "no instruction of any lane writes output block";
+constexpr const char* kOnlyTheOutputIsMissing = "no instruction of any worker writes output block";
 
 Builder builder_of(int nranks, int nblocks = 1) {
   return Builder({.collective = Collective::AllReduce,
@@ -29,28 +29,28 @@ Builder builder_of(int nranks, int nblocks = 1) {
                   .scratch_blocks = 4});
 }
 
-/// Two ranks swap inputs and fold them.
-Schedule swap_and_fold() {
+/// Two ranks swap inputs and reduce them.
+Schedule swap_and_reduction() {
   Builder builder = builder_of(2);
   for (int rank = 0; rank < 2; ++rank) {
-    LaneBuilder lane = builder.add_lane(rank);
-    lane.add({.source = input(0), .send_to = lane.to(1 - rank)});
-    lane.add({.receive_from = lane.from(1 - rank),
-              .source = input(0),
-              .source_position = rank,
-              .reduce = true,
-              .target = output(0),
-              .finish = true});
+    WorkerBuilder worker = builder.add_worker(rank);
+    worker.add({.source = input(0), .send_to = worker.to(1 - rank)});
+    worker.add({.receive_from = worker.from(1 - rank),
+                .source = input(0),
+                .source_position = rank,
+                .reduce = true,
+                .target = output(0),
+                .finish = true});
   }
   return std::move(builder).take();
 }
 
 Instruction& instruction_of(Schedule& schedule, int rank, size_t index) {
-  return schedule.ranks[static_cast<size_t>(rank)][0].lanes[0].instructions[index];
+  return schedule.ranks[static_cast<size_t>(rank)][0].workers[0].instructions[index];
 }
 
 TEST(Check, AcceptsARightSchedule) {
-  const Status status = check(swap_and_fold());
+  const Status status = check(swap_and_reduction());
   EXPECT_TRUE(status.is_ok()) << status.message();
 }
 
@@ -76,10 +76,10 @@ const Malformed kMalformed[] = {
      "rank 0 has no channel"},
     {"ChannelsDiffer", [](Schedule& s) { s.ranks[1].emplace_back(); },
      "rank 1 has 2 channels, rank 0 has 1"},
-    {"LaneWithoutWeight", [](Schedule& s) { s.ranks[1][0].lanes[0].weight = 0; },
-     "rank 1 channel 0 lane 0 has weight 0 and 2 instructions"},
-    {"LaneWithoutInstructions", [](Schedule& s) { s.ranks[1][0].lanes.emplace_back(); },
-     "rank 1 channel 0 lane 1 has weight 1 and 0 instructions"},
+    {"WorkerWithoutWeight", [](Schedule& s) { s.ranks[1][0].workers[0].weight = 0; },
+     "rank 1 channel 0 worker 0 has weight 0 and 2 instructions"},
+    {"WorkerWithoutInstructions", [](Schedule& s) { s.ranks[1][0].workers.emplace_back(); },
+     "rank 1 channel 0 worker 1 has weight 1 and 0 instructions"},
     {"ConnectionToNobody", [](Schedule& s) { s.connections[0].receiver = 2; },
      "connection 0 goes from rank 0 to rank 2 on channel 0; there are 2 ranks and 1 channels"},
     {"ConnectionFromNobody", [](Schedule& s) { s.connections[0].sender = -1; },
@@ -96,15 +96,15 @@ const Malformed kMalformed[] = {
      },
      "connection 2 from rank 0 to rank 1 on channel 0 is used by no instruction"},
     {"NoOperand", [](Schedule& s) { instruction_of(s, 1, 0).source.reset(); },
-     "rank 1 channel 0 lane 0 instruction 0 has no operand"},
+     "rank 1 channel 0 worker 0 instruction 0 has no operand"},
     {"NoDestination", [](Schedule& s) { instruction_of(s, 1, 1).target.reset(); },
-     "rank 1 channel 0 lane 0 instruction 1 has no destination"},
+     "rank 1 channel 0 worker 0 instruction 1 has no destination"},
     {"CopyOfTwo", [](Schedule& s) { instruction_of(s, 1, 1).reduce = false; },
-     "rank 1 channel 0 lane 0 instruction 1 copies, but has 2 operands"},
-    {"FoldOfOne", [](Schedule& s) { instruction_of(s, 1, 0).reduce = true; },
-     "rank 1 channel 0 lane 0 instruction 0 folds, but has only one operand"},
+     "rank 1 channel 0 worker 0 instruction 1 copies, but has 2 operands"},
+    {"ReductionOfOne", [](Schedule& s) { instruction_of(s, 1, 0).reduce = true; },
+     "rank 1 channel 0 worker 0 instruction 0 reductions, but has only one operand"},
     {"SourcePositionTooHigh", [](Schedule& s) { instruction_of(s, 0, 1).source_position = 2; },
-     "rank 0 channel 0 lane 0 instruction 1 has source position 2, with 1 receives"},
+     "rank 0 channel 0 worker 0 instruction 1 has source position 2, with 1 receives"},
     {"SourcePositionNegative", [](Schedule& s) { instruction_of(s, 0, 1).source_position = -1; },
      "has source position -1"},
     {"SourcePositionWithoutSource",
@@ -116,7 +116,7 @@ const Malformed kMalformed[] = {
      "instruction 1 has source position 1, with no source and 1 receives"},
     {"ChunkUnknown",
      [](Schedule& s) { instruction_of(s, 1, 1) = {.receive_from = {0}, .send_to = {1}}; },
-     "rank 1 channel 0 lane 0 instruction 1 handles the chunk of block -1; there are 1 blocks"},
+     "rank 1 channel 0 worker 0 instruction 1 handles the chunk of block -1; there are 1 blocks"},
     {"ChunkOutOfRange", [](Schedule& s) { instruction_of(s, 0, 0).chunk_of = 1; },
      "instruction 0 handles the chunk of block 1; there are 1 blocks"},
     {"BlockOfAnotherChunk",
@@ -124,13 +124,13 @@ const Malformed kMalformed[] = {
        s.nblocks = 2;
        instruction_of(s, 0, 1).target->block = 1;
      },
-     "rank 0 channel 0 lane 0 instruction 1 handles block 0, but names output block 1"},
+     "rank 0 channel 0 worker 0 instruction 1 handles block 0, but names output block 1"},
     {"ScratchOutOfRange", [](Schedule& s) { instruction_of(s, 0, 1).target = scratch(4); },
      "instruction 1 names scratch block 4 of 4"},
     {"InputAsTarget", [](Schedule& s) { instruction_of(s, 0, 1).target = input(0); },
      "instruction 1 writes to the input"},
     {"UnknownConnection", [](Schedule& s) { instruction_of(s, 0, 0).send_to = {2}; },
-     "rank 0 channel 0 lane 0 instruction 0 sends to connection 2; there are 2"},
+     "rank 0 channel 0 worker 0 instruction 0 sends to connection 2; there are 2"},
     {"SendOnAnothersConnection", [](Schedule& s) { instruction_of(s, 0, 0).send_to = {1}; },
      "instruction 0 sends to connection 1, which goes from rank 1 to rank 0 on channel 0"},
     {"ReceiveOnAnothersConnection", [](Schedule& s) { instruction_of(s, 0, 1).receive_from = {0}; },
@@ -140,24 +140,26 @@ const Malformed kMalformed[] = {
        instruction_of(s, 0, 0).send_to = {0, 0};
      },
      "instruction 0 sends to the connection to rank 1 twice"},
-    {"ConnectionSharedByLanes",
+    {"ConnectionSharedByWorkers",
      [](Schedule& s) {
-       s.ranks[0][0].lanes.push_back(
+       s.ranks[0][0].workers.push_back(
            {.weight = 1, .instructions = {{.source = input(0), .send_to = {0}}}});
      },
-     "rank 0 channel 0 lane 1 instruction 0 sends to the connection to rank 1 that lane 0 uses"},
+     "rank 0 channel 0 worker 1 instruction 0 sends to the connection to rank 1 that worker 0 "
+     "uses"},
     {"OneSendTooMany",
      [](Schedule& s) {
-       s.ranks[0][0].lanes[0].instructions.push_back({.source = input(0), .send_to = {0}});
+       s.ranks[0][0].workers[0].instructions.push_back({.source = input(0), .send_to = {0}});
      },
-     "rank 0 channel 0 lane 0 instruction 2 sends a chunk to rank 1 that is never taken (rank 0 "
+     "rank 0 channel 0 worker 0 instruction 2 sends a chunk to rank 1 that is never taken (rank 0 "
      "sends 2 in a "
      "round, rank 1 takes 1)"},
     {"OneReceiveTooMany",
      [](Schedule& s) {
-       s.ranks[0][0].lanes[0].instructions.push_back({.receive_from = {1}, .target = scratch(0)});
+       s.ranks[0][0].workers[0].instructions.push_back({.receive_from = {1}, .target = scratch(0)});
      },
-     "rank 0 channel 0 lane 0 instruction 2 waits for a chunk from rank 1 that is never sent (rank "
+     "rank 0 channel 0 worker 0 instruction 2 waits for a chunk from rank 1 that is never sent "
+     "(rank "
      "1 sends 1 "
      "in a round, rank 0 takes 2)"},
 };
@@ -165,7 +167,7 @@ const Malformed kMalformed[] = {
 class MalformedSchedule : public testing::TestWithParam<Malformed> {};
 
 TEST_P(MalformedSchedule, IsRefusedWithItsPlaceAndCause) {
-  Schedule schedule = swap_and_fold();
+  Schedule schedule = swap_and_reduction();
   GetParam().break_it(schedule);
   const Status status = check(schedule);
   ASSERT_FALSE(status.is_ok());
@@ -179,47 +181,48 @@ INSTANTIATE_TEST_SUITE_P(Form, MalformedSchedule, testing::ValuesIn(kMalformed),
                          });
 
 TEST(Check, RefusesAFifoWithoutSlots) {
-  EXPECT_EQ(check(swap_and_fold(), {.depth = 0}).code(), Code::InvalidArgument);
+  EXPECT_EQ(check(swap_and_reduction(), {.depth = 0}).code(), Code::InvalidArgument);
 }
 
 // ---- races
 
 TEST(Races, ReadingTogetherIsNone) {
   Builder builder = builder_of(1);
-  builder.add_lane(0).add({.source = input(0), .target = scratch(0), .chunk_of = 0});
-  builder.add_lane(0).add({.source = input(0), .target = scratch(1), .chunk_of = 0});
+  builder.add_worker(0).add({.source = input(0), .target = scratch(0), .chunk_of = 0});
+  builder.add_worker(0).add({.source = input(0), .target = scratch(1), .chunk_of = 0});
   EXPECT_THAT(check(std::move(builder).take()).message(), HasSubstr(kOnlyTheOutputIsMissing));
 }
 
-TEST(Races, ReadingTheInputWhileAnotherLaneWritesTheOutputIsOneInPlaceOnly) {
+TEST(Races, ReadingTheInputWhileAnotherWorkerWritesTheOutputIsOneInPlaceOnly) {
   Builder builder = builder_of(1);
-  builder.add_lane(0).add({.source = input(0), .target = output(0), .finish = true});
-  builder.add_lane(0).add({.source = input(0), .target = scratch(1), .chunk_of = 0});
+  builder.add_worker(0).add({.source = input(0), .target = output(0), .finish = true});
+  builder.add_worker(0).add({.source = input(0), .target = scratch(1), .chunk_of = 0});
   EXPECT_THAT(check(std::move(builder).take()).message(),
-              AnyOf("rank 0 channel 0 lane 1 instruction 0 reads input block 0, which rank 0 "
-                    "channel 0 lane 0 "
+              AnyOf("rank 0 channel 0 worker 1 instruction 0 reads input block 0, which rank 0 "
+                    "channel 0 worker 0 "
                     "instruction 0 writes with no order between them (in place)",
-                    "rank 0 channel 0 lane 0 instruction 0 writes output block 0, which rank 0 "
-                    "channel 0 lane 1 "
+                    "rank 0 channel 0 worker 0 instruction 0 writes output block 0, which rank 0 "
+                    "channel 0 worker 1 "
                     "instruction 0 reads with no order between them (in place)"));
 }
 
 TEST(Races, ScratchIsWatchedToo) {
   Builder builder = builder_of(1);
-  builder.add_lane(0).add({.source = input(0), .target = scratch(2), .chunk_of = 0});
-  builder.add_lane(0).add({.source = input(0), .target = scratch(2), .chunk_of = 0});
+  builder.add_worker(0).add({.source = input(0), .target = scratch(2), .chunk_of = 0});
+  builder.add_worker(0).add({.source = input(0), .target = scratch(2), .chunk_of = 0});
   EXPECT_THAT(check(std::move(builder).take()).message(),
-              HasSubstr("writes scratch block 2, which rank 0 channel 0 lane"));
+              HasSubstr("writes scratch block 2, which rank 0 channel 0 worker"));
 }
 
-/// Rank 0's lanes both write a block. Lane 1 tells rank 1 when it has; `answered`: rank 1 then
-/// tells lane 0, which waits for that. Otherwise lane 0 only sends two chunks, the second of which
-/// has, in a FIFO of one slot, to wait for rank 1 to take the first, which it does after lane 1's.
+/// Rank 0's workers both write a block. Worker 1 tells rank 1 when it has; `answered`: rank 1 then
+/// tells worker 0, which waits for that. Otherwise worker 0 only sends two chunks, the second of
+/// which has, in a FIFO of one slot, to wait for rank 1 to take the first, which it does after
+/// worker 1's.
 Schedule two_writers(bool answered) {
   Builder builder = builder_of(2);
-  LaneBuilder second_writer = builder.add_lane(0), first_writer = builder.add_lane(0);
-  LaneBuilder peer = builder.add_lane(1);
-  const auto data = [&](LaneBuilder& lane) { return lane.to(1, 0); };
+  WorkerBuilder second_writer = builder.add_worker(0), first_writer = builder.add_worker(0);
+  WorkerBuilder peer = builder.add_worker(1);
+  const auto data = [&](WorkerBuilder& worker) { return worker.to(1, 0); };
   second_writer.add({.source = input(0), .send_to = data(second_writer)});
   if (answered)
     second_writer.add(
@@ -249,36 +252,36 @@ TEST(Races, AnOrderThatCreditHappensToGiveDoesNot) {
                 HasSubstr("with no order between them"));
 }
 
-/// What rank 0's lane 0 does after it sent has no order with lane 1, which waits for rank 1's
+/// What rank 0's worker 0 does after it sent has no order with worker 1, which waits for rank 1's
 /// answer to that alone.
 TEST(Races, AnOrderEndsWhereTheMessageLeft) {
   for (const bool writes_before_it_sends : {true, false}) {
     Builder builder = builder_of(2);
-    LaneBuilder asks = builder.add_lane(0), hears = builder.add_lane(0);
-    LaneBuilder peer = builder.add_lane(1);
+    WorkerBuilder asks = builder.add_worker(0), hears = builder.add_worker(0);
+    WorkerBuilder peer = builder.add_worker(1);
     const Instruction write{.source = input(0), .target = scratch(0), .chunk_of = 0};
     if (writes_before_it_sends) asks.add(write);
     asks.add({.source = input(0), .send_to = asks.to(1)});
     if (!writes_before_it_sends) asks.add(write);
     peer.add({.receive_from = peer.from(0), .send_to = peer.to(0), .chunk_of = 0});
     hears.add({.receive_from = hears.from(1), .target = scratch(0), .chunk_of = 0});
-    EXPECT_THAT(
-        check(std::move(builder).take()).message(),
-        HasSubstr(writes_before_it_sends ? kOnlyTheOutputIsMissing
-                                         : "writes scratch block 0, which rank 0 channel 0 lane "))
+    EXPECT_THAT(check(std::move(builder).take()).message(),
+                HasSubstr(writes_before_it_sends
+                              ? kOnlyTheOutputIsMissing
+                              : "writes scratch block 0, which rank 0 channel 0 worker "))
         << writes_before_it_sends;
   }
 }
 
-/// Two lanes read a block; a third writes it, in order after one of the reads but not after the
-/// other, whose lane had only sent something before it read. Whichever reader runs first, neither
+/// Two workers read a block; a third writes it, in order after one of the reads but not after the
+/// other, whose worker had only sent something before it read. Whichever reader runs first, neither
 /// read may hide the other.
 TEST(Races, OneOrderedReaderDoesNotExcuseAnother) {
   for (const bool ordered_first : {true, false}) {
     Builder builder = builder_of(2);
-    LaneBuilder starts = builder.add_lane(0), ordered = builder.add_lane(0);
-    LaneBuilder unordered = builder.add_lane(0), writes = builder.add_lane(0);
-    LaneBuilder peer = builder.add_lane(1);
+    WorkerBuilder starts = builder.add_worker(0), ordered = builder.add_worker(0);
+    WorkerBuilder unordered = builder.add_worker(0), writes = builder.add_worker(0);
+    WorkerBuilder peer = builder.add_worker(1);
     starts.add({.source = input(0), .target = scratch(0), .send_to = starts.to(1), .chunk_of = 0});
     ordered.add({.receive_from = ordered.from(1, 1), .target = scratch(1), .chunk_of = 0});
     ordered.add({.source = scratch(0), .send_to = ordered.to(1, 1), .chunk_of = 0});
@@ -293,8 +296,8 @@ TEST(Races, OneOrderedReaderDoesNotExcuseAnother) {
     peer.add({.receive_from = peer.from(0, 2), .send_to = peer.to(0, 3), .chunk_of = 0});
     EXPECT_THAT(
         check(std::move(builder).take()).message(),
-        HasSubstr("rank 0 channel 0 lane 3 instruction 0 writes scratch block 0, which rank 0 "
-                  "channel 0 lane 2 instruction 1 reads with no order between them"));
+        HasSubstr("rank 0 channel 0 worker 3 instruction 0 writes scratch block 0, which rank 0 "
+                  "channel 0 worker 2 instruction 1 reads with no order between them"));
   }
 }
 
@@ -302,47 +305,49 @@ TEST(Races, OneOrderedReaderDoesNotExcuseAnother) {
 
 TEST(Values, AnInputReadAfterTheResultTookItsPlaceIsWrongInPlaceOnly) {
   Builder builder = builder_of(1);
-  LaneBuilder lane = builder.add_lane(0);
-  lane.add({.source = input(0), .target = output(0), .finish = true});
-  lane.add({.source = input(0), .target = scratch(0), .chunk_of = 0});
+  WorkerBuilder worker = builder.add_worker(0);
+  worker.add({.source = input(0), .target = output(0), .finish = true});
+  worker.add({.source = input(0), .target = scratch(0), .chunk_of = 0});
   EXPECT_EQ(
       check(std::move(builder).take()).message(),
-      "rank 0 channel 0 lane 0 instruction 1 reads input block 0 after rank 0 channel 0 lane 0 "
+      "rank 0 channel 0 worker 0 instruction 1 reads input block 0 after rank 0 channel 0 worker 0 "
       "instruction 0 wrote over it (in place)");
 }
 
 TEST(Values, AResultOverwrittenByAnInputIsWrong) {
-  Schedule schedule = swap_and_fold();
-  schedule.ranks[1][0].lanes[0].instructions.push_back({.source = input(0), .target = output(0)});
-  EXPECT_EQ(check(schedule).message(),
-            "rank 1 channel 0 lane 0 instruction 2 leaves output block 0 without the contribution "
-            "of rank 0 "
-            "(an input that nothing was folded with)");
+  Schedule schedule = swap_and_reduction();
+  schedule.ranks[1][0].workers[0].instructions.push_back({.source = input(0), .target = output(0)});
+  EXPECT_EQ(
+      check(schedule).message(),
+      "rank 1 channel 0 worker 0 instruction 2 leaves output block 0 without the contribution "
+      "of rank 0 "
+      "(an input that nothing was reduced with)");
 }
 
 TEST(Values, AnInputIsNotFinished) {
-  Schedule schedule = swap_and_fold();
+  Schedule schedule = swap_and_reduction();
   instruction_of(schedule, 0, 0).finish = true;
   EXPECT_EQ(check(schedule).message(),
-            "rank 0 channel 0 lane 0 instruction 0 finishes block 0 with 1 of 2 contributions "
+            "rank 0 channel 0 worker 0 instruction 0 finishes block 0 with 1 of 2 contributions "
             "(rank 1 missing)");
 }
 
-TEST(Values, AFinishedValueIsNotFoldedAgain) {
-  Schedule schedule = swap_and_fold();
+TEST(Values, AFinishedValueIsNotReducedAgain) {
+  Schedule schedule = swap_and_reduction();
   schedule.connections.push_back({0, 1, 0, /*tag=*/1});
   instruction_of(schedule, 0, 1).send_to = {2};
-  schedule.ranks[1][0].lanes[0].instructions.push_back(
+  schedule.ranks[1][0].workers[0].instructions.push_back(
       {.receive_from = {2}, .source = input(0), .reduce = true, .target = scratch(0)});
-  EXPECT_EQ(check(schedule).message(),
-            "rank 1 channel 0 lane 0 instruction 2 folds the chunk from rank 0, which is finished "
-            "already");
+  EXPECT_EQ(
+      check(schedule).message(),
+      "rank 1 channel 0 worker 0 instruction 2 reduces the chunk from rank 0, which is finished "
+      "already");
 }
 
 TEST(Values, PartialSumsTravelOnlyWhereTheScheduleSaysSo) {
   Builder builder = builder_of(3);  // a chain: 0 -> 1 -> 2, and the sum to all
-  LaneBuilder first = builder.add_lane(0), second = builder.add_lane(1),
-              third = builder.add_lane(2);
+  WorkerBuilder first = builder.add_worker(0), second = builder.add_worker(1),
+                third = builder.add_worker(2);
   first.add({.source = input(0), .send_to = first.to(1)});
   second.add({.receive_from = second.from(0),
               .source = input(0),
@@ -360,20 +365,19 @@ TEST(Values, PartialSumsTravelOnlyWhereTheScheduleSaysSo) {
   first.add({.receive_from = first.from(2), .target = output(0)});
   second.add({.receive_from = second.from(2), .target = output(0)});
   Schedule schedule = std::move(builder).take();
-  EXPECT_THAT(
-      check(schedule).message(),
-      HasSubstr(
-          "rank 1 channel 0 lane 0 instruction 0 folds 2 of 3 contributions (rank 2 missing), "
-          "though the schedule claims that no partial sums exist"));
+  EXPECT_THAT(check(schedule).message(),
+              HasSubstr("rank 1 channel 0 worker 0 instruction 0 reductions 2 of 3 contributions "
+                        "(rank 2 missing), "
+                        "though the schedule claims that no partial sums exist"));
   schedule.partial_sums = true;
   EXPECT_TRUE(check(schedule).is_ok()) << check(schedule).message();
 }
 
 TEST(Values, AChunkOfAnotherChannelDoesNotCount) {
-  Schedule schedule = swap_and_fold();
+  Schedule schedule = swap_and_reduction();
   for (auto& channels : schedule.ranks) channels.emplace_back();
   EXPECT_EQ(check(schedule).message(),
-            "rank 0 channel 1: no instruction of any lane writes output block 0");
+            "rank 0 channel 1: no instruction of any worker writes output block 0");
 }
 
 // ---- progress
@@ -401,14 +405,15 @@ TEST(Progress, VerdictHoldsForEveryOrderAndAllRounds) {
 }
 
 TEST(Progress, ACircleIsShownWithEachWait) {
-  Schedule schedule = swap_and_fold();
+  Schedule schedule = swap_and_reduction();
   for (int rank = 0; rank < 2; ++rank)
     std::swap(instruction_of(schedule, rank, 0), instruction_of(schedule, rank, 1));
-  EXPECT_EQ(check(schedule).message(),
-            "deadlock with FIFOs of 2 slots: rank 0 channel 0 lane 0 instruction 0 waits for a "
-            "chunk from rank "
-            "1; rank 1 channel 0 lane 0 instruction 0 waits for a chunk from rank 0; and so round "
-            "to the first");
+  EXPECT_EQ(
+      check(schedule).message(),
+      "deadlock with FIFOs of 2 slots: rank 0 channel 0 worker 0 instruction 0 waits for a "
+      "chunk from rank "
+      "1; rank 1 channel 0 worker 0 instruction 0 waits for a chunk from rank 0; and so round "
+      "to the first");
 }
 
 }  // namespace

@@ -21,24 +21,24 @@ Schedule ring_of_three() {
                    .nblocks = 3,
                    .partial_sums = true});
   for (int rank = 0; rank < 3; ++rank) {
-    LaneBuilder lane = builder.add_lane(rank);
-    const Connections next = lane.to((rank + 1) % 3), prev = lane.from((rank + 2) % 3);
+    WorkerBuilder worker = builder.add_worker(rank);
+    const Connections next = worker.to((rank + 1) % 3), prev = worker.from((rank + 2) % 3);
     const int first = (rank + 2) % 3, second = (rank + 1) % 3;
-    lane.add({.source = input(first), .send_to = next});
-    lane.add({.receive_from = prev,
-              .source = input(second),
-              .source_position = 1,
-              .reduce = true,
-              .send_to = next});
-    lane.add({.receive_from = prev,
-              .source = input(rank),
-              .source_position = 1,
-              .reduce = true,
-              .target = output(rank),
-              .send_to = next,
-              .finish = true});
-    lane.add({.receive_from = prev, .target = output(first), .send_to = next});
-    lane.add({.receive_from = prev, .target = output(second)});
+    worker.add({.source = input(first), .send_to = next});
+    worker.add({.receive_from = prev,
+                .source = input(second),
+                .source_position = 1,
+                .reduce = true,
+                .send_to = next});
+    worker.add({.receive_from = prev,
+                .source = input(rank),
+                .source_position = 1,
+                .reduce = true,
+                .target = output(rank),
+                .send_to = next,
+                .finish = true});
+    worker.add({.receive_from = prev, .target = output(first), .send_to = next});
+    worker.add({.receive_from = prev, .target = output(second)});
   }
   return std::move(builder).take();
 }
@@ -46,19 +46,19 @@ Schedule ring_of_three() {
 TEST(DrawText, ShowsARingAsPeopleWouldWriteIt) {
   EXPECT_EQ(draw_text(ring_of_three()),
             R"(all_reduce ring: 3 ranks, 3 blocks, 3 connections, partial sums travel
-rank 0, channel 0, lane 0
+rank 0, channel 0, worker 0
   0  block 2  input                   -> rank 1
   1  block 1  rank 2 + input          -> rank 1
   2  block 0  finish(rank 2 + input)  -> output, rank 1
   3  block 2  rank 2                  -> output, rank 1
   4  block 1  rank 2                  -> output
-rank 1, channel 0, lane 0
+rank 1, channel 0, worker 0
   0  block 0  input                   -> rank 2
   1  block 2  rank 0 + input          -> rank 2
   2  block 1  finish(rank 0 + input)  -> output, rank 2
   3  block 0  rank 0                  -> output, rank 2
   4  block 2  rank 0                  -> output
-rank 2, channel 0, lane 0
+rank 2, channel 0, worker 0
   0  block 1  input                   -> rank 0
   1  block 0  rank 1 + input          -> rank 0
   2  block 2  finish(rank 1 + input)  -> output, rank 0
@@ -73,17 +73,17 @@ TEST(DrawText, ShowsTagsRunsOfRanksScratchAndWeights) {
                    .nranks = 6,
                    .nblocks = 1,
                    .scratch_blocks = 2});
-  LaneBuilder lane = builder.add_lane(0, 0, 3);
+  WorkerBuilder worker = builder.add_worker(0, 0, 3);
   const std::vector<int> peers{1, 2, 3, 5};
-  lane.add({.receive_from = lane.from(peers),
-            .source = input(0),
-            .source_position = 3,
-            .reduce = true,
-            .target = scratch(1)});
-  lane.add({.source = scratch(1), .send_to = lane.to(4, 7), .chunk_of = 0});
+  worker.add({.receive_from = worker.from(peers),
+              .source = input(0),
+              .source_position = 3,
+              .reduce = true,
+              .target = scratch(1)});
+  worker.add({.source = scratch(1), .send_to = worker.to(4, 7), .chunk_of = 0});
   EXPECT_EQ(draw_text(std::move(builder).take()),
             R"(all_reduce sketch: 6 ranks, 1 block, 5 connections
-rank 0, channel 0, lane 0, weight 3
+rank 0, channel 0, worker 0, weight 3
   0  block 0  ranks 1..3 + input + rank 5  -> scratch 1
   1  block 0  scratch 1                    -> rank 4/7
 )");
@@ -95,15 +95,15 @@ TEST(DrawText, NamesEachBlockWhereBlocksAreSideBySide) {
                    .nranks = 2,
                    .nblocks = 2,
                    .root = 1});
-  LaneBuilder sender = builder.add_lane(0), root = builder.add_lane(1);
+  WorkerBuilder sender = builder.add_worker(0), root = builder.add_worker(1);
   sender.add({.source = input(0), .send_to = sender.to(1)});
   root.add({.source = input(0), .target = output(1)});
   root.add({.receive_from = root.from(0), .target = output(0)});
   EXPECT_EQ(draw_text(std::move(builder).take()),
             R"(gather sketch: 2 ranks, root 1, 2 blocks, 1 connection
-rank 0, channel 0, lane 0
+rank 0, channel 0, worker 0
   0  input  -> rank 1
-rank 1, channel 0, lane 0
+rank 1, channel 0, worker 0
   0  input   -> output 1
   1  rank 0  -> output 0
 )");
@@ -116,17 +116,17 @@ TEST(DrawText, ShowsMessages) {
                    .nblocks = 2,
                    .nchannels = 1,
                    .messages = {{0, 1, 0, 1}, {1, 1, 0, 0}}});
-  LaneBuilder sender = builder.add_lane(0), receiver = builder.add_lane(1);
+  WorkerBuilder sender = builder.add_worker(0), receiver = builder.add_worker(1);
   sender.add({.source = input(0), .send_to = sender.to(1)});
   receiver.add({.receive_from = receiver.from(0), .target = output(1)});
-  builder.add_lane(1).add({.source = input(0), .target = output(0)});
+  builder.add_worker(1).add({.source = input(0), .target = output(0)});
   EXPECT_EQ(draw_text(std::move(builder).take()),
             R"(point_to_point sketch: 2 ranks, 2 messages, 1 connection
-rank 0, channel 0, lane 0
+rank 0, channel 0, worker 0
   0  input 0  -> rank 1
-rank 1, channel 0, lane 0
+rank 1, channel 0, worker 0
   0  rank 0  -> output 1
-rank 1, channel 0, lane 1
+rank 1, channel 0, worker 1
   0  input 0  -> output 0
 )");
 }
@@ -134,10 +134,10 @@ rank 1, channel 0, lane 1
 TEST(DrawText, ShowsBrokenInstructionsToo) {
   Builder builder(
       {.collective = Collective::AllReduce, .algorithm = "broken", .nranks = 1, .nblocks = 1});
-  builder.add_lane(0).add({.receive_from = {9}, .source = input(3), .source_position = 8});
+  builder.add_worker(0).add({.receive_from = {9}, .source = input(3), .source_position = 8});
   EXPECT_EQ(draw_text(std::move(builder).take()),
             R"(all_reduce broken: 1 rank, 1 block, 0 connections
-rank 0, channel 0, lane 0
+rank 0, channel 0, worker 0
   0  block 3  no connection 9 | input  -> nothing
 )");
 }
@@ -221,7 +221,7 @@ TEST(DrawSvg, DrawsEachChannelAndNamesTheRoot) {
                    .nblocks = 1,
                    .root = 1});
   for (int channel = 0; channel < 2; ++channel) {
-    LaneBuilder root = builder.add_lane(1, channel), other = builder.add_lane(0, channel);
+    WorkerBuilder root = builder.add_worker(1, channel), other = builder.add_worker(0, channel);
     root.add({.source = input(0), .target = output(0), .send_to = root.to(0)});
     other.add({.receive_from = other.from(1), .target = output(0)});
   }
@@ -252,7 +252,7 @@ TEST(DrawSvg, SameDataHaveTheSameColourAndOthersAnother) {
 
 TEST(DrawSvg, RefusesWhatHasNoTimeline) {
   Schedule schedule = ring_of_three();
-  schedule.ranks[1][0].lanes[0].instructions.pop_back();
+  schedule.ranks[1][0].workers[0].instructions.pop_back();
   EXPECT_FALSE(draw_svg(schedule).is_ok());
 }
 

@@ -12,7 +12,7 @@ int below(int bound, std::mt19937& random) {
   return static_cast<int>(random() % static_cast<unsigned>(bound));
 }
 
-/// One chunk in or out of a lane.
+/// One chunk in or out of a worker.
 struct Transfer {
   int connection;
   bool is_send;
@@ -31,7 +31,7 @@ std::vector<Instruction> pair_up(const std::vector<Transfer>& transfers, std::mt
       if (i + 1 < transfers.size() && transfers[i + 1].is_send && below(2, random) == 0)
         instruction.send_to = {transfers[++i].connection};
       else
-        instruction.target = scratch(0);  // the lane's own block, set below
+        instruction.target = scratch(0);  // the worker's own block, set below
     }
     instructions.push_back(std::move(instruction));
   }
@@ -41,7 +41,7 @@ std::vector<Instruction> pair_up(const std::vector<Transfer>& transfers, std::mt
 }  // namespace
 
 Schedule random_network(std::mt19937& random) {
-  struct LaneDraft {
+  struct WorkerDraft {
     int rank;
     std::vector<Transfer> transfers;
   };
@@ -53,14 +53,14 @@ Schedule random_network(std::mt19937& random) {
                     .partial_sums = true,
                     .connections = {},
                     .ranks = {}};
-  std::vector<LaneDraft> lanes;
+  std::vector<WorkerDraft> workers;
   for (int rank = 0; rank < schedule.nranks; ++rank)
-    for (int lane = 0; lane <= below(2, random); ++lane) lanes.push_back({rank, {}});
+    for (int worker = 0; worker <= below(2, random); ++worker) workers.push_back({rank, {}});
 
   const int wanted = 1 + below(5, random);
   while (length(schedule.connections) < wanted) {
-    LaneDraft& sender = at(lanes, below(length(lanes), random));
-    LaneDraft& receiver = at(lanes, below(length(lanes), random));
+    WorkerDraft& sender = at(workers, below(length(workers), random));
+    WorkerDraft& receiver = at(workers, below(length(workers), random));
     if (sender.rank == receiver.rank) continue;
     const int connection = length(schedule.connections);
     schedule.connections.push_back({sender.rank, receiver.rank, 0, /*tag=*/connection});
@@ -71,14 +71,14 @@ Schedule random_network(std::mt19937& random) {
   }
 
   schedule.ranks.assign(static_cast<size_t>(schedule.nranks), std::vector<Channel>(1));
-  for (LaneDraft& draft : lanes) {
+  for (WorkerDraft& draft : workers) {
     if (draft.transfers.empty()) continue;
     std::shuffle(draft.transfers.begin(), draft.transfers.end(), random);
-    std::vector<Lane>& built = at(schedule.ranks, draft.rank)[0].lanes;
-    Lane lane{.weight = 1, .instructions = pair_up(draft.transfers, random)};
-    for (Instruction& instruction : lane.instructions)
+    std::vector<Worker>& built = at(schedule.ranks, draft.rank)[0].workers;
+    Worker worker{.weight = 1, .instructions = pair_up(draft.transfers, random)};
+    for (Instruction& instruction : worker.instructions)
       if (instruction.target) instruction.target = scratch(length(built));
-    built.push_back(std::move(lane));
+    built.push_back(std::move(worker));
   }
   return schedule;
 }
@@ -86,18 +86,18 @@ Schedule random_network(std::mt19937& random) {
 bool finishes_in_random_order(const Schedule& schedule, int depth, int rounds,
                               std::mt19937& random) {
   struct Running {
-    const Lane* lane;
+    const Worker* worker;
     int next = 0;
     int left;  // rounds, this one included
   };
-  std::vector<Running> lanes;
+  std::vector<Running> workers;
   for (const std::vector<Channel>& channels : schedule.ranks)
-    for (const Lane& lane : channels[0].lanes) lanes.push_back({&lane, 0, rounds});
+    for (const Worker& worker : channels[0].workers) workers.push_back({&worker, 0, rounds});
   std::vector<int> filled(schedule.connections.size());
 
   const auto can_run = [&](const Running& running) {
     if (running.left == 0) return false;
-    const Instruction& i = at(running.lane->instructions, running.next);
+    const Instruction& i = at(running.worker->instructions, running.next);
     return std::all_of(i.receive_from.begin(), i.receive_from.end(),
                        [&](int c) { return at(filled, c) > 0; }) &&
            std::all_of(i.send_to.begin(), i.send_to.end(),
@@ -105,18 +105,18 @@ bool finishes_in_random_order(const Schedule& schedule, int depth, int rounds,
   };
   while (true) {
     std::vector<Running*> able;
-    for (Running& running : lanes)
+    for (Running& running : workers)
       if (can_run(running)) able.push_back(&running);
     if (able.empty()) break;
     Running& running = *at(able, below(length(able), random));
-    const Instruction& i = at(running.lane->instructions, running.next);
+    const Instruction& i = at(running.worker->instructions, running.next);
     for (const int c : i.receive_from) --at(filled, c);
     for (const int c : i.send_to) ++at(filled, c);
-    if (++running.next < length(running.lane->instructions)) continue;
+    if (++running.next < length(running.worker->instructions)) continue;
     running.next = 0;
     --running.left;
   }
-  return std::all_of(lanes.begin(), lanes.end(), [](const Running& r) { return r.left == 0; });
+  return std::all_of(workers.begin(), workers.end(), [](const Running& r) { return r.left == 0; });
 }
 
 }  // namespace niccolite::schedule

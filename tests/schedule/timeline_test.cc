@@ -18,7 +18,8 @@ Schedule relay() {
                    .nranks = 3,
                    .nblocks = 3,
                    .scratch_blocks = 1});
-  LaneBuilder root = builder.add_lane(0), middle = builder.add_lane(1), last = builder.add_lane(2);
+  WorkerBuilder root = builder.add_worker(0), middle = builder.add_worker(1),
+                last = builder.add_worker(2);
   root.add({.source = input(2), .send_to = root.to(1)});
   root.add({.source = input(1), .send_to = root.to(1)});
   middle.add({.receive_from = middle.from(0), .target = scratch(0)});
@@ -35,7 +36,7 @@ const Event& event_at(const Timeline& timeline, int rank, int instruction) {
   return timeline.events.front();
 }
 
-TEST(Timeline, AnInstructionRunsAfterItsLaneAndItsChunks) {
+TEST(Timeline, AnInstructionRunsAfterItsWorkerAndItsChunks) {
   const Timeline t = timeline(relay()).take();
   ASSERT_EQ(t.events.size(), 6u);
   EXPECT_EQ(event_at(t, 0, 0).step, 0);
@@ -74,16 +75,16 @@ TEST(Timeline, OfAScheduleThatWaitsForItselfThereIsNone) {
   Builder builder(
       {.collective = Collective::AllToAll, .algorithm = "sketch", .nranks = 2, .nblocks = 2});
   for (int rank = 0; rank < 2; ++rank) {
-    LaneBuilder lane = builder.add_lane(rank);
-    lane.add({.receive_from = lane.from(1 - rank), .target = output(1 - rank)});
-    lane.add({.source = input(1 - rank), .send_to = lane.to(1 - rank)});
+    WorkerBuilder worker = builder.add_worker(rank);
+    worker.add({.receive_from = worker.from(1 - rank), .target = output(1 - rank)});
+    worker.add({.source = input(1 - rank), .send_to = worker.to(1 - rank)});
   }
   const Result<Timeline> circle = timeline(std::move(builder).take());
   ASSERT_FALSE(circle.is_ok());
   EXPECT_EQ(circle.status().message(),
-            "rank 0 channel 0 lane 0 instruction 0 never has all the chunks that it waits for");
+            "rank 0 channel 0 worker 0 instruction 0 never has all the chunks that it waits for");
   Schedule schedule = relay();
-  schedule.ranks[1][0].lanes[0].instructions.pop_back();
+  schedule.ranks[1][0].workers[0].instructions.pop_back();
   const Result<Timeline> unbalanced = timeline(schedule);
   ASSERT_FALSE(unbalanced.is_ok());
   EXPECT_THAT(unbalanced.status().message(), HasSubstr("that is never sent"));

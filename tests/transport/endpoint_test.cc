@@ -112,19 +112,19 @@ TEST(Endpoint, ConnectingAgainGivesTheSameMemoryAndAllocatesNothing) {
   EXPECT_EQ(rank.endpoint->allocated_bytes(), bytes);
 }
 
-TEST(Endpoint, ServesOffersOfMemoryInWindowsOnceThereAreSome) {
+TEST(Endpoint, ServesAdvertisementsOfMemoryInWindowsOnceThereAreSome) {
   for (const Protocol protocol : {Protocol::LL, Protocol::Simple}) {
     std::vector<Rank> ranks = connected_ranks("two_shot", protocol);
     Rank& rank = ranks[1];
-    for (const PortAddress& port : rank.ports) EXPECT_FALSE(port.can_land || port.can_lend);
+    for (const PortAddress& port : rank.ports) EXPECT_FALSE(port.can_put || port.can_get);
     rank.endpoint->open_windows();
     const auto again =
         rank.endpoint->connect(rank.program, protocol, Deadline::after(seconds(30))).take();
     for (size_t p = 0; p < again.size(); ++p) {
       // Rank 0 does not reach windows.
       const bool serves = protocol == Protocol::Simple && rank.program.ports[p].peer != 0;
-      EXPECT_EQ(again[p].can_land, serves);
-      EXPECT_EQ(again[p].can_lend, serves);
+      EXPECT_EQ(again[p].can_put, serves);
+      EXPECT_EQ(again[p].can_get, serves);
       EXPECT_FALSE(again[p].opens_buffers);
     }
   }

@@ -56,9 +56,9 @@ TEST(ConnectMessages, TellWhereProxiesListen) {
 TEST(ConnectMessages, CutShortOrProlongedAreRefused) {
   ConnectRequest request;
   request.items.resize(2);
-  const Bytes request_bytes = request.encode();
-  for (size_t length = 0; length < request_bytes.size(); ++length)
-    EXPECT_FALSE(ConnectRequest::decode(std::span(request_bytes).first(length)).is_ok()) << length;
+  const Bytes pull_bytes = request.encode();
+  for (size_t length = 0; length < pull_bytes.size(); ++length)
+    EXPECT_FALSE(ConnectRequest::decode(std::span(pull_bytes).first(length)).is_ok()) << length;
   const Bytes reply_bytes = reply_of(2).encode();
   for (size_t length = 0; length < reply_bytes.size(); ++length)
     EXPECT_FALSE(ConnectReply::decode(std::span(reply_bytes).first(length)).is_ok()) << length;

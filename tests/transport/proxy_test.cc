@@ -26,7 +26,7 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 
 namespace relay = executor::relay;
-namespace tag = executor::tag;
+namespace tag = executor::call_tag;
 
 constexpr Key kKey{.tag = 3, .protocol = Protocol::Simple};
 constexpr FifoShape kShape{.channels = 2, .depth = 4, .slot_bytes = 4096};

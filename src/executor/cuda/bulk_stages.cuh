@@ -1,4 +1,4 @@
-// The stages of a lane that bulk copies serve: a ring of buffers in shared memory that pieces of
+// The stages of a worker that bulk copies serve: a ring of buffers in shared memory that pieces of
 // data pass through, first loaded, then stored to one or more places, in order. One thread drives
 // it.
 //
@@ -14,12 +14,12 @@ class BulkStages {
   static constexpr uint32_t kAhead = 5;  // pieces loaded and not stored
   static_assert(kAhead < kBulkStages);
 
-  /// Those of the lane with this number among the CTA's (LaneTask::bulk).
-  __device__ __forceinline__ BulkStages(const LaunchHeader& header, uint32_t lane)
+  /// Those of the worker with this number among the CTA's (WorkerTask::bulk).
+  __device__ __forceinline__ BulkStages(const LaunchHeader& header, uint32_t worker)
       : bytes_(header.bulk_stage_bytes),
-        memory_(ptx::shared_memory() + header.bulk_stages_at + lane * kBulkStages * bytes_),
+        memory_(ptx::shared_memory() + header.bulk_stages_at + worker * kBulkStages * bytes_),
         states_(reinterpret_cast<BulkStage*>(ptx::shared_memory() + header.bulk_states_at) +
-                lane * kBulkStages) {}
+                worker * kBulkStages) {}
 
   /// Before anything else, by one thread.
   __device__ __forceinline__ void start() {
@@ -27,7 +27,7 @@ class BulkStages {
     ptx::fence_bulk_barriers();
     is_started_ = true;
   }
-  /// Goes on, with nothing pending, where others of this lane have stopped: what their position()
+  /// Goes on, with nothing pending, where others of this worker have stopped: what their position()
   /// was after drain(). Not 0 if they had started.
   __device__ __forceinline__ uint32_t position() const { return is_started_ ? loaded_ + 1 : 0; }
   __device__ __forceinline__ void resume(uint32_t position) {
@@ -95,7 +95,7 @@ class BulkStages {
     for (; pending() != 0; ++stored_) await();
   }
 
-  /// What the piece is that is loaded next, and the first pending one; for the lane's own use.
+  /// What the piece is that is loaded next, and the first pending one; for the worker's own use.
   __device__ __forceinline__ BulkStage& next() const { return states_[loaded_ % kBulkStages]; }
   __device__ __forceinline__ const BulkStage& first() const {
     return states_[stored_ % kBulkStages];

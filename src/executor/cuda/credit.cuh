@@ -1,5 +1,5 @@
 // Credit in the protocols whose data carries its own flag (LL, LL128): looked at by every thread
-// that sends, given back once a lane has read its slots.
+// that sends, given back once a worker has read its slots.
 #pragma once
 
 #include "executor/cuda/cta.cuh"
@@ -15,12 +15,12 @@ __device__ __forceinline__ std::byte* slot_of(const Cta& cta, const PortState& p
 /// Waits until the slot of `step` may be written; false: aborted. Each thread for itself.
 __device__ __forceinline__ bool wait_for_credit(const Cta& cta, PortState& port, uint64_t step) {
   const auto depth = static_cast<int64_t>(cta.header.shape.depth);
-  if (static_cast<int64_t>(step - ptx::load_relaxed_shared(&port.seen)) < depth) return true;
+  if (static_cast<int64_t>(step - ptx::load_relaxed_shared(&port.cached)) < depth) return true;
   for (Wait wait(cta.header, *cta.work);;) {
     // [credit] pairs with the receiver's [consume].
     const uint64_t seen = ptx::load_acquire_system(&port.control->remote);
     // A copy to save others the look. Relaxed: whichever thread's copy stays is true.
-    ptx::store_relaxed_shared(&port.seen, seen);
+    ptx::store_relaxed_shared(&port.cached, seen);
     if (static_cast<int64_t>(step - seen) < depth) return true;
     if (!wait.keep_going([&] {
           return Awaited{port.peer, Awaited::kNoTag, ReportKind::WaitingForCredit};
@@ -30,14 +30,14 @@ __device__ __forceinline__ bool wait_for_credit(const Cta& cta, PortState& port,
 }
 
 /// Gives back the slots that `instruction` has read, where the sender can need them in this
-/// operation. All threads of the lane, also those that saw an abort.
-__device__ __forceinline__ void give_credit(const Cta& cta, const LaneThreads& lane,
+/// operation. All threads of the worker, also those that saw an abort.
+__device__ __forceinline__ void give_credit(const Cta& cta, const WorkerThreads& worker,
                                             const CompactInstruction& instruction, uint32_t round,
                                             bool live) {
   if (!(instruction.flags & kGivesCredit)) return;
-  lane.barrier();
+  worker.barrier();
   const PortUse* receives = cta.uses + instruction.receive;
-  for (uint32_t r = lane.rank; live && r < instruction.receive_count; r += lane.size) {
+  for (uint32_t r = worker.rank; live && r < instruction.receive_count; r += worker.size) {
     const PortState& port = cta.ports[receives[r].port];
     const uint64_t step = step_of(port, receives[r], round);
     if (!needs_credit(cta, port, step)) continue;

@@ -2,12 +2,12 @@
 // lies.
 #pragma once
 
-#include "executor/cuda/fold.cuh"
 #include "executor/cuda/launch_args.h"
 #include "executor/cuda/ptx.cuh"
+#include "executor/cuda/reduce.cuh"
 #include "executor/cuda/user_memory.cuh"
 #include "executor/cuda/wait.cuh"
-#include "executor/protocol/tag.h"
+#include "executor/protocol/call_tag.h"
 
 namespace niccolite::executor::cuda {
 
@@ -17,7 +17,7 @@ __device__ __forceinline__ uint32_t channel_of(const WorkTask& work) {
          work.first_pattern_channel;
 }
 
-/// A lane's view of the launch: its work, and the tables in shared memory.
+/// A worker's view of the launch: its work, and the tables in shared memory.
 struct Cta {
   const LaunchHeader& header;
   const WorkTask* work;
@@ -30,13 +30,13 @@ struct Cta {
   __device__ __forceinline__ uint32_t channel() const { return channel_of(*work); }
 };
 
-/// The threads of the CTA that run one lane. Named in every cooperative call.
-struct LaneThreads {
+/// The threads of the CTA that run one worker. Named in every cooperative call.
+struct WorkerThreads {
   uint32_t rank;  // of the calling thread
   uint32_t size;
   uint32_t barrier_id;
 
-  /// All threads of the lane must arrive.
+  /// All threads of the worker must arrive.
   __device__ __forceinline__ void barrier() const {
     if (size == kWarp) {
       ptx::barrier_warp();
@@ -46,11 +46,11 @@ struct LaneThreads {
   }
 };
 
-/// The first granule of the input that the thread will need, on its way while the CTA starts. The
+/// The first vec8 of the input that the thread will need, on its way while the CTA starts. The
 /// input keeps its value until it has been read (schedule/check.h), also in place.
 struct Prefetched {
   const std::byte* address;
-  uint64_t granule;
+  uint64_t vec8;
 };
 
 // ---- instructions
@@ -74,12 +74,12 @@ __device__ __forceinline__ Chunk chunk_of(const Cta& cta, const CompactInstructi
 
 /// Where `chunk` of block `block` of a local buffer lies. The chunk is not empty.
 template <typename Operation>
-__device__ __forceinline__ std::byte* address_of(const Cta& cta, Place place, uint32_t block,
-                                                 const Chunk& chunk) {
+__device__ __forceinline__ std::byte* address_of(const Cta& cta, OperandBuffer place,
+                                                 uint32_t block, const Chunk& chunk) {
   const WorkTask& work = *cta.work;
-  std::byte* buffer = place == Place::Input    ? const_cast<std::byte*>(work.input)
-                      : place == Place::Output ? work.output
-                                               : work.scratch;
+  std::byte* buffer = place == OperandBuffer::Input    ? const_cast<std::byte*>(work.input)
+                      : place == OperandBuffer::Output ? work.output
+                                                       : work.scratch;
   return buffer + block * work.partition.block_stride * Operation::element_bytes(cta.header) +
          chunk.in_block;
 }
@@ -100,14 +100,14 @@ __device__ __forceinline__ Transfer transfer_of(const Cta& cta,
   const uint32_t flags = Operation::kReduces ? cta.header.flags : 0;
   const Chunk chunk = chunk_of<Operation>(cta, instruction, round);
   Transfer transfer{chunk.bytes, nullptr, nullptr,
-                    (flags & kScalesInput) && instruction.source == Place::Input,
+                    (flags & kScalesInput) && instruction.source == OperandBuffer::Input,
                     (flags & kScalesResult) && (instruction.flags & kFinish)};
   if (chunk.bytes == 0) return transfer;
-  if (instruction.source != Place::None) {
+  if (instruction.source != OperandBuffer::None) {
     transfer.source =
         address_of<Operation>(cta, instruction.source, instruction.source_block, chunk);
   }
-  if (instruction.target != Place::None) {
+  if (instruction.target != OperandBuffer::None) {
     transfer.target =
         address_of<Operation>(cta, instruction.target, instruction.target_block, chunk);
   }
@@ -131,21 +131,21 @@ __device__ __forceinline__ bool needs_credit(const Cta& cta, const PortState& po
   return step + cta.header.shape.depth < port.end;
 }
 
-/// A granule of the input, scaled.
+/// A vec8 of the input, scaled.
 template <typename Operation>
-__device__ __forceinline__ uint64_t scale_input(const Cta& cta, uint64_t granule) {
+__device__ __forceinline__ uint64_t scale_input(const Cta& cta, uint64_t vec8) {
   if (cta.header.device_scale == nullptr) {
-    return Operation::scale_input(Operation::input_scale(cta.header), granule);
+    return Operation::scale_input(Operation::input_scale(cta.header), vec8);
   }
   const auto scale = *reinterpret_cast<const uint64_t*>(ptx::shared_memory() + cta.header.scale_at);
-  return Operation::scale_input(Operation::input_scale(scale), granule);
+  return Operation::scale_input(Operation::input_scale(scale), vec8);
 }
 
 /// Receiver, Simple: does the tail announce slots of this operation that belong to another call
-/// (tag.h)?
+/// (call_tag.h)?
 __device__ __forceinline__ bool is_of_other_call(const PortState& port, uint64_t tail) {
-  const uint64_t steps = tag::steps_in(tail, port.base);
-  return steps > port.base && steps <= port.end && tag::tag_in(tail) != port.tag;
+  const uint64_t steps = call_tag::steps_in(tail, port.base);
+  return steps > port.base && steps <= port.end && call_tag::tag_in(tail) != port.tag;
 }
 
 // ---- start
@@ -173,20 +173,22 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   // A sender: [credit], pairs with the [consume] and [resume] of the receiver. A receiver:
   // [arrival], pairs with [publish].
   const uint64_t remote = ptx::load_acquire_system(&control->remote);
-  // An offer that is found behind an aborted operation may be meant for that one.
+  // An advertisement that is found behind an aborted operation may be meant for that one.
   const bool is_closed = base >= kAbortedStep;
-  const bool lends = (task.end & PortTask::kLends) != 0;
-  const bool has_offer = (task.end & (PortTask::kLands | PortTask::kLends)) != 0 && !is_closed;
-  // Who takes is closed until the offer comes.
-  const bool takes_offer = has_offer && is_send != lends;
+  const bool is_direct_get = (task.end & PortTask::kDirectGet) != 0;
+  const bool has_advertisement =
+      (task.end & (PortTask::kDirectPut | PortTask::kDirectGet)) != 0 && !is_closed;
+  // Who takes is closed until the advertisement comes.
+  const bool takes_advertisement = has_advertisement && is_send != is_direct_get;
   state.slots = task.slots + header.shape.slot_offset(channel, 0);
   state.base = base;
   state.end = base + static_cast<uint64_t>(work.partition.rounds) * task.steps;
-  state.done = base;
-  state.told = base;
+  state.completed = base;
+  state.published = base;
   state.control = control;
-  state.offer = static_cast<uint64_t>(has_offer ? Offer::Pending : Offer::None);
-  state.left = 0;
+  state.advertisement =
+      static_cast<uint64_t>(has_advertisement ? Advertisement::Pending : Advertisement::None);
+  state.detached = 0;
   state.remote_control = task.remote_control + channel;
   state.peer = task.end & PortTask::kPeerMask;
   state.other_tag = Awaited::kNoTag;
@@ -194,19 +196,20 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.tag = work.tag;
   state.is_send = is_send;
   state.stays = (task.end & PortTask::kStays) != 0;
-  state.lends = lends;
+  state.is_direct_get = is_direct_get;
   state.opens = (task.end & PortTask::kOpens) != 0;
   state.own_slots = state.slots;
-  state.requests = static_cast<uint32_t>(Requests::None);
+  state.pulls = static_cast<uint32_t>(Pulls::None);
   state.delivered = 0;
-  state.told_delivered = 0;
+  state.published_delivered = 0;
   state.is_followed = (task.end & PortTask::kFollowed) != 0;
   state.is_relay = (task.end & PortTask::kRelay) != 0;
   if (is_send) {
-    state.seen = takes_offer ? base - header.shape.depth : remote;
+    state.cached = takes_advertisement ? base - header.shape.depth : remote;
   } else {
-    state.seen =
-        takes_offer || is_of_other_call(state, remote) ? base : tag::steps_in(remote, base);
+    state.cached = takes_advertisement || is_of_other_call(state, remote)
+                       ? base
+                       : call_tag::steps_in(remote, base);
   }
   // Nobody reads the step before the next kernel, so that it may be advanced at once rather than at
   // the end, where it would be waited for. (An aborted operation leaves it wrong: its communicator
@@ -231,15 +234,16 @@ __device__ __forceinline__ void finish_turns(const LaunchHeader& header, const P
   }
 }
 
-/// All threads of the CTA. Ends with a barrier. The view is still that of no lane.
+/// All threads of the CTA. Ends with a barrier. The view is still that of no worker.
 template <typename Operation>
 __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
   const LaunchHeader& header = args.header;
   const WorkTask* works = work_tasks(args);
   std::byte* shared = ptx::shared_memory();
-  const std::byte* image = header.image == nullptr ? args.tables + header.image_at : header.image;
-  const uint32_t units = (header.image_bytes - header.staged_at) / sizeof(uint4);
-  const auto* source = reinterpret_cast<const uint4*>(image + header.staged_at);
+  const std::byte* params =
+      header.params == nullptr ? args.tables + header.params_at : header.params;
+  const uint32_t units = (header.params_bytes - header.staged_at) / sizeof(uint4);
+  const auto* source = reinterpret_cast<const uint4*>(params + header.staged_at);
   auto* staged = reinterpret_cast<uint4*>(shared);
   auto* ports = reinterpret_cast<PortState*>(shared + header.ports_at);
 
@@ -250,8 +254,8 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
   if (reversed < units) first = source[reversed];
   for (uint32_t p = ptx::thread(); p < header.nports; p += ptx::threads()) {
     // Two wide loads: read field by field, the address of the control block comes one latency late.
-    const uint4 parts[2] = {reinterpret_cast<const uint4*>(image)[2 * p],
-                            reinterpret_cast<const uint4*>(image)[2 * p + 1]};
+    const uint4 parts[2] = {reinterpret_cast<const uint4*>(params)[2 * p],
+                            reinterpret_cast<const uint4*>(params)[2 * p + 1]};
     const auto task = bits_as<PortTask>(parts);
     if (task.channel != ptx::pattern_channel()) {
       ports[p].control = nullptr;
@@ -286,22 +290,23 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
           reinterpret_cast<std::byte**>(shared + header.pointers_at)};
 }
 
-/// What the calling thread's warp is: a lane, kServiceLane or kNoLane.
+/// What the calling thread's warp is: a worker, kServiceWorker or kNoWorker.
 __device__ __forceinline__ uint8_t role_of_warp(const LaunchHeader& header) {
   const auto* warps = reinterpret_cast<const uint8_t*>(ptx::shared_memory() + header.warps_at);
   return warps[ptx::pattern_channel() * kMaxWarps + ptx::thread() / kWarp];
 }
 
-/// The lane of the calling thread's warp, which has one.
-__device__ __forceinline__ const LaneTask& lane_of_warp(const LaunchHeader& header) {
-  const auto* lanes = reinterpret_cast<const LaneTask*>(ptx::shared_memory() + header.lanes_at);
-  return lanes[role_of_warp(header)];
+/// The worker of the calling thread's warp, which has one.
+__device__ __forceinline__ const WorkerTask& worker_of_warp(const LaunchHeader& header) {
+  const auto* workers =
+      reinterpret_cast<const WorkerTask*>(ptx::shared_memory() + header.workers_at);
+  return workers[role_of_warp(header)];
 }
 
-/// The lane of the calling thread, whose work becomes that of the view; null: none, here.
-__device__ __forceinline__ const LaneTask* enter_lane(const LaunchArgs& args, Cta& cta) {
-  if (role_of_warp(args.header) == kNoLane) return nullptr;
-  const LaneTask* task = &lane_of_warp(args.header);
+/// The worker of the calling thread, whose work becomes that of the view; null: none, here.
+__device__ __forceinline__ const WorkerTask* enter_worker(const LaunchArgs& args, Cta& cta) {
+  if (role_of_warp(args.header) == kNoWorker) return nullptr;
+  const WorkerTask* task = &worker_of_warp(args.header);
   cta.work = work_tasks(args) + task->work;
   return cta.channel() < cta.work->partition.channels ? task : nullptr;
 }

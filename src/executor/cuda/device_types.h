@@ -8,18 +8,18 @@ namespace niccolite::executor::cuda {
 
 /// Named barriers of a CTA.
 enum class Barrier : uint32_t {
-  Cta = 0,        // all threads
-  FirstLane = 1,  // and 14 more: one for each lane of more than one warp
+  Cta = 0,          // all threads
+  FirstWorker = 1,  // and 14 more: one for each worker of more than one warp
 };
-inline constexpr uint32_t kLaneBarriers = 15;
+inline constexpr uint32_t kWorkerBarriers = 15;
 
 struct alignas(16) Words {  // two words of the LL protocol
   uint64_t first;
   uint64_t second;
 };
-struct alignas(16) Pack {  // 16 bytes of data
+struct alignas(16) Vec16 {  // 16 bytes of data
   uint64_t half[2];
 };
-inline constexpr uint32_t kPack = sizeof(Pack);
+inline constexpr uint32_t kVec16 = sizeof(Vec16);
 
 }  // namespace niccolite::executor::cuda

@@ -1,13 +1,13 @@
 // Operations of one step by LL, by hand: every rank sends blocks of its input straight to others
-// and folds, or stores, what others send it. The interpreter runs them too; what is saved here is
+// and reduces, or stores, what others send it. The interpreter runs them too; what is saved here is
 // latency: every address is a parameter, nothing is staged in shared memory, and all that must be
 // loaded before the first store is asked for at once. tests/device holds it against the
-// interpreter; direct_image.cc knows the programs by their form.
+// interpreter; direct_params.cc knows the programs by their form.
 //
 //   parameters -> { steps, credits, first input } -> store to peers -> barrier -> poll own slots ->
-//   fold -> store
+//   reduction -> store
 //
-// All threads of a task do all of this, for all peers: granule g of every block is that of thread
+// All threads of a task do all of this, for all peers: vec8 g of every block is that of thread
 // g % size. Words of all peers are thus on their way together, however few threads there are.
 //
 // Launch shape: grid (replicas, 1), up to kMaxThreads threads, no shared memory. One task for the
@@ -20,9 +20,9 @@
 
 namespace niccolite::executor::cuda {
 
-/// Granules of a thread that are on their way together, as many as there are registers for.
+/// Vec8s of a thread that are on their way together, as many as there are registers for.
 template <typename Operation, uint32_t kMostPeers, bool kSendsEach>
-constexpr uint32_t granules_in_flight() {
+constexpr uint32_t vec8s_in_flight() {
   if (kMostPeers == 1) return 4;
   if constexpr (Operation::kReduces && kSendsEach) {
     if (Operation::kAccumulatorRegisters > 8) return 1;
@@ -41,7 +41,8 @@ class Direct {
   using Works = typename Data::Works;
 
   __device__ __forceinline__ Direct(const LaunchHeader& header, const Works& works,
-                                    const Task& task, const LaneThreads& threads, uint32_t channel)
+                                    const Task& task, const WorkerThreads& threads,
+                                    uint32_t channel)
       : header_(header),
         works_(works),
         task_(task),
@@ -55,7 +56,7 @@ class Direct {
     const uint32_t rounds = works_.partition.rounds;
     for (uint32_t round = 0; round < rounds; ++round) {
       const Chunk chunk = data_.chunk_of_round(round);
-      uint64_t own[kInFlight];  // the thread's first granules
+      uint64_t own[kInFlight];  // the thread's first vec8s
       send(chunk, round, own);
       if (round == 0) {
         threads_.barrier();
@@ -74,8 +75,8 @@ class Direct {
   __device__ __forceinline__ void run_list() {
     const uint32_t rounds = works_.rounds[channel_];
     const uint32_t ahead = header_.shape.depth - 1;
-    typename Data::Place sending{channel_, 0};
-    typename Data::Place receiving{channel_, 0};
+    typename Data::Cursor sending{channel_, 0};
+    typename Data::Cursor receiving{channel_, 0};
     uint32_t sent = 0;
 #pragma unroll 1
     for (uint32_t round = 0; round < rounds;) {
@@ -102,16 +103,16 @@ class Direct {
 
  private:
   using Element = typename Operation::Element;
-  static constexpr uint32_t kInFlight = granules_in_flight<Operation, kMostPeers, kSendsEach>();
+  static constexpr uint32_t kInFlight = vec8s_in_flight<Operation, kMostPeers, kSendsEach>();
 
-  __device__ __forceinline__ void send_at(const typename Data::Place& place, uint32_t round) {
+  __device__ __forceinline__ void send_at(const typename Data::Cursor& place, uint32_t round) {
     uint64_t own[kInFlight];
     send(data_.open(place), round, own);
   }
 
   // ---- sending
 
-  // The loads of the first granules are on their way before anything else is waited for; they stand
+  // The loads of the first vec8s are on their way before anything else is waited for; they stand
   // here once, in the loop, for the sake of the code's size.
   __device__ __forceinline__ void send(const Chunk& chunk, uint32_t round,
                                        uint64_t (&own)[kInFlight]) {
@@ -119,16 +120,16 @@ class Direct {
     const bool copies_own = !Operation::kReduces && task_.copies_own != 0 &&
                             data_.work().input + data_.at(task_.own_from) !=
                                 data_.work().output + data_.at(task_.own_to);
-    const uint32_t granules = data_.granules_of(chunk);
-    const uint32_t end = task_.sends != 0 || copies_own ? granules : 0;
+    const uint32_t vec8s = data_.vec8s_of(chunk);
+    const uint32_t end = task_.sends != 0 || copies_own ? vec8s : 0;
     uint32_t g = threads_.rank;
 #pragma unroll 1
     do {
-      typename Data::Granules loaded[kInFlight];
+      typename Data::Vec8s loaded[kInFlight];
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
-        if (g + k * threads_.size >= granules) break;
-        loaded[k] = data_.load_granules(chunk, g + k * threads_.size);
+        if (g + k * threads_.size >= vec8s) break;
+        loaded[k] = data_.load_vec8s(chunk, g + k * threads_.size);
       }
       if (g == threads_.rank) {
 #pragma unroll
@@ -148,17 +149,17 @@ class Direct {
       }
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
-        const uint32_t granule = g + k * threads_.size;
-        if (granule >= end) break;
-        store_words(round, granule, loaded[k]);
-        if (copies_own) data_.store_output(data_.at(task_.own_to), chunk, granule, loaded[k].own);
+        const uint32_t vec8 = g + k * threads_.size;
+        if (vec8 >= end) break;
+        store_words(round, vec8, loaded[k]);
+        if (copies_own) data_.store_output(data_.at(task_.own_to), chunk, vec8, loaded[k].own);
       }
       g += kInFlight * threads_.size;
     } while (g < end);
-    clean(round, granules);
+    clean(round, vec8s);
   }
   __device__ __forceinline__ void store_words(uint32_t round, uint32_t g,
-                                              const typename Data::Granules& granules) const {
+                                              const typename Data::Vec8s& vec8s) const {
     const uint64_t in_slot = connections_.in_slots(g);
     const uint32_t ahead = ptx::opaque(round);
 #pragma unroll
@@ -166,19 +167,19 @@ class Direct {
       if (p >= task_.sends) continue;
       const uint32_t step = connections_.send_step(p) + ahead;
       ptx::store_words(connections_.words_at(task_.send[p].port, step, in_slot),
-                       pack_words(kSendsEach ? granules.sent[kSendsEach ? p : 0] : granules.own,
+                       pack_words(kSendsEach ? vec8s.sent[kSendsEach ? p : 0] : vec8s.own,
                                   ll::flag_of(step, data_.work().tag)));
     }
   }
   // The words behind the chunk, once in 2^15 steps.
-  __device__ __forceinline__ void clean(uint32_t round, uint32_t granules) const {
+  __device__ __forceinline__ void clean(uint32_t round, uint32_t vec8s) const {
 #pragma unroll 1
     for (uint32_t p = 0; p < task_.sends; ++p) {
       const uint32_t step = connections_.find_send_step(p) + round;
       if (!ll::cleans(step, header_.shape.depth)) continue;
       const uint64_t slot = connections_.in_slots(0);
       ll_clean(header_.shape, threads_, connections_.words_at(task_.send[p].port, step, slot),
-               granules, ll::flag_of(step, data_.work().tag));
+               vec8s, ll::flag_of(step, data_.work().tag));
     }
   }
 
@@ -189,40 +190,40 @@ class Direct {
   __device__ __forceinline__ void receive(const Chunk& chunk, uint32_t round,
                                           const uint64_t (&own)[kInFlight]) {
     if (task_.receives == 0) return;
-    const uint32_t granules = data_.granules_of(chunk);
-    for (uint32_t g = threads_.rank; live_ && g < granules; g += kInFlight * threads_.size) {
+    const uint32_t vec8s = data_.vec8s_of(chunk);
+    for (uint32_t g = threads_.rank; live_ && g < vec8s; g += kInFlight * threads_.size) {
       for (Wait wait(header_, data_.work().tag); live_ && !try_receive(chunk, round, own, g);) {
         live_ = wait.look(first_missing(chunk, round, g));
       }
     }
   }
 
-  // Granules g, g + size, ... of the chunk, kInFlight of them. False when words were missing after
+  // Vec8s g, g + size, ... of the chunk, kInFlight of them. False when words were missing after
   // kSpinsPerLook looks; nothing is stored then: in place, the next try reads the input anew.
   __device__ __forceinline__ bool try_receive(const Chunk& chunk, uint32_t round,
                                               const uint64_t (&own)[kInFlight], uint32_t g) const {
-    const uint32_t granules = data_.granules_of(chunk);
-    uint64_t folded[kInFlight];
+    const uint32_t vec8s = data_.vec8s_of(chunk);
+    uint64_t reduced[kInFlight];
     if constexpr (Operation::kReduces) {
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
-        const uint32_t granule = g + k * threads_.size;
-        if (granule >= granules) break;
-        folded[k] = !kIsList && g == threads_.rank
-                        ? own[k]
-                        : data_.load_input(data_.at(task_.own_from), chunk, granule);
+        const uint32_t vec8 = g + k * threads_.size;
+        if (vec8 >= vec8s) break;
+        reduced[k] = !kIsList && g == threads_.rank
+                         ? own[k]
+                         : data_.load_input(data_.at(task_.own_from), chunk, vec8);
       }
     }
     Words words[kInFlight][kMostPeers] = {};
     if (!poll(chunk, round, g, words)) return false;
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) {
-      const uint32_t granule = g + k * threads_.size;
-      if (granule >= granules) break;
+      const uint32_t vec8 = g + k * threads_.size;
+      if (vec8 >= vec8s) break;
       if constexpr (Operation::kReduces) {
-        data_.store_output(data_.at(task_.own_to), chunk, granule, fold(folded[k], words[k]));
+        data_.store_output(data_.at(task_.own_to), chunk, vec8, reduce(reduced[k], words[k]));
       } else {
-        store_received(words[k], chunk, granule);
+        store_received(words[k], chunk, vec8);
       }
     }
     return true;
@@ -232,10 +233,10 @@ class Direct {
   // others came costs no look of its own. False after kSpinsPerLook looks.
   __device__ __forceinline__ bool poll(const Chunk& chunk, uint32_t round, uint32_t g,
                                        Words (&words)[kInFlight][kMostPeers]) const {
-    const uint32_t granules = data_.granules_of(chunk);
+    const uint32_t vec8s = data_.vec8s_of(chunk);
     const uint64_t in_slot = connections_.in_slots(g);
     const uint32_t ahead = ptx::opaque(round);
-    uint64_t first[kMostPeers] = {};  // where granule g of the peer lies
+    uint64_t first[kMostPeers] = {};  // where vec8 g of the peer lies
     uint32_t flags[kMostPeers];
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
@@ -253,7 +254,7 @@ class Direct {
     uint32_t missing = 0;  // a bit for each of words[][]
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) {
-      if (g + k * threads_.size < granules) {
+      if (g + k * threads_.size < vec8s) {
         missing |= ((1u << task_.receives) - 1) << (k * kMostPeers);
       }
     }
@@ -265,7 +266,7 @@ class Direct {
         for (uint32_t p = 0; p < kMostPeers; ++p) {
           if ((missing & bit_of(k, p)) == 0) continue;
           words[k][p] = ptx::load_words(
-              reinterpret_cast<const std::byte*>(first[p] + k * threads_.size * kGranuleInSlot));
+              reinterpret_cast<const std::byte*>(first[p] + k * threads_.size * kVec8InSlot));
         }
       }
 #pragma unroll
@@ -287,12 +288,12 @@ class Direct {
     return 1u << (k * kMostPeers + p);
   }
 
-  // In fold order, in which the own granule is that of source_position. Selected and not branched
+  // In reduction order, in which the own vec8 is that of source_position. Selected and not branched
   // to: this is what lies between the last word's arrival and the result.
-  __device__ __forceinline__ uint64_t fold(uint64_t own, const Words (&words)[kMostPeers]) const {
+  __device__ __forceinline__ uint64_t reduce(uint64_t own, const Words (&words)[kMostPeers]) const {
     const uint32_t receives = task_.receives;
     const uint32_t own_at = task_.source_position < receives ? task_.source_position : receives;
-    LlOperands<Operation> operands(/*folds=*/true);
+    LlOperands<Operation> operands(/*reductions=*/true);
 #pragma unroll
     for (uint32_t i = 0; i <= kMostPeers; ++i) {
       if (i > receives) continue;
@@ -321,9 +322,9 @@ class Direct {
   // Whom the thread waits for; when all has arrived by now, its first peer.
   __device__ __forceinline__ Awaited first_missing(const Chunk& chunk, uint32_t round,
                                                    uint32_t g) const {
-    const uint32_t granules = data_.granules_of(chunk);
+    const uint32_t vec8s = data_.vec8s_of(chunk);
 #pragma unroll 1
-    for (uint32_t k = 0; k < kInFlight && g < granules; ++k, g += threads_.size) {
+    for (uint32_t k = 0; k < kInFlight && g < vec8s; ++k, g += threads_.size) {
 #pragma unroll 1
       for (uint32_t p = 0; p < task_.receives; ++p) {
         const PortTask& port = task_.receive[p].port;
@@ -343,7 +344,7 @@ class Direct {
   const Works& works_;
   const Task& task_;
   Data data_;
-  const LaneThreads threads_;
+  const WorkerThreads threads_;
   const uint32_t channel_;
   DirectConnections<kMostPeers> connections_;
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers

@@ -15,19 +15,19 @@ inline constexpr uint32_t kMostListChannels = 64;
 struct DirectEnd {
   PortTask port;
   uint64_t block_at;  // bytes from the start of the input: what is sent; or of the output: where
-                      // what is received goes, when it is not folded
+                      // what is received goes, when it is not reduced
 };
 
-/// Blocks of equal length that are sent to peers, copied, and folded or received.
+/// Blocks of equal length that are sent to peers, copied, and reduced or received.
 template <uint32_t kMostPeers>
 struct DirectTask {
   uint32_t sends;
-  uint32_t receives;         // in fold order
-  uint32_t source_position;  // a fold's own block comes before that of this receive
-  uint16_t reads_own;        // the own block of the input is sent, copied or folded
+  uint32_t receives;         // in reduction order
+  uint32_t source_position;  // a reduction's own block comes before that of this receive
+  uint16_t reads_own;        // the own block of the input is sent, copied or reduced
   uint16_t copies_own;       // it is copied to own_to
   uint64_t own_from;         // bytes from the start of the input
-  uint64_t own_to;           // bytes from the start of the output; also where a fold's result goes
+  uint64_t own_to;  // bytes from the start of the output; also where a reduction's result goes
   DirectEnd send[kMostPeers];
   DirectEnd receive[kMostPeers];
 };
@@ -49,14 +49,14 @@ static_assert(sizeof(ListWork) == 24);
 /// those before it there. The blocks of `task` are counted, not measured: operations differ in
 /// length.
 template <uint32_t kMostPeers>
-struct ListImage {
+struct ListParams {
   uint32_t channels;                   // CTAs, too
   uint32_t chunk;                      // elements
   uint16_t rounds[kMostListChannels];  // of all works of a channel
   DirectTask<kMostPeers> task;
   ListWork work[1];  // as many as there are
 };
-static_assert(sizeof(ListImage<kMostDirectPeers>) + (kMostListWorks - 1) * sizeof(ListWork) <=
+static_assert(sizeof(ListParams<kMostDirectPeers>) + (kMostListWorks - 1) * sizeof(ListWork) <=
               sizeof(LaunchArgs::tables));
 
 /// One operation of a list over buffers that all ranks reach (Launch::list_access).
@@ -80,7 +80,7 @@ struct ListPosition {
 /// CTA c does the tiles from starts[c] up to starts[c + 1], of which every rank has its own; peers'
 /// CTAs of this number do the same works, so that they need not hear of others.
 template <uint32_t kMostPeers>
-struct DirectListImage {
+struct DirectListParams {
   uint16_t rank;
   uint16_t nranks;
   ListAccess access;
@@ -96,9 +96,9 @@ struct DirectListImage {
 inline constexpr size_t kListParameterBytes = 12 << 10;
 struct ListArgs {
   LaunchHeader header;
-  std::byte tables[kListParameterBytes - sizeof(LaunchHeader)];  // DirectListImage
+  std::byte tables[kListParameterBytes - sizeof(LaunchHeader)];  // DirectListParams
 };
-static_assert(sizeof(DirectListImage<kMostDirectPeers>) +
+static_assert(sizeof(DirectListParams<kMostDirectPeers>) +
                   (kMostDirectListWorks - 1) * sizeof(DirectListWork) <=
               sizeof(ListArgs::tables));
 
@@ -111,7 +111,7 @@ struct MessageTask {
   DirectTask<1> task;  // with one send, or one receive, or a copy
 };
 
-struct MessagesImage {
+struct MessagesParams {
   uint64_t messages_of_warps;  // four bits for each, so that looking them up takes no load
   MessageTask messages[kMaxWarps];
 
@@ -120,7 +120,7 @@ struct MessagesImage {
     return static_cast<uint32_t>(messages_of_warps >> (kBits * warp)) & (kMaxWarps - 1);
   }
 };
-static_assert(kMaxWarps == 1u << MessagesImage::kBits && kMaxWarps * MessagesImage::kBits == 64);
-static_assert(kMaxWarps * sizeof(WorkTask) + sizeof(MessagesImage) <= sizeof(LaunchArgs::tables));
+static_assert(kMaxWarps == 1u << MessagesParams::kBits && kMaxWarps * MessagesParams::kBits == 64);
+static_assert(kMaxWarps * sizeof(WorkTask) + sizeof(MessagesParams) <= sizeof(LaunchArgs::tables));
 
 }  // namespace niccolite::executor::cuda

@@ -1,4 +1,4 @@
-// The connections of a task of direct.cuh: where they stand, credit, and where a granule's words
+// The connections of a task of direct.cuh: where they stand, credit, and where a vec8's words
 // lie. Counters are those of the interpreter (protocol/fifo.h), so that the two may follow each
 // other on the same connections.
 #pragma once
@@ -16,7 +16,7 @@ class DirectConnections {
   using Task = DirectTask<kMostPeers>;
 
   __device__ __forceinline__ DirectConnections(const LaunchHeader& header, const Task& task,
-                                               const LaneThreads& threads, uint32_t channel)
+                                               const WorkerThreads& threads, uint32_t channel)
       : header_(header), task_(task), threads_(threads), channel_(channel) {}
 
   /// All loads at once, which nothing waits for before the last is on its way; then gives back the
@@ -116,10 +116,10 @@ class DirectConnections {
 
   // ---- addresses
 
-  /// Where granule g lies in the slot of step 0, from the start of the slots. Opaque: the addresses
+  /// Where vec8 g lies in the slot of step 0, from the start of the slots. Opaque: the addresses
   /// of all peers, computed ahead of a loop, take more registers than there are.
   __device__ __forceinline__ uint64_t in_slots(uint32_t g) const {
-    return ptx::opaque(header_.shape.slot_offset(channel_, 0) + g * kGranuleInSlot);
+    return ptx::opaque(header_.shape.slot_offset(channel_, 0) + g * kVec8InSlot);
   }
   __device__ __forceinline__ std::byte* words_at(const PortTask& port, uint32_t step,
                                                  uint64_t in_slots) const {
@@ -188,7 +188,7 @@ class DirectConnections {
 
   const LaunchHeader& header_;
   const Task& task_;
-  const LaneThreads threads_;
+  const WorkerThreads threads_;
   const uint32_t channel_;
   // The low halves of the 64-bit counters: slots, flags and differences need no more, and a thread
   // has registers for these.

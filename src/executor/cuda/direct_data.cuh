@@ -17,18 +17,18 @@ __device__ __forceinline__ bool scales_result(const LaunchHeader& header) {
   return (header.flags & kScalesResult) != 0;
 }
 
-/// A granule of the input as it is sent and reduced.
+/// A vec8 of the input as it is sent and reduced.
 template <typename Operation>
-__device__ __forceinline__ uint64_t scaled_input(const LaunchHeader& header, uint64_t granule) {
+__device__ __forceinline__ uint64_t scaled_input(const LaunchHeader& header, uint64_t vec8) {
   if constexpr (Operation::kReduces) {
     using Element = typename Operation::Element;
-    if (!scales_input<Operation>(header)) return granule;
+    if (!scales_input<Operation>(header)) return vec8;
     const auto scale = header.device_scale == nullptr
                            ? Operation::input_scale(header)
                            : Operation::input_scale(load_element<Element>(header.device_scale));
-    granule = Operation::scale_input(scale, granule);
+    vec8 = Operation::scale_input(scale, vec8);
   }
-  return granule;
+  return vec8;
 }
 
 /// The user's data of a task (direct.cuh).
@@ -39,11 +39,11 @@ class DirectData {
   using Task = DirectTask<kMostPeers>;
   static_assert(!kIsList || (!kSendsEach && kMostPeers > 1));
 
-  /// Where the user's data of the task are: a WorkTask, or the ListImage of all its works.
-  using Works = std::conditional_t<kIsList, ListImage<kMostPeers>, WorkTask>;
+  /// Where the user's data of the task are: a WorkTask, or the ListParams of all its works.
+  using Works = std::conditional_t<kIsList, ListParams<kMostPeers>, WorkTask>;
 
-  /// What a thread reads of the input, to be sent and folded.
-  struct Granules {
+  /// What a thread reads of the input, to be sent and reduced.
+  struct Vec8s {
     uint64_t own;
     uint64_t sent[kSendsEach ? kMostPeers : 1];
   };
@@ -71,17 +71,17 @@ class DirectData {
 
   // ---- works of a list
 
-  struct Place {
+  struct Cursor {
     uint32_t work;
     uint32_t chunk;
   };
-  __device__ __forceinline__ void go_on(Place& place) const {
+  __device__ __forceinline__ void go_on(Cursor& place) const {
     ++place.chunk;
     if (place.chunk * works_.chunk < works_.work[place.work].count) return;
     place = {place.work + works_.channels, 0};
   }
   /// Makes the work at `place` the current one; returns its chunk.
-  __device__ __forceinline__ Chunk open(const Place& place) {
+  __device__ __forceinline__ Chunk open(const Cursor& place) {
     current_ = place.work;
     const uint32_t element_bytes = Operation::element_bytes(header_);
     const uint32_t start = place.chunk * works_.chunk;
@@ -106,65 +106,62 @@ class DirectData {
     const uint32_t element_bytes = Operation::element_bytes(header_);
     return {range.offset * element_bytes, static_cast<uint32_t>(range.count) * element_bytes};
   }
-  __device__ __forceinline__ static uint32_t granules_of(const Chunk& chunk) {
-    return (chunk.bytes + kGranule - 1) / kGranule;
+  __device__ __forceinline__ static uint32_t vec8s_of(const Chunk& chunk) {
+    return (chunk.bytes + kVec8 - 1) / kVec8;
   }
   __device__ __forceinline__ static uint32_t bytes_of(const Chunk& chunk, uint32_t g) {
-    const uint32_t left = chunk.bytes - g * kGranule;
-    return left < kGranule ? left : kGranule;
+    const uint32_t left = chunk.bytes - g * kVec8;
+    return left < kVec8 ? left : kVec8;
   }
-  /// Where granule g of the block at the start of the input lies, and of the output.
+  /// Where vec8 g of the block at the start of the input lies, and of the output.
   __device__ __forceinline__ const std::byte* input_at(const Chunk& chunk, uint32_t g) const {
-    return work().input + ptx::opaque(chunk.in_block + g * kGranule);
+    return work().input + ptx::opaque(chunk.in_block + g * kVec8);
   }
   __device__ __forceinline__ std::byte* output_at(const Chunk& chunk, uint32_t g) const {
-    return work().output + ptx::opaque(chunk.in_block + g * kGranule);
+    return work().output + ptx::opaque(chunk.in_block + g * kVec8);
   }
   /// Of the block that begins so many bytes behind the start of the input.
   __device__ __forceinline__ uint64_t load_input(uint64_t block_at, const Chunk& chunk,
                                                  uint32_t g) const {
-    return scaled_input<Operation>(
-        header_,
-        load_granule<Element>(input_at(chunk, g) + block_at, bytes_of(chunk, g), work().width));
+    return scaled_input<Operation>(header_, load_vec8<Element>(input_at(chunk, g) + block_at,
+                                                               bytes_of(chunk, g), work().width));
   }
-  __device__ __forceinline__ Granules load_granules(const Chunk& chunk, uint32_t g) const {
-    Granules granules{};
-    if constexpr (kSendsEach) load_sent(granules, chunk, g);
-    if (task_.reads_own != 0) granules.own = load_input(at(task_.own_from), chunk, g);
-    return granules;
+  __device__ __forceinline__ Vec8s load_vec8s(const Chunk& chunk, uint32_t g) const {
+    Vec8s vec8s{};
+    if constexpr (kSendsEach) load_sent(vec8s, chunk, g);
+    if (task_.reads_own != 0) vec8s.own = load_input(at(task_.own_from), chunk, g);
+    return vec8s;
   }
   // Of all peers together: between branches each would wait for its own block's place, and, where
   // pieces are narrow, fetch code of its own.
-  __device__ __forceinline__ void load_sent(Granules& granules, const Chunk& chunk,
-                                            uint32_t g) const {
+  __device__ __forceinline__ void load_sent(Vec8s& vec8s, const Chunk& chunk, uint32_t g) const {
     const std::byte* input = input_at(chunk, g);
     const uint32_t bytes = bytes_of(chunk, g);
     with_load<Element>(work().width, bytes, [&](auto load) {
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
         if (p >= task_.sends) break;
-        granules.sent[p] = load(input + at(task_.send[p].block_at));
+        vec8s.sent[p] = load(input + at(task_.send[p].block_at));
       }
     });
     if (!scales_input<Operation>(header_)) return;
 #pragma unroll 1
     for (uint32_t peer = 0; peer < task_.sends; ++peer) {
-      uint64_t granule = 0;
+      uint64_t vec8 = 0;
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
-        if (p == peer) granule = granules.sent[p];
+        if (p == peer) vec8 = vec8s.sent[p];
       }
-      granule = scaled_input<Operation>(header_, granule);
+      vec8 = scaled_input<Operation>(header_, vec8);
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
-        if (p == peer) granules.sent[p] = granule;
+        if (p == peer) vec8s.sent[p] = vec8;
       }
     }
   }
   __device__ __forceinline__ void store_output(uint64_t block_at, const Chunk& chunk, uint32_t g,
-                                               uint64_t granule) const {
-    store_granule<Element>(output_at(chunk, g) + block_at, granule, bytes_of(chunk, g),
-                           work().width);
+                                               uint64_t vec8) const {
+    store_vec8<Element>(output_at(chunk, g) + block_at, vec8, bytes_of(chunk, g), work().width);
   }
 
  private:

@@ -21,8 +21,8 @@ __device__ __forceinline__ void run_direct(const LaunchArgs& args) {
 /// Collectives by one program, each CTA's one after the other.
 template <typename Operation, uint32_t kMostPeers>
 __device__ __forceinline__ void run_list(const LaunchArgs& args) {
-  const auto& list = *reinterpret_cast<const ListImage<kMostPeers>*>(args.tables);
-  const LaneThreads threads{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)};
+  const auto& list = *reinterpret_cast<const ListParams<kMostPeers>*>(args.tables);
+  const WorkerThreads threads{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)};
   Direct<Operation, kMostPeers, /*kSendsEach=*/false, /*kIsList=*/true>(
       args.header, list, list.task, threads, ptx::replica())
       .run_list();
@@ -32,14 +32,15 @@ __device__ __forceinline__ void run_list(const LaunchArgs& args) {
 template <typename Operation, uint32_t kMostPeers>
 __device__ __forceinline__ void run_direct_list(const ListArgs& args) {
   DirectList<Operation, kMostPeers>(
-      args.header, *reinterpret_cast<const DirectListImage<kMostPeers>*>(args.tables))
+      args.header, *reinterpret_cast<const DirectListParams<kMostPeers>*>(args.tables))
       .run();
 }
 
 /// Messages, which must not wait for each other: each has warps of its own.
 __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
-  const auto& image = *reinterpret_cast<const MessagesImage*>(args.tables + args.header.image_at);
-  const MessageTask& message = image.messages[image.message_of_warp(ptx::thread() / kWarp)];
+  const auto& params =
+      *reinterpret_cast<const MessagesParams*>(args.tables + args.header.params_at);
+  const MessageTask& message = params.messages[params.message_of_warp(ptx::thread() / kWarp)];
   const WorkTask& work = work_tasks(args)[message.work];
   if (ptx::replica() >= work.partition.channels) {
     if ((args.header.flags & kTakesTurns) != 0) ptx::barrier_cta();

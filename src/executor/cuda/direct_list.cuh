@@ -2,17 +2,18 @@
 // one launch, without a slot between input and output.
 //
 //   parameters -> { steps, credits } -> tell peers where the own buffers are, and learn where
-//   theirs are -> tiles: load from inputs, fold, store to outputs -> fence -> tell peers that it is
-//   done with their buffers -> wait until they are done with the own ones
+//   theirs are -> tiles: load from inputs, reduce, store to outputs -> fence -> tell peers that it
+//   is done with their buffers -> wait until they are done with the own ones
 //
 // Addresses are the first slot of the CTA's connections, by LL words: all of them at once, and one
 // wait for a whole list. An address of 0 says that some rank does not see the buffer. Its operation
 // then follows in slots of its own, one-shot.
 //
-// Whoever has told its addresses has offered its buffers, and keeps to protocol/offer.h: an offer
-// is taken by an exchange, and the credit of the first slot says that whoever took it is done. A
-// rank that is aborted takes back what has not been taken, and else waits for that credit, or for
-// ControlBlock::left. Between taking an offer and being done no rank waits for anything but offers.
+// Whoever has told its addresses has advertised its buffers, and keeps to protocol/advertisement.h:
+// an advertisement is taken by an exchange, and the credit of the first slot says that whoever took
+// it is done. A rank that is aborted takes back what has not been taken, and else waits for that
+// credit, or for ControlBlock::detached. Between taking an advertisement and being done no rank
+// waits for anything but advertisements.
 //
 // Launch shape: grid (channels, 1), up to kMaxThreads threads, LaunchHeader::shared_bytes for
 // ListView. Peers' things are done by the last threads of the last warp, a thread for each: the
@@ -21,16 +22,16 @@
 
 #include "executor/cuda/direct_list_slots.cuh"
 #include "executor/cuda/direct_list_tiles.cuh"
-#include "executor/protocol/offer.h"
+#include "executor/protocol/advertisement.h"
 
 namespace niccolite::executor::cuda {
 
 template <typename Operation, uint32_t kMostPeers>
 class DirectList {
  public:
-  using ListImage = DirectListImage<kMostPeers>;
+  using ListParams = DirectListParams<kMostPeers>;
 
-  __device__ __forceinline__ DirectList(const LaunchHeader& header, const ListImage& list)
+  __device__ __forceinline__ DirectList(const LaunchHeader& header, const ListParams& list)
       : header_(header),
         list_(list),
         threads_{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)},
@@ -91,21 +92,21 @@ class DirectList {
   // ---- addresses
 
   __device__ __forceinline__ void exchange_addresses() {
-    const uint32_t granules = 2 * (view_.end_of_works() - view_.first_work());
-    for (uint32_t g = threads_.rank; g < granules; g += threads_.size) tell_address(g);
+    const uint32_t vec8s = 2 * (view_.end_of_works() - view_.first_work());
+    for (uint32_t g = threads_.rank; g < vec8s; g += threads_.size) tell_address(g);
     if (has_peer()) {
-      // [offer] pairs with [take] of the other end. Relaxed, and not ordered with the addresses:
-      // whoever takes it has waited for those, too.
-      ptx::store_relaxed_system(&send_port().remote_control[ptx::replica()].offer,
-                                offer::of(0, list_.work[view_.first_work()].tag));
-      has_offered_ = true;
+      // [advertisement] pairs with [take] of the other end. Relaxed, and not ordered with the
+      // addresses: whoever takes it has waited for those, too.
+      ptx::store_relaxed_system(&send_port().remote_control[ptx::replica()].advertisement,
+                                advertisement::of(0, list_.work[view_.first_work()].tag));
+      has_advertised_ = true;
     }
 #pragma unroll 1
     for (uint32_t p = 0; p < list_.task.sends; ++p)
-      slots().clean(list_.task.send[p].port, connections_.find_send_step(p), granules,
+      slots().clean(list_.task.send[p].port, connections_.find_send_step(p), vec8s,
                     list_.work[view_.first_work()].tag);
-    for (uint32_t g = threads_.rank; live_ && g < granules; g += threads_.size) learn_address(g);
-    if (live_ && has_peer()) take_offer();
+    for (uint32_t g = threads_.rank; live_ && g < vec8s; g += threads_.size) learn_address(g);
+    if (live_ && has_peer()) take_advertisement();
   }
 
   __device__ __forceinline__ void tell_address(uint32_t g) const {
@@ -129,7 +130,7 @@ class DirectList {
       } else {
         // Written by the host before this kernel was queued.
         const uint32_t peer = DirectConnections<kMostPeers>::peer_of(port);
-        seen[p] = offer::seen_by(
+        seen[p] = advertisement::seen_by(
             ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(shifts + peer)), own);
       }
       is_hidden |= seen[p] == 0;
@@ -154,23 +155,24 @@ class DirectList {
     for (uint32_t p = 0; live_ && p < list_.task.receives; ++p) {
       const PortTask& port = list_.task.receive[p].port;
       const uint64_t seen =
-          slots().await_granule(port, connections_.find_receive_step(p), g, list_.work[work].tag);
+          slots().await_vec8(port, connections_.find_receive_step(p), g, list_.work[work].tag);
       ptx::store_relaxed_shared(
           view_.address(DirectConnections<kMostPeers>::peer_of(port), work, g % 2 != 0), seen);
     }
   }
 
-  __device__ __forceinline__ void take_offer() {
+  __device__ __forceinline__ void take_advertisement() {
     const PortTask& port = receive_port();
     const uint16_t& tag = list_.work[view_.first_work()].tag;
     for (SimpleWait wait(header_, tag); live_;) {
-      // [take] pairs with the [offer] of the other end, and orders what that rank's stream has
-      // written before all loads of this CTA from now on.
-      const uint64_t word =
-          ptx::exchange_acquire_system(&port.control[ptx::replica()].offer, offer::kNone);
-      has_taken_ = word != offer::kNone && offer::tag_in(word) == tag;
+      // [take] pairs with the [advertisement] of the other end, and orders what that rank's stream
+      // has written before all loads of this CTA from now on.
+      const uint64_t word = ptx::exchange_acquire_system(
+          &port.control[ptx::replica()].advertisement, advertisement::kNone);
+      has_taken_ = word != advertisement::kNone && advertisement::tag_in(word) == tag;
       if (has_taken_) return;
-      const uint32_t other = word == offer::kNone ? Awaited::kNoTag : offer::tag_in(word);
+      const uint32_t other =
+          word == advertisement::kNone ? Awaited::kNoTag : advertisement::tag_in(word);
       live_ = wait.keep_going([&] {
         return Awaited{DirectConnections<kMostPeers>::peer_of(port), other};
       });
@@ -207,34 +209,34 @@ class DirectList {
     if (threads_.rank / kWarp != threads_.size / kWarp - 1) return;
     if (has_peer() && has_taken_) {
       ptx::fence_system();
-      // [left] The fence has come before.
-      ptx::store_relaxed_system(&receive_port().remote_control[ptx::replica()].left,
+      // [detached] The fence has come before.
+      ptx::store_relaxed_system(&receive_port().remote_control[ptx::replica()].detached,
                                 receive_base_ + 1);
     }
     wait_for_end(header_);
     // Only now: this rank's own user frees nothing before.
-    if (!has_peer() || !has_offered_) return;
-    if (ptx::exchange_acquire_system(&send_port().remote_control[ptx::replica()].offer,
-                                     offer::kNone) != offer::kNone) {
+    if (!has_peer() || !has_advertised_) return;
+    if (ptx::exchange_acquire_system(&send_port().remote_control[ptx::replica()].advertisement,
+                                     advertisement::kNone) != advertisement::kNone) {
       return;  // nobody has taken it, and nobody will
     }
     // Some seconds at most, and less than the host waits for its kernels: a peer that answers
     // neither way is no more.
     for (uint32_t looks = 0; looks < ptx::kSpinsPerReport && !is_let_go(); ++looks) {
-      // Acquire, pairs with [left].
-      if (ptx::load_acquire_system(&send_port().control[ptx::replica()].left) == send_base_ + 1)
+      // Acquire, pairs with [detached].
+      if (ptx::load_acquire_system(&send_port().control[ptx::replica()].detached) == send_base_ + 1)
         return;
     }
   }
 
   const LaunchHeader& header_;
-  const ListImage& list_;
-  const LaneThreads threads_;
+  const ListParams& list_;
+  const WorkerThreads threads_;
   const View view_;
   DirectConnections<kMostPeers> connections_;
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
   // Of a thread that has a peer.
-  bool has_offered_ = false;
+  bool has_advertised_ = false;
   bool has_taken_ = false;
   uint64_t send_base_ = 0;  // the steps of the addresses
   uint64_t receive_base_ = 0;

@@ -14,9 +14,10 @@ class ListSlots {
 
   /// `live` turns false in a thread that sees an abort.
   __device__ __forceinline__ ListSlots(const LaunchHeader& header,
-                                       const DirectListImage<kMostPeers>& list,
-                                       const ListView<kMostPeers>& view, const LaneThreads& threads,
-                                       const Connections& connections, bool& live)
+                                       const DirectListParams<kMostPeers>& list,
+                                       const ListView<kMostPeers>& view,
+                                       const WorkerThreads& threads, const Connections& connections,
+                                       bool& live)
       : header_(header),
         list_(list),
         view_(view),
@@ -29,9 +30,9 @@ class ListSlots {
         reinterpret_cast<const std::byte*>(&port.control[ptx::replica()].step));
   }
 
-  /// Granule g of the slot of `step` that the port's peer sends, of the call with `tag`.
-  __device__ __forceinline__ uint64_t await_granule(const PortTask& port, uint32_t step, uint32_t g,
-                                                    const uint16_t& tag) {
+  /// Vec8 g of the slot of `step` that the port's peer sends, of the call with `tag`.
+  __device__ __forceinline__ uint64_t await_vec8(const PortTask& port, uint32_t step, uint32_t g,
+                                                 const uint16_t& tag) {
     const std::byte* at = connections_.words_at(port, step, connections_.in_slots(g));
     const uint32_t flag = ll::flag_of(step, tag);
     Words words = ptx::load_words(at);
@@ -45,12 +46,12 @@ class ListSlots {
     return unpack_words(words);
   }
 
-  // The words behind a slot's last granule, once in 2^15 steps.
-  __device__ __forceinline__ void clean(const PortTask& port, uint32_t step, uint32_t granules,
+  // The words behind a slot's last vec8, once in 2^15 steps.
+  __device__ __forceinline__ void clean(const PortTask& port, uint32_t step, uint32_t vec8s,
                                         const uint16_t& tag) const {
     if (!ll::cleans(step, header_.shape.depth)) return;
     ll_clean(header_.shape, threads_, connections_.words_at(port, step, connections_.in_slots(0)),
-             granules, ll::flag_of(step, tag));
+             vec8s, ll::flag_of(step, tag));
   }
 
   /// Rounds of the works that some rank does not see. Equal on all ranks.
@@ -132,19 +133,19 @@ class ListSlots {
                                          : 0);
   }
   __device__ __forceinline__ static uint32_t part_of(uint32_t bytes, uint32_t g) {
-    const uint32_t left = bytes - g * kGranule;
-    return left < kGranule ? left : kGranule;
+    const uint32_t left = bytes - g * kVec8;
+    return left < kVec8 ? left : kVec8;
   }
   __device__ __forceinline__ uint64_t load_own(uint32_t work, uint32_t block, uint32_t at,
                                                uint32_t bytes, uint32_t g) const {
-    return scaled_input<Operation>(header_,
-                                   load_granule<Element>(own_input(work, block) + at + g * kGranule,
-                                                         part_of(bytes, g), sizeof(Element)));
+    return scaled_input<Operation>(
+        header_, load_vec8<Element>(own_input(work, block) + at + g * kVec8, part_of(bytes, g),
+                                    sizeof(Element)));
   }
 
   __device__ __forceinline__ void send(uint32_t work, uint32_t at, uint32_t bytes, uint32_t round,
                                        uint32_t rounds) const {
-    const uint32_t granules = (bytes + kGranule - 1) / kGranule;
+    const uint32_t vec8s = (bytes + kVec8 - 1) / kVec8;
     const uint16_t& tag = list_.work[work].tag;
 #pragma unroll 1
     for (uint32_t p = 0; p < list_.task.sends; ++p) {
@@ -153,7 +154,7 @@ class ListSlots {
       const bool sends = view_.is_used(view_.rank(), /*is_output=*/false) &&
                          view_.is_used(peer, /*is_output=*/true);
       const uint32_t step = step_of(port, round, rounds);
-      const uint32_t sent = sends ? granules : 0;
+      const uint32_t sent = sends ? vec8s : 0;
       for (uint32_t g = threads_.rank; g < sent; g += threads_.size)
         ptx::store_words(connections_.words_at(port, step, connections_.in_slots(g)),
                          pack_words(load_own(work, peer, at, bytes, g), ll::flag_of(step, tag)));
@@ -164,29 +165,29 @@ class ListSlots {
   __device__ __forceinline__ void receive(uint32_t work, uint32_t at, uint32_t bytes,
                                           uint32_t round, uint32_t rounds) {
     if (!view_.is_used(view_.rank(), /*is_output=*/true)) return;
-    const uint32_t granules = (bytes + kGranule - 1) / kGranule;
+    const uint32_t vec8s = (bytes + kVec8 - 1) / kVec8;
     const bool gathers = view_.access().form == ListForm::Gather;
     std::byte* output = list_.work[work].output + at;
-    for (uint32_t g = threads_.rank; live_ && g < granules; g += threads_.size) {
-      LlOperands<Operation> operands(/*folds=*/true);
-      const auto store = [&](std::byte* block, uint64_t granule) {
-        store_granule<Element>(block + g * kGranule, granule, part_of(bytes, g), sizeof(Element));
+    for (uint32_t g = threads_.rank; live_ && g < vec8s; g += threads_.size) {
+      LlOperands<Operation> operands(/*reductions=*/true);
+      const auto store = [&](std::byte* block, uint64_t vec8) {
+        store_vec8<Element>(block + g * kVec8, vec8, part_of(bytes, g), sizeof(Element));
       };
 #pragma unroll 1
       for (uint32_t of = 0; live_ && of < view_.nranks(); ++of) {
         if (!view_.is_used(of, /*is_output=*/false)) continue;
-        uint64_t granule;
+        uint64_t vec8;
         if (of == view_.rank()) {
-          granule = load_own(work, view_.rank(), at, bytes, g);
+          vec8 = load_own(work, view_.rank(), at, bytes, g);
         } else {
           const PortTask& port = list_.task.receive[port_from(of)].port;
-          granule = await_granule(port, step_of(port, round, rounds), g, list_.work[work].tag);
+          vec8 = await_vec8(port, step_of(port, round, rounds), g, list_.work[work].tag);
         }
         if (!live_) break;
         if (gathers) {
-          store(output + uint64_t{of} * view_.block_bytes(work), granule);
+          store(output + uint64_t{of} * view_.block_bytes(work), vec8);
         } else {
-          operands.add(granule);
+          operands.add(vec8);
         }
       }
       if (live_ && !gathers) store(output, operands.result(header_, scales_result(header_)));
@@ -200,9 +201,9 @@ class ListSlots {
   }
 
   const LaunchHeader& header_;
-  const DirectListImage<kMostPeers>& list_;
+  const DirectListParams<kMostPeers>& list_;
   const ListView<kMostPeers>& view_;
-  const LaneThreads& threads_;
+  const WorkerThreads& threads_;
   const Connections& connections_;
   bool& live_;
 };

@@ -6,9 +6,9 @@
 
 namespace niccolite::executor::cuda {
 
-/// Packs of an operand that a thread has on the way, as many as there are registers for.
+/// Vec16s of an operand that a thread has on the way, as many as there are registers for.
 template <typename Operation>
-constexpr uint32_t packs_in_flight() {
+constexpr uint32_t vec16s_in_flight() {
   if constexpr (Operation::kReduces) return Operation::kAccumulatorRegisters > 8 ? 1 : 2;
   return 4;
 }
@@ -43,8 +43,8 @@ class ListTiles {
 
  private:
   using Element = typename Operation::Element;
-  static constexpr uint32_t kOperands = 2;  // whose packs are on the way together
-  static constexpr uint32_t kPacks = packs_in_flight<Operation>();
+  static constexpr uint32_t kOperands = 2;  // whose vec16s are on the way together
+  static constexpr uint32_t kVec16s = vec16s_in_flight<Operation>();
 
   __device__ __forceinline__ void move_tile(uint32_t work, uint32_t tile) const {
     const uint64_t source_at =
@@ -59,36 +59,36 @@ class ListTiles {
       });
     };
     uint32_t moved = 0;
-    if (!is_misaligned(kPack)) {
-      moved = bytes / kPack * kPack;
-      move_packs(work, source_at, target_at, moved / kPack);
+    if (!is_misaligned(kVec16)) {
+      moved = bytes / kVec16 * kVec16;
+      move_vec16s(work, source_at, target_at, moved / kVec16);
       if (moved == bytes) return;
     }
-    const uint32_t width = is_misaligned(kGranule) ? sizeof(Element) : kGranule;
-    move_granules(work, source_at + moved, target_at + moved, bytes - moved, width);
+    const uint32_t width = is_misaligned(kVec8) ? sizeof(Element) : kVec8;
+    move_vec8s(work, source_at + moved, target_at + moved, bytes - moved, width);
   }
 
-  __device__ __forceinline__ void move_packs(uint32_t work, uint64_t source_at, uint64_t target_at,
-                                             uint32_t packs) const {
+  __device__ __forceinline__ void move_vec16s(uint32_t work, uint64_t source_at, uint64_t target_at,
+                                              uint32_t vec16s) const {
     const uint32_t thread = ptx::thread() % kWarp;
 #pragma unroll 1
-    for (uint32_t first = 0; first < packs; first += kPacks * kWarp) {
-      Pack result[kPacks];
+    for (uint32_t first = 0; first < vec16s; first += kVec16s * kWarp) {
+      Vec16 result[kVec16s];
       if constexpr (Operation::kReduces) {
-        fold_packs(work, source_at, first + thread, packs, result);
+        reduce_vec16s(work, source_at, first + thread, vec16s, result);
       } else {
-        load_packs(source_of_copy(work) + source_at, first + thread, packs, result);
+        load_vec16s(source_of_copy(work) + source_at, first + thread, vec16s, result);
       }
-      store_packs(work, source_at, target_at, first + thread, packs, result);
+      store_vec16s(work, source_at, target_at, first + thread, vec16s, result);
     }
   }
 
-  __device__ __forceinline__ static void load_packs(const std::byte* block, uint32_t first,
-                                                    uint32_t packs, Pack (&result)[kPacks]) {
+  __device__ __forceinline__ static void load_vec16s(const std::byte* block, uint32_t first,
+                                                     uint32_t vec16s, Vec16 (&result)[kVec16s]) {
 #pragma unroll
-    for (uint32_t k = 0; k < kPacks; ++k) {
-      const uint32_t pack = first + k * kWarp;
-      if (pack < packs) result[k] = ptx::load_pack(block + pack * kPack);
+    for (uint32_t k = 0; k < kVec16s; ++k) {
+      const uint32_t vec16 = first + k * kWarp;
+      if (vec16 < vec16s) result[k] = ptx::load_vec16(block + vec16 * kVec16);
     }
   }
 
@@ -99,25 +99,25 @@ class ListTiles {
   }
 
   // In the order of ranks, so that results do not depend on who owns a tile.
-  __device__ __forceinline__ void fold_packs(uint32_t work, uint64_t source_at, uint32_t first,
-                                             uint32_t packs, Pack (&result)[kPacks]) const {
+  __device__ __forceinline__ void reduce_vec16s(uint32_t work, uint64_t source_at, uint32_t first,
+                                                uint32_t vec16s, Vec16 (&result)[kVec16s]) const {
     using Values = typename Operation::Values;
-    Values values[kPacks][2];
+    Values values[kVec16s][2];
 #pragma unroll 1
     for (uint32_t base = 0; base < view_.nranks(); base += kOperands) {
-      Pack loaded[kOperands][kPacks];
+      Vec16 loaded[kOperands][kVec16s];
 #pragma unroll
       for (uint32_t i = 0; i < kOperands; ++i) {
         if (base + i >= view_.nranks()) break;
-        load_packs(view_.memory(base + i, work, /*is_output=*/false) + source_at, first, packs,
-                   loaded[i]);
+        load_vec16s(view_.memory(base + i, work, /*is_output=*/false) + source_at, first, vec16s,
+                    loaded[i]);
       }
 #pragma unroll
       for (uint32_t i = 0; i < kOperands; ++i) {
         if (base + i >= view_.nranks()) break;
 #pragma unroll
-        for (uint32_t k = 0; k < kPacks; ++k) {
-          if (first + k * kWarp >= packs) break;
+        for (uint32_t k = 0; k < kVec16s; ++k) {
+          if (first + k * kWarp >= vec16s) break;
 #pragma unroll
           for (uint32_t half = 0; half < 2; ++half) {
             const Values operand =
@@ -132,27 +132,27 @@ class ListTiles {
       }
     }
 #pragma unroll
-    for (uint32_t k = 0; k < kPacks; ++k) {
+    for (uint32_t k = 0; k < kVec16s; ++k) {
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) {
-        if (first + k * kWarp < packs)
+        if (first + k * kWarp < vec16s)
           result[k].half[half] =
               Operation::finish(header_, values[k][half], scales_result(header_));
       }
     }
   }
 
-  __device__ __forceinline__ void store_packs(uint32_t work, uint64_t source_at, uint64_t target_at,
-                                              uint32_t first, uint32_t packs,
-                                              const Pack (&result)[kPacks]) const {
+  __device__ __forceinline__ void store_vec16s(uint32_t work, uint64_t source_at,
+                                               uint64_t target_at, uint32_t first, uint32_t vec16s,
+                                               const Vec16 (&result)[kVec16s]) const {
 #pragma unroll 1
     for (uint32_t of = 0; of < view_.nranks(); ++of) {
       std::byte* target = target_in(of, work, source_at, target_at);
       if (target == nullptr) continue;
 #pragma unroll
-      for (uint32_t k = 0; k < kPacks; ++k) {
-        const uint32_t pack = first + k * kWarp;
-        if (pack < packs) ptx::store_pack(target + pack * kPack, result[k]);
+      for (uint32_t k = 0; k < kVec16s; ++k) {
+        const uint32_t vec16 = first + k * kWarp;
+        if (vec16 < vec16s) ptx::store_vec16(target + vec16 * kVec16, result[k]);
       }
     }
   }
@@ -166,27 +166,26 @@ class ListTiles {
     return target;
   }
 
-  /// Less than a tile, by granules whose parts are aligned to `width`.
-  __device__ __forceinline__ void move_granules(uint32_t work, uint64_t source_at,
-                                                uint64_t target_at, uint32_t bytes,
-                                                uint32_t width) const {
+  /// Less than a tile, by vec8s whose parts are aligned to `width`.
+  __device__ __forceinline__ void move_vec8s(uint32_t work, uint64_t source_at, uint64_t target_at,
+                                             uint32_t bytes, uint32_t width) const {
 #pragma unroll 1
-    for (uint32_t at = ptx::thread() % kWarp * kGranule; at < bytes; at += kWarp * kGranule) {
-      const uint32_t part = bytes - at < kGranule ? bytes - at : kGranule;
-      LlOperands<Operation> operands(/*folds=*/true);
+    for (uint32_t at = ptx::thread() % kWarp * kVec8; at < bytes; at += kWarp * kVec8) {
+      const uint32_t part = bytes - at < kVec8 ? bytes - at : kVec8;
+      LlOperands<Operation> operands(/*reductions=*/true);
 #pragma unroll 1
       for (uint32_t of = 0; of < view_.nranks(); ++of) {
         if (!has_rank(static_cast<uint8_t>(view_.sources()), of)) continue;
         operands.add(scaled_input<Operation>(
             header_,
-            load_granule<Element>(view_.memory(of, work, /*is_output=*/false) + source_at + at,
-                                  part, width)));
+            load_vec8<Element>(view_.memory(of, work, /*is_output=*/false) + source_at + at, part,
+                               width)));
       }
       const uint64_t result = operands.result(header_, scales_result(header_));
 #pragma unroll 1
       for (uint32_t of = 0; of < view_.nranks(); ++of) {
         std::byte* target = target_in(of, work, source_at, target_at);
-        if (target != nullptr) store_granule<Element>(target + at, result, part, width);
+        if (target != nullptr) store_vec8<Element>(target + at, result, part, width);
       }
     }
   }

@@ -10,10 +10,10 @@ namespace niccolite::executor::cuda {
 template <uint32_t kMostPeers>
 class ListView {
  public:
-  using Image = DirectListImage<kMostPeers>;
+  using Params = DirectListParams<kMostPeers>;
   static constexpr uint32_t kUnneeded = 1;  // the address of a buffer that nobody uses
 
-  __device__ __forceinline__ ListView(const Image& list, uint32_t element_bytes)
+  __device__ __forceinline__ ListView(const Params& list, uint32_t element_bytes)
       : list_(list),
         first_(list.starts[ptx::replica()]),
         end_(list.starts[ptx::replica() + 1]),
@@ -88,7 +88,7 @@ class ListView {
   }
 
  private:
-  const Image& list_;
+  const Params& list_;
   const ListPosition first_;
   const ListPosition end_;
   const uint32_t element_bytes_;

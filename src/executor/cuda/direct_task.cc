@@ -15,8 +15,8 @@ uint64_t length_of(const Partition& partition, uint32_t block) {
 }
 
 uint32_t threads_for(uint64_t bytes) {
-  constexpr uint32_t kGranuleBytes = 8;
-  const uint64_t threads = round_up(divide_up(bytes, kGranuleBytes), kWarp);
+  constexpr uint32_t kVec8Bytes = 8;
+  const uint64_t threads = round_up(divide_up(bytes, kVec8Bytes), kWarp);
   return static_cast<uint32_t>(std::clamp<uint64_t>(threads, kWarp, kMaxThreads));
 }
 
@@ -57,7 +57,7 @@ std::optional<OneStep> one_step_of(const Launch& launch, size_t work, bool reduc
 
 bool is_by_ll(const Launch& launch) {
   return launch.protocol == Protocol::LL && launch.program->nchannels == 1 &&
-         !launch.program->lanes.empty();
+         !launch.program->workers.empty();
 }
 
 template <uint32_t kMostPeers>

@@ -37,13 +37,13 @@ extern template DirectTask<kMostDirectPeers> make_task<kMostDirectPeers>(const L
 /// Elements of a block of the partition.
 uint64_t length_of(const Partition& partition, uint32_t block);
 
-/// Threads that have a granule of so many bytes each, in whole warps.
+/// Threads that have a vec8 of so many bytes each, in whole warps.
 uint32_t threads_for(uint64_t bytes);
 
 template <typename T>
-std::vector<std::byte> bytes_of(const T& image, size_t bytes = sizeof(T)) {
+std::vector<std::byte> bytes_of(const T& params, size_t bytes = sizeof(T)) {
   std::vector<std::byte> copy(bytes);
-  std::memcpy(copy.data(), &image, bytes);
+  std::memcpy(copy.data(), &params, bytes);
   return copy;
 }
 

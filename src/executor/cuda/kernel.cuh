@@ -1,19 +1,19 @@
 // The interpreter: runs a program's instructions (launch.h has their semantics), specialised by
 // operation and protocol; everything that differs between algorithms is data.
 //
-// Launch shape: grid (replicas, pattern channels), up to kMaxThreads threads, of which every lane
+// Launch shape: grid (replicas, pattern channels), up to kMaxThreads threads, of which every worker
 // has some warps and, with Simple, the service warp is one; shared memory as
 // LaunchHeader::shared_bytes says. Registers and spills are reported by the build (cmake/cuda.cmake
 // fails on a spill). Small LL operations are limited by latency: parameters -> control block ->
 // peer's memory -> own memory; Simple by the links.
 #pragma once
 
-#include "executor/cuda/bulk_lane.cuh"
+#include "executor/cuda/bulk_worker.cuh"
 #include "executor/cuda/ll128_step.cuh"
 #include "executor/cuda/ll_step.cuh"
 #include "executor/cuda/progress.cuh"
-#include "executor/cuda/request_server.cuh"
-#include "executor/cuda/shared_fold.cuh"
+#include "executor/cuda/pull_server.cuh"
+#include "executor/cuda/shared_reduction.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -27,58 +27,59 @@ __device__ __forceinline__ Prefetched prefetch_input(const LaunchArgs& args) {
   const WorkTask& work = *work_tasks(args);
   const uint32_t element_bytes = Operation::element_bytes(header);
   const Range range = work.partition.range(header.prefetch_block, ptx::replica(), 0);
-  const uint32_t at = ptx::thread() * kGranule;
+  const uint32_t at = ptx::thread() * kVec8;
   const uint32_t chunk_bytes = static_cast<uint32_t>(range.count) * element_bytes;
   if (at < chunk_bytes) {
     const uint32_t left = chunk_bytes - at;
     prefetched.address = work.input + range.offset * element_bytes + at;
-    prefetched.granule =
-        load_granule<Element>(prefetched.address, left < kGranule ? left : kGranule, work.width);
+    prefetched.vec8 =
+        load_vec8<Element>(prefetched.address, left < kVec8 ? left : kVec8, work.width);
   }
   return prefetched;
 }
 
-/// By one thread of a lane, as soon as it starts.
+/// By one thread of a worker, as soon as it starts.
 template <typename Operation>
-__device__ __forceinline__ void start_offers(const Cta& cta, const LaneTask& task) {
+__device__ __forceinline__ void start_advertisements(const Cta& cta, const WorkerTask& task) {
   if (task.count != 1) return;
   const CompactInstruction& instruction = cta.instructions[task.first];
   const Transfer transfer = transfer_of<Operation>(cta, instruction, /*round=*/0);
-  // What lands is passed on only by bulk copies: threads read slots, which have whole packs.
-  const bool can_land = instruction.send_count == 0 || task.is_bulk();
-  const bool can_lend = !transfer.scales_input;
+  // What is put is passed on only by bulk copies: threads read slots, which have whole vec16s.
+  const bool can_put = instruction.send_count == 0 || task.is_bulk();
+  const bool can_get = !transfer.scales_input;
   for_each_port_of(cta, instruction, [&](PortState& port) {
-    const bool can_offer = port.is_send ? can_lend : can_land;
+    const bool can_advertise = port.is_send ? can_get : can_put;
     const std::byte* memory = port.is_send ? transfer.source : transfer.target;
-    const bool is_open = (port.is_send ? cta.work->can_lend : cta.work->can_land) != 0;
-    make_offer(cta, port, can_offer ? memory : nullptr, is_open,
-               Operation::kReduces && port.is_send && serves_requests(cta, task));
+    const bool is_open = (port.is_send ? cta.work->can_get : cta.work->can_put) != 0;
+    make_advertisement(cta, port, can_advertise ? memory : nullptr, is_open,
+                       Operation::kReduces && port.is_send && serves_pulls(cta, task));
   });
 }
 
-/// Has the lane nothing to do but to wait for those that have its offers? Known once it has
-/// started them.
-__device__ __forceinline__ bool only_awaits(const Cta& cta, const LaneTask& task) {
+/// Has the worker nothing to do but to wait for those that have its advertisements? Known once it
+/// has started them.
+__device__ __forceinline__ bool only_awaits(const Cta& cta, const WorkerTask& task) {
   if (task.count != 1) return false;
   const CompactInstruction& instruction = cta.instructions[task.first];
   bool awaits = true;
   for_each_port_of(cta, instruction, [&](const PortState& port) {
-    awaits = awaits && makes_offer(port) && has_agreed(port);
+    awaits = awaits && makes_advertisement(port) && has_agreed(port);
   });
   return awaits && instruction.receive_count + instruction.send_count != 0;
 }
 
-/// By one thread of such a lane.
-__device__ __forceinline__ void await_takers(const Cta& cta, const LaneTask& task) {
+/// By one thread of such a worker.
+__device__ __forceinline__ void await_takers(const Cta& cta, const WorkerTask& task) {
   for_each_port_of(cta, cta.instructions[task.first], [&](PortState& port) {
     const uint64_t last = port.end - 1;
-    // A lender needs credit for all steps: as much as for a step that is a whole FIFO further on.
+    // An exposing sender needs credit for all steps: as much as for a step that is a whole FIFO
+    // further on.
     const uint64_t awaited = port.is_send ? last + cta.header.shape.depth : last;
     if (wait_until_open(cta, port, awaited)) set_done(port, last);
   });
 }
 
-/// Where the thread of a bulk lane leaves word for the lane's second warp: behind the addresses
+/// Where the thread of a bulk worker leaves word for the worker's second warp: behind the addresses
 /// that it uses itself.
 __device__ __forceinline__ uint64_t* word_for_warp(const CompactInstruction& instruction,
                                                    std::byte** pointers) {
@@ -88,68 +89,68 @@ __device__ __forceinline__ uint64_t* word_for_warp(const CompactInstruction& ins
 inline constexpr uint64_t kNoWord = ~uint64_t{0};
 inline constexpr uint32_t kNanosecondsPerLook = 2000;  // more looks cost the thread some time
 
-/// All threads of a lane that bulk copies serve. Its second warp, if it has one, waits for the case
-/// that some buffer is not aligned: threads of the first that wait for theirs would take a fifth of
-/// its time.
+/// All threads of a worker that bulk copies serve. Its second warp, if it has one, waits for the
+/// case that some buffer is not aligned: threads of the first that wait for theirs would take a
+/// fifth of its time.
 template <typename Operation>
-__device__ __forceinline__ void run_bulk(const Cta& cta, const LaneTask& task,
-                                         const LaneThreads& lane, std::byte** pointers) {
+__device__ __forceinline__ void run_bulk(const Cta& cta, const WorkerTask& task,
+                                         const WorkerThreads& worker, std::byte** pointers) {
   uint32_t position = 0;
-  if (lane.size == kWarp) {
-    if (lane.rank == 0) position = BulkLane<Operation, false>(cta, task, pointers).run(0);
+  if (worker.size == kWarp) {
+    if (worker.rank == 0) position = BulkWorker<Operation, false>(cta, task, pointers).run(0);
     position = ptx::first_of_warp(position);
   } else {
     uint64_t* word = word_for_warp(cta.instructions[task.first], pointers);
-    if (lane.rank < kWarp) {
-      if (lane.rank == 0) {
-        position = BulkLane<Operation, false>(cta, task, pointers, word).run(0);
+    if (worker.rank < kWarp) {
+      if (worker.rank == 0) {
+        position = BulkWorker<Operation, false>(cta, task, pointers, word).run(0);
         // Unless it is known already. [word] pairs with that of the second warp.
         ptx::store_release_shared(word, uint64_t{position});
       }
       return;
     }
-    if (lane.rank >= 2 * kWarp) return;
+    if (worker.rank >= 2 * kWarp) return;
     uint64_t found;
     while ((found = ptx::load_acquire_shared(word)) == kNoWord) ptx::sleep(kNanosecondsPerLook);
     position = static_cast<uint32_t>(found);
   }
   ptx::barrier_warp();
-  if (position != 0) BulkLane<Operation, true>(cta, task, pointers).run(position);
+  if (position != 0) BulkWorker<Operation, true>(cta, task, pointers).run(position);
 }
 
-/// A lane of the Simple protocol, in the form that suits it.
+/// A worker of the Simple protocol, in the form that suits it.
 template <typename Operation>
-__device__ __forceinline__ void run_simple(const Cta& cta, const LaneTask& task,
-                                           const LaneThreads& lane) {
+__device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& task,
+                                           const WorkerThreads& worker) {
   std::byte** pointers = cta.pointers + task.pointers;
-  if (lane.rank == 0) {
-    start_offers<Operation>(cta, task);
+  if (worker.rank == 0) {
+    start_advertisements<Operation>(cta, task);
     plan_at(pointers).live = ptx::shared_memory();  // any address but null
     plan_at(pointers).bytes = 0;
     plan_at(pointers).is_loose = 0;
     if (task.is_bulk()) *word_for_warp(cta.instructions[task.first], pointers) = kNoWord;
   }
-  lane.barrier();
+  worker.barrier();
   if (only_awaits(cta, task)) {
-    if (lane.rank != 0) return;
+    if (worker.rank != 0) return;
     if constexpr (Operation::kReduces) {
-      if (serves_requests(cta, task)) RequestServer<Operation>(cta, task).run();
+      if (serves_pulls(cta, task)) PullServer<Operation>(cta, task).run();
     }
     return await_takers(cta, task);
   }
-  if (task.is_bulk()) return run_bulk<Operation>(cta, task, lane, pointers);
+  if (task.is_bulk()) return run_bulk<Operation>(cta, task, worker, pointers);
   const CompactInstruction* first = cta.instructions + task.first;
   const uint32_t count = task.count;
   if constexpr (Operation::kReduces) {
-    if (task.bulk == LaneTask::kSharesFold &&
-        run_shared_fold<Operation>(cta, *first, lane, pointers)) {
+    if (task.bulk == WorkerTask::kSharesReduction &&
+        run_shared_reduction<Operation>(cta, *first, worker, pointers)) {
       return;
     }
   }
   for (uint32_t round = 0; round < cta.work->partition.rounds; ++round) {
     for (uint32_t i = 0; i < count; ++i) {
-      if (simple_step<Operation>(cta, lane, first[i], round, count == 1, pointers)) continue;
-      if (lane.rank == 0) leave_offers(cta);
+      if (simple_step<Operation>(cta, worker, first[i], round, count == 1, pointers)) continue;
+      if (worker.rank == 0) leave_advertisements(cta);
       return;
     }
   }
@@ -161,11 +162,11 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
   if constexpr (kProtocol == Protocol::LL) prefetched = prefetch_input<Operation>(args);
   Cta cta = start_cta<Operation>(args);
   if constexpr (kProtocol == Protocol::Simple) {
-    if (role_of_warp(args.header) == kServiceLane) return serve_ports(cta);
+    if (role_of_warp(args.header) == kServiceWorker) return serve_ports(cta);
   }
-  const LaneTask* task = enter_lane(args, cta);
+  const WorkerTask* task = enter_worker(args, cta);
   if (task == nullptr) return;
-  const LaneThreads lane{ptx::thread() - task->first_thread, task->threads, task->barrier};
+  const WorkerThreads worker{ptx::thread() - task->first_thread, task->threads, task->barrier};
   const CompactInstruction* first = cta.instructions + task->first;
   const uint32_t count = task->count;
   const uint32_t rounds = cta.work->partition.rounds;
@@ -174,16 +175,17 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
     bool live = true;
     for (uint32_t round = 0; round < rounds; ++round) {
       for (uint32_t i = 0; i < count; ++i) {
-        ll_step<Operation>(cta, lane, first[i], round, prefetched, live);
+        ll_step<Operation>(cta, worker, first[i], round, prefetched, live);
       }
     }
   } else if constexpr (kProtocol == Protocol::LL128) {
     bool live = true;
     for (uint32_t round = 0; round < rounds; ++round) {
-      for (uint32_t i = 0; i < count; ++i) ll128_step<Operation>(cta, lane, first[i], round, live);
+      for (uint32_t i = 0; i < count; ++i)
+        ll128_step<Operation>(cta, worker, first[i], round, live);
     }
   } else {
-    run_simple<Operation>(cta, *task, lane);
+    run_simple<Operation>(cta, *task, worker);
   }
 }
 

@@ -21,8 +21,8 @@ using gpu::cuda::Driver;
 using gpu::cuda::ScopedContext;
 using gpu::cuda::ScopedRelaxedCapture;
 
-constexpr std::array kFoldNames{"sum", "product", "max", "min"};  // as in the kernels' names
-static_assert(kFoldNames.size() == kFolds);
+constexpr std::array kReduceOpNames{"sum", "product", "max", "min"};  // as in the kernels' names
+static_assert(kReduceOpNames.size() == kReduceOps);
 constexpr std::array kProtocolNames{"ll", "ll128", "simple"};
 static_assert(kProtocolNames.size() == kProtocols);
 
@@ -40,51 +40,53 @@ std::string kernel_name_of(DataType type) {
 
 std::string name_of(const KernelId& id) {
   const std::string what = id.reduces ? fmt::format("{}_{}", kernel_name_of(id.type),
-                                                    kFoldNames[static_cast<size_t>(id.fold)])
+                                                    kReduceOpNames[static_cast<size_t>(id.op)])
                                       : "copy";
   const char* protocol = kProtocolNames[static_cast<size_t>(id.protocol)];
-  switch (id.form) {
-    case Form::Program:
+  switch (id.variant) {
+    case KernelVariant::Program:
       return fmt::format("niccolite_{}{}_{}", id.reduces ? "run_" : "", what, protocol);
-    case Form::Direct:
+    case KernelVariant::Direct:
       return fmt::format("niccolite_direct_{}_{}", what, id.most_peers);
-    case Form::DirectEach:
+    case KernelVariant::DirectEach:
       return fmt::format("niccolite_direct_each_{}_{}", what, id.most_peers);
-    case Form::List:
+    case KernelVariant::List:
       return fmt::format("niccolite_list_{}_{}", what, id.most_peers);
-    case Form::DirectList:
+    case KernelVariant::DirectList:
       return fmt::format("niccolite_direct_list_{}_{}", what, id.most_peers);
-    case Form::Phases:
+    case KernelVariant::Phases:
       return fmt::format("niccolite_phases_{}_{}", what, id.most_peers);
-    case Form::Messages:
+    case KernelVariant::Messages:
       break;
   }
   return "niccolite_messages";
 }
 
-// The kernels that reduce elements of one type by one fold, or that move bytes.
-std::vector<KernelId> kernels_of(bool reduces, DataType type, Fold fold) {
+// The kernels that reduce elements of one type by one reduction, or that move bytes.
+std::vector<KernelId> kernels_of(bool reduces, DataType type, ReduceOp op) {
   std::vector<KernelId> kernels;
   for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
-    kernels.push_back({protocol, reduces, Form::Program, /*most_peers=*/0, type, fold});
+    kernels.push_back({protocol, reduces, KernelVariant::Program, /*most_peers=*/0, type, op});
   }
-  for (const Form form : {Form::Direct, Form::DirectEach, Form::List, Form::DirectList}) {
+  for (const KernelVariant variant : {KernelVariant::Direct, KernelVariant::DirectEach,
+                                      KernelVariant::List, KernelVariant::DirectList}) {
     for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
-      kernels.push_back({Protocol::LL, reduces, form, peers, type, fold});
+      kernels.push_back({Protocol::LL, reduces, variant, peers, type, op});
     }
   }
   for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
     if (reduces) {
-      kernels.push_back({Protocol::LL128, reduces, Form::Phases, peers, type, fold});
+      kernels.push_back({Protocol::LL128, reduces, KernelVariant::Phases, peers, type, op});
     }
   }
-  if (!reduces) kernels.push_back({Protocol::LL, reduces, Form::Messages, 1, type, fold});
+  if (!reduces) kernels.push_back({Protocol::LL, reduces, KernelVariant::Messages, 1, type, op});
   return kernels;
 }
 
 // Every kernel's place in a device's table.
-constexpr size_t kVariants = kProtocols + 2 * (kForms - 1);  // of each form but the program two
-constexpr size_t kReduceKernels = size_t{kDataTypes} * kFolds * kVariants;
+constexpr size_t kVariants =
+    kProtocols + 2 * (kKernelVariants - 1);  // of each form but the program two
+constexpr size_t kReduceKernels = size_t{kDataTypes} * kReduceOps * kVariants;
 constexpr size_t kFirstOneSided = kReduceKernels + kVariants;
 constexpr size_t kKernels = kFirstOneSided + kOneSidedKernels;
 constexpr std::array kOneSidedNames{"niccolite_put", "niccolite_signal_wait"};
@@ -93,11 +95,11 @@ size_t index_of(OneSidedKernel kernel) { return kFirstOneSided + static_cast<siz
 size_t index_of(const KernelId& id) {
   const size_t few_or_many = id.most_peers > kFewDirectPeers ? 1 : 0;
   const size_t variant =
-      id.form == Form::Program
+      id.variant == KernelVariant::Program
           ? static_cast<size_t>(id.protocol)
-          : size_t{kProtocols} + 2 * (static_cast<size_t>(id.form) - 1) + few_or_many;
+          : size_t{kProtocols} + 2 * (static_cast<size_t>(id.variant) - 1) + few_or_many;
   if (!id.reduces) return kReduceKernels + variant;
-  return (static_cast<size_t>(id.type) * kFolds + static_cast<size_t>(id.fold)) * kVariants +
+  return (static_cast<size_t>(id.type) * kReduceOps + static_cast<size_t>(id.op)) * kVariants +
          variant;
 }
 using Table = std::array<CuFunction, kKernels>;
@@ -159,7 +161,7 @@ class Kernels {
     if (std::string(fatbin.name) == "copy") {
       for (size_t i = 0; i < kOneSidedNames.size(); ++i)
         TRY(load_named(kOneSidedNames[i], kFirstOneSided + i));
-      for (const KernelId& id : kernels_of(/*reduces=*/false, DataType::Uint8, Fold::Sum)) {
+      for (const KernelId& id : kernels_of(/*reduces=*/false, DataType::Uint8, ReduceOp::Sum)) {
         TRY(load_kernel(id));
       }
       return {};
@@ -167,10 +169,10 @@ class Kernels {
     for (int t = 0; t < kDataTypes; ++t) {
       const auto type = static_cast<DataType>(t);
       if (kernel_name_of(type) != fatbin.name) continue;
-      for (int f = 0; f < kFolds; ++f) {
-        const auto fold = static_cast<Fold>(f);
-        if (folded_as(type, fold) != type) continue;
-        for (const KernelId& id : kernels_of(/*reduces=*/true, type, fold)) TRY(load_kernel(id));
+      for (int f = 0; f < kReduceOps; ++f) {
+        const auto op = static_cast<ReduceOp>(f);
+        if (reduced_as(type, op) != type) continue;
+        for (const KernelId& id : kernels_of(/*reduces=*/true, type, op)) TRY(load_kernel(id));
       }
     }
     return {};

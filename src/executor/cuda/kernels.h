@@ -1,7 +1,7 @@
 // The kernels of this build, loaded into devices. Thread safety: any thread.
 #pragma once
 
-#include "executor/cuda/image.h"
+#include "executor/cuda/kernel_launch.h"
 #include "gpu/cuda/driver_api.h"
 
 namespace niccolite::executor::cuda {

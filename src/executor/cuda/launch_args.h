@@ -2,16 +2,16 @@
 //
 //   header   control words, scales, where the tables are
 //   works    the user's buffers and how they are cut up
-//   image    the program in the form the kernel reads: ports | instructions | lanes | uses | warps
+//   parameters    the program in the form the kernel reads: ports | instructions | workers | uses |
+//   warps
 //
-// The works always lie in the parameters, so that other buffers need no upload. So does the image
-// when it fits there, and nothing has to be loaded from device memory before the first store; a
-// larger one lies in device memory. The kernel copies everything behind the ports to shared memory,
-// and makes a PortState of every port.
-// CTA (x, y) of the grid runs replica x of pattern channel y. A work's pattern channels share its
-// data: replica x of the p-th of n handles channel x * n + p of the partition, over the FIFO
-// channel of that number behind the work's first. Lanes of works that have fewer channels do
-// nothing there.
+// The works always lie in the parameters, so that other buffers need no upload. So do the other
+// tables when it fits there, and nothing has to be loaded from device memory before the first
+// store; a larger one lies in device memory. The kernel copies everything behind the ports to
+// shared memory, and makes a PortState of every port. CTA (x, y) of the grid runs replica x of
+// pattern channel y. A work's pattern channels share its data: replica x of the p-th of n handles
+// channel x * n + p of the partition, over the FIFO channel of that number behind the work's first.
+// Workers of works that have fewer channels do nothing there.
 #pragma once
 
 #include <cstddef>
@@ -28,45 +28,47 @@ namespace niccolite::executor::cuda {
 inline constexpr uint32_t kWarp = 32;
 inline constexpr uint32_t kMaxThreads = 512;  // of a CTA: 128 registers a thread
 inline constexpr uint32_t kMaxWarps = kMaxThreads / kWarp;
-inline constexpr uint8_t kNoLane = 0xff;       // of a warp that has nothing to do
-inline constexpr uint8_t kServiceLane = 0xfe;  // of the service warp (service_warp.cuh)
-static_assert(kMaxLanes <= kServiceLane);
+inline constexpr uint8_t kNoWorker = 0xff;       // of a warp that has nothing to do
+inline constexpr uint8_t kServiceWorker = 0xfe;  // of the service warp (service_warp.cuh)
+static_assert(kMaxWorkers <= kServiceWorker);
 constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protocol::Simple ? 1 : 0; }
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
 inline constexpr uint32_t kPlanPointers = 5;     // that SimplePlan takes (simple_step.cuh)
-inline constexpr uint32_t kBulkStages = 8;       // of a lane that bulk copies serve
-inline constexpr uint32_t kMaxFoldOperands = 8;  // if a fold requests; of more ranks nothing lands
+inline constexpr uint32_t kBulkStages = 8;       // of a worker that bulk copies serve
+inline constexpr uint32_t kMaxReductionOperands =
+    8;  // if a reduction pulls; of more ranks nothing is put
 /// Shared memory that a program may have in a CTA; and what there may be with the stages of bulk
 /// copies, which only GPUs with more of it have.
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
 inline constexpr uint32_t kMaxSharedBytesWithStages = 224 * 1024;
-/// Which lanes may be served by bulk copies: none on GPUs that do not have them; those of shared
-/// folds alone; all, which is for buffers that suit them (image.h).
-enum class BulkCopies : uint8_t { None, SharedFolds, All };
+/// Which workers may be served by bulk copies: none on GPUs that do not have them; those of shared
+/// reductions alone; all, which is for buffers that suit them (kernel_launch.h).
+enum class BulkCopies : uint8_t { None, SharedReductions, All };
 
-/// A lane of a pattern channel: its instructions, and the threads of the CTA that run them.
-struct LaneTask {
+/// A worker of a pattern channel: its instructions, and the threads of the CTA that run them.
+struct WorkerTask {
   uint16_t first;         // instruction
   uint16_t count;         // of instructions
   uint16_t first_thread;  // a multiple of kWarp
   uint16_t threads;       // a multiple of kWarp
-  uint16_t barrier;       // Barrier id when the lane has more than one warp
+  uint16_t barrier;       // Barrier id when the worker has more than one warp
   uint16_t pointers;      // Simple: its first element of the shared array of slot addresses
   uint16_t work;
-  uint16_t bulk;  // Simple: its number among the CTA's lanes that bulk copies can serve
-                  // (bulk_lane.cuh), or one of the following
+  uint16_t bulk;  // Simple: its number among the CTA's workers that bulk copies can serve
+                  // (bulk_worker.cuh), or one of the following
 
   static constexpr uint16_t kNotBulk = 0xffff;
-  static constexpr uint16_t kSharesFold = 0xfffe;  // the CTA's one lane that may: shared_fold.cuh
-  constexpr bool is_bulk() const { return bulk < kSharesFold; }
+  static constexpr uint16_t kSharesReduction =
+      0xfffe;  // the CTA's one worker that may: shared_reduction.cuh
+  constexpr bool is_bulk() const { return bulk < kSharesReduction; }
 };
-static_assert(sizeof(LaneTask) == 16);
+static_assert(sizeof(WorkerTask) == 16);
 
 /// A port that an instruction names, with what the kernel would otherwise have to count.
 struct PortUse {
   uint16_t port;
-  uint16_t use;  // how often the lane's list has named the port before, in one round
+  uint16_t use;  // how often the worker's list has named the port before, in one round
 };
 static_assert(sizeof(PortUse) == 4);
 
@@ -79,16 +81,16 @@ struct PortTask {
   uint16_t steps;   // in one round
   uint8_t channel;  // pattern channel
   uint8_t work;
-  uint32_t end;  // rank of the peer; kSendEnd: this end sends; kLands: data may land (offer.h);
-                 // kStays: and are not passed on from there (Port::stays); kLends: data may be
-                 // lent; kOpens: the peer sees open buffers (PortAddress::opens_buffers);
-                 // kFollowed: the work's turn is followed by another (Turn); kRelay: the other end
-                 // is a proxy's (protocol/relay.h)
+  uint32_t end;  // rank of the peer; kSendEnd: this end sends; kDirectPut: data may be put
+                 // (advertisement.h); kStays: and are not passed on from there (Port::stays);
+                 // kDirectGet: data may be exposed; kOpens: the peer sees open buffers
+                 // (PortAddress::opens_buffers); kFollowed: the work's turn is followed by another
+                 // (Turn); kRelay: the other end is a proxy's (protocol/relay.h)
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
-  static constexpr uint32_t kLands = uint32_t{1} << 30;
+  static constexpr uint32_t kDirectPut = uint32_t{1} << 30;
   static constexpr uint32_t kStays = uint32_t{1} << 29;
-  static constexpr uint32_t kLends = uint32_t{1} << 28;
+  static constexpr uint32_t kDirectGet = uint32_t{1} << 28;
   static constexpr uint32_t kOpens = uint32_t{1} << 27;
   static constexpr uint32_t kFollowed = uint32_t{1} << 26;
   static constexpr uint32_t kRelay = uint32_t{1} << 25;
@@ -96,69 +98,73 @@ struct PortTask {
 };
 static_assert(sizeof(PortTask) == 32);
 
-/// How far an end of a connection is with the offer of an operation (protocol/offer.h).
-enum class Offer : uint64_t {
+/// How far an end of a connection is with the advertisement of an operation
+/// (protocol/advertisement.h).
+enum class Advertisement : uint64_t {
   None,     // data go through slots
-  Pending,  // who offers: has not yet. Who takes: has seen none
-  Agreed,   // who offers: has. Who takes: has taken it
+  Pending,  // who advertises: has not yet. Who takes: has seen none
+  Agreed,   // who advertises: has. Who takes: has taken it
 };
 
-/// Whether a fold requests what a connection lends, or reads it (protocol/request.h).
-enum class Requests : uint32_t {
+/// Whether a reduction pulls what a connection exposes, or reads it (protocol/pull.h).
+enum class Pulls : uint32_t {
   None,      // the sender does not serve them
   Possible,  // it would
-  Made,      // the lane makes them
+  Made,      // the worker makes them
 };
 
 /// Shared memory: one end of a connection on this CTA's channel, while the operation runs. The step
-/// of a use is base + round * steps + use: nothing has to be counted, so that the threads of a lane
-/// need not run in step.
+/// of a use is base + round * steps + use: nothing has to be counted, so that the threads of a
+/// worker need not run in step.
 struct alignas(16) PortState {
-  std::byte* slots;       // of this channel; once this end has taken an offer: the memory that
-                          // was offered
-  uint64_t base;          // step of the operation's first use
-  uint64_t end;           // step after its last
-  uint64_t seen;          // ControlBlock::remote when last looked at
-  uint64_t done;          // Simple: slots that the lane has stored, or read
-  uint64_t told;          // Simple: `done` when the peer was last told, for the service warp
-  ControlBlock* control;  // of this channel; null: the port is none of this CTA
+  std::byte* slots;    // of this channel; once this end has taken an advertisement: the memory that
+                       // was advertised
+  uint64_t base;       // step of the operation's first use
+  uint64_t end;        // step after its last
+  uint64_t cached;     // ControlBlock::remote when last looked at
+  uint64_t completed;  // Simple: slots that the worker has stored, or read
+  uint64_t published;  // Simple: `completed` when the peer was last told, for the service warp
+  ControlBlock* control;         // of this channel; null: the port is none of this CTA
   ControlBlock* remote_control;  // of this channel
-  uint64_t offer;                // Offer: of who offers written by the lane, else by the service
-                                 // warp
-  uint64_t left;                 // not 0 once the lane, aborted, uses no memory of others any more
-  uint32_t peer;                 // rank
-  uint32_t other_tag;            // Simple: of the call that the slots which are there belong to
-  uint16_t steps;                // in one round
-  uint16_t tag;                  // of the work
+  uint64_t advertisement;  // Advertisement: of who advertises written by the worker, else by the
+                           // service warp
+  uint64_t detached;   // not 0 once the worker, aborted, uses no memory of others any more
+  uint32_t peer;       // rank
+  uint32_t other_tag;  // Simple: of the call that the slots which are there belong to
+  uint16_t steps;      // in one round
+  uint16_t tag;        // of the work
   uint8_t is_send;
-  uint8_t stays;         // PortTask::kStays
-  uint8_t lends;         // PortTask::kLends
-  uint8_t opens;         // PortTask::kOpens
-  std::byte* own_slots;  // of this channel, whatever `slots` is
-  uint32_t requests;     // Requests: of a receiver
-  uint32_t delivered;  // requested units that are there, by the service warp; of a lender: that the
-                       // lane has stored
-  uint32_t told_delivered;  // of a lender: when the peer was last told, for the service warp
-  uint8_t is_followed;      // PortTask::kFollowed
-  uint8_t is_relay;         // PortTask::kRelay
+  uint8_t stays;          // PortTask::kStays
+  uint8_t is_direct_get;  // PortTask::kDirectGet
+  uint8_t opens;          // PortTask::kOpens
+  std::byte* own_slots;   // of this channel, whatever `slots` is
+  uint32_t pulls;         // Pulls: of a receiver
+  uint32_t delivered;  // pulled tiles that are there, by the service warp; of an exposing sender:
+                       // that the worker has stored
+  uint32_t published_delivered;  // of an exposing sender: when the peer was last told, for the
+                                 // service warp
+  uint8_t is_followed;           // PortTask::kFollowed
+  uint8_t is_relay;              // PortTask::kRelay
 };
 static_assert(sizeof(PortState) == 128);
 
-/// Shared memory: a stage of a lane that bulk copies serve (bulk_stages.cuh), or a group of a
-/// shared fold (shared_fold.cuh), and the piece of data in it, as far as its lane has to know.
+/// Shared memory: a stage of a worker that bulk copies serve (bulk_stages.cuh), or a group of a
+/// shared reduction (shared_reduction.cuh), and the piece of data in it, as far as its worker has
+/// to know.
 struct BulkStage {
   uint64_t barrier;
   uint32_t at;  // where in its block, or in slots
   uint32_t bytes;
 };
 
-/// Shared memory, of a fold that requests what it folds (requested_fold.cuh).
-struct RequestedUnits {
-  uint64_t unit[kMostRequests];  // what was requested; above it, one more than the request's number
-  uint64_t end;                  // one more than the number of requests, once it is known
-  uint64_t read[kMaxWarps];      // by warp: requests of which it has read all its pieces
-  // By operand, in fold order: where the slots of its channel are, or, of the own input, the block.
-  const std::byte* operands[kMaxFoldOperands];
+/// Shared memory, of a reduction that pulls what it reduces (pulled_reduction.cuh).
+struct PulledTiles {
+  uint64_t tile[kMostPulls];  // what was pulled; above it, one more than the pull's number
+  uint64_t end;               // one more than the number of pulls, once it is known
+  uint64_t read[kMaxWarps];   // by warp: pulls of which it has read all its pieces
+  // By operand, in reduction order: where the slots of its channel are, or, of the own input, the
+  // block.
+  const std::byte* operands[kMaxReductionOperands];
 };
 
 /// CompactInstruction::flags, beside kReduce and kFinish: a receive port of the instruction moves
@@ -183,8 +189,8 @@ struct alignas(16) WorkTask {
   uint16_t tag;
   uint8_t width;         // bytes that all blocks of all buffers are aligned to: 1, 2, 4, 8 or 16
   uint8_t stride_width;  // bytes that blocks are aligned to in a buffer that is; for set_buffers()
-  uint8_t can_land;      // 1: peers that see open buffers (kOpens) can store to the output
-  uint8_t can_lend;      // 1: the same, can read the input
+  uint8_t can_put;       // 1: peers that see open buffers (kOpens) can store to the output
+  uint8_t can_get;       // 1: the same, can read the input
   uint16_t first_pattern_channel;
   uint16_t pattern_channels;
   uint16_t first_step;  // Turn
@@ -194,7 +200,7 @@ static_assert(sizeof(WorkTask) == 96);
 struct alignas(16) LaunchHeader {
   const uint32_t* abort;
   uint64_t* report;
-  const std::byte* image;         // in device memory; null: behind the works
+  const std::byte* params;        // in device memory; null: behind the works
   const std::byte* device_scale;  // an element; null: the input's scale is one of the following
 
   double input_scale;
@@ -211,31 +217,32 @@ struct alignas(16) LaunchHeader {
   uint32_t prefetch_block;  // of the first work's input, which every thread reads first; kNoBlock:
                             // unknown
 
-  uint32_t image_at;  // bytes from the start of LaunchArgs::tables
-  // Bytes from the start of the image.
+  uint32_t params_at;  // bytes from the start of LaunchArgs::tables
+  // Bytes from the start of the parameters.
   uint32_t staged_at;  // end of the ports
-  uint32_t image_bytes;
-  // Bytes from the start of shared memory, which begins with the image from staged_at on.
+  uint32_t params_bytes;
+  // Bytes from the start of shared memory, which begins with the parameters from staged_at on.
   uint32_t instructions_at;
-  uint32_t lanes_at;
+  uint32_t workers_at;
   uint32_t uses_at;
-  uint32_t warps_at;  // uint8_t [pattern channel][kMaxWarps]: lane of a warp, kServiceLane or
-                      // kNoLane
+  uint32_t warps_at;  // uint8_t [pattern channel][kMaxWarps]: worker of a warp, kServiceWorker or
+                      // kNoWorker
   uint32_t notes_at;  // uint64_t* [port]: PortAddress::notes of the work's first FIFO channel; 0:
                       // no port has any
   uint32_t ports_at;
-  uint32_t scale_at;  // a granule that begins with the element at device_scale
+  uint32_t scale_at;  // a vec8 that begins with the element at device_scale
   uint32_t pointers_at;
-  uint32_t bulk_states_at;    // BulkStage [lane][kBulkStages]
-  uint32_t bulk_stages_at;    // [lane][kBulkStages] of bulk_stage_bytes
-  uint32_t bulk_stage_bytes;  // a multiple of 128; 0: there are none
-  uint32_t fold_states_at;    // BulkStage [warp of the lane][fold_groups]
-  uint32_t fold_stages_at;    // [warp of the lane][fold_groups][operand] of fold_piece_bytes
-  uint32_t fold_piece_bytes;  // a multiple of 512
-  uint32_t fold_groups;
-  uint32_t requested_at;   // RequestedUnits
-  uint32_t request_bytes;  // Launch::request_bytes; 0 also where there is no room for it
-  uint32_t most_requests;  // request::most_of(); a power of two
+  uint32_t bulk_states_at;         // BulkStage [worker][kBulkStages]
+  uint32_t bulk_stages_at;         // [worker][kBulkStages] of bulk_stage_bytes
+  uint32_t bulk_stage_bytes;       // a multiple of 128; 0: there are none
+  uint32_t reduction_states_at;    // BulkStage [warp of the worker][reduction_groups]
+  uint32_t reduction_stages_at;    // [warp of the worker][reduction_groups][operand] of
+                                   // reduction_piece_bytes
+  uint32_t reduction_piece_bytes;  // a multiple of 512
+  uint32_t reduction_groups;
+  uint32_t pulled_at;   // PulledTiles
+  uint32_t pull_bytes;  // Launch::pull_bytes; 0 also where there is no room for it
+  uint32_t most_pulls;  // pull::most_of(); a power of two
   uint32_t shared_bytes;
 
   // What the CTAs mark (progress.cuh).
@@ -247,10 +254,11 @@ struct alignas(16) LaunchHeader {
 
 struct LaunchArgs {
   LaunchHeader header;
-  std::byte tables[kParameterBytes - sizeof(LaunchHeader)];  // WorkTask [header.nworks] | image
+  std::byte
+      tables[kParameterBytes - sizeof(LaunchHeader)];  // WorkTask [header.nworks] | parameters
 };
 static_assert(sizeof(LaunchArgs) == kParameterBytes);
-static_assert(offsetof(LaunchArgs, tables) % 16 == 0, "the image is read 16 bytes at a time");
+static_assert(offsetof(LaunchArgs, tables) % 16 == 0, "the parameters is read 16 bytes at a time");
 static_assert(sizeof(LaunchArgs::tables) >= kMaxWorks * sizeof(WorkTask));
 
 }  // namespace niccolite::executor::cuda

@@ -47,12 +47,13 @@ Status check_works(const Launch& launch) {
   const auto is_known = [&](int work) {
     return work >= 0 && static_cast<size_t>(work) < launch.works.size();
   };
-  for (const CompactLane& lane : program.lanes) {
-    if (!is_known(lane.work)) return Status::internal("a lane of work {}", lane.work);
-    const WorkShape& work = program.works[lane.work];
-    if (lane.channel < work.first_channel || lane.channel >= work.first_channel + work.nchannels) {
-      return Status::internal("a lane is in channel {}, its work in {} from {} on", lane.channel,
-                              work.nchannels, work.first_channel);
+  for (const CompactWorker& worker : program.workers) {
+    if (!is_known(worker.work)) return Status::internal("a worker of work {}", worker.work);
+    const WorkShape& work = program.works[worker.work];
+    if (worker.channel < work.first_channel ||
+        worker.channel >= work.first_channel + work.nchannels) {
+      return Status::internal("a worker is in channel {}, its work in {} from {} on",
+                              worker.channel, work.nchannels, work.first_channel);
     }
   }
   for (const Port& port : program.ports) {
@@ -63,10 +64,10 @@ Status check_works(const Launch& launch) {
 
 }  // namespace
 
-size_t lanes_of_channel(const Program& program, int channel) {
+size_t workers_of_channel(const Program& program, int channel) {
   return static_cast<size_t>(
-      std::count_if(program.lanes.begin(), program.lanes.end(),
-                    [&](const CompactLane& lane) { return lane.channel == channel; }));
+      std::count_if(program.workers.begin(), program.workers.end(),
+                    [&](const CompactWorker& worker) { return worker.channel == channel; }));
 }
 
 Status check(const Launch& launch) {
@@ -78,24 +79,24 @@ Status check(const Launch& launch) {
   if (launch.control_device == nullptr) {
     return Status::internal("a launch without control words");
   }
-  if (launch.reduction.fold != Fold::Sum && flags_of(launch) != 0) {
+  if (launch.reduction.op != ReduceOp::Sum && flags_of(launch) != 0) {
     return Status::internal("a reduction that is no sum is launched with a scale");
   }
   TRY(check_works(launch));
-  const uint32_t most_lanes = kMaxWarps - service_warps(launch.protocol);
+  const uint32_t most_workers = kMaxWarps - service_warps(launch.protocol);
   for (int channel = 0; channel < program.nchannels; ++channel) {
-    if (const size_t lanes = lanes_of_channel(program, channel); lanes > most_lanes) {
+    if (const size_t workers = workers_of_channel(program, channel); workers > most_workers) {
       return Status::invalid_usage(
-          "channel {} of the program has {} lanes, a CTA of the CUDA executor has {} warps for "
+          "channel {} of the program has {} workers, a CTA of the CUDA executor has {} warps for "
           "them",
-          channel, lanes, most_lanes);
+          channel, workers, most_workers);
     }
   }
   constexpr int kMostChannels = std::numeric_limits<uint8_t>::max();  // PortTask
-  if (program.lanes.size() >= kNoLane || program.nchannels > kMostChannels) {
+  if (program.workers.size() >= kNoWorker || program.nchannels > kMostChannels) {
     return Status::invalid_usage(
-        "the program has {} lanes in {} channels, the CUDA executor knows {} in {}",
-        program.lanes.size(), program.nchannels, kNoLane - 1, kMostChannels);
+        "the program has {} workers in {} channels, the CUDA executor knows {} in {}",
+        program.workers.size(), program.nchannels, kNoWorker - 1, kMostChannels);
   }
   for (const Port& port : program.ports) {
     constexpr int kMostSteps = std::numeric_limits<uint16_t>::max();  // PortTask

@@ -9,6 +9,6 @@ namespace niccolite::executor::cuda {
 /// executor can hold.
 Status check(const Launch& launch);
 
-size_t lanes_of_channel(const Program& program, int channel);
+size_t workers_of_channel(const Program& program, int channel);
 
 }  // namespace niccolite::executor::cuda

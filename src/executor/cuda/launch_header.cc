@@ -3,18 +3,18 @@
 #include <bit>
 
 #include "executor/cuda/byte_quotient.h"
-#include "executor/cuda/image.h"
+#include "executor/cuda/kernel_launch.h"
 
 namespace niccolite::executor::cuda {
 namespace {
 
-/// The block of the input that the first instruction of the first lane reads, if it does and the
-/// program has but one lane, whose threads are then those of the CTA.
+/// The block of the input that the first instruction of the first worker reads, if it does and the
+/// program has but one worker, whose threads are then those of the CTA.
 uint32_t prefetch_block(const Program& program) {
-  if (program.lanes.size() != 1 || program.lanes[0].count == 0) return kNoBlock;
-  const CompactInstruction& first = program.instructions[program.lanes[0].first];
+  if (program.workers.size() != 1 || program.workers[0].count == 0) return kNoBlock;
+  const CompactInstruction& first = program.instructions[program.workers[0].first];
   const bool reads_own_chunk =
-      first.source == Place::Input && first.source_block == first.chunk_block;
+      first.source == OperandBuffer::Input && first.source_block == first.chunk_block;
   return reads_own_chunk ? first.source_block : kNoBlock;
 }
 
@@ -22,9 +22,9 @@ uint32_t prefetch_block(const Program& program) {
 
 bool reduces(const Launch& launch, uint32_t flags) {
   if (flags != 0) return true;
-  if (launch.list_access) return folds(*launch.list_access);
+  if (launch.list_access) return reduces(*launch.list_access);
   for (const CompactInstruction& instruction : launch.program->instructions) {
-    if (instruction.receive_count + (instruction.source != Place::None) > 1) return true;
+    if (instruction.receive_count + (instruction.source != OperandBuffer::None) > 1) return true;
   }
   return false;
 }
@@ -37,7 +37,7 @@ uint32_t flags_of(const Launch& launch) {
   if (reduction.device_scale != nullptr) flags |= kScalesInput;
   if (floating ? reduction.finish_scale != 1 : reduction.finish_divisor != 1) {
     flags |= kScalesResult;
-    if (folded_as(launch.type, reduction.fold) != launch.type) flags |= kUnsigned;
+    if (reduced_as(launch.type, reduction.op) != launch.type) flags |= kUnsigned;
   }
   return flags;
 }
@@ -66,7 +66,7 @@ void set_operation(const Launch& launch, LaunchHeader& header) {
   header.nworks = static_cast<uint32_t>(launch.works.size());
   header.nports = static_cast<uint32_t>(launch.ports.size());
   header.prefetch_block = prefetch_block(*launch.program);
-  header.image_at = header.nworks * static_cast<uint32_t>(sizeof(WorkTask));
+  header.params_at = header.nworks * static_cast<uint32_t>(sizeof(WorkTask));
 }
 
 }  // namespace niccolite::executor::cuda

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "executor/cuda/direct_task.h"
-#include "executor/cuda/lane_forms.h"
 #include "executor/cuda/launch_header.h"
+#include "executor/cuda/worker_movers.h"
 #include "executor/protocol/ll.h"
 
 namespace niccolite::executor::cuda {
@@ -20,33 +20,34 @@ std::optional<OneStep> one_step_of_list(const Launch& launch, bool reduces) {
   return one_step_of(launch, 0, reduces);
 }
 
-/// ListImage, and how it is launched.
+/// ListParams, and how it is launched.
 struct ListParameters {
   uint32_t most_peers;
   uint32_t threads;
-  uint32_t works_at;  // bytes from the start of the image to its works
+  uint32_t works_at;  // bytes from the start of the parameters to its works
   std::vector<std::byte> bytes;
 };
 
 template <uint32_t kMostPeers>
 ListParameters list_parameters(const Launch& launch, const OneStep& step) {
-  using Image = ListImage<kMostPeers>;
-  constexpr size_t kWorksAt = offsetof(Image, work);
+  using Params = ListParams<kMostPeers>;
+  constexpr size_t kWorksAt = offsetof(Params, work);
   const size_t works = launch.works.size();
   std::vector<std::byte> bytes(kWorksAt + works * sizeof(ListWork));
-  Image image{};
-  image.channels = launch.list_channels;
-  image.task = make_task<kMostPeers>(launch, 0, step);
+  Params params{};
+  params.channels = launch.list_channels;
+  params.task = make_task<kMostPeers>(launch, 0, step);
   const auto element_bytes = static_cast<uint32_t>(size_of(launch.type));
-  image.chunk =
+  params.chunk =
       static_cast<uint32_t>(data_bytes(launch.protocol, launch.shape.slot_bytes)) / element_bytes;
   uint32_t threads = kWarp;
   for (size_t w = 0; w < works; ++w) {
     const Work& work = launch.works[w];
     const auto count = static_cast<uint32_t>(length_of(work.partition, 0));
-    image.rounds[w % launch.list_channels] += static_cast<uint16_t>(divide_up(count, image.chunk));
+    params.rounds[w % launch.list_channels] +=
+        static_cast<uint16_t>(divide_up(count, params.chunk));
     threads =
-        std::max(threads, threads_for(uint64_t{std::min(count, image.chunk)} * element_bytes));
+        std::max(threads, threads_for(uint64_t{std::min(count, params.chunk)} * element_bytes));
     const ListWork listed{.input = nullptr,
                           .output = nullptr,
                           .count = count,
@@ -55,7 +56,7 @@ ListParameters list_parameters(const Launch& launch, const OneStep& step) {
                           .stride_width = stride_width(launch, w)};
     std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
   }
-  std::memcpy(bytes.data(), &image, kWorksAt);
+  std::memcpy(bytes.data(), &params, kWorksAt);
   if (launch.threads > 0) threads = static_cast<uint32_t>(launch.threads);
   return {kMostPeers, std::min(threads, kMaxThreads), kWorksAt, std::move(bytes)};
 }
@@ -81,7 +82,7 @@ uint32_t works_between(const ListPosition& first, const ListPosition& end) {
   return static_cast<uint32_t>(end.work) - first.work + (end.tile > 0 ? 1 : 0);
 }
 
-/// The same of a DirectListImage.
+/// The same of a DirectListParams.
 struct DirectListParameters {
   ListParameters list;
   uint32_t shared_bytes;
@@ -89,16 +90,16 @@ struct DirectListParameters {
 
 template <uint32_t kMostPeers>
 DirectListParameters direct_list_parameters(const Launch& launch, const OneStep& step) {
-  using DirectImage = DirectListImage<kMostPeers>;
-  constexpr size_t kWorksAt = offsetof(DirectImage, work);
+  using DirectParams = DirectListParams<kMostPeers>;
+  constexpr size_t kWorksAt = offsetof(DirectParams, work);
   const auto element_bytes = static_cast<uint32_t>(size_of(launch.type));
-  DirectImage image{};
-  image.rank = static_cast<uint16_t>(launch.program->rank);
-  image.nranks = static_cast<uint16_t>(step.peers + 1);
-  image.access = *launch.list_access;
-  image.chunk =
+  DirectParams params{};
+  params.rank = static_cast<uint16_t>(launch.program->rank);
+  params.nranks = static_cast<uint16_t>(step.peers + 1);
+  params.access = *launch.list_access;
+  params.chunk =
       static_cast<uint32_t>(data_bytes(launch.protocol, launch.shape.slot_bytes)) / element_bytes;
-  image.task = make_task<kMostPeers>(launch, 0, step);
+  params.task = make_task<kMostPeers>(launch, 0, step);
 
   std::vector<uint32_t> tiles;
   std::vector<std::byte> bytes(kWorksAt + launch.works.size() * sizeof(DirectListWork));
@@ -112,15 +113,15 @@ DirectListParameters direct_list_parameters(const Launch& launch, const OneStep&
     std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
   }
   const std::vector<ListPosition> starts = share_tiles(tiles, launch.list_channels);
-  std::copy(starts.begin(), starts.end(), image.starts);
+  std::copy(starts.begin(), starts.end(), params.starts);
   for (uint32_t channel = 0; channel < launch.list_channels; ++channel)
-    image.most_works =
-        std::max(image.most_works, works_between(starts[channel], starts[channel + 1]));
-  std::memcpy(bytes.data(), &image, kWorksAt);
+    params.most_works =
+        std::max(params.most_works, works_between(starts[channel], starts[channel + 1]));
+  std::memcpy(bytes.data(), &params, kWorksAt);
   const uint32_t threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : kMaxThreads;
   return {{kMostPeers, threads, kWorksAt, std::move(bytes)},
           // An address of each buffer, and a word.
-          static_cast<uint32_t>((2 * image.nranks * image.most_works + 1) * sizeof(uint64_t))};
+          static_cast<uint32_t>((2 * params.nranks * params.most_works + 1) * sizeof(uint64_t))};
 }
 
 }  // namespace
@@ -135,7 +136,7 @@ Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result) {
                                   : list_parameters<kMostDirectPeers>(launch, *step);
   set_operation(launch, result.args.header);
   result.args.header.nworks = 0;  // WorkTasks
-  result.kernel.form = Form::List;
+  result.kernel.variant = KernelVariant::List;
   result.kernel.most_peers = list.most_peers;
   result.list_works_at = list.works_at;
   result.grid_x = launch.list_channels;
@@ -167,24 +168,24 @@ Result<KernelLaunch> prepare_direct_list(const Launch& launch, KernelLaunch resu
   const DirectListParameters list = step->peers <= kFewDirectPeers
                                         ? direct_list_parameters<kFewDirectPeers>(launch, *step)
                                         : direct_list_parameters<kMostDirectPeers>(launch, *step);
-  const uint32_t granules = launch.shape.slot_bytes / (2 * ll::kWordBytes);
+  const uint32_t vec8s = launch.shape.slot_bytes / (2 * ll::kWordBytes);
   const auto most_works =
       list.shared_bytes / (2 * sizeof(uint64_t) * (launch.program->ports.size() / 2 + 1));
-  if (2 * most_works > granules)
+  if (2 * most_works > vec8s)
     return Status::internal("a channel of {} works, whose addresses do not fit a slot of {} bytes",
                             most_works, launch.shape.slot_bytes);
   set_operation(launch, result.args.header);
   result.args.header.nworks = 0;  // WorkTasks
   result.args.header.shared_bytes = list.shared_bytes;
-  result.kernel.form = Form::DirectList;
+  result.kernel.variant = KernelVariant::DirectList;
   result.kernel.most_peers = list.list.most_peers;
   result.list_works_at = sizeof(LaunchHeader) + list.list.works_at;
   result.list_works = static_cast<uint32_t>(launch.works.size());
   result.grid_x = launch.list_channels;
   result.grid_y = 1;
   result.threads = list.list.threads;
-  result.has_offers = true;
-  result.offers_input = result.offers_output =
+  result.has_advertisements = true;
+  result.advertises_input = result.advertises_output =
       std::any_of(launch.ports.begin(), launch.ports.end(),
                   [](const PortAddress& port) { return port.opens_buffers; });
   result.list_args.resize(sizeof(LaunchHeader) + list.list.bytes.size());

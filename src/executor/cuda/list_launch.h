@@ -3,11 +3,11 @@
 
 #include <span>
 
-#include "executor/cuda/image.h"
+#include "executor/cuda/kernel_launch.h"
 
 namespace niccolite::executor::cuda {
 
-/// `result` has its kernel's type and fold, and the flags. Nothing but the kernels for them runs
+/// `result` has its kernel's type and op, and the flags. Nothing but the kernels for them runs
 /// lists. InternalError when the program is not of one step by LL, in which all peers are sent the
 /// own block.
 Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result);

@@ -1,7 +1,7 @@
 // One instruction by the LL128 protocol (executor/protocol/ll128.h). Eight neighbouring threads
 // handle a line, 16 bytes each, the eighth 8 bytes and the flag; a warp handles four lines by one
-// access, a *row* of the lane's warps as many as they have threads for, and several rows are in
-// flight. Everything is folded in the order of the line; only local buffers are read and written 8
+// access, a *row* of the worker's warps as many as they have threads for, and several rows are in
+// flight. Everything is reduced in the order of the line; only local buffers are read and written 8
 // bytes at a time, since every other line begins 8 bytes behind a multiple of 16.
 //
 // All threads of a warp make the same accesses to lines, at the same time: that keeps a line whole,
@@ -9,7 +9,7 @@
 // Waits are therefore those of a warp, as is `live`.
 //
 // Line l of a chunk is always handled by the same eight threads: what an instruction reads from a
-// local block that an earlier one of the lane has written, the same thread has written.
+// local block that an earlier one of the worker has written, the same thread has written.
 #pragma once
 
 #include "executor/cuda/credit.cuh"
@@ -58,15 +58,15 @@ __device__ __forceinline__ const PortUse& receive_of(const LineMove& move, uint3
   return move.receives[operand - (operand > move.source_index)];
 }
 
-/// Bytes of the granule at `offset` that belong to the chunk.
+/// Bytes of the vec8 at `offset` that belong to the chunk.
 __device__ __forceinline__ uint32_t bytes_at(const LineMove& move, uint32_t offset) {
   if (offset >= move.transfer.bytes) return 0;
   const uint32_t left = move.transfer.bytes - offset;
   return left < 8 ? left : 8;
 }
 
-// Piece: what granules of user memory are moved by; AnyPiece: of those that are aligned to less
-// than 4 bytes. The last granule of a chunk may be less than whole: it is loaded with what lies
+// Piece: what vec8s of user memory are moved by; AnyPiece: of those that are aligned to less
+// than 4 bytes. The last vec8 of a chunk may be less than whole: it is loaded with what lies
 // behind it in its words, and what of it belongs to the chunk is stored by elements, by itself.
 
 struct AnyPiece {};
@@ -76,10 +76,9 @@ struct AnyPiece {};
 /// slower.)
 template <typename Operation, typename Function>
 __device__ __forceinline__ void with_local_piece(const Cta& cta, Function&& function) {
-  if (sizeof(typename Operation::Element) == kGranule || cta.work->width >= kGranule) {
+  if (sizeof(typename Operation::Element) == kVec8 || cta.work->width >= kVec8) {
     function(uint64_t());
-  } else if (sizeof(typename Operation::Element) == kGranule / 2 ||
-             cta.work->width >= kGranule / 2) {
+  } else if (sizeof(typename Operation::Element) == kVec8 / 2 || cta.work->width >= kVec8 / 2) {
     function(uint32_t());
   } else {
     function(AnyPiece());
@@ -92,7 +91,7 @@ template <typename Piece>
 __device__ __forceinline__ Words load_local(const LineMove& move, uint32_t line, bool exists) {
   const uint32_t offset = move.offset_of(line);
   if constexpr (std::is_same_v<Piece, AnyPiece>) {
-    const uint32_t most = move.has_flag() ? kGranule : 2 * kGranule;
+    const uint32_t most = move.has_flag() ? kVec8 : 2 * kVec8;
     const uint32_t left = exists && offset < move.transfer.bytes ? move.transfer.bytes - offset : 0;
     return load_pair_around(move.transfer.source + offset, left < most ? left : most);
   } else {
@@ -101,17 +100,17 @@ __device__ __forceinline__ Words load_local(const LineMove& move, uint32_t line,
       const uint32_t bytes = bytes_at(move, at);
       if (bytes == 0) return 0;
       const std::byte* address = move.transfer.source + at;
-      if constexpr (sizeof(Piece) == kGranule) {
+      if constexpr (sizeof(Piece) == kVec8) {
         return ptx::load<uint64_t>(address);
       } else {
         return load_halves(address, bytes);
       }
     };
-    return {load(offset), move.has_flag() ? 0 : load(offset + kGranule)};
+    return {load(offset), move.has_flag() ? 0 : load(offset + kVec8)};
   }
 }
 
-/// Whole granules; AnyPiece: all there is, by all threads of the warp. `exists`: the thread's line
+/// Whole vec8s; AnyPiece: all there is, by all threads of the warp. `exists`: the thread's line
 /// does.
 template <typename Operation, typename Piece>
 __device__ __forceinline__ void store_local(const LineMove& move, uint32_t line, bool exists,
@@ -124,37 +123,37 @@ __device__ __forceinline__ void store_local(const LineMove& move, uint32_t line,
     store_row_part<typename Operation::Element>(target, words, move.has_flag() ? 1 : 2, left);
   } else {
     if (!exists) return;
-    if (offset + kGranule <= bytes) store_pieces<Piece>(target, words.first, kGranule);
-    if (!move.has_flag() && offset + 2 * kGranule <= bytes) {
-      store_pieces<Piece>(target + kGranule, words.second, kGranule);
+    if (offset + kVec8 <= bytes) store_pieces<Piece>(target, words.first, kVec8);
+    if (!move.has_flag() && offset + 2 * kVec8 <= bytes) {
+      store_pieces<Piece>(target + kVec8, words.second, kVec8);
     }
   }
 }
 
-/// Of a chunk whose last granule is less than whole, that granule, by the thread that has it among
+/// Of a chunk whose last vec8 is less than whole, that vec8, by the thread that has it among
 /// its rows.
 template <typename Operation, int kRows>
-__device__ __forceinline__ void store_last_granule(const LineMove& move, uint32_t line,
-                                                   const Words (&rows)[kRows]) {
-  const uint32_t last = move.transfer.bytes / kGranule * kGranule;
-  uint64_t granule = 0;
+__device__ __forceinline__ void store_last_vec8(const LineMove& move, uint32_t line,
+                                                const Words (&rows)[kRows]) {
+  const uint32_t last = move.transfer.bytes / kVec8 * kVec8;
+  uint64_t vec8 = 0;
   bool has_it = false;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const uint32_t offset = move.offset_of(line + i * move.stride);
-    const bool is_second = offset + kGranule == last && !move.has_flag();
+    const bool is_second = offset + kVec8 == last && !move.has_flag();
     if (offset != last && !is_second) continue;
-    granule = is_second ? rows[i].second : rows[i].first;
+    vec8 = is_second ? rows[i].second : rows[i].first;
     has_it = true;
   }
   if (!has_it) return;
   store_pieces<typename PieceOf<sizeof(typename Operation::Element)>::Type>(
-      move.transfer.target + last, granule, move.transfer.bytes - last);
+      move.transfer.target + last, vec8, move.transfer.bytes - last);
 }
 
 /// The thread's lines `line`, `line` + stride, ... (kRows of them, those that exist), from operands
 /// to destinations. All threads of a warp; false: aborted, in all of them alike.
-template <typename Operation, int kRows, bool kFolds>
+template <typename Operation, int kRows, bool kReduces>
 __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move, uint32_t line) {
   const auto exists = [&](int i) { return line + i * move.stride < move.lines; };
   const auto at = [&](int i) {
@@ -197,7 +196,7 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
         if (!move.has_flag() || !exists(i) || words[i].second == port.flag) continue;
         is_missing = true;
         if (ll128::is_mismatch(words[i].second, port.flag)) {
-          other_tag = tag::tag_in(words[i].second);
+          other_tag = call_tag::tag_in(words[i].second);
         }
       }
       if (!ptx::any_of_warp(is_missing)) return true;
@@ -215,7 +214,7 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
   ptx::barrier_warp();       // together again after local accesses of different widths
   Words result[kRows] = {};  // set: see simple_pieces()
   ask(0, result);
-  if constexpr (kFolds) {
+  if constexpr (kReduces) {
     typename Operation::Values values[kRows][2];
     Words next[kRows] = {};
     if (move.operand_count > 1) ask(1, next);
@@ -230,7 +229,7 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
       if (!settle(k, next)) return false;
 #pragma unroll
       for (int i = 0; i < kRows; ++i) result[i] = next[i];
-      if (k + 1 < move.operand_count) ask(k + 1, next);  // on its way while this one is folded
+      if (k + 1 < move.operand_count) ask(k + 1, next);  // on its way while this one is reduced
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         Operation::accumulate(values[i][0], Operation::widen(result[i].first));
@@ -265,10 +264,10 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
         store_local<Operation, Piece>(move, line + i * move.stride, exists(i), result[i]);
       }
       // AnyPiece has stored it with its row.
-      constexpr bool kMayBePart = sizeof(typename Operation::Element) < kGranule;
+      constexpr bool kMayBePart = sizeof(typename Operation::Element) < kVec8;
       if constexpr (kMayBePart && !std::is_same_v<Piece, AnyPiece>) {
-        if (move.transfer.bytes % kGranule != 0) {
-          store_last_granule<Operation, kRows>(move, line, result);
+        if (move.transfer.bytes % kVec8 != 0) {
+          store_last_vec8<Operation, kRows>(move, line, result);
         }
       }
     });
@@ -277,25 +276,25 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
 }
 
 /// The whole chunk.
-template <typename Operation, int kRows, bool kFolds>
-__device__ __forceinline__ bool ll128_chunk(const Cta& cta, const LaneThreads& lane,
+template <typename Operation, int kRows, bool kReduces>
+__device__ __forceinline__ bool ll128_chunk(const Cta& cta, const WorkerThreads& worker,
                                             const LineMove& move) {
   // Of the warp, so that all its threads take the same way.
-  uint32_t first = lane.rank / kWarp * kWarpLines;
-  const uint32_t in_warp = lane.rank % kWarp / kLineThreads;
+  uint32_t first = worker.rank / kWarp * kWarpLines;
+  const uint32_t in_warp = worker.rank % kWarp / kLineThreads;
   for (; first < move.lines; first += kRows * move.stride) {
-    if (!ll128_rows<Operation, kRows, kFolds>(cta, move, first + in_warp)) return false;
+    if (!ll128_rows<Operation, kRows, kReduces>(cta, move, first + in_warp)) return false;
   }
   return true;
 }
 
-/// All threads of the lane. `live` turns false in all threads of a warp that saw an abort: they go
-/// through the rest of the program doing nothing but meeting the others at barriers.
+/// All threads of the worker. `live` turns false in all threads of a warp that saw an abort: they
+/// go through the rest of the program doing nothing but meeting the others at barriers.
 template <typename Operation>
-__device__ __forceinline__ void ll128_step(const Cta& cta, const LaneThreads& lane,
+__device__ __forceinline__ void ll128_step(const Cta& cta, const WorkerThreads& worker,
                                            const CompactInstruction& instruction, uint32_t round,
                                            bool& live) {
-  const bool has_source = instruction.source != Place::None;
+  const bool has_source = instruction.source != OperandBuffer::None;
   const Transfer transfer = transfer_of<Operation>(cta, instruction, round);
   const uint32_t operand_count = uint32_t{instruction.receive_count} + has_source;
   const uint32_t source_index = !has_source ? operand_count
@@ -311,8 +310,8 @@ __device__ __forceinline__ void ll128_step(const Cta& cta, const LaneThreads& la
                       instruction.send_count,
                       source_index,
                       lines,
-                      lane.size / kLineThreads,
-                      lane.rank % kLineThreads};
+                      worker.size / kLineThreads,
+                      worker.rank % kLineThreads};
 
   for (uint32_t s = 0; live && s < move.send_count; ++s) {
     PortState& port = cta.ports[move.sends[s].port];
@@ -322,15 +321,15 @@ __device__ __forceinline__ void ll128_step(const Cta& cta, const LaneThreads& la
   if (live && lines != 0) {
     if constexpr (Operation::kReduces) {
       if (operand_count > 1 || transfer.scales_result) {
-        live = ll128_chunk<Operation, Operation::kLineRows, true>(cta, lane, move);
+        live = ll128_chunk<Operation, Operation::kLineRows, true>(cta, worker, move);
       } else {
-        live = ll128_chunk<Operation, kCopyRows, false>(cta, lane, move);
+        live = ll128_chunk<Operation, kCopyRows, false>(cta, worker, move);
       }
     } else {
-      live = ll128_chunk<Operation, kCopyRows, false>(cta, lane, move);
+      live = ll128_chunk<Operation, kCopyRows, false>(cta, worker, move);
     }
   }
-  give_credit(cta, lane, instruction, round, live);
+  give_credit(cta, worker, instruction, round, live);
 }
 
 }  // namespace niccolite::executor::cuda

@@ -1,9 +1,9 @@
-// One instruction by the LL protocol (executor/protocol/ll.h). A thread handles one granule at a
+// One instruction by the LL protocol (executor/protocol/ll.h). A thread handles one vec8 at a
 // time: 8 bytes of data, two words, 16 bytes of a slot. It waits for its own words and stores its
-// own, so that the threads of a lane meet only where credit has to be given back.
+// own, so that the threads of a worker meet only where credit has to be given back.
 //
-// Granule g of a chunk is always handled by thread g % size of the lane: what an instruction reads
-// from a local block that an earlier one of the lane has written, the same thread has written.
+// Vec8 g of a chunk is always handled by thread g % size of the worker: what an instruction reads
+// from a local block that an earlier one of the worker has written, the same thread has written.
 #pragma once
 
 #include "executor/cuda/credit.cuh"
@@ -11,13 +11,13 @@
 
 namespace niccolite::executor::cuda {
 
-inline constexpr uint32_t kGranuleInSlot = 2 * ll::kWordBytes;
+inline constexpr uint32_t kVec8InSlot = 2 * ll::kWordBytes;
 /// Connections whose words are asked for together, before the first is waited for.
 inline constexpr uint32_t kWordsInFlight = 8;
 
-__device__ __forceinline__ Words pack_words(uint64_t granule, uint32_t flag) {
-  return {ll::pack(static_cast<uint32_t>(granule), flag),
-          ll::pack(static_cast<uint32_t>(granule >> 32), flag)};
+__device__ __forceinline__ Words pack_words(uint64_t vec8, uint32_t flag) {
+  return {ll::pack(static_cast<uint32_t>(vec8), flag),
+          ll::pack(static_cast<uint32_t>(vec8 >> 32), flag)};
 }
 __device__ __forceinline__ uint64_t unpack_words(const Words& words) {
   return static_cast<uint64_t>(ll::data_of(words.second)) << 32 | ll::data_of(words.first);
@@ -35,24 +35,24 @@ __device__ __forceinline__ uint32_t other_tag_in(const Words& words, uint32_t fl
 }
 
 /// Writes the words behind the chunk too, where ll.h asks for it: once in 2^15 steps.
-__device__ __forceinline__ void ll_clean(const FifoShape& shape, const LaneThreads& lane,
-                                         std::byte* slot, uint32_t granules, uint32_t flag) {
-  const uint32_t in_slot = shape.slot_bytes / kGranuleInSlot;
-  for (uint32_t g = granules + lane.rank; g < in_slot; g += lane.size) {
-    ptx::store_words(slot + g * kGranuleInSlot, pack_words(0, flag));
+__device__ __forceinline__ void ll_clean(const FifoShape& shape, const WorkerThreads& worker,
+                                         std::byte* slot, uint32_t vec8s, uint32_t flag) {
+  const uint32_t in_slot = shape.slot_bytes / kVec8InSlot;
+  for (uint32_t g = vec8s + worker.rank; g < in_slot; g += worker.size) {
+    ptx::store_words(slot + g * kVec8InSlot, pack_words(0, flag));
   }
 }
 
-/// The operands of one instruction for one granule, folded in order.
+/// The operands of one instruction for one vec8, reduced in order.
 template <typename Operation>
 class LlOperands {
  public:
-  __device__ __forceinline__ LlOperands(bool folds) : folds_(folds) {}
+  __device__ __forceinline__ LlOperands(bool reduces) : reduces_(reduces) {}
 
-  __device__ __forceinline__ void add(uint64_t granule) {
+  __device__ __forceinline__ void add(uint64_t vec8) {
     if constexpr (Operation::kReduces) {
-      if (folds_) {
-        const auto values = Operation::widen(granule);
+      if (reduces_) {
+        const auto values = Operation::widen(vec8);
         if (empty_) {
           values_ = values;
         } else {
@@ -62,15 +62,15 @@ class LlOperands {
         return;
       }
     }
-    granule_ = granule;
+    vec8_ = vec8;
   }
   __device__ __forceinline__ uint64_t result(const LaunchHeader& header, bool scales) {
     if constexpr (Operation::kReduces) {
-      if (folds_) {
+      if (reduces_) {
         return Operation::finish(header, values_, scales);
       }
     }
-    return granule_;
+    return vec8_;
   }
 
  private:
@@ -84,15 +84,15 @@ class LlOperands {
     using Type = typename T::Values;
   };
   typename ValuesOf<Operation, Operation::kReduces>::Type values_;
-  uint64_t granule_ = 0;
-  bool folds_;
+  uint64_t vec8_ = 0;
+  bool reduces_;
   bool empty_ = true;
 };
 
-/// All threads of the lane. `live` turns false in a thread that saw an abort: it goes through the
+/// All threads of the worker. `live` turns false in a thread that saw an abort: it goes through the
 /// rest of the program doing nothing but meeting the others at barriers.
 template <typename Operation>
-__device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
+__device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& worker,
                                         const CompactInstruction& instruction, uint32_t round,
                                         const Prefetched& prefetched, bool& live) {
   using Element = typename Operation::Element;
@@ -100,11 +100,11 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
   const PortUse* receives = cta.uses + instruction.receive;
   const PortUse* sends = cta.uses + instruction.send;
   const Transfer transfer = transfer_of<Operation>(cta, instruction, round);
-  const uint32_t granules = (transfer.bytes + kGranule - 1) / kGranule;
+  const uint32_t vec8s = (transfer.bytes + kVec8 - 1) / kVec8;
   const uint16_t tag = cta.work->tag;
   const uint32_t width = cta.work->width;
-  const bool folds =
-      transfer.scales_result || instruction.receive_count + (instruction.source != Place::None) > 1;
+  const bool reduces = transfer.scales_result ||
+                       instruction.receive_count + (instruction.source != OperandBuffer::None) > 1;
 
   bool cleans = false;
   for (uint32_t s = 0; live && s < instruction.send_count; ++s) {
@@ -114,21 +114,21 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
     live = wait_for_credit(cta, port, step);
   }
 
-  for (uint32_t g = lane.rank; live && g < granules; g += lane.size) {
-    const uint32_t left = transfer.bytes - g * kGranule;
-    const uint32_t bytes = left < kGranule ? left : kGranule;
+  for (uint32_t g = worker.rank; live && g < vec8s; g += worker.size) {
+    const uint32_t left = transfer.bytes - g * kVec8;
+    const uint32_t bytes = left < kVec8 ? left : kVec8;
     uint64_t local = 0;
     if (transfer.source != nullptr) {
-      const std::byte* address = transfer.source + g * kGranule;
-      local = instruction.source == Place::Input && address == prefetched.address
-                  ? prefetched.granule
-                  : load_granule<Element>(address, bytes, width);
+      const std::byte* address = transfer.source + g * kVec8;
+      local = instruction.source == OperandBuffer::Input && address == prefetched.address
+                  ? prefetched.vec8
+                  : load_vec8<Element>(address, bytes, width);
       if constexpr (Operation::kReduces) {
         if (transfer.scales_input) local = scale_input<Operation>(cta, local);
       }
     }
 
-    LlOperands<Operation> operands(folds);
+    LlOperands<Operation> operands(reduces);
     for (uint32_t first = 0; first < instruction.receive_count; first += kWordsInFlight) {
       const std::byte* address[kWordsInFlight];
       uint32_t flag[kWordsInFlight];
@@ -139,7 +139,7 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
         const PortUse use = receives[first + i];
         const PortState& port = cta.ports[use.port];
         const uint64_t step = step_of(port, use, round);
-        address[i] = slot_of(cta, port, step) + g * kGranuleInSlot;
+        address[i] = slot_of(cta, port, step) + g * kVec8InSlot;
         flag[i] = ll::flag_of(step, tag);
         words[i] = ptx::load_words(address[i]);
       }
@@ -169,11 +169,11 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
       const PortUse use = sends[s];
       const PortState& port = cta.ports[use.port];
       const uint64_t step = step_of(port, use, round);
-      ptx::store_words(slot_of(cta, port, step) + g * kGranuleInSlot,
+      ptx::store_words(slot_of(cta, port, step) + g * kVec8InSlot,
                        pack_words(result, ll::flag_of(step, tag)));
     }
     if (transfer.target != nullptr) {
-      store_granule<Element>(transfer.target + g * kGranule, result, bytes, width);
+      store_vec8<Element>(transfer.target + g * kVec8, result, bytes, width);
     }
   }
 
@@ -181,11 +181,11 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const LaneThreads& lane,
     const PortState& port = cta.ports[sends[s].port];
     const uint64_t step = step_of(port, sends[s], round);
     if (ll::cleans(step, header.shape.depth)) {
-      ll_clean(header.shape, lane, slot_of(cta, port, step), granules, ll::flag_of(step, tag));
+      ll_clean(header.shape, worker, slot_of(cta, port, step), vec8s, ll::flag_of(step, tag));
     }
   }
 
-  give_credit(cta, lane, instruction, round, live);
+  give_credit(cta, worker, instruction, round, live);
 }
 
 }  // namespace niccolite::executor::cuda

@@ -22,10 +22,10 @@ __device__ __forceinline__ void copy_parts(std::byte* target, const std::byte* s
 __device__ __forceinline__ void run_put(const PutArgs& args) {
   const bool is_aligned =
       (reinterpret_cast<uintptr_t>(args.source) | reinterpret_cast<uintptr_t>(args.target)) %
-          sizeof(Pack) ==
+          sizeof(Vec16) ==
       0;
-  const uint64_t packed = is_aligned ? args.bytes / sizeof(Pack) * sizeof(Pack) : 0;
-  copy_parts<Pack>(args.target, args.source, packed, ptx::load_pack, ptx::store_pack);
+  const uint64_t packed = is_aligned ? args.bytes / sizeof(Vec16) * sizeof(Vec16) : 0;
+  copy_parts<Vec16>(args.target, args.source, packed, ptx::load_vec16, ptx::store_vec16);
   copy_parts<uint8_t>(args.target + packed, args.source + packed, args.bytes - packed,
                       ptx::load<uint8_t>, ptx::store<uint8_t>);
   ptx::barrier_cta();

@@ -30,8 +30,10 @@ struct SignalWaitArgs {
 /// Threads of a put of so many bytes; a wait has a warp.
 constexpr uint32_t put_threads(uint64_t bytes) {
   constexpr uint32_t kMost = 1024;
-  const uint64_t packs = bytes / 16;
-  return packs >= kMost ? kMost : packs <= 32 ? 32 : static_cast<uint32_t>((packs + 31) / 32 * 32);
+  const uint64_t vec16s = bytes / 16;
+  return vec16s >= kMost ? kMost
+         : vec16s <= 32  ? 32
+                         : static_cast<uint32_t>((vec16s + 31) / 32 * 32);
 }
 
 }  // namespace niccolite::executor::cuda

@@ -26,7 +26,7 @@ struct PhaseBlock {
 /// Peers stand in an order of its own for each kind of end: that of the program, which is that of
 /// the operands for those, and lets all ranks together address each peer at a different time for
 /// the others.
-struct PhaseImage {
+struct PhaseParams {
   PortTask ports[kPhaseEnds * kMostPhasePeers];  // [end][peers]
   PhaseBlock sent[kMostPhasePeers];
   PhaseBlock stored[kMostPhasePeers];
@@ -42,9 +42,9 @@ struct PhaseImage {
   uint32_t store_reciprocal;  // numbers of warps; the same of stores
   uint32_t stores_result;     // 1: to the output, too
 };
-static_assert(sizeof(WorkTask) + sizeof(PhaseImage) <= sizeof(LaunchArgs::tables));
+static_assert(sizeof(WorkTask) + sizeof(PhaseParams) <= sizeof(LaunchArgs::tables));
 
-/// Shared memory: where the ends stand, as in PhaseImage::ports.
+/// Shared memory: where the ends stand, as in PhaseParams::ports.
 struct alignas(16) PhasePort {
   std::byte* slots;  // of this channel
   uint64_t base;     // step of the operation's first use

@@ -14,7 +14,7 @@ class PhaseConnections {
   __device__ __forceinline__ PhaseConnections(const LaunchArgs& args)
       : header_(args.header),
         work_(*work_tasks(args)),
-        image_(*reinterpret_cast<const PhaseImage*>(args.tables + sizeof(WorkTask))),
+        params_(*reinterpret_cast<const PhaseParams*>(args.tables + sizeof(WorkTask))),
         ports_(*reinterpret_cast<PhasePorts*>(ptx::shared_memory())) {}
 
  protected:
@@ -40,7 +40,7 @@ class PhaseConnections {
 
   // ---- where things are
 
-  __device__ __forceinline__ uint32_t lane() const { return lane_; }
+  __device__ __forceinline__ uint32_t lane() const { return worker_; }
   __device__ __forceinline__ uint32_t warp() const { return warp_; }
   __device__ __forceinline__ uint32_t warps() const { return ptx::threads() / kWarp; }
   __device__ __forceinline__ bool has_flag() const {
@@ -73,7 +73,7 @@ class PhaseConnections {
   }
 
   __device__ __forceinline__ uint32_t port_of(PhaseEnd end, uint32_t peer) const {
-    return static_cast<uint32_t>(end) * image_.peers + peer;
+    return static_cast<uint32_t>(end) * params_.peers + peer;
   }
   __device__ __forceinline__ Lines lines_of(PhaseEnd end, uint32_t peer, uint32_t round) const {
     // Looked up anew each time: kept in registers, the lines of all peers would take too many.
@@ -103,8 +103,8 @@ class PhaseConnections {
   __device__ __forceinline__ void start() const {
     const uint32_t p = warp() + lane() * warps();
     // Of some kinds there may be fewer.
-    if (p < kPhaseEnds * image_.peers && image_.ports[p].control != nullptr) {
-      const PortTask& task = image_.ports[p];
+    if (p < kPhaseEnds * params_.peers && params_.ports[p].control != nullptr) {
+      const PortTask& task = params_.ports[p];
       ControlBlock* control = task.control + ptx::replica();
       auto* step = reinterpret_cast<std::byte*>(&control->step);
       const uint64_t base = ptx::load<uint64_t>(step);
@@ -139,7 +139,7 @@ class PhaseConnections {
     for (Wait wait(header_, work_); ptx::any_of_warp(lacks);) {
       bool goes_on = true;
       if (lacks) {
-        const PortTask& task = image_.ports[port];
+        const PortTask& task = params_.ports[port];
         // [credit], as in start(). A copy to save others the look; whichever thread's copy stays is
         // true.
         const uint64_t credit = ptx::load_relaxed_system(&task.control[ptx::replica()].remote);
@@ -165,25 +165,25 @@ class PhaseConnections {
     const uint32_t p = warp() + lane() * warps();
     const uint32_t operands = port_of(PhaseEnd::Operand, 0);
     const uint32_t stores = port_of(PhaseEnd::Store, 0);
-    const bool is_operand = p >= operands && p < operands + image_.operands;
-    const bool is_store = p >= stores && p < stores + image_.stores && stage >= 2;
+    const bool is_operand = p >= operands && p < operands + params_.operands;
+    const bool is_store = p >= stores && p < stores + params_.stores && stage >= 2;
     const uint32_t round = is_operand ? stage - 1 : stage - 2;
     if (!live_ || !(is_operand || is_store) || round >= needed) return;
     // [consume] all threads have used what they read before they came to the barrier. Relaxed: a
     // store cannot pass a load whose value has been used.
-    ptx::store_relaxed_system(&image_.ports[p].remote_control[ptx::replica()].remote,
+    ptx::store_relaxed_system(&params_.ports[p].remote_control[ptx::replica()].remote,
                               ports_.ports[p].base + round + 1);
   }
 
   /// What the phases know of the thread is computed anew in each: kept over all of them, it would
   /// take registers that each wants for itself.
   __device__ __forceinline__ void begin_phase() {
-    lane_ = ptx::opaque(lane_);
+    worker_ = ptx::opaque(worker_);
     warp_ = ptx::opaque(warp_);
   }
 
   __device__ __forceinline__ uint32_t peer_of(PhaseEnd end, uint32_t peer) const {
-    return image_.ports[port_of(end, peer)].end & PortTask::kPeerMask;
+    return params_.ports[port_of(end, peer)].end & PortTask::kPeerMask;
   }
 
   /// Whether groups of a peer are missing still: then it is awaited, and with it another call's
@@ -203,16 +203,16 @@ class PhaseConnections {
       if (!ptx::any_of_warp(lacks) || awaited.other_tag != Awaited::kNoTag) continue;
       awaited.peer = peer_of(end, peer);
       if (lacks && ll128::is_mismatch(words.second, lines.flag)) {
-        awaited.other_tag = tag::tag_in(words.second);
+        awaited.other_tag = call_tag::tag_in(words.second);
       }
     }
   }
 
   const LaunchHeader& header_;
   const WorkTask& work_;
-  const PhaseImage& image_;
+  const PhaseParams& params_;
   PhasePorts& ports_;
-  uint32_t lane_ = ptx::thread() % kWarp;
+  uint32_t worker_ = ptx::thread() % kWarp;
   uint32_t warp_ = ptx::thread() / kWarp;
   bool live_ = true;  // false in a warp that saw an abort: it only meets the others at barriers
 };

@@ -13,7 +13,7 @@
 // is in the order of the phases. Sending and storing a warp has groups of several peers in flight,
 // reducing those of all peers. Few instructions matter as much as many bytes in flight: what
 // differs between peers is looked up once a round, and groups that need care (buffers that are not
-// aligned to granules, or whose end is not) go their own, slower way.
+// aligned to vec8s, or whose end is not) go their own, slower way.
 //
 // Launch shape: grid (replicas, 1), up to kMaxThreads threads, shared memory for PhasePorts.
 #pragma once
@@ -36,8 +36,8 @@ class PhaseKernel : private PhaseConnections {
 
   __device__ __forceinline__ void run() {
     const uint32_t rounds = work_.partition.rounds;
-    const uint32_t stages = rounds + (image_.stores != 0 ? 2 : 1);
-    if (image_.sends == 0) start();
+    const uint32_t stages = rounds + (params_.stores != 0 ? 2 : 1);
+    if (params_.sends == 0) start();
 #pragma unroll 1
     for (uint32_t stage = 0; stage < stages; ++stage) {
       if (stage < rounds) send(stage);
@@ -59,20 +59,20 @@ class PhaseKernel : private PhaseConnections {
     return PhaseConnections::round_of(number, sizeof(Element));
   }
   __device__ __forceinline__ uint32_t send_of_turn(uint32_t i) const {
-    return peer_of_turn(i, image_.sends, image_.send_reciprocal);
+    return peer_of_turn(i, params_.sends, params_.send_reciprocal);
   }
   __device__ __forceinline__ uint32_t store_of_turn(uint32_t i) const {
-    return peer_of_turn(i, image_.stores, image_.store_reciprocal);
+    return peer_of_turn(i, params_.stores, params_.store_reciprocal);
   }
 
   // ---- the user's memory
 
-  /// Are there groups up to `last` that are not aligned to granules, or whose end is not? The same
+  /// Are there groups up to `last` that are not aligned to vec8s, or whose end is not? The same
   /// for all threads of a warp.
   __device__ __forceinline__ bool needs_pieces(const Share& share, uint32_t last) const {
-    if constexpr (sizeof(Element) >= kGranule) return false;
-    return work_.width < kGranule ||
-           (share.bytes % kGranule != 0 && share.bytes < (last + 1) * kGroupData);
+    if constexpr (sizeof(Element) >= kVec8) return false;
+    return work_.width < kVec8 ||
+           (share.bytes % kVec8 != 0 && share.bytes < (last + 1) * kGroupData);
   }
   /// Bytes of a share that lie behind `at` bytes of it.
   __device__ __forceinline__ static uint32_t left_of(const Share& share, uint32_t at) {
@@ -85,14 +85,14 @@ class PhaseKernel : private PhaseConnections {
     const uint32_t at = group * kGroupData + offset();
     Words words{0, 0};
     if (at < share.bytes) words.first = ptx::load<uint64_t>(part);
-    if (at + kGranule < share.bytes && !has_flag()) {
-      words.second = ptx::load<uint64_t>(part + kGranule);
+    if (at + kVec8 < share.bytes && !has_flag()) {
+      words.second = ptx::load<uint64_t>(part + kVec8);
     }
     return words;
   }
   __device__ __forceinline__ Words load_input_with_care(const Share& share, uint32_t group) const {
     const uint32_t at = group * kGroupData + offset();
-    const uint32_t most = has_flag() ? kGranule : 2 * kGranule;
+    const uint32_t most = has_flag() ? kVec8 : 2 * kVec8;
     const uint32_t left = left_of(share, at);
     return load_pair<Element>(work_.input + share.at + size_t{group * kGroupData},
                               left < most ? left : most);
@@ -101,14 +101,14 @@ class PhaseKernel : private PhaseConnections {
                                                const Words& words, bool needs_care) const {
     std::byte* part = work_.output + share.at + size_t{group * kGroupData};
     const uint32_t at = group * kGroupData + offset();
-    if constexpr (sizeof(Element) < kGranule) {
+    if constexpr (sizeof(Element) < kVec8) {
       if (needs_care) {
         return store_row_part<Element>(part, words, has_flag() ? 1 : 2, left_of(share, at));
       }
     }
     if (at < share.bytes) ptx::store<uint64_t>(part, words.first);
-    if (at + kGranule < share.bytes && !has_flag()) {
-      ptx::store<uint64_t>(part + kGranule, words.second);
+    if (at + kVec8 < share.bytes && !has_flag()) {
+      ptx::store<uint64_t>(part + kVec8, words.second);
     }
   }
 
@@ -121,14 +121,14 @@ class PhaseKernel : private PhaseConnections {
     const uint32_t groups = groups_of(round.bytes);
     bool is_first = true;
 #pragma unroll 1
-    for (uint32_t turn = 0; turn < image_.sends; turn += kPeersInFlight) {
+    for (uint32_t turn = 0; turn < params_.sends; turn += kPeersInFlight) {
       Share shares[kPeersInFlight];
       bool needs_care = false;
 #pragma unroll
       for (uint32_t i = 0; i < kPeersInFlight; ++i) {
         shares[i] = {0, 0};
-        if (turn + i >= image_.sends) continue;
-        shares[i] = share_of(image_.sent[send_of_turn(turn + i)], round);
+        if (turn + i >= params_.sends) continue;
+        shares[i] = share_of(params_.sent[send_of_turn(turn + i)], round);
         needs_care = needs_care || needs_pieces(shares[i], groups);
       }
       uint32_t group = warp();
@@ -145,7 +145,7 @@ class PhaseKernel : private PhaseConnections {
             }
           }
         };
-        if (sizeof(Element) < kGranule && needs_care) {
+        if (sizeof(Element) < kVec8 && needs_care) {
           load_rows(
               [&](const Share& share, uint32_t at) { return load_input_with_care(share, at); });
         } else {
@@ -153,14 +153,14 @@ class PhaseKernel : private PhaseConnections {
         }
         if (is_first) {
           if (number == 0) start();
-          live_ = live_ && wait_for_credit(PhaseEnd::Send, image_.sends, number);
+          live_ = live_ && wait_for_credit(PhaseEnd::Send, params_.sends, number);
           is_first = false;
         }
         if (!live_) return;
         ptx::barrier_warp();  // together again after local accesses of different widths
 #pragma unroll
         for (uint32_t i = 0; i < kPeersInFlight; ++i) {
-          if (turn + i >= image_.sends) continue;
+          if (turn + i >= params_.sends) continue;
           const Lines lines = lines_of(PhaseEnd::Send, send_of_turn(turn + i), number);
 #pragma unroll
           for (uint32_t k = 0; k < kRows; ++k) {
@@ -179,9 +179,9 @@ class PhaseKernel : private PhaseConnections {
 
   __device__ __forceinline__ void reduce(uint32_t number) {
     begin_phase();
-    const Share share = share_of(image_.source, round_of(number));
+    const Share share = share_of(params_.source, round_of(number));
     const uint32_t groups = groups_of(share.bytes);
-    live_ = live_ && wait_for_credit(PhaseEnd::Result, image_.results, number);
+    live_ = live_ && wait_for_credit(PhaseEnd::Result, params_.results, number);
     const bool needs_care = needs_pieces(share, groups);
 #pragma unroll 1
     for (uint32_t group = warp(); live_ && group < groups; group += warps()) {
@@ -189,7 +189,7 @@ class PhaseKernel : private PhaseConnections {
       for (Wait wait(header_, work_); live_ && !try_reduce(number, share, group, needs_care);) {
         Awaited awaited{peer_of(PhaseEnd::Operand, 0)};
 #pragma unroll 1
-        for (uint32_t p = 0; p < image_.operands; ++p) {
+        for (uint32_t p = 0; p < params_.operands; ++p) {
           look_for(PhaseEnd::Operand, p, number, share, group, /*rows=*/1, awaited);
         }
         live_ = !ptx::any_of_warp(!wait.look(awaited, kPasses));
@@ -203,19 +203,18 @@ class PhaseKernel : private PhaseConnections {
                                              bool needs_care) const {
     // In the order of operands: the own operand has a place among the peers'.
     Words words[kMostPeers + 1] = {};
-    const uint32_t own = image_.source_position;
+    const uint32_t own = params_.source_position;
     const bool is_there = exists(share, group);
     const auto each_peer = [&](auto&& function) {
 #pragma unroll
       for (uint32_t o = 0; o <= kMostPeers; ++o) {
-        if (o > image_.operands || o == own) continue;
+        if (o > params_.operands || o == own) continue;
         function(words[o], lines_of(PhaseEnd::Operand, o - (o > own), number));
       }
     };
 
-    const Words local = sizeof(Element) < kGranule && needs_care
-                            ? load_input_with_care(share, group)
-                            : load_input(share, group);
+    const Words local = sizeof(Element) < kVec8 && needs_care ? load_input_with_care(share, group)
+                                                              : load_input(share, group);
     ptx::barrier_warp();  // as in send()
     each_peer([&](Words& operand, const Lines& lines) {
       if (is_there) operand = ptx::load_line_part(at_group(lines, group));
@@ -243,29 +242,29 @@ class PhaseKernel : private PhaseConnections {
                        reduce_operands(words, [](const Words& operand) { return operand.second; })};
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      if (p >= image_.results) continue;
+      if (p >= params_.results) continue;
       const Lines lines = lines_of(PhaseEnd::Result, p, number);
       if (!is_there) continue;
       ptx::store_line_part(at_group(lines, group),
                            {result.first, has_flag() ? lines.flag : result.second});
     }
-    if (image_.stores_result != 0) {
+    if (params_.stores_result != 0) {
       // As long as the source, elsewhere; not kept, for want of registers.
-      const Share target{share.at + (image_.target.at - image_.source.at), share.bytes};
+      const Share target{share.at + (params_.target.at - params_.source.at), share.bytes};
       store_output(target, group, result, needs_care);
     }
     ptx::barrier_warp();
     return true;
   }
 
-  /// A granule of the result.
+  /// A vec8 of the result.
   template <typename Half>
   __device__ __forceinline__ uint64_t reduce_operands(const Words (&operands)[kMostPeers + 1],
                                                       Half&& half) const {
     typename Operation::Values values = Operation::widen(half(operands[0]));
 #pragma unroll
     for (uint32_t o = 1; o <= kMostPeers; ++o) {
-      if (o <= image_.operands) Operation::accumulate(values, Operation::widen(half(operands[o])));
+      if (o <= params_.operands) Operation::accumulate(values, Operation::widen(half(operands[o])));
     }
     return Operation::finish(header_, values, (header_.flags & kScalesResult) != 0);
   }
@@ -277,14 +276,14 @@ class PhaseKernel : private PhaseConnections {
     const Round round = round_of(number);
     const uint32_t groups = groups_of(round.bytes);
 #pragma unroll 1
-    for (uint32_t turn = 0; turn < image_.stores; turn += kPeersInFlight) {
+    for (uint32_t turn = 0; turn < params_.stores; turn += kPeersInFlight) {
       Share shares[kPeersInFlight];
       bool needs_care = false;
 #pragma unroll
       for (uint32_t i = 0; i < kPeersInFlight; ++i) {
         shares[i] = {0, 0};
-        if (turn + i >= image_.stores) continue;
-        shares[i] = share_of(image_.stored[store_of_turn(turn + i)], round);
+        if (turn + i >= params_.stores) continue;
+        shares[i] = share_of(params_.stored[store_of_turn(turn + i)], round);
         needs_care = needs_care || needs_pieces(shares[i], groups);
       }
 #pragma unroll 1
@@ -293,9 +292,9 @@ class PhaseKernel : private PhaseConnections {
              live_ && !try_store(number, turn, shares, group, needs_care);) {
           Awaited awaited{peer_of(PhaseEnd::Store, store_of_turn(turn))};
 #pragma unroll 1
-          for (uint32_t i = turn; i < turn + kPeersInFlight && i < image_.stores; ++i) {
+          for (uint32_t i = turn; i < turn + kPeersInFlight && i < params_.stores; ++i) {
             const uint32_t peer = store_of_turn(i);
-            look_for(PhaseEnd::Store, peer, number, share_of(image_.stored[peer], round), group,
+            look_for(PhaseEnd::Store, peer, number, share_of(params_.stored[peer], round), group,
                      kRows, awaited);
           }
           live_ = !ptx::any_of_warp(!wait.look(awaited, kPasses));
@@ -315,7 +314,7 @@ class PhaseKernel : private PhaseConnections {
     };
 #pragma unroll
     for (uint32_t i = 0; i < kPeersInFlight; ++i) {
-      if (turn + i >= image_.stores) continue;
+      if (turn + i >= params_.stores) continue;
       lines[i] = lines_of(PhaseEnd::Store, store_of_turn(turn + i), number);
 #pragma unroll
       for (uint32_t k = 0; k < kRows; ++k) {
@@ -332,7 +331,7 @@ class PhaseKernel : private PhaseConnections {
       is_missing = false;
 #pragma unroll
       for (uint32_t i = 0; i < kPeersInFlight; ++i) {
-        if (turn + i >= image_.stores) continue;
+        if (turn + i >= params_.stores) continue;
 #pragma unroll
         for (uint32_t k = 0; k < kRows; ++k) {
           const bool lacks = is_there(k, i) && has_flag() && words[k][i].second != lines[i].flag;
@@ -346,7 +345,7 @@ class PhaseKernel : private PhaseConnections {
     }
 #pragma unroll
     for (uint32_t i = 0; i < kPeersInFlight; ++i) {
-      if (turn + i >= image_.stores) continue;
+      if (turn + i >= params_.stores) continue;
 #pragma unroll
       for (uint32_t k = 0; k < kRows; ++k) {
         store_output(shares[i], group + k * warps(), words[k][i], needs_care);

@@ -18,8 +18,8 @@ using gpu::cuda::Driver;
 using gpu::cuda::ScopedContext;
 
 void let_go(void* data) {
-  const std::unique_ptr<DeviceImage> image(static_cast<DeviceImage*>(data));
-  retire(std::move(*image));
+  const std::unique_ptr<DeviceParams> params(static_cast<DeviceParams*>(data));
+  retire(std::move(*params));
 }
 
 /// Memory that peers see where it is, as far as one launch has asked: a list's buffers lie in few
@@ -78,8 +78,8 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
       major >= 9 && static_cast<uint32_t>(shared_bytes) >= kMaxSharedBytesWithStages;
   prepared.version_ = TRY(prepared.create_version(
       launch, prepared.has_bulk_copies_ ? BulkCopies::All : BulkCopies::None));
-  if (prepared.version_.kernel->has_bulk_lanes && !prepared.version_.kernel->kernel.reduces)
-    prepared.threads_version_ = TRY(prepared.create_version(launch, BulkCopies::SharedFolds));
+  if (prepared.version_.kernel->has_bulk_workers && !prepared.version_.kernel->kernel.reduces)
+    prepared.threads_version_ = TRY(prepared.create_version(launch, BulkCopies::SharedReductions));
   return prepared;
 }
 
@@ -101,10 +101,10 @@ Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& lau
                                   static_cast<int>(most)),
         "cuFuncSetAttribute({} bytes of shared memory, device {})", most, device_));
   }
-  if (!kernel.device_image.empty()) {
-    version.image = TRY(make_device_image(*machine_, device_, kernel.device_image));
-    kernel.args.header.image = version.image.get();
-    kernel.device_image = {};
+  if (!kernel.device_params.empty()) {
+    version.params = TRY(make_device_params(*machine_, device_, kernel.device_params));
+    kernel.args.header.params = version.params.get();
+    kernel.device_params = {};
   }
   return version;
 }
@@ -120,13 +120,13 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun,
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
   const bool takes_other =
-      threads_version_.kernel != nullptr && !suits_bulk_lanes(*version_.kernel);
+      threads_version_.kernel != nullptr && !suits_bulk_workers(*version_.kernel);
   Version& version = takes_other ? threads_version_ : version_;
   KernelLaunch& kernel = *version.kernel;
   if (marks_) set_number(kernel, marks_, number);
-  if (kernel.offers_output || kernel.offers_input) {
+  if (kernel.advertises_output || kernel.advertises_input) {
     OpenMemory open(*machine_, device_);
-    set_offers(kernel, [&](const void* buffer) { return open.holds(buffer); });
+    set_advertisements(kernel, [&](const void* buffer) { return open.holds(buffer); });
   }
 
   // A release to system scope waits for all stores of its domain: in a domain of our own it does
@@ -162,14 +162,14 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun,
                    "cuLaunchKernelEx({}x{} CTAs of {} threads on device {})", config.grid_x,
                    config.grid_y, config.block_x, device_));
   for (relay::Bell* bell : bells_) bell->announce();
-  return version.image == nullptr ? Status() : keep_in_graph(version.image, stream);
+  return version.params == nullptr ? Status() : keep_in_graph(version.params, stream);
 }
 
 // A graph that is captured may outlive this launch, and all that it has.
-Status PreparedLaunch::keep_in_graph(const DeviceImage& image, gpu::StreamHandle stream) {
+Status PreparedLaunch::keep_in_graph(const DeviceParams& params, gpu::StreamHandle stream) {
   const gpu::Capture capture = TRY(machine_->capture_of(device_, stream));
   if (capture.state != gpu::CaptureState::Active) return {};
-  auto kept = std::make_unique<DeviceImage>(image);
+  auto kept = std::make_unique<DeviceParams>(params);
   TRY(machine_->keep_in_graph(device_, stream, kept.get(), let_go));
   static_cast<void>(kept.release());  // let_go() owns it now
   return {};
@@ -177,8 +177,8 @@ Status PreparedLaunch::keep_in_graph(const DeviceImage& image, gpu::StreamHandle
 
 Status PreparedLaunch::keep_until_done(gpu::StreamHandle stream) const {
   for (const Version* version : {&version_, &threads_version_}) {
-    if (version->image == nullptr) continue;
-    auto kept = std::make_unique<DeviceImage>(version->image);
+    if (version->params == nullptr) continue;
+    auto kept = std::make_unique<DeviceParams>(version->params);
     TRY(machine_->call_host(device_, stream, let_go, kept.get()));
     static_cast<void>(kept.release());  // let_go() owns it now
   }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "executor/buffer_needs.h"
-#include "executor/cuda/device_images.h"
-#include "executor/cuda/image.h"
+#include "executor/cuda/device_params.h"
+#include "executor/cuda/kernel_launch.h"
 #include "executor/protocol/relay.h"
 #include "gpu/cuda/machine.h"
 #include "gpu/machine.h"
@@ -33,7 +33,9 @@ class PreparedLaunch {
   /// `number`: Launch::number.
   Status launch(gpu::StreamHandle stream, const gpu::Event* begun = nullptr, uint64_t number = 0);
   /// Does it have device memory, which must not end before the work does?
-  bool has_memory() const { return version_.image != nullptr || threads_version_.image != nullptr; }
+  bool has_memory() const {
+    return version_.params != nullptr || threads_version_.params != nullptr;
+  }
   /// Lets that memory live until what is queued on `stream` by now is done.
   Status keep_until_done(gpu::StreamHandle stream) const;
 
@@ -42,12 +44,12 @@ class PreparedLaunch {
   struct Version {
     std::unique_ptr<KernelLaunch> kernel;
     gpu::cuda::CuFunction function = nullptr;
-    DeviceImage image;  // null when the program fits into the parameters
+    DeviceParams params;  // null when the program fits into the parameters
   };
 
   PreparedLaunch() = default;
   Result<Version> create_version(const Launch& launch, BulkCopies bulk_copies);
-  Status keep_in_graph(const DeviceImage& image, gpu::StreamHandle stream);
+  Status keep_in_graph(const DeviceParams& params, gpu::StreamHandle stream);
 
   gpu::cuda::CudaMachine* machine_ = nullptr;
   int device_ = -1;
@@ -58,8 +60,8 @@ class PreparedLaunch {
   bool has_bulk_copies_ = false;
   std::vector<relay::Bell*> bells_;  // of proxies that have to carry what the kernel sends
   Version version_;
-  Version threads_version_;  // when version_ only moves bytes and has bulk lanes: for buffers that
-                             // do not suit those
+  Version threads_version_;  // when version_ only moves bytes and has bulk workers: for buffers
+                             // that do not suit those
 };
 
 /// Prepares and queues a Launch that will not come again.

@@ -199,20 +199,20 @@ __device__ __forceinline__ void store_line_part(std::byte* address, Words words)
 }
 
 // ---- data: streamed, so that it does not push the caller's lines out of the first-level cache
-__device__ __forceinline__ Pack load_pack(const std::byte* address) {
-  Pack pack;
+__device__ __forceinline__ Vec16 load_vec16(const std::byte* address) {
+  Vec16 vec16;
   asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];"
-               : "=l"(pack.half[0]), "=l"(pack.half[1])
+               : "=l"(vec16.half[0]), "=l"(vec16.half[1])
                : "l"(address));
-  return pack;
+  return vec16;
 }
-__device__ __forceinline__ Pack load_pack_shared(const std::byte* address) {
-  Pack pack;
+__device__ __forceinline__ Vec16 load_vec16_shared(const std::byte* address) {
+  Vec16 vec16;
   asm volatile("ld.shared.v2.u64 {%0, %1}, [%2];"
-               : "=l"(pack.half[0]), "=l"(pack.half[1])
+               : "=l"(vec16.half[0]), "=l"(vec16.half[1])
                : "r"(shared_address(address))
                : "memory");
-  return pack;
+  return vec16;
 }
 template <typename T>
 __device__ __forceinline__ T load_shared(const std::byte* address) {
@@ -225,9 +225,9 @@ __device__ __forceinline__ T load_shared(const std::byte* address) {
   }
   return value;
 }
-__device__ __forceinline__ void store_pack(std::byte* address, Pack pack) {
-  asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(pack.half[0]),
-               "l"(pack.half[1])
+__device__ __forceinline__ void store_vec16(std::byte* address, Vec16 vec16) {
+  asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(vec16.half[0]),
+               "l"(vec16.half[1])
                : "memory");
 }
 template <typename T>

@@ -1,32 +1,34 @@
 // The service warp of a CTA that runs Simple: the only one that looks at the counters of
-// connections and announces slots. Lanes and service warp speak through PortState in shared memory:
+// connections and announces slots. Workers and service warp speak through PortState in shared
+// memory:
 //
-//   peer's CTA --[publish]--> control block --look--> seen    --> lane: a slot has arrived
-//   peer's CTA <--[publish]-- service warp <--------- done   <--  lane: a slot is stored, or read
+//   peer's CTA --[publish]--> control block --look--> cached  --> worker: a slot has arrived
+//   peer's CTA <--[publish]-- service warp <------ completed <--  worker: a slot is stored, or read
 //
 // A look takes 0.7 us, a release to the system as long as all stores that are under way need to
-// arrive: 1 to 2 us. A lane that did these itself would move nothing meanwhile, several times for
-// each slot. Here a lane waits for shared memory alone, and goes on to its next slot at once.
+// arrive: 1 to 2 us. A worker that did these itself would move nothing meanwhile, several times for
+// each slot. Here a worker waits for shared memory alone, and goes on to its next slot at once.
 //
-// One thread for each port (for every 32nd, if there are more). Order: the stores of a lane's
-// threads -> lane barrier -> [done] release -> [done] acquire -> fence of the system -> [publish];
-// and [arrival] acquire -> [seen] release -> [seen] acquire -> lane barrier -> loads.
+// One thread for each port (for every 32nd, if there are more). Order: the stores of a worker's
+// threads -> worker barrier -> [completed] release -> [completed] acquire -> fence of the system ->
+// [publish]; and [arrival] acquire -> [cached] release -> [cached] acquire -> worker barrier ->
+// loads.
 #pragma once
 
-#include "executor/cuda/offers.cuh"
+#include "executor/cuda/advertisements.cuh"
 #include "executor/cuda/wait.cuh"
 #include "executor/protocol/relay.h"
 
 namespace niccolite::executor::cuda {
 
-// ---- for lanes
+// ---- for workers
 
 /// Has the slot of `step` arrived (receiver), may it be written (sender)?
 __device__ __forceinline__ bool is_open(const Cta& cta, const PortState& port, uint64_t step) {
   // A sender needs seen + depth > step, a receiver seen > step.
   const uint64_t ahead = port.is_send ? cta.header.shape.depth : 0;
-  // [seen] pairs with the service warp's.
-  return static_cast<int64_t>(ptx::load_acquire_shared(&port.seen) + ahead - step) > 0;
+  // [cached] pairs with the service warp's.
+  return static_cast<int64_t>(ptx::load_acquire_shared(&port.cached) + ahead - step) > 0;
 }
 
 /// Waits until the port is open for `step`; false: aborted.
@@ -45,16 +47,16 @@ __device__ __forceinline__ bool wait_until_open(const Cta& cta, const PortState&
   }
 }
 
-/// The lane has stored to the slot of `step`, or used what it read from it. By one thread, after a
-/// barrier of those that did.
+/// The worker has stored to the slot of `step`, or used what it read from it. By one thread, after
+/// a barrier of those that did.
 __device__ __forceinline__ void set_done(PortState& port, uint64_t step) {
-  // [done] pairs with the service warp's.
-  ptx::store_release_shared(&port.done, step + 1);
+  // [completed] pairs with the service warp's.
+  ptx::store_release_shared(&port.completed, step + 1);
 }
 
 /// The same of a sender's slot, which holds `bytes`. Where the other end is a proxy, a note says
-/// so: before [done], so that the fence of [publish] comes behind it. Where no port of the launch
-/// has notes, which the parameters say, this costs nothing.
+/// so: before [completed], so that the fence of [publish] comes behind it. Where no port of the
+/// launch has notes, which the parameters say, this costs nothing.
 __device__ __forceinline__ void set_sent(const Cta& cta, const PortUse& use, PortState& port,
                                          uint64_t step, uint32_t bytes) {
   const LaunchHeader& header = cta.header;
@@ -87,52 +89,54 @@ class PortService {
     bool announces = false;
     if (port_ != nullptr) {
       look();
-      // [done] pairs with the lane's.
-      done = ptx::load_acquire_shared(&port_->done);
-      if (serves_requests()) {
-        // [delivered] pairs with the lane's.
+      // [completed] pairs with the worker's.
+      done = ptx::load_acquire_shared(&port_->completed);
+      if (serves_pulls()) {
+        // [delivered] pairs with the worker's.
         delivered = ptx::load_acquire_shared(&port_->delivered);
-        announces = delivered != port_->told_delivered;
+        announces = delivered != port_->published_delivered;
       } else {
-        announces = port_->is_send && done != port_->told;
+        announces = port_->is_send && done != port_->published;
       }
     }
-    // A fence for all the ports whose lanes have stored something.
+    // A fence for all the ports whose workers have stored something.
     if (ptx::any_of_warp(announces)) ptx::fence_system();
     if (port_ == nullptr) return false;
-    if (announces && serves_requests()) {
-      port_->told_delivered = delivered;
+    if (announces && serves_pulls()) {
+      port_->published_delivered = delivered;
       // [delivery] The fence has come before.
       ptx::store_relaxed_system(&port_->remote_control->delivered, delivered);
     }
     tell(done);
-    return port_->told != port_->end || !has_seen(port_->end - spared());
+    return port_->published != port_->end || !has_seen(port_->end - spared());
   }
 
-  /// The operation goes no further; offer.h says what is owed to the user of a buffer. First those
-  /// who take, since those who offer wait for the takers of other ranks.
+  /// The operation goes no further; advertisement.h says what is owed to the user of a buffer.
+  /// First those who take, since those who advertise wait for the takers of other ranks.
   __device__ __forceinline__ void leave_as_taker() {
-    if (port_ == nullptr || makes_offer(*port_)) return;
+    if (port_ == nullptr || makes_advertisement(*port_)) return;
     close();
-    if (port_->offer == static_cast<uint64_t>(Offer::None)) return;
-    // [left], [done] pair with the lane's, which ends as soon as it sees the abort. (Nothing is
-    // touched where nothing is agreed: the offer is to come, or was of another call.)
-    while (has_agreed(*port_) && ptx::load_acquire_shared(&port_->left) == 0 &&
-           ptx::load_acquire_shared(&port_->done) != port_->end) {
+    if (port_->advertisement == static_cast<uint64_t>(Advertisement::None)) return;
+    // [detached], [completed] pair with the worker's, which ends as soon as it sees the abort.
+    // (Nothing is touched where nothing is agreed: the advertisement is to come, or was of another
+    // call.)
+    while (has_agreed(*port_) && ptx::load_acquire_shared(&port_->detached) == 0 &&
+           ptx::load_acquire_shared(&port_->completed) != port_->end) {
     }
     ptx::fence_system();
-    // [left] The fence has come before.
-    ptx::store_relaxed_system(&port_->remote_control->left, port_->end);
+    // [detached] The fence has come before.
+    ptx::store_relaxed_system(&port_->remote_control->detached, port_->end);
   }
-  __device__ __forceinline__ void leave_as_offerer() {
-    if (port_ == nullptr || !makes_offer(*port_)) return;
+  __device__ __forceinline__ void leave_as_advertiser() {
+    if (port_ == nullptr || !makes_advertisement(*port_)) return;
     close();
     uint64_t state;
-    do {  // the lane makes its offer before it looks at anything
-      state = ptx::load_acquire_shared(&port_->offer);
-    } while (state == static_cast<uint64_t>(Offer::Pending));
-    if (state == static_cast<uint64_t>(Offer::None)) return;
-    if (ptx::exchange_acquire_system(&port_->remote_control->offer, offer::kNone) != offer::kNone) {
+    do {  // the worker makes its advertisement before it looks at anything
+      state = ptx::load_acquire_shared(&port_->advertisement);
+    } while (state == static_cast<uint64_t>(Advertisement::Pending));
+    if (state == static_cast<uint64_t>(Advertisement::None)) return;
+    if (ptx::exchange_acquire_system(&port_->remote_control->advertisement, advertisement::kNone) !=
+        advertisement::kNone) {
       return;  // nobody has taken it, and nobody will
     }
     // Some seconds at most, and less than the host waits for its kernels: a peer that answers
@@ -140,9 +144,9 @@ class PortService {
     for (uint32_t looks = 0; looks < ptx::kSpinsPerReport; ++looks) {
       // [arrival], or [credit], as in look().
       const uint64_t remote = ptx::load_acquire_system(&port_->control->remote);
-      if (!is_before(tag::steps_in(remote, port_->base), port_->end)) return;
-      // Acquire, pairs with [left].
-      if (ptx::load_acquire_system(&port_->control->left) == port_->end) return;
+      if (!is_before(call_tag::steps_in(remote, port_->base), port_->end)) return;
+      // Acquire, pairs with [detached].
+      if (ptx::load_acquire_system(&port_->control->detached) == port_->end) return;
     }
   }
 
@@ -158,53 +162,55 @@ class PortService {
   }
 
   __device__ __forceinline__ bool has_seen(uint64_t step) const {
-    return !is_before(port_->seen, step);
+    return !is_before(port_->cached, step);
   }
 
   // Steps at the end of the operation that need not be seen. A sender can do without the credit of
-  // the last `depth`; but if it lends, not even after a refusal: its next offer must not replace
-  // one that has not been taken.
+  // the last `depth`; but if it exposes, not even after a refusal: its next advertisement must not
+  // replace one that has not been taken.
   __device__ __forceinline__ uint64_t spared() const {
-    return port_->is_send && port_->lends == 0 ? header_.shape.depth : 0;
+    return port_->is_send && port_->is_direct_get == 0 ? header_.shape.depth : 0;
   }
 
-  // Has this end made an offer that may be used? The other then does all the work.
-  __device__ __forceinline__ bool has_offered() const {
-    return makes_offer(*port_) && has_agreed(*port_);
+  // Has this end made an advertisement that may be used? The other then does all the work.
+  __device__ __forceinline__ bool has_advertised() const {
+    return makes_advertisement(*port_) && has_agreed(*port_);
   }
 
-  // A lender, whose lane stores what is requested. It has nothing else to announce.
-  __device__ __forceinline__ bool serves_requests() const {
-    return port_->is_send && has_offered();
+  // An exposing sender, whose worker stores what is pulled. It has nothing else to announce.
+  __device__ __forceinline__ bool serves_pulls() const {
+    return port_->is_send && has_advertised();
   }
 
-  // Of an end that has not seen the offer. Its port stays closed until then.
-  __device__ __forceinline__ void take_offer() {
-    // [take] pairs with the [offer] of the other end.
-    const uint64_t word = ptx::exchange_acquire_system(&port_->control->offer, offer::kNone);
-    if (word == offer::kNone) return;
-    if (offer::tag_in(word) != port_->tag) {
-      ptx::store_relaxed_shared(&port_->other_tag, offer::tag_in(word));
+  // Of an end that has not seen the advertisement. Its port stays closed until then.
+  __device__ __forceinline__ void take_advertisement() {
+    // [take] pairs with the [advertisement] of the other end.
+    const uint64_t word =
+        ptx::exchange_acquire_system(&port_->control->advertisement, advertisement::kNone);
+    if (word == advertisement::kNone) return;
+    if (advertisement::tag_in(word) != port_->tag) {
+      ptx::store_relaxed_shared(&port_->other_tag, advertisement::tag_in(word));
       return;
     }
-    const uint64_t address = offer::address_in(word);
+    const uint64_t address = advertisement::address_in(word);
     if (address == 0) {
-      port_->offer = static_cast<uint64_t>(Offer::None);
+      port_->advertisement = static_cast<uint64_t>(Advertisement::None);
       return;  // [credit] or [arrival] decides, at the next look
     }
     port_->slots = reinterpret_cast<std::byte*>(address);
-    if (offer::serves(word)) port_->requests = static_cast<uint32_t>(Requests::Possible);
-    port_->offer = static_cast<uint64_t>(Offer::Agreed);
-    // [seen] pairs with the lane's: open for all steps.
-    ptx::store_release_shared(&port_->seen, port_->end);
+    if (advertisement::serves(word)) port_->pulls = static_cast<uint32_t>(Pulls::Possible);
+    port_->advertisement = static_cast<uint64_t>(Advertisement::Agreed);
+    // [cached] pairs with the worker's: open for all steps.
+    ptx::store_release_shared(&port_->cached, port_->end);
   }
 
   __device__ __forceinline__ void look() {
-    if (port_->offer == static_cast<uint64_t>(Offer::Pending) && !makes_offer(*port_)) {
-      return take_offer();
+    if (port_->advertisement == static_cast<uint64_t>(Advertisement::Pending) &&
+        !makes_advertisement(*port_)) {
+      return take_advertisement();
     }
-    if (ptx::load_relaxed_shared(&port_->requests) == static_cast<uint32_t>(Requests::Made)) {
-      // [delivery] pairs with that of the lender; [delivered], with the lane's.
+    if (ptx::load_relaxed_shared(&port_->pulls) == static_cast<uint32_t>(Pulls::Made)) {
+      // [delivery] pairs with that of the exposing sender; [delivered], with the worker's.
       ptx::store_release_shared(&port_->delivered,
                                 ptx::load_acquire_system(&port_->control->delivered));
       return;
@@ -214,28 +220,28 @@ class PortService {
     uint64_t remote = ptx::load_acquire_system(&port_->control->remote);
     if (!port_->is_send) {
       if (is_of_other_call(*port_, remote)) {
-        ptx::store_relaxed_shared(&port_->other_tag, tag::tag_in(remote));
+        ptx::store_relaxed_shared(&port_->other_tag, call_tag::tag_in(remote));
         return;
       }
-      remote = tag::steps_in(remote, port_->base);
+      remote = call_tag::steps_in(remote, port_->base);
     }
-    // [seen] pairs with the lane's.
-    ptx::store_release_shared(&port_->seen, remote);
+    // [cached] pairs with the worker's.
+    ptx::store_release_shared(&port_->cached, remote);
   }
 
   __device__ __forceinline__ void tell(uint64_t done) {
-    const uint64_t told = port_->told;
+    const uint64_t told = port_->published;
     if (done == told) return;
-    port_->told = done;
-    if (has_offered()) return;  // what has landed took no slot, what was lent needs none
+    port_->published = done;
+    if (has_advertised()) return;  // what has been put took no slot, what was exposed needs none
     if (port_->is_send) {
       // [publish] The fence has come before.
-      ptx::store_relaxed_system(&port_->remote_control->remote, tag::tail(done, port_->tag));
+      ptx::store_relaxed_system(&port_->remote_control->remote, call_tag::tail(done, port_->tag));
       return;
     }
     // [consume] as far as the sender can need it in this operation (fifo.h: lazy credit; relay.h).
     // Relaxed: a store cannot pass a load whose value has been used.
-    const bool gives_all = port_->lends != 0 || port_->is_relay != 0;
+    const bool gives_all = port_->is_direct_get != 0 || port_->is_relay != 0;
     const uint64_t last = gives_all ? port_->end : port_->end - header_.shape.depth;
     const uint64_t credit = is_before(last, done) ? last : done;
     if (is_before(port_->base, credit) && is_before(told, credit)) {
@@ -261,7 +267,7 @@ __device__ __forceinline__ void for_each_port(const Cta& cta, Function&& functio
   }
 }
 
-/// The service warp, until the lanes are done and have no more to tell, or the operation goes no
+/// The service warp, until the workers are done and have no more to tell, or the operation goes no
 /// further.
 __device__ __forceinline__ void serve_ports(const Cta& cta) {
   // Behind an aborted operation the word is looked at soon: many may be queued there.
@@ -282,7 +288,7 @@ __device__ __forceinline__ void serve_ports(const Cta& cta) {
   for_each_port(cta, [](PortService port) { port.leave_as_taker(); });
   wait_for_end(cta.header);
   // Only now: this rank's own user frees nothing before.
-  for_each_port(cta, [](PortService port) { port.leave_as_offerer(); });
+  for_each_port(cta, [](PortService port) { port.leave_as_advertiser(); });
 }
 
 }  // namespace niccolite::executor::cuda

@@ -1,5 +1,5 @@
-// The shared memory that bulk copies pass through: the stages of bulk lanes (bulk_stages.cuh) and
-// the rings of a shared fold (fold_ring.cuh). Pure functions.
+// The shared memory that bulk copies pass through: the stages of bulk workers (bulk_stages.cuh) and
+// the rings of a shared reduction (reduction_ring.cuh). Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace niccolite::executor::cuda {
 
-/// The lane whose fold the CTAs share.
-struct SharedFoldLane {
+/// The worker whose reduction the CTAs share.
+struct SharedReductionWorker {
   uint32_t warps = 0;     // 0: there is none
-  uint32_t operands = 0;  // of the fold
+  uint32_t operands = 0;  // of the reduction
 };
 
 /// Lays them out behind header.shared_bytes, which grows by what they take, and says in the header
-/// where they are, and whether the fold requests what its peers lend (protocol/request.h).
-/// `bulk_lanes`: the most of a CTA.
-void add_stages(const Launch& launch, uint32_t bulk_lanes, const SharedFoldLane& fold,
+/// where they are, and whether the reduction pulls what its peers expose (protocol/pull.h).
+/// `bulk_workers`: the most of a CTA.
+void add_stages(const Launch& launch, uint32_t bulk_workers, const SharedReductionWorker& reduction,
                 LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda

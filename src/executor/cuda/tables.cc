@@ -6,17 +6,17 @@
 #include <span>
 
 #include "executor/cuda/device_types.h"
-#include "executor/cuda/lane_forms.h"
 #include "executor/cuda/stages.h"
+#include "executor/cuda/worker_movers.h"
 
 namespace niccolite::executor::cuda {
 namespace {
 
-/// Warps for each lane by weight, at least one each. There are at least as many warps as lanes.
+/// Warps for each worker by weight, at least one each. There are at least as many warps as workers.
 std::vector<uint32_t> share_warps(std::span<const uint8_t> weights, uint32_t warps) {
   std::vector<uint32_t> shares(weights.size(), 1);
   for (uint32_t given = static_cast<uint32_t>(weights.size()); given < warps; ++given) {
-    size_t neediest = 0;  // the lane with the most weight per warp
+    size_t neediest = 0;  // the worker with the most weight per warp
     for (size_t i = 1; i < weights.size(); ++i) {
       if (uint64_t{weights[i]} * shares[neediest] > uint64_t{weights[neediest]} * shares[i]) {
         neediest = i;
@@ -27,40 +27,40 @@ std::vector<uint32_t> share_warps(std::span<const uint8_t> weights, uint32_t war
   return shares;
 }
 
-/// Lays out the image section by section.
+/// Lays out the parameters section by section.
 class Layout {
  public:
-  explicit Layout(std::vector<std::byte>& image) : image_(image) {}
+  explicit Layout(std::vector<std::byte>& params) : params_(params) {}
   /// Appends, and returns the offset. Every section starts at a multiple of 16 bytes.
   template <typename T>
   uint32_t add(const std::vector<T>& section) {
-    const size_t at = image_.size();
+    const size_t at = params_.size();
     const size_t bytes = section.size() * sizeof(T);
-    image_.resize(at + (bytes + 15) / 16 * 16);
-    if (bytes != 0) std::memcpy(image_.data() + at, section.data(), bytes);
+    params_.resize(at + (bytes + 15) / 16 * 16);
+    if (bytes != 0) std::memcpy(params_.data() + at, section.data(), bytes);
     return static_cast<uint32_t>(at);
   }
 
  private:
-  std::vector<std::byte>& image_;
+  std::vector<std::byte>& params_;
 };
 
 struct Tables {
   std::vector<PortTask> ports;
   std::vector<CompactInstruction> instructions;
-  std::vector<LaneTask> lanes;
+  std::vector<WorkerTask> workers;
   std::vector<PortUse> uses;
   std::vector<uint8_t> warps;
   std::vector<uint64_t*> notes;
-  uint32_t pointers = 0;    // shared slot addresses of all lanes
-  uint32_t bulk_lanes = 0;  // most of a CTA
-  SharedFoldLane fold;
+  uint32_t pointers = 0;      // shared slot addresses of all workers
+  uint32_t bulk_workers = 0;  // most of a CTA
+  SharedReductionWorker reduction;
 };
 
-/// Shared slot addresses that an instruction of the lane needs.
-uint32_t most_pointers(const Program& program, const CompactLane& lane) {
+/// Shared slot addresses that an instruction of the worker needs.
+uint32_t most_pointers(const Program& program, const CompactWorker& worker) {
   uint32_t most = 0;
-  for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
+  for (uint32_t i = worker.first; i < uint32_t{worker.first} + worker.count; ++i) {
     const CompactInstruction& instruction = program.instructions[i];
     most = std::max(
         most, kPlanPointers + 1 + uint32_t{instruction.receive_count} + instruction.send_count);
@@ -68,81 +68,83 @@ uint32_t most_pointers(const Program& program, const CompactLane& lane) {
   return most;
 }
 
-/// Lanes of one pattern channel, by their numbers, and the warps of its CTAs that each gets.
+/// Workers of one pattern channel, by their numbers, and the warps of its CTAs that each gets.
 struct ChannelWarps {
-  std::vector<uint32_t> lanes;
+  std::vector<uint32_t> workers;
   std::vector<uint32_t> warps;
 };
 
-/// A small lane needs one warp, and has a second one where there is room (kernel.cuh: run_bulk());
-/// the others share what there is by their weights.
+/// A small worker needs one warp, and has a second one where there is room (kernel.cuh:
+/// run_bulk()); the others share what there is by their weights.
 ChannelWarps share_channel(const Program& program, int channel, const std::vector<bool>& is_small,
                            uint32_t warps) {
   ChannelWarps result;
   std::vector<uint8_t> weights;
-  for (uint32_t l = 0; l < program.lanes.size(); ++l) {
-    if (program.lanes[l].channel != channel) continue;
-    result.lanes.push_back(l);
+  for (uint32_t l = 0; l < program.workers.size(); ++l) {
+    if (program.workers[l].channel != channel) continue;
+    result.workers.push_back(l);
     result.warps.push_back(1);
     if (is_small[l]) {
       --warps;
     } else {
-      weights.push_back(std::max<uint8_t>(program.lanes[l].weight, 1));
+      weights.push_back(std::max<uint8_t>(program.workers[l].weight, 1));
     }
   }
   if (weights.empty()) {
-    if (warps >= result.lanes.size()) std::fill(result.warps.begin(), result.warps.end(), 2);
+    if (warps >= result.workers.size()) std::fill(result.warps.begin(), result.warps.end(), 2);
     return result;
   }
   size_t next = 0;
   const std::vector<uint32_t> shares = share_warps(weights, warps);
-  for (size_t i = 0; i < result.lanes.size(); ++i) {
-    if (!is_small[result.lanes[i]]) result.warps[i] = shares[next++];
+  for (size_t i = 0; i < result.workers.size(); ++i) {
+    if (!is_small[result.workers[i]]) result.warps[i] = shares[next++];
   }
   return result;
 }
 
 /// Returns the threads that a CTA needs, of `threads` that it may have.
-uint32_t add_lanes(const Launch& launch, uint32_t threads, const LaneForms& forms, Tables& tables) {
+uint32_t add_workers(const Launch& launch, uint32_t threads, const WorkerMovers& movers,
+                     Tables& tables) {
   const Program& program = *launch.program;
   const uint32_t service = service_warps(launch.protocol);
-  tables.lanes.resize(program.lanes.size());
-  tables.warps.assign(static_cast<size_t>(program.nchannels) * kMaxWarps, kNoLane);
+  tables.workers.resize(program.workers.size());
+  tables.warps.assign(static_cast<size_t>(program.nchannels) * kMaxWarps, kNoWorker);
   uint32_t most_warps = 1;
   for (int channel = 0; channel < program.nchannels; ++channel) {
-    const auto [lanes, shares] =
-        share_channel(program, channel, forms.is_small, threads / kWarp - service);
-    if (lanes.empty()) continue;  // messages may leave a channel to other ranks
+    const auto [workers, shares] =
+        share_channel(program, channel, movers.is_small, threads / kWarp - service);
+    if (workers.empty()) continue;  // messages may leave a channel to other ranks
     uint8_t* const roles = &tables.warps[static_cast<size_t>(channel) * kMaxWarps];
     uint32_t warp = 0;
-    auto barrier = static_cast<uint32_t>(Barrier::FirstLane);
+    auto barrier = static_cast<uint32_t>(Barrier::FirstWorker);
     uint32_t pointers = 0;
-    uint16_t bulk_lanes = 0;
-    for (size_t i = 0; i < lanes.size(); ++i) {
-      const CompactLane& lane = program.lanes[lanes[i]];
+    uint16_t bulk_workers = 0;
+    for (size_t i = 0; i < workers.size(); ++i) {
+      const CompactWorker& worker = program.workers[workers[i]];
       const uint32_t warps = shares[i];
-      const bool shares_fold = forms.shared_fold == lanes[i];
-      if (shares_fold) {
-        const CompactInstruction& fold = program.instructions[lane.first];
-        tables.fold = {warps, uint32_t{fold.receive_count} + (fold.source != Place::None)};
+      const bool shares_reduction = movers.shared_reduction == workers[i];
+      if (shares_reduction) {
+        const CompactInstruction& reduction = program.instructions[worker.first];
+        tables.reduction = {
+            warps, uint32_t{reduction.receive_count} + (reduction.source != OperandBuffer::None)};
       }
-      tables.lanes[lanes[i]] = {lane.first,
-                                lane.count,
-                                static_cast<uint16_t>(warp * kWarp),
-                                static_cast<uint16_t>(warps * kWarp),
-                                static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
-                                static_cast<uint16_t>(pointers),
-                                lane.work,
-                                forms.is_bulk[lanes[i]] ? bulk_lanes++
-                                : shares_fold           ? LaneTask::kSharesFold
-                                                        : LaneTask::kNotBulk};
-      for (uint32_t w = 0; w < warps; ++w) roles[warp++] = static_cast<uint8_t>(lanes[i]);
-      if (launch.protocol == Protocol::Simple) pointers += most_pointers(program, lane);
+      tables.workers[workers[i]] = {worker.first,
+                                    worker.count,
+                                    static_cast<uint16_t>(warp * kWarp),
+                                    static_cast<uint16_t>(warps * kWarp),
+                                    static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
+                                    static_cast<uint16_t>(pointers),
+                                    worker.work,
+                                    movers.is_bulk[workers[i]] ? bulk_workers++
+                                    : shares_reduction         ? WorkerTask::kSharesReduction
+                                                               : WorkerTask::kNotBulk};
+      for (uint32_t w = 0; w < warps; ++w) roles[warp++] = static_cast<uint8_t>(workers[i]);
+      if (launch.protocol == Protocol::Simple) pointers += most_pointers(program, worker);
     }
-    if (service != 0) roles[warp++] = kServiceLane;
+    if (service != 0) roles[warp++] = kServiceWorker;
     most_warps = std::max(most_warps, warp);
     tables.pointers = std::max(tables.pointers, pointers);
-    tables.bulk_lanes = std::max<uint32_t>(tables.bulk_lanes, bulk_lanes);
+    tables.bulk_workers = std::max<uint32_t>(tables.bulk_workers, bulk_workers);
   }
   return most_warps * kWarp;
 }
@@ -151,7 +153,7 @@ uint32_t add_lanes(const Launch& launch, uint32_t threads, const LaneForms& form
 /// its own list.
 Status add_uses(const Launch& launch, Tables& tables) {
   const Program& program = *launch.program;
-  for (const CompactLane& lane : program.lanes) {
+  for (const CompactWorker& worker : program.workers) {
     std::vector<uint16_t> used(program.ports.size(), 0);
     const auto add = [&](uint32_t first, uint32_t count) {
       const size_t at = tables.uses.size();
@@ -161,7 +163,7 @@ Status add_uses(const Launch& launch, Tables& tables) {
       }
       return static_cast<uint16_t>(at);
     };
-    for (uint32_t i = lane.first; i < uint32_t{lane.first} + lane.count; ++i) {
+    for (uint32_t i = worker.first; i < uint32_t{worker.first} + worker.count; ++i) {
       CompactInstruction& instruction = tables.instructions[i];
       instruction.receive = add(instruction.receive, instruction.receive_count);
       instruction.send = add(instruction.send, instruction.send_count);
@@ -204,26 +206,26 @@ void add_ports(const Launch& launch, Tables& tables) {
   }
 }
 
-/// The image, and in the header where everything lies in it and in shared memory.
+/// The parameters, and in the header where everything lies in it and in shared memory.
 std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
-  std::vector<std::byte> image;
-  Layout layout(image);
+  std::vector<std::byte> params;
+  Layout layout(params);
   layout.add(tables.ports);
-  header.staged_at = static_cast<uint32_t>(image.size());
+  header.staged_at = static_cast<uint32_t>(params.size());
   header.instructions_at = layout.add(tables.instructions) - header.staged_at;
-  header.lanes_at = layout.add(tables.lanes) - header.staged_at;
+  header.workers_at = layout.add(tables.workers) - header.staged_at;
   header.uses_at = layout.add(tables.uses) - header.staged_at;
   header.warps_at = layout.add(tables.warps) - header.staged_at;
   const uint32_t notes_at = layout.add(tables.notes) - header.staged_at;
   header.notes_at = tables.notes.empty() ? 0 : notes_at;
-  header.image_bytes = static_cast<uint32_t>(image.size());
-  header.ports_at = header.image_bytes - header.staged_at;
+  header.params_bytes = static_cast<uint32_t>(params.size());
+  header.ports_at = header.params_bytes - header.staged_at;
   header.scale_at =
       header.ports_at + static_cast<uint32_t>(tables.ports.size() * sizeof(PortState));
   header.pointers_at = header.scale_at + static_cast<uint32_t>(sizeof(uint64_t));
   header.shared_bytes =
       header.pointers_at + tables.pointers * static_cast<uint32_t>(sizeof(std::byte*));
-  return image;
+  return params;
 }
 
 }  // namespace
@@ -241,30 +243,31 @@ PortTask task_of(const Launch& launch, uint16_t port) {
           static_cast<uint8_t>(end.channel),
           static_cast<uint8_t>(end.work),
           static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0) |
-              (way == lowering::Way::DirectPut ? PortTask::kLands : 0) |
+              (way == lowering::Way::DirectPut ? PortTask::kDirectPut : 0) |
               (end.route.is_final ? PortTask::kStays : 0) |
-              (way == lowering::Way::DirectGet ? PortTask::kLends : 0) |
+              (way == lowering::Way::DirectGet ? PortTask::kDirectGet : 0) |
               (address.opens_buffers ? PortTask::kOpens : 0) |
               (work.turn.is_followed ? PortTask::kFollowed : 0) |
               (address.bell != nullptr ? PortTask::kRelay : 0)};
 }
 
-Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,
-                         BulkCopies bulk_copies, LaunchHeader& header) {
+Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces,
+                           BulkCopies bulk_copies, LaunchHeader& header) {
   Tables tables;
-  const LaneForms forms = choose_lane_forms(launch, header.flags, reduces, bulk_copies);
+  const WorkerMovers movers = choose_worker_movers(launch, header.flags, reduces, bulk_copies);
   add_ports(launch, tables);
   add_instructions(launch, tables);
-  Image image;
-  image.threads = add_lanes(launch, threads, forms, tables);
+  Params params;
+  params.threads = add_workers(launch, threads, movers, tables);
   TRY(add_uses(launch, tables));
-  image.bytes = lay_out(tables, header);
-  image.has_bulk_lanes = tables.bulk_lanes != 0;
-  image.has_offers = std::any_of(
-      tables.ports.begin(), tables.ports.end(),
-      [](const PortTask& port) { return (port.end & (PortTask::kLands | PortTask::kLends)) != 0; });
-  add_stages(launch, tables.bulk_lanes, tables.fold, header);
-  return image;
+  params.bytes = lay_out(tables, header);
+  params.has_bulk_workers = tables.bulk_workers != 0;
+  params.has_advertisements =
+      std::any_of(tables.ports.begin(), tables.ports.end(), [](const PortTask& port) {
+        return (port.end & (PortTask::kDirectPut | PortTask::kDirectGet)) != 0;
+      });
+  add_stages(launch, tables.bulk_workers, tables.reduction, header);
+  return params;
 }
 
 }  // namespace niccolite::executor::cuda

@@ -11,18 +11,18 @@ namespace niccolite::executor::cuda {
 
 PortTask task_of(const Launch& launch, uint16_t port);
 
-struct Image {
+struct Params {
   std::vector<std::byte> bytes;
   uint32_t threads = 0;  // that a CTA needs, a multiple of kWarp
-  bool has_bulk_lanes = false;
-  bool has_offers = false;
+  bool has_bulk_workers = false;
+  bool has_advertisements = false;
 };
 
-/// The image of the launch's program for CTAs of at most so many threads, enough for a warp for
-/// every lane, and for the service warp of Simple. Fills in the header's offsets in it and in
+/// The parameters of the launch's program for CTAs of at most so many threads, enough for a warp
+/// for every worker, and for the service warp of Simple. Fills in the header's offsets in it and in
 /// shared memory. InvalidUsage when a field's range is exceeded. The header has its flags.
 /// `reduces`: the kernel does (KernelId).
-Result<Image> make_image(const Launch& launch, uint32_t threads, bool reduces,
-                         BulkCopies bulk_copies, LaunchHeader& header);
+Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces,
+                           BulkCopies bulk_copies, LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda

@@ -1,13 +1,13 @@
 // Access to the user's memory, which is aligned to the element and whatever more WorkTask::width
-// says, a granule (8 bytes) at a time.
+// says, a vec8 (8 bytes) at a time.
 #pragma once
 
-#include "executor/cuda/fold.cuh"
 #include "executor/cuda/ptx.cuh"
+#include "executor/cuda/reduce.cuh"
 
 namespace niccolite::executor::cuda {
 
-inline constexpr uint32_t kGranule = 8;
+inline constexpr uint32_t kVec8 = 8;
 
 /// Bytes between the start of a line, which links move as one, and the address in it.
 __device__ __forceinline__ uint32_t bytes_into_line(const std::byte* address) {
@@ -16,20 +16,20 @@ __device__ __forceinline__ uint32_t bytes_into_line(const std::byte* address) {
 
 template <typename Piece>
 __device__ __forceinline__ uint64_t load_pieces(const std::byte* address, uint32_t bytes) {
-  uint64_t granule = 0;
+  uint64_t vec8 = 0;
 #pragma unroll
   for (uint32_t at = 0; at < 8; at += sizeof(Piece)) {
     if (at < bytes) {
-      granule |= static_cast<uint64_t>(ptx::load<Piece>(address + at)) << (8 * at);
+      vec8 |= static_cast<uint64_t>(ptx::load<Piece>(address + at)) << (8 * at);
     }
   }
-  return granule;
+  return vec8;
 }
 template <typename Piece>
-__device__ __forceinline__ void store_pieces(std::byte* address, uint64_t granule, uint32_t bytes) {
+__device__ __forceinline__ void store_pieces(std::byte* address, uint64_t vec8, uint32_t bytes) {
 #pragma unroll
   for (uint32_t at = 0; at < 8; at += sizeof(Piece)) {
-    if (at < bytes) ptx::store<Piece>(address + at, static_cast<Piece>(granule >> (8 * at)));
+    if (at < bytes) ptx::store<Piece>(address + at, static_cast<Piece>(vec8 >> (8 * at)));
   }
 }
 
@@ -59,7 +59,7 @@ __device__ __forceinline__ uint64_t load_element(const std::byte* address) {
 }
 
 /// `low` and, behind it, `high`, from byte `offset` (0 to 7) on.
-__device__ __forceinline__ uint64_t granule_in(uint64_t low, uint64_t high, uint32_t offset) {
+__device__ __forceinline__ uint64_t vec8_in(uint64_t low, uint64_t high, uint32_t offset) {
   const uint64_t middle = ptx::pair(static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high));
   const bool is_late = offset >= 4;
   const uint64_t first = is_late ? middle : low;
@@ -68,37 +68,37 @@ __device__ __forceinline__ uint64_t granule_in(uint64_t low, uint64_t high, uint
   return ptx::pair(static_cast<uint32_t>(first >> bits), static_cast<uint32_t>(second >> bits));
 }
 
-/// A whole granule wherever it lies, of the aligned words around it. (A word that holds a byte of a
+/// A whole vec8 wherever it lies, of the aligned words around it. (A word that holds a byte of a
 /// buffer can be read.) Two loads, also where one would do: what a branch stands between waits for
 /// each other.
 __device__ __forceinline__ uint64_t load_around(const std::byte* address) {
-  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kVec8);
   const std::byte* word = address - offset;
   const auto low = ptx::load<uint64_t>(word);
-  const auto high = ptx::load<uint64_t>(word + (offset == 0 ? 0 : kGranule));
-  return granule_in(low, high, offset);
+  const auto high = ptx::load<uint64_t>(word + (offset == 0 ? 0 : kVec8));
+  return vec8_in(low, high, offset);
 }
 
-/// Two granules that follow each other, wherever they lie, of which `bytes` bytes (0 to 16) are
+/// Two vec8s that follow each other, wherever they lie, of which `bytes` bytes (0 to 16) are
 /// there, with anything behind them: of the three aligned words around them. All that is loaded is
 /// on its way before any of it is put together.
 __device__ __forceinline__ Words load_pair_around(const std::byte* address, uint32_t bytes) {
-  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kVec8);
   const std::byte* word = address - offset;
   const uint32_t end = bytes == 0 ? 0 : offset + bytes;
   uint64_t words[3] = {};
 #pragma unroll
   for (uint32_t i = 0; i < 3; ++i) {
-    if (end > i * kGranule) words[i] = ptx::load<uint64_t>(word + i * kGranule);
+    if (end > i * kVec8) words[i] = ptx::load<uint64_t>(word + i * kVec8);
   }
-  return {granule_in(words[0], words[1], offset), granule_in(words[1], words[2], offset)};
+  return {vec8_in(words[0], words[1], offset), vec8_in(words[1], words[2], offset)};
 }
 
-/// The same, by what an element that is aligned needs: halves of granules need not be put together
+/// The same, by what an element that is aligned needs: halves of vec8s need not be put together
 /// by shifts.
 template <typename Element>
 __device__ __forceinline__ Words load_pair(const std::byte* address, uint32_t bytes) {
-  if constexpr (sizeof(Element) == kGranule / 2) {
+  if constexpr (sizeof(Element) == kVec8 / 2) {
     uint32_t halves[4] = {};
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
@@ -112,23 +112,23 @@ __device__ __forceinline__ Words load_pair(const std::byte* address, uint32_t by
 
 /// The same of `bytes` bytes (1 to 8) in shared memory, with anything behind them.
 __device__ __forceinline__ uint64_t load_around_shared(const std::byte* address, uint32_t bytes) {
-  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kVec8);
   const std::byte* word = address - offset;
   const auto low = ptx::load_shared<uint64_t>(word);
-  const auto high = ptx::load_shared<uint64_t>(word + (offset + bytes > kGranule ? kGranule : 0));
-  return granule_in(low, high, offset);
+  const auto high = ptx::load_shared<uint64_t>(word + (offset + bytes > kVec8 ? kVec8 : 0));
+  return vec8_in(low, high, offset);
 }
 
-/// Stores the first `bytes` bytes, fewer than a granule, in pieces of growing or shrinking length,
+/// Stores the first `bytes` bytes, fewer than a vec8, in pieces of growing or shrinking length,
 /// as it takes for them to be aligned: up to a multiple of 8, or from one on.
 template <typename Element, bool kShrinks>
-__device__ __forceinline__ void store_part(std::byte* address, uint64_t granule, uint32_t bytes) {
+__device__ __forceinline__ void store_part(std::byte* address, uint64_t vec8, uint32_t bytes) {
   const auto put = [&]<typename Piece>(Piece) {
     if constexpr (sizeof(Piece) >= sizeof(Element)) {
       if ((bytes & sizeof(Piece)) == 0) return;
-      ptx::store<Piece>(address, static_cast<Piece>(granule));
+      ptx::store<Piece>(address, static_cast<Piece>(vec8));
       address += sizeof(Piece);
-      granule >>= 8 * sizeof(Piece);
+      vec8 >>= 8 * sizeof(Piece);
     }
   };
   if constexpr (kShrinks) {
@@ -142,60 +142,60 @@ __device__ __forceinline__ void store_part(std::byte* address, uint64_t granule,
   }
 }
 
-/// Stores a whole granule wherever it belongs, in pieces that are aligned: four at most.
+/// Stores a whole vec8 wherever it belongs, in pieces that are aligned: four at most.
 template <typename Element>
-__device__ __forceinline__ void store_around(std::byte* address, uint64_t granule) {
-  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
-  if (sizeof(Element) == kGranule || offset == 0) return ptx::store<uint64_t>(address, granule);
-  const uint32_t ahead = kGranule - offset;
-  store_part<Element, /*kShrinks=*/false>(address, granule, ahead);
-  store_part<Element, /*kShrinks=*/true>(address + ahead, granule >> 8 * ahead, offset);
+__device__ __forceinline__ void store_around(std::byte* address, uint64_t vec8) {
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kVec8);
+  if (sizeof(Element) == kVec8 || offset == 0) return ptx::store<uint64_t>(address, vec8);
+  const uint32_t ahead = kVec8 - offset;
+  store_part<Element, /*kShrinks=*/false>(address, vec8, ahead);
+  store_part<Element, /*kShrinks=*/true>(address + ahead, vec8 >> 8 * ahead, offset);
 }
 
-/// By all threads of a warp, which have granules that follow each other in memory, wherever they
+/// By all threads of a warp, which have vec8s that follow each other in memory, wherever they
 /// belong: `count` (0 to 2) each, from `address` on; threads without any are the last ones.
 /// `is_followed`: the next thread has some. Neighbours put together what belongs into the same
 /// word: stores of pieces lie apart, and take several times as long.
 template <typename Element>
-__device__ __forceinline__ void store_row(std::byte* address, const Words& granules, uint32_t count,
+__device__ __forceinline__ void store_row(std::byte* address, const Words& vec8s, uint32_t count,
                                           bool is_followed) {
-  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kGranule);
-  const uint64_t last = count == 2 ? granules.second : granules.first;
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kVec8);
+  const uint64_t last = count == 2 ? vec8s.second : vec8s.first;
   const uint64_t before = ptx::previous_of_warp(last);
   if (count == 0) return;
   if (offset == 0) {
-    ptx::store<uint64_t>(address, granules.first);
-    if (count == 2) ptx::store<uint64_t>(address + kGranule, granules.second);
+    ptx::store<uint64_t>(address, vec8s.first);
+    if (count == 2) ptx::store<uint64_t>(address + kVec8, vec8s.second);
     return;
   }
-  const uint32_t ahead = kGranule - offset;
+  const uint32_t ahead = kVec8 - offset;
   std::byte* word = address - offset;
-  // Of two granules that follow each other, what belongs into the word that both lie in.
+  // Of two vec8s that follow each other, what belongs into the word that both lie in.
   const auto join = [&](uint64_t low, uint64_t high) {
     return low >> 8 * ahead | high << 8 * offset;
   };
   if (ptx::thread() % kWarp == 0) {
-    store_part<Element, /*kShrinks=*/false>(address, granules.first, ahead);
+    store_part<Element, /*kShrinks=*/false>(address, vec8s.first, ahead);
   } else {
-    ptx::store<uint64_t>(word, join(before, granules.first));
+    ptx::store<uint64_t>(word, join(before, vec8s.first));
   }
-  if (count == 2) ptx::store<uint64_t>(word + kGranule, join(granules.first, granules.second));
+  if (count == 2) ptx::store<uint64_t>(word + kVec8, join(vec8s.first, vec8s.second));
   if (!is_followed) {
-    store_part<Element, /*kShrinks=*/true>(word + count * kGranule, last >> 8 * ahead, offset);
+    store_part<Element, /*kShrinks=*/true>(word + count * kVec8, last >> 8 * ahead, offset);
   }
 }
 
-/// The same where `left` bytes are there from `address` on: of `most` granules (1 or 2) that the
-/// thread has, the next thread having those behind them. What is less than a granule is the last.
+/// The same where `left` bytes are there from `address` on: of `most` vec8s (1 or 2) that the
+/// thread has, the next thread having those behind them. What is less than a vec8 is the last.
 template <typename Element>
-__device__ __forceinline__ void store_row_part(std::byte* address, const Words& granules,
+__device__ __forceinline__ void store_row_part(std::byte* address, const Words& vec8s,
                                                uint32_t most, uint32_t left) {
-  const uint32_t whole = left / kGranule < most ? left / kGranule : most;
-  const bool is_followed = ptx::thread() % kWarp != kWarp - 1 && left >= (most + 1) * kGranule;
-  store_row<Element>(address, granules, whole, is_followed);
-  if (whole == most || left % kGranule == 0) return;
+  const uint32_t whole = left / kVec8 < most ? left / kVec8 : most;
+  const bool is_followed = ptx::thread() % kWarp != kWarp - 1 && left >= (most + 1) * kVec8;
+  store_row<Element>(address, vec8s, whole, is_followed);
+  if (whole == most || left % kVec8 == 0) return;
   store_pieces<typename PieceOf<sizeof(Element)>::Type>(
-      address + whole * kGranule, whole == 0 ? granules.first : granules.second, left % kGranule);
+      address + whole * kVec8, whole == 0 ? vec8s.first : vec8s.second, left % kVec8);
 }
 
 /// 4 or 8 bytes at an address aligned to 4.
@@ -226,7 +226,7 @@ __device__ __forceinline__ void with_load(uint32_t width, uint32_t bytes, Functi
     }
   }
   if constexpr (kElement <= 2) {
-    if (bytes == kGranule) {
+    if (bytes == kVec8) {
       return function([](const std::byte* address) { return load_around(address); });
     }
   }
@@ -242,31 +242,29 @@ __device__ __forceinline__ void with_load(uint32_t width, uint32_t bytes, Functi
 
 /// The same for one address.
 template <typename Element>
-__device__ __forceinline__ uint64_t load_granule(const std::byte* address, uint32_t bytes,
-                                                 uint32_t width) {
-  uint64_t granule = 0;
-  with_load<Element>(width, bytes, [&](auto load) { granule = load(address); });
-  return granule;
+__device__ __forceinline__ uint64_t load_vec8(const std::byte* address, uint32_t bytes,
+                                              uint32_t width) {
+  uint64_t vec8 = 0;
+  with_load<Element>(width, bytes, [&](auto load) { vec8 = load(address); });
+  return vec8;
 }
 
-/// Calls function(store), where store(address, granule) stores the first `bytes` (at most 8, a
-/// multiple of the element) bytes of a granule to user memory at an address aligned to `width`.
+/// Calls function(store), where store(address, vec8) stores the first `bytes` (at most 8, a
+/// multiple of the element) bytes of a vec8 to user memory at an address aligned to `width`.
 template <typename Element, typename Function>
 __device__ __forceinline__ void with_store(uint32_t width, uint32_t bytes, Function&& function) {
   constexpr uint32_t kElement = sizeof(Element);
   const auto store_by = [&]<typename Piece>(Piece) {
-    function([=](std::byte* address, uint64_t granule) {
-      store_pieces<Piece>(address, granule, bytes);
-    });
+    function([=](std::byte* address, uint64_t vec8) { store_pieces<Piece>(address, vec8, bytes); });
   };
   if (kElement == 8 || (bytes >= 8 && width >= 8)) return store_by(uint64_t());
   if constexpr (kElement <= 4) {
     if (kElement == 4 || (bytes % 4 == 0 && width >= 4)) return store_by(uint32_t());
   }
   if constexpr (kElement <= 2) {
-    if (bytes == kGranule) {
+    if (bytes == kVec8) {
       return function(
-          [](std::byte* address, uint64_t granule) { store_around<Element>(address, granule); });
+          [](std::byte* address, uint64_t vec8) { store_around<Element>(address, vec8); });
     }
     return store_by(typename PieceOf<kElement>::Type());
   }
@@ -274,9 +272,9 @@ __device__ __forceinline__ void with_store(uint32_t width, uint32_t bytes, Funct
 
 /// The same for one address.
 template <typename Element>
-__device__ __forceinline__ void store_granule(std::byte* address, uint64_t granule, uint32_t bytes,
-                                              uint32_t width) {
-  with_store<Element>(width, bytes, [&](auto store) { store(address, granule); });
+__device__ __forceinline__ void store_vec8(std::byte* address, uint64_t vec8, uint32_t bytes,
+                                           uint32_t width) {
+  with_store<Element>(width, bytes, [&](auto store) { store(address, vec8); });
 }
 
 }  // namespace niccolite::executor::cuda

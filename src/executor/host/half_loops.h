@@ -1,6 +1,6 @@
-// The loops of fold_loops.h for binary16 on x86 CPUs that convert it in hardware (F16C): about
+// The loops of reduce_loops.h for binary16 on x86 CPUs that convert it in hardware (F16C): about
 // eight times as fast as the conversions in integer arithmetic, with the same results to the bit,
-// NaN included. Only fold.cc includes this.
+// NaN included. Only reduce.cc includes this.
 #pragma once
 
 #include <immintrin.h>
@@ -41,12 +41,12 @@ NICCOLITE_F16C inline void store_floats(std::byte* floats, __m256 values) {
   _mm256_storeu_ps(reinterpret_cast<float*>(floats), values);
 }
 
-/// executor::fold, eight at a time.
-template <Fold kFold>
-NICCOLITE_F16C inline __m256 fold(__m256 a, __m256 b) {
-  if constexpr (kFold == Fold::Sum) return _mm256_add_ps(a, b);
-  if constexpr (kFold == Fold::Product) return _mm256_mul_ps(a, b);
-  constexpr bool kMax = kFold == Fold::Max;
+/// executor::reduce, eight at a time.
+template <ReduceOp kOp>
+NICCOLITE_F16C inline __m256 reduce(__m256 a, __m256 b) {
+  if constexpr (kOp == ReduceOp::Sum) return _mm256_add_ps(a, b);
+  if constexpr (kOp == ReduceOp::Product) return _mm256_mul_ps(a, b);
+  constexpr bool kMax = kOp == ReduceOp::Max;
   const __m256 takes_a = _mm256_cmp_ps(a, b, kMax ? _CMP_GT_OQ : _CMP_LT_OQ);
   const __m256 equal = kMax ? _mm256_and_ps(a, b) : _mm256_or_ps(a, b);  // for zeros of both signs
   __m256 result = _mm256_blendv_ps(b, a, takes_a);
@@ -87,43 +87,43 @@ NICCOLITE_F16C inline void for_eights(const Body& body, const Stream (&operands)
 inline constexpr size_t kHalf = 2;
 inline constexpr size_t kFloat = 4;
 
-template <Fold kFold>
+template <ReduceOp kOp>
 NICCOLITE_F16C void pair(const std::byte* a, const std::byte* b, std::byte* result, size_t count) {
   struct Body {
     NICCOLITE_F16C void run(const std::byte* const* x, std::byte* r) const {
-      store(r, fold<kFold>(load(x[0]), load(x[1])));
+      store(r, reduce<kOp>(load(x[0]), load(x[1])));
     }
   };
   for_eights(Body{}, {{a, kHalf}, {b, kHalf}}, result, kHalf, count);
 }
 
-template <Fold kFold>
+template <ReduceOp kOp>
 NICCOLITE_F16C void first(const std::byte* a, const std::byte* b, std::byte* accumulators,
                           size_t count) {
   struct Body {
     NICCOLITE_F16C void run(const std::byte* const* x, std::byte* r) const {
-      store_floats(r, fold<kFold>(load(x[0]), load(x[1])));
+      store_floats(r, reduce<kOp>(load(x[0]), load(x[1])));
     }
   };
   for_eights(Body{}, {{a, kHalf}, {b, kHalf}}, accumulators, kFloat, count);
 }
 
-template <Fold kFold>
+template <ReduceOp kOp>
 NICCOLITE_F16C void next(const std::byte* operand, std::byte* accumulators, size_t count) {
   struct Body {
     NICCOLITE_F16C void run(const std::byte* const* x, std::byte* r) const {
-      store_floats(r, fold<kFold>(load_floats(x[0]), load(x[1])));
+      store_floats(r, reduce<kOp>(load_floats(x[0]), load(x[1])));
     }
   };
   for_eights(Body{}, {{accumulators, kFloat}, {operand, kHalf}}, accumulators, kFloat, count);
 }
 
-template <Fold kFold>
+template <ReduceOp kOp>
 NICCOLITE_F16C void last(const std::byte* accumulators, const std::byte* operand, std::byte* result,
                          size_t count) {
   struct Body {
     NICCOLITE_F16C void run(const std::byte* const* x, std::byte* r) const {
-      store(r, fold<kFold>(load_floats(x[0]), load(x[1])));
+      store(r, reduce<kOp>(load_floats(x[0]), load(x[1])));
     }
   };
   for_eights(Body{}, {{accumulators, kFloat}, {operand, kHalf}}, result, kHalf, count);

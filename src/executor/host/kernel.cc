@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "executor/host/control.h"
-#include "executor/host/lane.h"
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
 #include "executor/host/residency.h"
+#include "executor/host/worker.h"
 
 namespace niccolite::executor::host {
 namespace {
@@ -32,17 +32,17 @@ class Operation final : public Task {
       : plan_(std::move(plan)),
         order_(std::move(order)),
         residency_(residency),
-        folder_(plan_->folder()) {
+        reducer_(plan_->reducer()) {
     size_t ports = 0;
-    for_each_lane([&](size_t lane, uint32_t) { ports += plan_->ports_of(lane).size(); });
+    for_each_worker([&](size_t worker, uint32_t) { ports += plan_->ports_of(worker).size(); });
     ports_.resize(ports);
-    next_tiles_.resize(plan_->program().lanes.size());
-    for (size_t lane = 0; lane < next_tiles_.size(); ++lane)
-      next_tiles_[lane] = plan_->work_of(lane).partition.channels;
+    next_tiles_.resize(plan_->program().workers.size());
+    for (size_t worker = 0; worker < next_tiles_.size(); ++worker)
+      next_tiles_[worker] = plan_->work_of(worker).partition.channels;
     PortState* next = ports_.data();
-    for_each_lane([&](size_t lane, uint32_t channel) {
-      lanes_.emplace_back(*plan_, folder_, lane, channel, next, &next_tiles_[lane]);
-      next += plan_->ports_of(lane).size();
+    for_each_worker([&](size_t worker, uint32_t channel) {
+      workers_.emplace_back(*plan_, reducer_, worker, channel, next, &next_tiles_[worker]);
+      next += plan_->ports_of(worker).size();
     });
   }
 
@@ -57,19 +57,20 @@ class Operation final : public Task {
     bool advanced = !has_begun_;  // the credit that it gives may be what a peer waits for
     if (!has_begun_) begin();
     Budget budget = kBudget;
-    // Goes on where the last step stopped, so that no lane waits for those before it.
-    for (size_t tried = 0, lanes = lanes_.size(); tried < lanes && !budget.is_spent(); ++tried) {
-      if (next_lane_ >= lanes_.size()) next_lane_ = 0;
-      const Progress progress = lanes_[next_lane_].run(budget);
+    // Goes on where the last step stopped, so that no worker waits for those before it.
+    for (size_t tried = 0, workers = workers_.size(); tried < workers && !budget.is_spent();
+         ++tried) {
+      if (next_worker_ >= workers_.size()) next_worker_ = 0;
+      const Progress progress = workers_[next_worker_].run(budget);
       advanced = advanced || progress != Progress::WouldBlock;
       if (progress == Progress::Done) {
-        lanes_[next_lane_] = lanes_.back();
-        lanes_.pop_back();
+        workers_[next_worker_] = workers_.back();
+        workers_.pop_back();
       } else {
-        ++next_lane_;
+        ++next_worker_;
       }
     }
-    if (lanes_.empty()) {
+    if (workers_.empty()) {
       for (PortState& port : ports_) port.end();
       if (const auto& recorder = plan_->launch().recorder) recorder->end(plan_->launch().number);
       return Progress::Done;
@@ -80,16 +81,16 @@ class Operation final : public Task {
   }
 
  private:
-  // Calls visit(lane of the program, channel of its work) for all that run, channel by channel.
+  // Calls visit(worker of the program, channel of its work) for all that run, channel by channel.
   template <typename Visit>
-  void for_each_lane(Visit visit) const {
+  void for_each_worker(Visit visit) const {
     uint32_t channels = 0;
     for (const Work& work : plan_->launch().works)
       channels = std::max(channels, work.partition.channels);
-    const size_t lanes = plan_->program().lanes.size();
+    const size_t workers = plan_->program().workers.size();
     for (uint32_t channel = 0; channel < channels; ++channel) {
-      for (size_t lane = 0; lane < lanes; ++lane) {
-        if (plan_->runs_on(lane, channel)) visit(lane, channel);
+      for (size_t worker = 0; worker < workers; ++worker) {
+        if (plan_->runs_on(worker, channel)) visit(worker, channel);
       }
     }
   }
@@ -113,26 +114,28 @@ class Operation final : public Task {
     const Launch& launch = plan_->launch();
     if (launch.recorder != nullptr) launch.recorder->begin(launch.number);
     if (launch.reduction.device_scale != nullptr)
-      folder_ = Folder(launch.type, read_scale(launch.type, launch.reduction));
+      reducer_ = Reducer(launch.type, read_scale(launch.type, launch.reduction));
     PortState* state = ports_.data();
-    for_each_lane([&](size_t lane, uint32_t channel) {
-      const Work& work = plan_->work_of(lane);
-      for (const uint16_t number : plan_->ports_of(lane)) {
+    for_each_worker([&](size_t worker, uint32_t channel) {
+      const Work& work = plan_->work_of(worker);
+      for (const uint16_t number : plan_->ports_of(worker)) {
         const Port& port = plan_->program().ports[number];
         const uint64_t steps = static_cast<uint64_t>(port.steps) * work.partition.rounds;
         state->begin(launch.ports[number], launch.shape, work.first_channel + channel, port.is_send,
                      steps, work.tag, work.turn);
         if (const lowering::Way way = route_in(launch, number).way; way != lowering::Way::Slot) {
-          state->begin_offer(advertises(launch, number) ? OfferRole::Makes : OfferRole::Takes,
-                             way == lowering::Way::DirectGet);
+          state->begin_advertisement(
+              advertises(launch, number) ? AdvertisementRole::Makes : AdvertisementRole::Takes,
+              way == lowering::Way::DirectGet);
         }
         ++state;
       }
     });
-    for (Lane& lane : lanes_) lane.make_offers();
+    for (Worker& worker : workers_) worker.make_advertisements();
   }
 
-  // The operation goes no further. False: ranks may still use the memory that this one has offered.
+  // The operation goes no further. False: ranks may still use the memory that this one has
+  // advertised.
   bool has_left() {
     constexpr auto kPatience = std::chrono::seconds(2);  // a peer that answers neither way is gone
     if (!has_begun_) return true;
@@ -153,8 +156,8 @@ class Operation final : public Task {
     }
     if (now - looked_ < kReportInterval) return;
     looked_ = now;
-    for (Lane& lane : lanes_) lane.look_for_mismatch();
-    Report wait = lanes_.front().wait();
+    for (Worker& worker : workers_) worker.look_for_mismatch();
+    Report wait = workers_.front().wait();
     wait.repeats = repeats_;
     report(*plan_->launch().control, wait);
     if (repeats_ < std::numeric_limits<uint16_t>::max()) ++repeats_;
@@ -164,11 +167,11 @@ class Operation final : public Task {
   StartOrder order_;
   Residency* const residency_;  // null: no limit
   bool is_resident_ = false;
-  Folder folder_;                     // the plan's, or with the scale of this execution
-  std::vector<uint64_t> next_tiles_;  // by lane of the program: see Lane
-  std::vector<PortState> ports_;      // [channel][lane][Plan::ports_of]
-  std::vector<Lane> lanes_;           // those that are not done; they point into ports_ and *plan_
-  size_t next_lane_ = 0;
+  Reducer reducer_;                   // the plan's, or with the scale of this execution
+  std::vector<uint64_t> next_tiles_;  // by worker of the program: see Worker
+  std::vector<PortState> ports_;      // [channel][worker][Plan::ports_of]
+  std::vector<Worker> workers_;       // those that are not done; they point into ports_ and *plan_
+  size_t next_worker_ = 0;
   bool has_begun_ = false;
   bool is_waiting_ = false;                // nothing moved in the last step
   uint16_t repeats_ = 0;                   // reports of the present wait so far

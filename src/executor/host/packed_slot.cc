@@ -25,7 +25,7 @@ Arrival PackedSlot::judge(uint64_t flag) const {
     if (ll::is_mismatch(word_flag, static_cast<uint32_t>(flag_)))
       return {Arrived::Foreign, ll::tag_in(word_flag)};
   } else if (ll128::is_mismatch(flag, flag_)) {
-    return {Arrived::Foreign, tag::tag_in(flag)};
+    return {Arrived::Foreign, call_tag::tag_in(flag)};
   }
   return {Arrived::No};
 }

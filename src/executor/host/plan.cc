@@ -49,27 +49,29 @@ Status check_work(const Launch& launch, const Work& work, const WorkShape& shape
   return {};
 }
 
-Status check_place(const WorkShape& work, Place place, uint32_t block) {
-  if (place == Place::None) return {};
-  const int blocks = place == Place::Input    ? work.input_blocks
-                     : place == Place::Output ? work.output_blocks
-                                              : work.scratch_blocks;
+Status check_place(const WorkShape& work, OperandBuffer place, uint32_t block) {
+  if (place == OperandBuffer::None) return {};
+  const int blocks = place == OperandBuffer::Input    ? work.input_blocks
+                     : place == OperandBuffer::Output ? work.output_blocks
+                                                      : work.scratch_blocks;
   if (block >= static_cast<uint32_t>(blocks))
     return Status::internal("block {} of {}", block, blocks);
   return {};
 }
 
-Status check_instruction(const Program& program, const CompactInstruction& instruction, size_t lane,
-                         std::vector<int>& lanes_of_ports) {
-  const int operands = instruction.receive_count + (instruction.source != Place::None ? 1 : 0);
-  const bool has_destination = instruction.target != Place::None || instruction.send_count > 0;
+Status check_instruction(const Program& program, const CompactInstruction& instruction,
+                         size_t worker, std::vector<int>& workers_of_ports) {
+  const int operands =
+      instruction.receive_count + (instruction.source != OperandBuffer::None ? 1 : 0);
+  const bool has_destination =
+      instruction.target != OperandBuffer::None || instruction.send_count > 0;
   if (operands == 0 || !has_destination) return Status::internal("no operand or no destination");
   if (operands > 1 && !(instruction.flags & kReduce))
     return Status::internal("a copy of {} operands", operands);
   if (instruction.source_position > instruction.receive_count)
     return Status::internal("a source beyond the operands");
-  if (instruction.target == Place::Input) return Status::internal("a store to the input");
-  const CompactLane& owner = program.lanes[lane];
+  if (instruction.target == OperandBuffer::Input) return Status::internal("a store to the input");
+  const CompactWorker& owner = program.workers[worker];
   const WorkShape& work = program.works[owner.work];
   if (instruction.chunk_block >= work.nblocks)
     return Status::internal("a chunk of block {} of {}", instruction.chunk_block, work.nblocks);
@@ -82,10 +84,10 @@ Status check_instruction(const Program& program, const CompactInstruction& instr
       const uint16_t number = program.indices[i];
       if (number >= program.ports.size()) return Status::internal("there is no port {}", number);
       const Port& port = program.ports[number];
-      int& user = lanes_of_ports[number];
-      if (user < 0) user = static_cast<int>(lane);
+      int& user = workers_of_ports[number];
+      if (user < 0) user = static_cast<int>(worker);
       if (port.is_send != is_send || port.channel != owner.channel || port.work != owner.work ||
-          user != static_cast<int>(lane)) {
+          user != static_cast<int>(worker)) {
         return Status::internal("port {} cannot be used here", number);
       }
     }
@@ -95,8 +97,8 @@ Status check_instruction(const Program& program, const CompactInstruction& instr
   return check_ports(instruction.send, instruction.send_count, true);
 }
 
-// Fills in the lane of every port, or -1 for one that no instruction names.
-Status check(const Launch& launch, std::vector<int>& lanes_of_ports) {
+// Fills in the worker of every port, or -1 for one that no instruction names.
+Status check(const Launch& launch, std::vector<int>& workers_of_ports) {
   if (launch.program == nullptr) return Status::internal("no program");
   const Program& program = *launch.program;
   TRY(check_connections(launch));
@@ -107,21 +109,22 @@ Status check(const Launch& launch, std::vector<int>& lanes_of_ports) {
   for (size_t w = 0; w < program.works.size(); ++w) {
     TRY(check_work(launch, launch.works[w], program.works[w]).with_context("work {}", w));
   }
-  lanes_of_ports.assign(program.ports.size(), -1);
-  for (size_t l = 0; l < program.lanes.size(); ++l) {
-    const CompactLane& lane = program.lanes[l];
-    if (lane.work >= program.works.size() ||
-        size_t{lane.first} + lane.count > program.instructions.size()) {
-      return Status::internal("lane {} is not inside the program", l);
+  workers_of_ports.assign(program.ports.size(), -1);
+  for (size_t l = 0; l < program.workers.size(); ++l) {
+    const CompactWorker& worker = program.workers[l];
+    if (worker.work >= program.works.size() ||
+        size_t{worker.first} + worker.count > program.instructions.size()) {
+      return Status::internal("worker {} is not inside the program", l);
     }
-    const WorkShape& work = program.works[lane.work];
-    if (lane.channel < work.first_channel || lane.channel >= work.first_channel + work.nchannels) {
-      return Status::internal("lane {} is in channel {}, its work in {} from {} on", l,
-                              lane.channel, work.nchannels, work.first_channel);
+    const WorkShape& work = program.works[worker.work];
+    if (worker.channel < work.first_channel ||
+        worker.channel >= work.first_channel + work.nchannels) {
+      return Status::internal("worker {} is in channel {}, its work in {} from {} on", l,
+                              worker.channel, work.nchannels, work.first_channel);
     }
-    for (size_t i = lane.first; i < size_t{lane.first} + lane.count; ++i) {
-      TRY(check_instruction(program, program.instructions[i], l, lanes_of_ports)
-              .with_context("lane {}, instruction {}", l, i - lane.first));
+    for (size_t i = worker.first; i < size_t{worker.first} + worker.count; ++i) {
+      TRY(check_instruction(program, program.instructions[i], l, workers_of_ports)
+              .with_context("worker {}, instruction {}", l, i - worker.first));
     }
   }
   return {};
@@ -129,21 +132,22 @@ Status check(const Launch& launch, std::vector<int>& lanes_of_ports) {
 
 bool reduces(const Program& program) {
   for (const CompactInstruction& instruction : program.instructions)
-    if (instruction.receive_count + (instruction.source != Place::None ? 1 : 0) > 1) return true;
+    if (instruction.receive_count + (instruction.source != OperandBuffer::None ? 1 : 0) > 1)
+      return true;
   return false;
 }
 
-/// By lane, as on GPUs.
-std::vector<bool> find_shared_tiles(const Launch& launch, const Folder& folder) {
+/// By worker, as on GPUs.
+std::vector<bool> find_shared_tiles(const Launch& launch, const Reducer& reducer) {
   const Program& program = *launch.program;
-  const bool scales = folder.scales_input() || folder.scales_result();
+  const bool scales = reducer.scales_input() || reducer.scales_result();
   const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
       worker_shapes(launch), {.publishes_chunks = launch.protocol == Protocol::Simple,
                               .has_bulk_copies = true,
                               .has_staged_reductions = true,
                               .reduces = scales || reduces(program),
-                              .scales_input = folder.scales_input(),
-                              .scales_result = folder.scales_result(),
+                              .scales_input = reducer.scales_input(),
+                              .scales_result = reducer.scales_result(),
                               .threads_pass_on_puts = true,
                               .has_counter = !launch.ports.empty()});
   std::vector<bool> may_share;
@@ -155,9 +159,9 @@ std::vector<bool> find_shared_tiles(const Launch& launch, const Folder& folder) 
 }  // namespace
 
 Result<Plan> Plan::create(Launch launch) {
-  std::vector<int> lanes_of_ports;
-  TRY(check(launch, lanes_of_ports).with_context("a launch for a virtual GPU"));
-  return Plan(std::move(launch), lanes_of_ports);
+  std::vector<int> workers_of_ports;
+  TRY(check(launch, workers_of_ports).with_context("a launch for a virtual GPU"));
+  return Plan(std::move(launch), workers_of_ports);
 }
 
 Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers, uint64_t number) const {
@@ -175,24 +179,24 @@ Status Plan::check_buffers() const {
   return needs_.check(buffers).with_context("a launch for a virtual GPU");
 }
 
-Plan::Plan(Launch launch, const std::vector<int>& lanes_of_ports)
-    : launch_(std::move(launch)), folder_(launch_.type, launch_.reduction), needs_(launch_) {
-  Tables tables{.port_in_lane = std::vector<uint16_t>(lanes_of_ports.size()),
-                .ports_of = std::vector<std::vector<uint16_t>>(program().lanes.size()),
-                .may_share_tiles = find_shared_tiles(launch_, folder_)};
-  for (size_t port = 0; port < lanes_of_ports.size(); ++port) {
-    if (lanes_of_ports[port] < 0) continue;
-    std::vector<uint16_t>& ports = tables.ports_of[static_cast<size_t>(lanes_of_ports[port])];
-    tables.port_in_lane[port] = static_cast<uint16_t>(ports.size());
+Plan::Plan(Launch launch, const std::vector<int>& workers_of_ports)
+    : launch_(std::move(launch)), reducer_(launch_.type, launch_.reduction), needs_(launch_) {
+  Tables tables{.port_in_worker = std::vector<uint16_t>(workers_of_ports.size()),
+                .ports_of = std::vector<std::vector<uint16_t>>(program().workers.size()),
+                .may_share_tiles = find_shared_tiles(launch_, reducer_)};
+  for (size_t port = 0; port < workers_of_ports.size(); ++port) {
+    if (workers_of_ports[port] < 0) continue;
+    std::vector<uint16_t>& ports = tables.ports_of[static_cast<size_t>(workers_of_ports[port])];
+    tables.port_in_worker[port] = static_cast<uint16_t>(ports.size());
     ports.push_back(static_cast<uint16_t>(port));
   }
   tables_ = std::make_shared<const Tables>(std::move(tables));
 }
 
-bool Plan::runs_on(size_t lane, uint32_t channel) const {
-  const CompactLane& compact = program().lanes[lane];
+bool Plan::runs_on(size_t worker, uint32_t channel) const {
+  const CompactWorker& compact = program().workers[worker];
   const WorkShape& work = program().works[compact.work];
-  // Checked: the lane's channel is one of the work's.
+  // Checked: the worker's channel is one of the work's.
   const auto pattern = static_cast<uint32_t>(compact.channel - work.first_channel);
   return channel < launch_.works[compact.work].partition.channels &&
          channel % static_cast<uint32_t>(work.nchannels) == pattern;

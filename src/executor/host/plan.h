@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "executor/buffer_needs.h"
-#include "executor/host/fold.h"
+#include "executor/host/reduce.h"
 #include "executor/launch.h"
 
 namespace niccolite::executor::host {
@@ -27,34 +27,34 @@ class Plan {
 
   const Launch& launch() const { return launch_; }
   const Program& program() const { return *launch_.program; }
-  const Folder& folder() const { return folder_; }
-  size_t element_bytes() const { return folder_.element_bytes(); }
+  const Reducer& reducer() const { return reducer_; }
+  size_t element_bytes() const { return reducer_.element_bytes(); }
 
-  /// The work whose data the program's lane `lane` moves.
-  const Work& work_of(size_t lane) const { return launch_.works[program().lanes[lane].work]; }
-  /// Does the lane run on this channel of its work's partition?
-  bool runs_on(size_t lane, uint32_t channel) const;
+  /// The work whose data the program's worker `worker` moves.
+  const Work& work_of(size_t worker) const { return launch_.works[program().workers[worker].work]; }
+  /// Does the worker run on this channel of its work's partition?
+  bool runs_on(size_t worker, uint32_t channel) const;
 
-  /// A port belongs to one lane. This is the number of `port` among the lane's.
-  uint16_t port_in_lane(uint16_t port) const { return tables_->port_in_lane[port]; }
-  /// The ports of a lane, in that order.
-  const std::vector<uint16_t>& ports_of(size_t lane) const { return tables_->ports_of[lane]; }
+  /// A port belongs to one worker. This is the number of `port` among the worker's.
+  uint16_t port_in_worker(uint16_t port) const { return tables_->port_in_worker[port]; }
+  /// The ports of a worker, in that order.
+  const std::vector<uint16_t>& ports_of(size_t worker) const { return tables_->ports_of[worker]; }
 
-  /// May the channels share the tiles of the lane (lowering::Tiles::Dynamic)? They do where all
+  /// May the channels share the tiles of the worker (lowering::Tiles::Dynamic)? They do where all
   /// that it gets and puts is reached.
-  bool may_share_tiles(size_t lane) const { return tables_->may_share_tiles[lane]; }
+  bool may_share_tiles(size_t worker) const { return tables_->may_share_tiles[worker]; }
 
  private:
   /// What depends on the program alone; shared by plans for different buffers.
   struct Tables {
-    std::vector<uint16_t> port_in_lane;
-    std::vector<std::vector<uint16_t>> ports_of;  // by lane
-    std::vector<bool> may_share_tiles;            // by lane
+    std::vector<uint16_t> port_in_worker;
+    std::vector<std::vector<uint16_t>> ports_of;  // by worker
+    std::vector<bool> may_share_tiles;            // by worker
   };
-  Plan(Launch launch, const std::vector<int>& lanes_of_ports);
+  Plan(Launch launch, const std::vector<int>& workers_of_ports);
 
   Launch launch_;
-  Folder folder_;
+  Reducer reducer_;
   BufferNeeds needs_;
   std::shared_ptr<const Tables> tables_;
 };

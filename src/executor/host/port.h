@@ -9,10 +9,10 @@
 //   the sender: what was read has been read before
 //                           it is overwritten. [resume] is the late [consume] of the operation
 //                           before.
-// What is offered (executor/protocol/offer.h) is ordered by the same: landing data lie between
-// [take] and [publish], reads of what is lent between [take] and [consume].
-// (LL and LL128 have no tail: words and lines bring their own flags. The head is the same.) Each
-// counter has one writer, and only grows. Thread safety: one thread at a time.
+// What is advertised (executor/protocol/advertisement.h) is ordered by the same: what is put
+// directly lies between [take] and [publish], reads of what is exposed between [take] and
+// [consume]. (LL and LL128 have no tail: words and lines bring their own flags. The head is the
+// same.) Each counter has one writer, and only grows. Thread safety: one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -20,11 +20,11 @@
 #include <optional>
 
 #include "executor/launch.h"
+#include "executor/protocol/advertisement.h"
+#include "executor/protocol/call_tag.h"
 #include "executor/protocol/fifo.h"
-#include "executor/protocol/offer.h"
+#include "executor/protocol/pull.h"
 #include "executor/protocol/relay.h"
-#include "executor/protocol/request.h"
-#include "executor/protocol/tag.h"
 
 namespace niccolite::executor::host {
 
@@ -36,8 +36,8 @@ struct Arrival {
   uint16_t tag = 0;  // Foreign: that of the other call
 };
 
-/// What an operation does about offers at one end of a connection.
-enum class OfferRole : uint8_t { None, Makes, Takes };
+/// What an operation does about advertisements at one end of a connection.
+enum class AdvertisementRole : uint8_t { None, Makes, Takes };
 
 class PortState {
  public:
@@ -72,60 +72,61 @@ class PortState {
     }
   }
 
-  /// After begin(), when the connection lands or lends: see offer.h.
-  void begin_offer(OfferRole role, bool lends) {
+  /// After begin(), when the connection is of direct puts or gets: see advertisement.h.
+  void begin_advertisement(AdvertisementRole role, bool is_direct_get) {
     role_ = role;
     is_pending_ = true;
-    lends_ = lends;
+    is_direct_get_ = is_direct_get;
     base_ = step_;
-    if (lends) credited_ = end_;
+    if (is_direct_get) credited_ = end_;
   }
-  bool makes_offer() const { return role_ == OfferRole::Makes; }
-  /// `address` is that of the lane's first chunk for the peer; 0: through slots. `serves`: of what
-  /// is lent, whether this end sends what the peer requests. Once.
-  void make_offer(uint64_t address, bool serves) {
+  bool makes_advertisement() const { return role_ == AdvertisementRole::Makes; }
+  /// `address` is that of the worker's first chunk for the peer; 0: through slots. `serves`: of
+  /// what is exposed, whether this end sends what the peer pulls. Once.
+  void make_advertisement(uint64_t address, bool serves) {
     is_pending_ = false;
     serves_ = serves;
-    has_agreed_ = address != 0 && offer::fits(address);
-    // [offer] what is lent is there. Pairs with [take].
-    std::atomic_ref(peer_->offer)
-        .store(offer::of(has_agreed_ ? address : 0, tag_, serves), std::memory_order_release);
+    has_agreed_ = address != 0 && advertisement::fits(address);
+    // [advertisement] what is exposed is there. Pairs with [take].
+    std::atomic_ref(peer_->advertisement)
+        .store(advertisement::of(has_agreed_ ? address : 0, tag_, serves),
+               std::memory_order_release);
   }
-  /// Has this end made an offer that may be used? The other then does all the work.
-  bool has_offered() const { return makes_offer() && has_agreed_; }
-  /// A sender that lends, after its last step: does the peer need nothing of it any more, and has
-  /// it taken the offer, whose place the next will take?
+  /// Has this end made an advertisement that may be used? The other then does all the work.
+  bool has_advertised() const { return makes_advertisement() && has_agreed_; }
+  /// A sender that exposes, after its last step: does the peer need nothing of it any more, and has
+  /// it taken the advertisement, whose place the next will take?
   bool is_released() {
-    if (!lends_ || !makes_offer()) return true;
+    if (!is_direct_get_ || !makes_advertisement()) return true;
     // [credit]
     remote_ = std::atomic_ref(own_->remote).load(std::memory_order_acquire);
     return !is_before(remote_, end_);
   }
 
-  /// The operation goes no further; offer.h says what is owed to the user of a buffer. First those
-  /// of all ports who take, since those who make wait for the takers of other ranks.
+  /// The operation goes no further; advertisement.h says what is owed to the user of a buffer.
+  /// First those of all ports who take, since those who make wait for the takers of other ranks.
   void leave_as_taker() {
-    if (role_ != OfferRole::Takes || !has_agreed_) return;
-    // [left] This end reads and stores no more.
-    std::atomic_ref(peer_->left).store(end_, std::memory_order_release);
+    if (role_ != AdvertisementRole::Takes || !has_agreed_) return;
+    // [detached] This end reads and stores no more.
+    std::atomic_ref(peer_->detached).store(end_, std::memory_order_release);
   }
   /// Repeated until it is true: nobody uses the memory any more.
   bool leave_as_maker() {
-    if (!has_offered()) return true;
+    if (!has_advertised()) return true;
     if (!has_withdrawn_) {
       has_withdrawn_ = true;
-      // Acquire, pairs with the taker's exchange: one of the two gets the offer.
-      if (std::atomic_ref(peer_->offer).exchange(offer::kNone, std::memory_order_acquire) !=
-          offer::kNone) {
+      // Acquire, pairs with the taker's exchange: one of the two gets the advertisement.
+      if (std::atomic_ref(peer_->advertisement)
+              .exchange(advertisement::kNone, std::memory_order_acquire) != advertisement::kNone) {
         has_agreed_ = false;
         return true;
       }
     }
-    // [arrival] or [credit], as ever; or [left].
+    // [arrival] or [credit], as ever; or [detached].
     const uint64_t remote = std::atomic_ref(own_->remote).load(std::memory_order_acquire);
-    const uint64_t done = lends_ ? remote : tag::steps_in(remote, base_);
+    const uint64_t done = is_direct_get_ ? remote : call_tag::steps_in(remote, base_);
     return !is_before(done, end_) ||
-           std::atomic_ref(own_->left).load(std::memory_order_acquire) == end_;
+           std::atomic_ref(own_->detached).load(std::memory_order_acquire) == end_;
   }
 
   /// Ends the operation: the next one continues with the step after.
@@ -137,8 +138,8 @@ class PortState {
   uint16_t tag() const { return tag_; }
   /// The slot of the present step.
   std::byte* slot() const { return slots_ + (step_ & (depth_ - 1)) * slot_bytes_; }
-  /// Where the present chunk is: in memory that this end has taken, so many bytes behind the lane's
-  /// first chunk there (or before it: another channel's), or in the slot.
+  /// Where the present chunk is: in memory that this end has taken, so many bytes behind the
+  /// worker's first chunk there (or before it: another channel's), or in the slot.
   std::byte* chunk(std::ptrdiff_t distance) const {
     return taken_ != nullptr ? taken_ + distance : slot();
   }
@@ -147,7 +148,7 @@ class PortState {
 
   /// Sender: may the slot be written?
   bool has_credit() {
-    if (role_ == OfferRole::Takes && is_pending_) take_offer();
+    if (role_ == AdvertisementRole::Takes && is_pending_) take_advertisement();
     if (is_pending_) return false;
     if (has_agreed_) return true;
     if (is_before(step_, remote_ + depth_)) return true;
@@ -157,8 +158,8 @@ class PortState {
   }
   /// Receiver, Simple: has the slot been published, and by the same call?
   Arrival arrival() {
-    if (role_ == OfferRole::Takes) {
-      if (is_pending_ && !foreign_tag_) take_offer();
+    if (role_ == AdvertisementRole::Takes) {
+      if (is_pending_ && !foreign_tag_) take_advertisement();
       if (is_pending_)
         return foreign_tag_ ? Arrival{Arrived::Foreign, *foreign_tag_} : Arrival{Arrived::No};
       if (has_agreed_) return {Arrived::Yes};
@@ -168,11 +169,11 @@ class PortState {
     if (foreign_tag_) return {Arrived::Foreign, *foreign_tag_};
     // [arrival] the slot's content is there to be read. Pairs with [publish].
     const uint64_t tail = std::atomic_ref(own_->remote).load(std::memory_order_acquire);
-    const uint64_t produced = tag::steps_in(tail, step_);
+    const uint64_t produced = call_tag::steps_in(tail, step_);
     if (!is_before(step_, produced)) return {Arrived::No};
     // A tail beyond this operation has the tag of the sender's next.
-    if (!is_before(end_, produced) && tag::tag_in(tail) != tag_) {
-      foreign_tag_ = tag::tag_in(tail);
+    if (!is_before(end_, produced) && call_tag::tag_in(tail) != tag_) {
+      foreign_tag_ = call_tag::tag_in(tail);
       return {Arrived::Foreign, *foreign_tag_};
     }
     remote_ = produced;
@@ -187,62 +188,61 @@ class PortState {
           .store(relay::note_of(static_cast<uint32_t>(bytes), tag_), std::memory_order_relaxed);
     }
     ++step_;
-    if (protocol != Protocol::Simple || has_offered()) return;
+    if (protocol != Protocol::Simple || has_advertised()) return;
     // [publish] the slot's content, to the receiver's [arrival].
-    std::atomic_ref(peer_->remote).store(tag::tail(step_, tag_), std::memory_order_release);
+    std::atomic_ref(peer_->remote).store(call_tag::tail(step_, tag_), std::memory_order_release);
     if (bell_ != nullptr) bell_->announce();
   }
   /// Receiver: the slot has been read; on to the next step.
   void received() {
     ++step_;
     // The sender cannot need the credit of the last `depth` steps in this operation, unless it may
-    // lend; [resume] of the next will give it. What has landed took no slot.
-    if (has_offered() || is_before(credited_, step_)) return;
+    // expose; [resume] of the next will give it. What has been put took no slot.
+    if (has_advertised() || is_before(credited_, step_)) return;
     // [consume] the slot has been read; the sender may overwrite it after its [credit].
     std::atomic_ref(peer_->remote).store(step_, std::memory_order_release);
     if (bell_ != nullptr) bell_->announce();
   }
 
-  /// An end that has taken memory: all that the lane had to do there is done, whichever chunks that
-  /// was; the other end hears of all steps at once.
+  /// An end that has taken memory: all that the worker had to do there is done, whichever chunks
+  /// that was; the other end hears of all steps at once.
   void done_at_taken(bool is_send) {
     step_ = end_;
     // [publish] or [consume]
     std::atomic_ref(peer_->remote)
-        .store(is_send ? tag::tail(end_, tag_) : end_, std::memory_order_release);
+        .store(is_send ? call_tag::tail(end_, tag_) : end_, std::memory_order_release);
   }
 
-  // Requests (request.h): `most` is request::most_of().
+  // Pulls (pull.h): `most` is pull::most_of().
 
-  /// Of the offer that was made or taken.
+  /// Of the advertisement that was made or taken.
   bool serves() const { return serves_; }
-  /// Receiver: asks for a unit, whose number among its requests is given. The unit requested `most`
-  /// requests ago has been read.
-  void request(uint32_t number, uint32_t most, uint32_t unit) {
-    // [request] the place in the slots is free. Pairs with that of take_request().
-    std::atomic_ref(peer_->requests[number % most])
-        .store(request::of(unit), std::memory_order_release);
+  /// Receiver: asks for a tile, whose number among its pulls is given. The tile pulled `most`
+  /// pulls ago has been read.
+  void pull(uint32_t number, uint32_t most, uint32_t tile) {
+    // [pull] the place in the slots is free. Pairs with that of take_pull().
+    std::atomic_ref(peer_->pulls[number % most]).store(pull::of(tile), std::memory_order_release);
   }
   bool has_delivered(uint32_t number) const {
-    // [delivered] the unit is there to be read. Pairs with that of deliver().
+    // [delivered] the tile is there to be read. Pairs with that of deliver().
     return std::atomic_ref(own_->delivered).load(std::memory_order_acquire) > number;
   }
-  std::byte* place_of(uint32_t number, uint32_t most, uint32_t unit_bytes) const {
-    return slots_ + size_t{number % most} * unit_bytes;
+  std::byte* place_of(uint32_t number, uint32_t most, uint32_t tile_bytes) const {
+    return slots_ + size_t{number % most} * tile_bytes;
   }
-  /// When all that was requested is there: nothing of it outlives the operation.
-  void end_requests() {
-    // Relaxed: the next operation's first request comes after its offer.
+  /// When all that was pulled is there: nothing of it outlives the operation.
+  void end_pulls() {
+    // Relaxed: the next operation's first pull comes after its advertisement.
     std::atomic_ref(own_->delivered).store(0, std::memory_order_relaxed);
   }
-  /// Sender: the unit that is to be stored to the place of deliveries().
-  std::optional<uint32_t> take_request(uint32_t most) {
-    const std::atomic_ref word(own_->requests[deliveries_ % most]);
-    const uint32_t request = word.load(std::memory_order_acquire);  // [request]
-    if (request == request::kNone) return std::nullopt;
-    // Relaxed: before [delivered], and so before the next request comes here.
-    word.store(request::kNone, std::memory_order_relaxed);
-    return request::unit_in(request);
+  /// Sender: the tile that is to be stored to the place of deliveries().
+  std::optional<uint32_t> take_pull(uint32_t most) {
+    const std::atomic_ref word(own_->pulls[deliveries_ % most]);
+    const uint32_t pull = word.load(std::memory_order_acquire);  // [pull]
+    if (pull == pull::kNone) return std::nullopt;
+    // Relaxed: before [delivered], and so before the next pull comes here.
+    word.store(pull::kNone, std::memory_order_relaxed);
+    return pull::tile_in(pull);
   }
   uint32_t deliveries() const { return deliveries_; }
   void deliver() {
@@ -250,22 +250,24 @@ class PortState {
     std::atomic_ref(peer_->delivered).store(++deliveries_, std::memory_order_release);
   }
 
-  /// A sender that takes offers: the tag of the other call whose offer it has found.
+  /// A sender that takes advertisements: the tag of the other call whose advertisement it has
+  /// found.
   std::optional<uint16_t> foreign_tag() const { return foreign_tag_; }
 
  private:
-  void take_offer() {
-    // [take] the memory is the peer's to give, and what it lends is there. Pairs with [offer].
-    const uint64_t word =
-        std::atomic_ref(own_->offer).exchange(offer::kNone, std::memory_order_acquire);
-    if (word == offer::kNone) return;
-    if (offer::tag_in(word) != tag_) {
-      foreign_tag_ = offer::tag_in(word);
+  void take_advertisement() {
+    // [take] the memory is the peer's to give, and what it exposes is there. Pairs with
+    // [advertisement].
+    const uint64_t word = std::atomic_ref(own_->advertisement)
+                              .exchange(advertisement::kNone, std::memory_order_acquire);
+    if (word == advertisement::kNone) return;
+    if (advertisement::tag_in(word) != tag_) {
+      foreign_tag_ = advertisement::tag_in(word);
       return;
     }
     is_pending_ = false;
-    taken_ = reinterpret_cast<std::byte*>(offer::address_in(word));
-    serves_ = offer::serves(word);
+    taken_ = reinterpret_cast<std::byte*>(advertisement::address_in(word));
+    serves_ = advertisement::serves(word);
     has_agreed_ = taken_ != nullptr;
   }
 
@@ -289,12 +291,12 @@ class PortState {
   relay::Bell* bell_ = nullptr;
   uint64_t* notes_ = nullptr;  // of this channel
 
-  // Of connections that land or lend.
-  OfferRole role_ = OfferRole::None;
+  // Of connections of direct puts or gets.
+  AdvertisementRole role_ = AdvertisementRole::None;
   bool is_pending_ = false;  // not made, or not taken yet
   bool has_agreed_ = false;  // made or taken, with an address
   bool has_withdrawn_ = false;
-  bool lends_ = false;
+  bool is_direct_get_ = false;
   uint64_t base_ = 0;  // the operation's first step
   std::byte* taken_ = nullptr;
   bool serves_ = false;

@@ -1,5 +1,5 @@
 // Element: what the C++ code of the host does with one element of a DataType: how it is stored, in
-// which type it is folded, and the way between the two. `fold` combines two values in the
+// which type it is reduced, and the way between the two. `op` combines two values in the
 // accumulator's type, as numeric.h defines it.
 #pragma once
 
@@ -75,23 +75,23 @@ constexpr T extreme(T a, T b) {
 
 }  // namespace detail
 
-template <Fold kFold, typename T>
-constexpr T fold(T a, T b) {
+template <ReduceOp kOp, typename T>
+constexpr T reduce(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
-    if constexpr (kFold == Fold::Sum) return a + b;
-    if constexpr (kFold == Fold::Product) return a * b;
-    if constexpr (kFold == Fold::Max) return detail::extreme<true>(a, b);
-    if constexpr (kFold == Fold::Min) return detail::extreme<false>(a, b);
+    if constexpr (kOp == ReduceOp::Sum) return a + b;
+    if constexpr (kOp == ReduceOp::Product) return a * b;
+    if constexpr (kOp == ReduceOp::Max) return detail::extreme<true>(a, b);
+    if constexpr (kOp == ReduceOp::Min) return detail::extreme<false>(a, b);
   } else {
     // Unsigned, for signed overflow is undefined. Narrow types are widened by themselves, to an int
     // that cannot overflow.
     using Wrapping = std::make_unsigned_t<T>;
     const auto x = static_cast<Wrapping>(a);
     const auto y = static_cast<Wrapping>(b);
-    if constexpr (kFold == Fold::Sum) return static_cast<T>(static_cast<Wrapping>(x + y));
-    if constexpr (kFold == Fold::Product) return static_cast<T>(static_cast<Wrapping>(x * y));
-    if constexpr (kFold == Fold::Max) return a > b ? a : b;
-    if constexpr (kFold == Fold::Min) return a < b ? a : b;
+    if constexpr (kOp == ReduceOp::Sum) return static_cast<T>(static_cast<Wrapping>(x + y));
+    if constexpr (kOp == ReduceOp::Product) return static_cast<T>(static_cast<Wrapping>(x * y));
+    if constexpr (kOp == ReduceOp::Max) return a > b ? a : b;
+    if constexpr (kOp == ReduceOp::Min) return a < b ? a : b;
   }
 }
 

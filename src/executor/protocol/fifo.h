@@ -5,12 +5,12 @@
 //   slots    [channel][depth] of slot_bytes          control  [channel]  ControlBlock
 //   control  [channel]  ControlBlock
 //
-// Every counter has one writer (but see offer.h for `offer`, request.h for `requests` and
-// `delivered`, cuda/claims.cuh for `claims`).
+// Every counter has one writer (but see advertisement.h for `advertisement`, pull.h for `pulls` and
+// `delivered`, cuda/dynamic_tiles.cuh for `tile_counters`).
 // `step` is private to its end: slots sent or received so far. `remote` is advanced by the other
 // end: at the receiver it is the *tail* (slots produced; Simple only; with the call's tag in its
-// high bits, protocol/tag.h), at the sender the *head* (slots consumed: credit). All only grow, are
-// compared by difference, and persist between operations.
+// high bits, protocol/call_tag.h), at the sender the *head* (slots consumed: credit). All only
+// grow, are compared by difference, and persist between operations.
 //
 // Invariant: the sender may write the slot of step s when remote + depth > s; the slot of step s is
 // s % depth.
@@ -18,9 +18,9 @@
 // Credit is lazy: within one operation the receiver advances the head only for slots whose credit
 // the sender can need in that operation (all but the last `depth`); the rest is published when the
 // connection is next used, before anything else: the end of an operation is thus never delayed by a
-// store that nobody waits for. What lands (offer.h) takes no slots; its credit comes with the
-// next operation, too. What is lent has no tail. Of connections that may lend, all credit comes in
-// the operation.
+// store that nobody waits for. What is put (advertisement.h) takes no slots; its credit comes with
+// the next operation, too. What is exposed has no tail. Of connections of direct gets, all credit
+// comes in the operation.
 #pragma once
 
 #include <cstddef>
@@ -39,24 +39,24 @@ constexpr const char* name_of(Protocol protocol) {
 }
 
 /// What an aborted Simple operation leaves in `step`: no credit reaches it, nor does any tail, of
-/// which a receiver sees the low 48 bits (tag.h). What was queued behind the operation moves
-/// nothing, and neither makes nor takes an offer (offer.h).
+/// which a receiver sees the low 48 bits (call_tag.h). What was queued behind the operation moves
+/// nothing, and neither makes nor takes an advertisement (advertisement.h).
 inline constexpr uint64_t kAbortedStep = uint64_t{1} << 62 | uint64_t{1} << 47;
 
-/// Units that a fold may have requested of a lender and not read yet (request.h).
-inline constexpr uint32_t kMostRequests = 8;
+/// Tiles that a reduction may have pulled of an exposing sender and not read yet (pull.h).
+inline constexpr uint32_t kMostPulls = 8;
 
 struct alignas(128) ControlBlock {
-  alignas(64) uint64_t remote;       // written by the other end
-  uint64_t offer;                    // of the peer's user's memory to this end (offer.h)
-  uint64_t left;                     // by the peer, aborted, of this end's (offer.h)
-  uint32_t requests[kMostRequests];  // of the peer, which folds, for units that this end lends
-  uint32_t delivered;                // of the units that this end has requested (request.h)
-  alignas(64) uint64_t step;         // written by this end
-  uint64_t claims[2];  // of the first channel of an operation: units that the CTAs of this
-                       // end have claimed, of what is sent (cuda/claims.cuh) or folded
-                       // (cuda/shared_fold.cuh), and, by the program's first port, of what
-                       // is copied
+  alignas(64) uint64_t remote;  // written by the other end
+  uint64_t advertisement;       // of the peer's user's memory to this end (advertisement.h)
+  uint64_t detached;            // by the peer, aborted, of this end's (advertisement.h)
+  uint32_t pulls[kMostPulls];   // of the peer, which reduces, for tiles that this end exposes
+  uint32_t delivered;           // of the tiles that this end has pulled (pull.h)
+  alignas(64) uint64_t step;    // written by this end
+  uint64_t tile_counters[2];    // of the first channel of an operation: tiles that the CTAs of this
+                              // end have taken, of what is sent (cuda/dynamic_tiles.cuh) or reduced
+                              // (cuda/shared_reduction.cuh), and, by the program's first port, of
+                              // what is copied
 };
 static_assert(sizeof(ControlBlock) == 128 && offsetof(ControlBlock, step) == 64);
 
@@ -82,9 +82,9 @@ struct PortAddress {
   ControlBlock* control = nullptr;  // own control blocks, by channel
   ControlBlock* remote_control =
       nullptr;  // the peer's control blocks, by channel: this end advances `remote` there
-  // As both ends know (offer.h):
-  bool can_land = false;  // the sender can store to buffers of the receiver's user
-  bool can_lend = false;  // the receiver can read buffers of the sender's user
+  // As both ends know (advertisement.h):
+  bool can_put = false;  // the sender can store to buffers of the receiver's user
+  bool can_get = false;  // the receiver can read buffers of the sender's user
   // As this end knows: those are all buffers of this rank's user that are open to other GPUs of the
   // process, by their own addresses; else only those in windows (Buffers::input_shifts).
   bool opens_buffers = false;

@@ -2,7 +2,7 @@
 // flag each, so that data and its arrival are one atomic store: no fence, no counter on the data
 // path, half of the bandwidth. Data byte i of a chunk lies in word i / 4; the last word is padded.
 // The low half of a flag is the step, plus one, modulo 2^16; the high half is the call's tag
-// (protocol/tag.h).
+// (protocol/call_tag.h).
 //
 // Stale flags: a slot's unused words keep flags of older steps, and a step returns after 2^16.
 // Whenever the low 15 bits of a step are in the last `depth` before they wrap, the sender therefore

@@ -4,8 +4,8 @@
 // does nothing else than at any other connection but two things:
 //
 //   note   the sender says what is in a slot: its bytes, of which the proxy carries no more, and
-//          the tag of the call (tag.h), since a proxy that finds several steps published sees the
-//          tag of the last. Written before the tail, and read after it.
+//          the tag of the call (call_tag.h), since a proxy that finds several steps published sees
+//          the tag of the last. Written before the tail, and read after it.
 //   bell   whoever has moved a counter wakes the proxy, if it sleeps
 //
 // All credit is given in the operation: the receiver's store goes to its own host's memory, and the

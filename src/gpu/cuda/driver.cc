@@ -68,7 +68,7 @@ struct Loaded {
 
 }  // namespace
 
-Status Driver::failure(CuResult result, const std::string& what, Place place) const {
+Status Driver::failure(CuResult result, const std::string& what, SourceLocation place) const {
   const char* name = nullptr;
   const char* text = nullptr;
   if (cuGetErrorName(result, &name) != kCuSuccess || name == nullptr)

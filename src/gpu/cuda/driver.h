@@ -26,7 +26,7 @@ struct Driver {
   }
 
  private:
-  Status failure(CuResult result, const std::string& what, Place place) const;
+  Status failure(CuResult result, const std::string& what, SourceLocation place) const;
 };
 
 /// Opens libcuda.so.1 and initialises it, once per process. Errors: CudaError when there is none,

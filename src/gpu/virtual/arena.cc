@@ -121,7 +121,7 @@ Arena::Segments::const_iterator Arena::find(const void* pointer) const {
   return address < after->first + after->second.bytes ? after : segments_.end();
 }
 
-Arena::Place Arena::place_of(const std::byte* block) const {
+Arena::Extent Arena::place_of(const std::byte* block) const {
   const auto found = find(block);
   return {found->second.fd.get(), static_cast<size_t>(block - found->first)};
 }

@@ -26,7 +26,7 @@ size_t touched_bytes(const Fd& memfd);
 
 class Arena {
  public:
-  struct Place {  // where a block lies in its file
+  struct Extent {  // where a block lies in its file
     int fd = -1;
     size_t offset = 0;
   };
@@ -35,7 +35,7 @@ class Arena {
   Result<std::byte*> allocate(size_t bytes);
   /// Gives back a block of allocate(), with the same size.
   void free(std::byte* block, size_t bytes);
-  Place place_of(const std::byte* block) const;
+  Extent place_of(const std::byte* block) const;
   /// Is `pointer` in a segment, or in one that was given back not long ago?
   bool owns(const void* pointer) const;
   /// Bytes of the machine's memory that the files hold: the pages that somebody has touched.

@@ -27,7 +27,7 @@ size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 // ThreadSanitizer takes a mapping for a write. What orders it before the first use may lie in
 // another process, where it is not seen: a service thread maps what a peer has exported, and tells
-// the peer, whose offer then tells a kernel here.
+// the peer, whose advertisement then tells a kernel here.
 class UnseenByThreadSanitizer {
  public:
 #ifdef __SANITIZE_THREAD__
@@ -305,7 +305,7 @@ Error MemoryMap::name_for_others(const void* pointer, RemoteName* out) const {
   std::shared_lock lock(mutex_);
   const Entry* entry = lookup(pointer);
   if (entry == nullptr || entry->properties.kind != PointerKind::Device) return Error::InvalidValue;
-  Arena::Place place;
+  Arena::Extent place;
   switch (entry->properties.origin) {
     case MemoryOrigin::Carved:
       place = arena_.place_of(entry->properties.base);

@@ -43,7 +43,7 @@ struct Frame {
   uint32_t bytes = 0;  // of the whole chunk
   uint32_t offset = 0;  // of this part in it
   uint32_t length = 0;  // of this part
-  uint16_t call = 0;    // the call's tag (executor/protocol/tag.h)
+  uint16_t call = 0;    // the call's tag (executor/protocol/call_tag.h)
   uint16_t reserved = 0;
 };
 static_assert(sizeof(Frame) == 32 && std::has_unique_object_representations_v<Frame>);

@@ -16,7 +16,7 @@ constexpr int kIdleLooks = 4;
 }  // namespace
 
 Inbound::~Inbound() {
-  for (const auto& [number, lane] : lanes_) loop_.cancel(lane.awaited);
+  for (const auto& [number, flow] : flows_) loop_.cancel(flow.awaited);
 }
 
 void Inbound::welcome(bootstrap::Link::Stream from) {
@@ -46,18 +46,18 @@ Result<std::byte*> Inbound::stream_frame(Stream& stream, const Frame& frame) {
     TRY(begin(stream, frame));
     return nullptr;
   }
-  Lane& lane = lanes_.at(stream.label());
+  Flow& flow = flows_.at(stream.label());
   heard_last_ = stream.label();
-  if (frame.kind == FrameKind::Part) return place(lane, frame);
+  if (frame.kind == FrameKind::Part) return place(flow, frame);
   if (frame.kind == FrameKind::Ask) {
-    acknowledge(lane);
+    acknowledge(flow);
     for (const auto& [key, end] : ends_) end->tell_again();
     return nullptr;
   }
   if (frame.kind != FrameKind::End)
     return Status::remote_error("it sends a frame of kind {} to a receiver",
                                 static_cast<int>(frame.kind));
-  lane.has_ended = true;
+  flow.has_ended = true;
   return nullptr;
 }
 
@@ -66,55 +66,55 @@ Status Inbound::begin(Stream& stream, const Frame& frame) {
     return Status::remote_error("stream {} of at most {}", frame.channel, kMostStreams);
   const int label = static_cast<int>(frame.channel);
   std::unique_ptr<Stream> taken = take_unnamed(stream);
-  const auto [found, is_first] = lanes_.try_emplace(label);
-  Lane& lane = found->second;
-  if (!is_first && frame.step <= lane.number) {
+  const auto [found, is_first] = flows_.try_emplace(label);
+  Flow& flow = found->second;
+  if (!is_first && frame.step <= flow.number) {
     // One that broke before it was read, and has been replaced since.
     stream.drop();
     ended_.push_back(std::move(taken));
     return {};
   }
-  if (lane.connection != nullptr) {
+  if (flow.connection != nullptr) {
     // Its sender knows that it broke. From here on nothing of it reaches a slot.
-    lane.connection->drop();
-    ended_.push_back(std::move(lane.connection));
+    flow.connection->drop();
+    ended_.push_back(std::move(flow.connection));
   }
-  loop_.cancel(lane.awaited);
-  lane.connection = std::move(taken);
-  lane.connection->set_label(label);
-  lane.number = frame.step;
+  loop_.cancel(flow.awaited);
+  flow.connection = std::move(taken);
+  flow.connection->set_label(label);
+  flow.number = frame.step;
   heard_last_ = label;
   if (frame.step == 0) return {};
-  acknowledge(lane);
-  lane.connection->flush();
+  acknowledge(flow);
+  flow.connection->flush();
   for (const auto& [key, end] : ends_) end->tell_again();
   return {};
 }
 
-Result<std::byte*> Inbound::place(Lane& lane, const Frame& frame) {
+Result<std::byte*> Inbound::place(Flow& flow, const Frame& frame) {
   const auto found = ends_.find(key_of(frame));
   if (found == ends_.end())
     return Status::remote_error("it sends to a connection that there is not (tag {})", frame.tag);
   std::byte* const place = TRY(found->second->place(frame));
-  if (frame.length == 0) count(lane, frame);
+  if (frame.length == 0) count(flow, frame);
   return place;
 }
 
 void Inbound::stream_arrived(Stream& stream, const Frame& frame) {
   has_moved_ = true;
-  if (frame.kind == FrameKind::Part && frame.length > 0) count(lanes_.at(stream.label()), frame);
+  if (frame.kind == FrameKind::Part && frame.length > 0) count(flows_.at(stream.label()), frame);
 }
 
-void Inbound::count(Lane& lane, const Frame& frame) {
+void Inbound::count(Flow& flow, const Frame& frame) {
   ends_.at(key_of(frame))->arrived(frame);
-  ++lane.received;
-  lane.unacknowledged_bytes += frame.length;
+  ++flow.received;
+  flow.unacknowledged_bytes += frame.length;
 }
 
-void Inbound::acknowledge(Lane& lane) {
-  lane.acknowledged = lane.received;
-  lane.unacknowledged_bytes = 0;
-  lane.connection->send({.frame = {.kind = FrameKind::Acknowledge, .step = lane.received}});
+void Inbound::acknowledge(Flow& flow) {
+  flow.acknowledged = flow.received;
+  flow.unacknowledged_bytes = 0;
+  flow.connection->send({.frame = {.kind = FrameKind::Acknowledge, .step = flow.received}});
 }
 
 void Inbound::stream_ended(Stream& stream, Stream::End how, Status why) {
@@ -124,15 +124,15 @@ void Inbound::stream_ended(Stream& stream, Stream::End how, Status why) {
       options_.fail(std::move(why).with_context("the connection from {} broke", options_.peer));
     return;
   }
-  Lane& lane = lanes_.at(stream.label());
-  ended_.push_back(std::move(lane.connection));
-  if (lane.has_ended) return;
+  Flow& flow = flows_.at(stream.label());
+  ended_.push_back(std::move(flow.connection));
+  if (flow.has_ended) return;
   if (how == Stream::End::Finished) why = Status::remote_error("it was closed");
   auto reason = std::make_shared<Status>(
       std::move(why).with_context("the connection from {} broke", options_.peer));
   if (how == Stream::End::Refused) return options_.fail(std::move(*reason));
   LOG(Info, Net, "NET/Socket : {}; it should be replaced", reason->message());
-  lane.awaited = loop_.after(options_.patience, [this, reason] {
+  flow.awaited = loop_.after(options_.patience, [this, reason] {
     options_.fail(Status::remote_error("{}, and was not replaced within {} s", reason->message(),
                                        std::chrono::duration<double>(options_.patience).count()));
   });
@@ -142,39 +142,39 @@ bool Inbound::progress() {
   ended_.clear();
   bool moved = std::exchange(has_moved_, false);
   // Credit goes by the stream that was heard last: that way surely works.
-  const auto is_ready = [](const auto& lane) {
-    return lane.second.connection != nullptr && lane.second.connection->wants_more();
+  const auto is_ready = [](const auto& flow) {
+    return flow.second.connection != nullptr && flow.second.connection->wants_more();
   };
-  auto ready = lanes_.find(heard_last_);
-  if (ready == lanes_.end() || !is_ready(*ready)) ready = std::ranges::find_if(lanes_, is_ready);
-  if (ready == lanes_.end()) return moved;
+  auto ready = flows_.find(heard_last_);
+  if (ready == flows_.end() || !is_ready(*ready)) ready = std::ranges::find_if(flows_, is_ready);
+  if (ready == flows_.end()) return moved;
   bool has_credit = false;
   for (const auto& [key, end] : ends_)
     has_credit |=
         end->collect([&](const Frame& frame) { ready->second.connection->send({.frame = frame}); });
   moved |= has_credit;
   idle_ = moved ? 0 : std::min(idle_ + 1, kIdleLooks);
-  for (auto& [number, lane] : lanes_) {
-    if (lane.connection == nullptr) continue;
-    const bool has_news = lane.received > lane.acknowledged;
+  for (auto& [number, flow] : flows_) {
+    if (flow.connection == nullptr) continue;
+    const bool has_news = flow.received > flow.acknowledged;
     const bool is_credited = has_credit && number == ready->first;
     if (has_news && (is_credited || idle_ == kIdleLooks ||
-                     lane.received - lane.acknowledged >= kMostUnacknowledged ||
-                     lane.unacknowledged_bytes >= kMostUnacknowledgedBytes))
-      acknowledge(lane);
+                     flow.received - flow.acknowledged >= kMostUnacknowledged ||
+                     flow.unacknowledged_bytes >= kMostUnacknowledgedBytes))
+      acknowledge(flow);
     else if (!is_credited)
       continue;
-    lane.connection->flush();  // which may end it
+    flow.connection->flush();  // which may end it
     moved = true;
   }
   return moved;
 }
 
 void Inbound::finish() {
-  for (auto& [number, lane] : lanes_) {
-    if (lane.connection == nullptr) continue;
-    lane.connection->send({.frame = {.kind = FrameKind::End}});
-    lane.connection->flush();
+  for (auto& [number, flow] : flows_) {
+    if (flow.connection == nullptr) continue;
+    flow.connection->send({.frame = {.kind = FrameKind::End}});
+    flow.connection->flush();
   }
 }
 

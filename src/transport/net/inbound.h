@@ -36,7 +36,7 @@ class Inbound final : private Stream::Owner {
   void finish();
 
  private:
-  struct Lane {                          // a stream
+  struct Flow {                          // a stream
     std::unique_ptr<Stream> connection;  // null: it broke, and is awaited again
     uint64_t number = 0;                 // of the connection
     uint64_t received = 0;               // parts that are whole
@@ -50,14 +50,14 @@ class Inbound final : private Stream::Owner {
   void stream_arrived(Stream& stream, const Frame& frame) override;
   void stream_ended(Stream& stream, Stream::End how, Status why) override;
   Status begin(Stream& stream, const Frame& frame);
-  Result<std::byte*> place(Lane& lane, const Frame& frame);
-  void count(Lane& lane, const Frame& frame);
-  void acknowledge(Lane& lane);
+  Result<std::byte*> place(Flow& flow, const Frame& frame);
+  void count(Flow& flow, const Frame& frame);
+  void acknowledge(Flow& flow);
   std::unique_ptr<Stream> take_unnamed(const Stream& stream);
 
   bootstrap::EventLoop& loop_;
   const Options options_;
-  std::map<int, Lane> lanes_;
+  std::map<int, Flow> flows_;
   std::vector<std::unique_ptr<Stream>> unnamed_;  // whose Begin has not come
   std::vector<std::unique_ptr<Stream>> ended_;    // until nobody is inside one
   std::map<Key, Incoming*> ends_;

@@ -36,16 +36,16 @@ bool is_time_to_act(uint32_t looks) {
 Outbound::Outbound(bootstrap::EventLoop& loop, Options options)
     : loop_(loop),
       options_(std::move(options)),
-      lanes_(std::min(static_cast<size_t>(options_.streams) * options_.rails.interfaces.size(),
+      flows_(std::min(static_cast<size_t>(options_.streams) * options_.rails.interfaces.size(),
                       size_t{kMostStreams})) {
-  for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i].number = static_cast<uint32_t>(i);
+  for (size_t i = 0; i < flows_.size(); ++i) flows_[i].number = static_cast<uint32_t>(i);
 }
 
 Outbound::~Outbound() {
   loop_.cancel(watch_);
-  for (Lane& lane : lanes_) {
-    loop_.cancel(lane.retry);
-    Link::bury(loop_, std::move(lane.link));
+  for (Flow& flow : flows_) {
+    loop_.cancel(flow.retry);
+    Link::bury(loop_, std::move(flow.link));
   }
 }
 
@@ -70,19 +70,19 @@ void Outbound::reach(std::span<const Address> addresses) {
         options_.peer, theirs, niccolite::describe(options_.rails.interfaces)));
   }
   tried_.resize(paths_.rails.size() + paths_.detours.size());
-  for (Lane& lane : lanes_) dial(lane);
+  for (Flow& flow : flows_) dial(flow);
 }
 
 bool Outbound::has_streams() const {
   return std::ranges::any_of(
-      lanes_, [](const Lane& lane) { return lane.connection != nullptr || lane.link != nullptr; });
+      flows_, [](const Flow& flow) { return flow.connection != nullptr || flow.link != nullptr; });
 }
 
 // Of a stream's paths the first are the rails, from its own on.
-size_t Outbound::path_number(const Lane& lane) const {
+size_t Outbound::path_number(const Flow& flow) const {
   const size_t rails = paths_.rails.size();
-  const size_t turn = lane.turn % tried_.size();
-  return turn < rails ? (lane.number + turn) % rails : turn;
+  const size_t turn = flow.turn % tried_.size();
+  return turn < rails ? (flow.number + turn) % rails : turn;
 }
 
 const Path& Outbound::path(size_t number) const {
@@ -90,46 +90,46 @@ const Path& Outbound::path(size_t number) const {
   return number < rails ? paths_.rails[number] : paths_.detours[number - rails];
 }
 
-void Outbound::dial(Lane& lane) {
-  ++lane.attempts;
-  if (!lane.dialing_since) lane.dialing_since = Pulse::Clock::now();
+void Outbound::dial(Flow& flow) {
+  ++flow.attempts;
+  if (!flow.dialing_since) flow.dialing_since = Pulse::Clock::now();
   has_moved_ = true;
-  const Path& way = path(path_number(lane));
+  const Path& way = path(path_number(flow));
   Link::Options options = options_.link;
   if (options_.rails.interfaces.size() > 1) options.from = way.from;
   Result<std::unique_ptr<Link>> link = Link::dial(loop_, way.to, options_.number, options, *this);
-  if (!link.is_ok()) return dial_failed(lane, link.status());
-  lane.link = std::move(link).take();
+  if (!link.is_ok()) return dial_failed(flow, link.status());
+  flow.link = std::move(link).take();
 }
 
-void Outbound::dial_failed(Lane& lane, const Status& why) {
-  tried_[path_number(lane)] = why.message();
-  ++lane.turn;
-  if (lane.connection == nullptr) retry(lane, why);  // else it was tried beside a silent one
+void Outbound::dial_failed(Flow& flow, const Status& why) {
+  tried_[path_number(flow)] = why.message();
+  ++flow.turn;
+  if (flow.connection == nullptr) retry(flow, why);  // else it was tried beside a silent one
 }
 
 // Connects once more, by the next path; after a while if all have been tried.
-void Outbound::retry(Lane& lane, const Status& why) {
+void Outbound::retry(Flow& flow, const Status& why) {
   if (is_finishing_) return;
   if (options_.has_left()) return abandon_ends();
   const auto paths = static_cast<int64_t>(tried_.size());
-  const int64_t rounds = lane.attempts / paths;
+  const int64_t rounds = flow.attempts / paths;
   const bool is_unknown =
       !has_met_ && bootstrap::EventLoop::Clock::now() - dialed_at_ > kFirstMeeting;
-  if (lane.attempts % paths == 0 && (rounds > parameters::socket_retry_count() || is_unknown))
-    return give_up(lane, why);
-  const auto wait = lane.attempts % paths != 0
+  if (flow.attempts % paths == 0 && (rounds > parameters::socket_retry_count() || is_unknown))
+    return give_up(flow, why);
+  const auto wait = flow.attempts % paths != 0
                         ? std::chrono::milliseconds(0)
                         : std::chrono::milliseconds(parameters::socket_retry_sleep() * rounds);
-  lane.retry = loop_.after(wait, [this, &lane] { dial(lane); });
+  flow.retry = loop_.after(wait, [this, &flow] { dial(flow); });
 }
 
-void Outbound::give_up(Lane& lane, const Status& why) {
+void Outbound::give_up(Flow& flow, const Status& why) {
   const bool others_serve =
-      std::ranges::any_of(lanes_, [](const Lane& other) { return other.connection != nullptr; });
-  if (others_serve && lane.unacknowledged.empty()) {
+      std::ranges::any_of(flows_, [](const Flow& other) { return other.connection != nullptr; });
+  if (others_serve && flow.unacknowledged.empty()) {
     LOG(Info, Net, "NET/Socket : one stream less to {}, which cannot be reached {}: {}",
-        options_.peer, describe(path(path_number(lane))), why.message());
+        options_.peer, describe(path(path_number(flow))), why.message());
     return;
   }
   std::string tried;
@@ -142,66 +142,66 @@ void Outbound::give_up(Lane& lane, const Status& why) {
   options_.fail(Status::remote_error(
       "cannot connect to {} {} ({} attempts). Are these interfaces joined (NCCL_SOCKET_IFNAME), "
       "and does a firewall let TCP through to these ports (net.ipv4.ip_local_port_range)?",
-      options_.peer, tried, lane.attempts));
+      options_.peer, tried, flow.attempts));
 }
 
-Outbound::Lane& Outbound::lane_of(const Link& link) {
-  return *std::ranges::find_if(lanes_, [&](const Lane& lane) { return lane.link.get() == &link; });
+Outbound::Flow& Outbound::flow_of(const Link& link) {
+  return *std::ranges::find_if(flows_, [&](const Flow& flow) { return flow.link.get() == &link; });
 }
 
 void Outbound::link_opened(Link& link) {
-  Lane& lane = lane_of(link);
+  Flow& flow = flow_of(link);
   Result<std::unique_ptr<Stream>> opened = Stream::create(loop_, link.release(), *this);
-  Link::bury(loop_, std::move(lane.link));
-  if (!opened.is_ok()) return dial_failed(lane, opened.status());
+  Link::bury(loop_, std::move(flow.link));
+  if (!opened.is_ok()) return dial_failed(flow, opened.status());
   has_met_ = true;
-  lane.path = path_number(lane);
-  if (lane.connections > 0)
-    LOG(Info, Net, "NET/Socket : a connection {} to {} replaces {}", describe(path(lane.path)),
+  flow.path = path_number(flow);
+  if (flow.connections > 0)
+    LOG(Info, Net, "NET/Socket : a connection {} to {} replaces {}", describe(path(flow.path)),
         options_.peer,
-        lane.connection == nullptr ? "the one that broke"
-        : lane.silences > 0        ? "one that is silent"
+        flow.connection == nullptr ? "the one that broke"
+        : flow.silences > 0        ? "one that is silent"
                                    : "one on another rail");
-  if (lane.connection != nullptr) {
-    lane.connection->drop();
-    ended_.push_back(std::move(lane.connection));
+  if (flow.connection != nullptr) {
+    flow.connection->drop();
+    ended_.push_back(std::move(flow.connection));
   }
-  lane.is_asked = false;
-  lane.silences = 0;
-  lane.connection = std::move(opened).take();
-  lane.dialing_since.reset();
+  flow.is_asked = false;
+  flow.silences = 0;
+  flow.connection = std::move(opened).take();
+  flow.dialing_since.reset();
   has_moved_ = true;
-  lane.connection->set_label(static_cast<int>(lane.number));
-  lane.connection->set_pulse(options_.pulse->heard());
-  lane.is_ready = lane.connections == 0;
-  if (!lane.is_ready) watch();
-  lane.connection->send({.frame = {
+  flow.connection->set_label(static_cast<int>(flow.number));
+  flow.connection->set_pulse(options_.pulse->heard());
+  flow.is_ready = flow.connections == 0;
+  if (!flow.is_ready) watch();
+  flow.connection->send({.frame = {
                              .kind = FrameKind::Begin,
-                             .channel = lane.number,
-                             .step = lane.connections++,
+                             .channel = flow.number,
+                             .step = flow.connections++,
                          }});
-  lane.connection->flush();
+  flow.connection->flush();
 }
 
 void Outbound::link_ended(Link& link, Link::End, Status reason) {
-  Lane& lane = lane_of(link);
-  Link::bury(loop_, std::move(lane.link));
-  dial_failed(lane, reason);
+  Flow& flow = flow_of(link);
+  Link::bury(loop_, std::move(flow.link));
+  dial_failed(flow, reason);
 }
 
 Result<std::byte*> Outbound::stream_frame(Stream& stream, const Frame& frame) {
-  Lane& lane = lanes_[static_cast<size_t>(stream.label())];
+  Flow& flow = flows_[static_cast<size_t>(stream.label())];
   has_moved_ = true;
-  ++lane.heard;
+  ++flow.heard;
   switch (frame.kind) {
     case FrameKind::Credit:
       TRY(take_credit(frame));
       return nullptr;
     case FrameKind::Acknowledge:
-      TRY(take_acknowledgement(lane, frame.step));
+      TRY(take_acknowledgement(flow, frame.step));
       return nullptr;
     case FrameKind::End:
-      lane.has_ended = true;
+      flow.has_ended = true;
       return nullptr;
     case FrameKind::Begin:
     case FrameKind::Part:
@@ -222,54 +222,54 @@ Status Outbound::take_credit(const Frame& frame) {
   return {};
 }
 
-Status Outbound::take_acknowledgement(Lane& lane, uint64_t parts) {
-  if (parts < lane.acknowledged || parts - lane.acknowledged > lane.unacknowledged.size())
+Status Outbound::take_acknowledgement(Flow& flow, uint64_t parts) {
+  if (parts < flow.acknowledged || parts - flow.acknowledged > flow.unacknowledged.size())
     return Status::remote_error(
         "it acknowledges {} parts of a stream, of which {} to {} may be there", parts,
-        lane.acknowledged, lane.acknowledged + lane.unacknowledged.size());
-  lane.is_asked = false;
+        flow.acknowledged, flow.acknowledged + flow.unacknowledged.size());
+  flow.is_asked = false;
   // Before the slots are free, by which others see that the parts have arrived.
-  if (lane.acknowledged < parts) {
-    lane.moved_at = Pulse::Clock::now();
-    options_.pulse->acknowledged(lane.moved_at);
+  if (flow.acknowledged < parts) {
+    flow.moved_at = Pulse::Clock::now();
+    options_.pulse->acknowledged(flow.moved_at);
   }
-  for (; lane.acknowledged < parts; ++lane.acknowledged) {
-    const Part& part = lane.unacknowledged.front();
+  for (; flow.acknowledged < parts; ++flow.acknowledged) {
+    const Part& part = flow.unacknowledged.front();
     part.from->sent(part.frame);
-    lane.on_way -= part.frame.length;
-    lane.unacknowledged.pop_front();
-    lane.attempts = 0;
+    flow.on_way -= part.frame.length;
+    flow.unacknowledged.pop_front();
+    flow.attempts = 0;
   }
-  if (lane.is_ready) return {};
-  lane.is_ready = true;  // and does not have what follows
-  for (const Part& part : lane.unacknowledged) lane.connection->send(part);
+  if (flow.is_ready) return {};
+  flow.is_ready = true;  // and does not have what follows
+  for (const Part& part : flow.unacknowledged) flow.connection->send(part);
   return {};
 }
 
 void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
-  Lane& lane = lanes_[static_cast<size_t>(stream.label())];
-  ended_.push_back(std::move(lane.connection));
+  Flow& flow = flows_[static_cast<size_t>(stream.label())];
+  ended_.push_back(std::move(flow.connection));
   has_moved_ = true;
   if (is_finishing_) return;
   // Who has left in order needs nothing more.
-  if (lane.has_ended || options_.has_left()) return abandon_ends();
+  if (flow.has_ended || options_.has_left()) return abandon_ends();
   if (how == Stream::End::Refused) {
     abandon_ends();
     return options_.fail(std::move(why).with_context("the connection to {} broke", options_.peer));
   }
   if (how == Stream::End::Finished) why = Status::remote_error("it was closed");
-  const Path& way = path(lane.path);
+  const Path& way = path(flow.path);
   const std::string trouble = trouble_of(way.from);
   LOG(Info, Net,
       "NET/Socket : the connection {} to {} broke ({}{}{}) and is replaced; {} parts of chunks are "
       "on their way",
       describe(way), options_.peer, why.message(), trouble.empty() ? "" : "; ", trouble,
-      lane.unacknowledged.size());
-  if (lane.link != nullptr) return;  // another one is on its way
-  if (lane.attempts == 0)
-    dial(lane);
+      flow.unacknowledged.size());
+  if (flow.link != nullptr) return;  // another one is on its way
+  if (flow.attempts == 0)
+    dial(flow);
   else
-    dial_failed(lane, why);  // it brought nothing
+    dial_failed(flow, why);  // it brought nothing
 }
 
 void Outbound::abandon_ends() {
@@ -278,14 +278,14 @@ void Outbound::abandon_ends() {
 
 // Small parts go by the rank's own rail while it is free; otherwise streams have as much on their
 // way as each other, so that a faster one carries more. Null: none has room.
-Outbound::Lane* Outbound::lane_for(const Part& part) {
+Outbound::Flow* Outbound::flow_for(const Part& part) {
   const bool is_spread = part.frame.length >= kWorthSpreading;
-  Lane* best = nullptr;
-  for (Lane& lane : lanes_) {
-    if (lane.connection == nullptr || !lane.is_ready || !lane.connection->wants_more()) continue;
-    if (best == nullptr || lane.on_way < best->on_way ||
-        (is_spread && lane.on_way == best->on_way && lane.carried < best->carried))
-      best = &lane;
+  Flow* best = nullptr;
+  for (Flow& flow : flows_) {
+    if (flow.connection == nullptr || !flow.is_ready || !flow.connection->wants_more()) continue;
+    if (best == nullptr || flow.on_way < best->on_way ||
+        (is_spread && flow.on_way == best->on_way && flow.carried < best->carried))
+      best = &flow;
   }
   return best;
 }
@@ -293,13 +293,13 @@ Outbound::Lane* Outbound::lane_for(const Part& part) {
 void Outbound::hand_out() {
   while (!waiting_.empty()) {
     const Part& part = waiting_.front();
-    Lane* const lane = lane_for(part);
-    if (lane == nullptr) return;
-    if (lane->unacknowledged.empty()) lane->moved_at = Pulse::Clock::now();
-    lane->on_way += part.frame.length;
-    lane->carried += part.frame.length;
-    lane->unacknowledged.push_back(part);
-    lane->connection->send(part);
+    Flow* const flow = flow_for(part);
+    if (flow == nullptr) return;
+    if (flow->unacknowledged.empty()) flow->moved_at = Pulse::Clock::now();
+    flow->on_way += part.frame.length;
+    flow->carried += part.frame.length;
+    flow->unacknowledged.push_back(part);
+    flow->connection->send(part);
     waiting_.pop_front();
     has_sent_ = true;
   }
@@ -309,14 +309,14 @@ bool Outbound::progress() {
   ended_.clear();
   bool moved = std::exchange(has_moved_, false);
   const uint32_t part_bytes =
-      lanes_.size() > 1 ? static_cast<uint32_t>(parameters::socket_min_tasksize()) : kPartOfOne;
+      flows_.size() > 1 ? static_cast<uint32_t>(parameters::socket_min_tasksize()) : kPartOfOne;
   for (const auto& [key, end] : ends_)
     moved |= end->collect(part_bytes, [this](const Part& part) { waiting_.push_back(part); });
   const size_t waiting = waiting_.size();
   hand_out();
   moved |= waiting_.size() < waiting;
-  for (Lane& lane : lanes_)
-    if (lane.connection != nullptr && lane.is_ready) lane.connection->flush();  // which may end it
+  for (Flow& flow : flows_)
+    if (flow.connection != nullptr && flow.is_ready) flow.connection->flush();  // which may end it
   if (has_sent_) watch();
   if (moved) give_pulse();
   return moved;
@@ -334,22 +334,22 @@ void Outbound::watch() {
 void Outbound::look() {
   bool is_waiting = std::exchange(has_sent_, false);
   bool any_heard = false;
-  for (Lane& lane : lanes_) {
-    const bool is_heard = lane.heard != std::exchange(lane.heard_before, lane.heard);
-    const bool should_hear = lane.connection != nullptr &&
-                             (!lane.unacknowledged.empty() || lane.is_asked || !lane.is_ready);
+  for (Flow& flow : flows_) {
+    const bool is_heard = flow.heard != std::exchange(flow.heard_before, flow.heard);
+    const bool should_hear = flow.connection != nullptr &&
+                             (!flow.unacknowledged.empty() || flow.is_asked || !flow.is_ready);
     any_heard |= is_heard;
     is_waiting |= should_hear;
     if (is_heard || !should_hear) {
-      lane.silences = 0;
-      try_own_rail(lane);
+      flow.silences = 0;
+      try_own_rail(flow);
       continue;
     }
-    ++lane.silences;
-    if (lane.link != nullptr || !is_time_to_act(lane.silences)) continue;
+    ++flow.silences;
+    if (flow.link != nullptr || !is_time_to_act(flow.silences)) continue;
     // Beside the one that it has, which a peer that is merely stopped, or slow, keeps.
-    ++lane.turn;
-    dial(lane);
+    ++flow.turn;
+    dial(flow);
   }
   // The credit that kernels wait for may have been lost with an interface of the peer's.
   const bool is_hungry =
@@ -361,36 +361,36 @@ void Outbound::look() {
 }
 
 // A stream that an interface's failure has driven elsewhere goes back when it can.
-void Outbound::try_own_rail(Lane& lane) {
-  const bool is_away = lane.connection != nullptr && lane.path != lane.number % paths_.rails.size();
-  lane.looks_away = is_away ? lane.looks_away + 1 : 0;
-  if (lane.looks_away < kLooksAway || lane.link != nullptr) return;
-  lane.looks_away = 0;
-  lane.turn = 0;
-  dial(lane);
+void Outbound::try_own_rail(Flow& flow) {
+  const bool is_away = flow.connection != nullptr && flow.path != flow.number % paths_.rails.size();
+  flow.looks_away = is_away ? flow.looks_away + 1 : 0;
+  if (flow.looks_away < kLooksAway || flow.link != nullptr) return;
+  flow.looks_away = 0;
+  flow.turn = 0;
+  dial(flow);
 }
 
 void Outbound::ask() {
-  for (Lane& lane : lanes_) {
-    if (lane.connection == nullptr || !lane.is_ready) continue;
-    lane.is_asked = true;
-    lane.connection->send({.frame = {.kind = FrameKind::Ask}});
-    lane.connection->flush();
+  for (Flow& flow : flows_) {
+    if (flow.connection == nullptr || !flow.is_ready) continue;
+    flow.is_asked = true;
+    flow.connection->send({.frame = {.kind = FrameKind::Ask}});
+    flow.connection->flush();
   }
 }
 
-// Of the lane that has waited longest, for an acknowledgement or for its connection.
+// Of the flow that has waited longest, for an acknowledgement or for its connection.
 void Outbound::give_pulse() {
-  const Lane* oldest = nullptr;
+  const Flow* oldest = nullptr;
   std::optional<Pulse::Clock::time_point> since;
   uint64_t parts = waiting_.size();
   uint64_t bytes = 0;
-  for (const Lane& lane : lanes_) {
-    parts += lane.unacknowledged.size();
-    bytes += lane.on_way;
-    const auto waits = lane.unacknowledged.empty() ? lane.dialing_since : lane.moved_at;
+  for (const Flow& flow : flows_) {
+    parts += flow.unacknowledged.size();
+    bytes += flow.on_way;
+    const auto waits = flow.unacknowledged.empty() ? flow.dialing_since : flow.moved_at;
     if (!waits || (since && *since <= *waits)) continue;
-    oldest = &lane;
+    oldest = &flow;
     since = waits;
   }
   // From the third look on another path is tried, and at the next one it has had its time.
@@ -398,7 +398,7 @@ void Outbound::give_pulse() {
                                tried_.size() > 1 && oldest->silences <= kSilentLooks + 1;
   options_.pulse->carries(parts, bytes, since, has_another_way);
   if (oldest == nullptr) return;
-  const Lane& of = *oldest;
+  const Flow& of = *oldest;
   const bool is_connected = of.connection != nullptr;
   const std::pair now{int64_t{of.number}, is_connected ? of.connections : 0};
   if (std::exchange(told_, now) == now) return;
@@ -411,12 +411,12 @@ void Outbound::give_pulse() {
 void Outbound::finish() {
   is_finishing_ = true;
   loop_.cancel(watch_);
-  for (Lane& lane : lanes_) {
-    loop_.cancel(lane.retry);
-    Link::bury(loop_, std::move(lane.link));
-    if (lane.connection == nullptr) continue;
-    lane.connection->send({.frame = {.kind = FrameKind::End}});
-    lane.connection->finish();
+  for (Flow& flow : flows_) {
+    loop_.cancel(flow.retry);
+    Link::bury(loop_, std::move(flow.link));
+    if (flow.connection == nullptr) continue;
+    flow.connection->send({.frame = {.kind = FrameKind::End}});
+    flow.connection->finish();
   }
 }
 

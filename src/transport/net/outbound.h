@@ -48,7 +48,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   bool has_streams() const;
 
  private:
-  struct Lane {  // a stream
+  struct Flow {  // a stream
     uint32_t number = 0;
     size_t turn = 0;                        // of the paths: 0 is the stream's own
     std::unique_ptr<bootstrap::Link> link;  // being dialed; beside a connection that is silent
@@ -72,21 +72,21 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     Pulse::Clock::time_point moved_at{};  // the last acknowledgement, or the first of those parts
   };
 
-  size_t path_number(const Lane& lane) const;
+  size_t path_number(const Flow& flow) const;
   const Path& path(size_t number) const;
-  void dial(Lane& lane);
-  void dial_failed(Lane& lane, const Status& why);
-  void retry(Lane& lane, const Status& why);
-  void give_up(Lane& lane, const Status& why);
-  Lane* lane_for(const Part& part);
+  void dial(Flow& flow);
+  void dial_failed(Flow& flow, const Status& why);
+  void retry(Flow& flow, const Status& why);
+  void give_up(Flow& flow, const Status& why);
+  Flow* flow_for(const Part& part);
   void hand_out();
   /// Looks after silence from now on, as long as there is something to wait for.
   void watch();
   void look();
-  void try_own_rail(Lane& lane);
+  void try_own_rail(Flow& flow);
   void ask();
   void abandon_ends();
-  Lane& lane_of(const bootstrap::Link& link);
+  Flow& flow_of(const bootstrap::Link& link);
   void link_opened(bootstrap::Link& link) override;
   void link_frame(bootstrap::Link&, std::span<const std::byte>) override {}
   void link_ended(bootstrap::Link& link, bootstrap::Link::End end, Status reason) override;
@@ -95,7 +95,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   void stream_ended(Stream& stream, Stream::End how, Status why) override;
   void give_pulse();
   Status take_credit(const Frame& frame);
-  Status take_acknowledgement(Lane& lane, uint64_t parts);
+  Status take_acknowledgement(Flow& flow, uint64_t parts);
 
   bootstrap::EventLoop& loop_;
   const Options options_;
@@ -105,13 +105,13 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   bool has_met_ = false;  // some connection came about, once
   bool is_dialed_ = false;
   bool is_finishing_ = false;
-  std::vector<Lane> lanes_;                     // never grows
+  std::vector<Flow> flows_;                     // never grows
   std::vector<std::unique_ptr<Stream>> ended_;  // until nobody is inside one
   std::map<Key, Outgoing*> ends_;
   // What the peer has granted, by connection and channel: of ends that are not yet known here, too.
   std::map<std::pair<Key, uint32_t>, uint64_t> limits_;
   std::deque<Part> waiting_;  // for a stream with room
-  // What the pulse was told last: a lane and its connection; -1: none.
+  // What the pulse was told last: a flow and its connection; -1: none.
   std::pair<int64_t, uint64_t> told_{-1, 0};
   bool has_moved_ = false;
   bool has_sent_ = false;  // since the last look

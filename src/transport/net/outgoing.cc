@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "executor/protocol/tag.h"
+#include "executor/protocol/call_tag.h"
 
 namespace niccolite::transport::net {
 
@@ -10,7 +10,7 @@ using executor::ControlBlock;
 using executor::FifoShape;
 
 namespace relay = executor::relay;
-namespace tag = executor::tag;
+namespace tag = executor::call_tag;
 
 namespace {
 

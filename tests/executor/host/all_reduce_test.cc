@@ -1,4 +1,5 @@
-// What an all-reduce computes, beyond sums that are exact: scaled inputs, the order of the fold.
+// What an all-reduce computes, beyond sums that are exact: scaled inputs, the order of the
+// reduction.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +21,8 @@ std::vector<algorithms::Algorithm> all_reduces() {
 }
 
 // A pre-multiplied sum in a type that rounds: the scaled inputs that travel equal those that are
-// folded at home.
-TEST(AllReduceScaled, InputIsScaledTheSameWhereverItIsFolded) {
+// reduced at home.
+TEST(AllReduceScaled, InputIsScaledTheSameWhereverItIsReduced) {
   for (const algorithms::Algorithm& algorithm : all_reduces()) {
     for (const Protocol protocol : kAllProtocols) {
       for (const DataType type :
@@ -56,7 +57,7 @@ TEST(AllReduceScaled, InputIsScaledTheSameWhereverItIsFolded) {
                                   scaled[rank]);
           }
           const std::byte* operands[] = {scaled[0], scaled[1]};
-          reference_fold(type, {}, operands, false, expected);
+          reference_reduction(type, {}, operands, false, expected);
           ASSERT_EQ(std::memcmp(outputs[0].data() + i * size, expected, size), 0) << i;
           ASSERT_EQ(std::memcmp(outputs[1].data() + i * size, expected, size), 0) << i;
         }
@@ -93,9 +94,9 @@ TEST(AllReduceScaled, ScaleInMemoryIsReadWhenTheOperationRuns) {
   }
 }
 
-// Sums that depend on the order: schedules without partial sums fold in ascending rank, once, and
+// Sums that depend on the order: schedules without partial sums reduce in ascending rank, once, and
 // so does the reference. The others need only give all ranks the same.
-TEST(AllReduceOrder, AllRanksFoldInTheSameOrder) {
+TEST(AllReduceOrder, AllRanksReductionInTheSameOrder) {
   for (const algorithms::Algorithm& algorithm : all_reduces()) {
     for (const Protocol protocol : kAllProtocols) {
       for (const DataType type : {DataType::Float32, DataType::Float16}) {
@@ -126,9 +127,9 @@ TEST(AllReduceOrder, AllRanksFoldInTheSameOrder) {
           std::vector<const std::byte*> operands;
           for (const GuardedMemory& input : inputs) operands.push_back(input.data() + i * size);
           std::byte ascending[8], descending[8];
-          reference_fold(type, {}, operands, true, ascending);
+          reference_reduction(type, {}, operands, true, ascending);
           std::reverse(operands.begin(), operands.end());
-          reference_fold(type, {}, operands, true, descending);
+          reference_reduction(type, {}, operands, true, descending);
           if (std::memcmp(ascending, descending, size) != 0) ++unlike_descending;
           const std::byte* expected =
               schedule.partial_sums ? outputs[0].data() + i * size : ascending;

@@ -7,9 +7,9 @@
 #include <random>
 #include <thread>
 
+#include "executor/protocol/call_tag.h"
 #include "executor/protocol/ll.h"
 #include "executor/protocol/ll128.h"
-#include "executor/protocol/tag.h"
 
 namespace niccolite::executor::host {
 namespace {
@@ -90,8 +90,8 @@ std::vector<PortAddress> Cluster::addresses(const Program& program) {
     ports.push_back({.slots = memory.slots.data(),
                      .control = ends[port.is_send ? 0 : 1],
                      .remote_control = ends[port.is_send ? 1 : 0],
-                     .can_land = links_reach_users,
-                     .can_lend = links_reach_users,
+                     .can_put = links_reach_users,
+                     .can_get = links_reach_users,
                      .opens_buffers = (open_ranks >> program.rank & 1) != 0});
   }
   return ports;
@@ -110,7 +110,7 @@ void Cluster::start_at(uint64_t step) {
       ControlBlock& sender = connection->sender(channel);
       ControlBlock& receiver = connection->receiver(channel);
       sender.remote = sender.step = receiver.step = step;
-      receiver.remote = protocol_ == Protocol::Simple ? tag::tail(step, kOldTag) : 0;
+      receiver.remote = protocol_ == Protocol::Simple ? call_tag::tail(step, kOldTag) : 0;
       if (protocol_ == Protocol::LL128) fill_lines(*connection, channel, step);
       if (protocol_ != Protocol::LL || cleaned == 0) continue;
       for (uint64_t clean = cleaned - shape_.depth; clean < cleaned; ++clean) {
@@ -177,7 +177,7 @@ std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType t
     launch.type = type;
     launch.reduction = reduction;
     launch.control = &control;
-    launch.request_bytes = request_bytes;
+    launch.pull_bytes = pull_bytes;
     std::vector<const Program*> programs;
     for (const Part& part : parts) {
       launch.program = programs_[part.schedule][static_cast<size_t>(rank)];
@@ -308,19 +308,19 @@ bool Cluster::guards_intact() const {
                      [](const auto& memory) { return memory.second.guards_intact(); });
 }
 
-bool Cluster::counters_consistent(bool has_offers) const {
+bool Cluster::counters_consistent(bool has_advertisements) const {
   for (const auto& connection : connections_) {
     for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
       const ControlBlock& sender = connection->sender(channel);
       const ControlBlock& receiver = connection->receiver(channel);
       if (sender.step != receiver.step) return false;
-      // What has landed took no slots, whose credit comes with the next operation. What was lent
-      // has no tail, but all of its credit.
+      // What has been put took no slots, whose credit comes with the next operation. What was
+      // exposed has no tail, but all of its credit.
       const auto owed = static_cast<int64_t>(sender.step - sender.remote);
-      if (owed < 0 || (!has_offers && owed > int64_t{shape_.depth})) return false;
-      const bool was_lent = has_offers && sender.remote == sender.step;
-      if (protocol_ == Protocol::Simple && !was_lent &&
-          tag::steps_in(receiver.remote, receiver.step) != receiver.step)
+      if (owed < 0 || (!has_advertisements && owed > int64_t{shape_.depth})) return false;
+      const bool was_direct_get = has_advertisements && sender.remote == sender.step;
+      if (protocol_ == Protocol::Simple && !was_direct_get &&
+          call_tag::steps_in(receiver.remote, receiver.step) != receiver.step)
         return false;
     }
   }

@@ -108,10 +108,10 @@ class Cluster {
   bool guards_intact() const;
   /// Do both ends of all connections agree on how far they are, and does every sender know it or
   /// will when next used?
-  bool counters_consistent(bool has_offers = false) const;
+  bool counters_consistent(bool has_advertisements = false) const;
 
   ControlWords control{};
-  uint32_t request_bytes = 0;     // Launch::request_bytes, of the next launches
+  uint32_t pull_bytes = 0;        // Launch::pull_bytes, of the next launches
   bool links_reach_users = true;  // else all goes through slots, from the next launches on
   uint32_t open_ranks = ~0u;      // bits: whose buffers the others see, from the next launches on
 

@@ -31,8 +31,8 @@ struct Case {
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << name_of(c.protocol) << ", " << name_of(c.type) << " fold "
-             << static_cast<int>(c.reduction.fold) << " scale " << c.reduction.input_scale
+  return out << name_of(c.protocol) << ", " << name_of(c.type) << " reduce "
+             << static_cast<int>(c.reduction.op) << " scale " << c.reduction.input_scale
              << " finish " << c.reduction.finish_scale << ", " << c.count << " elements, depth "
              << c.depth << ", " << c.channels << " channels" << (c.is_in_place ? ", in place" : "")
              << (c.is_misaligned ? ", misaligned" : "") << ", " << c.threads << " threads, seed "
@@ -58,7 +58,7 @@ void run(Cluster& cluster, const Case& c) {
   }
   ASSERT_NO_FATAL_FAILURE(operands.check());
   ASSERT_TRUE(cluster.guards_intact());
-  ASSERT_TRUE(cluster.counters_consistent(/*has_offers=*/c.protocol == Protocol::Simple));
+  ASSERT_TRUE(cluster.counters_consistent(/*has_advertisements=*/c.protocol == Protocol::Simple));
   // On a busy machine threads may have waited for so long that they say so.
   ASSERT_NE(decode_report(cluster.control.report).kind, ReportKind::Mismatch);
 }
@@ -72,12 +72,12 @@ FifoShape shape_of(const Case& c) {
 
 // Exact for the numbers of Operands.
 std::vector<Reduction> reductions(int nranks) {
-  return {{.fold = Fold::Sum},
-          {.fold = Fold::Product},
-          {.fold = Fold::Max},
-          {.fold = Fold::Min},
-          {.fold = Fold::Sum, .finish_scale = 1.0 / nranks, .finish_divisor = nranks},
-          {.fold = Fold::Sum, .input_scale = 0.5, .input_factor = 3}};
+  return {{.op = ReduceOp::Sum},
+          {.op = ReduceOp::Product},
+          {.op = ReduceOp::Max},
+          {.op = ReduceOp::Min},
+          {.op = ReduceOp::Sum, .finish_scale = 1.0 / nranks, .finish_divisor = nranks},
+          {.op = ReduceOp::Sum, .input_scale = 0.5, .input_factor = 3}};
 }
 
 struct Group {

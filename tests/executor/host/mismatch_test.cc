@@ -37,18 +37,18 @@ Progress run(Task& task) {
   return progress;
 }
 
-// Ranks 0 ... n - 2 send to the last, which folds what they send.
+// Ranks 0 ... n - 2 send to the last, which reduces what they send.
 Schedule funnel(int nranks) {
   Builder builder({.collective = Collective::Reduce,
                    .algorithm = "funnel",
                    .nranks = nranks,
                    .nblocks = 1,
                    .root = nranks - 1});
-  LaneBuilder root = builder.add_lane(nranks - 1);
+  WorkerBuilder root = builder.add_worker(nranks - 1);
   std::vector<int> peers;
   for (int rank = 0; rank < nranks - 1; ++rank) {
-    LaneBuilder lane = builder.add_lane(rank);
-    lane.add({.source = input(0), .send_to = lane.to(nranks - 1)});
+    WorkerBuilder worker = builder.add_worker(rank);
+    worker.add({.source = input(0), .send_to = worker.to(nranks - 1)});
     peers.push_back(rank);
   }
   root.add({.receive_from = root.from(peers), .reduce = peers.size() > 1, .target = output(0)});
@@ -275,7 +275,7 @@ TEST(LongWait, IsReportedAgainAndAgainByReceiversAndSenders) {
   }
 }
 
-// The lane waits for rank 0, which has not called; what rank 1 has sent says more.
+// The worker waits for rank 0, which has not called; what rank 1 has sent says more.
 TEST(LongWait, FindsAMismatchBehindARankThatHasNotCalled) {
   std::vector<std::unique_ptr<Cluster>> clusters;
   Cluster::Tasks tasks;

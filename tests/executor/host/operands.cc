@@ -16,12 +16,12 @@ using schedule::Collective;
 constexpr std::byte kPoison{0xee};
 
 // Numbers whose sums and products over 8 ranks are exact in every type.
-double number(DataType type, Fold fold, int rank, uint64_t i) {
+double number(DataType type, ReduceOp op, int rank, uint64_t i) {
   const uint64_t mixed =
       (i + 1) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(rank) * 0xc2b2ae3d27d4eb4fu;
   const auto draw = static_cast<int>((mixed >> 40) % 3);  // 0, 1, 2
-  if (fold == Fold::Product) return is_floating(type) && draw == 2 ? 0.5 : draw == 1 ? 2 : 1;
-  if (fold != Fold::Sum) return static_cast<int>((mixed >> 40) % 16);
+  if (op == ReduceOp::Product) return is_floating(type) && draw == 2 ? 0.5 : draw == 1 ? 2 : 1;
+  if (op != ReduceOp::Sum) return static_cast<int>((mixed >> 40) % 16);
   return type == DataType::Uint8 || type == DataType::Uint32 || type == DataType::Uint64 ? draw
                                                                                          : draw - 1;
 }
@@ -69,14 +69,14 @@ Operands::Bytes Operands::numbers(int rank, uint64_t count, uint64_t first) cons
       bytes[i] = static_cast<std::byte>(((first + i + 1) * 0x9e3779b97f4a7c15u >> 37) +
                                         static_cast<uint64_t>(rank) * 101);
     } else {
-      store_number(type_, number(type_, options_.reduction.fold, rank, first + i),
+      store_number(type_, number(type_, options_.reduction.op, rank, first + i),
                    bytes.data() + i * size);
     }
   }
   return bytes;
 }
 
-// What each output block of `rank` is the fold of: one contribution, where nothing is folded.
+// What each output block of `rank` is the reduction of: one contribution, where nothing is reduced.
 std::vector<Operands::Bytes> Operands::contributions(int rank) const {
   const uint64_t count = counts_[0];
   const int n = schedule_.nranks;
@@ -162,7 +162,7 @@ void Operands::make_collective() {
               reference_scale_input(type_, reduction, element, element);
             elements.push_back(element);
           }
-          reference_fold(type_, reduction, elements, true, output.expected + i * size);
+          reference_reduction(type_, reduction, elements, true, output.expected + i * size);
         }
       } else if (outputs > 0) {
         std::memcpy(output.expected, operands[0].data(), outputs * size);

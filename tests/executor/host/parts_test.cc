@@ -44,7 +44,7 @@ void run(Cluster& cluster, const Mix& mix) {
       << "all ranks wait for each other";
   for (const Operands& part : operands) ASSERT_NO_FATAL_FAILURE(part.check());
   ASSERT_TRUE(cluster.guards_intact());
-  ASSERT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+  ASSERT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
   ASSERT_EQ(cluster.control.report, 0u);
 }
 
@@ -109,9 +109,9 @@ TEST_P(Messages, NeedNoKnowledgeOfOthersMessages) {
       const Result<Program> a = compile(whole, rank), b = compile(part, rank);
       ASSERT_TRUE(a.is_ok() && b.is_ok());
       ASSERT_EQ(a.value().works.size(), b.value().works.size());
-      ASSERT_EQ(a.value().lanes.size(), b.value().lanes.size());
-      for (size_t lane = 0; lane < a.value().lanes.size(); ++lane)
-        EXPECT_EQ(a.value().lanes[lane].work, b.value().lanes[lane].work);
+      ASSERT_EQ(a.value().workers.size(), b.value().workers.size());
+      for (size_t worker = 0; worker < a.value().workers.size(); ++worker)
+        EXPECT_EQ(a.value().workers[worker].work, b.value().workers[worker].work);
     }
   }
 }
@@ -121,7 +121,7 @@ TEST_P(Messages, OfZeroBytesNeedNoBuffers) {
                   GetParam(), kShape);
   const Part part{.counts = {0, 0}, .buffers = {{nullptr, nullptr}, {nullptr, nullptr}}};
   EXPECT_TRUE(Cluster::run(cluster.tasks(cluster.launches({part}, DataType::Uint8, {})), 1));
-  EXPECT_TRUE(cluster.counters_consistent(/*has_offers=*/true));
+  EXPECT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
 }
 
 class Joined : public testing::TestWithParam<Protocol> {};

@@ -23,8 +23,8 @@ constexpr uint16_t kTag = 0x3c5a;
 Schedule push_schedule(int nblocks = 1) {
   Builder builder(
       {.collective = Collective::AllReduce, .algorithm = "push", .nranks = 2, .nblocks = nblocks});
-  LaneBuilder sender = builder.add_lane(0);
-  LaneBuilder receiver = builder.add_lane(1);
+  WorkerBuilder sender = builder.add_worker(0);
+  WorkerBuilder receiver = builder.add_worker(1);
   for (int block = 0; block < nblocks; ++block) {
     sender.add({.source = input(block), .send_to = sender.to(1)});
     receiver.add({.receive_from = receiver.from(0), .target = output(block)});
@@ -83,7 +83,7 @@ TEST_P(Push, SenderStopsWhenAllSlotsAreFull) {
   start(10 * slot_data());
   EXPECT_EQ(run(*send_), Progress::WouldBlock);
   if (GetParam() == Protocol::Simple) {
-    EXPECT_EQ(receiver().remote, tag::tail(4, kTag));
+    EXPECT_EQ(receiver().remote, call_tag::tail(4, kTag));
   }
   EXPECT_EQ(run(*receive_), Progress::WouldBlock);
   EXPECT_EQ(std::memcmp(output_.data(), input_.data(), 4 * slot_data()), 0);
@@ -169,7 +169,7 @@ TEST_P(PushTwo, AnEmptyChunkIsAStep) {
   EXPECT_EQ(sender().step, 2u);
   EXPECT_EQ(receiver().step, 2u);
   if (GetParam() == Protocol::Simple) {
-    EXPECT_EQ(receiver().remote, tag::tail(2, kTag));
+    EXPECT_EQ(receiver().remote, call_tag::tail(2, kTag));
   } else {
     EXPECT_EQ(words(1)[0], 0u) << "nothing is stored for an empty chunk";
   }

@@ -72,36 +72,36 @@ void store(DataType type, T value, std::byte* element) {
 }
 
 template <typename T>
-T combine(Fold fold, T a, T b) {
+T combine(ReduceOp op, T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     // Not std::fmax and std::fmin: they make a NaN of a signalling NaN and a number.
-    if (fold == Fold::Max || fold == Fold::Min) {
+    if (op == ReduceOp::Max || op == ReduceOp::Min) {
       if (std::isnan(a)) return b;
       if (std::isnan(b)) return a;
     }
-    switch (fold) {
-      case Fold::Sum:
+    switch (op) {
+      case ReduceOp::Sum:
         return a + b;
-      case Fold::Product:
+      case ReduceOp::Product:
         return a * b;
-      case Fold::Max:
+      case ReduceOp::Max:
         if (a == 0 && b == 0) return std::signbit(a) ? b : a;
         return a < b ? b : a;
-      case Fold::Min:
+      case ReduceOp::Min:
         if (a == 0 && b == 0) return std::signbit(a) ? a : b;
         return b < a ? b : a;
     }
   } else {
     const auto wide_a = static_cast<uint64_t>(a);
     const auto wide_b = static_cast<uint64_t>(b);
-    switch (fold) {
-      case Fold::Sum:
+    switch (op) {
+      case ReduceOp::Sum:
         return static_cast<T>(wide_a + wide_b);
-      case Fold::Product:
+      case ReduceOp::Product:
         return static_cast<T>(wide_a * wide_b);
-      case Fold::Max:
+      case ReduceOp::Max:
         return a < b ? b : a;
-      case Fold::Min:
+      case ReduceOp::Min:
         return b < a ? b : a;
     }
   }
@@ -118,8 +118,9 @@ bool is_nan(DataType type, const std::byte* element) {
   });
 }
 
-void reference_fold(DataType type, const Reduction& reduction,
-                    std::span<const std::byte* const> operands, bool finish, std::byte* result) {
+void reference_reduction(DataType type, const Reduction& reduction,
+                         std::span<const std::byte* const> operands, bool finish,
+                         std::byte* result) {
   const bool scales =
       finish && (is_floating(type) ? reduction.finish_scale != 1 : reduction.finish_divisor != 1);
   if (operands.size() == 1 && !scales) {
@@ -130,7 +131,7 @@ void reference_fold(DataType type, const Reduction& reduction,
     using T = decltype(zero);
     T value = load<T>(type, operands[0]);
     for (const std::byte* operand : operands.subspan(1)) {
-      value = combine(reduction.fold, value, load<T>(type, operand));
+      value = combine(reduction.op, value, load<T>(type, operand));
     }
     if constexpr (std::is_floating_point_v<T>) {
       if (finish) value *= static_cast<T>(reduction.finish_scale);
@@ -152,7 +153,8 @@ void reference_scale_input(DataType type, const Reduction& reduction, const std:
     if constexpr (std::is_floating_point_v<T>) {
       store<T>(type, value * static_cast<T>(reduction.input_scale), result);
     } else {
-      store<T>(type, combine(Fold::Product, value, static_cast<T>(reduction.input_factor)), result);
+      store<T>(type, combine(ReduceOp::Product, value, static_cast<T>(reduction.input_factor)),
+               result);
     }
   });
 }

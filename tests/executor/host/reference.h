@@ -11,9 +11,10 @@ namespace niccolite::executor {
 
 bool is_nan(DataType type, const std::byte* element);
 
-/// The fold of one element of each operand, in order, with the final scaling if `finish`.
-void reference_fold(DataType type, const Reduction& reduction,
-                    std::span<const std::byte* const> operands, bool finish, std::byte* result);
+/// The reduction of one element of each operand, in order, with the final scaling if `finish`.
+void reference_reduction(DataType type, const Reduction& reduction,
+                         std::span<const std::byte* const> operands, bool finish,
+                         std::byte* result);
 
 void reference_scale_input(DataType type, const Reduction& reduction, const std::byte* operand,
                            std::byte* result);

@@ -16,22 +16,22 @@ inline schedule::Schedule by_way_of_scratch(int nranks) {
                              .nblocks = kBlocks,
                              .scratch_blocks = kBlocks});
   for (int rank = 0; rank < nranks; ++rank) {
-    schedule::LaneBuilder lane = builder.add_lane(rank);
+    schedule::WorkerBuilder worker = builder.add_worker(rank);
     for (int block = 0; block < kBlocks; ++block) {
       schedule::Instruction keep{.target = scratch(kBlocks - 1 - block), .chunk_of = block};
       if (rank == 0) {
         keep.source = schedule::input(block);
       } else {
-        keep.receive_from = lane.from(rank - 1);
+        keep.receive_from = worker.from(rank - 1);
       }
-      lane.add(std::move(keep));
+      worker.add(std::move(keep));
     }
     for (int block = 0; block < kBlocks; ++block) {
       schedule::Instruction pass{.source = scratch(kBlocks - 1 - block),
                                  .target = schedule::output(block),
                                  .chunk_of = block};
-      if (rank + 1 < nranks) pass.send_to = lane.to(rank + 1);
-      lane.add(std::move(pass));
+      if (rank + 1 < nranks) pass.send_to = worker.to(rank + 1);
+      worker.add(std::move(pass));
     }
   }
   return std::move(builder).take();

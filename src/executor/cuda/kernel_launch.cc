@@ -1,0 +1,174 @@
+#include "executor/cuda/kernel_launch.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include "executor/cuda/device_types.h"
+#include "executor/cuda/direct_params.h"
+#include "executor/cuda/launch_check.h"
+#include "executor/cuda/launch_header.h"
+#include "executor/cuda/list_launch.h"
+#include "executor/cuda/phase_params.h"
+#include "executor/cuda/tables.h"
+#include "executor/cuda/worker_movers.h"
+
+namespace niccolite::executor::cuda {
+namespace {
+
+/// Threads that have something to do at once for a chunk of so many bytes.
+uint64_t threads_of_chunk(Protocol protocol, uint64_t bytes) {
+  switch (protocol) {
+    case Protocol::LL:
+      return divide_up(bytes, 8);  // a vec8 each
+    case Protocol::LL128:
+      return divide_up(bytes, 120) * 8;  // eight to a line
+    case Protocol::Simple:
+      return kMaxThreads;  // all there may be: more loads are then in flight
+  }
+  return kMaxThreads;
+}
+
+/// Threads of a CTA, for its workers together. No more than have data: a thread without only makes
+/// the CTA start later.
+uint32_t choose_threads(const Launch& launch) {
+  size_t most_workers = 1;
+  for (int c = 0; c < launch.program->nchannels; ++c) {
+    most_workers = std::max(most_workers, workers_of_channel(*launch.program, c));
+  }
+  uint64_t threads = static_cast<uint64_t>(launch.threads);
+  if (launch.threads <= 0) {
+    uint64_t chunk = 0;
+    for (const Work& work : launch.works) chunk = std::max<uint64_t>(chunk, work.partition.chunk);
+    threads = threads_of_chunk(launch.protocol, chunk * size_of(launch.type)) * most_workers;
+  }
+  threads = std::max<uint64_t>(round_up(threads, kWarp), most_workers * kWarp);
+  threads += service_warps(launch.protocol) * kWarp;
+  return static_cast<uint32_t>(std::min<uint64_t>(threads, kMaxThreads));
+}
+
+void add_works(const Launch& launch, KernelLaunch& result) {
+  auto* tasks = reinterpret_cast<WorkTask*>(result.args.tables);
+  std::vector<Buffers> buffers;
+  for (size_t w = 0; w < launch.works.size(); ++w) {
+    tasks[w].partition = launch.works[w].partition;
+    tasks[w].tag = launch.works[w].tag;
+    tasks[w].first_step = static_cast<uint16_t>(launch.works[w].turn.first_step);
+    tasks[w].stride_width = stride_width(launch, w);
+    tasks[w].first_pattern_channel = static_cast<uint16_t>(launch.program->works[w].first_channel);
+    tasks[w].pattern_channels = static_cast<uint16_t>(launch.program->works[w].nchannels);
+    buffers.push_back(launch.works[w].buffers);
+  }
+  set_buffers(result, buffers);
+}
+
+}  // namespace
+
+void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_t number) {
+  auto& header = launch.list_args.empty()
+                     ? launch.args.header
+                     : *reinterpret_cast<LaunchHeader*>(launch.list_args.data());
+  header.launch = number;
+  header.spans = marks.spans_of(number);
+}
+
+void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
+  if (launch.kernel.variant == KernelVariant::List) return set_list_buffers(launch, buffers);
+  if (launch.kernel.variant == KernelVariant::DirectList)
+    return set_direct_list_buffers(launch, buffers);
+  auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
+  for (size_t w = 0; w < buffers.size() && w < launch.args.header.nworks; ++w) {
+    const auto& [input, output, scratch, input_shifts, output_shifts] = buffers[w];
+    WorkTask& task = tasks[w];
+    task.input = static_cast<const std::byte*>(input);
+    task.output = static_cast<std::byte*>(output);
+    task.scratch = static_cast<std::byte*>(scratch);
+    task.input_shifts = input_shifts;
+    task.output_shifts = output_shifts;
+    task.width = width_of(buffers[w], task.stride_width);
+  }
+}
+
+bool suits_bulk_workers(const KernelLaunch& launch) {
+  const auto* tasks = reinterpret_cast<const WorkTask*>(launch.args.tables);
+  return std::all_of(tasks, tasks + launch.args.header.nworks, [&](const WorkTask& task) {
+    return task.width == 16 || (launch.has_advertisements && task.stride_width == 16);
+  });
+}
+
+Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation,
+                             BulkCopies bulk_copies) {
+  static_assert(kWorkerBarriers >= kMaxWarps / 2, "every worker of two warps needs a barrier");
+  TRY(check(launch));
+  const Program& program = *launch.program;
+  KernelLaunch result;
+  LaunchHeader& header = result.args.header;
+  header.flags = flags_of(launch);
+  result.kernel = {.protocol = launch.protocol,
+                   .reduces = reduces(launch, header.flags),
+                   .variant = KernelVariant::Program,
+                   .most_peers = 0,
+                   .type = reduced_as(launch.type, launch.reduction.op),
+                   .op = launch.reduction.op};
+  if (launch.list_access) return prepare_direct_list(launch, std::move(result));
+  if (launch.is_list()) return prepare_list(launch, std::move(result));
+  result.grid_x = replicas_of(launch);  // 1 also of a rank that has no part in the messages
+  result.grid_y = static_cast<uint32_t>(program.nchannels);
+  result.threads = choose_threads(launch);
+  set_operation(launch, header);
+  for (const Work& work : launch.works)
+    if (work.turn.is_one_of_several()) header.flags |= kTakesTurns;
+  add_works(launch, result);
+
+  if (specialisation == Specialisation::Allowed) {
+    if (const std::optional<DirectParams> params = direct_params(launch, result.kernel.reduces)) {
+      result.kernel.variant = params->variant;
+      result.kernel.most_peers = params->most_peers;
+      result.threads = params->threads;
+      std::memcpy(result.args.tables + header.params_at, params->bytes.data(),
+                  params->bytes.size());
+      result.parameter_bytes = sizeof(LaunchHeader) + header.params_at + params->bytes.size();
+      return result;
+    }
+    if (const std::optional<PhaseParams> params = phase_params(launch)) {
+      result.kernel.variant = KernelVariant::Phases;
+      result.kernel.most_peers = params->peers <= kFewPhasePeers ? kFewPhasePeers : kMostPhasePeers;
+      if (launch.threads <= 0) result.threads = phase_threads(launch, *params);
+      header.shared_bytes = sizeof(PhasePorts);
+      std::memcpy(result.args.tables + header.params_at, &*params, sizeof *params);
+      result.parameter_bytes = sizeof(LaunchHeader) + header.params_at + sizeof *params;
+      return result;
+    }
+  }
+
+  Params params =
+      TRY(make_params(launch, result.threads, result.kernel.reduces, bulk_copies, header));
+  if (header.shared_bytes > kMaxSharedBytesWithStages ||
+      (header.bulk_stage_bytes + header.reduction_piece_bytes == 0 &&
+       header.shared_bytes > kMaxSharedBytes)) {
+    return Status::invalid_usage(
+        "rank {}'s program needs {} bytes of shared memory ({} instructions, {} ports), a CTA of "
+        "the CUDA executor has {}",
+        program.rank, header.shared_bytes, program.instructions.size(), program.ports.size(),
+        kMaxSharedBytes);
+  }
+
+  result.threads = params.threads;
+  for (size_t port = 0; port < launch.ports.size(); ++port) {
+    if (!launch.ports[port].opens_buffers || !advertises(launch, port)) continue;
+    (program.ports[port].is_send ? result.advertises_input : result.advertises_output) = true;
+  }
+  result.has_bulk_workers = params.has_bulk_workers;
+  result.has_advertisements = params.has_advertisements;
+  result.parameter_bytes = sizeof(LaunchHeader) + header.params_at;
+  if (params.bytes.size() <= sizeof(result.args.tables) - header.params_at) {
+    std::memcpy(result.args.tables + header.params_at, params.bytes.data(), params.bytes.size());
+    result.parameter_bytes += params.bytes.size();
+  } else {
+    result.device_params = std::move(params.bytes);
+  }
+  return result;
+}
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,125 @@
+// From a Launch to the kernel's parameters: which kernel, what shape, LaunchArgs. Pure arithmetic,
+// no GPU: tests run it with an emulated one. Thread safety: none needed, all functions are pure.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "executor/cuda/direct_args.h"
+#include "executor/cuda/launch_args.h"
+#include "executor/launch.h"
+
+namespace niccolite::executor::cuda {
+
+/// How a kernel knows what to do.
+enum class KernelVariant : uint8_t {
+  Program,     // the interpreter (kernel.cuh)
+  Direct,      // direct.cuh, LL: the own block goes to every peer
+  DirectEach,  // the same, a block for each
+  Messages,    // the same, LL, moving: a task for each message
+  List,        // direct.cuh, LL: as Direct, several operations one after the other
+  DirectList,  // direct_list.cuh, LL: a list over buffers that all ranks reach
+  Phases,      // phase_kernel.cuh, LL128, reducing
+};
+inline constexpr int kKernelVariants = 7;
+
+/// The type whose kernels reduce elements of `type`: sums and products of unsigned integers are
+/// those of signed ones, bit for bit. LaunchFlags tell their averages apart.
+constexpr DataType reduced_as(DataType type, ReduceOp op) {
+  if (op != ReduceOp::Sum && op != ReduceOp::Product) return type;
+  switch (type) {
+    case DataType::Uint8:
+      return DataType::Int8;
+    case DataType::Uint32:
+      return DataType::Int32;
+    case DataType::Uint64:
+      return DataType::Int64;
+    default:
+      return type;
+  }
+}
+
+/// Which kernel runs a launch.
+struct KernelId {
+  Protocol protocol;
+  bool reduces;  // false: the byte-moving kernel, whatever type and op are
+  KernelVariant variant;
+  uint32_t most_peers;  // of forms but the first and Messages: kFewDirectPeers or
+                        // kMostDirectPeers
+  DataType type;        // as reduced_as() says
+  ReduceOp op;
+};
+
+struct KernelLaunch {
+  KernelId kernel{};
+  LaunchArgs args{};
+  std::vector<std::byte> list_args;  // KernelVariant::DirectList: a ListArgs, in the place of args
+  size_t parameter_bytes = 0;  // of parameters() that the kernel reads; the rest need not be passed
+  std::vector<std::byte> device_params;  // not empty: to be copied to device memory, its address
+                                         // into args.header.params
+  uint32_t grid_x = 0;
+  uint32_t grid_y = 0;
+  uint32_t threads = 0;
+  uint32_t list_works_at =
+      0;                    // KernelVariant::List: where in args.tables its ListWorks begin;
+                            // KernelVariant::DirectList: where in list_args its DirectListWorks do
+  uint32_t list_works = 0;  // KernelVariant::DirectList
+  bool has_bulk_workers = false;
+  bool has_advertisements =
+      false;  // connections that may make or take them (protocol/advertisement.h)
+  // This rank may have to advertise its users' outputs, or inputs, to peers that see them by their
+  // own addresses: set_advertisements().
+  bool advertises_output = false;
+  bool advertises_input = false;
+
+  /// What the kernel is launched with.
+  const void* parameters() const {
+    return list_args.empty() ? static_cast<const void*>(&args) : list_args.data();
+  }
+};
+
+/// Whether a pattern that has a kernel of its own may use it; tests hold the two against each
+/// other.
+enum class Specialisation : uint8_t { Allowed, Off };
+
+/// Errors: InternalError when the launch is inconsistent (ports missing, no abort word),
+/// InvalidUsage when the program is larger than the executor can hold.
+Result<KernelLaunch> prepare(const Launch& launch,
+                             Specialisation specialisation = Specialisation::Allowed,
+                             BulkCopies bulk_copies = BulkCopies::All);
+
+/// The part of prepare() that depends on the user's buffers: those of all works.
+void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
+/// Names the launches to come, which mark what they begin and end if Launch::marks were these.
+void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_t number);
+/// Says of every work whether peers can reach the memory that it may have to advertise them
+/// (protocol/advertisement.h): bool is_open(const void* buffer). They cannot before.
+template <typename Function>
+void set_advertisements(KernelLaunch& launch, Function&& is_open) {
+  if (launch.kernel.variant == KernelVariant::DirectList) {
+    auto* works = reinterpret_cast<DirectListWork*>(launch.list_args.data() + launch.list_works_at);
+    const auto can_see = [&](const std::byte* buffer, const uint64_t* shifts) -> uint8_t {
+      return shifts == nullptr && buffer != nullptr && is_open(buffer) ? 1 : 0;
+    };
+    for (uint32_t w = 0; w < launch.list_works; ++w) {
+      works[w].input_is_open = can_see(works[w].input, works[w].input_shifts);
+      works[w].output_is_open = can_see(works[w].output, works[w].output_shifts);
+    }
+    return;
+  }
+  auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
+  const auto can_advertise = [&](bool advertises, const std::byte* buffer) -> uint8_t {
+    return advertises && buffer != nullptr && is_open(buffer) ? 1 : 0;
+  };
+  for (uint32_t w = 0; w < launch.args.header.nworks; ++w) {
+    tasks[w].can_put = can_advertise(launch.advertises_output, tasks[w].output);
+    tasks[w].can_get = can_advertise(launch.advertises_input, tasks[w].input);
+  }
+}
+/// Do the buffers that were set last suit bulk workers? Those do whose blocks are aligned to 16
+/// bytes; and those that begin elsewhere, with strides that are aligned, if they may go direct:
+/// they are likely to be aligned alike on all ranks. The threads of many warps are faster with all
+/// others.
+bool suits_bulk_workers(const KernelLaunch& launch);
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,47 @@
+#include "executor/cuda/worker_movers.h"
+
+#include <bit>
+
+#include "executor/protocol/advertisement.h"
+#include "executor/worker_shapes.h"
+#include "lowering/workers.h"
+
+namespace niccolite::executor::cuda {
+
+uint8_t stride_width(const Launch& launch, size_t work) {
+  const size_t shape = launch.is_list() ? 0 : work;
+  if (!launch.program->works[shape].has_strides) return advertisement::kAlignment;
+  const uint64_t bytes = launch.works[work].partition.block_stride * size_of(launch.type);
+  return static_cast<uint8_t>(1u << std::countr_zero(bytes | advertisement::kAlignment));
+}
+
+WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool reduces,
+                                  BulkCopies bulk_copies) {
+  const std::vector<lowering::WorkerShape> shapes = worker_shapes(launch);
+  const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
+      shapes, {.publishes_chunks = launch.protocol == Protocol::Simple,
+               .has_bulk_copies = bulk_copies == BulkCopies::All,
+               .has_staged_reductions = bulk_copies != BulkCopies::None,
+               .reduces = reduces,
+               .scales_input = (flags & kScalesInput) != 0,
+               .scales_result = (flags & kScalesResult) != 0,
+               // The counter is in a control block, and needs atomic operations.
+               .has_counter = !launch.ports.empty() && !launch.ports.front().in_host});
+  WorkerMovers movers;
+  for (size_t l = 0; l < plans.size(); ++l) {
+    const bool is_bulk = plans[l].mover == lowering::Mover::BulkCopies;
+    // Blocks that are not aligned because of their length are advertised all the same
+    // (protocol/advertisement.h), and threads move them: all that there are, but for workers that
+    // only wait.
+    const bool only_waits =
+        plans[l].only_advertises &&
+        stride_width(launch, launch.program->workers[l].work) < advertisement::kAlignment;
+    movers.is_bulk.push_back(is_bulk);
+    movers.is_small.push_back(is_bulk || only_waits);
+    if (shapes[l].reduces && plans[l].tiles == lowering::Tiles::Dynamic)
+      movers.shared_reduction = static_cast<uint32_t>(l);
+  }
+  return movers;
+}
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,374 @@
+#include "executor/host/worker.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "executor/host/control.h"
+#include "executor/host/ll_words.h"
+#include "executor/host/packed_slot.h"
+#include "executor/protocol/advertisement.h"
+
+namespace niccolite::executor::host {
+namespace {
+
+using gpu::virtual_::Progress;
+
+constexpr uint64_t kGrain = PackedSlot::kGrain;
+constexpr uint32_t kMostOperands = 256;       // 255 receives and a local one
+constexpr uint64_t kStripBytes = 8 << 10;     // a few operands fit the first-level cache
+constexpr uint64_t kStagingBytes = 64 << 10;  // unpacked and scaled operands of a strip
+constexpr uint64_t kLongestCopy = 1 << 20;    // a strip that nobody reads again
+static_assert(kStagingBytes / (kMostOperands + 1) >= kGrain);
+
+}  // namespace
+
+Worker::Worker(const Plan& plan, const Reducer& reducer, size_t number, uint32_t channel,
+               PortState* ports, uint64_t* next_tile)
+    : plan_(&plan),
+      reducer_(&reducer),
+      work_(&plan.work_of(number)),
+      ports_(ports),
+      instructions_(plan.program().instructions.data() + plan.program().workers[number].first),
+      count_(plan.program().workers[number].count),
+      channel_(channel),
+      next_tile_(next_tile),
+      may_share_tiles_(plan.may_share_tiles(number)),
+      has_tile_(count_ > 0 && work_->partition.rounds > 0) {
+  if (count_ > 0) start();
+}
+
+PortState& Worker::port(uint32_t index) const {
+  return ports_[plan_->port_in_worker(plan_->program().indices[index])];
+}
+
+std::byte* Worker::local(OperandBuffer place, uint32_t block) const {
+  const Partition& partition = work_->partition;
+  const Buffers& buffers = work_->buffers;
+  const uint64_t element = block * partition.block_stride + tile_start_;
+  void* buffer = place == OperandBuffer::Scratch ? buffers.scratch : buffers.output;
+  if (place == OperandBuffer::Input)
+    buffer = const_cast<void*>(buffers.input);  // check_instruction: never a target
+  return static_cast<std::byte*>(buffer) + element * plan_->element_bytes() + offset_;
+}
+
+void Worker::make_advertisements() {
+  for (uint32_t i = 0; i < count_; ++i) {
+    const CompactInstruction& of = instructions_[i];
+    const auto advertise = [&](uint32_t index, uint64_t place) {
+      if (port(index).makes_advertisement())
+        port(index).make_advertisement(place, may_serve_pulls());
+    };
+    for (uint32_t r = 0; r < of.receive_count; ++r)
+      advertise(of.receive + r, count_ == 1 ? put_address(of.receive + r) : 0);
+    for (uint32_t s = 0; s < of.send_count; ++s)
+      advertise(of.send + s, count_ == 1 ? get_address(of.send + s) : 0);
+  }
+  if (count_ > 0) start();
+}
+
+uint64_t Worker::seen_by_peer(uint32_t index, const std::byte* memory,
+                              const uint64_t* shifts) const {
+  const uint16_t number = plan_->program().indices[index];
+  const auto address = reinterpret_cast<uint64_t>(memory);
+  if (shifts == nullptr) return plan_->launch().ports[number].opens_buffers ? address : 0;
+  const auto peer = static_cast<size_t>(plan_->program().ports[number].peer);
+  return advertisement::seen_by(shifts[peer], address);
+}
+
+// What is put here is stored as it is (lowering/routes.h). Who passes it on reads it where it was
+// put.
+uint64_t Worker::put_address(uint32_t index) const {
+  const CompactInstruction& only = instruction();
+  if (bytes_ == 0) return 0;
+  return seen_by_peer(index, local(only.target, only.target_block), work_->buffers.output_shifts);
+}
+
+uint64_t Worker::get_address(uint32_t index) const {
+  const CompactInstruction& only = instruction();
+  if (reducer_->scales_input() || bytes_ == 0) return 0;
+  return seen_by_peer(index, local(only.source, only.source_block), work_->buffers.input_shifts);
+}
+
+bool Worker::only_awaits() const {
+  const CompactInstruction& present = instruction();
+  // Who has advertised to receive has one receive.
+  if (present.receive_count > 0) return present.send_count == 0 && receive_port(0).has_advertised();
+  if (present.send_count == 0 || present.target != OperandBuffer::None) return false;
+  for (uint32_t i = 0; i < present.send_count; ++i)
+    if (!send_port(i).has_advertised()) return false;
+  return true;
+}
+
+// Ends that make advertisements belong to workers of one instruction.
+bool Worker::is_released() {
+  if (count_ == 0) return true;
+  for (uint32_t i = 0; i < instruction().send_count; ++i) {
+    if (send_port(i).is_released()) continue;
+    blocked_ = instruction().send + i;
+    return false;
+  }
+  return true;
+}
+
+Progress Worker::run(Budget& budget) {
+  bool advanced = false;
+  while (has_tile_) {
+    if (budget.is_spent()) return Progress::Advanced;
+    if (!has_begun_ && !may_begin()) return advanced ? Progress::Advanced : Progress::WouldBlock;
+    has_begun_ = true;
+    if (may_share_tiles_ && !shares_tiles_ && has_all_taken()) {
+      shares_tiles_ = true;
+      if (may_pull()) {
+        begin_pulls();
+        advanced = true;  // the pulls may be what a peer waits for
+        continue;
+      }
+    }
+    while (offset_ < bytes_) {
+      if (budget.is_spent()) return Progress::Advanced;
+      if (!move_strip()) return advanced ? Progress::Advanced : Progress::WouldBlock;
+      advanced = true;
+      arrived_ = 0;
+      offset_ += strip_;
+      budget.bytes -= static_cast<int64_t>(strip_) *
+                      (1 + instruction().receive_count + instruction().send_count);
+    }
+    finish();
+    advanced = true;
+    --budget.instructions;
+  }
+  if (may_serve_pulls()) advanced = serve_pulls() || advanced;
+  if (!is_released()) return advanced ? Progress::Advanced : Progress::WouldBlock;
+  return Progress::Done;
+}
+
+// Goes to the first strip of the present instruction.
+void Worker::start() {
+  start_tile(channel_, round_);
+  if (only_awaits()) bytes_ = 0;
+  arrived_ = 0;
+  has_begun_ = false;
+  has_reported_ = false;
+}
+
+void Worker::start_tile(uint32_t channel, uint32_t round) {
+  const Partition& partition = work_->partition;
+  const uint64_t count = partition.range(instruction().chunk_block, channel, round).count;
+  start_tile_at(partition.start_of(channel, round), count * plan_->element_bytes());
+}
+
+void Worker::start_tile_at(uint64_t start, uint64_t bytes) {
+  tile_start_ = start;
+  bytes_ = bytes;
+  distance_ = static_cast<std::ptrdiff_t>((start - work_->partition.start_of(channel_, 0)) *
+                                          plan_->element_bytes());
+  offset_ = 0;
+}
+
+bool Worker::may_begin() {
+  for (uint32_t i = 0; i < instruction().send_count; ++i) {
+    if (send_port(i).has_credit()) continue;
+    blocked_ = instruction().send + i;
+    if (const auto tag = send_port(i).foreign_tag()) report_mismatch(blocked_, *tag);
+    return false;
+  }
+  if (pulls()) return has_pulled_tile_arrived();
+  return is_packed(plan_->launch().protocol) || all_arrived();
+}
+
+// Of the whole slot with Simple, of the present strip otherwise.
+Arrival Worker::arrival(uint32_t receive) const {
+  PortState& from = receive_port(receive);
+  const Protocol protocol = plan_->launch().protocol;
+  if (!is_packed(protocol)) return from.arrival();
+  return PackedSlot(protocol, from).arrival(offset_, strip_);
+}
+
+// A worker that waits looks at one receive.
+bool Worker::all_arrived() {
+  for (; arrived_ < instruction().receive_count; ++arrived_) {
+    const Arrival seen = arrival(arrived_);
+    if (seen.state == Arrived::Yes) continue;
+    blocked_ = instruction().receive + arrived_;
+    if (seen.state == Arrived::Foreign) report_mismatch(blocked_, seen.tag);
+    return false;
+  }
+  return true;
+}
+
+Report Worker::wait() const {
+  const Port& port = plan_->program().ports[plan_->program().indices[blocked_]];
+  return {.kind = port.is_send ? ReportKind::WaitingForCredit : ReportKind::WaitingForData,
+          .peer = static_cast<uint32_t>(port.peer),
+          .own_tag = work_->tag};
+}
+
+void Worker::look_for_mismatch() {
+  if (!has_tile_) return;
+  const bool is_packed_slot = is_packed(plan_->launch().protocol);
+  // An empty chunk has no flags.
+  strip_ = std::min(strip_bytes(), bytes_ - offset_);
+  if (is_packed_slot && strip_ == 0) return;
+  for (uint32_t i = 0; i < instruction().receive_count; ++i) {
+    const Arrival seen = arrival(i);
+    if (seen.state == Arrived::Foreign) report_mismatch(instruction().receive + i, seen.tag);
+  }
+}
+
+void Worker::report_mismatch(uint32_t index, uint16_t tag) {
+  if (has_reported_) return;
+  const Program& program = plan_->program();
+  const Port& port = program.ports[program.indices[index]];
+  has_reported_ = report(*plan_->launch().control, {.kind = ReportKind::Mismatch,
+                                                    .peer = static_cast<uint32_t>(port.peer),
+                                                    .own_tag = work_->tag,
+                                                    .peer_tag = tag});
+}
+
+uint64_t Worker::strip_bytes() const {
+  const CompactInstruction& present = instruction();
+  const uint32_t destinations =
+      present.send_count + (present.target != OperandBuffer::None ? 1u : 0u);
+  if (is_packed(plan_->launch().protocol)) {
+    // Each receive is unpacked, and there may be a scaled operand or a result to stage.
+    return std::min(kStripBytes, kStagingBytes / (present.receive_count + 2u)) / kGrain * kGrain;
+  }
+  const bool is_one_copy = destinations == 1 && !(present.flags & (kReduce | kFinish));
+  const bool is_scaled = present.source == OperandBuffer::Input && reducer_->scales_input();
+  return is_one_copy && !is_scaled ? kLongestCopy : kStripBytes;
+}
+
+// Moves the strip at offset_ of the chunk. False when it is not all there.
+bool Worker::move_strip() {
+  strip_ = std::min(strip_bytes(), bytes_ - offset_);
+  const bool is_packed_slot = is_packed(plan_->launch().protocol);
+  if (is_packed_slot && !all_arrived()) return false;
+
+  alignas(64) std::byte staging[kStagingBytes];  // [operand][strip_], then the result
+  const std::byte* operands[kMostOperands];
+  if (!gather(staging, operands)) return false;
+
+  const CompactInstruction& present = instruction();
+  const uint32_t operand_count =
+      present.receive_count + (present.source != OperandBuffer::None ? 1u : 0u);
+  const bool scales_result = (present.flags & kFinish) != 0 && reducer_->scales_result();
+  const std::byte* result = operands[0];
+  if (operand_count > 1 || scales_result) {
+    // To the first destination that is plain memory; deliver() copies it to the others while it is
+    // in the cache.
+    std::byte* reduced = staging + operand_count * strip_;
+    if (present.target != OperandBuffer::None) {
+      reduced = local(present.target, present.target_block);
+    } else if (!is_packed_slot) {
+      reduced = destination(send_port(0)) + offset_;
+    }
+    reducer_->reduce({operands, operand_count}, scales_result, reduced,
+                     strip_ / plan_->element_bytes());
+    result = reduced;
+  }
+  deliver(result);
+  return true;
+}
+
+// Finds this strip of every operand, in reduction order. A packed slot is read once; were its words
+// to be read again, they might not be the same.
+bool Worker::gather(std::byte* staging, const std::byte** operands) {
+  const CompactInstruction& present = instruction();
+  const Protocol protocol = plan_->launch().protocol;
+  uint32_t operand = 0;
+  for (uint32_t i = 0; i <= present.receive_count; ++i) {
+    if (present.source != OperandBuffer::None && i == present.source_position) {
+      operands[operand] = local(present.source, present.source_block);
+      if (present.source == OperandBuffer::Input && reducer_->scales_input()) {
+        std::byte* scaled = staging + operand * strip_;
+        reducer_->scale_input(operands[operand], scaled, strip_ / plan_->element_bytes());
+        operands[operand] = scaled;
+      }
+      ++operand;
+    }
+    if (i == present.receive_count) break;
+    const PortState& from = receive_port(i);
+    if (is_packed(protocol)) {
+      std::byte* unpacked = staging + operand * strip_;
+      if (!PackedSlot(protocol, from).unpack(offset_, strip_, unpacked)) {
+        blocked_ = present.receive + i;
+        return false;
+      }
+      operands[operand] = unpacked;
+    } else {
+      operands[operand] = from.has_advertised() ? local(present.target, present.target_block)
+                                                : operand_at(from) + offset_;
+    }
+    ++operand;
+  }
+  return true;
+}
+
+// Stores the strip to all destinations that do not have it yet; in place, the source may be one.
+void Worker::deliver(const std::byte* result) {
+  const CompactInstruction& present = instruction();
+  const Protocol protocol = plan_->launch().protocol;
+  if (present.target != OperandBuffer::None) {
+    std::byte* target = local(present.target, present.target_block);
+    if (target != result) std::memcpy(target, result, strip_);
+  }
+  for (uint32_t i = 0; i < present.send_count; ++i) {
+    const PortState& to = send_port(i);
+    if (to.has_advertised()) continue;  // the peer reads it where it is
+    if (is_packed(protocol)) {
+      PackedSlot(protocol, to).pack(offset_, strip_, result);
+    } else if (std::byte* const at = destination(to) + offset_; at != result) {
+      std::memcpy(at, result, strip_);
+    }
+  }
+}
+
+// Has everything that the only instruction gets and puts been taken from those who advertised it?
+bool Worker::has_all_taken() const {
+  for (uint32_t i = 0; i < instruction().receive_count; ++i)
+    if (!receive_port(i).has_taken()) return false;
+  for (uint32_t i = 0; i < instruction().send_count; ++i)
+    if (!send_port(i).has_taken()) return false;
+  return true;
+}
+
+// The chunk is moved: goes on to the next tile that nobody has taken; when there is none, tells the
+// peers.
+void Worker::take_tile() {
+  const Partition& partition = work_->partition;
+  const uint64_t tile = (*next_tile_)++;
+  if (tile >= uint64_t{partition.channels} * partition.rounds) return end_sharing();
+  start_tile(static_cast<uint32_t>(tile % partition.channels),
+             static_cast<uint32_t>(tile / partition.channels));
+}
+
+void Worker::end_sharing() {
+  has_tile_ = false;
+  for (uint32_t i = 0; i < instruction().receive_count; ++i)
+    receive_port(i).done_at_taken(/*is_send=*/false);
+  for (uint32_t i = 0; i < instruction().send_count; ++i)
+    send_port(i).done_at_taken(/*is_send=*/true);
+}
+
+// The chunk is moved: gives back what was received, publishes what was sent, goes on to the next
+// instruction.
+void Worker::finish() {
+  if (pulls()) return take_pulled_tile();
+  if (shares_tiles_) return take_tile();
+  const Launch& launch = plan_->launch();
+  for (uint32_t i = 0; i < instruction().receive_count; ++i) receive_port(i).received();
+  for (uint32_t i = 0; i < instruction().send_count; ++i) {
+    PortState& to = send_port(i);
+    if (launch.protocol == Protocol::LL && ll::cleans(to.step(), launch.shape.depth)) {
+      ll_clean(to.slot(), bytes_, launch.shape.slot_bytes, ll::flag_of(to.step(), to.tag()));
+    }
+    to.sent(launch.protocol, bytes_);
+  }
+  if (++next_ == count_) {
+    next_ = 0;
+    has_tile_ = ++round_ < work_->partition.rounds;
+  }
+  start();
+}
+
+}  // namespace niccolite::executor::host

@@ -1,0 +1,139 @@
+// Worker: runs the instructions of one worker on one channel of its work, over all rounds, as a
+// resumable state machine: it goes on until it would have to wait or has used up what it is allowed
+// at once. Semantics: executor/launch.h.
+//
+// A chunk is moved strip by strip, so that what one operand leaves in the cache is there for the
+// next destination. With Simple the first strip waits for all receives and credits. With LL and
+// LL128 the first strip waits for all credits, and every strip for its own flags of every receive.
+//
+// A tile is what a channel moves of a block in one round. Workers of a rank that run the same
+// instruction on different channels may share the tiles of all of them, as on GPUs: each begins
+// with the first tile of its channel, and takes whichever is next until there are none. Then it
+// tells its peers of all that it did, in whichever channels. A worker that reduces may pull what it
+// reduces instead of reading it (protocol/pull.h, worker_pulls.cc): its tiles are then tiles of
+// the whole block.
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "executor/host/plan.h"
+#include "executor/host/port.h"
+#include "executor/report.h"
+#include "gpu/virtual/tasks.h"
+
+namespace niccolite::executor::host {
+
+/// What may still be done before a task has to return to its worker.
+struct Budget {
+  int64_t bytes;
+  int instructions;
+  bool is_spent() const { return bytes <= 0 || instructions <= 0; }
+};
+
+class Worker {
+ public:
+  /// `number` is that of the program's worker, `channel` one of its work's partition. `ports` are
+  /// those of the worker on this channel, in the order of Plan::ports_of. `next_tile`: of all
+  /// tiles, tile t being that of channel t % channels in round t / channels, the next that a worker
+  /// may take; one for all channels, with the number of channels at first. All of them outlive the
+  /// worker.
+  Worker(const Plan& plan, const Reducer& reducer, size_t number, uint32_t channel,
+         PortState* ports, uint64_t* next_tile);
+
+  /// Once, when all ports have begun, and before run().
+  void make_advertisements();
+
+  /// Done once all instructions of all rounds are; Advanced also when the budget was spent before
+  /// anything was moved.
+  gpu::virtual_::Progress run(Budget& budget);
+
+  /// After run() has returned WouldBlock: what the worker waits for, as a report.
+  Report wait() const;
+  /// The same, and whether the data of any receive are another call's. run() finds that only of
+  /// the one it waits for.
+  void look_for_mismatch();
+
+ private:
+  const CompactInstruction& instruction() const { return instructions_[next_]; }
+  PortState& receive_port(uint32_t i) const { return port(instruction().receive + i); }
+  PortState& send_port(uint32_t i) const { return port(instruction().send + i); }
+  PortState& port(uint32_t index) const;
+  std::byte* local(OperandBuffer place, uint32_t block) const;
+  /// Where the present chunk goes, or comes from.
+  std::byte* destination(const PortState& to) const { return to.chunk(distance_); }
+  const std::byte* operand_at(const PortState& from) const {
+    return pulls() ? from.place_of(pulled_, most_pulls_, plan_->launch().pull_bytes)
+                   : from.chunk(distance_);
+  }
+
+  /// Where the rank at the other end of the port `index` sees `memory` of a buffer that has these
+  /// shifts; 0: nowhere.
+  uint64_t seen_by_peer(uint32_t index, const std::byte* memory, const uint64_t* shifts) const;
+  /// Where the data of a receive, or of a send, of the first chunk of the only instruction may
+  /// be put, or may be read, as that rank sees it; 0: data go through slots.
+  uint64_t put_address(uint32_t index) const;
+  uint64_t get_address(uint32_t index) const;
+  /// Do others do all that the present instruction is for?
+  bool only_awaits() const;
+  bool is_released();
+
+  void start();
+  void start_tile(uint32_t channel, uint32_t round);
+  void start_tile_at(uint64_t start, uint64_t bytes);
+  bool may_begin();
+  bool has_all_taken() const;
+  void take_tile();
+  void end_sharing();
+
+  // Pulls: of the worker that reduces,
+  bool pulls() const { return most_pulls_ != 0; }
+  bool may_pull() const;
+  void begin_pulls();
+  void pull_tiles();
+  void take_pulled_tile();
+  void start_pulled_tile();
+  uint64_t block_bytes() const;
+  bool has_pulled_tile_arrived();
+  // and of the one whose input it is.
+  bool may_serve_pulls() const;
+  bool serve_pulls();
+  Arrival arrival(uint32_t receive) const;
+  bool all_arrived();
+  void report_mismatch(uint32_t index, uint16_t tag);
+  uint64_t strip_bytes() const;
+  bool move_strip();
+  bool gather(std::byte* staging, const std::byte** operands);
+  void deliver(const std::byte* result);
+  void finish();
+
+  const Plan* plan_;
+  const Reducer* reducer_;
+  const Work* work_;
+  PortState* ports_;
+  const CompactInstruction* instructions_;
+  uint32_t count_;  // instructions
+  uint32_t channel_;
+  uint64_t* next_tile_;
+  bool may_share_tiles_;
+  bool shares_tiles_ = false;
+  bool has_tile_ = true;
+  uint32_t round_ = 0;
+  uint64_t tile_start_ = 0;      // elements from the start of the block to the present tile
+  std::ptrdiff_t distance_ = 0;  // bytes from the worker's first tile to the present one
+  uint32_t next_ = 0;            // instruction
+  uint32_t blocked_ = 0;         // index of the port that is waited for
+  uint32_t arrived_ = 0;         // receives that were there when last looked at
+  bool has_begun_ = false;     // has waited for all that it has to wait for before its first strip
+  bool has_reported_ = false;  // that the present instruction receives another call's data
+  uint64_t bytes_ = 0;         // of the present chunk
+  uint64_t offset_ = 0;        // of the present strip in the chunk
+  uint64_t strip_ = 0;         // bytes of the present strip
+
+  uint32_t most_pulls_ = 0;          // 0: nothing is pulled
+  uint32_t pulled_ = 0;              // tiles; also the number of the present one
+  uint32_t asked_ = 0;               // tiles
+  uint32_t tiles_[kMostPulls] = {};  // by pull: which
+};
+
+}  // namespace niccolite::executor::host

@@ -1,0 +1,85 @@
+// Runs programs of the Simple protocol whose ranks make advertisements (protocol/advertisement.h)
+// on the emulated GPU: what the tests of direct put and direct get, and of pulls, share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "algorithms/registry.h"
+#include "tests/device/emulated_gpu.h"
+#include "tests/executor/host/cluster.h"
+
+namespace niccolite::device_test {
+
+using executor::FifoShape;
+using executor::Launch;
+using executor::Protocol;
+using executor::cuda::BulkCopies;
+using executor::cuda::KernelLaunch;
+using executor::host::Cluster;
+using schedule::Collective;
+
+inline constexpr FifoShape kShape{.channels = 2, .depth = 2, .slot_bytes = 512};
+
+/// Runs the launches of the ranks whose bits are set. The buffers can be reached of those in
+/// `reachable`.
+inline bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks = ~0u,
+                uint64_t limit = 20'000'000, BulkCopies bulk_copies = BulkCopies::All,
+                uint32_t reachable = ~0u) {
+  std::deque<KernelLaunch> prepared;
+  std::vector<KernelLaunch*> pointers;
+  for (size_t rank = 0; rank < launches.size(); ++rank) {
+    Launch& launch = launches[rank];
+    launch.control_device = &cluster.control;
+    if (launch.threads == 0) launch.threads = 128;
+    prepared.push_back(
+        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, bulk_copies)
+            .take());
+    set_advertisements(prepared.back(), [&](const void*) { return (reachable >> rank & 1) != 0; });
+    if ((ranks >> rank & 1) != 0) pointers.push_back(&prepared.back());
+  }
+  return emulation::run(pointers, 1, limit);
+}
+
+inline Cluster cluster_of(Collective collective, const char* algorithm, int nranks,
+                          const FifoShape& shape = kShape) {
+  return Cluster(algorithms::find(collective, algorithm)->build(nranks, {}).take(),
+                 Protocol::Simple, shape);
+}
+
+/// Has any slot of any connection been written to?
+inline bool used_slots(Cluster& cluster) {
+  for (const auto& connection : cluster.connections()) {
+    const std::byte* slots = connection->slots.data();
+    for (size_t i = 0; i < kShape.slots_bytes(); ++i) {
+      if (slots[i] != std::byte{0}) return true;
+    }
+  }
+  return false;
+}
+
+struct Case {
+  Collective collective;
+  const char* algorithm;
+  bool passes_on = false;
+};
+// What every one of their connections carries may be exposed; in the last three, owners' results
+// are put, too.
+inline constexpr Case kLoans[] = {{Collective::Reduce, "direct"},
+                                  {Collective::ReduceScatter, "direct_workers"},
+                                  {Collective::AllReduce, "two_shot_workers"},
+                                  {Collective::Reduce, "two_shot_workers"},
+                                  {Collective::Broadcast, "scatter_gather_workers"}};
+
+inline void expect_tile_counters_reset(Cluster& cluster) {
+  for (const auto& connection : cluster.connections()) {
+    EXPECT_EQ(connection->receiver(0).tile_counters[0], 0u);
+    EXPECT_EQ(connection->sender(0).tile_counters[0], 0u);
+  }
+}
+
+}  // namespace niccolite::device_test
