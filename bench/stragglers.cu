@@ -5,9 +5,10 @@
 // many were named right. Before that, one rank makes one call more than the other, all of them
 // equal: prints what the job says of it.
 //
-//   nvcc -O2 -std=c++20 -arch=sm_90 -Ibuild/cuda/include bench/stragglers.cu -o stragglers
-//   -Lbuild/cuda/lib -lnccl NICCOLITE_KERNEL_MARKS=1 NCCL_MULTI_RANK_GPU_ENABLE=1 ./stragglers
-//   [rounds 10] [communicators at a time 10] [delay 1000]
+//   nvcc -O2 -std=c++20 -arch=sm_90 -Ibuild/cuda/include bench/stragglers.cu -o stragglers \
+//     -Lbuild/cuda/lib -lnccl
+//   NICCOLITE_KERNEL_MARKS=1 NCCL_MULTI_RANK_GPU_ENABLE=1 ./stragglers [rounds 10]
+//     [communicators at a time 10] [delay 1000]
 //
 // Not built with the library.
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 // Ring all-reduce: a reduce-scatter once round the ring, then an all-gather once round it.
 //
-//   rank order 0 -> 1 -> 2 -> 0, three blocks; what rank r sends in each step (sums written as
-//   lists of ranks)
+//   rank order 0 -> 1 -> 2 -> 0, three blocks; what each rank sends, step by step (2,0: the sum of
+//   the inputs of ranks 2 and 0)
 //
 //            reduce-scatter              all-gather
 //   rank 0   b2: 0      b1: 2,0         b0: 1,2,0 *   b2: all

@@ -40,10 +40,32 @@ Load forwarded(int n) { return {levels(n), others(n), 1}; }
 Load forwarded_to_all(int n) { return {levels(n), std::max(1.0, n / 2.0 * levels(n)), 1}; }
 Load one_message(int) { return {2, 1, 1}; }
 
-constexpr Traits kDirect{.load = to_all, .connects_all = true};
-constexpr Traits kDirectInOneStep{.load = to_all, .connects_all = true, .is_one_step = true};
-constexpr Traits kDirectWorkers{.family = "direct", .load = to_all, .connects_all = true};
+// Traits, for a table whose rows are lines. The `_workers` and `_halves` of an algorithm are forms of
+// its family.
 
+constexpr Traits ring(Load (*load)(int)) { return {.load = load, .pattern = Pattern::Ring}; }
+constexpr Traits halves_of_ring(Load (*load)(int)) {
+  return {.family = "ring", .load = load, .pattern = Pattern::Ring};
+}
+constexpr Traits forwarding(Load (*load)(int)) {
+  return {.load = load, .pattern = Pattern::Forwarding};
+}
+/// Every rank with every other.
+constexpr Traits among_all(Load (*load)(int), Suits suits = Suits::Anything) {
+  return {.load = load, .connects_all = true, .suits = suits};
+}
+constexpr Traits workers_of(const char* family, Load (*load)(int), Suits suits = Suits::Anything) {
+  return {.family = family, .load = load, .connects_all = true, .suits = suits};
+}
+constexpr Traits in_one_step(const char* family, Suits suits = Suits::Anything) {
+  return {.family = family,
+          .load = to_all,
+          .connects_all = true,
+          .is_one_step = true,
+          .suits = suits};
+}
+constexpr Traits kDirect = among_all(to_all);
+constexpr Traits kDirectWorkers = workers_of("direct", to_all);
 constexpr Traits kTree{.pattern = Pattern::Tree};
 constexpr Traits kTreeOfMachines{.pattern = Pattern::Tree, .follows_machines = true};
 constexpr Traits kPatOfMachines{
@@ -51,153 +73,70 @@ constexpr Traits kPatOfMachines{
 constexpr Traits kHierarchical{
     .suits = Suits::SeveralMachines, .pattern = Pattern::Hierarchical, .follows_machines = true};
 
+constexpr auto kLatency = Suits::LowestLatency;
+constexpr auto kThree = Suits::ThreeRanks;
+
+constexpr int kRing = kMaxRingRanks;
+constexpr int kAmongAll = kMaxDirectRanks;
+constexpr int kForwarding = kMaxForwardingRanks;
+constexpr int kWorkers = kMaxWorkersRanks;
+
+// clang-format off
 constexpr Algorithm kAlgorithms[] = {
-    {"ring",
-     AllReduce,
-     1,
-     kMaxRingRanks,
-     all_reduce_ring,
-     {.load = twice_round, .pattern = Pattern::Ring}},
-    {"one_shot",
-     AllReduce,
-     1,
-     kMaxDirectRanks,
-     all_reduce_one_shot,
-     {.load = to_all, .connects_all = true, .is_one_step = true, .suits = Suits::LowestLatency}},
-    {"two_shot",
-     AllReduce,
-     1,
-     kMaxDirectRanks,
-     all_reduce_two_shot,
-     {.load = to_owners_and_back, .connects_all = true}},
-    {"two_shot_workers",
-     AllReduce,
-     1,
-     kMaxWorkersRanks,
-     all_reduce_two_shot_workers,
-     {.family = "two_shot", .load = to_owners_and_back, .connects_all = true}},
-    {"tree", AllReduce, 1, kMaxRingRanks, all_reduce_tree, kTreeOfMachines},
-    {"recursive_doubling", AllReduce, 1, kMaxRingRanks, all_reduce_recursive_doubling, kTree},
-    {"hierarchical", AllReduce, 1, kMaxDirectRanks, all_reduce_hierarchical, kHierarchical},
+//   name                      of             ranks           built by                          traits
+    {"ring",                   AllReduce,     1, kRing,       all_reduce_ring,                  ring(twice_round)},
+    {"one_shot",               AllReduce,     1, kAmongAll,   all_reduce_one_shot,              in_one_step(nullptr, kLatency)},
+    {"two_shot",               AllReduce,     1, kAmongAll,   all_reduce_two_shot,              among_all(to_owners_and_back)},
+    {"two_shot_workers",       AllReduce,     1, kWorkers,    all_reduce_two_shot_workers,      workers_of("two_shot", to_owners_and_back)},
+    {"tree",                   AllReduce,     1, kRing,       all_reduce_tree,                  kTreeOfMachines},
+    {"recursive_doubling",     AllReduce,     1, kRing,       all_reduce_recursive_doubling,    kTree},
+    {"hierarchical",           AllReduce,     1, kAmongAll,   all_reduce_hierarchical,          kHierarchical},
 
-    {"ring",
-     Reduce,
-     1,
-     kMaxRingRanks,
-     reduce_ring,
-     {.load = along_a_chain, .pattern = Pattern::Ring}},
-    {"ring_halves",
-     Reduce,
-     1,
-     kMaxRingRanks,
-     reduce_ring_halves,
-     {.family = "ring", .load = along_two_chains, .pattern = Pattern::Ring}},
-    {"direct", Reduce, 1, kMaxDirectRanks, reduce_direct, kDirectInOneStep},
-    {"two_shot",
-     Reduce,
-     1,
-     kMaxDirectRanks,
-     reduce_two_shot,
-     {.load = by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
-    {"two_shot_workers",
-     Reduce,
-     1,
-     kMaxWorkersRanks,
-     reduce_two_shot_workers,
-     {.family = "two_shot", .load = by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
-    {"tree", Reduce, 1, kMaxRingRanks, reduce_tree, kTreeOfMachines},
-    {"hierarchical", Reduce, 1, kMaxDirectRanks, reduce_hierarchical, kHierarchical},
+    {"ring",                   Reduce,        1, kRing,       reduce_ring,                      ring(along_a_chain)},
+    {"ring_halves",            Reduce,        1, kRing,       reduce_ring_halves,               halves_of_ring(along_two_chains)},
+    {"direct",                 Reduce,        1, kAmongAll,   reduce_direct,                    in_one_step(nullptr)},
+    {"two_shot",               Reduce,        1, kAmongAll,   reduce_two_shot,                  among_all(by_owners, kThree)},
+    {"two_shot_workers",       Reduce,        1, kWorkers,    reduce_two_shot_workers,          workers_of("two_shot", by_owners, kThree)},
+    {"tree",                   Reduce,        1, kRing,       reduce_tree,                      kTreeOfMachines},
+    {"hierarchical",           Reduce,        1, kAmongAll,   reduce_hierarchical,              kHierarchical},
 
-    {"ring",
-     Broadcast,
-     1,
-     kMaxRingRanks,
-     broadcast_ring,
-     {.load = along_a_chain, .pattern = Pattern::Ring}},
-    {"ring_halves",
-     Broadcast,
-     1,
-     kMaxRingRanks,
-     broadcast_ring_halves,
-     {.family = "ring", .load = along_two_chains, .pattern = Pattern::Ring}},
-    {"direct", Broadcast, 1, kMaxDirectRanks, broadcast_direct, kDirectInOneStep},
-    {"scatter_gather",
-     Broadcast,
-     1,
-     kMaxDirectRanks,
-     broadcast_scatter_gather,
-     {.load = from_root_by_owners, .connects_all = true, .suits = Suits::ThreeRanks}},
-    {"scatter_gather_workers",
-     Broadcast,
-     1,
-     kMaxWorkersRanks,
-     broadcast_scatter_gather_workers,
-     {.family = "scatter_gather",
-      .load = from_root_by_owners,
-      .connects_all = true,
-      .suits = Suits::ThreeRanks}},
-    {"tree", Broadcast, 1, kMaxRingRanks, broadcast_tree, kTreeOfMachines},
-    {"hierarchical", Broadcast, 1, kMaxDirectRanks, broadcast_hierarchical, kHierarchical},
+    {"ring",                   Broadcast,     1, kRing,       broadcast_ring,                   ring(along_a_chain)},
+    {"ring_halves",            Broadcast,     1, kRing,       broadcast_ring_halves,            halves_of_ring(along_two_chains)},
+    {"direct",                 Broadcast,     1, kAmongAll,   broadcast_direct,                 in_one_step(nullptr)},
+    {"scatter_gather",         Broadcast,     1, kAmongAll,   broadcast_scatter_gather,         among_all(from_root_by_owners, kThree)},
+    {"scatter_gather_workers", Broadcast,     1, kWorkers,    broadcast_scatter_gather_workers, workers_of("scatter_gather", from_root_by_owners, kThree)},
+    {"tree",                   Broadcast,     1, kRing,       broadcast_tree,                   kTreeOfMachines},
+    {"hierarchical",           Broadcast,     1, kAmongAll,   broadcast_hierarchical,           kHierarchical},
 
-    {"ring",
-     AllGather,
-     1,
-     kMaxRingRanks,
-     all_gather_ring,
-     {.load = once_round, .pattern = Pattern::Ring}},
-    {"direct", AllGather, 1, kMaxDirectRanks, all_gather_direct, kDirect},
-    {"direct_workers",
-     AllGather,
-     1,
-     kMaxWorkersRanks,
-     all_gather_direct_workers,
-     {.family = "direct", .load = to_all, .connects_all = true, .is_one_step = true}},
-    {"pat", AllGather, 1, kMaxRingRanks, all_gather_pat, kPatOfMachines},
-    {"hierarchical", AllGather, 1, kMaxDirectRanks, all_gather_hierarchical, kHierarchical},
+    {"ring",                   AllGather,     1, kRing,       all_gather_ring,                  ring(once_round)},
+    {"direct",                 AllGather,     1, kAmongAll,   all_gather_direct,                kDirect},
+    {"direct_workers",         AllGather,     1, kWorkers,    all_gather_direct_workers,        in_one_step("direct")},
+    {"pat",                    AllGather,     1, kRing,       all_gather_pat,                   kPatOfMachines},
+    {"hierarchical",           AllGather,     1, kAmongAll,   all_gather_hierarchical,          kHierarchical},
 
-    {"ring",
-     ReduceScatter,
-     1,
-     kMaxRingRanks,
-     reduce_scatter_ring,
-     {.load = once_round, .pattern = Pattern::Ring}},
-    {"direct", ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_direct, kDirect},
-    {"direct_workers", ReduceScatter, 1, kMaxWorkersRanks, reduce_scatter_direct_workers,
-     kDirectWorkers},
-    {"pat", ReduceScatter, 1, kMaxRingRanks, reduce_scatter_pat, kPatOfMachines},
-    {"hierarchical", ReduceScatter, 1, kMaxDirectRanks, reduce_scatter_hierarchical, kHierarchical},
+    {"ring",                   ReduceScatter, 1, kRing,       reduce_scatter_ring,              ring(once_round)},
+    {"direct",                 ReduceScatter, 1, kAmongAll,   reduce_scatter_direct,            kDirect},
+    {"direct_workers",         ReduceScatter, 1, kWorkers,    reduce_scatter_direct_workers,    kDirectWorkers},
+    {"pat",                    ReduceScatter, 1, kRing,       reduce_scatter_pat,               kPatOfMachines},
+    {"hierarchical",           ReduceScatter, 1, kAmongAll,   reduce_scatter_hierarchical,      kHierarchical},
 
-    {"direct", AllToAll, 1, kMaxDirectRanks, all_to_all_direct, kDirect},
-    {"direct_workers", AllToAll, 1, kMaxWorkersRanks, all_to_all_direct_workers, kDirectWorkers},
-    {"pat",
-     AllToAll,
-     1,
-     kMaxForwardingRanks,
-     all_to_all_pat,
-     {.load = forwarded_to_all, .pattern = Pattern::Forwarding}},
-    {"hierarchical", AllToAll, 1, kMaxDirectRanks, all_to_all_hierarchical, kHierarchical},
+    {"direct",                 AllToAll,      1, kAmongAll,   all_to_all_direct,                kDirect},
+    {"direct_workers",         AllToAll,      1, kWorkers,    all_to_all_direct_workers,        kDirectWorkers},
+    {"pat",                    AllToAll,      1, kForwarding, all_to_all_pat,                   forwarding(forwarded_to_all)},
+    {"hierarchical",           AllToAll,      1, kAmongAll,   all_to_all_hierarchical,          kHierarchical},
 
-    {"direct", Gather, 1, kMaxDirectRanks, gather_direct, kDirect},
-    {"direct_workers", Gather, 1, kMaxWorkersRanks, gather_direct_workers, kDirectWorkers},
-    {"pat",
-     Gather,
-     1,
-     kMaxRingRanks,
-     gather_pat,
-     {.load = forwarded, .pattern = Pattern::Forwarding}},
+    {"direct",                 Gather,        1, kAmongAll,   gather_direct,                    kDirect},
+    {"direct_workers",         Gather,        1, kWorkers,    gather_direct_workers,            kDirectWorkers},
+    {"pat",                    Gather,        1, kRing,       gather_pat,                       forwarding(forwarded)},
 
-    {"direct", Scatter, 1, kMaxDirectRanks, scatter_direct, kDirect},
-    {"direct_workers", Scatter, 1, kMaxWorkersRanks, scatter_direct_workers, kDirectWorkers},
-    {"pat",
-     Scatter,
-     1,
-     kMaxRingRanks,
-     scatter_pat,
-     {.load = forwarded, .pattern = Pattern::Forwarding}},
+    {"direct",                 Scatter,       1, kAmongAll,   scatter_direct,                   kDirect},
+    {"direct_workers",         Scatter,       1, kWorkers,    scatter_direct_workers,           kDirectWorkers},
+    {"pat",                    Scatter,       1, kRing,       scatter_pat,                      forwarding(forwarded)},
 
     // Of messages.
-    {"direct", PointToPoint, 1, kMaxRingRanks, nullptr, {.load = one_message}},
+    {"direct",                 PointToPoint,  1, kRing,       nullptr,                          {.load = one_message}},
 };
+// clang-format on
 
 /// Where of() begins and ends.
 constexpr std::pair<size_t, size_t> range_of(schedule::Collective collective) {

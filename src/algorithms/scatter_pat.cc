@@ -1,10 +1,9 @@
 // PAT scatter: the blocks go from the root along a binomial tree, far ranks' first. The PAT gather
 // with every arrow and the order turned round.
 //
-//   n = 6, root 0; ranks by distance from the root    0 -> 1 -> 3        each hands on what is
-//   below
-//                                                       -> 1 -> 5        it, by descending distance
-//                                                       -> 2
+//   n = 6, root 0; ranks by distance from the root    0 -> 1 -> 3
+//                                                       -> 1 -> 5     each hands on what is below
+//                                                       -> 2          it, by descending distance
 //                                                       -> 4
 //   root     b5 -> 1, b4 -> 4, b3 -> 1, b2 -> 2, b1 -> 1, b0 -> output
 //   rank 1   b5 from 0 -> 5, b3 from 0 -> 3, b1 from 0 -> output

@@ -1,9 +1,8 @@
 // How a direct algorithm's instructions are spread over workers.
 //
 //   by phase         one worker pushes to all peers in turn, one reduces, one gathers, each with
-//   many
-//                    warps on one chunk. Rounds overlap, but within a phase each peer waits until
-//                    the chunks of the peers before it are stored and published
+//                    many warps on one chunk. Rounds overlap, but within a phase each peer waits
+//                    until the chunks of the peers before it are stored and published
 //   by instruction   a worker for each: an instruction waits for its own data and nothing else. The
 //                    name of such an algorithm ends in "_workers"
 #pragma once

@@ -1,8 +1,7 @@
 // Log lines in NCCL's format and levels, because people grep them: NCCL_DEBUG, NCCL_DEBUG_SUBSYS,
 // NCCL_DEBUG_FILE, NCCL_DEBUG_TIMESTAMP_LEVELS, NCCL_DEBUG_TIMESTAMP_FORMAT.
 //   LOG(Info, Init, "comm {} rank {} nranks {}", ...)     host:pid:tid [dev] NCCL INFO text
-//   LOG(Warn, All, "...")                                  also kept as the process's last error
-//   (ncclGetLastError)
+//   LOG(Warn, All, "...")                                 also kept for ncclGetLastError
 // Rules: WARN is one line per error that the caller gets; INFO one line per object or decision;
 // nothing per step. Never in a signal handler. Arguments are evaluated only when the line is
 // printed or kept. Thread safety: any thread; a line is written whole.

@@ -4,8 +4,7 @@
 // ~/.nccl.conf), /etc/nccl.conf. Values are read once per process and reported at INFO, subsystem
 // ENV, when first used. A value that its kind does not take counts as unset, and one warning names
 // the variable, the value and what is taken instead.
-//   if (parameters::buffsize() > 0) ...        generated: one function per entry, named like the
-//   variable
+//   if (parameters::buffsize() > 0) ...   generated: a function per entry, named like the variable
 // Thread safety: any thread.
 #pragma once
 
@@ -18,13 +17,14 @@
 namespace niccolite::parameters {
 
 // Kinds. A default of INT64_MIN means "unset".
-//   INTEGER(function, "NAME", default, minimum, maximum, "meaning"): C's prefixes 0x and 0
-//   BYTES(function, "NAME", default, minimum, maximum, "meaning"): the same, or with K, M, G
-//   (1024s) FLAG(function, "NAME", default, "meaning"): 0, 1, no, yes, false, true, off, on, n, y,
-//   f, t CHOICE(function, "NAME", "ONE|OTHER", "meaning"): one of these in any case, given as
-//   written
-//                                                     here; empty when unset
-//   TEXT(function, "NAME", "meaning"): its reader knows its syntax; empty when unset
+//   INTEGER(function, "NAME", default, minimum, maximum, "meaning")   C's prefixes 0x and 0
+//   BYTES(function, "NAME", default, minimum, maximum, "meaning")     the same, or with K, M, G (1024s)
+//   FLAG(function, "NAME", default, "meaning")                        0, 1, no, yes, false, true, off,
+//                                                                     on, n, y, f, t
+//   CHOICE(function, "NAME", "ONE|OTHER", "meaning")                  one of these in any case, given
+//                                                                     as written here; empty: unset
+//   TEXT(function, "NAME", "meaning")                                 its reader knows its syntax;
+//                                                                     empty when unset
 enum class Kind { Integer, Bytes, Flag, Choice, Text };
 
 #define INTEGER(function, name, value, minimum, maximum, meaning) int64_t function();

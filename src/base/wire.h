@@ -4,8 +4,7 @@
 // that a decoder reads all fields and asks once, with finish().
 //   Reader reader(bytes, "rank 3");
 //   Hello hello{.rank = reader.i32(), .host = reader.text(kMaxHost)};
-//   TRY(reader.finish());                                      // names rank 3 when it sent
-//   something else
+//   TRY(reader.finish());  // names rank 3 when it sent something else
 // Thread safety: as for any value.
 #pragma once
 

@@ -2,9 +2,8 @@
 // accepted, runs the handshake within a few seconds, then carries frames both ways. Lives on an
 // EventLoop.
 //
-//   Connecting --> Handshaking --> Confirming --> Open --> Closed       initiator; Closed from
-//   every state
-//                  Handshaking ----------------> Open --> Closed       acceptor
+//   initiator   Connecting --> Handshaking --> Confirming --> Open --> Closed    (from every state)
+//   acceptor                   Handshaking -----------------> Open --> Closed    (from every state)
 //
 // Until it is Open nothing of the peer is used but the handshake, whose messages have fixed
 // lengths. The acceptor's first frame is empty and confirms that it has let the initiator in: one

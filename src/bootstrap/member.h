@@ -1,10 +1,9 @@
 // Member: one rank's part in the out-of-band communication of its communicator. The public face of
 // bootstrap.
 //
-//   UniqueId id = TRY(create_unique_id());                        // once; the 128 bytes reach all
-//   ranks by any means auto member = TRY(Member::join({.id = id, .nranks = n, .rank = r, .deadline
-//   = Deadline::after(120s)})); auto cards = TRY(member->all_gather(my_card, deadline));      //
-//   cards[rank]: bytes of every rank
+//   UniqueId id = TRY(create_unique_id());  // once; the 128 bytes reach all ranks by any means
+//   auto member = TRY(Member::join({.id = id, .nranks = n, .rank = r, .deadline = deadline}));
+//   auto cards = TRY(member->all_gather(my_card, deadline));  // cards[rank]: bytes of every rank
 //
 // Ranks of one process share one Session (one event loop, one listening port, links to other
 // processes made when needed) and never use sockets among themselves. So do the members made from

@@ -3,9 +3,10 @@
 // rank that joins with an id makes it, others of the process find it, the last that leaves the last
 // group ends it.
 //
-//   Joining --(all ranks have come)--> Placed --(table of processes complete)--> Ready --(last
-//   member left)--> Over
-//        \------------------------------\--> Failed --(last member left)--> Over
+//   Joining --(all ranks have come)--> Placed --(all know all processes)--> Ready --+
+//      |                                 |                                           |
+//      +---------------------------------+--------> Failed -------------------------+--> Over
+//                                                                 (the last member has left)
 //
 // Threads: members' threads enter through the functions of Member; everything of the loop (mesh,
 // root client) is touched on the loop's thread only. One mutex guards the session and all its

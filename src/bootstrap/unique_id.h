@@ -2,8 +2,11 @@
 // secret that every connection of the communicator must prove to know. Callers treat it as opaque
 // and copy it to every rank.
 //
-//   0 "niccid" 0 version | 8 origin u8 | 9 root address (family u8, port u16, scope u32, 16 bytes)
-//   | 32 secret 32 | zeros | 120 checksum
+//     0  "niccid", 0, version
+//     8  origin u8
+//     9  root address: family u8, port u16, scope u32, 16 bytes
+//    32  secret, 32 bytes; zeros
+//   120  checksum
 //
 // Thread safety: as for any value.
 #pragma once

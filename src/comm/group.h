@@ -4,12 +4,11 @@
 //   jobs   things that wait for other ranks (init, windows, finalize, suspend): one thread a
 //          communicator, all at once, joined
 //   tasks  operations: those of all communicators are prepared first, then all are launched, so
-//   that
-//          an error launches nothing
+//          that an error launches nothing
 //
-//   one-sided operations   puts before the tasks, waits after them: no order of the calls of a
-//   group
-//          makes a rank wait for what it holds up
+//   one-sided operations
+//          puts before the tasks, waits after them: no order of the calls of a group makes a rank
+//          wait for what it holds up
 //
 // Order of launches. Communicators that share a stream must be launched in the same order by every
 // rank, whose first calls may be to different ones: they go by their ids. The ranks of one

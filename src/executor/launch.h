@@ -5,12 +5,11 @@
 // Instruction semantics, the same for all executors. In every round each worker runs its
 // instructions in order:
 //   1. wait until every receive port has its chunk and every send port has credit (both may be
-//   waited for in any order);
+//      waited for in any order);
 //   2. reduce the operands in the program's order into one value per element, in the accumulator's
-//   type (float for 16- and
-//      8-bit floating types, else the type itself), rounding once; or copy the bytes of the one
-//      operand. Scaling (Reduction in numeric.h) is of operands read from the input and of results
-//      with `finish`, copies included;
+//      type (float for 16- and 8-bit floating types, else the type itself), rounding once; or copy
+//      the bytes of the one operand. Scaling (Reduction in numeric.h) is of operands read from the
+//      input and of results with `finish`, copies included;
 //   3. store to the target block and/or to the slot of every send port;
 //   4. give credit for the received slots and publish the sent ones.
 // All operands and destinations of an instruction have the same number of elements in a round:

@@ -1,11 +1,11 @@
 // Builder: writes a Schedule worker by worker, so that an algorithm reads as its idea.
 //
-//   Builder builder({.collective = Collective::AllReduce, .algorithm = "ring", .nranks = n,
-//   .nblocks = n}); for (int rank = 0; rank < n; ++rank) {
+//   Builder builder({.collective = AllReduce, .algorithm = "ring", .nranks = n, .nblocks = n});
+//   for (int rank = 0; rank < n; ++rank) {
 //     WorkerBuilder worker = builder.add_worker(rank);
 //     const Connections next = worker.to((rank + 1) % n), prev = worker.from((rank + n - 1) % n);
-//     worker.add({.receive_from = prev, .source = input(rank), .reduce = true, .target =
-//     output(rank)});
+//     worker.add({.receive_from = prev, .source = input(rank), .reduce = true,
+//                 .target = output(rank)});
 //   }
 //   return std::move(builder).take();
 //

@@ -172,8 +172,7 @@ TEST(Plan, PullsForLargeReducesOfSeveralGpus) {
   const uint32_t unit = bytes_of(four, Collective::AllReduce, size_t{1} << 30);
   ASSERT_NE(unit, 0u);
   EXPECT_EQ(unit % 512, 0u);
-  EXPECT_GE(executor::pull::most_of(four.shapes[static_cast<size_t>(Protocol::Simple)], unit),
-            4u);
+  EXPECT_GE(executor::pull::most_of(four.shapes[static_cast<size_t>(Protocol::Simple)], unit), 4u);
   EXPECT_EQ(bytes_of(four, Collective::AllReduce, 1 << 20), 0u);
   EXPECT_NE(bytes_of(four, Collective::ReduceScatter, size_t{1} << 30), 0u);
   EXPECT_EQ(bytes_of(four, Collective::AllGather, size_t{1} << 30), 0u);

@@ -102,7 +102,7 @@ const Malformed kMalformed[] = {
     {"CopyOfTwo", [](Schedule& s) { instruction_of(s, 1, 1).reduce = false; },
      "rank 1 channel 0 worker 0 instruction 1 copies, but has 2 operands"},
     {"ReductionOfOne", [](Schedule& s) { instruction_of(s, 1, 0).reduce = true; },
-     "rank 1 channel 0 worker 0 instruction 0 reductions, but has only one operand"},
+     "rank 1 channel 0 worker 0 instruction 0 reduces, but has only one operand"},
     {"SourcePositionTooHigh", [](Schedule& s) { instruction_of(s, 0, 1).source_position = 2; },
      "rank 0 channel 0 worker 0 instruction 1 has source position 2, with 1 receives"},
     {"SourcePositionNegative", [](Schedule& s) { instruction_of(s, 0, 1).source_position = -1; },
@@ -366,7 +366,7 @@ TEST(Values, PartialSumsTravelOnlyWhereTheScheduleSaysSo) {
   second.add({.receive_from = second.from(2), .target = output(0)});
   Schedule schedule = std::move(builder).take();
   EXPECT_THAT(check(schedule).message(),
-              HasSubstr("rank 1 channel 0 worker 0 instruction 0 reductions 2 of 3 contributions "
+              HasSubstr("rank 1 channel 0 worker 0 instruction 0 reduces 2 of 3 contributions "
                         "(rank 2 missing), "
                         "though the schedule claims that no partial sums exist"));
   schedule.partial_sums = true;

@@ -4,8 +4,8 @@
 // loaded before the first store is asked for at once. tests/device holds it against the
 // interpreter; direct_params.cc knows the programs by their form.
 //
-//   parameters -> { steps, credits, first input } -> store to peers -> barrier -> poll own slots ->
-//   reduction -> store
+//   parameters -> { steps, credits, first input } -> store to peers -> barrier
+//              -> poll own slots -> reduce -> store
 //
 // All threads of a task do all of this, for all peers: vec8 g of every block is that of thread
 // g % size. Words of all peers are thus on their way together, however few threads there are.

@@ -1,9 +1,11 @@
 // A list over buffers that all ranks reach (executor/list_access.h): many collectives of a group in
 // one launch, without a slot between input and output.
 //
-//   parameters -> { steps, credits } -> tell peers where the own buffers are, and learn where
-//   theirs are -> tiles: load from inputs, reduce, store to outputs -> fence -> tell peers that it
-//   is done with their buffers -> wait until they are done with the own ones
+//   parameters -> { steps, credits }
+//              -> tell peers where the own buffers are, and learn where theirs are
+//              -> tiles: load from inputs, reduce, store to outputs -> fence
+//              -> tell peers that it is done with their buffers
+//              -> wait until they are done with the own ones
 //
 // Addresses are the first slot of the CTA's connections, by LL words: all of them at once, and one
 // wait for a whole list. An address of 0 says that some rank does not see the buffer. Its operation

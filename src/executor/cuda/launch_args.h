@@ -2,8 +2,7 @@
 //
 //   header   control words, scales, where the tables are
 //   works    the user's buffers and how they are cut up
-//   parameters    the program in the form the kernel reads: ports | instructions | workers | uses |
-//   warps
+//   tables   the program as the kernel reads it: ports | instructions | workers | uses | warps
 //
 // The works always lie in the parameters, so that other buffers need no upload. So do the other
 // tables when it fits there, and nothing has to be loaded from device memory before the first
@@ -36,8 +35,8 @@ inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
 inline constexpr uint32_t kPlanPointers = 5;     // that SimplePlan takes (simple_step.cuh)
 inline constexpr uint32_t kBulkStages = 8;       // of a worker that bulk copies serve
-inline constexpr uint32_t kMaxReductionOperands =
-    8;  // if a reduction pulls; of more ranks nothing is put
+// Of a reduction that pulls, or whose result is put: one of more ranks does neither.
+inline constexpr uint32_t kMaxReductionOperands = 8;
 /// Shared memory that a program may have in a CTA; and what there may be with the stages of bulk
 /// copies, which only GPUs with more of it have.
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
@@ -59,8 +58,8 @@ struct WorkerTask {
                   // (bulk_worker.cuh), or one of the following
 
   static constexpr uint16_t kNotBulk = 0xffff;
-  static constexpr uint16_t kSharesReduction =
-      0xfffe;  // the CTA's one worker that may: shared_reduction.cuh
+  /// The CTA's one worker that may share its reduction with other CTAs (shared_reduction.cuh).
+  static constexpr uint16_t kSharesReduction = 0xfffe;
   constexpr bool is_bulk() const { return bulk < kSharesReduction; }
 };
 static_assert(sizeof(WorkerTask) == 16);
@@ -128,11 +127,11 @@ struct alignas(16) PortState {
   ControlBlock* remote_control;  // of this channel
   uint64_t advertisement;  // Advertisement: of who advertises written by the worker, else by the
                            // service warp
-  uint64_t detached;   // not 0 once the worker, aborted, uses no memory of others any more
-  uint32_t peer;       // rank
-  uint32_t other_tag;  // Simple: of the call that the slots which are there belong to
-  uint16_t steps;      // in one round
-  uint16_t tag;        // of the work
+  uint64_t detached;       // not 0 once the worker, aborted, uses no memory of others any more
+  uint32_t peer;           // rank
+  uint32_t other_tag;      // Simple: of the call that the slots which are there belong to
+  uint16_t steps;          // in one round
+  uint16_t tag;            // of the work
   uint8_t is_send;
   uint8_t stays;          // PortTask::kStays
   uint8_t is_direct_get;  // PortTask::kDirectGet

@@ -1,9 +1,9 @@
 // A shared reduction (shared_reduction.cuh) that pulls what its peers expose, and reduces it from
 // slots (protocol/pull.h). One warp of the worker makes the pulls, the others reduce:
 //
-//   pulls   t = 0: u      | t = 1: u'     | ...   to all peers; tiles are taken from the
+//   pulls      t = 0: u      | t = 1: u'     | ...   to all peers; tiles are taken from the
 //   pieces     0 1 2 3 4 5   | 0 1 2 3 4 5   | ...   counter that the CTAs of this GPU share
-//   warps      a b c a b c     a b c a b c
+//   warps      a b c a b c   | a b c a b c   | ...
 //
 // A warp passes from one pull to the next by itself, and reads ahead as far as its ring goes.
 // The place of a pull in the slots is free when every warp has read its pieces of it.

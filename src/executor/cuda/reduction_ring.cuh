@@ -30,8 +30,8 @@ class ReductionRing {
     const CompactInstruction& instruction;
     std::byte* const* addresses;  // where the blocks begin: of the operands in reduction order,
                                   // then of what is sent
-    std::byte* target;  // or null
-    bool pulled;        // the operands of peers come in slots, which begin at a line
+    std::byte* target;            // or null
+    bool pulled;                  // the operands of peers come in slots, which begin at a line
 
     __device__ __forceinline__ uint32_t operands() const {
       return uint32_t{instruction.receive_count} + (instruction.source != OperandBuffer::None);

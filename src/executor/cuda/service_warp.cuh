@@ -25,7 +25,7 @@ namespace niccolite::executor::cuda {
 
 /// Has the slot of `step` arrived (receiver), may it be written (sender)?
 __device__ __forceinline__ bool is_open(const Cta& cta, const PortState& port, uint64_t step) {
-  // A sender needs seen + depth > step, a receiver seen > step.
+  // A sender needs cached + depth > step, a receiver cached > step.
   const uint64_t ahead = port.is_send ? cta.header.shape.depth : 0;
   // [cached] pairs with the service warp's.
   return static_cast<int64_t>(ptx::load_acquire_shared(&port.cached) + ahead - step) > 0;

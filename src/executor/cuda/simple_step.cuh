@@ -1,11 +1,10 @@
 // One instruction by the Simple protocol: plain bytes in slots, counters for their arrival, which
 // the service warp looks at and advances (service_warp.cuh).
-//   wait   one thread per port waits for the service warp's word, and writes the slot's address to
-//          shared memory;
-//   reduce   all threads of the worker, vec16s of 16 bytes, several in flight; where not all
-//   addresses
-//          are aligned to vec16s, as rows of a warp (rows.cuh);
-//   done   one thread per port tells the service warp.
+//   wait     one thread per port waits for the service warp's word, and writes the slot's address
+//            to shared memory;
+//   reduce   all threads of the worker, by vec16s, several in flight; where not all addresses are
+//            aligned to vec16s, as rows of a warp (rows.cuh);
+//   done     one thread per port tells the service warp.
 // A worker barrier stands between them. The barriers also carry the order of the PTX memory model:
 // [cached] -> barrier -> loads of all threads, and loads and stores of all threads -> barrier ->
 // [completed].

@@ -4,11 +4,11 @@
 //
 // Why it is right. A slot is written between [credit] and [publish], and read between [arrival] and
 // [consume].
-//   [publish] -> [arrival]: the sender's release of the tail, acquired by the receiver: what was
-//   written before is read. [consume] -> [credit]:  the receiver's release of the head, acquired by
-//   the sender: what was read has been read before
-//                           it is overwritten. [resume] is the late [consume] of the operation
-//                           before.
+//   [publish] -> [arrival]   the sender's release of the tail, acquired by the receiver: what was
+//                            written before is read.
+//   [consume] -> [credit]    the receiver's release of the head, acquired by the sender: what was
+//                            read has been read before it is overwritten. [resume] is the late
+//                            [consume] of the operation before.
 // What is advertised (executor/protocol/advertisement.h) is ordered by the same: what is put
 // directly lies between [take] and [publish], reads of what is exposed between [take] and
 // [consume]. (LL and LL128 have no tail: words and lines bring their own flags. The head is the

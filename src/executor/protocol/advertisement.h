@@ -2,23 +2,21 @@
 // and data that a worker would only copy between that memory and a slot take the short way.
 //
 //   direct put   the receiver would only store what comes: it advertises its output, and the sender
-//   stores
-//             the data there
+//                stores the data there
 //   direct get   the sender would only send its input, to be reduced: it advertises its input, and
-//   the
-//             receiver's reduction reads it there
+//                the receiver's reduction reads it there
 //
 // The memory is advertised in every operation, since each may have other buffers, and since its
 // user may use them until then. Who advertises waits until the other, who *takes* the
 // advertisement, is done:
 //
-//   direct put: receiver                       sender
-//   kernel starts  --- advertisement: address ----> takes it (leaves 0), stores the data to the
-//   address waits          <-- tail, as ever ------ publishes
+//   direct put: receiver                    sender
+//   kernel starts  --- advertises address --> takes it (leaves 0), stores the data there
+//   waits          <-- tail, as ever -------- publishes
 //
-//   direct get: sender                         receiver
-//   kernel starts  --- advertisement: address ----> takes it (leaves 0), reads the data at the
-//   address waits          <-- head, as ever ------ gives credit for all steps, at the end
+//   direct get: sender                      receiver
+//   kernel starts  --- advertises address --> takes it (leaves 0), reads the data there
+//   waits          <-- head, as ever -------- gives credit for all steps, at the end
 //
 // An advertisement without an address says that the data shall come through slots: the buffer is of
 // a kind that other GPUs cannot reach, or its elements are to be scaled before they are sent.

@@ -5,10 +5,10 @@
 // each other 356 (H200, docs/design/0018). But who stores must know which part the reduction is at,
 // and where there is room for it. So the receiver asks for it:
 //
-//   receiver: reduces                             sender: exposes
+//   receiver: reduces                        sender: exposes
 //   takes tile u of its block
-//   --- pulls[t % n]: u ----------------->   takes it (leaves 0), stores tile u to place t % n
-//   waits          <------ delivered: t + 1 --  of the connection's slots
+//   --- pulls[t % n]: u ------------------>  takes it (leaves 0), stores tile u to place t % n of
+//   waits        <------ delivered: t + 1 -- the connection's slots
 //   reduces it, takes the next, pulls[(t + n) % n] ...
 //   is done with the block: gives credit for all steps, as a receiver that reads (advertisement.h)
 //

@@ -2,9 +2,10 @@
 // the slot's generation and is never dereferenced, so that a stale, foreign or made-up one is an
 // error and not a crash.
 //
-//   bit 63..60  kind, differs between tables      bit 59..28  generation of the slot (never 0)
-//   bit 27..4   slot                              bit  3..0   zero: no handle equals CUDA's special
-//   handles 1 and 2
+//   bits 63..60  kind, differs between tables
+//   bits 59..28  generation of the slot, never 0
+//   bits 27..4   slot
+//   bits  3..0   zero: no handle equals CUDA's special handles 1 and 2
 //
 // Thread safety: any thread; objects live as long as somebody holds the shared_ptr, also after
 // remove().
