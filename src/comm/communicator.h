@@ -10,9 +10,15 @@
 // first one stays, every later call returns it. Work that is queued then goes on waiting until
 // abort() or end(): what has not been done never looks done (docs/design/0019). Thread safety: one
 // thread at a time, except abort(), end(), state(), failure(), and the const getters.
+//
+// Its functions are in files by subject: communicator.cc has its calls, initialization.cc how it
+// becomes ready, reach.cc the ways between its ranks, derivation.cc and suspension.cc what their
+// names say, questions.cc what ranks ask each other, supervision.cc who looks after it, and
+// termination.cc how it fails and ends.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -22,6 +28,7 @@
 
 #include "base/thread.h"
 #include "bootstrap/member.h"
+#include "comm/configuration.h"
 #include "comm/connection_events.h"
 #include "comm/control.h"
 #include "comm/enqueue.h"
@@ -32,6 +39,7 @@
 #include "comm/one_sided.h"
 #include "comm/operators.h"
 #include "comm/profiling.h"
+#include "comm/question.h"
 #include "comm/rank_info.h"
 #include "comm/status_board.h"
 #include "comm/stragglers.h"
@@ -44,16 +52,6 @@
 #include "registry/windows.h"
 
 namespace niccolite::comm {
-
-/// ncclConfig_t as resolved: defaults and environment applied. Source: reference c-api §5.
-struct Configuration {
-  bool blocking = true;
-  bool graphs_mix = true;        // see StreamOrder
-  bool orders_launches = false;  // see LaunchOrder
-  bool one_sided = true;         // puts and signals; config.numRmaCtx 0: none
-  planner::Limits limits;
-  std::string name;  // ncclConfig_t::commName: of logs and profiles; empty: none
-};
 
 class Communicator;
 
@@ -72,36 +70,6 @@ struct Identity {
   int rank = -1;
   int device = -1;            // the device current when the communicator was asked for
   const char* function = "";  // the API call that made it, for log lines
-};
-
-/// What a rank wants of a split.
-struct SplitWish {
-  static constexpr int kNoColor = -1;
-  int color = kNoColor;
-  int key = 0;
-  Configuration configuration;
-  Status refusal;  // of its arguments: the split then fails on all ranks
-};
-
-/// What ranks ask each other; the first byte of a request.
-enum class Question : uint8_t {
-  Connect,       // transport::Endpoint::answer
-  Account,       // what do you do? (comm/account.h)
-  Fail,          // none, but a failure of all ranks: code, text
-  LetGo,         // none, but of a rank that ends its work: kernels leave the buffers of its user
-  Farewell,      // as Account, with the last account of the rank that asks
-  Signals,       // transport::Signals::answer
-  Invite,        // none, but the id of a root: see Communicator::invite()
-  MapBuffer,     // none: registry::BufferImports::map(); BufferMapped answers
-  Verdict,       // none: Watch::note()
-  Dump,          // none: observe::Dumps::keep()
-  Status,        // StatusBoard::describe_this_process()
-  BufferMapped,  // none: registry::BufferExports::note_mapped()
-  UnmapBuffer,   // none: registry::BufferImports::unmap()
-  Plans,         // none: PlanAgreement::note()
-  Tune,          // Tuning::answer()
-  Arrivals,      // arrivals_of(): when did you come to your collectives?
-  Decide,        // Watch::decide(), with an empty answer
 };
 
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
@@ -238,6 +206,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void keep_background(std::shared_ptr<Thread> thread);
 
  private:
+  static constexpr std::chrono::seconds kConnectTime{30};  // a peer's process answers from a thread
+                                                           // of its own
+  static constexpr size_t kMostText = 4096;                // of an error that a peer tells
+  /// Until when all ranks must have come to what needs all of them.
+  static Deadline time_for_all_ranks();
+
   /// Moves from one state to another; false if a failure came in between.
   bool change_state(State from, State to) {
     // [release] all that was made in state `from`, to readers of state().
@@ -246,24 +220,39 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool has_failed() const {
     return state_.load(std::memory_order_acquire) == State::Failed;  // pairs with fail()
   }
+  std::string describe() const;
+
+  // What each call does before anything else (communicator.cc).
+  Status revoked() const;
+  Status gone() const;
+  /// Operations can be queued: the communicator was neither ended nor suspended. Holds in_use_.
+  Status check_operable() const;
+  Status check_reach(const OneSidedCall& call) const;
+  std::unique_ptr<OneSided> make_one_sided();
+  void open_windows();
+  /// Are ranks on several machines, and is that one on another than this rank?
+  bool spans_machines() const;
+  bool is_remote(int peer) const {
+    return machine_of_[static_cast<size_t>(peer)] != machine_of_[static_cast<size_t>(rank())];
+  }
+  /// Does the network connect ranks that have no other way to each other?
+  bool needs_network() const { return spans_machines() || (lacks_access_ && lacks_host_); }
+
+  // How it becomes ready (initialization.cc).
   Status join_and_connect(const Meeting& meeting);
+  Result<std::vector<RankInfo>> meet(const planner::Settings& settings, const Deadline& deadline);
+  Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
   /// What several ranks need: connections, requests of peers, the watch.
-  transport::Carrier place_on_network() const;
   Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
+  transport::Carrier place_on_network() const;
+  void share_buffers(bool of_captured);
   void make_operations(const planner::Settings& settings);
   /// Opens the tuner plug-in on rank 0, before a peer can ask about it. Once.
   void start_tuning(const planner::Settings& settings);
   /// Opens the profiler plug-in, if there is one, before the first operation.
   void start_profiling();
-  struct Child;
-  Bytes encode_wish(const SplitWish& wish) const;
-  std::shared_ptr<Communicator> new_child(const Child& child);
-  Status start_as_child(const Child& child, Communicator& parent,
-                        std::unique_ptr<bootstrap::Member> member);
-  void end_unborn(Communicator& child, const Status& why) const;
-  Status interrupt();
-  Status revoked() const;
-  Result<std::vector<RankInfo>> meet(const planner::Settings& settings, const Deadline& deadline);
+
+  // Which ways there are between the ranks (reach.cc).
   Result<transport::Endpoint::Reach> exchange_links(const std::vector<RankInfo>& ranks,
                                                     planner::Settings& settings,
                                                     const Deadline& deadline);
@@ -275,26 +264,32 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   transport::PeerAccess access_to(const RankInfo& other, bool is_here, int local);
   /// Of the ways between ranks, to what the planner may choose.
   Status apply_ways(planner::Settings& settings);
-  void disconnect();
-  Result<Bytes> answer(int from, std::span<const std::byte> request);
-  /// Does the network connect ranks that have no other way to each other?
-  bool needs_network() const { return spans_machines() || (lacks_access_ && lacks_host_); }
-  /// Are ranks on several machines, and is that one on another than this rank?
-  bool spans_machines() const;
-  bool is_remote(int peer) const {
-    return machine_of_[static_cast<size_t>(peer)] != machine_of_[static_cast<size_t>(rank())];
-  }
-  Status check_reach(const OneSidedCall& call) const;
+
+  // Communicators from this one (derivation.cc), and its memory on leave (suspension.cc).
+  struct Child;
+  Bytes encode_wish(const SplitWish& wish) const;
+  std::shared_ptr<Communicator> new_child(const Child& child);
+  Status start_as_child(const Child& child, Communicator& parent,
+                        std::unique_ptr<bootstrap::Member> member);
+  void end_unborn(Communicator& child, const Status& why) const;
+  Status interrupt();
+  Status agree(const Status& mine, const Deadline& deadline);
+  Status swap_memory(bool is_suspension);
+
+  // What ranks ask and tell each other (questions.cc).
   /// See Member::request().
   std::vector<Result<Bytes>> ask(Question question, std::span<const bootstrap::Query> queries,
                                  const Deadline& deadline);
   /// The same of one peer.
   Result<Bytes> ask(Question question, int peer, std::span<const std::byte> message,
                     const Deadline& deadline);
-  std::unique_ptr<OneSided> make_one_sided();
-  void share_buffers(bool of_captured);
-  void open_windows();
-  Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
+  Result<Bytes> answer(int from, std::span<const std::byte> request);
+  void tell(int peer, const Writer& question);
+  void tell_failure(int peer, const Status& status);
+  enum class Printed : bool { No, Yes };
+  void fail_all(const Status& status, Printed printed = Printed::No);
+
+  // Who looks after it (supervision.cc).
   Status start_watch();
   /// Of rank 0: asks all ranks when they came to their last collectives. By the watchdog.
   void survey_arrivals();
@@ -304,26 +299,21 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void show_status();
   RankStatus status() const;
   void note(observe::EventKind kind);
-  enum class Printed : bool { No, Yes };
+  /// Of a communicator that grows: it may end meanwhile. Null: it has.
+  std::shared_ptr<CallLog> shared_log() const EXCLUDES(log_mutex_);
+
+  // How it fails and ends (termination.cc).
   void fail(Status status, Printed printed);
-  void fail_all(const Status& status, Printed printed = Printed::No);
-  void tell(int peer, const Writer& question);
-  void tell_failure(int peer, const Status& status);
-  void stop_reaching_peers();
   /// Waits for it until the deadline.
   Result<bool> are_operations_done(const Deadline& deadline);
   Status await_work(const char* function);
+  void stop_reaching_peers();
   Status end_work();
-  Status give_back();
   Status compare_before_leaving();
   Status with_id(const Status& status) const;
-  Status gone() const;
-  /// Operations can be queued: the communicator was neither ended nor suspended. Holds in_use_.
-  Status check_operable() const;
-  Status agree(const Status& mine, const Deadline& deadline);
-  Status swap_memory(bool is_suspension);
+  Status give_back();
+  void disconnect();
   void keep_for_ever();
-  std::string describe() const;
 
   gpu::Machine& machine_;
   Meeting meeting_;  // until initialize(): a parent is not kept alive by its children
@@ -361,8 +351,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string torn_link_;            // why LL128 is not used here; empty: it may be
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
-  /// Of a communicator that grows: it may end meanwhile. Null: it has.
-  std::shared_ptr<CallLog> shared_log() const EXCLUDES(log_mutex_);
   mutable std::mutex log_mutex_;  // for shared_log(), against disconnect()
   std::shared_ptr<CallLog> log_;
   std::shared_ptr<ConnectionEvents> connection_events_;  // the endpoint has it, too

@@ -15,10 +15,6 @@ namespace {
 
 constexpr size_t kMostText = 4096;  // of a refusal
 
-Deadline time_for_all_ranks() {
-  return Deadline::after(std::chrono::seconds(parameters::init_timeout()));
-}
-
 /// The same on all ranks of the child, and no other communicator's.
 uint64_t hash_of_child(uint64_t parent, uint64_t number, int color) {
   Writer writer;

@@ -3,6 +3,9 @@
 // call of the driver each). Groups take each step for all before they take the next for any. What
 // is prepared and connected is remembered: repeating a call, or a group of the same calls, only
 // launches. Thread safety: one thread at a time.
+//
+// Its functions are in files by subject: enqueue.cc runs calls, prepared_plans.cc plans and
+// remembers them, buffer_advertisements.cc chooses what peers are offered.
 #pragma once
 
 #include <chrono>
@@ -18,6 +21,7 @@
 #include "comm/launch_order.h"
 #include "comm/launcher.h"
 #include "comm/plan_agreement.h"
+#include "comm/planned.h"
 #include "comm/scratch.h"
 #include "comm/stream_order.h"
 #include "comm/task.h"
@@ -28,15 +32,6 @@
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {
-
-/// What is planned, on its way to a launcher.
-struct Planned {
-  planner::Plan plan;
-  executor::Launch launch;
-  Call first;        // of the calls
-  std::string name;  // of the batch, for OperationQueue; empty for a collective by itself
-  std::vector<planner::Choice> choices{};  // by work, where they differ
-};
 
 /// One launch with its buffers: what launch() wants.
 struct Ready {
@@ -100,6 +95,8 @@ class OperationQueue {
   Result<double> predict(std::span<const Task> tasks);
 
  private:
+  static constexpr size_t kMostRememberedCalls = 1 << 14;  // of all groups that are remembered
+
   struct Hash {
     size_t operator()(const planner::Request& request) const;
   };
@@ -136,46 +133,51 @@ class OperationQueue {
     std::shared_ptr<gpu::Event> last_use;
   };
 
-  bool is_copy(const Call& call) const { return rank_alone_ && !call.request.op.scales(); }
-  std::shared_ptr<Launcher> find(const planner::Request& request) const;
-  std::shared_ptr<Launcher> find(const std::string& name) const;
-  Result<Planned> plan_one(const Call& call);
-  Result<std::shared_ptr<Launcher>> bind(Planned planned, const Deadline& deadline);
-  std::vector<Ready> recall(const KnownGroup& group, std::span<const Task> tasks) const;
-  void remember_group(std::span<Ready> launches);
-  Result<Planned> plan_batch(const Batch& batch, std::string name);
-  Status plan_list(const Batch& batch, Planned& planned);
-  Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
-  Status check_captures(std::span<const Task> tasks);
+  // Running (enqueue.cc).
+  /// Of the operations that come now: by run(), run_known() and prepare().
+  Status choose_plans(std::span<const Task> tasks);
+  Status before(gpu::StreamHandle stream);
+  Status after(gpu::StreamHandle stream);
+  Status run(Launcher& launcher, std::span<const Call> calls,
+             std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
+  /// Do launches of these calls depend on nothing but the calls, the buffers and the stream?
+  static bool may_be_known(std::span<const Task> tasks);
+  Status launch_known(KnownGroup& group, std::span<const Task> tasks);
   Status launch_logged(Launcher& launcher, std::span<const Call> calls,
                        std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
                        CallLog::Joined joined = CallLog::Joined::Perhaps);
   Status launch_profiled(Launcher& launcher, std::span<const Call> calls,
                          std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
-  void note_plan(const Planned& planned) const;
-  LaunchForm form_of(const Planned& planned) const;
-  static std::vector<ProxyShare> proxies_of(const executor::Launch& launch, size_t work);
-  Status run(Launcher& launcher, std::span<const Call> calls,
-             std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
   void collect_buffers(const KnownLaunch& known, std::span<const Task> tasks,
                        std::vector<executor::Buffers>& buffers) const;
-  Status launch_known(KnownGroup& group, std::span<const Task> tasks);
+  Status check_captures(std::span<const Task> tasks);
+  bool is_copy(const Call& call) const { return rank_alone_ && !call.request.op.scales(); }
+  Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
+
+  // Planning, binding and remembering (prepared_plans.cc).
+  Result<Planned> plan_one(const Call& call);
+  Result<Planned> plan_batch(const Batch& batch, std::string name);
+  Status plan_list(const Batch& batch, Planned& planned);
+  void note_plan(const Planned& planned) const;
+  Result<std::shared_ptr<Launcher>> bind(Planned planned, const Deadline& deadline);
+  std::shared_ptr<Launcher> find(const planner::Request& request) const;
+  std::shared_ptr<Launcher> find(const std::string& name) const;
   template <typename Map, typename Key>
   void remember(Map& map, Key&& key, const std::shared_ptr<Launcher>& launcher);
+  std::vector<Ready> recall(const KnownGroup& group, std::span<const Task> tasks) const;
+  void remember_group(std::span<Ready> launches);
   void forget(Plans& plans);
   void forget_groups(Plans& plans);
   void retire(std::shared_ptr<Launcher> launcher);
   bool is_over(Retired& retired);
+
+  // What peers are offered (buffer_advertisements.cc).
   const uint64_t* shifts_of(const void* pointer, size_t bytes);
   executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
   executor::Buffers advertise(executor::Buffers buffers, const Call& call);
+  void note_use(const executor::Buffers& buffers);
   void note_without_advertisements(const Launcher& launcher, std::span<const Call> calls,
                                    std::span<const executor::Buffers> buffers);
-  Status before(gpu::StreamHandle stream);
-  Status after(gpu::StreamHandle stream);
-  /// Of the operations that come now: by run(), run_known() and prepare().
-  Status choose_plans(std::span<const Task> tasks);
-  void note_use(const executor::Buffers& buffers);
 
   gpu::Machine& machine_;
   const int device_;

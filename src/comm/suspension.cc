@@ -4,11 +4,6 @@
 #include "comm/communicator.h"
 
 namespace niccolite::comm {
-namespace {
-
-constexpr size_t kMostText = 4096;  // of why a rank cannot
-
-}  // namespace
 
 Communicator::MemoryUse Communicator::memory_use() {
   std::lock_guard in_use(in_use_);
@@ -43,7 +38,7 @@ Status Communicator::suspend() {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommSuspend");
-  const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));
+  const Deadline deadline = time_for_all_ranks();
   Status mine;
   if (is_suspended_) {
     mine = Status::invalid_usage("the communicator is suspended already");
@@ -64,7 +59,7 @@ Status Communicator::resume() {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommResume");
-  const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));
+  const Deadline deadline = time_for_all_ranks();
   TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended"),
             deadline));
   TRY(swap_memory(/*is_suspension=*/false));
@@ -77,7 +72,7 @@ Status Communicator::resume() {
 Status Communicator::swap_memory(bool is_suspension) {
   Scratch& scratch = operations_->scratch();
   if (endpoint_ == nullptr) return is_suspension ? scratch.suspend() : scratch.resume();
-  const Deadline deadline = Deadline::after(std::chrono::seconds(parameters::init_timeout()));
+  const Deadline deadline = time_for_all_ranks();
   Status status = guarded([&]() -> Status {
     // Memory that somebody still maps is not given back, and memory that is not there yet cannot be
     // mapped.

@@ -91,6 +91,12 @@ class Watch {
   void keep_farewell(Account account) EXCLUDES(mutex_);
 
  private:
+  static constexpr std::chrono::seconds kLongWait{1};  // is worth a verdict and a line of INFO
+  static constexpr std::chrono::milliseconds kAsk{
+      800};  // so that a verdict comes within two seconds
+  // A wait that goes on is reported every second at least.
+  static constexpr std::chrono::milliseconds kFresh{1500};
+
   struct Wait {
     executor::ReportKind kind = executor::ReportKind::Waiting;
     int peer = -1;
@@ -103,6 +109,7 @@ class Watch {
     int seconds() const { return static_cast<int>(lasted() / std::chrono::seconds(1)); }
   };
 
+  // Its own rank's waits, and what it tells of them (watch.cc).
   executor::Report take_report(Time* earliest, Time* latest);
   static bool is_same_operation(const Wait& before, const Wait& wait);
   void keep_wait(Wait& wait) EXCLUDES(mutex_);
@@ -110,6 +117,12 @@ class Watch {
   Account own_account(int asker) const EXCLUDES(mutex_);
   Account own_account(int asker, const std::optional<Wait>& wait) const EXCLUDES(mutex_);
   Stuck describe_stuck(const Wait& wait, const LoggedCall& logged) const;
+  void compare_with_neighbor();
+  bool accuse(const std::optional<std::string>& text);
+  void fail_all(const Status& status);
+  bool is_other_rank(int rank, int of) const { return rank >= 0 && rank < nranks_ && rank != of; }
+
+  // Why it waits (inquiry.cc).
   void examine_host_call();
   void examine_mismatch();
   void examine_wait(const Wait& wait);
@@ -117,21 +130,19 @@ class Watch {
   void follow(const Wait& wait);
   bool name_stopped(const Wait& wait, const Account& last);
   bool examine_network(const Wait& wait, const Account& last, const Account& next);
-  /// For how long the wait has lasted by now, if it goes on.
-  std::chrono::milliseconds lasted_by_now(const Wait& wait) const;
   std::optional<std::string> judge_hold(const Wait& wait, std::span<const Waiter> path,
                                         const Waiter& held) EXCLUDES(mutex_);
+  bool is_silent(int peer, Time asked) const;
+  void judge_silence(const Wait& wait, const Account& waiting, int peer, Time asked);
+  /// For how long the wait has lasted by now, if it goes on.
+  std::chrono::milliseconds lasted_by_now(const Wait& wait) const;
+  void say_who_is_late(const Wait& wait, const Account& mine);
+  void say(const Wait& wait, const Account& mine, const std::string& for_whom);
+
+  // Which verdict all ranks print (verdict_decision.cc).
   void judge(const Wait& wait, std::optional<Verdict> verdict);
   void announce(const Verdict& verdict);
   void print(const Verdict& verdict);
-  bool is_silent(int peer, Time asked) const;
-  void judge_silence(const Wait& wait, const Account& waiting, int peer, Time asked);
-  void say_who_is_late(const Wait& wait, const Account& mine);
-  void say(const Wait& wait, const Account& mine, const std::string& for_whom);
-  void compare_with_neighbor();
-  bool accuse(const std::optional<std::string>& text);
-  void fail_all(const Status& status);
-  bool is_other_rank(int rank, int of) const { return rank >= 0 && rank < nranks_ && rank != of; }
 
   const int rank_;
   const int nranks_;

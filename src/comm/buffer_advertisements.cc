@@ -1,0 +1,100 @@
+// Which of the user's buffers a launch offers to peers, and what ranks that must agree on direct
+// plans are told of that.
+#include <algorithm>
+
+#include "base/log.h"
+#include "comm/enqueue.h"
+
+namespace niccolite::comm {
+namespace {
+
+using executor::Buffers;
+
+constexpr std::chrono::seconds kExportTime{10};  // peers' processes map memory on their own threads
+
+/// Of the input and of the output, of a rank that has both.
+std::pair<size_t, size_t> bytes_of(const Call& call, int nranks) {
+  const size_t bytes = call.request.bytes();
+  const size_t of_all = bytes * static_cast<size_t>(nranks);
+  switch (call.request.collective) {
+    case Collective::AllGather:
+    case Collective::Gather:
+      return {bytes, of_all};
+    case Collective::ReduceScatter:
+    case Collective::Scatter:
+      return {of_all, bytes};
+    case Collective::AllToAll:
+      return {of_all, of_all};
+    default:
+      return {bytes, bytes};
+  }
+}
+
+}  // namespace
+
+const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes) {
+  if (pointer == nullptr) return nullptr;
+  if (windows_ != nullptr)
+    if (const uint64_t* shifts = windows_->shifts_of(pointer, bytes)) return shifts;
+  if (exports_ == nullptr) return nullptr;
+  // In the same call it need not be looked for again. A list's buffers lie in few allocations.
+  constexpr std::ptrdiff_t kMostLooks = 8;
+  const auto end = used_.rbegin() + std::min(kMostLooks, std::ssize(used_));
+  const auto known = std::find_if(used_.rbegin(), end, [&](const auto& used) {
+    return used->is_allocation_of(pointer, bytes);
+  });
+  if (known != end) return (*known)->shifts();
+  using Use = registry::BufferExports::Use;
+  auto found = exports_->find(pointer, bytes, order_.is_captured() ? Use::Captured : Use::Plain,
+                              Deadline::after(kExportTime));
+  if (found == nullptr) return nullptr;
+  const uint64_t* const shifts = found->shifts();
+  used_.push_back(std::move(found));
+  return shifts;
+}
+
+// Each launch anew: windows end, and memory is freed and comes back as other memory.
+Buffers OperationQueue::with_shifts(Buffers buffers, const Call& call) {
+  const auto [input_bytes, output_bytes] = bytes_of(call, plans_->planner.settings().nranks);
+  buffers.input_shifts = shifts_of(buffers.input, input_bytes);
+  buffers.output_shifts = shifts_of(buffers.output, output_bytes);
+  return buffers;
+}
+
+// Of a launch that makes offers.
+Buffers OperationQueue::advertise(Buffers buffers, const Call& call) {
+  buffers = with_shifts(buffers, call);
+  if (buffers.input_shifts != nullptr || buffers.output_shifts != nullptr)
+    LOG(Trace, Reg, "{}: peers are offered {}", describe(call),
+        buffers.output_shifts == nullptr  ? "the input"
+        : buffers.input_shifts == nullptr ? "the output"
+                                          : "input and output");
+  if (agreement_ != nullptr && !call.is_message() && !order_.is_captured()) note_use(buffers);
+  return buffers;
+}
+
+void OperationQueue::note_use(const Buffers& buffers) {
+  const auto is_reached = [](const void* buffer, const uint64_t* shifts) {
+    return buffer == nullptr || shifts != nullptr;
+  };
+  agreement_->note_use(is_reached(buffers.input, buffers.input_shifts) &&
+                       is_reached(buffers.output, buffers.output_shifts));
+}
+
+// A root to which peers offer their buffers has none that must be reached. Where the plan for slots
+// makes no offers at all, that for direct buffers may: it counts what would be offered.
+void OperationQueue::note_without_advertisements(const Launcher& launcher,
+                                                 std::span<const Call> calls,
+                                                 std::span<const Buffers> buffers) {
+  if (launcher.advertisements() == Launcher::Advertisements::None) return;
+  for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
+    if (calls[i].is_message()) continue;
+    if (launcher.advertisements() == Launcher::Advertisements::Taken) {
+      agreement_->note_use(true);
+    } else {
+      note_use(with_shifts(buffers[i], calls[i]));
+    }
+  }
+}
+
+}  // namespace niccolite::comm

@@ -1,0 +1,75 @@
+#include "comm/call_key.h"
+
+namespace niccolite::comm {
+namespace {
+
+template <typename Value>
+void add_to(std::string& name, const Value& value) {
+  name.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+/// All of a call that a plan depends on.
+void add_call(std::string& name, const Call& call) {
+  const planner::Request& request = call.request;
+  add_to(name, request.collective);
+  if (call.is_message()) {
+    add_to(name, request.bytes());
+    add_to(name, call.peer);
+    add_to(name, call.is_send);
+    return;
+  }
+  add_to(name, request.count);
+  add_to(name, request.type);
+  add_to(name, request.root);
+  add_to(name, request.op.operation);
+  add_to(name, request.op.scale);
+  add_to(name, request.op.factor);
+  add_to(name, request.op.device_scale);
+}
+
+}  // namespace
+
+std::string name_of(const Batch& batch) {
+  std::string name;
+  add_to(name, batch.protocol);
+  add_to(name, batch.is_list);
+  add_to(name, batch.goes_direct);
+  add_to(name, batch.most_channels);
+  for (const Task* task : batch.tasks) add_call(name, task->call);
+  return name;
+}
+
+namespace {
+
+uint64_t mixed(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 32;
+}
+
+uint64_t mixed(uint64_t hash, const Call& call) {
+  const auto peer = static_cast<uint64_t>(call.peer);
+  return mixed(mixed(hash, hash_of(call.request)), peer << 1 | (call.is_send ? 1 : 0));
+}
+
+}  // namespace
+
+uint64_t hash_of(const planner::Request& request) {
+  const uint64_t kinds = static_cast<uint64_t>(request.collective) << 16 |
+                         static_cast<uint64_t>(request.type) << 8 |
+                         static_cast<uint64_t>(request.op.operation);
+  return mixed(mixed(request.count, kinds), static_cast<uint64_t>(request.root));
+}
+
+uint64_t hash_of(std::span<const Call> calls) {
+  uint64_t hash = 0;
+  for (const Call& call : calls) hash = mixed(hash, call);
+  return hash;
+}
+
+uint64_t hash_of(std::span<const Task> tasks) {
+  uint64_t hash = 0;
+  for (const Task& task : tasks) hash = mixed(hash, task.call);
+  return hash;
+}
+
+}  // namespace niccolite::comm

@@ -1,0 +1,30 @@
+// Configuration: what the user of a communicator has chosen; and what a rank chooses in a split.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "planner/settings.h"
+
+namespace niccolite::comm {
+
+/// ncclConfig_t as resolved: defaults and environment applied. Source: reference c-api §5.
+struct Configuration {
+  bool blocking = true;
+  bool graphs_mix = true;        // see StreamOrder
+  bool orders_launches = false;  // see LaunchOrder
+  bool one_sided = true;         // puts and signals; config.numRmaCtx 0: none
+  planner::Limits limits;
+  std::string name;  // ncclConfig_t::commName: of logs and profiles; empty: none
+};
+
+/// What a rank wants of a split.
+struct SplitWish {
+  static constexpr int kNoColor = -1;
+  int color = kNoColor;
+  int key = 0;
+  Configuration configuration;
+  Status refusal;  // of its arguments: the split then fails on all ranks
+};
+
+}  // namespace niccolite::comm

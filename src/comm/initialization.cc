@@ -1,0 +1,329 @@
+// How a communicator becomes ready: its ranks join, tell each other what they are and how they
+// reach each other, and each makes what its operations need.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/log.h"
+#include "base/parameters.h"
+#include "comm/communicator.h"
+#include "comm/version.h"
+#include "observe/network_events.h"
+#include "topology/order.h"
+
+namespace niccolite::comm {
+namespace {
+
+/// Where this code was loaded from.
+std::string own_file() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&own_file), &info) == 0 || info.dli_fname == nullptr)
+    return "an unknown file";
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
+  return error ? info.dli_fname : file.string();
+}
+
+// What fails here fails on all ranks, which learn of it instead of waiting for this one.
+Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
+  if (!status.is_ok()) bootstrap::Member::give_up(join, status);
+  return status;
+}
+
+// What NCCL has and this library has not: nobody shall believe that it works.
+void refuse_variables() {
+  if (parameters::oob_net_enable() == 1)
+    LOG(Warn, Init, "NCCL_OOB_NET_ENABLE=1 is not served: ranks meet by TCP. Unset it");
+  if (!parameters::oob_net_ifname().empty())
+    LOG(Warn, Init,
+        "NCCL_OOB_NET_IFNAME={} is not served: set NCCL_SOCKET_IFNAME, which chooses the "
+        "interfaces by which ranks meet",
+        parameters::oob_net_ifname());
+  if (!parameters::socket_magic().empty())
+    LOG(Warn, Init,
+        "NCCL_SOCKET_MAGIC is not served: connections prove the unique id's secret. Unset it");
+}
+
+// Null: sockets. Plug-ins are opened where they are needed only.
+Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed) {
+  std::shared_ptr<transport::net::Network> network;
+  if (is_needed) network = TRY(transport::net::Network::choose());
+  if (network == nullptr)
+    LOG(Info, Init, "Using network Socket");
+  else
+    LOG(Info, Init, "Using network {} ({}, device {})", network->name(), network->origin(),
+        network->properties().device);
+  return network;
+}
+
+}  // namespace
+
+Status Communicator::initialize() {
+  const log::ScopedDevice speaks_for(device());
+  std::lock_guard in_use(in_use_);
+  Status status;
+  {
+    const Meeting meeting = std::exchange(meeting_, {});
+    Abort* const of_parent = meeting.parent != nullptr ? &meeting.parent->abort_ : nullptr;
+    const int listener =
+        of_parent != nullptr
+            ? of_parent->listen([this, of_parent] { abort_.raise(of_parent->reason()); })
+            : 0;
+    status = guarded([&] { return join_and_connect(meeting); });
+    if (of_parent != nullptr) of_parent->forget(listener);
+  }
+  if (!status.is_ok()) {
+    status =
+        std::move(status).with_context("{}: rank {} of {}", identity_.function, rank(), nranks());
+    // The peers learn of it now, not at their deadline.
+    disconnect();
+    // A blocking call prints what it returns.
+    fail(status.copy(), configuration_.blocking ? Printed::Yes : Printed::No);
+    return status;
+  }
+  if (configuration_.blocking && !change_state(State::InProgress, State::Ready)) return failure();
+  return {};
+}
+
+Status Communicator::join_and_connect(const Meeting& meeting) {
+  // All ranks of the parent grow.
+  const std::shared_ptr<CallLog> of_parent =
+      meeting.parent != nullptr ? meeting.parent->shared_log() : nullptr;
+  const CallLog::HostCallScope in_call(of_parent.get(), identity_.function);
+  const auto start = std::chrono::steady_clock::now();
+  const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
+  const int driver = machine_.driver_version();
+  const std::string version = fmt::format("{}.{}.{}", kMajor, kMinor, kPatch);
+  log::version_line(
+      fmt::format("NCCL version {}+cuda{}.{}", version, driver / 1000, driver % 1000 / 10),
+      fmt::format("Niccolite {} loaded from {}, on {} GPUs", version, own_file(),
+                  machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
+      rank() == 0);
+  static std::once_flag once;
+  std::call_once(once, refuse_variables);
+  const bootstrap::UniqueId id = TRY(meeting.find_id(time_for_all_ranks(), abort_));
+  id_hash_ = id.hash();
+  LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
+      identity_.function, describe(), device(), info.bus_id, id_hash_);
+  TRY(control_.allocate(machine_));
+  const Deadline deadline = time_for_all_ranks();
+  const bootstrap::JoinOptions join{
+      .id = id, .nranks = nranks(), .rank = rank(), .deadline = deadline, .abort = &abort_};
+  if (nranks() > 1) TRY(or_give_up(join, load_kernels(machine_, device())));
+  Result<planner::Settings> made =
+      planner::make_settings(machine_.kind(), nranks(), configuration_.limits);
+  TRY(or_give_up(join, made.status().copy()));
+  planner::Settings settings = std::move(made).take();
+  settings.is_tuned = planner::Tuner::is_there();  // rank 0's holds, as of all settings
+  // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
+  member_ = TRY(bootstrap::Member::join(join));
+  if (nranks() > 1) {
+    const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
+    settings = ranks[0].settings.value();
+    settings.gpu = gpu_ = gpu_of(ranks);
+    machine_of_ = machines_of(ranks);
+    for (const RankInfo& of_rank : ranks) {
+      process_of_.push_back(of_rank.process);
+      device_of_.push_back(of_rank.device);
+    }
+    TRY(find_machine_graph(ranks, deadline));
+    transport::Endpoint::Reach reach = TRY(exchange_links(ranks, settings, deadline));
+    planner::set_reach(settings, reach.is_whole);
+    TRY(serve_peers(settings, std::move(reach)));
+    // Nobody returns before everybody has checked: an error on one rank is an error on all.
+    TRY(member_->barrier(deadline));
+  } else {
+    TRY(choose_network(/*is_needed=*/false).status());
+    member_.reset();
+    TRY(find_machine_graph({}, deadline));
+  }
+  make_operations(settings);
+  show_status();
+  LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
+      describe(), device(), info.bus_id, id_hash_);
+  const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
+  LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", identity_.function, rank(),
+      nranks(), total.count());
+  return {};
+}
+
+// Tells all ranks of this one, and checks what they tell; `settings` are this rank's own.
+Result<std::vector<RankInfo>> Communicator::meet(const planner::Settings& settings,
+                                                 const Deadline& deadline) {
+  const RankInfo self =
+      TRY(describe_this_rank(machine_, device(), rank(), settings, configuration_.limits));
+  const bootstrap::Gathered blobs = TRY(member_->all_gather(encode(self), deadline));
+  std::vector<RankInfo> ranks = TRY(decode_and_check(blobs));
+  if (rank() == 0) warn_of_differences(ranks);
+  return ranks;
+}
+
+Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline) {
+  const bool is_asked_for = ranks.empty() ? asks_for_machine_graph()
+                                          : std::ranges::any_of(ranks, &RankInfo::asks_for_graph);
+  if (!is_asked_for && !spans_machines()) return {};
+  machine_graph_ =
+      TRY(make_machine_graph({.machine = machine_,
+                              .device = device(),
+                              .rank = rank(),
+                              .host = ranks.empty() ? "" : ranks[static_cast<size_t>(rank())].host,
+                              .member = member_.get(),
+                              .deadline = deadline}));
+  return {};
+}
+
+Status Communicator::serve_peers(const planner::Settings& settings,
+                                 transport::Endpoint::Reach reach) {
+  reach_ = std::move(reach);
+  for (int peer = 0; peer < nranks(); ++peer)
+    if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
+  member_->on_peer_lost([this](int peer, const Status& why) {
+    {
+      std::lock_guard lock(lost_mutex_);
+      lost_.insert(peer);
+    }
+    fail(why.copy());
+  });
+  transport::Carrier carrier = place_on_network();
+  carrier.network = TRY(choose_network(needs_network()));
+  {
+    std::lock_guard lock(log_mutex_);
+    log_ = std::make_shared<CallLog>(nranks());
+  }
+  connection_events_ = std::make_shared<ConnectionEvents>(log_->recorder());
+  // [release] the log, to fail().
+  calls_.store(log_.get(), std::memory_order_release);
+  endpoint_ = std::make_unique<transport::Endpoint>(
+      machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
+      reach_,
+      [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
+        return ask(Question::Connect, queries, until);
+      },
+      [this](Status why) { fail(std::move(why)); }, std::move(carrier), connection_events_);
+  one_sided_ = make_one_sided();
+  share_buffers(settings.maps_captured);
+  start_tuning(settings);
+  TRY(start_watch());
+  member_->serve(
+      [this](int from, std::span<const std::byte> request) { return answer(from, request); });
+  return {};
+}
+
+// Which network device is this rank's own: the one that the machine graph gives it, else that of
+// its number among the ranks of its machine.
+transport::Carrier Communicator::place_on_network() const {
+  transport::Carrier carrier;
+  if (!machine_of_.empty())
+    carrier.number =
+        static_cast<size_t>(std::count(machine_of_.begin(), machine_of_.begin() + rank(),
+                                       machine_of_[static_cast<size_t>(rank())]));
+  if (machine_graph_ != nullptr) {
+    const int node = topology::rails(*machine_graph_).at(static_cast<size_t>(rank()));
+    if (node >= 0)
+      carrier.nearest_interface = machine_graph_->nodes()[static_cast<size_t>(node)].name;
+  }
+  return carrier;
+}
+
+// Buffers of this rank's user with ranks of other processes, and theirs with this one.
+void Communicator::share_buffers(bool of_captured) {
+  using registry::BufferExports;
+  std::vector<BufferExports::Reach> reach;
+  bool maps_any = false;
+  for (int peer = 0; peer < nranks(); ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    const bool is_here = peer == rank() || member_->same_process(peer);
+    const bool maps = !is_here && reach_.windows[at];
+    maps_any |= maps;
+    reach.push_back(maps ? BufferExports::Reach::Mapping
+                    : peer == rank() || (is_here && reach_.in[at])
+                        ? BufferExports::Reach::SameAddress
+                        : BufferExports::Reach::None);
+    if (maps) reaching_peers_.push_back(peer);
+  }
+  if (!maps_any) return;
+  imports_ = std::make_unique<registry::BufferImports>(machine_, device());
+  exports_ = std::make_shared<BufferExports>(
+      machine_,
+      BufferExports::Options{
+          .device = device(),
+          .reach = std::move(reach),
+          .tell =
+              [this](int peer, BufferExports::Message message, std::span<const std::byte> bytes) {
+                Writer writer;
+                writer.u8(static_cast<uint8_t>(message == BufferExports::Message::Map
+                                                   ? Question::MapBuffer
+                                                   : Question::UnmapBuffer));
+                writer.raw(bytes);
+                tell(peer, writer);
+              },
+          .mark = [this] { return operations_->mark(); },
+          .registrations = &registrations_,
+          .captures = of_captured,
+          .most_cached = static_cast<size_t>(parameters::buffer_cache()),
+          .abort = &abort_});
+  if (!of_captured || !reach_.has_whole_windows) return;
+  agreement_ = std::make_unique<PlanAgreement>(
+      rank(), nranks(), abort_, [this](int peer, std::span<const std::byte> message) {
+        Writer writer;
+        writer.u8(static_cast<uint8_t>(Question::Plans));
+        writer.raw(message);
+        tell(peer, writer);
+      });
+}
+
+void Communicator::make_operations(const planner::Settings& settings) {
+  operations_ =
+      std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
+                                       control_.words(), log_.get(), configuration_.graphs_mix);
+  if (exports_ != nullptr) operations_->open_buffers(*exports_);
+  if (agreement_ != nullptr) operations_->plan_for_reach(*agreement_);
+  start_tuning(settings);
+  if (tuning_ != nullptr) operations_->tune(*tuning_);
+  if (configuration_.orders_launches && nranks() > 1) {
+    // Without it operations are launched as they come.
+    Result<std::unique_ptr<LaunchOrder>> order = LaunchOrder::join(machine_, device());
+    if (order.is_ok()) operations_->order_launches(std::move(order).take());
+  }
+  start_profiling();
+  windows_ =
+      std::make_unique<registry::Windows>(machine_, device(), member_.get(),
+                                          /*are_possible=*/!needs_network() && !lacks_access_);
+  if (one_sided_ == nullptr) one_sided_ = make_one_sided();
+}
+
+void Communicator::start_tuning(const planner::Settings& settings) {
+  if (!settings.is_tuned || tuning_ != nullptr) return;
+  std::shared_ptr<planner::Tuner> tuner;
+  if (rank() == 0)
+    tuner = planner::Tuner::open({.id = id_hash_, .ranks = nranks(), .machines = machine_of_});
+  std::function<Result<Bytes>(std::span<const std::byte>)> ask_first;
+  if (rank() != 0)
+    ask_first = [this](std::span<const std::byte> question) -> Result<Bytes> {
+      return ask(Question::Tune, 0, question, Deadline::after(kConnectTime));
+    };
+  tuning_ = std::make_unique<Tuning>(settings, std::move(tuner), std::move(ask_first));
+}
+
+void Communicator::start_profiling() {
+  const std::set<int> machines(machine_of_.begin(), machine_of_.end());
+  const auto profiler =
+      observe::Profiler::open({.id = id_hash_,
+                               .name = configuration_.name,
+                               .nodes = std::max(1, static_cast<int>(machines.size())),
+                               .ranks = nranks(),
+                               .rank = rank()});
+  if (profiler == nullptr) return;
+  transport::net::Network::tell_events_to(&observe::NetworkEvents::hear);
+  profiling_ = std::make_shared<Profiling>(profiler);
+  if (log_ != nullptr) {
+    log_->recorder()->set_listener(profiling_);
+    connection_events_->tell(profiling_->proxies());
+    if (const observe::KernelMarks& marks = log_->recorder()->marks())
+      profiling_->read_marks(marks).ignore("channels of kernels are missing from the profile");
+  }
+  operations_->profile(*profiling_);
+}
+
+}  // namespace niccolite::comm

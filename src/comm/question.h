@@ -1,0 +1,30 @@
+// Question: what a rank of a communicator asks or tells another one beside their operations. Who
+// asks gets an answer (bootstrap::Member::request()) or wants none (notify()).
+#pragma once
+
+#include <cstdint>
+
+namespace niccolite::comm {
+
+/// What ranks ask each other; the first byte of a request.
+enum class Question : uint8_t {
+  Connect,       // transport::Endpoint::answer
+  Account,       // what do you do? (comm/account.h)
+  Fail,          // none, but a failure of all ranks: code, text
+  LetGo,         // none, but of a rank that ends its work: kernels leave the buffers of its user
+  Farewell,      // as Account, with the last account of the rank that asks
+  Signals,       // transport::Signals::answer
+  Invite,        // none, but the id of a root: see Communicator::invite()
+  MapBuffer,     // none: registry::BufferImports::map(); BufferMapped answers
+  Verdict,       // none: Watch::note()
+  Dump,          // none: observe::Dumps::keep()
+  Status,        // StatusBoard::describe_this_process()
+  BufferMapped,  // none: registry::BufferExports::note_mapped()
+  UnmapBuffer,   // none: registry::BufferImports::unmap()
+  Plans,         // none: PlanAgreement::note()
+  Tune,          // Tuning::answer()
+  Arrivals,      // arrivals_of(): when did you come to your collectives?
+  Decide,        // Watch::decide(), with an empty answer
+};
+
+}  // namespace niccolite::comm

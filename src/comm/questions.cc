@@ -1,0 +1,142 @@
+// What the ranks of a communicator ask and tell each other beside their operations
+// (comm/question.h).
+#include <algorithm>
+
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "observe/dumps.h"
+
+namespace niccolite::comm {
+
+std::vector<Result<Bytes>> Communicator::ask(Question question,
+                                             std::span<const bootstrap::Query> queries,
+                                             const Deadline& deadline) {
+  std::vector<Bytes> messages;
+  std::vector<bootstrap::Query> questions;
+  for (const bootstrap::Query& query : queries) {
+    Writer writer;
+    writer.u8(static_cast<uint8_t>(question));
+    writer.raw(query.message);
+    messages.push_back(std::move(writer).take());
+    questions.push_back({.peer = query.peer, .message = messages.back()});
+  }
+  return member_->request(questions, deadline);
+}
+
+Result<Bytes> Communicator::ask(Question question, int peer, std::span<const std::byte> message,
+                                const Deadline& deadline) {
+  const bootstrap::Query query{.peer = peer, .message = message};
+  return std::move(ask(question, {&query, 1}, deadline).front());
+}
+
+// A peer asks. On a service thread or a peer's, at any time between join_and_connect() and
+// disconnect().
+Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request) {
+  const log::ScopedDevice speaks_for(device());
+  Reader reader(request, "a peer");
+  const auto question = static_cast<Question>(reader.u8());
+  switch (question) {
+    case Question::Connect:
+      return endpoint_->answer(from, reader.rest());
+    case Question::Signals:
+      return one_sided_->answer(from, reader.rest());
+    case Question::Account:
+      if (is_revoked()) return revoked();
+      TRY(failure());  // all that its waits could say has been said
+      return watch_->account(from).encode();
+    case Question::Farewell:
+      if (is_revoked()) return revoked();
+      watch_->keep_farewell(TRY(Account::decode(reader.rest(), from)));
+      TRY(failure());
+      return watch_->account(from).encode();
+    case Question::Invite: {
+      const std::span<const std::byte> bytes = reader.raw(bootstrap::UniqueId::kBytes);
+      TRY(reader.finish());
+      invitation_.put(TRY(bootstrap::UniqueId::parse(bytes.first<bootstrap::UniqueId::kBytes>())));
+      return Bytes();
+    }
+    case Question::Decide:
+      watch_->decide(TRY(Verdict::decode(reader.rest(), nranks())));
+      return Bytes();
+    case Question::Verdict:
+      watch_->note(TRY(Verdict::decode(reader.rest(), nranks())));
+      return Bytes();
+    case Question::Status:
+      return StatusBoard::of_process().describe_this_process().encode();
+    case Question::Dump: {
+      const std::string name = reader.text(kMostText);
+      const std::span<const std::byte> text = reader.rest();
+      observe::Dumps::of_process().keep(name,
+                                        {reinterpret_cast<const char*>(text.data()), text.size()});
+      return Bytes();
+    }
+    case Question::MapBuffer: {
+      if (imports_ == nullptr) break;
+      const registry::MapAnswer mapped = TRY(imports_->map(from, reader.rest()));
+      Writer answer;
+      answer.u8(static_cast<uint8_t>(Question::BufferMapped));
+      answer.raw(mapped.encode());
+      tell(from, answer);
+      return Bytes();
+    }
+    case Question::BufferMapped:
+      if (exports_ == nullptr) break;
+      TRY(exports_->note_mapped(from, reader.rest()));
+      return Bytes();
+    case Question::UnmapBuffer:
+      if (imports_ == nullptr) break;
+      TRY(imports_->unmap(from, reader.rest()));
+      return Bytes();
+    case Question::Plans:
+      if (agreement_ == nullptr) break;
+      TRY(agreement_->note(from, reader.rest()));
+      return Bytes();
+    case Question::Tune:
+      if (tuning_ == nullptr) break;
+      return tuning_->answer(reader.rest());
+    case Question::Arrivals: {
+      const uint64_t after = reader.u64();
+      TRY(reader.finish());
+      return arrivals_of(*log_->recorder(), after).encode();
+    }
+    case Question::LetGo:
+      TRY(reader.finish());
+      control_.tell(executor::Command::Leave);
+      return Bytes();
+    case Question::Fail: {
+      const uint8_t code = reader.u8();
+      const std::string text = reader.text(kMostText);
+      if (code == static_cast<uint8_t>(Code::Ok) || code > static_cast<uint8_t>(Code::RemoteError))
+        reader.reject("a failure without a code");
+      TRY(reader.finish());
+      fail(Status::error(static_cast<Code>(code), "{}", text));
+      return Bytes();
+    }
+  }
+  return Status::remote_error("rank {} asks what rank {} does not understand", from, rank());
+}
+
+void Communicator::tell(int peer, const Writer& question) {
+  const Status told = member_->notify(peer, question.bytes());
+  if (!told.is_ok())
+    LOG(Info, Init, "{} cannot tell rank {}: {}", describe(), peer, told.message());
+}
+
+void Communicator::tell_failure(int peer, const Status& status) {
+  Writer writer;
+  writer.u8(static_cast<uint8_t>(Question::Fail));
+  writer.u8(static_cast<uint8_t>(status.code()));
+  writer.text(status.message().substr(0, kMostText));
+  tell(peer, writer);
+}
+
+// A failure that concerns every rank. The others are told first: afterwards this rank's user may
+// end the communicator at any time.
+void Communicator::fail_all(const Status& status, Printed printed) {
+  if (!failure().is_ok()) return;  // then they have been told
+  for (int peer = 0; peer < nranks(); ++peer)
+    if (peer != rank()) tell_failure(peer, status);
+  fail(status.copy(), printed);
+}
+
+}  // namespace niccolite::comm

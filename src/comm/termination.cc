@@ -1,0 +1,235 @@
+// How a communicator fails, is aborted, is finalized, and ends.
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "base/parameters.h"
+#include "comm/communicator.h"
+#include "observe/dumps.h"
+
+namespace niccolite::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr auto kAbortTime = seconds(5);           // kernels see the abort word within microseconds
+constexpr auto kAbortsAtOnce = milliseconds(50);  // what takes longer is waiting for peers
+constexpr auto kPatience = seconds(20);           // after which a wait says what it waits for
+
+}  // namespace
+
+Status Communicator::failure() const {
+  std::lock_guard lock(failure_mutex_);
+  return failure_.copy();
+}
+
+bool Communicator::has_outlived_failure() const {
+  std::lock_guard lock(failure_mutex_);
+  return !failure_.is_ok() && std::ranges::find(left_out_, failure_.peer()) != left_out_.end();
+}
+
+Status Communicator::report_failure() {
+  const log::ScopedDevice speaks_for(device());
+  Status status = failure();
+  log::keep_error(status);
+  return status;
+}
+
+void Communicator::fail(Status status) { fail(std::move(status), Printed::No); }
+
+void Communicator::fail(Status status, Printed printed) {
+  const log::ScopedDevice speaks_for(device());
+  // What the user has called last, as far as it is known.
+  const CallLog* const calls = calls_.load(std::memory_order_acquire);  // pairs with start_watch()
+  const char* const last = calls != nullptr ? calls->last_function() : nullptr;
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (!failure_.is_ok()) return;
+    failure_ = status.copy();
+    if (std::ranges::find(left_out_, status.peer()) != left_out_.end()) printed = Printed::Yes;
+  }
+  LOG(Info, Init, "{} fails: {}", describe(), status.message());
+  state_.store(State::Failed, std::memory_order_release);  // pairs with state()
+  // What goes wrong after an abort is no news.
+  if (printed == Printed::No && !abort_.raised())
+    log::error(status, last != nullptr ? last : identity_.function);
+  note(observe::EventKind::Failed);
+  observe::Dumps::of_process().request(status.message());
+  abort_.raise(std::move(status));
+  if (parameters::end_failed() != 0) control_.tell(executor::Command::End);
+}
+
+void Communicator::abort(Status reason) {
+  is_ended_by_user_.store(true, std::memory_order_relaxed);  // for status() alone
+  note(observe::EventKind::Left);
+  std::shared_ptr<Communicator> unborn;
+  {
+    std::lock_guard lock(unborn_mutex_);
+    is_aborted_ = true;
+    unborn = unborn_;
+  }
+  if (unborn != nullptr) unborn->abort(reason.copy());
+  abort_.raise(std::move(reason));
+  control_.tell(executor::Command::End);
+}
+
+// Waits until all operations are done, those in graphs that were launched included, or until a
+// failure or an abort. Says what it waits for.
+Result<bool> Communicator::are_operations_done(const Deadline& deadline) {
+  const bool are_done = TRY(operations_->drain(deadline));
+  if (!are_done) return false;
+  return one_sided_->drain(deadline);
+}
+
+Status Communicator::await_work(const char* function) {
+  if (operations_ == nullptr) return {};
+  const auto start = Deadline::Clock::now();
+  for (bool reported = false; !abort_.raised();) {
+    const Deadline look = Deadline::after(milliseconds(100));
+    const bool are_done = TRY(are_operations_done(look));
+    if (are_done && (endpoint_ == nullptr || endpoint_->await_flush(look))) return {};
+    if (reported || Deadline::Clock::now() - start < kPatience) continue;
+    reported = true;
+    log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,
+               fmt::format("rank {} of {} waits for the work queued on device {} to end. Have all "
+                           "ranks queued the same operations?",
+                           rank(), nranks(), device()));
+  }
+  return {};
+}
+
+// Kernels of other ranks may be using buffers that this rank's user will free
+// (executor/protocol/advertisement.h). An operation that an abort does not end at once is waiting
+// for them: they let go now. A revoke is no failure of theirs.
+void Communicator::stop_reaching_peers() {
+  if (reaching_peers_.empty() || operations_ == nullptr) return;
+  const Result<bool> is_done = operations_->drain(Deadline::after(kAbortsAtOnce));
+  if (is_done.is_ok() && is_done.value()) return;
+  const Status status = Status::remote_error("rank {} aborted the communicator", rank());
+  Writer let_go;
+  let_go.u8(static_cast<uint8_t>(Question::LetGo));
+  for (const int peer : reaching_peers_) {
+    if (abort_.raised()) tell_failure(peer, status);
+    tell(peer, let_go);
+  }
+}
+
+// Ends all operations, whatever they wait for.
+Status Communicator::end_work() {
+  control_.tell(executor::Command::End);
+  if (operations_ == nullptr) return {};
+  stop_reaching_peers();
+  if (TRY(are_operations_done(Deadline::after(kAbortTime)))) return {};
+  return Status::internal("device {} is still busy {} s after the abort", device(),
+                          seconds(kAbortTime).count());
+}
+
+// Programs have several: the id is that of the lines at its init.
+Status Communicator::with_id(const Status& status) const {
+  return Status::error(status.code(), "{} (communicator 0x{:x})", status.message(), id_hash_);
+}
+
+// The last chance to see that ranks have called different things, for programs that end before the
+// watchdog has looked, and whose ranks had nothing to wait for.
+Status Communicator::compare_before_leaving() {
+  if (watch_ == nullptr || std::exchange(has_compared_, true)) return {};
+  // The call that this is part of prints it.
+  if (const auto difference = watch_->compare_before_leaving())
+    fail_all(with_id(Status::invalid_usage("{}", *difference)), Printed::Yes);
+  return failure();
+}
+
+Status Communicator::finalize() {
+  const log::ScopedDevice speaks_for(device());
+  std::lock_guard in_use(in_use_);
+  TRY(await_work("ncclCommFinalize"));
+  if (!abort_.raised()) TRY(compare_before_leaving());
+  // Ready when it blocks its caller, InProgress when it works in the background.
+  if (!abort_.raised() && (change_state(State::Ready, State::Finalized) ||
+                           change_state(State::InProgress, State::Finalized)))
+    return {};
+  return has_outlived_failure() ? Status() : gone();
+}
+
+Status Communicator::end() {
+  const log::ScopedDevice speaks_for(device());
+  std::shared_ptr<Thread> background;
+  {
+    std::lock_guard lock(background_mutex_);
+    background = std::exchange(background_, nullptr);
+  }
+  background.reset();  // joins: what it did has settled, or the abort ends its waits
+  Status status = Status::internal("another thread is still inside a call on this communicator");
+  if (in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime))) {
+    const std::unique_lock in_use(in_use_, std::adopt_lock);
+    status = has_ended_ ? Status() : give_back();
+    has_ended_ = true;
+  }
+  if (status.code() != Code::InternalError) return status;
+  // A kernel or a thread may still use the memory: losing it is better than pulling it from under
+  // them.
+  LOG(Warn, All, "{}: its buffers are not given back: {}", describe(), status.message());
+  if (watchdog_ != nullptr) watchdog_->remove(*watch_);
+  watchdog_.reset();
+  keep_for_ever();
+  return {};
+}
+
+// By whoever holds in_use_.
+Status Communicator::give_back() {
+  Status status = await_work("ncclCommDestroy");
+  // The calls of one that was revoked came to nothing, wherever the ranks were.
+  if (status.is_ok() && !abort_.raised() && !is_revoked())
+    compare_before_leaving().ignore("it is the failure now");
+  if (status.is_ok() && abort_.raised()) status = end_work();
+  if (status.code() == Code::InternalError) return status;
+  disconnect();
+  control_.release();
+  LOG(Info, Destroy, "{} - {} COMPLETE", describe(), abort_.raised() ? "Abort" : "Destroy");
+  return status;
+}
+
+// Ends all that other ranks and threads of ours may still be doing here, then gives it back.
+void Communicator::disconnect() {
+  if (flight_) {
+    // What was asked for while this communicator was there tells of it.
+    observe::Dumps::of_process().write_requested();
+    observe::Dumps::of_process().remove(*flight_);
+    flight_.reset();
+  }
+  if (member_ != nullptr) member_->leave();  // answer() and the waits of ask() end
+  if (shown_) StatusBoard::of_process().remove(*shown_);
+  shown_.reset();
+  if (watchdog_ != nullptr) watchdog_->remove(*watch_);
+  watchdog_.reset();
+  one_sided_.reset();
+  windows_.reset();
+  {
+    std::lock_guard lock(exports_mutex_);
+    if (exports_ != nullptr) exports_->close();
+    exports_.reset();
+  }
+  operations_.reset();
+  if (profiling_ != nullptr) profiling_->close();
+  agreement_.reset();
+  tuning_.reset();
+  imports_.reset();
+  watch_.reset();
+  calls_.store(nullptr, std::memory_order_relaxed);  // whoever could call fail() has ended
+  {
+    std::lock_guard lock(log_mutex_);
+    log_.reset();
+  }
+  endpoint_.reset();
+  member_.reset();
+}
+
+void Communicator::keep_for_ever() {
+  static auto* const kept = new std::vector<std::shared_ptr<Communicator>>;
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  kept->push_back(shared_from_this());
+}
+
+}  // namespace niccolite::comm
