@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,17 +19,28 @@ namespace niccolite::device_test {
 using executor::FifoShape;
 using executor::Launch;
 using executor::Protocol;
-using executor::cuda::BulkCopies;
 using executor::cuda::KernelLaunch;
+using executor::cuda::Staging;
 using executor::host::Cluster;
 using schedule::Collective;
+
+/// Tests that run as kernels of an architecture with bulk copies do, and as those of one where the
+/// threads of a warp fill stages.
+class OnArchitectures : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { emulation::set_bulk_copies(GetParam()); }
+  void TearDown() override { emulation::set_bulk_copies(true); }
+};
+inline std::string name_of_architecture(const testing::TestParamInfo<bool>& info) {
+  return info.param ? "BulkCopies" : "AsyncLoads";
+}
 
 inline constexpr FifoShape kShape{.channels = 2, .depth = 2, .slot_bytes = 512};
 
 /// Runs the launches of the ranks whose bits are set. The buffers can be reached of those in
 /// `reachable`.
 inline bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks = ~0u,
-                uint64_t limit = 20'000'000, BulkCopies bulk_copies = BulkCopies::All,
+                uint64_t limit = 20'000'000, Staging staging = Staging::All,
                 uint32_t reachable = ~0u) {
   std::deque<KernelLaunch> prepared;
   std::vector<KernelLaunch*> pointers;
@@ -37,8 +49,7 @@ inline bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks =
     launch.control_device = &cluster.control;
     if (launch.threads == 0) launch.threads = 128;
     prepared.push_back(
-        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, bulk_copies)
-            .take());
+        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, staging).take());
     set_advertisements(prepared.back(), [&](const void*) { return (reachable >> rank & 1) != 0; });
     if ((ranks >> rank & 1) != 0) pointers.push_back(&prepared.back());
   }

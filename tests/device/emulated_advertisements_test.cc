@@ -13,6 +13,11 @@
 namespace niccolite::device_test {
 namespace {
 
+class EmulatedDirectPut : public OnArchitectures {};
+class EmulatedDirectGet : public OnArchitectures {};
+INSTANTIATE_TEST_SUITE_P(Architectures, EmulatedDirectPut, testing::Bool(), name_of_architecture);
+INSTANTIATE_TEST_SUITE_P(Architectures, EmulatedDirectGet, testing::Bool(), name_of_architecture);
+
 using executor::DataType;
 using executor::ReportKind;
 using executor::host::Operands;
@@ -30,9 +35,9 @@ constexpr Case kCases[] = {
     {Collective::Broadcast, "direct"},         {Collective::Gather, "direct_workers"},
     {Collective::Scatter, "direct_workers"},   {Collective::Broadcast, "ring", /*passes_on=*/true}};
 
-TEST(EmulatedDirectPut, TakesNoSlots) {
+TEST_P(EmulatedDirectPut, TakesNoSlots) {
   for (const Case& c : kCases) {
-    for (const BulkCopies bulk_copies : {BulkCopies::All, BulkCopies::None}) {
+    for (const Staging staging : {Staging::All, Staging::None}) {
       SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm);
       Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
       const uint64_t count = elements_of(c.collective);
@@ -40,22 +45,22 @@ TEST(EmulatedDirectPut, TakesNoSlots) {
         const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
         auto launches =
             cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses());
-        ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 20'000'000, bulk_copies));
+        ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 20'000'000, staging));
         ASSERT_NO_FATAL_FAILURE(operands.check());
       }
       // Threads pass on from slots.
-      EXPECT_EQ(used_slots(cluster), c.passes_on && bulk_copies == BulkCopies::None);
+      EXPECT_EQ(used_slots(cluster), c.passes_on && staging == Staging::None);
       EXPECT_TRUE(cluster.guards_intact());
       EXPECT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
     }
   }
 }
 
-// Enough for the CTAs to share (executor/cuda/dynamic_tiles.cuh).
+// Enough for the CTAs to share (executor/cuda/tiles.cuh).
 constexpr FifoShape kLarge{.channels = 3, .depth = 2, .slot_bytes = 32768};
 
 // The end is not a whole vec16, and units are those of a channel, or are not.
-TEST(EmulatedDirectPut, SharesDirectPuts) {
+TEST_P(EmulatedDirectPut, SharesDirectPuts) {
   constexpr uint64_t kWhole = 3 * 3 * 32768;  // bytes: whole chunks, of which units are a part
   constexpr uint64_t kUneven = 3 * 81920 + 117;
   for (const Case& c : kCases) {
@@ -94,7 +99,7 @@ TEST(EmulatedDirectPut, SharesDirectPuts) {
 const std::vector<uint64_t> kStarts[] = {{1}, {8}, {3, 0, 0, 5, 1, 2, 4}, {0, 1, 9, 0, 14, 3, 7}};
 
 // The CTAs share it as ever.
-TEST(EmulatedDirectPut, TakesNoSlotsWhereverBuffersBegin) {
+TEST_P(EmulatedDirectPut, TakesNoSlotsWhereverBuffersBegin) {
   for (const Case& c : kCases) {
     for (const bool is_large : {false, true}) {
       Cluster cluster = is_large ? cluster_of(c.collective, c.algorithm, 3, kLarge)
@@ -127,10 +132,10 @@ TEST(EmulatedDirectPut, TakesNoSlotsWhereverBuffersBegin) {
   }
 }
 
-// Through slots, by bulk workers and by threads, also what is passed on.
-TEST(EmulatedDirectPut, MovesThroughSlotsWhereverBuffersBegin) {
+// Through slots, by stages and by threads, also what is passed on.
+TEST_P(EmulatedDirectPut, MovesThroughSlotsWhereverBuffersBegin) {
   for (const Case& c : kCases) {
-    for (const BulkCopies bulk_copies : {BulkCopies::All, BulkCopies::None}) {
+    for (const Staging staging : {Staging::All, Staging::None}) {
       Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
       for (const std::vector<uint64_t>& starts : kStarts) {
         for (const uint32_t reachable : {0u, 5u}) {
@@ -140,7 +145,7 @@ TEST(EmulatedDirectPut, MovesThroughSlotsWhereverBuffersBegin) {
           ASSERT_TRUE(
               run(cluster,
                   cluster.launches({.count = 1503, .type = DataType::Uint8}, operands.addresses()),
-                  ~0u, 80'000'000, bulk_copies, reachable));
+                  ~0u, 80'000'000, staging, reachable));
           ASSERT_NO_FATAL_FAILURE(operands.check());
         }
       }
@@ -151,7 +156,7 @@ TEST(EmulatedDirectPut, MovesThroughSlotsWhereverBuffersBegin) {
 }
 
 // Blocks side by side, of a length that is no multiple of 16 bytes: all ranks know it.
-TEST(EmulatedDirectPut, TakesNoSlotsForBlocksThatAreNotAligned) {
+TEST_P(EmulatedDirectPut, TakesNoSlotsForBlocksThatAreNotAligned) {
   constexpr Case kSideBySide[] = {kCases[0], kCases[1], kCases[3], kCases[4]};
   for (const Case& c : kSideBySide) {
     for (const auto& [type, count] : {std::pair(DataType::Uint8, 1503u),
@@ -167,7 +172,7 @@ TEST(EmulatedDirectPut, TakesNoSlotsForBlocksThatAreNotAligned) {
         const Operands operands(cluster.schedule(), type, {count}, {.is_in_place = is_in_place});
         ASSERT_TRUE(run(cluster,
                         cluster.launches({.count = count, .type = type}, operands.addresses()), ~0u,
-                        20'000'000, BulkCopies::SharedReductions));
+                        20'000'000, Staging::Reductions));
         ASSERT_NO_FATAL_FAILURE(operands.check());
       }
       EXPECT_FALSE(used_slots(cluster));
@@ -178,7 +183,7 @@ TEST(EmulatedDirectPut, TakesNoSlotsForBlocksThatAreNotAligned) {
 }
 
 // Advertisements change from operation to operation, as buffers do.
-TEST(EmulatedDirectPut, FollowsTheBuffersOfEveryOperation) {
+TEST_P(EmulatedDirectPut, FollowsTheBuffersOfEveryOperation) {
   Cluster cluster = cluster_of(Collective::AllGather, "direct_workers", 3);
   for (const bool is_misaligned : {false, true, false, true}) {
     const Operands operands(cluster.schedule(), DataType::Uint8, {kElements},
@@ -194,7 +199,7 @@ TEST(EmulatedDirectPut, FollowsTheBuffersOfEveryOperation) {
   }
 }
 
-TEST(EmulatedDirectPut, StoresNothingOfAnotherCall) {
+TEST_P(EmulatedDirectPut, StoresNothingOfAnotherCall) {
   Cluster cluster = cluster_of(Collective::AllGather, "direct_workers", 2);
   const Operands operands(cluster.schedule(), DataType::Uint8, {kElements}, {});
   auto launches =
@@ -240,7 +245,7 @@ TEST(EmulatedAdvertisements, NameTheAddressesThatThePeerSees) {
                           executor::advertisement::kUnseen};
     executor::Buffers& buffers = launches[1].works[0].buffers;
     (is_direct_get ? buffers.input_shifts : buffers.output_shifts) = shifts;
-    ASSERT_TRUE(run(cluster, launches, ~0u, 20'000'000, BulkCopies::All, /*reachable=*/0));
+    ASSERT_TRUE(run(cluster, launches, ~0u, 20'000'000, Staging::All, /*reachable=*/0));
     const std::byte* result = is_direct_get ? output : seen;
     const std::byte expected = is_direct_get ? std::byte{7} : std::byte{3};
     EXPECT_EQ(std::count(result, result + kBytes, expected), std::ptrdiff_t{kBytes});
@@ -248,7 +253,7 @@ TEST(EmulatedAdvertisements, NameTheAddressesThatThePeerSees) {
 
     shifts[0] = executor::advertisement::kUnseen;
     std::fill_n(own, kBytes, std::byte{5});
-    ASSERT_TRUE(run(cluster, launches, ~0u, 20'000'000, BulkCopies::All, /*reachable=*/0));
+    ASSERT_TRUE(run(cluster, launches, ~0u, 20'000'000, Staging::All, /*reachable=*/0));
     result = is_direct_get ? output : own;
     EXPECT_EQ(std::count(result, result + kBytes, is_direct_get ? std::byte{8} : std::byte{3}),
               std::ptrdiff_t{kBytes});
@@ -257,7 +262,7 @@ TEST(EmulatedAdvertisements, NameTheAddressesThatThePeerSees) {
 }
 
 // Few elements go round by round, since not every channel has some; of many the warps take turns.
-TEST(EmulatedDirectGet, TakesNoSlots) {
+TEST_P(EmulatedDirectGet, TakesNoSlots) {
   for (const Case& c : kLoans) {
     for (const int nranks : {2, 3, 8}) {
       for (const DataType type : {DataType::Float32, DataType::Bfloat16, DataType::Int8}) {
@@ -298,7 +303,7 @@ TEST(EmulatedDirectGet, TakesNoSlots) {
 
 // An input that its rank scales first cannot be read by others as it is. The next operation may
 // expose again.
-TEST(EmulatedDirectGet, GetsOnlyWhatCanBeReadAsItIs) {
+TEST_P(EmulatedDirectGet, GetsOnlyWhatCanBeReadAsItIs) {
   for (const Case& c : kLoans) {
     Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
     for (const bool scales : {false, true, false, true}) {
@@ -324,7 +329,7 @@ TEST(EmulatedDirectGet, GetsOnlyWhatCanBeReadAsItIs) {
 }
 
 // Whole lines around what is exposed are read, and reduced from where they begin.
-TEST(EmulatedDirectGet, ReducesBlocksThatAreNotAligned) {
+TEST_P(EmulatedDirectGet, ReducesBlocksThatAreNotAligned) {
   for (const auto& [type, count] : {std::pair(DataType::Uint8, 20'011u),
                                     {DataType::Bfloat16, 10'005u},
                                     {DataType::Float32, 5'002u},
@@ -342,7 +347,7 @@ TEST(EmulatedDirectGet, ReducesBlocksThatAreNotAligned) {
         ASSERT_TRUE(run(cluster,
                         cluster.launches({.count = count, .type = type, .reduction = sum},
                                          operands.addresses()),
-                        ~0u, 20'000'000, BulkCopies::SharedReductions));
+                        ~0u, 20'000'000, Staging::Reductions));
         ASSERT_NO_FATAL_FAILURE(operands.check());
         // In place the result of some rank is not aligned.
         if (count > 1000 && !is_in_place) {
@@ -358,7 +363,7 @@ TEST(EmulatedDirectGet, ReducesBlocksThatAreNotAligned) {
 }
 
 // Inputs and results wherever they begin; the ends of what is reduced are nobody's unit.
-TEST(EmulatedDirectGet, TakesNoSlotsWhereverBuffersBegin) {
+TEST_P(EmulatedDirectGet, TakesNoSlotsWhereverBuffersBegin) {
   for (const Case& c : kLoans) {
     for (const int nranks : {2, 3}) {
       for (const auto& [type, count] : {std::pair(DataType::Uint8, 20'011u),
@@ -398,7 +403,7 @@ TEST(EmulatedDirectGet, TakesNoSlotsWhereverBuffersBegin) {
 }
 
 // Some ranks expose, and others send through slots: each reduction follows each of its peers.
-TEST(EmulatedDirectGet, ReducesDirectGetsBesideWhatOthersSend) {
+TEST_P(EmulatedDirectGet, ReducesDirectGetsBesideWhatOthersSend) {
   for (const Case& c : kLoans) {
     for (uint32_t lenders = 0; lenders < 8; ++lenders) {
       Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
@@ -406,7 +411,7 @@ TEST(EmulatedDirectGet, ReducesDirectGetsBesideWhatOthersSend) {
       ASSERT_TRUE(
           run(cluster,
               cluster.launches({.count = 1616, .type = DataType::Float32}, operands.addresses()),
-              ~0u, 20'000'000, BulkCopies::All, lenders));
+              ~0u, 20'000'000, Staging::All, lenders));
       ASSERT_NO_FATAL_FAILURE(operands.check());
       expect_tile_counters_reset(cluster);
       EXPECT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
@@ -415,14 +420,14 @@ TEST(EmulatedDirectGet, ReducesDirectGetsBesideWhatOthersSend) {
 }
 
 // Its next advertisement would take the place of this one. (The reduction's rank does not come.)
-TEST(EmulatedDirectGet, TheSenderWaitsUntilItsAdvertisementIsTaken) {
+TEST_P(EmulatedDirectGet, TheSenderWaitsUntilItsAdvertisementIsTaken) {
   for (const uint32_t reachable : {0u, ~0u}) {
     Cluster cluster = cluster_of(Collective::Reduce, "direct", 2);
     const Operands operands(cluster.schedule(), DataType::Float32, {8}, {});
     constexpr uint32_t kSender = 2;  // rank 1 alone; rank 0 is the root
     EXPECT_FALSE(run(
         cluster, cluster.launches({.count = 8, .type = DataType::Float32}, operands.addresses()),
-        kSender, 1'000'000, BulkCopies::All, reachable));
+        kSender, 1'000'000, Staging::All, reachable));
     cluster.control.abort = 1;
   }
 }
@@ -441,14 +446,14 @@ TEST(EmulatedAdvertisements, TakeTurns) {
       const executor::host::Part part{
           .schedule = which, .counts = {1616}, .buffers = operands.addresses()};
       ASSERT_TRUE(run(cluster, cluster.launches({part}, DataType::Float32, {}), ~0u, 20'000'000,
-                      BulkCopies::All, reachable));
+                      Staging::All, reachable));
       ASSERT_NO_FATAL_FAILURE(operands.check());
     }
   }
   EXPECT_TRUE(cluster.guards_intact());
 }
 
-TEST(EmulatedDirectGet, ReadsNothingOfAnotherCall) {
+TEST_P(EmulatedDirectGet, ReadsNothingOfAnotherCall) {
   Cluster cluster = cluster_of(Collective::ReduceScatter, "direct_workers", 2);
   const Operands operands(cluster.schedule(), DataType::Float32, {512}, {});
   auto launches = cluster.launches({.count = 512, .type = DataType::Float32}, operands.addresses());

@@ -65,7 +65,7 @@ void check_all(Protocol protocol, uint32_t slot_bytes) {
           std::vector<Launch> launches =
               cluster.launches({.count = count, .type = type}, operands.addresses());
           for (Launch& launch : launches) launch.threads = 96;
-          ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 80'000'000, BulkCopies::None));
+          ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 80'000'000, Staging::None));
           ASSERT_NO_FATAL_FAILURE(operands.check());
           if (testing::Test::HasFailure()) return;
         }

@@ -28,8 +28,8 @@ using executor::Protocol;
 using executor::Reduction;
 using executor::Report;
 using executor::ReportKind;
-using executor::cuda::BulkCopies;
 using executor::cuda::KernelLaunch;
+using executor::cuda::Staging;
 using executor::host::Cluster;
 using executor::host::kAllProtocols;
 using executor::host::Operands;
@@ -41,14 +41,13 @@ constexpr int kThreads =
 
 /// Runs the launches of all ranks, or of some; false: they do not end, or tear a line.
 bool run_emulated(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
-                  uint64_t limit = 20'000'000, BulkCopies bulk_copies = BulkCopies::All) {
+                  uint64_t limit = 20'000'000, Staging staging = Staging::All) {
   std::deque<KernelLaunch> prepared;
   std::vector<KernelLaunch*> pointers;
   for (Launch& launch : launches) {
     launch.control_device = &cluster.control;
     if (launch.threads == 0) launch.threads = kThreads;
-    auto kernel =
-        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, bulk_copies);
+    auto kernel = executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, staging);
     if (!kernel.is_ok()) {
       ADD_FAILURE() << kernel.status().message();
       return false;
@@ -69,7 +68,7 @@ struct Mix {
   bool is_in_place = false;
   bool is_misaligned = false;
   uint32_t seed = 1;
-  BulkCopies bulk_copies = BulkCopies::All;
+  Staging staging = Staging::All;
 };
 
 /// All the cluster's schedules in one launch.
@@ -87,7 +86,7 @@ void run(Cluster& cluster, const Mix& mix) {
                      .tag = static_cast<uint16_t>(mix.seed * 31 + i)});
   }
   ASSERT_TRUE(run_emulated(cluster, cluster.launches(parts, mix.type, mix.reduction), mix.seed,
-                           20'000'000, mix.bulk_copies));
+                           20'000'000, mix.staging));
   for (const Operands& part : operands) ASSERT_NO_FATAL_FAILURE(part.check());
   ASSERT_TRUE(cluster.guards_intact());
   ASSERT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
@@ -147,24 +146,32 @@ TEST_P(EmulatedProtocol, KeepsBlocksInScratch) {
   }
 }
 
-// As on GPUs that have none, and for buffers that are not aligned.
+// As on GPUs without stages, and for buffers that are not aligned; and as on those where threads
+// fill the stages.
 TEST(EmulatedSimple, MovesTheSameWithoutBulkCopies) {
+  struct Way {
+    Staging staging;
+    bool has_bulk_copies;
+  };
   for (const algorithms::Algorithm& algorithm : algorithms::all()) {
     if (algorithm.max_ranks != algorithms::kMaxWorkersRanks) continue;
     const bool reduces = schedule::reduces(algorithm.collective);
     Cluster cluster(algorithm.build(3, {}).take(), Protocol::Simple,
                     shape_of(Protocol::Simple, 2, 2));
     for (const uint64_t count : {uint64_t{5}, uint64_t{1500}}) {
-      SCOPED_TRACE(testing::Message() << schedule::name_of(algorithm.collective) << " "
-                                      << algorithm.name << ", count " << count);
-      ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{count}},
-                                            .type = reduces ? DataType::Float32 : DataType::Uint8,
-                                            .bulk_copies = BulkCopies::None}));
-      ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{count}},
-                                            .type = reduces ? DataType::Float32 : DataType::Uint8,
-                                            .bulk_copies = BulkCopies::All}));
+      for (const Way& way :
+           {Way{Staging::None, true}, {Staging::All, true}, {Staging::All, false}}) {
+        SCOPED_TRACE(testing::Message()
+                     << schedule::name_of(algorithm.collective) << " " << algorithm.name
+                     << ", count " << count << ", bulk copies " << way.has_bulk_copies);
+        emulation::set_bulk_copies(way.has_bulk_copies);
+        ASSERT_NO_FATAL_FAILURE(run(cluster, {.counts = {{count}},
+                                              .type = reduces ? DataType::Float32 : DataType::Uint8,
+                                              .staging = way.staging}));
+      }
     }
   }
+  emulation::set_bulk_copies(true);
 }
 
 TEST_P(EmulatedProtocol, DeliversMessagesOfDifferentSizes) {

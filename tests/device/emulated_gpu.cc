@@ -40,15 +40,15 @@ struct Cta {
     bool any = false;
     bool result = false;
   };
-  struct BulkLoad {  // that has not happened yet
+  struct Load {  // to a stage, that has not happened yet
     const Fiber* starter;
     std::byte* shared;
     const std::byte* source;
     uint32_t bytes;
-    uint64_t* barrier;
+    uint64_t* barrier;  // null: not announced
   };
   std::vector<std::byte> shared;
-  std::vector<BulkLoad> loads;
+  std::vector<Load> loads;
   std::map<uint32_t, Meeting> meetings;
   std::map<uint32_t, Line> lines;       // by thread / kLineThreads
   std::map<uint32_t, Vote> votes;       // by warp
@@ -87,7 +87,8 @@ Fiber* current = nullptr;
 std::mt19937_64 random_bits;
 bool current_is_done = false;
 bool is_torn = false;
-bool is_misused = false;  // bulk copies
+bool is_misused = false;  // copies to and from stages
+bool has_bulk = true;
 struct Setting {
   uint64_t after;
   uint32_t* word;
@@ -114,15 +115,15 @@ void enter() {
   run_thread(current->launch->kernel,
              *static_cast<const executor::cuda::LaunchArgs*>(current->launch->parameters()));
   is_misused |= !current->stores.open.empty() || !current->stores.groups.empty();
-  for (const Cta::BulkLoad& load : current->cta->loads) is_misused |= load.starter == current;
+  for (const Cta::Load& load : current->cta->loads) is_misused |= load.starter == current;
   current_is_done = true;
   swapcontext(&current->context, &scheduler);
 }
 
-/// What a barrier of bulk loads is here: all loads of a phase have been started, or not yet.
+/// What a stage's barrier is here: all loads of a phase have been started, or not yet.
 struct BarrierState {
-  uint16_t expected;  // loads of a phase
-  uint16_t arrivals;  // loads of this phase that were started
+  uint16_t expected;  // arrivals of a phase
+  uint16_t arrivals;  // of this phase: loads that were started, or announced
   uint32_t phase;
 };
 BarrierState state_of(const uint64_t* barrier) {
@@ -257,8 +258,11 @@ void store_line_part(std::byte* address, const void* part) {
               [](std::byte* to, void* from) { std::memcpy(to, from, kPartBytes); });
 }
 
-void init_bulk_barrier(uint64_t* barrier, uint32_t loads) {
-  store_state(barrier, {static_cast<uint16_t>(loads), 0, 0});
+void set_bulk_copies(bool has_them) { has_bulk = has_them; }
+bool has_bulk_copies() { return has_bulk; }
+
+void init_stage_barrier(uint64_t* barrier, uint32_t arrivals) {
+  store_state(barrier, {static_cast<uint16_t>(arrivals), 0, 0});
 }
 
 /// Whole lines may be read around the ends of a buffer.
@@ -274,26 +278,43 @@ void copy_lines(std::byte* to, const std::byte* from, uint32_t bytes) {
   }
 }
 
-void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes, uint64_t* barrier) {
+void arrive(uint64_t* barrier) {
   BarrierState state = state_of(barrier);
-  is_misused |= (reinterpret_cast<uintptr_t>(source) | bytes) % kPartBytes != 0 ||
-                state.arrivals == state.expected;
+  is_misused |= state.arrivals == state.expected;
+  ++state.arrivals;
+  store_state(barrier, state);
+}
+
+void async_load(std::byte* shared, const std::byte* source) {
+  maybe_yield();
+  is_misused |= reinterpret_cast<uintptr_t>(source) % kPartBytes != 0;
+  std::memset(shared, 0x5a, kPartBytes);
+  current->cta->loads.push_back({current, shared, source, kPartBytes, nullptr});
+}
+
+void arrive_after_async_loads(uint64_t* barrier) {
+  for (Cta::Load& load : current->cta->loads)
+    if (load.starter == current && load.barrier == nullptr) load.barrier = barrier;
+  arrive(barrier);
+}
+
+void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes, uint64_t* barrier) {
+  is_misused |= !has_bulk || (reinterpret_cast<uintptr_t>(source) | bytes) % kPartBytes != 0;
   for (const auto& group : current->stores.groups)
     for (const BulkStores::Store& store : group)
       is_misused |= store.read.empty() && store.bytes != 0 && store.shared == shared;
   std::memset(shared, 0x5a, bytes);
-  ++state.arrivals;
-  store_state(barrier, state);
+  arrive(barrier);
   current->cta->loads.push_back({current, shared, source, bytes, barrier});
 }
 
-void await_bulk_load(uint64_t* barrier, uint32_t parity) {
+void await_stage(uint64_t* barrier, uint32_t parity) {
   for (;;) {
     maybe_yield();
     BarrierState state = state_of(barrier);
     if (state.phase % 2 != parity) return;
     if (state.arrivals == state.expected) {
-      std::erase_if(current->cta->loads, [&](const Cta::BulkLoad& load) {
+      std::erase_if(current->cta->loads, [&](const Cta::Load& load) {
         if (load.barrier != barrier) return false;
         copy_lines(load.shared, load.source, load.bytes);
         return true;
@@ -308,7 +329,7 @@ void await_bulk_load(uint64_t* barrier, uint32_t parity) {
 }
 
 void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes) {
-  is_misused |= (reinterpret_cast<uintptr_t>(target) | bytes) % kPartBytes != 0;
+  is_misused |= !has_bulk || (reinterpret_cast<uintptr_t>(target) | bytes) % kPartBytes != 0;
   current->stores.open.push_back({target, shared, bytes, {}});
 }
 

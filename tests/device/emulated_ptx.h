@@ -48,11 +48,15 @@ uint64_t global_time();
 /// The fiber's 16 bytes of a line of 128, together with those of its seven neighbours.
 void load_line_part(const std::byte* address, void* part);
 void store_line_part(std::byte* address, const void* part);
-void init_bulk_barrier(uint64_t* barrier, uint32_t loads);
-// Bulk copies happen as late as they may: a load when its barrier is waited for, and until then its
+bool has_bulk_copies();
+void init_stage_barrier(uint64_t* barrier, uint32_t arrivals);
+void await_stage(uint64_t* barrier, uint32_t parity);
+// Copies happen as late as they may: a load when its barrier is waited for, and until then its
 // stage holds garbage; a store when its group is waited for, with what its stage then holds.
+void async_load(std::byte* shared, const std::byte* source);
+void arrive_after_async_loads(uint64_t* barrier);
+void arrive(uint64_t* barrier);
 void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes, uint64_t* barrier);
-void await_bulk_load(uint64_t* barrier, uint32_t parity);
 void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes);
 void commit_bulk_stores();
 void await_bulk_reads(uint32_t groups);
@@ -181,18 +185,25 @@ T load_shared(const std::byte* address) {
   return load<T>(address);
 }
 
-// A barrier's word: twice the number of phases that are over, plus one while a load is under way.
-inline void init_bulk_barrier(uint64_t* barrier, uint32_t loads) {
-  emulation::init_bulk_barrier(barrier, loads);
+inline bool has_bulk_copies() { return emulation::has_bulk_copies(); }
+inline void init_stage_barrier(uint64_t* barrier, uint32_t arrivals) {
+  emulation::init_stage_barrier(barrier, arrivals);
 }
-inline void fence_bulk_barriers() {}
+inline void fence_stage_barriers() {}
+inline void await_stage(uint64_t* barrier, uint32_t parity) {
+  emulation::await_stage(barrier, parity);
+}
+inline void async_load(std::byte* shared, const std::byte* source) {
+  emulation::async_load(shared, source);
+}
+inline void arrive_after_async_loads(uint64_t* barrier) {
+  emulation::arrive_after_async_loads(barrier);
+}
+inline void arrive(uint64_t* barrier) { emulation::arrive(barrier); }
 inline void fence_bulk() {}
 inline void bulk_load(std::byte* shared, const std::byte* source, uint32_t bytes,
                       uint64_t* barrier) {
   emulation::bulk_load(shared, source, bytes, barrier);
-}
-inline void await_bulk_load(uint64_t* barrier, uint32_t parity) {
-  emulation::await_bulk_load(barrier, parity);
 }
 inline void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes) {
   emulation::bulk_store(target, shared, bytes);

@@ -8,6 +8,9 @@
 namespace niccolite::device_test {
 namespace {
 
+class EmulatedPulls : public OnArchitectures {};
+INSTANTIATE_TEST_SUITE_P(Architectures, EmulatedPulls, testing::Bool(), name_of_architecture);
+
 using executor::DataType;
 using executor::host::Operands;
 
@@ -29,7 +32,7 @@ std::vector<Launch> pulling(std::vector<Launch> launches, uint32_t pull_bytes) {
 }
 
 // Units that fill the slots twice, or not; the last unit is shorter, and the block ends anyhow.
-TEST(EmulatedPulls, ReductionWhatPeersSend) {
+TEST_P(EmulatedPulls, ReductionWhatPeersSend) {
   constexpr FifoShape kDeep{.channels = 2, .depth = 4, .slot_bytes = 1024};
   for (const Case& c : kLoans) {
     if (!schedule::reduces(c.collective)) continue;
@@ -68,7 +71,7 @@ TEST(EmulatedPulls, ReductionWhatPeersSend) {
 
 // A rank whose input is not aligned cannot expose it; it reduces its own by words, with what its
 // peers expose, or send on pull, and stores the result to them.
-TEST(EmulatedPulls, ReductionTheOwnInputWhereverItBegins) {
+TEST_P(EmulatedPulls, ReductionTheOwnInputWhereverItBegins) {
   for (const DataType type :
        {DataType::Uint8, DataType::Bfloat16, DataType::Float32, DataType::Float64}) {
     for (const int nranks : {2, 3}) {
@@ -84,7 +87,7 @@ TEST(EmulatedPulls, ReductionTheOwnInputWhereverItBegins) {
                         pulling(cluster.launches({.count = 20'011, .type = type, .reduction = sum},
                                                  operands.addresses()),
                                 pull_bytes),
-                        ~0u, 20'000'000, BulkCopies::SharedReductions));
+                        ~0u, 20'000'000, Staging::Reductions));
         ASSERT_NO_FATAL_FAILURE(operands.check());
         EXPECT_NE(emulation::fetch_adds(), before);  // its reduction is shared
         expect_tile_counters_reset(cluster);
@@ -98,7 +101,7 @@ TEST(EmulatedPulls, ReductionTheOwnInputWhereverItBegins) {
 
 // What cannot be pulled is read, or comes through slots as ever, and the next operation may
 // pull again.
-TEST(EmulatedPulls, AreNotMadeOfThoseThatCannotServeThem) {
+TEST_P(EmulatedPulls, AreNotMadeOfThoseThatCannotServeThem) {
   Cluster cluster = cluster_of(Collective::AllReduce, "two_shot_workers", 3);
   struct Turn {
     bool is_misaligned;
@@ -121,7 +124,7 @@ TEST(EmulatedPulls, AreNotMadeOfThoseThatCannotServeThem) {
         pulling(cluster.launches({.count = turn.count, .type = DataType::Float32, .reduction = sum},
                                  operands.addresses()),
                 512),
-        ~0u, 20'000'000, BulkCopies::All, turn.lenders));
+        ~0u, 20'000'000, Staging::All, turn.lenders));
     ASSERT_NO_FATAL_FAILURE(operands.check());
     expect_tile_counters_reset(cluster);
     expect_no_pulls(cluster, kShape);
@@ -131,7 +134,7 @@ TEST(EmulatedPulls, AreNotMadeOfThoseThatCannotServeThem) {
 }
 
 // Whenever it is aborted, whoever of the ranks has come: every kernel ends.
-TEST(EmulatedPulls, EndWhenAborted) {
+TEST_P(EmulatedPulls, EndWhenAborted) {
   for (const uint32_t ranks : {1u, 3u, 7u}) {
     for (const uint64_t limit : {2'000u, 20'000u, 60'000u, 150'000u}) {
       SCOPED_TRACE(testing::Message() << "ranks " << ranks << ", after " << limit);

@@ -111,7 +111,7 @@ constexpr RelayCase kRelayCases[] = {
 
 TEST(EmulatedRelays, CarryWhatTheNotesSayAndNoByteMore) {
   for (const RelayCase& c : kRelayCases)
-    for (const BulkCopies bulk_copies : {BulkCopies::All, BulkCopies::None})
+    for (const Staging staging : {Staging::All, Staging::None})
       for (const uint64_t count : {uint64_t{1503}, uint64_t{48}}) {
         SCOPED_TRACE(testing::Message()
                      << schedule::name_of(c.collective) << " " << c.algorithm << ", " << count);
@@ -126,7 +126,7 @@ TEST(EmulatedRelays, CarryWhatTheNotesSayAndNoByteMore) {
               {.count = count, .type = DataType::Uint8, .tag = relays.tag}, operands.addresses());
           relays.replace_ports(launches);
           emulation::set_bystander([&] { relays.carry(); });
-          ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 40'000'000, bulk_copies));
+          ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 40'000'000, staging));
           ASSERT_NO_FATAL_FAILURE(operands.check());
           EXPECT_EQ(relays.bytes, c.blocks * count);
           EXPECT_EQ(relays.foreign, 0);

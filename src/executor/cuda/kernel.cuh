@@ -8,12 +8,12 @@
 // peer's memory -> own memory; Simple by the links.
 #pragma once
 
-#include "executor/cuda/bulk_worker.cuh"
+#include "executor/cuda/copy_worker.cuh"
 #include "executor/cuda/ll128_step.cuh"
 #include "executor/cuda/ll_step.cuh"
 #include "executor/cuda/progress.cuh"
 #include "executor/cuda/pull_server.cuh"
-#include "executor/cuda/shared_reduction.cuh"
+#include "executor/cuda/reduce_worker.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -44,8 +44,8 @@ __device__ __forceinline__ void start_advertisements(const Cta& cta, const Worke
   if (task.count != 1) return;
   const CompactInstruction& instruction = cta.instructions[task.first];
   const Transfer transfer = transfer_of<Operation>(cta, instruction, /*round=*/0);
-  // What is put is passed on only by bulk copies: threads read slots, which have whole vec16s.
-  const bool can_put = instruction.send_count == 0 || task.is_bulk();
+  // What is put is passed on only through stages: threads read slots, which have whole vec16s.
+  const bool can_put = instruction.send_count == 0 || task.has(kCopiesStaged);
   const bool can_get = !transfer.scales_input;
   for_each_port_of(cta, instruction, [&](PortState& port) {
     const bool can_advertise = port.is_send ? can_get : can_put;
@@ -79,8 +79,8 @@ __device__ __forceinline__ void await_takers(const Cta& cta, const WorkerTask& t
   });
 }
 
-/// Where the thread of a bulk worker leaves word for the worker's second warp: behind the addresses
-/// that it uses itself.
+/// Where the thread that copies leaves word for the worker's second warp: behind the addresses that
+/// it uses itself.
 __device__ __forceinline__ uint64_t* word_for_warp(const CompactInstruction& instruction,
                                                    std::byte** pointers) {
   return reinterpret_cast<uint64_t*>(pointers + kPlanPointers + instruction.receive_count +
@@ -89,21 +89,25 @@ __device__ __forceinline__ uint64_t* word_for_warp(const CompactInstruction& ins
 inline constexpr uint64_t kNoWord = ~uint64_t{0};
 inline constexpr uint32_t kNanosecondsPerLook = 2000;  // more looks cost the thread some time
 
-/// All threads of a worker that bulk copies serve. Its second warp, if it has one, waits for the
-/// case that some buffer is not aligned: threads of the first that wait for theirs would take a
-/// fifth of its time.
+/// All threads of a worker that copies through stages. With bulk copies, one of them does, and the
+/// worker's second warp, if it has one, waits for the case that some buffer is not aligned: threads
+/// of the first that wait for theirs would take a fifth of its time. Without, the first warp does.
 template <typename Operation>
-__device__ __forceinline__ void run_bulk(const Cta& cta, const WorkerTask& task,
+__device__ __forceinline__ void run_copy(const Cta& cta, const WorkerTask& task,
                                          const WorkerThreads& worker, std::byte** pointers) {
   uint32_t position = 0;
+  if (!ptx::has_bulk_copies()) {
+    if (worker.rank < kWarp) CopyWorker<Operation, true>(cta, task, pointers).run(0);
+    return;
+  }
   if (worker.size == kWarp) {
-    if (worker.rank == 0) position = BulkWorker<Operation, false>(cta, task, pointers).run(0);
+    if (worker.rank == 0) position = CopyWorker<Operation, false>(cta, task, pointers).run(0);
     position = ptx::first_of_warp(position);
   } else {
     uint64_t* word = word_for_warp(cta.instructions[task.first], pointers);
     if (worker.rank < kWarp) {
       if (worker.rank == 0) {
-        position = BulkWorker<Operation, false>(cta, task, pointers, word).run(0);
+        position = CopyWorker<Operation, false>(cta, task, pointers, word).run(0);
         // Unless it is known already. [word] pairs with that of the second warp.
         ptx::store_release_shared(word, uint64_t{position});
       }
@@ -115,7 +119,24 @@ __device__ __forceinline__ void run_bulk(const Cta& cta, const WorkerTask& task,
     position = static_cast<uint32_t>(found);
   }
   ptx::barrier_warp();
-  if (position != 0) BulkWorker<Operation, true>(cta, task, pointers).run(position);
+  if (position != 0) CopyWorker<Operation, true>(cta, task, pointers).run(position);
+}
+
+/// All threads of a worker that has nothing to do but to wait for those that have its
+/// advertisements.
+template <typename Operation>
+__device__ __forceinline__ void run_awaiting(const Cta& cta, const WorkerTask& task,
+                                             const WorkerThreads& worker) {
+  if constexpr (Operation::kReduces) {
+    if (serves_pulls(cta, task)) {
+      if (!ptx::has_bulk_copies()) {
+        if (worker.rank < kWarp) PullServer<Operation, true>(cta, task).run();
+      } else if (worker.rank == 0) {
+        PullServer<Operation, false>(cta, task).run();
+      }
+    }
+  }
+  if (worker.rank == 0) await_takers(cta, task);
 }
 
 /// A worker of the Simple protocol, in the form that suits it.
@@ -128,22 +149,15 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& tas
     plan_at(pointers).live = ptx::shared_memory();  // any address but null
     plan_at(pointers).bytes = 0;
     plan_at(pointers).is_loose = 0;
-    if (task.is_bulk()) *word_for_warp(cta.instructions[task.first], pointers) = kNoWord;
+    if (task.has(kCopiesStaged)) *word_for_warp(cta.instructions[task.first], pointers) = kNoWord;
   }
   worker.barrier();
-  if (only_awaits(cta, task)) {
-    if (worker.rank != 0) return;
-    if constexpr (Operation::kReduces) {
-      if (serves_pulls(cta, task)) PullServer<Operation>(cta, task).run();
-    }
-    return await_takers(cta, task);
-  }
-  if (task.is_bulk()) return run_bulk<Operation>(cta, task, worker, pointers);
+  if (only_awaits(cta, task)) return run_awaiting<Operation>(cta, task, worker);
+  if (task.has(kCopiesStaged)) return run_copy<Operation>(cta, task, worker, pointers);
   const CompactInstruction* first = cta.instructions + task.first;
   const uint32_t count = task.count;
   if constexpr (Operation::kReduces) {
-    if (task.bulk == WorkerTask::kSharesReduction &&
-        run_shared_reduction<Operation>(cta, *first, worker, pointers)) {
+    if (task.has(kReducesStaged) && run_reduce_worker<Operation>(cta, *first, worker, pointers)) {
       return;
     }
   }

@@ -90,15 +90,15 @@ void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   }
 }
 
-bool suits_bulk_workers(const KernelLaunch& launch) {
+bool suits_staged_copies(const KernelLaunch& launch) {
   const auto* tasks = reinterpret_cast<const WorkTask*>(launch.args.tables);
   return std::all_of(tasks, tasks + launch.args.header.nworks, [&](const WorkTask& task) {
     return task.width == 16 || (launch.has_advertisements && task.stride_width == 16);
   });
 }
 
-Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation,
-                             BulkCopies bulk_copies) {
+Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation, Staging staging,
+                             uint32_t most_shared) {
   static_assert(kWorkerBarriers >= kMaxWarps / 2, "every worker of two warps needs a barrier");
   TRY(check(launch));
   const Program& program = *launch.program;
@@ -143,9 +143,9 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   }
 
   Params params =
-      TRY(make_params(launch, result.threads, result.kernel.reduces, bulk_copies, header));
-  if (header.shared_bytes > kMaxSharedBytesWithStages ||
-      (header.bulk_stage_bytes + header.reduction_piece_bytes == 0 &&
+      TRY(make_params(launch, result.threads, result.kernel.reduces, staging, most_shared, header));
+  if (header.shared_bytes > most_shared ||
+      (header.copy_stages.stage_bytes + header.reduce_stages.stage_bytes == 0 &&
        header.shared_bytes > kMaxSharedBytes)) {
     return Status::invalid_usage(
         "rank {}'s program needs {} bytes of shared memory ({} instructions, {} ports), a CTA of "
@@ -159,7 +159,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     if (!launch.ports[port].opens_buffers || !advertises(launch, port)) continue;
     (program.ports[port].is_send ? result.advertises_input : result.advertises_output) = true;
   }
-  result.has_bulk_workers = params.has_bulk_workers;
+  result.has_staged_copies = params.has_staged_copies;
   result.has_advertisements = params.has_advertisements;
   result.parameter_bytes = sizeof(LaunchHeader) + header.params_at;
   if (params.bytes.size() <= sizeof(result.args.tables) - header.params_at) {

@@ -64,7 +64,7 @@ struct KernelLaunch {
       0;                    // KernelVariant::List: where in args.tables its ListWorks begin;
                             // KernelVariant::DirectList: where in list_args its DirectListWorks do
   uint32_t list_works = 0;  // KernelVariant::DirectList
-  bool has_bulk_workers = false;
+  bool has_staged_copies = false;
   bool has_advertisements =
       false;  // connections that may make or take them (protocol/advertisement.h)
   // This rank may have to advertise its users' outputs, or inputs, to peers that see them by their
@@ -83,10 +83,12 @@ struct KernelLaunch {
 enum class Specialisation : uint8_t { Allowed, Off };
 
 /// Errors: InternalError when the launch is inconsistent (ports missing, no abort word),
-/// InvalidUsage when the program is larger than the executor can hold.
+/// InvalidUsage when the program is larger than the executor can hold. `most_shared`: bytes of
+/// shared memory that a CTA may have with stages.
 Result<KernelLaunch> prepare(const Launch& launch,
                              Specialisation specialisation = Specialisation::Allowed,
-                             BulkCopies bulk_copies = BulkCopies::All);
+                             Staging staging = Staging::All,
+                             uint32_t most_shared = kMaxSharedBytesWithStages);
 
 /// The part of prepare() that depends on the user's buffers: those of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
@@ -116,10 +118,10 @@ void set_advertisements(KernelLaunch& launch, Function&& is_open) {
     tasks[w].can_get = can_advertise(launch.advertises_input, tasks[w].input);
   }
 }
-/// Do the buffers that were set last suit bulk workers? Those do whose blocks are aligned to 16
+/// Do the buffers that were set last suit staged copies? Those do whose blocks are aligned to 16
 /// bytes; and those that begin elsewhere, with strides that are aligned, if they may go direct:
 /// they are likely to be aligned alike on all ranks. The threads of many warps are faster with all
 /// others.
-bool suits_bulk_workers(const KernelLaunch& launch);
+bool suits_staged_copies(const KernelLaunch& launch);
 
 }  // namespace niccolite::executor::cuda

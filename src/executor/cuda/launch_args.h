@@ -34,16 +34,26 @@ constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protoco
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
 inline constexpr uint32_t kPlanPointers = 5;     // that SimplePlan takes (simple_step.cuh)
-inline constexpr uint32_t kBulkStages = 8;       // of a worker that bulk copies serve
+inline constexpr uint32_t kCopyStages = 8;       // of a worker that copies through stages
 // Of a reduction that pulls, or whose result is put: one of more ranks does neither.
 inline constexpr uint32_t kMaxReductionOperands = 8;
-/// Shared memory that a program may have in a CTA; and what there may be with the stages of bulk
-/// copies, which only GPUs with more of it have.
+/// Shared memory that a program may have in a CTA; the most that there may be with stages
+/// (pipeline.cuh); and the least that makes them worth it, which GPUs from 8.0 and 9.0 on have, but
+/// not those between.
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
 inline constexpr uint32_t kMaxSharedBytesWithStages = 224 * 1024;
-/// Which workers may be served by bulk copies: none on GPUs that do not have them; those of shared
-/// reductions alone; all, which is for buffers that suit them (kernel_launch.h).
-enum class BulkCopies : uint8_t { None, SharedReductions, All };
+inline constexpr uint32_t kLeastSharedBytesWithStages = 160 * 1024;
+/// Which workers may have stages: none; those that reduce; all, which is for buffers that suit
+/// those that copy (kernel_launch.h).
+enum class Staging : uint8_t { None, Reductions, All };
+
+/// What the lowered plan says of a worker of Simple (lowering/workers.h, worker_movers.h).
+enum WorkerForm : uint8_t {
+  kCopiesStaged = 1,   // copy_worker.cuh
+  kReducesStaged = 2,  // reduce_worker.cuh: the CTA's one worker that does
+  kDynamicTiles = 4,   // the CTAs share its tiles, if there is enough to share
+  kServesPulls = 8,    // what it exposes it can send, too (pull_server.cuh)
+};
 
 /// A worker of a pattern channel: its instructions, and the threads of the CTA that run them.
 struct WorkerTask {
@@ -54,13 +64,10 @@ struct WorkerTask {
   uint16_t barrier;       // Barrier id when the worker has more than one warp
   uint16_t pointers;      // Simple: its first element of the shared array of slot addresses
   uint16_t work;
-  uint16_t bulk;  // Simple: its number among the CTA's workers that bulk copies can serve
-                  // (bulk_worker.cuh), or one of the following
+  uint8_t forms;  // WorkerForm: several
+  uint8_t ring;   // of kCopiesStaged: its number among the CTA's workers that have it
 
-  static constexpr uint16_t kNotBulk = 0xffff;
-  /// The CTA's one worker that may share its reduction with other CTAs (shared_reduction.cuh).
-  static constexpr uint16_t kSharesReduction = 0xfffe;
-  constexpr bool is_bulk() const { return bulk < kSharesReduction; }
+  constexpr bool has(WorkerForm what) const { return (forms & what) != 0; }
 };
 static_assert(sizeof(WorkerTask) == 16);
 
@@ -147,17 +154,23 @@ struct alignas(16) PortState {
 };
 static_assert(sizeof(PortState) == 128);
 
-/// Shared memory: a stage of a worker that bulk copies serve (bulk_stages.cuh), or a group of a
-/// shared reduction (shared_reduction.cuh), and the piece of data in it, as far as its worker has
-/// to know.
-struct BulkStage {
+/// Shared memory: a stage (stage_ring.cuh), and what is in it.
+struct Stage {
   uint64_t barrier;
-  uint32_t at;  // where in its block, or in slots
-  uint32_t bytes;
+  uint32_t at;     // vec16s: where in its block, in the channel's part of it, or in slots
+  uint32_t bytes;  // a multiple of 16; the lowest bit: the last of what is announced together
 };
 
-/// Shared memory, of a reduction that pulls what it reduces (pulled_reduction.cuh).
-struct PulledTiles {
+/// Where rings of stages are: bytes from the start of shared memory.
+struct StageArea {
+  uint32_t states_at;    // Stage [ring][stages]
+  uint32_t stages_at;    // [ring][stages][operand] of stage_bytes
+  uint32_t stage_bytes;  // a multiple of 128; 0: there are none
+  uint32_t stages;       // of a ring
+};
+
+/// Shared memory, of a reduction whose tiles are pulled (pulled_tiles.cuh).
+struct PullState {
   uint64_t tile[kMostPulls];  // what was pulled; above it, one more than the pull's number
   uint64_t end;               // one more than the number of pulls, once it is known
   uint64_t read[kMaxWarps];   // by warp: pulls of which it has read all its pieces
@@ -231,17 +244,11 @@ struct alignas(16) LaunchHeader {
   uint32_t ports_at;
   uint32_t scale_at;  // a vec8 that begins with the element at device_scale
   uint32_t pointers_at;
-  uint32_t bulk_states_at;         // BulkStage [worker][kBulkStages]
-  uint32_t bulk_stages_at;         // [worker][kBulkStages] of bulk_stage_bytes
-  uint32_t bulk_stage_bytes;       // a multiple of 128; 0: there are none
-  uint32_t reduction_states_at;    // BulkStage [warp of the worker][reduction_groups]
-  uint32_t reduction_stages_at;    // [warp of the worker][reduction_groups][operand] of
-                                   // reduction_piece_bytes
-  uint32_t reduction_piece_bytes;  // a multiple of 512
-  uint32_t reduction_groups;
-  uint32_t pulled_at;   // PulledTiles
-  uint32_t pull_bytes;  // Launch::pull_bytes; 0 also where there is no room for it
-  uint32_t most_pulls;  // pull::most_of(); a power of two
+  StageArea copy_stages;    // a ring for each worker that has kCopiesStaged
+  StageArea reduce_stages;  // a ring for each warp of the worker that has kReducesStaged
+  uint32_t pulled_at;       // PullState
+  uint32_t pull_bytes;      // Launch::pull_bytes; 0 also where there is no room for it
+  uint32_t most_pulls;      // pull::most_of(); a power of two
   uint32_t shared_bytes;
 
   // What the CTAs mark (progress.cuh).

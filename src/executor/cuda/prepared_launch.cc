@@ -74,32 +74,34 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
                    "cuDeviceGetAttribute(shared memory, device {})", device));
   prepared.has_sync_domains_ = major >= 9;
   // Some GPUs have the instructions, but less shared memory.
-  prepared.has_bulk_copies_ =
-      major >= 9 && static_cast<uint32_t>(shared_bytes) >= kMaxSharedBytesWithStages;
-  prepared.version_ = TRY(prepared.create_version(
-      launch, prepared.has_bulk_copies_ ? BulkCopies::All : BulkCopies::None));
-  if (prepared.version_.kernel->has_bulk_workers && !prepared.version_.kernel->kernel.reduces)
-    prepared.threads_version_ = TRY(prepared.create_version(launch, BulkCopies::SharedReductions));
+  const bool has_stages =
+      major >= 8 && static_cast<uint32_t>(shared_bytes) >= kLeastSharedBytesWithStages;
+  prepared.most_shared_ =
+      has_stages ? std::min(static_cast<uint32_t>(shared_bytes), kMaxSharedBytesWithStages)
+                 : kMaxSharedBytes;
+  prepared.version_ =
+      TRY(prepared.create_version(launch, has_stages ? Staging::All : Staging::None));
+  if (prepared.version_.kernel->has_staged_copies && !prepared.version_.kernel->kernel.reduces)
+    prepared.threads_version_ = TRY(prepared.create_version(launch, Staging::Reductions));
   return prepared;
 }
 
 Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& launch,
-                                                               BulkCopies bulk_copies) {
+                                                               Staging staging) {
   Version version;
-  version.kernel =
-      std::make_unique<KernelLaunch>(TRY(prepare(launch, Specialisation::Allowed, bulk_copies)));
+  version.kernel = std::make_unique<KernelLaunch>(
+      TRY(prepare(launch, Specialisation::Allowed, staging, most_shared_)));
   KernelLaunch& kernel = *version.kernel;
   version.function = TRY(find_kernel(device_, kernel.kernel));
   constexpr uint32_t kSharedWithoutAsking = 48 * 1024;
   const uint32_t shared_bytes = kernel.args.header.shared_bytes;
   if (shared_bytes > kSharedWithoutAsking) {
     // The largest any launch may need: launches of one function must not undo each other's wish.
-    const uint32_t most = has_bulk_copies_ ? kMaxSharedBytesWithStages : kMaxSharedBytes;
     const Driver& driver = machine_->driver();
     TRY(driver.check(
         driver.cuFuncSetAttribute(version.function, gpu::cuda::kCuFunctionMaxDynamicShared,
-                                  static_cast<int>(most)),
-        "cuFuncSetAttribute({} bytes of shared memory, device {})", most, device_));
+                                  static_cast<int>(most_shared_)),
+        "cuFuncSetAttribute({} bytes of shared memory, device {})", most_shared_, device_));
   }
   if (!kernel.device_params.empty()) {
     version.params = TRY(make_device_params(*machine_, device_, kernel.device_params));
@@ -120,7 +122,7 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun,
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
   const bool takes_other =
-      threads_version_.kernel != nullptr && !suits_bulk_workers(*version_.kernel);
+      threads_version_.kernel != nullptr && !suits_staged_copies(*version_.kernel);
   Version& version = takes_other ? threads_version_ : version_;
   KernelLaunch& kernel = *version.kernel;
   if (marks_) set_number(kernel, marks_, number);

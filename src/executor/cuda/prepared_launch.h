@@ -48,7 +48,7 @@ class PreparedLaunch {
   };
 
   PreparedLaunch() = default;
-  Result<Version> create_version(const Launch& launch, BulkCopies bulk_copies);
+  Result<Version> create_version(const Launch& launch, Staging staging);
   Status keep_in_graph(const DeviceParams& params, gpu::StreamHandle stream);
 
   gpu::cuda::CudaMachine* machine_ = nullptr;
@@ -57,10 +57,10 @@ class PreparedLaunch {
   observe::KernelMarks marks_;
   gpu::cuda::CuContext context_ = nullptr;
   bool has_sync_domains_ = false;
-  bool has_bulk_copies_ = false;
+  uint32_t most_shared_ = 0;         // bytes of shared memory that a CTA may have
   std::vector<relay::Bell*> bells_;  // of proxies that have to carry what the kernel sends
   Version version_;
-  Version threads_version_;  // when version_ only moves bytes and has bulk workers: for buffers
+  Version threads_version_;  // when version_ only moves bytes and has staged copies: for buffers
                              // that do not suit those
 };
 

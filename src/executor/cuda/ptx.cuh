@@ -1,6 +1,6 @@
-// The instructions of the GPU that C++ has no name for: the only file with inline assembly. Each
-// function is one instruction, named by what it means. "System" is the scope of the PTX memory
-// model: all GPUs and the host.
+// The instructions of the GPU that C++ has no name for: with ptx_stages.cuh, which it includes, the
+// only file with inline assembly. Each function is one instruction, named by what it means.
+// "System" is the scope of the PTX memory model: all GPUs and the host.
 //
 // An include guard instead of a pragma: tests/device replaces this file by an emulation for CPUs.
 #ifndef NICCOLITE_EXECUTOR_CUDA_PTX_CUH
@@ -260,107 +260,6 @@ __device__ __forceinline__ void store(std::byte* address, T value) {
   }
 }
 
-// ---- bulk copies (architectures from 9.0 on): between global and shared memory, 16 bytes and
-// their multiples, by a unit of their own. A load announces its bytes at a barrier in shared
-// memory; stores are waited for in the groups in which one thread commits them. The host gives no
-// other architecture work for them (prepared_launch.cc); one that comes to them all the same traps,
-// rather than to go on without its data.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-inline constexpr bool kHasBulkCopies = true;
-#else
-inline constexpr bool kHasBulkCopies = false;
-#endif
-__device__ __forceinline__ void require_bulk_copies() {
-  if constexpr (!kHasBulkCopies) asm volatile("trap;");
-}
-/// A barrier whose phases are of so many loads each.
-__device__ __forceinline__ void init_bulk_barrier(uint64_t* barrier, uint32_t loads) {
-  require_bulk_copies();
-  if constexpr (kHasBulkCopies) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-                 "r"(loads)
-                 : "memory");
-  }
-}
-/// Orders the inits of barriers before the loads that the calling thread starts from now on.
-__device__ __forceinline__ void fence_bulk_barriers() {
-  require_bulk_copies();
-  if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-/// Orders the calling thread's accesses to global memory before the bulk copies that it starts from
-/// now on, and bulk copies that it has waited for before its accesses from now on. (For all state
-/// spaces, this would be a fence of the whole GPU too, a microsecond.)
-__device__ __forceinline__ void fence_bulk() {
-  require_bulk_copies();
-  if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.global;" ::: "memory");
-}
-/// Starts a load of `bytes` bytes, which may be none. The barrier's last phase is over. Releases
-/// what the thread has written to those who wait for the load.
-__device__ __forceinline__ void bulk_load(std::byte* shared, const std::byte* source,
-                                          uint32_t bytes, uint64_t* barrier) {
-  require_bulk_copies();
-  if constexpr (kHasBulkCopies) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-        "r"(bytes)
-        : "memory");
-    if (bytes == 0) return;
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(shared_address(shared)),
-        "l"(source), "r"(bytes), "r"(shared_address(barrier))
-        : "memory");
-  }
-}
-/// Waits until the barrier's phase of this parity is over: its loads have arrived. Acquires.
-__device__ __forceinline__ void await_bulk_load(uint64_t* barrier, uint32_t parity) {
-  require_bulk_copies();
-  if constexpr (kHasBulkCopies) {
-    uint32_t done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{\n"
-          ".reg .pred done;\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, done;\n"
-          "}"
-          : "=r"(done)
-          : "r"(shared_address(barrier)), "r"(parity)
-          : "memory");
-    }
-  }
-}
-__device__ __forceinline__ void bulk_store(std::byte* target, const std::byte* shared,
-                                           uint32_t bytes) {
-  require_bulk_copies();
-  if constexpr (kHasBulkCopies) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target),
-                 "r"(shared_address(shared)), "r"(bytes)
-                 : "memory");
-  }
-}
-/// The stores since the last call are a group, also when there are none.
-__device__ __forceinline__ void commit_bulk_stores() {
-  require_bulk_copies();
-  if constexpr (kHasBulkCopies) asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-/// Waits until all but the last kGroups groups have read shared memory.
-template <uint32_t kGroups>
-__device__ __forceinline__ void await_bulk_reads() {
-  require_bulk_copies();
-  if constexpr (kHasBulkCopies) {
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
-  }
-}
-/// Waits until all but the last kGroups groups have written what they store.
-template <uint32_t kGroups>
-__device__ __forceinline__ void await_bulk_stores() {
-  require_bulk_copies();
-  if constexpr (kHasBulkCopies) {
-    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kGroups) : "memory");
-  }
-}
-
 // ---- barriers: all of the named threads must arrive
 __device__ __forceinline__ void barrier_cta() {
   asm volatile("barrier.cta.sync.aligned %0;" ::"n"(static_cast<uint32_t>(Barrier::Cta))
@@ -390,5 +289,7 @@ __device__ __forceinline__ uint32_t first_of_warp(uint32_t value) {
 
 }  // namespace ptx
 }  // namespace niccolite::executor::cuda
+
+#include "executor/cuda/ptx_stages.cuh"
 
 #endif  // NICCOLITE_EXECUTOR_CUDA_PTX_CUH

@@ -52,9 +52,9 @@ struct Tables {
   std::vector<PortUse> uses;
   std::vector<uint8_t> warps;
   std::vector<uint64_t*> notes;
-  uint32_t pointers = 0;      // shared slot addresses of all workers
-  uint32_t bulk_workers = 0;  // most of a CTA
-  SharedReductionWorker reduction;
+  uint32_t pointers = 0;    // shared slot addresses of all workers
+  uint32_t copy_rings = 0;  // most of a CTA
+  StagedReduction reduction;
 };
 
 /// Shared slot addresses that an instruction of the worker needs.
@@ -75,7 +75,7 @@ struct ChannelWarps {
 };
 
 /// A small worker needs one warp, and has a second one where there is room (kernel.cuh:
-/// run_bulk()); the others share what there is by their weights.
+/// run_copy()); the others share what there is by their weights.
 ChannelWarps share_channel(const Program& program, int channel, const std::vector<bool>& is_small,
                            uint32_t warps) {
   ChannelWarps result;
@@ -118,12 +118,12 @@ uint32_t add_workers(const Launch& launch, uint32_t threads, const WorkerMovers&
     uint32_t warp = 0;
     auto barrier = static_cast<uint32_t>(Barrier::FirstWorker);
     uint32_t pointers = 0;
-    uint16_t bulk_workers = 0;
+    uint8_t copy_rings = 0;
     for (size_t i = 0; i < workers.size(); ++i) {
       const CompactWorker& worker = program.workers[workers[i]];
       const uint32_t warps = shares[i];
-      const bool shares_reduction = movers.shared_reduction == workers[i];
-      if (shares_reduction) {
+      const uint8_t forms = movers.forms[workers[i]];
+      if ((forms & kReducesStaged) != 0) {
         const CompactInstruction& reduction = program.instructions[worker.first];
         tables.reduction = {
             warps, uint32_t{reduction.receive_count} + (reduction.source != OperandBuffer::None)};
@@ -135,16 +135,15 @@ uint32_t add_workers(const Launch& launch, uint32_t threads, const WorkerMovers&
                                     static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
                                     static_cast<uint16_t>(pointers),
                                     worker.work,
-                                    movers.is_bulk[workers[i]] ? bulk_workers++
-                                    : shares_reduction         ? WorkerTask::kSharesReduction
-                                                               : WorkerTask::kNotBulk};
+                                    forms,
+                                    (forms & kCopiesStaged) != 0 ? copy_rings++ : uint8_t{0}};
       for (uint32_t w = 0; w < warps; ++w) roles[warp++] = static_cast<uint8_t>(workers[i]);
       if (launch.protocol == Protocol::Simple) pointers += most_pointers(program, worker);
     }
     if (service != 0) roles[warp++] = kServiceWorker;
     most_warps = std::max(most_warps, warp);
     tables.pointers = std::max(tables.pointers, pointers);
-    tables.bulk_workers = std::max<uint32_t>(tables.bulk_workers, bulk_workers);
+    tables.copy_rings = std::max<uint32_t>(tables.copy_rings, copy_rings);
   }
   return most_warps * kWarp;
 }
@@ -251,22 +250,22 @@ PortTask task_of(const Launch& launch, uint16_t port) {
               (address.bell != nullptr ? PortTask::kRelay : 0)};
 }
 
-Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces,
-                           BulkCopies bulk_copies, LaunchHeader& header) {
+Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces, Staging staging,
+                           uint32_t most_shared, LaunchHeader& header) {
   Tables tables;
-  const WorkerMovers movers = choose_worker_movers(launch, header.flags, reduces, bulk_copies);
+  const WorkerMovers movers = choose_worker_movers(launch, header.flags, reduces, staging);
   add_ports(launch, tables);
   add_instructions(launch, tables);
   Params params;
   params.threads = add_workers(launch, threads, movers, tables);
   TRY(add_uses(launch, tables));
   params.bytes = lay_out(tables, header);
-  params.has_bulk_workers = tables.bulk_workers != 0;
+  params.has_staged_copies = tables.copy_rings != 0;
   params.has_advertisements =
       std::any_of(tables.ports.begin(), tables.ports.end(), [](const PortTask& port) {
         return (port.end & (PortTask::kDirectPut | PortTask::kDirectGet)) != 0;
       });
-  add_stages(launch, tables.bulk_workers, tables.reduction, header);
+  add_stages(launch, tables.copy_rings, tables.reduction, most_shared, header);
   return params;
 }
 

@@ -14,15 +14,16 @@ PortTask task_of(const Launch& launch, uint16_t port);
 struct Params {
   std::vector<std::byte> bytes;
   uint32_t threads = 0;  // that a CTA needs, a multiple of kWarp
-  bool has_bulk_workers = false;
+  bool has_staged_copies = false;
   bool has_advertisements = false;
 };
 
 /// The parameters of the launch's program for CTAs of at most so many threads, enough for a warp
 /// for every worker, and for the service warp of Simple. Fills in the header's offsets in it and in
 /// shared memory. InvalidUsage when a field's range is exceeded. The header has its flags.
-/// `reduces`: the kernel does (KernelId).
-Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces,
-                           BulkCopies bulk_copies, LaunchHeader& header);
+/// `reduces`: the kernel does (KernelId). `most_shared`: bytes of shared memory that a CTA may have
+/// with stages.
+Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces, Staging staging,
+                           uint32_t most_shared, LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda

@@ -16,12 +16,12 @@ uint8_t stride_width(const Launch& launch, size_t work) {
 }
 
 WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool reduces,
-                                  BulkCopies bulk_copies) {
+                                  Staging staging) {
   const std::vector<lowering::WorkerShape> shapes = worker_shapes(launch);
   const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
       shapes, {.publishes_chunks = launch.protocol == Protocol::Simple,
-               .has_bulk_copies = bulk_copies == BulkCopies::All,
-               .has_staged_reductions = bulk_copies != BulkCopies::None,
+               .has_bulk_copies = staging == Staging::All,
+               .has_staged_reductions = staging != Staging::None,
                .reduces = reduces,
                .scales_input = (flags & kScalesInput) != 0,
                .scales_result = (flags & kScalesResult) != 0,
@@ -29,17 +29,19 @@ WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool red
                .has_counter = !launch.ports.empty() && !launch.ports.front().in_host});
   WorkerMovers movers;
   for (size_t l = 0; l < plans.size(); ++l) {
-    const bool is_bulk = plans[l].mover == lowering::Mover::BulkCopies;
+    const bool copies = plans[l].mover == lowering::Mover::BulkCopies;
+    const bool is_dynamic = plans[l].tiles == lowering::Tiles::Dynamic;
+    const bool only_sends = shapes[l].receives.empty() && shapes[l].sends.size() == 1;
+    movers.forms.push_back(static_cast<uint8_t>(
+        (copies ? kCopiesStaged : 0) | (copies && only_sends ? kServesPulls : 0) |
+        (is_dynamic ? kDynamicTiles : 0) | (is_dynamic && shapes[l].reduces ? kReducesStaged : 0)));
     // Blocks that are not aligned because of their length are advertised all the same
     // (protocol/advertisement.h), and threads move them: all that there are, but for workers that
     // only wait.
     const bool only_waits =
         plans[l].only_advertises &&
         stride_width(launch, launch.program->workers[l].work) < advertisement::kAlignment;
-    movers.is_bulk.push_back(is_bulk);
-    movers.is_small.push_back(is_bulk || only_waits);
-    if (shapes[l].reduces && plans[l].tiles == lowering::Tiles::Dynamic)
-      movers.shared_reduction = static_cast<uint32_t>(l);
+    movers.is_small.push_back(copies || only_waits);
   }
   return movers;
 }

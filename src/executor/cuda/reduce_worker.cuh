@@ -1,50 +1,42 @@
-// A shared reduction: a worker that reduces what its peers expose (protocol/advertisement.h), in
-// tiles that the warps of all CTAs take, and that bulk copies bring.
+// A worker that reduces what its peers expose (direct gets, protocol/advertisement.h), in dynamic
+// tiles (tiles.cuh) that the warps of all CTAs take: each of them is a pipeline
+// (stage_reduction.cuh).
 //
-// Parts of a channel that are fixed make the operation as slow as its slowest multiprocessor
-// (dynamic_tiles.cuh), and rounds make all warps of a worker wait for the last of them. What is
-// exposed is there from the start, and results that stay where they are put need no order: between
-// the advertisements and the end nothing has to be waited for but loads.
+// Parts of a channel that are fixed make the operation as slow as its slowest multiprocessor, and
+// rounds make all warps of a worker wait for the last of them. What is exposed is there from the
+// start, and results that are put and final need no order: between the advertisements and the end
+// nothing has to be waited for but loads.
 //
-//   block   | u0 | u1 | u2 | u3 | u4 | u5 | u6 | u7 | ...     the first tiles by number of the warp
-//   warps     00   10   01   11   free ones take the others  (warp, CTA), here two of two
+//   block   | t0 | t1 | t2 | t3 | t4 | t5 | t6 | t7 | ...     the first tiles by number of the warp
+//   warps     00   10   01   11   free ones take the others   (warp, CTA), here two of two
 //
-// Each warp has a ring in shared memory that bulk copies fill (reduction_ring.cuh). Or the peers
-// are asked to send what is reduced (pulled_reduction.cuh), if this launch is for that and all of
-// them can.
+// Or the peers are asked to send what is reduced (pulled_tiles.cuh), if this launch is for that and
+// all of them can.
 //
 // Tiles are counted from the first multiple of 16 bytes in what is sent first, or else in the own
 // output; what lies before it is reduced by one thread, as what is left at the end. Operands, and
 // other destinations, may lie anywhere.
 //
-// A piece is read, reduced and stored by one warp, and stored after it has been read, so that the
+// A part is read, reduced and stored by one warp, and stored after it has been read, so that the
 // result may take the place of an operand (in place), here or at a peer.
 //
-// The counter (ControlBlock::tile_counters[0], of the worker's first receiving connection, first
-// channel) is 0 between operations: for each tile that is taken one number is taken, and whoever
-// takes the last resets it. (Aborted operations: dynamic_tiles.cuh.)
-//
-// When: worker_movers.cc has found that every operand of a peer may be exposed, and that every
-// peer's result may be put and stays there; all of them are advertised, and every channel has data,
-// so that all CTAs come to the same decision.
-//
-// Order, besides that of simple_step.cuh and of the ring: [cached] -> worker barrier -> fence ->
-// loads.
+// Order, besides that of simple_step.cuh and of the pipeline: [cached] -> worker barrier -> fence
+// -> loads.
 #pragma once
 
-#include "executor/cuda/pulled_reduction.cuh"
-#include "executor/cuda/reduction_ring.cuh"
+#include "executor/cuda/pulled_tiles.cuh"
+#include "executor/cuda/stage_reduction.cuh"
+#include "executor/cuda/tiles.cuh"
 
 namespace niccolite::executor::cuda {
 
 template <typename Operation>
-class SharedReduction {
+class ReduceWorker {
  public:
-  /// All threads of a worker that is WorkerTask::kSharesReduction. `pointers`: the worker's,
-  /// shared.
-  __device__ __forceinline__ SharedReduction(const Cta& cta, const WorkerThreads& worker,
-                                             const CompactInstruction& instruction,
-                                             std::byte** pointers)
+  /// All threads of a worker that has kReducesStaged. `pointers`: the worker's, shared.
+  __device__ __forceinline__ ReduceWorker(const Cta& cta, const WorkerThreads& worker,
+                                          const CompactInstruction& instruction,
+                                          std::byte** pointers)
       : cta_(cta),
         worker_(worker),
         instruction_(instruction),
@@ -54,21 +46,21 @@ class SharedReduction {
   /// As far as can be said before there are advertisements; the same in all CTAs.
   __device__ __forceinline__ bool is_possible() const {
     const uint64_t block = block_bytes();
-    return cta_.header.reduction_piece_bytes != 0 && block / kVec16 < kMostVec16s &&
+    return cta_.header.reduce_stages.stage_bytes != 0 && block / kVec16 < kMostVec16s &&
            block > (cta_.work->partition.channels - 1) * stride_bytes();
   }
 
   /// Waits for the advertisements. True: everything is done, or aborted.
   __device__ __forceinline__ bool run() {
     SimplePlan& plan = plan_at(pointers_);
-    if (cta_.header.pull_bytes != 0) PulledReduction<Operation>::prepare(cta_, worker_);
+    if (cta_.header.pull_bytes != 0) PulledTiles<Operation>::prepare(cta_, worker_);
     const Answer answer = await_advertisements(plan);
     if (answer != Answer::Agreed) return answer == Answer::Aborted;
 
     const bool reduces_ends = cta_.channel() == 0 && worker_.rank == 0;
     const uint32_t head = find_head(plan);
     if (head != 0) {
-      if (reduces_ends) reduction_end(plan.target, 0, head);
+      if (reduces_ends) reduce_end(plan.target, 0, head);
       worker_.barrier();
       pass_head(plan, head);
     }
@@ -76,15 +68,15 @@ class SharedReduction {
     const auto block = static_cast<uint32_t>(bytes / kVec16);
     // (Tiles that are pulled are those of the exposing sender's block.)
     const bool pulls =
-        head == 0 && PulledReduction<Operation>::is_possible(cta_, worker_, ports_, block);
-    const typename Ring::Blocks blocks{cta_, instruction_, addresses(), plan.target, pulls};
-    if (reduces_ends) reduction_end(plan.target, bytes / kVec16 * kVec16, bytes % kVec16);
+        head == 0 && PulledTiles<Operation>::is_possible(cta_, worker_, ports_, block);
+    const typename Reduction::Blocks blocks{cta_, instruction_, addresses(), plan.target, pulls};
+    if (reduces_ends) reduce_end(plan.target, bytes / kVec16 * kVec16, bytes % kVec16);
     if (pulls) {
-      const PulledReduction<Operation> reduction(cta_, worker_, ports_, blocks, block, counter());
-      if (!reduction.run()) plan.live = nullptr;
+      const PulledTiles<Operation> tiles(cta_, worker_, ports_, blocks, block, counter());
+      if (!tiles.run()) plan.live = nullptr;
       worker_.barrier();
       if (plan.live == nullptr) return true;
-      reduction.finish();
+      tiles.finish();
     } else {
       reduce_tiles(blocks, block);
       worker_.barrier();
@@ -100,11 +92,11 @@ class SharedReduction {
  private:
   using Element = typename Operation::Element;
   using Values = typename Operation::Values;
-  using Ring = ReductionRing<Operation>;
+  using Reduction = StageReduction<Operation>;
   static constexpr uint64_t kMostVec16s = uint64_t{1} << 32;  // of a block: offsets have 32 bits
   static constexpr uint64_t kRefused = ~uint64_t{0};          // SimplePlan::bytes
-  static constexpr uint32_t kPiecesOfTile = 8;  // at most: longer ones make the end uneven
-  static constexpr uint64_t kTilesOfWarp = 8;   // at least, where pieces are short enough
+  static constexpr uint32_t kPartsOfTile = 8;  // at most: longer ones make the end uneven
+  static constexpr uint64_t kTilesOfWarp = 8;  // at least, where parts are short enough
 
   __device__ __forceinline__ bool has_source() const {
     return instruction_.source != OperandBuffer::None;
@@ -160,48 +152,56 @@ class SharedReduction {
     return (cta_.ports[ports_.receives[0].port].control - cta_.channel())->tile_counters;
   }
 
-  /// `block`: vec16s, as all lengths below.
-  __device__ __forceinline__ void reduce_tiles(const typename Ring::Blocks& blocks,
-                                               uint32_t block) const {
-    Ring ring(blocks, warp());
-    const uint32_t channels = cta_.work->partition.channels;
-    const uint32_t warps = worker_.size / kWarp * channels;
-    const uint32_t piece = ring.piece_bytes() / kVec16;
-    const auto share = static_cast<uint32_t>(block / (kTilesOfWarp * piece * warps));
-    const uint32_t tile = piece * (share < 1 ? 1 : share > kPiecesOfTile ? kPiecesOfTile : share);
-    const uint32_t tiles = block / tile + (block % tile != 0);
-
-    // Of the first thread: the tile to be loaded next, counted from behind all first ones. The
-    // warp's own lies before them.
-    uint32_t taken = warp() * channels + cta_.channel() - warps;
+  /// Of one warp. All lengths in vec16s.
+  struct GotTiles {
+    Reduction& reduction;
+    std::byte* const* addresses;
+    TileCounter numbers;
+    const uint32_t block;
+    const uint32_t part;  // the most that a stage has
+    const uint32_t tile;
     uint32_t at = 0;
     uint32_t left = 0;  // of the tile that is being loaded, from `at` on
-    for (;;) {
-      while (!ring.is_full()) {
-        if (left == 0) {
-          const uint32_t next = warps + ptx::first_of_warp(taken);
-          if (next >= tiles) break;
-          at = next * tile;
-          left = block - at < tile ? block - at : tile;
-          // One tile ahead, and not looked at before, so that the counter's latency is hidden.
-          // Relaxed: nothing but the number is passed on.
-          if (thread() == 0) taken = static_cast<uint32_t>(ptx::fetch_add_relaxed(counter(), 1));
-        }
-        const uint32_t vec16s = left < piece ? left : piece;
-        ring.load(at, vec16s * kVec16, [&](uint32_t k) -> const std::byte* {
-          return addresses()[k] + uint64_t{at} * kVec16;
-        });
-        at += vec16s;
-        left -= vec16s;
+
+    __device__ __forceinline__ Next fill_next() {
+      if (left == 0) {
+        const uint32_t number = ptx::first_of_warp(numbers.next());
+        if (number >= numbers.tiles()) return Next::End;
+        if (reduction.ring().leads()) numbers.take();
+        at = number * tile;
+        left = block - at < tile ? block - at : tile;
       }
-      if (ring.is_empty()) break;
-      ring.await();
-      ring.reduce();
+      const uint32_t vec16s = left < part ? left : part;
+      reduction.fill(at, vec16s, [&](uint32_t k) -> const std::byte* {
+        return addresses[k] + uint64_t{at} * kVec16;
+      });
+      at += vec16s;
+      left -= vec16s;
+      return Next::Found;
     }
-    // Of all draws the last, which this warp, like all others, has made before it came here.
-    if (thread() == 0 && taken + 1 == tiles) {
-      ptx::store_relaxed_system(counter(), uint64_t{0});
+    __device__ __forceinline__ bool drain_first() const {
+      reduction.drain([] {});
+      return true;
     }
+    __device__ __forceinline__ bool wait_for_next() const { return true; }
+    __device__ __forceinline__ void announce() const {}
+  };
+
+  /// `block`: vec16s.
+  __device__ __forceinline__ void reduce_tiles(const typename Reduction::Blocks& blocks,
+                                               uint32_t block) const {
+    Reduction reduction(blocks, warp());
+    const uint32_t channels = cta_.work->partition.channels;
+    const uint32_t warps = worker_.size / kWarp * channels;
+    const uint32_t part = reduction.part_bytes() / kVec16;
+    const auto share = static_cast<uint32_t>(block / (kTilesOfWarp * part * warps));
+    const uint32_t tile = part * (share < 1 ? 1 : share > kPartsOfTile ? kPartsOfTile : share);
+    const uint32_t tiles = block / tile + (block % tile != 0);
+    const uint32_t taker = warp() * channels + cta_.channel();
+    GotTiles flow{reduction, addresses(), TileCounter(counter(), tiles, warps, taker),
+                  block,     part,        tile};
+    run_pipeline(reduction.ring(), flow);
+    if (thread() == 0) flow.numbers.finish();
   }
 
   // ---- ends
@@ -225,8 +225,8 @@ class SharedReduction {
   }
 
   /// `bytes` bytes from `from` on, less than a vec16: by one thread.
-  __device__ __forceinline__ void reduction_end(std::byte* target, uint64_t from,
-                                                uint32_t bytes) const {
+  __device__ __forceinline__ void reduce_end(std::byte* target, uint64_t from,
+                                             uint32_t bytes) const {
     constexpr uint32_t kElement = sizeof(Element);
     const bool scales_result =
         (cta_.header.flags & kScalesResult) && (instruction_.flags & kFinish);
@@ -255,14 +255,13 @@ class SharedReduction {
   std::byte** const pointers_;
 };
 
-/// All threads of a worker that is WorkerTask::kSharesReduction. False: it is to be run round by
-/// round.
+/// All threads of a worker that has kReducesStaged. False: it is to be run round by round.
 template <typename Operation>
-__device__ __forceinline__ bool run_shared_reduction(const Cta& cta,
-                                                     const CompactInstruction& instruction,
-                                                     const WorkerThreads& worker,
-                                                     std::byte** pointers) {
-  SharedReduction<Operation> reduction(cta, worker, instruction, pointers);
+__device__ __forceinline__ bool run_reduce_worker(const Cta& cta,
+                                                  const CompactInstruction& instruction,
+                                                  const WorkerThreads& worker,
+                                                  std::byte** pointers) {
+  ReduceWorker<Operation> reduction(cta, worker, instruction, pointers);
   if (!reduction.is_possible() || !reduction.run()) return false;
   if (worker.rank == 0 && plan_at(pointers).live == nullptr) leave_advertisements(cta);
   return true;

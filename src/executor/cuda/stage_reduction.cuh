@@ -1,30 +1,29 @@
-// The ring of one warp of a shared reduction (shared_reduction.cuh): groups in shared memory, of
-// one piece of each operand. One thread starts the loads of a group; all reduce it when it is
-// there, and store the result:
+// What a warp of a reduction does with its ring of stages (pipeline.cuh): a stage has a part of
+// each operand; all threads reduce it when it is full, and store the result:
 //
-//   own input ---.
-//   peer's data --+--bulk loads--> | group | group | group |--reduce--> own output, peers' outputs
+//   own input ----.                                        .-> own output
+//   peers' data ---+--> | stage | stage | stage |-- reduce +-> peers' outputs
 //
 // Loads that lie across lines of 128 bytes take twice as many packets: where an operand does not
-// begin at a line, pieces begin at the line before, and are read from where they begin in it, by
+// begin at a line, parts begin at the line before, and are read from where they begin in it, by
 // words if need be. (A line that holds one byte of a buffer can be read.) What is stored is aligned
-// to vec16s at the first destination (shared_reduction.cuh), and at most others.
+// to vec16s at the first destination (reduce_worker.cuh), and at most others.
 //
 // What threads load themselves takes registers while it is on its way, and 24 CTAs of them do not
 // fill a link that 10 with rings do (docs/design/0015).
-//
-// Order: loads -> wait at the group's barrier -> reads of the group -> warp barrier -> next loads
-// into it.
 #pragma once
 
+#include "executor/cuda/pipeline.cuh"
 #include "executor/cuda/simple_step.cuh"
 
 namespace niccolite::executor::cuda {
 
 template <typename Operation>
-class ReductionRing {
+class StageReduction {
  public:
-  /// What is reduced. Kept in shared memory as far as it can be: registers are for the reductions.
+  using Ring = StageRing</*kStages=*/0, /*kByWarp=*/true>;
+
+  /// What is reduced. Kept in shared memory as far as it can be: registers are for the arithmetic.
   struct Blocks {
     const Cta& cta;
     const CompactInstruction& instruction;
@@ -46,12 +45,12 @@ class ReductionRing {
   };
 
   /// By all threads of the warp, which is the `warp`th of the worker.
-  __device__ __forceinline__ ReductionRing(const Blocks& blocks, uint32_t warp)
-      : header_(blocks.cta.header), blocks_(blocks), warp_(warp) {
+  __device__ __forceinline__ StageReduction(const Blocks& blocks, uint32_t warp)
+      : blocks_(blocks), ring_(blocks.cta.header.reduce_stages, warp, blocks.operands()) {
     uint32_t shifts = 0;
 #pragma unroll 1
     for (uint32_t k = 0; k < blocks_.operands(); ++k) shifts |= shift_of(k);
-    piece_bytes_ = stage_bytes() - (shifts != 0 ? kLine : 0);
+    is_loose_ = shifts != 0;
     uint32_t ends = 0;  // of the addresses of destinations
 #pragma unroll 1
     for (uint32_t s = 0; s < blocks_.instruction.send_count; ++s) {
@@ -60,101 +59,61 @@ class ReductionRing {
     ends |= bytes_into_line(blocks_.target);
     stores_elements_ = ends % sizeof(Word) != 0;
     takes_words_ = (shifts | ends) % kVec16 != 0;
-    if (thread() == 0) {
-      for (uint32_t g = 0; g < header_.reduction_groups; ++g) {
-        ptx::init_bulk_barrier(&state_of(g).barrier, blocks_.operands());
-      }
-      ptx::fence_bulk_barriers();
-      ptx::fence_bulk();
-    }
-    ptx::barrier_warp();
+    ring_.start();
+    if (ring_.leads()) ptx::fence_bulk();
   }
 
-  /// The most that a piece may have.
-  __device__ __forceinline__ uint32_t piece_bytes() const { return piece_bytes_; }
-  __device__ __forceinline__ bool is_full() const { return pending_ == header_.reduction_groups; }
-  __device__ __forceinline__ bool is_empty() const { return pending_ == 0; }
+  /// The most that a stage may have of an operand.
+  __device__ __forceinline__ uint32_t part_bytes() const {
+    return ring_.bytes() - (is_loose_ ? kLine : 0);
+  }
+  __device__ __forceinline__ const Ring& ring() const { return ring_; }
 
-  /// By all threads, while the ring is not full: starts the loads of the piece of `bytes`, which
+  /// By all threads, while there is room: starts the loads of the part of `vec16s` vec16s, which
   /// may be none, that begins `at` vec16s from the start of the block. `address_of(k)`: where it
-  /// lies in the block of operand k, called by one thread. (Bulk copies take their operands from
-  /// uniform registers: several threads of a warp would take turns.)
+  /// lies in the block of operand k.
   template <typename Function>
-  __device__ __forceinline__ void load(uint32_t at, uint32_t bytes, Function&& address_of) {
-    if (thread() == 0) {
-      const uint32_t behind = first_ + pending_;
-      const uint32_t group =
-          behind < header_.reduction_groups ? behind : behind - header_.reduction_groups;
-      BulkStage& state = state_of(group);
-      state.at = at;
-      state.bytes = bytes;
-      std::byte* memory = memory_of(group);
-      for (uint32_t k = 0; k < blocks_.operands(); ++k, memory += stage_bytes()) {
-        const uint32_t shift = is_loose() && bytes != 0 ? shift_of(k) : 0;
-        ptx::bulk_load(memory, address_of(k) - shift, round_to_vec16(shift + bytes),
-                       &state.barrier);
-      }
-    }
-    ++pending_;
+  __device__ __forceinline__ void fill(uint32_t at, uint32_t vec16s, Function&& address_of) {
+    ring_.fill(at, vec16s * kVec16, /*is_last=*/false, [&](uint32_t k) -> typename Ring::Part {
+      const uint32_t shift = is_loose_ && vec16s != 0 ? shift_of(k) : 0;
+      return {address_of(k) - shift, (shift + vec16s * kVec16 + kVec16 - 1) / kVec16 * kVec16};
+    });
   }
 
-  /// By all threads, while the ring is not empty: waits for the first group.
-  __device__ __forceinline__ void await() const {
-    ptx::await_bulk_load(&state_of(first_).barrier, turn_);
-  }
-
-  /// By all threads, after await(): reduces the first group, and stores the result.
-  __device__ __forceinline__ void reduce() {
-    const uint32_t at = state_of(first_).at;
-    const uint32_t bytes = state_of(first_).bytes;
-    const std::byte* memory = memory_of(first_);
-    uint32_t p = thread();
+  /// By all threads, while a stage is pending: reduces it, and stores the result. `loaded` is
+  /// called as soon as it is full.
+  template <typename Function>
+  __device__ __forceinline__ void drain(Function&& loaded) {
+    const typename Ring::Tile tile = ring_.await();
+    loaded();
+    uint32_t p = ptx::thread() % kWarp;
     // Out of the way: with the rarer code among that of aligned operands, small reductions are 1 us
     // slower.
     if (takes_words_) [[unlikely]] {
-      p = reduce_while<Word, kWordUnroll, true>(memory, p, bytes, at);
-      reduce_while<Word, 1, true>(memory, p, bytes, at);
+      p = reduce_while<Word, kWordUnroll, true>(tile, p);
+      reduce_while<Word, 1, true>(tile, p);
     } else {
-      if (!is_loose()) {
-        p = reduce_while<Vec16, Operation::kUnroll, false>(memory, p, bytes, at);
-        if constexpr (Operation::kUnroll > 2)
-          p = reduce_while<Vec16, 2, false>(memory, p, bytes, at);
+      if (!is_loose_) {
+        p = reduce_while<Vec16, Operation::kUnroll, false>(tile, p);
+        if constexpr (Operation::kUnroll > 2) p = reduce_while<Vec16, 2, false>(tile, p);
       } else {
-        p = reduce_while<Vec16, 2, true>(memory, p, bytes, at);
+        p = reduce_while<Vec16, 2, true>(tile, p);
       }
-      reduce_while<Vec16, 1, true>(memory, p, bytes, at);
+      reduce_while<Vec16, 1, true>(tile, p);
     }
-    ptx::barrier_warp();
-    --pending_;
-    if (++first_ != header_.reduction_groups) return;
-    first_ = 0;
-    turn_ ^= 1;
+    ring_.release(/*is_last=*/false);
   }
 
  private:
+  using Tile = typename Ring::Tile;
   using Element = typename Operation::Element;
   using Values = typename Operation::Values;
   // Threads reduce vec16s, or words, where operands are not aligned to vec16s. To shift vec16s
   // together takes several times as many instructions as to reduce them; and neighbours that read
   // words read them from different banks of shared memory.
   using Word = std::conditional_t<sizeof(Element) == 8, uint64_t, uint32_t>;
-  static constexpr int kWordUnroll = 5;  // a third of the longest piece, if words have 4 bytes
+  static constexpr int kWordUnroll = 5;  // a third of the longest part, if words have 4 bytes
 
-  __device__ __forceinline__ static uint32_t thread() { return ptx::thread() % kWarp; }
-  __device__ __forceinline__ BulkStage& state_of(uint32_t group) const {
-    auto* states = reinterpret_cast<BulkStage*>(ptx::shared_memory() + header_.reduction_states_at);
-    return states[warp_ * header_.reduction_groups + group];
-  }
-  __device__ __forceinline__ std::byte* memory_of(uint32_t group) const {
-    const uint32_t pieces = (warp_ * header_.reduction_groups + group) * blocks_.operands();
-    return ptx::shared_memory() + header_.reduction_stages_at + pieces * stage_bytes();
-  }
-  __device__ __forceinline__ static uint32_t round_to_vec16(uint32_t bytes) {
-    return (bytes + kVec16 - 1) / kVec16 * kVec16;
-  }
-  /// Of one operand's stage in a group; the most of a piece in it.
-  __device__ __forceinline__ uint32_t stage_bytes() const { return header_.reduction_piece_bytes; }
-  __device__ __forceinline__ bool is_loose() const { return piece_bytes_ != stage_bytes(); }
   __device__ __forceinline__ uint32_t shift_of(uint32_t k) const {
     return blocks_.pulled && k != blocks_.source() ? 0 : bytes_into_line(blocks_.addresses[k]);
   }
@@ -185,11 +144,10 @@ class ReductionRing {
 
   /// As many times kRows rows of pieces from piece p on as there are. Returns the next piece.
   template <typename Piece, int kRows, bool kIsLoose>
-  __device__ __forceinline__ uint32_t reduce_while(const std::byte* memory, uint32_t p,
-                                                   uint32_t bytes, uint32_t at) const {
-    const uint32_t pieces = bytes / sizeof(Piece);
+  __device__ __forceinline__ uint32_t reduce_while(const Tile& tile, uint32_t p) const {
+    const uint32_t pieces = tile.bytes / sizeof(Piece);
     for (; p + (kRows - 1) * kWarp < pieces; p += kRows * kWarp) {
-      reduce_rows<Piece, kRows, kIsLoose>(memory, p, at);
+      reduce_rows<Piece, kRows, kIsLoose>(tile.memory, p, tile.at);
     }
     return p;
   }
@@ -199,6 +157,8 @@ class ReductionRing {
     using Access = PieceAccess<Piece>;
     constexpr uint32_t kRow = kWarp * sizeof(Piece);
     memory += p * sizeof(Piece);
+    // Before the loads, whose latency hides its own.
+    const bool scales_result = blocks_.scales_result();
     uint32_t shift = kIsLoose ? shift_of(0) : 0;
     Values values[kRows][Access::kVec8s];
 #pragma unroll
@@ -211,7 +171,7 @@ class ReductionRing {
     }
 #pragma unroll 1
     for (uint32_t k = 1; k < blocks_.operands(); ++k) {
-      memory += stage_bytes();
+      memory += ring_.bytes();
       if (kIsLoose) shift = shift_of(k);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
@@ -228,7 +188,7 @@ class ReductionRing {
 #pragma unroll
       for (int g = 0; g < Access::kVec8s; ++g) {
         Access::set_vec8(result[i], g,
-                         Operation::finish(header_, values[i][g], blocks_.scales_result()));
+                         Operation::finish(blocks_.cta.header, values[i][g], scales_result));
       }
     }
     const uint64_t first = uint64_t{at} * kVec16 + p * sizeof(Piece);
@@ -248,15 +208,11 @@ class ReductionRing {
     if (blocks_.target != nullptr) store(blocks_.target);
   }
 
-  const LaunchHeader& header_;
   const Blocks& blocks_;
-  const uint32_t warp_;
-  uint32_t piece_bytes_;
+  Ring ring_;
+  bool is_loose_;
   bool takes_words_;
   bool stores_elements_;
-  uint32_t first_ = 0;    // the group to be reduced next
-  uint32_t turn_ = 0;     // parity of how often the ring has gone round
-  uint32_t pending_ = 0;  // groups
 };
 
 }  // namespace niccolite::executor::cuda
