@@ -1,6 +1,7 @@
 #include "cli/explain/command.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -17,6 +18,8 @@
 #include "cli/tune/jobs.h"
 #include "planner/explain.h"
 #include "planner/variables.h"
+#include "topology/rings.h"
+#include "topology/xml.h"
 
 namespace niccolite::explain_command {
 namespace {
@@ -35,12 +38,14 @@ programs. The operation is one by itself, not one of a group. Sizes are those of
 
 Machines: cuda (ranks reach each other's buffers), cuda-slots (they do not, as those of several processes whose buffers are
 not mapped), cuda-host-memory (host memory connects them), cuda-sockets (they are on several machines), virtual and
-virtual-sockets. Nothing is run, so that no GPU is needed.
+virtual-sockets. Nothing is run, so that no GPU is needed. With a topology file the rings are those that its machines get
+(niccolite topology draws them); else there is one, in the order of ranks.
 
 Examples:
   niccolite explain all_reduce -b 8M -g 4
   niccolite explain all_gather -b 64K -g 2 -m cuda
   niccolite explain all_reduce -b 64M --machines 2x4
+  niccolite explain all_reduce -b 64M --topology job.xml     as NCCL_TOPO_DUMP_FILE has described a job
   NCCL_ALGO=ring niccolite explain broadcast -b 1G -g 8 -m cuda-slots --json
 
 Exit status: 0 fine; 2 wrong usage, or the variables leave nothing to choose.)";
@@ -94,6 +99,29 @@ Result<const NamedMachine*> find_machine(const std::string& name) {
   return Status::invalid_argument("--machine: \"{}\" is none of {}", name, known);
 }
 
+/// What a topology file says of the ranks of a job.
+struct Placement {
+  std::vector<int> machines;
+  std::vector<std::vector<int>> rings;
+};
+
+Result<Placement> read_placement(const std::string& file) {
+  topology::Description description = TRY(topology::load_xml(file));
+  const topology::Graph graph = TRY(topology::Graph::make(std::move(description)));
+  Placement placement{.machines = {}, .rings = topology::rings(graph)};
+  for (const int gpu : graph.gpus()) {
+    const topology::Node& node = graph.nodes()[static_cast<size_t>(gpu)];
+    if (node.gpu->rank < 0) continue;
+    if (node.gpu->rank != static_cast<int>(placement.machines.size()))
+      return Status::invalid_argument(
+          "--topology: {} has no GPU of rank {}, though one of rank {}: NCCL_TOPO_DUMP_FILE writes "
+          "those of all ranks",
+          file, placement.machines.size(), node.gpu->rank);
+    placement.machines.push_back(node.host);
+  }
+  return placement;
+}
+
 /// This machine, whose GPUs are looked for only where the flags leave something open.
 Result<Question> question_of(const Options& options) {
   Question question;
@@ -106,6 +134,12 @@ Result<Question> question_of(const Options& options) {
     machines = TRY(schedule_command::parse_machines(options.machines));
     ranks = static_cast<int>(machines.size());
   }
+  Placement placement;
+  if (!options.topology.empty()) {
+    placement = TRY(read_placement(options.topology));
+    machines = placement.machines;
+    ranks = static_cast<int>(machines.size());
+  }
   if (machine.empty() || ranks == 0) {
     Result<gpu::Machine*> found = gpu::machine();
     if (!found.is_ok()) return std::move(found).status().with_context("give --machine and --ranks");
@@ -114,13 +148,14 @@ Result<Question> question_of(const Options& options) {
     if (ranks == 0) ranks = here->device_count();
     if (gpu.empty() && here->device_count() > 0) gpu = TRY(here->device_info(0)).name;
   }
-  const bool are_several = !machines.empty() && machines.back() > 0;
+  const bool are_several = std::ranges::any_of(machines, [](int number) { return number > 0; });
   if (are_several && !machine.ends_with("-sockets"))
     machine = machine.starts_with("virtual") ? "virtual-sockets" : "cuda-sockets";
   question.machine = TRY(find_machine(machine));
   if (!are_several && !machines.empty() && question.machine->spans_machines)
-    return Status::invalid_argument("--machines: {} is one machine, and --machine {} is several",
-                                    options.machines, machine);
+    return Status::invalid_argument(
+        "{} is one machine, and --machine {} is several",
+        options.topology.empty() ? "--machines " + options.machines : options.topology, machine);
   if (ranks < 2)
     return Status::invalid_argument("--ranks: of {} rank{} there is nothing to choose", ranks,
                                     ranks == 1 ? "" : "s");
@@ -142,6 +177,7 @@ Result<Question> question_of(const Options& options) {
   question.settings.shares_host = question.machine->shares_host;
   if (question.machine->shares_host) TRY(planner::forbid_ll128(question.settings));
   if (question.machine->spans_machines) planner::span_machines(question.settings, machines);
+  planner::set_rings(question.settings, std::move(placement.rings));
   question.settings.gpu = gpu;
   return question;
 }
@@ -159,6 +195,8 @@ void print_text(const Question& question, const Explanation& explanation) {
     fmt::print("with {}={}\n", variable.name, variable.value);
   const planner::Tuning& tuning = planner::tuning_of(question.settings);
   fmt::print("constants of {}, {}: {}\n", name_of(tuning.machine), tuning.origin, tuning.about);
+  for (const std::vector<int>& ring : question.settings.rings)
+    fmt::print("ring {}\n", fmt::join(ring, " "));
   fmt::print("\n{:<22}{:<10}{:>8}{:>10}{:>12}\n", "algorithm", "protocol", "channels", "chunk",
              "us");
   for (const Alternative& each : explanation.alternatives) {
@@ -201,6 +239,7 @@ nlohmann::json to_json(const Question& question, const Explanation& explanation)
       {"machine", question.machine->name},
       {"tuning",
        {{"class", name_of(tuning.machine)}, {"origin", tuning.origin}, {"about", tuning.about}}},
+      {"rings", question.settings.rings},
       {"variables", variables},
       {"alternatives", alternatives}};
 }
@@ -216,6 +255,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("-m,--machine", options.machine, "Kind of machine (default: this one)");
   app.add_option("-M,--machines", options.machines,
                  "Machines and their ranks: 2x4, or 3,1 (default: -sockets have one rank each)");
+  app.add_option("--topology", options.topology,
+                 "A topology file, as NCCL_TOPO_DUMP_FILE writes it: ranks, machines, rings")
+      ->excludes("--machines")
+      ->excludes("--ranks");
   app.add_option("--gpu", options.gpu,
                  "Name of the GPUs, where a tuning is for some alone (default: this machine's, "
                  "unless --machine and --ranks say which)");

@@ -17,6 +17,7 @@ struct Options {
   std::string type = "float";
   std::string machine;   // empty: this one
   std::string machines;  // how many ranks each has: "2x4", "3,1"; empty: not told
+  std::string topology;  // a topology file, of whose ranks, machines and rings; empty: none
   std::string gpu;       // empty: this machine's, or any
   int ranks = 0;         // 0: as many as this machine has GPUs
   bool wants_json = false;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kFooter =
     R"(Prints NUMA nodes, PCI switches, GPUs and network devices, the distances between them (LOC NVL NVB C2C PIX PXB P2C PHB SYS
-NET, as NCCL_P2P_LEVEL has them), the order of a ring, and the network device of each GPU.
+NET, as NCCL_P2P_LEVEL has them), the rings, and the network device of each GPU.
 
 Examples:
   niccolite topology                                 this machine: its GPUs, or virtual ones

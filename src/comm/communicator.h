@@ -338,8 +338,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Control control_;
   std::unique_ptr<bootstrap::Member> member_;
   std::vector<int> machine_of_;  // by rank, by number; empty for one rank
-  // Of several machines, or where a rank asks for it; else null.
+  // Of several machines, of links that are no NVLink, or where a rank asks for it; else null.
   std::shared_ptr<const topology::Graph> machine_graph_;
+  std::vector<int> graph_ranks_;       // by rank, what the graph knows it as
   std::vector<ProcessId> process_of_;  // by rank; the same
   std::vector<int> device_of_;         // by rank, in its process; the same
   std::string gpu_;                    // planner::Settings::gpu

@@ -265,7 +265,10 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
       machine_of_.push_back(parent.machine_of_[static_cast<size_t>(peer)]);
       process_of_.push_back(parent.process_of_[static_cast<size_t>(peer)]);
       device_of_.push_back(parent.device_of_[static_cast<size_t>(peer)]);
+      if (parent.machine_graph_ != nullptr)
+        graph_ranks_.push_back(parent.graph_ranks_[static_cast<size_t>(peer)]);
     }
+    machine_graph_ = parent.machine_graph_;
     // Which of the parent's links it is, its ranks do not keep in mind.
     torn_link_ = parent.torn_link_;
     lacks_access_ = parent.lacks_access_;

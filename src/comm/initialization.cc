@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
 #include "comm/version.h"
 #include "observe/network_events.h"
-#include "topology/order.h"
+#include "topology/rails.h"
 
 namespace niccolite::comm {
 namespace {
@@ -127,7 +128,6 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       process_of_.push_back(of_rank.process);
       device_of_.push_back(of_rank.device);
     }
-    TRY(find_machine_graph(ranks, deadline));
     transport::Endpoint::Reach reach = TRY(exchange_links(ranks, settings, deadline));
     planner::set_reach(settings, reach.is_whole);
     TRY(serve_peers(settings, std::move(reach)));
@@ -162,7 +162,11 @@ Result<std::vector<RankInfo>> Communicator::meet(const planner::Settings& settin
 Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline) {
   const bool is_asked_for = ranks.empty() ? asks_for_machine_graph()
                                           : std::ranges::any_of(ranks, &RankInfo::asks_for_graph);
-  if (!is_asked_for && !spans_machines()) return {};
+  // Over NVLink alone every order of ranks is as good as any other, as it is of virtual GPUs; of two
+  // ranks there is but one.
+  const bool has_other_links =
+      nranks() > 2 && !torn_link_.empty() && machine_.kind() == gpu::Kind::Cuda;
+  if (!is_asked_for && !has_other_links && !spans_machines()) return {};
   machine_graph_ =
       TRY(make_machine_graph({.machine = machine_,
                               .device = device(),
@@ -170,6 +174,8 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
                               .host = ranks.empty() ? "" : ranks[static_cast<size_t>(rank())].host,
                               .member = member_.get(),
                               .deadline = deadline}));
+  graph_ranks_.resize(static_cast<size_t>(nranks()));
+  std::iota(graph_ranks_.begin(), graph_ranks_.end(), 0);
   return {};
 }
 
@@ -219,7 +225,10 @@ transport::Carrier Communicator::place_on_network() const {
         static_cast<size_t>(std::count(machine_of_.begin(), machine_of_.begin() + rank(),
                                        machine_of_[static_cast<size_t>(rank())]));
   if (machine_graph_ != nullptr) {
-    const int node = topology::rails(*machine_graph_).at(static_cast<size_t>(rank()));
+    const std::vector<int> rails = topology::rails(*machine_graph_);
+    const auto known_as = static_cast<size_t>(graph_ranks_[static_cast<size_t>(rank())]);
+    // Of several ranks of one GPU the graph has the first.
+    const int node = known_as < rails.size() ? rails[known_as] : -1;
     if (node >= 0)
       carrier.nearest_interface = machine_graph_->nodes()[static_cast<size_t>(node)].name;
   }

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "topology/detect.h"
-#include "topology/order.h"
+#include "topology/rings.h"
 #include "topology/xml.h"
 #include "transport/net/rails.h"
 
@@ -93,6 +93,16 @@ std::string text_of(const std::vector<int>& order) {
 
 }  // namespace
 
+std::vector<std::vector<int>> find_rings(const topology::Graph& graph,
+                                         std::span<const int> graph_ranks,
+                                         std::span<const int> machines, bool tells) {
+  std::vector<std::vector<int>> rings = topology::rings(graph, graph_ranks, machines);
+  if (!tells) return rings;
+  for (size_t channel = 0; channel < rings.size(); ++channel)
+    LOG(Info, Graph, "Channel {:02}/{:02} :{}", channel, rings.size(), text_of(rings[channel]));
+  return rings;
+}
+
 Result<std::shared_ptr<const topology::Graph>> make_machine_graph(const GraphOptions& options) {
   const Bytes mine = encode(describe(options));
   topology::Description whole;
@@ -106,8 +116,7 @@ Result<std::shared_ptr<const topology::Graph>> make_machine_graph(const GraphOpt
   dump(whole, options.rank);
   auto graph = std::make_shared<topology::Graph>(TRY(topology::Graph::make(std::move(whole))));
   if (options.rank == 0)
-    LOG(Info, Graph, "{} machines, {} network devices; ring order of ranks:{}", graph->hosts(),
-        graph->nets().size(), text_of(ring_order(*graph)));
+    LOG(Info, Graph, "{} machines, {} network devices", graph->hosts(), graph->nets().size());
   return std::shared_ptr<const topology::Graph>(std::move(graph));
 }
 

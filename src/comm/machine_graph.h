@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "bootstrap/member.h"
 #include "gpu/machine.h"
@@ -23,5 +25,10 @@ struct GraphOptions {
 /// NCCL_TOPO_DUMP_FILE. InvalidUsage, on all ranks, of the first rank whose file is wrong or does
 /// not fit.
 Result<std::shared_ptr<const topology::Graph>> make_machine_graph(const GraphOptions& options);
+
+/// topology::rings(), told to the log, as NCCL writes it, where `tells`.
+std::vector<std::vector<int>> find_rings(const topology::Graph& graph,
+                                         std::span<const int> graph_ranks,
+                                         std::span<const int> machines, bool tells);
 
 }  // namespace niccolite::comm

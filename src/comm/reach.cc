@@ -147,11 +147,15 @@ Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vecto
         "arrive torn";
   TRY(apply_ways(settings));
   return reach;
+  TRY(find_machine_graph(ranks, deadline));
 }
 
 Status Communicator::apply_ways(planner::Settings& settings) {
   if (needs_network()) {
     planner::span_machines(settings, spans_machines() ? machine_of_ : std::vector<int>{});
+  if (machine_graph_ != nullptr)
+    planner::set_rings(settings, find_rings(*machine_graph_, graph_ranks_, machine_of_,
+                                            /*tells=*/rank() == 0));
     return {};
   }
   if (!torn_link_.empty()) TRY(planner::forbid_ll128(settings).with_context("{}", torn_link_));

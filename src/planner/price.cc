@@ -73,6 +73,13 @@ Demand say(const Settings& settings, const Algorithm& algorithm) {
              ranks_of_machine);
 }
 
+/// Rings have an equal share of the data each, and their hops are alike: one stands for all.
+algorithms::Options options_of_price(const Settings& settings) {
+  algorithms::Options options = options_of(settings);
+  if (!options.rings.empty()) options.rings.resize(1);
+  return options;
+}
+
 /// Of a rank that sends a message and gets one, which is put where it may be.
 Demand demand_of_messages(bool is_direct) {
   Demand demand;
@@ -89,7 +96,8 @@ Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_dir
   if (algorithm.build == nullptr) return demand_of_messages(is_direct);
   const bool says = algorithm.traits.load != nullptr;
   if (says && settings.nranks > kMostAnalysed) return say(settings, algorithm);
-  const Result<schedule::Schedule> built = algorithm.build(settings.nranks, options_of(settings));
+  const Result<schedule::Schedule> built =
+      algorithm.build(settings.nranks, options_of_price(settings));
   if (!built.is_ok()) return {};
   if (is_direct) {
     const lowering::Capabilities capabilities{
@@ -106,12 +114,19 @@ Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_dir
 /// analyse(), remembered for all communicators of the process.
 std::shared_ptr<const Demand> demand_on(const Settings& settings, const Algorithm& algorithm,
                                         bool is_direct) {
-  using Key = std::tuple<const Algorithm*, int, int, std::vector<int>, bool>;
+  using Key =
+      std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<std::vector<int>>, bool>;
   // Never destroyed: communicators may outlive main().
   static auto& mutex = *new std::mutex;
   static auto& known = *new std::map<Key, std::shared_ptr<const Demand>>;
   constexpr size_t kMostKnown = 4096;
-  Key key{&algorithm, settings.nranks, options_of(settings).window, settings.machines, is_direct};
+  algorithms::Options options = options_of_price(settings);
+  Key key{&algorithm,
+          settings.nranks,
+          options.window,
+          std::move(options.machines),
+          std::move(options.rings),
+          is_direct};
   {
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
@@ -205,10 +220,10 @@ bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) 
   if (!schedule::reduces(algorithm.collective)) return true;
   if (settings.nranks > algorithms::kMaxDirectRanks)
     return false;  // no reduction has more operands
-  using Key = std::tuple<const Algorithm*, int, std::vector<int>>;
+  using Key = std::tuple<const Algorithm*, int, std::vector<int>, std::vector<std::vector<int>>>;
   static auto& mutex = *new std::mutex;  // neither is ever destroyed, as above
   static auto& known = *new std::map<Key, bool>;
-  const Key key{&algorithm, settings.nranks, settings.machines};
+  const Key key{&algorithm, settings.nranks, settings.machines, settings.rings};
   const std::lock_guard lock(mutex);
   if (const auto found = known.find(key); found != known.end()) return found->second;
   Result<schedule::Schedule> built = algorithm.build(settings.nranks, options_of(settings));

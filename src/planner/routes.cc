@@ -25,7 +25,8 @@ class Found {
  public:
   Result<Routes> find(const Algorithm& algorithm, int nranks, const Options& options) {
     const std::lock_guard lock(mutex_);
-    const auto key = std::tuple(&algorithm, nranks, options.root, options.window, options.machines);
+    const Key key(&algorithm, nranks, options.root, options.window, options.machines,
+                  options.rings);
     if (const auto known = routes_.find(key); known != routes_.end()) return known->second;
     const Routes routes =
         lowering::routes_of(TRY(algorithm.build(nranks, options)), options.machines);
@@ -38,7 +39,9 @@ class Found {
 
  private:
   std::mutex mutex_;
-  std::map<std::tuple<const Algorithm*, int, int, int, std::vector<int>>, Routes> routes_;
+  using Key =
+      std::tuple<const Algorithm*, int, int, int, std::vector<int>, std::vector<std::vector<int>>>;
+  std::map<Key, Routes> routes_;
 };
 
 }  // namespace

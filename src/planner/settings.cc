@@ -277,6 +277,11 @@ void span_machines(Settings& settings, std::vector<int> machines) {
   set_reach(settings, settings.reaches_users);
 }
 
+void set_rings(Settings& settings, std::vector<std::vector<int>> rings) {
+  if (rings.size() == 1 && std::ranges::is_sorted(rings[0])) rings.clear();
+  settings.rings = std::move(rings);
+}
+
 int machines_in(const Settings& settings) {
   std::vector<int> numbers = settings.machines;
   std::ranges::sort(numbers);
@@ -287,6 +292,7 @@ int machines_in(const Settings& settings) {
 algorithms::Options options_of(const Settings& settings) {
   algorithms::Options options;
   options.machines = settings.machines;
+  options.rings = settings.rings;
   uint32_t depth = 0;
   for (const executor::FifoShape& shape : settings.shapes)
     if (shape.channels > 0) depth = depth == 0 ? shape.depth : std::min(depth, shape.depth);

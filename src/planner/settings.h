@@ -48,9 +48,11 @@ struct Settings {
   bool spans_machines = false;  // ranks are on several, or connected as if they were
   bool shares_host = false;     // some ranks are connected by host memory
   std::vector<int> machines{};  // that each rank is on, where the network connects some
-  bool is_invariant = false;    // only what reduces in one order (schedule/order.h) may be chosen
-  bool is_tuned = false;        // rank 0 has a tuner plug-in, which is asked (tuner.h)
-  bool maps_captured = true;    // ranks of other processes map the buffers of captured operations
+  /// Of ring algorithms, a pattern channel each; empty: one, in rank order.
+  std::vector<std::vector<int>> rings{};
+  bool is_invariant = false;  // only what reduces in one order (schedule/order.h) may be chosen
+  bool is_tuned = false;      // rank 0 has a tuner plug-in, which is asked (tuner.h)
+  bool maps_captured = true;  // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
   // By collective: allowed by NCCL_ALGO (bit i: algorithms::of(collective)[i]) and NCCL_PROTO.
@@ -80,6 +82,10 @@ Status forbid_ll128(Settings& settings);
 /// uses LL or LL128, whose flags are seen by who shares the memory. Where NCCL_PROTO leaves a
 /// function nothing else, it has Simple all the same.
 void span_machines(Settings& settings, std::vector<int> machines);
+
+/// The orders that the machine graph has found for rings (topology/rings.h). One alone that is in
+/// rank order is what rings take by themselves.
+void set_rings(Settings& settings, std::vector<std::vector<int>> rings);
 
 /// The tag of messages' connections by `protocol`: their own where those have another shape.
 int message_tag(const Settings& settings, executor::Protocol protocol);

@@ -8,7 +8,7 @@
 
 namespace niccolite::topology {
 
-/// The tree, the distances between GPUs and network devices, the ring and the rails.
+/// The tree, the distances between GPUs and network devices, the rings and the rails.
 std::string draw_text(const Graph& graph);
 
 /// Self-contained SVG: a box per machine, in it NUMA nodes, switches, GPUs and network devices as

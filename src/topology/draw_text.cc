@@ -1,7 +1,8 @@
 #include <algorithm>
 
 #include "topology/draw.h"
-#include "topology/order.h"
+#include "topology/rails.h"
+#include "topology/rings.h"
 
 namespace niccolite::topology {
 namespace {
@@ -81,10 +82,14 @@ std::string draw_text(const Graph& graph) {
       rows.back().push_back(from == to ? "X" : name_of(graph.path(from, to).type));
   }
   text += "\nDistances\n" + table(rows);
-  const std::vector<int> order = ring_order(graph);
-  if (order.empty()) return text;
-  text += "\nRing of ranks:";
-  for (const int rank : order) text += fmt::format(" {}", rank);
+  const std::vector<std::vector<int>> all = rings(graph);
+  if (all.empty()) return text;
+  text += "\nRings of ranks\n";
+  for (size_t number = 0; number < all.size(); ++number) {
+    text += fmt::format("  {}:", number);
+    for (const int rank : all[number]) text += fmt::format(" {}", rank);
+    text += "\n";
+  }
   text += "\nNetwork devices of ranks:";
   const std::vector<int> of = rails(graph);
   for (size_t rank = 0; rank < of.size(); ++rank)

@@ -35,6 +35,30 @@ TEST(ExplainCommand, PrintsWhatIsChosenAndWhyTheOthersAreNot) {
                     ContainsRegex("one_shot +Simple +- +- +-  is for the lowest latency")));
 }
 
+// Two machines, to which ranks were dealt in turns.
+TEST(ExplainCommand, KnowsTheRingsOfATopologyFile) {
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            ("niccolite_explain_topology_" + std::to_string(getpid()) + ".xml"))
+                               .string();
+  std::string text = "<system version='1'>";
+  for (const char* const machine : {"a", "b"}) {
+    text += fmt::format("<cpu numaid='0' host_hash='{}'>", machine);
+    for (const int place : {0, 1})
+      text += fmt::format("<pci busid='0000:0{0}:00.0'><gpu dev='{0}' sm='90' rank='{1}'/></pci>",
+                          place, 2 * place + (machine[0] == 'a' ? 0 : 1));
+    text += "</cpu>";
+  }
+  std::ofstream(path) << text << "</system>";
+  const Outcome outcome = explain({"all_reduce", "--topology", path, "-m", "virtual"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("over 4 ranks, virtual-sockets"), HasSubstr("ring 0 2 1 3\n")));
+  const Outcome wrong = explain({"all_reduce", "--topology", "/nonexistent.xml", "-m", "virtual"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.errors, HasSubstr("/nonexistent.xml"));
+  std::filesystem::remove(path);
+}
+
 TEST(ExplainCommand, IsReadByPrograms) {
   for (const char* machine :
        {"cuda", "cuda-slots", "cuda-host-memory", "cuda-sockets", "virtual", "virtual-sockets"})

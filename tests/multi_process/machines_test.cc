@@ -1,12 +1,16 @@
 // Ranks on several machines: processes of this one that NCCL_HOSTID makes hosts of their own, and
 // that reach each other by sockets alone.
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 
 #include <chrono>
+#include <unistd.h>
 
 #include "tests/multi_process/process.h"
+#include <cstdio>
+#include <fstream>
 #include "tests/multi_process/ranks.h"
 
 namespace niccolite::test {
@@ -94,6 +98,42 @@ TEST_P(Machines, ASuspendedCommunicatorWorksAsBefore) {
 
 INSTANTIATE_TEST_SUITE_P(, Machines,
                          testing::Values(std::tuple(2, 1), std::tuple(2, 2), std::tuple(3, 2)));
+/// A machine of two switches with two GPUs and a network device each.
+std::string two_rails() {
+  std::string text = "<system version='1'><cpu numaid='0'>";
+  for (const int rail : {0, 1}) {
+    text += fmt::format("<pci busid='0000:{}0:00.0' class='0x060400'>", rail + 1);
+    for (const int device : {rail, rail + 2})
+      text +=
+          fmt::format("<pci busid='0000:{}{}:00.0' class='0x030200'><gpu dev='{}' sm='90'/></pci>",
+                      rail + 1, device + 1, device);
+    text += fmt::format(
+        "<pci busid='0000:{0}9:00.0' class='0x020000'><nic><net name='none{1}' dev='{1}' "
+        "speed='25000'/></nic></pci></pci>",
+        rail + 1, rail);
+  }
+  return text + "</cpu></system>";
+}
+
+// One enters a machine by the first rail and leaves by the second, the other the other way.
+TEST(MachinesWithRails, HaveARingForEachAndEveryOperationIsRight) {
+  const std::string path = testing::TempDir() + "/niccolite_rails_" + std::to_string(getpid());
+  std::ofstream(path) << two_rails();
+  const std::string one = make_id(), two = make_id();
+  std::vector<Process> running;
+  for (const int machine : {0, 1})
+    running.emplace_back("perform", Arguments{one, two, "4", std::to_string(2 * machine), "2"},
+                         on_machine(machine, {{"NCCL_TOPO_FILE", path},
+                                              {"NCCL_ALGO", "ring"},
+                                              {"NCCL_MIN_CTAS", "2"},
+                                              {"NCCL_DEBUG", "INFO"},
+                                              {"NCCL_DEBUG_SUBSYS", "GRAPH"}}));
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+  EXPECT_THAT(running[0].output(), HasSubstr("Channel 00/02 : 0 1 3 2"));
+  EXPECT_THAT(running[0].output(), HasSubstr("Channel 01/02 : 1 0 2 3"));
+  std::remove(path.c_str());
+}
+
 
 TEST_P(Machines, SplitsWorkAsTheirParentsDo) {
   std::vector<Process> running = run("splitter", {make_id()});

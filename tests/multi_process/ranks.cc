@@ -30,16 +30,17 @@ ncclUniqueId to_id(const std::string& text) {
   return id;
 }
 
-LocalRanks::LocalRanks(const ncclUniqueId& id, int nranks, int first, int count)
+LocalRanks::LocalRanks(const ncclUniqueId& id, int nranks, int first, int count, int stride)
     : comms(static_cast<size_t>(count)),
       streams(static_cast<size_t>(count)),
       nranks_(nranks),
-      first_(first) {
+      first_(first),
+      stride_(stride) {
   REQUIRE_NCCL(ncclGroupStart());
-  for (int i = 0; i < count; ++i) {
-    REQUIRE_CUDA(cudaSetDevice(first + i));
-    REQUIRE_CUDA(cudaStreamCreate(&streams[static_cast<size_t>(i)]));
-    REQUIRE_NCCL(ncclCommInitRank(&comms[static_cast<size_t>(i)], nranks, id, first + i));
+  for (size_t i = 0; i < comms.size(); ++i) {
+    REQUIRE_CUDA(cudaSetDevice(rank_at(i)));
+    REQUIRE_CUDA(cudaStreamCreate(&streams[i]));
+    REQUIRE_NCCL(ncclCommInitRank(&comms[i], nranks, id, rank_at(i)));
   }
   REQUIRE_NCCL(ncclGroupEnd());
 }
@@ -49,14 +50,14 @@ ncclResult_t LocalRanks::start(size_t count) {
     for (float* buffer : buffers_) REQUIRE_CUDA(cudaFree(buffer));
     buffers_.assign(comms.size(), nullptr);
     for (size_t i = 0; i < comms.size(); ++i) {
-      REQUIRE_CUDA(cudaSetDevice(first_ + static_cast<int>(i)));
+      REQUIRE_CUDA(cudaSetDevice(rank_at(i)));
       REQUIRE_CUDA(cudaMalloc(&buffers_[i], count * sizeof(float)));
     }
     capacity_ = count;
   }
   std::vector<float> input(count);
   for (size_t i = 0; i < comms.size(); ++i) {
-    for (size_t k = 0; k < count; ++k) input[k] = value(first_ + static_cast<int>(i), k);
+    for (size_t k = 0; k < count; ++k) input[k] = value(rank_at(i), k);
     REQUIRE_CUDA(
         cudaMemcpy(buffers_[i], input.data(), count * sizeof(float), cudaMemcpyHostToDevice));
   }
@@ -101,7 +102,7 @@ bool LocalRanks::all_reduce(size_t count) {
       float want = 0;
       for (int rank = 0; rank < nranks_; ++rank) want += value(rank, k);
       if (output[k] == want) continue;
-      std::printf("WRONG rank %d index %zu: expected %g, got %g\n", first_ + static_cast<int>(i), k,
+      std::printf("WRONG rank %d index %zu: expected %g, got %g\n", rank_at(i), k,
                   static_cast<double>(want), static_cast<double>(output[k]));
       return false;
     }

@@ -32,10 +32,10 @@ namespace niccolite::test {
 std::string to_text(const ncclUniqueId& id);
 ncclUniqueId to_id(const std::string& text);
 
-/// The ranks first ... first + count - 1, on the devices of the same numbers.
+/// `count` ranks: `first`, first + stride, ..., on the devices of the same numbers.
 class LocalRanks {
  public:
-  LocalRanks(const ncclUniqueId& id, int nranks, int first, int count);
+  LocalRanks(const ncclUniqueId& id, int nranks, int first, int count, int stride = 1);
   void destroy();
   void abort();
   /// The same for what is not a communicator.
@@ -60,8 +60,11 @@ class LocalRanks {
  private:
   void end(ncclResult_t (*end_one)(ncclComm_t));
 
+  int rank_at(size_t i) const { return first_ + static_cast<int>(i) * stride_; }
+
   int nranks_;
   int first_;
+  int stride_;
   std::vector<float*> buffers_;
   size_t capacity_ = 0;
 };

@@ -31,8 +31,8 @@ std::vector<Process> start(const Network& network, const Job& job) {
   std::string one = "-", two = "-";
   std::vector<Process> processes;
   for (int machine = 0; machine < machines; ++machine) {
-    Arguments arguments{one, two, nranks, std::to_string(machine * job.devices),
-                        std::to_string(job.devices)};
+    const int first = job.deals_ranks ? machine : machine * job.devices;
+    Arguments arguments{one, two, nranks, std::to_string(first), std::to_string(job.devices)};
     arguments.insert(arguments.end(), job.rest.begin(), job.rest.end());
     Process::Environment environment = job.environment;
     environment.emplace("NICCOLITE_DEVICES", "virtual:" + nranks);

@@ -22,9 +22,10 @@ struct LocalIds {
 
 struct Job {
   std::string role;
-  int devices = 1;   // of each machine
-  int machines = 0;  // the first of the network; 0: all
-  Arguments rest{};  // behind the five
+  int devices = 1;           // of each machine
+  int machines = 0;          // the first of the network; 0: all
+  bool deals_ranks = false;  // in turns, rank i to machine i mod machines; else a block to each
+  Arguments rest{};          // behind the five
   Process::Environment environment{};
   std::vector<Process::Environment> of_machine{};  // of each, besides
 };

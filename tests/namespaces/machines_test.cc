@@ -65,11 +65,11 @@ std::vector<Layout> layouts() {
 INSTANTIATE_TEST_SUITE_P(, Layouts, testing::ValuesIn(layouts()),
                          testing::PrintToStringParamName());
 
-// ... count times
+// ... count times stride
 ROLE(reduce_often) {
   const LocalIds ids(arguments);
   LocalRanks ranks(ids.one, std::stoi(arguments[2]), std::stoi(arguments[3]),
-                   std::stoi(arguments[4]));
+                   std::stoi(arguments[4]), std::stoi(arguments[7]));
   bool is_right = true;
   for (int i = 0; i < std::stoi(arguments[6]); ++i)
     is_right &= ranks.all_reduce(std::stoull(arguments[5]));
@@ -77,7 +77,10 @@ ROLE(reduce_often) {
   return is_right ? 0 : 1;
 }
 
-class Wires : public Layouts {};
+class Wires : public Layouts {
+ protected:
+  void expect_one_crossing(bool deals_ranks);
+};
 INSTANTIATE_TEST_SUITE_P(, Wires,
                          testing::Values(Layout{2, 1, false}, Layout{2, 4, true},
                                          Layout{3, 2, false}, Layout{4, 1, true}),
@@ -85,14 +88,16 @@ INSTANTIATE_TEST_SUITE_P(, Wires,
 
 // A ring over n ranks sends 2 (n - 1) / n of the data over each of its links, of which one leads
 // out of each machine and one into it.
-TEST_P(Wires, AreCrossedOnceInEachDirectionByARing) {
+void Wires::expect_one_crossing(bool deals_ranks) {
   NETWORK_OR_SKIP(network, .machines = GetParam().machines, .is_ipv6 = GetParam().is_ipv6);
   constexpr size_t kCount = 2 << 20;
   constexpr int kTimes = 3;
   std::vector<Process> running =
       start(*network, {.role = "reduce_often",
                        .devices = GetParam().devices,
-                       .rest = {std::to_string(kCount), std::to_string(kTimes)},
+                       .deals_ranks = deals_ranks,
+                       .rest = {std::to_string(kCount), std::to_string(kTimes),
+                                std::to_string(deals_ranks ? GetParam().machines : 1)},
                        .environment = {{"NCCL_ALGO", "Ring"}}});
   for (Process& process : running) EXPECT_EQ(process.wait(seconds(120)), 0) << process.output();
   const double nranks = GetParam().machines * GetParam().devices;
@@ -108,6 +113,10 @@ TEST_P(Wires, AreCrossedOnceInEachDirectionByARing) {
     }
   }
 }
+
+TEST_P(Wires, AreCrossedOnceInEachDirectionByARing) { expect_one_crossing(false); }
+// In the order of ranks each hop would cross.
+TEST_P(Wires, AreCrossedAsOftenWhereRanksAreDealtInTurns) { expect_one_crossing(true); }
 
 // ... : says how its init ended.
 ROLE(begin) {
@@ -128,7 +137,7 @@ std::string read_file(const std::string& path) {
 TEST(MachineGraph, IsTheSameOnAllMachines) {
   NETWORK_OR_SKIP(network, .machines = 3);
   const std::string path = testing::TempDir() + "/niccolite_topology_" + std::to_string(getpid());
-  Job job{.role = "reduce_often", .devices = 2, .rest = {"1000", "1"}};
+  Job job{.role = "reduce_often", .devices = 2, .rest = {"1000", "1", "1"}};
   for (int machine = 0; machine < 3; ++machine)
     job.of_machine.push_back({{"NCCL_TOPO_DUMP_FILE", path + std::to_string(machine)},
                               {"NCCL_TOPO_DUMP_FILE_RANK", std::to_string(2 * machine)}});

@@ -119,7 +119,7 @@ TEST(Drawings, HaveAllThatThereIs) {
   const std::string text = draw_text(graph);
   for (const char* part : {"machine host1", "NUMA node 1", "0000:81:00.0 GPU 7 (rank 15)",
                            "NVLink x18 to a switch", "net 7 mlx5_7  400000 Mbit/s", "rank 12",
-                           "NVL", "PIX", "SYS", "NET", "Ring of ranks: 0 1 2"})
+                           "NVL", "PIX", "SYS", "NET", "Rings of ranks\n  0: 0 1 2"})
     EXPECT_THAT(text, HasSubstr(part));
   const std::string svg = draw_svg(graph);
   EXPECT_TRUE(svg.starts_with("<svg xmlns="));

@@ -1,7 +1,6 @@
-#include "topology/order.h"
+#include "topology/rails.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace niccolite::topology {
 namespace {
@@ -28,30 +27,6 @@ std::vector<int> nearest_nets(const Graph& graph, int gpu) {
 }
 
 }  // namespace
-
-std::vector<int> ring_order(const Graph& graph) {
-  std::vector<int> left;  // nodes, ascending by rank
-  for (const int gpu : graph.gpus())
-    if (rank_at(graph, gpu) >= 0) left.push_back(gpu);
-  std::vector<int> order;
-  while (!left.empty()) {
-    int current = left.front();  // the first rank of the next machine
-    const int host = host_at(graph, current);
-    while (true) {
-      order.push_back(rank_at(graph, current));
-      std::erase(left, current);
-      const auto key = [&](int node) {
-        const Path& path = graph.path(current, node);
-        return std::tuple(host_at(graph, node) != host, path.type, -path.bandwidth,
-                          rank_at(graph, node));
-      };
-      const auto next = std::ranges::min_element(left, {}, key);
-      if (next == left.end() || host_at(graph, *next) != host) break;
-      current = *next;
-    }
-  }
-  return order;
-}
 
 std::vector<int> rails(const Graph& graph) {
   std::vector<int> rails;
