@@ -35,12 +35,13 @@ Exit status: 0 fine; 2 wrong usage, or a file that is none; 3 a file cannot be w
 Result<topology::Description> describe_this_machine() {
   gpu::Machine* const machine = TRY(gpu::machine());
   const std::vector<Interface> present = TRY(list_interfaces());
-  std::vector<std::string> names;
+  std::vector<topology::Port> ports;
   for (const Interface& interface :
        select_interfaces(present, {.filter = parameters::socket_ifname(),
                                   .family = parameters::socket_family(),
                                   .reaches = {}}))
-    if (interface.name != "lo") names.push_back(interface.name);
+    if (interface.name != "lo")
+      ports.push_back({.name = interface.name, .speed = link_speed(interface.name)});
   topology::Description whole;
   const int count = machine->device_count();
   for (int device = 0; device < count; ++device) {
@@ -51,7 +52,7 @@ Result<topology::Description> describe_this_machine() {
                                        .kind = machine->kind(),
                                        .bus_id = info.bus_id,
                                        .compute_capability = info.compute_capability},
-                                      names)));
+                                      ports)));
   }
   return whole;
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostText = 60 << 10;  // an all-gather takes 64 KiB of a rank
 
 // Those that carry data. A rank alone has no use for any, and may have none.
-Result<std::vector<std::string>> interfaces(const bootstrap::Member* member) {
+Result<std::vector<topology::Port>> ports(const bootstrap::Member* member) {
   std::vector<Interface> rails;
   if (member != nullptr)
     rails = TRY(transport::net::find_rails(member->interface()));
@@ -25,10 +25,10 @@ Result<std::vector<std::string>> interfaces(const bootstrap::Member* member) {
     rails = select_rails(TRY(list_interfaces()), {.filter = parameters::socket_ifname(),
                                                   .family = parameters::socket_family(),
                                                   .reaches = {}});
-  std::vector<std::string> names;
+  std::vector<topology::Port> ports;
   for (const Interface& rail : rails)
-    if (!rail.name.empty()) names.push_back(rail.name);
-  return names;
+    if (!rail.name.empty()) ports.push_back({.name = rail.name, .speed = link_speed(rail.name)});
+  return ports;
 }
 
 Result<topology::Description> describe(const GraphOptions& options) {
@@ -40,8 +40,8 @@ Result<topology::Description> describe(const GraphOptions& options) {
                               .compute_capability = info.compute_capability};
   const std::string& file = parameters::topo_file();
   if (file.empty()) {
-    const std::vector<std::string> names = TRY(interfaces(options.member));
-    return topology::detect("/", options.host, gpu, names);
+    const std::vector<topology::Port> found = TRY(ports(options.member));
+    return topology::detect("/", options.host, gpu, found);
   }
   topology::Description description = TRY(topology::load_xml(file));
   TRY(place_rank(description, options.host, gpu, file));

@@ -6,10 +6,12 @@
 #include "base/parameters.h"
 #include "comm/communicator.h"
 #include "comm/p2p_level.h"
+#include "topology/detect.h"
 #include "transport/path_trial.h"
 
 namespace niccolite::comm {
 
+using topology::PathType;
 using transport::PeerAccess;
 
 // May this rank's kernels use the memory of another's GPU, as far as this process knows?
@@ -18,11 +20,11 @@ PeerAccess Communicator::access_to(const RankInfo& other, bool is_here, int loca
   const bool has_nvlink =
       is_same_gpu || (local >= 0 && machine_.keeps_lines_whole(device(), local));
   const auto distance = [&] {
-    if (has_nvlink || machine_.kind() == gpu::Kind::Virtual) return Distance::NvLink;
+    if (has_nvlink || machine_.kind() == gpu::Kind::Virtual) return PathType::NVL;
     Result<gpu::DeviceInfo> own = machine_.device_info(device());
-    return own.is_ok() ? distance_by_bus(own->bus_id, other.bus_id) : Distance::Sys;
+    return own.is_ok() ? topology::pci_distance("/", own->bus_id, other.bus_id) : PathType::SYS;
   };
-  if (forbids_peer_access(distance())) return PeerAccess::Forbidden;
+  if (forbids_peer_access(distance)) return PeerAccess::Forbidden;
   // A GPU that this process does not see can be reached all the same, by a descriptor.
   if (local >= 0 && !is_same_gpu &&
       !(machine_.can_access_peer(device(), local) && machine_.can_access_peer(local, device())))
@@ -145,17 +147,17 @@ Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vecto
     torn_link_ =
         "ranks without peer access to each other share host memory, whose lines of 128 bytes may "
         "arrive torn";
+  TRY(find_machine_graph(ranks, deadline));
   TRY(apply_ways(settings));
   return reach;
-  TRY(find_machine_graph(ranks, deadline));
 }
 
 Status Communicator::apply_ways(planner::Settings& settings) {
-  if (needs_network()) {
-    planner::span_machines(settings, spans_machines() ? machine_of_ : std::vector<int>{});
   if (machine_graph_ != nullptr)
     planner::set_rings(settings, find_rings(*machine_graph_, graph_ranks_, machine_of_,
                                             /*tells=*/rank() == 0));
+  if (needs_network()) {
+    planner::span_machines(settings, spans_machines() ? machine_of_ : std::vector<int>{});
     return {};
   }
   if (!torn_link_.empty()) TRY(planner::forbid_ll128(settings).with_context("{}", torn_link_));

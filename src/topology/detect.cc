@@ -93,13 +93,13 @@ class Detector {
                        [this](const std::string& id) { return attribute(id, "class"); });
   }
 
-  void add_net(const std::string& name, int number) {
-    const std::string folder = root_ + "/sys/class/net/" + name;
-    Net net{.name = name, .device = number, .speed = std::atoi(line_of(folder + "/speed").c_str())};
+  void add_net(const Port& port, int number) {
+    Net net{.name = port.name, .device = number, .speed = port.speed};
     net.most_connections = 65'536;
     std::error_code error;
     std::string bus_id;
-    for (const fs::path& part : fs::canonical(folder + "/device", error))
+    for (const fs::path& part :
+         fs::canonical(root_ + "/sys/class/net/" + port.name + "/device", error))
       if (is_bus_id(part.string())) bus_id = part.string();
     Pci* const pci = bus_id.empty() ? nullptr : device(bus_id);
     (pci != nullptr ? pci->nets : cpu(0).nets).push_back(std::move(net));
@@ -143,12 +143,26 @@ class Detector {
 }  // namespace
 
 Description detect(const std::string& root, const std::string& host, const RankGpu& gpu,
-                   std::span<const std::string> interfaces) {
+                   std::span<const Port> ports) {
   Detector detector(root == "/" ? "" : root, host);
   detector.add_gpu(gpu);
   int number = 0;
-  for (const std::string& name : interfaces) detector.add_net(name, number++);
+  for (const Port& port : ports) detector.add_net(port, number++);
   return detector.take();
+}
+
+PathType pci_distance(const std::string& root, const std::string& bus_id,
+                      const std::string& other) {
+  Detector detector(root == "/" ? "" : root, "");
+  int rank = 0;
+  for (const std::string& id : {bus_id, other}) {
+    Pci* const pci = detector.device(id);
+    if (pci == nullptr) return PathType::SYS;
+    if (pci->gpu) return PathType::LOC;  // the first one
+    pci->gpu = Gpu{.rank = rank++};
+  }
+  Result<Graph> graph = Graph::make(detector.take());
+  return graph.is_ok() ? graph->distance(0, 1) : PathType::SYS;
 }
 
 Status place_rank(Description& description, const std::string& host, const RankGpu& gpu,

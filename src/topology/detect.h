@@ -10,6 +10,7 @@
 
 #include "gpu/machine.h"
 #include "topology/description.h"
+#include "topology/graph.h"
 
 namespace niccolite::topology {
 
@@ -21,11 +22,21 @@ struct RankGpu {
   int compute_capability = 0;
 };
 
+/// An interface that carries data.
+struct Port {
+  std::string name{};
+  int speed = 0;  // Mbit/s (base/interfaces.h: link_speed()); 0: unknown
+};
+
 /// `root` stands before /sys and /proc: tests have trees of their own. `host` tells the machine
-/// from others. `interfaces`: names, of those that carry data, numbered in this order. What the
-/// system does not tell is left out; the GPU is always there.
+/// from others. `ports` are numbered in their order. What the system does not tell is left out; the
+/// GPU is always there.
 Description detect(const std::string& root, const std::string& host, const RankGpu& gpu,
-                   std::span<const std::string> interfaces);
+                   std::span<const Port> ports);
+
+/// How far two devices of the PCI tree are apart, told by bus ids; SYS where the system does not
+/// know one of them.
+PathType pci_distance(const std::string& root, const std::string& bus_id, const std::string& other);
 
 /// The rank's part of a description that a file gives instead (NCCL_TOPO_FILE, whose name is
 /// `origin`): all of it, with the rank at its GPU: that of its bus id; for a virtual GPU, which has

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "comm/links.h"
-#include "comm/p2p_level.h"
 #include "comm/version.h"
 
 namespace niccolite::comm {
@@ -223,31 +222,6 @@ TEST(Links, TellWhichPeersMemoryIsReached) {
   Bytes bytes = encode(links);
   bytes.back() = std::byte{transport::kPeerAccesses << 2};
   EXPECT_FALSE(decode_links(bytes, 1, 2, 3).is_ok());
-}
-
-TEST(P2pLevel, IsANameOrAnOlderDigit) {
-  EXPECT_EQ(parse_p2p_level("LOC"), 0);
-  EXPECT_EQ(parse_p2p_level("NVL"), 1);
-  EXPECT_EQ(parse_p2p_level("SYS"), 9);
-  EXPECT_EQ(parse_p2p_level("0"), 0);
-  EXPECT_EQ(parse_p2p_level("1"), 4);
-  EXPECT_EQ(parse_p2p_level("3"), 8);
-  EXPECT_EQ(parse_p2p_level("17"), 9);
-  EXPECT_FALSE(parse_p2p_level("sys"));
-  EXPECT_FALSE(parse_p2p_level(""));
-}
-
-TEST(P2pLevel, DistancesAreReadFromThePciTree) {
-  const std::string root = "/sys/devices/pci0000:17/";
-  const std::string a = root + "0000:17:01.0/0000:18:00.0/0000:19:00.0/0000:1a:00.0";
-  EXPECT_EQ(pci_distance(a, root + "0000:17:01.0/0000:18:00.0/0000:19:01.0/0000:1b:00.0"),
-            Distance::Pix);
-  EXPECT_EQ(pci_distance(a, root + "0000:17:01.0/0000:18:00.0/0000:19:02.0/0000:1c:00.0/"
-                                   "0000:1d:00.0/0000:1e:00.0"),
-            Distance::Pxb);
-  EXPECT_EQ(pci_distance(a, root + "0000:17:03.0/0000:1f:00.0"), Distance::Phb);
-  EXPECT_EQ(pci_distance(a, "/sys/devices/pci0000:97/0000:97:01.0/0000:98:00.0"), Distance::Sys);
-  EXPECT_EQ(pci_distance(a, ""), Distance::Sys);
 }
 
 }  // namespace

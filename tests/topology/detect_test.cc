@@ -49,13 +49,12 @@ TEST_F(FakeSystem, IsFoundWithItsSwitches) {
   add({"0000:00:01.0", "0000:01:00.0", "0000:02:08.0", "0000:04:00.0"}, "0x030200", 1);
   add({"0000:00:01.0", "0000:01:00.0", "0000:02:0c.0", "0000:05:00.0"}, "0x020000", 1);
   add({"0000:00:02.0", "0000:06:00.0"}, "0x030200", 0);  // without a switch
-  write("/sys/class/net/eth7/speed", "25000");
+  fs::create_directories(root_ + "/sys/class/net/eth7");
   fs::create_symlink(root_ + "/sys/bus/pci/devices/0000:05:00.0",
                      root_ + "/sys/class/net/eth7/device");
-  write("/sys/class/net/veth/speed", "10000");
 
   Description whole;
-  const std::vector<std::string> interfaces{"eth7", "veth"};
+  const std::vector<Port> ports{{"eth7", 25'000}, {"veth", 10'000}};
   int rank = 0;
   for (const char* bus_id : {"0000:03:00.0", "0000:04:00.0", "0000:06:00.0"}) {
     const RankGpu gpu{.rank = rank,
@@ -64,7 +63,7 @@ TEST_F(FakeSystem, IsFoundWithItsSwitches) {
                       .bus_id = bus_id,
                       .compute_capability = 90};
     ++rank;
-    ASSERT_TRUE(merge(whole, detect(root_, "here", gpu, interfaces)).is_ok());
+    ASSERT_TRUE(merge(whole, detect(root_, "here", gpu, ports)).is_ok());
   }
   ASSERT_EQ(whole.cpus.size(), 2u);
   EXPECT_EQ(whole.cpus[1].vendor, "GenuineIntel");
@@ -82,14 +81,33 @@ TEST_F(FakeSystem, IsFoundWithItsSwitches) {
   EXPECT_NEAR(graph.path(graph.gpu_of_rank(0), graph.nets()[0]).bandwidth, 25.0 / 8, 1e-9);
 }
 
+TEST_F(FakeSystem, TellsHowFarDevicesAreApart) {
+  add({"0000:17:01.0", "0000:18:00.0", "0000:19:00.0", "0000:1a:00.0"}, "0x030200", 0);
+  add({"0000:17:01.0", "0000:18:00.0", "0000:19:01.0", "0000:1b:00.0"}, "0x030200", 0);
+  add({"0000:17:01.0", "0000:18:00.0", "0000:19:02.0", "0000:1c:00.0", "0000:1d:00.0",
+       "0000:1e:00.0"},
+      "0x030200", 0);
+  add({"0000:17:03.0", "0000:1f:00.0"}, "0x030200", 0);
+  add({"0000:97:01.0", "0000:98:00.0"}, "0x030200", 1);
+  const auto distance = [&](const char* other) {
+    return pci_distance(root_, "0000:1a:00.0", other);
+  };
+  EXPECT_EQ(distance("0000:1a:00.0"), PathType::LOC);
+  EXPECT_EQ(distance("0000:1b:00.0"), PathType::PIX);
+  EXPECT_EQ(distance("0000:1e:00.0"), PathType::PXB);
+  EXPECT_EQ(distance("0000:1f:00.0"), PathType::PHB);
+  EXPECT_EQ(distance("0000:98:00.0"), PathType::SYS);
+  EXPECT_EQ(distance("0000:aa:00.0"), PathType::SYS);  // which the system does not have
+}
+
 TEST_F(FakeSystem, MayTellNothing) {
   const RankGpu gpu{.rank = 0,
                     .device = 0,
                     .kind = gpu::Kind::Cuda,
                     .bus_id = "0000:03:00.0",
                     .compute_capability = 90};
-  const std::vector<std::string> interfaces{"eth0"};
-  const Graph graph = Graph::make(detect(root_, "here", gpu, interfaces)).take();
+  const std::vector<Port> ports{{"eth0"}};
+  const Graph graph = Graph::make(detect(root_, "here", gpu, ports)).take();
   EXPECT_GE(graph.gpu_of_rank(0), 0);
   EXPECT_EQ(graph.nets().size(), 1u);
 }
