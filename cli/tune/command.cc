@@ -46,6 +46,7 @@ Examples:
   niccolite tune --ranks 2,4 --collectives all_reduce,all_gather --limit 120
   niccolite tune --from h200_x2.json --from h200_x4.json     fits and checks again without measuring
   niccolite tune --slots -r 4 --tuning mine_slots.json       data through slots, as between processes
+  niccolite tune --sockets -r 2,4 --tuning mine_sockets.json data through the network, as between machines
   niccolite tune --from times.json --check                   what the constants in force choose
   niccolite tune --from times.json --check mine.json         what those of a file choose
   niccolite tune --from times.json --check --derived         what prices derived from schedules would choose
@@ -137,6 +138,7 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
   request.ranks = TRY(parse_numbers("--ranks", ranks, gpus));
   request.collectives = TRY(parse_collectives(options.collectives));
   request.uses_slots = options.uses_slots;
+  request.uses_sockets = options.uses_sockets;
   request.sizes = TRY(parse_sizes(options, machine->kind()));
   if (!options.channels.empty())
     request.channels = TRY(parse_numbers("--channels", options.channels, 64));
@@ -144,6 +146,7 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
     return Status::invalid_argument("--ranks: 1 rank has no choice of variants");
   measurements.machine = machine->kind();
   measurements.slots = options.uses_slots;
+  measurements.sockets = options.uses_sockets;
   measurements.date = utc_now();
   std::vector<Job> jobs = TRY(make_jobs(machine->kind(), request));
   if (jobs.empty()) return Status::invalid_argument("no variant is for any of these sizes");
@@ -252,6 +255,11 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag(
       "--slots", options.uses_slots,
       "Measure what ranks of several processes do: no data from user's buffer to user's buffer");
+  app.add_flag(
+         "--sockets", options.uses_sockets,
+         "Measure what the network does between machines: all data go through it, within this "
+         "one")
+      ->excludes("--slots");
   app.add_option("--limit", options.limit_seconds, "Begin no further run after this many seconds");
   app.add_option("--lib", options.library, "The library to measure");
   app.add_option("--from", options.from, "Measure nothing: read what -J wrote; may be repeated");

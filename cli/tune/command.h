@@ -24,6 +24,7 @@ struct Options {
   bool is_derived = false;
   std::string checked_path;  // empty: the constants in force
   bool uses_slots = false;
+  bool uses_sockets = false;
   double limit_seconds = 0;
   std::string library;
   std::string json_path;

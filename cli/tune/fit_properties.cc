@@ -22,7 +22,15 @@ using planner::Properties;
 constexpr size_t kFewestSamples = 100;
 
 /// What measurements must have to say something of a property.
-enum class Of : uint8_t { AnyMachine, OwnCores, SharedCores, TwoRanks, MoreRanks, DirectAccess };
+enum class Of : uint8_t {
+  AnyMachine,
+  OwnCores,
+  SharedCores,
+  TwoRanks,
+  MoreRanks,
+  DirectAccess,
+  SeveralMachines,
+};
 
 struct Property {
   double Properties::*field;
@@ -37,6 +45,8 @@ const Property kProperties[] = {
     {&Properties::slot_hop, {1e-4, 1e3}, 1.5},
     {&Properties::put_hop, {1e-4, 1e3}, 3, Of::DirectAccess},
     {&Properties::get_hop, {1e-4, 1e3}, 3, Of::DirectAccess},
+    {&Properties::between_hop, {1e-2, 1e4}, 25, Of::SeveralMachines},
+    {&Properties::message, {1e-3, 1e4}, 5, Of::SeveralMachines},
     {&Properties::work, {1e-4, 1e3}, 0.2},
     {&Properties::machine_work, {1e-4, 1e3}, 0.1, Of::SharedCores},
     {&Properties::channel, {1e-4, 10}, 0.02},
@@ -44,6 +54,7 @@ const Property kProperties[] = {
     {&Properties::round_instruction, {1e-4, 1e3}, 0.2},
     {&Properties::link_two_ranks, {0.1, 1e4}, 200, Of::TwoRanks},
     {&Properties::link_more_ranks, {0.1, 1e4}, 300, Of::MoreRanks},
+    {&Properties::rail, {1e-3, 1e4}, 5, Of::SeveralMachines},
     {&Properties::machine_engine, {0.1, 1e4}, 80, Of::SharedCores},
     {&Properties::slot_copy, {0.1, 1e4}, 60, Of::OwnCores},
     {&Properties::slot_reduction, {0.1, 1e4}, 40, Of::OwnCores},
@@ -88,6 +99,8 @@ class MachineModel {
       return std::ranges::any_of(samples_, [](const Demanded& each) {
         return each.demand->work.direct_copies + each.demand->work.direct_reductions > 0;
       });
+    const bool is_between = samples_[0].demand->chain.between > 0;
+    if (of == Of::SeveralMachines || is_between) return is_between == (of == Of::SeveralMachines);
     return !shares_cores && std::ranges::any_of(samples_, [&](const Demanded& each) {
       return (each.sample.point.work.nranks <= 2) == (of == Of::TwoRanks);
     });

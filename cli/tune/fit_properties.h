@@ -12,8 +12,8 @@ using PropertiesByProtocol = std::array<planner::Properties, executor::kProtocol
 
 /// By protocol, the properties by which derived prices (planner/price.h) have the least weighted
 /// squares of log(predicted / measured). What the measurements say nothing about stays as `known`
-/// has it: protocols that were not measured, links between machines, links of two ranks where more
-/// were measured.
+/// has it: protocols that were not measured, the network inside machines, links inside machines
+/// over the network, links of two ranks where more were measured.
 PropertiesByProtocol fit_properties(const Measurements& measurements,
                                     const PropertiesByProtocol& known);
 

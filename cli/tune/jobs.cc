@@ -19,7 +19,8 @@ constexpr size_t kFewestByChunks = 4 << 10;
 constexpr size_t kLarge = 8 << 20;
 static_assert(kLarge == planner::kLeastPublishedInParts, "both are measured by jobs of their own");
 
-bool is_sensible(Protocol protocol, size_t bytes) {
+bool is_sensible(Protocol protocol, size_t bytes, bool is_alone) {
+  if (is_alone) return true;
   if (protocol == Protocol::LL) return bytes <= kMostByLL;
   if (protocol == Protocol::LL128) return bytes <= kMostByLL128;
   return bytes >= kFewestByChunks;
@@ -38,14 +39,15 @@ std::vector<int> channels_of(const Request& request, const planner::Settings& se
 }
 
 /// For each collective its algorithms by `protocol`.
-std::vector<std::vector<const Algorithm*>> algorithms_of(gpu::Kind machine, int nranks,
+std::vector<std::vector<const Algorithm*>> algorithms_of(const planner::Settings& settings,
                                                          const Request& request,
                                                          Protocol protocol) {
   std::vector<std::vector<const Algorithm*>> result;
   for (const Collective collective : request.collectives) {
     std::vector<const Algorithm*>& possible = result.emplace_back();
     for (const Algorithm& algorithm : algorithms::of(collective))
-      if (planner::is_possible(machine, nranks, algorithm, protocol))
+      if (planner::is_possible(settings.machine, settings.nranks, algorithm, protocol,
+                               planner::machines_in(settings)))
         possible.push_back(&algorithm);
   }
   return result;
@@ -78,7 +80,8 @@ void add_jobs(const Job& shape, const Request& request,
       job.is_large = is_large;
       job.sizes.clear();
       for (const size_t bytes : request.sizes)
-        if (is_sensible(job.protocol, bytes) && is_large == (is_published && bytes >= kLarge) &&
+        if (is_sensible(job.protocol, bytes, request.uses_sockets) &&
+            is_large == (is_published && bytes >= kLarge) &&
             (job.parts == 1 || bytes > job.chunk_bytes))
           job.sizes.push_back(bytes);
       if (!job.sizes.empty()) jobs.push_back(job);
@@ -115,17 +118,20 @@ std::map<std::string, std::string> Job::environment() const {
       groups.push_back(fmt::format("{}:{}", planner::function_name(collective),
                                    algorithms::selector_of(*algorithm)));
   const std::string ctas = is_free ? "" : std::to_string(channels);
-  return {{"NCCL_ALGO", is_free ? "" : joined(groups, ';')},
-          {"NCCL_PROTO", is_free ? "" : executor::name_of(protocol)},
-          {"NCCL_MIN_CTAS", ctas},
-          {"NCCL_MAX_CTAS", ctas},
-          {"NCCL_MIN_NCHANNELS", ""},
-          {"NCCL_MAX_NCHANNELS", ""},
-          {"NCCL_CTA_POLICY", ""},
-          {"NCCL_P2P_DIRECT_DISABLE", uses_slots ? "1" : "0"},
-          {"NCCL_NVLS_ENABLE", "0"},
-          {"NICCOLITE_PULL_BLOCK", ""},
-          {"NICCOLITE_CHUNK_PARTS", is_free ? "" : std::to_string(parts)}};
+  std::map<std::string, std::string> result{
+      {"NCCL_ALGO", is_free ? "" : joined(groups, ';')},
+      {"NCCL_PROTO", is_free ? "" : executor::name_of(protocol)},
+      {"NCCL_MIN_CTAS", ctas},
+      {"NCCL_MAX_CTAS", ctas},
+      {"NCCL_MIN_NCHANNELS", ""},
+      {"NCCL_MAX_NCHANNELS", ""},
+      {"NCCL_CTA_POLICY", ""},
+      {"NCCL_P2P_DIRECT_DISABLE", uses_slots ? "1" : "0"},
+      {"NCCL_NVLS_ENABLE", "0"},
+      {"NICCOLITE_PULL_BLOCK", ""},
+      {"NICCOLITE_CHUNK_PARTS", is_free ? "" : std::to_string(parts)}};
+  if (uses_sockets) result["NCCL_P2P_DISABLE"] = result["NCCL_SHM_DISABLE"] = "1";
+  return result;
 }
 
 std::vector<std::string> Job::arguments(const std::string& json_path) const {
@@ -175,7 +181,8 @@ constexpr auto kAny = planner::Collective::AllReduce;
 Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
   std::vector<Job> jobs;
   const auto class_of = [&](int nranks) {
-    return planner::class_of(machine, !request.uses_slots, nranks);
+    return request.uses_sockets ? planner::MachineClass::Sockets  // of either kind
+                                : planner::class_of(machine, !request.uses_slots, nranks);
   };
   for (const int nranks : request.ranks) {
     if (class_of(nranks) != class_of(request.ranks.front()))
@@ -184,10 +191,12 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
           request.ranks.front(), nranks);
     planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
     planner::set_reach(settings, !request.uses_slots);
+    if (request.uses_sockets) planner::span_machines(settings, {});
     add_free_jobs(nranks, request, jobs);
     for (int id = executor::kProtocols; id-- > 0;) {
       const auto protocol = static_cast<Protocol>(id);
-      const auto algorithms = algorithms_of(machine, nranks, request, protocol);
+      if (request.uses_sockets && protocol != Protocol::Simple) continue;
+      const auto algorithms = algorithms_of(settings, request, protocol);
       const std::vector<int> counts = channels_of(request, settings, protocol);
       const int most = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
       for (const int channels : counts)
@@ -206,7 +215,10 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
         }
     }
   }
-  for (Job& job : jobs) job.uses_slots = request.uses_slots;
+  for (Job& job : jobs) {
+    job.uses_slots = request.uses_slots;
+    job.uses_sockets = request.uses_sockets;
+  }
   // Whole machines first, with all their channels: with a time limit the rest may be missing.
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const Job& a, const Job& b) { return a.parts < b.parts; });

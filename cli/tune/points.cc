@@ -84,6 +84,7 @@ Result<Measurements> measurements_from(const json& document) {
   const gpu::Kind machine = document.at("machine") == "cuda" ? gpu::Kind::Cuda : gpu::Kind::Virtual;
   measurements.machine = machine;
   measurements.slots = document.value("slots", false);
+  measurements.sockets = document.value("sockets", false);
   measurements.devices = document.at("devices");
   measurements.date = document.at("date");
   for (const json& value : document.at("points")) {
@@ -102,12 +103,12 @@ Status add(const Measurements& added, Measurements& all) {
   if (all.is_empty()) {
     all.machine = added.machine;
     all.slots = added.slots;
+    all.sockets = added.sockets;
     all.devices = added.devices;
     all.date = added.date;
   } else if (added.machine_class() != all.machine_class()) {
-    return Status::invalid_usage(
-        "it is of another class of machine than the files before it: through slots, two ranks are "
-        "one of their own");
+    return Status::invalid_usage("it is of class {}, the files before it are of {}",
+                                 name_of(added.machine_class()), name_of(all.machine_class()));
   }
   const auto append = [](auto& to, const auto& from) {
     to.insert(to.end(), from.begin(), from.end());
@@ -138,6 +139,7 @@ planner::Settings settings_of(const Measurements& measurements, int nranks) {
   settings.nranks = nranks;
   settings.max_channels = planner::kMostChannels;
   planner::set_reach(settings, !measurements.slots);
+  if (measurements.sockets) planner::span_machines(settings, {});
   return settings;
 }
 
@@ -145,7 +147,7 @@ planner::MachineClass Measurements::machine_class() const {
   int nranks = 0;
   for (const Point& point : points) nranks = std::max(nranks, point.work.nranks);
   for (const OwnTime& time : own) nranks = std::max(nranks, time.work.nranks);
-  return planner::class_of(machine, !slots, nranks);
+  return planner::class_of(settings_of(*this, nranks));
 }
 
 json to_json(const Measurements& measurements) {
@@ -156,6 +158,7 @@ json to_json(const Measurements& measurements) {
           {"date", measurements.date},
           {"machine", measurements.machine == gpu::Kind::Cuda ? "cuda" : "virtual"},
           {"slots", measurements.slots},
+          {"sockets", measurements.sockets},
           {"devices", measurements.devices},
           {"points", points},
           {"own", own},

@@ -28,7 +28,7 @@ constexpr PropertyField kProperties[] = {
     {"put_hop_us", &Properties::put_hop, 0, kMost},
     {"get_hop_us", &Properties::get_hop, 0, kMost},
     {"between_hop_us", &Properties::between_hop, 0, kMost},
-    {"message_us", &Properties::message, 0, kMost},
+    {"message_us", &Properties::message, 0, kMost, /*if_missing=*/0},
     {"work_us", &Properties::work, 0, kMost},
     {"machine_work_us", &Properties::machine_work, 0, kMost},
     {"channel_us", &Properties::channel, 0, kMost},
@@ -88,9 +88,10 @@ Result<double> number(const Value& value, const std::string& path, double least,
   return value.number;
 }
 
-/// Of an object whose members are `names`, all of them.
+/// Of an object whose members are `names`: all of them, but those of `optional`.
 Status expect_members(const Value& value, const std::string& path,
-                      std::span<const std::string_view> names) {
+                      std::span<const std::string_view> names,
+                      std::span<const std::string_view> optional = {}) {
   TRY(expect(value, path, Kind::Object));
   for (const json::Member& member : value.members)
     if (std::ranges::find(names, member.name) == names.end())
@@ -98,7 +99,8 @@ Status expect_members(const Value& value, const std::string& path,
                     fmt::format("has an unknown field \"{}\"; known are {}", member.name,
                                 list(names, [](std::string_view name) { return name; })));
   for (const std::string_view name : names)
-    if (value.find(name) == nullptr) return refuse(value, path, fmt::format("lacks \"{}\"", name));
+    if (value.find(name) == nullptr && std::ranges::find(optional, name) == optional.end())
+      return refuse(value, path, fmt::format("lacks \"{}\"", name));
   return {};
 }
 
@@ -114,11 +116,19 @@ Result<Protocol> protocol_named(const json::Member& member, const std::string& p
 
 Status read_properties(const Value& value, Tuning& tuning) {
   const std::string path = "properties";
-  std::vector<std::string_view> names;
-  for (const PropertyField& each : kProperties) names.emplace_back(each.name);
-  TRY(expect_members(value, path, names));
+  std::vector<std::string_view> names, optional;
   for (const PropertyField& each : kProperties) {
-    const Value& by_protocol = *value.find(each.name);
+    names.emplace_back(each.name);
+    if (each.if_missing) optional.emplace_back(each.name);
+  }
+  TRY(expect_members(value, path, names, optional));
+  for (const PropertyField& each : kProperties) {
+    const Value* const found = value.find(each.name);
+    if (found == nullptr) {
+      for (Properties& properties : tuning.properties) properties.*each.field = *each.if_missing;
+      continue;
+    }
+    const Value& by_protocol = *found;
     const std::string of = fmt::format("{}.{}", path, each.name);
     TRY(expect_members(by_protocol, of, {{"LL", "LL128", "Simple"}}));
     for (const json::Member& member : by_protocol.members) {
@@ -213,14 +223,11 @@ Result<Tuning> read(const Value& document) {
   if (schema == nullptr || schema->text != kTuningSchema)
     return refuse(schema == nullptr ? document : *schema, "schema",
                   fmt::format("is not \"{}\"", kTuningSchema));
+  constexpr std::string_view kOptional[] = {"gpu"};
+  TRY(expect_members(document, "the document", kNames, kOptional));
   if (const Value* const gpu = document.find("gpu")) {
     TRY(expect(*gpu, "gpu", Kind::Text));
     tuning.gpu = gpu->text;
-    TRY(expect_members(document, "the document", kNames));
-  } else {
-    std::vector<std::string_view> names(std::begin(kNames), std::end(kNames));
-    std::erase(names, "gpu");
-    TRY(expect_members(document, "the document", names));
   }
   const Value& of_class = *document.find("class");
   const auto machine = machine_class_named(of_class.text);

@@ -44,6 +44,9 @@ struct PropertyField {
   const char* name;
   double Properties::*field;
   double least, most;
+  /// What holds where a file lacks it, as those do that were written before there was such a field:
+  /// the value with which prices are what they were then. Nothing: every file has it.
+  std::optional<double> if_missing{};
 };
 struct CostField {
   const char* name;

@@ -179,6 +179,38 @@ TEST(FitProperties, PredictsEveryAlgorithmOfAMachineThatItKnewNothingOf) {
   EXPECT_LT(sum / static_cast<double>(measurements.points.size()), 0.05);
 }
 
+// What a message costs beside the hops shows in algorithms that send many at once.
+TEST(FitProperties, FindWhatTheNetworkDoes) {
+  planner::Tuning machine;
+  for (planner::Properties& each : machine.properties)
+    each = {.fixed = 12,
+            .between_hop = 40,
+            .message = 17,
+            .machine_work = 0.5,
+            .rail = 0.8,
+            .machine_engine = 12};
+  Measurements measurements;
+  measurements.machine = gpu::Kind::Virtual;
+  measurements.sockets = true;
+  for (const int nranks : {2, 3, 6})
+    for (const Algorithm& algorithm : algorithms::all()) {
+      if (!planner::is_possible(gpu::Kind::Virtual, nranks, algorithm, Protocol::Simple, nranks))
+        continue;
+      for (size_t bytes = 8; bytes <= size_t{4} << 20; bytes *= 8)
+        measurements.points.push_back({.work = {algorithm.collective, nranks, bytes},
+                                       .variant = {&algorithm, Protocol::Simple, 1, 1},
+                                       .chunk_bytes = 512 << 10,
+                                       .microseconds = 1});
+    }
+  const Predictor truth = by_properties(measurements, machine);
+  for (Point& point : measurements.points) point.microseconds = *truth(point);
+  const PropertiesByProtocol of_all = fit_properties(measurements, {});
+  const planner::Properties& found = of_all[static_cast<size_t>(Protocol::Simple)];
+  EXPECT_NEAR(found.message, 17, 2);
+  EXPECT_NEAR(found.between_hop, 40, 6);
+  EXPECT_EQ(found.link_two_ranks, planner::Properties().link_two_ranks);
+}
+
 // Of protocols and links that were not measured.
 TEST(FitProperties, KeepsWhatTheMeasurementsSayNothingAbout) {
   planner::Tuning machine;
@@ -282,6 +314,14 @@ TEST(Measurements, SurviveTheirFile) {
   Measurements read_slots;
   ASSERT_TRUE(read(path, read_slots).is_ok());
   EXPECT_EQ(read_slots.machine_class(), planner::MachineClass::CudaSlots);
+  // So are data through the network.
+  Measurements sockets = written;
+  sockets.sockets = true;
+  std::ofstream(path) << to_json(sockets).dump();
+  EXPECT_FALSE(read(path, got).is_ok());
+  Measurements read_sockets;
+  ASSERT_TRUE(read(path, read_sockets).is_ok());
+  EXPECT_EQ(read_sockets.machine_class(), planner::MachineClass::CudaSockets);
   // As are those of two ranks.
   for (Point& point : slots.points) point.work.nranks = 2;
   for (OwnTime& time : slots.own) time.work.nranks = 2;
@@ -344,6 +384,35 @@ TEST(TuningFile, IsForTheClassThatWasMeasured) {
   }
   slots.devices = "1 x Test GPU, 1 x Other GPU";
   EXPECT_EQ(tuning_from(slots, tuning_in_force(slots), {}).gpu, "");
+}
+
+TEST(TuningFile, IsForTheNetworkWhereThatWasMeasured) {
+  Measurements measurements = measurements_of({kTwoShot});
+  measurements.sockets = true;
+  EXPECT_EQ(measurements.machine_class(), planner::MachineClass::CudaSockets);
+  measurements.machine = gpu::Kind::Virtual;
+  EXPECT_EQ(measurements.machine_class(), planner::MachineClass::Sockets);
+}
+
+TEST(Jobs, GoByTheNetworkAloneWhenAsked) {
+  const Request request{.ranks = {2, 4},
+                        .collectives = {Collective::AllReduce},
+                        .sizes = {8, 1 << 20},
+                        .channels = {},
+                        .uses_sockets = true};
+  const std::vector<Job> jobs = make_jobs(gpu::Kind::Virtual, request).value();
+  bool has_small = false, has_hierarchical = false;
+  for (const Job& job : jobs) {
+    EXPECT_EQ(job.environment().at("NCCL_P2P_DISABLE"), "1");
+    EXPECT_EQ(job.environment().at("NCCL_SHM_DISABLE"), "1");
+    if (job.is_free) continue;
+    EXPECT_EQ(job.protocol, Protocol::Simple);  // others need memory that both ends see
+    has_small |= job.sizes.front() == 8;
+    for (const auto& [collective, algorithm] : job.variants)
+      has_hierarchical |= algorithm->family() == "hierarchical";
+  }
+  EXPECT_TRUE(has_small);
+  EXPECT_TRUE(has_hierarchical);
 }
 
 TEST(Jobs, KeepDataInSlotsWhenAsked) {

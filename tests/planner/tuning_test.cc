@@ -106,6 +106,22 @@ TEST(Tuning, HasTheNumbersOfItsFile) {
   EXPECT_EQ(tuning.find(ring, Protocol::LL), nullptr);
 }
 
+// Written by a `niccolite tune` that did not know of messages.
+TEST(Tuning, OfAnOlderFileHasWhatItKnew) {
+  const std::string line = "    \"message_us\": {\"LL\": 20, \"LL128\": 20, \"Simple\": 20},\n";
+  const std::string older = with(text_of_built_in("sockets.json"), line, "");
+  const Result<Tuning> tuning = parse_tuning(older, "older.json");
+  ASSERT_TRUE(tuning.is_ok()) << tuning.status().message();
+  const Tuning newer = parse_tuning(text_of_built_in("sockets.json"), "newer.json").take();
+  for (const Protocol protocol : {Protocol::Simple, Protocol::LL, Protocol::LL128})
+    for (const PropertyField& each : property_fields()) {
+      const auto at = static_cast<size_t>(protocol);
+      EXPECT_EQ(tuning.value().properties[at].*each.field,
+                each.if_missing ? *each.if_missing : newer.properties[at].*each.field)
+          << each.name;
+    }
+}
+
 TEST(Tuning, RefusesWithFileLineAndField) {
   const std::string good = text_of_built_in("virtual.json");
   const struct {
