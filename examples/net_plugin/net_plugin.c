@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,15 +161,41 @@ static int accept_one(void* listener, void** connection, void** offload) {
   return SYSTEM_ERROR;
 }
 
+/* Sockets need none. Where it pins pages and costs a call of the driver, it shall be rare: how often
+   it happened, unix_registrations() tells. */
+typedef struct {
+  char* data;
+  size_t bytes;
+} Memory;
+static atomic_int registrations, held;
+
+void unix_registrations(int* made, int* left) {
+  *made = atomic_load(&registrations);
+  *left = atomic_load(&held);
+}
+
 static int register_memory(void* connection, void* data, size_t bytes, int type, void** memory) {
-  (void)connection, (void)bytes;
-  *memory = data;
-  return type == HOST_MEMORY ? SUCCESS : SYSTEM_ERROR;
+  (void)connection;
+  *memory = NULL;
+  if (type != HOST_MEMORY) return SYSTEM_ERROR;
+  Memory* made = malloc(sizeof *made);
+  if (made == NULL) return SYSTEM_ERROR;
+  *made = (Memory){data, bytes};
+  *memory = made;
+  atomic_fetch_add(&registrations, 1);
+  atomic_fetch_add(&held, 1);
+  return SUCCESS;
 }
 
 static int deregister_memory(void* connection, void* memory) {
-  (void)connection, (void)memory;
+  (void)connection;
+  free(memory);
+  atomic_fetch_sub(&held, 1);
   return SUCCESS;
+}
+
+static int is_within(const Memory* memory, const char* data, size_t bytes) {
+  return memory != NULL && data >= memory->data && data + bytes <= memory->data + memory->bytes;
 }
 
 static void post(Connection* to, void* data, size_t bytes, void** request) {
@@ -183,7 +210,8 @@ static void post(Connection* to, void* data, size_t bytes, void** request) {
 
 static int post_send(void* connection, void* data, size_t bytes, int tag, void* memory,
                      void* profile, void** request) {
-  (void)tag, (void)memory;
+  (void)tag;
+  if (!is_within(memory, data, bytes)) return SYSTEM_ERROR;
   post(connection, data, bytes, request);
   if (*request == NULL || tell == NULL) return SUCCESS;
   Request* const made = *request;
@@ -208,8 +236,8 @@ static int post_send(void* connection, void* data, size_t bytes, int tag, void* 
 
 static int post_receive(void* connection, int count, void** data, size_t* bytes, int* tags,
                         void** memory, void** profiles, void** request) {
-  (void)tags, (void)memory, (void)profiles;
-  if (count != 1) return SYSTEM_ERROR;
+  (void)tags, (void)profiles;
+  if (count != 1 || !is_within(memory[0], data[0], bytes[0])) return SYSTEM_ERROR;
   post(connection, data[0], bytes[0], request);
   return SUCCESS;
 }

@@ -1,16 +1,17 @@
 // Ranks on several machines: processes of this one that NCCL_HOSTID makes hosts of their own, and
 // that reach each other by sockets alone.
 
+#include <dlfcn.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <signal.h>
-
-#include <chrono>
 #include <unistd.h>
 
-#include "tests/multi_process/process.h"
+#include <chrono>
 #include <cstdio>
 #include <fstream>
+
+#include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
 
 namespace niccolite::test {
@@ -96,8 +97,6 @@ TEST_P(Machines, ASuspendedCommunicatorWorksAsBefore) {
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
 }
 
-INSTANTIATE_TEST_SUITE_P(, Machines,
-                         testing::Values(std::tuple(2, 1), std::tuple(2, 2), std::tuple(3, 2)));
 /// A machine of two switches with two GPUs and a network device each.
 std::string two_rails() {
   std::string text = "<system version='1'><cpu numaid='0'>";
@@ -134,6 +133,8 @@ TEST(MachinesWithRails, HaveARingForEachAndEveryOperationIsRight) {
   std::remove(path.c_str());
 }
 
+INSTANTIATE_TEST_SUITE_P(, Machines,
+                         testing::Values(std::tuple(2, 1), std::tuple(2, 2), std::tuple(3, 2)));
 
 TEST_P(Machines, SplitsWorkAsTheirParentsDo) {
   std::vector<Process> running = run("splitter", {make_id()});
@@ -207,6 +208,53 @@ TEST_P(Machines, APluginOfTheNameThatIsAskedForServes) {
     EXPECT_EQ(process.wait(), 0) << process.output();
     EXPECT_THAT(process.output(), HasSubstr("via NET/Unix/0"));
     EXPECT_THAT(process.output(), Not(HasSubstr("via NET/Socket")));
+  }
+}
+
+/// What the plug-in of the example has been asked to register: so far, and what of it it still has.
+std::pair<int, int> registrations(const std::string& file) {
+  void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return {-1, -1};
+  std::pair<int, int> counts;
+  reinterpret_cast<void (*)(int*, int*)>(dlsym(library, "unix_registrations"))(&counts.first,
+                                                                               &counts.second);
+  dlclose(library);
+  return counts;
+}
+
+// id nranks first count plugin: prints what is registered after the first operations, after many,
+// and at the end.
+ROLE(registers_once) {
+  void* const kept = dlopen(arguments[4].c_str(), RTLD_NOW);  // to ask it at the end
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]),
+                   std::stoi(arguments[3]));
+  bool is_right = true;
+  // The second one has waited for credit from the next rank, which comes by a connection of its
+  // own.
+  for (int i = 0; i < 3; ++i) is_right &= ranks.all_reduce(100);
+  std::printf("FIRST %d\n", registrations(arguments[4]).first);
+  // Other sizes, and with them other buffers of the user.
+  for (int i = 1; i < 30; ++i) is_right &= ranks.all_reduce(static_cast<size_t>(i) * 5'000);
+  std::printf("MANY %d\n", registrations(arguments[4]).first);
+  ranks.destroy();
+  std::printf("LEFT %d\n", registrations(arguments[4]).second);
+  dlclose(kept);
+  return is_right ? 0 : 1;
+}
+
+TEST(NetworkPlugin, RegistersMemoryOnceForAConnection) {
+  const std::string id = make_id(), file = plugin("NOTHING");
+  std::vector<Process> running;
+  for (const int rank : {0, 1, 2})
+    running.emplace_back(
+        "registers_once", Arguments{id, "3", std::to_string(rank), "1", file},
+        on_machine(rank, {{"NCCL_NET_PLUGIN", file}, {"NCCL_ALGO", "allreduce:ring"}}));
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    // One for what is sent to one neighbor and got from the other, and for the credit of each.
+    EXPECT_THAT(process.output(), HasSubstr("FIRST 4\n"));
+    EXPECT_THAT(process.output(), HasSubstr("MANY 4\n"));
+    EXPECT_THAT(process.output(), HasSubstr("LEFT 0\n"));
   }
 }
 

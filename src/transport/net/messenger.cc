@@ -23,12 +23,8 @@ Result<std::unique_ptr<Messenger>> Messenger::create(Options options) {
 
 Messenger::~Messenger() {
   Network& network = *options_.network;
-  const auto release = [&](void* connection, std::vector<Message>& messages) {
-    for (Message& message : messages)
-      if (message.memory != nullptr) network.deregister_memory(connection, message.memory);
-  };
-  release(sending_, outbox_);
-  release(receiving_, inbox_);
+  if (outbox_.memory != nullptr) network.deregister_memory(sending_, outbox_.memory);
+  if (inbox_.memory != nullptr) network.deregister_memory(receiving_, inbox_.memory);
   if (sending_ != nullptr) network.close_send(sending_);
   if (receiving_ != nullptr) network.close_receive(receiving_);
   if (listener_ != nullptr) network.close_listener(listener_);
@@ -96,13 +92,14 @@ Result<bool> Messenger::make_connections() {
   return moved;
 }
 
-Status Messenger::prepare(void* connection, std::vector<Message>& messages) {
-  messages.resize(kMessages);
-  for (Message& message : messages) {
-    message.bytes.resize(message_bytes());
-    message.memory = TRY(
-        options_.network->register_memory(connection, message.bytes.data(), message.bytes.size()));
-  }
+Status Messenger::prepare(void* connection, Box& box) {
+  const size_t bytes = message_bytes();
+  box.bytes.resize(kMessages * bytes);
+  box.messages.resize(kMessages);
+  for (size_t i = 0; i < kMessages; ++i)
+    box.messages[i].bytes = std::span(box.bytes).subspan(i * bytes, bytes);
+  box.memory =
+      TRY(options_.network->register_memory(connection, box.bytes.data(), box.bytes.size()));
   return {};
 }
 
@@ -110,7 +107,7 @@ Status Messenger::prepare(void* connection, std::vector<Message>& messages) {
 Result<bool> Messenger::complete_sends() {
   bool moved = false;
   while (sends_ > 0) {
-    Message& oldest = outbox_[first_sent_];
+    Message& oldest = outbox_.messages[first_sent_];
     size_t bytes = 0;
     if (!TRY(options_.network->test(oldest.request, bytes))) break;
     oldest.request = nullptr;
@@ -132,7 +129,7 @@ void Messenger::give_pulse() {
   uint64_t parts = 0;
   uint64_t bytes = 0;
   for (size_t i = 0; i < sends_; ++i) {
-    const Message& message = outbox_[(first_sent_ + i) % kMessages];
+    const Message& message = outbox_.messages[(first_sent_ + i) % kMessages];
     parts += message.parts.size();
     bytes += message.used;
   }
@@ -177,13 +174,13 @@ Result<bool> Messenger::send_messages() {
   bool moved = TRY(complete_sends());
   collect();
   while (sends_ < kMessages) {
-    Message& next = outbox_[(first_sent_ + sends_) % kMessages];
+    Message& next = outbox_.messages[(first_sent_ + sends_) % kMessages];
     // One that found no room goes as it is: a plug-in may remember what it was asked.
     if (next.used == 0) fill(next);
     const bool is_end = next.used == 0 && is_finishing_ && ends_sent_ < kMessages;
     if (next.used == 0 && !is_end) break;
     next.request = TRY(options_.network->send(sending_, next.bytes.data(), next.used,
-                                              options_.own_rank, next.memory, handle_of(next)));
+                                              options_.own_rank, outbox_.memory, handle_of(next)));
     if (next.request == nullptr) break;
     if (is_end) ++ends_sent_;
     if (++sends_ == 1) give_pulse();
@@ -195,16 +192,16 @@ Result<bool> Messenger::send_messages() {
 Result<bool> Messenger::post(Message& message) {
   if (message.request != nullptr || peer_ends_) return message.request != nullptr;
   message.request = TRY(options_.network->receive(
-      receiving_, message.bytes.data(), message.bytes.size(), options_.peer_rank, message.memory));
+      receiving_, message.bytes.data(), message.bytes.size(), options_.peer_rank, inbox_.memory));
   return message.request != nullptr;
 }
 
 Result<bool> Messenger::receive_messages() {
   bool moved = false;
   for (size_t i = 0; i < kMessages; ++i)
-    if (!TRY(post(inbox_[(next_received_ + i) % kMessages]))) break;
-  while (inbox_[next_received_].request != nullptr) {
-    Message& oldest = inbox_[next_received_];
+    if (!TRY(post(inbox_.messages[(next_received_ + i) % kMessages]))) break;
+  while (inbox_.messages[next_received_].request != nullptr) {
+    Message& oldest = inbox_.messages[next_received_];
     size_t bytes = 0;
     if (!TRY(options_.network->test(oldest.request, bytes))) break;
     oldest.request = nullptr;
@@ -228,7 +225,7 @@ Status Messenger::take(const Message& message, size_t bytes) {
     abandon();
     return {};
   }
-  std::span<const std::byte> rest = std::span(message.bytes).first(bytes);
+  std::span<const std::byte> rest = message.bytes.first(bytes);
   while (!rest.empty()) {
     Frame frame;
     if (rest.size() < sizeof frame) return Status::remote_error("a message that ends in a frame");

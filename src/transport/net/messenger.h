@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,11 +54,18 @@ class Messenger {
 
  private:
   struct Message {
-    std::vector<std::byte> bytes;
-    void* memory = nullptr;   // as registered
+    std::span<std::byte> bytes;
     void* request = nullptr;  // under way
     size_t used = 0;
     std::vector<Part> parts;  // in it
+  };
+  /// All messages of one direction: a ring in one piece of memory, which is registered once, for as
+  /// long as the connection lasts. What operations move is copied to and from there, so that none
+  /// of them registers anything.
+  struct Box {
+    std::vector<std::byte> bytes;
+    void* memory = nullptr;  // as registered
+    std::vector<Message> messages;
   };
 
   explicit Messenger(Options options) : options_(std::move(options)) {}
@@ -67,7 +75,7 @@ class Messenger {
   Result<bool> send_messages();
   Result<bool> complete_sends();
   Result<bool> receive_messages();
-  Status prepare(void* connection, std::vector<Message>& messages);
+  Status prepare(void* connection, Box& box);
   Result<bool> post(Message& message);
   Status take(const Message& message, size_t bytes);
   Result<size_t> take_frame(const Frame& frame, std::span<const std::byte> rest);
@@ -83,8 +91,8 @@ class Messenger {
   void* listener_ = nullptr;
   void* sending_ = nullptr;
   void* receiving_ = nullptr;
-  std::vector<Message> outbox_;  // a ring: those under way from first_sent_ on
-  std::vector<Message> inbox_;   // a ring: all posted, the oldest at next_received_
+  Box outbox_;  // those under way from first_sent_ on
+  Box inbox_;   // all posted, the oldest at next_received_
   size_t first_sent_ = 0;
   size_t sends_ = 0;  // under way
   size_t next_received_ = 0;
