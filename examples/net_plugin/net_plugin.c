@@ -161,8 +161,8 @@ static int accept_one(void* listener, void** connection, void** offload) {
   return SYSTEM_ERROR;
 }
 
-/* Sockets need none. Where it pins pages and costs a call of the driver, it shall be rare: how often
-   it happened, unix_registrations() tells. */
+/* Sockets need none. Where it pins pages and costs a call of the driver, it shall be rare: how
+   often it happened, unix_registrations() tells. */
 typedef struct {
   char* data;
   size_t bytes;

@@ -40,8 +40,8 @@ Load forwarded(int n) { return {levels(n), others(n), 1}; }
 Load forwarded_to_all(int n) { return {levels(n), std::max(1.0, n / 2.0 * levels(n)), 1}; }
 Load one_message(int) { return {2, 1, 1}; }
 
-// Traits, for a table whose rows are lines. The `_workers` and `_halves` of an algorithm are forms of
-// its family.
+// Traits, for a table whose rows are lines. The `_workers` and `_halves` of an algorithm are forms
+// of its family.
 
 constexpr Traits ring(Load (*load)(int)) { return {.load = load, .pattern = Pattern::Ring}; }
 constexpr Traits halves_of_ring(Load (*load)(int)) {
@@ -58,11 +58,8 @@ constexpr Traits workers_of(const char* family, Load (*load)(int), Suits suits =
   return {.family = family, .load = load, .connects_all = true, .suits = suits};
 }
 constexpr Traits in_one_step(const char* family, Suits suits = Suits::Anything) {
-  return {.family = family,
-          .load = to_all,
-          .connects_all = true,
-          .is_one_step = true,
-          .suits = suits};
+  return {
+      .family = family, .load = to_all, .connects_all = true, .is_one_step = true, .suits = suits};
 }
 constexpr Traits kDirect = among_all(to_all);
 constexpr Traits kDirectWorkers = workers_of("direct", to_all);

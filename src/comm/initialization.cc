@@ -162,8 +162,8 @@ Result<std::vector<RankInfo>> Communicator::meet(const planner::Settings& settin
 Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline) {
   const bool is_asked_for = ranks.empty() ? asks_for_machine_graph()
                                           : std::ranges::any_of(ranks, &RankInfo::asks_for_graph);
-  // Over NVLink alone every order of ranks is as good as any other, as it is of virtual GPUs; of two
-  // ranks there is but one.
+  // Over NVLink alone every order of ranks is as good as any other, as it is of virtual GPUs; of
+  // two ranks there is but one.
   const bool has_other_links =
       nranks() > 2 && !torn_link_.empty() && machine_.kind() == gpu::Kind::Cuda;
   if (!is_asked_for && !has_other_links && !spans_machines()) return {};
