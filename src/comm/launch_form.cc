@@ -1,7 +1,6 @@
 #include "comm/launch_form.h"
 
 #include <algorithm>
-#include <cctype>
 
 namespace niccolite::comm {
 namespace {
@@ -42,16 +41,9 @@ std::vector<ProxyShare> proxies_of(const executor::Launch& launch, size_t work) 
 
 }  // namespace
 
-std::string log_name_of(executor::Protocol protocol) {
-  std::string name = executor::name_of(protocol);
-  std::ranges::transform(name, name.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return name;
-}
-
 LaunchForm form_of(const Planned& planned) {
   const executor::Launch& launch = planned.launch;
-  LaunchForm form{.protocol = constant_name(log_name_of(launch.protocol)),
+  LaunchForm form{.protocol = constant_name(planner::log_name_of(launch.protocol)),
                   .warps = static_cast<uint8_t>(launch.threads / 32),
                   .works = {}};
   const std::vector<executor::WorkShape>& shapes = launch.program->works;

@@ -260,7 +260,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   if (plans_->planner.rank() == 0)
     LOG(Info, Tuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
         planner::function_name(request.collective), request.bytes(),
-        planner::log_name_of(*plan.choice.algorithm), log_name_of(plan.protocol),
+        planner::log_name_of(*plan.choice.algorithm), planner::log_name_of(plan.protocol),
         plan.partitions[0].channels - 1);
   remember(plans_->collectives, request, launcher);
   return launcher;

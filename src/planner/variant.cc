@@ -13,14 +13,18 @@ constexpr std::array<const char*, schedule::kCollectives> kFunctionNames{
     "AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter",
     "AlltoAll",  "Gather", "Scatter",   "SendRecv"};
 
-}  // namespace
-
-std::string log_name_of(const Algorithm& algorithm) {
-  std::string name = algorithm.name;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+std::string upper(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char letter) {
+    return static_cast<char>(std::toupper(letter));
+  });
   return name;
 }
+
+}  // namespace
+
+std::string log_name_of(const Algorithm& algorithm) { return upper(algorithm.name); }
+
+std::string log_name_of(executor::Protocol protocol) { return upper(executor::name_of(protocol)); }
 
 const char* function_name(Collective collective) {
   return kFunctionNames[static_cast<size_t>(collective)];

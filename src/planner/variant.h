@@ -16,8 +16,9 @@ using schedule::Collective;
 
 using algorithms::Algorithm;
 
-/// As log lines have it: "TWO_SHOT_WORKERS".
+/// As log lines have them: "TWO_SHOT_WORKERS", "SIMPLE".
 std::string log_name_of(const Algorithm& algorithm);
+std::string log_name_of(executor::Protocol protocol);
 /// "AllReduce", as NCCL's functions and log lines have it; NCCL_ALGO takes it in any case.
 const char* function_name(Collective collective);
 

@@ -41,7 +41,7 @@ TEST_P(EmulatedPulls, ReductionWhatPeersSend) {
         for (const DataType type : {DataType::Float32, DataType::Bfloat16}) {
           if (type != DataType::Float32 && (nranks != 3 || bytes != 1024)) continue;
           SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm
-                                          << " by " << nranks << ", units of " << bytes);
+                                          << " by " << nranks << ", tiles of " << bytes);
           Cluster cluster = cluster_of(c.collective, c.algorithm, nranks, shape);
           constexpr uint64_t kCount = 9'011;
           const uint64_t elements =
@@ -77,7 +77,7 @@ TEST_P(EmulatedPulls, ReductionTheOwnInputWhereverItBegins) {
     for (const int nranks : {2, 3}) {
       for (const uint32_t pull_bytes : {0u, 512u}) {
         SCOPED_TRACE(testing::Message()
-                     << executor::name_of(type) << " by " << nranks << ", units of " << pull_bytes);
+                     << executor::name_of(type) << " by " << nranks << ", tiles of " << pull_bytes);
         Cluster cluster = cluster_of(Collective::AllReduce, "two_shot_workers", nranks);
         const executor::Reduction sum{.op = executor::ReduceOp::Sum};
         const Operands operands(cluster.schedule(), type, {20'011},
@@ -106,8 +106,8 @@ TEST_P(EmulatedPulls, AreNotMadeOfThoseThatCannotServeThem) {
   struct Turn {
     bool is_misaligned;
     bool scales;
-    uint64_t count;  // 48: fewer than a unit for each channel
-    uint32_t lenders = ~0u;
+    uint64_t count;  // 48: fewer than a tile for each channel
+    uint32_t exposing = ~0u;
   };
   for (const Turn& turn : {Turn{false, false, 9'000},
                            {true, false, 9'000},
@@ -124,7 +124,7 @@ TEST_P(EmulatedPulls, AreNotMadeOfThoseThatCannotServeThem) {
         pulling(cluster.launches({.count = turn.count, .type = DataType::Float32, .reduction = sum},
                                  operands.addresses()),
                 512),
-        ~0u, 20'000'000, Staging::All, turn.lenders));
+        ~0u, 20'000'000, Staging::All, turn.exposing));
     ASSERT_NO_FATAL_FAILURE(operands.check());
     expect_tile_counters_reset(cluster);
     expect_no_pulls(cluster, kShape);

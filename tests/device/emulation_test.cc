@@ -86,7 +86,7 @@ class Ranks {
       EXPECT_TRUE(prepared.is_ok()) << prepared.status().message();
       launches.push_back(std::move(prepared).take());
       if (!marks.empty()) set_number(launches.back(), launch.marks, ++launched_[rank]);
-      form_ = launches.back().kernel.variant;
+      variant_ = launches.back().kernel.variant;
     }
     std::vector<KernelLaunch*> present;
     for (int rank = 0; rank < operation_.nranks; ++rank) {
@@ -97,7 +97,7 @@ class Ranks {
     return emulation::run(present, seed, limit);
   }
 
-  executor::cuda::KernelVariant variant() const { return form_; }  // of the last run's kernels
+  executor::cuda::KernelVariant variant() const { return variant_; }  // of the last run's kernels
 
   void expect_equal(const std::vector<std::byte>& expected) {
     for (int rank = 0; rank < operation_.nranks; ++rank) {
@@ -125,7 +125,7 @@ class Ranks {
   std::vector<std::byte*> addresses_;
   std::vector<std::vector<std::byte>> outputs_;
   std::vector<std::byte*> output_data_;
-  executor::cuda::KernelVariant form_ = executor::cuda::KernelVariant::Program;
+  executor::cuda::KernelVariant variant_ = executor::cuda::KernelVariant::Program;
 };
 
 std::vector<std::vector<std::byte>> inputs_of(const Operation& operation, bool rough = false) {
@@ -337,7 +337,7 @@ TEST(EmulatedKernel, PhasesReductionEveryTypeAmongUpToEightRanks) {
 }
 
 TEST(EmulatedKernel, PhasesRunWhereTheyAreMeantTo) {
-  const auto form_of = [](const Operation& operation) {
+  const auto variant_of = [](const Operation& operation) {
     Ranks ranks(operation);
     EXPECT_TRUE(ranks.run(inputs_of(operation), 1)) << describe(operation);
     return ranks.variant();
@@ -348,22 +348,22 @@ TEST(EmulatedKernel, PhasesRunWhereTheyAreMeantTo) {
                       .protocol = Protocol::LL128,
                       .count = 900,
                       .threads = 64};
-  EXPECT_EQ(form_of(operation), KernelVariant::Phases);
+  EXPECT_EQ(variant_of(operation), KernelVariant::Phases);
   operation.algorithm = "two_shot";
-  EXPECT_EQ(form_of(operation), KernelVariant::Phases);
+  EXPECT_EQ(variant_of(operation), KernelVariant::Phases);
   operation.reduction.finish_scale = 0.5;
-  EXPECT_EQ(form_of(operation), KernelVariant::Phases);
+  EXPECT_EQ(variant_of(operation), KernelVariant::Phases);
   operation.reduction.input_scale = 0.5;
-  EXPECT_EQ(form_of(operation), KernelVariant::Program);
+  EXPECT_EQ(variant_of(operation), KernelVariant::Program);
   operation.reduction = {};
   operation.protocol = Protocol::LL;
-  EXPECT_EQ(form_of(operation), KernelVariant::Program);
+  EXPECT_EQ(variant_of(operation), KernelVariant::Program);
   operation.protocol = Protocol::LL128;
   operation.depth = 1;  // it pushes a round ahead
   operation.slot_bytes = 256;
-  EXPECT_EQ(form_of(operation), KernelVariant::Program);
+  EXPECT_EQ(variant_of(operation), KernelVariant::Program);
   operation.slot_bytes = 4096;  // one round
-  EXPECT_EQ(form_of(operation), KernelVariant::Phases);
+  EXPECT_EQ(variant_of(operation), KernelVariant::Phases);
 }
 
 TEST(EmulatedKernel, WorksWithManyRanksAndAProgramInDeviceMemory) {

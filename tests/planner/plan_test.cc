@@ -162,17 +162,17 @@ TEST(Plan, SaysWhatAnEmptySelectionLeavesOut) {
   EXPECT_THAT(plan.status().message(), HasSubstr("NCCL_ALGO"));
 }
 
-// Both ends of a connection count units and places alike, and there are places for several.
+// Both ends of a connection count tiles and places alike, and there are places for several.
 TEST(Plan, PullsForLargeReducesOfSeveralGpus) {
   const auto bytes_of = [](const Settings& settings, Collective collective, size_t bytes) {
     return pull_bytes(settings,
                       {.collective = collective, .nranks = settings.nranks, .bytes = bytes});
   };
   Settings four = settings_for(gpu::Kind::Cuda, 4);
-  const uint32_t unit = bytes_of(four, Collective::AllReduce, size_t{1} << 30);
-  ASSERT_NE(unit, 0u);
-  EXPECT_EQ(unit % 512, 0u);
-  EXPECT_GE(executor::pull::most_of(four.shapes[static_cast<size_t>(Protocol::Simple)], unit), 4u);
+  const uint32_t tile = bytes_of(four, Collective::AllReduce, size_t{1} << 30);
+  ASSERT_NE(tile, 0u);
+  EXPECT_EQ(tile % 512, 0u);
+  EXPECT_GE(executor::pull::most_of(four.shapes[static_cast<size_t>(Protocol::Simple)], tile), 4u);
   EXPECT_EQ(bytes_of(four, Collective::AllReduce, 1 << 20), 0u);
   EXPECT_NE(bytes_of(four, Collective::ReduceScatter, size_t{1} << 30), 0u);
   EXPECT_EQ(bytes_of(four, Collective::AllGather, size_t{1} << 30), 0u);
@@ -180,7 +180,7 @@ TEST(Plan, PullsForLargeReducesOfSeveralGpus) {
   EXPECT_EQ(bytes_of(settings_for(gpu::Kind::Virtual, 4), Collective::AllReduce, size_t{1} << 30),
             0u);
   four.pull_block = 1 << 20;
-  EXPECT_EQ(bytes_of(four, Collective::AllReduce, 4 << 20), unit);
+  EXPECT_EQ(bytes_of(four, Collective::AllReduce, 4 << 20), tile);
   EXPECT_EQ(bytes_of(four, Collective::AllReduce, (4 << 20) - 4), 0u);
   set_reach(four, /*reaches_users=*/false);
   EXPECT_EQ(bytes_of(four, Collective::AllReduce, size_t{1} << 30), 0u);

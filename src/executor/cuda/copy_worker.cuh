@@ -262,8 +262,8 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
     ring_.barrier();
     // All rounds of the channel are done, as far as this CTA has to do with them.
     if (this->receives() && ring_.leads()) {
-      PortState& lender = this->port_of(receives_[0]);
-      set_done(lender, lender.end - 1);
+      PortState& sender = this->port_of(receives_[0]);
+      set_done(sender, sender.end - 1);
     }
     storing_ = rounds_;
     published_ = rounds_ - 1;
