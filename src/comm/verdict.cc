@@ -44,10 +44,15 @@ std::string reason(const transport::Traffic& link) {
         link.peer, link.to, age, kRemedy);
   const std::string addresses =
       link.to.empty() ? "" : fmt::format(" (from {} to {})", link.from, link.to);
-  return fmt::format(
-      "cannot reach rank {}: its link{} stands still: nothing has been acknowledged for {:.1f} s, "
-      "{} parts of chunks ({} bytes) are on their way. {}",
-      link.peer, addresses, age, link.parts, link.bytes, kRemedy);
+  const std::string what =
+      link.parts == 0
+          ? fmt::format("it has asked for room for its data, and had no answer for {:.1f} s", age)
+          : fmt::format(
+                "nothing has been acknowledged for {:.1f} s, {} parts of chunks ({} bytes) are on "
+                "their way",
+                age, link.parts, link.bytes);
+  return fmt::format("cannot reach rank {}: its link{} stands still: {}. {}", link.peer, addresses,
+                     what, kRemedy);
 }
 
 std::string reason(const transport::ProxyThread& proxy) {

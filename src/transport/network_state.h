@@ -20,7 +20,8 @@ struct Traffic {
   /// Of the connection on which parts of chunks have waited longest for an acknowledgement, or
   /// that is being dialed; empty where a plug-in carries.
   std::string from{}, to{};
-  /// For so long nothing of what this rank sends has been acknowledged; none: nothing is on its
+  /// For so long nothing of what this rank sends has been acknowledged, or, with no parts on their
+  /// way, the peer's proxy has not said whether there is room for some; none: nothing is on its
   /// way.
   std::optional<std::chrono::milliseconds> unacknowledged{};
   uint64_t parts = 0, bytes = 0;  // on their way

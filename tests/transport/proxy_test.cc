@@ -362,6 +362,61 @@ std::string failure_after(Ends& ends, std::span<const std::byte> bytes) {
   return has_failed() ? ends.failures[0] : "";
 }
 
+// Rank 1's end of a link that has lost it: it takes what comes, and answers nothing.
+class SilentPeer {
+ public:
+  explicit SilentPeer(const Ends& ends)
+      : acceptor_(
+            bootstrap::Acceptor::create(
+                *loop_, Socket::listen(loopback("127.0.0.1").address).take(),
+                {.self = {.key = ends.members[1]->secret("proxy"), .number = 2}, .identity_of = {}},
+                [this](std::unique_ptr<bootstrap::Link> link) {
+                  streams_.push_back(link->release());
+                  const bootstrap::Link::Stream& stream = streams_.back();
+                  EXPECT_TRUE(stream.socket.send(stream.unsent).is_ok());
+                  bootstrap::Link::bury(*loop_, std::move(link));
+                })
+                .take()),
+        thread_([this] { loop_->run(); }) {}
+  ~SilentPeer() {
+    loop_->stop();
+    thread_.join();
+  }
+  Address address() const { return acceptor_->address(); }
+
+ private:
+  std::vector<bootstrap::Link::Stream> streams_;  // of the thread
+  std::unique_ptr<bootstrap::EventLoop> loop_ = bootstrap::EventLoop::create().take();
+  std::unique_ptr<bootstrap::Acceptor> acceptor_;
+  std::thread thread_;
+};
+
+// The first credit is lost: nothing is ever on its way that could go unacknowledged.
+TEST(Proxies, TellOfALinkThatAnswersNothingBeforeAnythingIsSent) {
+  Ends ends;
+  const SilentPeer silent(ends);
+  const executor::PortAddress out = ends.open(0, 1, true);
+  ends.proxies[0]->reach(1, {silent.address()});
+  PortState port;
+  port.begin(out, kShape, 0, /*is_send=*/true, 1, kCalls[0], {});
+  port.sent(Protocol::Simple, 8);
+  const auto traffic = [&]() -> std::optional<Traffic> {
+    const NetworkState state = ends.proxies[0]->state();
+    const Traffic* const found = state.find(1);
+    return found == nullptr ? std::nullopt : std::optional(*found);
+  };
+  const auto is_told = [&] {
+    const std::optional<Traffic> told = traffic();
+    return told && !told->from.empty() && told->unacknowledged > std::chrono::milliseconds(300);
+  };
+  const Deadline deadline = Deadline::after(seconds(30));
+  while (!is_told() && !deadline.passed())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_TRUE(is_told());
+  EXPECT_TRUE(traffic()->is_under_way);
+  EXPECT_EQ(traffic()->parts, 0u);
+}
+
 TEST(Proxies, NameAPeerThatSendsNonsense) {
   Ends ends;
   ends.open(1, 0, false);

@@ -1,7 +1,6 @@
 #include "transport/net/outbound.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -18,18 +17,8 @@ constexpr uint32_t kPartOfOne = 256 << 10;
 constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a pair
 // Smaller parts stay on the rank's own rail while nothing else is on the way.
 constexpr uint32_t kWorthSpreading = 16 << 10;
-// Looks for silence. What begins between two of them is not a whole one long: after three in a row
-// nothing has been heard for two seconds.
-constexpr auto kLook = std::chrono::seconds(1);
-constexpr uint32_t kSilentLooks = 3;
-constexpr uint32_t kLooksAway = 30;  // before a stream tries its own rail again: some 30 s
 // The longest that a peer is tried which no connection has ever reached.
 constexpr auto kFirstMeeting = std::chrono::seconds(20);
-
-// At the third look in a row, and then ever less often: who is stopped is not tried all the time.
-bool is_time_to_act(uint32_t looks) {
-  return looks >= kSilentLooks && std::has_single_bit(looks - 1);
-}
 
 }  // namespace
 
@@ -43,6 +32,7 @@ Outbound::Outbound(bootstrap::EventLoop& loop, Options options)
 
 Outbound::~Outbound() {
   loop_.cancel(watch_);
+  loop_.cancel(hunger_);
   for (Flow& flow : flows_) {
     loop_.cancel(flow.retry);
     Link::bury(loop_, std::move(flow.link));
@@ -166,7 +156,7 @@ void Outbound::link_opened(Link& link) {
     flow.connection->drop();
     ended_.push_back(std::move(flow.connection));
   }
-  flow.is_asked = false;
+  flow.asked_since.reset();
   flow.silences = 0;
   flow.connection = std::move(opened).take();
   flow.dialing_since.reset();
@@ -174,7 +164,10 @@ void Outbound::link_opened(Link& link) {
   flow.connection->set_label(static_cast<int>(flow.number));
   flow.connection->set_pulse(options_.pulse->heard());
   flow.is_ready = flow.connections == 0;
-  if (!flow.is_ready) watch();
+  if (!flow.is_ready) {
+    flow.asked_since = Pulse::Clock::now();  // how much the peer has
+    watch();
+  }
   flow.connection->send({.frame = {
                              .kind = FrameKind::Begin,
                              .channel = flow.number,
@@ -227,7 +220,7 @@ Status Outbound::take_acknowledgement(Flow& flow, uint64_t parts) {
     return Status::remote_error(
         "it acknowledges {} parts of a stream, of which {} to {} may be there", parts,
         flow.acknowledged, flow.acknowledged + flow.unacknowledged.size());
-  flow.is_asked = false;
+  flow.asked_since.reset();
   // Before the slots are free, by which others see that the parts have arrived.
   if (flow.acknowledged < parts) {
     flow.moved_at = Pulse::Clock::now();
@@ -302,6 +295,7 @@ void Outbound::hand_out() {
     flow->connection->send(part);
     waiting_.pop_front();
     has_sent_ = true;
+    has_asked_ = false;
   }
 }
 
@@ -318,99 +312,17 @@ bool Outbound::progress() {
   for (Flow& flow : flows_)
     if (flow.connection != nullptr && flow.is_ready) flow.connection->flush();  // which may end it
   if (has_sent_) watch();
-  if (moved) give_pulse();
+  if (moved)
+    give_pulse();
+  else if (hunger_ == 0 && !has_asked_ && is_hungry())
+    watch_hunger();
   return moved;
-}
-
-void Outbound::watch() {
-  if (watch_ != 0 || is_finishing_) return;
-  watch_ = loop_.after(kLook, [this] {
-    watch_ = 0;
-    look();
-  });
-}
-
-// An interface that goes down, or a wire that is cut, ends no connection for half a minute.
-void Outbound::look() {
-  bool is_waiting = std::exchange(has_sent_, false);
-  bool any_heard = false;
-  for (Flow& flow : flows_) {
-    const bool is_heard = flow.heard != std::exchange(flow.heard_before, flow.heard);
-    const bool should_hear = flow.connection != nullptr &&
-                             (!flow.unacknowledged.empty() || flow.is_asked || !flow.is_ready);
-    any_heard |= is_heard;
-    is_waiting |= should_hear;
-    if (is_heard || !should_hear) {
-      flow.silences = 0;
-      try_own_rail(flow);
-      continue;
-    }
-    ++flow.silences;
-    if (flow.link != nullptr || !is_time_to_act(flow.silences)) continue;
-    // Beside the one that it has, which a peer that is merely stopped, or slow, keeps.
-    ++flow.turn;
-    dial(flow);
-  }
-  // The credit that kernels wait for may have been lost with an interface of the peer's.
-  const bool is_hungry =
-      std::ranges::any_of(ends_, [](const auto& end) { return end.second->waits_for_credit(); });
-  hungry_looks_ = is_hungry && !any_heard ? hungry_looks_ + 1 : 0;
-  if (is_time_to_act(hungry_looks_)) ask();
-  if (is_waiting || is_hungry) watch();
-  give_pulse();  // silences count
-}
-
-// A stream that an interface's failure has driven elsewhere goes back when it can.
-void Outbound::try_own_rail(Flow& flow) {
-  const bool is_away = flow.connection != nullptr && flow.path != flow.number % paths_.rails.size();
-  flow.looks_away = is_away ? flow.looks_away + 1 : 0;
-  if (flow.looks_away < kLooksAway || flow.link != nullptr) return;
-  flow.looks_away = 0;
-  flow.turn = 0;
-  dial(flow);
-}
-
-void Outbound::ask() {
-  for (Flow& flow : flows_) {
-    if (flow.connection == nullptr || !flow.is_ready) continue;
-    flow.is_asked = true;
-    flow.connection->send({.frame = {.kind = FrameKind::Ask}});
-    flow.connection->flush();
-  }
-}
-
-// Of the flow that has waited longest, for an acknowledgement or for its connection.
-void Outbound::give_pulse() {
-  const Flow* oldest = nullptr;
-  std::optional<Pulse::Clock::time_point> since;
-  uint64_t parts = waiting_.size();
-  uint64_t bytes = 0;
-  for (const Flow& flow : flows_) {
-    parts += flow.unacknowledged.size();
-    bytes += flow.on_way;
-    const auto waits = flow.unacknowledged.empty() ? flow.dialing_since : flow.moved_at;
-    if (!waits || (since && *since <= *waits)) continue;
-    oldest = &flow;
-    since = waits;
-  }
-  // From the third look on another path is tried, and at the next one it has had its time.
-  const bool has_another_way = oldest != nullptr && oldest->connection != nullptr &&
-                               tried_.size() > 1 && oldest->silences <= kSilentLooks + 1;
-  options_.pulse->carries(parts, bytes, since, has_another_way);
-  if (oldest == nullptr) return;
-  const Flow& of = *oldest;
-  const bool is_connected = of.connection != nullptr;
-  const std::pair now{int64_t{of.number}, is_connected ? of.connections : 0};
-  if (std::exchange(told_, now) == now) return;
-  const Result<Address> local =
-      is_connected ? of.connection->local_address() : Status::remote_error("not connected");
-  const size_t way = is_connected ? of.path : path_number(of);
-  options_.pulse->waits_on(local.is_ok() ? local.value().text() : "", path(way).to.text());
 }
 
 void Outbound::finish() {
   is_finishing_ = true;
   loop_.cancel(watch_);
+  loop_.cancel(hunger_);
   for (Flow& flow : flows_) {
     loop_.cancel(flow.retry);
     Link::bury(loop_, std::move(flow.link));

@@ -63,11 +63,11 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     std::deque<Part> unacknowledged;  // those that follow; their slots stay as they are
     size_t on_way = 0;                // bytes of those
     uint64_t carried = 0;             // bytes, ever
-    bool is_asked = false;            // and has not answered
-    uint64_t heard = 0;               // frames of the peer's
-    uint64_t heard_before = 0;        // at the last look
-    uint32_t silences = 0;            // looks in a row that found nothing new
-    uint32_t looks_away = 0;          // in a row that found it on another rail
+    std::optional<Pulse::Clock::time_point> asked_since{};  // and has not answered
+    uint64_t heard = 0;                                     // frames of the peer's
+    uint64_t heard_before = 0;                              // at the last look
+    uint32_t silences = 0;                                  // looks in a row that found nothing new
+    uint32_t looks_away = 0;  // in a row that found it on another rail
     std::optional<Pulse::Clock::time_point> dialing_since{};  // none: it is connected
     Pulse::Clock::time_point moved_at{};  // the last acknowledgement, or the first of those parts
   };
@@ -83,6 +83,11 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   /// Looks after silence from now on, as long as there is something to wait for.
   void watch();
   void look();
+  /// Do kernels have more to send than the peer has granted?
+  bool is_hungry() const;
+  uint64_t frames_heard() const;
+  /// Kernels have just begun to wait for credit: asks for it if the peer is silent.
+  void watch_hunger();
   void try_own_rail(Flow& flow);
   void ask();
   void abandon_ends();
@@ -117,6 +122,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   bool has_sent_ = false;  // since the last look
   bootstrap::EventLoop::Id watch_ = 0;
   uint32_t hungry_looks_ = 0;  // in a row at which kernels waited for credit
+  bootstrap::EventLoop::Id hunger_ = 0;
+  bool has_asked_ = false;  // since something was sent
 };
 
 }  // namespace niccolite::transport::net

@@ -19,7 +19,8 @@ class Pulse {
  public:
   using Clock = bootstrap::EventLoop::Clock;
 
-  /// So much is on its way, and nothing of it has been acknowledged since then; none: nothing is.
+  /// So much is on its way, and nothing of it has been acknowledged since then, or a question has
+  /// not been answered; none: nothing is.
   /// `has_another_way`: Traffic's.
   void carries(uint64_t parts, uint64_t bytes, std::optional<Clock::time_point> since,
                bool has_another_way = false);

@@ -1,0 +1,138 @@
+// How a rank notices that one to which it sends is silent: streams on which nothing comes back are
+// replaced, credit that is overdue is asked for, and the pulse says for how long there was nothing.
+#include <algorithm>
+#include <bit>
+
+#include "transport/net/outbound.h"
+
+namespace niccolite::transport::net {
+namespace {
+
+// Looks for silence. What begins between two of them is not a whole one long: after three in a row
+// nothing has been heard for two seconds.
+constexpr auto kLook = std::chrono::seconds(1);
+constexpr uint32_t kSilentLooks = 3;
+// Credit comes within milliseconds where the receiver has room. So soon the peer is asked for it,
+// in time for a verdict on a link that answers nothing.
+constexpr auto kHunger = std::chrono::milliseconds(200);
+constexpr uint32_t kLooksAway = 30;  // before a stream tries its own rail again: some 30 s
+
+// At the third look in a row, and then ever less often: who is stopped is not tried all the time.
+bool is_time_to_act(uint32_t looks) {
+  return looks >= kSilentLooks && std::has_single_bit(looks - 1);
+}
+
+}  // namespace
+
+void Outbound::watch() {
+  if (watch_ != 0 || is_finishing_) return;
+  watch_ = loop_.after(kLook, [this] {
+    watch_ = 0;
+    look();
+  });
+}
+
+bool Outbound::is_hungry() const {
+  return std::ranges::any_of(ends_, [](const auto& end) { return end.second->waits_for_credit(); });
+}
+
+uint64_t Outbound::frames_heard() const {
+  uint64_t heard = 0;
+  for (const Flow& flow : flows_) heard += flow.heard;
+  return heard;
+}
+
+// With nothing on its way there is nothing that could go unacknowledged, whatever became of the
+// link.
+void Outbound::watch_hunger() {
+  if (is_finishing_) return;
+  watch();
+  hunger_ = loop_.after(kHunger, [this, before = frames_heard()] {
+    hunger_ = 0;
+    if (is_finishing_ || frames_heard() != before || !is_hungry()) return;
+    ask();
+    give_pulse();
+  });
+}
+
+// An interface that goes down, or a wire that is cut, ends no connection for half a minute.
+void Outbound::look() {
+  bool is_waiting = std::exchange(has_sent_, false);
+  bool any_heard = false;
+  for (Flow& flow : flows_) {
+    const bool is_heard = flow.heard != std::exchange(flow.heard_before, flow.heard);
+    const bool should_hear = flow.connection != nullptr &&
+                             (!flow.unacknowledged.empty() || flow.asked_since || !flow.is_ready);
+    any_heard |= is_heard;
+    is_waiting |= should_hear;
+    if (is_heard || !should_hear) {
+      flow.silences = 0;
+      try_own_rail(flow);
+      continue;
+    }
+    ++flow.silences;
+    if (flow.link != nullptr || !is_time_to_act(flow.silences)) continue;
+    // Beside the one that it has, which a peer that is merely stopped, or slow, keeps.
+    ++flow.turn;
+    dial(flow);
+  }
+  // The credit that kernels wait for may have been lost with an interface of the peer's.
+  const bool hungers = is_hungry();
+  hungry_looks_ = hungers && !any_heard ? hungry_looks_ + 1 : 0;
+  if (is_time_to_act(hungry_looks_)) ask();
+  if (is_waiting || hungers) watch();
+  give_pulse();  // silences count
+}
+
+// A stream that an interface's failure has driven elsewhere goes back when it can.
+void Outbound::try_own_rail(Flow& flow) {
+  const bool is_away = flow.connection != nullptr && flow.path != flow.number % paths_.rails.size();
+  flow.looks_away = is_away ? flow.looks_away + 1 : 0;
+  if (flow.looks_away < kLooksAway || flow.link != nullptr) return;
+  flow.looks_away = 0;
+  flow.turn = 0;
+  dial(flow);
+}
+
+void Outbound::ask() {
+  for (Flow& flow : flows_) {
+    if (flow.connection == nullptr || !flow.is_ready) continue;
+    if (!flow.asked_since) flow.asked_since = Pulse::Clock::now();
+    has_asked_ = true;
+    flow.connection->send({.frame = {.kind = FrameKind::Ask}});
+    flow.connection->flush();
+  }
+}
+
+// Of the flow that has waited longest, for an acknowledgement, its connection or an answer.
+void Outbound::give_pulse() {
+  const Flow* oldest = nullptr;
+  std::optional<Pulse::Clock::time_point> since;
+  uint64_t parts = waiting_.size();
+  uint64_t bytes = 0;
+  for (const Flow& flow : flows_) {
+    parts += flow.unacknowledged.size();
+    bytes += flow.on_way;
+    std::optional<Pulse::Clock::time_point> waits = flow.moved_at;
+    if (flow.unacknowledged.empty())
+      waits = flow.asked_since ? flow.asked_since : flow.dialing_since;
+    if (!waits || (since && *since <= *waits)) continue;
+    oldest = &flow;
+    since = waits;
+  }
+  // From the third look on another path is tried, and at the next one it has had its time.
+  const bool has_another_way = oldest != nullptr && oldest->connection != nullptr &&
+                               tried_.size() > 1 && oldest->silences <= kSilentLooks + 1;
+  options_.pulse->carries(parts, bytes, since, has_another_way);
+  if (oldest == nullptr) return;
+  const Flow& of = *oldest;
+  const bool is_connected = of.connection != nullptr;
+  const std::pair now{int64_t{of.number}, is_connected ? of.connections : 0};
+  if (std::exchange(told_, now) == now) return;
+  const Result<Address> local =
+      is_connected ? of.connection->local_address() : Status::remote_error("not connected");
+  const size_t way = is_connected ? of.path : path_number(of);
+  options_.pulse->waits_on(local.is_ok() ? local.value().text() : "", path(way).to.text());
+}
+
+}  // namespace niccolite::transport::net
