@@ -92,7 +92,11 @@ bool Process::read_some(Clock::time_point limit) {
 
 bool Process::wait_for_line(const std::string& text, std::chrono::seconds limit) {
   const auto until = Clock::now() + limit;
-  while (output_.find(text) == std::string::npos)
+  const auto is_whole = [&] {
+    const size_t found = output_.find(text);
+    return found != std::string::npos && output_.find('\n', found) != std::string::npos;
+  };
+  while (!is_whole())
     if (!read_some(until)) return false;
   return true;
 }

@@ -47,6 +47,7 @@ struct Connection {
 std::atomic<bool> is_active{false};
 std::atomic<bool> is_harmful{true};
 std::atomic<bool> is_holding{false};
+std::atomic<bool> has_ended{false};
 std::atomic<int> broken{0};
 std::mutex mutex;
 std::vector<Connection*> fresh;  // under the mutex
@@ -171,6 +172,7 @@ void serve() {
       }
     }
     if (poll(polled.data(), polled.size(), timeout) < 0 && errno != EINTR) return;
+    if (is_holding) break;
     if (polled[0].revents != 0) {
       char bytes[64];
       if (read(wake[0], bytes, sizeof bytes) < 0) return;
@@ -202,6 +204,7 @@ void serve() {
     }
     fresh.clear();
   }
+  has_ended = true;
 }
 
 bool is_proxy() {
@@ -248,6 +251,7 @@ void start(uint64_t seed, unsigned which, uint64_t bytes) {
 void hold() {
   is_holding = true;
   if (write(wake[1], "", 1) < 0) std::abort();
+  while (!has_ended) std::this_thread::yield();
 }
 
 void behave() { is_harmful = false; }

@@ -23,7 +23,7 @@ constexpr unsigned operator|(Harm a, Harm b) {
 /// From now on, about every `bytes` bytes of a connection one of `harms` happens to it. Until the
 /// process ends.
 void start(uint64_t seed, unsigned harms, uint64_t bytes);
-/// Passes nothing on from now on, as a network does that has lost a machine: nobody is told.
+/// Passes nothing on when it returns, as a network does that has lost a machine: nobody is told.
 void hold();
 /// Passes everything on from now on.
 void behave();

@@ -28,18 +28,21 @@ void CUDART_CB wait_for_ever(void* released) {
 // id nranks rank how: all-reduces twice; before the second one rank 1 does `how`: "late" (calls it
 // after a line on its standard input would come, which is never), "stream" (work of the program's
 // own before it never ends), "link" (nothing that its proxy sends arrives any more, nor what is
-// sent back), "none".
+// sent back), "second_link" (the same, and all have one operation more before), "none", "second".
 ROLE(stalled) {
-  if (arguments[3] == "link") relay::start(1, 0, uint64_t{1} << 40);
+  const bool loses_link = arguments[3].ends_with("link");
+  if (loses_link) relay::start(1, 0, uint64_t{1} << 40);
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
   const std::string how = arguments[3];
   if (!ranks.all_reduce(3000)) return 1;
+  // All ranks have had this one's part of an operation when they have their own of the next.
+  if (how.starts_with("second") && !ranks.all_reduce(3000)) return 1;
   constexpr size_t kCount = 2000;
   float* buffer = nullptr;
   REQUIRE_CUDA(cudaMalloc(&buffer, kCount * sizeof(float)));
   std::atomic<bool> released = false;
   if (how == "stream") REQUIRE_CUDA(cudaLaunchHostFunc(ranks.streams[0], wait_for_ever, &released));
-  if (how == "link") relay::hold();
+  if (loses_link) relay::hold();
   if (how != "late")
     REQUIRE_NCCL(ncclAllReduce(buffer, buffer, kCount, ncclFloat, ncclSum, ranks.comms[0],
                                ranks.streams[0]));
@@ -115,21 +118,32 @@ std::string common_verdict(std::vector<Process>& processes, std::initializer_lis
 }
 
 // As if each process had a machine of its own; names of threads are for the relay.
-std::vector<Process> start_on_machines(const char* how) {
+std::vector<Process> start_on_machines(const char* how, const char* of_others) {
   ncclUniqueId id;
   EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   std::vector<Process> processes;
   for (int rank = 0; rank < 3; ++rank)
     processes.emplace_back(
-        "stalled", Arguments{to_text(id), "3", std::to_string(rank), rank == 1 ? how : "none"},
+        "stalled", Arguments{to_text(id), "3", std::to_string(rank), rank == 1 ? how : of_others},
         Process::Environment{{"NCCL_DEBUG", "INFO"},
                              {"NCCL_SET_THREAD_NAME", "1"},
                              {"NCCL_HOSTID", fmt::format("machine{}", rank)}});
   return processes;
 }
 
+// The link may be lost as soon as rank 1 has what the others give: before its own data have left,
+// before the first credit, and while it still connects.
 TEST(VerdictOfTheNetwork, NamesTheLinkOnEveryRank) {
-  std::vector<Process> processes = start_on_machines("link");
+  std::vector<Process> processes = start_on_machines("link", "none");
+  EXPECT_THAT(
+      common_verdict(processes, {0, 2, 1}),
+      testing::MatchesRegex(".* stands still: rank [0-9] .* cannot reach rank [0-9]: its link "
+                            ".(from .* port [0-9]+ to .* port [0-9]+. stands still: .*"
+                            "|to .* port [0-9]+. is not there: .*)"));
+}
+
+TEST(VerdictOfTheNetwork, NamesALinkThatHasCarried) {
+  std::vector<Process> processes = start_on_machines("second_link", "second");
   EXPECT_THAT(
       common_verdict(processes, {0, 2, 1}),
       testing::MatchesRegex(".* stands still: rank [0-9] .* cannot reach rank [0-9]: its link "
