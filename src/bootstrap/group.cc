@@ -89,7 +89,7 @@ void Group::departed(uint32_t process, Status why) {
 }
 
 void Group::lost(uint32_t process, const std::string& why) {
-  if (roster_.is_gone(process)) return;
+  if (roster_.is_gone(process) && !roster_.is_unexplained(process)) return;
   gathers_no_more_ = true;
   roster_.mark_lost(process, Status::remote_error("{}", why));
   const std::string who =

@@ -91,6 +91,10 @@ class Roster {
   /// Why `rank` cannot take part any more; fine while it can.
   Status why_gone(int32_t rank) const;
   bool is_gone(uint32_t process) const { return states_[process].state != State::Alive; }
+  /// It is gone, and this process found it so without having heard why: who saw it end tells more.
+  bool is_unexplained(uint32_t process) const {
+    return states_[process].state == State::Departed && !states_[process].why.is_ok();
+  }
   /// Has `rank` ended in an orderly way, by itself or with its process?
   bool has_left(int32_t rank) const;
   void mark_left(int32_t rank);

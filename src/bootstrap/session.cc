@@ -494,7 +494,7 @@ void Session::mesh_unreachable(uint32_t process, Status reason) {
 void Session::lost(messages::Lost loss) {
   Roster::Lock lock = roster_.lock();
   const uint32_t process = loss.process;
-  if (roster_.is_gone(process)) return;
+  if (roster_.is_gone(process) && !roster_.is_unexplained(process)) return;
   if (roster_.has_table()) {
     loss.rank = roster_.process(process).ranks.front();
     loss.who = roster_.describe(process);
