@@ -45,14 +45,17 @@ bool Communicator::spans_machines() const {
 Status Communicator::run(const Task& task) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
-  return operations_->run(task, kConnectTime);
+  Status status = operations_->run(task, kConnectTime);
+  if (!status.is_ok()) [[unlikely]]
+    return first_cause(std::move(status));
+  return status;
 }
 
 Status Communicator::run(const OneSidedCall& call) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
   TRY(check_reach(call));
-  return one_sided_->run(call, Deadline::after(kConnectTime));
+  return first_cause(one_sided_->run(call, Deadline::after(kConnectTime)));
 }
 
 Result<bool> Communicator::run_known(std::span<const Task> tasks) {
@@ -70,7 +73,7 @@ Result<std::vector<Ready>> Communicator::prepare(std::span<const Task> tasks) {
 Status Communicator::connect(std::span<Ready> launches) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
-  return operations_->connect(launches, Deadline::after(kConnectTime));
+  return first_cause(operations_->connect(launches, Deadline::after(kConnectTime)));
 }
 
 Status Communicator::launch(const Ready& ready) {

@@ -309,6 +309,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status await_work(const char* function);
   void stop_reaching_peers();
   Status end_work();
+  /// Why a call has failed with this status that needed peers.
+  Status first_cause(Status status) const;
   Status compare_before_leaving();
   Status with_id(const Status& status) const;
   Status give_back();

@@ -1,6 +1,7 @@
 // How a communicator fails, is aborted, is finalized, and ends.
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -15,6 +16,7 @@ using std::chrono::seconds;
 
 constexpr auto kAbortTime = seconds(5);           // kernels see the abort word within microseconds
 constexpr auto kAbortsAtOnce = milliseconds(50);  // what takes longer is waiting for peers
+constexpr auto kNews = milliseconds(500);         // that travel from process to process
 constexpr auto kPatience = seconds(20);           // after which a wait says what it waits for
 
 }  // namespace
@@ -22,6 +24,18 @@ constexpr auto kPatience = seconds(20);           // after which a wait says wha
 Status Communicator::failure() const {
   std::lock_guard lock(failure_mutex_);
   return failure_.copy();
+}
+
+// A peer cannot be reached any more. When a rank dies, the ranks that hear of it first fail, and
+// their programs may end before this rank has heard: it finds those gone, and hears why a moment
+// later.
+Status Communicator::first_cause(Status status) const {
+  if (status.code() != Code::RemoteError) return status;
+  const Deadline deadline = Deadline::after(kNews);
+  while (failure().is_ok() && !abort_.raised() && !deadline.passed())
+    std::this_thread::sleep_for(milliseconds(1));
+  Status known = failure();
+  return known.is_ok() ? std::move(status) : std::move(known);
 }
 
 bool Communicator::has_outlived_failure() const {
