@@ -34,10 +34,10 @@ struct Usage {
   }
 };
 
-/// Calls `round` often, and then 1,000 times; afterwards the process holds what it held before.
-template <typename Round>
+/// Calls `round` often, and then `kRounds` times; afterwards the process holds what it held before.
+template <int kRounds = 1000, typename Round>
 void expect_nothing_left(Round&& round) {
-  constexpr int kWarmUp = 100, kRounds = 1000;
+  constexpr int kWarmUp = kRounds / 10;
   // The heap's arenas, one for a thread: a leak in each round would be hundreds.
   constexpr size_t kSlack = 16;
   const auto rounds = [&](int count) {
