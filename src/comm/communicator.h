@@ -314,6 +314,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status compare_before_leaving();
   Status with_id(const Status& status) const;
   Status give_back();
+  void hand_over();
   void disconnect();
   void keep_for_ever();
 

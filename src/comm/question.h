@@ -25,6 +25,7 @@ enum class Question : uint8_t {
   Tune,          // Tuning::answer()
   Arrivals,      // arrivals_of(): when did you come to your collectives?
   Decide,        // Watch::decide(), with an empty answer
+  HandOver,      // transport::Endpoint::keep(), with an empty answer
 };
 
 }  // namespace niccolite::comm

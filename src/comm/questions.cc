@@ -38,6 +38,9 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
   switch (question) {
     case Question::Connect:
       return endpoint_->answer(from, reader.rest());
+    case Question::HandOver:
+      TRY(endpoint_->keep(from, reader.rest()));
+      return Bytes();
     case Question::Signals:
       return one_sided_->answer(from, reader.rest());
     case Question::Account:

@@ -17,6 +17,7 @@ using std::chrono::seconds;
 constexpr auto kAbortTime = seconds(5);           // kernels see the abort word within microseconds
 constexpr auto kAbortsAtOnce = milliseconds(50);  // what takes longer is waiting for peers
 constexpr auto kNews = milliseconds(500);         // that travel from process to process
+constexpr auto kHandOverTime = seconds(2);        // for peers that may be stopped
 constexpr auto kPatience = seconds(20);           // after which a wait says what it waits for
 
 }  // namespace
@@ -198,10 +199,30 @@ Status Communicator::give_back() {
     compare_before_leaving().ignore("it is the failure now");
   if (status.is_ok() && abort_.raised()) status = end_work();
   if (status.code() == Code::InternalError) return status;
+  if (status.is_ok()) hand_over();
   disconnect();
   control_.release();
   LOG(Info, Destroy, "{} - {} COMPLETE", describe(), abort_.raised() ? "Abort" : "Destroy");
   return status;
+}
+
+// Peers that have not come to this rank's last operations yet connect when they do, and would find
+// it gone. Their processes keep what they need, whatever their calls are doing
+// (docs/design/0061-hand-over.md).
+void Communicator::hand_over() {
+  if (endpoint_ == nullptr || abort_.raised() || is_revoked() || is_suspended_) return;
+  const Deadline deadline = Deadline::after(kHandOverTime);
+  Result<std::vector<transport::Endpoint::Legacy>> legacies = endpoint_->hand_over();
+  if (!legacies.is_ok()) {
+    LOG(Info, Init, "{} hands nothing over: {}", describe(), legacies.status().message());
+    return;
+  }
+  std::vector<bootstrap::Query> queries;
+  for (const auto& [peer, message] : *legacies)
+    queries.push_back({.peer = peer, .message = message});
+  // The answers end with the first failure: of a peer that has ended itself, mostly.
+  for (std::span<const bootstrap::Query> rest = queries; !rest.empty() && !abort_.raised();)
+    rest = rest.subspan(ask(Question::HandOver, rest, deadline).size());
 }
 
 // Ends all that other ranks and threads of ours may still be doing here, then gives it back.

@@ -7,7 +7,8 @@
 //   network_connector.h FIFOs of each end's own, which proxies join          NET/Socket/0
 //
 // The asker's request and the peer's answer carry what each has to know of the other's ends. Thread
-// safety: reserve(), answer() and what is const from any thread; the rest by one thread at a time.
+// safety: reserve(), answer(), keep() and what is const from any thread; the rest by one thread at
+// a time.
 #pragma once
 
 #include <compare>
@@ -61,6 +62,14 @@ class Connector {
   /// The peer has made its ends of these connections, and `reply` says where. This rank's are made.
   virtual Status adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
                        const Deadline& deadline) = 0;
+  /// This rank leaves: what answer() has told the peer of these ends, or would.
+  virtual Status hand_over(int peer, bool same_process, std::span<const ShapedEnd> ends,
+                           ConnectReply& reply) = 0;
+  /// A peer that leaves has handed its ends over: adopt() will do with this reply when the peer is
+  /// gone.
+  virtual Status keep(int /*peer*/, const ConnectReply& /*reply*/, const Deadline& /*deadline*/) {
+    return {};
+  }
   /// What kernels use; nothing before adopt(). Its can_put, can_get and opens_buffers are false.
   virtual std::optional<executor::PortAddress> port(const End& end) const = 0;
 

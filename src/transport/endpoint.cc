@@ -63,6 +63,10 @@ size_t Endpoint::allocated_bytes() const {
 }
 
 Status Endpoint::suspend_peers() {
+  {
+    std::lock_guard lock(ends_mutex_);
+    kept_.clear();
+  }
   for (const auto& connector : connectors_) TRY(connector->suspend_peers());
   return {};
 }
@@ -155,7 +159,11 @@ bool Endpoint::reaches_user(const End& end, bool at_sender) const {
          (reach[peer] || (reach_.windows[peer] && may_be_mapped));
 }
 
-Status Endpoint::connect_peers(std::span<const Unconnected> peers, const Deadline& deadline) {
+Status Endpoint::connect_peers(std::span<const Unconnected> all, const Deadline& deadline) {
+  std::vector<Unconnected> peers;
+  for (const Unconnected& of : all)
+    if (!TRY(adopt_kept(of, deadline))) peers.push_back(of);
+  if (peers.empty()) return {};
   std::vector<Bytes> requests;
   std::vector<bootstrap::Query> queries;
   for (const Unconnected& of : peers) {
@@ -168,10 +176,13 @@ Status Endpoint::connect_peers(std::span<const Unconnected> peers, const Deadlin
   for (size_t i = 0; i < replies.size(); ++i) {
     Status status = replies[i].is_ok() ? adopt(peers[i], *replies[i], deadline)
                                        : std::move(replies[i]).status();
+    // The peer may have left meanwhile.
+    if (!status.is_ok() && TRY(adopt_kept(peers[i], deadline))) status = {};
     TRY(std::move(status).with_context("rank {}: connecting to rank {}", member_.rank(),
                                        peers[i].peer));
   }
-  return {};
+  if (replies.size() == peers.size()) return {};
+  return connect_peers(std::span(peers).subspan(replies.size()), deadline);
 }
 
 Result<Bytes> Endpoint::request_for(const Unconnected& of) {
@@ -192,9 +203,42 @@ Status Endpoint::adopt(const Unconnected& of, std::span<const std::byte> bytes,
                        const Deadline& deadline) {
   const ConnectReply reply = TRY(ConnectReply::decode(bytes));
   TRY(connector_to(of.peer).adopt(of.peer, of.ends, reply, deadline));
+  note_adopted(of, reply);
+  return {};
+}
+
+Result<bool> Endpoint::adopt_kept(const Unconnected& of, const Deadline& deadline) {
+  std::vector<ConnectReply> replies;
+  {
+    std::lock_guard lock(ends_mutex_);
+    for (const ShapedEnd& shaped : of.ends) {
+      const auto kept = kept_.find(shaped.end);
+      if (kept == kept_.end()) return false;
+      replies.push_back(kept->second);
+    }
+  }
+  for (size_t i = 0; i < of.ends.size(); ++i)
+    TRY(connector_to(of.peer).adopt(of.peer, std::span(of.ends).subspan(i, 1), replies[i],
+                                    deadline));
+  note_adopted(of, {});
+  return true;
+}
+
+void Endpoint::note_adopted(const Unconnected& of, const ConnectReply& reply) {
+  {
+    std::lock_guard lock(ends_mutex_);
+    for (size_t i = 0; i < of.ends.size(); ++i) {
+      const End& end = of.ends[i].end;
+      adopted_.insert(end);
+      kept_.erase(end);
+      if (i < reply.is_joined.size() && reply.is_joined[i] != 0)
+        awaited_.erase(end);
+      else
+        awaited_.insert(end);
+    }
+  }
   if (observer_ != nullptr) observer_->connected(of.peer);
   log_connection(of);
-  return {};
 }
 
 // As NCCL writes it: senders say what carries, and both ends what the network does.
@@ -245,7 +289,65 @@ Result<Bytes> Endpoint::answer(int from, std::span<const std::byte> bytes) {
   }
   ConnectReply reply;
   TRY(connector.answer(from, ends, request, reply));
+  std::lock_guard lock(ends_mutex_);
+  for (const ShapedEnd& shaped : ends) {
+    awaited_.insert(shaped.end);
+    reply.is_joined.push_back(adopted_.contains(shaped.end) ? 1 : 0);
+  }
   return reply.encode();
+}
+
+Result<std::vector<Endpoint::Legacy>> Endpoint::hand_over() {
+  std::map<int, std::vector<ShapedEnd>> by_peer;
+  {
+    std::lock_guard lock(ends_mutex_);
+    for (const End& end : awaited_) by_peer[end.peer].push_back({end, shape_of(end)});
+  }
+  std::vector<Legacy> legacies;
+  for (const auto& [peer, ends] : by_peer) {
+    if (member_.has_left(peer)) continue;
+    Connector& connector = connector_to(peer);
+    HandOver told{.connector = static_cast<uint8_t>(connector.kind()), .items = {}, .reply = {}};
+    for (const auto& [end, shape] : ends)
+      told.items.push_back({.protocol = static_cast<uint8_t>(end.protocol),
+                            .tag = static_cast<uint16_t>(end.tag),
+                            .asker_sends = !end.is_send});
+    TRY(connector.hand_over(peer, member_.same_process(peer), ends, told.reply));
+    legacies.push_back({peer, told.encode()});
+  }
+  return legacies;
+}
+
+Status Endpoint::keep(int from, std::span<const std::byte> message) {
+  constexpr std::chrono::milliseconds kMoment{500};  // of a service thread, for a peer that waits
+  HandOver told = TRY(HandOver::decode(message));
+  Connector& connector = connector_to(from);
+  if (told.connector != static_cast<uint8_t>(connector.kind()))
+    return Status::remote_error("rank {} hands over another kind of connection", from);
+  std::map<End, ConnectReply> kept;
+  ConnectReply fetched = told.reply;
+  fetched.items.clear();
+  {
+    std::lock_guard lock(ends_mutex_);
+    for (size_t i = 0; i < told.items.size(); ++i) {
+      const ConnectRequest::Item& item = told.items[i];
+      const End end{.peer = from,
+                    .tag = item.tag,
+                    .protocol = static_cast<Protocol>(item.protocol),
+                    .is_send = item.asker_sends};
+      if (adopted_.contains(end)) continue;
+      ConnectReply& reply = kept[end] = told.reply;
+      reply.items.clear();
+      if (i >= told.reply.items.size()) continue;  // of the network
+      reply.items.push_back(told.reply.items[i]);
+      fetched.items.push_back(told.reply.items[i]);
+    }
+  }
+  if (kept.empty()) return {};
+  TRY(connector.keep(from, fetched, Deadline::after(kMoment)));
+  std::lock_guard lock(ends_mutex_);
+  kept_.merge(kept);
+  return {};
 }
 
 }  // namespace niccolite::transport

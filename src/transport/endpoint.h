@@ -9,10 +9,14 @@
 
 #include <array>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <vector>
 
+#include "base/thread_annotations.h"
 #include "base/wait.h"
 #include "bootstrap/member.h"
 #include "executor/program.h"
@@ -69,6 +73,16 @@ class Endpoint {
   /// A peer connects: makes this rank's half of each connection and tells where it is.
   Result<Bytes> answer(int from, std::span<const std::byte> request);
 
+  /// This rank is about to leave, and nothing connects any more. What each peer has to keep() that
+  /// may still connect to this rank, and then needs no answer (docs/design/0061).
+  struct Legacy {
+    int peer;
+    Bytes message;
+  };
+  Result<std::vector<Legacy>> hand_over();
+  /// A peer is about to leave. Fetches what it hands over within a moment, or refuses. Any thread.
+  Status keep(int from, std::span<const std::byte> message);
+
   /// From now on connections serve advertisements of memory in windows
   /// (executor/protocol/advertisement.h), too: all ranks between the same operations. What
   /// connect() gave before does not know it.
@@ -106,6 +120,9 @@ class Endpoint {
   /// Makes those of this rank's ends that are not there yet.
   Status reserve(std::span<const ShapedEnd> ends);
   Status connect_peers(std::span<const Unconnected> peers, const Deadline& deadline);
+  /// By what the peer has handed over; false: it has not.
+  Result<bool> adopt_kept(const Unconnected& of, const Deadline& deadline);
+  void note_adopted(const Unconnected& of, const ConnectReply& reply);
   Result<Bytes> request_for(const Unconnected& of);
   /// The peer has made its half of the connections, as its reply tells.
   Status adopt(const Unconnected& of, std::span<const std::byte> reply, const Deadline& deadline);
@@ -125,6 +142,12 @@ class Endpoint {
   std::vector<std::unique_ptr<Connector>> connectors_;  // in the order in which they are asked
   std::vector<Connector*> by_peer_;
   bool are_windows_open_ = false;  // connect() only
+  std::mutex ends_mutex_;
+  std::set<End> adopted_ GUARDED_BY(ends_mutex_);
+  // Made here, and their peers may not have adopted theirs.
+  std::set<End> awaited_ GUARDED_BY(ends_mutex_);
+  // What peers that leave would answer, as a reply of one item.
+  std::map<End, ConnectReply> kept_ GUARDED_BY(ends_mutex_);
 };
 
 }  // namespace niccolite::transport

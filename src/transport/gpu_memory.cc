@@ -17,6 +17,7 @@ size_t GpuMemory::device_bytes() const {
 
 Status GpuMemory::suspend_peers() {
   lets_go_ = true;
+  forget_kept();
   for (const auto& [token, chunk] : remote_chunks_) TRY(chunk.imported->suspend());
   return {};
 }
@@ -44,12 +45,12 @@ Status GpuMemory::prepare(Chunk& chunk) {
 }
 
 // Who knows the token may have the descriptor.
-Status GpuMemory::let_in(const Chunk& /*chunk*/, const ConnectRequest& /*request*/) { return {}; }
+Status GpuMemory::let_in(const Chunk& /*chunk*/, int /*device*/) { return {}; }
 
-Result<MemoryConnector::RemoteChunk> GpuMemory::open(int /*peer*/, const Origin& origin,
+Result<MemoryConnector::RemoteChunk> GpuMemory::open(int /*peer*/, const Origin& origin, Fd kept,
                                                      const Deadline& deadline) {
   RemoteChunk chunk;
-  chunk.imported = TRY(Import::open(machine_, device_, origin, deadline));
+  chunk.imported = TRY(Import::open(machine_, device_, origin, deadline, std::move(kept)));
   return chunk;
 }
 

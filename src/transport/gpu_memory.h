@@ -9,7 +9,7 @@ namespace niccolite::transport {
 class GpuMemory final : public MemoryConnector {
  public:
   GpuMemory(gpu::Machine& machine, int device)
-      : MemoryConnector(Pool::of(machine, device, Pool::Purpose::Connections)), device_(device) {}
+      : MemoryConnector(Pool::of(machine, device, Pool::Purpose::Connections), device) {}
 
   Kind kind() const override { return Kind::GpuMemory; }
   std::string name() const override { return "P2P/IPC"; }
@@ -23,10 +23,9 @@ class GpuMemory final : public MemoryConnector {
 
  private:
   Status prepare(Chunk& chunk) override;
-  Status let_in(const Chunk& chunk, const ConnectRequest& request) override;
-  Result<RemoteChunk> open(int peer, const Origin& origin, const Deadline& deadline) override;
-
-  const int device_;
+  Status let_in(const Chunk& chunk, int device) override;
+  Result<RemoteChunk> open(int peer, const Origin& origin, Fd kept,
+                           const Deadline& deadline) override;
 };
 
 }  // namespace niccolite::transport

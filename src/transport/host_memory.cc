@@ -9,13 +9,13 @@ std::string HostMemory::objection(const Pair& pair) const {
 }
 
 // All devices of a process can use its page-locked memory.
-Status HostMemory::let_in(const Chunk& /*chunk*/, const ConnectRequest& /*request*/) { return {}; }
+Status HostMemory::let_in(const Chunk& /*chunk*/, int /*device*/) { return {}; }
 
-Result<MemoryConnector::RemoteChunk> HostMemory::open(int peer, const Origin& origin,
+Result<MemoryConnector::RemoteChunk> HostMemory::open(int peer, const Origin& origin, Fd kept,
                                                       const Deadline& deadline) {
   if (origin.address.empty()) return find_here(peer, origin);
   RemoteChunk chunk;
-  chunk.imported = TRY(Import::open(machine_, kHost, origin, deadline));
+  chunk.imported = TRY(Import::open(machine_, kHost, origin, deadline, std::move(kept)));
   return chunk;
 }
 

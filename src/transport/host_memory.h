@@ -11,7 +11,7 @@ namespace niccolite::transport {
 class HostMemory final : public MemoryConnector {
  public:
   explicit HostMemory(gpu::Machine& machine)
-      : MemoryConnector(Pool::of(machine, kHost, Pool::Purpose::Host)) {}
+      : MemoryConnector(Pool::of(machine, kHost, Pool::Purpose::Host), kHost) {}
 
   Kind kind() const override { return Kind::HostMemory; }
   std::string name() const override { return "SHM"; }
@@ -20,8 +20,9 @@ class HostMemory final : public MemoryConnector {
  private:
   static constexpr int kHost = -1;  // no device's
 
-  Status let_in(const Chunk& chunk, const ConnectRequest& request) override;
-  Result<RemoteChunk> open(int peer, const Origin& origin, const Deadline& deadline) override;
+  Status let_in(const Chunk& chunk, int device) override;
+  Result<RemoteChunk> open(int peer, const Origin& origin, Fd kept,
+                           const Deadline& deadline) override;
 };
 
 }  // namespace niccolite::transport

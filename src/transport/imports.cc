@@ -40,22 +40,28 @@ Table& table() {
   return *instance;
 }
 
+Result<Fd> descriptor_of(const Origin& origin, Fd kept, const Deadline& deadline) {
+  if (kept.valid()) return kept;
+  return fetch_descriptor(origin.address, origin.token, deadline);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Import>> Import::open(gpu::Machine& machine, int device,
-                                             const Origin& origin, const Deadline& deadline) {
+                                             const Origin& origin, const Deadline& deadline,
+                                             Fd kept) {
   const std::shared_ptr<Import::Entry> place = table().find({&machine, device, origin.token});
   std::lock_guard lock(place->mutex);
   std::shared_ptr<Import> import = place->import.lock();
   if (import == nullptr) {
-    Fd descriptor = TRY(fetch_descriptor(origin.address, origin.token, deadline));
+    Fd descriptor = TRY(descriptor_of(origin, std::exchange(kept, Fd()), deadline));
     gpu::Memory memory =
         TRY(device < 0 ? machine.import_host(std::move(descriptor), origin.bytes)
                        : machine.import_memory(device, std::move(descriptor), origin.bytes));
     import = std::shared_ptr<Import>(new Import(machine, origin, std::move(memory), place));
     place->import = import;
   }
-  TRY(import->resume(deadline));
+  TRY(import->resume(std::move(kept), deadline));
   return import;
 }
 
@@ -65,12 +71,12 @@ Status Import::suspend() {
   return machine_.suspend_memory(memory_);
 }
 
-Status Import::resume(const Deadline& deadline) {
+Status Import::resume(Fd kept, const Deadline& deadline) {
   std::lock_guard lock(mutex_);
   // While nobody here used the chunk, its owner may have suspended it, which makes the mapping one
   // of memory that is gone.
   if (users_ == 0 && !is_new_ && memory_.device() >= 0) {
-    Fd descriptor = TRY(fetch_descriptor(origin_.address, origin_.token, deadline));
+    Fd descriptor = TRY(descriptor_of(origin_, std::move(kept), deadline));
     TRY(machine_.resume_import(memory_, std::move(descriptor)));
   }
   is_new_ = false;

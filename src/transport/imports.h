@@ -30,9 +30,11 @@ class Import {
   struct Entry;
 
   /// The mapping of that chunk for `device`: the process's, made if there is none yet. Counts as
-  /// used by the caller until suspend() or leave().
+  /// used by the caller until suspend() or leave(). `kept`: the chunk's descriptor, where it is
+  /// here already; else the owner's process is asked for it.
   static Result<std::shared_ptr<Import>> open(gpu::Machine& machine, int device,
-                                              const Origin& origin, const Deadline& deadline);
+                                              const Origin& origin, const Deadline& deadline,
+                                              Fd kept = {});
 
   std::byte* data() const { return static_cast<std::byte*>(memory_.data()); }
   size_t bytes() const { return memory_.bytes(); }
@@ -40,11 +42,13 @@ class Import {
   /// The caller's connections are suspended; their owner suspends its memory afterwards.
   Status suspend() EXCLUDES(mutex_);
   /// The owner's memory is there again: maps it at the same addresses.
-  Status resume(const Deadline& deadline) EXCLUDES(mutex_);
+  Status resume(const Deadline& deadline) EXCLUDES(mutex_) { return resume({}, deadline); }
   /// The caller ends.
   void leave() EXCLUDES(mutex_);
 
  private:
+  Status resume(Fd kept, const Deadline& deadline) EXCLUDES(mutex_);
+
   Import(gpu::Machine& machine, Origin origin, gpu::Memory memory, std::shared_ptr<Entry> place)
       : machine_(machine),
         origin_(std::move(origin)),

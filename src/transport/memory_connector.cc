@@ -39,10 +39,23 @@ Status MemoryConnector::ask(int /*peer*/, ConnectRequest& /*request*/) { return 
 Status MemoryConnector::answer(int /*asker*/, std::span<const ShapedEnd> ends,
                                const ConnectRequest& request, ConnectReply& reply) {
   TRY(reserve(ends));
+  return tell(ends, request.same_process, reply,
+              [&](const Chunk& chunk) { return let_in(chunk, static_cast<int>(request.device)); });
+}
+
+// The peer lets itself in: it keeps the chunk.
+Status MemoryConnector::hand_over(int /*peer*/, bool same_process, std::span<const ShapedEnd> ends,
+                                  ConnectReply& reply) {
+  return tell(ends, same_process, reply, [](const Chunk& /*chunk*/) { return Status(); });
+}
+
+template <typename LetsIn>
+Status MemoryConnector::tell(std::span<const ShapedEnd> ends, bool same_process,
+                             ConnectReply& reply, const LetsIn& lets_in) {
   std::vector<OwnEnd> own;
   {
     std::lock_guard lock(mutex_);
-    if (!request.same_process) {
+    if (!same_process) {
       if (server_ == nullptr) server_ = TRY(DescriptorServer::instance());
       reply.address = server_->address();
     }
@@ -50,7 +63,7 @@ Status MemoryConnector::answer(int /*asker*/, std::span<const ShapedEnd> ends,
   }
   std::set<Chunk*> chunks;  // that the asker can access
   const auto offer = [&](const Span& span) -> Result<ConnectReply::Region> {
-    if (chunks.insert(span.chunk.get()).second) TRY(let_in(*span.chunk, request));
+    if (chunks.insert(span.chunk.get()).second) TRY(lets_in(*span.chunk));
     return ConnectReply::Region{span.chunk->token(), span.chunk->bytes(), span.offset};
   };
   for (const OwnEnd& end : own) {
@@ -100,6 +113,32 @@ std::optional<executor::PortAddress> MemoryConnector::port(const End& end) const
   return found->second;
 }
 
+Status MemoryConnector::keep(int peer, const ConnectReply& reply, const Deadline& deadline) {
+  for (const ConnectReply::Item& item : reply.items)
+    for (const ConnectReply::Region& place : {item.control, item.slots}) {
+      if (place.token == Token{}) continue;
+      {
+        std::lock_guard lock(mutex_);
+        if (kept_.contains(place.token)) continue;
+      }
+      KeptChunk kept;
+      if (reply.address.empty()) {
+        kept.shared = TRY(find_here(peer, {.address = {}, .token = place.token})).shared;
+        TRY(let_in(*kept.shared, device_));
+      } else {
+        kept.descriptor = TRY(fetch_descriptor(reply.address, place.token, deadline));
+      }
+      std::lock_guard lock(mutex_);
+      kept_.emplace(place.token, std::move(kept));
+    }
+  return {};
+}
+
+void MemoryConnector::forget_kept() {
+  std::lock_guard lock(mutex_);
+  kept_.clear();
+}
+
 Result<MemoryConnector::RemoteChunk> MemoryConnector::find_here(int peer, const Origin& origin) {
   RemoteChunk chunk;
   chunk.shared = Chunk::find(origin.token);
@@ -112,7 +151,14 @@ Result<const MemoryConnector::RemoteChunk*> MemoryConnector::remote_chunk(
     int peer, const Origin& origin, const Deadline& deadline) {
   if (const auto found = remote_chunks_.find(origin.token); found != remote_chunks_.end())
     return &found->second;
-  RemoteChunk chunk = TRY(open(peer, origin, deadline));
+  KeptChunk kept;
+  {
+    std::lock_guard lock(mutex_);
+    if (auto known = kept_.extract(origin.token); !known.empty()) kept = std::move(known.mapped());
+  }
+  RemoteChunk chunk{.shared = std::move(kept.shared), .imported = nullptr};
+  if (chunk.shared == nullptr)
+    chunk = TRY(open(peer, origin, std::move(kept.descriptor), deadline));
   return &remote_chunks_.emplace(origin.token, std::move(chunk)).first->second;
 }
 

@@ -27,6 +27,10 @@ class MemoryConnector : public Connector {
                 ConnectReply& reply) override EXCLUDES(mutex_);
   Status adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
                const Deadline& deadline) override EXCLUDES(mutex_);
+  Status hand_over(int peer, bool same_process, std::span<const ShapedEnd> ends,
+                   ConnectReply& reply) override EXCLUDES(mutex_);
+  Status keep(int peer, const ConnectReply& reply, const Deadline& deadline) override
+      EXCLUDES(mutex_);
   std::optional<executor::PortAddress> port(const End& end) const override;
 
  protected:
@@ -38,20 +42,26 @@ class MemoryConnector : public Connector {
     size_t bytes() const { return shared ? shared->bytes() : imported->bytes(); }
   };
 
-  explicit MemoryConnector(std::shared_ptr<Pool> pool)
-      : machine_(pool->machine()), share_(std::move(pool)) {}
+  MemoryConnector(std::shared_ptr<Pool> pool, int device)
+      : machine_(pool->machine()), device_(device), share_(std::move(pool)) {}
 
   /// A chunk has pieces of this connector from now on. Whatever the driver has to do for a peer to
   /// open it is done here, before a kernel of this connection can run, and not when the peer asks.
   virtual Status prepare(Chunk& /*chunk*/) { return {}; }
-  /// Lets the asker's kernels use a chunk of this rank's, once for each chunk of an answer.
-  virtual Status let_in(const Chunk& chunk, const ConnectRequest& request) = 0;
-  /// The chunk of `peer` that `origin` names.
-  virtual Result<RemoteChunk> open(int peer, const Origin& origin, const Deadline& deadline) = 0;
+  /// Lets the kernels of a device of the asker's process use a chunk of this process's, once for
+  /// each chunk of an answer.
+  virtual Status let_in(const Chunk& chunk, int device) = 0;
+  /// The chunk of `peer` that `origin` names; `kept`: its descriptor, where that is here already.
+  virtual Result<RemoteChunk> open(int peer, const Origin& origin, Fd kept,
+                                   const Deadline& deadline) = 0;
   /// The same, of this process.
   static Result<RemoteChunk> find_here(int peer, const Origin& origin);
 
+  /// What peers have handed over is of memory that is about to be replaced.
+  void forget_kept() EXCLUDES(mutex_);
+
   gpu::Machine& machine_;
+  const int device_;                            // -1: host memory, of all
   std::map<Token, RemoteChunk> remote_chunks_;  // adopt() only
   bool lets_go_ = false;                        // of imports, which are suspended
   mutable std::mutex mutex_;
@@ -62,11 +72,21 @@ class MemoryConnector : public Connector {
     Span control;
     std::optional<Span> slots;  // at the receiver
   };
+  /// A chunk of a peer that has left, before adopt(): one of the two.
+  struct KeptChunk {
+    std::shared_ptr<Chunk> shared;
+    Fd descriptor;
+  };
+  /// Where these ends are, for whom `lets_in(chunk)` lets use them.
+  template <typename LetsIn>
+  Status tell(std::span<const ShapedEnd> ends, bool same_process, ConnectReply& reply,
+              const LetsIn& lets_in) EXCLUDES(mutex_);
   Result<const RemoteChunk*> remote_chunk(int peer, const Origin& origin, const Deadline& deadline);
 
   std::shared_ptr<DescriptorServer> server_
       GUARDED_BY(mutex_);  // from the first request of another process
   std::map<End, OwnEnd> own_ends_ GUARDED_BY(mutex_);
+  std::map<Token, KeptChunk> kept_ GUARDED_BY(mutex_);
   std::map<End, executor::PortAddress> ports_;  // adopt() and port()
 };
 

@@ -1,5 +1,5 @@
 // What endpoints ask each other through the bootstrap network: "give me your half of these
-// connections".
+// connections"; and what one that leaves tells those that have not asked: "here is my half".
 #pragma once
 
 #include <cstdint>
@@ -44,12 +44,23 @@ struct ConnectReply {
   };
   std::string address;  // of the descriptor server; empty within a process
   std::vector<Item> items;
-  std::vector<Address> proxy{};  // to another machine, instead of items
-  std::string network{};         // as in the request
+  std::vector<uint8_t> is_joined{};  // by item of the request: the answerer has the other half
+  std::vector<Address> proxy{};      // to another machine, instead of items
+  std::string network{};             // as in the request
   std::vector<std::byte> handle{};
 
   std::vector<std::byte> encode() const;
   static Result<ConnectReply> decode(std::span<const std::byte> bytes);
+};
+
+/// Of a rank that leaves: what it would answer if it were asked.
+struct HandOver {
+  uint8_t connector = 0;
+  std::vector<ConnectRequest::Item> items;  // as the receiver would name them
+  ConnectReply reply;
+
+  std::vector<std::byte> encode() const;
+  static Result<HandOver> decode(std::span<const std::byte> bytes);
 };
 
 }  // namespace niccolite::transport

@@ -139,6 +139,12 @@ Status NetworkConnector::adopt(int peer, std::span<const ShapedEnd> ends, const 
   return reach(peer, reply, ends);
 }
 
+// What this rank has sent is with the peer's proxy when it leaves.
+Status NetworkConnector::hand_over(int peer, bool /*same_process*/,
+                                   std::span<const ShapedEnd> /*ends*/, ConnectReply& reply) {
+  return describe(peer, reply);
+}
+
 std::optional<executor::PortAddress> NetworkConnector::port(const End& end) const {
   const auto found = ports_.find(end);
   if (found == ports_.end()) return std::nullopt;

@@ -48,6 +48,8 @@ class NetworkConnector final : public Connector {
                 ConnectReply& reply) override;
   Status adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
                const Deadline& deadline) override;
+  Status hand_over(int peer, bool same_process, std::span<const ShapedEnd> ends,
+                   ConnectReply& reply) override;
   std::optional<executor::PortAddress> port(const End& end) const override;
   bool await_flush(const Deadline& deadline) const override EXCLUDES(mutex_);
   std::optional<NetworkState> network_state() const override EXCLUDES(mutex_);

@@ -29,6 +29,7 @@ size_t SameProcess::device_bytes() const {
 }
 
 Status SameProcess::suspend_own() {
+  forget_kept();
   std::lock_guard lock(mutex_);
   return share_.suspend();
 }
@@ -38,11 +39,9 @@ Status SameProcess::resume_own() {
   return share_.resume();
 }
 
-Status SameProcess::let_in(const Chunk& chunk, const ConnectRequest& request) {
-  return chunk.grant_access(static_cast<int>(request.device));
-}
+Status SameProcess::let_in(const Chunk& chunk, int device) { return chunk.grant_access(device); }
 
-Result<MemoryConnector::RemoteChunk> SameProcess::open(int peer, const Origin& origin,
+Result<MemoryConnector::RemoteChunk> SameProcess::open(int peer, const Origin& origin, Fd /*kept*/,
                                                        const Deadline& /*deadline*/) {
   return find_here(peer, origin);
 }

@@ -8,7 +8,7 @@ namespace niccolite::transport {
 class SameProcess final : public MemoryConnector {
  public:
   SameProcess(gpu::Machine& machine, int device)
-      : MemoryConnector(Pool::of(machine, device, Pool::Purpose::Connections)) {}
+      : MemoryConnector(Pool::of(machine, device, Pool::Purpose::Connections), device) {}
 
   Kind kind() const override { return Kind::SameProcess; }
   std::string name() const override { return "P2P/direct pointer"; }
@@ -19,8 +19,9 @@ class SameProcess final : public MemoryConnector {
   Status resume_own() override EXCLUDES(mutex_);
 
  private:
-  Status let_in(const Chunk& chunk, const ConnectRequest& request) override;
-  Result<RemoteChunk> open(int peer, const Origin& origin, const Deadline& deadline) override;
+  Status let_in(const Chunk& chunk, int device) override;
+  Result<RemoteChunk> open(int peer, const Origin& origin, Fd kept,
+                           const Deadline& deadline) override;
 };
 
 /// Why GPUs do not use each other's memory, as objection() says it; empty: they do.

@@ -1,0 +1,130 @@
+// A rank whose operations are done may destroy its communicator, and its process may end, before
+// the others come to theirs: they find what they need.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+namespace {
+
+constexpr size_t kCount = 16;
+
+// What rank 0 sends; the others' buffers have it afterwards.
+ncclResult_t send_of(const std::string& kind, int rank, int nranks, float* buffer, ncclComm_t comm,
+                     cudaStream_t stream) {
+  if (kind == "broadcast") return ncclBroadcast(buffer, buffer, kCount, ncclFloat, 0, comm, stream);
+  if (rank != 0) return ncclRecv(buffer, kCount, ncclFloat, 0, comm, stream);
+  ncclGroupStart();
+  for (int peer = 1; peer < nranks; ++peer) ncclSend(buffer, kCount, ncclFloat, peer, comm, stream);
+  return ncclGroupEnd();
+}
+
+// The operation as one rank's whole program; false when the data are wrong.
+bool take_part(const std::string& kind, int rank, int nranks, ncclComm_t comm) {
+  cudaStream_t stream = nullptr;
+  float* buffer = nullptr;
+  REQUIRE_CUDA(cudaStreamCreate(&stream));
+  REQUIRE_CUDA(cudaMalloc(&buffer, kCount * sizeof(float)));
+  std::vector<float> values(kCount, rank == 0 ? 3.5F : 0.0F);
+  REQUIRE_CUDA(cudaMemcpy(buffer, values.data(), kCount * sizeof(float), cudaMemcpyDefault));
+  REQUIRE_NCCL(send_of(kind, rank, nranks, buffer, comm, stream));
+  REQUIRE_CUDA(cudaStreamSynchronize(stream));
+  REQUIRE_CUDA(cudaMemcpy(values.data(), buffer, kCount * sizeof(float), cudaMemcpyDefault));
+  REQUIRE_NCCL(ncclCommDestroy(comm));
+  REQUIRE_CUDA(cudaFree(buffer));
+  REQUIRE_CUDA(cudaStreamDestroy(stream));
+  return values == std::vector<float>(kCount, 3.5F);
+}
+
+// id nranks rank kind: rank 0 does its part and ends, the others wait for a signal first.
+ROLE(comes_late) {
+  sigset_t go;
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &go, nullptr);
+  const int nranks = std::stoi(arguments[1]);
+  const int rank = std::stoi(arguments[2]);
+  REQUIRE_CUDA(cudaSetDevice(rank));
+  ncclComm_t comm = nullptr;
+  REQUIRE_NCCL(ncclCommInitRank(&comm, nranks, to_id(arguments[0]), rank));
+  std::printf("READY\n");
+  std::fflush(stdout);
+  int received = 0;
+  if (rank != 0) sigwait(&go, &received);
+  return take_part(arguments[3], rank, nranks, comm) ? 0 : 1;
+}
+
+struct Late {
+  const char* kind;
+  bool on_machines;  // each process as if on its own
+};
+
+class Leaving : public testing::TestWithParam<Late> {};
+
+TEST_P(Leaving, LeavesWhatPeersNeedThatHaveNotComeYet) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 3; ++rank) {
+    Process::Environment environment;
+    if (GetParam().on_machines) environment["NCCL_HOSTID"] = "machine" + std::to_string(rank);
+    processes.emplace_back("comes_late",
+                           Arguments{to_text(id), "3", std::to_string(rank), GetParam().kind},
+                           environment);
+  }
+  for (Process& process : processes)
+    ASSERT_TRUE(process.wait_for_line("READY")) << process.output();
+  ASSERT_EQ(processes[0].wait(), 0) << processes[0].output();
+  for (const size_t rank : {1u, 2u}) processes[rank].kill(SIGUSR1);
+  for (const size_t rank : {1u, 2u})
+    EXPECT_EQ(processes[rank].wait(), 0) << "rank " << rank << "\n" << processes[rank].output();
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Leaving,
+                         testing::Values(Late{"message", false}, Late{"message", true},
+                                         Late{"broadcast", true}),
+                         [](const auto& instance) {
+                           return std::string(instance.param.kind) +
+                                  (instance.param.on_machines ? "BetweenMachines" : "");
+                         });
+
+// kind: one thread that lets each of its ranks do all it has to do, one after the other.
+ROLE(one_after_the_other) {
+  std::vector<ncclComm_t> comms(3);
+  REQUIRE_NCCL(ncclCommInitAll(comms.data(), 3, nullptr));
+  for (int rank = 0; rank < 3; ++rank) {
+    REQUIRE_CUDA(cudaSetDevice(rank));
+    if (!take_part(arguments[0], rank, 3, comms[static_cast<size_t>(rank)])) return 1;
+  }
+  return 0;
+}
+
+TEST(LeavingInOneThread, LeavesWhatTheNextRankNeeds) {
+  for (const char* kind : {"broadcast", "message"}) {
+    Process process("one_after_the_other", {kind});
+    EXPECT_EQ(process.wait(), 0) << kind << "\n" << process.output();
+  }
+}
+
+// A rank is destroyed at once; the other never comes, and is destroyed by the same thread.
+ROLE(one_never_comes) {
+  std::vector<ncclComm_t> comms(2);
+  REQUIRE_NCCL(ncclCommInitAll(comms.data(), 2, nullptr));
+  REQUIRE_CUDA(cudaSetDevice(0));
+  take_part("message", 0, 2, comms[0]);
+  REQUIRE_NCCL(ncclCommDestroy(comms[1]));
+  return 0;
+}
+
+TEST(LeavingInOneThread, WaitsForNobodyWhoNeverComes) {
+  Process process("one_never_comes", {});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
+}  // namespace
+}  // namespace niccolite::test
