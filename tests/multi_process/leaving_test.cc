@@ -93,6 +93,60 @@ INSTANTIATE_TEST_SUITE_P(Of, Leaving,
                                   (instance.param.on_machines ? "BetweenMachines" : "");
                          });
 
+// id nranks rank: after a signal sends to all others, and receives from them; says what it was
+// told, and ends at once.
+ROLE(exchanges_once) {
+  sigset_t go;
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &go, nullptr);
+  const int nranks = std::stoi(arguments[1]);
+  const int rank = std::stoi(arguments[2]);
+  REQUIRE_CUDA(cudaSetDevice(rank));
+  ncclComm_t comm = nullptr;
+  REQUIRE_NCCL(ncclCommInitRank(&comm, nranks, to_id(arguments[0]), rank));
+  float* buffer = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&buffer, 2 * static_cast<size_t>(nranks) * sizeof(float)));
+  std::printf("READY\n");
+  std::fflush(stdout);
+  int received = 0;
+  sigwait(&go, &received);
+  ncclGroupStart();
+  for (int peer = 0; peer < nranks; ++peer) {
+    if (peer == rank) continue;
+    ncclSend(buffer + peer, 1, ncclFloat, peer, comm, nullptr);
+    ncclRecv(buffer + nranks + peer, 1, ncclFloat, peer, comm, nullptr);
+  }
+  const ncclResult_t result = ncclGroupEnd();
+  std::printf("TOLD %d %s\n", static_cast<int>(result), ncclGetLastError(comm));
+  return 0;
+}
+
+// Survivors end as soon as they have heard, while others still connect to them.
+TEST(Dying, BeforeTheFirstOperationIsWhatAllSurvivorsAreTold) {
+  constexpr int kRanks = 5;
+  for (int round = 0; round < 5; ++round) {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    std::vector<Process> processes;
+    for (int rank = 0; rank < kRanks; ++rank)
+      processes.emplace_back("exchanges_once",
+                             Arguments{to_text(id), std::to_string(kRanks), std::to_string(rank)});
+    for (Process& process : processes)
+      ASSERT_TRUE(process.wait_for_line("READY")) << process.output();
+    processes[1].kill(SIGKILL);
+    for (const size_t rank : {4u, 3u, 2u, 0u}) processes[rank].kill(SIGUSR1);
+    for (const size_t rank : {0u, 2u, 3u, 4u}) {
+      EXPECT_EQ(processes[rank].wait(), 0);
+      const std::string& output = processes[rank].output();
+      EXPECT_THAT(output, testing::HasSubstr("TOLD 6 ")) << "rank " << rank;
+      EXPECT_THAT(output, testing::ContainsRegex("TOLD 6 .*rank 1 .process [0-9]+ on host .*"
+                                                 "ended unexpectedly"))
+          << "rank " << rank;
+    }
+  }
+}
+
 // kind: one thread that lets each of its ranks do all it has to do, one after the other.
 ROLE(one_after_the_other) {
   std::vector<ncclComm_t> comms(3);
