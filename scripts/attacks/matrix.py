@@ -3,6 +3,7 @@
 import collections
 import ctypes
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -16,6 +17,7 @@ import tempfile
 import time
 
 from attacks import ports
+from attacks.machines import Machines
 
 HERE = pathlib.Path(__file__).resolve().parent
 WITHIN = 2.0  # seconds from the fault
@@ -56,6 +58,7 @@ class Cell:
     ranks: int
     mode: str
     phase: str
+    in_namespaces: bool = False  # each process on a machine of its own
 
     @property
     def culprit(self) -> int:
@@ -65,15 +68,17 @@ class Cell:
         return self.fault, self.ranks, self.mode, self.phase
 
     def name(self) -> str:
-        return "/".join(map(str, self.key()))
+        return "/".join(map(str, self.key())) + ("/machines" if self.in_namespaces else "")
 
     def has_machines(self) -> bool:
         """Each process as if it had a machine of its own."""
-        return self.fault in EXTERNAL
+        return self.fault in EXTERNAL or self.in_namespaces
 
     def why_not(self) -> str:
         """Why there is no such cell; empty: there is."""
         operates = self.phase in OPERATIONS
+        if self.in_namespaces and self.fault in ("cut link", "half-open", "slow link"):
+            return "a wire carries all of a machine's links: links are cut by the relay"
         if not operates and self.mode != "live":
             return "calls other than operations are the same in every kind of operation"
         if self.fault in CALLS and not operates:
@@ -124,6 +129,11 @@ class Cell:
             ends = [(int(rank), re.match(r"cannot reach rank (\d+): its link", why)) for rank, why in verdicts]
             return any(found and self.culprit in (rank, int(found[1])) for rank, found in ends)
         reason = REASONS[self.fault]
+        if self.fault == "stop" and self.in_namespaces:
+            reason += "|does not answer"  # nobody sees the processes of other machines
+        if self.fault == "silent host" and self.in_namespaces:
+            if any(code == "6" and re.search(rf"\brank {self.culprit}\b", words) for _, code, words in errors):
+                return True  # the bootstrap's link was given up
         if rank == self.ranks:
             reason += "|has not joined"  # all that a newcomer knows of others
         return any(int(named) == self.culprit and re.match(reason, why) for named, why in verdicts)
@@ -137,8 +147,8 @@ class Cell:
         return [[self.culprit]] + [others[i:i + SHARED] for i in range(0, len(others), SHARED)]
 
 
-def all_cells() -> list:
-    cells = (Cell(*key) for key in itertools.product(FAULTS, RANKS, MODES, PHASES))
+def all_cells(in_namespaces: bool) -> list:
+    cells = (Cell(*key, in_namespaces) for key in itertools.product(FAULTS, RANKS, MODES, PHASES))
     return [cell for cell in cells if not cell.why_not()]
 
 
@@ -159,11 +169,14 @@ class Run:
         self.cell = cell
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="niccolite_matrix_"))
         self.processes, self.files, self.log_of, self.relay, self.traced = [], [], {}, None, 0
+        self.machines = Machines(len(cell.processes())) if cell.in_namespaces else None
         self.known = {}  # by file: its size, and its text when it had that
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("NCCL_", "NICCOLITE_"))}
         environment |= {"NICCOLITE_DEVICES": f"virtual:{cell.ranks + 1}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_DEBUG": "INFO",
                         "NCCL_RAS_ENABLE": "0", "NCCL_SET_THREAD_NAME": "1"}
-        if cell.fault in LINKS:
+        if cell.in_namespaces:
+            environment["NCCL_SOCKET_IFNAME"] = "eth"
+        elif cell.fault in LINKS:
             self.relay = subprocess.Popen([sys.executable, str(HERE / "relay.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                           text=True)
             environment |= {"LD_PRELOAD": str(relay_library(self.folder)), "FAULT_RELAY": self.relay.stdout.readline().strip()}
@@ -174,12 +187,13 @@ class Run:
             log = self.folder / f"log{number}"
             self.log_of |= {rank: log for rank in ranks}
             self.files.append(open(log, "w"))
-            self.processes.append(subprocess.Popen(
-                [sys.executable, str(HERE / "cell.py"), str(library), str(self.folder), ",".join(map(str, ranks)), str(cell.ranks),
-                 str(cell.culprit), cell.fault, cell.mode, cell.phase],
-                stdin=subprocess.DEVNULL, stdout=self.files[-1], stderr=subprocess.STDOUT, env=environment | of_process))
+            command = [sys.executable, str(HERE / "cell.py"), str(library), str(self.folder), ",".join(map(str, ranks)), str(cell.ranks),
+                       str(cell.culprit), cell.fault, cell.mode, cell.phase]
+            options = {"stdin": subprocess.DEVNULL, "stdout": self.files[-1], "stderr": subprocess.STDOUT, "env": environment | of_process}
+            start = functools.partial(self.machines.start, number) if self.machines else subprocess.Popen
+            self.processes.append(start(command, **options))
             if cell.culprit in ranks:
-                self.victim = self.processes[-1]
+                self.victim, self.victims_machine = self.processes[-1], number
 
     def __enter__(self):
         return self
@@ -195,6 +209,8 @@ class Run:
         if self.relay is not None:
             self.relay.kill()
             self.relay.wait()
+        if self.machines:
+            self.machines.close()
         for file in self.files:
             file.close()
         shutil.rmtree(self.folder)
@@ -232,6 +248,8 @@ class Run:
         fault = self.cell.fault
         if fault == "stuck proxy":
             self.stop_proxy()
+        elif fault == "silent host" and self.machines:
+            self.machines.unplug(self.victims_machine)
         elif fault in LINKS:
             self.tell_relay({"cut link": "cut", "half-open": "half", "silent host": "silent", "slow link": "slow"}[fault])
         (self.folder / "applied").touch()
@@ -316,8 +334,9 @@ def table_of(results: list) -> str:
         texts = [cell_text(fault, phase, phases.get(phase, [])) for phase in PHASES]
         lines.append(f"| {fault} | {ranks} | " + " | ".join(texts) + " |")
     absent = collections.defaultdict(set)
+    in_namespaces = any(cell.in_namespaces for cell, _, _ in results)
     for key in itertools.product(FAULTS, RANKS, MODES, PHASES):
-        why = Cell(*key).why_not()
+        why = Cell(*key, in_namespaces).why_not()
         if why and key[2] == "live":
             absent[why].add((key[0], key[3]))
     lines += ["", "–: there is no such cell."]
