@@ -214,6 +214,8 @@ std::optional<Verdict> judge_late(const Account& waiting, const Account& late) {
     case Made::No:
       break;
     case Made::NotKnown:
+      // It may have ended what it is waited for in.
+      if (late.network && late.network->is_sending_to(waiting.rank)) return std::nullopt;
       verdict.cause = Cause::Late;
       break;
     case Made::Yes:

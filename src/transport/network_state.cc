@@ -39,6 +39,11 @@ const Traffic* NetworkState::find(int peer) const {
   return found == peers.end() ? nullptr : &*found;
 }
 
+bool NetworkState::is_sending_to(int peer) const {
+  const Traffic* const traffic = find(peer);
+  return traffic != nullptr && (traffic->is_under_way || traffic->unacknowledged);
+}
+
 bool NetworkState::may_have_reached(int peer, milliseconds time) const {
   const Traffic* const traffic = find(peer);
   if (traffic == nullptr) return peers.size() >= kMostPeers;

@@ -54,6 +54,8 @@ struct NetworkState {
   std::vector<Traffic> peers{};
 
   const Traffic* find(int peer) const;
+  /// Is something on its way from this rank to `peer`?
+  bool is_sending_to(int peer) const;
   /// May something that this rank has sent to `peer` have come there within the last `time`, or
   /// still be on its way?
   bool may_have_reached(int peer, std::chrono::milliseconds time) const;

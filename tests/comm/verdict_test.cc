@@ -163,6 +163,21 @@ TEST(Verdict, DoesNotKnowWhatGraphsHaveReplayed) {
   EXPECT_THAT(common_verdict(world), HasSubstr("launched its graph"));
 }
 
+// It has replayed it, and waits for nothing; what it gave comes by a slow link.
+TEST(Verdict, SaysNothingOfAReplayWhoseDataAreOnTheirWay) {
+  World world(3);
+  for (int rank : {0, 1, 2}) {
+    world.capture(rank, all_reduce(2));
+    world.of(rank).network = transport::NetworkState{.threads = {}, .peers = {}};
+  }
+  const transport::Traffic slow{.peer = 0, .from = {}, .to = {}, .is_under_way = true};
+  transport::Traffic slow_too = slow;
+  slow_too.peer = 1;
+  world.of(2).network->peers = {slow, slow_too};
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_EQ(common_verdict(world), "");
+}
+
 TEST(Verdict, NamesAStoppedProcess) {
   World world(3);
   world.call_all(all_reduce(2));
