@@ -121,6 +121,9 @@ class Cell:
                 return True
             return any(code == "6" and re.search(rf"\brank {self.culprit}\b", words) for _, code, words in errors)
         if self.fault in CALLS:
+            # The log of one whose own part of a message is done, and whose program ends.
+            if re.search(rf"NCCL WARN [^\n]*\brank {self.culprit}\b", text):
+                return True
             return any(code == "5" and re.search(rf"\brank {self.culprit}\b", words) for _, code, words in errors)
         if self.fault in HEALTHY:
             return "RIGHT" in text
@@ -304,7 +307,7 @@ def judge(running: Run, cell: Cell) -> tuple:
     texts = {rank: running.text_of(rank) for rank in cell.survivors()}
     wrong = [f"rank {rank} has a wrong result" for rank, text in texts.items() if re.search("^WRONG", text, re.M)]
     if is_healthy:
-        wrong += [f"rank {rank} says: {line[:200]}" for rank, text in texts.items() for line in text.splitlines()
+        wrong += [f"rank {rank} says: {line[:600]}" for rank, text in texts.items() for line in text.splitlines()
                   if "stands still" in line or line.startswith("ERROR")]
     if waiting:
         rank = min(waiting)
