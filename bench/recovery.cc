@@ -86,6 +86,8 @@ class Process {
       CHECK(ncclCommAbort(comm));
       times.longest_abort = std::max(times.longest_abort, now() - before);
     }
+    // Others may still connect to this process.
+    for (ncclComm_t comm : smaller) CHECK(ncclCommDestroy(comm));
     std::_Exit(0);
   }
 
