@@ -251,8 +251,8 @@ void Communicator::share_buffers(bool of_captured) {
                         : BufferExports::Reach::None);
     if (maps) reaching_peers_.push_back(peer);
   }
-  // Each buffer would be mapped by each rank of the other processes: of a thousand ranks, beyond what
-  // a process may map (vm.max_map_count). Equal on all ranks.
+  // Each buffer would be mapped by each rank of the other processes: of a thousand ranks, beyond
+  // what a process may map (vm.max_map_count). Equal on all ranks.
   constexpr int kMostSharing = 256;
   if (!maps_any || nranks() > kMostSharing) return;
   imports_ = std::make_unique<registry::BufferImports>(machine_, device());

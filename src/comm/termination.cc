@@ -17,7 +17,7 @@ using std::chrono::seconds;
 constexpr auto kAbortTime = seconds(5);           // kernels see the abort word within microseconds
 constexpr auto kAbortsAtOnce = milliseconds(50);  // what takes longer is waiting for peers
 constexpr auto kNews = milliseconds(500);         // that travel from process to process
-constexpr auto kHandOverTime = seconds(2);        // for peers that may be stopped
+constexpr auto kHandOverTime = seconds(10);       // for peers that may be slow, or stopped
 constexpr auto kPatience = seconds(20);           // after which a wait says what it waits for
 
 }  // namespace

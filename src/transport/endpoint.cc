@@ -319,7 +319,7 @@ Result<std::vector<Endpoint::Legacy>> Endpoint::hand_over() {
 }
 
 Status Endpoint::keep(int from, std::span<const std::byte> message) {
-  constexpr std::chrono::milliseconds kMoment{500};  // of a service thread, for a peer that waits
+  constexpr std::chrono::milliseconds kMoment{2000};  // of a service thread, for a peer that waits
   HandOver told = TRY(HandOver::decode(message));
   Connector& connector = connector_to(from);
   if (told.connector != static_cast<uint8_t>(connector.kind()))
