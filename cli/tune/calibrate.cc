@@ -1,12 +1,10 @@
 #include "cli/tune/calibrate.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
+#include <utility>
 
-#include "cli/tune/check.h"
-#include "cli/tune/fit.h"
+#include "cli/tune/passes.h"
 
 namespace niccolite::tune {
 namespace {
@@ -16,12 +14,11 @@ using planner::CostLine;
 using Key = std::pair<const Algorithm*, executor::Protocol>;  // in the registry's order
 
 constexpr int kPasses = 8;
-constexpr double kMoreWeight = 2;
 
 Key key_of(const Point& point) { return {point.variant.algorithm, point.variant.protocol}; }
 
-std::map<Key, std::vector<Sample>> samples_of(const Measurements& measurements) {
-  std::map<Key, std::vector<Sample>> samples;
+SamplesByKey<Key> samples_of(const Measurements& measurements) {
+  SamplesByKey<Key> samples;
   for (Sample& sample : weighed(measurements)) {
     const Key key = key_of(sample.point);
     samples[key].push_back(std::move(sample));
@@ -46,41 +43,24 @@ Coverage coverage_of(const Measurements& measurements) {
 
 std::vector<CostLine> calibrate(const Measurements& measurements, const planner::Tuning& known,
                                 int most_channels) {
-  std::map<Key, std::vector<Sample>> samples = samples_of(measurements);
   std::map<Key, Cost> costs;
   for (const CostLine& line : known.costs()) costs[{line.algorithm, line.protocol}] = line.cost;
-  std::set<Key> stale;
-  for (const auto& entry : samples) stale.insert(entry.first);
-
-  std::vector<CostLine> best;
-  size_t most_right = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    for (const Key& key : stale) {
-      const Cost before = planner::find_cost(known, *key.first, key.second).cost;
-      costs[key] = fit(measurements.machine, before, samples[key]);
-    }
-    stale.clear();
-    std::vector<CostLine> lines = lines_of(costs);
-    const std::vector<CheckedPoint> points =
-        check(measurements, by_lines(measurements.machine, lines), most_channels);
-    const size_t right = summarise(points).right;
-    if (pass == 0 || right > most_right) {
-      best = std::move(lines);
-      most_right = right;
-    }
-    for (const CheckedPoint& point : points) {
-      if (point.loss() <= kTolerance) continue;
-      for (const Point* culprit : {&point.best, &point.chosen}) {
-        const auto found = samples.find(key_of(*culprit));
-        if (found == samples.end()) continue;
-        for (Sample& sample : found->second)
-          if (sample.point == *culprit) sample.weight *= kMoreWeight;
-        stale.insert(found->first);
-      }
-    }
-    if (stale.empty()) break;
-  }
-  return best;
+  const auto refit = [&](std::map<Key, Cost>& fitted, const Key& key,
+                         std::span<const Sample> samples) {
+    const Cost before = planner::find_cost(known, *key.first, key.second).cost;
+    fitted[key] = fit(measurements.machine, before, samples);
+  };
+  const auto predict = [&](const std::map<Key, Cost>& fitted) {
+    return Predictor([machine = measurements.machine, &fitted](const Point& point) {
+      const auto found = fitted.find(key_of(point));
+      return found == fitted.end()
+                 ? std::nullopt
+                 : std::optional(planner::predict(machine, found->second, point.work, point.variant,
+                                                  point.chunk_bytes));
+    });
+  };
+  return lines_of(fit_in_passes(measurements, most_channels, kPasses, samples_of(measurements),
+                                std::move(costs), key_of, refit, predict));
 }
 
 }  // namespace niccolite::tune

@@ -46,12 +46,12 @@ Predictor by_lines(gpu::Kind machine, std::span<const CostLine> lines) {
   };
 }
 
-Predictor by_properties(const Measurements& measurements, const planner::Tuning& tuning) {
+Predictor by_properties(const Measurements& measurements, const PropertiesByProtocol& properties) {
   return [&](const Point& point) -> std::optional<double> {
     const auto protocol = point.variant.protocol;
     const auto demand =
         demand_of(settings_of(measurements, point.work.nranks), *point.variant.algorithm, protocol);
-    return planner::predict(tuning.properties[static_cast<size_t>(protocol)], *demand, point.work,
+    return planner::predict(properties[static_cast<size_t>(protocol)], *demand, point.work,
                             point.variant, point.chunk_bytes);
   };
 }

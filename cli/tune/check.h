@@ -30,8 +30,10 @@ struct CheckedPoint {
 using Predictor = std::function<std::optional<double>(const Point&)>;
 /// By the constants of each variant.
 Predictor by_lines(gpu::Kind machine, std::span<const planner::CostLine> lines);
-/// By what the machine does, whatever was measured of the variant.
-Predictor by_properties(const Measurements& measurements, const planner::Tuning& tuning);
+/// By what the machine does, whatever was measured of the variant. Both arguments have to outlive
+/// it.
+using PropertiesByProtocol = std::array<planner::Properties, executor::kProtocols>;
+Predictor by_properties(const Measurements& measurements, const PropertiesByProtocol& properties);
 
 /// By collective, ranks and size, where at least two variants have been measured. Of those with at
 /// most `most_channels`.

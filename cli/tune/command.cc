@@ -194,7 +194,7 @@ void print_checks(const Measurements& measurements, std::span<const CheckedPoint
 
 int check_known(const Measurements& measurements, const planner::Tuning& tuning, int most,
                 bool is_derived) {
-  const Predictor predict = is_derived ? by_properties(measurements, tuning)
+  const Predictor predict = is_derived ? by_properties(measurements, tuning.properties)
                                        : by_lines(measurements.machine, tuning.costs());
   const std::vector<CheckedPoint> points = check(measurements, predict, most);
   print_checks(measurements, points, most);
@@ -211,8 +211,9 @@ int make_constants(const Options& options, const Measurements& measurements, int
   const std::string complaint = complaint_about(measurements, points);
   print_checks(measurements, points, most);
   planner::Tuning tuning = tuning_from(measurements, known, lines);
-  tuning.properties = fit_properties(measurements, known.properties);
-  const Summary derived = summarise(check(measurements, by_properties(measurements, tuning), most));
+  tuning.properties = fit_properties(measurements, known.properties, most);
+  const Summary derived =
+      summarise(check(measurements, by_properties(measurements, tuning.properties), most));
   fmt::print("derived prices: median error {:.1f} %; within 5 %: {} of {} points\n",
              100 * derived.median_error, derived.right, derived.points);
   if (!complaint.empty()) {

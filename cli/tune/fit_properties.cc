@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/tune/fit.h"
 #include "cli/tune/least_squares.h"
+#include "cli/tune/passes.h"
 #include "planner/price.h"
 
 namespace niccolite::tune {
@@ -20,6 +20,7 @@ using planner::Properties;
 
 /// Fewer points of a protocol than these say too little of so many properties.
 constexpr size_t kFewestSamples = 100;
+constexpr int kPasses = 8;
 
 /// What measurements must have to say something of a property.
 enum class Of : uint8_t {
@@ -67,18 +68,24 @@ const Property kProperties[] = {
     {&Properties::dynamic_crowd, {1e-5, 1}, 1e-3, Of::DirectAccess},
     {&Properties::spread, {1e-3, 1}, 0.4, Of::OwnCores}};
 
-struct Demanded {
-  Sample sample;
-  std::shared_ptr<const Demand> demand;
-};
-
+/// The properties of one protocol, as LeastSquares wants them.
 class MachineModel {
  public:
-  MachineModel(std::vector<Demanded> samples, const Properties& known)
-      : samples_(std::move(samples)), known_(known) {}
+  MachineModel(const Measurements& measurements, std::span<const Sample> samples,
+               const Properties& known)
+      : samples_(samples), known_(known) {
+    std::map<int, planner::Settings> settings;
+    for (const Sample& sample : samples) {
+      const int nranks = sample.point.work.nranks;
+      const auto [of_ranks, is_new] = settings.try_emplace(nranks);
+      if (is_new) of_ranks->second = settings_of(measurements, nranks);
+      const Variant& variant = sample.point.variant;
+      demands_.push_back(demand_of(of_ranks->second, *variant.algorithm, variant.protocol));
+    }
+  }
 
   size_t count() const { return samples_.size(); }
-  double weight(size_t i) const { return samples_[i].sample.weight; }
+  double weight(size_t i) const { return samples_[i].weight; }
   Properties make(const Vector& values) const {
     Properties properties = known_;
     for (size_t i = 0; i < std::size(kProperties); ++i)
@@ -86,28 +93,29 @@ class MachineModel {
     return properties;
   }
   double residual(const Properties& properties, size_t i) const {
-    const Point& point = samples_[i].sample.point;
-    return std::log(planner::predict(properties, *samples_[i].demand, point.work, point.variant,
-                                     point.chunk_bytes) /
-                    point.microseconds);
+    const Point& point = samples_[i].point;
+    return std::log(
+        planner::predict(properties, *demands_[i], point.work, point.variant, point.chunk_bytes) /
+        point.microseconds);
   }
   bool has(Of of, gpu::Kind machine) const {
     const bool shares_cores = machine == gpu::Kind::Virtual;
     if (of == Of::AnyMachine) return true;
     if (of == Of::OwnCores || of == Of::SharedCores) return shares_cores == (of == Of::SharedCores);
     if (of == Of::DirectAccess)
-      return std::ranges::any_of(samples_, [](const Demanded& each) {
-        return each.demand->work.direct_copies + each.demand->work.direct_reductions > 0;
+      return std::ranges::any_of(demands_, [](const auto& demand) {
+        return demand->work.direct_copies + demand->work.direct_reductions > 0;
       });
-    const bool is_between = samples_[0].demand->chain.between > 0;
+    const bool is_between = demands_[0]->chain.between > 0;
     if (of == Of::SeveralMachines || is_between) return is_between == (of == Of::SeveralMachines);
-    return !shares_cores && std::ranges::any_of(samples_, [&](const Demanded& each) {
-      return (each.sample.point.work.nranks <= 2) == (of == Of::TwoRanks);
+    return !shares_cores && std::ranges::any_of(samples_, [&](const Sample& each) {
+      return (each.point.work.nranks <= 2) == (of == Of::TwoRanks);
     });
   }
 
  private:
-  const std::vector<Demanded> samples_;
+  const std::span<const Sample> samples_;
+  std::vector<std::shared_ptr<const Demand>> demands_;  // of each sample
   const Properties known_;
 };
 
@@ -128,25 +136,23 @@ Properties fit(const MachineModel& model, gpu::Kind machine, const Properties& k
 }  // namespace
 
 PropertiesByProtocol fit_properties(const Measurements& measurements,
-                                    const PropertiesByProtocol& known) {
-  std::map<int, planner::Settings> settings;
-  std::array<std::vector<Demanded>, executor::kProtocols> samples;
-  for (Sample& sample : weighed(measurements)) {
-    const Point& point = sample.point;
-    const Protocol protocol = point.variant.protocol;
-    const int nranks = point.work.nranks;
-    const auto [of_ranks, is_new] = settings.try_emplace(nranks);
-    if (is_new) of_ranks->second = settings_of(measurements, nranks);
-    auto demand = demand_of(of_ranks->second, *point.variant.algorithm, protocol);
-    samples[static_cast<size_t>(protocol)].push_back({std::move(sample), std::move(demand)});
-  }
-  PropertiesByProtocol result = known;
-  for (size_t protocol = 0; protocol < result.size(); ++protocol) {
-    if (samples[protocol].size() < kFewestSamples) continue;
-    const MachineModel model(std::move(samples[protocol]), known[protocol]);
-    result[protocol] = fit(model, measurements.machine, known[protocol]);
-  }
-  return result;
+                                    const PropertiesByProtocol& known, int most_channels) {
+  SamplesByKey<Protocol> samples;
+  for (Sample& sample : weighed(measurements))
+    samples[sample.point.variant.protocol].push_back(std::move(sample));
+  std::erase_if(samples, [](const auto& entry) { return entry.second.size() < kFewestSamples; });
+  const auto key_of = [](const Point& point) { return point.variant.protocol; };
+  const auto refit = [&](PropertiesByProtocol& fitted, Protocol protocol,
+                         std::span<const Sample> of_protocol) {
+    const Properties& before = known[static_cast<size_t>(protocol)];
+    fitted[static_cast<size_t>(protocol)] =
+        fit(MachineModel(measurements, of_protocol, before), measurements.machine, before);
+  };
+  const auto predict = [&](const PropertiesByProtocol& fitted) {
+    return by_properties(measurements, fitted);
+  };
+  return fit_in_passes(measurements, most_channels, kPasses, std::move(samples), known, key_of,
+                       refit, predict);
 }
 
 }  // namespace niccolite::tune

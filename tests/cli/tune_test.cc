@@ -147,7 +147,7 @@ Measurements derived_measurements(const planner::Tuning& machine) {
                .variant = {&algorithm, static_cast<Protocol>(p), bytes > 4096 ? 24 : 6, 1},
                .chunk_bytes = kSlot,
                .microseconds = 1});
-  const Predictor truth = by_properties(measurements, machine);
+  const Predictor truth = by_properties(measurements, machine.properties);
   for (Point& point : measurements.points) point.microseconds = *truth(point);
   return measurements;
 }
@@ -171,8 +171,8 @@ TEST(FitProperties, PredictsEveryAlgorithmOfAMachineThatItKnewNothingOf) {
             .overlap = 0.2};
   const Measurements measurements = derived_measurements(machine);
   planner::Tuning found;
-  found.properties = fit_properties(measurements, {});
-  const Predictor predict = by_properties(measurements, found);
+  found.properties = fit_properties(measurements, {}, 24);
+  const Predictor predict = by_properties(measurements, found.properties);
   double sum = 0;
   for (const Point& point : measurements.points)
     sum += std::abs(*predict(point) / point.microseconds - 1);
@@ -202,9 +202,9 @@ TEST(FitProperties, FindWhatTheNetworkDoes) {
                                        .chunk_bytes = 512 << 10,
                                        .microseconds = 1});
     }
-  const Predictor truth = by_properties(measurements, machine);
+  const Predictor truth = by_properties(measurements, machine.properties);
   for (Point& point : measurements.points) point.microseconds = *truth(point);
-  const PropertiesByProtocol of_all = fit_properties(measurements, {});
+  const PropertiesByProtocol of_all = fit_properties(measurements, {}, 24);
   const planner::Properties& found = of_all[static_cast<size_t>(Protocol::Simple)];
   EXPECT_NEAR(found.message, 17, 2);
   EXPECT_NEAR(found.between_hop, 40, 6);
@@ -225,7 +225,7 @@ TEST(FitProperties, KeepsWhatTheMeasurementsSayNothingAbout) {
     each.rail = 5;
     each.fixed = 99;
   }
-  const PropertiesByProtocol found = fit_properties(measurements, known);
+  const PropertiesByProtocol found = fit_properties(measurements, known, 24);
   const auto& ll = found[static_cast<size_t>(Protocol::LL)];
   const auto& simple = found[static_cast<size_t>(Protocol::Simple)];
   EXPECT_EQ(ll.fixed, 99);
