@@ -112,7 +112,7 @@ bool orders_launches(const ncclConfig_t* config, const ncclConfig_t& copy) {
     value = static_cast<int>(named);
     LOG(Info, Env, "Comm config launchOrderImplicit reset to NCCL_LAUNCH_ORDER_IMPLICIT={}", named);
   }
-  return value == 1;
+  return value != 0;
 }
 
 }  // namespace

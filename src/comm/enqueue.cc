@@ -98,7 +98,7 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
                            std::span<const Buffers> buffers, gpu::StreamHandle stream,
                            uint64_t number) {
   if (launch_order_ != nullptr && !order_.is_captured())
-    TRY(launch_order_->before(launcher, stream));
+    TRY(launch_order_->before(launcher, stream, number));
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
   if (!has_shared || !launcher.advertises()) {
     if (agreement_ != nullptr && !order_.is_captured() && !launcher.advertises())

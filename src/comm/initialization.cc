@@ -293,9 +293,10 @@ void Communicator::make_operations(const planner::Settings& settings) {
   if (agreement_ != nullptr) operations_->plan_for_reach(*agreement_);
   start_tuning(settings);
   if (tuning_ != nullptr) operations_->tune(*tuning_);
-  if (configuration_.orders_launches && nranks() > 1) {
+  if (configuration_.orders_launches && nranks() > 1 && log_ != nullptr) {
     // Without it operations are launched as they come.
-    Result<std::unique_ptr<LaunchOrder>> order = LaunchOrder::join(machine_, device());
+    Result<std::unique_ptr<LaunchOrder>> order =
+        LaunchOrder::join(machine_, device(), log_->recorder(), settings.max_channels);
     if (order.is_ok()) operations_->order_launches(std::move(order).take());
   }
   start_profiling();

@@ -1,10 +1,12 @@
 #include "comm/launch_order.h"
 
-#include <atomic>
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
+#include "base/parameters.h"
 #include "base/thread_annotations.h"
 #include "comm/launcher.h"
 
@@ -13,58 +15,108 @@ namespace {
 
 constexpr int kFirstDriver = 12030;  // whose launches record an event when they have begun
 
+/// CTAs that a device has a place for at a time, if each takes a multiprocessor; 0: for all.
+Result<int> places_of(gpu::Machine& machine, int device) {
+  if (machine.kind() == gpu::Kind::Virtual) return static_cast<int>(parameters::virtual_sms());
+  if (machine.driver_version() < kFirstDriver) return 0;
+  return TRY(machine.device_info(device)).multiprocessors;
+}
+
 }  // namespace
 
 struct LaunchOrder::Device {
-  std::atomic<int> members{0};
+  explicit Device(int count) : places(count) {}
+  const int places;
+  // Of the widest operations of all members. Relaxed: whoever sees it late leaves one operation of
+  // a communicator that has just been made, or has just become wider, unordered.
+  std::atomic<int> most{0};
   std::mutex mutex;
-  LaunchOrder* last GUARDED_BY(mutex) = nullptr;        // that launched; null: it is gone
-  std::weak_ptr<const void> place GUARDED_BY(mutex){};  // of its launch: StartOrder::place
+  std::vector<LaunchOrder*> members GUARDED_BY(mutex){};
 };
 
-Result<std::unique_ptr<LaunchOrder>> LaunchOrder::join(gpu::Machine& machine, int device) {
+Result<std::unique_ptr<LaunchOrder>> LaunchOrder::join(
+    gpu::Machine& machine, int device, std::shared_ptr<const observe::Recorder> recorder,
+    int most_ctas) {
   // Never destroyed: communicators may end after main().
   static auto* const mutex = new std::mutex;
   static auto* const devices =
       new std::map<std::pair<const gpu::Machine*, int>, std::shared_ptr<Device>>;
-  const bool is_cuda = machine.kind() == gpu::Kind::Cuda;
-  if (is_cuda && machine.driver_version() < kFirstDriver) return std::unique_ptr<LaunchOrder>();
+  const int places = TRY(places_of(machine, device));
+  if (places == 0) return std::unique_ptr<LaunchOrder>();
   gpu::Event begun;
-  if (is_cuda) begun = TRY(machine.create_event(device, /*timing=*/false));
+  if (machine.kind() == gpu::Kind::Cuda)
+    begun = TRY(machine.create_event(device, /*timing=*/false));
   std::lock_guard lock(*mutex);
   std::shared_ptr<Device>& shared = (*devices)[{&machine, device}];
-  if (shared == nullptr) shared = std::make_shared<Device>();
-  // relaxed: a count; whoever sees it late orders one operation less.
-  shared->members.fetch_add(1, std::memory_order_relaxed);
-  std::unique_ptr<LaunchOrder> order(new LaunchOrder(machine, device, shared));
+  if (shared == nullptr) shared = std::make_shared<Device>(places);
+  std::unique_ptr<LaunchOrder> order(new LaunchOrder(machine, device, shared, std::move(recorder)));
   order->begun_ = std::move(begun);
+  std::lock_guard members_lock(shared->mutex);
+  order->most_ctas_ = most_ctas;
+  shared->most.fetch_add(most_ctas, std::memory_order_relaxed);
+  shared->members.push_back(order.get());
   return order;
 }
 
 LaunchOrder::~LaunchOrder() {
   std::lock_guard lock(shared_->mutex);
-  shared_->members.fetch_sub(1, std::memory_order_relaxed);
-  if (shared_->last == this) shared_->last = nullptr;
+  shared_->most.fetch_sub(most_ctas_, std::memory_order_relaxed);
+  std::erase(shared_->members, this);
 }
 
-Status LaunchOrder::before(Launcher& launcher, gpu::StreamHandle stream) {
-  if (shared_->members.load(std::memory_order_relaxed) < 2) return {};
+// relaxed: both are hints. Whoever sees the number of one operation and the CTAs of another takes
+// it for one that has not ended.
+void LaunchOrder::note(uint64_t number, int ctas) {
+  ctas_.store(ctas, std::memory_order_relaxed);
+  if (ctas > widest_.load(std::memory_order_relaxed))
+    widest_.store(ctas, std::memory_order_relaxed);
+  number_.store(number, std::memory_order_relaxed);
+}
+
+bool LaunchOrder::has_begun() const {
+  return recorder_->has_begun(number_.load(std::memory_order_relaxed),
+                              static_cast<uint32_t>(ctas_.load(std::memory_order_relaxed)));
+}
+
+int LaunchOrder::ctas_of_unended() const {
+  const uint64_t number = number_.load(std::memory_order_relaxed);
+  const int ctas = ctas_.load(std::memory_order_relaxed);
+  const bool is_done = number == 0 || recorder_->has_ended(number, static_cast<uint32_t>(ctas));
+  return is_done ? 0 : widest_.load(std::memory_order_relaxed);
+}
+
+Status LaunchOrder::before(Launcher& launcher, gpu::StreamHandle stream, uint64_t number) {
+  const int ctas = launcher.ctas();
+  if (ctas <= most_ctas_ && shared_->most.load(std::memory_order_relaxed) <= shared_->places) {
+    note(number, ctas);
+    return {};
+  }
   std::lock_guard lock(shared_->mutex);
-  const LaunchOrder* const other = shared_->last == this ? nullptr : shared_->last;
-  if (machine_.kind() == gpu::Kind::Cuda) {
-    // The lock is held for one call of the driver: the event may not end, nor record more, before
-    // the stream knows which record it waits for.
-    if (other != nullptr) TRY(machine_.wait_event(device_, stream, other->begun_));
+  if (ctas > most_ctas_) {
+    shared_->most.fetch_add(ctas - most_ctas_, std::memory_order_relaxed);
+    most_ctas_ = ctas;
+  }
+  int wanted = ctas;
+  for (const LaunchOrder* const other : shared_->members)
+    if (other != this) wanted += other->ctas_of_unended();
+  const bool fits = wanted <= shared_->places;
+  const bool is_cuda = machine_.kind() == gpu::Kind::Cuda;
+  executor::StartOrder order;
+  for (const LaunchOrder* const other : shared_->members) {
+    // Its own operations are ordered already.
+    if (fits || other == this || other->has_begun()) continue;
+    // With the lock held: the event may not end, nor record more, before the stream knows which
+    // record it waits for.
+    if (is_cuda) TRY(machine_.wait_event(device_, stream, other->begun_));
+    if (!is_cuda) order.before.push_back(other->place_);
+  }
+  if (is_cuda) {
     launcher.start_recording(begun_);
   } else {
-    auto place = std::make_shared<const char>('\0');
-    executor::StartOrder order{.place = place, .predecessor = {}};
-    // Its own operations are ordered already.
-    if (other != nullptr) order.predecessor = shared_->place;
-    shared_->place = place;
+    place_ = order.place = std::make_shared<const char>('\0');
     launcher.start_after(std::move(order));
   }
-  shared_->last = this;
+  note(number, ctas);
   return {};
 }
 

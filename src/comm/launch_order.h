@@ -1,15 +1,21 @@
-// LaunchOrder: makes live operations of communicators that share a device begin in the order in
-// which this process's host launches them, whatever streams they are on (NCCL's implicit launch
-// order, docs/design/0047-launch-order.md). An operation waits until the one that another
-// communicator launched before it on that device has begun, not until it has ended: where both fit
-// the device they run side by side. A communicator that is alone on its device has one atomic load
-// a launch. Thread safety: before() by one thread at a time for a communicator.
+// LaunchOrder: keeps live operations of communicators that share a device from waiting for each
+// other in a circle, when the device has no place for all of them at a time and their streams come
+// to them in another order than on other devices (docs/design/0047-launch-order.md).
+//
+// Where all that is launched and has not ended fits the device, nothing is ordered. An operation
+// that does not fit beside it waits until the operations that other communicators launched before
+// it have begun: not until they have ended, so that what fits side by side still runs side by side.
+// All ranks run one program, so that the order in which each host launches is an order that all
+// agree on. A launch costs one atomic load while the widest operations of all communicators of the
+// device fit it together. Thread safety: before() by one thread at a time for a communicator.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "base/status.h"
 #include "gpu/machine.h"
+#include "observe/recorder.h"
 
 namespace niccolite::comm {
 
@@ -17,23 +23,45 @@ class Launcher;
 
 class LaunchOrder {
  public:
-  /// Null where the machine cannot tell that an operation has begun: then nothing is ordered.
-  static Result<std::unique_ptr<LaunchOrder>> join(gpu::Machine& machine, int device);
+  /// `recorder`: hears of the communicator's launches. `most_ctas`: that its operations have, of
+  /// those that are not messages. Null: the device has room for everything, or cannot tell that an
+  /// operation has begun.
+  static Result<std::unique_ptr<LaunchOrder>> join(
+      gpu::Machine& machine, int device, std::shared_ptr<const observe::Recorder> recorder,
+      int most_ctas);
   ~LaunchOrder();
   LaunchOrder(const LaunchOrder&) = delete;
 
-  /// Before a live operation is launched by `launcher` on `stream`.
-  Status before(Launcher& launcher, gpu::StreamHandle stream);
+  /// Before `launcher` launches the operation `number` (Launch::number) on `stream`, which captures
+  /// nothing.
+  Status before(Launcher& launcher, gpu::StreamHandle stream, uint64_t number);
 
  private:
   struct Device;  // what its communicators share
-  LaunchOrder(gpu::Machine& machine, int device, std::shared_ptr<Device> shared)
-      : machine_(machine), device_(device), shared_(std::move(shared)) {}
+  LaunchOrder(gpu::Machine& machine, int device, std::shared_ptr<Device> shared,
+              std::shared_ptr<const observe::Recorder> recorder)
+      : machine_(machine),
+        device_(device),
+        shared_(std::move(shared)),
+        recorder_(std::move(recorder)) {}
+  /// CTAs that its operations that have not ended may have at a time.
+  int ctas_of_unended() const;
+  bool has_begun() const;
+  void note(uint64_t number, int ctas);
 
   gpu::Machine& machine_;
   const int device_;
   const std::shared_ptr<Device> shared_;
-  gpu::Event begun_;  // CUDA: recorded by each of its operations as it begins
+  const std::shared_ptr<const observe::Recorder> recorder_;
+  // The newest operation. Those before it have ended when it has begun.
+  std::atomic<uint64_t> number_{0};  // 0: none
+  std::atomic<int> ctas_{0};
+  std::atomic<int> widest_{0};  // CTAs of an operation so far
+  // The same, or what was promised: written by the communicator's thread with the device's mutex,
+  // and read by that thread alone.
+  int most_ctas_ = 0;
+  gpu::Event begun_;                 // CUDA: recorded by each of its operations as it begins
+  std::weak_ptr<const void> place_;  // virtual GPUs: of its newest operation, StartOrder::place
 };
 
 }  // namespace niccolite::comm

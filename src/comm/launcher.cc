@@ -61,6 +61,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
                                                    executor::Launch launch,
                                                    std::vector<void*> scratch) {
   const Advertisements advertisements = advertisements_of(launch);
+  const auto ctas = static_cast<int>(executor::ctas_of(launch));
   std::unique_ptr<Launcher> launcher;
   switch (machine.kind()) {
     case gpu::Kind::Virtual: {
@@ -76,6 +77,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
     }
   }
   launcher->advertisements_ = advertisements;
+  launcher->ctas_ = ctas;
   launcher->scratch_ = std::move(scratch);
   return launcher;
 }

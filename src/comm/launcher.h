@@ -27,6 +27,8 @@ class Launcher {
   Advertisements advertisements() const { return advertisements_; }
   /// Does it have device memory, so that it must live until what it has queued is done?
   virtual bool has_memory() const { return false; }
+  /// Of each of its launches.
+  int ctas() const { return ctas_; }
   /// `launch` without its buffers. `scratch`: Scratch::reserve() of it.
   static Result<std::unique_ptr<Launcher>> create(gpu::Machine& machine, int device,
                                                   executor::Launch launch,
@@ -53,6 +55,7 @@ class Launcher {
 
  private:
   Advertisements advertisements_ = Advertisements::None;
+  int ctas_ = 0;
   std::vector<void*> scratch_;              // by work; empty: no work needs any
   std::vector<executor::Buffers> buffers_;  // of the launch in progress, with it
   LaunchForm form_;

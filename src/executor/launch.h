@@ -121,15 +121,21 @@ inline uint32_t replicas_of(const Launch& launch) {
   return static_cast<uint32_t>(replicas);
 }
 
+/// CTAs of the launch: places that it takes on its GPU.
+inline uint32_t ctas_of(const Launch& launch) {
+  if (launch.is_list()) return launch.list_channels;
+  return replicas_of(launch) * static_cast<uint32_t>(std::max(launch.program->nchannels, 1));
+}
+
 /// Works that take turns need a slot for each of their steps, and words that bring their flags.
 /// Errors: Internal.
 Status check_turn(const Launch& launch, const Work& work);
 
 /// The place of one launch among those of its virtual GPU that begin in an order: it begins when
-/// its predecessor has begun, or never will.
+/// those before it have begun, or never will.
 struct StartOrder {
-  std::shared_ptr<const void> place;      // let go when the launch has begun; null: in no order
-  std::weak_ptr<const void> predecessor;  // expired: nobody is waited for
+  std::shared_ptr<const void> place;  // let go when the launch has begun; null: in no order
+  std::vector<std::weak_ptr<const void>> before;  // expired: it is not waited for
 };
 
 /// How the bytes of the connection at `port` go in this launch, as both of its ends know: by the

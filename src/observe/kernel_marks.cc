@@ -1,5 +1,6 @@
 #include "observe/kernel_marks.h"
 
+#include <algorithm>
 #include <atomic>
 
 namespace niccolite::observe {
@@ -42,6 +43,18 @@ KernelMarks::Progress KernelMarks::progress() const {
     progress.begun = stamp.launch / 2;
   }
   return progress;
+}
+
+bool KernelMarks::have_all_come_to(uint64_t mark, uint32_t ctas) const {
+  const uint32_t marked = std::min(ctas, kMarkedCtas);
+  return std::all_of(newest_, newest_ + marked,
+                     [&](const KernelStamp& stamp) { return read(stamp).launch >= mark; });
+}
+bool KernelMarks::have_all_begun(uint64_t launch, uint32_t ctas) const {
+  return have_all_come_to(2 * launch, ctas);
+}
+bool KernelMarks::have_all_ended(uint64_t launch, uint32_t ctas) const {
+  return have_all_come_to(2 * launch + 1, ctas);
 }
 
 }  // namespace niccolite::observe

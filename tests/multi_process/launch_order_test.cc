@@ -74,18 +74,62 @@ ROLE(several) {
   return 0;
 }
 
+// A thread for each GPU, one of which launches all of the first communicator's operations before
+// the second's, the other the other way round: in no order that all agree on, and right where both
+// fit a GPU at a time.
+ROLE(opposite) {
+  constexpr int kRounds = 20;
+  std::vector<LocalRanks> all;
+  for (int i = 0; i < kCommunicators; ++i) {  // the third has nothing to do
+    ncclUniqueId id;
+    REQUIRE_NCCL(ncclGetUniqueId(&id));
+    all.emplace_back(id, kRanks, 0, kRanks);
+  }
+  std::vector<float*> memory(2 * kRanks);
+  constexpr size_t kCount = 2000;
+  for (size_t i = 0; i < memory.size(); ++i) {
+    REQUIRE_CUDA(cudaSetDevice(static_cast<int>(i % kRanks)));
+    REQUIRE_CUDA(cudaMalloc(&memory[i], kCount * sizeof(float)));
+  }
+  const auto launch = [&](size_t rank) {
+    for (size_t turn = 0; turn < 2; ++turn) {
+      const size_t i = (turn + rank) % 2;
+      float* const buffer = memory[i * kRanks + rank];
+      for (int round = 0; round < kRounds; ++round)
+        if (ncclAllReduce(buffer, buffer, kCount, ncclFloat, ncclSum, all[i].comms[rank],
+                          all[i].streams[rank]) != ncclSuccess)
+          std::_Exit(3);
+    }
+  };
+  // Connections are there: no call waits for a peer any more.
+  for (LocalRanks& ranks : all)
+    if (!ranks.all_reduce(kCount)) return 1;
+  std::thread first(launch, 0), second(launch, 1);
+  first.join();
+  second.join();
+  if (!are_done(all, std::chrono::steady_clock::now() + std::chrono::seconds(10))) {
+    std::printf("STANDS STILL\n");
+    std::fflush(stdout);
+    std::_Exit(0);
+  }
+  for (LocalRanks& ranks : all) ranks.destroy();
+  for (float* const each : memory) REQUIRE_CUDA(cudaFree(each));
+  std::printf("RIGHT\n");
+  return 0;
+}
+
 // The same seed with and without the order.
-const Arguments kStress{"60", "7"};
+const Arguments kStress{"60", "7"}, kUntilItStandsStill{"2000", "7"};
 
 TEST(LaunchOrder, ThreeCommunicatorsOnThreeStreamsNeverHang) {
-  Process process("several", kStress,
-                  {{"NICCOLITE_VIRTUAL_SMS", "1"}, {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"}});
+  Process process("several", kStress, {{"NICCOLITE_VIRTUAL_SMS", "1"}});
   EXPECT_EQ(process.wait(), 0) << process.output();
   EXPECT_THAT(process.output(), HasSubstr("RIGHT"));
 }
 
 TEST(LaunchOrder, WithoutItTheyStandStill) {
-  Process process("several", kStress, {{"NICCOLITE_VIRTUAL_SMS", "1"}});
+  Process process("several", kUntilItStandsStill,
+                  {{"NICCOLITE_VIRTUAL_SMS", "1"}, {"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}});
   EXPECT_EQ(process.wait(), 0) << process.output();
   EXPECT_THAT(process.output(), HasSubstr("STANDS STILL"));
 }
@@ -96,6 +140,14 @@ TEST(LaunchOrder, WhereAllFitTheGpuItChangesNothing) {
     EXPECT_EQ(process.wait(), 0) << process.output();
     EXPECT_THAT(process.output(), HasSubstr("RIGHT"));
   }
+}
+
+// Two places, and two operations of one CTA at a time: who waited for the begin of what was
+// launched before would wait in a circle.
+TEST(LaunchOrder, HoldsUpNothingThatFitsTheGpu) {
+  Process process("opposite", {}, {{"NICCOLITE_VIRTUAL_SMS", "2"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), HasSubstr("RIGHT"));
 }
 
 }  // namespace

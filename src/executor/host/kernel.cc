@@ -47,7 +47,7 @@ class Operation final : public Task {
   }
 
   ~Operation() override {
-    if (is_resident_) residency_->leave(ctas());
+    if (is_resident_) residency_->leave(ctas_of(plan_->launch()));
   }
 
   Progress step() override {
@@ -95,16 +95,11 @@ class Operation final : public Task {
     }
   }
 
-  int64_t ctas() const {
-    uint32_t channels = 1;
-    for (const Work& work : plan_->launch().works)
-      channels = std::max(channels, work.first_channel + work.partition.channels);
-    return channels;
-  }
-
   bool may_begin() {
-    if (!order_.predecessor.expired()) return false;
-    if (residency_ != nullptr && !is_resident_) is_resident_ = residency_->enter(ctas());
+    std::erase_if(order_.before, [](const auto& place) { return place.expired(); });
+    if (!order_.before.empty()) return false;
+    if (residency_ != nullptr && !is_resident_)
+      is_resident_ = residency_->enter(ctas_of(plan_->launch()));
     return residency_ == nullptr || is_resident_;
   }
 
