@@ -221,10 +221,10 @@ class Turns {
     End end{.task = &task,
             .output = &task,
             .self_stream = std::nullopt,
-            .protocol = TRY(planner_.protocol_of_message(call.request.bytes())),
+            .protocol = TRY(planner_.protocol_of_message(call.request.bytes(), call.goes_direct)),
             .distance = (ahead + nranks) % nranks};
     const executor::Partition partition =
-        planner_.partition_of_message(call.request.bytes(), end.protocol);
+        planner_.partition_of_message(call.request.bytes(), end.protocol, call.goes_direct);
     const uint32_t depth =
         shape_of(planner_.settings(), schedule::Collective::PointToPoint, end.protocol).depth;
     Last& last = last_[{call.peer, call.is_send}];

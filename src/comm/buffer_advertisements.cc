@@ -69,7 +69,12 @@ Buffers OperationQueue::advertise(Buffers buffers, const Call& call) {
         buffers.output_shifts == nullptr  ? "the input"
         : buffers.input_shifts == nullptr ? "the output"
                                           : "input and output");
-  if (agreement_ != nullptr && !call.is_message() && !order_.is_captured()) note_use(buffers);
+  if (order_.is_captured()) return buffers;
+  if (call.is_message()) {
+    note_message(call, buffers);
+  } else if (agreement_ != nullptr) {
+    note_use(buffers);
+  }
   return buffers;
 }
 
@@ -81,11 +86,23 @@ void OperationQueue::note_use(const Buffers& buffers) {
                        is_reached(buffers.output, buffers.output_shifts));
 }
 
+// Of a live one. Its receiver decides for both ends.
+void OperationQueue::note_message(const Call& call, const Buffers& buffers) {
+  if (message_agreement_ == nullptr || call.is_send || call.request.count == 0) return;
+  if (message_agreement_->notes_use_of(call.peer))
+    message_agreement_->note_use(call.peer, buffers.output_shifts != nullptr);
+}
+
 // A root to which peers offer their buffers has none that must be reached. Where the plan for slots
 // makes no offers at all, that for direct buffers may: it counts what would be offered.
 void OperationQueue::note_without_advertisements(const Launcher& launcher,
                                                  std::span<const Call> calls,
                                                  std::span<const Buffers> buffers) {
+  // Messages by lines that the plan for direct buffers, by Simple, would have advertised.
+  constexpr size_t kLeastDirectMessage = 1 << 20;
+  for (size_t i = 0; message_agreement_ != nullptr && i < calls.size() && i < buffers.size(); ++i)
+    if (calls[i].is_message() && calls[i].request.bytes() >= kLeastDirectMessage)
+      note_message(calls[i], with_shifts(buffers[i], calls[i]));
   if (launcher.advertisements() == Launcher::Advertisements::None) return;
   for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
     if (calls[i].is_message()) continue;

@@ -16,6 +16,7 @@ void add_call(std::string& name, const Call& call) {
     add_to(name, request.bytes());
     add_to(name, call.peer);
     add_to(name, call.is_send);
+    add_to(name, call.goes_direct);
     return;
   }
   add_to(name, request.count);
@@ -48,7 +49,8 @@ uint64_t mixed(uint64_t hash, uint64_t value) {
 
 uint64_t mixed(uint64_t hash, const Call& call) {
   const auto peer = static_cast<uint64_t>(call.peer);
-  return mixed(mixed(hash, hash_of(call.request)), peer << 1 | (call.is_send ? 1 : 0));
+  return mixed(mixed(hash, hash_of(call.request)),
+               peer << 2 | (call.goes_direct ? 2 : 0) | (call.is_send ? 1 : 0));
 }
 
 }  // namespace

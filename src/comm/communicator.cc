@@ -58,13 +58,13 @@ Status Communicator::run(const OneSidedCall& call) {
   return first_cause(one_sided_->run(call, Deadline::after(kConnectTime)));
 }
 
-Result<bool> Communicator::run_known(std::span<const Task> tasks) {
+Result<bool> Communicator::run_known(std::span<Task> tasks) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
   return operations_->run_known(tasks);
 }
 
-Result<std::vector<Ready>> Communicator::prepare(std::span<const Task> tasks) {
+Result<std::vector<Ready>> Communicator::prepare(std::span<Task> tasks) {
   std::lock_guard in_use(in_use_);
   TRY(check_operable());
   return operations_->prepare(tasks);

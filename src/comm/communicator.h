@@ -113,8 +113,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Operations (see OperationQueue). Only when ready.
   Status run(const Task& task);
   /// As OperationQueue::run_known().
-  Result<bool> run_known(std::span<const Task> tasks);
-  Result<std::vector<Ready>> prepare(std::span<const Task> tasks);
+  Result<bool> run_known(std::span<Task> tasks);
+  Result<std::vector<Ready>> prepare(std::span<Task> tasks);
   Status connect(std::span<Ready> launches);
   Status launch(const Ready& ready);
   Result<double> predict(std::span<const Task> tasks);
@@ -246,6 +246,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
   transport::Carrier place_on_network() const;
   void share_buffers(bool of_captured);
+  MessageAgreement::Kinds kinds_of_messages() const;
   void make_operations(const planner::Settings& settings);
   /// Opens the tuner plug-in on rank 0, before a peer can ask about it. Once.
   void start_tuning(const planner::Settings& settings);
@@ -367,15 +368,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::optional<uint64_t> flight_;      // of observe::Dumps, which looks at *watch_, too
   std::optional<uint64_t> shown_;       // of StatusBoard, which looks at *member_ and *log_
   std::mutex exports_mutex_;            // of the pointer's end, for those who do not hold in_use_
-  std::shared_ptr<registry::BufferExports> exports_;  // null, too, if no rank can map another's
-  std::unique_ptr<registry::BufferImports> imports_;  // the same
-  std::unique_ptr<Tuning> tuning_;                    // null: the cost model chooses
-  std::unique_ptr<PlanAgreement> agreement_;          // where all ranks can map all others'
-  std::unique_ptr<OperationQueue> operations_;        // of one rank, too
-  std::unique_ptr<registry::Windows> windows_;        // the same
-  std::unique_ptr<OneSided> one_sided_;               // the same
-  bool is_suspended_ = false;                         // guarded by in_use_
-  uint64_t children_ = 0;                             // made so far; guarded by in_use_
+  std::shared_ptr<registry::BufferExports> exports_;     // null, too, if no rank can map another's
+  std::unique_ptr<registry::BufferImports> imports_;     // the same
+  std::unique_ptr<Tuning> tuning_;                       // null: the cost model chooses
+  std::unique_ptr<PlanAgreement> agreement_;             // where all ranks can map all others'
+  std::unique_ptr<MessageAgreement> message_agreement_;  // the same
+  std::unique_ptr<OperationQueue> operations_;           // of one rank, too
+  std::unique_ptr<registry::Windows> windows_;           // the same
+  std::unique_ptr<OneSided> one_sided_;                  // the same
+  bool is_suspended_ = false;                            // guarded by in_use_
+  uint64_t children_ = 0;                                // made so far; guarded by in_use_
   std::atomic<bool> is_revoked_{false};
   std::atomic<bool> is_ended_by_user_{false};  // by abort()
   mutable std::mutex lost_mutex_;

@@ -94,6 +94,12 @@ Status OperationQueue::choose_plans(std::span<const Task> tasks) {
   return {};
 }
 
+// Those that are captured have plans for the receiver's buffer anyway.
+Status OperationQueue::choose_plans_of_messages(std::span<Task> tasks) {
+  if (message_agreement_ == nullptr || plans_->is_captured) return {};
+  return message_agreement_->begin(tasks);
+}
+
 Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
                            std::span<const Buffers> buffers, gpu::StreamHandle stream,
                            uint64_t number) {
@@ -141,7 +147,10 @@ Status OperationQueue::before(gpu::StreamHandle stream) {
 // Exports stay while operations may use them. Of those that this launch uses a graph takes care, or
 // from now on BufferExports::Options::mark.
 Status OperationQueue::after(gpu::StreamHandle stream) {
-  if (agreement_ != nullptr && !order_.is_captured()) agreement_->launched();
+  if (!order_.is_captured()) {
+    if (agreement_ != nullptr) agreement_->launched();
+    if (message_agreement_ != nullptr) message_agreement_->launched();
+  }
   TRY(order_.after(stream));
   if (used_.empty()) return {};
   if (!order_.is_captured()) {
@@ -161,9 +170,10 @@ bool OperationQueue::may_be_known(std::span<const Task> tasks) {
          });
 }
 
-Result<bool> OperationQueue::run_known(std::span<const Task> tasks) {
+Result<bool> OperationQueue::run_known(std::span<Task> tasks) {
   const gpu::StreamHandle stream = tasks[0].stream;
   TRY(choose_plans(tasks));
+  TRY(choose_plans_of_messages(tasks));
   KnownGroup* const group = may_be_known(tasks) ? plans_->find(tasks) : nullptr;
   if (group == nullptr) return false;
   // All launches are on one stream: for the order of streams they are one operation.
@@ -194,8 +204,9 @@ void OperationQueue::collect_buffers(const KnownLaunch& known, std::span<const T
   }
 }
 
-Result<std::vector<Ready>> OperationQueue::prepare(std::span<const Task> tasks) {
+Result<std::vector<Ready>> OperationQueue::prepare(std::span<Task> tasks) {
   TRY(choose_plans(tasks));
+  TRY(choose_plans_of_messages(tasks));
   const bool is_plain = may_be_known(tasks);
   if (const KnownGroup* known = is_plain ? plans_->find(tasks) : nullptr)
     return recall(*known, tasks);

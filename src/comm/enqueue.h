@@ -20,6 +20,7 @@
 #include "comm/call_log.h"
 #include "comm/launch_order.h"
 #include "comm/launcher.h"
+#include "comm/message_agreement.h"
 #include "comm/plan_agreement.h"
 #include "comm/planned.h"
 #include "comm/scratch.h"
@@ -62,6 +63,9 @@ class OperationQueue {
   /// ranks or on none, are those for buffers that they reach, and plans of live collectives are
   /// once the ranks agree. `agreement` outlives the operations.
   void plan_for_reach(PlanAgreement& agreement);
+  /// The same: of live messages, those are planned for the receiver's buffer of which both ends
+  /// know it. `agreement` outlives the operations.
+  void plan_messages_by(MessageAgreement& agreement) { message_agreement_ = &agreement; }
   /// The same: rank 0's tuner plug-in decides. `tuning` outlives the queue.
   void tune(Tuning& tuning);
   /// The same: live operations begin in an order with those of other communicators.
@@ -74,11 +78,11 @@ class OperationQueue {
   Status run(const Task& task, std::chrono::milliseconds connect_time);
 
   /// A group of these calls, if it has been connected before and all are on one stream: launches
-  /// it, and allocates nothing. False: it is to be prepared.
-  Result<bool> run_known(std::span<const Task> tasks);
+  /// it, and allocates nothing. False: it is to be prepared. Both set Call::goes_direct.
+  Result<bool> run_known(std::span<Task> tasks);
 
   /// The calls of a group, which outlive the result. Collectives have more than 0 elements.
-  Result<std::vector<Ready>> prepare(std::span<const Task> tasks);
+  Result<std::vector<Ready>> prepare(std::span<Task> tasks);
   Status connect(std::span<Ready> launches, const Deadline& deadline);
   Status launch(const Ready& ready);
   /// From now on peers are offered buffers that lie in windows (executor/protocol/advertisement.h),
@@ -136,6 +140,7 @@ class OperationQueue {
   // Running (enqueue.cc).
   /// Of the operations that come now: by run(), run_known() and prepare().
   Status choose_plans(std::span<const Task> tasks);
+  Status choose_plans_of_messages(std::span<Task> tasks);
   Status before(gpu::StreamHandle stream);
   Status after(gpu::StreamHandle stream);
   Status run(Launcher& launcher, std::span<const Call> calls,
@@ -176,6 +181,7 @@ class OperationQueue {
   executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
   executor::Buffers advertise(executor::Buffers buffers, const Call& call);
   void note_use(const executor::Buffers& buffers);
+  void note_message(const Call& call, const executor::Buffers& buffers);
   void note_without_advertisements(const Launcher& launcher, std::span<const Call> calls,
                                    std::span<const executor::Buffers> buffers);
 
@@ -196,9 +202,10 @@ class OperationQueue {
   std::optional<gpu::Capture> capture_;  // of the first task's stream, once choose_plans() asked
   gpu::Event join_event_;                // of the streams of a batch
 
-  std::unique_ptr<LaunchOrder> launch_order_;  // null: in no order
-  Profiling* profiling_ = nullptr;             // nobody profiles
-  PlanAgreement* agreement_ = nullptr;         // null: plain_ is for all live operations
+  std::unique_ptr<LaunchOrder> launch_order_;      // null: in no order
+  Profiling* profiling_ = nullptr;                 // nobody profiles
+  PlanAgreement* agreement_ = nullptr;             // null: plain_ is for all live operations
+  MessageAgreement* message_agreement_ = nullptr;  // null: no live message is Call::goes_direct
   Plans plain_;
   std::optional<Plans> agreed_;    // of live operations, for buffers that all ranks reach
   std::optional<Plans> captured_;  // of captured ones, for such buffers; else plain_ is for them

@@ -212,7 +212,7 @@ Status Group::run_jobs(std::vector<Job>& jobs) {
 
 // What most groups are: the calls of one communicator, often one call.
 Status Group::run_alone(std::vector<Tasks>& of_one) {
-  const Tasks& alone = of_one.front();
+  Tasks& alone = of_one.front();
   if (alone.tasks.size() == 1 && !alone.tasks[0].call.is_message())
     return alone.communicator->run(alone.tasks[0]);
   if (TRY(alone.communicator->run_known(alone.tasks))) return {};
@@ -224,7 +224,7 @@ Status Group::run_tasks(std::vector<Tasks>& tasks) {
     return a.communicator->id_hash() < b.communicator->id_hash();
   });
   std::vector<std::vector<Ready>> launches;
-  for (const Tasks& of : tasks) launches.push_back(TRY(of.communicator->prepare(of.tasks)));
+  for (Tasks& of : tasks) launches.push_back(TRY(of.communicator->prepare(of.tasks)));
   for (size_t i = 0; i < tasks.size(); ++i) TRY(tasks[i].communicator->connect(launches[i]));
   for (size_t first = 0, end = 0; first < tasks.size(); first = end) {
     size_t most = 0;

@@ -276,13 +276,33 @@ void Communicator::share_buffers(bool of_captured) {
           .most_cached = static_cast<size_t>(parameters::buffer_cache()),
           .abort = &abort_});
   if (!of_captured || !reach_.has_whole_windows) return;
-  agreement_ = std::make_unique<PlanAgreement>(
-      rank(), nranks(), abort_, [this](int peer, std::span<const std::byte> message) {
-        Writer writer;
-        writer.u8(static_cast<uint8_t>(Question::Plans));
-        writer.raw(message);
-        tell(peer, writer);
-      });
+  const auto tell_of = [this](Question question) {
+    return [this, question](int peer, std::span<const std::byte> message) {
+      Writer writer;
+      writer.u8(static_cast<uint8_t>(question));
+      writer.raw(message);
+      tell(peer, writer);
+    };
+  };
+  agreement_ = std::make_unique<PlanAgreement>(rank(), nranks(), abort_, tell_of(Question::Plans));
+  message_agreement_ = std::make_unique<MessageAgreement>(rank(), kinds_of_messages(), abort_,
+                                                          tell_of(Question::MessagePlans));
+}
+
+// Where all ranks of other processes can map each other's memory.
+MessageAgreement::Kinds Communicator::kinds_of_messages() const {
+  using Kind = MessageAgreement::Kind;
+  MessageAgreement::Kinds kinds;
+  for (int peer = 0; peer < nranks(); ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    const bool is_here = peer == rank() || member_->same_process(peer);
+    const auto kind_of = [&](bool reaches) {
+      return !is_here ? Kind::Agreed : reaches || peer == rank() ? Kind::Direct : Kind::Slots;
+    };
+    kinds.sent.push_back(kind_of(reach_.out[at]));
+    kinds.received.push_back(kind_of(reach_.in[at]));
+  }
+  return kinds;
 }
 
 void Communicator::make_operations(const planner::Settings& settings) {
@@ -291,6 +311,7 @@ void Communicator::make_operations(const planner::Settings& settings) {
                                        control_.words(), log_.get(), configuration_.graphs_mix);
   if (exports_ != nullptr) operations_->open_buffers(*exports_);
   if (agreement_ != nullptr) operations_->plan_for_reach(*agreement_);
+  if (message_agreement_ != nullptr) operations_->plan_messages_by(*message_agreement_);
   start_tuning(settings);
   if (tuning_ != nullptr) operations_->tune(*tuning_);
   if (configuration_.orders_launches && nranks() > 1 && log_ != nullptr) {

@@ -1,7 +1,6 @@
 #include "comm/plan_agreement.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <limits>
 
@@ -11,15 +10,6 @@ namespace niccolite::comm {
 namespace {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-
-// A rank wishes for reach when so many launches in a row found all buffers reached, and for slots
-// when this many of the last ones did not. Who has changed back must be surer the next time:
-// programs whose buffers come and go shall not change for ever.
-constexpr uint32_t kEnoughInRow = 8;
-constexpr uint32_t kMostInRow = 256;
-constexpr uint32_t kSurer = 4;
-constexpr int kMostMissed = 4;
-constexpr uint32_t kWindow = 0xffff;  // the last 16
 
 // Collectives that a rank may begin while a proposal is on its way, without waiting for the
 // decision.
@@ -54,12 +44,7 @@ Result<PlanAgreement::Message> PlanAgreement::Message::decode(std::span<const st
 }
 
 PlanAgreement::PlanAgreement(int rank, int nranks, const Abort& abort, Tell tell)
-    : rank_(rank),
-      nranks_(nranks),
-      abort_(abort),
-      tell_(std::move(tell)),
-      enough_in_row_(kEnoughInRow),
-      next_change_(kNever) {
+    : rank_(rank), nranks_(nranks), abort_(abort), tell_(std::move(tell)), next_change_(kNever) {
   leader_.wishes.resize(static_cast<size_t>(nranks));
 }
 
@@ -94,13 +79,10 @@ void PlanAgreement::publish_next_change() {
 }
 
 void PlanAgreement::note_use(bool is_reached) {
-  uses_ = (uses_ << 1 | (is_reached ? 0 : 1)) & kWindow;
-  reached_in_row_ = is_reached ? reached_in_row_ + 1 : 0;
-  const bool wish =
-      wish_.is_for_reach ? std::popcount(uses_) < kMostMissed : reached_in_row_ >= enough_in_row_;
+  history_.note(is_reached);
+  const bool wish = history_.wishes_reach();
   if (wish == wish_.is_for_reach) return;
   wish_ = {.is_for_reach = wish, .number = wish_.number + 1};
-  if (!wish) enough_in_row_ = std::min(enough_in_row_ * kSurer, kMostInRow);
   deliver({{0, {.kind = Kind::Wish, .yes = wish, .number = wish_.number}}});
 }
 

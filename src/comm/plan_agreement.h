@@ -19,7 +19,8 @@
 //
 // Either plan is right for all buffers, and only slower where it does not suit them: what is agreed
 // upon is that ranks agree, and a wish costs nobody a wait. Messages are of two ranks and are not
-// numbered; captured calls are captured on all ranks, and need no agreement.
+// numbered here (MessageAgreement does so); captured calls are captured on all ranks, and need no
+// agreement.
 //
 // Thread safety: begin(), launched() and note_use() by one thread at a time; note() by any.
 #pragma once
@@ -37,6 +38,7 @@
 #include "base/thread_annotations.h"
 #include "base/wait.h"
 #include "base/wire.h"
+#include "comm/reach_history.h"
 
 namespace niccolite::comm {
 
@@ -121,9 +123,7 @@ class PlanAgreement {
   uint64_t begun_ = 0;
   bool is_for_reach_ = false;  // the collectives that come now
   Wish wish_;
-  uint32_t uses_ = 0;  // the last ones, the newest in bit 0: not reached
-  uint32_t reached_in_row_ = 0;
-  uint32_t enough_in_row_;  // for a wish
+  ReachHistory history_;
 
   // [seq_cst] both: begin() stores begun and loads the change, note() stores the change and loads
   // begun; one of them sees the other's.

@@ -142,7 +142,8 @@ Result<Planned> OperationQueue::plan_batch(const Batch& batch, std::string name)
       for (const auto end = next + static_cast<std::ptrdiff_t>(works); next != end; ++next)
         layer.push_back({.peer = (*next)->call.peer,
                          .is_send = (*next)->call.is_send,
-                         .bytes = (*next)->call.request.bytes()});
+                         .bytes = (*next)->call.request.bytes(),
+                         .goes_direct = (*next)->call.goes_direct});
     }
     planned.plan = TRY(plans_->planner.messages(layers, batch.protocol));
     for (size_t work = 0; work < batch.tasks.size(); ++work)

@@ -22,6 +22,7 @@ enum class Question : uint8_t {
   BufferMapped,  // none: registry::BufferExports::note_mapped()
   UnmapBuffer,   // none: registry::BufferImports::unmap()
   Plans,         // none: PlanAgreement::note()
+  MessagePlans,  // none: MessageAgreement::note()
   Tune,          // Tuning::answer()
   Arrivals,      // arrivals_of(): when did you come to your collectives?
   Decide,        // Watch::decide(), with an empty answer

@@ -94,6 +94,10 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       if (agreement_ == nullptr) break;
       TRY(agreement_->note(from, reader.rest()));
       return Bytes();
+    case Question::MessagePlans:
+      if (message_agreement_ == nullptr) break;
+      TRY(message_agreement_->note(from, reader.rest()));
+      return Bytes();
     case Question::Tune:
       if (tuning_ == nullptr) break;
       return tuning_->answer(reader.rest());

@@ -18,6 +18,9 @@ struct Call {
   planner::Request request;
   int peer = -1;         // of a message
   bool is_send = false;  // of a message
+  // Of a live message: planned for the receiver's own buffer, as both ends know it
+  // (comm/message_agreement.h).
+  bool goes_direct = false;
 
   bool is_message() const { return request.collective == Collective::PointToPoint; }
   friend bool operator==(const Call&, const Call&) = default;

@@ -248,6 +248,7 @@ void Communicator::disconnect() {
   operations_.reset();
   if (profiling_ != nullptr) profiling_->close();
   agreement_.reset();
+  message_agreement_.reset();
   tuning_.reset();
   imports_.reset();
   watch_.reset();

@@ -89,9 +89,9 @@ bool Planner::plan_for_reach(Of of) {
   return true;
 }
 
-Settings Planner::settings_of_messages() const {
+Settings Planner::settings_of_message(bool goes_direct) const {
   Settings settings = settings_;
-  settings.reaches_users = messages_reach_;
+  settings.reaches_users = messages_reach_ || goes_direct;
   return settings;
 }
 
@@ -173,25 +173,28 @@ Result<Plan> Planner::plan_of(const Request& request, const Choice& choice) {
   return plan;
 }
 
-Result<Protocol> Planner::protocol_of_message(size_t bytes) {
-  return TRY(chosen(Collective::PointToPoint, bytes)).protocol;
+Result<Protocol> Planner::protocol_of_message(size_t bytes, bool goes_direct) {
+  return TRY(chosen(Collective::PointToPoint, bytes, /*most_channels=*/0, goes_direct)).protocol;
 }
 
-Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels) {
-  const auto key = std::tuple(collective, bytes, most_channels);
+Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels,
+                               bool goes_direct) {
+  const auto key = std::tuple(collective, bytes, most_channels, goes_direct);
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
   const bool is_message = collective == Collective::PointToPoint;
   const bool is_tuned = decide_ != nullptr && Tuner::decides(collective);
-  const Choice choice = TRY(is_tuned ? decide_(settings_, collective, bytes, most_channels)
-                                     : choose(is_message ? settings_of_messages() : settings_,
-                                              collective, bytes, most_channels));
+  const Choice choice =
+      TRY(is_tuned ? decide_(settings_, collective, bytes, most_channels)
+                   : choose(is_message ? settings_of_message(goes_direct) : settings_, collective,
+                            bytes, most_channels));
   if (choices_.size() >= kMostChoices) choices_.erase(choices_.begin());
   choices_.emplace(key, choice);
   return choice;
 }
 
-executor::Partition Planner::partition_of_message(size_t bytes, Protocol protocol) const {
-  const Choice choice = choose_for_message(settings_of_messages(), protocol, bytes);
+executor::Partition Planner::partition_of_message(size_t bytes, Protocol protocol,
+                                                  bool goes_direct) const {
+  const Choice choice = choose_for_message(settings_of_message(goes_direct), protocol, bytes);
   return executor::make_block_partition(bytes, 1, 1, cut(Collective::PointToPoint, choice));
 }
 
@@ -223,12 +226,14 @@ Result<Plan> Planner::messages(std::span<const std::vector<Message>> layers, Pro
   plan.shape = shape_of(settings_, Collective::PointToPoint, protocol);
   plan.program = TRY(message_program(layers, protocol));
   size_t sent = 0, received = 0;
+  bool goes_direct = true;
   std::map<std::pair<int, bool>, size_t> last;  // work with (peer, is_send)
   for (const std::vector<Message>& layer : layers) {
     for (const Message& message : layer) {
       (message.is_send ? sent : received) += message.bytes;
+      goes_direct &= message.goes_direct;
       const size_t work = plan.partitions.size();
-      plan.partitions.push_back(partition_of_message(message.bytes, protocol));
+      plan.partitions.push_back(partition_of_message(message.bytes, protocol, message.goes_direct));
       executor::Turn& turn = plan.turns.emplace_back();
       const auto [before, is_first] = last.try_emplace({message.peer, message.is_send}, work);
       if (is_first || message.peer == rank_) continue;
@@ -238,8 +243,8 @@ Result<Plan> Planner::messages(std::span<const std::vector<Message>> layers, Pro
     }
   }
   plan.microseconds =
-      predict_messages(settings_of_messages(), protocol, static_cast<int>(plan.partitions.size()),
-                       std::max(sent, received));
+      predict_messages(settings_of_message(goes_direct), protocol,
+                       static_cast<int>(plan.partitions.size()), std::max(sent, received));
   return plan;
 }
 

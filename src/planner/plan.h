@@ -52,10 +52,11 @@ class Planner {
   /// where they do not, or by other settings.
   Result<std::optional<Plan>> listed_directly(const Request& request);
 
-  /// The protocol that both ends of a message choose.
-  Result<executor::Protocol> protocol_of_message(size_t bytes);
+  /// The protocol that both ends of a message choose. `goes_direct`: Message::goes_direct.
+  Result<executor::Protocol> protocol_of_message(size_t bytes, bool goes_direct);
   /// How a message is cut up, of which both ends have to come to the same.
-  executor::Partition partition_of_message(size_t bytes, executor::Protocol protocol) const;
+  executor::Partition partition_of_message(size_t bytes, executor::Protocol protocol,
+                                           bool goes_direct) const;
   /// Messages that progress together, all of `protocol`. Layer by layer, in each of which there is
   /// at most one for each peer and direction: the sends first, and a message to the own rank as a
   /// send alone, whose work has both buffers. Those of one peer and direction take turns
@@ -87,17 +88,18 @@ class Planner {
   executor::Cut cut(Collective collective, const Variant& variant) const;
   Result<Plan> plan_of(const Request& request, const Choice& choice);
   /// choose(), remembered: groups ask for the same again each time.
-  Result<Choice> chosen(Collective collective, size_t bytes, int most_channels = 0);
+  Result<Choice> chosen(Collective collective, size_t bytes, int most_channels = 0,
+                        bool goes_direct = false);
 
-  /// The settings that messages are planned by.
-  Settings settings_of_messages() const;
+  /// The settings that a message is planned by.
+  Settings settings_of_message(bool goes_direct) const;
 
   Settings settings_;
-  bool messages_reach_;  // Settings::reaches_users, of messages
+  bool messages_reach_;  // Settings::reaches_users, of all messages
   const int rank_;
-  Decide decide_;                                                  // null: the cost model
-  std::map<std::pair<const Algorithm*, int>, Compiled> programs_;  // by root
-  std::map<std::tuple<Collective, size_t, int>, Choice> choices_;
+  Decide decide_;                                                        // null: the cost model
+  std::map<std::pair<const Algorithm*, int>, Compiled> programs_;        // by root
+  std::map<std::tuple<Collective, size_t, int, bool>, Choice> choices_;  // as chosen() has it
 };
 
 }  // namespace niccolite::planner

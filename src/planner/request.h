@@ -45,6 +45,7 @@ struct Message {
   int peer = 0;
   bool is_send = false;
   size_t bytes = 0;
+  bool goes_direct = false;  // the sender reaches the receiver's buffer, as both ends know
   friend bool operator==(const Message&, const Message&) = default;
 };
 

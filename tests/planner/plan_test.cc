@@ -59,8 +59,8 @@ TEST(Plan, BothEndsOfAMessageChooseAlikeWhateverElseTheyDo) {
     const int last = nranks - 1;
     Planner sender(settings, 1 % last), receiver(settings, last);
     for (size_t bytes = 0; bytes < (size_t{1} << 30); bytes = bytes * 3 + 1) {
-      const executor::Protocol protocol = sender.protocol_of_message(bytes).value();
-      ASSERT_EQ(protocol, receiver.protocol_of_message(bytes).value());
+      const executor::Protocol protocol = sender.protocol_of_message(bytes, false).value();
+      ASSERT_EQ(protocol, receiver.protocol_of_message(bytes, false).value());
       const std::vector<Message> sent{{.peer = last, .is_send = true, .bytes = bytes}};
       std::vector<Message> received{{.peer = 0, .is_send = true, .bytes = 77}};
       if (nranks > 2) received.push_back({.peer = 2, .is_send = false, .bytes = 1 << 20});

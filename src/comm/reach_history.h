@@ -1,0 +1,41 @@
+// ReachHistory: of launches, whether the buffers that they offer to peers were reached, and what
+// plans that makes worth while. Thread safety: one thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace niccolite::comm {
+
+class ReachHistory {
+ public:
+  /// Of one launch: were all of its buffers reached?
+  void note(bool is_reached) {
+    uses_ = (uses_ << 1 | (is_reached ? 0 : 1)) & kWindow;
+    reached_in_row_ = is_reached ? reached_in_row_ + 1 : 0;
+    const bool wish =
+        wishes_reach_ ? std::popcount(uses_) < kMostMissed : reached_in_row_ >= enough_in_row_;
+    if (wishes_reach_ && !wish) enough_in_row_ = std::min(enough_in_row_ * kSurer, kMostInRow);
+    wishes_reach_ = wish;
+  }
+  /// Would plans for buffers that peers reach be better than those for slots?
+  bool wishes_reach() const { return wishes_reach_; }
+
+ private:
+  // So when that many launches in a row found all buffers reached, and no more when this many of
+  // the last ones did not. Who has changed back must be surer the next time: programs whose buffers
+  // come and go shall not change for ever.
+  static constexpr uint32_t kEnoughInRow = 8;
+  static constexpr uint32_t kMostInRow = 256;
+  static constexpr uint32_t kSurer = 4;
+  static constexpr int kMostMissed = 4;
+  static constexpr uint32_t kWindow = 0xffff;  // the last 16
+
+  bool wishes_reach_ = false;
+  uint32_t uses_ = 0;  // the last ones, the newest in bit 0: not reached
+  uint32_t reached_in_row_ = 0;
+  uint32_t enough_in_row_ = kEnoughInRow;
+};
+
+}  // namespace niccolite::comm
