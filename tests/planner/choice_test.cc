@@ -125,7 +125,7 @@ TEST(Choice, IsPossibleAndTakesAtMost24Ctas) {
 }
 
 // Threads move them, each CTA as much as it can.
-TEST(Choice, GivesUnevenBlocksOnGpusAllChannelsOfTheProtocol) {
+TEST(Choice, GivesUnevenBlocksOnGpusAsManyChannelsAsMayBe) {
   int uneven = 0, with_fewer = 0;
   for_each({}, [&](const Settings& settings, Collective collective) {
     for (const size_t bytes : {size_t{64} << 20, (size_t{64} << 20) + 4}) {
@@ -140,7 +140,10 @@ TEST(Choice, GivesUnevenBlocksOnGpusAllChannelsOfTheProtocol) {
         with_fewer += choice.channels < most;
         continue;
       }
-      EXPECT_EQ(choice.channels, most);
+      // One link carries a gather and a scatter.
+      const bool has_one_root =
+          collective == Collective::Gather || collective == Collective::Scatter;
+      EXPECT_EQ(choice.channels, has_one_root ? std::min(most, 18) : most);
       ++uneven;
     }
   });
