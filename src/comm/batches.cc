@@ -214,14 +214,14 @@ class Turns {
  public:
   explicit Turns(Planner& planner) : planner_(planner) {}
 
-  Result<End> next(const Task& task) {
+  Result<End> next(const Task& task, Protocol protocol) {
     const Call& call = task.call;
     const int nranks = planner_.settings().nranks;
     const int ahead = call.is_send ? call.peer - planner_.rank() : planner_.rank() - call.peer;
     End end{.task = &task,
             .output = &task,
             .self_stream = std::nullopt,
-            .protocol = TRY(planner_.protocol_of_message(call.request.bytes(), call.goes_direct)),
+            .protocol = protocol,
             .distance = (ahead + nranks) % nranks};
     const executor::Partition partition =
         planner_.partition_of_message(call.request.bytes(), end.protocol, call.goes_direct);
@@ -252,6 +252,30 @@ class Turns {
   std::map<std::pair<int, bool>, Last> last_;  // by peer, and whether it is sent to
 };
 
+/// Of a message to the own rank, about which no other has to be asked: that of others which are
+/// launched at once, unless a launch of its own is faster.
+Result<Protocol> protocol_of_copy(const Call& call, std::span<const End> others, Planner& planner) {
+  constexpr double kLaunchMicroseconds = 4;
+  const size_t bytes = call.request.bytes();
+  const Protocol own = TRY(planner.protocol_of_message(bytes, call.goes_direct));
+  // By how much it is longer than the shortest, whose latency others have anyway.
+  const auto time_of = [&](Protocol protocol) {
+    return planner.time_of_message(bytes, protocol, call.goes_direct) -
+           planner.time_of_message(1, protocol, call.goes_direct);
+  };
+  Protocol best = own;
+  double least = time_of(own) + kLaunchMicroseconds;
+  for (const End& end : others) {
+    if (end.turn > 0) continue;
+    if (end.protocol == own) return own;
+    const double time = time_of(end.protocol);
+    if (time >= least) continue;
+    best = end.protocol;
+    least = time;
+  }
+  return best;
+}
+
 Result<std::vector<End>> find_ends(std::span<const Task> tasks, Planner& planner) {
   const int rank = planner.rank();
   Turns turns(planner);
@@ -259,23 +283,32 @@ Result<std::vector<End>> find_ends(std::span<const Task> tasks, Planner& planner
   std::deque<const Task*> self_sends, self_receives;
   for (const Task& task : tasks) {
     if (!task.call.is_message()) continue;
-    if (task.call.peer != rank)
-      ends.push_back(TRY(turns.next(task)));
-    else
-      (task.call.is_send ? self_sends : self_receives).push_back(&task);
+    const Call& call = task.call;
+    if (call.peer != rank) {
+      const size_t bytes = call.request.bytes();
+      const Protocol protocol = TRY(planner.protocol_of_message(bytes, call.goes_direct));
+      ends.push_back(TRY(turns.next(task, protocol)));
+    } else {
+      (call.is_send ? self_sends : self_receives).push_back(&task);
+    }
   }
   if (self_sends.size() != self_receives.size())
     return Status::invalid_usage(
         "rank {} sends {} messages to itself and receives {}: both ends of a message to the own "
         "rank belong into one group",
         rank, self_sends.size(), self_receives.size());
+  const size_t to_others = ends.size();
   for (size_t i = 0; i < self_sends.size(); ++i) {
     const Task &send = *self_sends[i], &receive = *self_receives[i];
     if (send.call.request.bytes() != receive.call.request.bytes())
       return Status::invalid_usage("rank {} sends {} bytes to itself by {} and receives {} by {}",
                                    rank, send.call.request.bytes(), describe(send.call),
                                    receive.call.request.bytes(), describe(receive.call));
-    End end = TRY(turns.next(send));
+    // Nothing to be copied, and something to be launched.
+    if (send.call.request.count == 0 && !ends.empty()) continue;
+    const Protocol protocol =
+        TRY(protocol_of_copy(send.call, std::span(ends).first(to_others), planner));
+    End end = TRY(turns.next(send, protocol));
     end.output = &receive;
     end.self_stream = receive.stream;
     ends.push_back(end);
@@ -304,7 +337,19 @@ Batch batch_of(std::span<const End> ends) {
   return batch;
 }
 
+/// Those that run side by side have a protocol each.
+void set_beside(std::span<Batch> messages) {
+  std::array<bool, executor::kProtocols> running{};
+  for (Batch& batch : messages) {
+    bool& is_running = running[static_cast<size_t>(batch.protocol)];
+    batch.is_beside = &batch != &messages.front() && !is_running;
+    if (!batch.is_beside) running.fill(false);
+    is_running = true;
+  }
+}
+
 Status add_messages(std::span<const Task> tasks, Planner& planner, std::vector<Batch>& batches) {
+  const size_t collectives = batches.size();
   std::vector<End> ends = TRY(find_ends(tasks, planner));
   std::stable_sort(ends.begin(), ends.end(),
                    [](const End& a, const End& b) { return a.order() < b.order(); });
@@ -319,6 +364,7 @@ Status add_messages(std::span<const Task> tasks, Planner& planner, std::vector<B
     batches.push_back(batch_of(std::span(ends).subspan(first, next - first)));
     first = next;
   }
+  if (batches.size() > collectives) set_beside(std::span(batches).subspan(collectives));
   return {};
 }
 

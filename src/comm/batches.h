@@ -8,7 +8,10 @@
 //   messages      after the collectives, ordered by (turn, protocol, distance, layer): distance is
 //                 receiver - sender. Messages of one pair that may share a launch (executor::Turn)
 //                 are layers of one turn, the next ones of another. A launch has as many of this
-//                 order, one after the other, as fit a program
+//                 order, one after the other, as fit a program. One to the own rank goes with
+//                 others, by their protocol, where that is faster than another launch. Launches
+//                 that follow each other by different protocols have different connections, and run
+//                 side by side
 //
 // Why no pattern of messages deadlocks. Both ends of a message know its place in the order, since
 // it depends on the messages of their pair alone, and every rank launches its messages in this
@@ -39,6 +42,7 @@ struct Batch {
                                        // the receive's, else as tasks
   std::vector<gpu::StreamHandle> streams{};  // of the calls, each once; the launch is on the first
   bool is_list = false;                      // executor::Launch::is_list()
+  bool is_beside = false;                    // needs not wait for the batch before it
   bool goes_direct = false;                  // executor::Launch::list_access, of a list
   int most_channels = 0;  // of each collective that else shares the launch; 0: of one alone
 

@@ -187,6 +187,7 @@ Result<bool> OperationQueue::run_known(std::span<Task> tasks) {
 Status OperationQueue::launch_known(KnownGroup& group, std::span<const Task> tasks) {
   for (KnownLaunch& known : group.launches) {
     collect_buffers(known, tasks, buffers_);
+    if (known.is_beside) known.launcher->start_beside_last();
     TRY(launch_logged(*known.launcher, known.calls, buffers_, tasks[0].stream,
                       known.was_logged ? CallLog::Joined::Before : CallLog::Joined::Perhaps));
     known.was_logged = true;
@@ -216,6 +217,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<Task> tasks) {
   for (const Batch& batch : batches) {
     Ready ready;
     ready.streams = batch.streams;
+    ready.is_beside = batch.is_beside;
     for (size_t work = 0; work < batch.tasks.size(); ++work) {
       const Task& task = *batch.tasks[work];
       ready.tasks.push_back(static_cast<uint32_t>(&task - tasks.data()));

@@ -46,6 +46,7 @@ struct Ready {
   std::vector<executor::Buffers> buffers;  // the same
   std::vector<gpu::StreamHandle> streams;  // of the calls; the launch is on the first
   std::vector<size_t> bytes;               // of each copy
+  bool is_beside = false;                  // Batch::is_beside
 };
 
 class OperationQueue {
@@ -111,6 +112,7 @@ class OperationQueue {
     std::vector<uint32_t> tasks;    // by work
     std::vector<uint32_t> outputs;  // the same
     std::vector<Call> calls;        // the same
+    bool is_beside = false;         // Batch::is_beside
     bool was_logged = false;        // CallLog::add() has had these calls
   };
   struct KnownGroup {

@@ -47,7 +47,8 @@ class CudaLauncher final : public Launcher {
   Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
                uint64_t number) override {
     TRY(launch_.set_buffers(buffers));
-    return launch_.launch(stream, std::exchange(begun_, nullptr), number);
+    return launch_.launch(stream, std::exchange(begun_, nullptr), number,
+                          std::exchange(is_beside_last_, false));
   }
   bool has_memory() const override { return launch_.has_memory(); }
 

@@ -40,6 +40,9 @@ class Launcher {
   /// The next launch has this place (virtual GPUs), or records `begun` when it has begun (CUDA).
   void start_after(executor::StartOrder order) { start_order_ = std::move(order); }
   void start_recording(const gpu::Event& begun) { begun_ = &begun; }
+  /// The next launch need not wait for what is queued last on its stream, which uses other
+  /// connections (CUDA; virtual GPUs wait all the same).
+  void start_beside_last() { is_beside_last_ = true; }
 
   /// Of a communicator that is profiled; else empty.
   const LaunchForm& form() const { return form_; }
@@ -52,6 +55,7 @@ class Launcher {
 
   executor::StartOrder start_order_;   // of the next launch
   const gpu::Event* begun_ = nullptr;  // the same
+  bool is_beside_last_ = false;        // the same
 
  private:
   Advertisements advertisements_ = Advertisements::None;

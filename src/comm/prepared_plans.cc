@@ -115,7 +115,8 @@ void OperationQueue::remember_group(std::span<Ready> launches) {
     group.launches.push_back({.launcher = ready.launcher,
                               .tasks = ready.tasks,
                               .outputs = ready.outputs,
-                              .calls = ready.calls});
+                              .calls = ready.calls,
+                              .is_beside = ready.is_beside});
   }
   if (plans_->group_calls + group.calls.size() > kMostRememberedCalls) forget_groups(*plans_);
   plans_->group_calls += group.calls.size();

@@ -54,6 +54,10 @@ class Planner {
 
   /// The protocol that both ends of a message choose. `goes_direct`: Message::goes_direct.
   Result<executor::Protocol> protocol_of_message(size_t bytes, bool goes_direct);
+  /// Microseconds that a message is predicted to take by `protocol`.
+  double time_of_message(size_t bytes, executor::Protocol protocol, bool goes_direct) const {
+    return choose_for_message(settings_of_message(goes_direct), protocol, bytes).microseconds;
+  }
   /// How a message is cut up, of which both ends have to come to the same.
   executor::Partition partition_of_message(size_t bytes, executor::Protocol protocol,
                                            bool goes_direct) const;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 #include <map>
 #include <random>
@@ -68,6 +69,87 @@ TEST(Batches, KeepTheOrderOfAPair) {
   for (const Batch& batch : batches_of(settings, 0, tasks))
     for (const Task* task : batch.tasks) counts.push_back(task->call.request.count);
   EXPECT_EQ(counts, std::vector<size_t>({2, 16 << 20, 3, 4, 16 << 20, 5}));
+}
+
+// About a message to the own rank nobody else has to be asked: it goes with others, unless these
+// are too slow for it.
+TEST(Batches, TakeMessagesToTheOwnRankWithOthers) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  const auto group_of = [&](size_t copied, size_t sent) {
+    return std::vector<Task>{task_of(send(0, copied)), task_of(receive(0, copied)),
+                             task_of(send(1, sent)), task_of(receive(1, sent))};
+  };
+  constexpr size_t kMiB = (1 << 20) / kFloat;
+  for (const size_t copied : {kMiB / 100, 3 * kMiB, 8 * kMiB}) {
+    const std::vector<Task> tasks = group_of(copied, 4 * kMiB);
+    const std::vector<Batch> batches = batches_of(settings, 0, tasks);
+    ASSERT_EQ(batches.size(), 1u) << copied;
+    EXPECT_EQ(batches[0].protocol, Protocol::Simple);
+    EXPECT_EQ(batches[0].tasks.size(), 3u);
+  }
+  const std::vector<Task> short_messages = group_of(64 * kMiB, 100);
+  EXPECT_EQ(batches_of(settings, 0, short_messages).size(), 2u);
+}
+
+TEST(Batches, LeaveOutEmptyMessagesToTheOwnRankBesideOthers) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  std::vector<Task> tasks{task_of(send(0, 0)), task_of(receive(0, 0)), task_of(send(1, 1 << 20))};
+  const std::vector<Batch> batches = batches_of(settings, 0, tasks);
+  ASSERT_EQ(batches.size(), 1u);
+  EXPECT_EQ(batches[0].tasks, std::vector<const Task*>{&tasks[2]});
+  tasks.pop_back();
+  EXPECT_EQ(batches_of(settings, 0, tasks).size(), 1u);
+}
+
+// They have different connections; those of one protocol follow each other.
+TEST(Batches, LetMessagesOfDifferentProtocolsRunSideBySide) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  std::vector<Task> tasks{task_of(all_reduce(1 << 24))};
+  for (const size_t bytes : {8u << 20, 64u, 1u << 20, 8u << 20, 64u})
+    tasks.push_back(task_of(send(1, bytes / kFloat)));
+  std::vector<std::pair<Protocol, bool>> messages;
+  for (const Batch& batch : batches_of(settings, 0, tasks)) {
+    if (batch.holds_messages())
+      messages.emplace_back(batch.protocol, batch.is_beside);
+    else
+      EXPECT_FALSE(batch.is_beside);
+  }
+  const std::vector<std::pair<Protocol, bool>> expected{{Protocol::Simple, false},
+                                                        {Protocol::LL, true},
+                                                        {Protocol::LL128, true},
+                                                        {Protocol::Simple, false},
+                                                        {Protocol::LL, true}};
+  EXPECT_EQ(messages, expected);
+}
+
+// Both ends of a message cut it alike, whatever else their groups hold, where it goes direct and
+// where it does not.
+TEST(Batches, PlanMessagesThatGoDirectAlikeAtBothEnds) {
+  planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  planner::set_reach(settings, /*reaches_users=*/false);
+  bool differ = false;
+  for (size_t bytes = 1 << 10; bytes <= size_t{64} << 20; bytes += bytes / 3 + 1) {
+    std::array<std::pair<Protocol, uint32_t>, 2> plans;
+    for (const bool direct : {false, true}) {
+      planner::Planner sender(settings, 0), receiver(settings, 1);
+      Call sent = send(1, bytes), received = receive(0, bytes);
+      sent.request.type = received.request.type = DataType::Uint8;
+      sent.goes_direct = received.goes_direct = direct;
+      // The receiver's group has another message, to which this is not to be compared.
+      Call other = receive(0, 16);
+      other.goes_direct = !direct;
+      const std::vector<Task> of_sender{task_of(sent)};
+      const std::vector<Task> of_receiver{task_of(received), task_of(other)};
+      const std::vector<Batch> sends = make_batches(of_sender, sender).take();
+      const std::vector<Batch> receives = make_batches(of_receiver, receiver).take();
+      ASSERT_EQ(sends[0].protocol, receives[0].protocol) << bytes;
+      const auto channels = sender.partition_of_message(bytes, sends[0].protocol, direct).channels;
+      EXPECT_EQ(channels, receiver.partition_of_message(bytes, sends[0].protocol, direct).channels);
+      plans[direct ? 1 : 0] = {sends[0].protocol, channels};
+    }
+    differ |= plans[0] != plans[1];
+  }
+  EXPECT_TRUE(differ) << "there is nothing to agree on";
 }
 
 /// Launches the batches of all ranks one after the other. A launch ends when those are running, or

@@ -73,6 +73,8 @@ static_assert(sizeof(CuAccess) == sizeof(CUmemAccessDesc));
 static_assert(offsetof(CuAccess, flags) == offsetof(CUmemAccessDesc, flags));
 static_assert(sizeof(CuUuid) == sizeof(CUuuid));
 
+static_assert(kCuLaunchProgrammaticStreamSerialization ==
+              CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 static_assert(kCuLaunchMemSyncDomain == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN);
 static_assert(kCuMemSyncDomainRemote == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
 static_assert(kCuFunctionMaxDynamicShared == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);

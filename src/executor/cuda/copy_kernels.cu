@@ -1,4 +1,5 @@
 // The kernels for programs that only move bytes.
+#include "executor/cuda/dependent_launch.cuh"
 #include "executor/cuda/direct_kernels.cuh"
 #include "executor/cuda/kernel.cuh"
 #include "executor/cuda/one_sided.cuh"
@@ -7,7 +8,23 @@ namespace {
 using niccolite::executor::cuda::CopyOperation;
 }  // namespace
 
-NICCOLITE_MESSAGES_KERNEL(messages)
+/// A kernel that messages have, and that may run beside the one before it: `run`.
+#define NICCOLITE_KERNEL_BESIDE(name, run)                                                   \
+  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
+      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
+    using namespace niccolite::executor::cuda;                                               \
+    using niccolite::executor::Protocol;                                                     \
+    let_next_begin();                                                                        \
+    mark_begin(args.header);                                                                 \
+    run(args);                                                                               \
+    await_last();                                                                            \
+    mark_end(args.header);                                                                   \
+  }
+
+NICCOLITE_KERNEL_BESIDE(messages, run_messages)
+NICCOLITE_KERNEL_BESIDE(copy_ll, (run_kernel<CopyOperation, Protocol::LL>))
+NICCOLITE_KERNEL_BESIDE(copy_ll128, (run_kernel<CopyOperation, Protocol::LL128>))
+NICCOLITE_KERNEL_BESIDE(copy_simple, (run_kernel<CopyOperation, Protocol::Simple>))
 NICCOLITE_DIRECT_KERNEL(direct_copy_3, CopyOperation, 3, /*kSendsEach=*/false)
 NICCOLITE_DIRECT_KERNEL(direct_copy_7, CopyOperation, 7, /*kSendsEach=*/false)
 NICCOLITE_DIRECT_KERNEL(direct_each_copy_3, CopyOperation, 3, /*kSendsEach=*/true)
@@ -16,6 +33,3 @@ NICCOLITE_LIST_KERNEL(list_copy_3, CopyOperation, 3)
 NICCOLITE_LIST_KERNEL(list_copy_7, CopyOperation, 7)
 NICCOLITE_DIRECT_LIST_KERNEL(direct_list_copy_3, CopyOperation, 3)
 NICCOLITE_DIRECT_LIST_KERNEL(direct_list_copy_7, CopyOperation, 7)
-NICCOLITE_KERNEL(copy_ll, CopyOperation, LL)
-NICCOLITE_KERNEL(copy_ll128, CopyOperation, LL128)
-NICCOLITE_KERNEL(copy_simple, CopyOperation, Simple)

@@ -73,6 +73,8 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
                                                gpu::cuda::kCuMaxSharedMemoryPerBlockOptin, handle),
                    "cuDeviceGetAttribute(shared memory, device {})", device));
   prepared.has_sync_domains_ = major >= 9;
+  constexpr int kFirstDriverThatCaptures = 12030;  // launches side by side
+  prepared.may_run_beside_ = major >= 9 && machine.driver_version() >= kFirstDriverThatCaptures;
   // Some GPUs have the instructions, but less shared memory.
   const bool has_stages =
       major >= 8 && static_cast<uint32_t>(shared_bytes) >= kLeastSharedBytesWithStages;
@@ -118,7 +120,8 @@ Status PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
   return {};
 }
 
-Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun, uint64_t number) {
+Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun, uint64_t number,
+                              bool beside_last) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
   const bool takes_other =
@@ -133,7 +136,7 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun,
 
   // A release to system scope waits for all stores of its domain: in a domain of our own it does
   // not wait for those of the caller's kernels on the same GPU.
-  std::array<CuLaunchAttribute, 2> attributes{};
+  std::array<CuLaunchAttribute, 3> attributes{};
   unsigned attribute_count = 0;
   if (has_sync_domains_) {
     CuLaunchAttribute& attribute = attributes[attribute_count++];
@@ -144,6 +147,11 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun,
     CuLaunchAttribute& attribute = attributes[attribute_count++];
     attribute.id = gpu::cuda::kCuLaunchCompletionEvent;
     attribute.value.completion = {.event = begun->handle(), .flags = 0};
+  }
+  if (beside_last && may_run_beside_) {
+    CuLaunchAttribute& attribute = attributes[attribute_count++];
+    attribute.id = gpu::cuda::kCuLaunchProgrammaticStreamSerialization;
+    attribute.value.programmatic_stream_serialization = 1;
   }
   CuLaunchConfig config{};
   config.grid_x = kernel.grid_x;

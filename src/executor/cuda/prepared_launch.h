@@ -30,8 +30,10 @@ class PreparedLaunch {
   Status set_buffers(std::span<const Buffers> buffers);
   /// Queues the operation on `stream` of the device, which may be capturing.
   /// `begun`: recorded when all its CTAs have begun; null: none. Not where the stream captures.
-  /// `number`: Launch::number.
-  Status launch(gpu::StreamHandle stream, const gpu::Event* begun = nullptr, uint64_t number = 0);
+  /// `number`: Launch::number. `beside_last`: may begin before what is queued last on the stream
+  /// has ended, if that is a kernel of another PreparedLaunch with other connections.
+  Status launch(gpu::StreamHandle stream, const gpu::Event* begun = nullptr, uint64_t number = 0,
+                bool beside_last = false);
   /// Does it have device memory, which must not end before the work does?
   bool has_memory() const {
     return version_.params != nullptr || threads_version_.params != nullptr;
@@ -57,6 +59,7 @@ class PreparedLaunch {
   observe::KernelMarks marks_;
   gpu::cuda::CuContext context_ = nullptr;
   bool has_sync_domains_ = false;
+  bool may_run_beside_ = false;      // dependent_launch.cuh
   uint32_t most_shared_ = 0;         // bytes of shared memory that a CTA may have
   std::vector<relay::Bell*> bells_;  // of proxies that have to carry what the kernel sends
   Version version_;

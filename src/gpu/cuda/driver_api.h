@@ -115,7 +115,8 @@ struct CuUuid {
 };
 
 // Launches
-inline constexpr int kCuLaunchMemSyncDomain = 10;    // CUlaunchAttributeID
+inline constexpr int kCuLaunchProgrammaticStreamSerialization = 6;  // CUlaunchAttributeID
+inline constexpr int kCuLaunchMemSyncDomain = 10;                   // the same
 inline constexpr int kCuLaunchCompletionEvent = 12;  // the same; drivers from 12.3 on
 inline constexpr int kCuMemSyncDomainRemote = 1;
 inline constexpr int kCuFunctionMaxDynamicShared = 8;  // CUfunction_attribute
@@ -131,6 +132,7 @@ struct CuLaunchAttribute {
   union {
     char bytes[64];
     int mem_sync_domain;
+    int programmatic_stream_serialization;
     unsigned long long alignment;
     struct {
       void* event;  // CUevent
