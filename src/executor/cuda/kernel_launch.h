@@ -50,6 +50,14 @@ struct KernelId {
   ReduceOp op;
 };
 
+/// Does the kernel wait at its end for the one that it runs beside (dependent_launch.cuh)? Those
+/// that messages have do.
+constexpr bool awaits_last(const KernelId& kernel) {
+  return !kernel.reduces &&
+         (kernel.variant == KernelVariant::Program || kernel.variant == KernelVariant::Messages ||
+          kernel.variant == KernelVariant::Direct || kernel.variant == KernelVariant::DirectEach);
+}
+
 struct KernelLaunch {
   KernelId kernel{};
   LaunchArgs args{};

@@ -148,7 +148,7 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun,
     attribute.id = gpu::cuda::kCuLaunchCompletionEvent;
     attribute.value.completion = {.event = begun->handle(), .flags = 0};
   }
-  if (beside_last && may_run_beside_) {
+  if (beside_last && may_run_beside_ && awaits_last(kernel.kernel)) {
     CuLaunchAttribute& attribute = attributes[attribute_count++];
     attribute.id = gpu::cuda::kCuLaunchProgrammaticStreamSerialization;
     attribute.value.programmatic_stream_serialization = 1;
