@@ -344,6 +344,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<int> machine_of_;  // by rank, by number; empty for one rank
   // Of several machines, of links that are no NVLink, or where a rank asks for it; else null.
   std::shared_ptr<const topology::Graph> machine_graph_;
+  std::vector<int> rails_;             // of the graph (topology/rails.h)
   std::vector<int> graph_ranks_;       // by rank, what the graph knows it as
   std::vector<ProcessId> process_of_;  // by rank; the same
   std::vector<int> device_of_;         // by rank, in its process; the same

@@ -269,6 +269,7 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
         graph_ranks_.push_back(parent.graph_ranks_[static_cast<size_t>(peer)]);
     }
     machine_graph_ = parent.machine_graph_;
+    rails_ = parent.rails_;
     // Which of the parent's links it is, its ranks do not keep in mind.
     torn_link_ = parent.torn_link_;
     lacks_access_ = parent.lacks_access_;

@@ -174,6 +174,7 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
                               .host = ranks.empty() ? "" : ranks[static_cast<size_t>(rank())].host,
                               .member = member_.get(),
                               .deadline = deadline}));
+  rails_ = topology::rails(*machine_graph_);
   graph_ranks_.resize(static_cast<size_t>(nranks()));
   std::iota(graph_ranks_.begin(), graph_ranks_.end(), 0);
   return {};
@@ -225,10 +226,9 @@ transport::Carrier Communicator::place_on_network() const {
         static_cast<size_t>(std::count(machine_of_.begin(), machine_of_.begin() + rank(),
                                        machine_of_[static_cast<size_t>(rank())]));
   if (machine_graph_ != nullptr) {
-    const std::vector<int> rails = topology::rails(*machine_graph_);
     const auto known_as = static_cast<size_t>(graph_ranks_[static_cast<size_t>(rank())]);
     // Of several ranks of one GPU the graph has the first.
-    const int node = known_as < rails.size() ? rails[known_as] : -1;
+    const int node = known_as < rails_.size() ? rails_[known_as] : -1;
     if (node >= 0)
       carrier.nearest_interface = machine_graph_->nodes()[static_cast<size_t>(node)].name;
   }

@@ -93,10 +93,10 @@ std::string text_of(const std::vector<int>& order) {
 
 }  // namespace
 
-std::vector<std::vector<int>> find_rings(const topology::Graph& graph,
+std::vector<std::vector<int>> find_rings(const topology::Graph& graph, std::span<const int> rails,
                                          std::span<const int> graph_ranks,
                                          std::span<const int> machines, bool tells) {
-  std::vector<std::vector<int>> rings = topology::rings(graph, graph_ranks, machines);
+  std::vector<std::vector<int>> rings = topology::rings(graph, rails, graph_ranks, machines);
   if (!tells) return rings;
   for (size_t channel = 0; channel < rings.size(); ++channel)
     LOG(Info, Graph, "Channel {:02}/{:02} :{}", channel, rings.size(), text_of(rings[channel]));

@@ -27,7 +27,7 @@ struct GraphOptions {
 Result<std::shared_ptr<const topology::Graph>> make_machine_graph(const GraphOptions& options);
 
 /// topology::rings(), told to the log, as NCCL writes it, where `tells`.
-std::vector<std::vector<int>> find_rings(const topology::Graph& graph,
+std::vector<std::vector<int>> find_rings(const topology::Graph& graph, std::span<const int> rails,
                                          std::span<const int> graph_ranks,
                                          std::span<const int> machines, bool tells);
 

@@ -154,7 +154,7 @@ Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vecto
 
 Status Communicator::apply_ways(planner::Settings& settings) {
   if (machine_graph_ != nullptr)
-    planner::set_rings(settings, find_rings(*machine_graph_, graph_ranks_, machine_of_,
+    planner::set_rings(settings, find_rings(*machine_graph_, rails_, graph_ranks_, machine_of_,
                                             /*tells=*/rank() == 0));
   if (needs_network()) {
     planner::span_machines(settings, spans_machines() ? machine_of_ : std::vector<int>{});

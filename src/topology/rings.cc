@@ -32,8 +32,8 @@ std::vector<int> gates_of(const Graph& graph, std::span<const int> rails,
   return places;
 }
 
-std::vector<Machine> machines_of(const Graph& graph, std::span<const int> ranks,
-                                 std::span<const int> machines) {
+std::vector<Machine> machines_of(const Graph& graph, std::span<const int> rails,
+                                 std::span<const int> ranks, std::span<const int> machines) {
   std::vector<std::vector<int>> members;  // by machine, in the order of first ranks
   std::map<int, size_t> numbers;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -41,7 +41,6 @@ std::vector<Machine> machines_of(const Graph& graph, std::span<const int> ranks,
     if (is_new) members.emplace_back();
     members[known->second].push_back(static_cast<int>(rank));
   }
-  const std::vector<int> rails = topology::rails(graph);
   std::vector<Machine> result;
   for (std::vector<int>& of_machine : members) {
     std::vector<int> graph_ranks, nodes;
@@ -102,9 +101,9 @@ std::vector<std::vector<int>> rings_over(std::span<Machine> machines) {
 
 }  // namespace
 
-std::vector<std::vector<int>> rings(const Graph& graph, std::span<const int> ranks,
-                                    std::span<const int> machines) {
-  std::vector<Machine> all = machines_of(graph, ranks, machines);
+std::vector<std::vector<int>> rings(const Graph& graph, std::span<const int> rails,
+                                    std::span<const int> ranks, std::span<const int> machines) {
+  std::vector<Machine> all = machines_of(graph, rails, ranks, machines);
   if (all.empty()) return {};
   return all.size() == 1 ? rings_inside(all[0]) : rings_over(all);
 }
@@ -117,7 +116,7 @@ std::vector<std::vector<int>> rings(const Graph& graph) {
     ranks.push_back(node.gpu->rank);
     machines.push_back(node.host);
   }
-  std::vector<std::vector<int>> result = rings(graph, ranks, machines);
+  std::vector<std::vector<int>> result = rings(graph, rails(graph), ranks, machines);
   for (std::vector<int>& ring : result)
     for (int& rank : ring) rank = ranks[static_cast<size_t>(rank)];
   return result;

@@ -22,8 +22,8 @@ namespace niccolite::topology {
 inline constexpr int kMostRings = 16;
 
 /// Rings over the ranks of a communicator, each of which names every one of them once.
-/// `ranks`: by rank of the communicator, what the graph knows it as; `machines`: which it is on, by
-/// any numbers.
+/// `rails`: those of the graph (rails.h); `ranks`: by rank of the communicator, what the graph
+/// knows it as; `machines`: which it is on, by any numbers.
 ///
 /// The ranks of a machine stand beside each other, machines in the order of their first ranks, so
 /// that each ring crosses each machine's wires once in each direction. Inside a machine the worst
@@ -32,8 +32,8 @@ inline constexpr int kMostRings = 16;
 /// Over several machines there are as many rings as every machine has network devices in use: each
 /// leaves a machine by another one. With an odd number of machines one hop of each ring changes the
 /// rail. On one machine there is a further ring while it finds direct NVLinks that no other has.
-std::vector<std::vector<int>> rings(const Graph& graph, std::span<const int> ranks,
-                                    std::span<const int> machines);
+std::vector<std::vector<int>> rings(const Graph& graph, std::span<const int> rails,
+                                    std::span<const int> ranks, std::span<const int> machines);
 /// Over all ranks that the graph has, each on its machine there; as ranks of the graph.
 std::vector<std::vector<int>> rings(const Graph& graph);
 

@@ -145,7 +145,7 @@ TEST(Rings, OfSomeRanksAreOfTheirOwnNumbers) {
   const Graph graph = cluster_of("nvswitch_8x8", 2);
   // Ranks 0 to 3 of a communicator: what the graph knows as 9, 2, 8 and 3.
   const std::vector<int> ranks{9, 2, 8, 3}, machines{1, 0, 1, 0};
-  EXPECT_THAT(rings(graph, ranks, machines),
+  EXPECT_THAT(rings(graph, rails(graph), ranks, machines),
               ElementsAre(ElementsAre(2, 0, 3, 1), ElementsAre(0, 2, 1, 3)));
 }
 
@@ -153,7 +153,7 @@ TEST(Rings, HaveRanksWhoseGpuIsKnownByAnother) {
   // Two ranks of one GPU: the graph has the first alone.
   const Graph graph = cluster_of("pcie_4", 2);
   const std::vector<int> ranks{0, 1, 99, 4, 98}, machines{0, 0, 0, 1, 1};
-  for (const std::vector<int>& ring : rings(graph, ranks, machines)) {
+  for (const std::vector<int>& ring : rings(graph, rails(graph), ranks, machines)) {
     EXPECT_EQ(std::set<int>(ring.begin(), ring.end()).size(), 5u);
     EXPECT_EQ(std::set<int>(ring.begin(), ring.begin() + 3), (std::set<int>{0, 1, 2}));
   }
