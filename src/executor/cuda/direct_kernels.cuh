@@ -69,13 +69,6 @@ __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
     niccolite::executor::cuda::run_list<Operation, kMostPeers>(args);                        \
     niccolite::executor::cuda::mark_end(args.header);                                        \
   }
-#define NICCOLITE_MESSAGES_KERNEL(name)                                                      \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
-      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
-    niccolite::executor::cuda::mark_begin(args.header);                                      \
-    niccolite::executor::cuda::run_messages(args);                                           \
-    niccolite::executor::cuda::mark_end(args.header);                                        \
-  }
 #define NICCOLITE_DIRECT_LIST_KERNEL(name, Operation, kMostPeers)                          \
   extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)  \
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::ListArgs args) { \
