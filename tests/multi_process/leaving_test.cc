@@ -41,12 +41,27 @@ bool take_part(const std::string& kind, int rank, int nranks, ncclComm_t comm) {
   return values == std::vector<float>(kCount, 3.5F);
 }
 
+// The signal by which a test lets a role go on: held back from all threads, which are started
+// later.
+class Go {
+ public:
+  Go() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  }
+  void wait() const {
+    int received = 0;
+    sigwait(&signals_, &received);
+  }
+
+ private:
+  sigset_t signals_;
+};
+
 // id nranks rank kind: rank 0 does its part and ends, the others wait for a signal first.
 ROLE(comes_late) {
-  sigset_t go;
-  sigemptyset(&go);
-  sigaddset(&go, SIGUSR1);
-  pthread_sigmask(SIG_BLOCK, &go, nullptr);
+  const Go go;
   const int nranks = std::stoi(arguments[1]);
   const int rank = std::stoi(arguments[2]);
   REQUIRE_CUDA(cudaSetDevice(rank));
@@ -54,8 +69,7 @@ ROLE(comes_late) {
   REQUIRE_NCCL(ncclCommInitRank(&comm, nranks, to_id(arguments[0]), rank));
   std::printf("READY\n");
   std::fflush(stdout);
-  int received = 0;
-  if (rank != 0) sigwait(&go, &received);
+  if (rank != 0) go.wait();
   return take_part(arguments[3], rank, nranks, comm) ? 0 : 1;
 }
 
@@ -96,10 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Leaving,
 // id nranks rank: after a signal sends to all others, and receives from them; says what it was
 // told, and ends at once.
 ROLE(exchanges_once) {
-  sigset_t go;
-  sigemptyset(&go);
-  sigaddset(&go, SIGUSR1);
-  pthread_sigmask(SIG_BLOCK, &go, nullptr);
+  const Go go;
   const int nranks = std::stoi(arguments[1]);
   const int rank = std::stoi(arguments[2]);
   REQUIRE_CUDA(cudaSetDevice(rank));
@@ -109,8 +120,7 @@ ROLE(exchanges_once) {
   REQUIRE_CUDA(cudaMalloc(&buffer, 2 * static_cast<size_t>(nranks) * sizeof(float)));
   std::printf("READY\n");
   std::fflush(stdout);
-  int received = 0;
-  sigwait(&go, &received);
+  go.wait();
   ncclGroupStart();
   for (int peer = 0; peer < nranks; ++peer) {
     if (peer == rank) continue;
