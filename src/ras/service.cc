@@ -110,9 +110,20 @@ class Service {
       int error = 0;
       Result<std::optional<Socket>> waiting = listener_.accept(&error);
       if (!waiting.is_ok() || !waiting.value().has_value()) return;
-      if (clients_.size() == kMostClients) continue;  // closes it
-      add(std::move(*waiting.value()));
+      if (clients_.size() < kMostClients || drop_silent()) add(std::move(*waiting.value()));
     }
+  }
+
+  /// Makes room for a new client: of the clients that monitor nothing and have read every answer,
+  /// the one that came first goes. Connections that only stand open thus keep nobody out, nor do
+  /// those that are closed already and whose end has not been read. False: all are in use.
+  bool drop_silent() {
+    const auto silent = std::ranges::find_if(clients_, [](const auto& client) {
+      return client->session.monitors() == 0 && client->queued.empty();
+    });
+    if (silent == clients_.end()) return false;
+    drop(std::shared_ptr(*silent));
+    return true;
   }
 
   void add(Socket socket) {
