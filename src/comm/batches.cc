@@ -257,12 +257,11 @@ class Turns {
 Result<Protocol> protocol_of_copy(const Call& call, std::span<const End> others, Planner& planner) {
   constexpr double kLaunchMicroseconds = 4;
   const size_t bytes = call.request.bytes();
-  const Protocol own = TRY(planner.protocol_of_message(bytes, call.goes_direct));
-  // By how much it is longer than the shortest, whose latency others have anyway.
+  // The latency of the shortest others have anyway.
   const auto time_of = [&](Protocol protocol) {
-    return planner.time_of_message(bytes, protocol, call.goes_direct) -
-           planner.time_of_message(1, protocol, call.goes_direct);
+    return planner.time_of_copy(bytes, protocol, call.goes_direct);
   };
+  const Protocol own = TRY(planner.protocol_of_copy(bytes, call.goes_direct));
   Protocol best = own;
   double least = time_of(own) + kLaunchMicroseconds;
   for (const End& end : others) {

@@ -65,7 +65,7 @@ std::vector<WorkerPlan> plan_workers(std::span<const WorkerShape> workers,
     }
     if (!can_have_bulk_copies(worker, facilities)) continue;
     const bool copies = copies_only(worker);
-    const bool has_counter = may_share_copy && worker.is_only_work && worker.pattern_channels == 1;
+    const bool has_counter = may_share_copy && worker.pattern_channels == 1;
     // From the user's buffer to the user's buffer, without a counter and in kernels that reduce:
     // many threads are faster.
     if (copies && !has_counter) continue;

@@ -9,6 +9,7 @@
 
 #include "executor/list_access.h"
 #include "planner/model.h"
+#include "planner/request.h"
 
 namespace niccolite::planner {
 
@@ -71,6 +72,15 @@ double predict_in_direct_list(size_t bytes);
 
 /// For a message whose protocol is settled.
 Choice choose_for_message(const Settings& settings, executor::Protocol protocol, size_t bytes);
+/// The same to the own rank. No link bounds that, but what a CTA copies: it has as many channels as
+/// its length pays for, of those that connections have, unless CTAs are to be saved.
+Choice choose_for_copy(const Settings& settings, executor::Protocol protocol, size_t bytes);
+/// Microseconds that such a copy takes beyond the shortest.
+double predict_copy(const Settings& settings, executor::Protocol protocol, size_t bytes);
+/// The protocol that suits it: Simple, whose bulk copies are faster than threads, or what messages
+/// of its length have.
+executor::Protocol protocol_of_copy(const Settings& settings, executor::Protocol of_messages,
+                                    size_t bytes);
 
 /// The channel counts that are worth a comparison, from the settings' fewest to their most for
 /// `protocol`, ascending; none where the machine has no such protocol.

@@ -177,6 +177,11 @@ Result<Protocol> Planner::protocol_of_message(size_t bytes, bool goes_direct) {
   return TRY(chosen(Collective::PointToPoint, bytes, /*most_channels=*/0, goes_direct)).protocol;
 }
 
+Result<Protocol> Planner::protocol_of_copy(size_t bytes, bool goes_direct) {
+  const Protocol like_others = TRY(protocol_of_message(bytes, goes_direct));
+  return planner::protocol_of_copy(settings_of_message(goes_direct), like_others, bytes);
+}
+
 Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels,
                                bool goes_direct) {
   const auto key = std::tuple(collective, bytes, most_channels, goes_direct);
@@ -196,6 +201,12 @@ executor::Partition Planner::partition_of_message(size_t bytes, Protocol protoco
                                                   bool goes_direct) const {
   const Choice choice = choose_for_message(settings_of_message(goes_direct), protocol, bytes);
   return executor::make_block_partition(bytes, 1, 1, cut(Collective::PointToPoint, choice));
+}
+
+executor::Partition Planner::partition_of_copy(const Message& message, Protocol protocol) const {
+  const Choice choice =
+      choose_for_copy(settings_of_message(message.goes_direct), protocol, message.bytes);
+  return executor::make_block_partition(message.bytes, 1, 1, cut(Collective::PointToPoint, choice));
 }
 
 Result<std::shared_ptr<const executor::Program>> Planner::message_program(
@@ -233,7 +244,10 @@ Result<Plan> Planner::messages(std::span<const std::vector<Message>> layers, Pro
       (message.is_send ? sent : received) += message.bytes;
       goes_direct &= message.goes_direct;
       const size_t work = plan.partitions.size();
-      plan.partitions.push_back(partition_of_message(message.bytes, protocol, message.goes_direct));
+      plan.partitions.push_back(
+          message.peer == rank_
+              ? partition_of_copy(message, protocol)
+              : partition_of_message(message.bytes, protocol, message.goes_direct));
       executor::Turn& turn = plan.turns.emplace_back();
       const auto [before, is_first] = last.try_emplace({message.peer, message.is_send}, work);
       if (is_first || message.peer == rank_) continue;

@@ -58,6 +58,12 @@ class Planner {
   double time_of_message(size_t bytes, executor::Protocol protocol, bool goes_direct) const {
     return choose_for_message(settings_of_message(goes_direct), protocol, bytes).microseconds;
   }
+  /// The protocol that suits a message to the own rank, which nobody else has to know.
+  Result<executor::Protocol> protocol_of_copy(size_t bytes, bool goes_direct);
+  /// By how much one to the own rank is predicted to take longer than the shortest.
+  double time_of_copy(size_t bytes, executor::Protocol protocol, bool goes_direct) const {
+    return predict_copy(settings_of_message(goes_direct), protocol, bytes);
+  }
   /// How a message is cut up, of which both ends have to come to the same.
   executor::Partition partition_of_message(size_t bytes, executor::Protocol protocol,
                                            bool goes_direct) const;
@@ -89,6 +95,8 @@ class Planner {
   Result<Compiled> program(const Algorithm& algorithm, int root);
   Result<std::shared_ptr<const executor::Program>> message_program(
       std::span<const std::vector<Message>> layers, executor::Protocol protocol) const;
+  /// The same of a message to the own rank, which nobody else has to know.
+  executor::Partition partition_of_copy(const Message& message, executor::Protocol protocol) const;
   executor::Cut cut(Collective collective, const Variant& variant) const;
   Result<Plan> plan_of(const Request& request, const Choice& choice);
   /// choose(), remembered: groups ask for the same again each time.

@@ -87,8 +87,15 @@ TEST(Batches, TakeMessagesToTheOwnRankWithOthers) {
     EXPECT_EQ(batches[0].protocol, Protocol::Simple);
     EXPECT_EQ(batches[0].tasks.size(), 3u);
   }
-  const std::vector<Task> short_messages = group_of(64 * kMiB, 100);
-  EXPECT_EQ(batches_of(settings, 0, short_messages).size(), 2u);
+  // Bulk copies beside threads that send.
+  for (const size_t sent : {size_t{100}, kMiB / 2}) {
+    const std::vector<Task> tasks = group_of(3 * kMiB, sent);
+    const std::vector<Batch> batches = batches_of(settings, 0, tasks);
+    ASSERT_EQ(batches.size(), 2u) << sent;
+    EXPECT_NE(batches[0].protocol, Protocol::Simple);
+    EXPECT_EQ(batches[1].protocol, Protocol::Simple);
+    EXPECT_TRUE(batches[1].is_beside);
+  }
 }
 
 TEST(Batches, LeaveOutEmptyMessagesToTheOwnRankBesideOthers) {

@@ -88,8 +88,10 @@ inline constexpr Case kLoans[] = {{Collective::Reduce, "direct"},
 
 inline void expect_tile_counters_reset(Cluster& cluster) {
   for (const auto& connection : cluster.connections()) {
-    EXPECT_EQ(connection->receiver(0).tile_counters[0], 0u);
-    EXPECT_EQ(connection->sender(0).tile_counters[0], 0u);
+    for (const int counter : {0, 1}) {
+      EXPECT_EQ(connection->receiver(0).tile_counters[counter], 0u);
+      EXPECT_EQ(connection->sender(0).tile_counters[counter], 0u);
+    }
   }
 }
 

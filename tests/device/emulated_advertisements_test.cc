@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "algorithms/point_to_point.h"
 #include "executor/protocol/advertisement.h"
 #include "executor/report.h"
 #include "tests/device/emulated_advertisements.h"
@@ -21,6 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, EmulatedDirectGet, testing::Bool(), name
 using executor::DataType;
 using executor::ReportKind;
 using executor::host::Operands;
+using executor::host::Part;
 
 // Bytes, of several rounds. Blocks side by side are aligned; the parts of one buffer end anyhow.
 constexpr uint64_t kElements = 1616;
@@ -97,6 +99,30 @@ TEST_P(EmulatedDirectPut, SharesDirectPuts) {
 // Elements from an aligned address to where buffers begin, of one after the other: all alike, and
 // each in its own way.
 const std::vector<uint64_t> kStarts[] = {{1}, {8}, {3, 0, 0, 5, 1, 2, 4}, {0, 1, 9, 0, 14, 3, 7}};
+
+// CTAs that have no part in any message draw tiles like the others. Threads copy what is not
+// aligned.
+TEST_P(EmulatedDirectPut, SharesACopyBesideMessages) {
+  const std::vector<algorithms::Envelope> messages{{0, 1}, {1, 0}, {0, 0}, {1, 1}};
+  const std::vector<uint64_t> counts{20, 33, 3 * 81920 + 117, 3 * 3 * 32768 - 5};
+  Cluster cluster(algorithms::point_to_point(2, messages).take(), Protocol::Simple, kLarge);
+  std::vector<std::vector<uint64_t>> starts(std::begin(kStarts), std::end(kStarts));
+  starts.push_back({0});
+  for (const std::vector<uint64_t>& start : starts) {
+    const bool is_aligned = start == starts.back();
+    const Operands operands(cluster.schedule(), DataType::Uint8, counts, {.starts = start});
+    const Part part{.schedule = 0, .counts = counts, .buffers = operands.addresses(), .tag = 1};
+    auto launches = cluster.launches({part}, DataType::Uint8, {});
+    for (Launch& launch : launches) launch.threads = 256;
+    const uint64_t before = emulation::fetch_adds();
+    ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 80'000'000));
+    ASSERT_NO_FATAL_FAILURE(operands.check());
+    EXPECT_EQ(emulation::fetch_adds() != before, is_aligned);
+    expect_tile_counters_reset(cluster);
+    EXPECT_TRUE(cluster.guards_intact());
+    EXPECT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
+  }
+}
 
 // The CTAs share it as ever.
 TEST_P(EmulatedDirectPut, TakesNoSlotsWhereverBuffersBegin) {

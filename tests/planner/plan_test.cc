@@ -76,6 +76,26 @@ TEST(Plan, BothEndsOfAMessageChooseAlikeWhateverElseTheyDo) {
   }
 }
 
+// What a rank sends to itself no link bounds: it is cut up for as many CTAs as pay, whatever others
+// would make of a message of its length.
+TEST(Plan, CopiesHaveTheChannelsThatTheyPayFor) {
+  Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  const auto channels_of = [&](int peer, size_t bytes) {
+    const std::vector<Message> sent{{.peer = peer, .is_send = true, .bytes = bytes}};
+    return Planner(settings, 0)
+        .messages({&sent, 1}, Protocol::Simple)
+        .value()
+        .partitions[0]
+        .channels;
+  };
+  const size_t most = settings.shapes[static_cast<size_t>(Protocol::Simple)].channels;
+  EXPECT_EQ(channels_of(0, size_t{8} << 20), most);
+  EXPECT_LT(channels_of(1, size_t{8} << 20), most);
+  EXPECT_EQ(channels_of(0, 1000), channels_of(1, 1000));
+  settings.policy = CtaPolicy::Efficiency;
+  EXPECT_EQ(channels_of(0, size_t{8} << 20), channels_of(1, size_t{8} << 20));
+}
+
 TEST(Plan, MessagesOfAPairTakeTurns) {
   const Settings settings = settings_for(gpu::Kind::Cuda, 3);
   Planner planner(settings, 1);

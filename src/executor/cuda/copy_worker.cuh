@@ -236,11 +236,11 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
            ChannelTiles::are_worth_it(cta_.work->partition.channels, this->block_bytes() / kVec16,
                                       stride_vec16s(), vec16s_of_tile());
   }
-  // A worker that sends has its first connection's counter; the one that only copies
-  // (lowering/workers.h), the program's first.
+  // A worker that sends has its first connection's counter. The one that only copies
+  // (lowering/workers.h) has the launch's: a CTA need not have a part in any connection.
   __device__ __forceinline__ uint64_t* counter() const {
-    const PortState& port = this->sends() ? this->port_of(sends_[0]) : cta_.ports[0];
-    return (port.control - cta_.channel())->tile_counters + (this->sends() ? 0 : 1);
+    if (!this->sends()) return cta_.header.copy_counter;
+    return (this->port_of(sends_[0]).control - cta_.channel())->tile_counters;
   }
 
   /// Nothing is waited for any more but loads and stores. The first tile is loaded, and the

@@ -139,6 +139,15 @@ __device__ __forceinline__ void run_awaiting(const Cta& cta, const WorkerTask& t
   if (worker.rank == 0) await_takers(cta, task);
 }
 
+/// Does the worker only copy, and not from vec16s to vec16s? Its threads, if they are many, are
+/// then faster than bulk copies.
+__device__ __forceinline__ bool is_unaligned_copy(const Cta& cta, const WorkerTask& task,
+                                                  const WorkerThreads& worker) {
+  const CompactInstruction& instruction = cta.instructions[task.first];
+  return worker.size > 2 * kWarp && instruction.receive_count + instruction.send_count == 0 &&
+         cta.work->width < kVec16;
+}
+
 /// A worker of the Simple protocol, in the form that suits it.
 template <typename Operation>
 __device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& task,
@@ -153,7 +162,8 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& tas
   }
   worker.barrier();
   if (only_awaits(cta, task)) return run_awaiting<Operation>(cta, task, worker);
-  if (task.has(kCopiesStaged)) return run_copy<Operation>(cta, task, worker, pointers);
+  if (task.has(kCopiesStaged) && !is_unaligned_copy(cta, task, worker))
+    return run_copy<Operation>(cta, task, worker, pointers);
   const CompactInstruction* first = cta.instructions + task.first;
   const uint32_t count = task.count;
   if constexpr (Operation::kReduces) {

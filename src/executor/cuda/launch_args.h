@@ -256,6 +256,9 @@ struct alignas(16) LaunchHeader {
   observe::KernelStamp* newest;  // null: nobody wants to know
   observe::KernelSpan* spans;    // of this launch
   uint64_t launch;               // Launch::number
+
+  uint64_t* copy_counter;  // ControlBlock::tile_counters[1] of the first port: numbers the dynamic
+                           // tiles of the worker that only copies; null: there are no ports
 };
 
 struct LaunchArgs {

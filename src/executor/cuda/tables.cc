@@ -260,6 +260,7 @@ Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces,
   params.threads = add_workers(launch, threads, movers, tables);
   TRY(add_uses(launch, tables));
   params.bytes = lay_out(tables, header);
+  if (!tables.ports.empty()) header.copy_counter = tables.ports[0].control->tile_counters + 1;
   params.has_staged_copies = tables.copy_rings != 0;
   params.has_advertisements =
       std::any_of(tables.ports.begin(), tables.ports.end(), [](const PortTask& port) {

@@ -41,7 +41,10 @@ WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool red
     const bool only_waits =
         plans[l].only_advertises &&
         stride_width(launch, launch.program->workers[l].work) < advertisement::kAlignment;
-    movers.is_small.push_back(copies || only_waits);
+    // A copy beside other works, whose buffers need not be aligned alike: threads make it then.
+    const bool may_need_threads =
+        shapes[l].receives.empty() && shapes[l].sends.empty() && !shapes[l].is_only_work;
+    movers.is_small.push_back((copies && !may_need_threads) || only_waits);
   }
   return movers;
 }
