@@ -21,6 +21,9 @@ using planner::Planner;
 
 // Above this, an operation fills the links by itself and gains nothing from company.
 constexpr size_t kMostJoinedBytes = 512 << 10;
+// The longest operation of a direct list, as far as has been measured: in a list nothing waits from
+// one operation to the next, and so those that fill the links by themselves gain, too.
+constexpr size_t kMostListedBytes = 16 << 20;
 // Of messages to so many distances there are no more works than a program has, with sends and
 // receives, and one to the own rank.
 constexpr int kDistancesInBatch = 16;
@@ -41,8 +44,8 @@ Kernel kernel_of(const Plan& plan) {
 }
 
 /// A scalar is its rank's own, and a launch has one: such operations stay alone.
-bool may_share(const Task& task, const planner::Settings& settings) {
-  return task.call.request.bytes() <= kMostJoinedBytes && settings.nranks > 1 &&
+bool may_share(const Task& task, size_t most_bytes, const planner::Settings& settings) {
+  return task.call.request.bytes() <= most_bytes && settings.nranks > 1 &&
          !task.call.request.op.scales();
 }
 
@@ -109,32 +112,51 @@ void add_batches(std::span<const Task* const> tasks, size_t most, const Batch& l
   }
 }
 
+/// Operations that may share a direct list.
+struct ListedKind {
+  Collective collective;
+  std::vector<const Task*> tasks{};  // in the order of the calls
+  size_t small = 0;                  // of which so many could also be joined,
+  size_t small_bytes = 0;            // with so many bytes;
+  double gain = 0;                   // and the others are faster by so many microseconds
+};
+
+bool pays(const ListedKind& kind, const planner::Settings& settings, bool is_captured) {
+  return kind.gain > planner::kDirectListMicroseconds ||
+         planner::pays_direct_list(settings, kind.collective, kind.small, kind.small_bytes,
+                                   is_captured);
+}
+
 /// Those of `tasks` that are faster in direct lists.
 Result<std::set<const Task*>> add_direct_lists(std::span<const Task* const> tasks, Planner& planner,
                                                bool is_captured, std::vector<Batch>& batches) {
-  using Key = std::tuple<Collective, int, Kernel>;
-  std::vector<std::pair<Key, std::vector<const Task*>>> kinds;  // in the order of their first calls
-  std::map<Key, size_t> kind_of;
+  std::vector<ListedKind> kinds;  // in the order of their first calls
+  std::map<std::tuple<Collective, int, Kernel>, size_t> kind_of;
   for (const Task* task : tasks) {
     const planner::Request& request = task->call.request;
     const std::optional<Plan> plan = TRY(planner.listed_directly(request));
     if (!plan) continue;
+    const bool is_small = request.bytes() <= kMostJoinedBytes;
+    const double gain =
+        is_small ? 0 : TRY(planner.collective(request)).microseconds - plan->microseconds;
+    if (gain < 0) continue;
     const int root = schedule::has_root(request.collective) ? request.root : 0;
-    const Key key{request.collective, root, kernel_of(*plan)};
-    const auto [place, is_new] = kind_of.try_emplace(key, kinds.size());
-    if (is_new) kinds.push_back({key, {}});
-    kinds[place->second].second.push_back(task);
+    const auto [place, is_new] =
+        kind_of.try_emplace({request.collective, root, kernel_of(*plan)}, kinds.size());
+    if (is_new) kinds.push_back({.collective = request.collective});
+    ListedKind& kind = kinds[place->second];
+    kind.tasks.push_back(task);
+    kind.gain += gain;
+    if (!is_small) continue;
+    ++kind.small;
+    kind.small_bytes += request.bytes();
   }
   std::set<const Task*> taken;
-  for (const auto& [key, alike] : kinds) {
-    size_t bytes = 0;
-    for (const Task* task : alike) bytes += task->call.request.bytes();
-    if (!planner::pays_direct_list(planner.settings(), std::get<Collective>(key), alike.size(),
-                                   bytes, is_captured))
-      continue;
-    add_batches(alike, executor::kMostDirectListWorks, {.is_list = true, .goes_direct = true},
+  for (const ListedKind& kind : kinds) {
+    if (!pays(kind, planner.settings(), is_captured)) continue;
+    add_batches(kind.tasks, executor::kMostDirectListWorks, {.is_list = true, .goes_direct = true},
                 batches);
-    taken.insert(alike.begin(), alike.end());
+    taken.insert(kind.tasks.begin(), kind.tasks.end());
   }
   return taken;
 }
@@ -161,23 +183,25 @@ Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches)
 
 Status add_collectives(std::span<const Task> tasks, Planner& planner, bool is_captured,
                        std::vector<Batch>& batches) {
-  const auto is_candidate = [&](const Task* task) { return may_share(*task, planner.settings()); };
+  const planner::Settings& settings = planner.settings();
   std::vector<const Task*> left, candidates;
   for (const Task& task : tasks) {
     if (task.call.is_message()) continue;
     left.push_back(&task);
-    if (is_candidate(&task)) candidates.push_back(&task);
+    if (may_share(task, kMostListedBytes, settings)) candidates.push_back(&task);
   }
-  size_t sharing = candidates.size();
-  if (sharing > 1) {
+  if (candidates.size() > 1) {
     const std::set<const Task*> taken =
         TRY(add_direct_lists(candidates, planner, is_captured, batches));
     std::erase_if(left, [&](const Task* task) { return taken.contains(task); });
-    sharing -= taken.size();
   }
+  const auto may_join = [&](const Task* task) {
+    return may_share(*task, kMostJoinedBytes, settings);
+  };
+  const auto joining = std::ranges::count_if(left, may_join);
   Binning binning(planner);
   for (const Task* task : left) {
-    if (sharing > 1 && is_candidate(task)) {
+    if (joining > 1 && may_join(task)) {
       TRY(binning.add(*task));
     } else {
       binning.add_alone(*task);

@@ -103,7 +103,14 @@ void OperationQueue::note_without_advertisements(const Launcher& launcher,
   for (size_t i = 0; message_agreement_ != nullptr && i < calls.size() && i < buffers.size(); ++i)
     if (calls[i].is_message() && calls[i].request.bytes() >= kLeastDirectMessage)
       note_message(calls[i], with_shifts(buffers[i], calls[i]));
-  if (launcher.advertisements() == Launcher::Advertisements::None) return;
+  // Collectives by lines, too, that a plan for direct buffers might list with others of their
+  // group.
+  constexpr size_t kLeastListed = 512 << 10;
+  if (launcher.advertisements() == Launcher::Advertisements::None) {
+    size_t bytes = 0;
+    for (const Call& call : calls) bytes += call.is_message() ? 0 : call.request.bytes();
+    if (plans_ != &plain_ || bytes < kLeastListed) return;
+  }
   for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
     if (calls[i].is_message()) continue;
     if (launcher.advertisements() == Launcher::Advertisements::Taken) {

@@ -288,9 +288,26 @@ bool pays_direct_list(const Settings& settings, Collective collective, size_t op
   return bytes >= kLeastBytes || operations > most_of_launch;
 }
 
-double predict_in_direct_list(size_t bytes) {
-  constexpr double kGigabytesPerSecond = 300;
-  return static_cast<double>(bytes) / (kGigabytesPerSecond * 1e3);
+double predict_in_direct_list(const Request& request, int nranks) {
+  // Of a rank's link, one way: two H100, lists of 32 operations of 1 to 16 MiB. What scatters only
+  // loads from peers, what gathers only stores to them; else tiles' owners do both, and of a buffer
+  // the rank that all others read carries so much. Arithmetic that is no sum, and that of bytes,
+  // has registers for fewer loads.
+  const auto bytes = static_cast<double>(request.bytes());
+  const double others = nranks - 1;
+  const double whole = 2 * others / nranks * bytes;
+  const double block = others * bytes;
+  constexpr double kBytesPerMicrosecond = 1e3;  // at a gigabyte a second
+  switch (request.collective) {
+    case Collective::ReduceScatter:
+      return block / (280 * kBytesPerMicrosecond);
+    case Collective::AllGather:
+      return block / (270 * kBytesPerMicrosecond);
+    case Collective::Broadcast:
+      return whole / (345 * kBytesPerMicrosecond);
+    default:
+      return whole / (315 * kBytesPerMicrosecond);
+  }
 }
 
 Choice choose_for_message(const Settings& settings, Protocol protocol, size_t bytes) {

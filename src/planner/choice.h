@@ -67,8 +67,10 @@ std::optional<executor::ListAccess> find_list_access(const Settings& settings,
 /// would be? `is_captured`: in a graph, whose buffers are looked up once.
 bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
                       size_t bytes, bool is_captured);
-/// Microseconds that an operation adds to such a list.
-double predict_in_direct_list(size_t bytes);
+/// Microseconds that such a list takes whatever is in it, and that an operation adds, of `bytes` as
+/// Request::bytes().
+inline constexpr double kDirectListMicroseconds = 10;
+double predict_in_direct_list(const Request& request, int nranks);
 
 /// For a message whose protocol is settled.
 Choice choose_for_message(const Settings& settings, executor::Protocol protocol, size_t bytes);

@@ -305,6 +305,28 @@ TEST(Batches, MakeDirectListsWhereTheyPay) {
   EXPECT_FALSE(batches_of(slots, 0, tasks, true)[0].goes_direct);
 }
 
+// However long they are, as long as they are faster there: nothing waits between them.
+TEST(Batches, MakeDirectListsOfLongOperations) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  constexpr size_t kMiB = (1 << 20) / kFloat;
+  for (const bool is_captured : {false, true}) {
+    std::vector<Task> tasks(8, task_of(all_reduce(4 * kMiB)));
+    tasks.push_back(task_of(all_reduce(100)));         // goes with them
+    tasks.push_back(task_of(all_reduce(256 * kMiB)));  // fills the links by itself
+    const std::vector<Batch> batches = batches_of(settings, 0, tasks, is_captured);
+    ASSERT_EQ(batches.size(), 2u);
+    EXPECT_TRUE(batches[0].is_list && batches[0].goes_direct);
+    EXPECT_EQ(batches[0].tasks.size(), 9u);
+    EXPECT_EQ(batches[1].tasks, std::vector<const Task*>{&tasks[9]});
+  }
+  const std::vector<Task> one{task_of(all_reduce(4 * kMiB))};
+  EXPECT_FALSE(batches_of(settings, 0, one, true)[0].is_list);
+  planner::Settings slots = settings;
+  planner::set_reach(slots, false);
+  const std::vector<Task> tasks(8, task_of(all_reduce(4 * kMiB)));
+  EXPECT_EQ(batches_of(slots, 0, tasks, true).size(), 8u);
+}
+
 // A collective that has few channels takes the protocol that is the fastest of so many.
 TEST(Batches, ChooseForTheShareOfEachCollective) {
   const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
@@ -330,7 +352,7 @@ TEST(Batches, OfCollectivesAreThoseOfAllRanks) {
         settings_for(seed % 4 == 0 ? gpu::Kind::Virtual : gpu::Kind::Cuda, nranks);
     std::vector<Task> tasks;
     for (size_t i = 0, count = 1 + random() % 300; i < count; ++i) {
-      const size_t elements = 1 + random() % (size_t{1} << (random() % 20));
+      const size_t elements = 1 + random() % (size_t{1} << (random() % 24));
       const int root = static_cast<int>(random() % static_cast<uint32_t>(nranks));
       tasks.push_back(
           task_of(random() % 2 == 0 ? all_reduce(elements) : broadcast(elements, root)));

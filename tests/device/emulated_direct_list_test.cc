@@ -87,9 +87,12 @@ class Lists {
     for (size_t w = 0; w < works; ++w) {
       const uint64_t most = most_bytes / size_of(type);
       const uint64_t count = 1 + random() % (random() % 2 == 0 ? 8 : most);
-      const OperandOptions options{.is_in_place = random() % 2 == 0,
-                                   .is_misaligned = random() % 3 == 0,
-                                   .reduction = reduction};
+      OperandOptions options{.is_in_place = random() % 2 == 0,
+                             .is_misaligned = random() % 3 == 0,
+                             .reduction = reduction};
+      // Each buffer begins somewhere else in its vec16.
+      if (!options.is_misaligned && random() % 2 == 0)
+        for (int i = 0; i < 7; ++i) options.starts.push_back(random() % 16);
       operands_.emplace_back(results_.schedule(), type, std::vector{count}, options);
       parts.push_back({.counts = {count},
                        .buffers = operands_.back().addresses(),
@@ -203,7 +206,7 @@ TEST(EmulatedDirectList, ReducesEveryType) {
       SCOPED_TRACE(testing::Message() << name_of(static_cast<DataType>(type)) << " reduce " << op);
       const Sight sight = seed % 4 == 0 ? Sight::Sometimes : Sight::Open;
       const auto launches =
-          lists.draw(static_cast<DataType>(type), reduction, 4, 2, sight, seed, 700);
+          lists.draw(static_cast<DataType>(type), reduction, 4, 2, sight, seed, 2700);
       ASSERT_TRUE(lists.run(launches, seed));
       ASSERT_NO_FATAL_FAILURE(lists.check());
     }
