@@ -1,5 +1,6 @@
 #include "bootstrap/event_loop.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -34,25 +35,72 @@ EventLoop::~EventLoop() {
 }
 
 void EventLoop::run() {
+  std::unique_lock turn(turn_);
+  runner_ = std::this_thread::get_id();
   while (!stopping_) {
     std::array<epoll_event, 64> events;
     const Clock::duration patience = poll_ ? poll_() : Clock::duration::max();
-    const int count = wait(events, std::min(patience, time_to_next_timer()));
+    const Clock::duration limit = std::min(patience, time_to_next_timer());
+    int count;
+    if (limit == Clock::duration::zero()) {
+      count = wait(events, limit);
+    } else {
+      turn.unlock();
+      if (limit == kYield) sched_yield();
+      count = wait(events, limit == kYield ? Clock::duration::zero() : limit);
+      turn.lock();
+    }
     for (int i = 0; i < count; ++i) {
       const epoll_event event = events[static_cast<size_t>(i)];
       const Id id = event.data.u64;  // a copy: the structure is packed, nothing may refer into it
-      if (id == 0) {
+      if (id == kWake) {
         run_tasks();
-        continue;
+      } else if (id == kShared) {
+        if (!is_left_) serve_shared();
+      } else {
+        call(id, event.events);
       }
-      // A callback before this one may have forgotten the watch. The copy keeps it while it runs.
-      const auto found = watches_.find(id);
-      if (found == watches_.end()) continue;
-      const std::shared_ptr<Watch> watch = found->second;
-      watch->ready(event.events);
     }
     run_timers();
   }
+  runner_ = {};
+}
+
+void EventLoop::call(Id id, uint32_t events) {
+  // A callback before this one may have forgotten the watch. The copy keeps it while it runs.
+  const auto found = watches_.find(id);
+  if (found == watches_.end()) return;
+  const std::shared_ptr<Watch> watch = found->second;
+  watch->ready(events);
+}
+
+Status EventLoop::share() {
+  shared_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  if (!shared_.valid())
+    return Status::from_errno(errno, "cannot create an epoll (limit: ulimit -n)");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kShared;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, shared_.get(), &event) != 0)
+    return Status::from_errno(errno, "cannot watch an epoll");
+  return {};
+}
+
+void EventLoop::serve_shared() {
+  std::array<epoll_event, 16> events;  // who has more is ready again
+  const int count = epoll_wait(shared_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event event = events[static_cast<size_t>(i)];
+    call(event.data.u64, event.events);
+  }
+}
+
+void EventLoop::leave_shared(bool to_others) {
+  if (std::exchange(is_left_, to_others) == to_others) return;
+  epoll_event event{};
+  event.events = to_others ? 0u : unsigned{EPOLLIN};
+  event.data.u64 = kShared;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, shared_.get(), &event);
 }
 
 void EventLoop::stop() {
@@ -85,13 +133,23 @@ void EventLoop::run_tasks() {
 
 Result<EventLoop::Id> EventLoop::watch(int fd, uint32_t events,
                                        std::function<void(uint32_t)> ready) {
+  return watch_in(epoll_, fd, events, std::move(ready));
+}
+
+Result<EventLoop::Id> EventLoop::watch_shared(int fd, uint32_t events,
+                                              std::function<void(uint32_t)> ready) {
+  return watch_in(shared_.valid() ? shared_ : epoll_, fd, events, std::move(ready));
+}
+
+Result<EventLoop::Id> EventLoop::watch_in(const Fd& set, int fd, uint32_t events,
+                                          std::function<void(uint32_t)> ready) {
   const Id id = next_id_++;
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+  if (epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return Status::from_errno(errno, "cannot watch a socket (epoll_ctl)");
-  watches_.emplace(id, std::make_shared<Watch>(Watch{fd, std::move(ready)}));
+  watches_.emplace(id, std::make_shared<Watch>(Watch{&set == &shared_, fd, std::move(ready)}));
   return id;
 }
 
@@ -101,13 +159,13 @@ void EventLoop::change(Id watch, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = watch;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, found->second->fd, &event);
+  epoll_ctl(set_of(*found->second).get(), EPOLL_CTL_MOD, found->second->fd, &event);
 }
 
 void EventLoop::forget(Id watch) {
   const auto found = watches_.find(watch);
   if (found == watches_.end()) return;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second->fd, nullptr);
+  epoll_ctl(set_of(*found->second).get(), EPOLL_CTL_DEL, found->second->fd, nullptr);
   watches_.erase(found);
 }
 
@@ -115,6 +173,8 @@ EventLoop::Id EventLoop::at(Clock::time_point time, std::function<void()> task) 
   const Id id = next_id_++;
   timers_.emplace(std::pair(time, id), std::move(task));
   timer_times_.emplace(id, time);
+  // Set by whoever has borrowed the loop, whose own thread may wait for longer.
+  if (runner_ != std::thread::id() && runner_ != std::this_thread::get_id()) post([] {});
   return id;
 }
 

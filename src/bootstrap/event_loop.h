@@ -1,7 +1,9 @@
 // EventLoop: waits for sockets (epoll), timers and tasks posted by other threads, and runs their
 // callbacks one after the other on the thread that called run(). What hangs on a loop is touched by
-// that thread only. Thread safety: post() and stop() from any thread; the rest on the loop's
-// thread, or before run() and after it ended.
+// that thread only, or by one that borrows the loop: while the loop's own thread waits, another may
+// do what belongs to that thread, and serve the watches that are shared. Thread safety: post(),
+// stop(), borrow() and try_borrow() from any thread; the rest on the loop's thread, within
+// borrow(), or before run() and after it ended.
 #pragma once
 
 #include <chrono>
@@ -11,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,6 +29,8 @@ class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;
   using Id = uint64_t;  // of a watch or a timer; never used twice
+  /// A poller's result: no wait, but others of the machine may have the processor.
+  static constexpr Clock::duration kYield{1};
 
   static Result<std::unique_ptr<EventLoop>> create();
   ~EventLoop();
@@ -42,6 +47,8 @@ class EventLoop {
   /// Calls `ready` with the events (EPOLLIN, ...) of `fd` until forget(). The caller keeps `fd`
   /// open until then.
   Result<Id> watch(int fd, uint32_t events, std::function<void(uint32_t)> ready);
+  /// The same, but if the loop is shared whoever borrows it may serve it, too.
+  Result<Id> watch_shared(int fd, uint32_t events, std::function<void(uint32_t)> ready);
   void change(Id watch, uint32_t events);
   void forget(Id watch);
 
@@ -51,20 +58,55 @@ class EventLoop {
   }
   void cancel(Id timer);
 
+  /// Before run(): there may be shared watches.
+  Status share();
+  /// Readable when there is something to do for a shared watch.
+  int shared_descriptor() const { return shared_.get(); }
+  /// Calls `use`, when no callback runs; none begins meanwhile.
+  template <typename Use>
+  void borrow(Use&& use) EXCLUDES(turn_) {
+    std::lock_guard lock(turn_);
+    use();
+  }
+  /// The same, or false if a callback runs, or somebody else has borrowed the loop.
+  template <typename Use>
+  bool try_borrow(Use&& use) EXCLUDES(turn_) {
+    std::unique_lock lock(turn_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    use();
+    return true;
+  }
+  /// Runs the callbacks of the shared watches that have something to do, without waiting.
+  void serve_shared();
+  /// Whether the loop's own thread leaves them to others. Callbacks of the poller and borrowers.
+  void leave_shared(bool to_others);
+
  private:
   struct Watch {
+    bool is_shared;
     int fd;
     std::function<void(uint32_t)> ready;
   };
 
   EventLoop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+  Result<Id> watch_in(const Fd& set, int fd, uint32_t events, std::function<void(uint32_t)> ready);
+  const Fd& set_of(const Watch& watch) const { return watch.is_shared ? shared_ : epoll_; }
   Clock::duration time_to_next_timer() const;
   int wait(std::span<epoll_event> events, Clock::duration limit) const;
+  void call(Id watch, uint32_t events);
   void run_timers();
   void run_tasks() EXCLUDES(mutex_);
 
+  static constexpr Id kWake = 0;
+  static constexpr Id kShared = ~Id{0};
+
   Fd epoll_;
-  Fd wake_;  // eventfd, id 0
+  Fd wake_;    // eventfd, kWake
+  Fd shared_;  // epoll, kShared; none: the loop is not shared
+  // Held by whoever runs callbacks: all below but tasks_ is theirs.
+  std::mutex turn_;
+  std::thread::id runner_{};  // of run()
+  bool is_left_ = false;      // the shared watches, to others
   std::mutex mutex_;
   std::vector<std::function<void()>> tasks_ GUARDED_BY(mutex_);
   bool stopping_ = false;

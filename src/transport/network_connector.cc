@@ -18,12 +18,15 @@ int streams_from_environment() {
 
 // A thread for each direction carries more than one for both, but small messages are slower where
 // threads share cores: of virtual GPUs whose kernels take them, and of processes bound to few.
-bool has_cores_to_spare(gpu::Kind machine) {
+bool has_cores_to_spare() {
   constexpr int kEnough = 4;
   cpu_set_t cores;
-  return machine == gpu::Kind::Cuda && sched_getaffinity(0, sizeof cores, &cores) == 0 &&
-         CPU_COUNT(&cores) >= kEnough;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= kEnough;
 }
+
+// Of what kernels of virtual GPUs send themselves: more of it they leave to the proxy's thread, if
+// it has a core, and go on meanwhile.
+constexpr uint64_t kMostByKernels = 16 << 10;
 
 bool sends_any(std::span<const ShapedEnd> ends) {
   return std::ranges::any_of(ends, [](const ShapedEnd& shaped) { return shaped.end.is_send; });
@@ -64,14 +67,16 @@ Result<net::Proxy*> NetworkConnector::proxy() {
   std::lock_guard lock(mutex_);
   if (proxy_ != nullptr) return proxy_.get();
   if (carrier_.network == nullptr) rails_ = TRY(find_rails());
-  proxy_ = TRY(net::Proxy::start({.machine = machine_,
-                                  .member = member_,
-                                  .fail = fail_,
-                                  .streams = streams_from_environment(),
-                                  .rails = rails_,
-                                  .network = carrier_.network,
-                                  .has_two_threads = has_cores_to_spare(machine_.kind()),
-                                  .observer = observer_.get()}));
+  proxy_ = TRY(net::Proxy::start(
+      {.machine = machine_,
+       .member = member_,
+       .fail = fail_,
+       .streams = streams_from_environment(),
+       .rails = rails_,
+       .network = carrier_.network,
+       .has_two_threads = machine_.kind() == gpu::Kind::Cuda && has_cores_to_spare(),
+       .most_by_kernels = has_cores_to_spare() ? kMostByKernels : UINT64_MAX,
+       .observer = observer_.get()}));
   return proxy_.get();
 }
 

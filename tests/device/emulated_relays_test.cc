@@ -54,8 +54,9 @@ class Relays {
       relay.from->collect(kPartBytes, [&](const Part& part) {
         on_the_way_.push_back({&relay, part});
       });
-      relay.to->collect(
-          [&](const Frame& credit) { relay.from->grant(credit.channel, credit.step); });
+      relay.to->collect(/*all=*/true, [&](const Frame& credit) {
+        relay.from->grant(credit.channel, credit.step);
+      });
     }
     if (on_the_way_.empty()) return;
     std::swap(on_the_way_[random_() % on_the_way_.size()], on_the_way_.back());
@@ -90,7 +91,7 @@ class Relays {
   }
 
   const FifoShape shape_;
-  executor::relay::Bell bell_{[](void*) {}, nullptr};
+  executor::relay::Bell bell_{[](void*, uint64_t) {}, nullptr};
   std::map<std::tuple<int, int, int>, Relay> relays_;
   std::vector<std::pair<Relay*, Part>> on_the_way_;
   std::mt19937 random_{1};

@@ -38,7 +38,7 @@ std::array<Socket, 2> connection() {
 
 /// A receiver with one connection, to whom `bytes` come on a stream, `piece` at a time.
 void receive(std::span<const std::byte> bytes, size_t piece) {
-  executor::relay::Bell bell([](void*) {}, nullptr);
+  executor::relay::Bell bell([](void*, uint64_t) {}, nullptr);
   gpu::Machine& machine = *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion);
   const net::Key key{.tag = 3};
   const auto end = net::Incoming::create(machine, key, kShape, bell).take();

@@ -51,7 +51,7 @@ class OutgoingEnd : public testing::Test {
   }
   uint64_t freed() const { return end->port().control[0].remote; }
 
-  relay::Bell bell{[](void*) {}, nullptr};
+  relay::Bell bell{[](void*, uint64_t) {}, nullptr};
   std::unique_ptr<Outgoing> end = Outgoing::create(machine(), kKey, kShape, bell).take();
   uint64_t step = 0;
 };
@@ -74,6 +74,29 @@ TEST_F(OutgoingEnd, SendsWhatIsPublishedAndGranted) {
   EXPECT_TRUE(collect().empty());
 }
 
+TEST_F(OutgoingEnd, AsksOnceForTheCreditThatItNeeds) {
+  const auto asked = [&] {
+    std::vector<Frame> frames;
+    end->ask_for_credit([&](const Frame& frame) { frames.push_back(frame); });
+    return frames;
+  };
+  end->grant(0, 1);
+  publish(10, 1);
+  collect();
+  EXPECT_TRUE(asked().empty());
+  publish(10, 1);
+  collect();
+  const std::vector<Frame> frames = asked();
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].kind, FrameKind::Want);
+  EXPECT_EQ(frames[0].step, 1u);
+  EXPECT_TRUE(asked().empty());
+  end->grant(0, 2);
+  collect();
+  publish(10, 1);
+  EXPECT_EQ(asked().size(), 1u);
+}
+
 TEST_F(OutgoingEnd, FreesSlotsInOrderWhenAllPartsAreSent) {
   end->grant(0, 4);
   publish(3000, 1);
@@ -94,9 +117,9 @@ TEST_F(OutgoingEnd, FreesSlotsInOrderWhenAllPartsAreSent) {
 class IncomingEnd : public testing::Test {
  protected:
   IncomingEnd() { collect(); }
-  std::vector<Frame> collect() {
+  std::vector<Frame> collect(bool all = false) {
     std::vector<Frame> frames;
-    end->collect([&](const Frame& frame) { frames.push_back(frame); });
+    end->collect(all, [&](const Frame& frame) { frames.push_back(frame); });
     return frames;
   }
   void arrive(const Frame& part) {
@@ -104,8 +127,14 @@ class IncomingEnd : public testing::Test {
     end->arrived(part);
   }
   uint64_t tail() const { return end->port().control[0].remote; }
+  // As a kernel does, of the first steps of channel 0, which arrive before if they have not.
+  void read(uint64_t steps) {
+    for (uint64_t step = tag::steps_in(tail(), 0); step < steps; ++step)
+      arrive({.kind = FrameKind::Part, .step = step, .bytes = 1, .length = 1});
+    std::atomic_ref(end->port().remote_control[0].remote).store(steps, std::memory_order_release);
+  }
 
-  relay::Bell bell{[](void*) {}, nullptr};
+  relay::Bell bell{[](void*, uint64_t) {}, nullptr};
   std::unique_ptr<Incoming> end = Incoming::create(machine(), kKey, kShape, bell).take();
 };
 
@@ -121,11 +150,29 @@ TEST_F(IncomingEnd, PublishesStepsInOrderWithTheirOwnCalls) {
   EXPECT_EQ(tail(), tag::tail(2, 2));
 }
 
-TEST_F(IncomingEnd, GrantsASlotWhenItHasBeenRead) {
+TEST_F(IncomingEnd, GrantsHalfAFifoThatHasBeenRead) {
   EXPECT_TRUE(collect().empty());
-  arrive({.kind = FrameKind::Part, .step = 0, .bytes = 1, .length = 1});
-  std::atomic_ref(end->port().remote_control[0].remote).store(1, std::memory_order_release);
+  read(1);
+  EXPECT_TRUE(collect().empty());
+  read(2);
   const std::vector<Frame> frames = collect();
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].step, 2u + kShape.depth);
+}
+
+TEST_F(IncomingEnd, GrantsASlotThatIsAskedFor) {
+  read(1);
+  end->want(0);
+  const std::vector<Frame> frames = collect();
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].step, 1u + kShape.depth);
+  read(2);
+  EXPECT_TRUE(collect().empty());
+}
+
+TEST_F(IncomingEnd, GrantsEachSlotWhenAllIsTold) {
+  read(1);
+  const std::vector<Frame> frames = collect(/*all=*/true);
   ASSERT_EQ(frames.size(), 1u);
   EXPECT_EQ(frames[0].step, 1u + kShape.depth);
 }

@@ -80,6 +80,11 @@ class Operation final : public Task {
     return advanced ? Progress::Advanced : Progress::WouldBlock;
   }
 
+  bool is_woken() const override {
+    return is_waiting_ &&
+           std::ranges::all_of(workers_, [](const Worker& worker) { return worker.is_woken(); });
+  }
+
  private:
   // Calls visit(worker of the program, channel of its work) for all that run, channel by channel.
   template <typename Visit>

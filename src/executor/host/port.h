@@ -191,8 +191,10 @@ class PortState {
     if (protocol != Protocol::Simple || has_advertised()) return;
     // [publish] the slot's content, to the receiver's [arrival].
     std::atomic_ref(peer_->remote).store(call_tag::tail(step_, tag_), std::memory_order_release);
-    if (bell_ != nullptr) bell_->announce();
+    if (bell_ != nullptr) bell_->announce(bytes);
   }
+  /// When it has to wait: whoever ends that wakes the GPU's workers.
+  bool is_woken() const { return bell_ != nullptr && bell_->wakes_kernels(); }
   /// Receiver: the slot has been read; on to the next step.
   void received() {
     ++step_;

@@ -50,6 +50,8 @@ class Worker {
 
   /// After run() has returned WouldBlock: what the worker waits for, as a report.
   Report wait() const;
+  /// The same: does whoever ends the wait wake the GPU's workers?
+  bool is_woken() const { return has_tile_ && port(blocked_).is_woken(); }
   /// The same, and whether the data of any receive are another call's. run() finds that only of
   /// the one it waits for.
   void look_for_mismatch();

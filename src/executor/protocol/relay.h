@@ -6,7 +6,8 @@
 //   note   the sender says what is in a slot: its bytes, of which the proxy carries no more, and
 //          the tag of the call (call_tag.h), since a proxy that finds several steps published sees
 //          the tag of the last. Written before the tail, and read after it.
-//   bell   whoever has moved a counter wakes the proxy, if it sleeps
+//   bell   whoever has moved a counter wakes the proxy, if it sleeps; or does its work itself: of
+//          virtual GPUs, which is then done before announce() returns
 //
 // All credit is given in the operation: the receiver's store goes to its own host's memory, and the
 // sender, a round trip away, cannot wait for the next operation to begin.
@@ -26,14 +27,19 @@ constexpr uint16_t tag_in(uint64_t note) { return static_cast<uint16_t>(note >> 
 /// second sees that it has to ring.
 class Bell {
  public:
-  /// `ring(context)` wakes the proxy, from any thread.
-  Bell(void (*ring)(void*), void* context) : ring_(ring), context_(context) {}
+  /// `ring(context, bytes)` wakes the proxy, from any thread. `wakes_kernels`: whoever moves a
+  /// counter that a virtual GPU's kernel waits for wakes the GPU's workers
+  /// (gpu::virtual_::Task::is_woken()).
+  Bell(void (*ring)(void*, uint64_t), void* context, bool wakes_kernels = false)
+      : ring_(ring), context_(context), wakes_kernels_(wakes_kernels) {}
 
-  /// Executor: a counter has been moved (its store precedes this).
-  void announce() {
+  /// Executor: a counter has been moved (its store precedes this), after so many bytes were written
+  /// to a slot.
+  void announce(uint64_t bytes = 0) {
     // [announce] Releases the counter to [sleep]; sees whether [sleep] came before.
-    if (is_asleep_.exchange(false, std::memory_order_acq_rel)) ring_(context_);
+    if (is_asleep_.exchange(false, std::memory_order_acq_rel)) ring_(context_, bytes);
   }
+  bool wakes_kernels() const { return wakes_kernels_; }
   /// Proxy: from now on it has to be rung for; looks at all counters once more before it sleeps.
   void go_to_sleep() {
     // [sleep] Acquires the counters of every [announce] before it.
@@ -44,8 +50,9 @@ class Bell {
 
  private:
   alignas(64) std::atomic<bool> is_asleep_{false};
-  void (*const ring_)(void*);
+  void (*const ring_)(void*, uint64_t);
   void* const context_;
+  const bool wakes_kernels_;
 };
 
 }  // namespace niccolite::executor::relay

@@ -11,6 +11,7 @@
 #include "gpu/virtual/mappings.h"
 #include "gpu/virtual/path_fault.h"
 #include "gpu/virtual/runtime.h"
+#include "gpu/virtual/scheduler.h"
 
 namespace niccolite::gpu::virtual_ {
 namespace {
@@ -310,6 +311,10 @@ class Driver final : public VirtualMachine, public DriverCalls {
     return check(runtime_.submit(device, stream, KernelLaunch{std::move(kernel)}),
                  "launch a kernel in", stream, device);
   }
+
+  Status attach(EventSource& source) override { return scheduler().sources().attach(source); }
+  void detach(EventSource& source) override { scheduler().sources().detach(source); }
+  void wake() override { scheduler().sources().wake(); }
 
   DriverCalls& driver_calls() override { return *this; }
   VirtualMemory& virtual_memory() override { return runtime_.address_space(); }

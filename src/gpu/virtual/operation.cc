@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "gpu/virtual/graph.h"
+#include "gpu/virtual/scheduler.h"
 
 namespace niccolite::gpu::virtual_ {
 namespace {
@@ -74,6 +75,11 @@ void Latch::open() {
   std::lock_guard lock(mutex_);
   is_open_ = true;
   opened_.notify_all();
+}
+
+bool Latch::is_open() const {
+  std::lock_guard lock(mutex_);
+  return is_open_;
 }
 
 bool Latch::wait(Deadline deadline) {
@@ -168,7 +174,10 @@ void Operation::finish(std::vector<OperationPtr>& ready) {
     done_.store(true, std::memory_order_release);
     successors.swap(successors_);
   }
-  if (latch) latch->open();
+  if (latch) {
+    latch->open();
+    scheduler().sources().wake();  // who waits for the latch may be waiting as the poller
+  }
   for (OperationPtr& successor : successors)
     if (successor->release()) ready.push_back(std::move(successor));
 }

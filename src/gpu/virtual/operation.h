@@ -37,9 +37,10 @@ class Latch {
   void open();
   /// False when the deadline passed first.
   bool wait(Deadline deadline);
+  bool is_open() const;
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable opened_;
   bool is_open_ GUARDED_BY(mutex_) = false;
 };
@@ -138,6 +139,8 @@ class Operation {
   Runner runner() const;
   /// Workers only. A bounded amount of the work.
   Progress step();
+  /// Task::is_woken(): after a step that would block.
+  bool is_woken() const { return task_ != nullptr && task_->is_woken(); }
   /// The callback thread only.
   void call_host();
   /// Drops the work, marks the operation done and gives the successors that became ready to

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "gpu/virtual/scheduler_batch.h"
 
 namespace niccolite::gpu::virtual_ {
 namespace {
@@ -21,12 +22,6 @@ using std::chrono::microseconds;
 constexpr size_t kMaxBatch = 16;
 constexpr int kStepsInARow = 4;   // of an operation that advances, before others get their turn
 constexpr int kChainInARow = 32;  // operations of one stream, one after the other
-constexpr int kYieldingPasses = 32;
-constexpr microseconds kFirstNap{5};
-constexpr microseconds kUsualNap{100};
-constexpr microseconds kLongestNap{1000};
-constexpr int kNapShare = 32;  // beyond kUsualNap a nap lengthens a wait by at most a 32nd
-
 // Set in the child of a fork when the parent's workers ran: the child has the queues but no
 // threads.
 std::atomic<bool> lost_in_fork{false};
@@ -53,44 +48,6 @@ class SignalsBlocked {
 };
 
 }  // namespace
-
-// What one worker has in its hands.
-struct Scheduler::Batch {
-  std::vector<OperationPtr> operations;  // to be stepped
-  std::vector<OperationPtr> unfinished;  // stepped, to go back to the queue
-  bool advanced = false;                 // the last run() moved something
-  bool is_poller = false;
-  size_t blocked_in_a_row = 0;  // steps since anything moved
-  size_t pass = 1;              // operations there were at the last refill
-  uint64_t progress_seen = 0;
-  int idle_passes = 0;
-  microseconds nap = kFirstNap;
-  microseconds napped{0};  // since anything moved
-
-  void notice_progress() {
-    blocked_in_a_row = 0;
-    idle_passes = 0;
-    nap = kFirstNap;
-    napped = microseconds(0);
-  }
-
-  void lengthen_nap() {
-    napped += nap;
-    nap = std::min(2 * nap, std::clamp(napped / kNapShare, kUsualNap, kLongestNap));
-  }
-
-  // After a whole pass in which nothing moved: true when it is time to stop burning the processor.
-  bool should_rest(uint64_t progress) {
-    if (blocked_in_a_row < pass) return false;
-    blocked_in_a_row = 0;
-    if (progress != progress_seen) {
-      progress_seen = progress;
-      notice_progress();
-      return false;
-    }
-    return ++idle_passes > kYieldingPasses;
-  }
-};
 
 Scheduler& scheduler() {
   // Never destroyed: workers and late callers may use it until the process is gone.
@@ -187,7 +144,9 @@ void Scheduler::enqueue(OperationPtr operation) {
   const bool all_busy =
       queue_.size() + static_cast<size_t>(running_) > static_cast<size_t>(workers_);
   if (sleeping_ == 0 && workers_ < max_workers_ && all_busy) start_worker();
-  wake_one();
+  is_unannounced_ = has_watchman_ && helps_in_a_row >= kTrustedHelps && queue_.size() == 1 &&
+                    running_ == 0 && !has_poller_;
+  if (!is_unannounced_) wake_one();
 }
 
 void Scheduler::wake_one() {
@@ -195,6 +154,7 @@ void Scheduler::wake_one() {
     sleepers_wake_.notify_one();
   } else if (has_poller_) {
     poller_wake_.notify_one();
+    sources_.wake();
   }
 }
 
@@ -210,33 +170,51 @@ void Scheduler::work() {
 }
 
 void Scheduler::refill(Batch& batch) {
+  const bool rest = put_back(batch);
+  std::unique_lock lock(mutex_);
+  if (rest) nap_or_sleep(batch, lock);
+  while (queue_.empty() || stopping_) {
+    if (batch.serves) {
+      lock.unlock();
+      stop_serving(batch);
+      lock.lock();
+      continue;
+    }
+    // A poller that sleeps would be waited for by all who leave the polling to it.
+    give_up_polling(batch);
+    sleep(lock);
+    batch.notice_progress();
+  }
+  take(batch);
+}
+
+// What a batch has not finished. True when it is time to rest.
+bool Scheduler::put_back(Batch& batch) {
   if (batch.advanced) {
     // relaxed: a hint only.
     batch.progress_seen = progress_.fetch_add(1, std::memory_order_relaxed) + 1;
     batch.notice_progress();
+    stop_serving(batch);
   }
   const bool rest = !batch.advanced && batch.should_rest(progress_.load(std::memory_order_relaxed));
   if (!rest && batch.idle_passes > 0 && batch.blocked_in_a_row == 0) sched_yield();
 
-  std::unique_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   running_ -= static_cast<int>(batch.unfinished.size());
   for (OperationPtr& operation : batch.unfinished) queue_.push_back(std::move(operation));
   batch.unfinished.clear();
   if (stopping_) stopped_.notify_all();
   if (batch.advanced) {
     // Others went to sleep because nothing moved; that may have changed for their operations too.
-    if (!queue_.empty() && sleeping_ > 0) sleepers_wake_.notify_one();
-    if (std::exchange(batch.is_poller, false)) has_poller_ = false;
+    // One at least is taken by the caller.
+    if (queue_.size() > 1 && sleeping_ > 0) sleepers_wake_.notify_one();
+    give_up_polling(batch);
   }
-  if (rest) nap_or_sleep(batch, lock);
-  while (queue_.empty() || stopping_) {
-    // A poller that sleeps would be waited for by all who leave the polling to it.
-    if (std::exchange(batch.is_poller, false)) has_poller_ = false;
-    ++sleeping_;
-    sleepers_wake_.wait(lock);
-    --sleeping_;
-    batch.notice_progress();
-  }
+  return rest;
+}
+
+void Scheduler::take(Batch& batch) {
+  is_unannounced_ = false;
   batch.advanced = false;
   batch.pass = queue_.size() + static_cast<size_t>(running_);
   const size_t share = queue_.size() / (2 * static_cast<size_t>(workers_));
@@ -248,19 +226,41 @@ void Scheduler::refill(Batch& batch) {
   running_ += static_cast<int>(count);
 }
 
+// Before somebody else may become the poller.
+void Scheduler::stop_serving(Batch& batch) {
+  if (std::exchange(batch.serves, false)) sources_.end();
+}
+
+void Scheduler::give_up_polling(Batch& batch) {
+  if (std::exchange(batch.is_poller, false)) has_poller_ = false;
+}
+
 void Scheduler::nap_or_sleep(Batch& batch, std::unique_lock<std::mutex>& lock) {
   if (has_poller_ && !batch.is_poller) {
-    ++sleeping_;
-    sleepers_wake_.wait(lock);
-    --sleeping_;
+    sleep(lock);
     batch.notice_progress();
     return;
   }
+  nap(batch, lock);
+}
+
+void Scheduler::nap(Batch& batch, std::unique_lock<std::mutex>& lock) {
   // Until it has advanced something: a poller that looks round between two naps is still the
   // poller.
   has_poller_ = batch.is_poller = true;
-  poller_wake_.wait_for(lock, batch.nap);
-  batch.lengthen_nap();
+  if (!batch.serves && !sources_.any()) {
+    poller_wake_.wait_for(lock, batch.nap);
+    batch.lengthen_nap();
+    return;
+  }
+  lock.unlock();
+  if (!std::exchange(batch.serves, true)) {
+    sources_.begin();  // and looks round once more, before it waits
+  } else {
+    sources_.wait(batch.is_woken ? kLongestNap : batch.nap);
+    batch.lengthen_nap();
+  }
+  lock.lock();
 }
 
 void Scheduler::run(Batch& batch) {
@@ -269,7 +269,10 @@ void Scheduler::run(Batch& batch) {
   for (OperationPtr& operation : batch.operations) {
     for (int chain = 0; operation != nullptr; ++chain) {
       Progress progress = operation->step();
-      if (progress == Progress::WouldBlock) ++batch.blocked_in_a_row;
+      if (progress == Progress::WouldBlock) {
+        ++batch.blocked_in_a_row;
+        batch.all_woken = batch.all_woken && operation->is_woken();
+      }
       for (int i = 0; progress != Progress::WouldBlock; ++i) {
         batch.advanced = true;
         if (progress == Progress::Done || i == kStepsInARow) break;

@@ -12,6 +12,13 @@
 // to 1 ms only as long as they lengthen the wait by no more than a 32nd. So a waiting process costs
 // a few short passes per millisecond, however many streams and cores it has.
 //
+// Data from other machines come by sources (event_sources.h): the poller waits for their
+// descriptors instead of napping, and serves them. A kernel that is woken so (Task::is_woken()) is
+// not looked at meanwhile, nor does anybody yield for it. A thread that waits for an operation may
+// step it itself: help(). For one that has done so with each of its last operations no worker is
+// woken when it submits the next; should it not wait for that one, a worker finds it a quarter of a
+// millisecond later (the *watchman*).
+//
 // Callbacks have a thread of their own: one that blocks delays other callbacks, as on CUDA, but
 // never a kernel. Thread safety: any thread. Never destroyed; threads start on first use.
 //
@@ -31,6 +38,7 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
+#include "gpu/virtual/event_sources.h"
 #include "gpu/virtual/operation.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -46,6 +54,12 @@ class Scheduler {
   /// Ends the submission of `operation`: it runs when its predecessors are done.
   void submit(OperationPtr operation);
   int max_workers() const { return max_workers_; }
+  EventSources& sources() { return sources_; }
+  /// The calling thread, which is about to wait for `latch`, does the work of a worker, as long as
+  /// the operation that the latch waits for is the only one: a message from another machine then
+  /// wakes this thread alone. Returns when the latch is open, or a worker has to go on. The caller
+  /// holds no lock that work may need when it ends.
+  void help(Latch& latch) EXCLUDES(mutex_);
 
  private:
   struct Batch;
@@ -56,9 +70,16 @@ class Scheduler {
   bool start_worker() REQUIRES(mutex_);
   bool start_callback_thread() REQUIRES(callback_mutex_);
   void wake_one() REQUIRES(mutex_);
+  void sleep(std::unique_lock<std::mutex>& lock) REQUIRES(mutex_);
 
   void work();
   void refill(Batch& batch) EXCLUDES(mutex_);
+  bool put_back(Batch& batch) EXCLUDES(mutex_);
+  bool may_help(const Batch& batch, const Latch& latch) const REQUIRES(mutex_);
+  void take(Batch& batch) REQUIRES(mutex_);
+  void stop_serving(Batch& batch) EXCLUDES(mutex_);
+  void give_up_polling(Batch& batch) REQUIRES(mutex_);
+  void nap(Batch& batch, std::unique_lock<std::mutex>& lock) REQUIRES(mutex_);
   void nap_or_sleep(Batch& batch, std::unique_lock<std::mutex>& lock) REQUIRES(mutex_);
   void run(Batch& batch);
   void run_callbacks();
@@ -67,6 +88,7 @@ class Scheduler {
   void resume_in_destructor();
 
   const int max_workers_;
+  EventSources sources_;
   std::mutex mutex_;
   std::condition_variable sleepers_wake_;
   std::condition_variable poller_wake_;
@@ -75,6 +97,10 @@ class Scheduler {
   int sleeping_ GUARDED_BY(mutex_) = 0;
   int running_ GUARDED_BY(mutex_) = 0;  // operations that workers hold in their batches
   bool has_poller_ GUARDED_BY(mutex_) = false;
+  uint64_t helped_ GUARDED_BY(mutex_) = 0;          // operations, by threads that waited for them
+  bool wants_watchman_ GUARDED_BY(mutex_) = false;  // they were helped lately
+  bool has_watchman_ GUARDED_BY(mutex_) = false;    // a worker that sleeps
+  bool is_unannounced_ GUARDED_BY(mutex_) = false;  // something in the queue, to workers
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::atomic<bool> exiting_{false};  // for good
   pthread_t exiting_thread_{};        // meaningful once exiting_

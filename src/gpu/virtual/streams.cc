@@ -185,6 +185,7 @@ Error Runtime::wait(const std::vector<OperationPtr>& operations, Deadline deadli
   auto notify = std::make_shared<Operation>(Notify{latch});
   for (const OperationPtr& operation : operations) Operation::after(notify, operation);
   scheduler().submit(std::move(notify));
+  if (deadline.at() == Deadline::Clock::time_point::max()) scheduler().help(*latch);
   return latch->wait(deadline) ? Error::None : Error::NotReady;
 }
 

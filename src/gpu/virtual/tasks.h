@@ -25,6 +25,28 @@ class Task {
  public:
   virtual ~Task() = default;
   virtual Progress step() = 0;
+  /// After step() has returned WouldBlock: does whoever ends the wait serve its source or call
+  /// VirtualMachine::wake()? Nobody has to look whether it is over, but for an abort.
+  virtual bool is_woken() const { return false; }
+};
+
+/// What brings data that kernels wait for from outside the process, and tells so by a descriptor: a
+/// proxy of the network. While kernels wait, and nothing else is to be done, a worker waits for the
+/// descriptor and serves the source itself, so that no other thread has to wake between the data
+/// and the kernel. Thread safety: one worker at a time.
+class EventSource {
+ public:
+  /// Readable when there is something to do. The same for as long as the source is attached.
+  virtual int descriptor() const = 0;
+  /// Does what there is to do, without waiting.
+  virtual void serve() = 0;
+  /// From now on a worker waits for the descriptor: no thread of the source's own need do so ...
+  virtual void begin_serving() = 0;
+  /// ... until now. Kernels may have work for it again within microseconds.
+  virtual void end_serving() = 0;
+
+ protected:
+  ~EventSource() = default;
 };
 
 /// A kernel launch: makes one Task per execution; a captured launch makes one per replay.
@@ -38,6 +60,12 @@ class VirtualMachine : public Machine {
  public:
   /// Queues `kernel` on the stream, or adds it to the graph the stream is capturing into.
   virtual Status launch(int device, StreamHandle stream, std::shared_ptr<Kernel> kernel) = 0;
+  /// Workers serve `source` until it is detached; then none is inside it any more.
+  virtual Status attach(EventSource& source) = 0;
+  virtual void detach(EventSource& source) = 0;
+  /// Something that kernels may wait for has happened. Cheap when no worker sleeps over it. Any
+  /// thread, also one that serves.
+  virtual void wake() = 0;
   /// For vcuda's libcuda.so.1.
   virtual DriverCalls& driver_calls() = 0;
 };
@@ -45,7 +73,7 @@ class VirtualMachine : public Machine {
 /// The entry point of the virtual driver. `interface_version` must be kInterfaceVersion, else null:
 /// the two libraries are of different builds. Signature: VirtualMachine*
 /// niccolite_virtual_driver(int interface_version).
-inline constexpr int kInterfaceVersion = 7;
+inline constexpr int kInterfaceVersion = 8;
 inline constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
 }  // namespace niccolite::gpu::virtual_

@@ -19,6 +19,10 @@ namespace {
 
 // Measured by bench/sockets on two cores: 0 costs some 15 us a message, and so do 20.
 constexpr int kLooks = 5;
+// Between looks whether kernels' workers still do the thread's work; while one waits for the
+// sockets, doubled each time.
+constexpr auto kAside = std::chrono::milliseconds(1);
+constexpr auto kLongestAside = std::chrono::milliseconds(16);
 constexpr int kLooksAtPlugins = 200;  // some 0.1 ms
 constexpr int kLongerRests = 50;      // of 20 us, 40 us, ...
 
@@ -39,36 +43,79 @@ constexpr int kLooksPerYield = 16;
 // A round takes microseconds; plug-ins may take their time in a call.
 constexpr auto kStuckAfter = std::chrono::milliseconds(600);
 
-void ring(void* rung) {
-  const uint64_t one = 1;
-  // Cannot fail but by a full counter, which wakes as well.
-  if (::write(static_cast<const Fd*>(rung)->get(), &one, sizeof one) < 0) return;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(Options options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(options)));
   engine->loop_ = TRY(EventLoop::create());
+  if (engine->options_.workers != nullptr) TRY(engine->loop_->share());
   TRY(engine->watch_bell());
   return engine;
 }
 
-Engine::Engine(Options options) : options_(std::move(options)), bell_(ring, &rung_) {}
+Engine::Engine(Options options)
+    : options_(std::move(options)),
+      bell_(ring, this, /*wakes_kernels=*/options_.workers != nullptr) {}
 
 Engine::~Engine() = default;
+
+void Engine::withdraw() {
+  if (options_.workers != nullptr) options_.workers->detach(*this);
+}
+
+// A kernel has moved a counter, and the bell says that the thread does not know.
+void Engine::ring(void* self, uint64_t bytes) {
+  auto& engine = *static_cast<Engine*>(self);
+  if (bytes > engine.options_.most_by_kernels || engine.options_.workers == nullptr ||
+      !engine.loop_->try_borrow([&] { engine.work_for_thread(); }))
+    engine.ring_thread();
+}
+
+void Engine::ring_thread() {
+  const uint64_t one = 1;
+  // Cannot fail but by a full counter, which wakes as well.
+  if (::write(rung_.get(), &one, sizeof one) < 0) return;
+}
+
+// By a thread that has borrowed the loop. The bell is as a sleeping thread leaves it.
+void Engine::work_for_thread() {
+  ++turns_;
+  do bell_.go_to_sleep();
+  while (progress());
+  // It settles what is left for later.
+  if (std::exchange(sleeps_for_good_, false)) ring_thread();
+}
+
+void Engine::serve() {
+  loop_->borrow([this] {
+    loop_->serve_shared();
+    work_for_thread();
+  });
+}
+
+void Engine::begin_serving() {
+  loop_->borrow([this] { is_served_ = true; });
+}
+
+void Engine::end_serving() {
+  loop_->borrow([this] {
+    is_served_ = false;
+    ++turns_;
+    if (aside_ > kAside) ring_thread();
+  });
+}
 
 Status Engine::start() {
   loop_->set_poller([this] {
     const Clock::duration rest = poll();
-    if (rest != Clock::duration::zero() && !std::exchange(is_asleep_, true))
-      tell(ProxyState::Sleep);
+    if (rest > EventLoop::kYield && !std::exchange(is_asleep_, true)) tell(ProxyState::Sleep);
     return rest;
   });
   thread_ = TRY(Thread::start(options_.name, [this] {
     number_.store(gettid(), std::memory_order_relaxed);  // a number to look up, no more
     loop_->run();
   }));
+  if (options_.workers != nullptr) TRY(options_.workers->attach(*this));
   return {};
 }
 
@@ -129,25 +176,32 @@ EventLoop::Clock::duration Engine::poll() {
   constexpr auto kNow = Clock::duration::zero();
   if (options_.is_finished()) loop_->stop();
   if (options_.machine == gpu::Kind::Cuda) return poll_for_gpus();
+  sleeps_for_good_ = false;
+  const bool is_aside = is_served_ || std::exchange(turns_seen_, turns_) != turns_;
+  if (options_.workers != nullptr) loop_->leave_shared(is_aside);
   if (progress()) {
+    if (options_.workers != nullptr) options_.workers->wake();
     looks_ = 0;
     return kNow;
   }
   looks_ = std::min(looks_ + 1, kLooksAtPlugins + kLongerRests);
-  if (looks_ < kLooks) {
-    sched_yield();
-    return kNow;
-  }
   // Plug-ins have nothing that wakes: looks on, ever less often.
-  if (options_.has_plugin && looks_ < kLooksAtPlugins) {
-    sched_yield();
+  if (!is_aside && looks_ < (options_.has_plugin ? kLooksAtPlugins : kLooks))
+    return EventLoop::kYield;
+  bell_.go_to_sleep();
+  if (progress()) {
+    if (options_.workers != nullptr) options_.workers->wake();
+    bell_.wake_up();
+    looks_ = 0;
     return kNow;
   }
-  bell_.go_to_sleep();
-  if (!progress()) return options_.has_plugin ? rest_between_looks(looks_) : Clock::duration::max();
-  bell_.wake_up();
-  looks_ = 0;
-  return kNow;
+  if (options_.settle) options_.settle();
+  if (options_.has_plugin) return rest_between_looks(looks_);
+  aside_ = !is_aside    ? Clock::duration::zero()
+           : is_served_ ? std::clamp<Clock::duration>(2 * aside_, kAside, kLongestAside)
+                        : Clock::duration(kAside);
+  sleeps_for_good_ = !is_aside;
+  return is_aside ? aside_ : Clock::duration::max();
 }
 
 EventLoop::Clock::duration Engine::poll_for_gpus() {
@@ -165,6 +219,7 @@ EventLoop::Clock::duration Engine::poll_for_gpus() {
     active_at_ = now;
     return kNow;
   }
+  if (options_.settle) options_.settle();
   return idle < kShortRests ? kShortRest : idle < kRests ? kRest : kLongRest;
 }
 

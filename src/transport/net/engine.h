@@ -6,7 +6,17 @@
 // then rests between looks. Whoever launches a kernel rings for it; replays of graphs do not.
 // Plug-ins have nothing that wakes, either.
 //
-// Thread safety: loop().post(), bell(), probe() and join() from any thread.
+// Of virtual GPUs' sockets the thread is there for what nobody waits for. Whoever rings finds the
+// thread asleep and does its work; and a kernel's worker that has nothing to do waits for the
+// sockets itself, and serves them (gpu::virtual_::EventSource). So a message takes no thread to be
+// woken but the one that waits for it. While that goes on, and a little longer, the thread leaves
+// the sockets to them, and looks every millisecond whether it still does:
+//
+//   asleep   waits for everything          a kernel rings, or a worker serves  ->  it is rung for
+//   aside    for tasks, timers and 1 ms    nobody did since the last look      ->  asleep
+//
+// Thread safety: loop().post(), bell(), probe(), stand_aside(), withdraw() and join() from any
+// thread.
 #pragma once
 
 #include <atomic>
@@ -18,25 +28,33 @@
 #include "bootstrap/event_loop.h"
 #include "executor/protocol/relay.h"
 #include "gpu/machine.h"
+#include "gpu/virtual/tasks.h"
 #include "transport/network_state.h"
 #include "transport/observer.h"
 
 namespace niccolite::transport::net {
 
-class Engine {
+class Engine final : private gpu::virtual_::EventSource {
  public:
   struct Options {
     gpu::Kind machine = gpu::Kind::Virtual;  // whose kernels move the counters
-    const char* name = "";                   // of the thread
+    // Whose workers serve the sockets; null: none do.
+    gpu::virtual_::VirtualMachine* workers = nullptr;
+    // What whoever rings has written at most, if it is to send that itself.
+    uint64_t most_by_kernels = 0;
+    const char* name = "";  // of the thread
     bool has_plugin = false;
     Observer* observer = nullptr;         // outlives the engine; may be null
     std::function<bool()> progress{};     // moves what can be moved: true when that was something
+    std::function<void()> settle{};       // tells peers what progress() may leave for later
     std::function<bool()> is_finished{};  // nothing will move any more: the thread ends
   };
   /// The thread runs from start() on.
   static Result<std::unique_ptr<Engine>> create(Options options);
   Status start();
   ~Engine();
+  /// Workers serve no longer. Before join().
+  void withdraw();
 
   bootstrap::EventLoop& loop() { return *loop_; }
   executor::relay::Bell& bell() { return bell_; }
@@ -69,14 +87,27 @@ class Engine {
   bool progress();
   Clock::duration poll();
   Clock::duration poll_for_gpus();
+  static void ring(void* self, uint64_t bytes);
+  void ring_thread();
+  void work_for_thread();
+  int descriptor() const override { return loop_->shared_descriptor(); }
+  void serve() override;
+  void begin_serving() override;
+  void end_serving() override;
 
   const Options options_;
   std::unique_ptr<bootstrap::EventLoop> loop_;
   Fd rung_;  // eventfd
   executor::relay::Bell bell_;
-  bool was_idle_ = true;              // at the last look
-  bool is_asleep_ = false;            // as far as the observer knows
-  int looks_ = 0;                     // in a row that found nothing to do
+  bool was_idle_ = true;    // at the last look
+  bool is_asleep_ = false;  // as far as the observer knows
+  int looks_ = 0;           // in a row that found nothing to do
+  // By kernels' workers, and what the thread has seen of it. Whoever has the loop.
+  uint64_t turns_ = 0;
+  uint64_t turns_seen_ = 0;
+  bool is_served_ = false;            // a worker waits for the sockets
+  bool sleeps_for_good_ = false;      // the thread: until something happens
+  Clock::duration aside_{};           // how long it last meant to stand aside
   Clock::time_point active_at_{};     // of GPUs: something moved, or was launched
   std::atomic<int64_t> number_{0};    // of the thread, as /proc has it; 0: it has not begun
   std::atomic<Clock::rep> asked_{0};  // by probe(), and no answer yet; 0: none is due

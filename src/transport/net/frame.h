@@ -5,6 +5,8 @@
 //   Begin                             ---->              first on each connection: of which stream
 //                                     <----   Credit     "slots before `step` may be sent"
 //   Part, bytes of a chunk            ---->              in any order, on any of the pair's streams
+//   Want                              ---->              "what I have to send needs credit": what was
+//                                                        kept back for later is given now
 //   Ask                               ---->              "say again what you have said": answered
 //                                                        by Acknowledge, and all credit
 //                                     <----   Acknowledge   "`step` parts of this stream are here"
@@ -31,7 +33,7 @@
 
 namespace niccolite::transport::net {
 
-enum class FrameKind : uint8_t { Begin = 1, Credit, Part, Acknowledge, End, Ask };
+enum class FrameKind : uint8_t { Begin = 1, Credit, Part, Acknowledge, End, Ask, Want };
 
 struct Frame {
   FrameKind kind = FrameKind::Begin;

@@ -7,13 +7,20 @@
 namespace niccolite::transport::net {
 namespace {
 
-// Parts are acknowledged with the next credit, which follows soon where kernels read on; without
-// waiting for that when the sender's slots may run short, and before the proxy sleeps.
+// Parts are acknowledged with the next credit; without waiting for that when the sender's slots may
+// run short, and before the proxy sleeps. Of a FIFO never more than half is kept back.
 constexpr uint64_t kMostUnacknowledged = 4;
 constexpr uint64_t kMostUnacknowledgedBytes = 64 << 10;
-constexpr int kIdleLooks = 4;
 
 }  // namespace
+
+Inbound::Inbound(bootstrap::EventLoop& loop, Options options)
+    : loop_(loop), options_(std::move(options)), most_unacknowledged_(kMostUnacknowledged) {}
+
+void Inbound::add(const Key& key, Incoming& end) {
+  ends_.emplace(key, &end);
+  most_unacknowledged_ = std::clamp<uint64_t>(end.depth() / 2, 1, most_unacknowledged_);
+}
 
 Inbound::~Inbound() {
   for (const auto& [number, flow] : flows_) loop_.cancel(flow.awaited);
@@ -52,6 +59,11 @@ Result<std::byte*> Inbound::stream_frame(Stream& stream, const Frame& frame) {
   if (frame.kind == FrameKind::Ask) {
     acknowledge(flow);
     for (const auto& [key, end] : ends_) end->tell_again();
+    return nullptr;
+  }
+  if (frame.kind == FrameKind::Want) {
+    if (const auto found = ends_.find(key_of(frame)); found != ends_.end())
+      found->second->want(frame.channel);
     return nullptr;
   }
   if (frame.kind != FrameKind::End)
@@ -140,34 +152,42 @@ void Inbound::stream_ended(Stream& stream, Stream::End how, Status why) {
 
 bool Inbound::progress() {
   ended_.clear();
-  bool moved = std::exchange(has_moved_, false);
+  const bool moved = std::exchange(has_moved_, false);
+  return tell(/*all=*/false) || moved;
+}
+
+void Inbound::settle() { tell(/*all=*/true); }
+
+bool Inbound::tell(bool all) {
   // Credit goes by the stream that was heard last: that way surely works.
   const auto is_ready = [](const auto& flow) {
     return flow.second.connection != nullptr && flow.second.connection->wants_more();
   };
   auto ready = flows_.find(heard_last_);
   if (ready == flows_.end() || !is_ready(*ready)) ready = std::ranges::find_if(flows_, is_ready);
-  if (ready == flows_.end()) return moved;
+  if (ready == flows_.end()) return false;
+  const auto is_urgent = [&](const Flow& flow) {
+    return flow.received - flow.acknowledged >= most_unacknowledged_ ||
+           flow.unacknowledged_bytes >= kMostUnacknowledgedBytes;
+  };
+  // Where something has to be told, all is.
+  const bool all_credit = all || is_urgent(ready->second);
   bool has_credit = false;
   for (const auto& [key, end] : ends_)
-    has_credit |=
-        end->collect([&](const Frame& frame) { ready->second.connection->send({.frame = frame}); });
-  moved |= has_credit;
-  idle_ = moved ? 0 : std::min(idle_ + 1, kIdleLooks);
+    has_credit |= end->collect(
+        all_credit, [&](const Frame& frame) { ready->second.connection->send({.frame = frame}); });
+  bool any = has_credit;
   for (auto& [number, flow] : flows_) {
     if (flow.connection == nullptr) continue;
-    const bool has_news = flow.received > flow.acknowledged;
     const bool is_credited = has_credit && number == ready->first;
-    if (has_news && (is_credited || idle_ == kIdleLooks ||
-                     flow.received - flow.acknowledged >= kMostUnacknowledged ||
-                     flow.unacknowledged_bytes >= kMostUnacknowledgedBytes))
+    if (flow.received > flow.acknowledged && (is_credited || all || is_urgent(flow)))
       acknowledge(flow);
     else if (!is_credited)
       continue;
     flow.connection->flush();  // which may end it
-    moved = true;
+    any = true;
   }
-  return moved;
+  return any;
 }
 
 void Inbound::finish() {

@@ -23,15 +23,17 @@ class Inbound final : private Stream::Owner {
     bootstrap::EventLoop::Clock::duration patience;  // with a peer that should connect again
     Pulse* pulse = nullptr;                          // outlives it
   };
-  Inbound(bootstrap::EventLoop& loop, Options options)
-      : loop_(loop), options_(std::move(options)) {}
+  Inbound(bootstrap::EventLoop& loop, Options options);
   ~Inbound();
 
-  void add(const Key& key, Incoming& end) { ends_.emplace(key, &end); }
+  void add(const Key& key, Incoming& end);
   /// The peer has proved who it is.
   void welcome(bootstrap::Link::Stream from);
   /// Moves what can be moved; true when that was something.
   bool progress();
+  /// Tells the peer all that progress() keeps back for later: credit and acknowledgements of which
+  /// it has enough left.
+  void settle();
   /// Tells the peer that nothing more will be read.
   void finish();
 
@@ -52,6 +54,7 @@ class Inbound final : private Stream::Owner {
   Status begin(Stream& stream, const Frame& frame);
   Result<std::byte*> place(Flow& flow, const Frame& frame);
   void count(Flow& flow, const Frame& frame);
+  bool tell(bool all);
   void acknowledge(Flow& flow);
   std::unique_ptr<Stream> take_unnamed(const Stream& stream);
 
@@ -63,7 +66,7 @@ class Inbound final : private Stream::Owner {
   std::map<Key, Incoming*> ends_;
   int heard_last_ = -1;  // a stream
   bool has_moved_ = false;
-  int idle_ = 0;  // calls of progress() in a row that moved nothing
+  uint64_t most_unacknowledged_;  // parts of a stream
 };
 
 }  // namespace niccolite::transport::net

@@ -1,5 +1,6 @@
 #include "transport/net/incoming.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "executor/protocol/call_tag.h"
@@ -76,14 +77,18 @@ void Incoming::arrived(const Frame& part) {
   }
 }
 
-bool Incoming::collect(const std::function<void(const Frame&)>& queue) {
+bool Incoming::collect(bool all, const std::function<void(const Frame&)>& queue) {
   bool any = false;
   for (uint32_t number = 0; number < shape_.channels; ++number) {
     Channel& channel = channels_[number];
     // [credit] of the proxy: the kernel has read what lies in the slots. Pairs with its [consume].
     const uint64_t head = std::atomic_ref(far_[number].remote).load(std::memory_order_acquire);
     const bool is_news = head <= channel.published && head + shape_.depth > channel.told;
-    if (!is_news && channel.is_told) continue;
+    const bool is_due =
+        is_news && (all || channel.is_wanted ||
+                    head + shape_.depth - channel.told >= std::max(shape_.depth / 2, 1u));
+    if (!is_due && channel.is_told) continue;
+    if (is_news) channel.is_wanted = false;
     if (is_news) channel.told = head + shape_.depth;
     if (is_news && head > 0 && observer_ != nullptr)
       observer_->step(step_of(number, head - 1, 0), ProxyStepState::Read);

@@ -40,10 +40,17 @@ class Incoming {
   Result<std::byte*> place(const Frame& part);
   /// They are there.
   void arrived(const Frame& part);
-  /// Calls `queue(frame)` for all credit that the sender does not know of. True when there was any.
-  bool collect(const std::function<void(const Frame&)>& queue);
+  /// Calls `queue(frame)` for credit that the sender does not know of: on each channel for as much
+  /// as half the FIFO, for what the sender has asked for, or, with `all`, for any. True when there
+  /// was any. So credit costs a frame for several steps, and less than half is ever kept back.
+  bool collect(bool all, const std::function<void(const Frame&)>& queue);
   /// What was told may not have arrived: collect() tells all of it again.
   void tell_again();
+  /// The sender waits for credit on that channel.
+  void want(uint32_t channel) {
+    if (channel < channels_.size()) channels_[channel].is_wanted = true;
+  }
+  uint32_t depth() const { return shape_.depth; }
 
  private:
   struct Slot {
@@ -56,6 +63,7 @@ class Incoming {
     uint64_t published = 0;  // steps that the kernel sees
     uint64_t told = 0;       // the sender may send the steps before it
     bool is_told = true;     // and may not know it, if false
+    bool is_wanted = false;  // it waits for more
     std::vector<Slot> slots;
   };
 

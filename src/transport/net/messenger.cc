@@ -141,7 +141,8 @@ void Messenger::collect() {
   const auto most = static_cast<uint32_t>(message_bytes() - sizeof(Frame));
   if (receiving_ != nullptr)
     for (const auto& [key, end] : incoming_)
-      end->collect([this](const Frame& frame) { waiting_.push_back({.frame = frame}); });
+      end->collect(/*all=*/true,
+                   [this](const Frame& frame) { waiting_.push_back({.frame = frame}); });
   if (peer_ends_) return;
   for (const auto& [key, end] : outgoing_)
     end->collect(most, [this](const Part& part) { waiting_.push_back(part); });

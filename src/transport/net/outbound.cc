@@ -199,6 +199,7 @@ Result<std::byte*> Outbound::stream_frame(Stream& stream, const Frame& frame) {
     case FrameKind::Begin:
     case FrameKind::Part:
     case FrameKind::Ask:
+    case FrameKind::Want:
       break;
   }
   return Status::remote_error("it sends a frame of kind {} to a sender",
@@ -258,11 +259,10 @@ void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
       "on their way",
       describe(way), options_.peer, why.message(), trouble.empty() ? "" : "; ", trouble,
       flow.unacknowledged.size());
-  if (flow.link != nullptr) return;  // another one is on its way
-  if (flow.attempts == 0)
-    dial(flow);
-  else
-    dial_failed(flow, why);  // it brought nothing
+  if (flow.link != nullptr) return;                      // another one is on its way
+  if (flow.attempts > 0) return dial_failed(flow, why);  // it brought nothing
+  // By the loop's own thread: whoever serves the sockets has other things to do.
+  flow.retry = loop_.after(std::chrono::milliseconds(0), [this, &flow] { dial(flow); });
 }
 
 void Outbound::abandon_ends() {
@@ -281,6 +281,13 @@ Outbound::Flow* Outbound::flow_for(const Part& part) {
       best = &flow;
   }
   return best;
+}
+
+Outbound::Flow* Outbound::any_flow() {
+  const auto found = std::ranges::find_if(flows_, [](const Flow& flow) {
+    return flow.connection != nullptr && flow.is_ready && flow.connection->wants_more();
+  });
+  return found == flows_.end() ? nullptr : &*found;
 }
 
 void Outbound::hand_out() {
@@ -309,6 +316,9 @@ bool Outbound::progress() {
   const size_t waiting = waiting_.size();
   hand_out();
   moved |= waiting_.size() < waiting;
+  if (Flow* const flow = any_flow(); flow != nullptr)
+    for (const auto& [key, end] : ends_)
+      end->ask_for_credit([flow](const Frame& frame) { flow->connection->send({.frame = frame}); });
   for (Flow& flow : flows_)
     if (flow.connection != nullptr && flow.is_ready) flow.connection->flush();  // which may end it
   if (has_sent_) watch();

@@ -79,6 +79,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   void retry(Flow& flow, const Status& why);
   void give_up(Flow& flow, const Status& why);
   Flow* flow_for(const Part& part);
+  /// For what is small; null: none has room.
+  Flow* any_flow();
   void hand_out();
   /// Looks after silence from now on, as long as there is something to wait for.
   void watch();

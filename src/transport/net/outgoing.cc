@@ -72,6 +72,22 @@ bool Outgoing::waits_for_credit() const {
   return false;
 }
 
+void Outgoing::ask_for_credit(const std::function<void(const Frame&)>& queue) {
+  for (uint32_t number = 0; number < shape_.channels; ++number) {
+    Channel& channel = channels_[number];
+    if (channel.taken < channel.limit || channel.asked == channel.limit) continue;
+    // relaxed: only compared.
+    const uint64_t tail = std::atomic_ref(far_[number].remote).load(std::memory_order_relaxed);
+    if (tag::steps_in(tail, channel.limit) <= channel.limit) continue;
+    channel.asked = channel.limit;
+    queue({.kind = FrameKind::Want,
+           .protocol = static_cast<uint8_t>(key_.protocol),
+           .tag = static_cast<uint16_t>(key_.tag),
+           .channel = number,
+           .step = channel.limit});
+  }
+}
+
 void Outgoing::grant(uint32_t channel, uint64_t limit) {
   if (channel >= channels_.size()) return;
   channels_[channel].limit = std::max(channels_[channel].limit, limit);

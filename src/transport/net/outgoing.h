@@ -60,6 +60,9 @@ class Outgoing {
   ProxyStep step_of(const Frame& part) const {
     return step_of(part.channel, part.step, part.bytes);
   }
+  /// Calls `queue(frame)` for each channel whose kernel has more to send than the receiver has room
+  /// for, as far as is known: once, until there is more room.
+  void ask_for_credit(const std::function<void(const Frame&)>& queue);
   /// Does the kernel have more to send than the receiver has room for?
   bool waits_for_credit() const;
   /// A part of it needs its slot no longer.
@@ -68,6 +71,7 @@ class Outgoing {
  private:
   struct Channel {
     uint64_t limit = 0;           // the receiver has room for the steps before it
+    uint64_t asked = 0;           // the limit beyond which there were steps when it was asked for
     uint64_t taken = 0;           // steps that were queued
     uint64_t freed = 0;           // steps whose slots the kernel may write again
     std::vector<uint32_t> parts;  // by slot: on their way

@@ -44,8 +44,11 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
   const gpu::Kind machine = of.machine.kind();
   // Messengers carry both directions.
   const bool is_split = of.network == nullptr && of.has_two_threads;
+  const bool is_shared = of.network == nullptr && machine == gpu::Kind::Virtual && !is_split;
   self->sending_ = TRY(Engine::create(
       {.machine = machine,
+       .workers = is_shared ? static_cast<gpu::virtual_::VirtualMachine*>(&of.machine) : nullptr,
+       .most_by_kernels = of.most_by_kernels,
        .name = "nccl-proxy",
        .has_plugin = of.network != nullptr,
        .observer = of.observer,
@@ -54,12 +57,17 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
              const bool sent = self->send();
              return (!is_split && self->receive()) || sent;
            },
+       .settle =
+           [self, is_split] {
+             if (!is_split) self->settle();
+           },
        .is_finished = [self] { return self->is_finishing_ && self->has_finished(); }}));
   if (is_split)
     self->receiving_ = TRY(Engine::create({.machine = machine,
                                            .name = "nccl-proxy-in",
                                            .observer = of.observer,
                                            .progress = [self] { return self->receive(); },
+                                           .settle = [self] { self->settle(); },
                                            .is_finished = [] { return false; }}));
   TRY(self->listen());
   if (is_split) TRY(self->receiving_->start());
@@ -101,6 +109,7 @@ Proxy::~Proxy() {
       if (engine != nullptr) engine->abandon();
     return;
   }
+  if (sending_ != nullptr) sending_->withdraw();
   if (sending_ != nullptr && sending_->is_running()) {
     sending_->loop().post([this, is_orderly = is_flushed()] { finish(is_orderly); });
     sending_->join();
@@ -300,6 +309,10 @@ bool Proxy::receive() {
   bool moved = false;
   for (const auto& [peer, from] : inbound_) moved |= from->progress();
   return moved;
+}
+
+void Proxy::settle() {
+  for (const auto& [peer, from] : inbound_) from->settle();
 }
 
 void Proxy::finish(bool is_orderly) {

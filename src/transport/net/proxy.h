@@ -49,6 +49,9 @@ class Proxy {
     // (NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC).
     std::chrono::milliseconds patience{};
     bool has_two_threads = false;  // one for each direction; plug-ins have one all the same
+    // Of virtual GPUs: a chunk of more bytes than that is sent by the proxy's thread, a smaller one
+    // by the kernel's.
+    uint64_t most_by_kernels = UINT64_MAX;
     Observer* observer = nullptr;  // outlives the proxy
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
@@ -93,6 +96,7 @@ class Proxy {
   bool has_finished() const;
   bool send();
   bool receive();
+  void settle();
   /// On the thread of `from`.
   void report(Engine& from, int peer, Status why);
   void finish(bool is_orderly);

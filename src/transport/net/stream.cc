@@ -15,8 +15,9 @@ constexpr int kTurns = 16;  // of receiving, before other streams have theirs
 Result<std::unique_ptr<Stream>> Stream::create(bootstrap::EventLoop& loop,
                                                bootstrap::Link::Stream from, Owner& owner) {
   std::unique_ptr<Stream> stream(new Stream(loop, std::move(from), owner));
-  stream->watch_ = TRY(loop.watch(stream->socket_.fd(), EPOLLIN,
-                                  [self = stream.get()](uint32_t events) { self->ready(events); }));
+  stream->watch_ =
+      TRY(loop.watch_shared(stream->socket_.fd(), EPOLLIN,
+                            [self = stream.get()](uint32_t events) { self->ready(events); }));
   return stream;
 }
 

@@ -1,0 +1,117 @@
+#include "gpu/virtual/event_sources.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+constexpr int kMostEvents = 16;  // of one wait; the next has the rest
+
+thread_local bool serves =
+    false;  // this thread is between begin() and end(), and need not be woken
+
+// Microseconds where the kernel can (Linux 5.11), else milliseconds, rounded up.
+int wait_for(int set, std::array<epoll_event, kMostEvents>& events,
+             std::chrono::microseconds most) {
+#ifdef SYS_epoll_pwait2
+  const timespec time{.tv_sec = most.count() / 1'000'000,
+                      .tv_nsec = most.count() % 1'000'000 * 1000};
+  const auto count = syscall(SYS_epoll_pwait2, set, events.data(), kMostEvents, &time, nullptr, 0);
+  if (count >= 0 || errno == EINTR) return static_cast<int>(count);
+#endif
+  return epoll_wait(set, events.data(), kMostEvents, static_cast<int>((most.count() + 999) / 1000));
+}
+
+}  // namespace
+
+Status EventSources::open() {
+  if (set_.valid()) return {};
+  Fd set(epoll_create1(EPOLL_CLOEXEC));
+  Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!set.valid() || !wake.valid())
+    return Status::from_errno(errno, "cannot create an epoll or eventfd (limit: ulimit -n)");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 0;
+  if (epoll_ctl(set.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
+    return Status::from_errno(errno, "cannot watch an eventfd");
+  wake_ = std::move(wake);
+  set_ = std::move(set);
+  return {};
+}
+
+Status EventSources::attach(EventSource& source) {
+  std::lock_guard lock(mutex_);
+  TRY(open());
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = next_;
+  if (epoll_ctl(set_.get(), EPOLL_CTL_ADD, source.descriptor(), &event) != 0)
+    return Status::from_errno(errno, "cannot watch a source of events");
+  sources_.emplace(next_++, &source);
+  if (is_serving_) source.begin_serving();
+  // [release] the descriptors, to whoever sees that there are sources and locks.
+  count_.store(sources_.size(), std::memory_order_release);
+  return {};
+}
+
+void EventSources::detach(EventSource& source) {
+  std::lock_guard lock(mutex_);
+  const auto found =
+      std::ranges::find_if(sources_, [&](const auto& entry) { return entry.second == &source; });
+  if (found == sources_.end()) return;
+  epoll_ctl(set_.get(), EPOLL_CTL_DEL, source.descriptor(), nullptr);
+  sources_.erase(found);
+  count_.store(sources_.size(), std::memory_order_release);
+  if (is_serving_) source.end_serving();
+}
+
+void EventSources::begin() {
+  serves = true;
+  std::lock_guard lock(mutex_);
+  is_serving_ = true;
+  for (const auto& [number, source] : sources_) source->begin_serving();
+  // seq_cst, as in wake(): either the steps that follow find what the waker has done, or it writes.
+  is_open_.exchange(true);
+}
+
+void EventSources::wait(std::chrono::microseconds most) {
+  std::array<epoll_event, kMostEvents> events;
+  const int count = wait_for(set_.get(), events, most);
+  std::lock_guard lock(mutex_);
+  for (int i = 0; i < count; ++i) {
+    const uint64_t number = events[static_cast<size_t>(i)].data.u64;
+    if (number == 0) {
+      uint64_t wakes;
+      if (read(wake_.get(), &wakes, sizeof wakes) < 0) continue;
+    } else if (const auto found = sources_.find(number); found != sources_.end()) {
+      found->second->serve();
+    }
+  }
+  is_open_.exchange(true);
+}
+
+void EventSources::end() {
+  serves = false;
+  is_open_.store(false, std::memory_order_relaxed);  // at worst a wake for nobody
+  std::lock_guard lock(mutex_);
+  is_serving_ = false;
+  for (const auto& [number, source] : sources_) source->end_serving();
+}
+
+void EventSources::wake() {
+  if (serves || !is_open_.exchange(false)) return;
+  const uint64_t one = 1;
+  // Cannot fail but by a full counter, which wakes as well.
+  if (write(wake_.get(), &one, sizeof one) < 0) return;
+}
+
+}  // namespace niccolite::gpu::virtual_

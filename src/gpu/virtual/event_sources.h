@@ -1,0 +1,59 @@
+// EventSources: where data that kernels wait for come from outside (tasks.h), and the wait for all
+// of them at once. One worker at a time, the scheduler's poller, serves them; what happens between
+// its last look at the kernels and its wait ends the wait.
+//
+//   poller                                              others
+//   begin(): is_open_ = true
+//   steps all kernels once more: nothing moves
+//   wait()                                      <---    wake(): exchanges is_open_, and writes if it was
+//   ...                                                 a descriptor becomes readable
+//   serves; is_open_ = true
+//   steps all kernels ...
+//   end(): is_open_ = false
+//
+// Thread safety: begin(), wait() and end() by one thread at a time, the rest by any.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "base/thread_annotations.h"
+#include "gpu/virtual/tasks.h"
+
+namespace niccolite::gpu::virtual_ {
+
+class EventSources {
+ public:
+  Status attach(EventSource& source) EXCLUDES(mutex_);
+  /// After it returns nobody serves the source any more.
+  void detach(EventSource& source) EXCLUDES(mutex_);
+  /// Are there any?
+  bool any() const { return count_.load(std::memory_order_relaxed) > 0; }  // a hint
+
+  void begin() EXCLUDES(mutex_);
+  /// Until a source has been served, wake() is called, or the time is over. The caller then steps
+  /// kernels before it waits again.
+  void wait(std::chrono::microseconds most) EXCLUDES(mutex_);
+  void end() EXCLUDES(mutex_);
+  /// Ends the present or next wait of whoever is between begin() and end().
+  void wake();
+
+ private:
+  Status open() REQUIRES(mutex_);
+
+  std::atomic<size_t> count_{0};
+  std::atomic<bool> is_open_{false};
+  std::mutex mutex_;  // held while a source is served
+  Fd set_;            // epoll: wake_, of number 0, and the sources; opened once, never closed
+  Fd wake_;           // eventfd
+  uint64_t next_ GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, EventSource*> sources_ GUARDED_BY(mutex_);
+  bool is_serving_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace niccolite::gpu::virtual_

@@ -1,0 +1,72 @@
+// How threads that wait for an operation do a worker's work, and how workers sleep meanwhile.
+#include <pthread.h>
+
+#include "gpu/virtual/scheduler.h"
+#include "gpu/virtual/scheduler_batch.h"
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+constexpr microseconds kWatch{250};
+
+}  // namespace
+
+void Scheduler::help(Latch& latch) {
+  if (!sources_.any()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (queue_.size() != 1 || running_ > 0 || has_poller_ || stopping_) {
+      helps_in_a_row = 0;
+      if (std::exchange(is_unannounced_, false)) wake_one();
+      return;
+    }
+  }
+  int cancellation;  // of a thread that has operations in its hands
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+  Batch batch;
+  for (;;) {
+    const bool rest = put_back(batch);
+    std::unique_lock lock(mutex_);
+    if (rest && may_help(batch, latch)) nap(batch, lock);
+    if (!may_help(batch, latch)) break;
+    take(batch);
+    lock.unlock();
+    run(batch);
+  }
+  stop_serving(batch);
+  std::unique_lock lock(mutex_);
+  give_up_polling(batch);
+  if (!queue_.empty()) wake_one();
+  helps_in_a_row = latch.is_open() ? helps_in_a_row + 1 : 0;
+  if (helps_in_a_row >= kTrustedHelps) {
+    ++helped_;
+    wants_watchman_ = true;
+    if (!has_watchman_ && sleeping_ > 0) sleepers_wake_.notify_one();
+  }
+  lock.unlock();
+  pthread_setcancelstate(cancellation, nullptr);
+}
+
+bool Scheduler::may_help(const Batch& batch, const Latch& latch) const {
+  return !queue_.empty() && !stopping_ && (!has_poller_ || batch.is_poller) && !latch.is_open();
+}
+
+// Until there may be something to do.
+void Scheduler::sleep(std::unique_lock<std::mutex>& lock) {
+  ++sleeping_;
+  if (wants_watchman_ && !has_watchman_) {
+    has_watchman_ = true;
+    while (wants_watchman_) {
+      const uint64_t helped = helped_;
+      const std::cv_status status = sleepers_wake_.wait_for(lock, kWatch);
+      if (status == std::cv_status::no_timeout || is_unannounced_) break;
+      if (helped_ == helped) wants_watchman_ = false;
+    }
+    has_watchman_ = false;
+  } else {
+    sleepers_wake_.wait(lock);
+  }
+  --sleeping_;
+}
+
+}  // namespace niccolite::gpu::virtual_

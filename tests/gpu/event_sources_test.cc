@@ -1,0 +1,176 @@
+// Sources of events: what kernels of virtual GPUs wait for from outside.
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "base/fd.h"
+#include "base/wait.h"
+#include "gpu/virtual/driver.h"
+#include "gpu/virtual/tasks.h"
+
+namespace niccolite::gpu::virtual_ {
+namespace {
+
+VirtualMachine& machine() { return *open(kInterfaceVersion); }
+
+// Numbers that come by an eventfd.
+class Numbers final : public EventSource {
+ public:
+  Numbers() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)) {
+    EXPECT_TRUE(machine().attach(*this).is_ok());
+  }
+  ~Numbers() { machine().detach(*this); }
+  void send() const {
+    const uint64_t one = 1;
+    ASSERT_EQ(write(fd_.get(), &one, sizeof one), ssize_t{sizeof one});
+  }
+  int descriptor() const override { return fd_.get(); }
+  void serve() override {
+    EXPECT_TRUE(is_served);
+    uint64_t one;
+    if (read(fd_.get(), &one, sizeof one) == ssize_t{sizeof one}) ++arrived;
+  }
+  void begin_serving() override { EXPECT_FALSE(is_served.exchange(true)); }
+  void end_serving() override { EXPECT_TRUE(is_served.exchange(false)); }
+
+  std::atomic<int> arrived{0};
+  std::atomic<bool> is_served{false};
+
+ private:
+  Fd fd_;
+};
+
+class WaitingKernel final : public Kernel {
+ public:
+  WaitingKernel(std::atomic<int>& number, int wanted, std::atomic<int>& steps)
+      : number_(number), wanted_(wanted), steps_(steps) {}
+  std::unique_ptr<Task> start() override { return std::make_unique<Waiting>(*this); }
+
+ private:
+  struct Waiting final : Task {
+    explicit Waiting(WaitingKernel& of) : kernel(of) {}
+    Progress step() override {
+      ++kernel.steps_;
+      return kernel.number_ >= kernel.wanted_ ? Progress::Done : Progress::WouldBlock;
+    }
+    bool is_woken() const override { return true; }
+    WaitingKernel& kernel;
+  };
+  std::atomic<int>& number_;
+  const int wanted_;
+  std::atomic<int>& steps_;
+};
+
+class EventSourcesTest : public testing::Test {
+ protected:
+  void SetUp() override { stream = machine().create_stream(0).take(); }
+  void launch(std::atomic<int>& number, int wanted) {
+    ASSERT_TRUE(
+        machine()
+            .launch(0, stream.handle(), std::make_shared<WaitingKernel>(number, wanted, steps))
+            .is_ok());
+  }
+  void await(const std::function<bool()>& condition) {
+    for (const Deadline deadline = Deadline::after(std::chrono::seconds(30)); !condition();
+         std::this_thread::yield())
+      ASSERT_FALSE(deadline.passed());
+  }
+  Status synchronize() { return machine().synchronize_stream(0, stream.handle()); }
+
+  Stream stream;
+  std::atomic<int> steps{0};
+};
+
+TEST_F(EventSourcesTest, AreServedForKernelsThatNobodyWaitsFor) {
+  Numbers numbers;
+  for (int i = 1; i <= 200; ++i) {
+    launch(numbers.arrived, i);
+    if (i % 2 == 0) await([&] { return numbers.is_served.load(); });
+    numbers.send();
+    await([&] { return numbers.arrived == i; });
+    ASSERT_TRUE(synchronize().is_ok());
+  }
+}
+
+// Most of these are stepped by this thread alone.
+TEST_F(EventSourcesTest, AreServedByWhoWaitsForTheKernel) {
+  Numbers numbers;
+  std::thread sender([&] {
+    for (int i = 1; i <= 1000; ++i) {
+      await([&] { return steps > 0; });
+      steps = 0;
+      numbers.send();
+      await([&] { return numbers.arrived == i; });
+    }
+  });
+  for (int i = 1; i <= 1000; ++i) {
+    launch(numbers.arrived, i);
+    ASSERT_TRUE(synchronize().is_ok());
+  }
+  sender.join();
+  EXPECT_FALSE(numbers.is_served);
+}
+
+// Who has always waited for its operations, and then does not, finds them run all the same.
+TEST_F(EventSourcesTest, RunWhatTheThreadThatSubmitsDoesNotWaitFor) {
+  Numbers numbers;
+  std::atomic<int> there{1};
+  for (int repetition = 0; repetition < 50; ++repetition) {
+    for (int i = 0; i < 20; ++i) {
+      launch(there, 1);
+      ASSERT_TRUE(synchronize().is_ok());
+    }
+    const int before = steps;
+    launch(there, 1);
+    await([&] { return steps > before; });
+  }
+  ASSERT_TRUE(synchronize().is_ok());
+}
+
+TEST_F(EventSourcesTest, EndTheWaitForWhatAnotherThreadHasDone) {
+  Numbers numbers;
+  std::atomic<int> other{0};
+  for (int i = 1; i <= 100; ++i) {
+    launch(other, i);
+    await([&] { return numbers.is_served.load(); });
+    other = i;
+    machine().wake();
+    ASSERT_TRUE(synchronize().is_ok());
+  }
+}
+
+// A thread that polls steps its kernel as often as it can; one that is woken looks once a
+// millisecond whether it was aborted.
+TEST_F(EventSourcesTest, LetWaitingKernelsSleep) {
+  Numbers numbers;
+  launch(numbers.arrived, 1);
+  await([&] { return numbers.is_served.load(); });
+  steps = 0;
+  const auto start = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const int seen = steps;
+  const auto passed = std::chrono::steady_clock::now() - start;
+  EXPECT_LE(seen, 2 * (passed / std::chrono::milliseconds(1)) + 10);
+  numbers.send();
+  ASSERT_TRUE(synchronize().is_ok());
+}
+
+TEST_F(EventSourcesTest, MayComeAndGoWhileKernelsWait) {
+  std::atomic<int> other{0};
+  launch(other, 1);
+  for (int i = 0; i < 200; ++i) {
+    Numbers numbers;
+    if (i % 10 == 0) await([&] { return numbers.is_served.load(); });
+    numbers.send();
+  }
+  other = 1;
+  machine().wake();
+  ASSERT_TRUE(synchronize().is_ok());
+}
+
+}  // namespace
+}  // namespace niccolite::gpu::virtual_
