@@ -5,11 +5,17 @@
 //
 // Raw: blocking sockets, one connection each way, a thread for each direction; the time of a
 // "swap" is that until both sides have all of the other's bytes. The library: ncclSend and
-// ncclRecv in one group, and ncclAllReduce.
+// ncclRecv in one group, and ncclAllReduce. Before the table: a ping-pong's half, which is a
+// message's time one way, by reads that block and by epoll as proxies wait.
+//
+// Beside each time stands the processor's, of all threads of one process: where others use the
+// machine, too, the scheduler gives who has more threads more of it, and times say little.
 #include <arpa/inet.h>
 #include <cuda_runtime.h>
 #include <nccl.h>
 #include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,32 +85,71 @@ int tcp_to_peer(int rank, int control) {
   return fd;
 }
 
-double median_us(const Pair& pair, int repeats, const std::function<void()>& once) {
+// Microseconds, of one operation.
+struct Times {
+  double time = 0;  // the median
+  double processor = 0;
+};
+
+double processor_us() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto us = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
+  };
+  return us(used.ru_utime) + us(used.ru_stime);
+}
+
+Times measure(const Pair& pair, int repeats, const std::function<void()>& once) {
   std::vector<double> times;
+  double processor = 0;
   for (int i = 0; i < repeats + 2; ++i) {
     pair.barrier();
+    if (i == 2) processor = processor_us();
     const auto start = Clock::now();
     once();
     if (i >= 2)
       times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   }
+  processor = processor_us() - processor;
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
                    times.end());
-  return times[times.size() / 2];
+  return {times[times.size() / 2], processor / repeats};
 }
 
-double raw_swap(const Pair& pair, size_t bytes, int repeats) {
+Times raw_swap(const Pair& pair, size_t bytes, int repeats) {
   std::vector<char> out(bytes), in(bytes);
   if (bytes <= 4096)  // one after the other: both fit the sockets' buffers
-    return median_us(pair, repeats, [&] {
+    return measure(pair, repeats, [&] {
       move_all(pair.data, out, bytes, true);
       move_all(pair.data, in, bytes, false);
     });
-  return median_us(pair, repeats, [&] {
+  return measure(pair, repeats, [&] {
     std::thread sender([&] { move_all(pair.data, out, bytes, true); });
     move_all(pair.data, in, bytes, false);
     sender.join();
   });
+}
+
+// Half of there and back.
+double one_way_us(const Pair& pair, bool by_epoll) {
+  constexpr int kRepeats = 5000;
+  std::vector<char> data(8);
+  const int set = epoll_create1(0);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  require(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, pair.data, &event) == 0, "epoll");
+  const auto receive = [&] {
+    if (by_epoll) require(epoll_wait(set, &event, 1, -1) == 1, "epoll_wait");
+    move_all(pair.data, data, data.size(), false);
+  };
+  const Times both = measure(pair, kRepeats, [&] {
+    if (pair.rank == 1) receive();
+    move_all(pair.data, data, data.size(), true);
+    if (pair.rank == 0) receive();
+  });
+  close(set);
+  return both.time / 2;
 }
 
 struct Library {
@@ -114,8 +159,8 @@ struct Library {
   char* in;
 };
 
-double swap_by_library(const Pair& pair, const Library& library, size_t bytes, int repeats) {
-  return median_us(pair, repeats, [&] {
+Times swap_by_library(const Pair& pair, const Library& library, size_t bytes, int repeats) {
+  return measure(pair, repeats, [&] {
     NCCL(ncclGroupStart());
     NCCL(ncclSend(library.out, bytes, ncclInt8, 1 - pair.rank, library.comm, library.stream));
     NCCL(ncclRecv(library.in, bytes, ncclInt8, 1 - pair.rank, library.comm, library.stream));
@@ -124,8 +169,8 @@ double swap_by_library(const Pair& pair, const Library& library, size_t bytes, i
   });
 }
 
-double reduce_by_library(const Pair& pair, const Library& library, size_t bytes, int repeats) {
-  return median_us(pair, repeats, [&] {
+Times reduce_by_library(const Pair& pair, const Library& library, size_t bytes, int repeats) {
+  return measure(pair, repeats, [&] {
     NCCL(ncclAllReduce(library.out, library.in, std::max<size_t>(bytes / 4, 1), ncclFloat, ncclSum,
                        library.comm, library.stream));
     CUDA(cudaStreamSynchronize(library.stream));
@@ -149,25 +194,45 @@ void run(int rank, int control, int rounds) {
   CUDA(cudaMalloc(&library.out, kMost));
   CUDA(cudaMalloc(&library.in, kMost));
   NCCL(ncclCommInitRank(&library.comm, 2, id, rank));
+  const auto middle = [](std::vector<double>& times) {
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  };
+  std::vector<double> blocking, by_epoll;
+  for (int round = 0; round < rounds; ++round) {
+    blocking.push_back(one_way_us(pair, false));
+    by_epoll.push_back(one_way_us(pair, true));
+  }
+  const double one_way = middle(blocking);
   if (rank == 0)
-    std::printf("%10s %10s %10s %10s %8s %10s\n", "bytes", "raw us", "swap us", "GB/s", "raw/swap",
-                "reduce us");
+    std::printf(
+        "raw sockets one way: %.1f us by reads that block, %.1f by epoll\n"
+        "%10s %10s %10s %10s %10s %10s %10s %8s %8s %14s\n",
+        one_way, middle(by_epoll), "bytes", "raw us", "cpu us", "swap us", "cpu us", "reduce us",
+        "cpu us", "raw/swap", "of cpu", "reduce/one way");
   for (size_t bytes = 8; bytes <= kMost; bytes *= bytes < 4096 ? 32 : 8) {
     const int repeats = bytes <= 4096 ? 2000 : bytes <= (1 << 20) ? 200 : 20;
-    std::vector<double> raw, swap, reduce;
+    struct Column {
+      std::vector<double> times, processor;
+      void add(const Times& times_of) {
+        times.push_back(times_of.time);
+        processor.push_back(times_of.processor);
+      }
+    } raw, swap, reduce;
     for (int round = 0; round < rounds; ++round) {
-      raw.push_back(raw_swap(pair, bytes, repeats));
-      swap.push_back(swap_by_library(pair, library, bytes, repeats));
-      reduce.push_back(reduce_by_library(pair, library, bytes, repeats));
+      raw.add(raw_swap(pair, bytes, repeats));
+      swap.add(swap_by_library(pair, library, bytes, repeats));
+      reduce.add(reduce_by_library(pair, library, bytes, repeats));
     }
-    const auto middle = [](std::vector<double>& times) {
-      std::sort(times.begin(), times.end());
-      return times[times.size() / 2];
-    };
-    const double raw_us = middle(raw), swap_us = middle(swap);
-    if (rank == 0)
-      std::printf("%10zu %10.1f %10.1f %10.2f %8.2f %10.1f\n", bytes, raw_us, swap_us,
-                  static_cast<double>(bytes) / swap_us / 1e3, raw_us / swap_us, middle(reduce));
+    if (rank != 0) continue;
+    const double raw_us = middle(raw.times), swap_us = middle(swap.times),
+                 reduce_us = middle(reduce.times), raw_cpu = middle(raw.processor),
+                 swap_cpu = middle(swap.processor);
+    std::printf("%10zu %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f %8.2f %8.2f", bytes, raw_us,
+                raw_cpu, swap_us, swap_cpu, reduce_us, middle(reduce.processor), raw_us / swap_us,
+                raw_cpu / swap_cpu);
+    if (bytes <= 4096) std::printf(" %14.1f", reduce_us / one_way);
+    std::printf("\n");
   }
   NCCL(ncclCommDestroy(library.comm));
   CUDA(cudaFree(library.out));
