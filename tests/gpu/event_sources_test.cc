@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <thread>
 
 #include "base/fd.h"
@@ -169,6 +171,48 @@ TEST_F(EventSourcesTest, MayComeAndGoWhileKernelsWait) {
   }
   other = 1;
   machine().wake();
+  ASSERT_TRUE(synchronize().is_ok());
+}
+
+int open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<int>(std::distance(begin(files), end(files)));
+}
+
+// Also if somebody waits for them at that moment.
+TEST_F(EventSourcesTest, LeaveNoDescriptorBehind) {
+  std::atomic<int> other{0};
+  launch(other, 1);
+  const int files = open_files();
+  for (int i = 0; i < 200; ++i) {
+    {
+      Numbers numbers;
+      if (i % 2 == 0) await([&] { return numbers.is_served.load(); });
+      if (i % 4 == 0) await([&, before = steps.load()] { return steps > before; });
+    }
+    ASSERT_EQ(open_files(), files);
+  }
+  other = 1;
+  machine().wake();
+  ASSERT_TRUE(synchronize().is_ok());
+}
+
+// What wakes, and what goes and comes, beside a kernel that waits: under tsan.
+TEST_F(EventSourcesTest, MayGoWhileOthersWakeTheWorkers) {
+  std::atomic<int> other{0};
+  std::atomic<bool> is_over{false};
+  launch(other, 1);
+  std::thread waker([&] {
+    while (!is_over) machine().wake();
+  });
+  for (int i = 0; i < 200; ++i) {
+    Numbers numbers;
+    Numbers more;
+    if (i % 4 == 0) await([&] { return more.is_served.load(); });
+  }
+  is_over = true;
+  waker.join();
+  other = 1;
   ASSERT_TRUE(synchronize().is_ok());
 }
 

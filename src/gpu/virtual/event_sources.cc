@@ -43,9 +43,16 @@ Status EventSources::open() {
   event.data.u64 = 0;
   if (epoll_ctl(set.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
     return Status::from_errno(errno, "cannot watch an eventfd");
-  wake_ = std::move(wake);
   set_ = std::move(set);
+  std::lock_guard lock(descriptors_mutex_);
+  wake_ = std::move(wake);
   return {};
+}
+
+void EventSources::close() {
+  set_ = Fd();
+  std::lock_guard lock(descriptors_mutex_);
+  wake_ = Fd();
 }
 
 Status EventSources::attach(EventSource& source) {
@@ -54,8 +61,11 @@ Status EventSources::attach(EventSource& source) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = next_;
-  if (epoll_ctl(set_.get(), EPOLL_CTL_ADD, source.descriptor(), &event) != 0)
-    return Status::from_errno(errno, "cannot watch a source of events");
+  if (epoll_ctl(set_.get(), EPOLL_CTL_ADD, source.descriptor(), &event) != 0) {
+    Status failed = Status::from_errno(errno, "cannot watch a source of events");
+    if (sources_.empty() && !is_waiting_) close();
+    return failed;
+  }
   sources_.emplace(next_++, &source);
   if (is_serving_) source.begin_serving();
   // [release] the descriptors, to whoever sees that there are sources and locks.
@@ -64,7 +74,7 @@ Status EventSources::attach(EventSource& source) {
 }
 
 void EventSources::detach(EventSource& source) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto found =
       std::ranges::find_if(sources_, [&](const auto& entry) { return entry.second == &source; });
   if (found == sources_.end()) return;
@@ -72,6 +82,10 @@ void EventSources::detach(EventSource& source) {
   sources_.erase(found);
   count_.store(sources_.size(), std::memory_order_release);
   if (is_serving_) source.end_serving();
+  if (!sources_.empty()) return;
+  if (is_waiting_) write_wake();
+  while (is_waiting_) wait_ended_.wait(lock);
+  if (sources_.empty()) close();  // else another has been attached meanwhile
 }
 
 void EventSources::begin() {
@@ -83,20 +97,27 @@ void EventSources::begin() {
   is_open_.exchange(true);
 }
 
-void EventSources::wait(std::chrono::microseconds most) {
+bool EventSources::wait(std::chrono::microseconds most) {
+  std::unique_lock lock(mutex_);
+  if (!set_.valid()) return false;
+  is_waiting_ = true;
+  const int set = set_.get();  // which stays open while is_waiting_
+  lock.unlock();
   std::array<epoll_event, kMostEvents> events;
-  const int count = wait_for(set_.get(), events, most);
-  std::lock_guard lock(mutex_);
+  const int count = wait_for(set, events, most);
+  lock.lock();
   for (int i = 0; i < count; ++i) {
     const uint64_t number = events[static_cast<size_t>(i)].data.u64;
     if (number == 0) {
-      uint64_t wakes;
-      if (read(wake_.get(), &wakes, sizeof wakes) < 0) continue;
+      read_wake();
     } else if (const auto found = sources_.find(number); found != sources_.end()) {
       found->second->serve();
     }
   }
+  is_waiting_ = false;
+  wait_ended_.notify_all();
   is_open_.exchange(true);
+  return true;
 }
 
 void EventSources::end() {
@@ -108,10 +129,20 @@ void EventSources::end() {
 }
 
 void EventSources::wake() {
-  if (serves || !is_open_.exchange(false)) return;
+  if (!serves && is_open_.exchange(false)) write_wake();
+}
+
+void EventSources::write_wake() {
+  std::lock_guard lock(descriptors_mutex_);
   const uint64_t one = 1;
-  // Cannot fail but by a full counter, which wakes as well.
-  if (write(wake_.get(), &one, sizeof one) < 0) return;
+  // Cannot fail but by a full counter, which wakes as well, or where there is nothing to wait for.
+  if (wake_.valid() && write(wake_.get(), &one, sizeof one) < 0) return;
+}
+
+void EventSources::read_wake() {
+  std::lock_guard lock(descriptors_mutex_);
+  uint64_t wakes;
+  if (read(wake_.get(), &wakes, sizeof wakes) < 0) return;
 }
 
 }  // namespace niccolite::gpu::virtual_

@@ -11,11 +11,16 @@
 //   steps all kernels ...
 //   end(): is_open_ = false
 //
-// Thread safety: begin(), wait() and end() by one thread at a time, the rest by any.
+// The descriptors for the wait exist while there are sources: detach() of the last ends the wait,
+// if there is one, and closes them.
+//
+// Thread safety: begin(), wait() and end() by one thread at a time, the rest by any. detach() not
+// within serve().
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -37,20 +42,26 @@ class EventSources {
 
   void begin() EXCLUDES(mutex_);
   /// Until a source has been served, wake() is called, or the time is over. The caller then steps
-  /// kernels before it waits again.
-  void wait(std::chrono::microseconds most) EXCLUDES(mutex_);
+  /// kernels before it waits again. False, at once, if there are no sources to wait for.
+  bool wait(std::chrono::microseconds most) EXCLUDES(mutex_);
   void end() EXCLUDES(mutex_);
   /// Ends the present or next wait of whoever is between begin() and end().
-  void wake();
+  void wake() EXCLUDES(descriptors_mutex_);
 
  private:
-  Status open() REQUIRES(mutex_);
+  Status open() REQUIRES(mutex_) EXCLUDES(descriptors_mutex_);
+  void close() REQUIRES(mutex_) EXCLUDES(descriptors_mutex_);
+  void write_wake() EXCLUDES(descriptors_mutex_);
+  void read_wake() EXCLUDES(descriptors_mutex_);
 
   std::atomic<size_t> count_{0};
   std::atomic<bool> is_open_{false};
   std::mutex mutex_;  // held while a source is served
-  Fd set_;            // epoll: wake_, of number 0, and the sources; opened once, never closed
-  Fd wake_;           // eventfd
+  Fd set_ GUARDED_BY(mutex_);  // epoll: wake_, of number 0, and the sources; valid while there are any
+  bool is_waiting_ GUARDED_BY(mutex_) = false;  // somebody is in epoll_wait() on set_
+  std::condition_variable wait_ended_;
+  std::mutex descriptors_mutex_;  // after mutex_: who serves a source may wait for one who wakes
+  Fd wake_ GUARDED_BY(descriptors_mutex_);  // eventfd; as long as set_
   uint64_t next_ GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, EventSource*> sources_ GUARDED_BY(mutex_);
   bool is_serving_ GUARDED_BY(mutex_) = false;

@@ -256,9 +256,10 @@ void Scheduler::nap(Batch& batch, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   if (!std::exchange(batch.serves, true)) {
     sources_.begin();  // and looks round once more, before it waits
-  } else {
-    sources_.wait(batch.is_woken ? kLongestNap : batch.nap);
+  } else if (sources_.wait(batch.is_woken ? kLongestNap : batch.nap)) {
     batch.lengthen_nap();
+  } else {
+    stop_serving(batch);  // the last has gone
   }
   lock.lock();
 }
