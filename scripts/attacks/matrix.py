@@ -27,6 +27,7 @@ HEALTHY = ("slow host", "slow link")  # nobody may be named
 EXTERNAL = (*LINKS, "slow host", "stuck proxy")  # done to the culprit from outside
 FAULTS = ("missing", *CALLS, "stop", "kill", "exit", "kernel", "stuck proxy", "cut link", "half-open", "silent host", "slow link",
           "slow host")
+CARRIERS = {"nccl-proxy", "virtual-gpu"}  # threads that carry data to other machines
 MODES = ("live", "graph", "group", "message")
 OPERATIONS = ("first", "middle", "between")
 PHASES = ("init", *OPERATIONS, "split", "shrink", "grow", "destroy")
@@ -171,7 +172,7 @@ class Run:
     def __init__(self, library: pathlib.Path, cell: Cell):
         self.cell = cell
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="niccolite_matrix_"))
-        self.processes, self.files, self.log_of, self.relay, self.traced = [], [], {}, None, 0
+        self.processes, self.files, self.log_of, self.relay, self.traced = [], [], {}, None, []
         self.machines = Machines(len(cell.processes())) if cell.in_namespaces else None
         self.known = {}  # by file: its size, and its text when it had that
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("NCCL_", "NICCOLITE_"))}
@@ -205,8 +206,8 @@ class Run:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-        if self.traced:
-            os.waitpid(self.traced, 0x40000000)  # __WALL: else its process would not end
+        for thread in self.traced:
+            os.waitpid(thread, 0x40000000)  # __WALL: else its process would not end
         for process in self.processes:
             process.wait()
         if self.relay is not None:
@@ -237,15 +238,24 @@ class Run:
         self.relay.stdout.readline()
 
     def stop_proxy(self) -> None:
-        """As a debugger would: the other threads of the process go on."""
+        """All threads that carry data to other machines, as a debugger would: the others of the process go on. Workers of virtual GPUs
+        do what the proxy's thread does, if that one is stopped alone."""
         seize, interrupt = 0x4206, 0x4207
         ptrace = ctypes.CDLL(None, use_errno=True).ptrace
         ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        names = set()
         for task in pathlib.Path(f"/proc/{self.victim.pid}/task").iterdir():
-            if (task / "comm").read_text().strip() == "nccl-proxy":
-                self.traced = int(task.name)
-        if not self.traced or ptrace(seize, self.traced, None, None) != 0 or ptrace(interrupt, self.traced, None, None) != 0:
-            raise OSError(ctypes.get_errno(), "cannot stop the culprit's proxy")
+            name, thread = (task / "comm").read_text().strip(), int(task.name)
+            if name not in CARRIERS:
+                continue
+            if ptrace(seize, thread, None, None) != 0:
+                raise OSError(ctypes.get_errno(), f"cannot stop {name}")
+            self.traced.append(thread)
+            if ptrace(interrupt, thread, None, None) != 0:
+                raise OSError(ctypes.get_errno(), f"cannot stop {name}")
+            names.add(name)
+        if names != CARRIERS:
+            raise OSError(f"the culprit has no thread {' and no '.join(CARRIERS - names)}")
 
     def apply(self) -> None:
         fault = self.cell.fault
