@@ -117,6 +117,39 @@ TEST_F(EventSourcesTest, AreServedByWhoWaitsForTheKernel) {
   EXPECT_FALSE(numbers.is_served);
 }
 
+// Who waits may hold a lock that others' operations take when they end.
+TEST_F(EventSourcesTest, AreNoReasonToStepWhatOthersWaitFor) {
+  struct Stepped final : Kernel {
+    struct Once final : Task {
+      explicit Once(Stepped& of) : kernel(of) {}
+      Progress step() override {
+        kernel.by = std::this_thread::get_id();
+        return Progress::Done;
+      }
+      Stepped& kernel;
+    };
+    std::unique_ptr<Task> start() override { return std::make_unique<Once>(*this); }
+    std::thread::id by;
+  };
+  Numbers numbers;
+  Stream other = machine().create_stream(0).take();
+  const auto kernel = std::make_shared<Stepped>();
+  const std::thread::id waiter = std::this_thread::get_id();
+  for (int i = 1; i <= 200; ++i) {
+    steps = 0;
+    std::thread thread([&] {
+      await([&] { return steps > 0 && numbers.is_served; });
+      EXPECT_TRUE(machine().launch(0, other.handle(), kernel).is_ok());
+      EXPECT_TRUE(machine().synchronize_stream(0, other.handle()).is_ok());
+      EXPECT_NE(kernel->by, waiter);
+      numbers.send();
+    });
+    launch(numbers.arrived, i);
+    EXPECT_TRUE(synchronize().is_ok());
+    thread.join();
+  }
+}
+
 // Who has always waited for its operations, and then does not, finds them run all the same.
 TEST_F(EventSourcesTest, RunWhatTheThreadThatSubmitsDoesNotWaitFor) {
   Numbers numbers;

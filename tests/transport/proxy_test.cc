@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -12,8 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/fd.h"
 #include "executor/host/port.h"
 #include "gpu/virtual/driver.h"
+#include "gpu/virtual/tasks.h"
 
 namespace niccolite::transport::net {
 namespace {
@@ -25,180 +28,10 @@ using executor::host::PortState;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-namespace relay = executor::relay;
-namespace tag = executor::call_tag;
-
 constexpr Key kKey{.tag = 3, .protocol = Protocol::Simple};
 constexpr FifoShape kShape{.channels = 2, .depth = 4, .slot_bytes = 4096};
 
 gpu::Machine& machine() { return *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion); }
-
-// ---- one end alone
-
-class OutgoingEnd : public testing::Test {
- protected:
-  // As a kernel does: a chunk of so many bytes on channel 0.
-  void publish(uint32_t bytes, uint16_t call) {
-    end->port().notes[step % kShape.depth] = relay::note_of(bytes, call);
-    ++step;
-    std::atomic_ref(end->port().remote_control[0].remote)
-        .store(tag::tail(step, call), std::memory_order_release);
-  }
-  std::vector<Frame> collect(uint32_t part_bytes = UINT32_MAX) {
-    std::vector<Frame> frames;
-    end->collect(part_bytes, [&](const Part& part) { frames.push_back(part.frame); });
-    return frames;
-  }
-  uint64_t freed() const { return end->port().control[0].remote; }
-
-  relay::Bell bell{[](void*, uint64_t) {}, nullptr};
-  std::unique_ptr<Outgoing> end = Outgoing::create(machine(), kKey, kShape, bell).take();
-  uint64_t step = 0;
-};
-
-TEST_F(OutgoingEnd, SendsWhatIsPublishedAndGranted) {
-  publish(10, 1);
-  publish(0, 2);
-  EXPECT_TRUE(collect().empty());
-  end->grant(0, 1);
-  std::vector<Frame> frames = collect();
-  ASSERT_EQ(frames.size(), 1u);
-  EXPECT_EQ(frames[0].bytes, 10u);
-  EXPECT_EQ(frames[0].call, 1);  // though the tail is the second call's
-  end->grant(0, 4);
-  frames = collect();
-  ASSERT_EQ(frames.size(), 1u);
-  EXPECT_EQ(frames[0].step, 1u);
-  EXPECT_EQ(frames[0].length, 0u);
-  EXPECT_EQ(frames[0].call, 2);
-  EXPECT_TRUE(collect().empty());
-}
-
-TEST_F(OutgoingEnd, AsksOnceForTheCreditThatItNeeds) {
-  const auto asked = [&] {
-    std::vector<Frame> frames;
-    end->ask_for_credit([&](const Frame& frame) { frames.push_back(frame); });
-    return frames;
-  };
-  end->grant(0, 1);
-  publish(10, 1);
-  collect();
-  EXPECT_TRUE(asked().empty());
-  publish(10, 1);
-  collect();
-  const std::vector<Frame> frames = asked();
-  ASSERT_EQ(frames.size(), 1u);
-  EXPECT_EQ(frames[0].kind, FrameKind::Want);
-  EXPECT_EQ(frames[0].step, 1u);
-  EXPECT_TRUE(asked().empty());
-  end->grant(0, 2);
-  collect();
-  publish(10, 1);
-  EXPECT_EQ(asked().size(), 1u);
-}
-
-TEST_F(OutgoingEnd, FreesSlotsInOrderWhenAllPartsAreSent) {
-  end->grant(0, 4);
-  publish(3000, 1);
-  publish(100, 1);
-  const std::vector<Frame> frames = collect(1024);
-  ASSERT_EQ(frames.size(), 4u);
-  EXPECT_EQ(frames[2].offset + frames[2].length, 3000u);
-  end->sent(frames[3]);
-  end->sent(frames[1]);
-  end->sent(frames[0]);
-  EXPECT_EQ(freed(), 0u);
-  EXPECT_FALSE(end->is_flushed());
-  end->sent(frames[2]);
-  EXPECT_EQ(freed(), 2u);
-  EXPECT_TRUE(end->is_flushed());
-}
-
-class IncomingEnd : public testing::Test {
- protected:
-  IncomingEnd() { collect(); }
-  std::vector<Frame> collect(bool all = false) {
-    std::vector<Frame> frames;
-    end->collect(all, [&](const Frame& frame) { frames.push_back(frame); });
-    return frames;
-  }
-  void arrive(const Frame& part) {
-    ASSERT_TRUE(end->place(part).is_ok());
-    end->arrived(part);
-  }
-  uint64_t tail() const { return end->port().control[0].remote; }
-  // As a kernel does, of the first steps of channel 0, which arrive before if they have not.
-  void read(uint64_t steps) {
-    for (uint64_t step = tag::steps_in(tail(), 0); step < steps; ++step)
-      arrive({.kind = FrameKind::Part, .step = step, .bytes = 1, .length = 1});
-    std::atomic_ref(end->port().remote_control[0].remote).store(steps, std::memory_order_release);
-  }
-
-  relay::Bell bell{[](void*, uint64_t) {}, nullptr};
-  std::unique_ptr<Incoming> end = Incoming::create(machine(), kKey, kShape, bell).take();
-};
-
-TEST_F(IncomingEnd, PublishesStepsInOrderWithTheirOwnCalls) {
-  const Frame first{.kind = FrameKind::Part, .step = 0, .bytes = 8, .length = 8, .call = 1};
-  Frame front{.kind = FrameKind::Part, .step = 1, .bytes = 8, .length = 4, .call = 2};
-  Frame back = front;
-  back.offset = 4;
-  arrive(back);
-  arrive(front);
-  EXPECT_EQ(tail(), 0u);
-  arrive(first);
-  EXPECT_EQ(tail(), tag::tail(2, 2));
-}
-
-TEST_F(IncomingEnd, GrantsHalfAFifoThatHasBeenRead) {
-  EXPECT_TRUE(collect().empty());
-  read(1);
-  EXPECT_TRUE(collect().empty());
-  read(2);
-  const std::vector<Frame> frames = collect();
-  ASSERT_EQ(frames.size(), 1u);
-  EXPECT_EQ(frames[0].step, 2u + kShape.depth);
-}
-
-TEST_F(IncomingEnd, GrantsASlotThatIsAskedFor) {
-  read(1);
-  end->want(0);
-  const std::vector<Frame> frames = collect();
-  ASSERT_EQ(frames.size(), 1u);
-  EXPECT_EQ(frames[0].step, 1u + kShape.depth);
-  read(2);
-  EXPECT_TRUE(collect().empty());
-}
-
-TEST_F(IncomingEnd, GrantsEachSlotWhenAllIsTold) {
-  read(1);
-  const std::vector<Frame> frames = collect(/*all=*/true);
-  ASSERT_EQ(frames.size(), 1u);
-  EXPECT_EQ(frames[0].step, 1u + kShape.depth);
-}
-
-TEST_F(IncomingEnd, RefusesWhatHasNoPlace) {
-  const Frame good{.kind = FrameKind::Part, .step = 1, .bytes = 100, .length = 50, .call = 1};
-  const auto is_refused = [&](auto change) {
-    Frame bad = good;
-    change(bad);
-    return !end->place(bad).is_ok();
-  };
-  EXPECT_TRUE(is_refused([](Frame& f) { f.channel = kShape.channels; }));
-  EXPECT_TRUE(is_refused([](Frame& f) { f.step = kShape.depth; }));  // not granted
-  EXPECT_TRUE(is_refused([](Frame& f) { f.bytes = kShape.slot_bytes + 1; }));
-  EXPECT_TRUE(is_refused([](Frame& f) { f.length = 101; }));
-  EXPECT_TRUE(is_refused([](Frame& f) { f.offset = 51; }));
-  EXPECT_TRUE(is_refused([](Frame& f) { f.offset = UINT32_MAX; }));
-  arrive(good);
-  EXPECT_TRUE(is_refused([](Frame& f) { f.bytes = 99; }));
-  EXPECT_TRUE(is_refused([](Frame& f) { f.call = 2; }));
-  EXPECT_TRUE(is_refused([](Frame& f) { f.length = 51; }));  // more than is missing
-  arrive({.kind = FrameKind::Part, .step = 0});
-  EXPECT_TRUE(is_refused([](Frame& f) { f.step = 0; }));  // published
-}
-
-// ---- two proxies
 
 struct Ends {
   explicit Ends(int streams = 1, std::chrono::milliseconds patience = seconds(30),
@@ -310,6 +143,61 @@ TEST(Proxies, CarryAllChunksInOrderOverOneStreamAndSeveral) {
       exchange(ends);
       EXPECT_THAT(ends.failures, testing::IsEmpty());
     }
+}
+
+// Holds the worker that waits for sockets, as a debugger would, or the lack of a core.
+class HeldWorker final : public gpu::virtual_::Kernel, private gpu::virtual_::EventSource {
+ public:
+  HeldWorker() : fd_(eventfd(0, EFD_CLOEXEC)) {
+    EXPECT_TRUE(gpus().attach(*this).is_ok());
+    // Not owned by the launch: it outlives it.
+    EXPECT_TRUE(
+        gpus()
+            .launch(0, stream_.handle(), std::shared_ptr<Kernel>(std::shared_ptr<void>(), this))
+            .is_ok());
+    is_held_.wait(false);
+  }
+  ~HeldWorker() {
+    is_over_ = true;
+    is_over_.notify_all();
+    EXPECT_TRUE(gpus().synchronize_stream(0, stream_.handle()).is_ok());
+    gpus().detach(*this);
+  }
+
+ private:
+  struct Task final : gpu::virtual_::Task {
+    explicit Task(HeldWorker& of) : held(of) {}
+    gpu::virtual_::Progress step() override {
+      if (!held.is_served_) return gpu::virtual_::Progress::WouldBlock;
+      held.is_held_ = true;
+      held.is_held_.notify_all();
+      held.is_over_.wait(false);
+      return gpu::virtual_::Progress::Done;
+    }
+    bool is_woken() const override { return true; }
+    HeldWorker& held;
+  };
+  static gpu::virtual_::VirtualMachine& gpus() {
+    return *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion);
+  }
+  std::unique_ptr<gpu::virtual_::Task> start() override { return std::make_unique<Task>(*this); }
+  int descriptor() const override { return fd_.get(); }
+  void serve() override {}
+  void begin_serving() override { is_served_ = true; }
+  void end_serving() override { is_served_ = false; }
+
+  Fd fd_;
+  gpu::Stream stream_ = gpus().create_stream(0).take();
+  std::atomic<bool> is_served_{false};
+  std::atomic<bool> is_held_{false};
+  std::atomic<bool> is_over_{false};
+};
+
+TEST(Proxies, CarryAllWhereTheWorkerThatWaitsForThemIsHeld) {
+  Ends ends;
+  const HeldWorker held;
+  exchange(ends, kShape, 20);
+  EXPECT_THAT(ends.failures, testing::IsEmpty());
 }
 
 TEST(Proxies, CarryPartsOfAChunkOverSeveralStreams) {

@@ -46,7 +46,11 @@ class Bell {
     is_asleep_.exchange(true, std::memory_order_acq_rel);
   }
   /// Proxy: is awake.
-  void wake_up() { is_asleep_.store(false, std::memory_order_relaxed); }  // at worst one ring more
+  void wake_up() {
+    // Exchanges, as all do: a mere store would come between [announce] and the [sleep] that has to
+    // acquire its counter.
+    is_asleep_.exchange(false, std::memory_order_acq_rel);
+  }
 
  private:
   alignas(64) std::atomic<bool> is_asleep_{false};

@@ -122,7 +122,7 @@ bool EventSources::wait(std::chrono::microseconds most) {
 
 void EventSources::end() {
   serves = false;
-  is_open_.store(false, std::memory_order_relaxed);  // at worst a wake for nobody
+  is_open_.exchange(false);  // no mere store: begin() acquires what came with wake() before
   std::lock_guard lock(mutex_);
   is_serving_ = false;
   for (const auto& [number, source] : sources_) source->end_serving();

@@ -57,7 +57,8 @@ class EventSources {
   std::atomic<size_t> count_{0};
   std::atomic<bool> is_open_{false};
   std::mutex mutex_;  // held while a source is served
-  Fd set_ GUARDED_BY(mutex_);  // epoll: wake_, of number 0, and the sources; valid while there are any
+  Fd set_
+      GUARDED_BY(mutex_);  // epoll: wake_, of number 0, and the sources; valid while there are any
   bool is_waiting_ GUARDED_BY(mutex_) = false;  // somebody is in epoll_wait() on set_
   std::condition_variable wait_ended_;
   std::mutex descriptors_mutex_;  // after mutex_: who serves a source may wait for one who wakes

@@ -106,6 +106,18 @@ void Operation::after(const OperationPtr& self, const OperationPtr& predecessor)
   predecessor->successors_.push_back(self);
 }
 
+bool Operation::leads_to(const Operation& later) const {
+  constexpr size_t kMost = 8;  // looked at
+  std::vector<OperationPtr> found;
+  for (size_t i = 0; i <= kMost && i <= found.size(); ++i) {
+    const Operation& next = i == 0 ? *this : *found[i - 1];
+    if (&next == &later) return true;
+    std::lock_guard lock(next.mutex_);
+    found.insert(found.end(), next.successors_.begin(), next.successors_.end());
+  }
+  return false;
+}
+
 Runner Operation::runner() const {
   if (std::holds_alternative<HostCall>(work_)) return Runner::CallbackThread;
   const bool moves = std::holds_alternative<Copy>(work_) || std::holds_alternative<Set>(work_) ||

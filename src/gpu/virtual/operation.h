@@ -129,6 +129,8 @@ class Operation {
 
   /// `self` starts only when `predecessor` is done. Null and finished predecessors are fine.
   static void after(const OperationPtr& self, const OperationPtr& predecessor);
+  /// Does `later` wait for it, through a few others at most? False: not that it can be told.
+  bool leads_to(const Operation& later) const;
   /// Takes away one hold; true when it was the last one, so that the operation must be run now.
   bool release() {
     // acq_rel: each predecessor releases what it wrote, and the last one to arrive acquires all of
@@ -161,7 +163,7 @@ class Operation {
   Clock::time_point finished_at_;
   std::atomic<uint32_t> holds_{1};  // unfinished predecessors, and 1 until submitted
   std::atomic<bool> done_{false};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<OperationPtr> successors_ GUARDED_BY(mutex_);
 };
 

@@ -286,6 +286,7 @@ void Scheduler::run(Batch& batch) {
       operation->finish(ready);
       OperationPtr next;
       dispatch(ready, chain < kChainInARow ? &next : nullptr);
+      if (next != nullptr && !is_for(batch, *next)) enqueue(std::move(next));
       operation = std::move(next);
       if (operation == nullptr) ++finished;
     }

@@ -55,11 +55,12 @@ class Scheduler {
   void submit(OperationPtr operation);
   int max_workers() const { return max_workers_; }
   EventSources& sources() { return sources_; }
-  /// The calling thread, which is about to wait for `latch`, does the work of a worker, as long as
-  /// the operation that the latch waits for is the only one: a message from another machine then
-  /// wakes this thread alone. Returns when the latch is open, or a worker has to go on. The caller
-  /// holds no lock that work may need when it ends.
-  void help(Latch& latch) EXCLUDES(mutex_);
+  /// The calling thread, which is about to wait for `notify`, which opens `latch`, does the work of
+  /// a worker, as long as there is one operation only, and that one leads to `notify`: a message
+  /// from another machine then wakes this thread alone. Returns when the latch is open, or a worker
+  /// has to go on. Other operations are left to workers: who waits may hold a lock that they take
+  /// when they end.
+  void help(const Operation& notify, const Latch& latch) EXCLUDES(mutex_);
 
  private:
   struct Batch;
@@ -76,6 +77,7 @@ class Scheduler {
   void refill(Batch& batch) EXCLUDES(mutex_);
   bool put_back(Batch& batch) EXCLUDES(mutex_);
   bool may_help(const Batch& batch, const Latch& latch) const REQUIRES(mutex_);
+  bool is_for(const Batch& batch, const Operation& operation) const;
   void take(Batch& batch) REQUIRES(mutex_);
   void stop_serving(Batch& batch) EXCLUDES(mutex_);
   void give_up_polling(Batch& batch) REQUIRES(mutex_);

@@ -11,11 +11,13 @@ constexpr microseconds kWatch{250};
 
 }  // namespace
 
-void Scheduler::help(Latch& latch) {
+void Scheduler::help(const Operation& notify, const Latch& latch) {
   if (!sources_.any()) return;
+  Batch batch;
+  batch.only_for = &notify;
   {
     std::lock_guard lock(mutex_);
-    if (queue_.size() != 1 || running_ > 0 || has_poller_ || stopping_) {
+    if (!may_help(batch, latch) || running_ > 0) {
       helps_in_a_row = 0;
       if (std::exchange(is_unannounced_, false)) wake_one();
       return;
@@ -23,7 +25,6 @@ void Scheduler::help(Latch& latch) {
   }
   int cancellation;  // of a thread that has operations in its hands
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
-  Batch batch;
   for (;;) {
     const bool rest = put_back(batch);
     std::unique_lock lock(mutex_);
@@ -48,7 +49,12 @@ void Scheduler::help(Latch& latch) {
 }
 
 bool Scheduler::may_help(const Batch& batch, const Latch& latch) const {
-  return !queue_.empty() && !stopping_ && (!has_poller_ || batch.is_poller) && !latch.is_open();
+  return queue_.size() == 1 && !stopping_ && (!has_poller_ || batch.is_poller) &&
+         !latch.is_open() && is_for(batch, *queue_.front());
+}
+
+bool Scheduler::is_for(const Batch& batch, const Operation& operation) const {
+  return batch.only_for == nullptr || operation.leads_to(*batch.only_for);
 }
 
 // Until there may be something to do.

@@ -184,8 +184,8 @@ Error Runtime::wait(const std::vector<OperationPtr>& operations, Deadline deadli
   auto latch = std::make_shared<Latch>();
   auto notify = std::make_shared<Operation>(Notify{latch});
   for (const OperationPtr& operation : operations) Operation::after(notify, operation);
-  scheduler().submit(std::move(notify));
-  if (deadline.at() == Deadline::Clock::time_point::max()) scheduler().help(*latch);
+  scheduler().submit(notify);
+  if (deadline.at() == Deadline::Clock::time_point::max()) scheduler().help(*notify, *latch);
   return latch->wait(deadline) ? Error::None : Error::NotReady;
 }
 

@@ -179,6 +179,8 @@ EventLoop::Clock::duration Engine::poll() {
   sleeps_for_good_ = false;
   const bool is_aside = is_served_ || std::exchange(turns_seen_, turns_) != turns_;
   if (options_.workers != nullptr) loop_->leave_shared(is_aside);
+  // Whoever should serve them may have no core, or be stopped.
+  if (options_.workers != nullptr && is_aside) loop_->serve_shared();
   if (progress()) {
     if (options_.workers != nullptr) options_.workers->wake();
     looks_ = 0;

@@ -6,7 +6,8 @@
 //                                     <----   Credit     "slots before `step` may be sent"
 //   Part, bytes of a chunk            ---->              in any order, on any of the pair's streams
 //   Want                              ---->              "what I have to send needs credit": what was
-//                                                        kept back for later is given now
+//                                                        kept back for later is given now. Only to
+//                                                        those whose credit says that they do
 //   Ask                               ---->              "say again what you have said": answered
 //                                                        by Acknowledge, and all credit
 //                                     <----   Acknowledge   "`step` parts of this stream are here"
@@ -45,9 +46,11 @@ struct Frame {
   uint32_t bytes = 0;  // of the whole chunk
   uint32_t offset = 0;  // of this part in it
   uint32_t length = 0;  // of this part
-  uint16_t call = 0;    // the call's tag (executor/protocol/call_tag.h)
+  uint16_t call = 0;    // the call's tag (executor/protocol/call_tag.h); of a credit: kMoreLater
   uint16_t reserved = 0;
 };
+/// Of a credit: there may be more, which is kept back until it is due, or wanted.
+inline constexpr uint16_t kMoreLater = 1;
 static_assert(sizeof(Frame) == 32 && std::has_unique_object_representations_v<Frame>);
 
 /// A connection, among those of one pair of ranks and direction.

@@ -8,9 +8,10 @@ namespace niccolite::transport::net {
 namespace {
 
 // Parts are acknowledged with the next credit; without waiting for that when the sender's slots may
-// run short, and before the proxy sleeps. Of a FIFO never more than half is kept back.
+// run short, and when nothing moves. Of a FIFO never more than half is kept back.
 constexpr uint64_t kMostUnacknowledged = 4;
 constexpr uint64_t kMostUnacknowledgedBytes = 64 << 10;
+constexpr int kIdleLooks = 4;
 
 }  // namespace
 
@@ -153,12 +154,15 @@ void Inbound::stream_ended(Stream& stream, Stream::End how, Status why) {
 bool Inbound::progress() {
   ended_.clear();
   const bool moved = std::exchange(has_moved_, false);
-  return tell(/*all=*/false) || moved;
+  if (options_.keeps_back) return tell({.credit = false, .acknowledgements = false}) || moved;
+  const bool told = tell({.credit = true, .acknowledgements = idle_ == kIdleLooks});
+  idle_ = moved || told ? 0 : std::min(idle_ + 1, kIdleLooks);
+  return moved || told;
 }
 
-void Inbound::settle() { tell(/*all=*/true); }
+void Inbound::settle() { tell({.credit = true, .acknowledgements = true}); }
 
-bool Inbound::tell(bool all) {
+bool Inbound::tell(Due due) {
   // Credit goes by the stream that was heard last: that way surely works.
   const auto is_ready = [](const auto& flow) {
     return flow.second.connection != nullptr && flow.second.connection->wants_more();
@@ -171,16 +175,19 @@ bool Inbound::tell(bool all) {
            flow.unacknowledged_bytes >= kMostUnacknowledgedBytes;
   };
   // Where something has to be told, all is.
-  const bool all_credit = all || is_urgent(ready->second);
+  const bool all_credit = due.credit || is_urgent(ready->second);
   bool has_credit = false;
   for (const auto& [key, end] : ends_)
-    has_credit |= end->collect(
-        all_credit, [&](const Frame& frame) { ready->second.connection->send({.frame = frame}); });
+    has_credit |= end->collect(all_credit, [&](Frame frame) {
+      if (options_.keeps_back) frame.call = kMoreLater;
+      ready->second.connection->send({.frame = frame});
+    });
   bool any = has_credit;
   for (auto& [number, flow] : flows_) {
     if (flow.connection == nullptr) continue;
     const bool is_credited = has_credit && number == ready->first;
-    if (flow.received > flow.acknowledged && (is_credited || all || is_urgent(flow)))
+    if (flow.received > flow.acknowledged &&
+        (is_credited || due.acknowledgements || is_urgent(flow)))
       acknowledge(flow);
     else if (!is_credited)
       continue;

@@ -22,6 +22,8 @@ class Inbound final : private Stream::Owner {
     std::function<void(Status)> fail;
     bootstrap::EventLoop::Clock::duration patience;  // with a peer that should connect again
     Pulse* pulse = nullptr;                          // outlives it
+    // Credit and acknowledgements of which the peer has enough left, until settle().
+    bool keeps_back = false;
   };
   Inbound(bootstrap::EventLoop& loop, Options options);
   ~Inbound();
@@ -31,8 +33,7 @@ class Inbound final : private Stream::Owner {
   void welcome(bootstrap::Link::Stream from);
   /// Moves what can be moved; true when that was something.
   bool progress();
-  /// Tells the peer all that progress() keeps back for later: credit and acknowledgements of which
-  /// it has enough left.
+  /// Tells the peer all that progress() has kept back.
   void settle();
   /// Tells the peer that nothing more will be read.
   void finish();
@@ -54,7 +55,11 @@ class Inbound final : private Stream::Owner {
   Status begin(Stream& stream, const Frame& frame);
   Result<std::byte*> place(Flow& flow, const Frame& frame);
   void count(Flow& flow, const Frame& frame);
-  bool tell(bool all);
+  struct Due {  // all of it
+    bool credit;
+    bool acknowledgements;
+  };
+  bool tell(Due due);
   void acknowledge(Flow& flow);
   std::unique_ptr<Stream> take_unnamed(const Stream& stream);
 
@@ -66,6 +71,7 @@ class Inbound final : private Stream::Owner {
   std::map<Key, Incoming*> ends_;
   int heard_last_ = -1;  // a stream
   bool has_moved_ = false;
+  int idle_ = 0;  // looks in a row at which nothing moved; not counted where things are kept back
   uint64_t most_unacknowledged_;  // parts of a stream
 };
 

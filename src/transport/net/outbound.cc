@@ -155,6 +155,7 @@ void Outbound::link_opened(Link& link) {
   if (flow.connection != nullptr) {
     flow.connection->drop();
     ended_.push_back(std::move(flow.connection));
+    ask_again();
   }
   flow.asked_since.reset();
   flow.silences = 0;
@@ -209,6 +210,7 @@ Result<std::byte*> Outbound::stream_frame(Stream& stream, const Frame& frame) {
 Status Outbound::take_credit(const Frame& frame) {
   if (limits_.size() >= kMostGrants)
     return Status::remote_error("it grants credit for over {} channels", kMostGrants);
+  keeps_credit_back_ = frame.call == kMoreLater;
   uint64_t& limit = limits_[{key_of(frame), frame.channel}];
   limit = std::max(limit, frame.step);
   if (const auto found = ends_.find(key_of(frame)); found != ends_.end())
@@ -243,6 +245,7 @@ Status Outbound::take_acknowledgement(Flow& flow, uint64_t parts) {
 void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   Flow& flow = flows_[static_cast<size_t>(stream.label())];
   ended_.push_back(std::move(flow.connection));
+  ask_again();
   has_moved_ = true;
   if (is_finishing_) return;
   // Who has left in order needs nothing more.
@@ -263,6 +266,11 @@ void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   if (flow.attempts > 0) return dial_failed(flow, why);  // it brought nothing
   // By the loop's own thread: whoever serves the sockets has other things to do.
   flow.retry = loop_.after(std::chrono::milliseconds(0), [this, &flow] { dial(flow); });
+}
+
+// What was asked for on a connection that broke may be lost with it.
+void Outbound::ask_again() {
+  for (const auto& [key, end] : ends_) end->ask_again();
 }
 
 void Outbound::abandon_ends() {
@@ -316,7 +324,7 @@ bool Outbound::progress() {
   const size_t waiting = waiting_.size();
   hand_out();
   moved |= waiting_.size() < waiting;
-  if (Flow* const flow = any_flow(); flow != nullptr)
+  if (Flow* const flow = keeps_credit_back_ ? any_flow() : nullptr; flow != nullptr)
     for (const auto& [key, end] : ends_)
       end->ask_for_credit([flow](const Frame& frame) { flow->connection->send({.frame = frame}); });
   for (Flow& flow : flows_)

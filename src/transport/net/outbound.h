@@ -93,6 +93,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   void try_own_rail(Flow& flow);
   void ask();
   void abandon_ends();
+  void ask_again();
   Flow& flow_of(const bootstrap::Link& link);
   void link_opened(bootstrap::Link& link) override;
   void link_frame(bootstrap::Link&, std::span<const std::byte>) override {}
@@ -125,7 +126,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   bootstrap::EventLoop::Id watch_ = 0;
   uint32_t hungry_looks_ = 0;  // in a row at which kernels waited for credit
   bootstrap::EventLoop::Id hunger_ = 0;
-  bool has_asked_ = false;  // since something was sent
+  bool has_asked_ = false;          // since something was sent
+  bool keeps_credit_back_ = false;  // the peer, until it is asked for
 };
 
 }  // namespace niccolite::transport::net

@@ -88,6 +88,10 @@ void Outgoing::ask_for_credit(const std::function<void(const Frame&)>& queue) {
   }
 }
 
+void Outgoing::ask_again() {
+  for (Channel& channel : channels_) channel.asked = 0;  // of which no credit is ever the limit
+}
+
 void Outgoing::grant(uint32_t channel, uint64_t limit) {
   if (channel >= channels_.size()) return;
   channels_[channel].limit = std::max(channels_[channel].limit, limit);

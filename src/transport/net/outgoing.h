@@ -63,6 +63,8 @@ class Outgoing {
   /// Calls `queue(frame)` for each channel whose kernel has more to send than the receiver has room
   /// for, as far as is known: once, until there is more room.
   void ask_for_credit(const std::function<void(const Frame&)>& queue);
+  /// What was asked may not have arrived: ask_for_credit() asks again.
+  void ask_again();
   /// Does the kernel have more to send than the receiver has room for?
   bool waits_for_credit() const;
   /// A part of it needs its slot no longer.

@@ -168,7 +168,8 @@ Inbound& Proxy::inbound(int peer) {
             .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
             .fail = [this, peer](Status why) { report(receiver(), peer, std::move(why)); },
             .patience = options_.patience.count() > 0 ? options_.patience : replacement_time(),
-            .pulse = &pulse(peer)});
+            .pulse = &pulse(peer),
+            .keeps_back = options_.machine.kind() == gpu::Kind::Virtual});
   return *found;
 }
 
