@@ -3,7 +3,12 @@
 // Prints JSON.
 //   recovery [processes, default 8] [ranks of each, default 8] [kills, default 5] [state]
 // The communicator is, when the process is killed: `waiting` in an all-reduce that the process has
-// not called (default), `revoked`, or `suspended`.
+// not called (default), `running` one all-reduce of 4 MiB after the other in all processes,
+// `revoked`, or `suspended`. Where there are fewer GPUs than ranks, some have several: of three
+// processes on two GPUs the first and the last, which is killed, share one.
+//   nvcc -O2 -std=c++20 -arch=sm_90 -x cu -Iinclude bench/recovery.cc -o recovery
+//     -Lbuild/cuda/lib -lnccl
+//   LD_LIBRARY_PATH=build/cuda/lib ./recovery 3 1 10 running
 #include <cuda_runtime.h>
 #include <nccl.h>
 #include <signal.h>
@@ -23,6 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;  // the same for all processes of a machine
 constexpr size_t kCount = 1024;
+constexpr size_t kRunningCount = 1 << 20;
 constexpr int kMostProcesses = 64;
 
 int64_t now() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
@@ -67,15 +73,12 @@ class Process {
       CHECK(ncclGroupEnd());
     }
     const bool is_victim = number_ == job_.processes - 1;
-    if (job_.state == "waiting" && !is_victim) queue(comms_);
+    if (job_.state == "waiting" && !is_victim) CHECK(queue(comms_, kCount));
     ++round_.waiting;
+    if (job_.state == "running") run_until_lost();
     while (is_victim) pause();
+    while (!is_lost()) usleep(200);
     Times& times = round_.of[number_];
-    ncclResult_t error = ncclSuccess;
-    while (error != ncclRemoteError) {
-      CHECK(ncclCommGetAsyncError(comms_[0], &error));
-      usleep(200);
-    }
     times.noticed = now();
     const std::vector<ncclComm_t> smaller = shrink();
     times.shrunk = now();
@@ -92,7 +95,22 @@ class Process {
   }
 
  private:
-  int device(size_t i) const { return number_ * job_.ranks_each + static_cast<int>(i); }
+  int number_of(size_t i) const { return number_ * job_.ranks_each + static_cast<int>(i); }
+  int device(size_t i) const { return number_of(i) % devices_; }
+
+  bool is_lost() {
+    ncclResult_t error = ncclSuccess;
+    CHECK(ncclCommGetAsyncError(comms_[0], &error));
+    return error == ncclRemoteError;
+  }
+
+  void run_until_lost() {
+    while (!is_lost()) {
+      if (queue(comms_, kRunningCount) != ncclSuccess) continue;
+      for (cudaStream_t stream : streams_)
+        while (cudaStreamQuery(stream) == cudaErrorNotReady && !is_lost()) usleep(20);
+    }
+  }
 
   void begin() {
     if (number_ == 0) {
@@ -100,32 +118,37 @@ class Process {
       round_.has_id = true;
     }
     while (!round_.has_id) usleep(100);
+    CHECK(cudaGetDeviceCount(&devices_));
     CHECK(ncclGroupStart());
     for (size_t i = 0; i < comms_.size(); ++i) {
       CHECK(cudaSetDevice(device(i)));
-      CHECK(ncclCommInitRank(&comms_[i], job_.nranks(), round_.id, device(i)));
+      CHECK(ncclCommInitRank(&comms_[i], job_.nranks(), round_.id, number_of(i)));
     }
     CHECK(ncclGroupEnd());
+    const size_t count = job_.state == "running" ? kRunningCount : kCount;
     for (size_t i = 0; i < comms_.size(); ++i) {
       CHECK(cudaSetDevice(device(i)));
-      CHECK(cudaMalloc(reinterpret_cast<void**>(&buffers_.emplace_back()), kCount * sizeof(float)));
+      CHECK(cudaMalloc(reinterpret_cast<void**>(&buffers_.emplace_back()), count * sizeof(float)));
       CHECK(cudaStreamCreateWithFlags(&streams_.emplace_back(), cudaStreamNonBlocking));
     }
   }
 
-  void queue(const std::vector<ncclComm_t>& comms) {
-    const std::vector<float> ones(kCount, 1.0f);
-    for (float* buffer : buffers_)
-      CHECK(cudaMemcpy(buffer, ones.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
-    CHECK(ncclGroupStart());
-    for (size_t i = 0; i < comms.size(); ++i)
-      CHECK(ncclAllReduce(buffers_[i], buffers_[i], kCount, ncclFloat, ncclSum, comms[i],
-                          streams_[i]));
-    CHECK(ncclGroupEnd());
+  ncclResult_t queue(const std::vector<ncclComm_t>& comms, size_t count) {
+    ncclResult_t result = ncclGroupStart();
+    for (size_t i = 0; i < comms.size() && result == ncclSuccess; ++i)
+      result =
+          ncclAllReduce(buffers_[i], buffers_[i], count, ncclFloat, ncclSum, comms[i], streams_[i]);
+    const ncclResult_t ended = ncclGroupEnd();
+    return result == ncclSuccess ? ended : result;
   }
 
   void reduce(const std::vector<ncclComm_t>& comms, int nranks) {
-    queue(comms);
+    const std::vector<float> ones(kCount, 1.0f);
+    for (size_t i = 0; i < comms.size(); ++i) {
+      CHECK(cudaStreamSynchronize(streams_[i]));  // what a shrink has aborted
+      CHECK(cudaMemcpy(buffers_[i], ones.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
+    }
+    CHECK(queue(comms, kCount));
     for (size_t i = 0; i < comms.size(); ++i) {
       CHECK(cudaStreamSynchronize(streams_[i]));
       float last = 0;
@@ -151,6 +174,7 @@ class Process {
   const Job job_;
   Round& round_;
   const int number_;
+  int devices_ = 0;
   std::vector<ncclComm_t> comms_;
   std::vector<float*> buffers_;
   std::vector<cudaStream_t> streams_;
@@ -211,7 +235,11 @@ int main(int argc, char** argv) {
   const int kills = argc > 3 ? std::atoi(argv[3]) : 5;
   if (job.processes < 2 || job.processes > kMostProcesses || job.ranks_each < 1 || kills < 1)
     return 2;
+#ifdef __CUDACC__
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
+#else
   setenv("NICCOLITE_DEVICES", ("virtual:" + std::to_string(job.nranks())).c_str(), 0);
+#endif
   setenv("NCCL_DEBUG", "VERSION", 0);
   Row row;
   for (int i = 0; i < kills; ++i) run(job, row);

@@ -59,6 +59,7 @@ void CallLog::add_call(const Call& call, bool is_captured) {
 }
 
 uint64_t CallLog::before_launch_on(std::optional<uint64_t> stream) {
+  recorder_->before_launch(observe::ticks());
   launched_at_ = observe::ticks();
   launched_on_ = stream;
   note_stream(stream);

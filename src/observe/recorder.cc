@@ -5,6 +5,13 @@
 
 namespace niccolite::observe {
 
+namespace {
+
+// Between looks of the thread that launches: what one costs, a cache miss, is then nothing.
+constexpr double kLookInterval = 100'000;  // ns
+
+}  // namespace
+
 Recorder::Recorder() { Clock::begin(); }
 
 EventRing& Recorder::ring_of(EventKind kind) {
@@ -72,10 +79,21 @@ void Recorder::look() {
   if (!marks_) return;
   const KernelStamp last = marks_.last();
   const uint64_t now = ticks();
-  if (last.time == 0) return;
   const Clock clock;
   std::lock_guard lock(mutex_);
-  gpu_clock_.came_before(now, last.time, clock);
+  clock_.emplace(clock);
+  if (last.time != 0) gpu_clock_.came_before(now, last.time, clock);
+}
+
+// Every launch has a CTA 0, which is done when the stream is. One cache line, where look() reads
+// all; and no clock of its own, which a young process would have to wait for.
+void Recorder::look_at_first_cta(uint64_t now) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || !clock_) return;
+  if (static_cast<double>(now - looked_) < kLookInterval * clock_->ticks_per_nanosecond()) return;
+  looked_ = now;
+  const KernelStamp stamp = KernelMarks::read(*marks_.newest());
+  if (stamp.time != 0) gpu_clock_.came_before(ticks(), stamp.time, *clock_);
 }
 
 uint64_t Recorder::uncertainty() const {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/thread_annotations.h"
@@ -89,6 +90,12 @@ class Recorder {
 
   /// Compares the clocks of host and GPU, if kernels tell: the more often, the better.
   void look() EXCLUDES(mutex_);
+  /// The same, as a launch is about to be queued: programs often wait for the one before, so that
+  /// its mark is fresh.
+  void before_launch(uint64_t now) {
+    if (marks_) [[unlikely]]
+      look_at_first_cta(now);
+  }
   /// By how many nanoseconds the times of launches that kernels tell of may be wrong; 0: others do.
   uint64_t uncertainty() const EXCLUDES(mutex_);
 
@@ -111,6 +118,7 @@ class Recorder {
     // [release] pairs with progress(): whoever sees the count finds the event.
     mark.count.fetch_add(1, std::memory_order_release);
   }
+  void look_at_first_cta(uint64_t now) EXCLUDES(mutex_);
   void add_marks(std::vector<Event>& events) const EXCLUDES(mutex_);
 
   std::shared_ptr<Listener> listener_;  // nearly always null
@@ -121,6 +129,8 @@ class Recorder {
   Mark begun_, ended_;
   mutable std::mutex mutex_;
   mutable GpuClock gpu_clock_ GUARDED_BY(mutex_);
+  std::optional<Clock> clock_ GUARDED_BY(mutex_);  // of the last look()
+  uint64_t looked_ GUARDED_BY(mutex_) = 0;         // before a launch; ticks
 };
 
 }  // namespace niccolite::observe

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "observe/gpu_clock.h"
 #include "observe/recorder.h"
@@ -124,6 +126,36 @@ TEST(Recorder, HasWhatKernelsMarkedBetweenTheCallsOfTheHost) {
   }
   EXPECT_EQ(begun, 3u);
   EXPECT_EQ(ended, 2u);
+}
+
+// Operations that end at once, and nobody who looks meanwhile or soon after: the launches bound the
+// GPU's clock from above.
+TEST(Recorder, ComparesClocksAsLaunchesComeAfterMarks) {
+  MarkedKernels kernels;
+  Recorder recorder;
+  recorder.read_marks(kernels.marks());
+  recorder.look();
+  const auto start = std::chrono::steady_clock::now();
+  const auto gpu_time = [&] {
+    return 1'000'000'000'000 + static_cast<uint64_t>((std::chrono::steady_clock::now() - start) /
+                                                     std::chrono::nanoseconds(1));
+  };
+  for (uint64_t launch = 1; launch <= 50; ++launch) {
+    recorder.before_launch(ticks());
+    Event called;
+    called.time = ticks();
+    called.launch = called.number = launch;
+    called.kind = EventKind::Called;
+    recorder.add_call(launch - 1, launch - 1, called);
+    kernels.begin(launch, gpu_time());
+    kernels.end(launch, gpu_time());
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  constexpr std::chrono::milliseconds kNobodyLooks{100};
+  std::this_thread::sleep_for(kNobodyLooks);
+  recorder.look();
+  recorder.events();
+  EXPECT_LT(recorder.uncertainty(), kNobodyLooks / std::chrono::nanoseconds(2));
 }
 
 }  // namespace
