@@ -1,6 +1,7 @@
 // How long ncclCommAbort takes, called by another thread at a random moment of what the
 // communicator is in: an init, a split, a shrink or a growth that another rank does not come to, an
-// operation, a destroy. Prints JSON.
+// operation, a destroy; and beside a process that is stopped, on this machine or as if on another.
+// Prints JSON.
 //   aborts [rounds of each, default 200]
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -164,6 +165,63 @@ double in_operation(bool destroys) {
   return time;
 }
 
+/// Rank 1 is another process, which is stopped once it has taken part in an operation.
+double beside_stopped(bool on_other_machine) {
+  int ids[2], news[2], go[2];
+  CHECK(pipe(ids));
+  CHECK(pipe(news));
+  CHECK(pipe(go));
+  const auto give = [](int to, const auto& value) {
+    if (write(to, &value, sizeof value) != sizeof value) std::_Exit(1);
+  };
+  const auto take = [](int from, auto& value) {
+    if (read(from, &value, sizeof value) != sizeof value) std::_Exit(1);
+  };
+  const auto join = [&](int rank, const ncclUniqueId& id) {
+    if (on_other_machine) setenv("NCCL_HOSTID", rank == 0 ? "one" : "other", 1);
+    ncclComm_t comm = nullptr;
+    float* buffer = nullptr;
+    CHECK(cudaSetDevice(rank));
+    CHECK(cudaMalloc(reinterpret_cast<void**>(&buffer), kCount * sizeof(float)));
+    CHECK(ncclCommInitRank(&comm, 2, id, rank));
+    CHECK(ncclAllReduce(buffer, buffer, kCount, ncclFloat, ncclSum, comm, nullptr));
+    CHECK(cudaDeviceSynchronize());
+    return comm;
+  };
+  // Both are children: this process must be able to fork again.
+  ncclUniqueId id;
+  const pid_t stopped = fork();
+  if (stopped == 0) {
+    take(ids[0], id);
+    join(1, id);
+    while (true) pause();
+  }
+  const pid_t aborting = fork();
+  if (aborting == 0) {
+    CHECK(ncclGetUniqueId(&id));
+    give(ids[1], id);
+    ncclComm_t comm = join(0, id);
+    double time = 0;
+    give(news[1], time);  // it has reduced, and so has rank 1
+    take(go[0], time);
+    give(news[1], abort_time(comm));
+    std::_Exit(0);
+  }
+  double time = 0;
+  take(news[0], time);
+  kill(stopped, SIGSTOP);
+  waitpid(stopped, nullptr, WUNTRACED);
+  give(go[1], time);
+  take(news[0], time);
+  int status = 0;
+  waitpid(aborting, &status, 0);
+  CHECK(status);
+  kill(stopped, SIGKILL);
+  waitpid(stopped, nullptr, 0);
+  for (const int end : {ids[0], ids[1], news[0], news[1], go[0], go[1]}) close(end);
+  return time;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -173,7 +231,9 @@ int main(int argc, char** argv) {
   setenv("NCCL_DEBUG", "NONE", 0);
   if (freopen("/dev/null", "w", stderr) == nullptr) return 1;
   const std::pair<const char*, std::function<double()>> states[] = {
-      {"init_elsewhere", in_init_elsewhere},  // forks: before there are threads
+      {"stopped", [] { return beside_stopped(false); }},  // forks: before there are threads
+      {"stopped_elsewhere", [] { return beside_stopped(true); }},
+      {"init_elsewhere", in_init_elsewhere},  // the same
       {"init", in_init},
       {"init_of_all", in_init_of_all},
       {"split", in_split},

@@ -25,7 +25,12 @@ Group::Group(uint64_t id, std::vector<uint32_t> processes, Outside outside)
           [this](uint32_t process, auto frame) {
             outside_.transmit(session_process(process), wrap(std::move(frame)));
           },
-          [this](uint32_t process) { outside_.probe(session_process(process)); }),
+          [this](uint32_t process) { outside_.probe(session_process(process)); },
+          {.are_some_absent = [this] { return outside_.absences.are_there(); },
+           .is_absent =
+               [this](uint32_t process) {
+                 return outside_.absences.is_absent(session_process(process));
+               }}),
       survivors_(
           roster_,
           [this](uint32_t process, auto frame) {
@@ -89,7 +94,7 @@ void Group::departed(uint32_t process, Status why) {
 }
 
 void Group::lost(uint32_t process, const std::string& why) {
-  if (roster_.is_gone(process) && !roster_.is_unexplained(process)) return;
+  if (roster_.is_end_explained(process)) return;
   gathers_no_more_ = true;
   roster_.mark_lost(process, Status::remote_error("{}", why));
   const std::string who =

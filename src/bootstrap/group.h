@@ -21,6 +21,7 @@
 #include <optional>
 #include <vector>
 
+#include "bootstrap/absences.h"
 #include "bootstrap/gathers.h"
 #include "bootstrap/mailroom.h"
 #include "bootstrap/roster.h"
@@ -39,6 +40,7 @@ class Group final : public std::enable_shared_from_this<Group> {
     Service& service;
     std::function<void(uint32_t process, std::shared_ptr<const Bytes> frame)> transmit;
     std::function<void(uint32_t process)> probe;
+    Absences& absences;
   };
 
   /// `processes`: of the session, ascending; empty for all of them.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "bootstrap/absences.h"
+
 namespace niccolite::bootstrap {
 namespace {
 
@@ -69,7 +71,8 @@ void Mailroom::serve(Local& local, Member::Handler handler) {
 }
 
 std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
-                                             std::span<const Query> queries, Deadline deadline) {
+                                             std::span<const Query> queries, Deadline deadline,
+                                             Patience patience) {
   const auto start = Deadline::Clock::now();
   const uint64_t first = next_call_;
   next_call_ += queries.size();
@@ -102,17 +105,48 @@ std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
   }
   std::vector<Result<Bytes>> answers;
   for (size_t i = 0; i < queries.size() && (i == 0 || answers.back().is_ok()); ++i)
-    answers.push_back(await(lock, local, queries[i].peer, first + i, deadline, start));
+    answers.push_back(await(lock, local, queries[i].peer, first + i, deadline, patience, start));
   // Answers that come later find nobody.
   for (size_t i = answers.size(); i < queries.size(); ++i) pending_.erase(first + i);
   return answers;
 }
 
+// Waits until `happened`, or whatever else ends a wait; true: the peer's process is absent.
+template <typename Condition>
+bool Mailroom::is_given_up(Roster::Lock& lock, Local& local, int32_t peer, Deadline deadline,
+                           Condition happened) {
+  const auto ask = [&](const auto& question) {
+    lock.unlock();
+    const bool answer = question();
+    lock.lock();
+    return answer;
+  };
+  const auto is_absent = [&, process = roster_.process_of(peer)] {
+    return presence_.is_absent(process);
+  };
+  bool given_up = ask(presence_.are_some_absent) && ask(is_absent);
+  while (!given_up && !happened()) {
+    const Deadline next = Deadline::after(Absences::kLookInterval);
+    if (deadline.at() <= next.at() ||
+        roster_.wait(lock, local, next, happened) != Roster::Outcome::TimedOut)
+      return false;
+    given_up = ask(is_absent);
+  }
+  return !happened();
+}
+
 Result<Bytes> Mailroom::await(Roster::Lock& lock, Local& local, int32_t peer, uint64_t number,
-                              Deadline deadline, Deadline::Clock::time_point start) {
-  const auto outcome = roster_.wait(lock, local, deadline, [&] {
+                              Deadline deadline, Patience patience,
+                              Deadline::Clock::time_point start) {
+  const auto happened = [&] {
     return pending_[number].answer.has_value() || !roster_.why_gone(peer).is_ok();
-  });
+  };
+  if (patience == Patience::WhileItRuns && is_given_up(lock, local, peer, deadline, happened)) {
+    pending_.erase(number);
+    return Status::remote_error("rank {} does not answer: its process is stopped", peer)
+        .with_peer(peer);
+  }
+  const auto outcome = roster_.wait(lock, local, deadline, happened);
   auto node = pending_.extract(number);  // a later answer finds nobody
   std::optional<Result<Bytes>>& answer = node.mapped().answer;
   if (answer.has_value()) return std::move(*answer);

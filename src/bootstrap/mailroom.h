@@ -18,13 +18,20 @@ class Mailroom {
   using Probe = std::function<void(uint32_t process)>;
   using Post = std::function<void(std::function<void()> task)>;
 
+  /// Absences, by the group's numbers of processes. Called without the roster's lock.
+  struct Presence {
+    std::function<bool()> are_some_absent;
+    std::function<bool(uint32_t process)> is_absent;
+  };
+
   /// `probe` finds out whether a process is still there, and has it reported when it is not. `post`
   /// runs a task on the service thread, and keeps the mailroom until then.
-  Mailroom(Roster& roster, Post post, Transmit transmit, Probe probe)
+  Mailroom(Roster& roster, Post post, Transmit transmit, Probe probe, Presence presence)
       : roster_(roster),
         post_(std::move(post)),
         transmit_(std::move(transmit)),
-        probe_(std::move(probe)) {}
+        probe_(std::move(probe)),
+        presence_(std::move(presence)) {}
 
   Status send(const Local& local, int32_t peer, uint32_t tag, std::span<const std::byte> content);
   Result<Bytes> receive(Roster::Lock& lock, Local& local, int32_t peer, uint32_t tag,
@@ -32,7 +39,8 @@ class Mailroom {
   void serve(Local& local, Member::Handler handler);
   /// Ranks of this process answer on the calling thread, while the others' answers travel.
   std::vector<Result<Bytes>> request(Roster::Lock& lock, Local& local,
-                                     std::span<const Query> queries, Deadline deadline);
+                                     std::span<const Query> queries, Deadline deadline,
+                                     Patience patience);
   /// A request whose answer nobody waits for.
   Status notify(const Local& local, int32_t peer, std::span<const std::byte> content);
 
@@ -48,7 +56,10 @@ class Mailroom {
   };
 
   Result<Bytes> await(Roster::Lock& lock, Local& local, int32_t peer, uint64_t number,
-                      Deadline deadline, Deadline::Clock::time_point start);
+                      Deadline deadline, Patience patience, Deadline::Clock::time_point start);
+  template <typename Condition>
+  bool is_given_up(Roster::Lock& lock, Local& local, int32_t peer, Deadline deadline,
+                   Condition happened);
   void call(const Local& local, int32_t peer, uint64_t number, std::span<const std::byte> content);
   void deliver(int32_t from, int32_t to, uint32_t tag, Bytes content);
   void take_call(int32_t to, Call call);
@@ -61,6 +72,7 @@ class Mailroom {
   Post post_;
   Transmit transmit_;
   Probe probe_;
+  Presence presence_;
   std::map<uint64_t, Pending> pending_;       // requests of this process' ranks
   static constexpr uint64_t kUnanswered = 0;  // the number of calls that get no answer
   uint64_t next_call_ = 1;

@@ -164,7 +164,8 @@ Result<Bytes> Member::request(int peer, std::span<const std::byte> message, Dead
   return std::move(request(std::span(&query, 1), deadline).front());
 }
 
-std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadline deadline) {
+std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadline deadline,
+                                           Patience patience) {
   Status refused;
   size_t sound = 0;  // queries before the one that is refused
   for (; sound < queries.size(); ++sound) {
@@ -175,11 +176,13 @@ std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadl
   }
   Roster::Lock lock = group_->roster().lock();
   std::vector<Result<Bytes>> answers =
-      group_->mailroom().request(lock, *local_, queries.first(sound), deadline);
+      group_->mailroom().request(lock, *local_, queries.first(sound), deadline, patience);
   if (!refused.is_ok() && (sound == 0 || answers.back().is_ok()))
     answers.emplace_back(std::move(refused));
   return answers;
 }
+
+void Member::give_up_on(int peer) { session_->give_up_on(*group_, peer); }
 
 Status Member::notify(int peer, std::span<const std::byte> message) {
   TRY(check_peer(*local_, peer));

@@ -35,6 +35,12 @@ class Group;
 class Session;
 struct Local;
 
+/// How long a question waits for its answer.
+enum class Patience {
+  UntilDeadline,
+  WhileItRuns  // nor when the peer's process is stopped for long (Absences): of a rank that leaves
+};
+
 /// What each rank contributed to an all-gather, by rank. Shared, immutable, cheap to copy; spans
 /// live as long as a copy does.
 class Gathered {
@@ -151,7 +157,10 @@ class Member {
   Result<Bytes> request(int peer, std::span<const std::byte> message, Deadline deadline);
   /// Asks several peers at once: takes as long as the slowest of them. The answers are in the order
   /// of the queries and end with the first failure.
-  std::vector<Result<Bytes>> request(std::span<const Query> queries, Deadline deadline);
+  std::vector<Result<Bytes>> request(std::span<const Query> queries, Deadline deadline,
+                                     Patience patience = Patience::UntilDeadline);
+  /// The peer did not answer, and leave() does not wait for it: prints a line.
+  void give_up_on(int peer);
   /// Hands `peer` a request whose answer nobody waits for; only queues it.
   Status notify(int peer, std::span<const std::byte> message);
 
@@ -162,8 +171,9 @@ class Member {
   void on_peer_lost(std::function<void(int rank, const Status& why)> callback);
 
   /// Ends the member gracefully: waits until no handler or callback of it runs (not from inside
-  /// one), and, for the last member of a process, until the goodbyes are sent (bounded). Calls that
-  /// still wait in other threads end with an error.
+  /// one), and, for the last member of a process, until others have heard the goodbyes: bounded,
+  /// for those that are stopped by a second, after an abort by milliseconds. Calls that still wait
+  /// in other threads end with an error.
   void leave();
 
  private:

@@ -215,6 +215,22 @@ void Mesh::farewell(EventLoop::Clock::duration patience) {
   finish_if_over();
 }
 
+std::vector<uint32_t> Mesh::linked() const {
+  std::vector<uint32_t> processes;
+  for (const auto& [link, held] : links_)
+    if (held.process >= 0) processes.push_back(static_cast<uint32_t>(held.process));
+  return processes;
+}
+
+void Mesh::leave_behind(uint32_t process) {
+  peers_[process].waiting.clear();
+  std::vector<Link*> links;
+  for (auto& [link, held] : links_)
+    if (held.process == int64_t{process}) links.push_back(link);
+  for (Link* link : links) drop(*link);
+  finish_if_over();
+}
+
 // Says goodbye on one link. Its end follows when the peer has answered by closing.
 void Mesh::part(Link& link) {
   link.send(messages::encode_type(MessageType::Goodbye));

@@ -61,6 +61,9 @@ class Mesh final : private Link::Owner {
   /// Sends what is queued, says Goodbye on every link and closes; mesh_over() follows within
   /// `patience`.
   void farewell(EventLoop::Clock::duration patience);
+  /// After farewell(): the processes whose links have not ended, and the end of those of one.
+  std::vector<uint32_t> linked() const;
+  void leave_behind(uint32_t process);
 
  private:
   struct Peer {

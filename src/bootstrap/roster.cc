@@ -89,8 +89,7 @@ void Roster::mark_departed(uint32_t process, Status why) {
 }
 
 void Roster::mark_lost(uint32_t process, Status why) {
-  // A process that said goodbye to us may have ended badly for others: the first word stays.
-  if (is_gone(process) && !is_unexplained(process)) return;
+  if (is_end_explained(process)) return;
   states_[process] = {.state = State::Lost, .why = std::move(why)};
 }
 

@@ -91,9 +91,12 @@ class Roster {
   /// Why `rank` cannot take part any more; fine while it can.
   Status why_gone(int32_t rank) const;
   bool is_gone(uint32_t process) const { return states_[process].state != State::Alive; }
-  /// It is gone, and this process found it so without having heard why: who saw it end tells more.
-  bool is_unexplained(uint32_t process) const {
-    return states_[process].state == State::Departed && !states_[process].why.is_ok();
+  /// It is gone, and why is known: a process that said goodbye to us may have ended badly for
+  /// others, and the first word stays. Not of one that this process merely found gone: who saw it
+  /// end tells more.
+  bool is_end_explained(uint32_t process) const {
+    const ProcessState& known = states_[process];
+    return known.state == State::Lost || (known.state == State::Departed && known.why.is_ok());
   }
   /// Has `rank` ended in an orderly way, by itself or with its process?
   bool has_left(int32_t rank) const;

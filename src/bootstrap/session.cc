@@ -23,6 +23,8 @@ constexpr auto kRootsWord = 2s;
 constexpr auto kGrace = 1s;
 constexpr auto kFarewell = 5s;
 constexpr auto kFarewellAfterFailure = 300ms;
+// The goodbyes are with the system: a peer whose program is busy reads them there.
+constexpr auto kFarewellAfterAbort = 10ms;
 
 uint64_t random_number() {
   uint64_t number = 0;
@@ -42,17 +44,39 @@ Session::Session(const UniqueId& id)
       process_(getpid()),
       number_(random_number()),
       origin_(messages::Origin::of_this_process()),
+      absences_({.nprocesses =
+                     [this] {
+                       const Roster::Lock lock = roster_.lock();
+                       return roster_.has_table() ? roster_.nprocesses() : 0;
+                     },
+                 .run_state = [this](uint32_t process) { return run_state_of(process); },
+                 .describe =
+                     [this](uint32_t process) {
+                       const Roster::Lock lock = roster_.lock();
+                       return roster_.describe(process);
+                     }}),
       all_ranks_(std::make_shared<Group>(Group::kAllRanks, std::vector<uint32_t>(), outside())),
       roster_(all_ranks_->roster()),
       gathers_(all_ranks_->gathers()) {}
 
 Group::Outside Session::outside() {
-  return {
-      .mutex = mutex_,
-      .service = service_,
-      .transmit = [this](uint32_t process, auto frame) { transmit(process, std::move(frame)); },
-      .probe =
-          [this](uint32_t process) { loop_->post([this, process] { mesh_->probe(process); }); }};
+  return {.mutex = mutex_,
+          .service = service_,
+          .transmit = [this](uint32_t process, auto frame) { transmit(process, std::move(frame)); },
+          .probe =
+              [this](uint32_t process) { loop_->post([this, process] { mesh_->probe(process); }); },
+          .absences = absences_};
+}
+
+RunState Session::run_state_of(uint32_t process) {
+  ProcessId id = this_process();
+  {
+    const Roster::Lock lock = roster_.lock();
+    const messages::Origin& origin = roster_.process(process).origin;
+    if (origin.host != origin_.host || roster_.is_gone(process)) return RunState::Unknown;
+    id.number = origin.pid;
+  }
+  return run_state(id);
 }
 
 Result<std::shared_ptr<Session>> Session::create(const UniqueId& id) {
@@ -219,6 +243,15 @@ Status Session::describe_silence(const Local& local, Deadline::Clock::time_point
       trouble_.empty() ? "" : ": ", trouble_);
 }
 
+void Session::give_up_on(Group& group, int32_t rank) {
+  uint32_t process = 0;
+  {
+    const Roster::Lock lock = roster_.lock();
+    process = group.session_process(group.roster().process_of(rank));
+  }
+  absences_.note_silent(process);
+}
+
 void Session::leave(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local) {
   if (local->abort != nullptr) local->abort->forget(local->abort_listener);
   Roster::Lock lock = roster_.lock();
@@ -232,8 +265,7 @@ void Session::leave(const std::shared_ptr<Group>& group, const std::shared_ptr<L
   group->roster().remove(*local);
   std::erase_if(joining_, [&](const auto& entry) { return entry.first == local; });
   const bool last = --members_ == 0;
-  const auto patience =
-      phase_ == Phase::Ready ? EventLoop::Clock::duration(kFarewell) : kFarewellAfterFailure;
+  const auto patience = farewell_patience(*local);
   if (phase_ == Phase::Ready) {
     group->roster().mark_left(local->rank);
     group->gathers().local_left();
@@ -243,6 +275,12 @@ void Session::leave(const std::shared_ptr<Group>& group, const std::shared_ptr<L
   }
   lock.unlock();
   if (last) shut_down(patience);
+}
+
+EventLoop::Clock::duration Session::farewell_patience(const Local& local) const {
+  if (phase_ != Phase::Ready) return kFarewellAfterFailure;
+  if (local.aborted) return kFarewellAfterAbort;
+  return kFarewell;
 }
 
 void Session::say_left(Group& group, int32_t rank) {
@@ -282,6 +320,7 @@ void Session::shut_down(EventLoop::Clock::duration patience) {
     lock.unlock();
     if (ready) {
       mesh_->farewell(patience);
+      leave_absent_behind();
     } else {
       mesh_is_over_ = true;  // not gracefully: whoever has a link to us shall see it break
     }
@@ -289,6 +328,16 @@ void Session::shut_down(EventLoop::Clock::duration patience) {
   });
   thread_.join();
   service_.stop();
+}
+
+// Their goodbyes are with the system, and nobody waits for an answer.
+void Session::leave_absent_behind() {
+  if (mesh_is_over_) return;
+  if (waits_for_answers_ || absences_.are_there())
+    for (const uint32_t process : mesh_->linked())
+      if (absences_.is_absent(process)) mesh_->leave_behind(process);
+  waits_for_answers_ = true;
+  if (!mesh_is_over_) loop_->after(Absences::kLookInterval, [this] { leave_absent_behind(); });
 }
 
 void Session::stop_if_over() {
@@ -494,7 +543,7 @@ void Session::mesh_unreachable(uint32_t process, Status reason) {
 void Session::lost(messages::Lost loss) {
   Roster::Lock lock = roster_.lock();
   const uint32_t process = loss.process;
-  if (roster_.is_gone(process) && !roster_.is_unexplained(process)) return;
+  if (roster_.is_end_explained(process)) return;
   if (roster_.has_table()) {
     loss.rank = roster_.process(process).ranks.front();
     loss.who = roster_.describe(process);

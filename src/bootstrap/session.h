@@ -49,6 +49,8 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   /// See Member::derive(). `parent` is a group of this session in which this process has a rank.
   std::pair<std::shared_ptr<Group>, std::shared_ptr<Local>> derive(Group& parent,
                                                                    const DeriveOptions& options);
+  /// See Member::give_up_on().
+  void give_up_on(Group& group, int32_t rank);
   void leave(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local);
   void on_peer_lost(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local,
                     std::function<void(int, const Status&)> callback);
@@ -75,6 +77,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   Status describe_failure(const Local& local, Deadline::Clock::time_point start);  // with the lock
   Status describe_silence(const Local& local, Deadline::Clock::time_point start);  // with the lock
   Group::Outside outside();
+  RunState run_state_of(uint32_t process);
   std::shared_ptr<Group> make_group(Group& parent, uint64_t id, std::span<const int> ranks);
   /// A rank of this process is in one more group.
   void admit(Group& group, std::shared_ptr<Local> local);  // with the lock
@@ -83,6 +86,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   /// That of all ranks, and the others: a copy, since they come and go.
   std::vector<std::shared_ptr<Group>> groups();  // with the lock
   void shut_down(EventLoop::Clock::duration patience);
+  EventLoop::Clock::duration farewell_patience(const Local& local) const;  // with the lock
 
   // The loop's thread, without the lock unless said.
   void announce(const std::shared_ptr<Local>& local, Deadline deadline);
@@ -94,6 +98,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   void departed(uint32_t process, const Status& why);  // with the lock
   void lost(messages::Lost loss);
   Status take_frame(uint32_t process, std::span<const std::byte> payload);
+  void leave_absent_behind();
   void stop_if_over();
   void mesh_linked(uint32_t process) override;
   void mesh_frame(uint32_t process, std::span<const std::byte> payload) override;
@@ -107,6 +112,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   uint64_t number_ = 0;
   messages::Origin origin_;
   std::mutex mutex_;
+  Absences absences_;
   Service service_;
   const std::shared_ptr<Group> all_ranks_;
   Roster& roster_;    // of all ranks
@@ -131,6 +137,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   bool listening_ = false;
   bool introduced_ = false;
   bool stopping_ = false;
+  bool waits_for_answers_ = false;  // to the goodbyes, and has for kLookInterval
   bool mesh_is_over_ = false;
   EventLoop::Id grace_ = 0;
 

@@ -280,10 +280,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // What ranks ask and tell each other (questions.cc).
   /// See Member::request().
   std::vector<Result<Bytes>> ask(Question question, std::span<const bootstrap::Query> queries,
-                                 const Deadline& deadline);
+                                 const Deadline& deadline,
+                                 bootstrap::Patience patience = bootstrap::Patience::UntilDeadline);
   /// The same of one peer.
   Result<Bytes> ask(Question question, int peer, std::span<const std::byte> message,
-                    const Deadline& deadline);
+                    const Deadline& deadline,
+                    bootstrap::Patience patience = bootstrap::Patience::UntilDeadline);
   Result<Bytes> answer(int from, std::span<const std::byte> request);
   void tell(int peer, const Writer& question);
   void tell_failure(int peer, const Status& status);

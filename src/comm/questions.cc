@@ -10,7 +10,8 @@ namespace niccolite::comm {
 
 std::vector<Result<Bytes>> Communicator::ask(Question question,
                                              std::span<const bootstrap::Query> queries,
-                                             const Deadline& deadline) {
+                                             const Deadline& deadline,
+                                             bootstrap::Patience patience) {
   std::vector<Bytes> messages;
   std::vector<bootstrap::Query> questions;
   for (const bootstrap::Query& query : queries) {
@@ -20,13 +21,13 @@ std::vector<Result<Bytes>> Communicator::ask(Question question,
     messages.push_back(std::move(writer).take());
     questions.push_back({.peer = query.peer, .message = messages.back()});
   }
-  return member_->request(questions, deadline);
+  return member_->request(questions, deadline, patience);
 }
 
 Result<Bytes> Communicator::ask(Question question, int peer, std::span<const std::byte> message,
-                                const Deadline& deadline) {
+                                const Deadline& deadline, bootstrap::Patience patience) {
   const bootstrap::Query query{.peer = peer, .message = message};
-  return std::move(ask(question, {&query, 1}, deadline).front());
+  return std::move(ask(question, {&query, 1}, deadline, patience).front());
 }
 
 // A peer asks. On a service thread or a peer's, at any time between join_and_connect() and

@@ -36,8 +36,8 @@ Status Communicator::start_watch() {
     return Account::decode(bytes, peer);
   };
   hooks.say_farewell = [this](int peer, const Account& mine) -> Result<Account> {
-    const Bytes bytes =
-        TRY(ask(Question::Farewell, peer, mine.encode(), Deadline::after(kFarewellTime)));
+    const Bytes bytes = TRY(ask(Question::Farewell, peer, mine.encode(),
+                                Deadline::after(kFarewellTime), bootstrap::Patience::WhileItRuns));
     return Account::decode(bytes, peer);
   };
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };

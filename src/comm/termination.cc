@@ -17,8 +17,9 @@ using std::chrono::seconds;
 constexpr auto kAbortTime = seconds(5);           // kernels see the abort word within microseconds
 constexpr auto kAbortsAtOnce = milliseconds(50);  // what takes longer is waiting for peers
 constexpr auto kNews = milliseconds(500);         // that travel from process to process
-constexpr auto kHandOverTime = seconds(10);       // for peers that may be slow, or stopped
-constexpr auto kPatience = seconds(20);           // after which a wait says what it waits for
+constexpr auto kHandOverTime =
+    seconds(10);  // for peers that may be slow; those that are stopped get a second
+constexpr auto kPatience = seconds(20);  // after which a wait says what it waits for
 
 }  // namespace
 
@@ -221,12 +222,18 @@ void Communicator::hand_over() {
   for (const auto& [peer, message] : *legacies)
     queries.push_back({.peer = peer, .message = message});
   // The answers end with the first failure: of a peer that has ended itself, mostly.
-  for (std::span<const bootstrap::Query> rest = queries; !rest.empty() && !abort_.raised();)
-    rest = rest.subspan(ask(Question::HandOver, rest, deadline).size());
+  for (std::span<const bootstrap::Query> rest = queries; !rest.empty() && !abort_.raised();) {
+    const std::vector<Result<Bytes>> answers =
+        ask(Question::HandOver, rest, deadline, bootstrap::Patience::WhileItRuns);
+    if (deadline.passed() && !answers.back().is_ok())
+      member_->give_up_on(rest[answers.size() - 1].peer);
+    rest = rest.subspan(answers.size());
+  }
 }
 
 // Ends all that other ranks and threads of ours may still be doing here, then gives it back.
 void Communicator::disconnect() {
+  if (endpoint_ != nullptr && abort_.raised()) endpoint_->hurry();
   if (flight_) {
     // What was asked for while this communicator was there tells of it.
     observe::Dumps::of_process().write_requested();

@@ -83,8 +83,9 @@ class Connector {
   virtual Status resume_peers(const Deadline& /*deadline*/) { return {}; }
   /// Of the network's only. Any thread.
   virtual std::optional<NetworkState> network_state() const { return std::nullopt; }
-  /// See Endpoint::await_flush().
+  /// See Endpoint.
   virtual bool await_flush(const Deadline& /*deadline*/) const { return true; }
+  virtual void hurry() {}
 };
 
 }  // namespace niccolite::transport

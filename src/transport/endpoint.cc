@@ -97,6 +97,10 @@ bool Endpoint::await_flush(const Deadline& deadline) const {
       connectors_, [&](const auto& connector) { return connector->await_flush(deadline); });
 }
 
+void Endpoint::hurry() {
+  for (const auto& connector : connectors_) connector->hurry();
+}
+
 std::vector<ShapedEnd> Endpoint::ends_of(const executor::Program& program,
                                          Protocol protocol) const {
   std::vector<ShapedEnd> ends;

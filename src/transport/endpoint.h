@@ -91,6 +91,8 @@ class Endpoint {
   /// Waits until all that this rank's kernels have sent to other machines is the network's, or
   /// never will be since the peer has left; false at the deadline.
   bool await_flush(const Deadline& deadline) const;
+  /// The end waits no longer than milliseconds for peers to have read what was sent to them.
+  void hurry();
 
   /// How the ways to ranks of other machines do; none: none is connected. Any thread.
   std::optional<NetworkState> network_state() const;

@@ -170,6 +170,11 @@ bool NetworkConnector::await_flush(const Deadline& deadline) const {
   return true;
 }
 
+void NetworkConnector::hurry() {
+  std::lock_guard lock(mutex_);
+  if (proxy_ != nullptr) proxy_->hurry();
+}
+
 std::optional<NetworkState> NetworkConnector::network_state() const {
   net::Proxy* proxy = nullptr;  // as in await_flush()
   {

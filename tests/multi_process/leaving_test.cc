@@ -157,6 +157,56 @@ TEST(Dying, BeforeTheFirstOperationIsWhatAllSurvivorsAreTold) {
   }
 }
 
+// id nranks rank: an all-reduce of all, then, after a signal, the end.
+ROLE(destroys_after_a_signal) {
+  const Go go;
+  const int nranks = std::stoi(arguments[1]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, std::stoi(arguments[2]), 1);
+  if (!ranks.all_reduce(kCount)) return 1;
+  std::printf("READY\n");
+  std::fflush(stdout);
+  go.wait();
+  ranks.destroy();
+  std::printf("ENDED\n");
+  return 0;
+}
+
+class LeavingTheStopped : public testing::TestWithParam<bool> {};
+
+TEST_P(LeavingTheStopped, NamesThemAndDoesNotWait) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 4; ++rank) {
+    Process::Environment environment{{"NCCL_DEBUG", "WARN"}};
+    if (GetParam()) environment["NCCL_HOSTID"] = "machine" + std::to_string(rank);
+    processes.emplace_back("destroys_after_a_signal",
+                           Arguments{to_text(id), "4", std::to_string(rank)}, environment);
+  }
+  for (Process& process : processes)
+    ASSERT_TRUE(process.wait_for_line("READY")) << process.output();
+  for (const size_t rank : {1u, 3u}) processes[rank].kill(SIGSTOP);
+  for (const size_t rank : {0u, 2u}) processes[rank].kill(SIGUSR1);
+  for (const size_t rank : {0u, 2u}) {
+    EXPECT_EQ(processes[rank].wait(), 0) << processes[rank].output();
+    for (const char* stopped : {"rank 1", "rank 3"})
+      EXPECT_THAT(processes[rank].output(),
+                  testing::ContainsRegex(std::string("does not wait for ") + stopped +
+                                         " .process [0-9]+ on host .*, which is stopped"));
+  }
+  // They end well, too, when they go on.
+  for (const size_t rank : {1u, 3u}) processes[rank].kill(SIGCONT);
+  for (const size_t rank : {1u, 3u}) processes[rank].kill(SIGUSR1);
+  for (const size_t rank : {1u, 3u}) {
+    EXPECT_EQ(processes[rank].wait(), 0) << processes[rank].output();
+    EXPECT_THAT(processes[rank].output(), testing::Not(testing::HasSubstr("does not wait")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, LeavingTheStopped, testing::Bool(), [](const auto& instance) {
+  return instance.param ? "OtherMachines" : "OneMachine";
+});
+
 // kind: one thread that lets each of its ranks do all it has to do, one after the other.
 ROLE(one_after_the_other) {
   std::vector<ncclComm_t> comms(3);

@@ -32,6 +32,7 @@ std::chrono::milliseconds replacement_time() {
 }
 
 constexpr auto kLinger = seconds(2);  // for peers to have read what was sent to them
+constexpr auto kShortLinger = std::chrono::milliseconds(10);
 
 uint64_t number_of(int rank) { return static_cast<uint64_t>(rank) + 1; }
 
@@ -325,7 +326,9 @@ void Proxy::finish(bool is_orderly) {
     for (const auto& [peer, from] : inbound_) from->finish();
   });
   for (const auto& [peer, with] : messengers_) with->finish();
-  sending_->loop().after(kLinger, [this] { sending_->loop().stop(); });
+  const std::chrono::milliseconds linger =
+      is_hurried_.load(std::memory_order_relaxed) ? kShortLinger : kLinger;
+  sending_->loop().after(linger, [this] { sending_->loop().stop(); });
 }
 
 }  // namespace niccolite::transport::net

@@ -56,8 +56,11 @@ class Proxy {
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some
-  /// seconds at most. No kernel uses the ports any more.
+  /// seconds at most; after hurry(), milliseconds. No kernel uses the ports any more.
   ~Proxy();
+  void hurry() {
+    is_hurried_.store(true, std::memory_order_relaxed);
+  }  // before the end, which posts
 
   /// Where peers reach it: on each rail, by device number.
   const std::vector<Address>& addresses() const { return addresses_; }
@@ -111,6 +114,7 @@ class Proxy {
   std::unique_ptr<Engine> sending_;    // and receiving, if there is no other; and plug-ins'
   std::unique_ptr<Engine> receiving_;  // may be null
   std::vector<Address> addresses_;
+  std::atomic<bool> is_hurried_{false};
   std::atomic<bool> is_leaving_{false};  // nobody cares for failures any more
 
   mutable std::mutex mutex_;
