@@ -127,10 +127,11 @@ void Group::tell_lost(std::shared_ptr<Local> local, uint32_t process) {
   });
 }
 
+// Not of those that have not come yet: the first rank of the process makes the group.
 messages::Left Group::what_left() const {
   messages::Left left;
   for (int32_t rank : roster_.process(roster_.self()).ranks)
-    if (roster_.find(rank) == nullptr) left.ranks.push_back(rank);
+    if (roster_.has_left(rank)) left.ranks.push_back(rank);
   return left;
 }
 

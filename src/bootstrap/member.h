@@ -117,7 +117,7 @@ class Member {
   };
   struct Shrunk {
     std::unique_ptr<Member> member;
-    std::vector<Bytes> contributions;  // by new rank
+    Gathered contributions;  // by new rank
   };
   Result<Shrunk> shrink(const ShrinkOptions& options);
   /// Of its group: equal on all ranks.

@@ -82,10 +82,9 @@ Result<uint32_t> Survivors::begin(int32_t rank, const Excluded& excluded) {
   return number;
 }
 
-Result<std::vector<Bytes>> Survivors::agree(Roster::Lock& lock,
-                                            const std::shared_ptr<Local>& waiter, int32_t rank,
-                                            const Excluded& excluded, uint32_t number,
-                                            std::span<const std::byte> mine, Deadline deadline) {
+Result<Gathered> Survivors::agree(Roster::Lock& lock, const std::shared_ptr<Local>& waiter,
+                                  int32_t rank, const Excluded& excluded, uint32_t number,
+                                  std::span<const std::byte> mine, Deadline deadline) {
   const auto start = Deadline::Clock::now();
   const std::shared_ptr<Attempt> attempt = attempts_[excluded];
   if (attempt == nullptr || attempt->number != number)
@@ -106,7 +105,8 @@ Result<std::vector<Bytes>> Survivors::agree(Roster::Lock& lock,
                   outcome == Roster::Outcome::TimedOut ? describe_missing(*attempt, excluded, start)
                                                        : Roster::why_aborted(*waiter));
   TRY(attempt->failure.copy());
-  return collect(excluded, *attempt);
+  if (attempt->collected.size() == 0) attempt->collected = TRY(collect(excluded, *attempt));
+  return attempt->collected;
 }
 
 void Survivors::give_up(const Excluded& excluded, uint32_t number, const Status& why) {
@@ -245,27 +245,29 @@ void Survivors::rank_left(int32_t rank) {
           Status::remote_error("rank {} has left the communicator", rank).with_peer(rank));
 }
 
-Result<std::vector<Bytes>> Survivors::collect(const Excluded& excluded,
-                                              const Attempt& attempt) const {
-  std::map<int32_t, Bytes> by_rank;
+Result<Gathered> Survivors::collect(const Excluded& excluded, const Attempt& attempt) const {
+  std::vector<std::shared_ptr<const Bytes>> frames;
+  std::map<int32_t, std::span<const std::byte>> of_ranks;
   for (size_t i = 0; i < attempt.processes.size(); ++i) {
     const std::string origin = roster_.describe(attempt.processes[i]);
-    Reader reader(attempt.gathering.parts()[i].content(), origin);
+    const Gathering::Part& part = attempt.gathering.parts()[i];
+    frames.push_back(part.frame);
+    Reader reader(part.content(), origin);
     for (const messages::Contribution& contribution : TRY(messages::decode_contributions(reader))) {
       const bool is_its = contribution.rank < roster_.nranks() &&
                           roster_.process_of(contribution.rank) == attempt.processes[i];
-      if (is_its)
-        by_rank[contribution.rank] = Bytes(contribution.bytes.begin(), contribution.bytes.end());
+      if (is_its) of_ranks[contribution.rank] = contribution.bytes;
     }
   }
-  std::vector<Bytes> result;
+  std::vector<std::span<const std::byte>> by_rank;
   for (int32_t rank = 0; rank < roster_.nranks(); ++rank) {
     if (!stays(excluded, rank)) continue;
-    if (!by_rank.contains(rank))
+    const auto found = of_ranks.find(rank);
+    if (found == of_ranks.end())
       return Status::remote_error("nothing was contributed for rank {}", rank).with_peer(rank);
-    result.push_back(std::move(by_rank[rank]));
+    by_rank.push_back(found->second);
   }
-  return result;
+  return Gathered(std::move(frames), std::move(by_rank));
 }
 
 Status Survivors::describe_missing(const Attempt& attempt, const Excluded& excluded,

@@ -38,9 +38,9 @@ class Survivors {
   Result<uint32_t> begin(int32_t rank, const Excluded& excluded);
   /// What the surviving ranks contribute, in their order. Waits as `waiter`, a rank of this process
   /// in any group.
-  Result<std::vector<Bytes>> agree(Roster::Lock& lock, const std::shared_ptr<Local>& waiter,
-                                   int32_t rank, const Excluded& excluded, uint32_t number,
-                                   std::span<const std::byte> mine, Deadline deadline);
+  Result<Gathered> agree(Roster::Lock& lock, const std::shared_ptr<Local>& waiter, int32_t rank,
+                         const Excluded& excluded, uint32_t number, std::span<const std::byte> mine,
+                         Deadline deadline);
   /// The attempt that `rank` began will not come to its end.
   void give_up(const Excluded& excluded, uint32_t number, const Status& why);
 
@@ -58,6 +58,7 @@ class Survivors {
     const std::vector<uint32_t> processes;  // of the surviving ranks, ascending
     Gathering gathering;                    // by position in `processes`
     std::map<int32_t, Bytes> contributions;
+    Gathered collected;        // once it is complete: what all ranks of this process get
     std::set<int32_t> called;  // ranks of this process that know of it
     std::vector<std::shared_ptr<Local>> waiters;
     Status contradiction;  // with another list
@@ -76,7 +77,7 @@ class Survivors {
   void compare(const Excluded& excluded);
   void fail_contradictions();
   bool stays(const Excluded& excluded, int32_t rank) const;
-  Result<std::vector<Bytes>> collect(const Excluded& excluded, const Attempt& attempt) const;
+  Result<Gathered> collect(const Excluded& excluded, const Attempt& attempt) const;
   Status describe_missing(const Attempt& attempt, const Excluded& excluded,
                           Deadline::Clock::time_point start) const;
 

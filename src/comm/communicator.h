@@ -268,7 +268,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // Communicators from this one (derivation.cc), and its memory on leave (suspension.cc).
   struct Child;
-  Bytes encode_wish(const SplitWish& wish) const;
+  Bytes encode_wish(const SplitWish& wish, const std::vector<int>* members) const;
   std::shared_ptr<Communicator> new_child(const Child& child);
   Status start_as_child(const Child& child, Communicator& parent,
                         std::unique_ptr<bootstrap::Member> member);
@@ -313,7 +313,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void stop_reaching_peers();
   Status end_work();
   /// Why a call has failed with this status that needed peers.
-  Status first_cause(Status status) const;
+  Status first_cause(Status status);
   Status compare_before_leaving();
   Status with_id(const Status& status) const;
   Status give_back();

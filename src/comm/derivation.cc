@@ -30,8 +30,10 @@ struct Wish {
   int color = 0;
   int key = 0;
   uint64_t children = 0;  // that the parent has had
-  planner::Settings settings{};
-  std::span<const std::byte> reaches{};  // of each of the parent's ranks: 0 or 1; empty: all
+  // Of each of the parent's ranks, or, where the child's are known, of all of them: 0 or 1. Empty:
+  // all.
+  std::span<const std::byte> reaches{};
+  std::span<const std::byte> settings{};  // encoded: those of a child's first rank are read
 
   Bytes encode() const {
     Writer writer;
@@ -43,13 +45,13 @@ struct Wish {
     writer.i32(color);
     writer.i32(key);
     writer.u64(children);
-    write(writer, settings);
-    writer.raw(reaches);
+    writer.blob(reaches);
+    writer.raw(settings);
     return std::move(writer).take();
   }
 
-  /// Of a rank of a parent of `nranks` with such GPUs.
-  static Result<Wish> decode(std::span<const std::byte> bytes, gpu::Kind machine, int nranks) {
+  /// Of a rank of a parent of `nranks`.
+  static Result<Wish> decode(std::span<const std::byte> bytes, int nranks) {
     Reader reader(bytes, "the wish of a rank");
     Wish wish;
     const uint8_t code = reader.u8();
@@ -62,8 +64,8 @@ struct Wish {
     wish.color = reader.i32();
     wish.key = reader.i32();
     wish.children = reader.u64();
-    wish.settings = planner::read_settings(reader, machine, nranks);
-    wish.reaches = reader.rest();
+    wish.reaches = reader.blob(static_cast<size_t>(nranks));
+    wish.settings = reader.rest();
     TRY(reader.finish());
     return wish;
   }
@@ -81,29 +83,46 @@ struct Communicator::Child {
   const char* function = "";
   Configuration configuration;
 
-  /// `of_members`: by the child's rank.
-  void adopt(const std::vector<const Wish*>& of_members) {
-    settings = of_members[0]->settings;
-    for (size_t from = 0; from < ranks.size(); ++from) {
-      const std::span<const std::byte> reach = of_members[from]->reaches;
-      for (const int to : ranks)
-        if (ranks[from] != to && static_cast<size_t>(to) < reach.size())
-          reaches_all &= reach[static_cast<size_t>(to)] != std::byte{0};
+  /// `of_members`: by the child's rank; of a parent of `nranks` with such GPUs.
+  Status adopt(const std::vector<const Wish*>& of_members, gpu::Kind machine, int nranks) {
+    Reader reader(of_members[0]->settings, "the settings of a rank");
+    settings = planner::read_settings(reader, machine, nranks);
+    TRY(reader.finish());
+    for (size_t from = 0; from < ranks.size() && reaches_all; ++from) {
+      const std::span<const std::byte> reaches = of_members[from]->reaches;
+      if (reaches.size() < static_cast<size_t>(nranks)) {
+        reaches_all = reaches.empty() || reaches[0] != std::byte{0};
+        continue;
+      }
+      reaches_all = std::ranges::all_of(ranks, [&](int to) {
+        return ranks[from] == to || reaches[static_cast<size_t>(to)] != std::byte{0};
+      });
     }
+    return {};
   }
 };
 
-Bytes Communicator::encode_wish(const SplitWish& wish) const {
+// `members`: the child's ranks, if they are known. A thousand ranks hear from a thousand, so that
+// it is worth being brief.
+Bytes Communicator::encode_wish(const SplitWish& wish, const std::vector<int>* members) const {
   Wish mine{
       .refusal = wish.refusal.copy(), .color = wish.color, .key = wish.key, .children = children_};
+  Writer settings;
   if (mine.refusal.is_ok()) {
     auto made = planner::make_settings(machine_.kind(), nranks(), wish.configuration.limits);
-    if (made.is_ok()) mine.settings = made.value();
+    if (made.is_ok()) write(settings, made.value());
     mine.refusal = made.status().copy();
   }
+  mine.settings = settings.bytes();
   Bytes reaches;
-  if (!reach_.is_whole)
-    for (const bool reach : reach_.out) reaches.push_back(std::byte{reach});
+  const auto reaches_peer = [&](int peer) {
+    return peer == rank() || reach_.out[static_cast<size_t>(peer)];
+  };
+  if (!reach_.is_whole && members != nullptr) {
+    if (!std::ranges::all_of(*members, reaches_peer)) reaches.push_back(std::byte{0});
+  } else if (!reach_.is_whole) {
+    for (int peer = 0; peer < nranks(); ++peer) reaches.push_back(std::byte{reaches_peer(peer)});
+  }
   mine.reaches = reaches;
   return mine.encode();
 }
@@ -112,15 +131,14 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
   const Deadline deadline = time_for_all_ranks();
-  const Bytes mine = encode_wish(wish);
+  const Bytes mine = encode_wish(wish, nullptr);
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
   bootstrap::Gathered of_all;  // what the wishes point into
   if (member_ != nullptr) of_all = TRY(member_->all_gather(mine, deadline));
   std::vector<Wish> wishes;
   wishes.reserve(static_cast<size_t>(nranks()));
   for (int peer = 0; peer < nranks(); ++peer) {
-    Wish of_peer =
-        TRY(Wish::decode(member_ != nullptr ? of_all[peer] : mine, machine_.kind(), nranks()));
+    Wish of_peer = TRY(Wish::decode(member_ != nullptr ? of_all[peer] : mine, nranks()));
     if (!of_peer.refusal.is_ok() && peer == rank()) return std::move(of_peer.refusal);
     TRY(std::move(of_peer.refusal).with_context("rank {}", peer));
     wishes.push_back(std::move(of_peer));
@@ -147,8 +165,8 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
                                   child.ranks.begin());
     std::vector<const Wish*> of_members;
     for (const int peer : child.ranks) of_members.push_back(&wish_of(peer));
-    child.adopt(of_members);
     status = guarded([&]() -> Status {
+      TRY(child.adopt(of_members, machine_.kind(), nranks()));
       made = new_child(child);
       std::unique_ptr<bootstrap::Member> member;
       if (child.ranks.size() > 1)
@@ -195,22 +213,23 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     unborn_ = made;
   }
   Status status = guarded([&]() -> Status {
-    const Bytes mine = encode_wish(wish);
+    const Bytes mine = encode_wish(wish, &child.ranks);
     bootstrap::Member::Shrunk shrunk = TRY(member_->shrink({.excluded = excluded,
                                                             .seed = id_hash_,
                                                             .mine = mine,
                                                             .deadline = deadline,
                                                             .abort = &made->abort_}));
     std::vector<Wish> wishes;
+    wishes.reserve(child.ranks.size());
     std::vector<const Wish*> of_members;
     for (size_t i = 0; i < child.ranks.size(); ++i) {
-      Wish of_peer = TRY(Wish::decode(shrunk.contributions[i], machine_.kind(), nranks()));
+      Wish of_peer = TRY(Wish::decode(shrunk.contributions[static_cast<int>(i)], nranks()));
       if (!of_peer.refusal.is_ok() && child.ranks[i] == rank()) return std::move(of_peer.refusal);
       TRY(std::move(of_peer.refusal).with_context("rank {}", child.ranks[i]));
       wishes.push_back(std::move(of_peer));
     }
     for (const Wish& of_peer : wishes) of_members.push_back(&of_peer);
-    child.adopt(of_members);
+    TRY(child.adopt(of_members, machine_.kind(), nranks()));
     made->id_hash_ = shrunk.member->id();
     if (child.ranks.size() == 1) shrunk.member.reset();
     TRY(made->start_as_child(child, *this, std::move(shrunk.member)));

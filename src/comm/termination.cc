@@ -1,7 +1,8 @@
 // How a communicator fails, is aborted, is finalized, and ends.
 #include <algorithm>
 #include <chrono>
-#include <thread>
+#include <condition_variable>
+#include <mutex>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -31,11 +32,19 @@ Status Communicator::failure() const {
 // A peer cannot be reached any more. When a rank dies, the ranks that hear of it first fail, and
 // their programs may end before this rank has heard: it finds those gone, and hears why a moment
 // later.
-Status Communicator::first_cause(Status status) const {
+Status Communicator::first_cause(Status status) {
   if (status.code() != Code::RemoteError) return status;
-  const Deadline deadline = Deadline::after(kNews);
-  while (failure().is_ok() && !abort_.raised() && !deadline.passed())
-    std::this_thread::sleep_for(milliseconds(1));
+  std::mutex mutex;
+  std::condition_variable news;
+  const int listener = abort_.listen([&] {  // fail() raises it, too
+    std::lock_guard lock(mutex);
+    news.notify_all();
+  });
+  {
+    std::unique_lock lock(mutex);
+    news.wait_until(lock, Deadline::after(kNews).at(), [&] { return abort_.raised(); });
+  }
+  abort_.forget(listener);
   Status known = failure();
   return known.is_ok() ? std::move(status) : std::move(known);
 }
