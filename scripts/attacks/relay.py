@@ -5,6 +5,8 @@
 Prints the port at which it listens. Lines on standard input, as JSON, say what happens from then on to the connections of one rank:
 {"what": "cut" | "half" | "slow" | "silent" | "pass", "rank": 1, "ports": [those where the rank listens]}. cut: nothing passes between
 the rank's proxy and others; half: nothing that is sent to it; slow: some KiB a second; silent: cut, and the bootstrap's connections, too.
+Each is answered by a line: for how many seconds at a time the relay, which is to be a slow link, has passed on nothing at most, because it
+had no core: then the link stood still indeed.
 """
 
 import json
@@ -40,6 +42,7 @@ class Relay:
     def __init__(self):
         self.what, self.rank, self.ports = "pass", -1, set()
         self.connections = []
+        self.stood_still = 0.0
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         os.set_blocking(0, False)
 
@@ -117,7 +120,7 @@ class Relay:
 
     def run(self) -> None:
         print(self.listener.getsockname()[1], flush=True)
-        last, commands = time.monotonic(), b""
+        last, commands, is_slow = time.monotonic(), b"", False
         while True:
             with selectors.DefaultSelector() as selector:
                 selector.register(self.listener, selectors.EVENT_READ)
@@ -147,11 +150,13 @@ class Relay:
                 for line in lines:
                     command = json.loads(line)
                     self.what, self.rank, self.ports = command["what"], command["rank"], set(command["ports"])
-                    print("done", flush=True)
+                    print(self.stood_still, flush=True)
             if self.listener in ready:
                 self.accept()
             now = time.monotonic()
             elapsed, last = now - last, now
+            if is_slow:
+                self.stood_still = max(self.stood_still, elapsed)
             for connection in list(self.connections):
                 is_touched = self.is_slow(connection) or connection.near in ready or connection.far in ready
                 if is_touched and not all([self.move(connection, way, elapsed) for way in connection.ways]):
@@ -160,4 +165,8 @@ class Relay:
 
 
 if __name__ == "__main__":
+    try:
+        os.nice(-15)  # a link needs no core
+    except PermissionError:
+        pass
     Relay().run()

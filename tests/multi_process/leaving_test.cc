@@ -157,6 +157,49 @@ TEST(Dying, BeforeTheFirstOperationIsWhatAllSurvivorsAreTold) {
   }
 }
 
+// id rank: rank 0 puts into the window of rank 1, with a signal, and ends; that one, after a signal
+// of the test's, waits for it.
+ROLE(puts_and_leaves) {
+  const Go go;
+  const int rank = std::stoi(arguments[1]);
+  LocalRanks ranks(to_id(arguments[0]), 2, rank, 1);
+  ncclComm_t comm = ranks.comms[0];
+  float* memory = nullptr;
+  ncclWindow_t window = nullptr;
+  REQUIRE_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&memory), 2 * kCount * sizeof(float)));
+  REQUIRE_NCCL(ncclCommWindowRegister(comm, memory, 2 * kCount * sizeof(float), &window,
+                                      NCCL_WIN_COLL_SYMMETRIC));
+  std::vector<float> values(kCount, rank == 0 ? 3.5F : 0.0F);
+  REQUIRE_CUDA(cudaMemcpy(memory, values.data(), kCount * sizeof(float), cudaMemcpyDefault));
+  std::printf("READY\n");
+  std::fflush(stdout);
+  if (rank == 0) {
+    REQUIRE_NCCL(
+        ncclPutSignal(memory, kCount, ncclFloat, 1, window, 0, 0, 0, 0, comm, ranks.streams[0]));
+  } else {
+    go.wait();
+    ncclWaitSignalDesc_t put{1, 0, 0, 0};
+    REQUIRE_NCCL(ncclWaitSignal(1, &put, comm, ranks.streams[0]));
+  }
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  REQUIRE_CUDA(cudaMemcpy(values.data(), memory, kCount * sizeof(float), cudaMemcpyDefault));
+  REQUIRE_NCCL(ncclCommWindowDeregister(comm, window));
+  ranks.destroy();
+  REQUIRE_NCCL(ncclMemFree(memory));
+  return values == std::vector<float>(kCount, 3.5F) ? 0 : 1;
+}
+
+TEST(LeavingASignal, NeedsNobodyForItsSignals) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  Process leaver("puts_and_leaves", {to_text(id), "0"});
+  Process waiter("puts_and_leaves", {to_text(id), "1"});
+  ASSERT_TRUE(waiter.wait_for_line("READY")) << waiter.output();
+  ASSERT_EQ(leaver.wait(), 0) << leaver.output();
+  waiter.kill(SIGUSR1);
+  EXPECT_EQ(waiter.wait(), 0) << waiter.output();
+}
+
 // id nranks rank: an all-reduce of all, then, after a signal, the end.
 ROLE(destroys_after_a_signal) {
   const Go go;
