@@ -172,8 +172,9 @@ class Member {
 
   /// Ends the member gracefully: waits until no handler or callback of it runs (not from inside
   /// one), and, for the last member of a process, until others have heard the goodbyes: bounded,
-  /// for those that are stopped by a second, after an abort by milliseconds. Calls that still wait
-  /// in other threads end with an error.
+  /// for those that are stopped by a second; after an abort by milliseconds, or 0.3 s for those to
+  /// whom there is something to say and no link yet. Calls that still wait in other threads end
+  /// with an error.
   void leave();
 
  private:

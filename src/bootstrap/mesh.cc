@@ -24,6 +24,7 @@ Mesh::Mesh(EventLoop& loop, const authentication::Identity& self, Events& events
 
 Mesh::~Mesh() {
   loop_.cancel(patience_);
+  loop_.cancel(answers_);
   for (Peer& peer : peers_) loop_.cancel(peer.retry);
 }
 
@@ -195,7 +196,7 @@ void Mesh::drop(Link& link) {
   if (!node.empty()) Link::bury(loop_, std::move(node.mapped().link));
 }
 
-void Mesh::farewell(EventLoop::Clock::duration patience) {
+void Mesh::farewell(EventLoop::Clock::duration patience, EventLoop::Clock::duration answer) {
   leaving_ = true;
   patience_ = loop_.after(patience, [this] {
     for (Peer& peer : peers_) peer.waiting.clear();
@@ -212,7 +213,19 @@ void Mesh::farewell(EventLoop::Clock::duration patience) {
       drop(*link);
     }
   }
+  await_answers(answer);
   finish_if_over();
+}
+
+void Mesh::await_answers(EventLoop::Clock::duration answer) {
+  answers_ = loop_.after(answer, [this, answer] {
+    std::vector<Link*> unanswered;
+    for (auto& [link, held] : links_)
+      if (link->is_finishing()) unanswered.push_back(link);
+    for (Link* link : unanswered) drop(*link);
+    await_answers(answer);  // to goodbyes on links that are still to open
+    finish_if_over();
+  });
 }
 
 std::vector<uint32_t> Mesh::linked() const {
@@ -250,6 +263,7 @@ void Mesh::finish_if_over() {
   if (!links_.empty()) return;
   over_ = true;
   loop_.cancel(patience_);
+  loop_.cancel(answers_);
   events_.mesh_over();
 }
 

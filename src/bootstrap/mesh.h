@@ -58,9 +58,10 @@ class Mesh final : private Link::Owner {
   void probe(uint32_t process);
   const std::vector<uint32_t>& neighbors() const { return neighbors_; }
 
-  /// Sends what is queued, says Goodbye on every link and closes; mesh_over() follows within
-  /// `patience`.
-  void farewell(EventLoop::Clock::duration patience);
+  /// Sends what is queued, also to processes to which there is no link yet, says Goodbye on every
+  /// link and closes, within `answer` whether or not the peer has answered; mesh_over() follows
+  /// within `patience`.
+  void farewell(EventLoop::Clock::duration patience, EventLoop::Clock::duration answer);
   /// After farewell(): the processes whose links have not ended, and the end of those of one.
   std::vector<uint32_t> linked() const;
   void leave_behind(uint32_t process);
@@ -96,6 +97,7 @@ class Mesh final : private Link::Owner {
   void heard_goodbye(Held& held);
   void part(Link& link);
   void drop(Link& link);
+  void await_answers(EventLoop::Clock::duration answer);
   void finish_if_over();
   bool has_waiting() const;
 
@@ -110,6 +112,7 @@ class Mesh final : private Link::Owner {
   bool leaving_ = false;
   bool over_ = false;
   EventLoop::Id patience_ = 0;
+  EventLoop::Id answers_ = 0;
 };
 
 }  // namespace niccolite::bootstrap

@@ -23,8 +23,9 @@ constexpr auto kRootsWord = 2s;
 constexpr auto kGrace = 1s;
 constexpr auto kFarewell = 5s;
 constexpr auto kFarewellAfterFailure = 300ms;
-// The goodbyes are with the system: a peer whose program is busy reads them there.
-constexpr auto kFarewellAfterAbort = 10ms;
+// To goodbyes, after an abort or a failure: they are with the system, and a peer whose program is
+// busy reads them there.
+constexpr auto kShortAnswer = 10ms;
 
 uint64_t random_number() {
   uint64_t number = 0;
@@ -110,7 +111,7 @@ Result<std::shared_ptr<Session>> Session::create(const UniqueId& id) {
 }
 
 Session::~Session() {
-  if (thread_.running()) shut_down(EventLoop::Clock::duration::zero());
+  if (thread_.running()) shut_down({});
 }
 
 bool Session::belongs_to_this_process() const { return process_ == getpid(); }
@@ -265,7 +266,7 @@ void Session::leave(const std::shared_ptr<Group>& group, const std::shared_ptr<L
   group->roster().remove(*local);
   std::erase_if(joining_, [&](const auto& entry) { return entry.first == local; });
   const bool last = --members_ == 0;
-  const auto patience = farewell_patience(*local);
+  const Farewell farewell = farewell_of(*local);
   if (phase_ == Phase::Ready) {
     group->roster().mark_left(local->rank);
     group->gathers().local_left();
@@ -274,13 +275,14 @@ void Session::leave(const std::shared_ptr<Group>& group, const std::shared_ptr<L
     if (!last && !shut_down_) say_left(*group, local->rank);
   }
   lock.unlock();
-  if (last) shut_down(patience);
+  if (last) shut_down(farewell);
 }
 
-EventLoop::Clock::duration Session::farewell_patience(const Local& local) const {
-  if (phase_ != Phase::Ready) return kFarewellAfterFailure;
-  if (local.aborted) return kFarewellAfterAbort;
-  return kFarewell;
+Session::Farewell Session::farewell_of(const Local& local) const {
+  if (phase_ != Phase::Ready)
+    return {.patience = kFarewellAfterFailure, .answer = kFarewellAfterFailure};
+  if (local.aborted) return {.patience = kFarewellAfterFailure, .answer = kShortAnswer};
+  return {.patience = kFarewell, .answer = kFarewell};
 }
 
 void Session::say_left(Group& group, int32_t rank) {
@@ -307,19 +309,19 @@ std::vector<std::shared_ptr<Group>> Session::groups() {
   return groups;
 }
 
-void Session::shut_down(EventLoop::Clock::duration patience) {
+void Session::shut_down(Farewell farewell) {
   {
     const Roster::Lock lock = roster_.lock();
     if (std::exchange(shut_down_, true)) return;
   }
-  loop_->post([this, patience] {
+  loop_->post([this, farewell] {
     stopping_ = true;
-    loop_->after(patience, [this] { loop_->stop(); });
+    loop_->after(farewell.patience, [this] { loop_->stop(); });
     Roster::Lock lock = roster_.lock();
     const bool ready = phase_ == Phase::Ready;
     lock.unlock();
     if (ready) {
-      mesh_->farewell(patience);
+      mesh_->farewell(farewell.patience, farewell.answer);
       leave_absent_behind();
     } else {
       mesh_is_over_ = true;  // not gracefully: whoever has a link to us shall see it break

@@ -85,8 +85,12 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   void say_left(Group& group, int32_t rank);  // with the lock
   /// That of all ranks, and the others: a copy, since they come and go.
   std::vector<std::shared_ptr<Group>> groups();  // with the lock
-  void shut_down(EventLoop::Clock::duration patience);
-  EventLoop::Clock::duration farewell_patience(const Local& local) const;  // with the lock
+  /// How long the end takes at most: until all has been said, and until it has been answered.
+  struct Farewell {
+    EventLoop::Clock::duration patience{}, answer{};
+  };
+  Farewell farewell_of(const Local& local) const;  // with the lock
+  void shut_down(Farewell farewell);
 
   // The loop's thread, without the lock unless said.
   void announce(const std::shared_ptr<Local>& local, Deadline deadline);

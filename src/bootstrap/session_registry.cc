@@ -72,7 +72,7 @@ class SessionRegistry {
       Roster::Lock lock = session->roster_.lock();
       if (session->phase_ != Session::Phase::Ready) continue;
       lock.unlock();
-      session->shut_down(kFarewellAtExit);
+      session->shut_down({.patience = kFarewellAtExit, .answer = kFarewellAtExit});
     }
   }
 
