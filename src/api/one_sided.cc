@@ -2,6 +2,7 @@
 
 #include "api/arguments.h"
 #include "api/call.h"
+#include "registry/windows.h"
 
 namespace niccolite::api {
 namespace {

@@ -4,6 +4,12 @@
 
 #include "base/log.h"
 #include "comm/enqueue.h"
+#include "comm/launcher.h"
+#include "comm/message_agreement.h"
+#include "comm/plan_agreement.h"
+#include "comm/plans.h"
+#include "registry/buffer_exports.h"
+#include "registry/windows.h"
 
 namespace niccolite::comm {
 namespace {

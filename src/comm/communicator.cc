@@ -4,6 +4,20 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "comm/connection_events.h"
+#include "comm/launch_order.h"
+#include "comm/message_agreement.h"
+#include "comm/one_sided.h"
+#include "comm/plan_agreement.h"
+#include "comm/profiling.h"
+#include "comm/stragglers.h"
+#include "comm/tuning.h"
+#include "comm/watch.h"
+#include "comm/watchdog.h"
+#include "registry/buffer_exports.h"
+#include "registry/buffer_imports.h"
+#include "registry/windows.h"
+#include "transport/endpoint.h"
 
 namespace niccolite::comm {
 namespace {

@@ -29,31 +29,39 @@
 #include "base/thread.h"
 #include "bootstrap/member.h"
 #include "comm/configuration.h"
-#include "comm/connection_events.h"
 #include "comm/control.h"
 #include "comm/enqueue.h"
 #include "comm/exclusive_use.h"
 #include "comm/invitation.h"
 #include "comm/links.h"
-#include "comm/machine_graph.h"
-#include "comm/one_sided.h"
+#include "comm/one_sided_call.h"
 #include "comm/operators.h"
-#include "comm/profiling.h"
 #include "comm/question.h"
 #include "comm/rank_info.h"
 #include "comm/status_board.h"
-#include "comm/stragglers.h"
-#include "comm/tuning.h"
-#include "comm/watch.h"
-#include "comm/watchdog.h"
-#include "registry/buffer_exports.h"
-#include "registry/buffer_imports.h"
 #include "registry/registrations.h"
-#include "registry/windows.h"
+#include "transport/reach.h"
+
+// The API's sources include this file: what is only pointed to is not defined here.
+namespace niccolite::registry {
+class BufferImports;
+class Window;
+}  // namespace niccolite::registry
+namespace niccolite::topology {
+class Graph;
+}
+namespace niccolite::transport {
+struct Carrier;
+}
 
 namespace niccolite::comm {
 
 class Communicator;
+class ConnectionEvents;
+class OneSided;
+class Stragglers;
+class Watch;
+class Watchdog;
 
 /// Where the ranks meet that initialize() brings together.
 struct Meeting {
@@ -243,10 +251,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<std::vector<RankInfo>> meet(const planner::Settings& settings, const Deadline& deadline);
   Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
   /// What several ranks need: connections, requests of peers, the watch.
-  Status serve_peers(const planner::Settings& settings, transport::Endpoint::Reach reach);
+  Status serve_peers(const planner::Settings& settings, transport::Reach reach);
   transport::Carrier place_on_network() const;
   void share_buffers(bool of_captured);
-  MessageAgreement::Kinds kinds_of_messages() const;
   void make_operations(const planner::Settings& settings);
   /// Opens the tuner plug-in on rank 0, before a peer can ask about it. Once.
   void start_tuning(const planner::Settings& settings);
@@ -254,9 +261,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void start_profiling();
 
   // Which ways there are between the ranks (reach.cc).
-  Result<transport::Endpoint::Reach> exchange_links(const std::vector<RankInfo>& ranks,
-                                                    planner::Settings& settings,
-                                                    const Deadline& deadline);
+  Result<transport::Reach> exchange_links(const std::vector<RankInfo>& ranks,
+                                          planner::Settings& settings, const Deadline& deadline);
   Links describe_links(const std::vector<RankInfo>& ranks);
   Result<std::vector<PeerLinks>> gather_links(const Links& links, const Deadline& deadline);
   /// Tries the peer paths that no process has tried yet, and says which are broken.
@@ -355,7 +361,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // a communicator made from another: of some of that one's ranks.
   bool lacks_access_ = false;
   bool lacks_host_ = false;
-  transport::Endpoint::Reach reach_;
+  transport::Reach reach_;
   std::string torn_link_;            // why LL128 is not used here; empty: it may be
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;

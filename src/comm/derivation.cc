@@ -294,7 +294,7 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
     lacks_access_ = parent.lacks_access_;
     lacks_host_ = parent.lacks_host_;
     TRY(apply_ways(settings));
-    transport::Endpoint::Reach reach;
+    transport::Reach reach;
     reach.is_whole = child.reaches_all;
     reach.has_whole_windows = parent.reach_.has_whole_windows;
     for (const int peer : child.ranks) {

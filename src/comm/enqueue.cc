@@ -2,7 +2,19 @@
 
 #include <algorithm>
 
+#include "comm/batches.h"
 #include "comm/call_key.h"
+#include "comm/launch_order.h"
+#include "comm/launcher.h"
+#include "comm/message_agreement.h"
+#include "comm/plan_agreement.h"
+#include "comm/planned.h"
+#include "comm/plans.h"
+#include "comm/profiling.h"
+#include "comm/tuning.h"
+#include "registry/buffer_exports.h"
+#include "registry/windows.h"
+#include "transport/endpoint.h"
 
 namespace niccolite::comm {
 namespace {
@@ -38,9 +50,16 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
       log_(log),
       scratch_(machine, device),
       order_(machine, device, graphs_mix),
-      plain_{.planner = planner::Planner(settings, rank)} {
+      plain_(new Plans{.planner = Planner(settings, rank)}),
+      plans_(plain_.get()) {
   if (settings.reaches_users)
-    captured_.emplace(Plans{.planner = plain_.planner, .is_captured = true});
+    captured_.reset(new Plans{.planner = plain_->planner, .is_captured = true});
+}
+
+OperationQueue::~OperationQueue() = default;
+
+void OperationQueue::order_launches(std::unique_ptr<LaunchOrder> order) {
+  launch_order_ = std::move(order);
 }
 
 void OperationQueue::tune(Tuning& tuning) {
@@ -48,7 +67,7 @@ void OperationQueue::tune(Tuning& tuning) {
                                 size_t bytes, int most_channels) {
     return tuning.choose(settings, collective, bytes, most_channels);
   };
-  plain_.planner.decide_by(decide);
+  plain_->planner.decide_by(decide);
   if (agreed_) agreed_->planner.decide_by(decide);
   if (captured_) captured_->planner.decide_by(decide);
 }
@@ -57,18 +76,18 @@ void OperationQueue::open_buffers(registry::BufferExports& exports) { exports_ =
 
 void OperationQueue::plan_for_reach(PlanAgreement& agreement) {
   agreement_ = &agreement;
-  agreed_.emplace(Plans{.planner = plain_.planner});
+  agreed_.reset(new Plans{.planner = plain_->planner});
   agreed_->planner.plan_for_reach(Planner::Of::Collectives);
-  captured_.emplace(Plans{.planner = plain_.planner, .is_captured = true});
+  captured_.reset(new Plans{.planner = plain_->planner, .is_captured = true});
   captured_->planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
 }
 
 void OperationQueue::open_windows(const registry::Windows& windows, bool plans_for_it) {
   const bool are_plans_new =
-      plans_for_it && plain_.planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
+      plans_for_it && plain_->planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
   if (windows_ != nullptr && !are_plans_new) return;
   windows_ = &windows;
-  forget(plain_);
+  forget(*plain_);
   if (agreed_) forget(*agreed_);
   if (captured_) forget(*captured_);
 }
@@ -78,19 +97,19 @@ Status OperationQueue::choose_plans(std::span<const Task> tasks) {
   capture_.reset();
   // Where buffers are reached anyway, the two differ in groups alone.
   if (!captured_ || (agreement_ == nullptr && tasks.size() == 1)) {
-    plans_ = &plain_;
+    plans_ = plain_.get();
     return {};
   }
   capture_ = TRY(machine_.capture_of(device_, tasks[0].stream));
   if (capture_->state != gpu::CaptureState::None) {
-    plans_ = &*captured_;
+    plans_ = captured_.get();
     return {};
   }
-  plans_ = &plain_;
+  plans_ = plain_.get();
   if (agreement_ == nullptr) return {};
   const auto collectives = static_cast<size_t>(
       std::ranges::count_if(tasks, [](const Task& task) { return !task.call.is_message(); }));
-  if (TRY(agreement_->begin(collectives))) plans_ = &*agreed_;
+  if (TRY(agreement_->begin(collectives))) plans_ = agreed_.get();
   return {};
 }
 
@@ -235,7 +254,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<Task> tasks) {
       ready.launcher = is_single ? find(first.request) : find(name);
       if (ready.launcher == nullptr) {
         Result<Planned> planned = is_single ? plan_one(first) : plan_batch(batch, std::move(name));
-        ready.planned = TRY(std::move(planned));
+        ready.planned = std::make_shared<Planned>(TRY(std::move(planned)));
         const planner::Plan& plan = ready.planned->plan;
         if (endpoint_ != nullptr) TRY(endpoint_->reserve(*plan.program, plan.protocol));
       }
@@ -249,7 +268,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<Task> tasks) {
 
 Status OperationQueue::connect(std::span<Ready> launches, const Deadline& deadline) {
   for (Ready& ready : launches) {
-    if (!ready.planned) continue;
+    if (ready.planned == nullptr) continue;
     ready.launcher = TRY(bind(std::move(*ready.planned), deadline));
     ready.planned.reset();
   }

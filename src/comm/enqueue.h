@@ -11,33 +11,48 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/wait.h"
-#include "comm/batches.h"
 #include "comm/call_log.h"
-#include "comm/launch_order.h"
-#include "comm/launcher.h"
-#include "comm/message_agreement.h"
-#include "comm/plan_agreement.h"
-#include "comm/planned.h"
 #include "comm/scratch.h"
 #include "comm/stream_order.h"
 #include "comm/task.h"
-#include "comm/tuning.h"
-#include "planner/plan.h"
-#include "registry/buffer_exports.h"
-#include "registry/windows.h"
-#include "transport/endpoint.h"
+#include "executor/launch.h"
+
+// Whoever includes a communicator includes this file: what is only pointed to is not defined here.
+namespace niccolite::planner {
+struct Settings;
+}
+namespace niccolite::registry {
+class BufferExport;
+class BufferExports;
+class Windows;
+}  // namespace niccolite::registry
+namespace niccolite::transport {
+class Endpoint;
+}
 
 namespace niccolite::comm {
+
+struct Batch;
+struct KnownGroup;
+struct KnownLaunch;
+class Launcher;
+class LaunchOrder;
+class MessageAgreement;
+class PlanAgreement;
+struct Planned;
+struct Plans;
+class Profiling;
+class Tuning;
 
 /// One launch with its buffers: what launch() wants.
 struct Ready {
   std::shared_ptr<Launcher> launcher;      // null: `buffers` are copied, each from input to output
-  std::optional<Planned> planned;          // until connect(), which makes the launcher
+  std::shared_ptr<Planned> planned;        // until connect(), which makes the launcher
   std::vector<uint32_t> tasks;             // by work: which of the group's tasks it carries out
   std::vector<uint32_t> outputs;           // the same: whose output it has (Batch::outputs)
   std::vector<Call> group;                 // in the first launch of a group to be remembered: its
@@ -56,6 +71,7 @@ class OperationQueue {
   OperationQueue(gpu::Machine& machine, int device, int rank, const planner::Settings& settings,
                  transport::Endpoint* endpoint, executor::ControlWords* control, CallLog* log,
                  bool graphs_mix = true);
+  ~OperationQueue();
 
   /// Before the first operation: ranks of other processes are offered buffers that they can map
   /// (registry/buffer_exports.h), which outlive the operations.
@@ -70,7 +86,7 @@ class OperationQueue {
   /// The same: rank 0's tuner plug-in decides. `tuning` outlives the queue.
   void tune(Tuning& tuning);
   /// The same: live operations begin in an order with those of other communicators.
-  void order_launches(std::unique_ptr<LaunchOrder> order) { launch_order_ = std::move(order); }
+  void order_launches(std::unique_ptr<LaunchOrder> order);
   /// The same: a profiler hears of the launches. `profiling` outlives the queue.
   void profile(Profiling& profiling) { profiling_ = &profiling; }
 
@@ -100,38 +116,6 @@ class OperationQueue {
   Result<double> predict(std::span<const Task> tasks);
 
  private:
-  static constexpr size_t kMostRememberedCalls = 1 << 14;  // of all groups that are remembered
-
-  struct Hash {
-    size_t operator()(const planner::Request& request) const;
-  };
-
-  /// One launch of a group.
-  struct KnownLaunch {
-    std::shared_ptr<Launcher> launcher;
-    std::vector<uint32_t> tasks;    // by work
-    std::vector<uint32_t> outputs;  // the same
-    std::vector<Call> calls;        // the same
-    bool is_beside = false;         // Batch::is_beside
-    bool was_logged = false;        // CallLog::add() has had these calls
-  };
-  struct KnownGroup {
-    std::vector<Call> calls;
-    std::vector<KnownLaunch> launches;
-  };
-
-  /// What is prepared by one planner. Each map has at most kMostPrepared.
-  struct Plans {
-    planner::Planner planner;
-    bool is_captured = false;  // of what is, alone
-    std::unordered_map<planner::Request, std::shared_ptr<Launcher>, Hash> collectives{};
-    std::unordered_map<std::string, std::shared_ptr<Launcher>> batches{};  // by what is in them
-    std::unordered_multimap<uint64_t, KnownGroup> groups{};                // by hash_of(calls)
-    size_t group_calls = 0;                                                // of all of them
-
-    KnownGroup* find(std::span<const Task> tasks);
-  };
-
   /// A launcher with memory that is remembered no more, and an event after its last use, once it
   /// has none to come.
   struct Retired {
@@ -208,10 +192,10 @@ class OperationQueue {
   Profiling* profiling_ = nullptr;                 // nobody profiles
   PlanAgreement* agreement_ = nullptr;             // null: plain_ is for all live operations
   MessageAgreement* message_agreement_ = nullptr;  // null: no live message is Call::goes_direct
-  Plans plain_;
-  std::optional<Plans> agreed_;    // of live operations, for buffers that all ranks reach
-  std::optional<Plans> captured_;  // of captured ones, for such buffers; else plain_ is for them
-  Plans* plans_ = &plain_;
+  const std::unique_ptr<Plans> plain_;
+  std::unique_ptr<Plans> agreed_;    // of live operations, for buffers that all ranks reach
+  std::unique_ptr<Plans> captured_;  // of captured ones, for such buffers; else plain_ is for them
+  Plans* plans_;
   std::vector<Retired> retired_;
 };
 

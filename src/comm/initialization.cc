@@ -9,9 +9,27 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
+#include "comm/connection_events.h"
+#include "comm/launch_order.h"
+#include "comm/launcher.h"
+#include "comm/machine_graph.h"
+#include "comm/message_agreement.h"
+#include "comm/one_sided.h"
+#include "comm/plan_agreement.h"
+#include "comm/profiling.h"
+#include "comm/stragglers.h"
+#include "comm/tuning.h"
 #include "comm/version.h"
+#include "comm/watch.h"
+#include "comm/watchdog.h"
 #include "observe/network_events.h"
+#include "registry/buffer_exports.h"
+#include "registry/buffer_imports.h"
+#include "registry/windows.h"
 #include "topology/rails.h"
+#include "transport/carrier.h"
+#include "transport/endpoint.h"
+#include "transport/net/network.h"
 
 namespace niccolite::comm {
 namespace {
@@ -56,6 +74,23 @@ Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed) 
     LOG(Info, Init, "Using network {} ({}, device {})", network->name(), network->origin(),
         network->properties().device);
   return network;
+}
+
+// Where all ranks of other processes can map each other's memory.
+MessageAgreement::Kinds kinds_of_messages(int rank, const bootstrap::Member& member,
+                                          const transport::Reach& reach) {
+  using Kind = MessageAgreement::Kind;
+  MessageAgreement::Kinds kinds;
+  for (int peer = 0; peer < std::ssize(reach.out); ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    const bool is_here = peer == rank || member.same_process(peer);
+    const auto kind_of = [&](bool reaches) {
+      return !is_here ? Kind::Agreed : reaches || peer == rank ? Kind::Direct : Kind::Slots;
+    };
+    kinds.sent.push_back(kind_of(reach.out[at]));
+    kinds.received.push_back(kind_of(reach.in[at]));
+  }
+  return kinds;
 }
 
 }  // namespace
@@ -128,7 +163,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       process_of_.push_back(of_rank.process);
       device_of_.push_back(of_rank.device);
     }
-    transport::Endpoint::Reach reach = TRY(exchange_links(ranks, settings, deadline));
+    transport::Reach reach = TRY(exchange_links(ranks, settings, deadline));
     planner::set_reach(settings, reach.is_whole);
     TRY(serve_peers(settings, std::move(reach)));
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
@@ -180,8 +215,7 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
   return {};
 }
 
-Status Communicator::serve_peers(const planner::Settings& settings,
-                                 transport::Endpoint::Reach reach) {
+Status Communicator::serve_peers(const planner::Settings& settings, transport::Reach reach) {
   reach_ = std::move(reach);
   for (int peer = 0; peer < nranks(); ++peer)
     if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
@@ -285,24 +319,8 @@ void Communicator::share_buffers(bool of_captured) {
     };
   };
   agreement_ = std::make_unique<PlanAgreement>(rank(), nranks(), abort_, tell_of(Question::Plans));
-  message_agreement_ = std::make_unique<MessageAgreement>(rank(), kinds_of_messages(), abort_,
-                                                          tell_of(Question::MessagePlans));
-}
-
-// Where all ranks of other processes can map each other's memory.
-MessageAgreement::Kinds Communicator::kinds_of_messages() const {
-  using Kind = MessageAgreement::Kind;
-  MessageAgreement::Kinds kinds;
-  for (int peer = 0; peer < nranks(); ++peer) {
-    const auto at = static_cast<size_t>(peer);
-    const bool is_here = peer == rank() || member_->same_process(peer);
-    const auto kind_of = [&](bool reaches) {
-      return !is_here ? Kind::Agreed : reaches || peer == rank() ? Kind::Direct : Kind::Slots;
-    };
-    kinds.sent.push_back(kind_of(reach_.out[at]));
-    kinds.received.push_back(kind_of(reach_.in[at]));
-  }
-  return kinds;
+  message_agreement_ = std::make_unique<MessageAgreement>(
+      rank(), kinds_of_messages(rank(), *member_, reach_), abort_, tell_of(Question::MessagePlans));
 }
 
 void Communicator::make_operations(const planner::Settings& settings) {

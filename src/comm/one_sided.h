@@ -7,28 +7,13 @@
 #include <memory>
 #include <vector>
 
+#include "comm/one_sided_call.h"
 #include "comm/work_in_flight.h"
 #include "executor/one_sided.h"
 #include "registry/windows.h"
 #include "transport/signals.h"
 
 namespace niccolite::comm {
-
-/// A put with its signal, a signal alone (0 bytes), or a wait (`waits` is not empty).
-struct OneSidedCall {
-  const void* source = nullptr;
-  std::byte* target = nullptr;  // in the peer's copy of a window, at its address in this process
-  size_t bytes = 0;
-  int peer = -1;  // of a put
-  struct Wait {
-    int peer;
-    int count;
-  };
-  std::vector<Wait> waits;
-  gpu::StreamHandle stream = nullptr;
-
-  bool is_wait() const { return !waits.empty(); }
-};
 
 class OneSided {
  public:

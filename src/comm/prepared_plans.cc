@@ -4,9 +4,15 @@
 
 #include "algorithms/registry.h"
 #include "base/log.h"
+#include "comm/batches.h"
 #include "comm/call_key.h"
 #include "comm/enqueue.h"
 #include "comm/launch_form.h"
+#include "comm/launcher.h"
+#include "comm/planned.h"
+#include "comm/plans.h"
+#include "comm/profiling.h"
+#include "transport/endpoint.h"
 
 namespace niccolite::comm {
 namespace {
@@ -20,11 +26,9 @@ constexpr size_t kMostPrepared = 1024;
 
 }  // namespace
 
-size_t OperationQueue::Hash::operator()(const planner::Request& request) const {
-  return hash_of(request);
-}
+size_t HashOfRequest::operator()(const planner::Request& request) const { return hash_of(request); }
 
-OperationQueue::KnownGroup* OperationQueue::Plans::find(std::span<const Task> tasks) {
+KnownGroup* Plans::find(std::span<const Task> tasks) {
   if (groups.empty()) return nullptr;
   const auto [first, last] = groups.equal_range(hash_of(tasks));
   const auto found = std::find_if(first, last, [&](const auto& known) {

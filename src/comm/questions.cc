@@ -4,7 +4,16 @@
 
 #include "base/log.h"
 #include "comm/communicator.h"
+#include "comm/message_agreement.h"
+#include "comm/one_sided.h"
+#include "comm/plan_agreement.h"
+#include "comm/stragglers.h"
+#include "comm/tuning.h"
+#include "comm/watch.h"
 #include "observe/dumps.h"
+#include "registry/buffer_exports.h"
+#include "registry/buffer_imports.h"
+#include "transport/endpoint.h"
 
 namespace niccolite::comm {
 

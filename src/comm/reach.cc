@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
+#include "comm/machine_graph.h"
 #include "comm/p2p_level.h"
 #include "topology/detect.h"
 #include "transport/path_trial.h"
@@ -108,9 +109,9 @@ Status Communicator::try_peer_access(const std::vector<RankInfo>& ranks, const L
 
 // All ranks tell the others what their links can do, so that both ends of a connection know the
 // same, and all choose alike.
-Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vector<RankInfo>& ranks,
-                                                                planner::Settings& settings,
-                                                                const Deadline& deadline) {
+Result<transport::Reach> Communicator::exchange_links(const std::vector<RankInfo>& ranks,
+                                                      planner::Settings& settings,
+                                                      const Deadline& deadline) {
   Links links = describe_links(ranks);
   std::vector<PeerLinks> of_peers = TRY(gather_links(links, deadline));
   if (std::ranges::any_of(of_peers, &PeerLinks::has_untried)) {
@@ -118,11 +119,11 @@ Result<transport::Endpoint::Reach> Communicator::exchange_links(const std::vecto
     links = describe_links(ranks);
     of_peers = TRY(gather_links(links, deadline));
   }
-  transport::Endpoint::Reach reach{.out = links.opens_buffers,
-                                   .in = {},
-                                   .is_whole = true,
-                                   .windows = links.shares_atomics,
-                                   .has_whole_windows = true};
+  transport::Reach reach{.out = links.opens_buffers,
+                         .in = {},
+                         .is_whole = true,
+                         .windows = links.shares_atomics,
+                         .has_whole_windows = true};
   for (int peer = 0; peer < nranks(); ++peer) {
     const auto at = static_cast<size_t>(peer);
     const PeerLinks& of_peer = of_peers[at];

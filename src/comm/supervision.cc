@@ -5,8 +5,13 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
+#include "comm/profiling.h"
 #include "comm/snapshot.h"
+#include "comm/stragglers.h"
+#include "comm/watchdog.h"
 #include "observe/dumps.h"
+#include "observe/profiler.h"
+#include "transport/endpoint.h"
 
 namespace niccolite::comm {
 namespace {

@@ -2,6 +2,10 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
+#include "comm/one_sided.h"
+#include "registry/buffer_exports.h"
+#include "registry/windows.h"
+#include "transport/endpoint.h"
 
 namespace niccolite::comm {
 

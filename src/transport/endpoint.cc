@@ -8,6 +8,7 @@
 #include "transport/gpu_memory.h"
 #include "transport/host_memory.h"
 #include "transport/messages.h"
+#include "transport/network_connector.h"
 #include "transport/same_process.h"
 
 namespace niccolite::transport {

@@ -22,9 +22,10 @@
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
 #include "gpu/machine.h"
+#include "transport/carrier.h"
 #include "transport/connector.h"
-#include "transport/network_connector.h"
 #include "transport/observer.h"
+#include "transport/reach.h"
 
 namespace niccolite::transport {
 
@@ -40,16 +41,6 @@ class Endpoint {
   /// ends with the first failure.
   using Ask = std::function<std::vector<Result<Bytes>>(std::span<const bootstrap::Query> queries,
                                                        const Deadline& deadline)>;
-
-  /// By peer, as both ends know it.
-  struct Reach {
-    std::vector<bool> out;           // this rank's kernels can access buffers of the peer's user
-    std::vector<bool> in;            // the peer's kernels those of this rank's user
-    bool is_whole = false;           // every rank's kernels those of all others' users
-    std::vector<bool> windows{};     // both those of the other's user that lie in windows
-    bool has_whole_windows = false;  // every rank's kernels those of all others
-    std::vector<Pair> pairs{};       // empty: on one machine, with peer access
-  };
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only. `fail` hears on
   /// a thread of the endpoint's of peers on other machines that cannot be reached any more.

@@ -9,19 +9,11 @@
 #include <mutex>
 
 #include "base/thread_annotations.h"
+#include "transport/carrier.h"
 #include "transport/connector.h"
 #include "transport/net/proxy.h"
 
 namespace niccolite::transport {
-
-/// What carries data to other machines, as the communicator has chosen it.
-struct Carrier {
-  std::shared_ptr<net::Network> network{};  // a plug-in's; null: sockets do
-  // Of the sockets' rails (net/rails.h) the one that is nearest to the GPU, by name; where there is
-  // none of that name: the one of this number, modulo how many there are.
-  std::string nearest_interface{};
-  size_t number = 0;
-};
 
 class NetworkConnector final : public Connector {
  public:

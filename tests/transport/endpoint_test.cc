@@ -54,9 +54,9 @@ std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol, bool
               .take();
       rank.endpoint = std::make_unique<Endpoint>(
           machine(), r, *rank.member, kShapes,
-          Endpoint::Reach{.out = std::vector<bool>(kRanks),
-                          .in = std::vector<bool>(kRanks),
-                          .windows = {false, true, true, true}},
+          Reach{.out = std::vector<bool>(kRanks),
+                .in = std::vector<bool>(kRanks),
+                .windows = {false, true, true, true}},
           [member = rank.member.get()](auto queries, const Deadline& deadline) {
             return member->request(queries, deadline);
           });

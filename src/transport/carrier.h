@@ -1,0 +1,22 @@
+// Carrier: what carries data to other machines, as a communicator has chosen it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace niccolite::transport {
+
+namespace net {
+class Network;
+}
+
+struct Carrier {
+  std::shared_ptr<net::Network> network{};  // a plug-in's; null: sockets do
+  // Of the sockets' rails (net/rails.h) the one that is nearest to the GPU, by name; where there is
+  // none of that name: the one of this number, modulo how many there are.
+  std::string nearest_interface{};
+  size_t number = 0;
+};
+
+}  // namespace niccolite::transport
