@@ -11,17 +11,12 @@
 #include <utility>
 
 #include "tests/comm/calls.h"
+#include "tests/comm/post.h"
 
 namespace niccolite::comm {
 namespace {
 
 using Kind = MessageAgreement::Kind;
-
-struct Letter {
-  int from;
-  int to;
-  Bytes message;
-};
 
 Task task_of(const Call& call) {
   Task task;
@@ -29,43 +24,15 @@ Task task_of(const Call& call) {
   return task;
 }
 
-/// Ranks in processes of their own, whose letters lie in a box until they are delivered, in any
-/// order.
-class World {
+/// Ranks in processes of their own.
+class World : public Post<MessageAgreement> {
  public:
-  explicit World(int nranks) {
-    const MessageAgreement::Kinds kinds{
-        .sent = std::vector(static_cast<size_t>(nranks), Kind::Agreed),
-        .received = std::vector(static_cast<size_t>(nranks), Kind::Agreed)};
-    for (int rank = 0; rank < nranks; ++rank)
-      ranks_.push_back(std::make_unique<MessageAgreement>(
-          rank, kinds, abort_, [this, rank](int peer, std::span<const std::byte> message) {
-            std::lock_guard lock(mutex_);
-            letters_.push_back({rank, peer, Bytes(message.begin(), message.end())});
-          }));
-  }
-
-  MessageAgreement& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
-  Abort& abort() { return abort_; }
-
-  /// False when there is none.
-  bool deliver_one(std::mt19937& random) {
-    Letter letter;
-    {
-      std::lock_guard lock(mutex_);
-      if (letters_.empty()) return false;
-      std::swap(letters_[random() % letters_.size()], letters_.back());
-      letter = std::move(letters_.back());
-      letters_.pop_back();
-    }
-    EXPECT_TRUE(rank(letter.to).note(letter.from, letter.message).is_ok());
-    return true;
-  }
-  void deliver_all() {
-    std::mt19937 random(1);
-    while (deliver_one(random)) {
-    }
-  }
+  explicit World(int nranks)
+      : Post(nranks, [nranks](int rank, const Abort& abort, auto tell) {
+          const std::vector agreed(static_cast<size_t>(nranks), Kind::Agreed);
+          const MessageAgreement::Kinds kinds{.sent = agreed, .received = agreed};
+          return std::make_unique<MessageAgreement>(rank, kinds, abort, tell);
+        }) {}
 
   /// A group of `messages` to `peer`: which of them go direct.
   std::vector<bool> send_group(int of, int peer, size_t messages) {
@@ -100,11 +67,6 @@ class World {
     for (const Task& task : tasks) direct.push_back(task.call.goes_direct);
     return direct;
   }
-
-  Abort abort_;
-  std::vector<std::unique_ptr<MessageAgreement>> ranks_;
-  std::mutex mutex_;
-  std::vector<Letter> letters_;
 };
 
 constexpr int kSoon = 100;

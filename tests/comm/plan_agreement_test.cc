@@ -11,49 +11,17 @@
 #include <random>
 #include <thread>
 
+#include "tests/comm/post.h"
+
 namespace niccolite::comm {
 namespace {
 
-struct Letter {
-  int from;
-  int to;
-  Bytes message;
-};
-
-/// Ranks whose messages lie in a box until they are delivered, in any order.
-class World {
+class World : public Post<PlanAgreement> {
  public:
-  explicit World(int nranks) {
-    for (int rank = 0; rank < nranks; ++rank)
-      ranks_.push_back(std::make_unique<PlanAgreement>(
-          rank, nranks, abort_, [this, rank](int peer, std::span<const std::byte> message) {
-            std::lock_guard lock(mutex_);
-            letters_.push_back({rank, peer, Bytes(message.begin(), message.end())});
-          }));
-  }
-
-  PlanAgreement& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
-  int size() const { return static_cast<int>(ranks_.size()); }
-  Abort& abort() { return abort_; }
-
-  /// False when there is none.
-  bool deliver_one(std::mt19937& random) {
-    Letter letter;
-    {
-      std::lock_guard lock(mutex_);
-      if (letters_.empty()) return false;
-      std::swap(letters_[random() % letters_.size()], letters_.back());
-      letter = std::move(letters_.back());
-      letters_.pop_back();
-    }
-    EXPECT_TRUE(rank(letter.to).note(letter.from, letter.message).is_ok());
-    return true;
-  }
-  void deliver_all() {
-    std::mt19937 random(1);
-    while (deliver_one(random)) {
-    }
-  }
+  explicit World(int nranks)
+      : Post(nranks, [nranks](int rank, const Abort& abort, auto tell) {
+          return std::make_unique<PlanAgreement>(rank, nranks, abort, tell);
+        }) {}
 
   /// One collective by itself, whose buffers are reached, or not; or uses none that are offered.
   bool run(int of, std::optional<bool> is_reached = std::nullopt) {
@@ -82,12 +50,6 @@ class World {
     }
     return count;
   }
-
- private:
-  Abort abort_;
-  std::vector<std::unique_ptr<PlanAgreement>> ranks_;
-  std::mutex mutex_;
-  std::vector<Letter> letters_;
 };
 
 constexpr int kSoon = 200;

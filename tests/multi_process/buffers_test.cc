@@ -1,5 +1,5 @@
-// Buffers that are in no window, of ranks in several processes: which of them peers use directly,
-// that results are right whatever becomes of the memory, and that nothing of it is kept.
+// Buffers that are in no window, of ranks in several processes: which of them collectives use
+// directly, that results are right whatever becomes of the memory, and that nothing of it is kept.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -17,9 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/api/trial.h"
-#include "tests/multi_process/process.h"
-#include "tests/multi_process/ranks.h"
+#include "tests/multi_process/buffer_ranks.h"
 
 namespace niccolite::test {
 namespace {
@@ -33,27 +30,6 @@ size_t count_lines(const std::string& path, std::string_view text) {
   return lines;
 }
 
-/// Counts the lines of a log with `text`, each once, however often it is asked.
-class LogLines {
- public:
-  LogLines(std::string path, std::string text) : path_(std::move(path)), text_(std::move(text)) {}
-  size_t count() {
-    std::ifstream file(path_);
-    file.seekg(read_);
-    for (std::string line; std::getline(file, line) && !file.eof();) {
-      read_ = file.tellg();
-      count_ += line.find(text_) != std::string::npos;
-    }
-    return count_;
-  }
-
- private:
-  const std::string path_;
-  const std::string text_;
-  std::streamoff read_ = 0;  // whole lines only
-  size_t count_ = 0;
-};
-
 /// Mappings of virtual GPUs' memory, of this process and of others.
 size_t count_mappings() { return count_lines("/proc/self/maps", "memfd"); }
 
@@ -66,70 +42,6 @@ bool becomes(const std::function<bool()>& condition) {
   }
   return true;
 }
-
-/// The ranks of one process. Arguments of its roles: id, ranks, first rank, ranks here, the file of
-/// the log.
-class BufferRanks {
- public:
-  explicit BufferRanks(const Arguments& arguments)
-      : nranks_(std::stoi(arguments[1])),
-        first_(std::stoi(arguments[2])),
-        ranks_(to_id(arguments[0]), nranks_, first_, std::stoi(arguments[3])),
-        direct_calls_(arguments[4], "peers are offered") {}
-
-  /// Calls of this process of which peers were offered a buffer.
-  size_t direct_calls() { return direct_calls_.count(); }
-
-  bool call(const Trial& trial) {
-    REQUIRE_NCCL(ncclGroupStart());
-    for (size_t i = 0; i < ranks_.comms.size(); ++i)
-      REQUIRE_NCCL(trial.call(rank(i), ranks_.comms[i], ranks_.streams[i]));
-    REQUIRE_NCCL(ncclGroupEnd());
-    return is_right(trial);
-  }
-  bool is_right(const Trial& trial) {
-    for (cudaStream_t stream : ranks_.streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
-    for (size_t i = 0; i < ranks_.comms.size(); ++i) {
-      if (const auto right = trial.is_right(rank(i)); !right) {
-        std::cout << "WRONG rank " << rank(i) << " " << trial.operation() << ": " << right.message()
-                  << "\n";
-        return false;
-      }
-    }
-    return true;
-  }
-  /// Is it true on all ranks? A collective.
-  bool is_true_everywhere(bool here) {
-    std::vector<int*> flags(ranks_.comms.size());
-    const int value = here ? 1 : 0;
-    REQUIRE_NCCL(ncclGroupStart());
-    for (size_t i = 0; i < flags.size(); ++i) {
-      REQUIRE_CUDA(cudaSetDevice(rank(i)));
-      REQUIRE_CUDA(cudaMalloc(&flags[i], sizeof(int)));
-      REQUIRE_CUDA(cudaMemcpy(flags[i], &value, sizeof value, cudaMemcpyHostToDevice));
-      REQUIRE_NCCL(ncclAllReduce(flags[i], flags[i], 1, ncclInt, ncclMin, ranks_.comms[i],
-                                 ranks_.streams[i]));
-    }
-    REQUIRE_NCCL(ncclGroupEnd());
-    int all = 0;
-    for (size_t i = 0; i < flags.size(); ++i) {
-      REQUIRE_CUDA(cudaStreamSynchronize(ranks_.streams[i]));
-      REQUIRE_CUDA(cudaMemcpy(&all, flags[i], sizeof all, cudaMemcpyDeviceToHost));
-      REQUIRE_CUDA(cudaFree(flags[i]));
-    }
-    return all == 1;
-  }
-
-  int nranks() const { return nranks_; }
-  int rank(size_t i) const { return first_ + static_cast<int>(i); }
-  LocalRanks& ranks() { return ranks_; }
-
- private:
-  const int nranks_;
-  const int first_;
-  LocalRanks ranks_;
-  LogLines direct_calls_;
-};
 
 using Handles = std::vector<std::pair<ncclComm_t, void*>>;
 
@@ -162,8 +74,6 @@ std::vector<Operation> operations() {
 }
 
 // ---- plain buffers: the first call copies, later ones go direct
-
-constexpr std::chrono::seconds kPatience{100};  // where other processes keep the cores busy
 
 ROLE(use_plain_buffers) {
   BufferRanks ranks(arguments);
@@ -237,136 +147,6 @@ ROLE(agree_on_plans_of_reduces) {
     return ranks.call(trial);
   };
   if (!goes_on_until(ranks, arguments[4], "buffers that all ranks reach", call)) return 1;
-  ranks.ranks().destroy();
-  return 0;
-}
-
-// ---- live messages, of which the two ends agree
-
-/// What every rank here sends to all others and gets from them, by messages of uneven lengths.
-class Messages {
- public:
-  explicit Messages(BufferRanks& ranks) : ranks_(ranks) { allocate(); }
-  ~Messages() { release(); }
-  Messages(const Messages&) = delete;
-  Messages& operator=(const Messages&) = delete;
-
-  /// Other memory, perhaps at the same addresses.
-  void replace() {
-    release();
-    allocate();
-  }
-  /// `groups`: in so many groups, as each process likes. False: a byte is wrong.
-  bool exchange(int groups) {
-    ++round_;
-    for_each([&](size_t i, int peer, Block& block) {
-      std::vector<uint8_t> bytes(kMost);
-      for (size_t at = 0; at < kMost; ++at) bytes[at] = byte(ranks_.rank(i), peer, at);
-      REQUIRE_CUDA(cudaMemcpy(block.sent, bytes.data(), kMost, cudaMemcpyHostToDevice));
-      REQUIRE_CUDA(cudaMemset(block.received, 0, kMost));
-    });
-    // A group has the messages of some distances; where a process has several ranks, of all.
-    for (int group = 0; group < groups; ++group) {
-      REQUIRE_NCCL(ncclGroupStart());
-      for_each([&](size_t i, int peer, const Block& block) {
-        const int self = ranks_.rank(i);
-        const auto is_now = [&](int from, int to) {
-          return ((to - from + ranks_.nranks()) % ranks_.nranks()) % groups == group;
-        };
-        if (is_now(self, peer))
-          REQUIRE_NCCL(ncclSend(block.sent, count(self, peer), ncclUint8, peer,
-                                ranks_.ranks().comms[i], ranks_.ranks().streams[i]));
-        if (is_now(peer, self))
-          REQUIRE_NCCL(ncclRecv(block.received, count(peer, self), ncclUint8, peer,
-                                ranks_.ranks().comms[i], ranks_.ranks().streams[i]));
-      });
-      REQUIRE_NCCL(ncclGroupEnd());
-    }
-    for (cudaStream_t stream : ranks_.ranks().streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
-    bool is_right = true;
-    for_each([&](size_t i, int peer, const Block& block) {
-      std::vector<uint8_t> bytes(kMost);
-      REQUIRE_CUDA(cudaMemcpy(bytes.data(), block.received, kMost, cudaMemcpyDeviceToHost));
-      const int self = ranks_.rank(i);
-      for (size_t at = 0; at < kMost; ++at)
-        is_right &= bytes[at] == (at < count(peer, self) ? byte(peer, self, at) : 0);
-    });
-    if (!is_right) std::cout << "WRONG bytes in round " << round_ << "\n";
-    return is_right;
-  }
-  /// Pairs, in either direction, of a rank here with one of another process.
-  size_t agreeing() const {
-    const auto here = ranks_.ranks().comms.size();
-    return 2 * here * (static_cast<size_t>(ranks_.nranks()) - here);
-  }
-
- private:
-  static constexpr size_t kMost = 120'000;
-  struct Block {
-    uint8_t* sent = nullptr;
-    uint8_t* received = nullptr;
-  };
-
-  uint8_t byte(int from, int to, size_t at) const {
-    return static_cast<uint8_t>(1 +
-                                (at * 7 + round_ * 31 + static_cast<size_t>(from * 5 + to)) % 251);
-  }
-  static size_t count(int from, int to) {
-    return kMost - static_cast<size_t>(10'007 * ((3 * from + to) % 5));
-  }
-  template <typename Function>
-  void for_each(Function&& function) {
-    for (size_t i = 0; i < ranks_.ranks().comms.size(); ++i) {
-      REQUIRE_CUDA(cudaSetDevice(ranks_.rank(i)));
-      for (int peer = 0; peer < ranks_.nranks(); ++peer)
-        if (peer != ranks_.rank(i))
-          function(i, peer,
-                   blocks_[i * static_cast<size_t>(ranks_.nranks()) + static_cast<size_t>(peer)]);
-    }
-  }
-  void allocate() {
-    blocks_.resize(ranks_.ranks().comms.size() * static_cast<size_t>(ranks_.nranks()));
-    for_each([](size_t, int, Block& block) {
-      REQUIRE_CUDA(cudaMalloc(&block.sent, kMost));
-      REQUIRE_CUDA(cudaMalloc(&block.received, kMost));
-    });
-  }
-  void release() {
-    for_each([](size_t, int, Block& block) {
-      REQUIRE_CUDA(cudaFree(block.sent));
-      REQUIRE_CUDA(cudaFree(block.received));
-    });
-  }
-
-  BufferRanks& ranks_;
-  std::vector<Block> blocks_;
-  size_t round_ = 0;
-};
-
-// With buffers that stay, all pairs agree on direct plans; with such that are freed and come back,
-// on slots again.
-ROLE(agree_on_messages) {
-  BufferRanks ranks(arguments);
-  Messages messages(ranks);
-  const auto goes_on_until_all = [&](const std::string& what, bool replaces) {
-    LogLines changes(arguments[4], "on have plans for " + what);
-    const auto begin = std::chrono::steady_clock::now();
-    for (int round = 0; std::chrono::steady_clock::now() - begin < kPatience; ++round) {
-      for (int i = 0; i < 10; ++i) {
-        if (replaces) messages.replace();
-        // Processes group alike or not, where each has one rank, which may.
-        const bool is_alone = ranks.ranks().comms.size() == 1;
-        if (!messages.exchange(is_alone && round % 2 == 1 ? 1 + ranks.rank(0) % 2 : 1))
-          return false;
-      }
-      if (round > 20) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      if (ranks.is_true_everywhere(changes.count() >= messages.agreeing())) return true;
-    }
-    std::cout << "plans are never those for " << what << "\n";
-    return false;
-  };
-  if (!goes_on_until_all("the receiver's buffers", false)) return 1;
-  if (!goes_on_until_all("slots", true)) return 2;
   ranks.ranks().destroy();
   return 0;
 }
@@ -534,42 +314,6 @@ ROLE(end_registrations_early) {
   return 0;
 }
 
-struct Layout {
-  int processes;
-  int devices;
-};
-class BuffersOfProcesses : public testing::TestWithParam<Layout> {
- protected:
-  /// `algorithms`: null for those of which all connections land or lend.
-  void run(const char* role, const char* cache, const char* algorithms = nullptr) {
-    const auto [processes, devices] = GetParam();
-    ncclUniqueId id;
-    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
-    if (algorithms == nullptr)
-      algorithms = processes * devices > 2
-                       ? "direct_workers,two_shot_workers,scatter_gather_workers"
-                       : "direct,two_shot";
-    std::vector<Process> running;
-    std::vector<std::string> logs;
-    for (int p = 0; p < processes; ++p) {
-      logs.push_back(testing::TempDir() + "niccolite-buffers-" + std::to_string(getpid()) + "-" +
-                     std::to_string(p));
-      running.emplace_back(
-          role,
-          Arguments{to_text(id), std::to_string(processes * devices), std::to_string(p * devices),
-                    std::to_string(devices), logs[static_cast<size_t>(p)]},
-          Process::Environment{{"NCCL_PROTO", "Simple"},
-                               {"NCCL_ALGO", algorithms},
-                               {"NICCOLITE_BUFFER_CACHE", cache},
-                               {"NCCL_DEBUG", "TRACE"},
-                               {"NCCL_DEBUG_SUBSYS", "REG,TUNING"},
-                               {"NCCL_DEBUG_FILE", logs.back()}});
-    }
-    for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
-    for (const std::string& log : logs) std::filesystem::remove(log);
-  }
-};
-
 TEST_P(BuffersOfProcesses, GoDirectFromTheSecondCallOn) { run("use_plain_buffers", "1G"); }
 TEST_P(BuffersOfProcesses, HaveTheRanksAgreeOnPlans) { run("agree_on_plans", "1G"); }
 TEST_P(BuffersOfProcesses, HaveTheRanksOfReducesAgreeOnPlans) {
@@ -578,7 +322,6 @@ TEST_P(BuffersOfProcesses, HaveTheRanksOfReducesAgreeOnPlans) {
 TEST_P(BuffersOfProcesses, HaveTheRanksOfChainsAgreeOnPlans) {
   run("agree_on_plans_of_reduces", "1G", "ring,ring_halves");
 }
-TEST_P(BuffersOfProcesses, HaveTheEndsOfMessagesAgreeOnPlans) { run("agree_on_messages", "1G"); }
 TEST_P(BuffersOfProcesses, MayHaveAddressesThatWereOthersBefore) { run("reuse_addresses", "64M"); }
 TEST_P(BuffersOfProcesses, GoDirectAsSoonAsTheyAreRegistered) {
   run("use_registered_buffers", "0");
@@ -591,12 +334,7 @@ TEST_P(BuffersOfProcesses, GoDirectInGraphsAndAreReleasedWithThem) {
 }
 TEST_P(BuffersOfProcesses, AreReleasedWhenTheyAreFreed) { run("free_buffers", "1G"); }
 
-INSTANTIATE_TEST_SUITE_P(, BuffersOfProcesses,
-                         testing::Values(Layout{2, 1}, Layout{3, 1}, Layout{2, 2}),
-                         [](const auto& layout) {
-                           return std::to_string(layout.param.processes) + "x" +
-                                  std::to_string(layout.param.devices);
-                         });
+INSTANTIATE_TEST_SUITE_P(, BuffersOfProcesses, kLayouts, name_of_layout);
 
 // id rank: rank 1 dies while rank 0's registered buffer is offered to it.
 ROLE(buffer_survivor) {

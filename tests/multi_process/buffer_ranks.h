@@ -1,0 +1,152 @@
+// For tests of buffers that are in no window, of ranks in several processes: the ranks of one
+// process, which see in their log what peers are offered; and the processes.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/api/trial.h"
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+
+inline constexpr std::chrono::seconds kPatience{100};  // where other processes keep the cores busy
+
+/// Counts the lines of a log with `text`, each once, however often it is asked.
+class LogLines {
+ public:
+  LogLines(std::string path, std::string text) : path_(std::move(path)), text_(std::move(text)) {}
+  size_t count() {
+    std::ifstream file(path_);
+    file.seekg(read_);
+    for (std::string line; std::getline(file, line) && !file.eof();) {
+      read_ = file.tellg();
+      count_ += line.find(text_) != std::string::npos;
+    }
+    return count_;
+  }
+
+ private:
+  const std::string path_;
+  const std::string text_;
+  std::streamoff read_ = 0;  // whole lines only
+  size_t count_ = 0;
+};
+
+/// The ranks of one process. Arguments of its roles: id, ranks, first rank, ranks here, the file of
+/// the log.
+class BufferRanks {
+ public:
+  explicit BufferRanks(const Arguments& arguments)
+      : nranks_(std::stoi(arguments[1])),
+        first_(std::stoi(arguments[2])),
+        ranks_(to_id(arguments[0]), nranks_, first_, std::stoi(arguments[3])),
+        direct_calls_(arguments[4], "peers are offered") {}
+
+  /// Calls of this process of which peers were offered a buffer.
+  size_t direct_calls() { return direct_calls_.count(); }
+
+  bool call(const Trial& trial) {
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < ranks_.comms.size(); ++i)
+      REQUIRE_NCCL(trial.call(rank(i), ranks_.comms[i], ranks_.streams[i]));
+    REQUIRE_NCCL(ncclGroupEnd());
+    return is_right(trial);
+  }
+  bool is_right(const Trial& trial) {
+    for (cudaStream_t stream : ranks_.streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    for (size_t i = 0; i < ranks_.comms.size(); ++i) {
+      if (const auto right = trial.is_right(rank(i)); !right) {
+        std::cout << "WRONG rank " << rank(i) << " " << trial.operation() << ": " << right.message()
+                  << "\n";
+        return false;
+      }
+    }
+    return true;
+  }
+  /// Is it true on all ranks? A collective.
+  bool is_true_everywhere(bool here) {
+    std::vector<int*> flags(ranks_.comms.size());
+    const int value = here ? 1 : 0;
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < flags.size(); ++i) {
+      REQUIRE_CUDA(cudaSetDevice(rank(i)));
+      REQUIRE_CUDA(cudaMalloc(&flags[i], sizeof(int)));
+      REQUIRE_CUDA(cudaMemcpy(flags[i], &value, sizeof value, cudaMemcpyHostToDevice));
+      REQUIRE_NCCL(ncclAllReduce(flags[i], flags[i], 1, ncclInt, ncclMin, ranks_.comms[i],
+                                 ranks_.streams[i]));
+    }
+    REQUIRE_NCCL(ncclGroupEnd());
+    int all = 0;
+    for (size_t i = 0; i < flags.size(); ++i) {
+      REQUIRE_CUDA(cudaStreamSynchronize(ranks_.streams[i]));
+      REQUIRE_CUDA(cudaMemcpy(&all, flags[i], sizeof all, cudaMemcpyDeviceToHost));
+      REQUIRE_CUDA(cudaFree(flags[i]));
+    }
+    return all == 1;
+  }
+
+  int nranks() const { return nranks_; }
+  int rank(size_t i) const { return first_ + static_cast<int>(i); }
+  LocalRanks& ranks() { return ranks_; }
+
+ private:
+  const int nranks_;
+  const int first_;
+  LocalRanks ranks_;
+  LogLines direct_calls_;
+};
+
+struct Layout {
+  int processes;
+  int devices;
+};
+class BuffersOfProcesses : public testing::TestWithParam<Layout> {
+ protected:
+  /// `algorithms`: null for those of which all connections put or get directly.
+  void run(const char* role, const char* cache, const char* algorithms = nullptr) {
+    const auto [processes, devices] = GetParam();
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+    if (algorithms == nullptr)
+      algorithms = processes * devices > 2
+                       ? "direct_workers,two_shot_workers,scatter_gather_workers"
+                       : "direct,two_shot";
+    std::vector<Process> running;
+    std::vector<std::string> logs;
+    for (int p = 0; p < processes; ++p) {
+      logs.push_back(testing::TempDir() + "niccolite-buffers-" + std::to_string(getpid()) + "-" +
+                     std::to_string(p));
+      running.emplace_back(
+          role,
+          Arguments{to_text(id), std::to_string(processes * devices), std::to_string(p * devices),
+                    std::to_string(devices), logs[static_cast<size_t>(p)]},
+          Process::Environment{{"NCCL_PROTO", "Simple"},
+                               {"NCCL_ALGO", algorithms},
+                               {"NICCOLITE_BUFFER_CACHE", cache},
+                               {"NCCL_DEBUG", "TRACE"},
+                               {"NCCL_DEBUG_SUBSYS", "REG,TUNING"},
+                               {"NCCL_DEBUG_FILE", logs.back()}});
+    }
+    for (Process& process : running)
+      EXPECT_EQ(process.wait(std::chrono::seconds(240)), 0) << process.output();
+    for (const std::string& log : logs) std::filesystem::remove(log);
+  }
+};
+
+inline const auto kLayouts = testing::Values(Layout{2, 1}, Layout{3, 1}, Layout{2, 2});
+inline std::string name_of_layout(const testing::TestParamInfo<Layout>& layout) {
+  return std::to_string(layout.param.processes) + "x" + std::to_string(layout.param.devices);
+}
+
+}  // namespace niccolite::test
