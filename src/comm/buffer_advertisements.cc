@@ -36,6 +36,23 @@ std::pair<size_t, size_t> bytes_of(const Call& call, int nranks) {
   }
 }
 
+/// The longest message, of powers of two, up to which all go by LL or LL128 where they are planned
+/// for direct buffers, too. Longer ones go by Simple then, and would be advertised.
+size_t most_by_lines(Plans& plans) {
+  if (!plans.most_message_by_lines) {
+    const auto goes_by_lines = [&](size_t bytes) {
+      const Result<executor::Protocol> protocol =
+          plans.planner.protocol_of_message(bytes, /*goes_direct=*/true);
+      return protocol.is_ok() && protocol.value() != executor::Protocol::Simple;
+    };
+    constexpr size_t kMost = size_t{1} << 40;
+    size_t longer = 1;
+    while (longer < kMost && goes_by_lines(longer)) longer *= 2;
+    plans.most_message_by_lines = longer / 2;
+  }
+  return *plans.most_message_by_lines;
+}
+
 }  // namespace
 
 const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes) {
@@ -104,10 +121,8 @@ void OperationQueue::note_message(const Call& call, const Buffers& buffers) {
 void OperationQueue::note_without_advertisements(const Launcher& launcher,
                                                  std::span<const Call> calls,
                                                  std::span<const Buffers> buffers) {
-  // Messages by lines that the plan for direct buffers, by Simple, would have advertised.
-  constexpr size_t kLeastDirectMessage = 1 << 20;
   for (size_t i = 0; message_agreement_ != nullptr && i < calls.size() && i < buffers.size(); ++i)
-    if (calls[i].is_message() && calls[i].request.bytes() >= kLeastDirectMessage)
+    if (calls[i].is_message() && calls[i].request.bytes() > most_by_lines(*plans_))
       note_message(calls[i], with_shifts(buffers[i], calls[i]));
   // Collectives by lines, too, that a plan for direct buffers might list with others of their
   // group.

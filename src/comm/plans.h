@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -41,7 +42,8 @@ struct Plans {
   std::unordered_map<planner::Request, std::shared_ptr<Launcher>, HashOfRequest> collectives{};
   std::unordered_map<std::string, std::shared_ptr<Launcher>> batches{};  // by what is in them
   std::unordered_multimap<uint64_t, KnownGroup> groups{};                // by hash_of(calls)
-  size_t group_calls = 0;                                                // of all of them
+  std::optional<size_t> most_message_by_lines{};  // of the planner; none: it has not been asked yet
+  size_t group_calls = 0;                         // of all of them
 
   KnownGroup* find(std::span<const Task> tasks);
 };
