@@ -12,6 +12,7 @@
 #include "comm/planned.h"
 #include "comm/plans.h"
 #include "comm/profiling.h"
+#include "executor/list_tiles.h"
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {

@@ -157,14 +157,4 @@ inline bool advertises(const Launch& launch, size_t port) {
   return route_in(launch, port).way == way;
 }
 
-/// Tiles of all works of a list with list_access.
-inline uint32_t count_list_tiles(const Launch& launch) {
-  uint64_t tiles = 0;
-  for (const Work& work : launch.works) {
-    const uint64_t bytes = work.partition.count * size_of(launch.type);
-    tiles += (bytes + kListTileBytes - 1) / kListTileBytes;
-  }
-  return static_cast<uint32_t>(tiles);
-}
-
 }  // namespace niccolite::executor

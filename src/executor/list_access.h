@@ -31,6 +31,12 @@ struct ListAccess {
 inline constexpr uint32_t kMostRanksOfListAccess = 8;
 inline constexpr uint32_t kListTileBytes = 2048;
 
+/// Where a channel of the launch begins, or ends.
+struct ListPosition {
+  uint16_t work;
+  uint16_t tile;  // of the work's block
+};
+
 /// Are several inputs reduced?
 constexpr bool reduces(const ListAccess& access) {
   return access.form != ListForm::Gather && (access.inputs & (access.inputs - 1)) != 0;

@@ -72,11 +72,6 @@ struct DirectListWork {
 };
 static_assert(sizeof(DirectListWork) == 40);
 
-struct ListPosition {
-  uint16_t work;
-  uint16_t tile;  // of the work's block
-};
-
 /// CTA c does the tiles from starts[c] up to starts[c + 1], of which every rank has its own; peers'
 /// CTAs of this number do the same works, so that they need not hear of others.
 template <uint32_t kMostPeers>

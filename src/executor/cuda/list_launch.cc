@@ -10,6 +10,7 @@
 #include "executor/cuda/direct_task.h"
 #include "executor/cuda/launch_header.h"
 #include "executor/cuda/worker_movers.h"
+#include "executor/list_tiles.h"
 #include "executor/protocol/ll.h"
 
 namespace niccolite::executor::cuda {
@@ -61,27 +62,6 @@ ListParameters list_parameters(const Launch& launch, const OneStep& step) {
   return {kMostPeers, std::min(threads, kMaxThreads), kWorksAt, std::move(bytes)};
 }
 
-/// Where each channel of a list begins that are `channels`: all have as many tiles, or one more.
-std::vector<ListPosition> share_tiles(const std::vector<uint32_t>& tiles_of_works,
-                                      uint32_t channels) {
-  const uint64_t tiles = std::accumulate(tiles_of_works.begin(), tiles_of_works.end(), uint64_t{0});
-  std::vector<ListPosition> starts;
-  uint32_t work = 0;
-  uint64_t before = 0;  // tiles of the works before this one
-  for (uint32_t channel = 0; channel < channels; ++channel) {
-    const uint64_t start = channel * tiles / channels;
-    while (start - before >= tiles_of_works[work]) before += tiles_of_works[work++];
-    starts.push_back({static_cast<uint16_t>(work), static_cast<uint16_t>(start - before)});
-  }
-  starts.push_back({static_cast<uint16_t>(tiles_of_works.size()), 0});
-  return starts;
-}
-
-/// Of which the channel does something.
-uint32_t works_between(const ListPosition& first, const ListPosition& end) {
-  return static_cast<uint32_t>(end.work) - first.work + (end.tile > 0 ? 1 : 0);
-}
-
 /// The same of a DirectListParams.
 struct DirectListParameters {
   ListParameters list;
@@ -101,18 +81,15 @@ DirectListParameters direct_list_parameters(const Launch& launch, const OneStep&
       static_cast<uint32_t>(data_bytes(launch.protocol, launch.shape.slot_bytes)) / element_bytes;
   params.task = make_task<kMostPeers>(launch, 0, step);
 
-  std::vector<uint32_t> tiles;
   std::vector<std::byte> bytes(kWorksAt + launch.works.size() * sizeof(DirectListWork));
   for (size_t w = 0; w < launch.works.size(); ++w) {
     const Work& work = launch.works[w];
-    const uint64_t count = length_of(work.partition, 0);
-    tiles.push_back(static_cast<uint32_t>(divide_up(count * element_bytes, kListTileBytes)));
     DirectListWork listed{};
-    listed.count = static_cast<uint32_t>(count);
+    listed.count = static_cast<uint32_t>(work.partition.count);
     listed.tag = work.tag;
     std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
   }
-  const std::vector<ListPosition> starts = share_tiles(tiles, launch.list_channels);
+  const std::vector<ListPosition> starts = share_list_tiles(launch);
   std::copy(starts.begin(), starts.end(), params.starts);
   for (uint32_t channel = 0; channel < launch.list_channels; ++channel)
     params.most_works =
@@ -151,29 +128,14 @@ Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result) {
 }
 
 Result<KernelLaunch> prepare_direct_list(const Launch& launch, KernelLaunch result) {
+  TRY(check_direct_list(launch));
   const std::optional<OneStep> step = one_step_of_list(launch, /*reduces=*/true);
-  if (!step || step->peers == 0 || launch.program->ports.size() != 2 * step->peers)
-    return Status::internal(
-        "a direct list of a program that does not connect all ranks, of rank {}",
-        launch.program->rank);
-  constexpr uint64_t kMostTiles = std::numeric_limits<uint16_t>::max();  // ListPosition
-  for (const Work& work : launch.works) {
-    const uint64_t bytes = work.partition.count * size_of(launch.type);
-    if (divide_up(bytes, kListTileBytes) > kMostTiles)
-      return Status::internal("a work of a direct list has {} bytes", bytes);
-  }
-  if (launch.list_channels > count_list_tiles(launch))
-    return Status::internal("a direct list of {} channels has {} tiles for them",
-                            launch.list_channels, count_list_tiles(launch));
+  if (!step)
+    return Status::internal("a direct list of a program that is not of one step, of rank {}",
+                            launch.program->rank);
   const DirectListParameters list = step->peers <= kFewDirectPeers
                                         ? direct_list_parameters<kFewDirectPeers>(launch, *step)
                                         : direct_list_parameters<kMostDirectPeers>(launch, *step);
-  const uint32_t vec8s = launch.shape.slot_bytes / (2 * ll::kWordBytes);
-  const auto most_works =
-      list.shared_bytes / (2 * sizeof(uint64_t) * (launch.program->ports.size() / 2 + 1));
-  if (2 * most_works > vec8s)
-    return Status::internal("a channel of {} works, whose addresses do not fit a slot of {} bytes",
-                            most_works, launch.shape.slot_bytes);
   set_operation(launch, result.args.header);
   result.args.header.nworks = 0;  // WorkTasks
   result.args.header.shared_bytes = list.shared_bytes;

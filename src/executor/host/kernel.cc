@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "executor/host/control.h"
+#include "executor/host/list_execution.h"
 #include "executor/host/plan.h"
-#include "executor/host/port.h"
+#include "executor/host/program_execution.h"
 #include "executor/host/residency.h"
-#include "executor/host/worker.h"
 
 namespace niccolite::executor::host {
 namespace {
@@ -26,25 +26,15 @@ constexpr Budget kBudget{.bytes = 1 << 20, .instructions = 256};
 
 // One execution of a Plan: all channels of one rank. It does not touch the connections before its
 // first step: the operation before it on the stream may still be using them when it is made.
+template <typename Execution>
 class Operation final : public Task {
  public:
   Operation(std::shared_ptr<const Plan> plan, StartOrder order, Residency* residency)
       : plan_(std::move(plan)),
         order_(std::move(order)),
         residency_(residency),
-        reducer_(plan_->reducer()) {
-    size_t ports = 0;
-    for_each_worker([&](size_t worker, uint32_t) { ports += plan_->ports_of(worker).size(); });
-    ports_.resize(ports);
-    next_tiles_.resize(plan_->program().workers.size());
-    for (size_t worker = 0; worker < next_tiles_.size(); ++worker)
-      next_tiles_[worker] = plan_->work_of(worker).partition.channels;
-    PortState* next = ports_.data();
-    for_each_worker([&](size_t worker, uint32_t channel) {
-      workers_.emplace_back(*plan_, reducer_, worker, channel, next, &next_tiles_[worker]);
-      next += plan_->ports_of(worker).size();
-    });
-  }
+        reducer_(plan_->reducer()),
+        execution_(*plan_, reducer_) {}
 
   ~Operation() override {
     if (is_resident_) residency_->leave(ctas_of(plan_->launch()));
@@ -58,20 +48,20 @@ class Operation final : public Task {
     if (!has_begun_) begin();
     Budget budget = kBudget;
     // Goes on where the last step stopped, so that no worker waits for those before it.
-    for (size_t tried = 0, workers = workers_.size(); tried < workers && !budget.is_spent();
-         ++tried) {
-      if (next_worker_ >= workers_.size()) next_worker_ = 0;
-      const Progress progress = workers_[next_worker_].run(budget);
+    auto& workers = execution_.workers();
+    for (size_t tried = 0, most = workers.size(); tried < most && !budget.is_spent(); ++tried) {
+      if (next_worker_ >= workers.size()) next_worker_ = 0;
+      const Progress progress = workers[next_worker_].run(budget);
       advanced = advanced || progress != Progress::WouldBlock;
       if (progress == Progress::Done) {
-        workers_[next_worker_] = workers_.back();
-        workers_.pop_back();
+        std::swap(workers[next_worker_], workers.back());
+        workers.pop_back();
       } else {
         ++next_worker_;
       }
     }
-    if (workers_.empty()) {
-      for (PortState& port : ports_) port.end();
+    if (workers.empty()) {
+      execution_.end();
       if (const auto& recorder = plan_->launch().recorder) recorder->end(plan_->launch().number);
       return Progress::Done;
     }
@@ -86,20 +76,6 @@ class Operation final : public Task {
   }
 
  private:
-  // Calls visit(worker of the program, channel of its work) for all that run, channel by channel.
-  template <typename Visit>
-  void for_each_worker(Visit visit) const {
-    uint32_t channels = 0;
-    for (const Work& work : plan_->launch().works)
-      channels = std::max(channels, work.partition.channels);
-    const size_t workers = plan_->program().workers.size();
-    for (uint32_t channel = 0; channel < channels; ++channel) {
-      for (size_t worker = 0; worker < workers; ++worker) {
-        if (plan_->runs_on(worker, channel)) visit(worker, channel);
-      }
-    }
-  }
-
   bool may_begin() {
     std::erase_if(order_.before, [](const auto& place) { return place.expired(); });
     if (!order_.before.empty()) return false;
@@ -115,23 +91,7 @@ class Operation final : public Task {
     if (launch.recorder != nullptr) launch.recorder->begin(launch.number);
     if (launch.reduction.device_scale != nullptr)
       reducer_ = Reducer(launch.type, read_scale(launch.type, launch.reduction));
-    PortState* state = ports_.data();
-    for_each_worker([&](size_t worker, uint32_t channel) {
-      const Work& work = plan_->work_of(worker);
-      for (const uint16_t number : plan_->ports_of(worker)) {
-        const Port& port = plan_->program().ports[number];
-        const uint64_t steps = static_cast<uint64_t>(port.steps) * work.partition.rounds;
-        state->begin(launch.ports[number], launch.shape, work.first_channel + channel, port.is_send,
-                     steps, work.tag, work.turn);
-        if (const lowering::Way way = route_in(launch, number).way; way != lowering::Way::Slot) {
-          state->begin_advertisement(
-              advertises(launch, number) ? AdvertisementRole::Makes : AdvertisementRole::Takes,
-              way == lowering::Way::DirectGet);
-        }
-        ++state;
-      }
-    });
-    for (Worker& worker : workers_) worker.make_advertisements();
+    execution_.begin();
   }
 
   // The operation goes no further. False: ranks may still use the memory that this one has
@@ -140,10 +100,7 @@ class Operation final : public Task {
     constexpr auto kPatience = std::chrono::seconds(2);  // a peer that answers neither way is gone
     if (!has_begun_) return true;
     if (!left_) left_ = Clock::now();
-    bool are_free = true;
-    for (PortState& port : ports_) port.leave_as_taker();
-    for (PortState& port : ports_) are_free = port.leave_as_maker() && are_free;
-    return are_free || Clock::now() - *left_ > kPatience;
+    return execution_.leave() || Clock::now() - *left_ > kPatience;
   }
 
   // After a step in which nothing moved. The scheduler steps a blocked operation every millisecond
@@ -156,8 +113,8 @@ class Operation final : public Task {
     }
     if (now - looked_ < kReportInterval) return;
     looked_ = now;
-    for (Worker& worker : workers_) worker.look_for_mismatch();
-    Report wait = workers_.front().wait();
+    for (auto& worker : execution_.workers()) worker.look_for_mismatch();
+    Report wait = execution_.workers().front().wait();
     wait.repeats = repeats_;
     report(*plan_->launch().control, wait);
     if (repeats_ < std::numeric_limits<uint16_t>::max()) ++repeats_;
@@ -167,10 +124,8 @@ class Operation final : public Task {
   StartOrder order_;
   Residency* const residency_;  // null: no limit
   bool is_resident_ = false;
-  Reducer reducer_;                   // the plan's, or with the scale of this execution
-  std::vector<uint64_t> next_tiles_;  // by worker of the program: see Worker
-  std::vector<PortState> ports_;      // [channel][worker][Plan::ports_of]
-  std::vector<Worker> workers_;       // those that are not done; they point into ports_ and *plan_
+  Reducer reducer_;  // the plan's, or with the scale of this execution
+  Execution execution_;
   size_t next_worker_ = 0;
   bool has_begun_ = false;
   bool is_waiting_ = false;                // nothing moved in the last step
@@ -187,7 +142,9 @@ class LaunchKernel final : public Kernel {
         residency_(residency) {}
   std::unique_ptr<Task> start() override {
     // A kernel with a place is in no graph, and starts once.
-    return std::make_unique<Operation>(plan_, std::move(order_), residency_);
+    if (plan_->launch().is_list())
+      return std::make_unique<Operation<ListExecution>>(plan_, std::move(order_), residency_);
+    return std::make_unique<Operation<ProgramExecution>>(plan_, std::move(order_), residency_);
   }
 
  private:

@@ -102,6 +102,10 @@ Status check(const Launch& launch, std::vector<int>& workers_of_ports) {
   if (launch.program == nullptr) return Status::internal("no program");
   const Program& program = *launch.program;
   TRY(check_connections(launch));
+  if (launch.is_list()) {
+    if (!launch.list_access) return Status::internal("a list that goes through slots");
+    return check_direct_list(launch);
+  }
   if (launch.works.size() != program.works.size()) {
     return Status::internal("{} works for a program of {}", launch.works.size(),
                             program.works.size());
@@ -181,9 +185,17 @@ Status Plan::check_buffers() const {
 
 Plan::Plan(Launch launch, const std::vector<int>& workers_of_ports)
     : launch_(std::move(launch)), reducer_(launch_.type, launch_.reduction), needs_(launch_) {
+  if (launch_.is_list()) {
+    tables_ = std::make_shared<const Tables>(Tables{.port_in_worker = {},
+                                                    .ports_of = {},
+                                                    .may_share_tiles = {},
+                                                    .list_starts = share_list_tiles(launch_)});
+    return;
+  }
   Tables tables{.port_in_worker = std::vector<uint16_t>(workers_of_ports.size()),
                 .ports_of = std::vector<std::vector<uint16_t>>(program().workers.size()),
-                .may_share_tiles = find_shared_tiles(launch_, reducer_)};
+                .may_share_tiles = find_shared_tiles(launch_, reducer_),
+                .list_starts = {}};
   for (size_t port = 0; port < workers_of_ports.size(); ++port) {
     if (workers_of_ports[port] < 0) continue;
     std::vector<uint16_t>& ports = tables.ports_of[static_cast<size_t>(workers_of_ports[port])];

@@ -11,6 +11,7 @@
 #include "executor/buffer_needs.h"
 #include "executor/host/reduce.h"
 #include "executor/launch.h"
+#include "executor/list_tiles.h"
 
 namespace niccolite::executor::host {
 
@@ -30,6 +31,10 @@ class Plan {
   const Reducer& reducer() const { return reducer_; }
   size_t element_bytes() const { return reducer_.element_bytes(); }
 
+  /// Of a list: share_list_tiles().
+  const std::vector<ListPosition>& list_starts() const { return tables_->list_starts; }
+
+  // Of all others.
   /// The work whose data the program's worker `worker` moves.
   const Work& work_of(size_t worker) const { return launch_.works[program().workers[worker].work]; }
   /// Does the worker run on this channel of its work's partition?
@@ -50,6 +55,7 @@ class Plan {
     std::vector<uint16_t> port_in_worker;
     std::vector<std::vector<uint16_t>> ports_of;  // by worker
     std::vector<bool> may_share_tiles;            // by worker
+    std::vector<ListPosition> list_starts;        // of a list, which has nothing else of all this
   };
   Plan(Launch launch, const std::vector<int>& workers_of_ports);
 

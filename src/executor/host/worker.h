@@ -17,19 +17,13 @@
 
 #include <cstdint>
 
+#include "executor/host/budget.h"
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
 #include "executor/report.h"
 #include "gpu/virtual/tasks.h"
 
 namespace niccolite::executor::host {
-
-/// What may still be done before a task has to return to its worker.
-struct Budget {
-  int64_t bytes;
-  int instructions;
-  bool is_spent() const { return bytes <= 0 || instructions <= 0; }
-};
 
 class Worker {
  public:

@@ -1,0 +1,66 @@
+#include "executor/host/program_execution.h"
+
+#include <algorithm>
+
+namespace niccolite::executor::host {
+
+template <typename Visit>
+void ProgramExecution::for_each_worker(Visit visit) const {
+  uint32_t channels = 0;
+  for (const Work& work : plan_.launch().works)
+    channels = std::max(channels, work.partition.channels);
+  const size_t workers = plan_.program().workers.size();
+  for (uint32_t channel = 0; channel < channels; ++channel) {
+    for (size_t worker = 0; worker < workers; ++worker) {
+      if (plan_.runs_on(worker, channel)) visit(worker, channel);
+    }
+  }
+}
+
+ProgramExecution::ProgramExecution(const Plan& plan, const Reducer& reducer) : plan_(plan) {
+  size_t ports = 0;
+  for_each_worker([&](size_t worker, uint32_t) { ports += plan.ports_of(worker).size(); });
+  ports_.resize(ports);
+  next_tiles_.resize(plan.program().workers.size());
+  for (size_t worker = 0; worker < next_tiles_.size(); ++worker)
+    next_tiles_[worker] = plan.work_of(worker).partition.channels;
+  PortState* next = ports_.data();
+  for_each_worker([&](size_t worker, uint32_t channel) {
+    workers_.emplace_back(plan, reducer, worker, channel, next, &next_tiles_[worker]);
+    next += plan.ports_of(worker).size();
+  });
+}
+
+void ProgramExecution::begin() {
+  const Launch& launch = plan_.launch();
+  PortState* state = ports_.data();
+  for_each_worker([&](size_t worker, uint32_t channel) {
+    const Work& work = plan_.work_of(worker);
+    for (const uint16_t number : plan_.ports_of(worker)) {
+      const Port& port = plan_.program().ports[number];
+      const uint64_t steps = static_cast<uint64_t>(port.steps) * work.partition.rounds;
+      state->begin(launch.ports[number], launch.shape, work.first_channel + channel, port.is_send,
+                   steps, work.tag, work.turn);
+      if (const lowering::Way way = route_in(launch, number).way; way != lowering::Way::Slot) {
+        state->begin_advertisement(
+            advertises(launch, number) ? AdvertisementRole::Makes : AdvertisementRole::Takes,
+            way == lowering::Way::DirectGet);
+      }
+      ++state;
+    }
+  });
+  for (Worker& worker : workers_) worker.make_advertisements();
+}
+
+void ProgramExecution::end() {
+  for (PortState& port : ports_) port.end();
+}
+
+bool ProgramExecution::leave() {
+  bool are_free = true;
+  for (PortState& port : ports_) port.leave_as_taker();
+  for (PortState& port : ports_) are_free = port.leave_as_maker() && are_free;
+  return are_free;
+}
+
+}  // namespace niccolite::executor::host

@@ -1,0 +1,41 @@
+// ProgramExecution: the workers and connections of one execution of a launch's program: a Worker
+// for each pair (worker of the program, channel of its work), with a PortState for every end of a
+// connection. Thread safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "executor/host/plan.h"
+#include "executor/host/port.h"
+#include "executor/host/worker.h"
+
+namespace niccolite::executor::host {
+
+class ProgramExecution {
+ public:
+  /// Touches no connection. What is passed outlives it.
+  ProgramExecution(const Plan& plan, const Reducer& reducer);
+
+  /// Of those that are not done; whoever is done with one takes it out.
+  std::vector<Worker>& workers() { return workers_; }
+
+  void begin();
+  /// All workers are done.
+  void end();
+  /// The operation goes no further. False: ranks may still use the memory that this one has
+  /// advertised. May be repeated.
+  bool leave();
+
+ private:
+  /// Calls visit(worker of the program, channel of its work) for all that run, channel by channel.
+  template <typename Visit>
+  void for_each_worker(Visit visit) const;
+
+  const Plan& plan_;
+  std::vector<uint64_t> next_tiles_;  // by worker of the program: see Worker
+  std::vector<PortState> ports_;      // [channel][worker][Plan::ports_of]
+  std::vector<Worker> workers_;       // they point into ports_ and plan_
+};
+
+}  // namespace niccolite::executor::host

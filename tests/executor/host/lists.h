@@ -1,0 +1,133 @@
+// Lists: lists over buffers that all ranks reach (Launch::list_access), with their connections and
+// data, for the tests of all executors.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+#include <vector>
+
+#include "algorithms/registry.h"
+#include "executor/list_access.h"
+#include "executor/protocol/advertisement.h"
+#include "tests/executor/host/cluster.h"
+#include "tests/executor/host/operands.h"
+
+namespace niccolite::executor::host {
+
+using schedule::Collective;
+
+inline constexpr uint32_t kListSlotBytes = 640;  // addresses of 20 operations
+inline constexpr uint32_t kListChannels = 3;
+
+struct ListCase {
+  Collective collective;
+  const char* algorithm;  // of the schedule that results are held against
+  ListForm form;
+};
+inline constexpr ListCase kListCases[] = {{Collective::AllReduce, "one_shot", ListForm::Whole},
+                                          {Collective::Reduce, "direct", ListForm::Whole},
+                                          {Collective::Broadcast, "direct", ListForm::Whole},
+                                          {Collective::ReduceScatter, "direct", ListForm::Scatter},
+                                          {Collective::AllGather, "direct", ListForm::Gather}};
+
+inline ListAccess access_of(const ListCase& c, int nranks, int root) {
+  const auto all = static_cast<uint8_t>((1u << nranks) - 1);
+  const auto only_root = static_cast<uint8_t>(1u << root);
+  return {.form = c.form,
+          .inputs = c.collective == Collective::Broadcast ? only_root : all,
+          .outputs = c.collective == Collective::Reduce ? only_root : all};
+}
+
+/// Where ranks see buffers: of each rank a table for the peers.
+enum class Sight : uint8_t {
+  Open,      // at their own addresses
+  Tables,    // by tables, whose distances are 0 here
+  Sometimes  // some buffers of some ranks are seen by some peers only
+};
+
+class Lists {
+ public:
+  Lists(const ListCase& c, int nranks, uint32_t depth = 4)
+      : case_(c),
+        root_(nranks / 2),
+        connections_(algorithms::find(Collective::AllReduce, "one_shot")->build(nranks, {}).take(),
+                     Protocol::LL,
+                     {.channels = kListChannels, .depth = depth, .slot_bytes = kListSlotBytes}),
+        results_(schedule_of(c, nranks, root_), Protocol::LL,
+                 {.channels = 1, .depth = 1, .slot_bytes = kListSlotBytes}) {
+    tables_.assign(static_cast<size_t>(nranks) + 1, std::vector<uint64_t>(8, 0));
+    for (size_t unseen = 0; unseen + 1 < tables_.size(); ++unseen)
+      tables_[unseen][unseen] = advertisement::kUnseen;
+  }
+
+  Cluster& connections() { return connections_; }
+  const Cluster& connections() const { return connections_; }
+
+  /// Each rank's, of operations of one element up to several tiles.
+  std::vector<Launch> draw(DataType type, const Reduction& reduction, size_t works,
+                           uint32_t channels, Sight sight, uint32_t seed, uint64_t most_bytes) {
+    std::mt19937 random(seed);
+    operands_.clear();
+    std::vector<Part> parts;
+    for (size_t w = 0; w < works; ++w) {
+      const uint64_t most = most_bytes / size_of(type);
+      const uint64_t count = 1 + random() % (random() % 2 == 0 ? 8 : most);
+      OperandOptions options{.is_in_place = random() % 2 == 0,
+                             .is_misaligned = random() % 3 == 0,
+                             .reduction = reduction};
+      // Each buffer begins somewhere else in its vec16.
+      if (!options.is_misaligned && random() % 2 == 0)
+        for (int i = 0; i < 7; ++i) options.starts.push_back(random() % 16);
+      operands_.emplace_back(results_.schedule(), type, std::vector{count}, options);
+      parts.push_back({.counts = {count},
+                       .buffers = operands_.back().addresses(),
+                       .tag = static_cast<uint16_t>(64 * seed + w)});
+    }
+    connections_.open_ranks = sight == Sight::Open ? ~0u : 0;
+    auto launches = connections_.launches_in_a_list(parts, type, reduction, channels);
+    for (Launch& launch : launches) {
+      launch.list_access = access_of(case_, connections_.nranks(), root_);
+      if (sight == Sight::Open) continue;
+      for (Work& work : launch.works) {
+        work.buffers.input_shifts = table(sight, random);
+        work.buffers.output_shifts = table(sight, random);
+      }
+    }
+    return launches;
+  }
+
+  void check() {
+    for (const Operands& operands : operands_) ASSERT_NO_FATAL_FAILURE(operands.check());
+    ASSERT_TRUE(connections_.guards_intact());
+    ASSERT_TRUE(connections_.counters_consistent(/*has_advertisements=*/true));
+    ASSERT_EQ(connections_.control.report, 0u);
+  }
+
+  /// Steps of a channel so far.
+  uint64_t steps(uint32_t channel) {
+    return connections_.connections().front()->sender(channel).step;
+  }
+
+ private:
+  static schedule::Schedule schedule_of(const ListCase& c, int nranks, int root) {
+    algorithms::Options options;
+    if (schedule::has_root(c.collective)) options.root = root;
+    return algorithms::find(c.collective, c.algorithm)->build(nranks, options).take();
+  }
+  const uint64_t* table(Sight sight, std::mt19937& random) const {
+    const bool all_see = sight == Sight::Tables || random() % 4 != 0;
+    return all_see ? tables_.back().data() : tables_[random() % (tables_.size() - 1)].data();
+  }
+
+  const ListCase case_;
+  const int root_;
+  Cluster connections_;
+  const Cluster results_;
+  std::deque<Operands> operands_;
+  std::vector<std::vector<uint64_t>> tables_;  // by the rank that does not see; the last: all do
+};
+
+}  // namespace niccolite::executor::host
