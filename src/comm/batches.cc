@@ -122,7 +122,7 @@ struct ListedKind {
 };
 
 bool pays(const ListedKind& kind, const planner::Settings& settings, bool is_captured) {
-  return kind.gain > planner::kDirectListMicroseconds ||
+  return kind.gain > planner::predict_direct_list(settings) ||
          planner::pays_direct_list(settings, kind.collective, kind.small, kind.small_bytes,
                                    is_captured);
 }

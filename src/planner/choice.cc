@@ -244,7 +244,7 @@ Result<Choice> choose(const Settings& settings, Collective collective, size_t by
 
 std::optional<executor::ListAccess> find_list_access(const Settings& settings,
                                                      Collective collective, int root) {
-  if (settings.machine != gpu::Kind::Cuda || !settings.reaches_users || settings.nranks < 2 ||
+  if (!settings.reaches_users || settings.nranks < 2 ||
       settings.nranks > static_cast<int>(executor::kMostRanksOfListAccess))
     return std::nullopt;
   if (settings.is_invariant && schedule::reduces(collective)) return std::nullopt;
@@ -272,32 +272,54 @@ std::optional<executor::ListAccess> find_list_access(const Settings& settings,
   }
 }
 
+namespace {
+
+struct DirectListPrice {
+  size_t least_bytes;                    // of all operations together
+  size_t least_bytes_of_live_operation;  // live calls have their buffers looked up
+  double fixed_microseconds;             // whatever is in the list
+};
+// Two ranks on an H100, in graphs: a direct list takes 10 us and 0.3 us for each 100 KB. Others
+// take 5 us a launch, and 2 us for each 8 KiB of a channel. Buffers are looked up in more time than
+// the smallest operations take.
+constexpr DirectListPrice kDirectListOfCuda{768 << 10, 16 << 10, 10};
+// Without it each operation is a launch, which costs more than both waits of a list do.
+constexpr DirectListPrice kDirectListOfVirtual{0, 0, 5};
+
+constexpr const DirectListPrice& price_of_direct_list(const Settings& settings) {
+  return settings.machine == gpu::Kind::Cuda ? kDirectListOfCuda : kDirectListOfVirtual;
+}
+
+}  // namespace
+
 bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
                       size_t bytes, bool is_captured) {
-  // Two ranks on an H100, in graphs: a direct list takes 10 us and 0.3 us for each 100 KB. Others
-  // take 5 us a launch, and 2 us for each 8 KiB of a channel. Live calls have their buffers looked
-  // up, which takes longer than the smallest operations do.
-  constexpr size_t kLeastBytes = 768 << 10;
-  constexpr size_t kLeastBytesOfLiveOperation = 16 << 10;
+  const DirectListPrice& price = price_of_direct_list(settings);
   if (operations < 2) return false;
-  if (!is_captured) return bytes >= std::max(kLeastBytes, operations * kLeastBytesOfLiveOperation);
+  if (!is_captured)
+    return bytes >= std::max(price.least_bytes, operations * price.least_bytes_of_live_operation);
   const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
   const size_t most_of_launch = may_be_listed
                                     ? executor::kMostListWorks
                                     : settings.shapes[static_cast<size_t>(Protocol::LL)].channels;
-  return bytes >= kLeastBytes || operations > most_of_launch;
+  return bytes >= price.least_bytes || operations > most_of_launch;
 }
 
-double predict_in_direct_list(const Request& request, int nranks) {
+double predict_direct_list(const Settings& settings) {
+  return price_of_direct_list(settings).fixed_microseconds;
+}
+
+double predict_in_direct_list(const Settings& settings, const Request& request) {
   // Of a rank's link, one way: two H100, lists of 32 operations of 1 to 16 MiB. What scatters only
   // loads from peers, what gathers only stores to them; else tiles' owners do both, and of a buffer
-  // the rank that all others read carries so much. Arithmetic that is no sum, and that of bytes,
-  // has registers for fewer loads.
+  // the rank that all others read carries so much. (Of sums. Other reductions, and those of bytes,
+  // take up to half as long again, in a list and alone.)
   const auto bytes = static_cast<double>(request.bytes());
-  const double others = nranks - 1;
-  const double whole = 2 * others / nranks * bytes;
+  const double others = settings.nranks - 1;
+  const double whole = 2 * others / settings.nranks * bytes;
   const double block = others * bytes;
   constexpr double kBytesPerMicrosecond = 1e3;  // at a gigabyte a second
+  if (settings.machine != gpu::Kind::Cuda) return bytes / (8 * kBytesPerMicrosecond);
   switch (request.collective) {
     case Collective::ReduceScatter:
       return block / (280 * kBytesPerMicrosecond);

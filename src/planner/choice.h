@@ -67,10 +67,9 @@ std::optional<executor::ListAccess> find_list_access(const Settings& settings,
 /// would be? `is_captured`: in a graph, whose buffers are looked up once.
 bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
                       size_t bytes, bool is_captured);
-/// Microseconds that such a list takes whatever is in it, and that an operation adds, of `bytes` as
-/// Request::bytes().
-inline constexpr double kDirectListMicroseconds = 10;
-double predict_in_direct_list(const Request& request, int nranks);
+/// Microseconds that such a list takes whatever is in it, and that an operation adds.
+double predict_direct_list(const Settings& settings);
+double predict_in_direct_list(const Settings& settings, const Request& request);
 
 /// For a message whose protocol is settled.
 Choice choose_for_message(const Settings& settings, executor::Protocol protocol, size_t bytes);

@@ -128,7 +128,7 @@ Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
   plan.shape = shape_of(settings_, Collective::AllReduce, plan.protocol);
   plan.program = TRY(program(one_shot, /*root=*/0)).program;
   plan.list_access = access;
-  plan.microseconds = predict_in_direct_list(request, settings_.nranks);
+  plan.microseconds = predict_in_direct_list(settings_, request);
   plan.reduces = schedule::reduces(request.collective);
   size_t count = request.bytes();
   if (plan.reduces) {

@@ -26,6 +26,15 @@ size_t random_count(Random& random) {
   return random.one_in(2) ? random.among(kUsual) : random.below(3000);
 }
 
+/// The same of other data, as of several tensors: such operations may share a launch.
+Operation another(Random& random, Operation operation) {
+  operation.count = random_count(random);
+  operation.in_place = random.one_in(3);
+  operation.misalignment = random.one_in(4) ? 8 * random.below(3) : 0;
+  operation.salt = random.below(1000);
+  return operation;
+}
+
 Operation random_operation(Random& random, int nranks) {
   constexpr ncclDataType_t kTypes[] = {ncclFloat, ncclHalf, ncclInt8, ncclDouble, ncclInt64};
   constexpr ncclRedOp_t kOps[] = {ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg};
@@ -38,13 +47,9 @@ Operation random_operation(Random& random, int nranks) {
   const bool may_overflow = (operation.op == ncclAvg && nranks * nranks > INT8_MAX) ||
                             (operation.op == ncclProd && nranks > 6);
   if (operation.type == ncclInt8 && may_overflow) operation.type = ncclInt64;
-  operation.count = random_count(random);
   operation.root = rank();
   operation.receiver = rank();
-  operation.in_place = random.one_in(3);
-  operation.misalignment = random.one_in(4) ? 8 * random.below(3) : 0;
-  operation.salt = random.below(1000);
-  return operation;
+  return another(random, operation);
 }
 
 class Performance {
@@ -171,10 +176,13 @@ RandomProgram generate(uint64_t seed, int nranks) {
   for (size_t g = random.below(3) + 1; g > 0; --g) {
     RandomGroup& group = program.groups.emplace_back();
     group.is_open = true;
-    for (size_t c = random.below(8) + 1; c > 0; --c)
-      group.calls.push_back({random_operation(random, program.nranks),
+    for (size_t c = random.below(8) + 1; c > 0; --c) {
+      const bool is_alike = !group.calls.empty() && random.one_in(3);
+      group.calls.push_back({is_alike ? another(random, group.calls.back().operation)
+                                      : random_operation(random, program.nranks),
                              two_communicators ? random.below(2) : 0,
                              two_streams ? random.below(2) : 0});
+    }
     // Collectives on one stream need no group when every rank has a thread.
     bool only_collectives = true;
     for (const RandomCall& call : group.calls)

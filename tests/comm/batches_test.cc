@@ -327,6 +327,20 @@ TEST(Batches, MakeDirectListsOfLongOperations) {
   EXPECT_EQ(batches_of(slots, 0, tasks, true).size(), 8u);
 }
 
+TEST(Batches, MakeDirectListsOnVirtualGpusOfAnySize) {
+  const planner::Settings settings = settings_for(gpu::Kind::Virtual, 4);
+  for (const size_t count : {size_t{1}, size_t{30'000}}) {
+    const std::vector<Task> tasks(3, task_of(all_reduce(count)));
+    for (const bool is_captured : {false, true}) {
+      const std::vector<Batch> batches = batches_of(settings, 0, tasks, is_captured);
+      ASSERT_EQ(batches.size(), 1u);
+      EXPECT_TRUE(batches[0].is_list && batches[0].goes_direct);
+    }
+  }
+  const std::vector<Task> other_kinds{task_of(all_reduce(9)), task_of(broadcast(9, 1))};
+  for (const Batch& batch : batches_of(settings, 0, other_kinds)) EXPECT_FALSE(batch.goes_direct);
+}
+
 // A collective that has few channels takes the protocol that is the fastest of so many.
 TEST(Batches, ChooseForTheShareOfEachCollective) {
   const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,11 +59,17 @@ class BufferRanks {
   size_t direct_calls() { return direct_calls_.count(); }
 
   bool call(const Trial& trial) {
+    const Trial* const one = &trial;
+    return call(std::span(&one, 1));
+  }
+  /// All of them in one group.
+  bool call(std::span<const Trial* const> trials) {
     REQUIRE_NCCL(ncclGroupStart());
-    for (size_t i = 0; i < ranks_.comms.size(); ++i)
-      REQUIRE_NCCL(trial.call(rank(i), ranks_.comms[i], ranks_.streams[i]));
+    for (const Trial* trial : trials)
+      for (size_t i = 0; i < ranks_.comms.size(); ++i)
+        REQUIRE_NCCL(trial->call(rank(i), ranks_.comms[i], ranks_.streams[i]));
     REQUIRE_NCCL(ncclGroupEnd());
-    return is_right(trial);
+    return std::ranges::all_of(trials, [this](const Trial* trial) { return is_right(*trial); });
   }
   bool is_right(const Trial& trial) {
     for (cudaStream_t stream : ranks_.streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
@@ -113,15 +121,29 @@ struct Layout {
 };
 class BuffersOfProcesses : public testing::TestWithParam<Layout> {
  protected:
-  /// `algorithms`: null for those of which all connections put or get directly.
+  /// `algorithms`: null for those of which all connections put or get directly. With the Simple
+  /// protocol alone.
   void run(const char* role, const char* cache, const char* algorithms = nullptr) {
     const auto [processes, devices] = GetParam();
-    ncclUniqueId id;
-    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
     if (algorithms == nullptr)
       algorithms = processes * devices > 2
                        ? "direct_workers,two_shot_workers,scatter_gather_workers"
                        : "direct,two_shot";
+    run(role, cache, Process::Environment{{"NCCL_PROTO", "Simple"}, {"NCCL_ALGO", algorithms}});
+  }
+  /// With other variables.
+  void run(const char* role, const char* cache, Process::Environment environment) {
+    const auto [processes, devices] = GetParam();
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+    environment.insert({{"NICCOLITE_BUFFER_CACHE", cache},
+                        {"NCCL_DEBUG", "TRACE"},
+                        {"NCCL_DEBUG_SUBSYS", "REG,TUNING"}});
+    const auto environment_of = [&](const std::string& log) {
+      Process::Environment of_process = environment;
+      of_process.emplace("NCCL_DEBUG_FILE", log);
+      return of_process;
+    };
     std::vector<Process> running;
     std::vector<std::string> logs;
     for (int p = 0; p < processes; ++p) {
@@ -131,12 +153,7 @@ class BuffersOfProcesses : public testing::TestWithParam<Layout> {
           role,
           Arguments{to_text(id), std::to_string(processes * devices), std::to_string(p * devices),
                     std::to_string(devices), logs[static_cast<size_t>(p)]},
-          Process::Environment{{"NCCL_PROTO", "Simple"},
-                               {"NCCL_ALGO", algorithms},
-                               {"NICCOLITE_BUFFER_CACHE", cache},
-                               {"NCCL_DEBUG", "TRACE"},
-                               {"NCCL_DEBUG_SUBSYS", "REG,TUNING"},
-                               {"NCCL_DEBUG_FILE", logs.back()}});
+          environment_of(logs.back()));
     }
     for (Process& process : running)
       EXPECT_EQ(process.wait(std::chrono::seconds(240)), 0) << process.output();

@@ -172,6 +172,63 @@ ROLE(reuse_addresses) {
   return 0;
 }
 
+// ---- lists: the calls of a group that are alike share a launch, and go direct together
+
+/// Trials of one kind, as of several tensors.
+std::vector<std::unique_ptr<Trial>> tensors(Kind kind, size_t salt, int nranks) {
+  std::vector<std::unique_ptr<Trial>> trials;
+  for (const size_t count : {size_t{1}, size_t{700}, size_t{30'001}, size_t{5'000}, size_t{12}})
+    trials.push_back(
+        std::make_unique<Trial>(Operation{.kind = kind,
+                                          .type = ncclInt32,
+                                          .count = count + salt % 3,
+                                          .root = nranks - 1,
+                                          .in_place = (count + salt) % 2 == 0,
+                                          .misalignment = (count + salt) % 3 == 0 ? sizeof(int) : 0,
+                                          .salt = salt + count},
+                                nranks));
+  return trials;
+}
+
+bool call_together(BufferRanks& ranks, const std::vector<std::unique_ptr<Trial>>& trials) {
+  std::vector<const Trial*> all;
+  for (const auto& trial : trials) all.push_back(trial.get());
+  return ranks.call(all);
+}
+
+ROLE(run_lists) {
+  BufferRanks ranks(arguments);
+  constexpr Kind kKinds[] = {Kind::AllReduce, Kind::Reduce, Kind::Broadcast, Kind::ReduceScatter,
+                             Kind::AllGather};
+  for (const Kind kind : kKinds) {
+    const auto trials = tensors(kind, 0, ranks.nranks());
+    const auto begin = std::chrono::steady_clock::now();
+    for (int round = 0;; ++round) {
+      for (const auto& trial : trials) trial->reset();
+      const size_t before = ranks.direct_calls();
+      if (!call_together(ranks, trials)) return 1;
+      // Of a call by itself, no rank offers buffers of so few bytes.
+      const size_t offered = ranks.direct_calls() - before;
+      if (ranks.is_true_everywhere(offered == trials.size() * ranks.ranks().comms.size())) break;
+      if (round > 20) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (std::chrono::steady_clock::now() - begin > kPatience) {
+        std::cout << trials[0]->operation() << " and others never go direct together\n";
+        return 2;
+      }
+    }
+  }
+  // Buffers that some rank does not see yet: theirs go through slots, in the same launch.
+  for (size_t round = 0; round < 30; ++round) {
+    const auto trials = tensors(kKinds[round % std::size(kKinds)], round, ranks.nranks());
+    for (int turn = 0; turn < 2; ++turn) {
+      for (const auto& trial : trials) trial->reset();
+      if (!call_together(ranks, trials)) return 1;
+    }
+  }
+  ranks.ranks().destroy();
+  return 0;
+}
+
 // ---- registered buffers go direct from the first call on
 
 bool use_registered(BufferRanks& ranks, const Trial::Place& place) {
@@ -321,6 +378,9 @@ TEST_P(BuffersOfProcesses, HaveTheRanksOfReducesAgreeOnPlans) {
 }
 TEST_P(BuffersOfProcesses, HaveTheRanksOfChainsAgreeOnPlans) {
   run("agree_on_plans_of_reduces", "1G", "ring,ring_halves");
+}
+TEST_P(BuffersOfProcesses, OfAlikeCallsGoDirectTogether) {
+  run("run_lists", "1G", Process::Environment{});
 }
 TEST_P(BuffersOfProcesses, MayHaveAddressesThatWereOthersBefore) { run("reuse_addresses", "64M"); }
 TEST_P(BuffersOfProcesses, GoDirectAsSoonAsTheyAreRegistered) {

@@ -138,7 +138,8 @@ TEST(ListAccess, IsForBuffersThatAllRanksReach) {
   };
   EXPECT_TRUE(find(gpu::Kind::Cuda, 2, true, nullptr));
   EXPECT_FALSE(find(gpu::Kind::Cuda, 2, false, nullptr));
-  EXPECT_FALSE(find(gpu::Kind::Virtual, 2, true, nullptr));
+  EXPECT_TRUE(find(gpu::Kind::Virtual, 2, true, nullptr));
+  EXPECT_FALSE(find(gpu::Kind::Virtual, 2, false, nullptr));
   EXPECT_FALSE(find(gpu::Kind::Cuda, 9, true, nullptr));
   EXPECT_FALSE(find(gpu::Kind::Cuda, 2, true, "Simple")) << "the user has asked for something else";
 }
