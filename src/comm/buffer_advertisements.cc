@@ -130,7 +130,7 @@ void OperationQueue::note_without_advertisements(const Launcher& launcher,
   if (launcher.advertisements() == Launcher::Advertisements::None) {
     size_t bytes = 0;
     for (const Call& call : calls) bytes += call.is_message() ? 0 : call.request.bytes();
-    if (plans_ != &plain_ || bytes < kLeastListed) return;
+    if (plans_ != plain_.get() || bytes < kLeastListed) return;
   }
   for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
     if (calls[i].is_message()) continue;

@@ -71,8 +71,8 @@ class Operation final : public Task {
   }
 
   bool is_woken() const override {
-    return is_waiting_ &&
-           std::ranges::all_of(workers_, [](const Worker& worker) { return worker.is_woken(); });
+    return is_waiting_ && std::ranges::all_of(execution_.workers(),
+                                              [](const auto& worker) { return worker.is_woken(); });
   }
 
  private:

@@ -15,6 +15,7 @@ class ListExecution {
   ListExecution(const Plan& plan, const Reducer& reducer);
 
   std::vector<ListWorker>& workers() { return workers_; }
+  const std::vector<ListWorker>& workers() const { return workers_; }
 
   void begin();
   void end();

@@ -33,6 +33,8 @@ class ListWorker {
   /// As Worker's.
   gpu::virtual_::Progress run(Budget& budget);
   Report wait() const;
+  /// Lists go over no network, whose events would wake a kernel (Port::is_woken()).
+  bool is_woken() const { return false; }
   void look_for_mismatch();
 
  private:

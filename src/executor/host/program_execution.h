@@ -19,6 +19,7 @@ class ProgramExecution {
 
   /// Of those that are not done; whoever is done with one takes it out.
   std::vector<Worker>& workers() { return workers_; }
+  const std::vector<Worker>& workers() const { return workers_; }
 
   void begin();
   /// All workers are done.
