@@ -219,7 +219,8 @@ TEST_F(Ras, SilentConnectionsKeepNobodyOut) {
   std::vector<Fd> silent;  // more than all processes of the job serve at once
   for (int i = 0; i < 400; ++i) silent.push_back(connect_to());
   for (int i = 0; i < 8; ++i)
-    EXPECT_THAT(ask("STATUS\n"), HasSubstr("      1          3            1          3        3\n"));
+    EXPECT_THAT(ask("STATUS\n"),
+                HasSubstr("      1          3            1          3        3\n"));
 }
 
 }  // namespace
