@@ -324,8 +324,8 @@ ROLE(free_buffers) {
     do {
       trial.reset();
       if (!ranks.call(trial)) return 1;
+      mapped = count_mappings();  // before the others may free theirs
     } while (!ranks.is_true_everywhere(ranks.direct_calls() > before));
-    mapped = count_mappings();
   }
   const bool is_released = becomes([&] { return count_mappings() < mapped; });
   std::printf("MAPPINGS %zu %zu\n", mapped, count_mappings());
