@@ -183,6 +183,7 @@ std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadl
 }
 
 void Member::give_up_on(int peer) { session_->give_up_on(*group_, peer); }
+bool Member::is_absent(int peer) { return session_->is_absent(*group_, peer); }
 
 Status Member::notify(int peer, std::span<const std::byte> message) {
   TRY(check_peer(*local_, peer));

@@ -161,6 +161,8 @@ class Member {
                                      Patience patience = Patience::UntilDeadline);
   /// The peer did not answer, and leave() does not wait for it: prints a line.
   void give_up_on(int peer);
+  /// Is it given up on, since its process is stopped for long or was waited for in vain (Absences)?
+  bool is_absent(int peer);
   /// Hands `peer` a request whose answer nobody waits for; only queues it.
   Status notify(int peer, std::span<const std::byte> message);
 

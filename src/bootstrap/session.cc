@@ -244,13 +244,17 @@ Status Session::describe_silence(const Local& local, Deadline::Clock::time_point
       trouble_.empty() ? "" : ": ", trouble_);
 }
 
+uint32_t Session::process_of(Group& group, int32_t rank) {
+  const Roster::Lock lock = roster_.lock();
+  return group.session_process(group.roster().process_of(rank));
+}
+
 void Session::give_up_on(Group& group, int32_t rank) {
-  uint32_t process = 0;
-  {
-    const Roster::Lock lock = roster_.lock();
-    process = group.session_process(group.roster().process_of(rank));
-  }
-  absences_.note_silent(process);
+  absences_.note_silent(process_of(group, rank));
+}
+
+bool Session::is_absent(Group& group, int32_t rank) {
+  return absences_.is_absent(process_of(group, rank));
 }
 
 void Session::leave(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local) {

@@ -51,6 +51,8 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
                                                                    const DeriveOptions& options);
   /// See Member::give_up_on().
   void give_up_on(Group& group, int32_t rank);
+  /// See Member::is_absent().
+  bool is_absent(Group& group, int32_t rank);
   void leave(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local);
   void on_peer_lost(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local,
                     std::function<void(int, const Status&)> callback);
@@ -102,6 +104,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   void departed(uint32_t process, const Status& why);  // with the lock
   void lost(messages::Lost loss);
   Status take_frame(uint32_t process, std::span<const std::byte> payload);
+  uint32_t process_of(Group& group, int32_t rank);
   void leave_absent_behind();
   void stop_if_over();
   void mesh_linked(uint32_t process) override;

@@ -316,6 +316,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Waits for it until the deadline.
   Result<bool> are_operations_done(const Deadline& deadline);
   Status await_work(const char* function);
+  bool have_absent_alone_to_read();
   void stop_reaching_peers();
   Status end_work();
   /// Why a call has failed with this status that needed peers.

@@ -118,6 +118,15 @@ Result<bool> Communicator::are_operations_done(const Deadline& deadline) {
   return one_sided_->drain(deadline);
 }
 
+// Is all that has not been acknowledged by other machines sent to processes that are stopped? They
+// have it when they go on, since their system does.
+bool Communicator::have_absent_alone_to_read() {
+  const std::optional<transport::NetworkState> state = endpoint_->network_state();
+  return state && std::ranges::all_of(state->peers, [this](const transport::Traffic& traffic) {
+           return !traffic.is_under_way || member_->is_absent(traffic.peer);
+         });
+}
+
 Status Communicator::await_work(const char* function) {
   if (operations_ == nullptr) return {};
   const auto start = Deadline::Clock::now();
@@ -125,6 +134,10 @@ Status Communicator::await_work(const char* function) {
     const Deadline look = Deadline::after(milliseconds(100));
     const bool are_done = TRY(are_operations_done(look));
     if (are_done && (endpoint_ == nullptr || endpoint_->await_flush(look))) return {};
+    if (are_done && have_absent_alone_to_read()) {
+      endpoint_->leave_unread();
+      return {};
+    }
     if (reported || Deadline::Clock::now() - start < kPatience) continue;
     reported = true;
     log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,

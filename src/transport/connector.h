@@ -86,6 +86,7 @@ class Connector {
   /// See Endpoint.
   virtual bool await_flush(const Deadline& /*deadline*/) const { return true; }
   virtual void hurry() {}
+  virtual void leave_unread() {}
 };
 
 }  // namespace niccolite::transport

@@ -102,6 +102,10 @@ void Endpoint::hurry() {
   for (const auto& connector : connectors_) connector->hurry();
 }
 
+void Endpoint::leave_unread() {
+  for (const auto& connector : connectors_) connector->leave_unread();
+}
+
 std::vector<ShapedEnd> Endpoint::ends_of(const executor::Program& program,
                                          Protocol protocol) const {
   std::vector<ShapedEnd> ends;

@@ -84,6 +84,8 @@ class Endpoint {
   bool await_flush(const Deadline& deadline) const;
   /// The end waits no longer than milliseconds for peers to have read what was sent to them.
   void hurry();
+  /// What peers have not acknowledged is left to them: the end is in order all the same.
+  void leave_unread();
 
   /// How the ways to ranks of other machines do; none: none is connected. Any thread.
   std::optional<NetworkState> network_state() const;

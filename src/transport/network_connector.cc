@@ -175,6 +175,11 @@ void NetworkConnector::hurry() {
   if (proxy_ != nullptr) proxy_->hurry();
 }
 
+void NetworkConnector::leave_unread() {
+  std::lock_guard lock(mutex_);
+  if (proxy_ != nullptr) proxy_->leave_unread();
+}
+
 std::optional<NetworkState> NetworkConnector::network_state() const {
   net::Proxy* proxy = nullptr;  // as in await_flush()
   {

@@ -112,7 +112,8 @@ Proxy::~Proxy() {
   }
   if (sending_ != nullptr) sending_->withdraw();
   if (sending_ != nullptr && sending_->is_running()) {
-    sending_->loop().post([this, is_orderly = is_flushed()] { finish(is_orderly); });
+    const bool is_orderly = is_flushed() || leaves_unread_.load(std::memory_order_relaxed);
+    sending_->loop().post([this, is_orderly] { finish(is_orderly); });
     sending_->join();
   }
   // Peers hear until then what came of what they sent.

@@ -58,9 +58,10 @@ class Proxy {
   /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some
   /// seconds at most; after hurry(), milliseconds. No kernel uses the ports any more.
   ~Proxy();
-  void hurry() {
-    is_hurried_.store(true, std::memory_order_relaxed);
-  }  // before the end, which posts
+  // Both before the end, which posts.
+  void hurry() { is_hurried_.store(true, std::memory_order_relaxed); }
+  /// The end is in order also where peers have not acknowledged all.
+  void leave_unread() { leaves_unread_.store(true, std::memory_order_relaxed); }
 
   /// Where peers reach it: on each rail, by device number.
   const std::vector<Address>& addresses() const { return addresses_; }
@@ -115,6 +116,7 @@ class Proxy {
   std::unique_ptr<Engine> receiving_;  // may be null
   std::vector<Address> addresses_;
   std::atomic<bool> is_hurried_{false};
+  std::atomic<bool> leaves_unread_{false};
   std::atomic<bool> is_leaving_{false};  // nobody cares for failures any more
 
   mutable std::mutex mutex_;
