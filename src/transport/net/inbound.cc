@@ -170,26 +170,29 @@ bool Inbound::tell(Due due) {
   auto ready = flows_.find(heard_last_);
   if (ready == flows_.end() || !is_ready(*ready)) ready = std::ranges::find_if(flows_, is_ready);
   if (ready == flows_.end()) return false;
-  const auto is_urgent = [&](const Flow& flow) {
-    return flow.received - flow.acknowledged >= most_unacknowledged_ ||
-           flow.unacknowledged_bytes >= kMostUnacknowledgedBytes;
-  };
+  // Of all streams together: slots are freed in their order, whichever of them brought the parts.
+  uint64_t kept_back = 0;
+  bool is_urgent = false;
+  for (const auto& [number, flow] : flows_) {
+    if (flow.connection == nullptr) continue;
+    kept_back += flow.received - flow.acknowledged;
+    is_urgent |= flow.unacknowledged_bytes >= kMostUnacknowledgedBytes;
+  }
+  is_urgent |= kept_back >= most_unacknowledged_;
   // Where something has to be told, all is.
-  const bool all_credit = due.credit || is_urgent(ready->second);
   bool has_credit = false;
   for (const auto& [key, end] : ends_)
-    has_credit |= end->collect(all_credit, [&](Frame frame) {
+    has_credit |= end->collect(due.credit || is_urgent, [&](Frame frame) {
       if (options_.keeps_back) frame.call = kMoreLater;
       ready->second.connection->send({.frame = frame});
     });
   bool any = has_credit;
   for (auto& [number, flow] : flows_) {
     if (flow.connection == nullptr) continue;
-    const bool is_credited = has_credit && number == ready->first;
-    if (flow.received > flow.acknowledged &&
-        (is_credited || due.acknowledgements || is_urgent(flow)))
+    const bool has_news = flow.received > flow.acknowledged;
+    if (has_news && (has_credit || due.acknowledgements || is_urgent))
       acknowledge(flow);
-    else if (!is_credited)
+    else if (!has_credit || number != ready->first)
       continue;
     flow.connection->flush();  // which may end it
     any = true;

@@ -72,7 +72,7 @@ class Inbound final : private Stream::Owner {
   int heard_last_ = -1;  // a stream
   bool has_moved_ = false;
   int idle_ = 0;  // looks in a row at which nothing moved; not counted where things are kept back
-  uint64_t most_unacknowledged_;  // parts of a stream
+  uint64_t most_unacknowledged_;  // parts, of all streams together
 };
 
 }  // namespace niccolite::transport::net
