@@ -99,7 +99,8 @@ void EventSources::begin() {
 
 bool EventSources::wait(std::chrono::microseconds most) {
   std::unique_lock lock(mutex_);
-  if (!set_.valid()) return false;
+  // After the last has gone, detach() waits for nobody to be here any more.
+  if (!set_.valid() || sources_.empty()) return false;
   is_waiting_ = true;
   const int set = set_.get();  // which stays open while is_waiting_
   lock.unlock();

@@ -1,6 +1,8 @@
 // How threads that wait for an operation do a worker's work, and how workers sleep meanwhile.
 #include <pthread.h>
 
+#include <cfenv>
+
 #include "gpu/virtual/scheduler.h"
 #include "gpu/virtual/scheduler_batch.h"
 
@@ -8,6 +10,21 @@ namespace niccolite::gpu::virtual_ {
 namespace {
 
 constexpr microseconds kWatch{250};
+
+/// A kernel rounds as it does on a worker, whatever the program has set for its own thread.
+class DefaultRounding {
+ public:
+  DefaultRounding() {
+    fegetenv(&environment_);
+    fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultRounding() { fesetenv(&environment_); }
+  DefaultRounding(const DefaultRounding&) = delete;
+  DefaultRounding& operator=(const DefaultRounding&) = delete;
+
+ private:
+  fenv_t environment_;
+};
 
 }  // namespace
 
@@ -23,6 +40,7 @@ void Scheduler::help(const Operation& notify, const Latch& latch) {
       return;
     }
   }
+  const DefaultRounding rounding;
   int cancellation;  // of a thread that has operations in its hands
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
   for (;;) {
