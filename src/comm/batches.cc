@@ -21,8 +21,9 @@ using planner::Planner;
 
 // Above this, an operation fills the links by itself and gains nothing from company.
 constexpr size_t kMostJoinedBytes = 512 << 10;
-// The longest operation of a direct list, as far as has been measured: in a list nothing waits from
-// one operation to the next, and so those that fill the links by themselves gain, too.
+// The longest operation of a direct list of two ranks, as far as has been measured: in a list
+// nothing waits from one operation to the next, and so those that fill the links by themselves
+// gain, too. Of more ranks less: what some rank does not see goes to each of the others, one-shot.
 constexpr size_t kMostListedBytes = 16 << 20;
 // Of messages to so many distances there are no more works than a program has, with sends and
 // receives, and one to the own rank.
@@ -153,7 +154,7 @@ Result<std::set<const Task*>> add_direct_lists(std::span<const Task* const> task
   }
   std::set<const Task*> taken;
   for (const ListedKind& kind : kinds) {
-    if (!pays(kind, planner.settings(), is_captured)) continue;
+    if (kind.tasks.size() < 2 || !pays(kind, planner.settings(), is_captured)) continue;
     add_batches(kind.tasks, executor::kMostDirectListWorks, {.is_list = true, .goes_direct = true},
                 batches);
     taken.insert(kind.tasks.begin(), kind.tasks.end());
@@ -188,7 +189,9 @@ Status add_collectives(std::span<const Task> tasks, Planner& planner, bool is_ca
   for (const Task& task : tasks) {
     if (task.call.is_message()) continue;
     left.push_back(&task);
-    if (may_share(task, kMostListedBytes, settings)) candidates.push_back(&task);
+    if (may_share(task, kMostListedBytes / static_cast<size_t>(std::max(1, settings.nranks - 1)),
+                  settings))
+      candidates.push_back(&task);
   }
   if (candidates.size() > 1) {
     const std::set<const Task*> taken =

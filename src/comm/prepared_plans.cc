@@ -209,7 +209,7 @@ Status OperationQueue::plan_list(const Batch& batch, Planned& planned) {
   const uint32_t channels = planned.plan.shape.channels;
   if (batch.goes_direct) {
     launch.list_channels = std::min(channels, executor::count_list_tiles(launch));
-    planned.plan.microseconds = microseconds;
+    planned.plan.microseconds = planner::predict_direct_list(planner.settings()) + microseconds;
     return {};
   }
   launch.list_channels = std::min(channels, works);
