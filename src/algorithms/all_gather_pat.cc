@@ -36,27 +36,14 @@ constexpr const char* kName = "pat";
 
 void add_rank(Builder& builder, const Machines& machines, int rank, int nranks,
               const std::vector<int>& order) {
-  const int machine = machines.of(rank);
-  const std::vector<int> neighbours = machines.neighbours(rank);
   WorkerBuilder worker = builder.add_worker(rank);
   GatherWorkers gathers(builder, rank, nranks);
-  for (const PatTurn& turn : pat_turns(machines, machine, order)) {
+  for (const PatTurn& turn : pat_turns(machines, machines.of(rank), order)) {
     if (turn.handler != rank) {
       gathers.add(turn.handler, /*tag=*/0, turn.owner);
       continue;
     }
-    Instruction instruction{.target = output(turn.owner)};
-    if (turn.position == 0)
-      instruction.source = input(0);
-    else
-      instruction.receive_from =
-          worker.from(pat_handler(machines, machine, turn, pat_dimension(turn.position), 1));
-    std::vector<int> peers;  // wires first
-    for (const int dimension : pat_forwards(turn.position, machines.count()))
-      peers.push_back(pat_handler(machines, machine, turn, dimension, -1));
-    peers.insert(peers.end(), neighbours.begin(), neighbours.end());
-    instruction.send_to = worker.to(peers);
-    worker.add(std::move(instruction));
+    worker.add(passed_down(worker, pat_edges(machines, turn), input(0), output(turn.owner)));
   }
 }
 

@@ -20,6 +20,7 @@
 // On one machine it is the two-shot. Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
 // collective communication operations in MPICH", 2005, at two levels.
 #include "algorithms/all_reduce.h"
+#include "algorithms/instructions.h"
 #include "algorithms/machines.h"
 
 namespace niccolite::algorithms {

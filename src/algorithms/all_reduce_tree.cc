@@ -33,25 +33,19 @@ constexpr const char* kName = "tree";
 constexpr int kResults = 3;
 
 void add_tree(Builder& builder, const DoubleTree& trees, int rank, int tree, int result_tag) {
-  const int above = trees.above(rank, tree);
-  const std::vector<int> below = trees.below(rank, tree);
+  const TreeEdges edges = trees.edges(rank, tree);
   WorkerBuilder up = builder.add_worker(rank);
-  std::vector<Contribution> sums;
-  for (const int child : below) sums.push_back({child, tree});
-  Instruction reduction = reduction_of(up, rank, sums, tree);
-  if (above < 0) {
-    reduction.target = output(tree);
-    reduction.send_to = up.to(below, result_tag);
-    reduction.finish = true;
+  Instruction reduction = reduced_up(up, rank, edges, tree, output(tree));
+  if (edges.above < 0) {
+    reduction.send_to = up.to(edges.below, result_tag);
     up.add(std::move(reduction));
     return;
   }
-  reduction.send_to = up.to(above, tree);
   up.add(std::move(reduction));
   WorkerBuilder down = builder.add_worker(rank);
-  down.add({.receive_from = down.from(above, result_tag),
+  down.add({.receive_from = down.from(edges.above, result_tag),
             .target = output(tree),
-            .send_to = down.to(below, result_tag)});
+            .send_to = down.to(edges.below, result_tag)});
 }
 
 }  // namespace

@@ -34,17 +34,13 @@ void add_worker(WorkerBuilder worker, int rank, int n, const std::vector<PatHop>
   for (const PatHop& hop : order) {
     const int owner = (rank + hop.at) % n;
     const int receiver = (owner - hop.to + n) % n;
-    Instruction instruction;
-    if (hop.at == 0)
-      instruction.source = input(receiver);
-    else
-      instruction.receive_from = worker.from(pat_rank_ahead(rank, pat_dimension(hop.at), n));
-    if (hop.at == hop.to)
-      instruction.target = output(owner);
-    else
-      instruction.send_to = worker.to(pat_rank_behind(rank, pat_next_dimension(hop), n));
-    if (!instruction.source && !instruction.target) instruction.chunk_of = receiver;
-    worker.add(std::move(instruction));
+    const bool is_owner = hop.at == 0, is_receiver = hop.at == hop.to;
+    worker.add(passed_on(
+        worker, {.from = is_owner ? -1 : pat_rank_ahead(rank, pat_dimension(hop.at), n),
+                 .to = is_receiver ? -1 : pat_rank_behind(rank, pat_next_dimension(hop), n),
+                 .source = input(receiver),
+                 .target = output(owner),
+                 .chunk_of = receiver}));
   }
   worker.add({.source = input(rank), .target = output(rank)});
 }

@@ -32,12 +32,8 @@ Result<Schedule> broadcast_tree(int nranks, const Options& options) {
                    .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
     for (int tree = 0; tree < kTrees; ++tree) {
-      const int above = trees.above(rank, tree);
       WorkerBuilder worker = builder.add_worker(rank);
-      worker.add({.receive_from = above < 0 ? kNone : worker.from(above, tree),
-                  .source = above < 0 ? std::optional(input(tree)) : std::nullopt,
-                  .target = output(tree),
-                  .send_to = worker.to(trees.below(rank, tree), tree)});
+      worker.add(passed_down(worker, trees.edges(rank, tree), input(tree), output(tree)));
     }
   }
   return std::move(builder).take();

@@ -24,21 +24,13 @@ namespace {
 
 constexpr const char* kName = "pat";
 
-void add_worker(WorkerBuilder worker, int distance, int n, int root) {
-  const auto rank_at = [&](int of) { return (root + of) % n; };
-  for (const int from : pat_subtree(distance, n)) {
-    Instruction instruction;
-    if (from == distance)
-      instruction.source = input(0);
-    else
-      instruction.receive_from = worker.from(rank_at(pat_child(distance, from)));
-    if (distance == 0)
-      instruction.target = output(rank_at(from));
-    else
-      instruction.send_to = worker.to(rank_at(pat_parent(distance)));
-    if (!instruction.source && !instruction.target) instruction.chunk_of = rank_at(from);
-    worker.add(std::move(instruction));
-  }
+void add_worker(WorkerBuilder worker, int rank, const BinomialTree& tree) {
+  for (const int owner : tree.subtree(rank))
+    worker.add(passed_on(worker, {.from = tree.towards(rank, owner),
+                                  .to = tree.above(rank),
+                                  .source = input(0),
+                                  .target = output(owner),
+                                  .chunk_of = owner}));
 }
 
 }  // namespace
@@ -51,10 +43,9 @@ Result<Schedule> gather_pat(int nranks, const Options& options) {
                    .nranks = nranks,
                    .nblocks = nranks,
                    .root = options.root});
-  for (const int rank : ranks_to_build(nranks, options)) {
-    const int distance = (rank - options.root + nranks) % nranks;
-    add_worker(builder.add_worker(rank), distance, nranks, options.root);
-  }
+  const BinomialTree tree{options.root, nranks};
+  for (const int rank : ranks_to_build(nranks, options))
+    add_worker(builder.add_worker(rank), rank, tree);
   return std::move(builder).take();
 }
 

@@ -54,16 +54,4 @@ void GatherWorkers::add(int from, int tag, int block) {
       {.receive_from = worker->second.from(from, tag), .target = schedule::output(block)});
 }
 
-schedule::Instruction reduction_of(schedule::WorkerBuilder& worker, int rank,
-                                   std::vector<Contribution> others, int block) {
-  std::ranges::sort(others, {}, &Contribution::from);
-  schedule::Instruction reduction{.source = schedule::input(block)};
-  for (const Contribution& other : others) {
-    reduction.receive_from.push_back(worker.from(other.from, other.tag).front());
-    reduction.source_position += other.from < rank;
-  }
-  reduction.reduce = !others.empty();
-  return reduction;
-}
-
 }  // namespace niccolite::algorithms

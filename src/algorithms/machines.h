@@ -75,13 +75,4 @@ class GatherWorkers {
   std::map<std::pair<int, int>, schedule::WorkerBuilder> workers_;  // by sender and tag
 };
 
-/// Contributions of ranks that `worker`'s rank reduces with its own input, in ascending order of
-/// ranks: the operands of an instruction. Each comes on the tag that `from` names.
-struct Contribution {
-  int from;
-  int tag;
-};
-schedule::Instruction reduction_of(schedule::WorkerBuilder& worker, int rank,
-                                   std::vector<Contribution> others, int block);
-
 }  // namespace niccolite::algorithms

@@ -18,6 +18,10 @@ int dimensions_of(int nranks) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(nranks - 1)));
 }
 
+int highest_bit(int value) {
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(value)));
+}
+
 }  // namespace
 
 int pat_dimension(int position) { return std::countr_zero(static_cast<unsigned>(position)); }
@@ -86,11 +90,20 @@ std::vector<PatTurn> pat_turns(const Machines& machines, int machine,
   return turns;
 }
 
-int pat_handler(const Machines& machines, int machine, const PatTurn& turn, int dimension,
-                int step) {
-  const int other = step > 0 ? pat_rank_ahead(machine, dimension, machines.count())
-                             : pat_rank_behind(machine, dimension, machines.count());
-  return machines.rank_at(other, machines.local(turn.owner));
+TreeEdges pat_edges(const Machines& machines, const PatTurn& turn) {
+  const int machine = machines.of(turn.handler);
+  const auto handler_at = [&](int other) {
+    return machines.rank_at(other, machines.local(turn.owner));
+  };
+  TreeEdges edges{.above = -1, .below = {}};
+  if (turn.position > 0)
+    edges.above =
+        handler_at(pat_rank_ahead(machine, pat_dimension(turn.position), machines.count()));
+  for (const int dimension : pat_forwards(turn.position, machines.count()))
+    edges.below.push_back(handler_at(pat_rank_behind(machine, dimension, machines.count())));
+  const std::vector<int> neighbours = machines.neighbours(turn.handler);
+  edges.below.insert(edges.below.end(), neighbours.begin(), neighbours.end());
+  return edges;
 }
 
 int pat_next_dimension(const PatHop& hop) {
@@ -113,8 +126,8 @@ std::vector<PatHop> pat_hops(int nranks, int window) {
       --arriving;
       return;
     }
-    const int step = static_cast<int>(std::bit_floor(static_cast<unsigned>(hop.to ^ hop.at)));
-    at(in_flight, pat_next_dimension(hop)).push_back({hop.to, hop.at + step});
+    at(in_flight, pat_next_dimension(hop))
+        .push_back({hop.to, hop.at + highest_bit(hop.to ^ hop.at)});
   };
   while (arriving > 0) {
     // One latency later: what was in flight has arrived. Of the lowest dimension in flight some can
@@ -138,17 +151,24 @@ std::vector<PatHop> pat_hops(int nranks, int window) {
   return order;
 }
 
-std::vector<int> pat_subtree(int distance, int nranks) {
+int BinomialTree::above(int rank) const {
+  const int distance = distance_of(rank);
+  return distance == 0 ? -1 : rank_at(distance - highest_bit(distance));
+}
+
+std::vector<int> BinomialTree::subtree(int rank) const {
+  const int distance = distance_of(rank);
   const int step = 1 << std::bit_width(static_cast<unsigned>(distance));
-  std::vector<int> distances;
-  for (int below = distance; below < nranks; below += step) distances.push_back(below);
-  return distances;
+  std::vector<int> ranks;
+  for (int below = distance; below < nranks; below += step) ranks.push_back(rank_at(below));
+  return ranks;
 }
 
-int pat_parent(int distance) {
-  return distance - static_cast<int>(std::bit_floor(static_cast<unsigned>(distance)));
+int BinomialTree::towards(int rank, int other) const {
+  if (other == rank) return -1;
+  const int distance = distance_of(rank);
+  const int further = distance_of(other) - distance;
+  return rank_at(distance + (further & -further));  // the lowest bit that is missing
 }
-
-int pat_child(int distance, int below) { return distance + (1 << pat_dimension(below - distance)); }
 
 }  // namespace niccolite::algorithms

@@ -25,8 +25,8 @@
 
 #include <vector>
 
+#include "algorithms/instructions.h"
 #include "algorithms/machines.h"
-#include "schedule/builder.h"
 
 namespace niccolite::algorithms {
 
@@ -59,9 +59,17 @@ struct PatTurn {
 std::vector<PatTurn> pat_turns(const Machines& machines, int machine,
                                const std::vector<int>& order);
 
-/// The handler of the same block at the machine 2^dimension further on (`step` 1) or back (-1).
-int pat_handler(const Machines& machines, int machine, const PatTurn& turn, int dimension,
-                int step);
+/// The peers of `turn.handler` in the tree of the turn's block. Above: the handler at the machine
+/// that the block comes from. Below: the handlers at the machines that it is passed on to, far ones
+/// first, then the neighbours of `turn.handler`.
+///
+///     handler, 2^d machines further on           d: pat_dimension(position)
+///                    |
+///              turn.handler
+///          +---------+---------+
+///   handlers, 2^f          neighbours            f: each of pat_forwards(position)
+///   machines back
+TreeEdges pat_edges(const Machines& machines, const PatTurn& turn);
 
 /// One step of a block that goes from its owner to one rank alone, which has position `to`: it is
 /// at the position `at`, and goes on over the highest dimension in which the two differ. The
@@ -79,14 +87,30 @@ std::vector<PatHop> pat_hops(int nranks, int window);
 /// The dimension over which a block leaves the position `at` for `to`.
 int pat_next_dimension(const PatHop& hop);
 
-/// Ranks by their distance from a root, modulo n, in the tree in which each is reached from the one
-/// whose distance lacks its highest bit. Of the ranks below `distance` (or itself) ascending
-/// distances: those whose low bits it is.
-std::vector<int> pat_subtree(int distance, int nranks);
-/// The distance of the rank that `distance` > 0 is reached from.
-int pat_parent(int distance);
-/// The child of `distance` whose subtree has `below`, another of its subtree.
-int pat_child(int distance, int below);
+/// The binomial tree of a gather or scatter. The distance of a rank is how far it is behind the
+/// root, modulo n; each hangs on the rank whose distance lacks its highest bit.
+///
+///                0            n = 8: the distances. The subtree of 1 is 1, 3, 5, 7: those whose
+///          +-----+--+---+     low bits are its own.
+///          1        2   4
+///        +-+-+      |
+///        3   5      6
+///        |
+///        7
+struct BinomialTree {
+  int root;
+  int nranks;
+
+  /// -1: of the root.
+  int above(int rank) const;
+  /// `rank` and all below it, by ascending distance.
+  std::vector<int> subtree(int rank) const;
+  /// The rank below `rank` whose subtree has `other`, one of its own; -1: `other` is itself.
+  int towards(int rank, int other) const;
+
+  int distance_of(int rank) const { return (rank - root + nranks) % nranks; }
+  int rank_at(int distance) const { return (root + distance) % nranks; }
+};
 
 /// The rank `2^dimension` further on (back). All connections of PAT are between such.
 constexpr int pat_rank_ahead(int rank, int dimension, int nranks) {

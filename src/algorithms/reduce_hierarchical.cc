@@ -13,6 +13,7 @@
 // over its rails; FIFO depth >= 1. Partial sums travel, the chain's reduced in the order of the
 // ranks that they come from. On one machine it is the two-shot. Source: the hierarchical broadcast,
 // reversed.
+#include "algorithms/instructions.h"
 #include "algorithms/machines.h"
 #include "algorithms/reduce.h"
 

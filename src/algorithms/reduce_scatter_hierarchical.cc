@@ -15,6 +15,7 @@
 // through other machines by distance, and through the ranks there, in the same order, so that the
 // first to wait is never waited for. On one machine it is the direct one. Source: as the
 // hierarchical all-gather, reversed.
+#include "algorithms/instructions.h"
 #include "algorithms/machines.h"
 #include "algorithms/reduce_scatter.h"
 

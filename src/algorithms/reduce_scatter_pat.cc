@@ -36,34 +36,17 @@ namespace {
 
 constexpr const char* kName = "pat";
 
-constexpr int kTag = 0;
-
 enum Phase : size_t { kOp, kPush };
 
 void add_rank(Builder& builder, const Machines& machines, int rank, const std::vector<int>& order) {
-  const int machine = machines.of(rank);
-  const std::vector<int> neighbours = machines.neighbours(rank);
   PhaseWorkers workers(builder, rank);
-  for (const PatTurn& turn : pat_turns(machines, machine, order)) {
+  for (const PatTurn& turn : pat_turns(machines, machines.of(rank), order)) {
     if (turn.handler != rank) {
-      workers[kPush].add(
-          {.source = input(turn.owner), .send_to = workers[kPush].to(turn.handler, kTag)});
+      workers[kPush].add({.source = input(turn.owner), .send_to = workers[kPush].to(turn.handler)});
       continue;
     }
-    std::vector<Contribution> others;
-    for (const int neighbour : neighbours) others.push_back({neighbour, kTag});
-    for (const int dimension : pat_forwards(turn.position, machines.count()))
-      others.push_back({pat_handler(machines, machine, turn, dimension, -1), kTag});
     WorkerBuilder& worker = workers[kOp];
-    Instruction reduction = reduction_of(worker, rank, std::move(others), turn.owner);
-    if (turn.position == 0) {
-      reduction.target = output(0);
-      reduction.finish = true;
-    } else {
-      reduction.send_to =
-          worker.to(pat_handler(machines, machine, turn, pat_dimension(turn.position), 1), kTag);
-    }
-    worker.add(std::move(reduction));
+    worker.add(reduced_up(worker, rank, pat_edges(machines, turn), turn.owner, output(0)));
   }
 }
 

@@ -33,17 +33,7 @@ Result<Schedule> reduce_tree(int nranks, const Options& options) {
   for (const int rank : ranks_to_build(nranks, options)) {
     for (int tree = 0; tree < kTrees; ++tree) {
       WorkerBuilder worker = builder.add_worker(rank);
-      std::vector<Contribution> sums;
-      for (const int child : trees.below(rank, tree)) sums.push_back({child, tree});
-      Instruction reduction = reduction_of(worker, rank, std::move(sums), tree);
-      const int above = trees.above(rank, tree);
-      if (above < 0) {
-        reduction.target = output(tree);
-        reduction.finish = true;
-      } else {
-        reduction.send_to = worker.to(above, tree);
-      }
-      worker.add(std::move(reduction));
+      worker.add(reduced_up(worker, rank, trees.edges(rank, tree), tree, output(tree)));
     }
   }
   return std::move(builder).take();

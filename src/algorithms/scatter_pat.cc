@@ -27,23 +27,15 @@ namespace {
 
 constexpr const char* kName = "pat";
 
-void add_worker(WorkerBuilder worker, int distance, int n, int root) {
-  const auto rank_at = [&](int of) { return (root + of) % n; };
-  std::vector<int> order = pat_subtree(distance, n);
-  std::reverse(order.begin(), order.end());
-  for (const int to : order) {
-    Instruction instruction;
-    if (distance == 0)
-      instruction.source = input(rank_at(to));
-    else
-      instruction.receive_from = worker.from(rank_at(pat_parent(distance)));
-    if (to == distance)
-      instruction.target = output(0);
-    else
-      instruction.send_to = worker.to(rank_at(pat_child(distance, to)));
-    if (!instruction.source && !instruction.target) instruction.chunk_of = rank_at(to);
-    worker.add(std::move(instruction));
-  }
+void add_worker(WorkerBuilder worker, int rank, const BinomialTree& tree) {
+  std::vector<int> receivers = tree.subtree(rank);
+  std::ranges::reverse(receivers);
+  for (const int receiver : receivers)
+    worker.add(passed_on(worker, {.from = tree.above(rank),
+                                  .to = tree.towards(rank, receiver),
+                                  .source = input(receiver),
+                                  .target = output(0),
+                                  .chunk_of = receiver}));
 }
 
 }  // namespace
@@ -56,10 +48,9 @@ Result<Schedule> scatter_pat(int nranks, const Options& options) {
                    .nranks = nranks,
                    .nblocks = nranks,
                    .root = options.root});
-  for (const int rank : ranks_to_build(nranks, options)) {
-    const int distance = (rank - options.root + nranks) % nranks;
-    add_worker(builder.add_worker(rank), distance, nranks, options.root);
-  }
+  const BinomialTree tree{options.root, nranks};
+  for (const int rank : ranks_to_build(nranks, options))
+    add_worker(builder.add_worker(rank), rank, tree);
   return std::move(builder).take();
 }
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "algorithms/instructions.h"
 #include "algorithms/machines.h"
 
 namespace niccolite::algorithms {
@@ -48,13 +49,16 @@ class DoubleTree {
   /// Over all machines but the root's (over all other ranks), whose tops hang on the root itself.
   static DoubleTree below(const Machines& machines, int nranks, int root);
 
-  /// The rank that `rank` sends sums to, and gets results from; -1: of the top.
-  int above(int rank, int tree) const;
-  /// The ranks that hang on `rank`, ascending.
-  std::vector<int> below(int rank, int tree) const;
+  /// Above: the rank that `rank` sends sums to, and gets results from; below: those that hang on
+  /// it, ascending. The tag is the number of the tree.
+  TreeEdges edges(int rank, int tree) const {
+    return {.above = above(rank, tree), .below = below(rank, tree), .tag = tree};
+  }
 
  private:
   DoubleTree() = default;
+  int above(int rank, int tree) const;
+  std::vector<int> below(int rank, int tree) const;
   int head(int group, int tree) const;
 
   std::vector<std::vector<int>> groups_;
