@@ -16,6 +16,7 @@
 // Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH", 2005, on
 // reducing gathered inputs for short messages.
 #include "algorithms/all_reduce.h"
+#include "algorithms/instructions.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -34,12 +35,9 @@ Result<Schedule> all_reduce_one_shot(int nranks, const Options& options) {
   for (const int rank : ranks_to_build(nranks, options)) {
     WorkerBuilder worker = builder.add_worker(rank);
     worker.add({.source = input(0), .send_to = worker.to(peers_by_distance(rank, nranks, 1))});
-    worker.add({.receive_from = worker.from(peers_ascending(rank, nranks)),
-                .source = input(0),
-                .source_position = rank,  // behind the `rank` peers that come before it
-                .reduce = true,
-                .target = output(0),
-                .finish = true});
+    Instruction reduction = reduction_of_all(worker, rank, nranks, /*tag=*/0, /*block=*/0);
+    reduction.target = output(0);
+    worker.add(std::move(reduction));
   }
   return std::move(builder).take();
 }

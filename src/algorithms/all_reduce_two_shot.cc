@@ -21,6 +21,7 @@
 // Source: R. Rabenseifner, "Optimization of collective reduction operations", 2004, with both
 // halves done directly.
 #include "algorithms/all_reduce.h"
+#include "algorithms/instructions.h"
 #include "algorithms/workers.h"
 #include "schedule/builder.h"
 
@@ -47,14 +48,11 @@ Result<Schedule> build(const char* name, Workers workers, int nranks, const Opti
       WorkerBuilder worker = spreader.of(kPushWorker);
       worker.add({.source = input(owner), .send_to = worker.to(owner, kPush)});
     }
-    WorkerBuilder reduction = spreader.of(kReductionWorker);
-    reduction.add({.receive_from = reduction.from(peers_ascending(rank, nranks), kPush),
-                   .source = input(rank),
-                   .source_position = rank,  // behind the `rank` peers that come before it
-                   .reduce = true,
-                   .target = output(rank),
-                   .send_to = reduction.to(peers_by_distance(rank, nranks, 1), kSums),
-                   .finish = true});
+    WorkerBuilder reducer = spreader.of(kReductionWorker);
+    Instruction reduction = reduction_of_all(reducer, rank, nranks, kPush, rank);
+    reduction.target = output(rank);
+    reduction.send_to = reducer.to(peers_by_distance(rank, nranks, 1), kSums);
+    reducer.add(std::move(reduction));
     // Owner rank - 1 sends here first, rank + 1 last.
     for (const int owner : peers_by_distance(rank, nranks, -1)) {
       WorkerBuilder worker = spreader.of(kGatherWorker);

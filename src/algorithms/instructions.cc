@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "algorithms/options.h"
+
 namespace niccolite::algorithms {
 
 using namespace schedule;  // the vocabulary of schedules: WorkerBuilder, input, output, ...
@@ -23,6 +25,13 @@ Instruction reduction_of(WorkerBuilder& worker, int rank, const std::vector<int>
   std::vector<Contribution> contributions;
   for (const int other : others) contributions.push_back({other, tag});
   return reduction_of(worker, rank, std::move(contributions), block);
+}
+
+Instruction reduction_of_all(WorkerBuilder& worker, int rank, int nranks, int tag, int block) {
+  Instruction reduction =
+      reduction_of(worker, rank, peers_by_distance(rank, nranks, 1), tag, block);
+  reduction.finish = true;
+  return reduction;
 }
 
 Instruction passed_down(WorkerBuilder& worker, const TreeEdges& edges, BlockReference source,

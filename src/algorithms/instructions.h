@@ -26,6 +26,14 @@ schedule::Instruction reduction_of(schedule::WorkerBuilder& worker, int rank,
 schedule::Instruction reduction_of(schedule::WorkerBuilder& worker, int rank,
                                    const std::vector<int>& others, int tag, int block);
 
+/// The whole reduction of the own block `block`, to which all other ranks send theirs over
+/// connections of `tag`. In one instruction and ascending order of ranks, so that no partial sum is
+/// rounded and the result does not depend on who reduces:
+///
+///   rank 2 of 4    0 + 1 + input(block) + 3, finished
+schedule::Instruction reduction_of_all(schedule::WorkerBuilder& worker, int rank, int nranks,
+                                       int tag, int block);
+
 /// The peers of a rank in a tree.
 struct TreeEdges {
   int above;               // -1: of the top

@@ -37,13 +37,6 @@ std::vector<int> peers_by_distance(int rank, int nranks, int step) {
   return peers;
 }
 
-std::vector<int> peers_ascending(int rank, int nranks) {
-  std::vector<int> peers;
-  for (int peer = 0; peer < nranks; ++peer)
-    if (peer != rank) peers.push_back(peer);
-  return peers;
-}
-
 schedule::Schedule alone(schedule::Collective collective, const char* algorithm) {
   schedule::Builder builder(
       {.collective = collective, .algorithm = algorithm, .nranks = 1, .nblocks = 1});

@@ -56,9 +56,6 @@ std::vector<int> ranks_to_build(int nranks, const Options& options);
 /// all ranks together address each peer at a different time.
 std::vector<int> peers_by_distance(int rank, int nranks, int step);
 
-/// All other ranks, ascending.
-std::vector<int> peers_ascending(int rank, int nranks);
-
 /// One rank has nobody to talk to: every collective is a copy of its one block, scaled where it
 /// reduces.
 schedule::Schedule alone(schedule::Collective collective, const char* algorithm);

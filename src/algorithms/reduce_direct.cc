@@ -10,6 +10,7 @@
 // sends the data once, and the root takes n - 1 times the data; FIFO depth >= 1; one block. Reduced
 // in ascending rank order in one instruction: no partial sum is ever rounded, and the result does
 // not depend on the root. Source: the one-shot all-reduce, for one rank alone.
+#include "algorithms/instructions.h"
 #include "algorithms/reduce.h"
 #include "schedule/builder.h"
 
@@ -32,15 +33,13 @@ Result<Schedule> reduce_direct(int nranks, const Options& options) {
                    .root = root});
   for (const int rank : ranks_to_build(nranks, options)) {
     WorkerBuilder worker = builder.add_worker(rank);
-    if (rank == root)
-      worker.add({.receive_from = worker.from(peers_ascending(rank, nranks)),
-                  .source = input(0),
-                  .source_position = rank,  // behind the `rank` peers that come before it
-                  .reduce = true,
-                  .target = output(0),
-                  .finish = true});
-    else
+    if (rank != root) {
       worker.add({.source = input(0), .send_to = worker.to(root)});
+      continue;
+    }
+    Instruction reduction = reduction_of_all(worker, rank, nranks, /*tag=*/0, /*block=*/0);
+    reduction.target = output(0);
+    worker.add(std::move(reduction));
   }
   return std::move(builder).take();
 }

@@ -12,6 +12,7 @@
 //
 // Two workers let the rounds overlap. In place, the reduction writes the one block that the push
 // does not read. "direct_workers" has a worker for each instruction.
+#include "algorithms/instructions.h"
 #include "algorithms/reduce_scatter.h"
 #include "algorithms/workers.h"
 #include "schedule/builder.h"
@@ -35,13 +36,10 @@ Result<Schedule> build(const char* name, Workers workers, int nranks, const Opti
       WorkerBuilder worker = spreader.of(kPushWorker);
       worker.add({.source = input(owner), .send_to = worker.to(owner)});
     }
-    WorkerBuilder reduction = spreader.of(kReductionWorker);
-    reduction.add({.receive_from = reduction.from(peers_ascending(rank, nranks)),
-                   .source = input(rank),
-                   .source_position = rank,  // behind the `rank` peers that come before it
-                   .reduce = true,
-                   .target = output(0),
-                   .finish = true});
+    WorkerBuilder reducer = spreader.of(kReductionWorker);
+    Instruction reduction = reduction_of_all(reducer, rank, nranks, /*tag=*/0, rank);
+    reduction.target = output(0);
+    reducer.add(std::move(reduction));
   }
   return std::move(builder).take();
 }

@@ -23,6 +23,7 @@
 //
 // Source: R. Rabenseifner, "Optimization of collective reduction operations", 2004 (reduce), with
 // both halves done directly and without the root among those that reduce.
+#include "algorithms/instructions.h"
 #include "algorithms/owners.h"
 #include "algorithms/reduce.h"
 #include "algorithms/workers.h"
@@ -70,13 +71,10 @@ Result<Schedule> build(const char* name, Workers workers, int nranks, const Opti
     }
     const int own = owners.block_of(rank);
     add_pushes(spreader, owners, owners.others(own, 1));
-    WorkerBuilder reduction = spreader.of(kReductionWorker);
-    reduction.add({.receive_from = reduction.from(peers_ascending(rank, nranks), kPush),
-                   .source = input(own),
-                   .source_position = rank,  // behind the `rank` peers that come before it
-                   .reduce = true,
-                   .send_to = reduction.to(options.root, kSums),
-                   .finish = true});
+    WorkerBuilder reducer = spreader.of(kReductionWorker);
+    Instruction reduction = reduction_of_all(reducer, rank, nranks, kPush, own);
+    reduction.send_to = reducer.to(options.root, kSums);
+    reducer.add(std::move(reduction));
   }
   return std::move(builder).take();
 }
