@@ -79,7 +79,8 @@ Status Link::step(uint32_t events) {
     TRY(finish_connect());
   }
   if ((events & EPOLLOUT) != 0) {
-    TRY(flush());
+    Status sent = flush();
+    if (!sent.is_ok()) return hear_last_words(std::move(sent));
   }
   if (state_ == State::Handshaking) {
     TRY(read_handshake());
@@ -89,6 +90,17 @@ Status Link::step(uint32_t events) {
     TRY(read_frames());
   }
   return {};
+}
+
+// A peer that closes before it has read all is answered for by a reset. What it said before, a
+// farewell mostly, still lies here.
+Status Link::hear_last_words(Status broken) {
+  constexpr int kMostReads = 64;
+  for (int reads = 0; reads < kMostReads && state_ == State::Open && !paused_ && !finishing_;
+       ++reads) {
+    if (!read_frames().is_ok()) break;
+  }
+  return state_ == State::Closed ? Status() : std::move(broken);
 }
 
 Status Link::finish_connect() {

@@ -106,6 +106,7 @@ class Link {
   Status finish_connect();
   Status read_handshake();
   Status answer_handshake();
+  Status hear_last_words(Status broken);
   Status read_frames();
   Status deliver_frames();
   Status flush();

@@ -1,0 +1,99 @@
+// One link by itself: what a peer has said is heard, however its connection ends.
+#include "bootstrap/link.h"
+
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace niccolite::bootstrap {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+/// Two ends of a link on one loop, which runs on a thread of its own.
+class Ends final : public Link::Owner {
+ public:
+  Ends() : loop_(EventLoop::create().take()) {
+    listener_ = Socket::listen(Address::parse("127.0.0.1:1").value().with_port(0)).take();
+    EXPECT_TRUE(loop_->watch(listener_.fd(), EPOLLIN, [this](uint32_t) { accept(); }).is_ok());
+    dialer = Link::dial(*loop_, listener_.local_address().take(), 2, options_of(1), *this).take();
+    thread_ = std::thread([this] { loop_->run(); });
+  }
+  ~Ends() {
+    loop_->stop();
+    thread_.join();
+  }
+
+  void link_opened(Link&) override { ++open; }
+  void link_frame(Link&, std::span<const std::byte> payload) override {
+    heard.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
+  }
+  void link_ended(Link&, Link::End, Status) override { ++ended; }
+
+  /// Between callbacks of the loop.
+  template <typename Use>
+  void use(Use&& use) {
+    loop_->borrow(use);
+  }
+  template <typename Condition>
+  bool becomes(Condition condition) {
+    for (int looks = 0; looks < 5000; ++looks) {
+      bool is_true = false;
+      loop_->borrow([&] { is_true = condition(); });
+      if (is_true) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+  std::unique_ptr<EventLoop> loop_;
+  Socket listener_;
+  std::unique_ptr<Link> dialer, acceptor;
+  int open = 0, ended = 0;
+  std::vector<std::string> heard;
+
+ private:
+  static Link::Options options_of(uint64_t number) {
+    Link::Options options;
+    options.self = {authentication::Secret{}, number};
+    return options;
+  }
+  void accept() {
+    int error = 0;
+    Result<std::optional<Socket>> waiting = listener_.accept(&error);
+    if (waiting.is_ok() && waiting.value())
+      acceptor = Link::accepted(*loop_, std::move(*waiting.value()), options_of(2), *this).take();
+  }
+
+  std::thread thread_;
+};
+
+TEST(Link, HearsTheLastWordsOfWhoCloses) {
+  Ends ends;
+  ASSERT_TRUE(ends.becomes([&] { return ends.open == 2; }));
+  // Each says something that the other does not read.
+  ends.use([&] {
+    ends.dialer->pause();
+    ends.acceptor->pause();
+    ends.dialer->send(bytes_of("farewell"));
+    ends.acceptor->send(bytes_of("a question"));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // or all of it passes at once
+  ends.use([&] {
+    ASSERT_TRUE(ends.heard.empty());
+    ends.dialer->close();  // answered for by a reset
+    ends.acceptor->send(bytes_of("another question"));
+    ends.acceptor->resume();
+  });
+  EXPECT_TRUE(ends.becomes([&] { return ends.ended == 1; }));
+  ends.use([&] { EXPECT_EQ(ends.heard, std::vector<std::string>{"farewell"}); });
+}
+
+}  // namespace
+}  // namespace niccolite::bootstrap
