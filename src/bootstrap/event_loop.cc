@@ -1,7 +1,6 @@
 #include "bootstrap/event_loop.h"
 
 #include <sched.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,6 +10,8 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/epoll.h"
+
 namespace niccolite::bootstrap {
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
@@ -19,10 +20,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid())
     return Status::from_errno(errno, "cannot create an eventfd (limit: ulimit -n)");
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = 0;
-  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
+  if (!epoll_control(epoll, EPOLL_CTL_ADD, wake.get(), EPOLLIN, kWake))
     return Status::from_errno(errno, "cannot watch an eventfd");
   return std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(wake)));
 }
@@ -78,10 +76,7 @@ Status EventLoop::share() {
   shared_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!shared_.valid())
     return Status::from_errno(errno, "cannot create an epoll (limit: ulimit -n)");
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = kShared;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, shared_.get(), &event) != 0)
+  if (!epoll_control(epoll_, EPOLL_CTL_ADD, shared_.get(), EPOLLIN, kShared))
     return Status::from_errno(errno, "cannot watch an epoll");
   return {};
 }
@@ -97,10 +92,7 @@ void EventLoop::serve_shared() {
 
 void EventLoop::leave_shared(bool to_others) {
   if (std::exchange(is_left_, to_others) == to_others) return;
-  epoll_event event{};
-  event.events = to_others ? 0u : unsigned{EPOLLIN};
-  event.data.u64 = kShared;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, shared_.get(), &event);
+  epoll_control(epoll_, EPOLL_CTL_MOD, shared_.get(), to_others ? 0u : unsigned{EPOLLIN}, kShared);
 }
 
 void EventLoop::stop() {
@@ -144,10 +136,7 @@ Result<EventLoop::Id> EventLoop::watch_shared(int fd, uint32_t events,
 Result<EventLoop::Id> EventLoop::watch_in(const Fd& set, int fd, uint32_t events,
                                           std::function<void(uint32_t)> ready) {
   const Id id = next_id_++;
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = id;
-  if (epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+  if (!epoll_control(set, EPOLL_CTL_ADD, fd, events, id))
     return Status::from_errno(errno, "cannot watch a socket (epoll_ctl)");
   watches_.emplace(id, std::make_shared<Watch>(Watch{&set == &shared_, fd, std::move(ready)}));
   return id;
@@ -156,10 +145,7 @@ Result<EventLoop::Id> EventLoop::watch_in(const Fd& set, int fd, uint32_t events
 void EventLoop::change(Id watch, uint32_t events) {
   const auto found = watches_.find(watch);
   if (found == watches_.end()) return;
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = watch;
-  epoll_ctl(set_of(*found->second).get(), EPOLL_CTL_MOD, found->second->fd, &event);
+  epoll_control(set_of(*found->second), EPOLL_CTL_MOD, found->second->fd, events, watch);
 }
 
 void EventLoop::forget(Id watch) {

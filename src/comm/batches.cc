@@ -284,7 +284,7 @@ class Turns {
 Result<Protocol> protocol_of_copy(const Call& call, std::span<const End> others, Planner& planner) {
   constexpr double kLaunchMicroseconds = 4;
   const size_t bytes = call.request.bytes();
-  // The latency of the shortest others have anyway.
+  // Beyond the shortest, whose latency the others have anyway.
   const auto time_of = [&](Protocol protocol) {
     return planner.time_of_copy(bytes, protocol, call.goes_direct);
   };

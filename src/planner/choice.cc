@@ -341,10 +341,14 @@ Choice choose_for_message(const Settings& settings, Protocol protocol, size_t by
   return pick(choices, settings.policy);
 }
 
+namespace {
+
 // By which CTAs copy by themselves, and threads need not wait.
 bool has_bulk_copies(const Settings& settings, Protocol protocol) {
   return settings.machine == gpu::Kind::Cuda && publishes_chunks(protocol);
 }
+
+}  // namespace
 
 Choice choose_for_copy(const Settings& settings, Protocol protocol, size_t bytes) {
   constexpr size_t kLeastBytesOfChannel = 64 << 10;  // two microseconds of a CTA

@@ -54,10 +54,6 @@ class Planner {
 
   /// The protocol that both ends of a message choose. `goes_direct`: Message::goes_direct.
   Result<executor::Protocol> protocol_of_message(size_t bytes, bool goes_direct);
-  /// Microseconds that a message is predicted to take by `protocol`.
-  double time_of_message(size_t bytes, executor::Protocol protocol, bool goes_direct) const {
-    return choose_for_message(settings_of_message(goes_direct), protocol, bytes).microseconds;
-  }
   /// The protocol that suits a message to the own rank, which nobody else has to know.
   Result<executor::Protocol> protocol_of_copy(size_t bytes, bool goes_direct);
   /// By how much one to the own rank is predicted to take longer than the shortest.

@@ -15,11 +15,9 @@ namespace {
 
 using executor::DataType;
 using executor::Launch;
-using executor::Reduction;
 using executor::cuda::KernelLaunch;
 using executor::cuda::KernelVariant;
 using executor::host::kListCases;
-using executor::host::kListChannels;
 using executor::host::ListCase;
 using executor::host::Lists;
 using executor::host::Sight;
@@ -44,77 +42,25 @@ bool run(Lists& lists, std::vector<Launch> launches, uint64_t seed, uint32_t ran
   return emulation::run(pointers, seed, 40'000'000);
 }
 
-constexpr uint64_t kFewTiles = 5000;  // bytes
+bool run_all(Lists& lists, std::vector<Launch> launches, uint32_t seed) {
+  return run(lists, std::move(launches), seed);
+}
 
 TEST(EmulatedDirectList, CarriesOutAllItsOperations) {
-  for (const ListCase& c : kListCases) {
-    const DataType type = schedule::reduces(c.collective) ? DataType::Float32 : DataType::Uint8;
-    for (const int nranks : {2, 3, 4, 5, 8}) {
-      Lists lists(c, nranks);
-      lists.connections().start_at((uint64_t{1} << 15) - 4);  // flags begin anew on the way
-      uint32_t seed = 0;
-      for (const size_t works : {1u, 3u, 11u}) {
-        for (const Sight sight : {Sight::Open, Sight::Tables, Sight::Sometimes}) {
-          SCOPED_TRACE(testing::Message() << name_of(c.collective) << " of " << nranks << ", "
-                                          << works << " works, sight " << static_cast<int>(sight));
-          ++seed;
-          const uint64_t most = sight == Sight::Sometimes ? 600 : kFewTiles;
-          const uint32_t channels = std::min<uint32_t>(kListChannels, static_cast<uint32_t>(works));
-          const auto launches = lists.draw(type, {}, works, channels, sight, seed, most);
-          const uint64_t before = lists.steps(0);
-          ASSERT_TRUE(run(lists, launches, seed));
-          ASSERT_NO_FATAL_FAILURE(lists.check());
-          if (sight != Sight::Sometimes) {
-            ASSERT_EQ(lists.steps(0), before + 1) << "data went through slots";
-          }
-        }
-      }
-    }
-  }
+  ASSERT_NO_FATAL_FAILURE(executor::host::expect_all_operations(run_all, 600));
 }
 
 TEST(EmulatedDirectList, ReducesEveryType) {
-  uint32_t seed = 100;
-  for (int type = 0; type < executor::kDataTypes; ++type) {
-    for (int op = 0; op < executor::kReduceOps; ++op) {
-      ++seed;
-      Reduction reduction{.op = static_cast<executor::ReduceOp>(op)};
-      if (op == 0 && seed % 2 == 0) reduction.input_scale = 0.5;
-      if (op == 0 && seed % 2 == 1) {
-        reduction.finish_scale = 0.25;
-        reduction.finish_divisor = 2;
-      }
-      Lists lists(kListCases[seed % 2 == 0 ? 0 : 3], seed % 3 == 0 ? 5 : 2);
-      SCOPED_TRACE(testing::Message() << name_of(static_cast<DataType>(type)) << " reduce " << op);
-      const Sight sight = seed % 4 == 0 ? Sight::Sometimes : Sight::Open;
-      const auto launches =
-          lists.draw(static_cast<DataType>(type), reduction, 4, 2, sight, seed, 2700);
-      ASSERT_TRUE(run(lists, launches, seed));
-      ASSERT_NO_FATAL_FAILURE(lists.check());
-    }
-  }
+  ASSERT_NO_FATAL_FAILURE(executor::host::expect_every_type(run_all, 2700));
 }
 
 TEST(EmulatedDirectList, TakesAsManyOperationsAsItSays) {
-  Lists lists(kListCases[0], 2);
-  const auto launches =
-      lists.draw(DataType::Int8, {}, 20 * kListChannels, kListChannels, Sight::Open, 7, 9);
-  ASSERT_TRUE(run(lists, launches, 1));
-  ASSERT_NO_FATAL_FAILURE(lists.check());
+  ASSERT_NO_FATAL_FAILURE(executor::host::expect_as_many_operations(run_all));
 }
 
 TEST(EmulatedDirectList, RefusesWhatItCannotCarryOut) {
-  const auto refusal = [](Lists& lists, size_t works, uint32_t channels) {
-    auto launches = lists.draw(DataType::Int8, {}, works, channels, Sight::Open, 1, 9);
-    launches[0].control_device = &lists.connections().control;
-    return executor::cuda::prepare(launches[0]).status().message();
-  };
-  Lists two(kListCases[0], 2);
-  EXPECT_NE(refusal(two, executor::kMostDirectListWorks + 1, 3), "");
-  EXPECT_NE(refusal(two, 21, 1), "") << "more addresses than a slot holds";
-  EXPECT_NE(refusal(two, 9, kListChannels + 1), "");
-  EXPECT_NE(refusal(two, 2, 3), "") << "a channel without a tile";
-  EXPECT_EQ(refusal(two, 20, 1), "");
+  executor::host::expect_refusals(
+      [](const Launch& launch) { return executor::cuda::prepare(launch).status().copy(); });
 }
 
 // Rank 1 is not there: the others take back what it could use, and end.

@@ -35,11 +35,6 @@ void ListExecution::begin() {
 // Each worker has ended its connections.
 void ListExecution::end() {}
 
-bool ListExecution::leave() {
-  bool are_free = true;
-  for (ListPeer& peer : peers_) peer.leave_as_taker();
-  for (ListPeer& peer : peers_) are_free = peer.leave_as_maker() && are_free;
-  return are_free;
-}
+bool ListExecution::leave() { return leave_all(peers_); }
 
 }  // namespace niccolite::executor::host

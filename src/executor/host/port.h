@@ -305,4 +305,15 @@ class PortState {
   uint32_t deliveries_ = 0;
 };
 
+/// The operation goes no further: what its ends, PortStates or the like, have taken is let go of
+/// before any waits for the takers of other ranks. False: ranks may still use the memory that this
+/// one has advertised. May be repeated.
+template <typename Ends>
+bool leave_all(Ends& ends) {
+  bool are_free = true;
+  for (auto& end : ends) end.leave_as_taker();
+  for (auto& end : ends) are_free = end.leave_as_maker() && are_free;
+  return are_free;
+}
+
 }  // namespace niccolite::executor::host

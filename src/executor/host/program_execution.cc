@@ -56,11 +56,6 @@ void ProgramExecution::end() {
   for (PortState& port : ports_) port.end();
 }
 
-bool ProgramExecution::leave() {
-  bool are_free = true;
-  for (PortState& port : ports_) port.leave_as_taker();
-  for (PortState& port : ports_) are_free = port.leave_as_maker() && are_free;
-  return are_free;
-}
+bool ProgramExecution::leave() { return leave_all(ports_); }
 
 }  // namespace niccolite::executor::host

@@ -24,8 +24,7 @@ class ProgramExecution {
   void begin();
   /// All workers are done.
   void end();
-  /// The operation goes no further. False: ranks may still use the memory that this one has
-  /// advertised. May be repeated.
+  /// See leave_all().
   bool leave();
 
  private:

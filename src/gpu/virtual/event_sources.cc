@@ -1,6 +1,5 @@
 #include "gpu/virtual/event_sources.h"
 
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,9 +9,12 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/epoll.h"
+
 namespace niccolite::gpu::virtual_ {
 namespace {
 
+constexpr uint64_t kWake = 0;    // the number of wake_; sources have others
 constexpr int kMostEvents = 16;  // of one wait; the next has the rest
 
 thread_local bool serves =
@@ -38,10 +40,7 @@ Status EventSources::open() {
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!set.valid() || !wake.valid())
     return Status::from_errno(errno, "cannot create an epoll or eventfd (limit: ulimit -n)");
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = 0;
-  if (epoll_ctl(set.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
+  if (!epoll_control(set, EPOLL_CTL_ADD, wake.get(), EPOLLIN, kWake))
     return Status::from_errno(errno, "cannot watch an eventfd");
   set_ = std::move(set);
   std::lock_guard lock(descriptors_mutex_);
@@ -58,10 +57,7 @@ void EventSources::close() {
 Status EventSources::attach(EventSource& source) {
   std::lock_guard lock(mutex_);
   TRY(open());
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = next_;
-  if (epoll_ctl(set_.get(), EPOLL_CTL_ADD, source.descriptor(), &event) != 0) {
+  if (!epoll_control(set_, EPOLL_CTL_ADD, source.descriptor(), EPOLLIN, next_)) {
     Status failed = Status::from_errno(errno, "cannot watch a source of events");
     if (sources_.empty() && !is_waiting_) close();
     return failed;
@@ -109,7 +105,7 @@ bool EventSources::wait(std::chrono::microseconds most) {
   lock.lock();
   for (int i = 0; i < count; ++i) {
     const uint64_t number = events[static_cast<size_t>(i)].data.u64;
-    if (number == 0) {
+    if (number == kWake) {
       read_wake();
     } else if (const auto found = sources_.find(number); found != sources_.end()) {
       found->second->serve();

@@ -14,57 +14,18 @@ namespace {
 
 using gpu::virtual_::Progress;
 
-constexpr uint64_t kFewTiles = 5000;  // bytes
-
-DataType type_of(const ListCase& c) {
-  return schedule::reduces(c.collective) ? DataType::Float32 : DataType::Uint8;
+bool run(Lists& lists, const std::vector<Launch>& launches, uint32_t seed) {
+  return Cluster::run(lists.connections().tasks(launches), seed);
 }
 
 TEST(DirectList, CarriesOutAllItsOperations) {
-  for (const ListCase& c : kListCases) {
-    for (const int nranks : {2, 3, 4, 5, 8}) {
-      Lists lists(c, nranks);
-      lists.connections().start_at((uint64_t{1} << 15) - 4);  // flags begin anew on the way
-      uint32_t seed = 0;
-      for (const size_t works : {1u, 3u, 11u}) {
-        for (const Sight sight : {Sight::Open, Sight::Tables, Sight::Sometimes}) {
-          SCOPED_TRACE(testing::Message() << name_of(c.collective) << " of " << nranks << ", "
-                                          << works << " works, sight " << static_cast<int>(sight));
-          ++seed;
-          const auto channels = std::min(kListChannels, static_cast<uint32_t>(works));
-          const auto launches = lists.draw(type_of(c), {}, works, channels, sight, seed, kFewTiles);
-          const uint64_t before = lists.steps(0);
-          ASSERT_TRUE(Cluster::run(lists.connections().tasks(launches), seed));
-          ASSERT_NO_FATAL_FAILURE(lists.check());
-          if (sight != Sight::Sometimes) {
-            ASSERT_EQ(lists.steps(0), before + 1) << "data went through slots";
-          }
-        }
-      }
-    }
-  }
+  ASSERT_NO_FATAL_FAILURE(expect_all_operations(run, kFewTiles));
 }
 
-TEST(DirectList, ReducesEveryType) {
-  uint32_t seed = 100;
-  for (int type = 0; type < kDataTypes; ++type) {
-    for (int op = 0; op < kReduceOps; ++op) {
-      ++seed;
-      Reduction reduction{.op = static_cast<ReduceOp>(op)};
-      if (op == 0 && seed % 2 == 0) reduction.input_scale = 0.5;
-      if (op == 0 && seed % 2 == 1) {
-        reduction.finish_scale = 0.25;
-        reduction.finish_divisor = 2;
-      }
-      Lists lists(kListCases[seed % 2 == 0 ? 0 : 3], seed % 3 == 0 ? 5 : 2);
-      SCOPED_TRACE(testing::Message() << name_of(static_cast<DataType>(type)) << " reduce " << op);
-      const Sight sight = seed % 4 == 0 ? Sight::Sometimes : Sight::Open;
-      const auto launches =
-          lists.draw(static_cast<DataType>(type), reduction, 4, 2, sight, seed, kFewTiles);
-      ASSERT_TRUE(Cluster::run(lists.connections().tasks(launches), seed));
-      ASSERT_NO_FATAL_FAILURE(lists.check());
-    }
-  }
+TEST(DirectList, ReducesEveryType) { ASSERT_NO_FATAL_FAILURE(expect_every_type(run, kFewTiles)); }
+
+TEST(DirectList, TakesAsManyOperationsAsItSays) {
+  ASSERT_NO_FATAL_FAILURE(expect_as_many_operations(run));
 }
 
 // One list after the other on the same connections, so that late ranks are still in the first.
@@ -91,26 +52,9 @@ TEST(DirectList, GoesOnWhereItStopped) {
   ASSERT_NO_FATAL_FAILURE(lists.check());
 }
 
-TEST(DirectList, TakesAsManyOperationsAsItSays) {
-  Lists lists(kListCases[0], 2);
-  const auto launches =
-      lists.draw(DataType::Int8, {}, 20 * kListChannels, kListChannels, Sight::Open, 7, 9);
-  ASSERT_TRUE(Cluster::run(lists.connections().tasks(launches), 1));
-  ASSERT_NO_FATAL_FAILURE(lists.check());
-}
-
 TEST(DirectList, RefusesWhatItCannotCarryOut) {
-  const auto refusal = [](Lists& lists, size_t works, uint32_t channels) {
-    return make_kernel(lists.draw(DataType::Int8, {}, works, channels, Sight::Open, 1, 9)[0])
-        .status()
-        .message();
-  };
+  expect_refusals([](const Launch& launch) { return make_kernel(launch).status().copy(); });
   Lists two(kListCases[0], 2);
-  EXPECT_NE(refusal(two, kMostDirectListWorks + 1, 3), "");
-  EXPECT_NE(refusal(two, 21, 1), "") << "more addresses than a slot holds";
-  EXPECT_NE(refusal(two, 9, kListChannels + 1), "");
-  EXPECT_NE(refusal(two, 2, 3), "") << "a channel without a tile";
-  EXPECT_EQ(refusal(two, 20, 1), "");
   auto in_slots = two.draw(DataType::Int8, {}, 2, 1, Sight::Open, 1, 9);
   in_slots[0].list_access.reset();
   EXPECT_NE(make_kernel(in_slots[0]).status().message(), "");

@@ -130,4 +130,89 @@ class Lists {
   std::vector<std::vector<uint64_t>> tables_;  // by the rank that does not see; the last: all do
 };
 
+// What every executor must do with lists. Run: bool(Lists&, std::vector<Launch>, uint32_t seed),
+// true when all ranks have come to an end.
+
+inline constexpr uint64_t kFewTiles = 5000;  // bytes
+
+inline DataType type_of(const ListCase& c) {
+  return schedule::reduces(c.collective) ? DataType::Float32 : DataType::Uint8;
+}
+
+/// `most_hidden`: bytes of an operation where some rank does not see a buffer.
+template <typename Run>
+void expect_all_operations(Run run, uint64_t most_hidden) {
+  for (const ListCase& c : kListCases) {
+    for (const int nranks : {2, 3, 4, 5, 8}) {
+      Lists lists(c, nranks);
+      lists.connections().start_at((uint64_t{1} << 15) - 4);  // flags begin anew on the way
+      uint32_t seed = 0;
+      for (const size_t works : {1u, 3u, 11u}) {
+        for (const Sight sight : {Sight::Open, Sight::Tables, Sight::Sometimes}) {
+          SCOPED_TRACE(testing::Message() << name_of(c.collective) << " of " << nranks << ", "
+                                          << works << " works, sight " << static_cast<int>(sight));
+          ++seed;
+          const uint64_t most = sight == Sight::Sometimes ? most_hidden : kFewTiles;
+          const auto channels = std::min(kListChannels, static_cast<uint32_t>(works));
+          const auto launches = lists.draw(type_of(c), {}, works, channels, sight, seed, most);
+          const uint64_t before = lists.steps(0);
+          ASSERT_TRUE(run(lists, launches, seed));
+          ASSERT_NO_FATAL_FAILURE(lists.check());
+          if (sight != Sight::Sometimes) {
+            ASSERT_EQ(lists.steps(0), before + 1) << "data went through slots";
+          }
+        }
+      }
+    }
+  }
+}
+
+template <typename Run>
+void expect_every_type(Run run, uint64_t most_bytes) {
+  uint32_t seed = 100;
+  for (int type = 0; type < kDataTypes; ++type) {
+    for (int op = 0; op < kReduceOps; ++op) {
+      ++seed;
+      Reduction reduction{.op = static_cast<ReduceOp>(op)};
+      if (op == 0 && seed % 2 == 0) reduction.input_scale = 0.5;
+      if (op == 0 && seed % 2 == 1) {
+        reduction.finish_scale = 0.25;
+        reduction.finish_divisor = 2;
+      }
+      Lists lists(kListCases[seed % 2 == 0 ? 0 : 3], seed % 3 == 0 ? 5 : 2);
+      SCOPED_TRACE(testing::Message() << name_of(static_cast<DataType>(type)) << " reduce " << op);
+      const Sight sight = seed % 4 == 0 ? Sight::Sometimes : Sight::Open;
+      const auto launches =
+          lists.draw(static_cast<DataType>(type), reduction, 4, 2, sight, seed, most_bytes);
+      ASSERT_TRUE(run(lists, launches, seed));
+      ASSERT_NO_FATAL_FAILURE(lists.check());
+    }
+  }
+}
+
+template <typename Run>
+void expect_as_many_operations(Run run) {
+  Lists lists(kListCases[0], 2);
+  const auto launches =
+      lists.draw(DataType::Int8, {}, 20 * kListChannels, kListChannels, Sight::Open, 7, 9);
+  ASSERT_TRUE(run(lists, launches, 1));
+  ASSERT_NO_FATAL_FAILURE(lists.check());
+}
+
+/// Prepare: Status(Launch&).
+template <typename Prepare>
+void expect_refusals(Prepare prepare) {
+  Lists two(kListCases[0], 2);
+  const auto refusal = [&](size_t works, uint32_t channels) {
+    auto launches = two.draw(DataType::Int8, {}, works, channels, Sight::Open, 1, 9);
+    launches[0].control_device = &two.connections().control;
+    return prepare(launches[0]).message();
+  };
+  EXPECT_NE(refusal(kMostDirectListWorks + 1, 3), "");
+  EXPECT_NE(refusal(21, 1), "") << "more addresses than a slot holds";
+  EXPECT_NE(refusal(9, kListChannels + 1), "");
+  EXPECT_NE(refusal(2, 3), "") << "a channel without a tile";
+  EXPECT_EQ(refusal(20, 1), "");
+}
+
 }  // namespace niccolite::executor::host
