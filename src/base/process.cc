@@ -3,16 +3,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
-#include <string>
 
 #include <fmt/core.h>
 
 namespace niccolite {
 namespace {
 
+// "f81d4fae-7dec-..." -> 0xf81d4fae7dec...
+uint64_t own_kernel() {
+  static const uint64_t kernel = [] {
+    std::string digits = boot_id();
+    std::erase(digits, '-');
+    constexpr size_t kDigits = 2 * sizeof(uint64_t);
+    return uint64_t{std::strtoull(digits.substr(0, kDigits).c_str(), nullptr, 16)};
+  }();
+  return kernel;
+}
+
+// Not remembered: that of a child made by fork() may be another one.
 uint64_t own_namespace() {
   struct stat state {};
   return stat("/proc/self/ns/pid", &state) == 0 ? state.st_ino : 0;
@@ -27,17 +39,57 @@ std::string stat_of(const std::string& path) {
                                                                       : line.substr(name_end + 2);
 }
 
+// 0: `stat` is cut.
+uint64_t start_of(const std::string& stat) {
+  constexpr int kFieldsBefore = 19;  // the state is the first
+  std::istringstream fields(stat);
+  std::string skipped;
+  for (int i = 0; i < kFieldsBefore; ++i) fields >> skipped;
+  uint64_t started = 0;
+  fields >> started;
+  return started;
+}
+
 }  // namespace
 
+const std::string& boot_id() {
+  static const std::string boot = [] {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    std::getline(file, id);
+    return id;
+  }();
+  return boot;
+}
+
+void ProcessId::encode(Writer& writer) const {
+  for (const uint64_t part : {number, kernel, pid_namespace, started}) writer.u64(part);
+}
+
+ProcessId ProcessId::decode(Reader& reader) {
+  ProcessId process;
+  for (uint64_t* part :
+       {&process.number, &process.kernel, &process.pid_namespace, &process.started})
+    *part = reader.u64();
+  return process;
+}
+
 ProcessId this_process() {
-  return {.number = static_cast<uint64_t>(getpid()), .pid_namespace = own_namespace()};
+  return {.number = static_cast<uint64_t>(getpid()),
+          .kernel = own_kernel(),
+          .pid_namespace = own_namespace(),
+          .started = start_of(stat_of("/proc/self/stat"))};
+}
+
+bool is_visible(const ProcessId& process) {
+  return process.kernel != 0 && process.pid_namespace != 0 && process.started != 0 &&
+         process.kernel == own_kernel() && process.pid_namespace == own_namespace();
 }
 
 RunState run_state(const ProcessId& process) {
-  if (process.pid_namespace == 0 || process.pid_namespace != own_namespace())
-    return RunState::Unknown;
+  if (!is_visible(process)) return RunState::Unknown;
   const std::string stat = stat_of(fmt::format("/proc/{}/stat", process.number));
-  if (stat.empty()) return RunState::Unknown;
+  if (stat.empty() || start_of(stat) != process.started) return RunState::Unknown;
   switch (stat[0]) {
     case 'T':  // by a signal
     case 't':  // by a debugger

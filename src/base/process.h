@@ -4,22 +4,38 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
+
+#include "base/wire.h"
 
 namespace niccolite {
 
-/// Tells processes of one machine apart, containers included: a number means a process only within
-/// its PID namespace.
+/// The boot id of this machine's kernel: equal in all of its containers; empty: not known.
+const std::string& boot_id();
+
+/// One process, anywhere and ever: a number means a process only on its machine, within its PID
+/// namespace, and until the process has ended, when another one may get it.
 struct ProcessId {
-  uint64_t number = 0;
-  uint64_t pid_namespace = 0;  // inode of /proc/self/ns/pid; 0: not known
+  uint64_t number = 0;         // as it sees itself: getpid()
+  uint64_t kernel = 0;         // of the boot id; 0, here and below: not known
+  uint64_t pid_namespace = 0;  // inode of /proc/self/ns/pid
+  uint64_t started = 0;        // clock ticks after the boot, as /proc/self/stat has it
   friend bool operator==(const ProcessId&, const ProcessId&) = default;
+
+  void encode(Writer& writer) const;
+  static ProcessId decode(Reader& reader);
 };
 
 ProcessId this_process();
 
 enum class RunState : uint8_t { Unknown, Runs, Stopped };
 
-/// What /proc says. Unknown: of another PID namespace, or ended.
+/// Can it be looked up here? Not if it is of another machine or PID namespace, or had no /proc to
+/// learn who it is from.
+bool is_visible(const ProcessId& process);
+/// What /proc says. Unknown: it is not visible, has ended, or /proc hides it. A /proc that was
+/// mounted in another PID namespace than this process's has strangers by the numbers of its peers;
+/// they started at other times.
 RunState run_state(const ProcessId& process);
 
 /// What /proc says of a thread of this process.

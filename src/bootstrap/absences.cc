@@ -3,29 +3,33 @@
 #include "base/log.h"
 
 namespace niccolite::bootstrap {
-namespace {
-
-void print(const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) LOG(Warn, Bootstrap, "{}", line);
-}
-
-}  // namespace
 
 bool Absences::is_absent(uint32_t process) {
-  std::unique_lock lock(mutex_);
-  const Lines lines = look();
-  const bool is_absent = absent_.contains(process);
-  lock.unlock();
-  print(lines);
+  const bool is_visible = outside_.is_visible(process);
+  const Clock::time_point now = outside_.now();
+  {
+    std::lock_guard lock(mutex_);
+    if (!is_visible || !is_turn_of(process, now)) return absent_.contains(process);
+  }
+  const RunState state = outside_.run_state(process);
+  bool is_absent = false, is_news = false;
+  {
+    std::lock_guard lock(mutex_);
+    is_news = note(process, state, now);
+    is_absent = absent_.contains(process);
+  }
+  if (is_news) tell(process, "is stopped");
   return is_absent;
 }
 
 void Absences::note_silent(uint32_t process) {
-  std::unique_lock lock(mutex_);
-  silent_.insert(process);
-  const Lines lines = give_up(process, "does not answer");
-  lock.unlock();
-  print(lines);
+  bool is_news = false;
+  {
+    std::lock_guard lock(mutex_);
+    silent_.insert(process);
+    is_news = give_up(process);
+  }
+  if (is_news) tell(process, "does not answer");
 }
 
 bool Absences::are_there() const {
@@ -33,32 +37,44 @@ bool Absences::are_there() const {
   return !absent_.empty();
 }
 
-Absences::Lines Absences::look() {
-  Lines lines;
-  const Clock::time_point now = outside_.now();
-  if (looked_ != Clock::time_point() && now - looked_ < kLookInterval) return lines;
-  looked_ = now;
-  const uint32_t nprocesses = outside_.nprocesses();
-  for (uint32_t process = 0; process < nprocesses; ++process) {
-    if (outside_.run_state(process) != RunState::Stopped) {
-      stopped_since_.erase(process);
-      if (!silent_.contains(process)) absent_.erase(process);  // it goes on
-      continue;
-    }
-    const Clock::time_point since = stopped_since_.emplace(process, now).first->second;
-    if (now - since < kLong) continue;
-    for (std::string& line : give_up(process, "is stopped")) lines.push_back(std::move(line));
+// All have a turn before one has its next.
+bool Absences::is_turn_of(uint32_t process, Clock::time_point now) {
+  if (silent_.contains(process)) return false;
+  if (now - interval_began_ >= kLookInterval) {
+    interval_began_ = now;
+    looks_ = 0;
+    std::erase_if(awaited_, [&](const auto& entry) { return now - entry.second.asked > kLong; });
   }
-  return lines;
+  Awaited& awaited = awaited_[process];
+  awaited.asked = now;
+  const size_t intervals = (awaited_.size() + kMostLooks - 1) / kMostLooks;
+  if (looks_ == kMostLooks || now - awaited.looked < intervals * kLookInterval) return false;
+  ++looks_;
+  awaited.looked = now;
+  return true;
 }
 
-Absences::Lines Absences::give_up(uint32_t process, const char* why) {
+bool Absences::note(uint32_t process, RunState state, Clock::time_point now) {
+  std::optional<Clock::time_point>& since = awaited_[process].stopped_since;
+  if (state != RunState::Stopped) {
+    since.reset();
+    if (!silent_.contains(process)) absent_.erase(process);  // it goes on
+    return false;
+  }
+  if (!since) since = now;
+  return now - *since >= kLong && give_up(process);
+}
+
+bool Absences::give_up(uint32_t process) {
   absent_.insert(process);
-  if (!told_.insert(process).second) return {};
-  return {fmt::format(
+  return told_.insert(process).second;
+}
+
+void Absences::tell(uint32_t process, const char* why) {
+  LOG(Warn, Bootstrap,
       "the end of a communicator does not wait for {}, which {}: operations that it has not come "
       "to yet may fail there",
-      outside_.describe(process), why)};
+      outside_.describe(process), why);
 }
 
 }  // namespace niccolite::bootstrap

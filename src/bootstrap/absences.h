@@ -1,7 +1,8 @@
 // Absences: which processes of a session a rank that leaves waits for no longer, since they cannot
 // answer: those of this machine that have been stopped (SIGSTOP, a debugger) for a second, and
 // those that were waited for in vain. Of each that it gives up on it prints a line, once. Thread
-// safety: any thread; reads /proc, so that no lock is to be held.
+// safety: any thread; is_absent() may read /proc and ask Outside, and note_silent() ask it, so that
+// the session's lock is not to be held there.
 #pragma once
 
 #include <chrono>
@@ -9,9 +10,9 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "base/process.h"
 #include "base/thread_annotations.h"
@@ -24,18 +25,22 @@ class Absences {
   /// A debugger's user, or a scheduler of jobs, may stop a process for a moment.
   static constexpr std::chrono::seconds kLong{1};
   static constexpr std::chrono::milliseconds kLookInterval{100};
+  /// In each kLookInterval, at processes, each of which is a file of /proc: a thousand processes
+  /// that leave each other at once would else read a million files ten times a second.
+  static constexpr size_t kMostLooks = 16;
 
   /// The session, and what it knows of its processes; outlives this.
   struct Outside {
-    std::function<uint32_t()> nprocesses;
-    std::function<RunState(uint32_t process)> run_state;  // Unknown: of another machine, too
+    std::function<bool(uint32_t process)> is_visible;  // can it be looked up, and has it not left?
+    std::function<RunState(uint32_t process)> run_state;
     std::function<std::string(uint32_t process)> describe;
     std::function<Clock::time_point()> now = &Clock::now;
   };
   explicit Absences(Outside outside) : outside_(std::move(outside)) {}
 
-  /// Is it given up on? Looks at all processes, not more often than every kLookInterval, so that
-  /// nobody who waits for one after the other waits long for each.
+  /// Is it given up on? To be asked in each kLookInterval about every process that the caller still
+  /// waits for, and not only about the next, so that nobody who waits for one after the other waits
+  /// long for each. Looks at the process if its turn has come.
   bool is_absent(uint32_t process) EXCLUDES(mutex_);
   /// An answer of it was waited for in vain.
   void note_silent(uint32_t process) EXCLUDES(mutex_);
@@ -43,14 +48,22 @@ class Absences {
   bool are_there() const EXCLUDES(mutex_);
 
  private:
-  using Lines = std::vector<std::string>;  // to be printed once the mutex is let go
-  Lines look() REQUIRES(mutex_);
-  Lines give_up(uint32_t process, const char* why) REQUIRES(mutex_);
+  /// A process that somebody waits for.
+  struct Awaited {
+    Clock::time_point asked, looked;
+    std::optional<Clock::time_point> stopped_since;
+  };
+  bool is_turn_of(uint32_t process, Clock::time_point now) REQUIRES(mutex_);
+  /// True, here and below: it has not been told yet that the process is given up on.
+  bool note(uint32_t process, RunState state, Clock::time_point now) REQUIRES(mutex_);
+  bool give_up(uint32_t process) REQUIRES(mutex_);
+  void tell(uint32_t process, const char* why) EXCLUDES(mutex_);
 
   const Outside outside_;
   mutable std::mutex mutex_;
-  Clock::time_point looked_ GUARDED_BY(mutex_){};
-  std::map<uint32_t, Clock::time_point> stopped_since_ GUARDED_BY(mutex_);
+  std::map<uint32_t, Awaited> awaited_ GUARDED_BY(mutex_);
+  Clock::time_point interval_began_ GUARDED_BY(mutex_);
+  size_t looks_ GUARDED_BY(mutex_) = 0;  // in this interval
   std::set<uint32_t> silent_ GUARDED_BY(mutex_), absent_ GUARDED_BY(mutex_),
       told_ GUARDED_BY(mutex_);
 };

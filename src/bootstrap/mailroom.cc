@@ -105,43 +105,51 @@ std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
   }
   std::vector<Result<Bytes>> answers;
   for (size_t i = 0; i < queries.size() && (i == 0 || answers.back().is_ok()); ++i)
-    answers.push_back(await(lock, local, queries[i].peer, first + i, deadline, patience, start));
+    answers.push_back(await(lock, local, queries.subspan(i), first + i, deadline, patience, start));
   // Answers that come later find nobody.
   for (size_t i = answers.size(); i < queries.size(); ++i) pending_.erase(first + i);
   return answers;
 }
 
+// Of the first query; whoever else has not answered yet is looked at, too.
+bool Mailroom::is_absent(Roster::Lock& lock, std::span<const Query> queries, uint64_t number) {
+  std::vector<uint32_t> awaited;
+  for (size_t i = 0; i < queries.size(); ++i)
+    if (!pending_[number + i].answer.has_value())
+      awaited.push_back(roster_.process_of(queries[i].peer));
+  const uint32_t first = roster_.process_of(queries.front().peer);
+  lock.unlock();
+  bool answer = false;
+  for (const uint32_t process : awaited)
+    if (presence_.is_absent(process) && process == first) answer = true;
+  lock.lock();
+  return answer;
+}
+
 // Waits until `happened`, or whatever else ends a wait; true: the peer's process is absent.
 template <typename Condition>
-bool Mailroom::is_given_up(Roster::Lock& lock, Local& local, int32_t peer, Deadline deadline,
-                           Condition happened) {
-  const auto ask = [&](const auto& question) {
-    lock.unlock();
-    const bool answer = question();
-    lock.lock();
-    return answer;
-  };
-  const auto is_absent = [&, process = roster_.process_of(peer)] {
-    return presence_.is_absent(process);
-  };
-  bool given_up = ask(presence_.are_some_absent) && ask(is_absent);
+bool Mailroom::is_given_up(Roster::Lock& lock, Local& local, std::span<const Query> queries,
+                           uint64_t number, Deadline deadline, Condition happened) {
+  bool given_up = presence_.are_some_absent() && is_absent(lock, queries, number);
   while (!given_up && !happened()) {
     const Deadline next = Deadline::after(Absences::kLookInterval);
     if (deadline.at() <= next.at() ||
         roster_.wait(lock, local, next, happened) != Roster::Outcome::TimedOut)
       return false;
-    given_up = ask(is_absent);
+    given_up = is_absent(lock, queries, number);
   }
   return !happened();
 }
 
-Result<Bytes> Mailroom::await(Roster::Lock& lock, Local& local, int32_t peer, uint64_t number,
-                              Deadline deadline, Patience patience,
+Result<Bytes> Mailroom::await(Roster::Lock& lock, Local& local, std::span<const Query> queries,
+                              uint64_t number, Deadline deadline, Patience patience,
                               Deadline::Clock::time_point start) {
+  const int32_t peer = queries.front().peer;
   const auto happened = [&] {
     return pending_[number].answer.has_value() || !roster_.why_gone(peer).is_ok();
   };
-  if (patience == Patience::WhileItRuns && is_given_up(lock, local, peer, deadline, happened)) {
+  if (patience == Patience::WhileItRuns &&
+      is_given_up(lock, local, queries, number, deadline, happened)) {
     pending_.erase(number);
     return Status::remote_error("rank {} does not answer: its process is stopped", peer)
         .with_peer(peer);

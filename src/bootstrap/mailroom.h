@@ -55,11 +55,14 @@ class Mailroom {
     std::shared_ptr<Local> caller;
   };
 
-  Result<Bytes> await(Roster::Lock& lock, Local& local, int32_t peer, uint64_t number,
-                      Deadline deadline, Patience patience, Deadline::Clock::time_point start);
+  /// Waits for the answer to the first of `queries`, whose calls have numbers from `number` on.
+  Result<Bytes> await(Roster::Lock& lock, Local& local, std::span<const Query> queries,
+                      uint64_t number, Deadline deadline, Patience patience,
+                      Deadline::Clock::time_point start);
   template <typename Condition>
-  bool is_given_up(Roster::Lock& lock, Local& local, int32_t peer, Deadline deadline,
-                   Condition happened);
+  bool is_given_up(Roster::Lock& lock, Local& local, std::span<const Query> queries,
+                   uint64_t number, Deadline deadline, Condition happened);
+  bool is_absent(Roster::Lock& lock, std::span<const Query> queries, uint64_t number);
   void call(const Local& local, int32_t peer, uint64_t number, std::span<const std::byte> content);
   void deliver(int32_t from, int32_t to, uint32_t tag, Bytes content);
   void take_call(int32_t to, Call call);

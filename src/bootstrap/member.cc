@@ -127,6 +127,12 @@ std::string Member::host(int peer) const {
   return roster.process(roster.process_of(peer)).address.host();
 }
 
+ProcessId Member::process(int peer) const {
+  Roster& roster = group_->roster();
+  const Roster::Lock lock = roster.lock();
+  return roster.process(roster.process_of(peer)).origin.process;
+}
+
 std::string Member::describe(int peer) const {
   Roster& roster = group_->roster();
   const Roster::Lock lock = roster.lock();

@@ -24,6 +24,7 @@
 
 #include "base/address.h"
 #include "base/authentication.h"
+#include "base/process.h"
 #include "base/status.h"
 #include "base/wait.h"
 #include "base/wire.h"
@@ -135,6 +136,7 @@ class Member {
   authentication::Secret secret(std::string_view purpose) const;
   /// The address of the peer's host, without a port: "10.0.0.4".
   std::string host(int peer) const;
+  ProcessId process(int peer) const;
   /// "process 4711 on host a12", for messages.
   std::string describe(int peer) const;
 

@@ -44,13 +44,13 @@ std::vector<int32_t> read_ranks(Reader& reader) {
 }
 
 void write_origin(Writer& writer, const Origin& origin) {
-  writer.u64(origin.pid);
+  origin.process.encode(writer);
   writer.text(std::string_view(origin.host).substr(0, kMaxHostBytes));
 }
 
 Origin read_origin(Reader& reader) {
   Origin origin;
-  origin.pid = reader.u64();
+  origin.process = ProcessId::decode(reader);
   origin.host = reader.text(kMaxHostBytes);
   return origin;
 }
@@ -74,7 +74,7 @@ Failed read_failed(Reader& reader) {
 Origin Origin::of_this_process() {
   std::array<char, kMaxHostBytes> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {'?'};
-  return {.pid = static_cast<uint64_t>(getpid()), .host = host.data()};
+  return {.process = this_process(), .host = host.data()};
 }
 
 Bytes encode_type(MessageType type) {

@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "base/address.h"
+#include "base/process.h"
 #include "base/status.h"
 #include "base/wire.h"
 
 namespace niccolite::bootstrap {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 inline constexpr uint32_t kMaxRanks = 1u << 20;
 inline constexpr size_t kMaxHostBytes = 256;
 inline constexpr size_t kMaxTextBytes = 4096;
@@ -47,9 +48,9 @@ namespace messages {
 
 /// Whom a message concerns, for people: "process 4711 on host a12".
 struct Origin {
-  uint64_t pid = 0;
+  ProcessId process;
   std::string host;
-  std::string text() const { return fmt::format("process {} on host {}", pid, host); }
+  std::string text() const { return fmt::format("process {} on host {}", process.number, host); }
   static Origin of_this_process();
   friend bool operator==(const Origin&, const Origin&) = default;
 };

@@ -133,15 +133,12 @@ void Rendezvous::look_for_missing() {
   tell_awaited({.why = messages::Awaited::Why::NotJoined, .ranks = missing_ranks(), .origin = {}});
 }
 
-// Ranks that have come gather a table among themselves, for which none may be missing. Of other
-// machines the root does not know.
+// Ranks that have come gather a table among themselves, for which none may be missing.
 void Rendezvous::look_for_stopped() {
   for (const auto& [link, guest] : guests_) {
-    if (guest.ready || guest.ranks.empty() || guest.join.origin.host != options_.host.host)
+    if (guest.ready || guest.ranks.empty() ||
+        run_state(guest.join.origin.process) != RunState::Stopped)
       continue;
-    ProcessId process = this_process();
-    process.number = guest.join.origin.pid;
-    if (run_state(process) != RunState::Stopped) continue;
     messages::Awaited awaited{
         .why = messages::Awaited::Why::Stopped, .ranks = guest.ranks, .origin = guest.join.origin};
     std::ranges::sort(awaited.ranks);

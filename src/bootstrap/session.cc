@@ -45,10 +45,11 @@ Session::Session(const UniqueId& id)
       process_(getpid()),
       number_(random_number()),
       origin_(messages::Origin::of_this_process()),
-      absences_({.nprocesses =
-                     [this] {
+      absences_({.is_visible =
+                     [this](uint32_t process) {
                        const Roster::Lock lock = roster_.lock();
-                       return roster_.has_table() ? roster_.nprocesses() : 0;
+                       return !roster_.is_gone(process) &&
+                              niccolite::is_visible(roster_.process(process).origin.process);
                      },
                  .run_state = [this](uint32_t process) { return run_state_of(process); },
                  .describe =
@@ -70,13 +71,9 @@ Group::Outside Session::outside() {
 }
 
 RunState Session::run_state_of(uint32_t process) {
-  ProcessId id = this_process();
-  {
-    const Roster::Lock lock = roster_.lock();
-    const messages::Origin& origin = roster_.process(process).origin;
-    if (origin.host != origin_.host || roster_.is_gone(process)) return RunState::Unknown;
-    id.number = origin.pid;
-  }
+  Roster::Lock lock = roster_.lock();
+  const ProcessId id = roster_.process(process).origin.process;
+  lock.unlock();
   return run_state(id);
 }
 

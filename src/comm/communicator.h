@@ -353,11 +353,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<int> machine_of_;  // by rank, by number; empty for one rank
   // Of several machines, of links that are no NVLink, or where a rank asks for it; else null.
   std::shared_ptr<const topology::Graph> machine_graph_;
-  std::vector<int> rails_;             // of the graph (topology/rails.h)
-  std::vector<int> graph_ranks_;       // by rank, what the graph knows it as
-  std::vector<ProcessId> process_of_;  // by rank; the same
-  std::vector<int> device_of_;         // by rank, in its process; the same
-  std::string gpu_;                    // planner::Settings::gpu
+  std::vector<int> rails_;        // of the graph (topology/rails.h)
+  std::vector<int> graph_ranks_;  // by rank, what the graph knows it as
+  std::vector<int> device_of_;    // by rank, in its process; the same
+  std::string gpu_;               // planner::Settings::gpu
   // Some ranks of one machine have no peer access to each other; some do not share host memory. Of
   // a communicator made from another: of some of that one's ranks.
   bool lacks_access_ = false;

@@ -282,7 +282,6 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
   if (member_ != nullptr) {
     for (const int peer : child.ranks) {
       machine_of_.push_back(parent.machine_of_[static_cast<size_t>(peer)]);
-      process_of_.push_back(parent.process_of_[static_cast<size_t>(peer)]);
       device_of_.push_back(parent.device_of_[static_cast<size_t>(peer)]);
       if (parent.machine_graph_ != nullptr)
         graph_ranks_.push_back(parent.graph_ranks_[static_cast<size_t>(peer)]);

@@ -159,10 +159,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     settings = ranks[0].settings.value();
     settings.gpu = gpu_ = gpu_of(ranks);
     machine_of_ = machines_of(ranks);
-    for (const RankInfo& of_rank : ranks) {
-      process_of_.push_back(of_rank.process);
-      device_of_.push_back(of_rank.device);
-    }
+    for (const RankInfo& of_rank : ranks) device_of_.push_back(of_rank.device);
     transport::Reach reach = TRY(exchange_links(ranks, settings, deadline));
     planner::set_reach(settings, reach.is_whole);
     TRY(serve_peers(settings, std::move(reach)));

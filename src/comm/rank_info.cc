@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "base/process.h"
 #include "comm/version.h"
 
 namespace niccolite::comm {
@@ -16,13 +16,6 @@ namespace {
 constexpr size_t kMostHost = 64;  // a boot id has 36, a host name at most 64
 constexpr size_t kMostBusId = 32;
 constexpr size_t kMostGpu = 96;
-
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
 
 const char* kind_name(gpu::Kind kind) { return kind == gpu::Kind::Cuda ? "real" : "virtual"; }
 
@@ -80,7 +73,6 @@ Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
   info.host_name = name.data();
   const std::string boot = parameters::host_id().empty() ? boot_id() : parameters::host_id();
   info.host = (boot.empty() ? info.host_name : boot).substr(0, kMostHost);
-  info.process = this_process();
   info.device_uuid = gpu.uuid;
   info.bus_id = gpu.bus_id.substr(0, kMostBusId);
   info.gpu = gpu.name.substr(0, kMostGpu);
@@ -103,8 +95,6 @@ Bytes encode(const RankInfo& info) {
   writer.i32(info.device);
   writer.u8(static_cast<uint8_t>(info.machine));
   writer.text(info.host);
-  writer.u64(info.process.number);
-  writer.u64(info.process.pid_namespace);
   writer.raw(std::as_bytes(std::span(info.device_uuid)));
   writer.text(info.bus_id);
   writer.text(info.gpu);
@@ -142,8 +132,6 @@ Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) 
   if (machine > static_cast<uint8_t>(gpu::Kind::Virtual)) reader.reject("an unknown kind of GPU");
   info.machine = static_cast<gpu::Kind>(machine);
   info.host = reader.text(kMostHost);
-  info.process.number = reader.u64();
-  info.process.pid_namespace = reader.u64();
   const std::span<const std::byte> uuid = reader.raw(info.device_uuid.size());
   std::ranges::transform(uuid, info.device_uuid.begin(),
                          [](std::byte byte) { return std::to_integer<uint8_t>(byte); });

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "base/process.h"
 #include "bootstrap/member.h"
 #include "planner/fingerprint.h"
 #include "planner/settings.h"
@@ -24,7 +23,6 @@ struct RankInfo {
   std::string host;  // NCCL_HOSTID, or the boot id of the kernel: equal for processes of one
                      // machine, also across containers
   std::string host_name;
-  ProcessId process;
   std::array<uint8_t, 16> device_uuid{};
   std::string bus_id;
   std::string gpu;                            // its name

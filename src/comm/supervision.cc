@@ -47,7 +47,7 @@ Status Communicator::start_watch() {
   };
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
   hooks.run_state = [this](int peer) {
-    return is_remote(peer) ? RunState::Unknown : run_state(process_of_[static_cast<size_t>(peer)]);
+    return is_remote(peer) ? RunState::Unknown : run_state(member_->process(peer));
   };
   if (needs_network()) hooks.network = [this] { return endpoint_->network_state(); };
   hooks.awake_since = &Watchdog::awake_since;
@@ -149,7 +149,7 @@ void Communicator::record_flight() {
 void Communicator::show_status() {
   const auto name_of = [this](int other) -> ProcessName {
     if (member_ == nullptr) return {.host = "localhost", .pid = this_process().number};
-    return {.host = member_->host(other), .pid = process_of_[static_cast<size_t>(other)].number};
+    return {.host = member_->host(other), .pid = member_->process(other).number};
   };
   const auto device_of = [this](int other) {
     return device_of_.empty() ? device() : device_of_[static_cast<size_t>(other)];
@@ -160,7 +160,7 @@ void Communicator::show_status() {
   };
   const auto is_stopped = [this](int other) {
     return member_ != nullptr && !is_remote(other) &&
-           run_state(process_of_[static_cast<size_t>(other)]) == RunState::Stopped;
+           run_state(member_->process(other)) == RunState::Stopped;
   };
   const auto ask_process = [this](int other, const Deadline& deadline) -> Result<Bytes> {
     return ask(Question::Status, other, {}, deadline);

@@ -16,6 +16,7 @@
 #include <set>
 #include <sstream>
 
+#include "bootstrap/absences.h"
 #include "ranks.h"
 
 namespace {
@@ -232,6 +233,24 @@ int run_fork(const Task& task) {
   return after.is_ok() ? 0 : 1;
 }
 
+// Rank 0 asks rank 1 as one that leaves does, for longer than a stopped process is waited for.
+int run_ask(const Task& task) {
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  member->serve([](int, std::span<const std::byte>) -> Result<Bytes> {
+    std::this_thread::sleep_for(Absences::kLong + 500ms);
+    return to_bytes("here");
+  });
+  if (task.rank == 0) {
+    const Bytes question = to_bytes("where");
+    const std::array queries = {Query{.peer = 1, .message = question}};
+    const auto answers = member->request(queries, task.deadline(), Patience::WhileItRuns);
+    report(fmt::format("rank 0: {}", answers[0].is_ok() ? to_text(answers[0].value())
+                                                        : describe(answers[0].status())));
+  }
+  return member->barrier(task.deadline()).is_ok() ? 0 : 1;
+}
+
 int run_join(const Task& task) {
   auto member = join(task);
   return member == nullptr ? 1 : 0;
@@ -277,9 +296,9 @@ int run_ids(const Task&) {
 
 int run_scenario(const ChildOptions& options) {
   const std::vector<std::pair<std::string, int (*)(const Task&)>> scenarios = {
-      {"exchange", run_exchange}, {"idle", run_idle}, {"gather", run_gather},
-      {"exit", run_exit},         {"join", run_join}, {"leaks", run_leaks},
-      {"repeat", run_repeat},     {"fork", run_fork}, {"ids", run_ids}};
+      {"exchange", run_exchange}, {"idle", run_idle},   {"gather", run_gather}, {"exit", run_exit},
+      {"join", run_join},         {"leaks", run_leaks}, {"repeat", run_repeat}, {"fork", run_fork},
+      {"ids", run_ids},           {"ask", run_ask}};
   for (const auto& [name, run] : scenarios) {
     if (name != options.scenario) continue;
     std::atomic<int> code{0};
@@ -294,6 +313,31 @@ int run_scenario(const ChildOptions& options) {
 
 }  // namespace
 
+// `unshare` makes the process that ends with its first child, and the shell is that child,
+// number 1.
+std::vector<std::string> elsewhere(const std::vector<std::string>& then) {
+  std::vector<std::string> command = {"unshare", "--user",       "--map-root-user", "--pid",
+                                      "--fork",  "--kill-child", "--mount-proc"};
+  command.insert(command.end(), then.begin(), then.end());
+  return command;
+}
+
+[[noreturn]] void execute(std::vector<std::string> command) {
+  std::vector<char*> argv;
+  for (std::string& argument : command) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  _exit(127);
+}
+
+bool Child::may_be_elsewhere() {
+  const pid_t pid = fork();
+  if (pid == 0) execute(elsewhere({"sh", "-c", "echo 1000 > /proc/sys/kernel/ns_last_pid"}));
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return status == 0;
+}
+
 Child::Child(const ChildOptions& options) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
@@ -301,7 +345,7 @@ Child::Child(const ChildOptions& options) {
   const Fd input(ends[1]);
   std::string ranks;
   for (int rank : options.ranks) ranks += fmt::format("{}{}", ranks.empty() ? "" : ",", rank);
-  std::vector<std::string> arguments = {"/proc/self/exe",
+  std::vector<std::string> arguments = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                         "--child",
                                         options.scenario,
                                         to_hex(options.id),
@@ -309,14 +353,18 @@ Child::Child(const ChildOptions& options) {
                                         ranks,
                                         std::to_string(options.argument),
                                         std::to_string(options.timeout_milliseconds)};
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
+  if (options.number_elsewhere != 0) {
+    // The shell's next child has the number. It does not become the program itself.
+    std::vector<std::string> shell = {"sh", "-c",
+                                      "echo $0 > /proc/sys/kernel/ns_last_pid && \"$@\"; exit $?",
+                                      std::to_string(options.number_elsewhere - 1)};
+    shell.insert(shell.end(), arguments.begin(), arguments.end());
+    arguments = elsewhere(shell);
+  }
   pid_ = fork();
   if (pid_ != 0) return;
   dup2(input.get(), STDOUT_FILENO);
-  execv("/proc/self/exe", argv.data());
-  _exit(127);
+  execute(std::move(arguments));
 }
 
 Child::Child(Child&& other) noexcept

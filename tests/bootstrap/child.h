@@ -20,10 +20,14 @@ struct ChildOptions {
   std::vector<int> ranks;
   int argument = 0;                   // of the scenario
   int timeout_milliseconds = 20'000;  // of its deadlines
+  /// It is to have this number in a PID namespace of its own; 0: it is in that of the test.
+  pid_t number_elsewhere = 0;
 };
 
 class Child {
  public:
+  /// Does this system let the test make PID namespaces?
+  static bool may_be_elsewhere();
   explicit Child(const ChildOptions& options);
   ~Child();  // kills it if it still runs
   Child(Child&& other) noexcept;

@@ -11,7 +11,7 @@ namespace {
 TEST(Group, SaysOfNobodyWhoIsStillToComeThatItHasLeft) {
   std::mutex mutex;
   Service service;
-  Absences absences({.nprocesses = [] { return 2u; },
+  Absences absences({.is_visible = [](uint32_t) { return true; },
                      .run_state = [](uint32_t) { return RunState::Runs; },
                      .describe = [](uint32_t) { return std::string(); }});
   const auto group = std::make_shared<Group>(

@@ -26,7 +26,8 @@ Status decode_only(Reader& reader) {
 std::vector<Sample> samples() {
   using namespace messages;
   static const Bytes content = pattern(3, 40);
-  const Origin origin{.pid = 4711, .host = "a12"};
+  const Origin origin{.process = {.number = 4711, .kernel = 1, .pid_namespace = 2, .started = 3},
+                      .host = "a12"};
   const Failed failed{.code = Code::InvalidUsage, .peer = 3, .text = "wrong"};
   return {
       {"Join",
@@ -63,8 +64,7 @@ std::vector<Sample> samples() {
       {"ResponseFailed",
        Response{.call = 3, .succeeded = false, .failure = failed, .content = {}}.encode(),
        decode_only<Response>},
-      {"Host", Host{.origin = {.pid = 4711, .host = "a12"}, .ranks = {0, 3}}.encode(),
-       decode_only<Host>},
+      {"Host", Host{.origin = origin, .ranks = {0, 3}}.encode(), decode_only<Host>},
       {"Awaited", Awaited{.why = Awaited::Why::Stopped, .ranks = {2, 3}, .origin = origin}.encode(),
        decode_only<Awaited>},
       {"Survive",

@@ -1,4 +1,8 @@
 // Ranks in several processes: exchange, deaths in each phase, mistakes of the caller.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "base/socket.h"
 #include "child.h"
 #include "ranks.h"
@@ -114,6 +118,24 @@ TEST(ExitOfAProcess, WithoutLeavingIsNoDeath) {
     if (&child == &children[1]) continue;
     EXPECT_THAT(lines, testing::Contains(AllOf(HasSubstr("has left"), HasSubstr("lost false"))));
   }
+}
+
+TEST(ProcessesOfSeveralPidNamespaces, AreNotTakenForStoppedStrangers) {
+  if (!Child::may_be_elsewhere()) GTEST_SKIP() << "needs PID namespaces, which are not allowed";
+  const pid_t stranger = fork();
+  if (stranger == 0)
+    while (true) pause();
+  kill(stranger, SIGSTOP);
+  const UniqueId id = loopback_id();
+  Child asker({.scenario = "ask", .id = id, .nranks = 2, .ranks = {0}});
+  Child answerer(
+      {.scenario = "ask", .id = id, .nranks = 2, .ranks = {1}, .number_elsewhere = stranger});
+  EXPECT_EQ(await(asker, "rank 0"), "rank 0: here");
+  asker.rest();
+  EXPECT_EQ(asker.wait(), 0);
+  EXPECT_EQ(answerer.wait(), 0);
+  kill(stranger, SIGKILL);
+  waitpid(stranger, nullptr, 0);
 }
 
 TEST(Sessions, AreUndisturbedByForkedChildren) {

@@ -5,6 +5,8 @@
 
 #include <fstream>
 
+#include "base/process.h"
+
 namespace niccolite::gpu::virtual_ {
 namespace {
 
@@ -22,7 +24,7 @@ std::string first_line(const char* path) {
 std::string host_identity() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
-  std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  std::string boot = boot_id();
   if (boot.empty()) boot = first_line("/etc/machine-id");
   return fmt::format("{}/{}", name, boot);
 }
