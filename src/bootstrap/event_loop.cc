@@ -33,7 +33,7 @@ EventLoop::~EventLoop() {
 }
 
 void EventLoop::run() {
-  std::unique_lock turn(turn_);
+  turn_.lock();
   runner_ = std::this_thread::get_id();
   while (!stopping_) {
     std::array<epoll_event, 64> events;
@@ -43,10 +43,10 @@ void EventLoop::run() {
     if (limit == Clock::duration::zero()) {
       count = wait(events, limit);
     } else {
-      turn.unlock();
+      let_go();
       if (limit == kYield) sched_yield();
       count = wait(events, limit == kYield ? Clock::duration::zero() : limit);
-      turn.lock();
+      turn_.lock();
     }
     for (int i = 0; i < count; ++i) {
       const epoll_event event = events[static_cast<size_t>(i)];
@@ -62,6 +62,7 @@ void EventLoop::run() {
     run_timers();
   }
   runner_ = {};
+  let_go();
 }
 
 void EventLoop::call(Id id, uint32_t events) {

@@ -2,10 +2,11 @@
 // callbacks one after the other on the thread that called run(). What hangs on a loop is touched by
 // that thread only, or by one that borrows the loop: while the loop's own thread waits, another may
 // do what belongs to that thread, and serve the watches that are shared. Thread safety: post(),
-// stop(), borrow() and try_borrow() from any thread; the rest on the loop's thread, within
-// borrow(), or before run() and after it ended.
+// stop() and those that borrow from any thread; the rest on the loop's thread, within what borrows,
+// or before run() and after it ended.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -65,17 +66,28 @@ class EventLoop {
   /// Calls `use`, when no callback runs; none begins meanwhile.
   template <typename Use>
   void borrow(Use&& use) EXCLUDES(turn_) {
-    std::lock_guard lock(turn_);
+    turn_.lock();
+    const Borrowed borrowed{*this};
     use();
   }
   /// The same, or false if a callback runs, or somebody else has borrowed the loop.
   template <typename Use>
   bool try_borrow(Use&& use) EXCLUDES(turn_) {
-    std::unique_lock lock(turn_, std::try_to_lock);
-    if (!lock.owns_lock()) return false;
+    if (!turn_.try_lock()) return false;
+    const Borrowed borrowed{*this};
     use();
     return true;
   }
+  /// The same; after false, whoever has the loop calls what on_return() was given as soon as it has
+  /// let go.
+  template <typename Use>
+  bool borrow_or_hear(Use&& use) EXCLUDES(turn_) {
+    if (try_borrow(use)) return true;
+    is_wanted_.exchange(true, std::memory_order_acq_rel);  // pairs with let_go()
+    return try_borrow(use);
+  }
+  /// Before run(). Called without the loop, on the thread that had it.
+  void on_return(std::function<void()> tell) { on_return_ = std::move(tell); }
   /// Runs the callbacks of the shared watches that have something to do, without waiting.
   void serve_shared();
   /// Whether the loop's own thread leaves them to others. Callbacks of the poller and borrowers.
@@ -89,6 +101,17 @@ class EventLoop {
   };
 
   EventLoop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+  struct Borrowed {
+    ~Borrowed() { loop.let_go(); }
+    EventLoop& loop;
+  };
+  // The word is only ever exchanged. Take a thread whose second try to borrow fails because this
+  // one has the loop: this one's exchange comes after that thread's, and finds it, as otherwise the
+  // unlock would have happened before that try.
+  void let_go() {
+    turn_.unlock();
+    if (is_wanted_.exchange(false, std::memory_order_acq_rel) && on_return_) on_return_();
+  }
   Result<Id> watch_in(const Fd& set, int fd, uint32_t events, std::function<void(uint32_t)> ready);
   const Fd& set_of(const Watch& watch) const { return watch.is_shared ? shared_ : epoll_; }
   Clock::duration time_to_next_timer() const;
@@ -105,6 +128,8 @@ class EventLoop {
   Fd shared_;  // epoll, kShared; none: the loop is not shared
   // Held by whoever runs callbacks: all below but tasks_ is theirs.
   std::mutex turn_;
+  std::atomic<bool> is_wanted_{false};  // by who shall hear when the loop is let go
+  std::function<void()> on_return_;
   std::thread::id runner_{};  // of run()
   bool is_left_ = false;      // the shared watches, to others
   std::mutex mutex_;

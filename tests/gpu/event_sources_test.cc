@@ -31,16 +31,21 @@ class Numbers final : public EventSource {
     ASSERT_EQ(write(fd_.get(), &one, sizeof one), ssize_t{sizeof one});
   }
   int descriptor() const override { return fd_.get(); }
-  void serve() override {
+  bool serve() override {
     EXPECT_TRUE(is_served);
+    ++served;
+    if (is_held) return false;
     uint64_t one;
     if (read(fd_.get(), &one, sizeof one) == ssize_t{sizeof one}) ++arrived;
+    return true;
   }
   void begin_serving() override { EXPECT_FALSE(is_served.exchange(true)); }
   void end_serving() override { EXPECT_TRUE(is_served.exchange(false)); }
 
   std::atomic<int> arrived{0};
   std::atomic<bool> is_served{false};
+  std::atomic<bool> is_held{false};  // by another thread, that is
+  std::atomic<int> served{0};
 
  private:
   Fd fd_;
@@ -191,6 +196,45 @@ TEST_F(EventSourcesTest, LetWaitingKernelsSleep) {
   const auto passed = std::chrono::steady_clock::now() - start;
   EXPECT_LE(seen, 2 * (passed / std::chrono::milliseconds(1)) + 10);
   numbers.send();
+  ASSERT_TRUE(synchronize().is_ok());
+}
+
+TEST_F(EventSourcesTest, AreServedWhileAnotherIsInOthersHands) {
+  Numbers held;
+  Numbers numbers;
+  std::atomic<int> other{0};
+  for (int i = 1; i <= 100; ++i) {
+    held.is_held = true;
+    held.served = 0;
+    held.send();
+    launch(numbers.arrived, i);
+    await([&] { return held.served > 0; });
+    numbers.send();
+    ASSERT_TRUE(synchronize().is_ok());
+    EXPECT_EQ(held.arrived, i - 1);
+    // Whoever had it lets go. Its data are there already.
+    launch(held.arrived, i);
+    held.is_held = false;
+    machine().wake();
+    ASSERT_TRUE(synchronize().is_ok());
+  }
+}
+
+// The wait for the others does not end because of it.
+TEST_F(EventSourcesTest, SleepThoughAnotherIsInOthersHands) {
+  Numbers held;
+  held.is_held = true;
+  held.send();
+  launch(held.arrived, 1);
+  await([&] { return held.served > 0; });
+  held.served = 0;
+  const auto start = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const int seen = held.served;
+  const auto passed = std::chrono::steady_clock::now() - start;
+  EXPECT_LE(seen, 2 * (passed / std::chrono::milliseconds(1)) + 10);
+  held.is_held = false;
+  machine().wake();
   ASSERT_TRUE(synchronize().is_ok());
 }
 

@@ -97,6 +97,7 @@ bool EventSources::wait(std::chrono::microseconds most) {
   std::unique_lock lock(mutex_);
   // After the last has gone, detach() waits for nobody to be here any more.
   if (!set_.valid() || sources_.empty()) return false;
+  if (!left_out_.empty()) serve_those_left_out();
   is_waiting_ = true;
   const int set = set_.get();  // which stays open while is_waiting_
   lock.unlock();
@@ -107,14 +108,30 @@ bool EventSources::wait(std::chrono::microseconds most) {
     const uint64_t number = events[static_cast<size_t>(i)].data.u64;
     if (number == kWake) {
       read_wake();
-    } else if (const auto found = sources_.find(number); found != sources_.end()) {
-      found->second->serve();
+    } else {
+      serve(number);
     }
   }
   is_waiting_ = false;
   wait_ended_.notify_all();
   is_open_.exchange(true);
   return true;
+}
+
+void EventSources::serve(uint64_t number) {
+  const auto found = sources_.find(number);
+  if (found == sources_.end() || found->second->serve()) return;
+  epoll_control(set_, EPOLL_CTL_MOD, found->second->descriptor(), 0u, number);
+  left_out_.push_back(number);
+}
+
+void EventSources::serve_those_left_out() {
+  std::erase_if(left_out_, [this](uint64_t number) {
+    const auto found = sources_.find(number);
+    if (found == sources_.end()) return true;
+    return found->second->serve() &&
+           epoll_control(set_, EPOLL_CTL_MOD, found->second->descriptor(), EPOLLIN, number);
+  });
 }
 
 void EventSources::end() {

@@ -11,6 +11,10 @@
 //   steps all kernels ...
 //   end(): is_open_ = false
 //
+// A source that another thread has in its hands is left out of the wait, or it would end at once
+// again and again, until that thread wakes the poller: each wait() begins with those that were left
+// out. So a thread that loses its core within one source does not keep the others waiting.
+//
 // The descriptors for the wait exist while there are sources: detach() of the last ends the wait,
 // if there is one, and closes them.
 //
@@ -24,6 +28,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/status.h"
@@ -53,6 +58,8 @@ class EventSources {
   void close() REQUIRES(mutex_) EXCLUDES(descriptors_mutex_);
   void write_wake() EXCLUDES(descriptors_mutex_);
   void read_wake() EXCLUDES(descriptors_mutex_);
+  void serve(uint64_t number) REQUIRES(mutex_);
+  void serve_those_left_out() REQUIRES(mutex_);
 
   std::atomic<size_t> count_{0};
   std::atomic<bool> is_open_{false};
@@ -65,6 +72,7 @@ class EventSources {
   Fd wake_ GUARDED_BY(descriptors_mutex_);  // eventfd; as long as set_
   uint64_t next_ GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, EventSource*> sources_ GUARDED_BY(mutex_);
+  std::vector<uint64_t> left_out_ GUARDED_BY(mutex_);  // of the wait
   bool is_serving_ GUARDED_BY(mutex_) = false;
 };
 

@@ -33,13 +33,15 @@ class Task {
 /// What brings data that kernels wait for from outside the process, and tells so by a descriptor: a
 /// proxy of the network. While kernels wait, and nothing else is to be done, a worker waits for the
 /// descriptor and serves the source itself, so that no other thread has to wake between the data
-/// and the kernel. Thread safety: one worker at a time.
+/// and the kernel. None of its functions waits for anybody: a worker serves all sources. Thread
+/// safety: one worker at a time.
 class EventSource {
  public:
   /// Readable when there is something to do. The same for as long as the source is attached.
   virtual int descriptor() const = 0;
-  /// Does what there is to do, without waiting.
-  virtual void serve() = 0;
+  /// Does what there is to do. False: another thread is at it, and calls VirtualMachine::wake()
+  /// when it no longer is; until then nobody waits for the descriptor.
+  virtual bool serve() = 0;
   /// From now on a worker waits for the descriptor: no thread of the source's own need do so ...
   virtual void begin_serving() = 0;
   /// ... until now. Kernels may have work for it again within microseconds.
@@ -73,7 +75,7 @@ class VirtualMachine : public Machine {
 /// The entry point of the virtual driver. `interface_version` must be kInterfaceVersion, else null:
 /// the two libraries are of different builds. Signature: VirtualMachine*
 /// niccolite_virtual_driver(int interface_version).
-inline constexpr int kInterfaceVersion = 8;
+inline constexpr int kInterfaceVersion = 9;
 inline constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
 }  // namespace niccolite::gpu::virtual_

@@ -48,7 +48,10 @@ constexpr auto kStuckAfter = std::chrono::milliseconds(600);
 Result<std::unique_ptr<Engine>> Engine::create(Options options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(options)));
   engine->loop_ = TRY(EventLoop::create());
-  if (engine->options_.workers != nullptr) TRY(engine->loop_->share());
+  if (engine->options_.workers != nullptr) {
+    TRY(engine->loop_->share());
+    engine->loop_->on_return([workers = engine->options_.workers] { workers->wake(); });
+  }
   TRY(engine->watch_bell());
   return engine;
 }
@@ -79,30 +82,27 @@ void Engine::ring_thread() {
 
 // By a thread that has borrowed the loop. The bell is as a sleeping thread leaves it.
 void Engine::work_for_thread() {
-  ++turns_;
+  turns_.fetch_add(1, std::memory_order_relaxed);
   do bell_.go_to_sleep();
   while (progress());
   // It settles what is left for later.
   if (std::exchange(sleeps_for_good_, false)) ring_thread();
 }
 
-void Engine::serve() {
-  loop_->borrow([this] {
+// Whoever has the loop may have lost its core.
+bool Engine::serve() {
+  return loop_->borrow_or_hear([this] {
     loop_->serve_shared();
     work_for_thread();
   });
 }
 
-void Engine::begin_serving() {
-  loop_->borrow([this] { is_served_ = true; });
-}
+void Engine::begin_serving() { is_served_.store(true); }
 
 void Engine::end_serving() {
-  loop_->borrow([this] {
-    is_served_ = false;
-    ++turns_;
-    if (aside_ > kAside) ring_thread();
-  });
+  turns_.fetch_add(1, std::memory_order_relaxed);
+  is_served_.store(false);
+  if (aside_.load() > kAside) ring_thread();
 }
 
 Status Engine::start() {
@@ -177,7 +177,8 @@ EventLoop::Clock::duration Engine::poll() {
   if (options_.is_finished()) loop_->stop();
   if (options_.machine == gpu::Kind::Cuda) return poll_for_gpus();
   sleeps_for_good_ = false;
-  const bool is_aside = is_served_ || std::exchange(turns_seen_, turns_) != turns_;
+  const uint64_t turns = turns_.load(std::memory_order_relaxed);
+  const bool is_aside = is_served_.load() || std::exchange(turns_seen_, turns) != turns;
   if (options_.workers != nullptr) loop_->leave_shared(is_aside);
   // Whoever should serve them may have no core, or be stopped.
   if (options_.workers != nullptr && is_aside) loop_->serve_shared();
@@ -199,11 +200,13 @@ EventLoop::Clock::duration Engine::poll() {
   }
   if (options_.settle) options_.settle();
   if (options_.has_plugin) return rest_between_looks(looks_);
-  aside_ = !is_aside    ? Clock::duration::zero()
-           : is_served_ ? std::clamp<Clock::duration>(2 * aside_, kAside, kLongestAside)
-                        : Clock::duration(kAside);
   sleeps_for_good_ = !is_aside;
-  return is_aside ? aside_ : Clock::duration::max();
+  aside_.store(!is_aside ? Clock::duration::zero()
+               : is_served_.load()
+                   ? std::clamp<Clock::duration>(2 * aside_.load(), kAside, kLongestAside)
+                   : Clock::duration(kAside));
+  if (!is_aside) return Clock::duration::max();
+  return is_served_.load() ? aside_.load() : Clock::duration(kAside);
 }
 
 EventLoop::Clock::duration Engine::poll_for_gpus() {

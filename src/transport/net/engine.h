@@ -94,7 +94,7 @@ class Engine final : private gpu::virtual_::EventSource {
   void ring_thread();
   void work_for_thread();
   int descriptor() const override { return loop_->shared_descriptor(); }
-  void serve() override;
+  bool serve() override;
   void begin_serving() override;
   void end_serving() override;
 
@@ -102,15 +102,17 @@ class Engine final : private gpu::virtual_::EventSource {
   std::unique_ptr<bootstrap::EventLoop> loop_;
   Fd rung_;  // eventfd
   executor::relay::Bell bell_;
-  bool was_idle_ = true;    // at the last look
-  bool is_asleep_ = false;  // as far as the observer knows
-  int looks_ = 0;           // in a row that found nothing to do
-  // By kernels' workers, and what the thread has seen of it. Whoever has the loop.
-  uint64_t turns_ = 0;
-  uint64_t turns_seen_ = 0;
-  bool is_served_ = false;            // a worker waits for the sockets
-  bool sleeps_for_good_ = false;      // the thread: until something happens
-  Clock::duration aside_{};           // how long it last meant to stand aside
+  bool was_idle_ = true;            // at the last look
+  bool is_asleep_ = false;          // as far as the observer knows
+  int looks_ = 0;                   // in a row that found nothing to do
+  std::atomic<uint64_t> turns_{0};  // by kernels' workers; a hint
+  uint64_t turns_seen_ = 0;         // by the thread
+  bool sleeps_for_good_ = false;    // the thread: until something happens
+  // A worker waits for the sockets; how long the thread stands aside. Both seq_cst: where one ends
+  // and the other begins at the same time, either the thread sees that nobody serves any more, or
+  // the worker that the thread means to sleep for long.
+  std::atomic<bool> is_served_{false};
+  std::atomic<Clock::duration> aside_{Clock::duration::zero()};
   Clock::time_point active_at_{};     // of GPUs: something moved, or was launched
   std::atomic<int64_t> number_{0};    // of the thread, as /proc has it; 0: it has not begun
   std::atomic<Clock::rep> asked_{0};  // by probe(), and no answer yet; 0: none is due
