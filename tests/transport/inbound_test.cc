@@ -1,0 +1,140 @@
+// Inbound: what a receiver tells its peer, and when. The peer is played by this thread.
+#include "transport/net/inbound.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "base/wait.h"
+#include "executor/protocol/call_tag.h"
+#include "gpu/virtual/driver.h"
+
+namespace niccolite::transport::net {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr Key kKey{.tag = 3, .protocol = executor::Protocol::Simple};
+constexpr uint32_t kBytes = 64;  // of a chunk, which is one part
+
+/// A receiver of one connection, whose kernel reads nothing, and its peer's streams.
+class KeptBack : public testing::TestWithParam<uint32_t> {
+ protected:
+  static constexpr size_t kStreams = 2;
+
+  void SetUp() override {
+    ASSERT_TRUE(loop->share().is_ok());
+    inbound.add(kKey, *end);
+    const Socket listener =
+        Socket::listen(Address::parse("127.0.0.1:1").take().with_port(0)).take();
+    for (size_t stream = 0; stream < kStreams; ++stream) {
+      peers[stream] = Socket::connect(listener.local_address().take()).take();
+      std::optional<Socket> accepted;
+      for (int error = 0; !accepted;) accepted = listener.accept(&error).take();
+      await(peers[stream], POLLOUT);
+      inbound.welcome({.socket = std::move(*accepted), .unsent = {}});
+      send(stream, {.kind = FrameKind::Begin, .channel = static_cast<uint32_t>(stream)});
+    }
+    const auto has_credit = [&] {
+      inbound.settle();
+      return std::ranges::any_of(heard(), [](const Frame& frame) {
+        return frame.kind == FrameKind::Credit;
+      });
+    };
+    ASSERT_TRUE(serve_until(has_credit));
+  }
+
+  static void await(const Socket& socket, short event) {
+    pollfd ready{.fd = socket.fd(), .events = event, .revents = 0};
+    ASSERT_EQ(poll(&ready, 1, 30'000), 1);
+  }
+  void send(size_t stream, const Frame& frame) const {
+    std::array<std::byte, kBytes> chunk{};
+    const std::array<iovec, 2> pieces = {
+        iovec{.iov_base = const_cast<Frame*>(&frame), .iov_len = sizeof frame},
+        iovec{.iov_base = chunk.data(), .iov_len = frame.length}};
+    ASSERT_EQ(peers[stream].send(pieces).take().bytes, sizeof frame + frame.length);
+  }
+  /// The next chunk, on one of the streams.
+  void send_chunk(size_t stream) {
+    send(stream, {.kind = FrameKind::Part,
+                  .protocol = static_cast<uint8_t>(kKey.protocol),
+                  .tag = static_cast<uint16_t>(kKey.tag),
+                  .step = sent++,
+                  .bytes = kBytes,
+                  .length = kBytes});
+    const auto has_arrived = [&] {
+      const uint64_t tail =
+          std::atomic_ref(end->port().control[0].remote).load(std::memory_order_relaxed);
+      return (tail & executor::call_tag::kStepMask) == sent;
+    };
+    ASSERT_TRUE(serve_until(has_arrived));
+  }
+  template <typename Condition>
+  bool serve_until(Condition condition) {
+    for (const Deadline deadline = Deadline::after(seconds(30)); !deadline.passed();) {
+      loop->serve_shared();
+      if (condition()) return true;
+    }
+    return false;
+  }
+  /// What has come to the peer since it last looked.
+  std::vector<Frame> heard() {
+    std::vector<Frame> frames;
+    for (const Socket& peer : peers)
+      for (Frame frame; peer.receive(std::as_writable_bytes(std::span(&frame, 1))).take().bytes ==
+                        sizeof frame;)
+        frames.push_back(frame);
+    return frames;
+  }
+
+  std::unique_ptr<bootstrap::EventLoop> loop = bootstrap::EventLoop::create().take();
+  executor::relay::Bell bell{[](void*, uint64_t) {}, nullptr};
+  std::unique_ptr<Incoming> end =
+      Incoming::create(*gpu::virtual_::open(gpu::virtual_::kInterfaceVersion), kKey,
+                       {.channels = 1, .depth = GetParam(), .slot_bytes = 4096}, bell)
+          .take();
+  Pulse pulse;
+  std::vector<std::string> failures;
+  Inbound inbound{*loop,
+                  {.peer = "rank 1",
+                   .fail = [this](Status why) { failures.push_back(why.message()); },
+                   .patience = seconds(30),
+                   .pulse = &pulse,
+                   .keeps_back = true}};
+  std::array<Socket, kStreams> peers;
+  uint64_t sent = 0;
+};
+
+// A slot is free when its parts are acknowledged, and slots are freed in their order: parts that
+// came by several streams count together.
+TEST_P(KeptBack, AreAcknowledgementsOfLessThanHalfTheFifoOverAllStreams) {
+  const uint32_t most = std::min(GetParam() / 2, 4u);
+  for (uint32_t chunk = 0; chunk + 1 < most; ++chunk) {
+    send_chunk(chunk % kStreams);
+    inbound.progress();
+    EXPECT_TRUE(heard().empty()) << "chunk " << chunk;
+  }
+  send_chunk((most - 1) % kStreams);
+  inbound.progress();
+  uint64_t acknowledged = 0;
+  EXPECT_TRUE(serve_until([&] {
+    for (const Frame& frame : heard())
+      if (frame.kind == FrameKind::Acknowledge) acknowledged += frame.step;
+    return acknowledged >= most;
+  }));
+  EXPECT_EQ(acknowledged, most);
+  EXPECT_TRUE(failures.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Inbound, KeptBack, testing::Values(2u, 4u, 8u, 32u),
+                         [](const auto& depth) {
+                           return "OfAFifoOf" + std::to_string(depth.param) + "Slots";
+                         });
+
+}  // namespace
+}  // namespace niccolite::transport::net
