@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/wait.h"
 #include "gpu/virtual/driver.h"
+#include "gpu/virtual/event_sources.h"
 #include "gpu/virtual/tasks.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -272,6 +273,40 @@ TEST_F(EventSourcesTest, LeaveNoDescriptorBehind) {
   other = 1;
   machine().wake();
   ASSERT_TRUE(synchronize().is_ok());
+}
+
+// Whoever lets go of it waits until nobody is in the wait: a poller that went into the next one
+// before that thread has the lock would keep it there for as long as kernels wait.
+TEST(WaitForSources, EndsForGoodWithTheLastSource) {
+  struct Last final : EventSource {
+    int descriptor() const override { return fd.get(); }
+    bool serve() override { return true; }
+    void begin_serving() override {}
+    void end_serving() override { has_gone = true; }  // under the lock, while detach() goes on
+    Fd fd{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    std::atomic<bool> has_gone{false};
+  };
+  int waits_for_none = 0;
+  for (int i = 0; i < 200; ++i) {
+    EventSources sources;
+    Last last;
+    ASSERT_TRUE(sources.attach(last).is_ok());
+    std::atomic<bool> waits{false};
+    std::thread poller([&] {
+      sources.begin();
+      for (;;) {
+        const bool is_for_none = last.has_gone;
+        waits = true;
+        if (!sources.wait(std::chrono::milliseconds(10))) break;
+        waits_for_none += is_for_none;
+      }
+      sources.end();
+    });
+    while (!waits) std::this_thread::yield();
+    sources.detach(last);
+    poller.join();
+  }
+  EXPECT_EQ(waits_for_none, 0);
 }
 
 // What wakes, and what goes and comes, beside a kernel that waits: under tsan.

@@ -41,9 +41,8 @@ class KeptBack : public testing::TestWithParam<uint32_t> {
     }
     const auto has_credit = [&] {
       inbound.settle();
-      return std::ranges::any_of(heard(), [](const Frame& frame) {
-        return frame.kind == FrameKind::Credit;
-      });
+      return std::ranges::any_of(
+          heard(), [](const Frame& frame) { return frame.kind == FrameKind::Credit; });
     };
     ASSERT_TRUE(serve_until(has_credit));
   }
@@ -86,8 +85,8 @@ class KeptBack : public testing::TestWithParam<uint32_t> {
   std::vector<Frame> heard() {
     std::vector<Frame> frames;
     for (const Socket& peer : peers)
-      for (Frame frame; peer.receive(std::as_writable_bytes(std::span(&frame, 1))).take().bytes ==
-                        sizeof frame;)
+      for (Frame frame;
+           peer.receive(std::as_writable_bytes(std::span(&frame, 1))).take().bytes == sizeof frame;)
         frames.push_back(frame);
     return frames;
   }
