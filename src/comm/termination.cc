@@ -136,7 +136,7 @@ Status Communicator::await_work(const char* function) {
     const bool are_done = TRY(are_operations_done(look));
     if (are_done && (endpoint_ == nullptr || endpoint_->await_flush(look))) return {};
     if (are_done && have_absent_alone_to_read()) {
-      endpoint_->leave_unread();
+      endpoint_->set_farewell(transport::Farewell::Unread);
       return {};
     }
     if (reported || Deadline::Clock::now() - start < kPatience) continue;
@@ -267,7 +267,8 @@ void Communicator::hand_over() {
 
 // Ends all that other ranks and threads of ours may still be doing here, then gives it back.
 void Communicator::disconnect() {
-  if (endpoint_ != nullptr && abort_.raised()) endpoint_->hurry();
+  if (endpoint_ != nullptr && abort_.raised())
+    endpoint_->set_farewell(transport::Farewell::Hurried);
   if (flight_) {
     // What was asked for while this communicator was there tells of it.
     observe::Dumps::of_process().write_requested();

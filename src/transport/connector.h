@@ -19,6 +19,7 @@
 
 #include "base/wait.h"
 #include "executor/protocol/fifo.h"
+#include "transport/farewell.h"
 #include "transport/messages.h"
 #include "transport/network_state.h"
 #include "transport/pair.h"
@@ -85,8 +86,7 @@ class Connector {
   virtual std::optional<NetworkState> network_state() const { return std::nullopt; }
   /// See Endpoint.
   virtual bool await_flush(const Deadline& /*deadline*/) const { return true; }
-  virtual void hurry() {}
-  virtual void leave_unread() {}
+  virtual void set_farewell(Farewell /*farewell*/) {}
 };
 
 }  // namespace niccolite::transport

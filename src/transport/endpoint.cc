@@ -98,12 +98,8 @@ bool Endpoint::await_flush(const Deadline& deadline) const {
       connectors_, [&](const auto& connector) { return connector->await_flush(deadline); });
 }
 
-void Endpoint::hurry() {
-  for (const auto& connector : connectors_) connector->hurry();
-}
-
-void Endpoint::leave_unread() {
-  for (const auto& connector : connectors_) connector->leave_unread();
+void Endpoint::set_farewell(Farewell farewell) {
+  for (const auto& connector : connectors_) connector->set_farewell(farewell);
 }
 
 std::vector<ShapedEnd> Endpoint::ends_of(const executor::Program& program,

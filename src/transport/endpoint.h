@@ -82,10 +82,8 @@ class Endpoint {
   /// Waits until all that this rank's kernels have sent to other machines is the network's, or
   /// never will be since the peer has left; false at the deadline.
   bool await_flush(const Deadline& deadline) const;
-  /// The end waits no longer than milliseconds for peers to have read what was sent to them.
-  void hurry();
-  /// What peers have not acknowledged is left to them: the end is in order all the same.
-  void leave_unread();
+  /// Before the end; the last word counts.
+  void set_farewell(Farewell farewell);
 
   /// How the ways to ranks of other machines do; none: none is connected. Any thread.
   std::optional<NetworkState> network_state() const;

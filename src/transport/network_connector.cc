@@ -170,14 +170,9 @@ bool NetworkConnector::await_flush(const Deadline& deadline) const {
   return true;
 }
 
-void NetworkConnector::hurry() {
+void NetworkConnector::set_farewell(Farewell farewell) {
   std::lock_guard lock(mutex_);
-  if (proxy_ != nullptr) proxy_->hurry();
-}
-
-void NetworkConnector::leave_unread() {
-  std::lock_guard lock(mutex_);
-  if (proxy_ != nullptr) proxy_->leave_unread();
+  if (proxy_ != nullptr) proxy_->set_farewell(farewell);
 }
 
 std::optional<NetworkState> NetworkConnector::network_state() const {

@@ -112,7 +112,8 @@ Proxy::~Proxy() {
   }
   if (sending_ != nullptr) sending_->withdraw();
   if (sending_ != nullptr && sending_->is_running()) {
-    const bool is_orderly = is_flushed() || leaves_unread_.load(std::memory_order_relaxed);
+    const bool is_orderly =
+        is_flushed() || farewell_.load(std::memory_order_relaxed) == Farewell::Unread;
     sending_->loop().post([this, is_orderly] { finish(is_orderly); });
     sending_->join();
   }
@@ -328,7 +329,7 @@ void Proxy::finish(bool is_orderly) {
   });
   for (const auto& [peer, with] : messengers_) with->finish();
   const std::chrono::milliseconds linger =
-      is_hurried_.load(std::memory_order_relaxed) ? kShortLinger : kLinger;
+      farewell_.load(std::memory_order_relaxed) == Farewell::Hurried ? kShortLinger : kLinger;
   sending_->loop().after(linger, [this] { sending_->loop().stop(); });
 }
 

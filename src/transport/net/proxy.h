@@ -25,6 +25,7 @@
 #include "base/thread_annotations.h"
 #include "bootstrap/acceptor.h"
 #include "bootstrap/member.h"
+#include "transport/farewell.h"
 #include "transport/net/engine.h"
 #include "transport/net/inbound.h"
 #include "transport/net/messenger.h"
@@ -55,13 +56,11 @@ class Proxy {
     Observer* observer = nullptr;  // outlives the proxy
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
-  /// Ends the streams, in order when all has been sent: then waits for the peers to have it, some
-  /// seconds at most; after hurry(), milliseconds. No kernel uses the ports any more.
+  /// Ends the streams, as the farewell says. No kernel uses the ports any more.
   ~Proxy();
-  // Both before the end, which posts.
-  void hurry() { is_hurried_.store(true, std::memory_order_relaxed); }
-  /// The end is in order also where peers have not acknowledged all.
-  void leave_unread() { leaves_unread_.store(true, std::memory_order_relaxed); }
+  void set_farewell(Farewell farewell) {
+    farewell_.store(farewell, std::memory_order_relaxed);  // before the end, which posts
+  }
 
   /// Where peers reach it: on each rail, by device number.
   const std::vector<Address>& addresses() const { return addresses_; }
@@ -115,8 +114,7 @@ class Proxy {
   std::unique_ptr<Engine> sending_;    // and receiving, if there is no other; and plug-ins'
   std::unique_ptr<Engine> receiving_;  // may be null
   std::vector<Address> addresses_;
-  std::atomic<bool> is_hurried_{false};
-  std::atomic<bool> leaves_unread_{false};
+  std::atomic<Farewell> farewell_{Farewell::Acknowledged};
   std::atomic<bool> is_leaving_{false};  // nobody cares for failures any more
 
   mutable std::mutex mutex_;

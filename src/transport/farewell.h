@@ -1,0 +1,19 @@
+// Farewell: how the streams to ranks of other machines end with their rank.
+#pragma once
+
+#include <cstdint>
+
+namespace niccolite::transport {
+
+enum class Farewell : uint8_t {
+  // In order where peers have acknowledged all that was sent, then waits seconds for them to end
+  // theirs; else they break.
+  Acknowledged,
+  // The same, whatever they have acknowledged: their systems have it, and who is stopped reads it
+  // when it goes on.
+  Unread,
+  // As Acknowledged, but waits milliseconds: after an abort or a failure.
+  Hurried,
+};
+
+}  // namespace niccolite::transport
