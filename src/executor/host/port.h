@@ -199,6 +199,7 @@ class PortState {
       // relaxed, both: [publish] releases them.
       if (memory != nullptr) {
         note |= relay::kInUserMemory;
+        if (step_ + 1 == end_) note |= relay::kIsAwaited;
         std::atomic_ref(place_of(step_).address)
             .store(reinterpret_cast<uint64_t>(memory), std::memory_order_relaxed);
         in_user_memory_until_ = step_ + 1;
@@ -240,18 +241,6 @@ class PortState {
   /// May a chunk of so many bytes stay there?
   bool may_skip_slot(uint64_t bytes) const {
     return places_ != nullptr && bytes >= user_memory_->least_bytes();
-  }
-  /// Sender: are bytes of [begin, begin + bytes) on their way from where they are?
-  bool is_sending(const std::byte* begin, uint64_t bytes) {
-    if (is_drained()) return false;
-    for (uint64_t step = remote_; is_before(step, in_user_memory_until_); ++step) {
-      // This end's own words.
-      const uint64_t note = notes_[step & (depth_ - 1)];
-      if ((note & relay::kInUserMemory) == 0) continue;
-      const auto* const chunk = reinterpret_cast<const std::byte*>(place_of(step).address);
-      if (begin < chunk + relay::bytes_in(note) && chunk < begin + bytes) return true;
-    }
-    return false;
   }
   /// Sender: is nothing on its way from user memory any more?
   bool is_drained() {

@@ -1,6 +1,7 @@
 #include "executor/host/user_memory_steps.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "executor/protocol/user_memory.h"
 
@@ -49,67 +50,69 @@ UserMemorySteps::Block UserMemorySteps::block_of(size_t worker, OperandBuffer bu
 void UserMemorySteps::look_at(size_t worker, const Reducer& reducer) {
   const Program& program = plan_.program();
   const CompactWorker& own = program.workers[worker];
-  const bool scales_input = reducer.scales_input();
-  const bool scales_result = reducer.scales_result();
-  const auto read_by = [&](size_t of, const CompactInstruction& instruction) {
-    return block_of(of, instruction.source, instruction.source_block);
-  };
-  const auto stored_by = [&](size_t of, const CompactInstruction& instruction) {
-    return block_of(of, instruction.target, instruction.target_block);
-  };
-  // Of the other workers that move the same chunks of the same buffers.
-  const auto any_other = [&](auto&& uses) {
-    for (size_t other = 0; other < program.workers.size(); ++other) {
-      const CompactWorker& of = program.workers[other];
-      if (other == worker || of.work != own.work || of.channel != own.channel) continue;
-      for (size_t i = of.first; i < size_t{of.first} + of.count; ++i)
-        if (uses(other, program.instructions[i])) return true;
-    }
-    return false;
-  };
   for (size_t i = own.first; i < size_t{own.first} + own.count; ++i) {
     const CompactInstruction& present = program.instructions[i];
     for (uint32_t r = 0; r < present.receive_count; ++r)
       receives_at_[program.indices[present.receive + r]].push_back(static_cast<uint16_t>(i));
     Of& of = instructions_[i];
-    const bool scales = (present.flags & kFinish) != 0 && scales_result;
-    const bool is_copy_of_source = present.receive_count == 0 && !scales &&
-                                   !(present.source == OperandBuffer::Input && scales_input);
-    if (present.target != OperandBuffer::None)
-      of.source = {.buffer = present.target, .block = present.target_block};
-    else if (is_copy_of_source)
-      of.source = {.buffer = present.source, .block = present.source_block};
-    const Block sent = block_of(worker, of.source.buffer, of.source.block);
-    if (any_other([&](size_t other, const CompactInstruction& its) {
-          return stored_by(other, its).overlaps(sent);
-        }))
-      of.source = {};
-
+    of.source = find_source(worker, i, reducer);
+    const bool scales = (present.flags & kFinish) != 0 && reducer.scales_result();
     of.is_placed = present.receive_count == 1 && present.source == OperandBuffer::None &&
                    present.target != OperandBuffer::None && (present.flags & kReduce) == 0 &&
                    !scales;
-    if (!of.is_placed) continue;
-    const Block stored = stored_by(worker, present);
-    const auto uses = [&](size_t by, const CompactInstruction& its) {
-      return read_by(by, its).overlaps(stored) || stored_by(by, its).overlaps(stored);
-    };
-    of.placed_from = kAnyTime;
-    for (size_t before = own.first; before < size_t{own.first} + own.count; ++before) {
-      const CompactInstruction& its = program.instructions[before];
-      if (before == i || !uses(worker, its)) continue;
-      const bool has_equal_chunks =
-          (its.source == OperandBuffer::None || !read_by(worker, its).overlaps(stored) ||
-           read_by(worker, its) == stored) &&
-          (its.target == OperandBuffer::None || !stored_by(worker, its).overlaps(stored) ||
-           stored_by(worker, its) == stored);
-      if (!has_equal_chunks) {
-        of.placed_from = static_cast<uint32_t>(i);
-        break;
-      }
-      if (before < i) of.placed_from = static_cast<uint32_t>(before) + 1;
-    }
-    if (any_other(uses)) of.placed_from = static_cast<uint32_t>(i);
+    if (of.is_placed) of.placed_from = find_place(worker, i);
   }
+}
+
+// Calls visit(is of this worker, instruction, its source, its target) for all instructions that
+// move the same chunks of the same buffers as the worker does.
+template <typename Visit>
+void UserMemorySteps::for_channel_of(size_t worker, Visit&& visit) const {
+  const Program& program = plan_.program();
+  const CompactWorker& own = program.workers[worker];
+  for (size_t other = 0; other < program.workers.size(); ++other) {
+    const CompactWorker& of = program.workers[other];
+    if (of.work != own.work || of.channel != own.channel) continue;
+    for (size_t i = of.first; i < size_t{of.first} + of.count; ++i) {
+      const CompactInstruction& its = program.instructions[i];
+      visit(other == worker, i, block_of(other, its.source, its.source_block),
+            block_of(other, its.target, its.target_block));
+    }
+  }
+}
+
+UserMemorySteps::Source UserMemorySteps::find_source(size_t worker, size_t instruction,
+                                                     const Reducer& reducer) const {
+  const CompactInstruction& present = plan_.program().instructions[instruction];
+  const bool scales = (present.flags & kFinish) != 0 && reducer.scales_result();
+  Source source;
+  if (present.target != OperandBuffer::None)
+    source = {.buffer = present.target, .block = present.target_block};
+  else if (present.receive_count == 0 && !scales &&
+           !(present.source == OperandBuffer::Input && reducer.scales_input()))
+    source = {.buffer = present.source, .block = present.source_block};
+  const Block sent = block_of(worker, source.buffer, source.block);
+  bool is_kept = true;  // until the end
+  for_channel_of(worker, [&](bool is_own, size_t i, const Block&, const Block& target) {
+    if (!target.overlaps(sent) || (is_own && i == instruction)) return;
+    is_kept &= is_own && i < instruction && target == sent;
+  });
+  return is_kept ? source : Source{};
+}
+
+uint32_t UserMemorySteps::find_place(size_t worker, size_t instruction) const {
+  const CompactInstruction& present = plan_.program().instructions[instruction];
+  const Block stored = block_of(worker, present.target, present.target_block);
+  const auto here = static_cast<uint32_t>(instruction);
+  std::optional<uint32_t> from;  // none: any time
+  for_channel_of(worker, [&](bool is_own, size_t i, const Block& source, const Block& target) {
+    for (const Block& used : {source, target}) {
+      if (!used.overlaps(stored) || (is_own && i == instruction)) continue;
+      if (!is_own || used != stored) from = here;
+      if (i < instruction) from = std::max(from.value_or(0), static_cast<uint32_t>(i) + 1);
+    }
+  });
+  return from.value_or(kAnyTime);
 }
 
 }  // namespace niccolite::executor::host

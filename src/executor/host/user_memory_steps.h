@@ -1,9 +1,8 @@
 // UserMemorySteps: which chunks of one execution need no slot at connections to other machines
 // (protocol/user_memory.h), as its instructions and its buffers say.
 //
-//   sends      from the block that the instruction stores to, else from the one that it copies; if no
-//              other worker of the channel stores there. What the worker itself stores there later
-//              waits until the bytes have arrived.
+//   sends      from the block that the instruction stores to, else from the one that it copies, unless
+//              an instruction that follows in the round, or another worker of the channel, stores there
 //   receives   what is only stored, into its block. The place may be made before the worker comes to
 //              the instruction: once the instructions before it that use the block in the same round
 //              are done; of a block that other workers of the channel use, when the worker is there.
@@ -56,6 +55,10 @@ class UserMemorySteps {
   };
   Block block_of(size_t worker, OperandBuffer buffer, uint32_t block) const;
   void look_at(size_t worker, const Reducer& reducer);
+  template <typename Visit>
+  void for_channel_of(size_t worker, Visit&& visit) const;
+  Source find_source(size_t worker, size_t instruction, const Reducer& reducer) const;
+  uint32_t find_place(size_t worker, size_t instruction) const;
 
   const Plan& plan_;
   std::vector<Of> instructions_;                    // as the program's

@@ -115,7 +115,6 @@ bool Worker::is_released() {
 
 Progress Worker::run(Budget& budget) {
   bool advanced = false;
-  if (has_places_due_) make_places();
   while (has_tile_) {
     if (budget.is_spent()) return Progress::Advanced;
     if (!has_begun_ && !may_begin()) return advanced ? Progress::Advanced : Progress::WouldBlock;
@@ -178,8 +177,7 @@ bool Worker::may_begin() {
     return false;
   }
   if (pulls()) return has_pulled_tile_arrived();
-  if (is_packed(plan_->launch().protocol)) return true;
-  return all_arrived() && may_store();
+  return is_packed(plan_->launch().protocol) || all_arrived();
 }
 
 // Of the whole slot with Simple, of the present strip otherwise.

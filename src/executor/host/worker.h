@@ -112,8 +112,6 @@ class Worker {
   bool has_nothing_to_move() const;
   void make_places();
   bool has_come_to(uint32_t from, uint32_t round) const;
-  bool is_free(const std::byte* memory, uint64_t bytes);
-  bool may_store();
   bool is_drained();
 
   Arrival arrival(uint32_t receive) const;
@@ -151,7 +149,6 @@ class Worker {
   uint64_t strip_ = 0;         // bytes of the present strip
 
   const UserMemorySteps* user_memory_ = nullptr;  // null: not for this operation
-  bool has_places_due_ = false;                   // that wait for what is sent from their memory
   bool is_draining_ = false;  // all is done, but for what is on its way from user memory
 
   uint32_t most_pulls_ = 0;          // 0: nothing is pulled

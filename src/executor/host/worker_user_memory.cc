@@ -40,22 +40,8 @@ bool Worker::has_come_to(uint32_t from, uint32_t round) const {
          (round_ == round && first_ + next_ >= from);
 }
 
-// Nothing in it is on its way from there.
-bool Worker::is_free(const std::byte* memory, uint64_t bytes) {
-  for (uint32_t i = 0; i < count_; ++i) {
-    const CompactInstruction& of = instructions_[i];
-    for (uint32_t s = 0; s < of.send_count; ++s)
-      if (port(of.send + s).is_sending(memory, bytes)) {
-        blocked_ = of.send + s;
-        return false;
-      }
-  }
-  return true;
-}
-
 // Makes places for what comes next, as far as their memory is nobody else's.
 void Worker::make_places() {
-  has_places_due_ = false;
   for (size_t p = 0; p < port_numbers_.size(); ++p) {
     const uint16_t number = port_numbers_[p];
     PortState& from = ports_[p];
@@ -71,23 +57,10 @@ void Worker::make_places() {
         continue;
       }
       if (!has_come_to(user_memory_->placed_from(by), round)) break;
-      std::byte* const memory =
-          chunk_at(of.target, of.target_block, work_->partition.start_of(channel_, round));
-      if (!is_free(memory, bytes)) {
-        has_places_due_ = true;
-        break;
-      }
-      from.place(memory, bytes);
+      from.place(chunk_at(of.target, of.target_block, work_->partition.start_of(channel_, round)),
+                 bytes);
     }
   }
-}
-
-// Before the present chunk is stored: is none of what it overwrites on its way?
-bool Worker::may_store() {
-  if (user_memory_ == nullptr || bytes_ == 0) return true;
-  const CompactInstruction& present = instruction();
-  if (present.target == OperandBuffer::None || has_landed()) return true;
-  return is_free(chunk_at(present.target, present.target_block, tile_start_), bytes_);
 }
 
 // All is done: has it left the user's memory, too?

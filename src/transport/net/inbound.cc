@@ -10,7 +10,7 @@ namespace {
 // Parts are acknowledged with the next credit; without waiting for that when the sender's slots may
 // run short, and when nothing moves. Of a FIFO never more than half is kept back.
 constexpr uint64_t kMostUnacknowledged = 4;
-constexpr uint64_t kMostUnacknowledgedBytes = 64 << 10;
+constexpr uint64_t kMostUnacknowledgedBytes = 512 << 10;
 constexpr int kIdleLooks = 4;
 
 }  // namespace

@@ -132,7 +132,7 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
                 .from = this};
       if (observer_ != nullptr) observer_->step(step_of(part.frame), ProxyStepState::Taken);
       channel.chunks[slot] = chunk_of(number, channel.taken, note);
-      if ((note & relay::kInUserMemory) != 0) part.frame.flags = kAtOnce;
+      if ((note & relay::kIsAwaited) != 0) part.frame.flags = kAtOnce;
       do {  // an empty chunk is a step, too
         part.frame.length = std::min(part_bytes, bytes - part.frame.offset);
         ++channel.parts[slot];
