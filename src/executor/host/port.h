@@ -199,7 +199,7 @@ class PortState {
       // relaxed, both: [publish] releases them.
       if (memory != nullptr) {
         note |= relay::kInUserMemory;
-        if (step_ + 1 == end_) note |= relay::kIsAwaited;
+        if (!is_before(step_ + 2, end_)) note |= relay::kIsAwaited;
         std::atomic_ref(place_of(step_).address)
             .store(reinterpret_cast<uint64_t>(memory), std::memory_order_relaxed);
         in_user_memory_until_ = step_ + 1;
@@ -238,9 +238,15 @@ class PortState {
   // User memory at a connection to another machine (user_memory.h).
 
   bool reaches_user_memory() const { return places_ != nullptr; }
-  /// May a chunk of so many bytes stay there?
-  bool may_skip_slot(uint64_t bytes) const {
+  /// May a chunk of so many bytes come there?
+  bool may_place(uint64_t bytes) const {
     return places_ != nullptr && bytes >= user_memory_->least_bytes();
+  }
+  /// May the next one be sent from there? The operation ends when its last one has arrived, for
+  /// which a small one is not worth to wait.
+  bool may_send_from_memory(uint64_t bytes) const {
+    constexpr uint64_t kWorthWaiting = 4;
+    return may_place(step_ + 1 == end_ ? bytes / kWorthWaiting : bytes);
   }
   /// Sender: is nothing on its way from user memory any more?
   bool is_drained() {

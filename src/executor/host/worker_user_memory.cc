@@ -15,7 +15,7 @@ uint64_t Worker::bytes_in_round(const CompactInstruction& of, uint32_t round) co
 
 // Of the present chunk; null: in the slot.
 const std::byte* Worker::sent_from(const PortState& to) const {
-  if (user_memory_ == nullptr || !to.may_skip_slot(bytes_)) return nullptr;
+  if (user_memory_ == nullptr || !to.may_send_from_memory(bytes_)) return nullptr;
   const UserMemorySteps::Source source = user_memory_->source_of(first_ + next_);
   if (source.buffer == OperandBuffer::None) return nullptr;
   return chunk_at(source.buffer, source.block, tile_start_);
@@ -52,7 +52,7 @@ void Worker::make_places() {
       const size_t by = receives[*step % receives.size()];
       const CompactInstruction& of = plan_->program().instructions[by];
       const uint64_t bytes = bytes_in_round(of, round);
-      if (!user_memory_->is_placed(by) || !from.may_skip_slot(bytes)) {
+      if (!user_memory_->is_placed(by) || !from.may_place(bytes)) {
         from.place(nullptr, 0);
         continue;
       }

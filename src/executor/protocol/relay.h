@@ -24,7 +24,7 @@ namespace niccolite::executor::relay {
 constexpr uint64_t note_of(uint32_t bytes, uint16_t tag) { return uint64_t{tag} << 48 | bytes; }
 /// In a note: the chunk is not in the slot, but where the slot's place says (user_memory.h).
 inline constexpr uint64_t kInUserMemory = uint64_t{1} << 32;
-/// The same, and the kernel ends when it has arrived.
+/// The same, and the kernel ends soon, when it has arrived.
 inline constexpr uint64_t kIsAwaited = uint64_t{1} << 33;
 constexpr uint32_t bytes_in(uint64_t note) { return static_cast<uint32_t>(note); }
 constexpr uint16_t tag_in(uint64_t note) { return static_cast<uint16_t>(note >> 48); }
