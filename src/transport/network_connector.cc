@@ -76,6 +76,7 @@ Result<net::Proxy*> NetworkConnector::proxy() {
        .network = carrier_.network,
        .has_two_threads = machine_.kind() == gpu::Kind::Cuda && has_cores_to_spare(),
        .most_by_kernels = has_cores_to_spare() ? kMostByKernels : UINT64_MAX,
+       .direct_bytes = static_cast<uint64_t>(parameters::net_direct_bytes()),
        .observer = observer_.get()}));
   return proxy_.get();
 }

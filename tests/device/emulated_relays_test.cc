@@ -62,9 +62,9 @@ class Relays {
     std::swap(on_the_way_[random_() % on_the_way_.size()], on_the_way_.back());
     const auto [relay, part] = on_the_way_.back();
     on_the_way_.pop_back();
-    Result<std::byte*> place = relay->to->place(part.frame);
-    ASSERT_TRUE(place.is_ok()) << place.status().message();
-    std::memcpy(*place, part.payload, part.frame.length);
+    const Status accepted = relay->to->accept(part.frame);
+    ASSERT_TRUE(accepted.is_ok()) << accepted.message();
+    std::memcpy(relay->to->place_of(part.frame), part.payload(), part.frame.length);
     relay->to->arrived(part.frame);
     part.from->sent(part.frame);
     bytes += part.frame.length;

@@ -115,7 +115,7 @@ class IncomingEnd : public testing::Test {
     return frames;
   }
   void arrive(const Frame& part) {
-    ASSERT_TRUE(end->place(part).is_ok());
+    ASSERT_TRUE(end->accept(part).is_ok());
     end->arrived(part);
   }
   uint64_t tail() const { return end->port().control[0].remote; }
@@ -174,7 +174,7 @@ TEST_F(IncomingEnd, RefusesWhatHasNoPlace) {
   const auto is_refused = [&](auto change) {
     Frame bad = good;
     change(bad);
-    return !end->place(bad).is_ok();
+    return !end->accept(bad).is_ok();
   };
   EXPECT_TRUE(is_refused([](Frame& f) { f.channel = kShape.channels; }));
   EXPECT_TRUE(is_refused([](Frame& f) { f.step = kShape.depth; }));  // not granted

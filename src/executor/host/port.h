@@ -25,6 +25,7 @@
 #include "executor/protocol/fifo.h"
 #include "executor/protocol/pull.h"
 #include "executor/protocol/relay.h"
+#include "executor/protocol/user_memory.h"
 
 namespace niccolite::executor::host {
 
@@ -65,6 +66,11 @@ class PortState {
     deliveries_ = 0;
     bell_ = address.bell;
     notes_ = address.notes == nullptr ? nullptr : address.notes + size_t{channel} * depth_;
+    user_memory_ = address.user_memory;
+    channel_ = channel;
+    places_ = user_memory_ == nullptr ? nullptr : user_memory_->places() + size_t{channel} * depth_;
+    in_user_memory_until_ = remote_;
+    base_ = placed_ = step_;
     credited_ = bell_ != nullptr ? end_ : end_ - depth_;  // relay.h
     if (!is_send) {
       // [resume] the sender may now overwrite what earlier operations read. Pairs with [credit].
@@ -77,7 +83,6 @@ class PortState {
     role_ = role;
     is_pending_ = true;
     is_direct_get_ = is_direct_get;
-    base_ = step_;
     if (is_direct_get) credited_ = end_;
   }
   bool makes_advertisement() const { return role_ == AdvertisementRole::Makes; }
@@ -179,13 +184,27 @@ class PortState {
     remote_ = produced;
     return {Arrived::Yes};
   }
+  /// Receiver, when the step's chunk has arrived: is it in the user's memory?
+  bool has_landed() const {
+    // relaxed: [arrival] acquired it.
+    return places_ != nullptr &&
+           std::atomic_ref(place_of(step_).is_landed).load(std::memory_order_relaxed) != 0;
+  }
 
   /// Sender: the slot is written, with a chunk of so many bytes; on to the next step.
-  void sent(Protocol protocol, uint64_t bytes) {
+  /// `memory`: the chunk is there instead, in user memory.
+  void sent(Protocol protocol, uint64_t bytes, const std::byte* memory = nullptr) {
     if (notes_ != nullptr) {
-      // relaxed: [publish] releases it.
-      std::atomic_ref(notes_[step_ & (depth_ - 1)])
-          .store(relay::note_of(static_cast<uint32_t>(bytes), tag_), std::memory_order_relaxed);
+      uint64_t note = relay::note_of(static_cast<uint32_t>(bytes), tag_);
+      // relaxed, both: [publish] releases them.
+      if (memory != nullptr) {
+        note |= relay::kInUserMemory;
+        if (!is_before(step_ + 2, end_)) note |= relay::kIsAwaited;
+        std::atomic_ref(place_of(step_).address)
+            .store(reinterpret_cast<uint64_t>(memory), std::memory_order_relaxed);
+        in_user_memory_until_ = step_ + 1;
+      }
+      std::atomic_ref(notes_[step_ & (depth_ - 1)]).store(note, std::memory_order_relaxed);
     }
     ++step_;
     if (protocol != Protocol::Simple || has_advertised()) return;
@@ -197,6 +216,7 @@ class PortState {
   bool is_woken() const { return bell_ != nullptr && bell_->wakes_kernels(); }
   /// Receiver: the slot has been read; on to the next step.
   void received() {
+    if (places_ != nullptr) take_back_place();
     ++step_;
     // The sender cannot need the credit of the last `depth` steps in this operation, unless it may
     // expose; [resume] of the next will give it. What has been put took no slot.
@@ -214,6 +234,51 @@ class PortState {
     std::atomic_ref(peer_->remote)
         .store(is_send ? call_tag::tail(end_, tag_) : end_, std::memory_order_release);
   }
+
+  // User memory at a connection to another machine (user_memory.h).
+
+  bool reaches_user_memory() const { return places_ != nullptr; }
+  /// May a chunk of so many bytes come there?
+  bool may_place(uint64_t bytes) const {
+    return places_ != nullptr && bytes >= user_memory_->least_bytes();
+  }
+  /// May the next one be sent from there? The operation ends when its last one has arrived, for
+  /// which a small one is not worth to wait.
+  bool may_send_from_memory(uint64_t bytes) const {
+    constexpr uint64_t kWorthWaiting = 4;
+    return may_place(step_ + 1 == end_ ? bytes / kWorthWaiting : bytes);
+  }
+  /// Sender: is nothing on its way from user memory any more?
+  bool is_drained() {
+    if (!is_before(remote_, in_user_memory_until_)) return true;
+    // [credit] the proxy will not read what it has freed.
+    remote_ = std::atomic_ref(own_->remote).load(std::memory_order_acquire);
+    if (!is_before(remote_, in_user_memory_until_)) return true;
+    if (!user_memory_->is_abandoned() || !user_memory_->let_go(channel_)) return false;
+    in_user_memory_until_ = remote_;
+    return true;
+  }
+  /// Receiver: the next step of the operation, counted from its first, for which a place can be
+  /// made; none: not before more have been received, or there are no more.
+  std::optional<uint64_t> next_to_place() {
+    if (is_before(placed_, step_)) placed_ = step_;
+    if (!is_before(placed_, end_) || !is_before(placed_, step_ + depth_)) return std::nullopt;
+    return placed_ - base_;
+  }
+  /// That step's chunk of so many bytes may go to `memory`. Null: it shall come to the slot.
+  void place(std::byte* memory, uint64_t bytes) {
+    if (memory != nullptr) {
+      relay::Place& place = place_of(placed_);
+      std::atomic_ref(place.note)
+          .store(relay::note_of(static_cast<uint32_t>(bytes), tag_), std::memory_order_relaxed);
+      // [place] Nobody else uses the memory. Pairs with the proxy's exchange.
+      std::atomic_ref(place.address)
+          .store(reinterpret_cast<uint64_t>(memory), std::memory_order_release);
+    }
+    ++placed_;
+  }
+  /// The operation goes no further. Repeated until it is true: nobody uses its memory any more.
+  bool let_go() { return places_ == nullptr || user_memory_->let_go(channel_); }
 
   // Pulls (pull.h): `most` is pull::most_of().
 
@@ -257,6 +322,13 @@ class PortState {
   std::optional<uint16_t> foreign_tag() const { return foreign_tag_; }
 
  private:
+  relay::Place& place_of(uint64_t step) const { return places_[step & (depth_ - 1)]; }
+  // Of the present step, which has arrived: the proxy looks at its place no more.
+  void take_back_place() {
+    // relaxed, both: [consume] releases them.
+    std::atomic_ref(place_of(step_).address).store(0, std::memory_order_relaxed);
+    std::atomic_ref(place_of(step_).is_landed).store(0, std::memory_order_relaxed);
+  }
   void take_advertisement() {
     // [take] the memory is the peer's to give, and what it exposes is there. Pairs with
     // [advertisement].
@@ -281,7 +353,8 @@ class PortState {
   std::byte* slots_ = nullptr;  // of this channel
   uint64_t step_ = 0;           // next step
   uint64_t remote_ = 0;         // the other end's counter when last looked at
-  uint64_t end_ = 0;            // the step after the operation's last
+  uint64_t base_ = 0;           // the operation's first step
+  uint64_t end_ = 0;            // the step after its last
   uint32_t depth_ = 0;
   uint32_t slot_bytes_ = 0;
   uint16_t tag_ = 0;
@@ -292,6 +365,11 @@ class PortState {
   // Of connections to other machines.
   relay::Bell* bell_ = nullptr;
   uint64_t* notes_ = nullptr;  // of this channel
+  relay::UserMemory* user_memory_ = nullptr;
+  relay::Place* places_ = nullptr;  // of this channel
+  uint32_t channel_ = 0;
+  uint64_t in_user_memory_until_ = 0;  // no chunk of this step or later is on its way from there
+  uint64_t placed_ = 0;                // places were made, or will not be, for the steps before it
 
   // Of connections of direct puts or gets.
   AdvertisementRole role_ = AdvertisementRole::None;
@@ -299,7 +377,6 @@ class PortState {
   bool has_agreed_ = false;  // made or taken, with an address
   bool has_withdrawn_ = false;
   bool is_direct_get_ = false;
-  uint64_t base_ = 0;  // the operation's first step
   std::byte* taken_ = nullptr;
   bool serves_ = false;
   uint32_t deliveries_ = 0;

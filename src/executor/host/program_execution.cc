@@ -17,7 +17,8 @@ void ProgramExecution::for_each_worker(Visit visit) const {
   }
 }
 
-ProgramExecution::ProgramExecution(const Plan& plan, const Reducer& reducer) : plan_(plan) {
+ProgramExecution::ProgramExecution(const Plan& plan, const Reducer& reducer)
+    : plan_(plan), reducer_(reducer) {
   size_t ports = 0;
   for_each_worker([&](size_t worker, uint32_t) { ports += plan.ports_of(worker).size(); });
   ports_.resize(ports);
@@ -49,13 +50,22 @@ void ProgramExecution::begin() {
       ++state;
     }
   });
-  for (Worker& worker : workers_) worker.make_advertisements();
+  if (UserMemorySteps::may_serve(launch)) user_memory_.emplace(plan_, reducer_);
+  for (Worker& worker : workers_) {
+    if (user_memory_) worker.use(*user_memory_);
+    worker.make_advertisements();
+  }
 }
 
 void ProgramExecution::end() {
   for (PortState& port : ports_) port.end();
 }
 
-bool ProgramExecution::leave() { return leave_all(ports_); }
+bool ProgramExecution::leave() {
+  const bool has_left = leave_all(ports_);
+  bool lets_go = true;
+  for (PortState& port : ports_) lets_go = port.let_go() && lets_go;
+  return has_left && lets_go;
+}
 
 }  // namespace niccolite::executor::host

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
+#include "executor/host/user_memory_steps.h"
 #include "executor/host/worker.h"
 
 namespace niccolite::executor::host {
@@ -24,7 +26,8 @@ class ProgramExecution {
   void begin();
   /// All workers are done.
   void end();
-  /// See leave_all().
+  /// The operation goes no further. False: ranks, or proxies, may still use its buffers; to be
+  /// repeated.
   bool leave();
 
  private:
@@ -33,9 +36,11 @@ class ProgramExecution {
   void for_each_worker(Visit visit) const;
 
   const Plan& plan_;
-  std::vector<uint64_t> next_tiles_;  // by worker of the program: see Worker
-  std::vector<PortState> ports_;      // [channel][worker][Plan::ports_of]
-  std::vector<Worker> workers_;       // they point into ports_ and plan_
+  const Reducer& reducer_;
+  std::vector<uint64_t> next_tiles_;            // by worker of the program: see Worker
+  std::vector<PortState> ports_;                // [channel][worker][Plan::ports_of]
+  std::optional<UserMemorySteps> user_memory_;  // none: all goes through slots
+  std::vector<Worker> workers_;                 // they point into all of this
 };
 
 }  // namespace niccolite::executor::host

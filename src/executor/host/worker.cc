@@ -28,6 +28,8 @@ Worker::Worker(const Plan& plan, const Reducer& reducer, size_t number, uint32_t
       reducer_(&reducer),
       work_(&plan.work_of(number)),
       ports_(ports),
+      port_numbers_(plan.ports_of(number)),
+      first_(plan.program().workers[number].first),
       instructions_(plan.program().instructions.data() + plan.program().workers[number].first),
       count_(plan.program().workers[number].count),
       channel_(channel),
@@ -41,14 +43,14 @@ PortState& Worker::port(uint32_t index) const {
   return ports_[plan_->port_in_worker(plan_->program().indices[index])];
 }
 
-std::byte* Worker::local(OperandBuffer place, uint32_t block) const {
+std::byte* Worker::chunk_at(OperandBuffer place, uint32_t block, uint64_t start) const {
   const Partition& partition = work_->partition;
   const Buffers& buffers = work_->buffers;
-  const uint64_t element = block * partition.block_stride + tile_start_;
+  const uint64_t element = block * partition.block_stride + start;
   void* buffer = place == OperandBuffer::Scratch ? buffers.scratch : buffers.output;
   if (place == OperandBuffer::Input)
     buffer = const_cast<void*>(buffers.input);  // check_instruction: never a target
-  return static_cast<std::byte*>(buffer) + element * plan_->element_bytes() + offset_;
+  return static_cast<std::byte*>(buffer) + element * plan_->element_bytes();
 }
 
 void Worker::make_advertisements() {
@@ -64,6 +66,7 @@ void Worker::make_advertisements() {
       advertise(of.send + s, count_ == 1 ? get_address(of.send + s) : 0);
   }
   if (count_ > 0) start();
+  if (user_memory_ != nullptr) make_places();
 }
 
 uint64_t Worker::seen_by_peer(uint32_t index, const std::byte* memory,
@@ -116,6 +119,7 @@ Progress Worker::run(Budget& budget) {
     if (budget.is_spent()) return Progress::Advanced;
     if (!has_begun_ && !may_begin()) return advanced ? Progress::Advanced : Progress::WouldBlock;
     has_begun_ = true;
+    if (user_memory_ != nullptr && has_nothing_to_move()) offset_ = bytes_;
     if (may_share_tiles_ && !shares_tiles_ && has_all_taken()) {
       shares_tiles_ = true;
       if (may_pull()) {
@@ -138,7 +142,7 @@ Progress Worker::run(Budget& budget) {
     --budget.instructions;
   }
   if (may_serve_pulls()) advanced = serve_pulls() || advanced;
-  if (!is_released()) return advanced ? Progress::Advanced : Progress::WouldBlock;
+  if (!is_released() || !is_drained()) return advanced ? Progress::Advanced : Progress::WouldBlock;
   return Progress::Done;
 }
 
@@ -296,8 +300,9 @@ bool Worker::gather(std::byte* staging, const std::byte** operands) {
       }
       operands[operand] = unpacked;
     } else {
-      operands[operand] = from.has_advertised() ? local(present.target, present.target_block)
-                                                : operand_at(from) + offset_;
+      operands[operand] = from.has_advertised() || from.has_landed()
+                              ? local(present.target, present.target_block)
+                              : operand_at(from) + offset_;
     }
     ++operand;
   }
@@ -314,7 +319,8 @@ void Worker::deliver(const std::byte* result) {
   }
   for (uint32_t i = 0; i < present.send_count; ++i) {
     const PortState& to = send_port(i);
-    if (to.has_advertised()) continue;  // the peer reads it where it is
+    // The peer, or the proxy, reads it where it is.
+    if (to.has_advertised() || sent_from(to) != nullptr) continue;
     if (is_packed(protocol)) {
       PackedSlot(protocol, to).pack(offset_, strip_, result);
     } else if (std::byte* const at = destination(to) + offset_; at != result) {
@@ -362,13 +368,14 @@ void Worker::finish() {
     if (launch.protocol == Protocol::LL && ll::cleans(to.step(), launch.shape.depth)) {
       ll_clean(to.slot(), bytes_, launch.shape.slot_bytes, ll::flag_of(to.step(), to.tag()));
     }
-    to.sent(launch.protocol, bytes_);
+    to.sent(launch.protocol, bytes_, sent_from(to));
   }
   if (++next_ == count_) {
     next_ = 0;
     has_tile_ = ++round_ < work_->partition.rounds;
   }
   start();
+  if (user_memory_ != nullptr) make_places();
 }
 
 }  // namespace niccolite::executor::host

@@ -12,14 +12,19 @@
 // tells its peers of all that it did, in whichever channels. A worker that reduces may pull what it
 // reduces instead of reading it (protocol/pull.h, worker_pulls.cc): its tiles are then tiles of
 // the whole block.
+//
+// At connections to other machines chunks may lie in the user's memory instead of slots
+// (user_memory_steps.h, worker_user_memory.cc).
 // Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "executor/host/budget.h"
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
+#include "executor/host/user_memory_steps.h"
 #include "executor/report.h"
 #include "gpu/virtual/tasks.h"
 
@@ -35,6 +40,8 @@ class Worker {
   Worker(const Plan& plan, const Reducer& reducer, size_t number, uint32_t channel,
          PortState* ports, uint64_t* next_tile);
 
+  /// Before make_advertisements(); it outlives the worker.
+  void use(const UserMemorySteps& user_memory);
   /// Once, when all ports have begun, and before run().
   void make_advertisements();
 
@@ -45,7 +52,7 @@ class Worker {
   /// After run() has returned WouldBlock: what the worker waits for, as a report.
   Report wait() const;
   /// The same: does whoever ends the wait wake the GPU's workers?
-  bool is_woken() const { return has_tile_ && port(blocked_).is_woken(); }
+  bool is_woken() const { return (has_tile_ || is_draining_) && port(blocked_).is_woken(); }
   /// The same, and whether the data of any receive are another call's. run() finds that only of
   /// the one it waits for.
   void look_for_mismatch();
@@ -55,7 +62,11 @@ class Worker {
   PortState& receive_port(uint32_t i) const { return port(instruction().receive + i); }
   PortState& send_port(uint32_t i) const { return port(instruction().send + i); }
   PortState& port(uint32_t index) const;
-  std::byte* local(OperandBuffer place, uint32_t block) const;
+  std::byte* local(OperandBuffer place, uint32_t block) const {
+    return chunk_at(place, block, tile_start_) + offset_;
+  }
+  /// Of the chunk that starts so many elements behind the start of its block.
+  std::byte* chunk_at(OperandBuffer place, uint32_t block, uint64_t start) const;
   /// Where the present chunk goes, or comes from.
   std::byte* destination(const PortState& to) const { return to.chunk(distance_); }
   const std::byte* operand_at(const PortState& from) const {
@@ -94,6 +105,15 @@ class Worker {
   // and of the one whose input it is.
   bool may_serve_pulls() const;
   bool serve_pulls();
+  // User memory at connections to other machines.
+  uint64_t bytes_in_round(const CompactInstruction& of, uint32_t round) const;
+  const std::byte* sent_from(const PortState& to) const;
+  bool has_landed() const;
+  bool has_nothing_to_move() const;
+  void make_places();
+  bool has_come_to(uint32_t from, uint32_t round) const;
+  bool is_drained();
+
   Arrival arrival(uint32_t receive) const;
   bool all_arrived();
   void report_mismatch(uint32_t index, uint16_t tag);
@@ -107,6 +127,8 @@ class Worker {
   const Reducer* reducer_;
   const Work* work_;
   PortState* ports_;
+  std::span<const uint16_t> port_numbers_;  // of those
+  uint32_t first_;                          // instruction, in the program
   const CompactInstruction* instructions_;
   uint32_t count_;  // instructions
   uint32_t channel_;
@@ -125,6 +147,9 @@ class Worker {
   uint64_t bytes_ = 0;         // of the present chunk
   uint64_t offset_ = 0;        // of the present strip in the chunk
   uint64_t strip_ = 0;         // bytes of the present strip
+
+  const UserMemorySteps* user_memory_ = nullptr;  // null: not for this operation
+  bool is_draining_ = false;  // all is done, but for what is on its way from user memory
 
   uint32_t most_pulls_ = 0;          // 0: nothing is pulled
   uint32_t pulled_ = 0;              // tiles; also the number of the present one

@@ -30,7 +30,8 @@ namespace niccolite::executor {
 
 namespace relay {
 class Bell;
-}
+class UserMemory;
+}  // namespace relay
 
 enum class Protocol : uint8_t { LL, LL128, Simple };
 inline constexpr int kProtocols = 3;
@@ -91,6 +92,8 @@ struct PortAddress {
   // Of a connection to another machine, whose other end is the proxy's (relay.h); Simple only:
   relay::Bell* bell = nullptr;
   uint64_t* notes = nullptr;  // at the sender: [channel][depth], what is in each slot
+  relay::UserMemory* user_memory =
+      nullptr;  // the proxy reaches it (user_memory.h); null: it does not
   // All of it lies in host memory: kernels of GPUs do no atomic operations there.
   bool in_host = false;
 };

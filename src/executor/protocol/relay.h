@@ -9,6 +9,9 @@
 //   bell   whoever has moved a counter wakes the proxy, if it sleeps; or does its work itself: of
 //          virtual GPUs, which is then done before announce() returns
 //
+// Where the proxy reaches the memory of this rank's user, chunks need not go through slots
+// (user_memory.h); the note then says so.
+//
 // All credit is given in the operation: the receiver's store goes to its own host's memory, and the
 // sender, a round trip away, cannot wait for the next operation to begin.
 #pragma once
@@ -19,6 +22,10 @@
 namespace niccolite::executor::relay {
 
 constexpr uint64_t note_of(uint32_t bytes, uint16_t tag) { return uint64_t{tag} << 48 | bytes; }
+/// In a note: the chunk is not in the slot, but where the slot's place says (user_memory.h).
+inline constexpr uint64_t kInUserMemory = uint64_t{1} << 32;
+/// The same, and the kernel ends soon, when it has arrived.
+inline constexpr uint64_t kIsAwaited = uint64_t{1} << 33;
 constexpr uint32_t bytes_in(uint64_t note) { return static_cast<uint32_t>(note); }
 constexpr uint16_t tag_in(uint64_t note) { return static_cast<uint16_t>(note >> 48); }
 

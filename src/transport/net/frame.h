@@ -47,10 +47,12 @@ struct Frame {
   uint32_t offset = 0;  // of this part in it
   uint32_t length = 0;  // of this part
   uint16_t call = 0;    // the call's tag (executor/protocol/call_tag.h); of a credit: kMoreLater
-  uint16_t reserved = 0;
+  uint16_t flags = 0;   // of a part: kAtOnce
 };
 /// Of a credit: there may be more, which is kept back until it is due, or wanted.
 inline constexpr uint16_t kMoreLater = 1;
+/// Of a part: the sender's kernel waits for it to be acknowledged.
+inline constexpr uint16_t kAtOnce = 1;
 static_assert(sizeof(Frame) == 32 && std::has_unique_object_representations_v<Frame>);
 
 /// A connection, among those of one pair of ranks and direction.

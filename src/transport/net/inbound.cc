@@ -10,7 +10,7 @@ namespace {
 // Parts are acknowledged with the next credit; without waiting for that when the sender's slots may
 // run short, and when nothing moves. Of a FIFO never more than half is kept back.
 constexpr uint64_t kMostUnacknowledged = 4;
-constexpr uint64_t kMostUnacknowledgedBytes = 64 << 10;
+constexpr uint64_t kMostUnacknowledgedBytes = 512 << 10;
 constexpr int kIdleLooks = 4;
 
 }  // namespace
@@ -45,33 +45,32 @@ std::unique_ptr<Stream> Inbound::take_unnamed(const Stream& stream) {
   return taken;
 }
 
-Result<std::byte*> Inbound::stream_frame(Stream& stream, const Frame& frame) {
+Status Inbound::stream_frame(Stream& stream, const Frame& frame) {
   has_moved_ = true;
   if ((frame.kind == FrameKind::Begin) != (stream.label() < 0))
     return Status::remote_error("it begins a stream with a frame of kind {}, or twice",
                                 static_cast<int>(frame.kind));
   if (frame.kind == FrameKind::Begin) {
-    TRY(begin(stream, frame));
-    return nullptr;
+    return begin(stream, frame);
   }
   Flow& flow = flows_.at(stream.label());
   heard_last_ = stream.label();
-  if (frame.kind == FrameKind::Part) return place(flow, frame);
+  if (frame.kind == FrameKind::Part) return accept(flow, frame);
   if (frame.kind == FrameKind::Ask) {
     acknowledge(flow);
     for (const auto& [key, end] : ends_) end->tell_again();
-    return nullptr;
+    return {};
   }
   if (frame.kind == FrameKind::Want) {
     if (const auto found = ends_.find(key_of(frame)); found != ends_.end())
       found->second->want(frame.channel);
-    return nullptr;
+    return {};
   }
   if (frame.kind != FrameKind::End)
     return Status::remote_error("it sends a frame of kind {} to a receiver",
                                 static_cast<int>(frame.kind));
   flow.has_ended = true;
-  return nullptr;
+  return {};
 }
 
 Status Inbound::begin(Stream& stream, const Frame& frame) {
@@ -104,13 +103,13 @@ Status Inbound::begin(Stream& stream, const Frame& frame) {
   return {};
 }
 
-Result<std::byte*> Inbound::place(Flow& flow, const Frame& frame) {
+Status Inbound::accept(Flow& flow, const Frame& frame) {
   const auto found = ends_.find(key_of(frame));
   if (found == ends_.end())
     return Status::remote_error("it sends to a connection that there is not (tag {})", frame.tag);
-  std::byte* const place = TRY(found->second->place(frame));
+  TRY(found->second->accept(frame));
   if (frame.length == 0) count(flow, frame);
-  return place;
+  return {};
 }
 
 void Inbound::stream_arrived(Stream& stream, const Frame& frame) {
@@ -122,11 +121,13 @@ void Inbound::count(Flow& flow, const Frame& frame) {
   ends_.at(key_of(frame))->arrived(frame);
   ++flow.received;
   flow.unacknowledged_bytes += frame.length;
+  flow.is_awaited |= frame.flags == kAtOnce;
 }
 
 void Inbound::acknowledge(Flow& flow) {
   flow.acknowledged = flow.received;
   flow.unacknowledged_bytes = 0;
+  flow.is_awaited = false;
   flow.connection->send({.frame = {.kind = FrameKind::Acknowledge, .step = flow.received}});
 }
 
@@ -176,7 +177,7 @@ bool Inbound::tell(Due due) {
   for (const auto& [number, flow] : flows_) {
     if (flow.connection == nullptr) continue;
     kept_back += flow.received - flow.acknowledged;
-    is_urgent |= flow.unacknowledged_bytes >= kMostUnacknowledgedBytes;
+    is_urgent |= flow.is_awaited || flow.unacknowledged_bytes >= kMostUnacknowledgedBytes;
   }
   is_urgent |= kept_back >= most_unacknowledged_;
   // Where something has to be told, all is.

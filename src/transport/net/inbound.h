@@ -45,15 +45,19 @@ class Inbound final : private Stream::Owner {
     uint64_t received = 0;               // parts that are whole
     uint64_t acknowledged = 0;           // of which the peer knows
     uint64_t unacknowledged_bytes = 0;
-    bool has_ended = false;  // the peer has, in order
+    bool is_awaited = false;  // some of it, by a kernel of the peer's
+    bool has_ended = false;   // the peer has, in order
     bootstrap::EventLoop::Id awaited = 0;
   };
 
-  Result<std::byte*> stream_frame(Stream& stream, const Frame& frame) override;
+  Status stream_frame(Stream& stream, const Frame& frame) override;
+  std::byte* stream_place(const Frame& part) override {
+    return ends_.at(key_of(part))->place_of(part);
+  }
   void stream_arrived(Stream& stream, const Frame& frame) override;
   void stream_ended(Stream& stream, Stream::End how, Status why) override;
   Status begin(Stream& stream, const Frame& frame);
-  Result<std::byte*> place(Flow& flow, const Frame& frame);
+  Status accept(Flow& flow, const Frame& frame);
   void count(Flow& flow, const Frame& frame);
   struct Due {  // all of it
     bool credit;

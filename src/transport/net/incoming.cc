@@ -14,13 +14,22 @@ namespace relay = executor::relay;
 namespace tag = executor::call_tag;
 
 Result<std::unique_ptr<Incoming>> Incoming::create(gpu::Machine& machine, const Key& key,
-                                                   const FifoShape& shape, relay::Bell& bell) {
+                                                   const FifoShape& shape, relay::Bell& bell,
+                                                   UserMemoryOptions user_memory) {
   gpu::Memory memory = TRY(machine.allocate_host(2 * shape.control_bytes() + shape.slots_bytes()));
-  return std::unique_ptr<Incoming>(new Incoming(key, shape, bell, std::move(memory)));
+  return std::unique_ptr<Incoming>(new Incoming(key, shape, bell, std::move(memory), user_memory));
 }
 
-Incoming::Incoming(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory)
-    : key_(key), shape_(shape), bell_(bell), memory_(std::move(memory)), channels_(shape.channels) {
+Incoming::Incoming(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory,
+                   const UserMemoryOptions& user_memory)
+    : UserMemory(user_memory.least_bytes),
+      key_(key),
+      shape_(shape),
+      bell_(bell),
+      memory_(std::move(memory)),
+      channels_(shape.channels),
+      loop_(user_memory.loop) {
+  if (loop_ != nullptr) places_.resize(size_t{shape.channels} * shape.depth);
   auto* const base = static_cast<std::byte*>(memory_.data());
   own_ = reinterpret_cast<ControlBlock*>(base);
   far_ = own_ + shape.channels;
@@ -35,10 +44,11 @@ executor::PortAddress Incoming::port() const {
   address.remote_control = far_;
   address.bell = &bell_;
   address.in_host = true;
+  if (loop_ != nullptr) address.user_memory = const_cast<Incoming*>(this);
   return address;
 }
 
-Result<std::byte*> Incoming::place(const Frame& part) {
+Status Incoming::accept(const Frame& part) {
   if (part.channel >= channels_.size())
     return Status::remote_error("a chunk for channel {} of {}", part.channel, channels_.size());
   Channel& channel = channels_[part.channel];
@@ -51,10 +61,39 @@ Result<std::byte*> Incoming::place(const Frame& part) {
                                 uint64_t{part.offset} + part.length, part.bytes, shape_.slot_bytes);
   Slot& slot = channel.slots[part.step & (shape_.depth - 1)];
   if (!slot.is_begun)
-    slot = {.is_begun = true, .call = part.call, .bytes = part.bytes, .missing = part.bytes};
+    slot = {.is_begun = true,
+            .call = part.call,
+            .bytes = part.bytes,
+            .missing = part.bytes,
+            .chunk = take_place(part)};
   if (slot.bytes != part.bytes || slot.call != part.call || slot.missing < part.length)
     return Status::remote_error("parts of step {} that do not belong together", part.step);
-  return slots_ + shape_.slot_offset(part.channel, part.step) + part.offset;
+  return {};
+}
+
+// Of the whole chunk, at its first part.
+std::byte* Incoming::take_place(const Frame& part) {
+  std::byte* const slot = slots_ + shape_.slot_offset(part.channel, part.step);
+  if (loop_ == nullptr) return slot;
+  relay::Place& place =
+      places_[size_t{part.channel} * shape_.depth + (part.step & (shape_.depth - 1))];
+  // Acquire, pairs with the kernel's [place].
+  const uint64_t address = std::atomic_ref(place.address).exchange(0, std::memory_order_acquire);
+  const uint64_t note = std::atomic_ref(place.note).load(std::memory_order_relaxed);
+  if (address == 0 || note != relay::note_of(part.bytes, part.call)) return slot;
+  // relaxed: [publish] releases it.
+  std::atomic_ref(place.is_landed).store(1, std::memory_order_relaxed);
+  return reinterpret_cast<std::byte*>(address);
+}
+
+bool Incoming::let_go(uint32_t channel) {
+  return loop_ == nullptr || loop_->try_borrow([&] {
+    for (uint64_t slot = 0; slot < shape_.depth; ++slot) {
+      const size_t number = size_t{channel} * shape_.depth + slot;
+      std::atomic_ref(places_[number].address).store(0, std::memory_order_relaxed);
+      channels_[channel].slots[slot].chunk = slots_ + shape_.slot_offset(channel, slot);
+    }
+  });
 }
 
 void Incoming::arrived(const Frame& part) {

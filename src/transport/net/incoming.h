@@ -6,27 +6,34 @@
 //   acquires `far.remote` = head            <---   the slot has been read
 //   tells the sender's proxy: head + depth
 //
+// Where the kernel has named a place for a step in the user's memory, its bytes go there
+// (executor/protocol/user_memory.h).
+//
 // Parts of a chunk may come in any order; a step is published when it and all before it are whole,
-// each with the tag of its own call. Thread safety: port() from any thread, the rest on the
-// proxy's.
+// each with the tag of its own call. Thread safety: port() and what UserMemory has from any
+// thread, the rest on the proxy's.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "bootstrap/event_loop.h"
 #include "executor/protocol/relay.h"
+#include "executor/protocol/user_memory.h"
 #include "gpu/machine.h"
 #include "transport/net/frame.h"
+#include "transport/net/outgoing.h"
 #include "transport/observer.h"
 
 namespace niccolite::transport::net {
 
-class Incoming {
+class Incoming final : public executor::relay::UserMemory {
  public:
   static Result<std::unique_ptr<Incoming>> create(gpu::Machine& machine, const Key& key,
                                                   const executor::FifoShape& shape,
-                                                  executor::relay::Bell& bell);
+                                                  executor::relay::Bell& bell,
+                                                  UserMemoryOptions user_memory = {});
   /// Before it is used: the end of a connection with this peer; the observer may be null.
   void observe(Observer* observer, int peer) {
     observer_ = observer;
@@ -35,9 +42,14 @@ class Incoming {
 
   executor::PortAddress port() const;
 
-  /// Where the bytes of a part belong. RemoteError for what an honest sender does not send: no
-  /// byte of that is stored.
-  Result<std::byte*> place(const Frame& part);
+  bool is_abandoned() const override { return false; }
+  bool let_go(uint32_t channel) override;
+
+  /// Takes a part in. RemoteError for what an honest sender does not send: no byte of that is
+  /// stored.
+  Status accept(const Frame& part);
+  /// Where the bytes of such a part belong, for as long as nothing else is done.
+  std::byte* place_of(const Frame& part) const { return slot_of(part).chunk + part.offset; }
   /// They are there.
   void arrived(const Frame& part);
   /// Calls `queue(frame)` for credit that the sender does not know of: on each channel for as much
@@ -56,8 +68,9 @@ class Incoming {
   struct Slot {
     bool is_begun = false;
     uint16_t call = 0;
-    uint32_t bytes = 0;    // of the chunk
-    uint32_t missing = 0;  // not yet there
+    uint32_t bytes = 0;          // of the chunk
+    uint32_t missing = 0;        // not yet there
+    std::byte* chunk = nullptr;  // where they go
   };
   struct Channel {
     uint64_t published = 0;  // steps that the kernel sees
@@ -68,7 +81,11 @@ class Incoming {
   };
 
   Incoming(const Key& key, const executor::FifoShape& shape, executor::relay::Bell& bell,
-           gpu::Memory memory);
+           gpu::Memory memory, const UserMemoryOptions& user_memory);
+  const Slot& slot_of(const Frame& part) const {
+    return channels_[part.channel].slots[part.step & (shape_.depth - 1)];
+  }
+  std::byte* take_place(const Frame& part);
 
   ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {
     return {.peer = peer_,
@@ -90,6 +107,7 @@ class Incoming {
   std::vector<Channel> channels_;
   Observer* observer_ = nullptr;
   int peer_ = -1;
+  bootstrap::EventLoop* const loop_;  // null: the user's memory is not reached
 };
 
 }  // namespace niccolite::transport::net

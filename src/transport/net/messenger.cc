@@ -155,7 +155,7 @@ void Messenger::fill(Message& message) {
     if (message.used + sizeof part.frame + payload > message.bytes.size()) return;
     std::memcpy(message.bytes.data() + message.used, &part.frame, sizeof part.frame);
     message.used += sizeof part.frame;
-    if (payload > 0) std::memcpy(message.bytes.data() + message.used, part.payload, payload);
+    if (payload > 0) std::memcpy(message.bytes.data() + message.used, part.payload(), payload);
     message.used += payload;
     message.parts.push_back(part);
     waiting_.pop_front();
@@ -254,8 +254,8 @@ Result<size_t> Messenger::take_frame(const Frame& frame, std::span<const std::by
   const auto found = incoming_.find(key);
   if (found == incoming_.end())
     return Status::remote_error("it sends to a connection that there is not (tag {})", frame.tag);
-  std::byte* const place = TRY(found->second->place(frame));
-  if (frame.length > 0) std::memcpy(place, rest.data(), frame.length);
+  TRY(found->second->accept(frame));
+  if (frame.length > 0) std::memcpy(found->second->place_of(frame), rest.data(), frame.length);
   found->second->arrived(frame);
   return size_t{frame.length};
 }

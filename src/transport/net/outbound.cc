@@ -183,20 +183,18 @@ void Outbound::link_ended(Link& link, Link::End, Status reason) {
   dial_failed(flow, reason);
 }
 
-Result<std::byte*> Outbound::stream_frame(Stream& stream, const Frame& frame) {
+Status Outbound::stream_frame(Stream& stream, const Frame& frame) {
   Flow& flow = flows_[static_cast<size_t>(stream.label())];
   has_moved_ = true;
   ++flow.heard;
   switch (frame.kind) {
     case FrameKind::Credit:
-      TRY(take_credit(frame));
-      return nullptr;
+      return take_credit(frame);
     case FrameKind::Acknowledge:
-      TRY(take_acknowledgement(flow, frame.step));
-      return nullptr;
+      return take_acknowledgement(flow, frame.step);
     case FrameKind::End:
       flow.has_ended = true;
-      return nullptr;
+      return {};
     case FrameKind::Begin:
     case FrameKind::Part:
     case FrameKind::Ask:

@@ -98,7 +98,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   void link_opened(bootstrap::Link& link) override;
   void link_frame(bootstrap::Link&, std::span<const std::byte>) override {}
   void link_ended(bootstrap::Link& link, bootstrap::Link::End end, Status reason) override;
-  Result<std::byte*> stream_frame(Stream& stream, const Frame& frame) override;
+  Status stream_frame(Stream& stream, const Frame& frame) override;
+  std::byte* stream_place(const Frame&) override { return nullptr; }  // it receives no parts
   void stream_arrived(Stream&, const Frame&) override {}
   void stream_ended(Stream& stream, Stream::End how, Status why) override;
   void give_pulse();

@@ -1,6 +1,7 @@
 #include "transport/net/outgoing.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "executor/protocol/call_tag.h"
 
@@ -14,22 +15,31 @@ namespace tag = executor::call_tag;
 
 namespace {
 
+size_t rounded(size_t bytes) { return (bytes + 127) / 128 * 128; }
 size_t notes_bytes(const FifoShape& shape) {
-  const size_t bytes = size_t{shape.channels} * shape.depth * sizeof(uint64_t);
-  return (bytes + 127) / 128 * 128;
+  return rounded(size_t{shape.channels} * shape.depth * sizeof(uint64_t));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Outgoing>> Outgoing::create(gpu::Machine& machine, const Key& key,
-                                                   const FifoShape& shape, relay::Bell& bell) {
+                                                   const FifoShape& shape, relay::Bell& bell,
+                                                   UserMemoryOptions user_memory) {
   gpu::Memory memory = TRY(
       machine.allocate_host(2 * shape.control_bytes() + notes_bytes(shape) + shape.slots_bytes()));
-  return std::unique_ptr<Outgoing>(new Outgoing(key, shape, bell, std::move(memory)));
+  return std::unique_ptr<Outgoing>(new Outgoing(key, shape, bell, std::move(memory), user_memory));
 }
 
-Outgoing::Outgoing(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory)
-    : key_(key), shape_(shape), bell_(bell), memory_(std::move(memory)), channels_(shape.channels) {
+Outgoing::Outgoing(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory,
+                   const UserMemoryOptions& user_memory)
+    : UserMemory(user_memory.least_bytes),
+      key_(key),
+      shape_(shape),
+      bell_(bell),
+      memory_(std::move(memory)),
+      channels_(shape.channels),
+      loop_(user_memory.loop) {
+  if (loop_ != nullptr) places_.resize(size_t{shape.channels} * shape.depth);
   auto* const base = static_cast<std::byte*>(memory_.data());
   own_ = reinterpret_cast<ControlBlock*>(base);
   far_ = own_ + shape.channels;
@@ -38,6 +48,7 @@ Outgoing::Outgoing(const Key& key, const FifoShape& shape, relay::Bell& bell, gp
   for (Channel& channel : channels_) {
     channel.parts.resize(shape.depth);
     channel.bytes.resize(shape.depth);
+    channel.chunks.resize(shape.depth);
   }
 }
 
@@ -49,6 +60,7 @@ executor::PortAddress Outgoing::port() const {
   address.bell = &bell_;
   address.in_host = true;
   address.notes = notes_;
+  if (loop_ != nullptr) address.user_memory = const_cast<Outgoing*>(this);
   return address;
 }
 
@@ -117,13 +129,12 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
                           .step = channel.taken,
                           .bytes = bytes,
                           .call = relay::tag_in(note)},
-                .payload = slots_ + shape_.slot_offset(number, channel.taken),
                 .from = this};
       if (observer_ != nullptr) observer_->step(step_of(part.frame), ProxyStepState::Taken);
-      const std::byte* const start = part.payload;
+      channel.chunks[slot] = chunk_of(number, channel.taken, note);
+      if ((note & relay::kIsAwaited) != 0) part.frame.flags = kAtOnce;
       do {  // an empty chunk is a step, too
         part.frame.length = std::min(part_bytes, bytes - part.frame.offset);
-        part.payload = start + part.frame.offset;
         ++channel.parts[slot];
         channel.bytes[slot] = bytes;
         queue(part);
@@ -133,6 +144,37 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
     }
   }
   return any;
+}
+
+const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t note) const {
+  if (loop_ == nullptr || (note & relay::kInUserMemory) == 0)
+    return slots_ + shape_.slot_offset(channel, step);
+  const relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
+  // relaxed: [arrival] acquired it.
+  return reinterpret_cast<const std::byte*>(
+      std::atomic_ref(const_cast<uint64_t&>(place.address)).load(std::memory_order_relaxed));
+}
+
+bool Outgoing::let_go(uint32_t channel) {
+  return loop_ == nullptr || loop_->try_borrow([&] { empty_to_slots(channel); });
+}
+
+// The kernel that has named the places does not run: notes and slots are nobody's but the loop's.
+void Outgoing::empty_to_slots(uint32_t number) {
+  Channel& channel = channels_[number];
+  const uint64_t tail = std::atomic_ref(far_[number].remote).load(std::memory_order_acquire);
+  const uint64_t produced = tag::steps_in(tail, channel.taken);
+  for (uint64_t step = channel.freed; step < produced; ++step) {
+    const auto slot = static_cast<size_t>(step & (shape_.depth - 1));
+    const std::atomic_ref word(notes_[size_t{number} * shape_.depth + slot]);
+    const uint64_t note = word.load(std::memory_order_relaxed);
+    if ((note & relay::kInUserMemory) == 0) continue;
+    std::byte* const copy = slots_ + shape_.slot_offset(number, step);
+    std::memcpy(copy, chunk_of(number, step, note),
+                std::min(relay::bytes_in(note), shape_.slot_bytes));
+    word.store(note & ~relay::kInUserMemory, std::memory_order_relaxed);
+    if (step < channel.taken) channel.chunks[slot] = copy;
+  }
 }
 
 void Outgoing::sent(const Frame& frame) {

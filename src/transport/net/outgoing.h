@@ -6,9 +6,13 @@
 //   acquires `own.remote` = head           <---   slots whose parts are with the receiver's proxy
 //                                                 may be written again
 //
+// Where the kernel has named a place in the user's memory (executor/protocol/user_memory.h), the
+// step's bytes are sent from there.
+//
 // Invariant: freed <= taken <= min(produced, limit); produced - freed <= depth, which the kernel
 // keeps, and limit - (steps that the receiver has consumed) <= depth, which the receiver keeps.
-// Thread safety: port() and is_flushed() from any thread, the rest on the proxy's.
+// Thread safety: port(), is_flushed() and what UserMemory has from any thread, the rest on the
+// proxy's.
 #pragma once
 
 #include <atomic>
@@ -16,7 +20,9 @@
 #include <memory>
 #include <vector>
 
+#include "bootstrap/event_loop.h"
 #include "executor/protocol/relay.h"
+#include "executor/protocol/user_memory.h"
 #include "gpu/machine.h"
 #include "transport/net/frame.h"
 #include "transport/observer.h"
@@ -28,15 +34,23 @@ class Outgoing;
 /// A part of a chunk on its way, or a frame of the proxy's own.
 struct Part {
   Frame frame;
-  const std::byte* payload = nullptr;
   Outgoing* from = nullptr;
+  /// Of a part of a chunk: where its bytes are, for as long as nothing else is done.
+  const std::byte* payload() const;
 };
 
-class Outgoing {
+/// Whether an end's proxy reaches the memory of this rank's user.
+struct UserMemoryOptions {
+  bootstrap::EventLoop* loop = nullptr;  // of its thread; null: it does not
+  uint64_t least_bytes = 1;              // UserMemory's
+};
+
+class Outgoing final : public executor::relay::UserMemory {
  public:
   static Result<std::unique_ptr<Outgoing>> create(gpu::Machine& machine, const Key& key,
                                                   const executor::FifoShape& shape,
-                                                  executor::relay::Bell& bell);
+                                                  executor::relay::Bell& bell,
+                                                  UserMemoryOptions user_memory = {});
   /// Before it is used: the end of a connection with this peer; the observer may be null.
   void observe(Observer* observer, int peer) {
     observer_ = observer;
@@ -50,6 +64,12 @@ class Outgoing {
   /// The receiver will take no more.
   void abandon() {
     is_abandoned_.store(true, std::memory_order_relaxed);  // nothing depends on it
+  }
+  bool is_abandoned() const override { return is_abandoned_.load(std::memory_order_relaxed); }
+  bool let_go(uint32_t channel) override;
+  /// Where the bytes of a part are that is on its way.
+  const std::byte* bytes_of(const Frame& part) const {
+    return channels_[part.channel].chunks[part.step & (shape_.depth - 1)] + part.offset;
   }
   /// The receiver has room for the steps before `limit`.
   void grant(uint32_t channel, uint64_t limit);
@@ -78,10 +98,13 @@ class Outgoing {
     uint64_t freed = 0;           // steps whose slots the kernel may write again
     std::vector<uint32_t> parts;  // by slot: on their way
     std::vector<uint32_t> bytes;  // by slot
+    std::vector<const std::byte*> chunks;  // by slot: where they are
   };
 
   Outgoing(const Key& key, const executor::FifoShape& shape, executor::relay::Bell& bell,
-           gpu::Memory memory);
+           gpu::Memory memory, const UserMemoryOptions& user_memory);
+  const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note) const;
+  void empty_to_slots(uint32_t channel);
 
   ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {
     return {.peer = peer_,
@@ -105,6 +128,9 @@ class Outgoing {
   Observer* observer_ = nullptr;
   int peer_ = -1;
   std::atomic<bool> is_abandoned_{false};
+  bootstrap::EventLoop* const loop_;  // null: the user's memory is not reached
 };
+
+inline const std::byte* Part::payload() const { return from->bytes_of(frame); }
 
 }  // namespace niccolite::transport::net

@@ -268,20 +268,26 @@ void Proxy::reach(int peer, const Network::Handle& handle) {
 }
 
 Result<executor::PortAddress> Proxy::open(const Name& name, const executor::FifoShape& shape) {
+  // Buffers of GPUs' users are in the GPUs' memory.
+  const auto user_memory = [&](Engine& engine) {
+    return options_.machine.kind() == gpu::Kind::Virtual
+               ? UserMemoryOptions{.loop = &engine.loop(), .least_bytes = options_.direct_bytes}
+               : UserMemoryOptions{};
+  };
   std::lock_guard lock(mutex_);
   if (name.is_send) {
     if (const auto found = outgoing_.find(name); found != outgoing_.end())
       return found->second->port();
-    std::unique_ptr<Outgoing> made =
-        TRY(Outgoing::create(options_.machine, name.key, shape, sending_->bell()));
+    std::unique_ptr<Outgoing> made = TRY(Outgoing::create(
+        options_.machine, name.key, shape, sending_->bell(), user_memory(*sending_)));
     made->observe(options_.observer, name.peer);
     TRY(attach(name, made.get()));
     return outgoing_.emplace(name, std::move(made)).first->second->port();
   }
   if (const auto found = incoming_.find(name); found != incoming_.end())
     return found->second->port();
-  std::unique_ptr<Incoming> made =
-      TRY(Incoming::create(options_.machine, name.key, shape, receiver().bell()));
+  std::unique_ptr<Incoming> made = TRY(Incoming::create(
+      options_.machine, name.key, shape, receiver().bell(), user_memory(receiver())));
   made->observe(options_.observer, name.peer);
   TRY(attach(name, made.get()));
   return incoming_.emplace(name, std::move(made)).first->second->port();

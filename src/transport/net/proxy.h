@@ -53,6 +53,7 @@ class Proxy {
     // Of virtual GPUs: a chunk of more bytes than that is sent by the proxy's thread, a smaller one
     // by the kernel's.
     uint64_t most_by_kernels = UINT64_MAX;
+    uint64_t direct_bytes = 1;     // the same: UserMemory::least_bytes()
     Observer* observer = nullptr;  // outlives the proxy
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);

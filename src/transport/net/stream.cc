@@ -57,7 +57,7 @@ Status Stream::try_flush() {
     for (const Part& part : queue_) {
       if (count + 2 > pieces.size()) break;
       add(&part.frame, sizeof part.frame);
-      if (part.frame.kind == FrameKind::Part) add(part.payload, part.frame.length);
+      if (part.frame.kind == FrameKind::Part) add(part.payload(), part.frame.length);
     }
     const Transfer done = TRY(socket_.send(std::span<const iovec>(pieces).first(count)));
     advance(done.bytes);
@@ -110,7 +110,7 @@ Status Stream::receive() {
   for (int turn = 0; turn < kTurns && is_open(); ++turn) {
     std::array<iovec, 2> pieces;
     size_t count = 0;
-    if (missing_ > 0) pieces[count++] = {.iov_base = target_, .iov_len = missing_};
+    if (missing_ > 0) pieces[count++] = {.iov_base = target(), .iov_len = missing_};
     pieces[count++] = {.iov_base = stage_.data() + staged_, .iov_len = stage_.size() - staged_};
     const Transfer got = TRY(socket_.receive(std::span<const iovec>(pieces).first(count)));
     if (!got.open) {
@@ -126,7 +126,6 @@ Status Stream::receive() {
     const size_t in_place = std::min(missing_, got.bytes);
     staged_ += got.bytes - in_place;
     if (in_place > 0) {
-      target_ += in_place;
       missing_ -= in_place;
       if (missing_ == 0) owner_.stream_arrived(*this, frame_);
     }
@@ -145,13 +144,13 @@ Status Stream::take_staged() {
   while (is_open() && missing_ == 0 && staged_ - at >= sizeof frame_) {
     std::memcpy(&frame_, stage_.data() + at, sizeof frame_);
     at += sizeof frame_;
-    target_ = TRY(owner_.stream_frame(*this, frame_));
+    TRY(owner_.stream_frame(*this, frame_));
     if (frame_.kind != FrameKind::Part || !is_open()) continue;
     const size_t here = std::min<size_t>(frame_.length, staged_ - at);
-    if (here > 0) std::memcpy(target_, stage_.data() + at, here);
+    missing_ = frame_.length;
+    if (here > 0) std::memcpy(target(), stage_.data() + at, here);
     at += here;
-    target_ += here;
-    missing_ = frame_.length - here;
+    missing_ -= here;
     if (missing_ == 0) owner_.stream_arrived(*this, frame_);
   }
   std::memmove(stage_.data(), stage_.data() + at, staged_ - at);

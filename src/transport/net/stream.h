@@ -26,8 +26,10 @@ class Stream {
   /// Hears of a stream. No callback may destroy it, but drop() it may.
   class Owner {
    public:
-    /// A frame; of one with a length: where its bytes go.
-    virtual Result<std::byte*> stream_frame(Stream& stream, const Frame& frame) = 0;
+    /// A frame.
+    virtual Status stream_frame(Stream& stream, const Frame& frame) = 0;
+    /// Where the bytes of the part go that is being received, if it is still to be.
+    virtual std::byte* stream_place(const Frame& part) = 0;
     /// The bytes of the frame are there.
     virtual void stream_arrived(Stream& stream, const Frame& frame) = 0;
     /// The last call; not after drop().
@@ -75,6 +77,8 @@ class Stream {
   void advance(size_t bytes);
   Status receive();
   Status take_staged();
+  /// Of the next byte of the part that is coming.
+  std::byte* target() const { return owner_.stream_place(frame_) + (frame_.length - missing_); }
   void update_watch(bool is_blocked);
   void end(End how, Status why);
 
@@ -94,10 +98,9 @@ class Stream {
   size_t sent_ = 0;  // of the first of queue_ with its header, or of the preface
   size_t queued_bytes_ = 0;
 
-  Frame frame_;                  // whose bytes are coming
-  std::byte* target_ = nullptr;  // of the next of them
-  size_t missing_ = 0;
-  size_t staged_ = 0;  // bytes in stage_: the beginning of a header
+  Frame frame_;         // whose bytes are coming
+  size_t missing_ = 0;  // of them
+  size_t staged_ = 0;   // bytes in stage_: the beginning of a header
   std::array<std::byte, kStaged> stage_;
 };
 

@@ -1,0 +1,118 @@
+#include "executor/host/user_memory_steps.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "executor/protocol/user_memory.h"
+
+namespace niccolite::executor::host {
+
+bool UserMemorySteps::may_serve(const Launch& launch) {
+  if (launch.protocol != Protocol::Simple) return false;
+  uint64_t most = 0;
+  for (const Work& work : launch.works)
+    most = std::max(most, work.partition.chunk * size_of(launch.type));
+  return std::ranges::any_of(launch.ports, [&](const PortAddress& port) {
+    return port.user_memory != nullptr && most >= port.user_memory->least_bytes();
+  });
+}
+
+UserMemorySteps::UserMemorySteps(const Plan& plan, const Reducer& reducer)
+    : plan_(plan),
+      instructions_(plan.program().instructions.size()),
+      receives_at_(plan.program().ports.size()) {
+  for (size_t worker = 0; worker < plan.program().workers.size(); ++worker)
+    look_at(worker, reducer);
+}
+
+UserMemorySteps::Block UserMemorySteps::block_of(size_t worker, OperandBuffer buffer,
+                                                 uint32_t block) const {
+  const Work& work = plan_.work_of(worker);
+  const void* start = nullptr;
+  switch (buffer) {
+    case OperandBuffer::None:
+      return {};
+    case OperandBuffer::Input:
+      start = work.buffers.input;
+      break;
+    case OperandBuffer::Output:
+      start = work.buffers.output;
+      break;
+    case OperandBuffer::Scratch:
+      start = work.buffers.scratch;
+      break;
+  }
+  const uint64_t bytes = work.partition.block_stride * plan_.element_bytes();
+  const uint64_t begin = reinterpret_cast<uint64_t>(start) + block * bytes;
+  return {.begin = begin, .end = begin + bytes};
+}
+
+void UserMemorySteps::look_at(size_t worker, const Reducer& reducer) {
+  const Program& program = plan_.program();
+  const CompactWorker& own = program.workers[worker];
+  for (size_t i = own.first; i < size_t{own.first} + own.count; ++i) {
+    const CompactInstruction& present = program.instructions[i];
+    for (uint32_t r = 0; r < present.receive_count; ++r)
+      receives_at_[program.indices[present.receive + r]].push_back(static_cast<uint16_t>(i));
+    Of& of = instructions_[i];
+    of.source = find_source(worker, i, reducer);
+    const bool scales = (present.flags & kFinish) != 0 && reducer.scales_result();
+    of.is_placed = present.receive_count == 1 && present.source == OperandBuffer::None &&
+                   present.target != OperandBuffer::None && (present.flags & kReduce) == 0 &&
+                   !scales;
+    if (of.is_placed) of.placed_from = find_place(worker, i);
+  }
+}
+
+// Calls visit(is of this worker, instruction, its source, its target) for all instructions that
+// move the same chunks of the same buffers as the worker does.
+template <typename Visit>
+void UserMemorySteps::for_channel_of(size_t worker, Visit&& visit) const {
+  const Program& program = plan_.program();
+  const CompactWorker& own = program.workers[worker];
+  for (size_t other = 0; other < program.workers.size(); ++other) {
+    const CompactWorker& of = program.workers[other];
+    if (of.work != own.work || of.channel != own.channel) continue;
+    for (size_t i = of.first; i < size_t{of.first} + of.count; ++i) {
+      const CompactInstruction& its = program.instructions[i];
+      visit(other == worker, i, block_of(other, its.source, its.source_block),
+            block_of(other, its.target, its.target_block));
+    }
+  }
+}
+
+UserMemorySteps::Source UserMemorySteps::find_source(size_t worker, size_t instruction,
+                                                     const Reducer& reducer) const {
+  const CompactInstruction& present = plan_.program().instructions[instruction];
+  const bool scales = (present.flags & kFinish) != 0 && reducer.scales_result();
+  Source source;
+  if (present.target != OperandBuffer::None)
+    source = {.buffer = present.target, .block = present.target_block};
+  else if (present.receive_count == 0 && !scales &&
+           !(present.source == OperandBuffer::Input && reducer.scales_input()))
+    source = {.buffer = present.source, .block = present.source_block};
+  const Block sent = block_of(worker, source.buffer, source.block);
+  bool is_kept = true;  // until the end
+  for_channel_of(worker, [&](bool is_own, size_t i, const Block&, const Block& target) {
+    if (!target.overlaps(sent) || (is_own && i == instruction)) return;
+    is_kept &= is_own && i < instruction && target == sent;
+  });
+  return is_kept ? source : Source{};
+}
+
+uint32_t UserMemorySteps::find_place(size_t worker, size_t instruction) const {
+  const CompactInstruction& present = plan_.program().instructions[instruction];
+  const Block stored = block_of(worker, present.target, present.target_block);
+  const auto here = static_cast<uint32_t>(instruction);
+  std::optional<uint32_t> from;  // none: any time
+  for_channel_of(worker, [&](bool is_own, size_t i, const Block& source, const Block& target) {
+    for (const Block& used : {source, target}) {
+      if (!used.overlaps(stored) || (is_own && i == instruction)) continue;
+      if (!is_own || used != stored) from = here;
+      if (i < instruction) from = std::max(from.value_or(0), static_cast<uint32_t>(i) + 1);
+    }
+  });
+  return from.value_or(kAnyTime);
+}
+
+}  // namespace niccolite::executor::host

@@ -1,0 +1,68 @@
+// UserMemorySteps: which chunks of one execution need no slot at connections to other machines
+// (protocol/user_memory.h), as its instructions and its buffers say.
+//
+//   sends      from the block that the instruction stores to, else from the one that it copies, unless
+//              an instruction that follows in the round, or another worker of the channel, stores there
+//   receives   what is only stored, into its block. The place may be made before the worker comes to
+//              the instruction: once the instructions before it that use the block in the same round
+//              are done; of a block that other workers of the channel use, when the worker is there.
+//
+// Chunks of different rounds, or channels, have no byte in common; blocks that overlap without
+// being equal are treated as if all their chunks had. docs/design/0063 says why that is right.
+// Thread safety: immutable.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "executor/host/plan.h"
+
+namespace niccolite::executor::host {
+
+class UserMemorySteps {
+ public:
+  /// Does any chunk go without a slot, as far as ports and sizes say?
+  static bool may_serve(const Launch& launch);
+  /// `reducer` is that of the execution.
+  UserMemorySteps(const Plan& plan, const Reducer& reducer);
+
+  /// Of an instruction of the program: where its sends are read; None: in slots.
+  struct Source {
+    OperandBuffer buffer = OperandBuffer::None;
+    uint16_t block = 0;
+  };
+  Source source_of(size_t instruction) const { return instructions_[instruction].source; }
+  /// The same: what comes is only stored.
+  bool is_placed(size_t instruction) const { return instructions_[instruction].is_placed; }
+  /// Of one that is: its place may be made in rounds before its own; else when the worker has come
+  /// to `instruction` of its round.
+  static constexpr uint32_t kAnyTime = std::numeric_limits<uint32_t>::max();
+  uint32_t placed_from(size_t instruction) const { return instructions_[instruction].placed_from; }
+  /// The instructions that receive at a port, in their order.
+  const std::vector<uint16_t>& receives_at(uint16_t port) const { return receives_at_[port]; }
+
+ private:
+  struct Of {
+    Source source;
+    bool is_placed = false;
+    uint32_t placed_from = 0;  // an instruction of the program
+  };
+  struct Block {
+    uint64_t begin = 0, end = 0;  // addresses; none: equal
+    bool overlaps(const Block& other) const { return begin < other.end && other.begin < end; }
+    bool operator==(const Block&) const = default;
+  };
+  Block block_of(size_t worker, OperandBuffer buffer, uint32_t block) const;
+  void look_at(size_t worker, const Reducer& reducer);
+  template <typename Visit>
+  void for_channel_of(size_t worker, Visit&& visit) const;
+  Source find_source(size_t worker, size_t instruction, const Reducer& reducer) const;
+  uint32_t find_place(size_t worker, size_t instruction) const;
+
+  const Plan& plan_;
+  std::vector<Of> instructions_;                    // as the program's
+  std::vector<std::vector<uint16_t>> receives_at_;  // by port
+};
+
+}  // namespace niccolite::executor::host

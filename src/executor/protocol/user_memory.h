@@ -1,0 +1,63 @@
+// User memory at connections to other machines: where the proxy (relay.h) reaches the buffers of
+// this rank's user, bytes that a kernel would only copy between a buffer and a slot never see the
+// slot. The slot is still the step's: credit, tails and heads are as ever, and its memory is there
+// for bytes whose buffer is wanted back. A *place* belongs to each slot.
+//
+//   sender    kernel: place = where the chunk is, its note with kInUserMemory, tail
+//             proxy:  sends from there
+//             kernel: neither changes the chunk nor ends before its slot is free, that is, before the
+//                     peer's proxy has all of it: until then it may have to be sent once more, on
+//                     another connection
+//   receiver  kernel: place = where the chunk shall go, once nobody else uses that memory
+//             proxy:  at the chunk's first byte takes the place (exchanges it for 0) or, if there is
+//                     none, or it is for a chunk of another call or length, the slot; marks which,
+//                     then the tail
+//             kernel: finds the chunk where the mark says; takes back a place that nobody took, then
+//                     gives credit
+//
+// A place is for the step whose turn its slot is, and no other: a kernel makes it after it has read
+// the slot's last step, and takes it back before it gives credit for its own.
+//
+// An operation that goes no further leaves by let_go(): what was published is copied to its slots,
+// from where the peers still get it, and what comes goes to slots that nobody reads. From then on
+// the buffers are their user's.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace niccolite::executor::relay {
+
+struct Place {
+  uint64_t address = 0;    // 0: none
+  uint64_t note = 0;       // receiver: of the chunk that may go there (note_of())
+  uint64_t is_landed = 0;  // receiver: the step's chunk went there
+  uint64_t reserved = 0;
+};
+static_assert(sizeof(Place) == 32);
+
+/// What a proxy offers at one end of a connection. Thread safety: any thread.
+class UserMemory {
+ public:
+  /// Chunks of fewer bytes go through slots: a kernel does not end before its last ones have been
+  /// acknowledged, which takes longer than to copy them.
+  uint64_t least_bytes() const { return least_bytes_; }
+  /// [channel][depth]; there are none where user memory is not reached.
+  Place* places() { return places_.data(); }
+  /// From now on nobody touches user memory that kernels have named on that channel, of which none
+  /// runs on. False: not yet; to be tried again.
+  virtual bool let_go(uint32_t channel) = 0;
+  /// Sender: the receiver will take no more.
+  virtual bool is_abandoned() const = 0;
+
+ protected:
+  explicit UserMemory(uint64_t least_bytes) : least_bytes_(least_bytes) {}
+  ~UserMemory() = default;
+  std::vector<Place> places_;
+
+ private:
+  const uint64_t least_bytes_;
+};
+
+}  // namespace niccolite::executor::relay
