@@ -15,7 +15,7 @@ std::vector<ProxyShare> proxies_of(const executor::Launch& launch, size_t work) 
   for (size_t p = 0; p < launch.ports.size(); ++p) {
     const executor::Port& port = program.ports[p];
     const bool is_of_work = launch.is_list() || static_cast<size_t>(port.work) == work;
-    if (launch.ports[p].bell == nullptr || !is_of_work) continue;
+    if (!launch.ports[p].is_relayed() || !is_of_work) continue;
     ProxyShare share{.peer = port.peer,
                      .tag = port.tag,
                      .protocol = launch.protocol,

@@ -22,15 +22,22 @@ Token read_token(Reader& reader) {
   return token;
 }
 
-void write_proxy(Writer& writer, const std::vector<Address>& proxy) {
-  writer.u32(static_cast<uint32_t>(proxy.size()));
-  for (const Address& address : proxy) address.encode(writer);
+void write_proxies(Writer& writer, const std::vector<std::vector<Address>>& proxies) {
+  writer.u32(static_cast<uint32_t>(proxies.size()));
+  for (const std::vector<Address>& proxy : proxies) {
+    writer.u32(static_cast<uint32_t>(proxy.size()));
+    for (const Address& address : proxy) address.encode(writer);
+  }
 }
 
-std::vector<Address> read_proxy(Reader& reader) {
-  std::vector<Address> proxy(reader.count(kMaxInterfaces, kAddressBytes));
-  for (Address& address : proxy) address = Address::decode(reader);
-  return proxy;
+std::vector<std::vector<Address>> read_proxies(Reader& reader) {
+  constexpr size_t kCountBytes = 4;
+  std::vector<std::vector<Address>> proxies(reader.count(executor::kMostProxies, kCountBytes));
+  for (std::vector<Address>& proxy : proxies) {
+    proxy.resize(reader.count(kMaxInterfaces, kAddressBytes));
+    for (Address& address : proxy) address = Address::decode(reader);
+  }
+  return proxies;
 }
 
 void write_items(Writer& writer, const std::vector<ConnectRequest::Item>& items) {
@@ -56,14 +63,14 @@ std::vector<ConnectRequest::Item> read_items(Reader& reader) {
 // Of a request or a reply.
 template <typename Message>
 void write_network(Writer& writer, const Message& message) {
-  write_proxy(writer, message.proxy);
+  write_proxies(writer, message.proxies);
   writer.text(message.network);
   if (!message.network.empty()) writer.raw(std::span<const std::byte>(message.handle));
 }
 
 template <typename Message>
 void read_network(Reader& reader, Message& message) {
-  message.proxy = read_proxy(reader);
+  message.proxies = read_proxies(reader);
   message.network = reader.text(kMostName);
   if (message.network.empty()) return;
   const auto handle = reader.raw(kHandleBytes);

@@ -24,7 +24,8 @@ struct ConnectRequest {
   uint32_t device = 0;        // of the asker
   bool same_process = false;  // the asker lives in the same process
   std::vector<Item> items;
-  std::vector<Address> proxy{};  // of an asker on another machine: where its proxy listens
+  // Of an asker on another machine: where each of its proxies listens, by rail.
+  std::vector<std::vector<Address>> proxies{};
   std::string network{};         // of its plug-in, which listens at `handle`; empty: sockets
   std::vector<std::byte> handle{};
 
@@ -45,7 +46,7 @@ struct ConnectReply {
   std::string address;  // of the descriptor server; empty within a process
   std::vector<Item> items;
   std::vector<uint8_t> is_joined{};  // by item of the request: the answerer has the other half
-  std::vector<Address> proxy{};      // to another machine, instead of items
+  std::vector<std::vector<Address>> proxies{};  // to another machine, instead of items
   std::string network{};             // as in the request
   std::vector<std::byte> handle{};
 

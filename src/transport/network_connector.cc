@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
 #include <thread>
 
 #include "base/log.h"
@@ -16,12 +17,27 @@ int streams_from_environment() {
   return static_cast<int>(std::min<int64_t>(asked, net::kMostStreams));
 }
 
+/// That this process may use.
+int cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
 // A thread for each direction carries more than one for both, but small messages are slower where
 // threads share cores: of virtual GPUs whose kernels take them, and of processes bound to few.
-bool has_cores_to_spare() {
-  constexpr int kEnough = 4;
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= kEnough;
+constexpr int kCoresToSpare = 4;
+
+// Two threads copy some 4 GB/s, less than most wires carry. What is small goes by the first proxy
+// alone, so that others cost nothing then.
+constexpr int kCoresOfTwoProxies = 8;
+constexpr int kCoresOfFourProxies = 16;
+
+size_t number_of_proxies(bool is_gpu, const Carrier& carrier) {
+  if (carrier.network != nullptr) return 1;
+  const auto asked = static_cast<uint32_t>(parameters::net_proxies());
+  if (asked > 0) return std::min(std::bit_floor(asked), executor::kMostProxies);
+  if (!is_gpu) return 1;
+  return cores() >= kCoresOfFourProxies ? 4 : cores() >= kCoresOfTwoProxies ? 2 : 1;
 }
 
 // Of what kernels of virtual GPUs send themselves: more of it they leave to the proxy's thread, if
@@ -33,6 +49,10 @@ bool sends_any(std::span<const ShapedEnd> ends) {
 }
 
 }  // namespace
+
+NetworkConnector::~NetworkConnector() {
+  for (net::Proxy* const proxy : started()) proxy->leave();
+}
 
 std::string NetworkConnector::name() const { return devices().front(); }
 
@@ -63,37 +83,69 @@ Result<net::Rails> NetworkConnector::find_rails() const {
   return rails;
 }
 
-Result<net::Proxy*> NetworkConnector::proxy() {
-  std::lock_guard lock(mutex_);
-  if (proxy_ != nullptr) return proxy_.get();
-  if (carrier_.network == nullptr) rails_ = TRY(find_rails());
-  proxy_ = TRY(net::Proxy::start(
-      {.machine = machine_,
-       .member = member_,
-       .fail = fail_,
-       .streams = streams_from_environment(),
-       .rails = rails_,
-       .network = carrier_.network,
-       .has_two_threads = machine_.kind() == gpu::Kind::Cuda && has_cores_to_spare(),
-       .most_by_kernels = has_cores_to_spare() ? kMostByKernels : UINT64_MAX,
-       .direct_bytes = static_cast<uint64_t>(parameters::net_direct_bytes()),
-       .observer = observer_.get()}));
-  return proxy_.get();
+Result<NetworkConnector::Proxies> NetworkConnector::proxies() {
+  {
+    std::lock_guard lock(mutex_);
+    const bool is_gpu = machine_.kind() == gpu::Kind::Cuda;
+    if (proxies_.empty() && carrier_.network == nullptr) rails_ = TRY(find_rails());
+    while (proxies_.size() < number_of_proxies(is_gpu, carrier_))
+      proxies_.push_back(TRY(net::Proxy::start(
+          {.machine = machine_,
+           .member = member_,
+           .fail = fail_,
+           .streams = streams_from_environment(),
+           .rails = rails_,
+           .network = carrier_.network,
+           .has_two_threads = is_gpu && cores() >= kCoresToSpare,
+           .most_by_kernels = cores() >= kCoresToSpare ? kMostByKernels : UINT64_MAX,
+           .direct_bytes = static_cast<uint64_t>(parameters::net_direct_bytes()),
+           .observer = observer_.get()})));
+  }
+  return started();
 }
 
-Result<executor::PortAddress> NetworkConnector::open(net::Proxy& proxy, const ShapedEnd& shaped) {
+Result<NetworkConnector::Proxies> NetworkConnector::proxies_with(size_t of_peer) {
+  Proxies own = TRY(proxies());
+  own.resize(std::min(own.size(), std::max<size_t>(of_peer, 1)));
+  return own;
+}
+
+NetworkConnector::Proxies NetworkConnector::started() const {
+  std::lock_guard lock(mutex_);
+  Proxies proxies;
+  for (const auto& proxy : proxies_) proxies.push_back(proxy.get());
+  return proxies;
+}
+
+Result<executor::PortAddress> NetworkConnector::open(const Proxies& proxies,
+                                                     const ShapedEnd& shaped) {
   const auto& [end, shape] = shaped;
-  return proxy.open(
-      {.peer = end.peer, .key = {.tag = end.tag, .protocol = end.protocol}, .is_send = end.is_send},
-      shape);
+  std::shared_ptr<const net::EndMemory> memory;
+  {
+    std::lock_guard lock(mutex_);
+    auto& found = memories_[end];
+    if (found == nullptr) found = TRY(net::EndMemory::allocate(machine_, shape, end.is_send));
+    memory = found;
+  }
+  const net::Proxy::Name name{.peer = end.peer,
+                              .key = {.tag = end.tag, .protocol = end.protocol},
+                              .is_send = end.is_send};
+  const auto count = static_cast<uint32_t>(proxies.size());
+  executor::PortAddress port;
+  for (uint32_t p = 0; p < std::min(count, shape.channels); ++p) {
+    const executor::PortAddress share =
+        TRY(proxies[p]->open(name, net::EndShare(memory, p, count)));
+    if (p == 0) port = share;
+    for (uint32_t b = p; b < executor::kMostProxies; b += count) port.bells[b] = share.bells[0];
+  }
+  return port;
 }
 
 template <typename Message>
 Status NetworkConnector::describe(int peer, Message& message) {
-  net::Proxy* const own = TRY(proxy());
-  message.proxy = own->addresses();
+  for (const net::Proxy* own : TRY(proxies())) message.proxies.push_back(own->addresses());
   if (carrier_.network == nullptr) return {};
-  const net::Network::Handle handle = TRY(own->listen_for(peer));
+  const net::Network::Handle handle = TRY(started().front()->listen_for(peer));
   message.network = carrier_.network->name();
   message.handle.assign(handle.begin(), handle.end());
   return {};
@@ -109,16 +161,17 @@ Status NetworkConnector::reach(int peer, const Message& message, std::span<const
         "NCCL_NET alike on all machines, and install the plug-in on all",
         member_.rank(), spoken(own_name), peer, spoken(message.network));
   }
-  if (message.proxy.empty())
+  if (message.proxies.empty() || message.proxies.front().empty())
     return Status::remote_error("rank {} does not say where it listens", peer);
-  net::Proxy* const own = TRY(proxy());
+  const Proxies own = TRY(proxies_with(message.proxies.size()));
   if (carrier_.network == nullptr) {
-    if (sends_any(ends)) own->reach(peer, message.proxy);
+    for (size_t p = 0; p < own.size() && sends_any(ends); ++p)
+      own[p]->reach(peer, message.proxies[p]);
     return {};
   }
   net::Network::Handle handle;
   std::ranges::copy(message.handle, handle.begin());
-  own->reach(peer, handle);  // credit comes back by this way
+  own.front()->reach(peer, handle);  // credit comes back by this way
   return {};
 }
 
@@ -129,17 +182,17 @@ Status NetworkConnector::ask(int peer, ConnectRequest& request) { return describ
 
 Status NetworkConnector::answer(int asker, std::span<const ShapedEnd> ends,
                                 const ConnectRequest& request, ConnectReply& reply) {
-  net::Proxy* const own = TRY(proxy());
-  for (const ShapedEnd& shaped : ends) TRY(open(*own, shaped).status());
+  const Proxies own = TRY(proxies_with(request.proxies.size()));
+  for (const ShapedEnd& shaped : ends) TRY(open(own, shaped).status());
   TRY(describe(asker, reply));
   return reach(asker, request, ends);
 }
 
 Status NetworkConnector::adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
                                const Deadline& /*deadline*/) {
-  net::Proxy* const own = TRY(proxy());
+  const Proxies own = TRY(proxies_with(reply.proxies.size()));
   for (const ShapedEnd& shaped : ends) {
-    const executor::PortAddress port = TRY(open(*own, shaped));
+    const executor::PortAddress port = TRY(open(own, shaped));
     ports_.emplace(shaped.end, port);
   }
   return reach(peer, reply, ends);
@@ -158,13 +211,11 @@ std::optional<executor::PortAddress> NetworkConnector::port(const End& end) cons
 }
 
 bool NetworkConnector::await_flush(const Deadline& deadline) const {
-  const net::Proxy* proxy = nullptr;  // it lives as long as this does
-  {
-    std::lock_guard lock(mutex_);
-    proxy = proxy_.get();
-  }
+  const auto are_flushed = [proxies = started()] {
+    return std::ranges::all_of(proxies, [](const auto* proxy) { return proxy->is_flushed(); });
+  };
   // At the end of a communicator, and mostly true at once: not worth a signal of the proxy's.
-  while (proxy != nullptr && !proxy->is_flushed()) {
+  while (!are_flushed()) {
     if (deadline.passed()) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
@@ -172,18 +223,16 @@ bool NetworkConnector::await_flush(const Deadline& deadline) const {
 }
 
 void NetworkConnector::set_farewell(Farewell farewell) {
-  std::lock_guard lock(mutex_);
-  if (proxy_ != nullptr) proxy_->set_farewell(farewell);
+  for (net::Proxy* const proxy : started()) proxy->set_farewell(farewell);
 }
 
 std::optional<NetworkState> NetworkConnector::network_state() const {
-  net::Proxy* proxy = nullptr;  // as in await_flush()
-  {
-    std::lock_guard lock(mutex_);
-    proxy = proxy_.get();
+  std::optional<NetworkState> state;
+  for (net::Proxy* const proxy : started()) {
+    if (!state) state.emplace();
+    state->join(proxy->state());
   }
-  if (proxy == nullptr) return std::nullopt;
-  return proxy->state();
+  return state;
 }
 
 }  // namespace niccolite::transport

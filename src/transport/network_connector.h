@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/thread_annotations.h"
 #include "transport/carrier.h"
@@ -28,6 +29,8 @@ class NetworkConnector final : public Connector {
         carrier_(std::move(carrier)),
         observer_(observer) {}
 
+  ~NetworkConnector() override;
+
   Kind kind() const override { return Kind::Network; }
   std::string name() const override;
   std::vector<std::string> devices() const override EXCLUDES(mutex_);
@@ -48,10 +51,16 @@ class NetworkConnector final : public Connector {
   std::optional<NetworkState> network_state() const override EXCLUDES(mutex_);
 
  private:
+  using Proxies = std::vector<net::Proxy*>;
+
   Result<net::Rails> find_rails() const;
-  /// Started when it is first needed.
-  Result<net::Proxy*> proxy() EXCLUDES(mutex_);
-  static Result<executor::PortAddress> open(net::Proxy& proxy, const ShapedEnd& shaped);
+  /// All of this rank, started when they are first needed. They live as long as the connector.
+  Result<Proxies> proxies() EXCLUDES(mutex_);
+  /// Those that carry data to and from a peer that has so many.
+  Result<Proxies> proxies_with(size_t of_peer) EXCLUDES(mutex_);
+  Proxies started() const EXCLUDES(mutex_);
+  Result<executor::PortAddress> open(const Proxies& proxies, const ShapedEnd& shaped)
+      EXCLUDES(mutex_);
   /// Tells the peer where this rank listens for it.
   template <typename Message>
   Status describe(int peer, Message& message);
@@ -67,7 +76,8 @@ class NetworkConnector final : public Connector {
   std::map<End, executor::PortAddress> ports_;  // adopt() and port()
   mutable std::mutex mutex_;
   net::Rails rails_ GUARDED_BY(mutex_);
-  std::unique_ptr<net::Proxy> proxy_ GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<net::Proxy>> proxies_ GUARDED_BY(mutex_);
+  std::map<End, std::shared_ptr<const net::EndMemory>> memories_ GUARDED_BY(mutex_);  // of open()
 };
 
 }  // namespace niccolite::transport

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "executor/protocol/fifo.h"
+
 namespace niccolite::transport {
 namespace {
 
@@ -9,7 +11,7 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostAddress = 128;
 constexpr size_t kMostName = 16;
-constexpr uint32_t kMostThreads = 4;
+constexpr uint32_t kMostThreads = 2 * executor::kMostProxies;
 constexpr size_t kTrafficBytes = 44;
 constexpr size_t kThreadBytes = 22;
 
@@ -33,6 +35,31 @@ std::optional<milliseconds> read_optional_age(Reader& reader) {
 }
 
 }  // namespace
+
+void NetworkState::join(NetworkState other) {
+  threads.insert(threads.end(), other.threads.begin(), other.threads.end());
+  const auto earlier = [](const auto& a, const auto& b) {
+    return !a ? b : !b ? a : std::min(a, b);
+  };
+  for (Traffic& added : other.peers) {
+    const auto found = std::ranges::find(peers, added.peer, &Traffic::peer);
+    if (found == peers.end()) {
+      peers.push_back(std::move(added));
+      continue;
+    }
+    // The connection on which something has waited longest speaks for all.
+    if (found->unacknowledged < added.unacknowledged) std::swap(*found, added);
+    found->parts += added.parts;
+    found->bytes += added.bytes;
+    found->is_under_way |= added.is_under_way;
+    found->acknowledged = earlier(found->acknowledged, added.acknowledged);
+    found->heard = earlier(found->heard, added.heard);
+  }
+  std::ranges::stable_sort(peers, std::ranges::greater(), [](const Traffic& traffic) {
+    return traffic.unacknowledged.value_or(milliseconds(-1));
+  });
+  if (peers.size() > kMostPeers) peers.resize(kMostPeers);
+}
 
 const Traffic* NetworkState::find(int peer) const {
   const auto found = std::ranges::find(peers, peer, &Traffic::peer);

@@ -49,6 +49,9 @@ struct ProxyThread {
 struct NetworkState {
   static constexpr size_t kMostPeers = 64;
 
+  /// Adds what another proxy of the rank tells.
+  void join(NetworkState other);
+
   std::vector<ProxyThread> threads{};
   /// On whose way something is under way, or was in the last 60 s; kMostPeers: and perhaps others.
   std::vector<Traffic> peers{};

@@ -92,6 +92,21 @@ TEST_P(Machines, SeveralSocketsChangeNothing) {
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
 }
 
+// Two ranks take as many proxies as both have; several channels, so that all have a share.
+TEST_P(Machines, SeveralProxiesChangeNothing) {
+  const Arguments first{make_id(), make_id()};
+  std::vector<Process> running;
+  for (int machine = 0; machine < machines(); ++machine) {
+    Arguments arguments = first;
+    for (const int number : {machines() * devices(), machine * devices(), devices()})
+      arguments.push_back(std::to_string(number));
+    running.emplace_back("perform", arguments,
+                         on_machine(machine, {{"NICCOLITE_NET_PROXIES", machine == 0 ? "4" : "2"},
+                                              {"NCCL_MIN_CTAS", "4"}}));
+  }
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+}
+
 TEST_P(Machines, ASuspendedCommunicatorWorksAsBefore) {
   std::vector<Process> running = run("suspend", {make_id(), make_id()});
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();

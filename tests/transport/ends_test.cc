@@ -63,6 +63,62 @@ TEST_F(OutgoingEnd, SendsWhatIsPublishedAndGranted) {
   EXPECT_TRUE(collect().empty());
 }
 
+// The kernel sees one end of five channels; each proxy numbers those that it has.
+TEST(SharesOfAnEnd, AreItsChannelsInTurn) {
+  constexpr FifoShape kFive{.channels = 5, .depth = 4, .slot_bytes = 4096};
+  const auto memory = EndMemory::allocate(machine(), kFive, /*is_send=*/true).take();
+  const executor::PortAddress whole = memory->port();
+  EXPECT_EQ(EndShare(memory).shape(), kFive);
+  std::vector<int> taken(kFive.channels);
+  for (const uint32_t proxies : {1u, 2u, 4u}) {
+    uint32_t channels = 0;
+    for (uint32_t proxy = 0; proxy < proxies; ++proxy) {
+      const EndShare share(memory, proxy, proxies);
+      channels += share.shape().channels;
+      for (uint32_t channel = 0; channel < share.shape().channels; ++channel) {
+        const uint32_t of_end = share.channel_of_end(channel);
+        EXPECT_EQ(of_end % proxies, proxy);
+        EXPECT_EQ(&share.own(channel), whole.control + of_end);
+        EXPECT_EQ(&share.far(channel), whole.remote_control + of_end);
+        EXPECT_EQ(&share.note(channel, 3), whole.notes + of_end * kFive.depth + 3);
+        EXPECT_EQ(share.slot(channel, 6), whole.slots + kFive.slot_offset(of_end, 6));
+        ++taken[of_end];
+      }
+    }
+    EXPECT_EQ(channels, kFive.channels);
+  }
+  EXPECT_THAT(taken, testing::Each(3));
+  EXPECT_EQ(EndShare(EndMemory::allocate(machine(), {1, 4, 4096}, false).take(), 1, 2).shape().channels,
+            0u);
+}
+
+TEST(SharesOfAnEnd, AreSentByTheirProxiesAlone) {
+  const auto memory = EndMemory::allocate(machine(), kShape, /*is_send=*/true).take();
+  relay::Bell bell{[](void*, uint64_t) {}, nullptr};
+  Outgoing second(kKey, EndShare(memory, 1, 2), bell);
+  second.grant(0, 4);
+  const auto collected = [&] {
+    std::vector<Frame> frames;
+    second.collect(UINT32_MAX, [&](const Part& part) { frames.push_back(part.frame); });
+    return frames;
+  };
+  const auto publish = [&](uint32_t channel, uint32_t bytes) {
+    memory->port().notes[channel * kShape.depth] = relay::note_of(bytes, 1);
+    std::atomic_ref(memory->port().remote_control[channel].remote)
+        .store(tag::tail(1, 1), std::memory_order_release);
+  };
+  publish(0, 10);
+  EXPECT_TRUE(collected().empty());
+  publish(1, 20);
+  const std::vector<Frame> frames = collected();
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].channel, 0u);  // of those that it has
+  EXPECT_EQ(frames[0].bytes, 20u);
+  second.sent(frames[0]);
+  EXPECT_EQ(memory->port().control[1].remote, 1u);
+  EXPECT_EQ(memory->port().control[0].remote, 0u);
+}
+
 TEST_F(OutgoingEnd, AsksOnceForTheCreditThatItNeeds) {
   const auto asked = [&] {
     std::vector<Frame> frames;

@@ -45,12 +45,14 @@ TEST(ConnectMessages, SurviveTheWire) {
 
 TEST(ConnectMessages, TellWhereProxiesListen) {
   ConnectRequest request;
-  EXPECT_TRUE(ConnectRequest::decode(request.encode()).value().proxy.empty());
-  request.proxy = {Address::parse("10.0.0.4:40123").value(), Address::parse("10.1.0.4:1").value()};
-  EXPECT_EQ(ConnectRequest::decode(request.encode()).value().proxy, request.proxy);
+  EXPECT_TRUE(ConnectRequest::decode(request.encode()).value().proxies.empty());
+  request.proxies = {
+      {Address::parse("10.0.0.4:40123").value(), Address::parse("10.1.0.4:1").value()},
+      {Address::parse("10.0.0.4:40124").value(), Address::parse("10.1.0.4:2").value()}};
+  EXPECT_EQ(ConnectRequest::decode(request.encode()).value().proxies, request.proxies);
   ConnectReply reply;
-  reply.proxy = {Address::parse("[fe80::1]:7").value()};
-  EXPECT_EQ(ConnectReply::decode(reply.encode()).value().proxy, reply.proxy);
+  reply.proxies = {{Address::parse("[fe80::1]:7").value()}};
+  EXPECT_EQ(ConnectReply::decode(reply.encode()).value().proxies, reply.proxies);
 }
 
 TEST(ConnectMessages, CutShortOrProlongedAreRefused) {

@@ -62,7 +62,8 @@ struct Ends {
   }
   executor::PortAddress open(int rank, int peer, bool is_send, const FifoShape& shape = kShape) {
     return proxies[static_cast<size_t>(rank)]
-        ->open({.peer = peer, .key = kKey, .is_send = is_send}, shape)
+        ->open({.peer = peer, .key = kKey, .is_send = is_send},
+               EndShare(EndMemory::allocate(machine(), shape, is_send).take()))
         .take();
   }
 

@@ -58,8 +58,9 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   prepared.marks_ = launch.marks;
   prepared.context_ = TRY(prepared.machine_->context(device));
   for (const PortAddress& port : launch.ports)
-    if (port.bell != nullptr && std::ranges::count(prepared.bells_, port.bell) == 0)
-      prepared.bells_.push_back(port.bell);
+    for (relay::Bell* const bell : port.bells)
+      if (bell != nullptr && std::ranges::count(prepared.bells_, bell) == 0)
+        prepared.bells_.push_back(bell);
   const Driver& driver = prepared.machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, prepared.context_));
   gpu::cuda::CuDevice handle = 0;

@@ -247,7 +247,7 @@ PortTask task_of(const Launch& launch, uint16_t port) {
               (way == lowering::Way::DirectGet ? PortTask::kDirectGet : 0) |
               (address.opens_buffers ? PortTask::kOpens : 0) |
               (work.turn.is_followed ? PortTask::kFollowed : 0) |
-              (address.bell != nullptr ? PortTask::kRelay : 0)};
+              (address.is_relayed() ? PortTask::kRelay : 0)};
 }
 
 Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces, Staging staging,

@@ -64,7 +64,7 @@ class PortState {
     tag_ = tag;
     foreign_tag_.reset();
     deliveries_ = 0;
-    bell_ = address.bell;
+    bell_ = address.bells[channel % kMostProxies];
     notes_ = address.notes == nullptr ? nullptr : address.notes + size_t{channel} * depth_;
     user_memory_ = address.user_memory;
     channel_ = channel;

@@ -23,6 +23,7 @@
 // comes in the operation.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -75,6 +76,9 @@ struct FifoShape {
   }
 };
 
+/// Proxies of a rank that may share the channels of a connection: 1, 2 or 4 do.
+inline constexpr uint32_t kMostProxies = 4;
+
 /// One end of a connection as an executor sees it. Addresses are valid on the device (or in the
 /// process) of this end.
 struct PortAddress {
@@ -90,12 +94,15 @@ struct PortAddress {
   // process, by their own addresses; else only those in windows (Buffers::input_shifts).
   bool opens_buffers = false;
   // Of a connection to another machine, whose other end is the proxy's (relay.h); Simple only:
-  relay::Bell* bell = nullptr;
+  // of the proxy that has a channel: of channel c it is bells[c % kMostProxies]
+  std::array<relay::Bell*, kMostProxies> bells{};
   uint64_t* notes = nullptr;  // at the sender: [channel][depth], what is in each slot
   relay::UserMemory* user_memory =
       nullptr;  // the proxy reaches it (user_memory.h); null: it does not
   // All of it lies in host memory: kernels of GPUs do no atomic operations there.
   bool in_host = false;
+
+  bool is_relayed() const { return bells[0] != nullptr; }
 };
 
 /// Bytes of data that one slot carries.

@@ -7,7 +7,6 @@
 
 namespace niccolite::transport::net {
 
-using executor::ControlBlock;
 using executor::FifoShape;
 
 namespace relay = executor::relay;
@@ -16,34 +15,27 @@ namespace tag = executor::call_tag;
 Result<std::unique_ptr<Incoming>> Incoming::create(gpu::Machine& machine, const Key& key,
                                                    const FifoShape& shape, relay::Bell& bell,
                                                    UserMemoryOptions user_memory) {
-  gpu::Memory memory = TRY(machine.allocate_host(2 * shape.control_bytes() + shape.slots_bytes()));
-  return std::unique_ptr<Incoming>(new Incoming(key, shape, bell, std::move(memory), user_memory));
+  return std::make_unique<Incoming>(
+      key, EndShare(TRY(EndMemory::allocate(machine, shape, /*is_send=*/false))), bell,
+      user_memory);
 }
 
-Incoming::Incoming(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory,
+Incoming::Incoming(const Key& key, EndShare share, relay::Bell& bell,
                    const UserMemoryOptions& user_memory)
     : UserMemory(user_memory.least_bytes),
       key_(key),
-      shape_(shape),
+      share_(std::move(share)),
+      shape_(share_.shape()),
       bell_(bell),
-      memory_(std::move(memory)),
-      channels_(shape.channels),
+      channels_(shape_.channels),
       loop_(user_memory.loop) {
-  if (loop_ != nullptr) places_.resize(size_t{shape.channels} * shape.depth);
-  auto* const base = static_cast<std::byte*>(memory_.data());
-  own_ = reinterpret_cast<ControlBlock*>(base);
-  far_ = own_ + shape.channels;
-  slots_ = base + 2 * shape.control_bytes();
-  for (Channel& channel : channels_) channel.slots.resize(shape.depth);
+  if (loop_ != nullptr) places_.resize(size_t{shape_.channels} * shape_.depth);
+  for (Channel& channel : channels_) channel.slots.resize(shape_.depth);
 }
 
 executor::PortAddress Incoming::port() const {
-  executor::PortAddress address;
-  address.slots = slots_;
-  address.control = own_;
-  address.remote_control = far_;
-  address.bell = &bell_;
-  address.in_host = true;
+  executor::PortAddress address = share_.memory().port();
+  address.bells.fill(&bell_);
   if (loop_ != nullptr) address.user_memory = const_cast<Incoming*>(this);
   return address;
 }
@@ -73,7 +65,7 @@ Status Incoming::accept(const Frame& part) {
 
 // Of the whole chunk, at its first part.
 std::byte* Incoming::take_place(const Frame& part) {
-  std::byte* const slot = slots_ + shape_.slot_offset(part.channel, part.step);
+  std::byte* const slot = share_.slot(part.channel, part.step);
   if (loop_ == nullptr) return slot;
   relay::Place& place =
       places_[size_t{part.channel} * shape_.depth + (part.step & (shape_.depth - 1))];
@@ -91,7 +83,7 @@ bool Incoming::let_go(uint32_t channel) {
     for (uint64_t slot = 0; slot < shape_.depth; ++slot) {
       const size_t number = size_t{channel} * shape_.depth + slot;
       std::atomic_ref(places_[number].address).store(0, std::memory_order_relaxed);
-      channels_[channel].slots[slot].chunk = slots_ + shape_.slot_offset(channel, slot);
+      channels_[channel].slots[slot].chunk = share_.slot(channel, slot);
     }
   });
 }
@@ -111,7 +103,7 @@ void Incoming::arrived(const Frame& part) {
                       ProxyStepState::Arrived);
     ++channel.published;
     // [publish] of the proxy: the slot's content. Pairs with the kernel's [arrival].
-    std::atomic_ref(own_[part.channel].remote)
+    std::atomic_ref(share_.own(part.channel).remote)
         .store(tag::tail(channel.published, next.call), std::memory_order_release);
   }
 }
@@ -121,7 +113,7 @@ bool Incoming::collect(bool all, const std::function<void(const Frame&)>& queue)
   for (uint32_t number = 0; number < shape_.channels; ++number) {
     Channel& channel = channels_[number];
     // [credit] of the proxy: the kernel has read what lies in the slots. Pairs with its [consume].
-    const uint64_t head = std::atomic_ref(far_[number].remote).load(std::memory_order_acquire);
+    const uint64_t head = std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
     const bool is_news = head <= channel.published && head + shape_.depth > channel.told;
     const bool is_due =
         is_news && (all || channel.is_wanted ||

@@ -30,16 +30,20 @@ namespace niccolite::transport::net {
 
 class Incoming final : public executor::relay::UserMemory {
  public:
+  /// With memory that nobody else has a share of.
   static Result<std::unique_ptr<Incoming>> create(gpu::Machine& machine, const Key& key,
                                                   const executor::FifoShape& shape,
                                                   executor::relay::Bell& bell,
                                                   UserMemoryOptions user_memory = {});
+  Incoming(const Key& key, EndShare share, executor::relay::Bell& bell,
+           const UserMemoryOptions& user_memory = {});
   /// Before it is used: the end of a connection with this peer; the observer may be null.
   void observe(Observer* observer, int peer) {
     observer_ = observer;
     peer_ = peer;
   }
 
+  /// Of the whole end, as if it were this proxy's alone.
   executor::PortAddress port() const;
 
   bool is_abandoned() const override { return false; }
@@ -80,8 +84,6 @@ class Incoming final : public executor::relay::UserMemory {
     std::vector<Slot> slots;
   };
 
-  Incoming(const Key& key, const executor::FifoShape& shape, executor::relay::Bell& bell,
-           gpu::Memory memory, const UserMemoryOptions& user_memory);
   const Slot& slot_of(const Frame& part) const {
     return channels_[part.channel].slots[part.step & (shape_.depth - 1)];
   }
@@ -92,18 +94,15 @@ class Incoming final : public executor::relay::UserMemory {
             .tag = key_.tag,
             .protocol = key_.protocol,
             .is_send = false,
-            .channel = channel,
+            .channel = share_.channel_of_end(channel),
             .step = step,
             .bytes = bytes};
   }
 
   const Key key_;
-  const executor::FifoShape shape_;
+  const EndShare share_;
+  const executor::FifoShape shape_;  // of the share
   executor::relay::Bell& bell_;
-  const gpu::Memory memory_;  // page-locked
-  executor::ControlBlock* own_;
-  executor::ControlBlock* far_;
-  std::byte* slots_;
   std::vector<Channel> channels_;
   Observer* observer_ = nullptr;
   int peer_ = -1;

@@ -7,59 +7,38 @@
 
 namespace niccolite::transport::net {
 
-using executor::ControlBlock;
 using executor::FifoShape;
 
 namespace relay = executor::relay;
 namespace tag = executor::call_tag;
 
-namespace {
-
-size_t rounded(size_t bytes) { return (bytes + 127) / 128 * 128; }
-size_t notes_bytes(const FifoShape& shape) {
-  return rounded(size_t{shape.channels} * shape.depth * sizeof(uint64_t));
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Outgoing>> Outgoing::create(gpu::Machine& machine, const Key& key,
                                                    const FifoShape& shape, relay::Bell& bell,
                                                    UserMemoryOptions user_memory) {
-  gpu::Memory memory = TRY(
-      machine.allocate_host(2 * shape.control_bytes() + notes_bytes(shape) + shape.slots_bytes()));
-  return std::unique_ptr<Outgoing>(new Outgoing(key, shape, bell, std::move(memory), user_memory));
+  return std::make_unique<Outgoing>(
+      key, EndShare(TRY(EndMemory::allocate(machine, shape, /*is_send=*/true))), bell, user_memory);
 }
 
-Outgoing::Outgoing(const Key& key, const FifoShape& shape, relay::Bell& bell, gpu::Memory memory,
+Outgoing::Outgoing(const Key& key, EndShare share, relay::Bell& bell,
                    const UserMemoryOptions& user_memory)
     : UserMemory(user_memory.least_bytes),
       key_(key),
-      shape_(shape),
+      share_(std::move(share)),
+      shape_(share_.shape()),
       bell_(bell),
-      memory_(std::move(memory)),
-      channels_(shape.channels),
+      channels_(shape_.channels),
       loop_(user_memory.loop) {
-  if (loop_ != nullptr) places_.resize(size_t{shape.channels} * shape.depth);
-  auto* const base = static_cast<std::byte*>(memory_.data());
-  own_ = reinterpret_cast<ControlBlock*>(base);
-  far_ = own_ + shape.channels;
-  notes_ = reinterpret_cast<uint64_t*>(base + 2 * shape.control_bytes());
-  slots_ = base + 2 * shape.control_bytes() + notes_bytes(shape);
+  if (loop_ != nullptr) places_.resize(size_t{shape_.channels} * shape_.depth);
   for (Channel& channel : channels_) {
-    channel.parts.resize(shape.depth);
-    channel.bytes.resize(shape.depth);
-    channel.chunks.resize(shape.depth);
+    channel.parts.resize(shape_.depth);
+    channel.bytes.resize(shape_.depth);
+    channel.chunks.resize(shape_.depth);
   }
 }
 
 executor::PortAddress Outgoing::port() const {
-  executor::PortAddress address;
-  address.slots = slots_;
-  address.control = own_;
-  address.remote_control = far_;
-  address.bell = &bell_;
-  address.in_host = true;
-  address.notes = notes_;
+  executor::PortAddress address = share_.memory().port();
+  address.bells.fill(&bell_);
   if (loop_ != nullptr) address.user_memory = const_cast<Outgoing*>(this);
   return address;
 }
@@ -68,8 +47,8 @@ bool Outgoing::is_flushed() const {
   if (is_abandoned_.load(std::memory_order_relaxed)) return true;
   for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
     // relaxed: only compared.
-    const uint64_t freed = std::atomic_ref(own_[channel].remote).load(std::memory_order_relaxed);
-    const uint64_t tail = std::atomic_ref(far_[channel].remote).load(std::memory_order_relaxed);
+    const uint64_t freed = std::atomic_ref(share_.own(channel).remote).load(std::memory_order_relaxed);
+    const uint64_t tail = std::atomic_ref(share_.far(channel).remote).load(std::memory_order_relaxed);
     if (tag::steps_in(tail, freed) != freed) return false;
   }
   return true;
@@ -78,7 +57,7 @@ bool Outgoing::is_flushed() const {
 bool Outgoing::waits_for_credit() const {
   for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
     // relaxed: only compared.
-    const uint64_t tail = std::atomic_ref(far_[channel].remote).load(std::memory_order_relaxed);
+    const uint64_t tail = std::atomic_ref(share_.far(channel).remote).load(std::memory_order_relaxed);
     if (tag::steps_in(tail, channels_[channel].limit) > channels_[channel].limit) return true;
   }
   return false;
@@ -89,7 +68,7 @@ void Outgoing::ask_for_credit(const std::function<void(const Frame&)>& queue) {
     Channel& channel = channels_[number];
     if (channel.taken < channel.limit || channel.asked == channel.limit) continue;
     // relaxed: only compared.
-    const uint64_t tail = std::atomic_ref(far_[number].remote).load(std::memory_order_relaxed);
+    const uint64_t tail = std::atomic_ref(share_.far(number).remote).load(std::memory_order_relaxed);
     if (tag::steps_in(tail, channel.limit) <= channel.limit) continue;
     channel.asked = channel.limit;
     queue({.kind = FrameKind::Want,
@@ -115,11 +94,11 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
     Channel& channel = channels_[number];
     if (channel.taken >= channel.limit) continue;
     // [arrival] of the proxy: pairs with the kernel's [publish]; slots and notes are there.
-    const uint64_t tail = std::atomic_ref(far_[number].remote).load(std::memory_order_acquire);
+    const uint64_t tail = std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
     const uint64_t produced = std::min(tag::steps_in(tail, channel.taken), channel.limit);
     for (; channel.taken < produced; ++channel.taken) {
       const auto slot = static_cast<size_t>(channel.taken & (shape_.depth - 1));
-      const uint64_t note = std::atomic_ref(notes_[size_t{number} * shape_.depth + slot])
+      const uint64_t note = std::atomic_ref(share_.note(number, slot))
                                 .load(std::memory_order_relaxed);  // [arrival] acquired it
       const uint32_t bytes = std::min(relay::bytes_in(note), shape_.slot_bytes);
       Part part{.frame = {.kind = FrameKind::Part,
@@ -148,7 +127,7 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
 
 const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t note) const {
   if (loop_ == nullptr || (note & relay::kInUserMemory) == 0)
-    return slots_ + shape_.slot_offset(channel, step);
+    return share_.slot(channel, step);
   const relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
   // relaxed: [arrival] acquired it.
   return reinterpret_cast<const std::byte*>(
@@ -162,14 +141,14 @@ bool Outgoing::let_go(uint32_t channel) {
 // The kernel that has named the places does not run: notes and slots are nobody's but the loop's.
 void Outgoing::empty_to_slots(uint32_t number) {
   Channel& channel = channels_[number];
-  const uint64_t tail = std::atomic_ref(far_[number].remote).load(std::memory_order_acquire);
+  const uint64_t tail = std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
   const uint64_t produced = tag::steps_in(tail, channel.taken);
   for (uint64_t step = channel.freed; step < produced; ++step) {
     const auto slot = static_cast<size_t>(step & (shape_.depth - 1));
-    const std::atomic_ref word(notes_[size_t{number} * shape_.depth + slot]);
+    const std::atomic_ref word(share_.note(number, slot));
     const uint64_t note = word.load(std::memory_order_relaxed);
     if ((note & relay::kInUserMemory) == 0) continue;
-    std::byte* const copy = slots_ + shape_.slot_offset(number, step);
+    std::byte* const copy = share_.slot(number, step);
     std::memcpy(copy, chunk_of(number, step, note),
                 std::min(relay::bytes_in(note), shape_.slot_bytes));
     word.store(note & ~relay::kInUserMemory, std::memory_order_relaxed);
@@ -192,7 +171,7 @@ void Outgoing::sent(const Frame& frame) {
       observer_->step(step_of(frame.channel, step, channel.bytes[slot_of(step)]),
                       ProxyStepState::Sent);
   // [consume] of the proxy: what was read has been read. Pairs with the kernel's [credit].
-  std::atomic_ref(own_[frame.channel].remote).store(channel.freed, std::memory_order_release);
+  std::atomic_ref(share_.own(frame.channel).remote).store(channel.freed, std::memory_order_release);
 }
 
 }  // namespace niccolite::transport::net

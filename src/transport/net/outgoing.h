@@ -24,6 +24,7 @@
 #include "executor/protocol/relay.h"
 #include "executor/protocol/user_memory.h"
 #include "gpu/machine.h"
+#include "transport/net/end_memory.h"
 #include "transport/net/frame.h"
 #include "transport/observer.h"
 
@@ -47,16 +48,20 @@ struct UserMemoryOptions {
 
 class Outgoing final : public executor::relay::UserMemory {
  public:
+  /// With memory that nobody else has a share of.
   static Result<std::unique_ptr<Outgoing>> create(gpu::Machine& machine, const Key& key,
                                                   const executor::FifoShape& shape,
                                                   executor::relay::Bell& bell,
                                                   UserMemoryOptions user_memory = {});
+  Outgoing(const Key& key, EndShare share, executor::relay::Bell& bell,
+           const UserMemoryOptions& user_memory = {});
   /// Before it is used: the end of a connection with this peer; the observer may be null.
   void observe(Observer* observer, int peer) {
     observer_ = observer;
     peer_ = peer;
   }
 
+  /// Of the whole end, as if it were this proxy's alone.
   executor::PortAddress port() const;
   /// Is everything that the kernel has published with the receiver's proxy, or will it never be?
   bool is_flushed() const;
@@ -101,8 +106,6 @@ class Outgoing final : public executor::relay::UserMemory {
     std::vector<const std::byte*> chunks;  // by slot: where they are
   };
 
-  Outgoing(const Key& key, const executor::FifoShape& shape, executor::relay::Bell& bell,
-           gpu::Memory memory, const UserMemoryOptions& user_memory);
   const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note) const;
   void empty_to_slots(uint32_t channel);
 
@@ -111,19 +114,15 @@ class Outgoing final : public executor::relay::UserMemory {
             .tag = key_.tag,
             .protocol = key_.protocol,
             .is_send = true,
-            .channel = channel,
+            .channel = share_.channel_of_end(channel),
             .step = step,
             .bytes = bytes};
   }
 
   const Key key_;
-  const executor::FifoShape shape_;
+  const EndShare share_;
+  const executor::FifoShape shape_;  // of the share
   executor::relay::Bell& bell_;
-  const gpu::Memory memory_;  // page-locked
-  executor::ControlBlock* own_;
-  executor::ControlBlock* far_;
-  uint64_t* notes_;
-  std::byte* slots_;
   std::vector<Channel> channels_;
   Observer* observer_ = nullptr;
   int peer_ = -1;

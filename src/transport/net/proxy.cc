@@ -110,13 +110,8 @@ Proxy::~Proxy() {
       if (engine != nullptr) engine->abandon();
     return;
   }
-  if (sending_ != nullptr) sending_->withdraw();
-  if (sending_ != nullptr && sending_->is_running()) {
-    const bool is_orderly =
-        is_flushed() || farewell_.load(std::memory_order_relaxed) == Farewell::Unread;
-    sending_->loop().post([this, is_orderly] { finish(is_orderly); });
-    sending_->join();
-  }
+  leave();
+  if (sending_ != nullptr && sending_->is_running()) sending_->join();
   // Peers hear until then what came of what they sent.
   is_leaving_.store(true, std::memory_order_relaxed);  // at worst a report to somebody who leaves
   if (receiving_ != nullptr && receiving_->is_running()) {
@@ -126,6 +121,16 @@ Proxy::~Proxy() {
   outbound_.clear();  // before the loops
   inbound_.clear();
   acceptors_.clear();
+}
+
+void Proxy::leave() {
+  if (has_left_ || process_ != getpid() || sending_ == nullptr) return;
+  has_left_ = true;
+  sending_->withdraw();
+  if (!sending_->is_running()) return;
+  const bool is_orderly =
+      is_flushed() || farewell_.load(std::memory_order_relaxed) == Farewell::Unread;
+  sending_->loop().post([this, is_orderly] { finish(is_orderly); });
 }
 
 void Proxy::welcome(std::unique_ptr<Link> link) {
@@ -267,10 +272,11 @@ void Proxy::reach(int peer, const Network::Handle& handle) {
   sending_->loop().post([this, peer, handle] { messengers_.at(peer)->reach(handle); });
 }
 
-Result<executor::PortAddress> Proxy::open(const Name& name, const executor::FifoShape& shape) {
-  // Buffers of GPUs' users are in the GPUs' memory.
+Result<executor::PortAddress> Proxy::open(const Name& name, EndShare share) {
+  // Buffers of GPUs' users are in the GPUs' memory; and kernels know one proxy that reaches them.
+  const bool is_alone = share.shape().channels == share.memory().shape().channels;
   const auto user_memory = [&](Engine& engine) {
-    return options_.machine.kind() == gpu::Kind::Virtual
+    return options_.machine.kind() == gpu::Kind::Virtual && is_alone
                ? UserMemoryOptions{.loop = &engine.loop(), .least_bytes = options_.direct_bytes}
                : UserMemoryOptions{};
   };
@@ -278,16 +284,16 @@ Result<executor::PortAddress> Proxy::open(const Name& name, const executor::Fifo
   if (name.is_send) {
     if (const auto found = outgoing_.find(name); found != outgoing_.end())
       return found->second->port();
-    std::unique_ptr<Outgoing> made = TRY(Outgoing::create(
-        options_.machine, name.key, shape, sending_->bell(), user_memory(*sending_)));
+    auto made = std::make_unique<Outgoing>(name.key, std::move(share), sending_->bell(),
+                                           user_memory(*sending_));
     made->observe(options_.observer, name.peer);
     TRY(attach(name, made.get()));
     return outgoing_.emplace(name, std::move(made)).first->second->port();
   }
   if (const auto found = incoming_.find(name); found != incoming_.end())
     return found->second->port();
-  std::unique_ptr<Incoming> made = TRY(Incoming::create(
-      options_.machine, name.key, shape, receiver().bell(), user_memory(receiver())));
+  auto made = std::make_unique<Incoming>(name.key, std::move(share), receiver().bell(),
+                                         user_memory(receiver()));
   made->observe(options_.observer, name.peer);
   TRY(attach(name, made.get()));
   return incoming_.emplace(name, std::move(made)).first->second->port();

@@ -1,6 +1,7 @@
-// Proxy: one rank's thread that carries the slots of its connections to ranks of other machines, by
-// TCP. What the kernels of this rank write and read are FIFOs in host memory; the thread is driven
-// by their counters and by the sockets alone, so that an operation needs no call of the host, in a
+// Proxy: a thread of a rank that carries the slots of its connections to ranks of other machines, by
+// TCP; or, where the rank has several proxies, those of its share of the channels (end_memory.h).
+// What the kernels of this rank write and read are FIFOs in host memory; the thread is driven by
+// their counters and by the sockets alone, so that an operation needs no call of the host, in a
 // graph neither (docs/design/0031).
 //
 //   Outgoing, Incoming   one end of one connection: FIFO and counters
@@ -59,6 +60,8 @@ class Proxy {
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, as the farewell says. No kernel uses the ports any more.
   ~Proxy();
+  /// Begins that, which the end then waits for: the proxies of a rank end together.
+  void leave();
   void set_farewell(Farewell farewell) {
     farewell_.store(farewell, std::memory_order_relaxed);  // before the end, which posts
   }
@@ -72,9 +75,9 @@ class Proxy {
     bool is_send = false;
     friend auto operator<=>(const Name&, const Name&) = default;
   };
-  /// This rank's end of a connection; the same when asked again.
-  Result<executor::PortAddress> open(const Name& name, const executor::FifoShape& shape)
-      EXCLUDES(mutex_);
+  /// Takes its share of this rank's end of a connection. The end as it were with this proxy alone;
+  /// the same when asked again.
+  Result<executor::PortAddress> open(const Name& name, EndShare share) EXCLUDES(mutex_);
   /// The peer's proxy listens there: what is sent to it can go.
   void reach(int peer, const std::vector<Address>& addresses);
   /// Where the plug-in listens for that peer; the same when asked again.
@@ -116,6 +119,7 @@ class Proxy {
   std::unique_ptr<Engine> receiving_;  // may be null
   std::vector<Address> addresses_;
   std::atomic<Farewell> farewell_{Farewell::Acknowledged};
+  bool has_left_ = false;                // leave() was called
   std::atomic<bool> is_leaving_{false};  // nobody cares for failures any more
 
   mutable std::mutex mutex_;

@@ -1,0 +1,74 @@
+// EndMemory: the host's memory of one end of a connection to another machine, page-locked: the
+// counters of both of its sides, the kernel's and the proxy's, notes at the sender, and slots
+// (executor/protocol/relay.h). The proxies of a rank may share an end: proxy p of n then has the
+// channels p, p + n, ..., which it counts from 0 on, as the peer's proxy p does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "executor/protocol/fifo.h"
+#include "gpu/machine.h"
+
+namespace niccolite::transport::net {
+
+class EndMemory {
+ public:
+  static Result<std::shared_ptr<const EndMemory>> allocate(gpu::Machine& machine,
+                                                           const executor::FifoShape& shape,
+                                                           bool is_send);
+
+  const executor::FifoShape& shape() const { return shape_; }
+  /// What the kernel uses: all channels. Neither a bell nor a user's memory.
+  executor::PortAddress port() const;
+
+ private:
+  friend class EndShare;
+  EndMemory(const executor::FifoShape& shape, gpu::Memory memory, bool is_send);
+
+  const executor::FifoShape shape_;
+  const gpu::Memory memory_;
+  executor::ControlBlock* own_;  // by channel; the kernel's
+  executor::ControlBlock* far_;  // the proxy's
+  uint64_t* notes_;              // [channel][depth]; null at a receiver
+  std::byte* slots_;
+};
+
+/// What one proxy has of it.
+class EndShare {
+ public:
+  /// Of proxy `proxy` of `proxies`.
+  EndShare(std::shared_ptr<const EndMemory> memory, uint32_t proxy, uint32_t proxies)
+      : memory_(std::move(memory)), first_(proxy), stride_(proxies) {}
+  /// All of it.
+  explicit EndShare(std::shared_ptr<const EndMemory> memory) : EndShare(std::move(memory), 0, 1) {}
+
+  const EndMemory& memory() const { return *memory_; }
+  /// Of its channels.
+  executor::FifoShape shape() const {
+    executor::FifoShape shape = memory_->shape_;
+    shape.channels = shape.channels <= first_ ? 0 : (shape.channels - first_ - 1) / stride_ + 1;
+    return shape;
+  }
+  /// The channel of the end that is this one of the share.
+  uint32_t channel_of_end(uint32_t channel) const { return first_ + channel * stride_; }
+  executor::ControlBlock& own(uint32_t channel) const {
+    return memory_->own_[channel_of_end(channel)];
+  }
+  executor::ControlBlock& far(uint32_t channel) const {
+    return memory_->far_[channel_of_end(channel)];
+  }
+  uint64_t& note(uint32_t channel, uint64_t slot) const {
+    return memory_->notes_[size_t{channel_of_end(channel)} * memory_->shape_.depth + slot];
+  }
+  std::byte* slot(uint32_t channel, uint64_t step) const {
+    return memory_->slots_ + memory_->shape_.slot_offset(channel_of_end(channel), step);
+  }
+
+ private:
+  std::shared_ptr<const EndMemory> memory_;
+  uint32_t first_;
+  uint32_t stride_;
+};
+
+}  // namespace niccolite::transport::net
