@@ -26,7 +26,7 @@ struct ConnectRequest {
   std::vector<Item> items;
   // Of an asker on another machine: where each of its proxies listens, by rail.
   std::vector<std::vector<Address>> proxies{};
-  std::string network{};         // of its plug-in, which listens at `handle`; empty: sockets
+  std::string network{};  // of its plug-in, which listens at `handle`; empty: sockets
   std::vector<std::byte> handle{};
 
   std::vector<std::byte> encode() const;
@@ -47,7 +47,7 @@ struct ConnectReply {
   std::vector<Item> items;
   std::vector<uint8_t> is_joined{};  // by item of the request: the answerer has the other half
   std::vector<std::vector<Address>> proxies{};  // to another machine, instead of items
-  std::string network{};             // as in the request
+  std::string network{};                        // as in the request
   std::vector<std::byte> handle{};
 
   std::vector<std::byte> encode() const;

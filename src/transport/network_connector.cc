@@ -28,16 +28,16 @@ int cores() {
 constexpr int kCoresToSpare = 4;
 
 // Two threads copy some 4 GB/s, less than most wires carry. What is small goes by the first proxy
-// alone, so that others cost nothing then.
+// alone, so that others cost nothing then. (Four carry more still, but on 16 cores a process, and
+// now and then something small waits for hundreds of microseconds.)
 constexpr int kCoresOfTwoProxies = 8;
-constexpr int kCoresOfFourProxies = 16;
 
 size_t number_of_proxies(bool is_gpu, const Carrier& carrier) {
   if (carrier.network != nullptr) return 1;
   const auto asked = static_cast<uint32_t>(parameters::net_proxies());
   if (asked > 0) return std::min(std::bit_floor(asked), executor::kMostProxies);
   if (!is_gpu) return 1;
-  return cores() >= kCoresOfFourProxies ? 4 : cores() >= kCoresOfTwoProxies ? 2 : 1;
+  return cores() >= kCoresOfTwoProxies ? 2 : 1;
 }
 
 // Of what kernels of virtual GPUs send themselves: more of it they leave to the proxy's thread, if
@@ -127,9 +127,8 @@ Result<executor::PortAddress> NetworkConnector::open(const Proxies& proxies,
     if (found == nullptr) found = TRY(net::EndMemory::allocate(machine_, shape, end.is_send));
     memory = found;
   }
-  const net::Proxy::Name name{.peer = end.peer,
-                              .key = {.tag = end.tag, .protocol = end.protocol},
-                              .is_send = end.is_send};
+  const net::Proxy::Name name{
+      .peer = end.peer, .key = {.tag = end.tag, .protocol = end.protocol}, .is_send = end.is_send};
   const auto count = static_cast<uint32_t>(proxies.size());
   executor::PortAddress port;
   for (uint32_t p = 0; p < std::min(count, shape.channels); ++p) {

@@ -88,8 +88,9 @@ TEST(SharesOfAnEnd, AreItsChannelsInTurn) {
     EXPECT_EQ(channels, kFive.channels);
   }
   EXPECT_THAT(taken, testing::Each(3));
-  EXPECT_EQ(EndShare(EndMemory::allocate(machine(), {1, 4, 4096}, false).take(), 1, 2).shape().channels,
-            0u);
+  EXPECT_EQ(
+      EndShare(EndMemory::allocate(machine(), {1, 4, 4096}, false).take(), 1, 2).shape().channels,
+      0u);
 }
 
 TEST(SharesOfAnEnd, AreSentByTheirProxiesAlone) {

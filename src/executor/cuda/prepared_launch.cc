@@ -44,6 +44,21 @@ class OpenMemory {
   size_t next_ = 0;
 };
 
+/// Of the proxies that the launch keeps busy: the others may sleep on.
+std::vector<relay::Bell*> bells_of(const Launch& launch) {
+  std::vector<relay::Bell*> bells;
+  for (size_t p = 0; p < launch.ports.size(); ++p) {
+    if (!launch.ports[p].is_relayed()) continue;
+    const Work& work = launch.works[static_cast<size_t>(launch.program->ports[p].work)];
+    const uint32_t channels = std::min(work.partition.channels, kMostProxies);
+    for (uint32_t c = 0; c < channels; ++c) {
+      relay::Bell* const bell = launch.ports[p].bells[(work.first_channel + c) % kMostProxies];
+      if (std::ranges::count(bells, bell) == 0) bells.push_back(bell);
+    }
+  }
+  return bells;
+}
+
 }  // namespace
 
 Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
@@ -57,10 +72,7 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   prepared.needs_ = BufferNeeds(launch);
   prepared.marks_ = launch.marks;
   prepared.context_ = TRY(prepared.machine_->context(device));
-  for (const PortAddress& port : launch.ports)
-    for (relay::Bell* const bell : port.bells)
-      if (bell != nullptr && std::ranges::count(prepared.bells_, bell) == 0)
-        prepared.bells_.push_back(bell);
+  prepared.bells_ = bells_of(launch);
   const Driver& driver = prepared.machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, prepared.context_));
   gpu::cuda::CuDevice handle = 0;

@@ -113,7 +113,8 @@ bool Incoming::collect(bool all, const std::function<void(const Frame&)>& queue)
   for (uint32_t number = 0; number < shape_.channels; ++number) {
     Channel& channel = channels_[number];
     // [credit] of the proxy: the kernel has read what lies in the slots. Pairs with its [consume].
-    const uint64_t head = std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
+    const uint64_t head =
+        std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
     const bool is_news = head <= channel.published && head + shape_.depth > channel.told;
     const bool is_due =
         is_news && (all || channel.is_wanted ||

@@ -47,8 +47,10 @@ bool Outgoing::is_flushed() const {
   if (is_abandoned_.load(std::memory_order_relaxed)) return true;
   for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
     // relaxed: only compared.
-    const uint64_t freed = std::atomic_ref(share_.own(channel).remote).load(std::memory_order_relaxed);
-    const uint64_t tail = std::atomic_ref(share_.far(channel).remote).load(std::memory_order_relaxed);
+    const uint64_t freed =
+        std::atomic_ref(share_.own(channel).remote).load(std::memory_order_relaxed);
+    const uint64_t tail =
+        std::atomic_ref(share_.far(channel).remote).load(std::memory_order_relaxed);
     if (tag::steps_in(tail, freed) != freed) return false;
   }
   return true;
@@ -57,7 +59,8 @@ bool Outgoing::is_flushed() const {
 bool Outgoing::waits_for_credit() const {
   for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
     // relaxed: only compared.
-    const uint64_t tail = std::atomic_ref(share_.far(channel).remote).load(std::memory_order_relaxed);
+    const uint64_t tail =
+        std::atomic_ref(share_.far(channel).remote).load(std::memory_order_relaxed);
     if (tag::steps_in(tail, channels_[channel].limit) > channels_[channel].limit) return true;
   }
   return false;
@@ -68,7 +71,8 @@ void Outgoing::ask_for_credit(const std::function<void(const Frame&)>& queue) {
     Channel& channel = channels_[number];
     if (channel.taken < channel.limit || channel.asked == channel.limit) continue;
     // relaxed: only compared.
-    const uint64_t tail = std::atomic_ref(share_.far(number).remote).load(std::memory_order_relaxed);
+    const uint64_t tail =
+        std::atomic_ref(share_.far(number).remote).load(std::memory_order_relaxed);
     if (tag::steps_in(tail, channel.limit) <= channel.limit) continue;
     channel.asked = channel.limit;
     queue({.kind = FrameKind::Want,
@@ -94,7 +98,8 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
     Channel& channel = channels_[number];
     if (channel.taken >= channel.limit) continue;
     // [arrival] of the proxy: pairs with the kernel's [publish]; slots and notes are there.
-    const uint64_t tail = std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
+    const uint64_t tail =
+        std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
     const uint64_t produced = std::min(tag::steps_in(tail, channel.taken), channel.limit);
     for (; channel.taken < produced; ++channel.taken) {
       const auto slot = static_cast<size_t>(channel.taken & (shape_.depth - 1));
@@ -126,8 +131,7 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
 }
 
 const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t note) const {
-  if (loop_ == nullptr || (note & relay::kInUserMemory) == 0)
-    return share_.slot(channel, step);
+  if (loop_ == nullptr || (note & relay::kInUserMemory) == 0) return share_.slot(channel, step);
   const relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
   // relaxed: [arrival] acquired it.
   return reinterpret_cast<const std::byte*>(

@@ -1,8 +1,8 @@
-// Proxy: a thread of a rank that carries the slots of its connections to ranks of other machines, by
-// TCP; or, where the rank has several proxies, those of its share of the channels (end_memory.h).
-// What the kernels of this rank write and read are FIFOs in host memory; the thread is driven by
-// their counters and by the sockets alone, so that an operation needs no call of the host, in a
-// graph neither (docs/design/0031).
+// Proxy: a thread of a rank that carries the slots of its connections to ranks of other machines,
+// by TCP; or, where the rank has several proxies, those of its share of the channels
+// (end_memory.h). What the kernels of this rank write and read are FIFOs in host memory; the thread
+// is driven by their counters and by the sockets alone, so that an operation needs no call of the
+// host, in a graph neither (docs/design/0031).
 //
 //   Outgoing, Incoming   one end of one connection: FIFO and counters
 //   Outbound, Inbound    all of them to, or from, one peer, and the streams that carry them
