@@ -98,6 +98,7 @@ std::deque<Setting> settings_of_next_run;
 constexpr uint64_t kSwitchesPerBystander = 16;
 std::function<void()> bystander_of_next_run;
 uint64_t additions = 0;  // atomic ones
+uint64_t looks = 0;      // of counters, by other warps than the first
 
 void enter();
 
@@ -196,6 +197,10 @@ uint64_t fetch_add(uint64_t* address, uint64_t value) {
   return std::exchange(*address, *address + value);
 }
 uint64_t fetch_adds() { return additions; }
+uint64_t looks_of_other_warps() { return looks; }
+void note_look() {
+  if (this_thread().index >= 32) ++looks;
+}
 uint64_t global_time() {
   static uint64_t time = 0;
   return ++time;
