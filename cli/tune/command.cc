@@ -47,6 +47,7 @@ Examples:
   niccolite tune --from h200_x2.json --from h200_x4.json     fits and checks again without measuring
   niccolite tune --slots -r 4 --tuning mine_slots.json       data through slots, as between processes
   niccolite tune --sockets -r 2,4 --tuning mine_sockets.json data through the network, as between machines
+  niccolite tune --host-memory --tuning mine_host.json       data through host memory, without peer access
   niccolite tune --from times.json --check                   what the constants in force choose
   niccolite tune --from times.json --check mine.json         what those of a file choose
   niccolite tune --from times.json --check --derived         what prices derived from schedules would choose
@@ -88,6 +89,20 @@ Result<std::vector<Collective>> parse_collectives(const std::string& list) {
     }
     if (result.size() == before)
       return Status::invalid_argument("--collectives: \"{}\" is none of {}all", name, known);
+  }
+  return result;
+}
+
+Result<std::vector<executor::Protocol>> parse_protocols(const std::string& list) {
+  std::vector<executor::Protocol> result;
+  for (const std::string& name : perf::split_list(list)) {
+    const size_t before = result.size();
+    for (int id = 0; id < executor::kProtocols; ++id) {
+      const auto protocol = static_cast<executor::Protocol>(id);
+      if (name == executor::name_of(protocol)) result.push_back(protocol);
+    }
+    if (result.size() == before)
+      return Status::invalid_argument("--protocols: \"{}\" is none of LL, LL128, Simple", name);
   }
   return result;
 }
@@ -139,14 +154,17 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
   request.collectives = TRY(parse_collectives(options.collectives));
   request.uses_slots = options.uses_slots;
   request.uses_sockets = options.uses_sockets;
+  request.uses_host_memory = options.uses_host_memory;
   request.sizes = TRY(parse_sizes(options, machine->kind()));
   if (!options.channels.empty())
     request.channels = TRY(parse_numbers("--channels", options.channels, 64));
+  request.protocols = TRY(parse_protocols(options.protocols));
   if (std::count(request.ranks.begin(), request.ranks.end(), 1) > 0)
     return Status::invalid_argument("--ranks: 1 rank has no choice of variants");
   measurements.machine = machine->kind();
   measurements.slots = options.uses_slots;
   measurements.sockets = options.uses_sockets;
+  measurements.host_memory = options.uses_host_memory;
   measurements.date = utc_now();
   std::vector<Job> jobs = TRY(make_jobs(machine->kind(), request));
   if (jobs.empty()) return Status::invalid_argument("no variant is for any of these sizes");
@@ -253,6 +271,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--sizes", options.sizes, "These sizes instead, comma-separated");
   app.add_option("--channels", options.channels,
                  "Numbers of channels (default: the most that the library takes, half, a sixth)");
+  app.add_option("--protocols", options.protocols,
+                 "LL, LL128, Simple, comma-separated (default: all that the machine has)");
   app.add_flag(
       "--slots", options.uses_slots,
       "Measure what ranks of several processes do: no data from user's buffer to user's buffer");
@@ -261,6 +281,10 @@ void add_options(CLI::App& app, Options& options) {
          "Measure what the network does between machines: all data go through it, within this "
          "one")
       ->excludes("--slots");
+  app.add_flag("--host-memory", options.uses_host_memory,
+               "Measure what host memory does between GPUs that have no peer access")
+      ->excludes("--slots")
+      ->excludes("--sockets");
   app.add_option("--limit", options.limit_seconds, "Begin no further run after this many seconds");
   app.add_option("--lib", options.library, "The library to measure");
   app.add_option("--from", options.from, "Measure nothing: read what -J wrote; may be repeated");

@@ -18,13 +18,15 @@ struct Options {
   std::string sizes;  // these, or
   std::string min_bytes = "8", max_bytes;
   double step_factor = 4;
-  std::string channels;  // empty: a few up to the default's most
+  std::string channels;   // empty: a few up to the default's most
+  std::string protocols;  // empty: all
   std::vector<std::string> from;
   bool only_checks = false;
   bool is_derived = false;
   std::string checked_path;  // empty: the constants in force
   bool uses_slots = false;
   bool uses_sockets = false;
+  bool uses_host_memory = false;
   double limit_seconds = 0;
   std::string library;
   std::string json_path;

@@ -130,6 +130,7 @@ std::map<std::string, std::string> Job::environment() const {
       {"NCCL_NVLS_ENABLE", "0"},
       {"NICCOLITE_PULL_BLOCK", ""},
       {"NICCOLITE_CHUNK_PARTS", is_free ? "" : std::to_string(parts)}};
+  if (uses_host_memory) result["NCCL_P2P_DISABLE"] = "1";
   if (uses_sockets) result["NCCL_P2P_DISABLE"] = result["NCCL_SHM_DISABLE"] = "1";
   return result;
 }
@@ -180,9 +181,13 @@ constexpr auto kAny = planner::Collective::AllReduce;
 
 Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
   std::vector<Job> jobs;
+  if (request.uses_host_memory && machine != gpu::Kind::Cuda)
+    return Status::invalid_usage(
+        "host memory connects all virtual GPUs: measure them without --host-memory");
   const auto class_of = [&](int nranks) {
-    return request.uses_sockets ? planner::MachineClass::Sockets  // of either kind
-                                : planner::class_of(machine, !request.uses_slots, nranks);
+    return request.uses_sockets       ? planner::MachineClass::Sockets  // of either kind
+           : request.uses_host_memory ? planner::MachineClass::CudaHostMemory
+                                      : planner::class_of(machine, !request.uses_slots, nranks);
   };
   for (const int nranks : request.ranks) {
     if (class_of(nranks) != class_of(request.ranks.front()))
@@ -190,12 +195,18 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
           "through slots, two ranks have constants of their own: measure {} and {} ranks apart",
           request.ranks.front(), nranks);
     planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
-    planner::set_reach(settings, !request.uses_slots);
+    planner::set_reach(settings, !request.uses_slots && !request.uses_host_memory);
     if (request.uses_sockets) planner::span_machines(settings, {});
+    if (request.uses_host_memory) {
+      settings.shares_host = true;
+      TRY(planner::forbid_ll128(settings));
+    }
     add_free_jobs(nranks, request, jobs);
     for (int id = executor::kProtocols; id-- > 0;) {
       const auto protocol = static_cast<Protocol>(id);
       if (request.uses_sockets && protocol != Protocol::Simple) continue;
+      const auto& wanted = request.protocols;
+      if (!wanted.empty() && std::ranges::find(wanted, protocol) == wanted.end()) continue;
       const auto algorithms = algorithms_of(settings, request, protocol);
       const std::vector<int> counts = channels_of(request, settings, protocol);
       const int most = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
@@ -218,6 +229,7 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
   for (Job& job : jobs) {
     job.uses_slots = request.uses_slots;
     job.uses_sockets = request.uses_sockets;
+    job.uses_host_memory = request.uses_host_memory;
   }
   // Whole machines first, with all their channels: with a time limit the rest may be missing.
   std::stable_sort(jobs.begin(), jobs.end(),

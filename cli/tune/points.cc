@@ -85,6 +85,7 @@ Result<Measurements> measurements_from(const json& document) {
   measurements.machine = machine;
   measurements.slots = document.value("slots", false);
   measurements.sockets = document.value("sockets", false);
+  measurements.host_memory = document.value("host_memory", false);
   measurements.devices = document.at("devices");
   measurements.date = document.at("date");
   for (const json& value : document.at("points")) {
@@ -104,6 +105,7 @@ Status add(const Measurements& added, Measurements& all) {
     all.machine = added.machine;
     all.slots = added.slots;
     all.sockets = added.sockets;
+    all.host_memory = added.host_memory;
     all.devices = added.devices;
     all.date = added.date;
   } else if (added.machine_class() != all.machine_class()) {
@@ -138,7 +140,8 @@ planner::Settings settings_of(const Measurements& measurements, int nranks) {
   settings.machine = measurements.machine;
   settings.nranks = nranks;
   settings.max_channels = planner::kMostChannels;
-  planner::set_reach(settings, !measurements.slots);
+  planner::set_reach(settings, !measurements.slots && !measurements.host_memory);
+  settings.shares_host = measurements.host_memory;
   if (measurements.sockets) planner::span_machines(settings, {});
   return settings;
 }
@@ -159,6 +162,7 @@ json to_json(const Measurements& measurements) {
           {"machine", measurements.machine == gpu::Kind::Cuda ? "cuda" : "virtual"},
           {"slots", measurements.slots},
           {"sockets", measurements.sockets},
+          {"host_memory", measurements.host_memory},
           {"devices", measurements.devices},
           {"points", points},
           {"own", own},

@@ -36,9 +36,10 @@ struct OwnTime {
 struct Measurements {
   gpu::Kind machine = gpu::Kind::Virtual;
   bool slots = false;  // ranks did not reach each other's users' buffers (MachineClass::CudaSlots)
-  bool sockets = false;  // the network connected all ranks, each as if on its own machine
-  std::string devices;   // "4 x NVIDIA H200"
-  std::string date;      // of the first of them
+  bool sockets = false;      // the network connected all ranks, each as if on its own machine
+  bool host_memory = false;  // it connected all ranks, GPUs that have no peer access
+  std::string devices;       // "4 x NVIDIA H200"
+  std::string date;          // of the first of them
   std::vector<Point> points;
   std::vector<OwnTime> own;
   std::vector<std::string> failures;  // what could not be measured, and why

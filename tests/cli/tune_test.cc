@@ -322,6 +322,14 @@ TEST(Measurements, SurviveTheirFile) {
   Measurements read_sockets;
   ASSERT_TRUE(read(path, read_sockets).is_ok());
   EXPECT_EQ(read_sockets.machine_class(), planner::MachineClass::CudaSockets);
+  // And through host memory.
+  Measurements host_memory = written;
+  host_memory.host_memory = true;
+  std::ofstream(path) << to_json(host_memory).dump();
+  EXPECT_FALSE(read(path, got).is_ok());
+  Measurements read_host_memory;
+  ASSERT_TRUE(read(path, read_host_memory).is_ok());
+  EXPECT_EQ(read_host_memory.machine_class(), planner::MachineClass::CudaHostMemory);
   // As are those of two ranks.
   for (Point& point : slots.points) point.work.nranks = 2;
   for (OwnTime& time : slots.own) time.work.nranks = 2;
@@ -392,6 +400,47 @@ TEST(TuningFile, IsForTheNetworkWhereThatWasMeasured) {
   EXPECT_EQ(measurements.machine_class(), planner::MachineClass::CudaSockets);
   measurements.machine = gpu::Kind::Virtual;
   EXPECT_EQ(measurements.machine_class(), planner::MachineClass::Sockets);
+}
+
+TEST(TuningFile, IsForHostMemoryWhereThatWasMeasured) {
+  Measurements measurements = measurements_of({kTwoShot});
+  measurements.host_memory = true;
+  EXPECT_EQ(measurements.machine_class(), planner::MachineClass::CudaHostMemory);
+  EXPECT_EQ(tuning_from(measurements, tuning_in_force(measurements), {}).machine,
+            planner::MachineClass::CudaHostMemory);
+}
+
+TEST(Jobs, GoByHostMemoryAloneWhenAsked) {
+  const Request request{.ranks = {2},
+                        .collectives = {Collective::AllReduce},
+                        .sizes = {8, 1 << 20},
+                        .channels = {},
+                        .uses_host_memory = true};
+  bool has_ll = false;
+  for (const Job& job : make_jobs(gpu::Kind::Cuda, request).value()) {
+    EXPECT_EQ(job.environment().at("NCCL_P2P_DISABLE"), "1");
+    EXPECT_EQ(job.environment().count("NCCL_SHM_DISABLE"), 0u);
+    if (job.is_free) continue;
+    EXPECT_NE(job.protocol, Protocol::LL128);  // its lines may tear there
+    has_ll |= job.protocol == Protocol::LL;
+  }
+  EXPECT_TRUE(has_ll);
+  EXPECT_FALSE(make_jobs(gpu::Kind::Virtual, request).is_ok());
+}
+
+TEST(Jobs, KeepToTheProtocolsThatAreNamed) {
+  const Request request{.ranks = {2},
+                        .collectives = {Collective::AllReduce, Collective::Broadcast},
+                        .sizes = {8, 1 << 20},
+                        .channels = {},
+                        .protocols = {Protocol::LL}};
+  size_t forced = 0;
+  for (const Job& job : make_jobs(gpu::Kind::Cuda, request).value()) {
+    if (job.is_free) continue;
+    EXPECT_EQ(job.protocol, Protocol::LL);
+    ++forced;
+  }
+  EXPECT_GT(forced, 0u);
 }
 
 TEST(Jobs, GoByTheNetworkAloneWhenAsked) {

@@ -164,6 +164,58 @@ TEST(EmulatedDirect, GoesOnWhereStepsWrap) {
   }
 }
 
+/// All connections of the launches have their counters in the host's memory.
+std::vector<Launch> in_host(std::vector<Launch> launches) {
+  for (Launch& launch : launches)
+    for (executor::PortAddress& port : launch.ports) port.in_host = true;
+  return launches;
+}
+
+// Of one word of the host's memory a multiprocessor has one warp's load under way at a time.
+TEST(EmulatedDirect, LooksAtCountersOfTheHostByOneWarp) {
+  uint32_t turn = 0;
+  for (const Case& c : kCases) {
+    for (const int nranks : {2, 4, 8}) {
+      Cluster cluster(build(c, nranks, nranks / 2), Protocol::LL, shape_of(2));
+      // A word, two channels, rounds enough to wait for credit.
+      for (const uint64_t count : {uint64_t{1}, kSlotData / 4 + 1, 4 * kSlotData + 9}) {
+        for (const uint32_t specialised : {0u, 0x55u, 0xffu}) {
+          ++turn;
+          SCOPED_TRACE(testing::Message() << name_of(c.collective) << " of " << nranks << ", count "
+                                          << count << ", kernels of their own " << specialised);
+          const Operands operands(cluster.schedule(), DataType::Float32, {count}, {});
+          const Part part{.counts = {count},
+                          .buffers = operands.addresses(),
+                          .tag = static_cast<uint16_t>(turn)};
+          emulation::most_warps_at_a_counter();
+          ASSERT_TRUE(run(cluster, in_host(cluster.launches({part}, DataType::Float32, {})), turn,
+                          specialised, 20'000'000, /*threads=*/256));
+          // One as the kernel starts, and the first of the worker that has the connection.
+          EXPECT_LE(emulation::most_warps_at_a_counter(), 2u);
+          ASSERT_NO_FATAL_FAILURE(operands.check());
+          ASSERT_TRUE(cluster.guards_intact());
+          ASSERT_TRUE(cluster.counters_consistent());
+        }
+      }
+    }
+  }
+}
+
+TEST(EmulatedDirect, EndsWhenAbortedWhereCountersAreInTheHost) {
+  for (const Case& c : kCases) {
+    for (const uint32_t specialised : {0u, 3u}) {
+      Cluster cluster(build(c, 3, 1), Protocol::LL, shape_of(1));
+      const uint64_t count = 4 * kSlotData;
+      const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
+      auto launches = in_host(
+          cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses()));
+      launches.erase(launches.begin() + 1);
+      cluster.control.abort = 1;
+      EXPECT_TRUE(run(cluster, launches, 1, specialised)) << name_of(c.collective);
+    }
+  }
+}
+
 TEST(EmulatedDirect, EndsWhenAborted) {
   for (const Case& c : kCases) {
     Cluster cluster(build(c, 3, 1), Protocol::LL, shape_of(1));
@@ -217,6 +269,28 @@ TEST(EmulatedDirect, SharesItsWarpsOutAmongMessages) {
     EXPECT_EQ(kernel.kernel.variant, KernelVariant::Messages);
     EXPECT_LE(kernel.threads, executor::cuda::kMaxThreads);
     ASSERT_NO_FATAL_FAILURE(run_turn(cluster, operands, part, DataType::Uint8, {}, turn));
+  }
+}
+
+TEST(EmulatedDirect, MovesMessagesWhoseCountersAreInTheHost) {
+  std::vector<Envelope> messages;
+  for (int peer = 1; peer < 6; ++peer) {
+    messages.push_back({0, peer});
+    messages.push_back({peer, 0});
+  }
+  Cluster cluster(algorithms::point_to_point(6, messages).take(), Protocol::LL, shape_of(2));
+  for (uint32_t turn = 0; turn < 6; ++turn) {
+    SCOPED_TRACE(turn);
+    Part part{.counts = {}, .buffers = {}, .tag = static_cast<uint16_t>(turn)};
+    for (size_t m = 0; m < messages.size(); ++m)
+      part.counts.push_back((m + turn) % 4 * 2 * kSlotData + m);
+    const Operands operands(cluster.schedule(), DataType::Uint8, part.counts, {});
+    part.buffers = operands.addresses();
+    ASSERT_TRUE(run(cluster, in_host(cluster.launches({part}, DataType::Uint8, {})), turn,
+                    turn % 2 == 0 ? 0xff : 0x15));
+    ASSERT_NO_FATAL_FAILURE(operands.check());
+    ASSERT_TRUE(cluster.guards_intact());
+    ASSERT_TRUE(cluster.counters_consistent());
   }
 }
 

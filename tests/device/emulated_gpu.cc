@@ -1,6 +1,9 @@
 #include "tests/device/emulated_gpu.h"
 
 #include <ucontext.h>
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
 
 #include <cstdlib>
 #include <cstring>
@@ -98,6 +101,8 @@ std::deque<Setting> settings_of_next_run;
 constexpr uint64_t kSwitchesPerBystander = 16;
 std::function<void()> bystander_of_next_run;
 uint64_t additions = 0;  // atomic ones
+// By counter: a bit for each warp of the CTA that has loaded it.
+std::unordered_map<const void*, uint32_t> looks;
 
 void enter();
 
@@ -196,6 +201,13 @@ uint64_t fetch_add(uint64_t* address, uint64_t value) {
   return std::exchange(*address, *address + value);
 }
 uint64_t fetch_adds() { return additions; }
+uint32_t most_warps_at_a_counter() {
+  int most = 0;
+  for (const auto& [counter, warps] : std::exchange(looks, {}))
+    most = std::max(most, std::popcount(warps));
+  return static_cast<uint32_t>(most);
+}
+void note_look(const void* counter) { looks[counter] |= 1u << this_thread().index / 32; }
 uint64_t global_time() {
   static uint64_t time = 0;
   return ++time;

@@ -29,6 +29,10 @@ void set_bulk_copies(bool has_them);
 /// Atomic additions since the program began.
 uint64_t fetch_adds();
 
+/// Warps of a CTA that loaded the same counter of a connection since the last call, of the counter
+/// that most of them did.
+uint32_t most_warps_at_a_counter();
+
 /// What one thread does; called by its fiber.
 void run_thread(const executor::cuda::KernelId& id, const executor::cuda::LaunchArgs& args);
 

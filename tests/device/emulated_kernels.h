@@ -75,10 +75,17 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
       return run_direct_list_with<Operation>(id.most_peers, args);
     case KernelVariant::Phases:
       return run_phases<Operation>(id.most_peers, args);
+    case KernelVariant::DirectInHost:
+      return run_direct<Operation, kFewDirectPeers, /*kSendsEach=*/false, /*kInHost=*/true>(args);
+    case KernelVariant::DirectEachInHost:
+      return run_direct<Operation, kFewDirectPeers, /*kSendsEach=*/true, /*kInHost=*/true>(args);
+    case KernelVariant::MessagesInHost:
+      if constexpr (!Operation::kReduces) return run_messages</*kInHost=*/true>(args);
+      break;
     case KernelVariant::Messages:
       break;
   }
-  if constexpr (!Operation::kReduces) run_messages(args);
+  if constexpr (!Operation::kReduces) run_messages</*kInHost=*/false>(args);
 }
 
 [[noreturn]] inline void fail_for_want_of(const KernelId& id) {

@@ -77,6 +77,8 @@ bool run(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
   for (Launch& launch : launches) {
     launch.control_device = &cluster.control;
     launch.threads = 64;
+    // Every other time the counters are in the host's memory.
+    for (executor::PortAddress& port : launch.ports) port.in_host = seed % 2 == 1;
     auto kernel = executor::cuda::prepare(launch);
     EXPECT_TRUE(kernel.is_ok()) << kernel.status().message();
     if (launch.is_list()) {

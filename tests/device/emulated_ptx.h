@@ -61,6 +61,8 @@ void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes);
 void commit_bulk_stores();
 void await_bulk_reads(uint32_t groups);
 void await_bulk_stores(uint32_t groups);
+/// The calling thread loads a counter of a connection. See most_warps_at_a_counter().
+void note_look(const void* counter);
 /// GPUs take no other addresses.
 inline void expect_aligned(const void* address, size_t to) {
   if (reinterpret_cast<uintptr_t>(address) % to == 0) return;
@@ -93,11 +95,13 @@ inline constexpr uint32_t kSharedLooksPerSpin = 1;
 inline void sleep(uint32_t) { emulation::yield(); }
 
 inline uint64_t load_acquire_system(const uint64_t* address) {
+  emulation::note_look(address);
   emulation::yield();
   return *address;
 }
 inline uint32_t load_relaxed_system(const uint32_t* address) { return *address; }
 inline uint64_t load_relaxed_system(const uint64_t* address) {
+  emulation::note_look(address);
   emulation::yield();
   return *address;
 }

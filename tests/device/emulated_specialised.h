@@ -40,12 +40,13 @@ inline executor::cuda::KernelLaunch prepare(executor::host::Cluster& cluster,
 /// Runs the launches of some ranks; those whose bit in `specialised` is set by the kernels of their
 /// own. False: they do not end.
 inline bool run(executor::host::Cluster& cluster, const std::vector<executor::Launch>& launches,
-                uint64_t seed, uint32_t specialised, uint64_t limit = 20'000'000) {
+                uint64_t seed, uint32_t specialised, uint64_t limit = 20'000'000,
+                int threads = 64) {
   std::deque<executor::cuda::KernelLaunch> kernels;
   std::vector<executor::cuda::KernelLaunch*> pointers;
   for (size_t i = 0; i < launches.size(); ++i) {
     const bool is_special = (specialised >> i & 1) != 0;
-    kernels.push_back(prepare(cluster, launches[i], /*threads=*/64,
+    kernels.push_back(prepare(cluster, launches[i], threads,
                               is_special ? executor::cuda::Specialisation::Allowed
                                          : executor::cuda::Specialisation::Off));
     pointers.push_back(&kernels.back());

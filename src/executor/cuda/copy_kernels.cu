@@ -21,7 +21,8 @@ using niccolite::executor::cuda::CopyOperation;
     mark_end(args.header);                                                                   \
   }
 
-NICCOLITE_KERNEL_BESIDE(messages, run_messages)
+NICCOLITE_KERNEL_BESIDE(messages, run_messages</*kInHost=*/false>)
+NICCOLITE_KERNEL_BESIDE(messages_in_host, run_messages</*kInHost=*/true>)
 NICCOLITE_KERNEL_BESIDE(copy_ll, (run_kernel<CopyOperation, Protocol::LL>))
 NICCOLITE_KERNEL_BESIDE(copy_ll128, (run_kernel<CopyOperation, Protocol::LL128>))
 NICCOLITE_KERNEL_BESIDE(copy_simple, (run_kernel<CopyOperation, Protocol::Simple>))
@@ -29,6 +30,8 @@ NICCOLITE_KERNEL_BESIDE(direct_copy_3, (run_direct<CopyOperation, 3, /*kSendsEac
 NICCOLITE_KERNEL_BESIDE(direct_copy_7, (run_direct<CopyOperation, 7, /*kSendsEach=*/false>))
 NICCOLITE_KERNEL_BESIDE(direct_each_copy_3, (run_direct<CopyOperation, 3, /*kSendsEach=*/true>))
 NICCOLITE_KERNEL_BESIDE(direct_each_copy_7, (run_direct<CopyOperation, 7, /*kSendsEach=*/true>))
+NICCOLITE_KERNEL_BESIDE(direct_in_host_copy_3, (run_direct<CopyOperation, 3, false, true>))
+NICCOLITE_KERNEL_BESIDE(direct_each_in_host_copy_3, (run_direct<CopyOperation, 3, true, true>))
 NICCOLITE_LIST_KERNEL(list_copy_3, CopyOperation, 3)
 NICCOLITE_LIST_KERNEL(list_copy_7, CopyOperation, 7)
 NICCOLITE_DIRECT_LIST_KERNEL(direct_list_copy_3, CopyOperation, 3)

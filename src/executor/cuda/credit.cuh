@@ -12,14 +12,37 @@ __device__ __forceinline__ std::byte* slot_of(const Cta& cta, const PortState& p
   return port.slots + cta.header.shape.slot_offset(0, step);
 }
 
-/// Waits until the slot of `step` may be written; false: aborted. Each thread for itself.
-__device__ __forceinline__ bool wait_for_credit(const Cta& cta, PortState& port, uint64_t step) {
+/// Until the first warp of the worker has seen the credit for `step`; false: aborted.
+__device__ __forceinline__ bool wait_for_copy_of_credit(const Cta& cta, const PortState& port,
+                                                        uint64_t step) {
+  const auto depth = static_cast<int64_t>(cta.header.shape.depth);
+  for (Wait wait(cta.header, *cta.work);;) {
+    for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
+      // What is stored to the slot depends on what is read here, and that on the first warp's look.
+      if (static_cast<int64_t>(step - ptx::load_acquire_shared(&port.cached)) < depth) return true;
+    }
+    if (!wait.keep_going([&] {
+          return Awaited{port.peer, Awaited::kNoTag, ReportKind::WaitingForCredit};
+        }))
+      return false;
+  }
+}
+
+/// Waits until the slot of `step` may be written; false: aborted. Each thread of the worker for
+/// itself. Of credit in the host's memory (kCountersInHost) the first warp keeps a copy for the
+/// others, which look there alone: a multiprocessor loads a word of the host's memory for one warp
+/// after the other, 1.2 us each (docs/design/0065).
+__device__ __forceinline__ bool wait_for_credit(const Cta& cta, const WorkerThreads& worker,
+                                                PortState& port, uint64_t step) {
   const auto depth = static_cast<int64_t>(cta.header.shape.depth);
   if (static_cast<int64_t>(step - ptx::load_relaxed_shared(&port.cached)) < depth) return true;
+  if ((cta.header.flags & kCountersInHost) != 0 && worker.rank >= kWarp)
+    return wait_for_copy_of_credit(cta, port, step);
   for (Wait wait(cta.header, *cta.work);;) {
     // [credit] pairs with the receiver's [consume].
     const uint64_t seen = ptx::load_acquire_system(&port.control->remote);
-    // A copy to save others the look. Relaxed: whichever thread's copy stays is true.
+    // A copy to save others the look. Relaxed: whichever thread's copy stays is true, and what is
+    // stored to the slot depends on it.
     ptx::store_relaxed_shared(&port.cached, seen);
     if (static_cast<int64_t>(step - seen) < depth) return true;
     if (!wait.keep_going([&] {

@@ -10,9 +10,9 @@
 // All threads of a task do all of this, for all peers: vec8 g of every block is that of thread
 // g % size. Words of all peers are thus on their way together, however few threads there are.
 //
-// Launch shape: grid (replicas, 1), up to kMaxThreads threads, no shared memory. One task for the
-// CTA (a collective), or one for each message, each with warps of its own; or a list of collectives
-// for each CTA, which are to its connections the rounds of one long operation.
+// Launch shape: grid (replicas, 1), up to kMaxThreads threads, no shared memory but HostCounters.
+// One task for the CTA (a collective), or one for each message, each with warps of its own; or a
+// list of collectives for each CTA, which are to its connections the rounds of one long operation.
 #pragma once
 
 #include "executor/cuda/direct_connections.cuh"
@@ -32,8 +32,9 @@ constexpr uint32_t vec8s_in_flight() {
 
 /// One task: sends to, and receives from, at most kMostPeers peers each. kSendsEach: every peer is
 /// sent a block of its own; otherwise all are sent the task's own block. kIsList: the task is done
-/// for work after work, and counts blocks.
-template <typename Operation, uint32_t kMostPeers, bool kSendsEach, bool kIsList = false>
+/// for work after work, and counts blocks. kInHost: the connections are in the host's memory.
+template <typename Operation, uint32_t kMostPeers, bool kSendsEach, bool kInHost,
+          bool kIsList = false>
 class Direct {
  public:
   using Task = DirectTask<kMostPeers>;
@@ -346,7 +347,7 @@ class Direct {
   Data data_;
   const WorkerThreads threads_;
   const uint32_t channel_;
-  DirectConnections<kMostPeers> connections_;
+  DirectConnections<kMostPeers, kInHost> connections_;
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
 };
 

@@ -34,6 +34,17 @@ struct DirectTask {
 static_assert(sizeof(WorkTask) + sizeof(DirectTask<kMostDirectPeers>) <=
               sizeof(LaunchArgs::tables));
 
+/// Shared memory of a task whose counters are in the host's memory (kInHost), as its first warp has
+/// seen them.
+template <uint32_t kMostPeers>
+struct HostCounters {
+  uint64_t sent[kMostPeers];      // ControlBlock::step of the connections that are sent over
+  uint64_t credit[kMostPeers];    // ControlBlock::remote of the same
+  uint64_t received[kMostPeers];  // ControlBlock::step of those that are received from
+};
+template <uint32_t kMostPeers>
+inline constexpr uint32_t kHostCountersBytes = sizeof(HostCounters<kMostPeers>);
+
 /// One operation of a list (Launch::is_list()), which its channel moves in chunks that fill a slot.
 struct ListWork {
   const std::byte* input;

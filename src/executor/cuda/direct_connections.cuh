@@ -1,6 +1,11 @@
 // The connections of a task of direct.cuh: where they stand, credit, and where a vec8's words
 // lie. Counters are those of the interpreter (protocol/fifo.h), so that the two may follow each
 // other on the same connections.
+//
+// Every thread loads the counters in its GPU's memory itself, which takes no barrier. Those in the
+// host's memory (kInHost) the task's first warp loads for all others, through shared memory: a
+// multiprocessor loads one word of the host's memory for one warp after the other, 16 of them in 17
+// us, one in 1.2 (docs/design/0065).
 #pragma once
 
 #include <type_traits>
@@ -10,7 +15,7 @@
 
 namespace niccolite::executor::cuda {
 
-template <uint32_t kMostPeers>
+template <uint32_t kMostPeers, bool kInHost = false>
 class DirectConnections {
  public:
   using Task = DirectTask<kMostPeers>;
@@ -26,9 +31,15 @@ class DirectConnections {
     uint32_t credit[kMostPeers] = {};
     Counter sent[kMostPeers] = {};
     Counter received[kMostPeers] = {};
+    if constexpr (kInHost) share_counters();
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
       if (p >= task_.sends) continue;
+      if constexpr (kInHost) {
+        sent[p] = static_cast<Counter>(in_shared().sent[p]);
+        credit[p] = static_cast<uint32_t>(in_shared().credit[p]);
+        continue;
+      }
       sent[p] = ptx::load<Counter>(step_at(task_.send[p].port));
       // [credit] pairs with the receiver's [resume] and [consume]. Relaxed: the stores that depend
       // on it are not made before its value is known.
@@ -38,8 +49,13 @@ class DirectConnections {
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
       if (p >= task_.receives) continue;
+      if constexpr (kInHost) {
+        received[p] = static_cast<Counter>(in_shared().received[p]);
+        continue;
+      }
       received[p] = ptx::load<Counter>(step_at(task_.receive[p].port));
     }
+    static_assert(kKeepsCounters || !kInHost, "all threads have whole counters");
     if (!kKeepsCounters && threads_.rank < task_.receives) {
       received_ = ptx::load<uint64_t>(step_at(own_receive()));
     }
@@ -172,9 +188,7 @@ class DirectConnections {
       const uint32_t step = find_send_step(p);
       const PortTask& port = task_.send[p].port;
       for (Wait wait(header_, tag);;) {
-        // [credit], as in start().
-        const auto credit =
-            static_cast<uint32_t>(ptx::load_relaxed_system(&control_of(port)->remote));
+        const uint32_t credit = look_at_credit(p);
         if (static_cast<int32_t>(step + round - credit) <
             static_cast<int32_t>(header_.shape.depth)) {
           add_credit(step, credit);
@@ -184,6 +198,49 @@ class DirectConnections {
       }
     }
     return true;
+  }
+
+  __device__ __forceinline__ uint32_t look_at_credit(uint32_t peer) const {
+    if constexpr (kInHost) {
+      uint64_t& copy = in_shared().credit[peer];
+      if (threads_.rank >= kWarp) {
+        uint64_t credit = 0;
+        for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
+          credit = ptx::load_acquire_shared(&copy);
+        }
+        return static_cast<uint32_t>(credit);
+      }
+      // [credit], as in start().
+      const uint64_t credit = ptx::load_relaxed_system(&control_of(task_.send[peer].port)->remote);
+      if (threads_.rank == 0) ptx::store_release_shared(&copy, credit);
+      return static_cast<uint32_t>(credit);
+    }
+    // [credit], as in start().
+    return static_cast<uint32_t>(
+        ptx::load_relaxed_system(&control_of(task_.send[peer].port)->remote));
+  }
+
+  // ---- kInHost
+
+  /// Of the task: messages have one for each warp that may be the first of one.
+  __device__ __forceinline__ HostCounters<kMostPeers>& in_shared() const {
+    const uint32_t first_warp = (ptx::thread() - threads_.rank) / kWarp;
+    return reinterpret_cast<HostCounters<kMostPeers>*>(ptx::shared_memory())[first_warp];
+  }
+  /// All threads of the task. The loads of all peers are on their way together.
+  __device__ __forceinline__ void share_counters() const {
+    const uint32_t peer = threads_.rank;
+    if (peer < task_.sends) {
+      const PortTask& port = task_.send[peer].port;
+      const auto sent = ptx::load<uint64_t>(step_at(port));
+      // [credit], as in start().
+      in_shared().credit[peer] = ptx::load_relaxed_system(&control_of(port)->remote);
+      in_shared().sent[peer] = sent;
+    }
+    if (peer < task_.receives) {
+      in_shared().received[peer] = ptx::load<uint64_t>(step_at(task_.receive[peer].port));
+    }
+    threads_.barrier();
   }
 
   const LaunchHeader& header_;

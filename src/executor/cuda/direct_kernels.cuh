@@ -8,9 +8,9 @@
 namespace niccolite::executor::cuda {
 
 /// A collective: one work, one task.
-template <typename Operation, uint32_t kMostPeers, bool kSendsEach>
+template <typename Operation, uint32_t kMostPeers, bool kSendsEach, bool kInHost = false>
 __device__ __forceinline__ void run_direct(const LaunchArgs& args) {
-  using Kernel = Direct<Operation, kMostPeers, kSendsEach>;
+  using Kernel = Direct<Operation, kMostPeers, kSendsEach, kInHost>;
   const auto& task =
       *reinterpret_cast<const typename Kernel::Task*>(args.tables + sizeof(WorkTask));
   Kernel(args.header, *work_tasks(args), task,
@@ -23,7 +23,7 @@ template <typename Operation, uint32_t kMostPeers>
 __device__ __forceinline__ void run_list(const LaunchArgs& args) {
   const auto& list = *reinterpret_cast<const ListParams<kMostPeers>*>(args.tables);
   const WorkerThreads threads{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)};
-  Direct<Operation, kMostPeers, /*kSendsEach=*/false, /*kIsList=*/true>(
+  Direct<Operation, kMostPeers, /*kSendsEach=*/false, /*kInHost=*/false, /*kIsList=*/true>(
       args.header, list, list.task, threads, ptx::replica())
       .run_list();
 }
@@ -37,6 +37,7 @@ __device__ __forceinline__ void run_direct_list(const ListArgs& args) {
 }
 
 /// Messages, which must not wait for each other: each has warps of its own.
+template <bool kInHost>
 __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
   const auto& params =
       *reinterpret_cast<const MessagesParams*>(args.tables + args.header.params_at);
@@ -46,7 +47,7 @@ __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
     if ((args.header.flags & kTakesTurns) != 0) ptx::barrier_cta();
     return;
   }
-  Direct<CopyOperation, 1, /*kSendsEach=*/false>(
+  Direct<CopyOperation, 1, /*kSendsEach=*/false, kInHost>(
       args.header, work, message.task,
       {ptx::thread() - message.first_thread, message.threads, message.barrier}, ptx::replica())
       .run();
@@ -55,11 +56,11 @@ __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
 }  // namespace niccolite::executor::cuda
 
 /// Define the kernel niccolite_<name>; see NICCOLITE_KERNEL.
-#define NICCOLITE_DIRECT_KERNEL(name, Operation, kMostPeers, kSendsEach)                     \
+#define NICCOLITE_DIRECT_KERNEL(name, Operation, kMostPeers, kSendsEach, kInHost)            \
   extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
     niccolite::executor::cuda::mark_begin(args.header);                                      \
-    niccolite::executor::cuda::run_direct<Operation, kMostPeers, kSendsEach>(args);          \
+    niccolite::executor::cuda::run_direct<Operation, kMostPeers, kSendsEach, kInHost>(args); \
     niccolite::executor::cuda::mark_end(args.header);                                        \
   }
 #define NICCOLITE_LIST_KERNEL(name, Operation, kMostPeers)                                   \

@@ -14,14 +14,26 @@ uint32_t threads_of(const Launch& launch, size_t work) {
   return threads_for(launch.works[work].partition.chunk * size_of(launch.type));
 }
 
+/// Are the connections in the host's memory?
+bool is_in_host(const Launch& launch) {
+  return std::ranges::any_of(launch.ports, &PortAddress::in_host);
+}
+
 std::optional<DirectParams> collective_params(const Launch& launch, bool reduces) {
   const std::optional<OneStep> step = one_step_of(launch, 0, reduces);
   if (!step) return std::nullopt;
+  const bool in_host = is_in_host(launch);
   const bool is_few = step->peers <= kFewDirectPeers;
+  if (in_host && !is_few) return std::nullopt;
+  const bool sends_one = sends_one_block(*step->phases);
+  const KernelVariant variant =
+      in_host ? (sends_one ? KernelVariant::DirectInHost : KernelVariant::DirectEachInHost)
+              : (sends_one ? KernelVariant::Direct : KernelVariant::DirectEach);
   return DirectParams{
-      .variant = sends_one_block(*step->phases) ? KernelVariant::Direct : KernelVariant::DirectEach,
+      .variant = variant,
       .most_peers = is_few ? kFewDirectPeers : kMostDirectPeers,
       .threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : threads_of(launch, 0),
+      .shared_bytes = in_host ? kHostCountersBytes<kFewDirectPeers> : 0,
       .bytes = is_few ? bytes_of(make_task<kFewDirectPeers>(launch, 0, *step))
                       : bytes_of(make_task<kMostDirectPeers>(launch, 0, *step))};
 }
@@ -65,8 +77,12 @@ std::optional<DirectParams> messages_params(const Launch& launch) {
   }
   const size_t used =
       offsetof(MessagesParams, messages) + program.workers.size() * sizeof(MessageTask);
-  return DirectParams{KernelVariant::Messages, /*most_peers=*/1, warp * kWarp,
-                      bytes_of(params, used)};
+  const bool in_host = is_in_host(launch);
+  return DirectParams{.variant = in_host ? KernelVariant::MessagesInHost : KernelVariant::Messages,
+                      .most_peers = 1,
+                      .threads = warp * kWarp,
+                      .shared_bytes = in_host ? kMaxWarps * kHostCountersBytes<1> : 0,
+                      .bytes = bytes_of(params, used)};
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ struct DirectParams {
   KernelVariant variant;
   uint32_t most_peers;
   uint32_t threads;
+  uint32_t shared_bytes;
   std::vector<std::byte> bytes;
 };
 

@@ -126,6 +126,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
       result.kernel.variant = params->variant;
       result.kernel.most_peers = params->most_peers;
       result.threads = params->threads;
+      header.shared_bytes = params->shared_bytes;
       std::memcpy(result.args.tables + header.params_at, params->bytes.data(),
                   params->bytes.size());
       result.parameter_bytes = sizeof(LaunchHeader) + header.params_at + params->bytes.size();

@@ -20,8 +20,12 @@ enum class KernelVariant : uint8_t {
   List,        // direct.cuh, LL: as Direct, several operations one after the other
   DirectList,  // direct_list.cuh, LL: a list over buffers that all ranks reach
   Phases,      // phase_kernel.cuh, LL128, reducing
+  // The same of connections in the host's memory, of up to kFewDirectPeers peers:
+  DirectInHost,
+  DirectEachInHost,
+  MessagesInHost,
 };
-inline constexpr int kKernelVariants = 7;
+inline constexpr int kKernelVariants = 10;
 
 /// The type whose kernels reduce elements of `type`: sums and products of unsigned integers are
 /// those of signed ones, bit for bit. LaunchFlags tell their averages apart.
@@ -53,9 +57,8 @@ struct KernelId {
 /// Does the kernel wait at its end for the one that it runs beside (dependent_launch.cuh)? Those
 /// that messages have do.
 constexpr bool awaits_last(const KernelId& kernel) {
-  return !kernel.reduces &&
-         (kernel.variant == KernelVariant::Program || kernel.variant == KernelVariant::Messages ||
-          kernel.variant == KernelVariant::Direct || kernel.variant == KernelVariant::DirectEach);
+  return !kernel.reduces && kernel.variant != KernelVariant::List &&
+         kernel.variant != KernelVariant::DirectList;
 }
 
 struct KernelLaunch {

@@ -56,6 +56,12 @@ std::string name_of(const KernelId& id) {
       return fmt::format("niccolite_direct_list_{}_{}", what, id.most_peers);
     case KernelVariant::Phases:
       return fmt::format("niccolite_phases_{}_{}", what, id.most_peers);
+    case KernelVariant::DirectInHost:
+      return fmt::format("niccolite_direct_in_host_{}_{}", what, id.most_peers);
+    case KernelVariant::DirectEachInHost:
+      return fmt::format("niccolite_direct_each_in_host_{}_{}", what, id.most_peers);
+    case KernelVariant::MessagesInHost:
+      return "niccolite_messages_in_host";
     case KernelVariant::Messages:
       break;
   }
@@ -79,7 +85,14 @@ std::vector<KernelId> kernels_of(bool reduces, DataType type, ReduceOp op) {
       kernels.push_back({Protocol::LL128, reduces, KernelVariant::Phases, peers, type, op});
     }
   }
-  if (!reduces) kernels.push_back({Protocol::LL, reduces, KernelVariant::Messages, 1, type, op});
+  for (const KernelVariant variant :
+       {KernelVariant::DirectInHost, KernelVariant::DirectEachInHost}) {
+    kernels.push_back({Protocol::LL, reduces, variant, kFewDirectPeers, type, op});
+  }
+  if (reduces) return kernels;
+  for (const KernelVariant variant : {KernelVariant::Messages, KernelVariant::MessagesInHost}) {
+    kernels.push_back({Protocol::LL, reduces, variant, 1, type, op});
+  }
   return kernels;
 }
 

@@ -184,10 +184,11 @@ struct PullState {
 inline constexpr uint8_t kGivesCredit = 0x80;
 
 enum LaunchFlags : uint32_t {
-  kScalesInput = 1,   // the reduction scales operands from the input
-  kScalesResult = 2,  // the reduction scales the result of instructions with kFinish
-  kTakesTurns = 8,    // works take turns on connections (Turn)
-  kUnsigned = 4,      // the results that are scaled are unsigned, in a kernel for signed ones
+  kScalesInput = 1,      // the reduction scales operands from the input
+  kScalesResult = 2,     // the reduction scales the result of instructions with kFinish
+  kTakesTurns = 8,       // works take turns on connections (Turn)
+  kUnsigned = 4,         // the results that are scaled are unsigned, in a kernel for signed ones
+  kCountersInHost = 16,  // PortAddress::in_host of connections: a CTA looks at each by one warp
 };
 
 /// A work as the kernel sees it.

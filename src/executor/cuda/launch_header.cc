@@ -1,5 +1,6 @@
 #include "executor/cuda/launch_header.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "executor/cuda/byte_quotient.h"
@@ -61,6 +62,7 @@ void set_operation(const Launch& launch, LaunchHeader& header) {
   header.result_divisor = launch.reduction.finish_divisor;
   header.result_reciprocal =
       byte_reciprocal(static_cast<uint64_t>(launch.reduction.finish_divisor));
+  if (std::ranges::any_of(launch.ports, &PortAddress::in_host)) header.flags |= kCountersInHost;
   header.shape = launch.shape;
   header.element_bytes = static_cast<uint32_t>(size_of(launch.type));
   header.nworks = static_cast<uint32_t>(launch.works.size());

@@ -119,6 +119,11 @@ Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result) {
   result.grid_x = launch.list_channels;
   result.grid_y = 1;
   result.threads = list.threads;
+  // Every warp looks at the connections' counters, which of the host's memory takes turns
+  // (docs/design/0065).
+  constexpr uint32_t kMostThreadsInHost = 2 * kWarp;
+  if ((result.args.header.flags & kCountersInHost) != 0)
+    result.threads = std::min(result.threads, kMostThreadsInHost);
   std::memcpy(result.args.tables, list.bytes.data(), list.bytes.size());
   result.parameter_bytes = sizeof(LaunchHeader) + list.bytes.size();
   std::vector<Buffers> buffers;

@@ -315,7 +315,7 @@ __device__ __forceinline__ void ll128_step(const Cta& cta, const WorkerThreads& 
 
   for (uint32_t s = 0; live && s < move.send_count; ++s) {
     PortState& port = cta.ports[move.sends[s].port];
-    live = wait_for_credit(cta, port, step_of(port, move.sends[s], round));
+    live = wait_for_credit(cta, worker, port, step_of(port, move.sends[s], round));
   }
   live = !ptx::any_of_warp(!live);
   if (live && lines != 0) {

@@ -111,7 +111,7 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& wor
     PortState& port = cta.ports[sends[s].port];
     const uint64_t step = step_of(port, sends[s], round);
     cleans |= ll::cleans(step, header.shape.depth);
-    live = wait_for_credit(cta, port, step);
+    live = wait_for_credit(cta, worker, port, step);
   }
 
   for (uint32_t g = worker.rank; live && g < vec8s; g += worker.size) {

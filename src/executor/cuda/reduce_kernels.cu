@@ -13,19 +13,21 @@ template <ReduceOp kOp>
 using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TYPE, kOp>;
 }  // namespace
 
-#define NICCOLITE_KERNELS_OF_NAMED(type, op, ReduceOp)                              \
-  NICCOLITE_DIRECT_KERNEL(direct_##type##_##op##_3, Reduce<ReduceOp>, 3, false)     \
-  NICCOLITE_DIRECT_KERNEL(direct_##type##_##op##_7, Reduce<ReduceOp>, 7, false)     \
-  NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##op##_3, Reduce<ReduceOp>, 3, true) \
-  NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##op##_7, Reduce<ReduceOp>, 7, true) \
-  NICCOLITE_LIST_KERNEL(list_##type##_##op##_3, Reduce<ReduceOp>, 3)                \
-  NICCOLITE_LIST_KERNEL(list_##type##_##op##_7, Reduce<ReduceOp>, 7)                \
-  NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##op##_3, Reduce<ReduceOp>, 3)  \
-  NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##op##_7, Reduce<ReduceOp>, 7)  \
-  NICCOLITE_PHASE_KERNEL(phases_##type##_##op##_3, Reduce<ReduceOp>, 3)             \
-  NICCOLITE_PHASE_KERNEL(phases_##type##_##op##_7, Reduce<ReduceOp>, 7)             \
-  NICCOLITE_KERNEL(run_##type##_##op##_ll, Reduce<ReduceOp>, LL)                    \
-  NICCOLITE_KERNEL(run_##type##_##op##_ll128, Reduce<ReduceOp>, LL128)              \
+#define NICCOLITE_KERNELS_OF_NAMED(type, op, ReduceOp)                                            \
+  NICCOLITE_DIRECT_KERNEL(direct_##type##_##op##_3, Reduce<ReduceOp>, 3, false, false)            \
+  NICCOLITE_DIRECT_KERNEL(direct_##type##_##op##_7, Reduce<ReduceOp>, 7, false, false)            \
+  NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##op##_3, Reduce<ReduceOp>, 3, true, false)        \
+  NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##op##_7, Reduce<ReduceOp>, 7, true, false)        \
+  NICCOLITE_DIRECT_KERNEL(direct_in_host_##type##_##op##_3, Reduce<ReduceOp>, 3, false, true)     \
+  NICCOLITE_DIRECT_KERNEL(direct_each_in_host_##type##_##op##_3, Reduce<ReduceOp>, 3, true, true) \
+  NICCOLITE_LIST_KERNEL(list_##type##_##op##_3, Reduce<ReduceOp>, 3)                              \
+  NICCOLITE_LIST_KERNEL(list_##type##_##op##_7, Reduce<ReduceOp>, 7)                              \
+  NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##op##_3, Reduce<ReduceOp>, 3)                \
+  NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##op##_7, Reduce<ReduceOp>, 7)                \
+  NICCOLITE_PHASE_KERNEL(phases_##type##_##op##_3, Reduce<ReduceOp>, 3)                           \
+  NICCOLITE_PHASE_KERNEL(phases_##type##_##op##_7, Reduce<ReduceOp>, 7)                           \
+  NICCOLITE_KERNEL(run_##type##_##op##_ll, Reduce<ReduceOp>, LL)                                  \
+  NICCOLITE_KERNEL(run_##type##_##op##_ll128, Reduce<ReduceOp>, LL128)                            \
   NICCOLITE_KERNEL(run_##type##_##op##_simple, Reduce<ReduceOp>, Simple)
 static_assert(niccolite::executor::cuda::kFewDirectPeers == 3 &&
               niccolite::executor::cuda::kMostDirectPeers == 7);
