@@ -138,11 +138,21 @@ struct StartOrder {
   std::vector<std::weak_ptr<const void>> before;  // expired: it is not waited for
 };
 
+/// Do the slots of the connection hold all that it carries of this operation, on each channel? Both
+/// ends come to the same, whatever else is in their launches.
+inline bool fits_in_slots(const Launch& launch, size_t port) {
+  const Port& of = launch.program->ports[port];
+  const Work& work = launch.works[static_cast<size_t>(of.work)];
+  const uint64_t steps = static_cast<uint64_t>(of.steps) * work.partition.rounds;
+  return steps <= launch.shape.depth;
+}
+
 /// How the bytes of the connection at `port` go in this launch, as both of its ends know: by the
 /// route of the schedule, if the protocol publishes chunks and the link can do it.
 inline lowering::Route route_in(const Launch& launch, size_t port) {
   const lowering::Route route = launch.program->ports[port].route;
   const PortAddress& address = launch.ports[port];
+  if (address.fills_slots_first && fits_in_slots(launch, port)) return {};
   const bool can = route.way == lowering::Way::DirectPut   ? address.can_put
                    : route.way == lowering::Way::DirectGet ? address.can_get
                                                            : false;

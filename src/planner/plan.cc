@@ -44,6 +44,13 @@ Reduction make_reduction(const Operator& op, DataType type, int nranks, bool par
 // Of a program that uses more sizes than this in turn, some choices are made anew: microseconds.
 constexpr size_t kMostChoices = 1024;
 
+// In those of one connection, by Simple.
+bool fits_in_slots(const Settings& settings, size_t bytes) {
+  const executor::FifoShape& shape = settings.shapes[static_cast<size_t>(Protocol::Simple)];
+  return bytes <= size_t{shape.channels} * shape.depth *
+                      executor::data_bytes(Protocol::Simple, shape.slot_bytes);
+}
+
 }  // namespace
 
 const char* name_of(Operation operation) {
@@ -119,6 +126,10 @@ Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
   const std::optional<executor::ListAccess> access =
       find_list_access(settings_, request.collective, request.root);
   if (!access) return std::optional<Plan>();
+  // Without a root every rank needs all others to begin; who sends to a root, or is one, does not.
+  if (fills_slots_first_ && schedule::has_root(request.collective) &&
+      fits_in_slots(settings_, request.bytes()))
+    return std::optional<Plan>();
   // The one-shot all-reduce connects all ranks in both directions.
   const Algorithm& one_shot = *algorithms::one_step(Collective::AllReduce);
   const Variant variant{.algorithm = &one_shot, .protocol = Protocol::LL};

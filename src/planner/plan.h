@@ -38,7 +38,10 @@ struct Plan {
 class Planner {
  public:
   Planner(const Settings& settings, int rank)
-      : settings_(settings), messages_reach_(settings.reaches_users), rank_(rank) {}
+      : settings_(settings),
+        messages_reach_(settings.reaches_users),
+        fills_slots_first_(settings.machine == gpu::Kind::Virtual && settings.reaches_users),
+        rank_(rank) {}
 
   /// One collective over at most `most_channels` channels (0: as many as pay). Errors: InvalidUsage
   /// when the user's selection leaves no variant.
@@ -103,7 +106,8 @@ class Planner {
   Settings settings_of_message(bool goes_direct) const;
 
   Settings settings_;
-  bool messages_reach_;  // Settings::reaches_users, of all messages
+  bool messages_reach_;           // Settings::reaches_users, of all messages
+  const bool fills_slots_first_;  // executor::PortAddress, of all connections
   const int rank_;
   Decide decide_;                                                        // null: the cost model
   std::map<std::pair<const Algorithm*, int>, Compiled> programs_;        // by root

@@ -37,6 +37,7 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
       observer_(std::move(observer)),
       shapes_(shapes),
       reach_(std::move(reach)),
+      is_virtual_(machine.kind() == gpu::Kind::Virtual),
       ask_(std::move(ask)),
       pairs_(pairs_of(member, reach_.pairs)) {
   connectors_.push_back(std::make_unique<SameProcess>(machine, device));
@@ -147,6 +148,7 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
     executor::PortAddress address = connector_to(end.peer).port(end).value();
     address.can_put = reaches_user(end, /*at_sender=*/true);
     address.can_get = reaches_user(end, /*at_sender=*/false);
+    address.fills_slots_first = is_virtual_ && member_.same_process(end.peer);
     address.opens_buffers = !address.in_host && reach_.in[static_cast<size_t>(end.peer)];
     addresses.push_back(address);
   }

@@ -130,6 +130,7 @@ class Endpoint {
   const std::shared_ptr<Observer> observer_;
   const Shapes shapes_;
   const Reach reach_;
+  const bool is_virtual_;
   const Ask ask_;
   std::vector<Pair> pairs_;                             // by peer
   std::vector<std::unique_ptr<Connector>> connectors_;  // in the order in which they are asked

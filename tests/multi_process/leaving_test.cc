@@ -18,6 +18,12 @@ constexpr size_t kCount = 16;
 ncclResult_t send_of(const std::string& kind, int rank, int nranks, float* buffer, ncclComm_t comm,
                      cudaStream_t stream) {
   if (kind == "broadcast") return ncclBroadcast(buffer, buffer, kCount, ncclFloat, 0, comm, stream);
+  if (kind == "list") {
+    ncclGroupStart();
+    for (float* const half : {buffer, buffer + kCount / 2})
+      ncclBroadcast(half, half, kCount / 2, ncclFloat, 0, comm, stream);
+    return ncclGroupEnd();
+  }
   if (rank != 0) return ncclRecv(buffer, kCount, ncclFloat, 0, comm, stream);
   ncclGroupStart();
   for (int peer = 1; peer < nranks; ++peer) ncclSend(buffer, kCount, ncclFloat, peer, comm, stream);
@@ -262,7 +268,7 @@ ROLE(one_after_the_other) {
 }
 
 TEST(LeavingInOneThread, LeavesWhatTheNextRankNeeds) {
-  for (const char* kind : {"broadcast", "message"}) {
+  for (const char* kind : {"broadcast", "message", "list"}) {
     Process process("one_after_the_other", {kind});
     EXPECT_EQ(process.wait(), 0) << kind << "\n" << process.output();
   }

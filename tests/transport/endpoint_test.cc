@@ -126,6 +126,7 @@ TEST(Endpoint, ServesAdvertisementsOfMemoryInWindowsOnceThereAreSome) {
       EXPECT_EQ(again[p].can_put, serves);
       EXPECT_EQ(again[p].can_get, serves);
       EXPECT_FALSE(again[p].opens_buffers);
+      EXPECT_TRUE(again[p].fills_slots_first) << "a virtual GPU's, of one process";
     }
   }
 }

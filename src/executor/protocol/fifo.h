@@ -90,6 +90,9 @@ struct PortAddress {
   // As both ends know (advertisement.h):
   bool can_put = false;  // the sender can store to buffers of the receiver's user
   bool can_get = false;  // the receiver can read buffers of the sender's user
+  // Virtual GPUs: through slots goes what fits in them, so that a sender may end before its peer
+  // begins, as it could if it reached no buffer.
+  bool fills_slots_first = false;
   // As this end knows: those are all buffers of this rank's user that are open to other GPUs of the
   // process, by their own addresses; else only those in windows (Buffers::input_shifts).
   bool opens_buffers = false;

@@ -120,8 +120,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
   // The exporter's file has stayed the same.
   Status resume_import(const Memory& memory, Fd /*fd*/) override { return resume_memory(memory); }
 
-  // Only kernels of real GPUs ask for it.
-  bool open_buffers(int /*device*/, int /*peer*/) override { return false; }
+  bool open_buffers(int device, int peer) override { return shares_atomics(device, peer); }
   // All of it is one memory; but tests need links that are not like it.
   bool keeps_lines_whole(int device, int peer) override {
     return !is_said_to_tear(parameters::virtual_pcie(), device, peer);

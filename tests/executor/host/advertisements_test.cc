@@ -81,6 +81,37 @@ TEST(Advertisements, TakeNoSlotsWhereBuffersAreOpen) {
   }
 }
 
+// One thread may drive a rank to the end of its program, and then the next.
+TEST(Advertisements, LetASenderEndBeforeItsPeersBeginWhereSlotsHoldItsData) {
+  struct Sender {
+    Case of;
+    size_t rank;
+  };
+  for (const Sender& sender :
+       {Sender{{Collective::Broadcast, "direct"}, 0}, Sender{{Collective::Broadcast, "ring"}, 0},
+        Sender{{Collective::Scatter, "direct_workers"}, 0},
+        Sender{{Collective::Gather, "direct_workers"}, 2},
+        Sender{{Collective::Reduce, "direct"}, 1}}) {
+    SCOPED_TRACE(testing::Message() << schedule::name_of(sender.of.collective));
+    for (const uint64_t count : {uint64_t{200}, kCount}) {
+      Cluster cluster = cluster_of(sender.of, 3);
+      cluster.fills_slots_first = true;
+      const Operands operands(cluster.schedule(), DataType::Int32, {count}, {});
+      auto tasks = cluster.tasks(
+          cluster.launches({.count = count, .type = DataType::Int32}, operands.addresses()));
+      Progress progress = Progress::Advanced;
+      while (progress == Progress::Advanced) progress = tasks[sender.rank]->step();
+      EXPECT_EQ(progress == Progress::Done, count < kCount) << "count " << count;
+      if (progress == Progress::Done)
+        tasks.erase(tasks.begin() + static_cast<std::ptrdiff_t>(sender.rank));
+      ASSERT_TRUE(Cluster::run(std::move(tasks), 11)) << "all ranks wait for each other";
+      ASSERT_NO_FATAL_FAILURE(operands.check());
+      EXPECT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
+      EXPECT_EQ(used_slots(cluster), count < kCount);
+    }
+  }
+}
+
 // What is reduced is asked for, and comes through slots.
 TEST(Advertisements, LetReductionsPullWhatTheyReduce) {
   for (const Case& c : kCases) {

@@ -92,6 +92,7 @@ std::vector<PortAddress> Cluster::addresses(const Program& program) {
                      .remote_control = ends[port.is_send ? 1 : 0],
                      .can_put = links_reach_users,
                      .can_get = links_reach_users,
+                     .fills_slots_first = fills_slots_first,
                      .opens_buffers = (open_ranks >> program.rank & 1) != 0});
   }
   return ports;

@@ -111,9 +111,10 @@ class Cluster {
   bool counters_consistent(bool has_advertisements = false) const;
 
   ControlWords control{};
-  uint32_t pull_bytes = 0;        // Launch::pull_bytes, of the next launches
-  bool links_reach_users = true;  // else all goes through slots, from the next launches on
-  uint32_t open_ranks = ~0u;      // bits: whose buffers the others see, from the next launches on
+  uint32_t pull_bytes = 0;         // Launch::pull_bytes, of the next launches
+  bool links_reach_users = true;   // else all goes through slots, from the next launches on
+  bool fills_slots_first = false;  // PortAddress, from the next launches on
+  uint32_t open_ranks = ~0u;       // bits: whose buffers the others see, from the next launches on
 
  private:
   enum class Channels : uint8_t { Apart, InTurns };
