@@ -114,7 +114,12 @@ class Operation final : public Task {
     if (now - looked_ < kReportInterval) return;
     looked_ = now;
     for (auto& worker : execution_.workers()) worker.look_for_mismatch();
-    Report wait = execution_.workers().front().wait();
+    // What has only to be acknowledged waits for no call of the peer's. A peer, or a network, that
+    // does not answer is told by what comes next, or by the connection.
+    const auto waiting = std::ranges::find_if(
+        execution_.workers(), [](const auto& worker) { return !worker.is_draining(); });
+    if (waiting == execution_.workers().end()) return;
+    Report wait = waiting->wait();
     wait.repeats = repeats_;
     report(*plan_->launch().control, wait);
     if (repeats_ < std::numeric_limits<uint16_t>::max()) ++repeats_;

@@ -37,14 +37,14 @@ Incoming::Incoming(const Key& key, const FifoShape& shape, relay::Bell& bell, gp
   for (Channel& channel : channels_) channel.slots.resize(shape.depth);
 }
 
-executor::PortAddress Incoming::port() const {
+executor::PortAddress Incoming::port() {
   executor::PortAddress address;
   address.slots = slots_;
   address.control = own_;
   address.remote_control = far_;
   address.bell = &bell_;
   address.in_host = true;
-  if (loop_ != nullptr) address.user_memory = const_cast<Incoming*>(this);
+  if (loop_ != nullptr) address.user_memory = this;
   return address;
 }
 

@@ -40,7 +40,7 @@ class Incoming final : public executor::relay::UserMemory {
     peer_ = peer;
   }
 
-  executor::PortAddress port() const;
+  executor::PortAddress port();
 
   bool is_abandoned() const override { return false; }
   bool let_go(uint32_t channel) override;

@@ -57,7 +57,7 @@ class Outgoing final : public executor::relay::UserMemory {
     peer_ = peer;
   }
 
-  executor::PortAddress port() const;
+  executor::PortAddress port();
   /// Is everything that the kernel has published with the receiver's proxy, or will it never be?
   bool is_flushed() const;
 
@@ -103,7 +103,7 @@ class Outgoing final : public executor::relay::UserMemory {
 
   Outgoing(const Key& key, const executor::FifoShape& shape, executor::relay::Bell& bell,
            gpu::Memory memory, const UserMemoryOptions& user_memory);
-  const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note) const;
+  const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note);
   void empty_to_slots(uint32_t channel);
 
   ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {
