@@ -100,7 +100,9 @@ class Operation final : public Task {
     constexpr auto kPatience = std::chrono::seconds(2);  // a peer that answers neither way is gone
     if (!has_begun_) return true;
     if (!left_) left_ = Clock::now();
-    return execution_.leave() || Clock::now() - *left_ > kPatience;
+    // This rank's own proxies, which are ended by whoever aborts, and waited for in any case.
+    const bool is_free = execution_.let_go();
+    return (execution_.leave() || Clock::now() - *left_ > kPatience) && is_free;
   }
 
   // After a step in which nothing moved. The scheduler steps a blocked operation every millisecond
