@@ -43,6 +43,8 @@ struct Trouble {
   int rounds;
   int expected;  // breaks at least, in all processes
   std::string sockets = "1";
+  std::string buffer = "524288";   // its eighth is a chunk, of which a connection has to carry one
+  std::string direct_bytes = "1";  // smallest chunks that go from and to users' buffers
 };
 
 std::ostream& operator<<(std::ostream& out, const Trouble& trouble) { return out << trouble.name; }
@@ -64,6 +66,8 @@ TEST_P(BrokenStreams, LoseNothing) {
         Process::Environment{{"NCCL_HOSTID", "machine" + std::to_string(machine)},
                              {"NCCL_SET_THREAD_NAME", "1"},  // for the relay
                              {"NCCL_NSOCKS_PERTHREAD", trouble.sockets},
+                             {"NICCOLITE_NET_DIRECT_BYTES", trouble.direct_bytes},
+                             {"NCCL_BUFFSIZE", trouble.buffer},
                              {"NCCL_SOCKET_RETRY_SLEEP_MSEC", "1"}});
   int breaks = 0;
   for (Process& process : running) {
@@ -78,13 +82,14 @@ TEST_P(BrokenStreams, LoseNothing) {
 constexpr unsigned kEverything = (Harm::Reset | Harm::ResetOne) | (Harm::HalfClose | Harm::Stall) |
                                  static_cast<unsigned>(Harm::Delay);
 
-INSTANTIATE_TEST_SUITE_P(, BrokenStreams,
-                         testing::Values(Trouble{"resets", static_cast<unsigned>(Harm::Reset), 1,
-                                                 80'000, 10, 1'000, "2"},
-                                         Trouble{"everything", kEverything, 2, 400'000, 3, 50},
-                                         Trouble{"several_sockets", kEverything, 1, 100'000, 3, 100,
-                                                 "3"}),
-                         [](const auto& trouble) { return trouble.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , BrokenStreams,
+    testing::Values(
+        Trouble{"resets", static_cast<unsigned>(Harm::Reset), 1, 80'000, 10, 1'000, "2"},
+        Trouble{"everything", kEverything, 2, 400'000, 3, 50, "1", "4194304"},
+        Trouble{"several_sockets", kEverything, 1, 100'000, 3, 100, "3"},
+        Trouble{"through_slots", kEverything, 1, 400'000, 3, 50, "2", "4194304", "1099511627776"}),
+    [](const auto& trouble) { return trouble.param.name; });
 
 }  // namespace
 }  // namespace niccolite::test

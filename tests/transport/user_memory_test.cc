@@ -15,6 +15,7 @@
 #include "gpu/virtual/driver.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
+#include "tests/executor/host/scratch_schedule.h"
 #include "transport/net/incoming.h"
 #include "transport/net/outgoing.h"
 
@@ -236,11 +237,11 @@ class UserMemoryOfNetworks : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(UserMemoryOfNetworks, ResultsAreRightAndNothingIsUsedAfterKernels) {
+// Bytes from and to users' memory, of operations in place and not, of the whole schedule.
+void carry_out(const schedule::Schedule& schedule, uint32_t seeds) {
   uint64_t used = 0;
-  for (uint32_t seed = 1; seed <= 8; ++seed) {
+  for (uint32_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const schedule::Schedule schedule = build();
     const FifoShape shape{
         .channels = 1 + seed % 2, .depth = 1u << (1 + seed % 2), .slot_bytes = kSlotBytes};
     Cluster cluster(schedule, Protocol::Simple, shape);
@@ -265,7 +266,7 @@ TEST_P(UserMemoryOfNetworks, ResultsAreRightAndNothingIsUsedAfterKernels) {
                                                        .tag = static_cast<uint16_t>(16 * turn)},
                                                       operands.addresses());
       // Each on its own, or two and two.
-      const int ranks_each = seed % 3 == 0 && GetParam().nranks > 2 ? 2 : 1;
+      const int ranks_each = seed % 3 == 0 && schedule.nranks > 2 ? 2 : 1;
       network.replace_ports(launches, [&](int rank) { return rank / ranks_each; });
       ASSERT_TRUE(run(cluster, launches, network, 100 * seed + turn));
       network.carry_all();
@@ -275,6 +276,16 @@ TEST_P(UserMemoryOfNetworks, ResultsAreRightAndNothingIsUsedAfterKernels) {
     EXPECT_LE(network.from_users, network.bytes);
   }
   EXPECT_GT(used, 0u) << "all of it went through slots";
+}
+
+TEST_P(UserMemoryOfNetworks, ResultsAreRightAndNothingIsUsedAfterKernels) {
+  carry_out(build(), /*seeds=*/8);
+}
+
+// What comes next must not overtake who still reads the memory that it goes to.
+TEST(UserMemoryOfNetworks, IsGivenToTheNextChunkWhenItIsFree) {
+  for (const int nranks : {2, 3})
+    carry_out(executor::host::by_way_of_one_scratch_block(nranks), /*seeds=*/40);
 }
 
 // Aborted at any moment, kernels end, and from then on buffers are their users': nothing more is

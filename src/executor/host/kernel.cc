@@ -100,7 +100,9 @@ class Operation final : public Task {
     constexpr auto kPatience = std::chrono::seconds(2);  // a peer that answers neither way is gone
     if (!has_begun_) return true;
     if (!left_) left_ = Clock::now();
-    return execution_.leave() || Clock::now() - *left_ > kPatience;
+    // This rank's own proxies, which are ended by whoever aborts, and waited for in any case.
+    const bool is_free = execution_.let_go();
+    return (execution_.leave() || Clock::now() - *left_ > kPatience) && is_free;
   }
 
   // After a step in which nothing moved. The scheduler steps a blocked operation every millisecond
@@ -114,7 +116,12 @@ class Operation final : public Task {
     if (now - looked_ < kReportInterval) return;
     looked_ = now;
     for (auto& worker : execution_.workers()) worker.look_for_mismatch();
-    Report wait = execution_.workers().front().wait();
+    // What has only to be acknowledged waits for no call of the peer's. A peer, or a network, that
+    // does not answer is told by what comes next, or by the connection.
+    const auto waiting = std::ranges::find_if(
+        execution_.workers(), [](const auto& worker) { return !worker.is_draining(); });
+    if (waiting == execution_.workers().end()) return;
+    Report wait = waiting->wait();
     wait.repeats = repeats_;
     report(*plan_->launch().control, wait);
     if (repeats_ < std::numeric_limits<uint16_t>::max()) ++repeats_;

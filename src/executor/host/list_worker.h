@@ -35,6 +35,7 @@ class ListWorker {
   Report wait() const;
   /// Lists go over no network, whose events would wake a kernel (Port::is_woken()).
   bool is_woken() const { return false; }
+  bool is_draining() const { return false; }
   void look_for_mismatch();
 
  private:

@@ -61,11 +61,12 @@ void ProgramExecution::end() {
   for (PortState& port : ports_) port.end();
 }
 
-bool ProgramExecution::leave() {
-  const bool has_left = leave_all(ports_);
-  bool lets_go = true;
-  for (PortState& port : ports_) lets_go = port.let_go() && lets_go;
-  return has_left && lets_go;
+bool ProgramExecution::leave() { return leave_all(ports_); }
+
+bool ProgramExecution::let_go() {
+  bool are_free = true;
+  for (PortState& port : ports_) are_free = port.let_go() && are_free;
+  return are_free;
 }
 
 }  // namespace niccolite::executor::host

@@ -26,9 +26,11 @@ class ProgramExecution {
   void begin();
   /// All workers are done.
   void end();
-  /// The operation goes no further. False: ranks, or proxies, may still use its buffers; to be
-  /// repeated.
+  /// See leave_all().
   bool leave();
+  /// The operation goes no further. Repeated until it is true: the proxies of this rank do not use
+  /// its buffers any more.
+  bool let_go();
 
  private:
   /// Calls visit(worker of the program, channel of its work) for all that run, channel by channel.

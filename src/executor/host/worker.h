@@ -49,6 +49,8 @@ class Worker {
   /// anything was moved.
   gpu::virtual_::Progress run(Budget& budget);
 
+  /// Is all done, but for what is on its way from user memory?
+  bool is_draining() const { return is_draining_; }
   /// After run() has returned WouldBlock: what the worker waits for, as a report.
   Report wait() const;
   /// The same: does whoever ends the wait wake the GPU's workers?

@@ -33,10 +33,10 @@ Incoming::Incoming(const Key& key, EndShare share, relay::Bell& bell,
   for (Channel& channel : channels_) channel.slots.resize(shape_.depth);
 }
 
-executor::PortAddress Incoming::port() const {
+executor::PortAddress Incoming::port() {
   executor::PortAddress address = share_.memory().port();
   address.bells.fill(&bell_);
-  if (loop_ != nullptr) address.user_memory = const_cast<Incoming*>(this);
+  if (loop_ != nullptr) address.user_memory = this;
   return address;
 }
 

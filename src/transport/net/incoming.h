@@ -44,7 +44,7 @@ class Incoming final : public executor::relay::UserMemory {
   }
 
   /// Of the whole end, as if it were this proxy's alone.
-  executor::PortAddress port() const;
+  executor::PortAddress port();
 
   bool is_abandoned() const override { return false; }
   bool let_go(uint32_t channel) override;

@@ -11,9 +11,9 @@ using bootstrap::Link;
 
 namespace {
 
-// Of one stream; several share the parts of a chunk. What a connection that breaks has not carried
+// Several rails that are idle share a chunk. What a connection that breaks has not carried
 // as a whole is sent once more: a bound on that, too.
-constexpr uint32_t kPartOfOne = 256 << 10;
+constexpr uint32_t kMostOfPart = 256 << 10;
 constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a pair
 // Smaller parts stay on the rank's own rail while nothing else is on the way.
 constexpr uint32_t kWorthSpreading = 16 << 10;
@@ -312,13 +312,21 @@ void Outbound::hand_out() {
   }
 }
 
+// Small parts, as long as they keep rails busy that would have nothing to do. Streams on one rail
+// share chunks, not a chunk: each part costs system calls at both ends.
+uint32_t Outbound::part_bytes() const {
+  const auto least = static_cast<uint32_t>(parameters::socket_min_tasksize());
+  const size_t rails = paths_.rails.size();
+  size_t on_way = 0;
+  for (const Flow& flow : flows_) on_way += flow.on_way;
+  return rails > 1 && on_way < rails * least ? std::min(least, kMostOfPart) : kMostOfPart;
+}
+
 bool Outbound::progress() {
   ended_.clear();
   bool moved = std::exchange(has_moved_, false);
-  const uint32_t part_bytes =
-      flows_.size() > 1 ? static_cast<uint32_t>(parameters::socket_min_tasksize()) : kPartOfOne;
   for (const auto& [key, end] : ends_)
-    moved |= end->collect(part_bytes, [this](const Part& part) { waiting_.push_back(part); });
+    moved |= end->collect(part_bytes(), [this](const Part& part) { waiting_.push_back(part); });
   const size_t waiting = waiting_.size();
   hand_out();
   moved |= waiting_.size() < waiting;

@@ -79,6 +79,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   void retry(Flow& flow, const Status& why);
   void give_up(Flow& flow, const Status& why);
   Flow* flow_for(const Part& part);
+  uint32_t part_bytes() const;
   /// For what is small; null: none has room.
   Flow* any_flow();
   void hand_out();

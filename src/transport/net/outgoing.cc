@@ -36,10 +36,10 @@ Outgoing::Outgoing(const Key& key, EndShare share, relay::Bell& bell,
   }
 }
 
-executor::PortAddress Outgoing::port() const {
+executor::PortAddress Outgoing::port() {
   executor::PortAddress address = share_.memory().port();
   address.bells.fill(&bell_);
-  if (loop_ != nullptr) address.user_memory = const_cast<Outgoing*>(this);
+  if (loop_ != nullptr) address.user_memory = this;
   return address;
 }
 
@@ -130,12 +130,12 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
   return any;
 }
 
-const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t note) const {
+const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t note) {
   if (loop_ == nullptr || (note & relay::kInUserMemory) == 0) return share_.slot(channel, step);
-  const relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
+  relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
   // relaxed: [arrival] acquired it.
   return reinterpret_cast<const std::byte*>(
-      std::atomic_ref(const_cast<uint64_t&>(place.address)).load(std::memory_order_relaxed));
+      std::atomic_ref(place.address).load(std::memory_order_relaxed));
 }
 
 bool Outgoing::let_go(uint32_t channel) {

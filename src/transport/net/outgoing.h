@@ -62,7 +62,7 @@ class Outgoing final : public executor::relay::UserMemory {
   }
 
   /// Of the whole end, as if it were this proxy's alone.
-  executor::PortAddress port() const;
+  executor::PortAddress port();
   /// Is everything that the kernel has published with the receiver's proxy, or will it never be?
   bool is_flushed() const;
 
@@ -106,7 +106,7 @@ class Outgoing final : public executor::relay::UserMemory {
     std::vector<const std::byte*> chunks;  // by slot: where they are
   };
 
-  const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note) const;
+  const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note);
   void empty_to_slots(uint32_t channel);
 
   ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {

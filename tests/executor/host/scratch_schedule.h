@@ -37,4 +37,31 @@ inline schedule::Schedule by_way_of_scratch(int nranks) {
   return std::move(builder).take();
 }
 
+/// The same by one scratch block, which each block leaves before the next one comes.
+inline schedule::Schedule by_way_of_one_scratch_block(int nranks) {
+  using schedule::scratch;
+  constexpr int kBlocks = 3;
+  schedule::Builder builder({.collective = schedule::Collective::Broadcast,
+                             .algorithm = "by_way_of_one_scratch_block",
+                             .nranks = nranks,
+                             .nblocks = kBlocks,
+                             .scratch_blocks = 1});
+  for (int rank = 0; rank < nranks; ++rank) {
+    schedule::WorkerBuilder worker = builder.add_worker(rank);
+    for (int block = 0; block < kBlocks; ++block) {
+      schedule::Instruction keep{.target = scratch(0), .chunk_of = block};
+      if (rank == 0) {
+        keep.source = schedule::input(block);
+      } else {
+        keep.receive_from = worker.from(rank - 1);
+      }
+      worker.add(std::move(keep));
+      worker.add({.source = scratch(0), .target = schedule::output(block), .chunk_of = block});
+      if (rank + 1 < nranks)
+        worker.add({.source = scratch(0), .send_to = worker.to(rank + 1), .chunk_of = block});
+    }
+  }
+  return std::move(builder).take();
+}
+
 }  // namespace niccolite::executor::host
