@@ -3,6 +3,9 @@
 
 export DEBIAN_FRONTEND=noninteractive
 export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/.ccache}  # nothing is kept outside the checkout
+# A compiler cache asks the compiler which headers there were, instead of preprocessing each source before compiling it: a sixth of
+# a build from scratch. And it looks into precompiled headers.
+export CCACHE_DEPEND=${CCACHE_DEPEND:-1} CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
 jobs=$(nproc)
 
 # configure <preset> <build directory> [cmake options]: quiet unless it fails or is the first time.

@@ -10,7 +10,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPeriod{100};
 // How long a thread of this process may take to notice a failure elsewhere and to come back by
 // itself.
-constexpr std::chrono::seconds kGrace{3};
+constexpr std::chrono::seconds kTimeToReturn{3};
 
 }  // namespace
 
@@ -50,7 +50,7 @@ void Watchdog::run() {
     const Clock::time_point now = Clock::now();
     if (team_.aborted()) {
       if (!aborted) aborted = now;
-      if (now - *aborted > kGrace) end_process_(Status::remote_error("another rank failed"));
+      if (now - *aborted > kTimeToReturn) end_process_(Status::remote_error("another rank failed"));
       continue;
     }
     if (Status found = look(); !found.is_ok()) end_process_(std::move(found));

@@ -13,8 +13,6 @@ using planner::Cost;
 using planner::CostLine;
 using Key = std::pair<const Algorithm*, executor::Protocol>;  // in the registry's order
 
-constexpr int kPasses = 8;
-
 Key key_of(const Point& point) { return {point.variant.algorithm, point.variant.protocol}; }
 
 SamplesByKey<Key> samples_of(const Measurements& measurements) {
@@ -59,7 +57,7 @@ std::vector<CostLine> calibrate(const Measurements& measurements, const planner:
                                                   point.chunk_bytes));
     });
   };
-  return lines_of(fit_in_passes(measurements, most_channels, kPasses, samples_of(measurements),
+  return lines_of(fit_in_passes(measurements, most_channels, samples_of(measurements),
                                 std::move(costs), key_of, refit, predict));
 }
 

@@ -20,7 +20,6 @@ using planner::Properties;
 
 /// Fewer points of a protocol than these say too little of so many properties.
 constexpr size_t kFewestSamples = 100;
-constexpr int kPasses = 8;
 
 /// What measurements must have to say something of a property.
 enum class Of : uint8_t {
@@ -151,8 +150,8 @@ PropertiesByProtocol fit_properties(const Measurements& measurements,
   const auto predict = [&](const PropertiesByProtocol& fitted) {
     return by_properties(measurements, fitted);
   };
-  return fit_in_passes(measurements, most_channels, kPasses, std::move(samples), known, key_of,
-                       refit, predict);
+  return fit_in_passes(measurements, most_channels, std::move(samples), known, key_of, refit,
+                       predict);
 }
 
 }  // namespace niccolite::tune

@@ -23,15 +23,15 @@ using SamplesByKey = std::map<Key, std::vector<Sample>>;
 /// of equals. `key_of(point)` is where a point's samples are; `predict(model)` is a Predictor that
 /// is used while `model` stays as it is.
 template <typename Key, typename Model, typename KeyOf, typename Refit, typename Predict>
-Model fit_in_passes(const Measurements& measurements, int most_channels, int passes,
-                    SamplesByKey<Key> samples, Model model, const KeyOf& key_of, const Refit& refit,
-                    const Predict& predict) {
+Model fit_in_passes(const Measurements& measurements, int most_channels, SamplesByKey<Key> samples,
+                    Model model, const KeyOf& key_of, const Refit& refit, const Predict& predict) {
+  constexpr int kPasses = 8;
   constexpr double kMoreWeight = 2;
   std::set<Key> stale;
   for (const auto& entry : samples) stale.insert(entry.first);
   Model best = model;
   size_t most_right = 0;
-  for (int pass = 0; pass < passes && !stale.empty(); ++pass) {
+  for (int pass = 0; pass < kPasses && !stale.empty(); ++pass) {
     for (const Key& key : std::exchange(stale, {}))
       refit(model, key, std::span<const Sample>(samples[key]));
     const std::vector<CheckedPoint> points = check(measurements, predict(model), most_channels);

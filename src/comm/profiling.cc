@@ -27,7 +27,7 @@ const char* name_of_type(executor::DataType type) {
 
 const char* name_of_function(const Call& call) { return function_of(call) + sizeof "nccl" - 1; }
 
-Profiler::Call call_of(const Call& call, void* stream, bool is_captured) {
+Profiler::Call profiled(const Call& call, void* stream, bool is_captured) {
   return {.function = name_of_function(call),
           .type = name_of_type(call.request.type),
           .count = call.request.count,
@@ -83,7 +83,7 @@ void Profiling::close() {
 void Profiling::add(const Task& task, bool is_captured, ProfilerHandle group_call) {
   const std::shared_ptr<Profiler> to = profiler();
   if (to == nullptr) return;
-  const Profiler::Call call = call_of(task.call, task.stream, is_captured);
+  const Profiler::Call call = profiled(task.call, task.stream, is_captured);
   const ProfilerHandle event = task.call.is_message() ? to->start_message_call(group_call, call)
                                                       : to->start_collective_call(group_call, call);
   {
@@ -171,7 +171,7 @@ void Profiling::start_operations(Profiler& profiler, Flight& flight, ProfilerHan
   flight.handles.clear();
   for (const Operation& operation : flight.operations) {
     const Call& call = operation.call;
-    const Profiler::Call named = call_of(call, flight.stream, flight.is_captured);
+    const Profiler::Call named = profiled(call, flight.stream, flight.is_captured);
     const auto channels = static_cast<uint8_t>(std::min(255u, operation.work.channels));
     const int type = static_cast<int>(call.request.type);
     if (call.is_message()) {

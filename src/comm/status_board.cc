@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMostRanks = 1 << 16;  // of one process
 constexpr size_t kRankBytes = 8 + 4 + 4 + 4 + 4 + 2 + 4 + 8 * kCounted;
 constexpr size_t kMostVerdict = 4096;
-constexpr size_t kMostHost = 256;
+constexpr size_t kMostHostName = 256;
 constexpr size_t kAtOnce = 16;  // peers that are asked side by side
 
 void write(Writer& writer, const RankStatus& rank) {
@@ -60,7 +60,7 @@ Bytes ProcessStatus::encode() const {
 Result<ProcessStatus> ProcessStatus::decode(std::span<const std::byte> bytes) {
   Reader reader(bytes, "the status of a process");
   ProcessStatus status;
-  status.name.host = reader.text(kMostHost);
+  status.name.host = reader.text(kMostHostName);
   status.name.pid = reader.u64();
   const uint32_t count = reader.count(kMostRanks, kRankBytes);
   for (uint32_t i = 0; i < count; ++i) status.ranks.push_back(read_rank(reader));

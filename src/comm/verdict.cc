@@ -30,13 +30,13 @@ std::string last_of(const Verdict& verdict) {
   return last.call.is_message() ? text : fmt::format("{}, collective #{}", text, last.number);
 }
 
-double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
+double in_seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 std::string reason(const transport::Traffic& link) {
   constexpr const char* kRemedy =
       "Is what lies between the two machines in order: interfaces (ip -s link), connections (ss "
       "-ti), firewalls?";
-  const double age = seconds(link.unacknowledged.value_or(milliseconds(0)));
+  const double age = in_seconds(link.unacknowledged.value_or(milliseconds(0)));
   if (link.from.empty() && !link.to.empty())
     return fmt::format(
         "cannot reach rank {}: its link (to {}) is not there: connecting has taken {:.1f} s so "
@@ -73,7 +73,7 @@ std::string reason(const transport::ProxyThread& proxy) {
       "has a stuck proxy: its thread {} ({}), which carries data to and from other machines, has "
       "not "
       "come round for {:.1f} s: {}. Where is it (gdb -p), in a network plug-in?",
-      proxy.name, proxy.number, seconds(proxy.unanswered), state());
+      proxy.name, proxy.number, in_seconds(proxy.unanswered), state());
 }
 
 std::string reason(const Verdict& verdict) {

@@ -12,12 +12,6 @@ constexpr std::string_view kFunctions[] = {"broadcast",     "reduce",    "allgat
                                            "reducescatter", "allreduce", "alltoall",
                                            "gather",        "scatter",   "sendrecv"};
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   size_t start = 0;
@@ -30,6 +24,12 @@ std::vector<std::string> split(const std::string& text, char separator) {
 }
 
 }  // namespace
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
 
 bool is_named(std::string_view text, std::string_view function) {
   for (const std::string& group : split(lower(text), ';'))

@@ -19,6 +19,8 @@ struct Token {
   uint32_t bits;
 };
 
+std::string lower(std::string_view text);
+
 /// The bits of what `function` may use: of all tokens for an empty `text`.
 /// Names in `foreign` are NCCL's too: accepted, and select nothing here.
 /// Errors: InvalidUsage naming `variable` and the unknown token or function.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <string>
 
 #include "base/log.h"
@@ -73,13 +72,6 @@ const Defaults& defaults_of(gpu::Kind machine) {
 
 constexpr std::array<std::string_view, 4> kForeignAlgorithms{"collnetdirect", "collnetchain",
                                                              "nvls", "nvlstree"};
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return result;
-}
 
 /// What NCCL_ALGO may name: every algorithm, each family's plain form alone, and a family's name
 /// for all its forms; the bits of those that `collective` has.

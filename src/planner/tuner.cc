@@ -25,7 +25,7 @@ bool is_same(const T& before, const T& after) {
 
 // Of one communicator: what a plug-in once answered holds for all ranks, whenever they ask, so that
 // nothing is forgotten; the cost model chooses what comes after so many.
-constexpr size_t kMostChoices = 1 << 16;
+constexpr size_t kMostAnswers = 1 << 16;
 
 template <int V>
 class Plugin final : public Tuner {
@@ -305,7 +305,7 @@ Result<Choice> Tuner::choose(const Settings& settings, Collective collective, si
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
   const std::vector<Option> options = survey(settings, collective, bytes);
   Choice choice = TRY(planner::choose(settings, collective, bytes, options, most_channels));
-  if (choices_.size() >= kMostChoices) return choice;
+  if (choices_.size() >= kMostAnswers) return choice;
   choice = advise(settings, collective, bytes, options, choice);
   if (most_channels > 0) choice.channels = std::min(choice.channels, most_channels);
   choices_.emplace(key, choice);

@@ -7,7 +7,7 @@
 namespace niccolite::registry {
 namespace {
 
-constexpr size_t kPage = 8 << 10;  // bytes, at least
+constexpr size_t kLeastBytes = 8 << 10;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ Result<const uint64_t*> ShiftTables::add(std::span<const uint64_t> shifts) {
 }
 
 Status ShiftTables::grow() {
-  const size_t bytes = std::max(kPage, table_bytes());
+  const size_t bytes = std::max(kLeastBytes, table_bytes());
   std::vector<transport::Span> page = TRY(memory_.allocate({&bytes, 1}));
   for (size_t at = 0; at + table_bytes() <= bytes; at += table_bytes())
     free_.push_back(page[0].data() + at);

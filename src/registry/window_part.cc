@@ -8,7 +8,7 @@ namespace {
 // In front of every part, so that a call of another kind is not taken for one.
 constexpr uint32_t kMagic = 0x77696e64;
 constexpr uint64_t kStrideUnit = uint64_t{1} << 32;
-constexpr uint64_t kMostBytes = uint64_t{1} << 44;  // a rank's: more than any device has
+constexpr uint64_t kMostPartBytes = uint64_t{1} << 44;  // a rank's: more than any device has
 
 transport::Token read_token(Reader& reader) {
   transport::Token token{};
@@ -69,10 +69,11 @@ Result<WindowPart> WindowPart::decode(std::span<const std::byte> bytes, std::str
     piece.token = read_token(reader);
     piece.bytes = reader.u64();
     part.pieces.push_back(piece);
-    if (piece.bytes > kMostBytes || part.mapped_bytes() > kMostBytes)
+    if (piece.bytes > kMostPartBytes || part.mapped_bytes() > kMostPartBytes)
       reader.reject("a window larger than a device");
   }
-  const bool is_whole = part.bytes > 0 && part.bytes <= kMostBytes && part.offset <= kMostBytes &&
+  const bool is_whole = part.bytes > 0 && part.bytes <= kMostPartBytes &&
+                        part.offset <= kMostPartBytes &&
                         part.offset + part.bytes <= part.mapped_bytes() && part.granularity > 0 &&
                         part.granularity <= kStrideUnit;
   if (code == 0 && part.is_enabled && !is_whole) reader.reject("a window outside of its memory");

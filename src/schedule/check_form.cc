@@ -10,8 +10,6 @@
 namespace niccolite::schedule {
 namespace {
 
-bool is_within(int value, int bound) { return value >= 0 && value < bound; }
-
 Status check_head(const Schedule& schedule) {
   if (schedule.nranks < 1)
     return Status::invalid_usage("the schedule has {} ranks", schedule.nranks);

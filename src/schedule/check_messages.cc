@@ -5,8 +5,6 @@
 namespace niccolite::schedule {
 namespace {
 
-bool is_within(int value, int bound) { return value >= 0 && value < bound; }
-
 std::string describe(const Message& message) {
   return fmt::format("the message from rank {} to rank {}", message.sender, message.receiver);
 }

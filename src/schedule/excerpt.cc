@@ -130,21 +130,21 @@ std::vector<bool> alike_workers(const Schedule& schedule, const Axis& ranks, int
 }
 
 /// What is seen of a step: where instructions stand, and their shapes.
-using Row = std::vector<std::pair<std::array<int, 3>, Shape>>;
+using Step = std::vector<std::pair<std::array<int, 3>, Shape>>;
 
 std::vector<bool> alike_steps(const Schedule& schedule, const Timeline& timeline, const Axis& ranks,
                               const Axis& workers) {
-  std::vector<Row> rows(static_cast<size_t>(timeline.steps));
+  std::vector<Step> steps(static_cast<size_t>(timeline.steps));
   for (const Event& event : timeline.events) {
     const Position& p = event.position;
     if (!ranks.shows(p.rank) || !workers.shows(p.worker)) continue;
     const Channel& channel = at(at(schedule.ranks, p.rank), p.channel);
     const Instruction& instruction = at(at(channel.workers, p.worker).instructions, p.instruction);
-    at(rows, event.step).push_back({{p.channel, p.rank, p.worker}, shape_of(instruction)});
+    at(steps, event.step).push_back({{p.channel, p.rank, p.worker}, shape_of(instruction)});
   }
-  for (Row& row : rows) std::ranges::sort(row);
-  std::vector<bool> alike(rows.size());
-  for (size_t step = 1; step < rows.size(); ++step) alike[step] = rows[step] == rows[step - 1];
+  for (Step& step : steps) std::ranges::sort(step);
+  std::vector<bool> alike(steps.size());
+  for (size_t step = 1; step < steps.size(); ++step) alike[step] = steps[step] == steps[step - 1];
   return alike;
 }
 

@@ -15,4 +15,6 @@ constexpr int length(const Container& container) {
   return static_cast<int>(container.size());
 }
 
+constexpr bool is_within(int value, int bound) { return value >= 0 && value < bound; }
+
 }  // namespace niccolite::schedule

@@ -24,14 +24,14 @@ constexpr size_t kWords = 64;
 constexpr size_t kBytes = kWords * sizeof(uint64_t);
 using Pattern = std::array<uint64_t, kWords>;
 
-struct Table {
+struct Outcomes {
   std::mutex mutex;
   std::map<Path, PeerAccess> known GUARDED_BY(mutex);
 };
 
 // Never destroyed: communicators may outlive static destruction.
-Table& table() {
-  static Table* const instance = new Table;
+Outcomes& outcomes() {
+  static Outcomes* const instance = new Outcomes;
   return *instance;
 }
 
@@ -230,9 +230,9 @@ class Trial {
 }  // namespace
 
 PeerAccess find_tried(const Path& path) {
-  std::lock_guard lock(table().mutex);
-  const auto found = table().known.find(path);
-  return found == table().known.end() ? PeerAccess::Untried : found->second;
+  std::lock_guard lock(outcomes().mutex);
+  const auto found = outcomes().known.find(path);
+  return found == outcomes().known.end() ? PeerAccess::Untried : found->second;
 }
 
 std::string describe(Finding finding, int rank, int peer) {
@@ -277,7 +277,7 @@ Result<Findings> try_paths(gpu::Machine& machine, int device, bootstrap::Member&
   const bootstrap::Gathered of_all = TRY(member.all_gather(mine, deadline));
   Trial::end(std::move(trial));  // nobody stores to this rank's memory any more
 
-  std::lock_guard lock(table().mutex);
+  std::lock_guard lock(outcomes().mutex);
   for (int peer = 0; peer < member.nranks(); ++peer) {
     const auto at = static_cast<size_t>(peer);
     const std::span<const std::byte> of_peer = of_all[peer];
@@ -289,10 +289,10 @@ Result<Findings> try_paths(gpu::Machine& machine, int device, bootstrap::Member&
     findings.of_peers.push_back(found);
     if (!with[at]) continue;
     const bool works = findings.own[at] == Finding::Works && found == Finding::Works;
-    table().known[{.machine = &machine,
-                   .device = device,
-                   .peer_uuid = uuids[at],
-                   .same_process = member.same_process(peer)}] =
+    outcomes().known[{.machine = &machine,
+                      .device = device,
+                      .peer_uuid = uuids[at],
+                      .same_process = member.same_process(peer)}] =
         works ? PeerAccess::Works : PeerAccess::Broken;
   }
   return findings;

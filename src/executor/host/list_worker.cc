@@ -12,14 +12,14 @@ namespace {
 using gpu::virtual_::Progress;
 
 // Of a tile, and of a chunk in a slot.
-constexpr uint64_t kStripBytes = kListTileBytes;
-static_assert(kStripBytes % ll::kDataBytes == 0);
+constexpr uint64_t kListStripBytes = kListTileBytes;
+static_assert(kListStripBytes % ll::kDataBytes == 0);
 
 /// Unpacked or scaled operands, and a result.
 struct Staging {
-  std::byte* operand(uint32_t of) { return bytes.data() + of * kStripBytes; }
+  std::byte* operand(uint32_t of) { return bytes.data() + of * kListStripBytes; }
   std::byte* result() { return operand(kMostRanksOfListAccess); }
-  alignas(64) std::array<std::byte, (kMostRanksOfListAccess + 1) * kStripBytes> bytes;
+  alignas(64) std::array<std::byte, (kMostRanksOfListAccess + 1) * kListStripBytes> bytes;
 };
 
 }  // namespace
@@ -264,7 +264,7 @@ bool ListWorker::move_by_slots(Budget& budget) {
       send_chunk();
     }
     while (uses_output(rank()) && offset_ < chunk_) {
-      const uint64_t bytes = std::min(kStripBytes, chunk_ - offset_);
+      const uint64_t bytes = std::min(kListStripBytes, chunk_ - offset_);
       if (!receive_strip(bytes)) return false;
       offset_ += bytes;
       has_moved_ = true;
@@ -294,8 +294,8 @@ void ListWorker::send_chunk() {
   for (ListPeer& peer : peers_) {
     const auto to = static_cast<uint32_t>(peer.rank());
     const bool sends = uses_input(rank()) && uses_output(to);
-    for (uint64_t offset = 0; sends && offset < chunk_; offset += kStripBytes) {
-      const uint64_t bytes = std::min(kStripBytes, chunk_ - offset);
+    for (uint64_t offset = 0; sends && offset < chunk_; offset += kListStripBytes) {
+      const uint64_t bytes = std::min(kListStripBytes, chunk_ - offset);
       peer.store(round_, offset, bytes, tag, own_strip(to, offset, bytes, staging.operand(0)));
     }
     peer.clean(round_, sends ? chunk_ : 0, tag);

@@ -11,10 +11,8 @@
 namespace niccolite::gpu::virtual_ {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kGrain = 256;
 
-size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 // Blocks of a page or more consist of whole pages, so that giving back pages never touches a
 // neighbour.
 size_t block_bytes(size_t bytes) { return round_up(bytes, bytes < kPage ? kGrain : kPage); }

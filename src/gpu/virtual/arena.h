@@ -21,6 +21,10 @@
 
 namespace niccolite::gpu::virtual_ {
 
+inline constexpr size_t kPage = 4096;
+
+constexpr size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
 /// How much of the machine's memory a memfd holds.
 size_t touched_bytes(const Fd& memfd);
 

@@ -19,11 +19,9 @@ extern "C" void __tsan_ignore_thread_end();
 namespace niccolite::gpu::virtual_ {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kReserved = 32;  // one part of so many of the host's memory is never promised
 // Promised in small allocations before the host is asked again: far less than the reserve.
 constexpr size_t kUnmeasuredBytes = size_t{4} << 20;
-size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 // ThreadSanitizer takes a mapping for a write. What orders it before the first use may lie in
 // another process, where it is not seen: a service thread maps what a peer has exported, and tells
@@ -325,7 +323,7 @@ Error MemoryMap::name_for_others(const void* pointer, RemoteName* out) const {
 Error MemoryMap::import_named(int device, const RemoteName& name, MemoryProperties* out) {
   const std::string path = fmt::format("/proc/{}/fd/{}", name.pid, name.fd);
   // Needs the same user, and that the exporter lives: the rules of cudaIpcOpenMemHandle too.
-  Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat file {};
   if (!fd.valid() || fstat(fd.get(), &file) != 0) return Error::InvalidValue;
   if (file.st_dev != name.node || file.st_ino != name.inode) return Error::InvalidValue;

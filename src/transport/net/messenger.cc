@@ -11,7 +11,6 @@ namespace {
 // So much is under way to hide a network's latency; 1 MiB a pair of ranks.
 constexpr size_t kMessages = 8;
 constexpr size_t kMessageBytes = 64 << 10;
-constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a pair
 
 }  // namespace
 

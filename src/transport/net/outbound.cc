@@ -14,7 +14,6 @@ namespace {
 // Several rails that are idle share a chunk. What a connection that breaks has not carried
 // as a whole is sent once more: a bound on that, too.
 constexpr uint32_t kMostOfPart = 256 << 10;
-constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a pair
 // Smaller parts stay on the rank's own rail while nothing else is on the way.
 constexpr uint32_t kWorthSpreading = 16 << 10;
 // The longest that a peer is tried which no connection has ever reached.

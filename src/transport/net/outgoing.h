@@ -16,6 +16,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -31,6 +32,8 @@
 namespace niccolite::transport::net {
 
 class Outgoing;
+
+inline constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a pair
 
 /// A part of a chunk on its way, or a frame of the proxy's own.
 struct Part {
