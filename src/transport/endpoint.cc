@@ -147,8 +147,11 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
   for (const auto& [end, shape] : ends) {
     executor::PortAddress address = connector_to(end.peer).port(end).value();
     address.can_put = reaches_user(end, /*at_sender=*/true);
-    address.can_get = reaches_user(end, /*at_sender=*/false);
     address.fills_slots_first = is_virtual_ && member_.same_process(end.peer);
+    // A virtual GPU reduces faster what lies in slots, which its core's cache has: an all-reduce of
+    // 16 MiB over 4 ranks takes 8.2 ms of the processor, by gets 12.4.
+    address.can_get =
+        reaches_user(end, /*at_sender=*/false) && (!address.fills_slots_first || are_windows_open_);
     address.opens_buffers = !address.in_host && reach_.in[static_cast<size_t>(end.peer)];
     addresses.push_back(address);
   }

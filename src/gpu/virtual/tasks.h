@@ -33,8 +33,8 @@ class Task {
 /// What brings data that kernels wait for from outside the process, and tells so by a descriptor: a
 /// proxy of the network. While kernels wait, and nothing else is to be done, a worker waits for the
 /// descriptor and serves the source itself, so that no other thread has to wake between the data
-/// and the kernel. None of its functions waits for anybody: a worker serves all sources. Thread
-/// safety: one worker at a time.
+/// and the kernel. None of its functions waits longer than a moment: a worker serves all sources.
+/// Thread safety: one worker at a time.
 class EventSource {
  public:
   /// Readable when there is something to do. The same for as long as the source is attached.

@@ -107,6 +107,7 @@ class Engine final : private gpu::virtual_::EventSource {
   int looks_ = 0;                   // in a row that found nothing to do
   std::atomic<uint64_t> turns_{0};  // by kernels' workers; a hint
   uint64_t turns_seen_ = 0;         // by the thread
+  bool is_left_out_ = false;        // of the workers' wait; whoever serves
   bool sleeps_for_good_ = false;    // the thread: until something happens
   // A worker waits for the sockets; how long the thread stands aside. Both seq_cst: where one ends
   // and the other begins at the same time, either the thread sees that nobody serves any more, or
