@@ -31,7 +31,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_options(niccolite_flags INTERFACE -Wthread-safety)
 endif()
 if(NICCOLITE_SANITIZE)
-  target_compile_options(niccolite_flags INTERFACE -fsanitize=${NICCOLITE_SANITIZE} -fno-sanitize-recover=all)
+  target_compile_options(niccolite_flags INTERFACE -fsanitize=${NICCOLITE_SANITIZE}
+    $<$<BOOL:$<TARGET_PROPERTY:NICCOLITE_IS_TEST>>:-fno-sanitize=undefined> -fno-sanitize-recover=all)
   target_link_options(niccolite_flags INTERFACE -fsanitize=${NICCOLITE_SANITIZE})
 endif()
 if(NICCOLITE_FUZZ)
@@ -40,38 +41,49 @@ if(NICCOLITE_FUZZ)
 endif()
 
 # What nearly every source includes, compiled once: saves a quarter of a build from scratch. Off by default, since a source that
-# lacks an #include compiles with it, and compiler caches do not see through it.
-option(NICCOLITE_PRECOMPILE "Compile the headers of the standard library and of GoogleTest once" OFF)
+# lacks an #include compiles with it. (GoogleTest's headers, which bring most of the standard library to every test anyway, are
+# compiled once in every build.)
+option(NICCOLITE_PRECOMPILE "Compile the headers of the standard library once" OFF)
 set(NICCOLITE_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring> <filesystem>
   <functional> <map> <memory> <mutex> <optional> <set> <span> <string> <thread> <unordered_map> <vector> <fmt/core.h>)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled.cc CONTENT "int main() {}\n")
 if(NICCOLITE_PRECOMPILE)
-  file(CONFIGURE OUTPUT precompiled.cc CONTENT "int main() {}\n")
   add_library(niccolite_precompiled STATIC ${PROJECT_BINARY_DIR}/precompiled.cc)
   target_link_libraries(niccolite_precompiled PRIVATE niccolite_flags)
   target_precompile_headers(niccolite_precompiled PRIVATE ${NICCOLITE_COMMON_HEADERS})
 endif()
 
-# niccolite_module(name SOURCES a.cc ... DEPENDS other modules and libraries)
+# Unity builds (CMAKE_UNITY_BUILD, for the sanitizers in .ci/run): a dozen sources of a target are compiled as one, which takes half
+# the time, since most of it goes to headers and to templates that several of them use. What would share a name in the unnamed
+# namespace is listed as ALONE. Never in the builds of ./run and ./test, where each source must include what it uses.
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(niccolite_flags INTERFACE -Wno-shadow)  # of constants of other sources
+endif()
+function(niccolite_compile_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# niccolite_module(name SOURCES a.cc ... DEPENDS other modules and libraries [ALONE b.cc ...])
 # A static library `niccolite_<name>`; DEPENDS must follow the order of modules in src/README.md
 # (scripts/check-layers reads the includes and holds the same table).
 function(niccolite_module name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;ALONE" ${ARGN})
   add_library(niccolite_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(niccolite_${name} PUBLIC niccolite_flags ${ARG_DEPENDS})
+  niccolite_compile_alone(${ARG_ALONE})
   if(NICCOLITE_PRECOMPILE)
     target_precompile_headers(niccolite_${name} REUSE_FROM niccolite_precompiled)
   endif()
 endfunction()
 
-# niccolite_compile_test(name sources...): most tests take longer to build than to run, and what they run is mostly the library.
+# niccolite_compile_test(name): most tests take longer to build than to run, and what they run is mostly the library: they are
+# optimised less, and are without UndefinedBehaviorSanitizer.
 function(niccolite_compile_test name)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${name} PRIVATE -O1)
   endif()
-  # Of a source, since these options come after those of niccolite_flags.
-  if(NICCOLITE_SANITIZE MATCHES "undefined")
-    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
-  endif()
+  set_target_properties(${name} PROPERTIES NICCOLITE_IS_TEST ON)
 endfunction()
 
 function(niccolite_precompile_tests)
@@ -81,23 +93,25 @@ function(niccolite_precompile_tests)
   configure_file(${PROJECT_BINARY_DIR}/precompiled.cc ${PROJECT_BINARY_DIR}/precompiled_test.cc COPYONLY)
   add_executable(niccolite_precompiled_test ${PROJECT_BINARY_DIR}/precompiled_test.cc)
   target_link_libraries(niccolite_precompiled_test PRIVATE niccolite_flags GTest::gmock)
-  niccolite_compile_test(niccolite_precompiled_test ${PROJECT_BINARY_DIR}/precompiled_test.cc)
-  target_precompile_headers(niccolite_precompiled_test PRIVATE ${NICCOLITE_COMMON_HEADERS} <iostream> <gmock/gmock.h>)
+  niccolite_compile_test(niccolite_precompiled_test)
+  if(NICCOLITE_PRECOMPILE)
+    target_precompile_headers(niccolite_precompiled_test PRIVATE ${NICCOLITE_COMMON_HEADERS} <iostream>)
+  endif()
+  target_precompile_headers(niccolite_precompiled_test PRIVATE <gmock/gmock.h>)
 endfunction()
 
-# niccolite_test(name SOURCES a_test.cc ... DEPENDS libraries [LABELS l] [TIMEOUT s] [COST s] [SHARDS n])
+# niccolite_test(name SOURCES a_test.cc ... DEPENDS libraries [ALONE b_test.cc ...] [LABELS l] [TIMEOUT s] [COST s] [SHARDS n])
 # One GoogleTest binary, registered with CTest as a single test, or as SHARDS of them (name, name_2 ...) that run side by side. COST is
 # roughly how long a long one runs: CTest begins with those, so that none is left alone at the end.
 function(niccolite_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;COST;SHARDS" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;COST;SHARDS" "SOURCES;DEPENDS;ALONE;LABELS" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE niccolite_flags ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
-  niccolite_compile_test(${name} ${ARG_SOURCES})
-  if(NICCOLITE_PRECOMPILE)
-    niccolite_precompile_tests()
-    target_precompile_headers(${name} REUSE_FROM niccolite_precompiled_test)
-  endif()
+  niccolite_compile_test(${name})
+  niccolite_compile_alone(${ARG_ALONE})
+  niccolite_precompile_tests()
+  target_precompile_headers(${name} REUSE_FROM niccolite_precompiled_test)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
