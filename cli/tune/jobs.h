@@ -16,10 +16,10 @@ namespace niccolite::tune {
 struct Request {
   std::vector<int> ranks;
   std::vector<Collective> collectives;
-  std::vector<size_t> sizes;                  // of the larger buffer, ascending
-  std::vector<int> channels;                  // empty: the most, half of them and a sixth
-  std::vector<executor::Protocol> protocols;  // empty: all
-  bool uses_slots = false;                    // never data from user's buffer to user's buffer
+  std::vector<size_t> sizes;                    // of the larger buffer, ascending
+  std::vector<int> channels;                    // empty: the most, half of them and a sixth
+  std::vector<executor::Protocol> protocols{};  // empty: all
+  bool uses_slots = false;                      // never data from user's buffer to user's buffer
   bool uses_sockets = false;      // the network alone, as if each rank were on a machine of its own
   bool uses_host_memory = false;  // of GPUs, as if they had no peer access
 };

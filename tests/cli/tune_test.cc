@@ -417,7 +417,8 @@ TEST(Jobs, GoByHostMemoryAloneWhenAsked) {
                         .channels = {},
                         .uses_host_memory = true};
   bool has_ll = false;
-  for (const Job& job : make_jobs(gpu::Kind::Cuda, request).value()) {
+  const std::vector<Job> jobs = make_jobs(gpu::Kind::Cuda, request).value();
+  for (const Job& job : jobs) {
     EXPECT_EQ(job.environment().at("NCCL_P2P_DISABLE"), "1");
     EXPECT_EQ(job.environment().count("NCCL_SHM_DISABLE"), 0u);
     if (job.is_free) continue;
@@ -435,7 +436,8 @@ TEST(Jobs, KeepToTheProtocolsThatAreNamed) {
                         .channels = {},
                         .protocols = {Protocol::LL}};
   size_t forced = 0;
-  for (const Job& job : make_jobs(gpu::Kind::Cuda, request).value()) {
+  const std::vector<Job> jobs = make_jobs(gpu::Kind::Cuda, request).value();
+  for (const Job& job : jobs) {
     if (job.is_free) continue;
     EXPECT_EQ(job.protocol, Protocol::LL);
     ++forced;
