@@ -1,5 +1,6 @@
 // Networks that read and write the buffers of virtual GPUs' users themselves, between processes
 // that meet as if they were on several machines: results, and whose the buffers are after an abort.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ std::string make_id() {
 }
 
 Process::Environment on_machine(int number, Process::Environment environment) {
-  environment["NCCL_HOSTID"] = "machine" + std::to_string(number);
+  environment["NCCL_HOSTID"] = fmt::format("machine{}", number);
   environment.emplace("NICCOLITE_NET_DIRECT_BYTES", "1");
   return environment;
 }
@@ -30,8 +31,7 @@ class Carriers : public testing::TestWithParam<std::string> {
   Process::Environment environment() const {
     if (GetParam() == "several_sockets")
       return {{"NCCL_NSOCKS_PERTHREAD", "3"}, {"NCCL_SOCKET_MIN_TASKSIZE", "4096"}};
-    if (GetParam() == "plugin")
-      return {{"NCCL_NET_PLUGIN", std::string(NET_PLUGINS) + "/libnccl-net-NOTHING.so"}};
+    if (GetParam() == "plugin") return {{"NCCL_NET_PLUGIN", NET_PLUGINS "/libnccl-net-NOTHING.so"}};
     return {};
   }
 };
