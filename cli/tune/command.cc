@@ -158,7 +158,7 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
   request.sizes = TRY(parse_sizes(options, machine->kind()));
   if (!options.channels.empty())
     request.channels = TRY(parse_numbers("--channels", options.channels, 64));
-  request.protocols = TRY(parse_protocols(options.protocols));
+  if (!options.protocols.empty()) request.protocols = TRY(parse_protocols(options.protocols));
   if (std::count(request.ranks.begin(), request.ranks.end(), 1) > 0)
     return Status::invalid_argument("--ranks: 1 rank has no choice of variants");
   measurements.machine = machine->kind();

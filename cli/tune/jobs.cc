@@ -197,14 +197,13 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
     planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
     planner::set_reach(settings, !request.uses_slots && !request.uses_host_memory);
     if (request.uses_sockets) planner::span_machines(settings, {});
-    if (request.uses_host_memory) {
-      settings.shares_host = true;
-      TRY(planner::forbid_ll128(settings));
-    }
+    settings.shares_host = request.uses_host_memory;
     add_free_jobs(nranks, request, jobs);
     for (int id = executor::kProtocols; id-- > 0;) {
       const auto protocol = static_cast<Protocol>(id);
       if (request.uses_sockets && protocol != Protocol::Simple) continue;
+      // The host's memory may tear lines.
+      if (request.uses_host_memory && protocol == Protocol::LL128) continue;
       const auto& wanted = request.protocols;
       if (!wanted.empty() && std::ranges::find(wanted, protocol) == wanted.end()) continue;
       const auto algorithms = algorithms_of(settings, request, protocol);

@@ -141,6 +141,8 @@ TEST_F(TuneCommand, SaysWhatIsWrong) {
       {{"-r", "1"}, 2, "1 rank has no choice"},
       {{"-r", "two"}, 2, "--ranks"},
       {{"-c", "all_dance"}, 2, "--collectives: \"all_dance\" is none of"},
+      {{"--protocols", "LL,Fast"}, 2, "--protocols: \"Fast\" is none of LL, LL128, Simple"},
+      {{"--host-memory"}, 2, "host memory connects all virtual GPUs"},
       {{"--sizes", "8,lots"}, 2, "--sizes: \"lots\" is no size"},
       {{"-f", "1"}, 2, "--stepfactor"},
       {{"-b", "1M", "-e", "1K"}, 2, "--minbytes"},
