@@ -43,7 +43,7 @@ struct Trouble {
   int rounds;
   int expected;  // breaks at least, in all processes
   std::string sockets = "1";
-  std::string buffer = "524288";   // its eighth is a chunk, of which a connection has to carry one
+  std::string buffer = "131072";   // its eighth is a chunk, of which a connection has to carry some
   std::string direct_bytes = "1";  // smallest chunks that go from and to users' buffers
 };
 
