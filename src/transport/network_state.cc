@@ -55,6 +55,10 @@ void NetworkState::join(NetworkState other) {
     found->acknowledged = earlier(found->acknowledged, added.acknowledged);
     found->heard = earlier(found->heard, added.heard);
   }
+  sort_out_peers();
+}
+
+void NetworkState::sort_out_peers() {
   std::ranges::stable_sort(peers, std::ranges::greater(), [](const Traffic& traffic) {
     return traffic.unacknowledged.value_or(milliseconds(-1));
   });

@@ -51,6 +51,8 @@ struct NetworkState {
 
   /// Adds what another proxy of the rank tells.
   void join(NetworkState other);
+  /// Puts those peers first on whose way something has waited longest, and leaves out the rest.
+  void sort_out_peers();
 
   std::vector<ProxyThread> threads{};
   /// On whose way something is under way, or was in the last 60 s; kMostPeers: and perhaps others.

@@ -6,17 +6,13 @@
 
 #include "executor/cuda/device_types.h"
 #include "executor/cuda/direct_task.h"
+#include "executor/cuda/launch_header.h"
 
 namespace niccolite::executor::cuda {
 namespace {
 
 uint32_t threads_of(const Launch& launch, size_t work) {
   return threads_for(launch.works[work].partition.chunk * size_of(launch.type));
-}
-
-/// Are the connections in the host's memory?
-bool is_in_host(const Launch& launch) {
-  return std::ranges::any_of(launch.ports, &PortAddress::in_host);
 }
 
 std::optional<DirectParams> collective_params(const Launch& launch, bool reduces) {

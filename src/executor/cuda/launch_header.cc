@@ -50,6 +50,10 @@ uint8_t width_of(const Buffers& buffers, uint32_t stride_width) {
   return static_cast<uint8_t>(1u << std::countr_zero(bits));
 }
 
+bool is_in_host(const Launch& launch) {
+  return std::ranges::any_of(launch.ports, &PortAddress::in_host);
+}
+
 void set_operation(const Launch& launch, LaunchHeader& header) {
   header.abort = &launch.control_device->abort;
   header.report = &launch.control_device->report;
@@ -62,7 +66,7 @@ void set_operation(const Launch& launch, LaunchHeader& header) {
   header.result_divisor = launch.reduction.finish_divisor;
   header.result_reciprocal =
       byte_reciprocal(static_cast<uint64_t>(launch.reduction.finish_divisor));
-  if (std::ranges::any_of(launch.ports, &PortAddress::in_host)) header.flags |= kCountersInHost;
+  if (is_in_host(launch)) header.flags |= kCountersInHost;
   header.shape = launch.shape;
   header.element_bytes = static_cast<uint32_t>(size_of(launch.type));
   header.nworks = static_cast<uint32_t>(launch.works.size());

@@ -16,7 +16,10 @@ bool reduces(const Launch& launch, uint32_t flags);
 /// that blocks are aligned to in a buffer that is.
 uint8_t width_of(const Buffers& buffers, uint32_t stride_width);
 
-/// All of the header but flags, and the places of tables.
+/// Are connections in the host's memory?
+bool is_in_host(const Launch& launch);
+
+/// All of the header but the reduction's flags, and the places of tables.
 void set_operation(const Launch& launch, LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda

@@ -216,11 +216,7 @@ NetworkState Proxy::state() {
     traffic.peer = peer;
     traffic.is_under_way = true;
   }
-  // Those on which something has waited longest.
-  std::ranges::stable_sort(state.peers, std::ranges::greater(), [](const Traffic& traffic) {
-    return traffic.unacknowledged.value_or(std::chrono::milliseconds(-1));
-  });
-  if (state.peers.size() > NetworkState::kMostPeers) state.peers.resize(NetworkState::kMostPeers);
+  state.sort_out_peers();
   return state;
 }
 
