@@ -22,22 +22,9 @@ Result<std::unique_ptr<Incoming>> Incoming::create(gpu::Machine& machine, const 
 
 Incoming::Incoming(const Key& key, EndShare share, relay::Bell& bell,
                    const UserMemoryOptions& user_memory)
-    : UserMemory(user_memory.least_bytes),
-      key_(key),
-      share_(std::move(share)),
-      shape_(share_.shape()),
-      bell_(bell),
-      channels_(shape_.channels),
-      loop_(user_memory.loop) {
-  if (loop_ != nullptr) places_.resize(size_t{shape_.channels} * shape_.depth);
+    : ProxyEnd(/*is_send=*/false, key, std::move(share), bell, user_memory),
+      channels_(shape_.channels) {
   for (Channel& channel : channels_) channel.slots.resize(shape_.depth);
-}
-
-executor::PortAddress Incoming::port() {
-  executor::PortAddress address = share_.memory().port();
-  address.bells.fill(&bell_);
-  if (loop_ != nullptr) address.user_memory = this;
-  return address;
 }
 
 Status Incoming::accept(const Frame& part) {

@@ -18,17 +18,13 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/event_loop.h"
-#include "executor/protocol/relay.h"
-#include "executor/protocol/user_memory.h"
 #include "gpu/machine.h"
 #include "transport/net/frame.h"
-#include "transport/net/outgoing.h"
-#include "transport/observer.h"
+#include "transport/net/proxy_end.h"
 
 namespace niccolite::transport::net {
 
-class Incoming final : public executor::relay::UserMemory {
+class Incoming final : public ProxyEnd {
  public:
   /// With memory that nobody else has a share of.
   static Result<std::unique_ptr<Incoming>> create(gpu::Machine& machine, const Key& key,
@@ -37,14 +33,6 @@ class Incoming final : public executor::relay::UserMemory {
                                                   UserMemoryOptions user_memory = {});
   Incoming(const Key& key, EndShare share, executor::relay::Bell& bell,
            const UserMemoryOptions& user_memory = {});
-  /// Before it is used: the end of a connection with this peer; the observer may be null.
-  void observe(Observer* observer, int peer) {
-    observer_ = observer;
-    peer_ = peer;
-  }
-
-  /// Of the whole end, as if it were this proxy's alone.
-  executor::PortAddress port();
 
   bool is_abandoned() const override { return false; }
   bool let_go(uint32_t channel) override;
@@ -89,24 +77,7 @@ class Incoming final : public executor::relay::UserMemory {
   }
   std::byte* take_place(const Frame& part);
 
-  ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {
-    return {.peer = peer_,
-            .tag = key_.tag,
-            .protocol = key_.protocol,
-            .is_send = false,
-            .channel = share_.channel_of_end(channel),
-            .step = step,
-            .bytes = bytes};
-  }
-
-  const Key key_;
-  const EndShare share_;
-  const executor::FifoShape shape_;  // of the share
-  executor::relay::Bell& bell_;
   std::vector<Channel> channels_;
-  Observer* observer_ = nullptr;
-  int peer_ = -1;
-  bootstrap::EventLoop* const loop_;  // null: the user's memory is not reached
 };
 
 }  // namespace niccolite::transport::net

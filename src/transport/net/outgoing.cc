@@ -21,26 +21,13 @@ Result<std::unique_ptr<Outgoing>> Outgoing::create(gpu::Machine& machine, const 
 
 Outgoing::Outgoing(const Key& key, EndShare share, relay::Bell& bell,
                    const UserMemoryOptions& user_memory)
-    : UserMemory(user_memory.least_bytes),
-      key_(key),
-      share_(std::move(share)),
-      shape_(share_.shape()),
-      bell_(bell),
-      channels_(shape_.channels),
-      loop_(user_memory.loop) {
-  if (loop_ != nullptr) places_.resize(size_t{shape_.channels} * shape_.depth);
+    : ProxyEnd(/*is_send=*/true, key, std::move(share), bell, user_memory),
+      channels_(shape_.channels) {
   for (Channel& channel : channels_) {
     channel.parts.resize(shape_.depth);
     channel.bytes.resize(shape_.depth);
     channel.chunks.resize(shape_.depth);
   }
-}
-
-executor::PortAddress Outgoing::port() {
-  executor::PortAddress address = share_.memory().port();
-  address.bells.fill(&bell_);
-  if (loop_ != nullptr) address.user_memory = this;
-  return address;
 }
 
 bool Outgoing::is_flushed() const {

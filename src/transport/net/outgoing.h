@@ -21,13 +21,9 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/event_loop.h"
-#include "executor/protocol/relay.h"
-#include "executor/protocol/user_memory.h"
 #include "gpu/machine.h"
-#include "transport/net/end_memory.h"
 #include "transport/net/frame.h"
-#include "transport/observer.h"
+#include "transport/net/proxy_end.h"
 
 namespace niccolite::transport::net {
 
@@ -43,13 +39,7 @@ struct Part {
   const std::byte* payload() const;
 };
 
-/// Whether an end's proxy reaches the memory of this rank's user.
-struct UserMemoryOptions {
-  bootstrap::EventLoop* loop = nullptr;  // of its thread; null: it does not
-  uint64_t least_bytes = 1;              // UserMemory's
-};
-
-class Outgoing final : public executor::relay::UserMemory {
+class Outgoing final : public ProxyEnd {
  public:
   /// With memory that nobody else has a share of.
   static Result<std::unique_ptr<Outgoing>> create(gpu::Machine& machine, const Key& key,
@@ -58,14 +48,6 @@ class Outgoing final : public executor::relay::UserMemory {
                                                   UserMemoryOptions user_memory = {});
   Outgoing(const Key& key, EndShare share, executor::relay::Bell& bell,
            const UserMemoryOptions& user_memory = {});
-  /// Before it is used: the end of a connection with this peer; the observer may be null.
-  void observe(Observer* observer, int peer) {
-    observer_ = observer;
-    peer_ = peer;
-  }
-
-  /// Of the whole end, as if it were this proxy's alone.
-  executor::PortAddress port();
   /// Is everything that the kernel has published with the receiver's proxy, or will it never be?
   bool is_flushed() const;
 
@@ -99,6 +81,7 @@ class Outgoing final : public executor::relay::UserMemory {
   void sent(const Frame& frame);
 
  private:
+  using ProxyEnd::step_of;
   struct Channel {
     uint64_t limit = 0;           // the receiver has room for the steps before it
     uint64_t asked = 0;           // the limit beyond which there were steps when it was asked for
@@ -112,25 +95,8 @@ class Outgoing final : public executor::relay::UserMemory {
   const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note);
   void empty_to_slots(uint32_t channel);
 
-  ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {
-    return {.peer = peer_,
-            .tag = key_.tag,
-            .protocol = key_.protocol,
-            .is_send = true,
-            .channel = share_.channel_of_end(channel),
-            .step = step,
-            .bytes = bytes};
-  }
-
-  const Key key_;
-  const EndShare share_;
-  const executor::FifoShape shape_;  // of the share
-  executor::relay::Bell& bell_;
   std::vector<Channel> channels_;
-  Observer* observer_ = nullptr;
-  int peer_ = -1;
   std::atomic<bool> is_abandoned_{false};
-  bootstrap::EventLoop* const loop_;  // null: the user's memory is not reached
 };
 
 inline const std::byte* Part::payload() const { return from->bytes_of(frame); }

@@ -1,0 +1,72 @@
+// ProxyEnd: what the two ends of a connection to another machine have in common: a share of the
+// end's memory, the bell of the engine that serves it, whether its proxy reaches the memory of this
+// rank's user, and who observes its steps.
+#pragma once
+
+#include "bootstrap/event_loop.h"
+#include "executor/protocol/relay.h"
+#include "executor/protocol/user_memory.h"
+#include "transport/net/end_memory.h"
+#include "transport/net/frame.h"
+#include "transport/observer.h"
+
+namespace niccolite::transport::net {
+
+/// Whether an end's proxy reaches the memory of this rank's user.
+struct UserMemoryOptions {
+  bootstrap::EventLoop* loop = nullptr;  // of its thread; null: it does not
+  uint64_t least_bytes = 1;              // UserMemory's
+};
+
+class ProxyEnd : public executor::relay::UserMemory {
+ public:
+  /// Before it is used: the end of a connection with this peer; the observer may be null.
+  void observe(Observer* observer, int peer) {
+    observer_ = observer;
+    peer_ = peer;
+  }
+  /// Of the whole end, as if it were this proxy's alone. Any thread.
+  executor::PortAddress port() {
+    executor::PortAddress address = share_.memory().port();
+    address.bells.fill(&bell_);
+    if (loop_ != nullptr) address.user_memory = this;
+    return address;
+  }
+
+ protected:
+  ProxyEnd(bool is_send, const Key& key, EndShare share, executor::relay::Bell& bell,
+           const UserMemoryOptions& user_memory)
+      : UserMemory(user_memory.least_bytes),
+        key_(key),
+        share_(std::move(share)),
+        shape_(share_.shape()),
+        loop_(user_memory.loop),
+        is_send_(is_send),
+        bell_(bell) {
+    if (loop_ != nullptr) places_.resize(size_t{shape_.channels} * shape_.depth);
+  }
+  ~ProxyEnd() = default;
+
+  ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {
+    return {.peer = peer_,
+            .tag = key_.tag,
+            .protocol = key_.protocol,
+            .is_send = is_send_,
+            .channel = share_.channel_of_end(channel),
+            .step = step,
+            .bytes = bytes};
+  }
+
+  const Key key_;
+  const EndShare share_;
+  const executor::FifoShape shape_;   // of the share
+  bootstrap::EventLoop* const loop_;  // null: the user's memory is not reached
+  Observer* observer_ = nullptr;
+
+ private:
+  const bool is_send_;
+  executor::relay::Bell& bell_;
+  int peer_ = -1;
+};
+
+}  // namespace niccolite::transport::net
