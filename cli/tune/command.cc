@@ -152,9 +152,7 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
   const std::string ranks = options.ranks.empty() ? std::to_string(gpus) : options.ranks;
   request.ranks = TRY(parse_numbers("--ranks", ranks, gpus));
   request.collectives = TRY(parse_collectives(options.collectives));
-  request.uses_slots = options.uses_slots;
-  request.uses_sockets = options.uses_sockets;
-  request.uses_host_memory = options.uses_host_memory;
+  request.path = options.path;
   request.sizes = TRY(parse_sizes(options, machine->kind()));
   if (!options.channels.empty())
     request.channels = TRY(parse_numbers("--channels", options.channels, 64));
@@ -162,9 +160,7 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
   if (std::count(request.ranks.begin(), request.ranks.end(), 1) > 0)
     return Status::invalid_argument("--ranks: 1 rank has no choice of variants");
   measurements.machine = machine->kind();
-  measurements.slots = options.uses_slots;
-  measurements.sockets = options.uses_sockets;
-  measurements.host_memory = options.uses_host_memory;
+  measurements.path = options.path;
   measurements.date = utc_now();
   std::vector<Job> jobs = TRY(make_jobs(machine->kind(), request));
   if (jobs.empty()) return Status::invalid_argument("no variant is for any of these sizes");
@@ -273,16 +269,19 @@ void add_options(CLI::App& app, Options& options) {
                  "Numbers of channels (default: the most that the library takes, half, a sixth)");
   app.add_option("--protocols", options.protocols,
                  "LL, LL128, Simple, comma-separated (default: all that the machine has)");
-  app.add_flag(
-      "--slots", options.uses_slots,
-      "Measure what ranks of several processes do: no data from user's buffer to user's buffer");
-  app.add_flag(
-         "--sockets", options.uses_sockets,
-         "Measure what the network does between machines: all data go through it, within this "
-         "one")
+  const auto add_path = [&](const char* flag, DataPath path, const char* about) {
+    return app.add_flag_callback(
+        flag, [&options, path] { options.path = path; }, about);
+  };
+  add_path("--slots", DataPath::Slots,
+           "Measure what ranks of several processes do: no data from user's buffer to user's "
+           "buffer");
+  add_path("--sockets", DataPath::Network,
+           "Measure what the network does between machines: all data go through it, within this "
+           "one")
       ->excludes("--slots");
-  app.add_flag("--host-memory", options.uses_host_memory,
-               "Measure what host memory does between GPUs that have no peer access")
+  add_path("--host-memory", DataPath::HostMemory,
+           "Measure what host memory does between GPUs that have no peer access")
       ->excludes("--slots")
       ->excludes("--sockets");
   app.add_option("--limit", options.limit_seconds, "Begin no further run after this many seconds");

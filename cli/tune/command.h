@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/tune/points.h"
+
 namespace CLI {
 class App;
 }
@@ -24,9 +26,7 @@ struct Options {
   bool only_checks = false;
   bool is_derived = false;
   std::string checked_path;  // empty: the constants in force
-  bool uses_slots = false;
-  bool uses_sockets = false;
-  bool uses_host_memory = false;
+  DataPath path = DataPath::Best;
   double limit_seconds = 0;
   std::string library;
   std::string json_path;

@@ -1,6 +1,7 @@
 #include "cli/tune/jobs.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "planner/choice.h"
 
@@ -80,7 +81,7 @@ void add_jobs(const Job& shape, const Request& request,
       job.is_large = is_large;
       job.sizes.clear();
       for (const size_t bytes : request.sizes)
-        if (is_sensible(job.protocol, bytes, request.uses_sockets) &&
+        if (is_sensible(job.protocol, bytes, request.path == DataPath::Network) &&
             is_large == (is_published && bytes >= kLarge) &&
             (job.parts == 1 || bytes > job.chunk_bytes))
           job.sizes.push_back(bytes);
@@ -126,12 +127,12 @@ std::map<std::string, std::string> Job::environment() const {
       {"NCCL_MIN_NCHANNELS", ""},
       {"NCCL_MAX_NCHANNELS", ""},
       {"NCCL_CTA_POLICY", ""},
-      {"NCCL_P2P_DIRECT_DISABLE", uses_slots ? "1" : "0"},
+      {"NCCL_P2P_DIRECT_DISABLE", path == DataPath::Slots ? "1" : "0"},
       {"NCCL_NVLS_ENABLE", "0"},
       {"NICCOLITE_PULL_BLOCK", ""},
       {"NICCOLITE_CHUNK_PARTS", is_free ? "" : std::to_string(parts)}};
-  if (uses_host_memory) result["NCCL_P2P_DISABLE"] = "1";
-  if (uses_sockets) result["NCCL_P2P_DISABLE"] = result["NCCL_SHM_DISABLE"] = "1";
+  if (path == DataPath::HostMemory) result["NCCL_P2P_DISABLE"] = "1";
+  if (path == DataPath::Network) result["NCCL_P2P_DISABLE"] = result["NCCL_SHM_DISABLE"] = "1";
   return result;
 }
 
@@ -181,29 +182,24 @@ constexpr auto kAny = planner::Collective::AllReduce;
 
 Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
   std::vector<Job> jobs;
-  if (request.uses_host_memory && machine != gpu::Kind::Cuda)
+  if (request.path == DataPath::HostMemory && machine != gpu::Kind::Cuda)
     return Status::invalid_usage(
         "host memory connects all virtual GPUs: measure them without --host-memory");
-  const auto class_of = [&](int nranks) {
-    return request.uses_sockets       ? planner::MachineClass::Sockets  // of either kind
-           : request.uses_host_memory ? planner::MachineClass::CudaHostMemory
-                                      : planner::class_of(machine, !request.uses_slots, nranks);
-  };
+  std::optional<planner::MachineClass> machine_class;  // of all rank counts
   for (const int nranks : request.ranks) {
-    if (class_of(nranks) != class_of(request.ranks.front()))
+    planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
+    set_path(settings, request.path);
+    if (!machine_class) machine_class = planner::class_of(settings);
+    if (planner::class_of(settings) != *machine_class)
       return Status::invalid_usage(
           "through slots, two ranks have constants of their own: measure {} and {} ranks apart",
           request.ranks.front(), nranks);
-    planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
-    planner::set_reach(settings, !request.uses_slots && !request.uses_host_memory);
-    if (request.uses_sockets) planner::span_machines(settings, {});
-    settings.shares_host = request.uses_host_memory;
     add_free_jobs(nranks, request, jobs);
     for (int id = executor::kProtocols; id-- > 0;) {
       const auto protocol = static_cast<Protocol>(id);
-      if (request.uses_sockets && protocol != Protocol::Simple) continue;
+      if (request.path == DataPath::Network && protocol != Protocol::Simple) continue;
       // The host's memory may tear lines.
-      if (request.uses_host_memory && protocol == Protocol::LL128) continue;
+      if (request.path == DataPath::HostMemory && protocol == Protocol::LL128) continue;
       const auto& wanted = request.protocols;
       if (!wanted.empty() && std::ranges::find(wanted, protocol) == wanted.end()) continue;
       const auto algorithms = algorithms_of(settings, request, protocol);
@@ -225,11 +221,7 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
         }
     }
   }
-  for (Job& job : jobs) {
-    job.uses_slots = request.uses_slots;
-    job.uses_sockets = request.uses_sockets;
-    job.uses_host_memory = request.uses_host_memory;
-  }
+  for (Job& job : jobs) job.path = request.path;
   // Whole machines first, with all their channels: with a time limit the rest may be missing.
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const Job& a, const Job& b) { return a.parts < b.parts; });

@@ -19,9 +19,7 @@ struct Request {
   std::vector<size_t> sizes;                    // of the larger buffer, ascending
   std::vector<int> channels;                    // empty: the most, half of them and a sixth
   std::vector<executor::Protocol> protocols{};  // empty: all
-  bool uses_slots = false;                      // never data from user's buffer to user's buffer
-  bool uses_sockets = false;      // the network alone, as if each rank were on a machine of its own
-  bool uses_host_memory = false;  // of GPUs, as if they had no peer access
+  DataPath path = DataPath::Best;
 };
 
 struct Job {
@@ -33,9 +31,7 @@ struct Job {
   std::vector<std::pair<Collective, const Algorithm*>> variants;  // one per collective
   std::vector<size_t> sizes;
   bool is_large = false;  // sizes that a few operations are enough for
-  bool uses_slots = false;
-  bool uses_sockets = false;
-  bool uses_host_memory = false;
+  DataPath path = DataPath::Best;
   bool is_free = false;  // forces nothing: what the library chooses by itself
 
   /// The variables that leave the library no other choice.

@@ -132,7 +132,7 @@ double predict_own(const Measurements& measurements, const Workload& work) {
   Result<planner::Settings> settings =
       planner::make_settings(measurements.machine, work.nranks, {});
   if (!settings.is_ok()) return 0;
-  planner::set_reach(*settings, !measurements.slots);
+  set_path(*settings, measurements.path);
   Result<planner::Choice> choice = planner::choose(*settings, work.collective, work.bytes);
   return choice.is_ok() ? choice->microseconds : 0;
 }

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 namespace niccolite::tune {
 namespace {
@@ -12,6 +14,10 @@ using executor::Protocol;
 using nlohmann::json;
 
 constexpr const char* kSchema = "niccolite-tune-1";
+/// Fields of a file, of which one at most is true.
+constexpr std::pair<const char*, DataPath> kPaths[] = {{"slots", DataPath::Slots},
+                                                       {"sockets", DataPath::Network},
+                                                       {"host_memory", DataPath::HostMemory}};
 
 Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name) {
   if (const Algorithm* const found = algorithms::find(collective, name)) return found;
@@ -76,6 +82,16 @@ Result<Point> point_from(const json& value) {
   return point;
 }
 
+Result<DataPath> path_from(const json& document) {
+  std::optional<DataPath> found;
+  for (const auto& [field, path] : kPaths) {
+    if (!document.value(field, false)) continue;
+    if (found) return Status::invalid_argument("it is of data that go two ways at once");
+    found = path;
+  }
+  return found.value_or(DataPath::Best);
+}
+
 Result<Measurements> measurements_from(const json& document) {
   Measurements measurements;
   if (document.at("schema") != kSchema)
@@ -83,9 +99,7 @@ Result<Measurements> measurements_from(const json& document) {
                                     kSchema);
   const gpu::Kind machine = document.at("machine") == "cuda" ? gpu::Kind::Cuda : gpu::Kind::Virtual;
   measurements.machine = machine;
-  measurements.slots = document.value("slots", false);
-  measurements.sockets = document.value("sockets", false);
-  measurements.host_memory = document.value("host_memory", false);
+  measurements.path = TRY(path_from(document));
   measurements.devices = document.at("devices");
   measurements.date = document.at("date");
   for (const json& value : document.at("points")) {
@@ -103,9 +117,7 @@ Result<Measurements> measurements_from(const json& document) {
 Status add(const Measurements& added, Measurements& all) {
   if (all.is_empty()) {
     all.machine = added.machine;
-    all.slots = added.slots;
-    all.sockets = added.sockets;
-    all.host_memory = added.host_memory;
+    all.path = added.path;
     all.devices = added.devices;
     all.date = added.date;
   } else if (added.machine_class() != all.machine_class()) {
@@ -135,14 +147,18 @@ Result<Collective> collective_named(const std::string& name) {
   return Status::invalid_argument("\"{}\" is no collective", name);
 }
 
+void set_path(planner::Settings& settings, DataPath path) {
+  planner::set_reach(settings, path == DataPath::Best || path == DataPath::Network);
+  settings.shares_host = path == DataPath::HostMemory;
+  if (path == DataPath::Network) planner::span_machines(settings, {});
+}
+
 planner::Settings settings_of(const Measurements& measurements, int nranks) {
   planner::Settings settings;
   settings.machine = measurements.machine;
   settings.nranks = nranks;
   settings.max_channels = planner::kMostChannels;
-  planner::set_reach(settings, !measurements.slots && !measurements.host_memory);
-  settings.shares_host = measurements.host_memory;
-  if (measurements.sockets) planner::span_machines(settings, {});
+  set_path(settings, measurements.path);
   return settings;
 }
 
@@ -157,16 +173,15 @@ json to_json(const Measurements& measurements) {
   json points = json::array(), own = json::array();
   for (const Point& point : measurements.points) points.push_back(to_json(point));
   for (const OwnTime& time : measurements.own) own.push_back(to_json(time));
-  return {{"schema", kSchema},
-          {"date", measurements.date},
-          {"machine", measurements.machine == gpu::Kind::Cuda ? "cuda" : "virtual"},
-          {"slots", measurements.slots},
-          {"sockets", measurements.sockets},
-          {"host_memory", measurements.host_memory},
-          {"devices", measurements.devices},
-          {"points", points},
-          {"own", own},
-          {"failures", measurements.failures}};
+  json document = {{"schema", kSchema},
+                   {"date", measurements.date},
+                   {"machine", measurements.machine == gpu::Kind::Cuda ? "cuda" : "virtual"},
+                   {"devices", measurements.devices},
+                   {"points", points},
+                   {"own", own},
+                   {"failures", measurements.failures}};
+  for (const auto& [field, path] : kPaths) document[field] = measurements.path == path;
+  return document;
 }
 
 Status read(const std::string& path, Measurements& measurements) {

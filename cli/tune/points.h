@@ -18,6 +18,14 @@ using planner::Collective;
 using planner::Variant;
 using planner::Workload;
 
+/// How data go between the ranks that are measured.
+enum class DataPath : uint8_t {
+  Best,        // as the library has it on this machine
+  Slots,       // never from user's buffer to user's buffer, as between processes
+  HostMemory,  // as between GPUs that have no peer access
+  Network,     // as if each rank were on a machine of its own
+};
+
 struct Point {
   Workload work;
   Variant variant;
@@ -35,11 +43,9 @@ struct OwnTime {
 
 struct Measurements {
   gpu::Kind machine = gpu::Kind::Virtual;
-  bool slots = false;  // ranks did not reach each other's users' buffers (MachineClass::CudaSlots)
-  bool sockets = false;      // the network connected all ranks, each as if on its own machine
-  bool host_memory = false;  // it connected all ranks, GPUs that have no peer access
-  std::string devices;       // "4 x NVIDIA H200"
-  std::string date;          // of the first of them
+  DataPath path = DataPath::Best;
+  std::string devices;  // "4 x NVIDIA H200"
+  std::string date;     // of the first of them
   std::vector<Point> points;
   std::vector<OwnTime> own;
   std::vector<std::string> failures;  // what could not be measured, and why
@@ -48,6 +54,9 @@ struct Measurements {
   /// Of all that was measured: of two ranks and of more, that of more.
   planner::MachineClass machine_class() const;
 };
+
+/// Gives `settings` what those of a communicator have whose data go by `path`.
+void set_path(planner::Settings& settings, DataPath path);
 
 /// Of a communicator of so many ranks of the measured machine.
 planner::Settings settings_of(const Measurements& measurements, int nranks);

@@ -191,7 +191,7 @@ TEST(FitProperties, FindWhatTheNetworkDoes) {
             .machine_engine = 12};
   Measurements measurements;
   measurements.machine = gpu::Kind::Virtual;
-  measurements.sockets = true;
+  measurements.path = DataPath::Network;
   for (const int nranks : {2, 3, 6})
     for (const Algorithm& algorithm : algorithms::all()) {
       if (!planner::is_possible(gpu::Kind::Virtual, nranks, algorithm, Protocol::Simple, nranks))
@@ -308,7 +308,7 @@ TEST(Measurements, SurviveTheirFile) {
   }
   // Data through slots are another class, of which a file says so.
   Measurements slots = written;
-  slots.slots = true;
+  slots.path = DataPath::Slots;
   std::ofstream(path) << to_json(slots).dump();
   EXPECT_FALSE(read(path, got).is_ok());
   Measurements read_slots;
@@ -316,7 +316,7 @@ TEST(Measurements, SurviveTheirFile) {
   EXPECT_EQ(read_slots.machine_class(), planner::MachineClass::CudaSlots);
   // So are data through the network.
   Measurements sockets = written;
-  sockets.sockets = true;
+  sockets.path = DataPath::Network;
   std::ofstream(path) << to_json(sockets).dump();
   EXPECT_FALSE(read(path, got).is_ok());
   Measurements read_sockets;
@@ -324,7 +324,7 @@ TEST(Measurements, SurviveTheirFile) {
   EXPECT_EQ(read_sockets.machine_class(), planner::MachineClass::CudaSockets);
   // And through host memory.
   Measurements host_memory = written;
-  host_memory.host_memory = true;
+  host_memory.path = DataPath::HostMemory;
   std::ofstream(path) << to_json(host_memory).dump();
   EXPECT_FALSE(read(path, got).is_ok());
   Measurements read_host_memory;
@@ -335,6 +335,12 @@ TEST(Measurements, SurviveTheirFile) {
   for (OwnTime& time : slots.own) time.work.nranks = 2;
   std::ofstream(path) << to_json(slots).dump();
   EXPECT_FALSE(read(path, read_slots).is_ok());
+  // By two ways at once nothing can have been measured.
+  nlohmann::json both = to_json(host_memory);
+  both["slots"] = true;
+  std::ofstream(path) << both.dump();
+  Measurements none;
+  EXPECT_EQ(read(path, none).code(), Code::InvalidArgument);
   std::ofstream(path) << to_json(written).dump();
   // A second file adds to the first.
   ASSERT_TRUE(read(path, got).is_ok());
@@ -382,7 +388,7 @@ TEST(TuningFile, IsReadAsItWasWritten) {
 
 TEST(TuningFile, IsForTheClassThatWasMeasured) {
   Measurements slots = measurements_of({});
-  slots.slots = true;
+  slots.path = DataPath::Slots;
   for (const auto& [nranks, machine] : {std::pair(2, planner::MachineClass::CudaSlotsOfTwo),
                                         {4, planner::MachineClass::CudaSlots}}) {
     Point point;
@@ -396,7 +402,7 @@ TEST(TuningFile, IsForTheClassThatWasMeasured) {
 
 TEST(TuningFile, IsForTheNetworkWhereThatWasMeasured) {
   Measurements measurements = measurements_of({kTwoShot});
-  measurements.sockets = true;
+  measurements.path = DataPath::Network;
   EXPECT_EQ(measurements.machine_class(), planner::MachineClass::CudaSockets);
   measurements.machine = gpu::Kind::Virtual;
   EXPECT_EQ(measurements.machine_class(), planner::MachineClass::Sockets);
@@ -404,7 +410,7 @@ TEST(TuningFile, IsForTheNetworkWhereThatWasMeasured) {
 
 TEST(TuningFile, IsForHostMemoryWhereThatWasMeasured) {
   Measurements measurements = measurements_of({kTwoShot});
-  measurements.host_memory = true;
+  measurements.path = DataPath::HostMemory;
   EXPECT_EQ(measurements.machine_class(), planner::MachineClass::CudaHostMemory);
   EXPECT_EQ(tuning_from(measurements, tuning_in_force(measurements), {}).machine,
             planner::MachineClass::CudaHostMemory);
@@ -415,7 +421,7 @@ TEST(Jobs, GoByHostMemoryAloneWhenAsked) {
                         .collectives = {Collective::AllReduce},
                         .sizes = {8, 1 << 20},
                         .channels = {},
-                        .uses_host_memory = true};
+                        .path = DataPath::HostMemory};
   bool has_ll = false;
   const std::vector<Job> jobs = make_jobs(gpu::Kind::Cuda, request).value();
   for (const Job& job : jobs) {
@@ -450,7 +456,7 @@ TEST(Jobs, GoByTheNetworkAloneWhenAsked) {
                         .collectives = {Collective::AllReduce},
                         .sizes = {8, 1 << 20},
                         .channels = {},
-                        .uses_sockets = true};
+                        .path = DataPath::Network};
   const std::vector<Job> jobs = make_jobs(gpu::Kind::Virtual, request).value();
   bool has_small = false, has_hierarchical = false;
   for (const Job& job : jobs) {
@@ -467,28 +473,29 @@ TEST(Jobs, GoByTheNetworkAloneWhenAsked) {
 }
 
 TEST(Jobs, KeepDataInSlotsWhenAsked) {
-  for (const bool uses_slots : {false, true}) {
+  for (const DataPath path : {DataPath::Best, DataPath::Slots}) {
     const Request request{.ranks = {2},
                           .collectives = {Collective::AllReduce},
                           .sizes = {1 << 20},
                           .channels = {},
-                          .uses_slots = uses_slots};
+                          .path = path};
     const std::vector<Job> jobs = make_jobs(gpu::Kind::Cuda, request).value();
     for (const Job& job : jobs)
-      EXPECT_EQ(job.environment().at("NCCL_P2P_DIRECT_DISABLE"), uses_slots ? "1" : "0");
+      EXPECT_EQ(job.environment().at("NCCL_P2P_DIRECT_DISABLE"),
+                path == DataPath::Slots ? "1" : "0");
   }
 }
 
 // Those of several peers are smaller where data go from buffer to buffer.
 TEST(Jobs, KnowTheSlotsOfWhatTheyMeasure) {
-  for (const bool uses_slots : {false, true}) {
+  for (const DataPath path : {DataPath::Best, DataPath::Slots}) {
     const Request request{.ranks = {4},
                           .collectives = {Collective::AllReduce},
                           .sizes = {64 << 20},
                           .channels = {},
-                          .uses_slots = uses_slots};
+                          .path = path};
     planner::Settings settings = planner::make_settings(gpu::Kind::Cuda, 4, {}).value();
-    planner::set_reach(settings, !uses_slots);
+    planner::set_reach(settings, path == DataPath::Best);
     const executor::FifoShape& simple = settings.shapes[static_cast<size_t>(Protocol::Simple)];
     const std::vector<Job> jobs = make_jobs(gpu::Kind::Cuda, request).value();
     for (const Job& job : jobs) {
@@ -503,7 +510,7 @@ TEST(Jobs, AreOfOneTable) {
   Request request{
       .ranks = {2, 4}, .collectives = {Collective::AllReduce}, .sizes = {1 << 20}, .channels = {}};
   EXPECT_TRUE(make_jobs(gpu::Kind::Cuda, request).is_ok());
-  request.uses_slots = true;
+  request.path = DataPath::Slots;
   EXPECT_FALSE(make_jobs(gpu::Kind::Cuda, request).is_ok());
   request.ranks = {3, 4};
   EXPECT_TRUE(make_jobs(gpu::Kind::Cuda, request).is_ok());
