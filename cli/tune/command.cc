@@ -287,11 +287,16 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--limit", options.limit_seconds, "Begin no further run after this many seconds");
   app.add_option("--lib", options.library, "The library to measure");
   app.add_option("--from", options.from, "Measure nothing: read what -J wrote; may be repeated");
-  app.add_option("--check", options.checked_path,
-                 "Check the constants in force, or those of this file, instead of new ones; a file "
-                 "alone, without --from, is only read")
-      ->expected(0, 1)
-      ->each([&options](const std::string&) { options.only_checks = true; });
+  // A function: of a flag without a file CLI11 neither sets a variable nor calls each().
+  app.add_option_function<std::string>(
+         "--check",
+         [&options](const std::string& path) {
+           options.only_checks = true;
+           options.checked_path = path;
+         },
+         "Check the constants in force, or those of this file, instead of new ones; a file alone, "
+         "without --from, is only read")
+      ->expected(0, 1);
   app.add_flag("--derived", options.is_derived,
                "With --check: prices derived from schedules, as if no algorithm had been measured");
   app.add_option("-J,--output_file", options.json_path, "Write the measurements to this file");
