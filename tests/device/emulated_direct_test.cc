@@ -171,6 +171,20 @@ std::vector<Launch> in_host(std::vector<Launch> launches) {
   return launches;
 }
 
+TEST(EmulatedDirect, HasKernelsForCountersInTheHostOfFewPeers) {
+  for (const Case& c : kCases) {
+    for (const int nranks : {2, 4, 5}) {
+      Cluster cluster(build(c, nranks, /*root=*/0), Protocol::LL, shape_of(1));
+      const Operands operands(cluster.schedule(), DataType::Float32, {64}, {});
+      const auto launches = in_host(cluster.launches({.count = 64}, operands.addresses()));
+      const KernelLaunch kernel =
+          prepare(cluster, launches[0], /*threads=*/0, Specialisation::Allowed);
+      EXPECT_EQ(kernel.kernel.in_host, nranks <= 4) << name_of(c.collective);
+      EXPECT_EQ(kernel.kernel.variant, nranks <= 4 ? c.variant : KernelVariant::Program);
+    }
+  }
+}
+
 // Of one word of the host's memory a multiprocessor has one warp's load under way at a time.
 TEST(EmulatedDirect, LooksAtCountersOfTheHostByOneWarp) {
   uint32_t turn = 0;

@@ -32,7 +32,8 @@ void run_with(Protocol protocol, const LaunchArgs& args) {
 }
 
 template <typename Operation, bool kSendsEach>
-void run_direct_with(uint32_t most_peers, const LaunchArgs& args) {
+void run_direct_with(uint32_t most_peers, bool in_host, const LaunchArgs& args) {
+  if (in_host) return run_direct<Operation, kFewDirectPeers, kSendsEach, /*kInHost=*/true>(args);
   if (most_peers == kFewDirectPeers)
     return run_direct<Operation, kFewDirectPeers, kSendsEach>(args);
   return run_direct<Operation, kMostDirectPeers, kSendsEach>(args);
@@ -66,26 +67,22 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
     case KernelVariant::Program:
       return run_with<Operation>(id.protocol, args);
     case KernelVariant::Direct:
-      return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, args);
+      return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, id.in_host, args);
     case KernelVariant::DirectEach:
-      return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
+      return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, id.in_host, args);
     case KernelVariant::List:
       return run_list_with<Operation>(id.most_peers, args);
     case KernelVariant::DirectList:
       return run_direct_list_with<Operation>(id.most_peers, args);
     case KernelVariant::Phases:
       return run_phases<Operation>(id.most_peers, args);
-    case KernelVariant::DirectInHost:
-      return run_direct<Operation, kFewDirectPeers, /*kSendsEach=*/false, /*kInHost=*/true>(args);
-    case KernelVariant::DirectEachInHost:
-      return run_direct<Operation, kFewDirectPeers, /*kSendsEach=*/true, /*kInHost=*/true>(args);
-    case KernelVariant::MessagesInHost:
-      if constexpr (!Operation::kReduces) return run_messages</*kInHost=*/true>(args);
-      break;
     case KernelVariant::Messages:
       break;
   }
-  if constexpr (!Operation::kReduces) run_messages</*kInHost=*/false>(args);
+  if constexpr (!Operation::kReduces) {
+    if (id.in_host) return run_messages</*kInHost=*/true>(args);
+    run_messages</*kInHost=*/false>(args);
+  }
 }
 
 [[noreturn]] inline void fail_for_want_of(const KernelId& id) {

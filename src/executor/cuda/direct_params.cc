@@ -21,13 +21,10 @@ std::optional<DirectParams> collective_params(const Launch& launch, bool reduces
   const bool in_host = is_in_host(launch);
   const bool is_few = step->peers <= kFewDirectPeers;
   if (in_host && !is_few) return std::nullopt;
-  const bool sends_one = sends_one_block(*step->phases);
-  const KernelVariant variant =
-      in_host ? (sends_one ? KernelVariant::DirectInHost : KernelVariant::DirectEachInHost)
-              : (sends_one ? KernelVariant::Direct : KernelVariant::DirectEach);
   return DirectParams{
-      .variant = variant,
+      .variant = sends_one_block(*step->phases) ? KernelVariant::Direct : KernelVariant::DirectEach,
       .most_peers = is_few ? kFewDirectPeers : kMostDirectPeers,
+      .in_host = in_host,
       .threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : threads_of(launch, 0),
       .shared_bytes = in_host ? kHostCountersBytes<kFewDirectPeers> : 0,
       .bytes = is_few ? bytes_of(make_task<kFewDirectPeers>(launch, 0, *step))
@@ -74,8 +71,9 @@ std::optional<DirectParams> messages_params(const Launch& launch) {
   const size_t used =
       offsetof(MessagesParams, messages) + program.workers.size() * sizeof(MessageTask);
   const bool in_host = is_in_host(launch);
-  return DirectParams{.variant = in_host ? KernelVariant::MessagesInHost : KernelVariant::Messages,
+  return DirectParams{.variant = KernelVariant::Messages,
                       .most_peers = 1,
+                      .in_host = in_host,
                       .threads = warp * kWarp,
                       .shared_bytes = in_host ? kMaxWarps * kHostCountersBytes<1> : 0,
                       .bytes = bytes_of(params, used)};

@@ -12,6 +12,7 @@ namespace niccolite::executor::cuda {
 struct DirectParams {
   KernelVariant variant;
   uint32_t most_peers;
+  bool in_host;
   uint32_t threads;
   uint32_t shared_bytes;
   std::vector<std::byte> bytes;

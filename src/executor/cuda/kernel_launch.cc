@@ -125,6 +125,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     if (const std::optional<DirectParams> params = direct_params(launch, result.kernel.reduces)) {
       result.kernel.variant = params->variant;
       result.kernel.most_peers = params->most_peers;
+      result.kernel.in_host = params->in_host;
       result.threads = params->threads;
       header.shared_bytes = params->shared_bytes;
       std::memcpy(result.args.tables + header.params_at, params->bytes.data(),

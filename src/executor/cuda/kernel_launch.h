@@ -20,12 +20,8 @@ enum class KernelVariant : uint8_t {
   List,        // direct.cuh, LL: as Direct, several operations one after the other
   DirectList,  // direct_list.cuh, LL: a list over buffers that all ranks reach
   Phases,      // phase_kernel.cuh, LL128, reducing
-  // The same of connections in the host's memory, of up to kFewDirectPeers peers:
-  DirectInHost,
-  DirectEachInHost,
-  MessagesInHost,
 };
-inline constexpr int kKernelVariants = 10;
+inline constexpr int kKernelVariants = 7;
 
 /// The type whose kernels reduce elements of `type`: sums and products of unsigned integers are
 /// those of signed ones, bit for bit. LaunchFlags tell their averages apart.
@@ -52,6 +48,9 @@ struct KernelId {
                         // kMostDirectPeers
   DataType type;        // as reduced_as() says
   ReduceOp op;
+  // An instance for counters in the host's memory (kCountersInHost), of Direct, DirectEach and
+  // Messages, with kFewDirectPeers at most: the others ask the flag.
+  bool in_host = false;
 };
 
 /// Does the kernel wait at its end for the one that it runs beside (dependent_launch.cuh)? Those

@@ -25,6 +25,10 @@ constexpr std::array kReduceOpNames{"sum", "product", "max", "min"};  // as in t
 static_assert(kReduceOpNames.size() == kReduceOps);
 constexpr std::array kProtocolNames{"ll", "ll128", "simple"};
 static_assert(kProtocolNames.size() == kProtocols);
+constexpr std::array kVariantNames{
+    "niccolite_run",  "niccolite_direct",      "niccolite_direct_each", "niccolite_messages",
+    "niccolite_list", "niccolite_direct_list", "niccolite_phases"};
+static_assert(kVariantNames.size() == kKernelVariants);
 
 // The enumerator's name in lower case.
 std::string kernel_name_of(DataType type) {
@@ -39,66 +43,46 @@ std::string kernel_name_of(DataType type) {
 }
 
 std::string name_of(const KernelId& id) {
+  const char* const variant = kVariantNames[static_cast<size_t>(id.variant)];
+  const char* const protocol = kProtocolNames[static_cast<size_t>(id.protocol)];
+  const char* const place = id.in_host ? "_in_host" : "";
+  if (id.variant == KernelVariant::Messages) return fmt::format("{}{}", variant, place);
+  if (id.variant == KernelVariant::Program && !id.reduces)
+    return fmt::format("niccolite_copy_{}", protocol);
   const std::string what = id.reduces ? fmt::format("{}_{}", kernel_name_of(id.type),
                                                     kReduceOpNames[static_cast<size_t>(id.op)])
                                       : "copy";
-  const char* protocol = kProtocolNames[static_cast<size_t>(id.protocol)];
-  switch (id.variant) {
-    case KernelVariant::Program:
-      return fmt::format("niccolite_{}{}_{}", id.reduces ? "run_" : "", what, protocol);
-    case KernelVariant::Direct:
-      return fmt::format("niccolite_direct_{}_{}", what, id.most_peers);
-    case KernelVariant::DirectEach:
-      return fmt::format("niccolite_direct_each_{}_{}", what, id.most_peers);
-    case KernelVariant::List:
-      return fmt::format("niccolite_list_{}_{}", what, id.most_peers);
-    case KernelVariant::DirectList:
-      return fmt::format("niccolite_direct_list_{}_{}", what, id.most_peers);
-    case KernelVariant::Phases:
-      return fmt::format("niccolite_phases_{}_{}", what, id.most_peers);
-    case KernelVariant::DirectInHost:
-      return fmt::format("niccolite_direct_in_host_{}_{}", what, id.most_peers);
-    case KernelVariant::DirectEachInHost:
-      return fmt::format("niccolite_direct_each_in_host_{}_{}", what, id.most_peers);
-    case KernelVariant::MessagesInHost:
-      return "niccolite_messages_in_host";
-    case KernelVariant::Messages:
-      break;
-  }
-  return "niccolite_messages";
+  if (id.variant == KernelVariant::Program) return fmt::format("{}_{}_{}", variant, what, protocol);
+  return fmt::format("{}_{}_{}{}", variant, what, id.most_peers, place);
 }
 
 // The kernels that reduce elements of one type by one reduction, or that move bytes.
 std::vector<KernelId> kernels_of(bool reduces, DataType type, ReduceOp op) {
   std::vector<KernelId> kernels;
-  for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
-    kernels.push_back({protocol, reduces, KernelVariant::Program, /*most_peers=*/0, type, op});
-  }
-  for (const KernelVariant variant : {KernelVariant::Direct, KernelVariant::DirectEach,
-                                      KernelVariant::List, KernelVariant::DirectList}) {
-    for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
-      kernels.push_back({Protocol::LL, reduces, variant, peers, type, op});
-    }
-  }
+  const auto add = [&](Protocol protocol, KernelVariant variant, uint32_t peers,
+                       bool in_host = false) {
+    kernels.push_back({protocol, reduces, variant, peers, type, op, in_host});
+  };
+  for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple})
+    add(protocol, KernelVariant::Program, /*peers=*/0);
   for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
-    if (reduces) {
-      kernels.push_back({Protocol::LL128, reduces, KernelVariant::Phases, peers, type, op});
-    }
+    for (const KernelVariant variant : {KernelVariant::Direct, KernelVariant::DirectEach,
+                                        KernelVariant::List, KernelVariant::DirectList})
+      add(Protocol::LL, variant, peers);
+    if (reduces) add(Protocol::LL128, KernelVariant::Phases, peers);
   }
-  for (const KernelVariant variant :
-       {KernelVariant::DirectInHost, KernelVariant::DirectEachInHost}) {
-    kernels.push_back({Protocol::LL, reduces, variant, kFewDirectPeers, type, op});
-  }
+  for (const KernelVariant variant : {KernelVariant::Direct, KernelVariant::DirectEach})
+    add(Protocol::LL, variant, kFewDirectPeers, /*in_host=*/true);
   if (reduces) return kernels;
-  for (const KernelVariant variant : {KernelVariant::Messages, KernelVariant::MessagesInHost}) {
-    kernels.push_back({Protocol::LL, reduces, variant, 1, type, op});
-  }
+  for (const bool in_host : {false, true})
+    add(Protocol::LL, KernelVariant::Messages, /*peers=*/1, in_host);
   return kernels;
 }
 
 // Every kernel's place in a device's table.
-constexpr size_t kVariants =
-    kProtocols + 2 * (kKernelVariants - 1);  // of each form but the program two
+// Of each variant but the program: for few peers and for many, elsewhere and in_host.
+constexpr size_t kInstances = 4;
+constexpr size_t kVariants = kProtocols + kInstances * (kKernelVariants - 1);
 constexpr size_t kReduceKernels = size_t{kDataTypes} * kReduceOps * kVariants;
 constexpr size_t kFirstOneSided = kReduceKernels + kVariants;
 constexpr size_t kKernels = kFirstOneSided + kOneSidedKernels;
@@ -106,11 +90,11 @@ constexpr std::array kOneSidedNames{"niccolite_put", "niccolite_signal_wait"};
 static_assert(kOneSidedNames.size() == kOneSidedKernels);
 size_t index_of(OneSidedKernel kernel) { return kFirstOneSided + static_cast<size_t>(kernel); }
 size_t index_of(const KernelId& id) {
-  const size_t few_or_many = id.most_peers > kFewDirectPeers ? 1 : 0;
+  const size_t instance = (id.most_peers > kFewDirectPeers ? 1 : 0) + (id.in_host ? 2 : 0);
   const size_t variant =
       id.variant == KernelVariant::Program
           ? static_cast<size_t>(id.protocol)
-          : size_t{kProtocols} + 2 * (static_cast<size_t>(id.variant) - 1) + few_or_many;
+          : kProtocols + kInstances * (static_cast<size_t>(id.variant) - 1) + instance;
   if (!id.reduces) return kReduceKernels + variant;
   return (static_cast<size_t>(id.type) * kReduceOps + static_cast<size_t>(id.op)) * kVariants +
          variant;

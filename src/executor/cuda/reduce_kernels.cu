@@ -18,8 +18,8 @@ using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TY
   NICCOLITE_DIRECT_KERNEL(direct_##type##_##op##_7, Reduce<ReduceOp>, 7, false, false)            \
   NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##op##_3, Reduce<ReduceOp>, 3, true, false)        \
   NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##op##_7, Reduce<ReduceOp>, 7, true, false)        \
-  NICCOLITE_DIRECT_KERNEL(direct_in_host_##type##_##op##_3, Reduce<ReduceOp>, 3, false, true)     \
-  NICCOLITE_DIRECT_KERNEL(direct_each_in_host_##type##_##op##_3, Reduce<ReduceOp>, 3, true, true) \
+  NICCOLITE_DIRECT_KERNEL(direct_##type##_##op##_3_in_host, Reduce<ReduceOp>, 3, false, true)     \
+  NICCOLITE_DIRECT_KERNEL(direct_each_##type##_##op##_3_in_host, Reduce<ReduceOp>, 3, true, true) \
   NICCOLITE_LIST_KERNEL(list_##type##_##op##_3, Reduce<ReduceOp>, 3)                              \
   NICCOLITE_LIST_KERNEL(list_##type##_##op##_7, Reduce<ReduceOp>, 7)                              \
   NICCOLITE_DIRECT_LIST_KERNEL(direct_list_##type##_##op##_3, Reduce<ReduceOp>, 3)                \
