@@ -11,6 +11,7 @@
 #include "executor/cuda/direct_kernels.cuh"
 #include "executor/cuda/kernel.cuh"
 #include "executor/cuda/phase_kernel.cuh"
+#include "executor/cuda/progress.cuh"
 #include "tests/device/emulated_gpu.h"
 
 namespace niccolite::emulation {

@@ -1,4 +1,5 @@
 // The kernels for programs that only move bytes.
+#include "executor/cuda/define_kernel.cuh"
 #include "executor/cuda/dependent_launch.cuh"
 #include "executor/cuda/direct_kernels.cuh"
 #include "executor/cuda/kernel.cuh"
@@ -32,7 +33,7 @@ NICCOLITE_KERNEL_BESIDE(direct_each_copy_3, (run_direct<CopyOperation, 3, /*kSen
 NICCOLITE_KERNEL_BESIDE(direct_each_copy_7, (run_direct<CopyOperation, 7, /*kSendsEach=*/true>))
 NICCOLITE_KERNEL_BESIDE(direct_copy_3_in_host, (run_direct<CopyOperation, 3, false, true>))
 NICCOLITE_KERNEL_BESIDE(direct_each_copy_3_in_host, (run_direct<CopyOperation, 3, true, true>))
-NICCOLITE_LIST_KERNEL(list_copy_3, CopyOperation, 3)
-NICCOLITE_LIST_KERNEL(list_copy_7, CopyOperation, 7)
-NICCOLITE_DIRECT_LIST_KERNEL(direct_list_copy_3, CopyOperation, 3)
-NICCOLITE_DIRECT_LIST_KERNEL(direct_list_copy_7, CopyOperation, 7)
+NICCOLITE_KERNEL(list_copy_3, LaunchArgs, run_list<CopyOperation, 3>(args))
+NICCOLITE_KERNEL(list_copy_7, LaunchArgs, run_list<CopyOperation, 7>(args))
+NICCOLITE_KERNEL(direct_list_copy_3, ListArgs, run_direct_list<CopyOperation, 3>(args))
+NICCOLITE_KERNEL(direct_list_copy_7, ListArgs, run_direct_list<CopyOperation, 7>(args))

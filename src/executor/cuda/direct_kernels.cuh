@@ -3,7 +3,6 @@
 
 #include "executor/cuda/direct.cuh"
 #include "executor/cuda/direct_list.cuh"
-#include "executor/cuda/progress.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -54,26 +53,3 @@ __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
 }
 
 }  // namespace niccolite::executor::cuda
-
-/// Define the kernel niccolite_<name>; see NICCOLITE_KERNEL.
-#define NICCOLITE_DIRECT_KERNEL(name, Operation, kMostPeers, kSendsEach, kInHost)            \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
-      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
-    niccolite::executor::cuda::mark_begin(args.header);                                      \
-    niccolite::executor::cuda::run_direct<Operation, kMostPeers, kSendsEach, kInHost>(args); \
-    niccolite::executor::cuda::mark_end(args.header);                                        \
-  }
-#define NICCOLITE_LIST_KERNEL(name, Operation, kMostPeers)                                   \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
-      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
-    niccolite::executor::cuda::mark_begin(args.header);                                      \
-    niccolite::executor::cuda::run_list<Operation, kMostPeers>(args);                        \
-    niccolite::executor::cuda::mark_end(args.header);                                        \
-  }
-#define NICCOLITE_DIRECT_LIST_KERNEL(name, Operation, kMostPeers)                          \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)  \
-      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::ListArgs args) { \
-    niccolite::executor::cuda::mark_begin(args.header);                                    \
-    niccolite::executor::cuda::run_direct_list<Operation, kMostPeers>(args);               \
-    niccolite::executor::cuda::mark_end(args.header);                                      \
-  }

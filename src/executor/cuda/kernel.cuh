@@ -11,7 +11,6 @@
 #include "executor/cuda/copy_worker.cuh"
 #include "executor/cuda/ll128_step.cuh"
 #include "executor/cuda/ll_step.cuh"
-#include "executor/cuda/progress.cuh"
 #include "executor/cuda/pull_server.cuh"
 #include "executor/cuda/reduce_worker.cuh"
 
@@ -214,14 +213,3 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
 }
 
 }  // namespace niccolite::executor::cuda
-
-/// Defines the kernel niccolite_<name>. One CTA on a multiprocessor is enough: without saying so,
-/// the compiler may spill registers to make room for more.
-#define NICCOLITE_KERNEL(name, Operation, kProtocol)                                            \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)       \
-      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) {    \
-    niccolite::executor::cuda::mark_begin(args.header);                                         \
-    niccolite::executor::cuda::run_kernel<Operation, niccolite::executor::Protocol::kProtocol>( \
-        args);                                                                                  \
-    niccolite::executor::cuda::mark_end(args.header);                                           \
-  }

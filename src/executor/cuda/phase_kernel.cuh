@@ -19,7 +19,6 @@
 #pragma once
 
 #include "executor/cuda/phase_connections.cuh"
-#include "executor/cuda/progress.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -357,12 +356,3 @@ class PhaseKernel : private PhaseConnections {
 };
 
 }  // namespace niccolite::executor::cuda
-
-/// Defines the kernel niccolite_<name>; see NICCOLITE_KERNEL.
-#define NICCOLITE_PHASE_KERNEL(name, Operation, kMostPeers)                                  \
-  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1)    \
-      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::LaunchArgs args) { \
-    niccolite::executor::cuda::mark_begin(args.header);                                      \
-    niccolite::executor::cuda::PhaseKernel<Operation, kMostPeers>(args).run();               \
-    niccolite::executor::cuda::mark_end(args.header);                                        \
-  }

@@ -1,0 +1,18 @@
+// The frame of every kernel that runs a launch.
+#pragma once
+
+#include "executor/cuda/progress.cuh"
+
+/// Defines the kernel niccolite_<name> with parameters `args` of type Args: marks that it begins,
+/// does what follows (with commas, if need be), and marks that it has ended. One CTA on a
+/// multiprocessor is enough: without saying so, the compiler may spill registers to make room for
+/// more.
+#define NICCOLITE_KERNEL(name, Args, ...)                                                 \
+  extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1) \
+      niccolite_##name(const __grid_constant__ niccolite::executor::cuda::Args args) {    \
+    using namespace niccolite::executor::cuda;                                            \
+    using niccolite::executor::Protocol;                                                  \
+    mark_begin(args.header);                                                              \
+    __VA_ARGS__;                                                                          \
+    mark_end(args.header);                                                                \
+  }
