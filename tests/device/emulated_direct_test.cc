@@ -65,7 +65,7 @@ TEST(EmulatedDirect, TakesEveryOperationOfOneStepOfUpToEightRanks) {
           EXPECT_EQ(kernel.kernel.variant, c.variant) << rank;
         }
         EXPECT_NE(kernel.kernel.variant, KernelVariant::Program) << rank;
-        EXPECT_EQ(kernel.args.header.shared_bytes, 0u);
+        EXPECT_EQ(kernel.header().shared_bytes, 0u);
         EXPECT_EQ(kernel.threads, 32u) << "64 elements are 32 vec8s";
       }
     }

@@ -117,8 +117,8 @@ void prepare(Fiber& fiber) {
 }
 
 void enter() {
-  run_thread(current->launch->kernel,
-             *static_cast<const executor::cuda::LaunchArgs*>(current->launch->parameters()));
+  run_thread(current->launch->kernel, *reinterpret_cast<const executor::cuda::LaunchArgs*>(
+                                          current->launch->parameters.data()));
   is_misused |= !current->stores.open.empty() || !current->stores.groups.empty();
   for (const Cta::Load& load : current->cta->loads) is_misused |= load.starter == current;
   current_is_done = true;
@@ -393,10 +393,10 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
   std::deque<Fiber> fibers;
   std::vector<Fiber*> ready;
   for (executor::cuda::KernelLaunch* launch : launches) {
-    if (!launch->device_params.empty()) launch->args.header.params = launch->device_params.data();
+    if (!launch->device_params.empty()) launch->header().params = launch->device_params.data();
     for (uint32_t cta = 0; cta < launch->grid_x * launch->grid_y; ++cta) {
       // Shared memory of a new CTA holds anything.
-      ctas.emplace_back().shared.assign(launch->args.header.shared_bytes + 128, std::byte{0xa5});
+      ctas.emplace_back().shared.assign(launch->header().shared_bytes + 128, std::byte{0xa5});
       for (uint32_t t = 0; t < launch->threads; ++t) {
         Fiber& fiber = fibers.emplace_back();
         fiber.cta = &ctas.back();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <optional>
 
 #include "executor/cuda/device_types.h"
@@ -49,8 +48,7 @@ uint32_t choose_threads(const Launch& launch) {
 }
 
 void add_works(const Launch& launch, KernelLaunch& result) {
-  auto* tasks = reinterpret_cast<WorkTask*>(result.args.tables);
-  std::vector<Buffers> buffers;
+  auto* tasks = reinterpret_cast<WorkTask*>(result.tables());
   for (size_t w = 0; w < launch.works.size(); ++w) {
     tasks[w].partition = launch.works[w].partition;
     tasks[w].tag = launch.works[w].tag;
@@ -58,27 +56,23 @@ void add_works(const Launch& launch, KernelLaunch& result) {
     tasks[w].stride_width = stride_width(launch, w);
     tasks[w].first_pattern_channel = static_cast<uint16_t>(launch.program->works[w].first_channel);
     tasks[w].pattern_channels = static_cast<uint16_t>(launch.program->works[w].nchannels);
-    buffers.push_back(launch.works[w].buffers);
   }
-  set_buffers(result, buffers);
+  set_buffers(result, buffers_of(launch));
 }
 
 }  // namespace
 
 void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_t number) {
-  auto& header = launch.list_args.empty()
-                     ? launch.args.header
-                     : *reinterpret_cast<LaunchHeader*>(launch.list_args.data());
-  header.launch = number;
-  header.spans = marks.spans_of(number);
+  launch.header().launch = number;
+  launch.header().spans = marks.spans_of(number);
 }
 
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
   if (launch.kernel.variant == KernelVariant::List) return set_list_buffers(launch, buffers);
   if (launch.kernel.variant == KernelVariant::DirectList)
     return set_direct_list_buffers(launch, buffers);
-  auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
-  for (size_t w = 0; w < buffers.size() && w < launch.args.header.nworks; ++w) {
+  auto* tasks = reinterpret_cast<WorkTask*>(launch.tables());
+  for (size_t w = 0; w < buffers.size() && w < launch.header().nworks; ++w) {
     const auto& [input, output, scratch, input_shifts, output_shifts] = buffers[w];
     WorkTask& task = tasks[w];
     task.input = static_cast<const std::byte*>(input);
@@ -91,8 +85,8 @@ void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
 }
 
 bool suits_staged_copies(const KernelLaunch& launch) {
-  const auto* tasks = reinterpret_cast<const WorkTask*>(launch.args.tables);
-  return std::all_of(tasks, tasks + launch.args.header.nworks, [&](const WorkTask& task) {
+  const auto* tasks = reinterpret_cast<const WorkTask*>(launch.tables());
+  return std::all_of(tasks, tasks + launch.header().nworks, [&](const WorkTask& task) {
     return task.width == 16 || (launch.has_advertisements && task.stride_width == 16);
   });
 }
@@ -103,7 +97,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   TRY(check(launch));
   const Program& program = *launch.program;
   KernelLaunch result;
-  LaunchHeader& header = result.args.header;
+  LaunchHeader& header = result.header();
   header.flags = flags_of(launch);
   result.kernel = {.protocol = launch.protocol,
                    .reduces = reduces(launch, header.flags),
@@ -128,9 +122,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
       result.kernel.in_host = params->in_host;
       result.threads = params->threads;
       header.shared_bytes = params->shared_bytes;
-      std::memcpy(result.args.tables + header.params_at, params->bytes.data(),
-                  params->bytes.size());
-      result.parameter_bytes = sizeof(LaunchHeader) + header.params_at + params->bytes.size();
+      result.end_tables(header.params_at, params->bytes.data(), params->bytes.size());
       return result;
     }
     if (const std::optional<PhaseParams> params = phase_params(launch)) {
@@ -138,8 +130,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
       result.kernel.most_peers = params->peers <= kFewPhasePeers ? kFewPhasePeers : kMostPhasePeers;
       if (launch.threads <= 0) result.threads = phase_threads(launch, *params);
       header.shared_bytes = sizeof(PhasePorts);
-      std::memcpy(result.args.tables + header.params_at, &*params, sizeof *params);
-      result.parameter_bytes = sizeof(LaunchHeader) + header.params_at + sizeof *params;
+      result.end_tables(header.params_at, &*params, sizeof *params);
       return result;
     }
   }
@@ -163,11 +154,10 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   }
   result.has_staged_copies = params.has_staged_copies;
   result.has_advertisements = params.has_advertisements;
-  result.parameter_bytes = sizeof(LaunchHeader) + header.params_at;
-  if (params.bytes.size() <= sizeof(result.args.tables) - header.params_at) {
-    std::memcpy(result.args.tables + header.params_at, params.bytes.data(), params.bytes.size());
-    result.parameter_bytes += params.bytes.size();
+  if (params.bytes.size() <= sizeof(LaunchArgs::tables) - header.params_at) {
+    result.end_tables(header.params_at, params.bytes.data(), params.bytes.size());
   } else {
+    result.end_tables(header.params_at, nullptr, 0);
     result.device_params = std::move(params.bytes);
   }
   return result;

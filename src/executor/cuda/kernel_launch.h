@@ -2,6 +2,7 @@
 // no GPU: tests run it with an emulated one. Thread safety: none needed, all functions are pure.
 #pragma once
 
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -62,18 +63,16 @@ constexpr bool awaits_last(const KernelId& kernel) {
 
 struct KernelLaunch {
   KernelId kernel{};
-  LaunchArgs args{};
-  std::vector<std::byte> list_args;  // KernelVariant::DirectList: a ListArgs, in the place of args
-  size_t parameter_bytes = 0;  // of parameters() that the kernel reads; the rest need not be passed
+  // What the kernel reads of its LaunchArgs (of KernelVariant::DirectList: of its ListArgs): the
+  // rest need not be passed.
+  std::vector<std::byte> parameters = std::vector<std::byte>(sizeof(LaunchArgs));
   std::vector<std::byte> device_params;  // not empty: to be copied to device memory, its address
-                                         // into args.header.params
+                                         // into header().params
   uint32_t grid_x = 0;
   uint32_t grid_y = 0;
   uint32_t threads = 0;
-  uint32_t list_works_at =
-      0;                    // KernelVariant::List: where in args.tables its ListWorks begin;
-                            // KernelVariant::DirectList: where in list_args its DirectListWorks do
-  uint32_t list_works = 0;  // KernelVariant::DirectList
+  uint32_t list_works_at = 0;  // of lists: where in tables() the works begin,
+  uint32_t list_works = 0;     // and how many there are
   bool has_staged_copies = false;
   bool has_advertisements =
       false;  // connections that may make or take them (protocol/advertisement.h)
@@ -82,9 +81,17 @@ struct KernelLaunch {
   bool advertises_output = false;
   bool advertises_input = false;
 
-  /// What the kernel is launched with.
-  const void* parameters() const {
-    return list_args.empty() ? static_cast<const void*>(&args) : list_args.data();
+  LaunchHeader& header() { return *reinterpret_cast<LaunchHeader*>(parameters.data()); }
+  const LaunchHeader& header() const {
+    return *reinterpret_cast<const LaunchHeader*>(parameters.data());
+  }
+  /// LaunchArgs::tables, or ListArgs'.
+  std::byte* tables() { return parameters.data() + sizeof(LaunchHeader); }
+  const std::byte* tables() const { return parameters.data() + sizeof(LaunchHeader); }
+  /// The last of them: `bytes` bytes, `at` bytes from the start of the tables.
+  void end_tables(size_t at, const void* data, size_t bytes) {
+    parameters.resize(sizeof(LaunchHeader) + at + bytes);
+    if (bytes != 0) std::memcpy(tables() + at, data, bytes);
   }
 };
 
@@ -109,7 +116,7 @@ void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_
 template <typename Function>
 void set_advertisements(KernelLaunch& launch, Function&& is_open) {
   if (launch.kernel.variant == KernelVariant::DirectList) {
-    auto* works = reinterpret_cast<DirectListWork*>(launch.list_args.data() + launch.list_works_at);
+    auto* works = reinterpret_cast<DirectListWork*>(launch.tables() + launch.list_works_at);
     const auto can_see = [&](const std::byte* buffer, const uint64_t* shifts) -> uint8_t {
       return shifts == nullptr && buffer != nullptr && is_open(buffer) ? 1 : 0;
     };
@@ -119,11 +126,11 @@ void set_advertisements(KernelLaunch& launch, Function&& is_open) {
     }
     return;
   }
-  auto* tasks = reinterpret_cast<WorkTask*>(launch.args.tables);
+  auto* tasks = reinterpret_cast<WorkTask*>(launch.tables());
   const auto can_advertise = [&](bool advertises, const std::byte* buffer) -> uint8_t {
     return advertises && buffer != nullptr && is_open(buffer) ? 1 : 0;
   };
-  for (uint32_t w = 0; w < launch.args.header.nworks; ++w) {
+  for (uint32_t w = 0; w < launch.header().nworks; ++w) {
     tasks[w].can_put = can_advertise(launch.advertises_output, tasks[w].output);
     tasks[w].can_get = can_advertise(launch.advertises_input, tasks[w].input);
   }

@@ -50,6 +50,12 @@ uint8_t width_of(const Buffers& buffers, uint32_t stride_width) {
   return static_cast<uint8_t>(1u << std::countr_zero(bits));
 }
 
+std::vector<Buffers> buffers_of(const Launch& launch) {
+  std::vector<Buffers> buffers;
+  for (const Work& work : launch.works) buffers.push_back(work.buffers);
+  return buffers;
+}
+
 bool is_in_host(const Launch& launch) {
   return std::ranges::any_of(launch.ports, &PortAddress::in_host);
 }

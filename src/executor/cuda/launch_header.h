@@ -19,6 +19,9 @@ uint8_t width_of(const Buffers& buffers, uint32_t stride_width);
 /// Are connections in the host's memory?
 bool is_in_host(const Launch& launch);
 
+/// The buffers of all works.
+std::vector<Buffers> buffers_of(const Launch& launch);
+
 /// All of the header but the reduction's flags, and the places of tables.
 void set_operation(const Launch& launch, LaunchHeader& header);
 

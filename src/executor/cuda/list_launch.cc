@@ -21,10 +21,11 @@ std::optional<OneStep> one_step_of_list(const Launch& launch, bool reduces) {
   return one_step_of(launch, 0, reduces);
 }
 
-/// ListParams, and how it is launched.
+/// ListParams, or DirectListParams, and how they are launched.
 struct ListParameters {
   uint32_t most_peers;
   uint32_t threads;
+  uint32_t shared_bytes;
   uint32_t works_at;  // bytes from the start of the parameters to its works
   std::vector<std::byte> bytes;
 };
@@ -59,17 +60,12 @@ ListParameters list_parameters(const Launch& launch, const OneStep& step) {
   }
   std::memcpy(bytes.data(), &params, kWorksAt);
   if (launch.threads > 0) threads = static_cast<uint32_t>(launch.threads);
-  return {kMostPeers, std::min(threads, kMaxThreads), kWorksAt, std::move(bytes)};
+  return {kMostPeers, std::min(threads, kMaxThreads), /*shared_bytes=*/0, kWorksAt,
+          std::move(bytes)};
 }
 
-/// The same of a DirectListParams.
-struct DirectListParameters {
-  ListParameters list;
-  uint32_t shared_bytes;
-};
-
 template <uint32_t kMostPeers>
-DirectListParameters direct_list_parameters(const Launch& launch, const OneStep& step) {
+ListParameters direct_list_parameters(const Launch& launch, const OneStep& step) {
   using DirectParams = DirectListParams<kMostPeers>;
   constexpr size_t kWorksAt = offsetof(DirectParams, work);
   const auto element_bytes = static_cast<uint32_t>(size_of(launch.type));
@@ -96,9 +92,25 @@ DirectListParameters direct_list_parameters(const Launch& launch, const OneStep&
         std::max(params.most_works, works_between(starts[channel], starts[channel + 1]));
   std::memcpy(bytes.data(), &params, kWorksAt);
   const uint32_t threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : kMaxThreads;
-  return {{kMostPeers, threads, kWorksAt, std::move(bytes)},
-          // An address of each buffer, and a word.
-          static_cast<uint32_t>((2 * params.nranks * params.most_works + 1) * sizeof(uint64_t))};
+  // An address of each buffer, and a word.
+  const size_t shared_bytes = (2 * params.nranks * params.most_works + 1) * sizeof(uint64_t);
+  return {kMostPeers, threads, static_cast<uint32_t>(shared_bytes), kWorksAt, std::move(bytes)};
+}
+
+void launch_list(const Launch& launch, KernelVariant variant, const ListParameters& list,
+                 KernelLaunch& result) {
+  set_operation(launch, result.header());
+  result.header().nworks = 0;  // WorkTasks
+  result.header().shared_bytes = list.shared_bytes;
+  result.kernel.variant = variant;
+  result.kernel.most_peers = list.most_peers;
+  result.grid_x = launch.list_channels;
+  result.grid_y = 1;
+  result.threads = list.threads;
+  result.list_works_at = list.works_at;
+  result.list_works = static_cast<uint32_t>(launch.works.size());
+  result.end_tables(0, list.bytes.data(), list.bytes.size());
+  set_buffers(result, buffers_of(launch));
 }
 
 }  // namespace
@@ -111,24 +123,12 @@ Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result) {
   const ListParameters list = step->peers <= kFewDirectPeers
                                   ? list_parameters<kFewDirectPeers>(launch, *step)
                                   : list_parameters<kMostDirectPeers>(launch, *step);
-  set_operation(launch, result.args.header);
-  result.args.header.nworks = 0;  // WorkTasks
-  result.kernel.variant = KernelVariant::List;
-  result.kernel.most_peers = list.most_peers;
-  result.list_works_at = list.works_at;
-  result.grid_x = launch.list_channels;
-  result.grid_y = 1;
-  result.threads = list.threads;
+  launch_list(launch, KernelVariant::List, list, result);
   // Every warp looks at the connections' counters, which of the host's memory takes turns
   // (docs/design/0065).
   constexpr uint32_t kMostThreadsInHost = 2 * kWarp;
-  if ((result.args.header.flags & kCountersInHost) != 0)
+  if ((result.header().flags & kCountersInHost) != 0)
     result.threads = std::min(result.threads, kMostThreadsInHost);
-  std::memcpy(result.args.tables, list.bytes.data(), list.bytes.size());
-  result.parameter_bytes = sizeof(LaunchHeader) + list.bytes.size();
-  std::vector<Buffers> buffers;
-  for (const Work& work : launch.works) buffers.push_back(work.buffers);
-  set_buffers(result, buffers);
   return result;
 }
 
@@ -138,37 +138,20 @@ Result<KernelLaunch> prepare_direct_list(const Launch& launch, KernelLaunch resu
   if (!step)
     return Status::internal("a direct list of a program that is not of one step, of rank {}",
                             launch.program->rank);
-  const DirectListParameters list = step->peers <= kFewDirectPeers
-                                        ? direct_list_parameters<kFewDirectPeers>(launch, *step)
-                                        : direct_list_parameters<kMostDirectPeers>(launch, *step);
-  set_operation(launch, result.args.header);
-  result.args.header.nworks = 0;  // WorkTasks
-  result.args.header.shared_bytes = list.shared_bytes;
-  result.kernel.variant = KernelVariant::DirectList;
-  result.kernel.most_peers = list.list.most_peers;
-  result.list_works_at = sizeof(LaunchHeader) + list.list.works_at;
-  result.list_works = static_cast<uint32_t>(launch.works.size());
-  result.grid_x = launch.list_channels;
-  result.grid_y = 1;
-  result.threads = list.list.threads;
+  const ListParameters list = step->peers <= kFewDirectPeers
+                                  ? direct_list_parameters<kFewDirectPeers>(launch, *step)
+                                  : direct_list_parameters<kMostDirectPeers>(launch, *step);
+  launch_list(launch, KernelVariant::DirectList, list, result);
   result.has_advertisements = true;
   result.advertises_input = result.advertises_output =
       std::any_of(launch.ports.begin(), launch.ports.end(),
                   [](const PortAddress& port) { return port.opens_buffers; });
-  result.list_args.resize(sizeof(LaunchHeader) + list.list.bytes.size());
-  std::memcpy(result.list_args.data(), &result.args.header, sizeof(LaunchHeader));
-  std::memcpy(result.list_args.data() + sizeof(LaunchHeader), list.list.bytes.data(),
-              list.list.bytes.size());
-  result.parameter_bytes = result.list_args.size();
-  std::vector<Buffers> buffers;
-  for (const Work& work : launch.works) buffers.push_back(work.buffers);
-  set_buffers(result, buffers);
   return result;
 }
 
 void set_list_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
-  auto* works = reinterpret_cast<ListWork*>(launch.args.tables + launch.list_works_at);
-  for (size_t w = 0; w < buffers.size(); ++w) {
+  auto* works = reinterpret_cast<ListWork*>(launch.tables() + launch.list_works_at);
+  for (size_t w = 0; w < buffers.size() && w < launch.list_works; ++w) {
     works[w].input = static_cast<const std::byte*>(buffers[w].input);
     works[w].output = static_cast<std::byte*>(buffers[w].output);
     works[w].width = width_of(buffers[w], works[w].stride_width);
@@ -176,7 +159,7 @@ void set_list_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
 }
 
 void set_direct_list_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
-  auto* works = reinterpret_cast<DirectListWork*>(launch.list_args.data() + launch.list_works_at);
+  auto* works = reinterpret_cast<DirectListWork*>(launch.tables() + launch.list_works_at);
   for (size_t w = 0; w < buffers.size() && w < launch.list_works; ++w) {
     works[w].input = static_cast<const std::byte*>(buffers[w].input);
     works[w].output = static_cast<std::byte*>(buffers[w].output);

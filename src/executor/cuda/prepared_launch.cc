@@ -109,7 +109,7 @@ Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& lau
   KernelLaunch& kernel = *version.kernel;
   version.function = TRY(find_kernel(device_, kernel.kernel));
   constexpr uint32_t kSharedWithoutAsking = 48 * 1024;
-  const uint32_t shared_bytes = kernel.args.header.shared_bytes;
+  const uint32_t shared_bytes = kernel.header().shared_bytes;
   if (shared_bytes > kSharedWithoutAsking) {
     // The largest any launch may need: launches of one function must not undo each other's wish.
     const Driver& driver = machine_->driver();
@@ -120,7 +120,7 @@ Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& lau
   }
   if (!kernel.device_params.empty()) {
     version.params = TRY(make_device_params(*machine_, device_, kernel.device_params));
-    kernel.args.header.params = version.params.get();
+    kernel.header().params = version.params.get();
     kernel.device_params = {};
   }
   return version;
@@ -173,14 +173,14 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun,
   config.block_x = kernel.threads;
   config.block_y = 1;
   config.block_z = 1;
-  config.shared_bytes = kernel.args.header.shared_bytes;
+  config.shared_bytes = kernel.header().shared_bytes;
   config.stream = gpu::cuda::as_stream(stream);
   config.attributes = attributes.data();
   config.attribute_count = attribute_count;
   // Only the part of the parameters that the kernel reads: they are copied with every launch.
-  void* extra[] = {gpu::cuda::kCuLaunchParameterPointer, const_cast<void*>(kernel.parameters()),
-                   gpu::cuda::kCuLaunchParameterSize, &kernel.parameter_bytes,
-                   gpu::cuda::kCuLaunchParameterEnd};
+  size_t bytes = kernel.parameters.size();
+  void* extra[] = {gpu::cuda::kCuLaunchParameterPointer, kernel.parameters.data(),
+                   gpu::cuda::kCuLaunchParameterSize, &bytes, gpu::cuda::kCuLaunchParameterEnd};
   TRY(driver.check(driver.cuLaunchKernelEx(&config, version.function, nullptr, extra),
                    "cuLaunchKernelEx({}x{} CTAs of {} threads on device {})", config.grid_x,
                    config.grid_y, config.block_x, device_));
