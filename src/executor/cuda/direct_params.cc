@@ -15,13 +15,13 @@ uint32_t threads_of(const Launch& launch, size_t work) {
   return threads_for(launch.works[work].partition.chunk * size_of(launch.type));
 }
 
-std::optional<DirectParams> collective_params(const Launch& launch, bool reduces) {
+std::optional<PatternParams> collective_params(const Launch& launch, bool reduces) {
   const std::optional<OneStep> step = one_step_of(launch, 0, reduces);
   if (!step) return std::nullopt;
   const bool in_host = is_in_host(launch);
   const bool is_few = step->peers <= kFewDirectPeers;
   if (in_host && !is_few) return std::nullopt;
-  return DirectParams{
+  return PatternParams{
       .variant = sends_one_block(*step->phases) ? KernelVariant::Direct : KernelVariant::DirectEach,
       .most_peers = is_few ? kFewDirectPeers : kMostDirectPeers,
       .in_host = in_host,
@@ -43,7 +43,7 @@ std::vector<uint32_t> warps_of_messages(const Launch& launch, uint32_t most) {
   return warps;
 }
 
-std::optional<DirectParams> messages_params(const Launch& launch) {
+std::optional<PatternParams> messages_params(const Launch& launch) {
   const Program& program = *launch.program;
   if (program.workers.size() > kMaxWarps) return std::nullopt;
   const uint32_t most =
@@ -71,17 +71,17 @@ std::optional<DirectParams> messages_params(const Launch& launch) {
   const size_t used =
       offsetof(MessagesParams, messages) + program.workers.size() * sizeof(MessageTask);
   const bool in_host = is_in_host(launch);
-  return DirectParams{.variant = KernelVariant::Messages,
-                      .most_peers = 1,
-                      .in_host = in_host,
-                      .threads = warp * kWarp,
-                      .shared_bytes = in_host ? kMaxWarps * kHostCountersBytes<1> : 0,
-                      .bytes = bytes_of(params, used)};
+  return PatternParams{.variant = KernelVariant::Messages,
+                       .most_peers = 1,
+                       .in_host = in_host,
+                       .threads = warp * kWarp,
+                       .shared_bytes = in_host ? kMaxWarps * kHostCountersBytes<1> : 0,
+                       .bytes = bytes_of(params, used)};
 }
 
 }  // namespace
 
-std::optional<DirectParams> direct_params(const Launch& launch, bool reduces) {
+std::optional<PatternParams> direct_params(const Launch& launch, bool reduces) {
   if (!is_by_ll(launch)) return std::nullopt;
   if (launch.program->works.size() == 1) return collective_params(launch, reduces);
   return reduces ? std::nullopt : messages_params(launch);

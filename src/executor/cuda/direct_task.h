@@ -2,9 +2,7 @@
 // rank's phases (lowering/phases.h). Pure functions.
 #pragma once
 
-#include <cstring>
 #include <optional>
-#include <vector>
 
 #include "executor/cuda/direct_args.h"
 #include "executor/launch.h"
@@ -39,12 +37,5 @@ uint64_t length_of(const Partition& partition, uint32_t block);
 
 /// Threads that have a vec8 of so many bytes each, in whole warps.
 uint32_t threads_for(uint64_t bytes);
-
-template <typename T>
-std::vector<std::byte> bytes_of(const T& params, size_t bytes = sizeof(T)) {
-  std::vector<std::byte> copy(bytes);
-  std::memcpy(copy.data(), &params, bytes);
-  return copy;
-}
 
 }  // namespace niccolite::executor::cuda

@@ -116,21 +116,15 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   add_works(launch, result);
 
   if (specialisation == Specialisation::Allowed) {
-    if (const std::optional<DirectParams> params = direct_params(launch, result.kernel.reduces)) {
+    std::optional<PatternParams> params = direct_params(launch, result.kernel.reduces);
+    if (!params) params = phase_params(launch, result.threads);
+    if (params) {
       result.kernel.variant = params->variant;
       result.kernel.most_peers = params->most_peers;
       result.kernel.in_host = params->in_host;
       result.threads = params->threads;
       header.shared_bytes = params->shared_bytes;
       result.end_tables(header.params_at, params->bytes.data(), params->bytes.size());
-      return result;
-    }
-    if (const std::optional<PhaseParams> params = phase_params(launch)) {
-      result.kernel.variant = KernelVariant::Phases;
-      result.kernel.most_peers = params->peers <= kFewPhasePeers ? kFewPhasePeers : kMostPhasePeers;
-      if (launch.threads <= 0) result.threads = phase_threads(launch, *params);
-      header.shared_bytes = sizeof(PhasePorts);
-      result.end_tables(header.params_at, &*params, sizeof *params);
       return result;
     }
   }

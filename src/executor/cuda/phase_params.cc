@@ -5,6 +5,7 @@
 
 #include "executor/cuda/direct_task.h"
 #include "executor/cuda/launch_header.h"
+#include "executor/cuda/phase_args.h"
 #include "executor/cuda/tables.h"
 #include "executor/protocol/ll128.h"
 
@@ -54,9 +55,17 @@ PhaseBlock block_of(const Launch& launch, int block) {
 
 uint32_t reciprocal_of(uint32_t peers) { return (1u << 16) / std::max(peers, 1u) + 1; }
 
+/// Threads of a CTA that have a line to move at once: a warp for each four lines and peer.
+uint32_t threads_of(const Launch& launch, const PhaseParams& params) {
+  constexpr uint32_t kWarpLines = 4;
+  const uint64_t chunk = uint64_t{launch.works[0].partition.chunk} * size_of(launch.type);
+  const uint64_t warps = divide_up(ll128::lines_of(chunk), kWarpLines) * params.peers;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(warps * kWarp, kWarp, kMaxThreads));
+}
+
 }  // namespace
 
-std::optional<PhaseParams> phase_params(const Launch& launch) {
+std::optional<PatternParams> phase_params(const Launch& launch, uint32_t threads) {
   const Phases* const phases = phases_for_kernel(launch);
   if (phases == nullptr) return std::nullopt;
   const Phases::Reduce& reduce = *phases->reduce;
@@ -88,14 +97,13 @@ std::optional<PhaseParams> phase_params(const Launch& launch) {
     params.stored[i] = block_of(launch, phases->stores[i].block);
     set(PhaseEnd::Store, i, phases->stores[i].connection);
   }
-  return params;
-}
-
-uint32_t phase_threads(const Launch& launch, const PhaseParams& params) {
-  constexpr uint32_t kWarpLines = 4;
-  const uint64_t chunk = uint64_t{launch.works[0].partition.chunk} * size_of(launch.type);
-  const uint64_t warps = divide_up(ll128::lines_of(chunk), kWarpLines) * params.peers;
-  return static_cast<uint32_t>(std::clamp<uint64_t>(warps * kWarp, kWarp, kMaxThreads));
+  return PatternParams{
+      .variant = KernelVariant::Phases,
+      .most_peers = params.peers <= kFewPhasePeers ? kFewPhasePeers : kMostPhasePeers,
+      .in_host = false,
+      .threads = launch.threads > 0 ? threads : threads_of(launch, params),
+      .shared_bytes = sizeof(PhasePorts),
+      .bytes = bytes_of(params)};
 }
 
 }  // namespace niccolite::executor::cuda

@@ -3,8 +3,7 @@
 
 #include <optional>
 
-#include "executor/cuda/phase_args.h"
-#include "executor/launch.h"
+#include "executor/cuda/pattern_params.h"
 
 namespace niccolite::executor::cuda {
 
@@ -12,9 +11,7 @@ namespace niccolite::executor::cuda {
 /// (lowering/phases.h), of which one reduces, with at most kMostPhasePeers peers in each. None for
 /// others, for reductions that scale their input, for large ones whose result goes to nobody
 /// else, and where the connections have too few slots for rounds that overlap.
-std::optional<PhaseParams> phase_params(const Launch& launch);
-
-/// Threads of a CTA that have a line to move at once: a warp for each four lines and peer.
-uint32_t phase_threads(const Launch& launch, const PhaseParams& params);
+/// `threads`: of a CTA, where the launch says how many.
+std::optional<PatternParams> phase_params(const Launch& launch, uint32_t threads);
 
 }  // namespace niccolite::executor::cuda
