@@ -70,7 +70,7 @@ void write(Writer& writer, const WaitReport& wait) {
 WaitReport read_wait(Reader& reader) {
   WaitReport wait;
   wait.kind = static_cast<executor::ReportKind>(reader.u8());
-  if (wait.kind > executor::ReportKind::WaitingForCredit || !executor::is_wait(wait.kind))
+  if (wait.kind > executor::kLastReportKind || !executor::is_wait(wait.kind))
     reader.reject("a wait of an unknown kind");
   wait.peer = reader.i32();
   wait.tag = reader.u16();

@@ -120,10 +120,13 @@ void Watch::examine_wait(const Wait& wait) {
   follow(wait);
 }
 
-// A rank leaves when its work is done: all that it was ever going to send is there. What was seen
-// to wait after that waits in vain.
+// There is nothing to be asked of a rank that has left. It leaves when its work is done: all that
+// it was ever going to send is there. What was seen to wait for that after it had left waits in
+// vain.
 bool Watch::is_doomed(const Wait& wait) {
   if (!hooks_.has_left(wait.peer)) return false;
+  // The proxy gives up what a rank that has left will not acknowledge.
+  if (wait.kind == executor::ReportKind::WaitingForAcknowledgement) return true;
   if (left_peer_ != wait.peer) {
     left_peer_ = wait.peer;
     left_since_ = hooks_.now();
@@ -151,12 +154,15 @@ void Watch::follow(const Wait& wait) {
     const Account& last = path.back().account;
     if (!last.wait) return;  // it has ended since it was reported
     const int next = last.wait->peer;
+    // Acknowledgements wait for no call and for no operation of the rank that owes them: behind
+    // that rank, its process and the network between the two, there is nothing to be found.
+    const bool is_last = last.wait->kind == executor::ReportKind::WaitingForAcknowledgement;
     if (!is_other_rank(next, last.rank)) return;
     const auto met = std::find_if(path.begin(), path.end(), [&](const Waiter& waiter) {
       return waiter.account.rank == next;
     });
     if (met != path.end()) {
-      if (examine_network(wait, last, met->account)) return;
+      if (examine_network(wait, last, met->account) || is_last) return;
       if (accuse(judge_cycle({met, path.end()})) || name_stopped(wait, last)) return;
       say_who_is_late(wait, mine);
       return;
@@ -178,7 +184,7 @@ void Watch::follow(const Wait& wait) {
     if (accuse(compare_collectives(last, theirs)) || accuse(compare_collectives(mine, theirs)) ||
         (next == wait.peer && accuse(compare_messages(mine, theirs))))
       return;
-    if (examine_network(wait, last, theirs)) return;
+    if (examine_network(wait, last, theirs) || is_last) return;
     if (theirs.hold) {
       const WaitReport& holding = theirs.hold->wait;
       const Waiter held{.account = theirs,

@@ -189,7 +189,7 @@ const LoggedCall* find_waiting(const Account& account) {
       if (logged.launch == account.progress.begun && may_wait_in(account, logged)) return &logged;
   }
   const bool is_known = wait.kind != executor::ReportKind::Waiting;
-  const bool is_send = wait.kind == executor::ReportKind::WaitingForCredit;
+  const bool is_send = executor::is_wait_of_sender(wait.kind);
   for (size_t i = account.log.calls.size(); is_known && i-- > 0;) {
     const LoggedCall& logged = account.log.calls[i];
     if (logged.call.is_message() && logged.call.peer == wait.peer &&

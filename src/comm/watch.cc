@@ -131,6 +131,8 @@ std::optional<Hold> Watch::holding(int device, uint64_t stream) const {
   }
   // After the wait was seen: what waits was launched before, on a stream that is known by now.
   if (!wait || hooks_.device != device || log_.only_stream() != stream) return std::nullopt;
+  // It ends by itself, whatever ranks call.
+  if (wait->kind == executor::ReportKind::WaitingForAcknowledgement) return std::nullopt;
   // What is told to end does so before those that it waits for. acquire: as the executors read it.
   if (std::atomic_ref(control_.abort).load(std::memory_order_acquire) != 0) return std::nullopt;
   const Account mine = own_account(wait->peer, wait);

@@ -9,8 +9,10 @@
 // arrived for kReportInterval at least, which need not be wrong: the host compares the calls of
 // both ranks. It is told again after every such interval while the same wait lasts, so that the
 // host knows for how long it has lasted. Where it is known, the kind tells whether a receiver waits
-// or a sender. A mismatch is not replaced by a wait, except on GPUs for some milliseconds. What the
-// host does with reports: docs/design/0006-call-tags.md.
+// or a sender; one that waits for an acknowledgement has sent all its data, and the peer's proxy
+// has to confirm them (protocol/user_memory.h), whatever the peer calls. A mismatch is not replaced
+// by a wait, except on GPUs for some milliseconds. What the host does with reports:
+// docs/design/0006-call-tags.md.
 #pragma once
 
 #include <chrono>
@@ -22,10 +24,21 @@ namespace niccolite::executor {
 /// times as long (ptx::kSpinsPerReport).
 inline constexpr std::chrono::milliseconds kReportInterval{250};
 
-enum class ReportKind : uint8_t { None, Waiting, Mismatch, WaitingForData, WaitingForCredit };
+enum class ReportKind : uint8_t {
+  None,
+  Waiting,
+  Mismatch,
+  WaitingForData,
+  WaitingForCredit,
+  WaitingForAcknowledgement
+};
+inline constexpr ReportKind kLastReportKind = ReportKind::WaitingForAcknowledgement;
 
 constexpr bool is_wait(ReportKind kind) {
   return kind != ReportKind::None && kind != ReportKind::Mismatch;
+}
+constexpr bool is_wait_of_sender(ReportKind kind) {
+  return kind == ReportKind::WaitingForCredit || kind == ReportKind::WaitingForAcknowledgement;
 }
 
 struct Report {

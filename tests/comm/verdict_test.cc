@@ -13,6 +13,7 @@
 namespace niccolite::comm {
 namespace {
 
+using executor::ReportKind;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
@@ -384,6 +385,72 @@ TEST_F(VerdictOnTheNetwork, NamesAProxyThatIsStuckAndNotItsLinks) {
   EXPECT_THAT(common_verdict(world_),
               AllOf(HasSubstr("rank 1 (process 1) has a stuck proxy: its thread nccl-proxy (4712)"),
                     HasSubstr("for 0.9 s: it is stopped by a debugger")));
+}
+
+// Rank 0 has sent all, and ends when the proxy of rank 1 has confirmed it; rank 2 waits for rank 0.
+class VerdictOnAnAcknowledgement : public testing::Test {
+ protected:
+  VerdictOnAnAcknowledgement() {
+    for (int rank : {0, 1, 2}) {
+      world_.launch(rank, all_reduce(1));
+      world_.of(rank).network =
+          transport::NetworkState{.threads = {{.name = "nccl-proxy"}}, .peers = {}};
+    }
+    for (int rank : {0, 2}) world_.of(rank).log.recorder()->begin(1);
+  }
+  void wait(milliseconds length) {
+    world_.wait_for(length, [&](int repeats) {
+      world_.wait(0, 1, all_reduce(1), repeats, ReportKind::WaitingForAcknowledgement);
+      world_.wait(2, 0, all_reduce(1), repeats);
+    });
+  }
+  World world_{3};
+};
+
+TEST_F(VerdictOnAnAcknowledgement, NamesAStoppedProcessWithinTwoSeconds) {
+  world_.of(1).run_state = RunState::Stopped;
+  wait(milliseconds(1750));
+  EXPECT_THAT(common_verdict(world_), HasSubstr("rank 1 (process 1) is stopped"));
+}
+
+TEST_F(VerdictOnAnAcknowledgement, NamesAMachineThatDoesNotAnswer) {
+  world_.of(1).run_state = RunState::Unknown;
+  world_.of(1).is_unreachable = true;
+  wait(milliseconds(1750));
+  EXPECT_THAT(common_verdict(world_), HasSubstr("rank 1 (process 1) does not answer"));
+}
+
+TEST_F(VerdictOnAnAcknowledgement, NamesTheLink) {
+  for (int rank : {0, 1}) world_.of(rank).run_state = RunState::Unknown;
+  world_.of(0).network->peers = {unacknowledged(1, milliseconds(1100))};
+  wait(milliseconds(1750));
+  EXPECT_THAT(common_verdict(world_),
+              HasSubstr("rank 0 (process 0) cannot reach rank 1: its link"));
+}
+
+// Which acknowledges whatever its program does, and is no place to look for what comes next.
+TEST_F(VerdictOnAnAcknowledgement, AccusesNobodyWhoHasMerelyNotComeToTheCall) {
+  wait(seconds(20));
+  EXPECT_EQ(common_verdict(world_), "");
+  EXPECT_EQ(world_.failure(), "");
+}
+
+TEST_F(VerdictOnAnAcknowledgement, IsNoPartOfACircleOfCallsThatDoNotMatch) {
+  world_.launch(0, send(1, 5));
+  world_.launch(1, send(0, 7));
+  for (int rank : {0, 1}) world_.of(rank).log.recorder()->begin(2);
+  world_.wait_for(seconds(20), [&](int repeats) {
+    world_.wait(0, 1, send(1, 5), repeats, ReportKind::WaitingForAcknowledgement);
+    world_.wait(1, 0, send(0, 7), repeats, ReportKind::WaitingForCredit);
+  });
+  EXPECT_EQ(world_.failure(), "");
+}
+
+// What it waits for comes, as from one that is there: the proxy gives it up.
+TEST_F(VerdictOnAnAcknowledgement, MindsNoRankThatHasLeft) {
+  world_.of(1).has_left = true;
+  wait(seconds(5));
+  EXPECT_EQ(world_.failure(), "");
 }
 
 // Rank 0 has gone on to its second collective, and what it gave in the first is on a slow link.

@@ -207,6 +207,15 @@ TEST_F(WatchOfTwo, MindsNoOperationThatIsToldToEnd) {
   EXPECT_EQ(a_.failure(), "");
 }
 
+// It ends by itself, whatever ranks call: no part of a circle.
+TEST_F(WatchOfTwo, MindsNoOperationThatHasOnlyToBeAcknowledged) {
+  make_both();
+  std::vector<Waiting> waits = crossed_;
+  waits.front().kind = ReportKind::WaitingForAcknowledgement;
+  wait_for(devices_, seconds(5), waits);
+  EXPECT_EQ(failure(), "");
+}
+
 TEST_F(WatchOfTwo, NamesAMessageThatIsHeldUp) {
   a_.launch(0, send(1, 10));
   b_.launch(0, of_b_);

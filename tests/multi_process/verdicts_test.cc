@@ -186,6 +186,70 @@ TEST(VerdictOfConnecting, NamesAProcessThatIsStoppedBeforeTheFirstOperation) {
   for (Process& process : processes) EXPECT_EQ(process.wait(), 0) << process.output();
 }
 
+// id rank: two messages from rank 0 to rank 1, sent from the program's memory, the second one when
+// a signal comes. Rank 1 takes the first, and has given credit for the second, of which rank 0 then
+// waits for nothing but an acknowledgement.
+ROLE(sends_what_is_only_acknowledged) {
+  sigset_t go;
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &go, nullptr);
+  const int rank = std::stoi(arguments[1]);
+  if (rank == 0) relay::start(1, 0, uint64_t{1} << 40);
+  LocalRanks ranks(to_id(arguments[0]), 2, rank, 1);
+  constexpr size_t kBytes = 64 << 10;
+  void* buffer = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&buffer, kBytes));
+  if (rank == 0) {
+    REQUIRE_NCCL(ncclSend(buffer, kBytes, ncclInt8, 1, ranks.comms[0], ranks.streams[0]));
+  } else {
+    REQUIRE_NCCL(ncclRecv(buffer, kBytes, ncclInt8, 0, ranks.comms[0], ranks.streams[0]));
+  }
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  std::printf("DONE\n");
+  std::fflush(stdout);
+  int received = 0;
+  sigwait(&go, &received);
+  if (rank != 0) return 1;
+  if (arguments[2] == "link") relay::hold();
+  REQUIRE_NCCL(ncclSend(buffer, kBytes, ncclInt8, 1, ranks.comms[0], ranks.streams[0]));
+  std::this_thread::sleep_for(std::chrono::hours(1));
+  return 0;
+}
+
+// What rank 0 says.
+std::string verdict_on_an_acknowledgement(const std::string& how) {
+  ncclUniqueId id;
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (const char* rank : {"0", "1"})
+    processes.emplace_back("sends_what_is_only_acknowledged", Arguments{to_text(id), rank, how},
+                           Process::Environment{{"NCCL_DEBUG", "INFO"},
+                                                {"NCCL_SET_THREAD_NAME", "1"},
+                                                {"NICCOLITE_NET_DIRECT_BYTES", "1"},
+                                                {"NCCL_HOSTID", fmt::format("machine{}", rank)}});
+  for (Process& process : processes) EXPECT_TRUE(process.wait_for_line("DONE")) << process.output();
+  if (how == "stopped") processes[1].kill(SIGSTOP);
+  processes[0].kill(SIGUSR1);
+  EXPECT_TRUE(processes[0].wait_for_line("stands still: ", std::chrono::seconds(20)))
+      << processes[0].output();
+  return verdict_in(processes[0].output());
+}
+
+TEST(VerdictOfTheNetwork, NamesASilentProcessThatHasOnlyToAcknowledge) {
+  EXPECT_THAT(
+      verdict_on_an_acknowledgement("stopped"),
+      AllOf(HasSubstr("ncclSend(count 65536, int8, peer 1) of rank 0 stands still: rank 1 "),
+            HasSubstr("does not answer")));
+}
+
+TEST(VerdictOfTheNetwork, NamesALinkThatHasOnlyToBringAcknowledgements) {
+  EXPECT_THAT(
+      verdict_on_an_acknowledgement("link"),
+      AllOf(HasSubstr("ncclSend(count 65536, int8, peer 1) of rank 0 stands still: rank 0 "),
+            HasSubstr("cannot reach rank 1: its link")));
+}
+
 ROLE(joins) {
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
   return ranks.all_reduce(1000) ? 0 : 1;

@@ -116,11 +116,11 @@ class Operation final : public Task {
     if (now - looked_ < kReportInterval) return;
     looked_ = now;
     for (auto& worker : execution_.workers()) worker.look_for_mismatch();
-    // What has only to be acknowledged waits for no call of the peer's. A peer, or a network, that
-    // does not answer is told by what comes next, or by the connection.
-    const auto waiting = std::ranges::find_if(
-        execution_.workers(), [](const auto& worker) { return !worker.is_draining(); });
-    if (waiting == execution_.workers().end()) return;
+    // A worker that waits for a call of the peer's says more than one whose data have only to be
+    // acknowledged.
+    auto waiting = std::ranges::find_if(execution_.workers(),
+                                        [](const auto& worker) { return !worker.is_draining(); });
+    if (waiting == execution_.workers().end()) waiting = execution_.workers().begin();
     Report wait = waiting->wait();
     wait.repeats = repeats_;
     report(*plan_->launch().control, wait);

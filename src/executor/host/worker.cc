@@ -202,7 +202,9 @@ bool Worker::all_arrived() {
 
 Report Worker::wait() const {
   const Port& port = plan_->program().ports[plan_->program().indices[blocked_]];
-  return {.kind = port.is_send ? ReportKind::WaitingForCredit : ReportKind::WaitingForData,
+  const ReportKind of_sender =
+      is_draining_ ? ReportKind::WaitingForAcknowledgement : ReportKind::WaitingForCredit;
+  return {.kind = port.is_send ? of_sender : ReportKind::WaitingForData,
           .peer = static_cast<uint32_t>(port.peer),
           .own_tag = work_->tag};
 }
