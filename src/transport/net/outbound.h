@@ -78,6 +78,9 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   void dial_failed(Flow& flow, const Status& why);
   void retry(Flow& flow, const Status& why);
   void give_up(Flow& flow, const Status& why);
+  static bool has_room(const Flow& flow) {
+    return flow.connection != nullptr && flow.is_ready && flow.connection->wants_more();
+  }
   Flow* flow_for(const Part& part);
   uint32_t part_bytes() const;
   /// For what is small; null: none has room.
@@ -121,6 +124,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   // What the peer has granted, by connection and channel: of ends that are not yet known here, too.
   std::map<std::pair<Key, uint32_t>, uint64_t> limits_;
   std::deque<Part> waiting_;  // for a stream with room
+  uint32_t last_ = 0;         // the stream that took the last part
   // What the pulse was told last: a flow and its connection; -1: none.
   std::pair<int64_t, uint64_t> told_{-1, 0};
   bool has_moved_ = false;
