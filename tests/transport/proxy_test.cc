@@ -201,10 +201,12 @@ TEST(Proxies, CarryAllWhereTheWorkerThatWaitsForThemIsHeld) {
   EXPECT_THAT(ends.failures, testing::IsEmpty());
 }
 
-TEST(Proxies, CarryPartsOfAChunkOverSeveralStreams) {
-  Ends ends(3);
-  exchange(ends, {.channels = 2, .depth = 4, .slot_bytes = 200 << 10}, 40);
-  EXPECT_THAT(ends.failures, testing::IsEmpty());
+TEST(Proxies, CarryChunksOfOneAndSeveralPartsOverSeveralStreams) {
+  for (const uint32_t slot_bytes : {200u << 10, 1u << 20}) {
+    Ends ends(3);
+    exchange(ends, {.channels = 2, .depth = 4, .slot_bytes = slot_bytes}, 40);
+    EXPECT_THAT(ends.failures, testing::IsEmpty());
+  }
 }
 
 Interface loopback(const std::string& host) {

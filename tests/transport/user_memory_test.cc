@@ -282,6 +282,28 @@ TEST_P(UserMemoryOfNetworks, ResultsAreRightAndNothingIsUsedAfterKernels) {
   carry_out(build(), /*seeds=*/5);
 }
 
+// The input of a block is replaced by the sum, which comes from who has had it.
+TEST(UserMemoryOfNetworks, IsWhereRingsInPlaceSendAllFrom) {
+  for (const int nranks : {2, 3}) {
+    const schedule::Schedule schedule =
+        algorithms::find(schedule::Collective::AllReduce, "ring")->build(nranks, {}).take();
+    const FifoShape shape{.channels = 1, .depth = 4, .slot_bytes = kSlotBytes};
+    Cluster cluster(schedule, Protocol::Simple, shape);
+    Network network(shape, /*least_bytes=*/1, /*seed=*/1);
+    const uint64_t count = 12 * kSlotBytes * static_cast<uint64_t>(nranks) / sizeof(float);
+    const Operands operands(schedule, DataType::Float32, {count}, {.is_in_place = true});
+    std::vector<Launch> launches = cluster.launches(
+        {.count = count, .type = DataType::Float32, .tag = 16}, operands.addresses());
+    network.replace_ports(launches, [](int rank) { return rank; });
+    ASSERT_TRUE(run(cluster, launches, network, /*seed=*/1));
+    network.carry_all();
+    ASSERT_NO_FATAL_FAILURE(operands.check());
+    // Partial sums are nowhere but in slots.
+    const uint64_t partial = static_cast<uint64_t>(nranks - 2) * nranks * count / nranks;
+    EXPECT_EQ(network.from_users, network.bytes - partial * sizeof(float)) << nranks;
+  }
+}
+
 // What comes next must not overtake who still reads the memory that it goes to.
 TEST(UserMemoryOfNetworks, IsGivenToTheNextChunkWhenItIsFree) {
   for (const int nranks : {2, 3})

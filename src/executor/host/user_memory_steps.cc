@@ -93,11 +93,25 @@ UserMemorySteps::Source UserMemorySteps::find_source(size_t worker, size_t instr
     source = {.buffer = present.source, .block = present.source_block};
   const Block sent = block_of(worker, source.buffer, source.block);
   bool is_kept = true;  // until the end
-  for_channel_of(worker, [&](bool is_own, size_t i, const Block&, const Block& target) {
-    if (!target.overlaps(sent) || (is_own && i == instruction)) return;
+  // Is this the only way of this rank's input into the result, which alone is stored there later?
+  bool is_only_reader = source.buffer == OperandBuffer::Input && present.send_count == 1;
+  bool reduces = false;
+  int stores = 0;
+  for_channel_of(worker, [&](bool is_own, size_t i, const Block& read, const Block& target) {
+    if (is_own && i == instruction) return;
+    reduces |= (plan_.program().instructions[i].flags & kReduce) != 0;
+    is_only_reader &= !read.overlaps(sent);
+    if (!target.overlaps(sent)) return;
+    is_only_reader &= target == sent;
+    ++stores;
     is_kept &= is_own && i < instruction && target == sent;
   });
-  return is_kept ? source : Source{};
+  // Of a rank that reduces, and has as many blocks in the end as in the beginning, each result
+  // contains its input: all-reduces, and reduces at the root.
+  const WorkShape& shape = plan_.program().works[plan_.program().workers[worker].work];
+  const bool is_replaced_by_result =
+      is_only_reader && stores == 1 && reduces && shape.input_blocks == shape.output_blocks;
+  return is_kept || is_replaced_by_result ? source : Source{};
 }
 
 uint32_t UserMemorySteps::find_place(size_t worker, size_t instruction) const {

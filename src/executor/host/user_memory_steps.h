@@ -2,7 +2,10 @@
 // (protocol/user_memory.h), as its instructions and its buffers say.
 //
 //   sends      from the block that the instruction stores to, else from the one that it copies, unless
-//              an instruction that follows in the round, or another worker of the channel, stores there
+//              an instruction that follows in the round, or another worker of the channel, stores there.
+//              In an all-reduce in place the sum may be stored over an input that one instruction
+//              sends to one rank and no other reads: the sum has come from that rank's kernel, which
+//              has had all of the chunk, whether or not this rank knows of the acknowledgement
 //   receives   what is only stored, into its block. The place may be made before the worker comes to
 //              the instruction: once the instructions before it that use the block in the same round
 //              are done; of a block that other workers of the channel use, when the worker is there.

@@ -186,10 +186,12 @@ EventLoop::Clock::duration Engine::poll() {
   if (options_.machine == gpu::Kind::Cuda) return poll_for_gpus();
   sleeps_for_good_ = false;
   const uint64_t turns = turns_.load(std::memory_order_relaxed);
-  const bool is_aside = is_served_.load() || std::exchange(turns_seen_, turns) != turns;
+  const bool has_turned = std::exchange(turns_seen_, turns) != turns;
+  const bool is_aside = is_served_.load() || has_turned;
   if (options_.workers != nullptr) loop_->leave_shared(is_aside);
-  // Whoever should serve them may have no core, or be stopped.
-  if (options_.workers != nullptr && is_aside) loop_->serve_shared();
+  // Whoever has served nothing since the last look may have no core, or be stopped. Who has is left
+  // alone: two threads that serve the same sockets wake each other.
+  if (options_.workers != nullptr && is_aside && !has_turned) loop_->serve_shared();
   if (progress()) {
     if (options_.workers != nullptr) options_.workers->wake();
     looks_ = 0;

@@ -15,8 +15,9 @@
 //   asleep   waits for everything          a kernel rings, or a worker serves  ->  it is rung for
 //   aside    for tasks, timers and 1 ms    nobody did since the last look      ->  asleep
 //
-// While a worker waits for the sockets, looks are up to 16 ms apart. At each look the thread serves
-// what it finds: whoever should have done so may have no core.
+// While a worker waits for the sockets, looks are up to 16 ms apart. At a look before
+// which nobody has served anything the thread serves what it finds: whoever should have done so may
+// have no core.
 //
 // Thread safety: loop().post(), bell(), probe(), stand_aside(), withdraw() and join() from any
 // thread.
