@@ -35,6 +35,9 @@ using planner::CostLine;
 // Larger than what decides; 2 GiB of every collective on GPUs take a minute more.
 constexpr const char* kMostOnCuda = "1G";
 constexpr const char* kMostOnVirtual = "4M";
+// Of sockets: algorithms differ most at sizes that take milliseconds, and ranks share the cores.
+constexpr const char* kMostOnVirtualBySockets = "64M";
+constexpr int kRanksOnVirtualBySockets = 2;
 
 constexpr const char* kFooter =
     R"(Runs `niccolite perf` with every algorithm, protocol and several numbers of channels in turn, in graph replays, fits
@@ -121,9 +124,10 @@ Result<std::vector<size_t>> parse_sizes(const Options& options, gpu::Kind machin
     std::sort(sizes.sizes.begin(), sizes.sizes.end());
     return sizes.sizes;
   }
-  const std::string most = !options.max_bytes.empty()   ? options.max_bytes
-                           : machine == gpu::Kind::Cuda ? kMostOnCuda
-                                                        : kMostOnVirtual;
+  const std::string most = !options.max_bytes.empty()          ? options.max_bytes
+                           : machine == gpu::Kind::Cuda        ? kMostOnCuda
+                           : options.path == DataPath::Network ? kMostOnVirtualBySockets
+                                                               : kMostOnVirtual;
   sizes.min_bytes = TRY(parse_size("--minbytes", options.min_bytes));
   sizes.max_bytes = TRY(parse_size("--maxbytes", most));
   sizes.step_factor = options.step_factor;
@@ -149,7 +153,11 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
   gpu::Machine* const machine = TRY(gpu::machine());
   Request request;
   const int gpus = machine->device_count();
-  const std::string ranks = options.ranks.empty() ? std::to_string(gpus) : options.ranks;
+  const bool is_virtual = machine->kind() == gpu::Kind::Virtual;
+  const int all = options.path == DataPath::Network && is_virtual
+                      ? std::min(gpus, kRanksOnVirtualBySockets)
+                      : gpus;
+  const std::string ranks = options.ranks.empty() ? std::to_string(all) : options.ranks;
   request.ranks = TRY(parse_numbers("--ranks", ranks, gpus));
   request.collectives = TRY(parse_collectives(options.collectives));
   request.path = options.path;
@@ -257,11 +265,13 @@ int describe(const planner::Tuning& tuning) {
 void add_options(CLI::App& app, Options& options) {
   app.footer(kFooter);
   app.add_option("-r,--ranks", options.ranks,
-                 "Ranks, a GPU each; several counts comma-separated (default: every GPU)");
+                 "Ranks, a GPU each; several counts comma-separated (default: every GPU; two "
+                 "virtual ones with --sockets)");
   app.add_option("-c,--collectives", options.collectives, "Comma-separated, or all")
       ->capture_default_str();
   app.add_option("-b,--minbytes", options.min_bytes, "First size")->capture_default_str();
-  app.add_option("-e,--maxbytes", options.max_bytes, "Last size (default 1G, or 4M on virtual)");
+  app.add_option("-e,--maxbytes", options.max_bytes,
+                 "Last size (default 1G; on virtual 4M, or 64M with --sockets)");
   app.add_option("-f,--stepfactor", options.step_factor, "From size to size")
       ->capture_default_str();
   app.add_option("--sizes", options.sizes, "These sizes instead, comma-separated");
