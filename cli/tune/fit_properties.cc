@@ -27,6 +27,7 @@ constexpr size_t kFewestSamples = 100;
 /// others a hundred times as much, which suits two ranks and no other number.
 constexpr double kPrior = 1e-4;
 constexpr double kPriorOfVirtualNetworks = 1;
+constexpr double kNearly = 1.1;
 
 /// What measurements must have to say something of a property.
 enum class Of : uint8_t {
@@ -139,7 +140,14 @@ Properties fit(const MachineModel& model, gpu::Kind machine, const Properties& k
   const double prior = is_of_virtual_network ? kPriorOfVirtualNetworks : kPrior;
   const LeastSquares search(model, unknowns, values, Pull{.outlier = 0.2, .prior = prior});
   const Solution again = search.run(values), anew = search.run(starts);
-  return model.make(again.loss <= anew.loss ? again.values : anew.values);
+  Vector found = again.loss <= anew.loss ? again.values : anew.values;
+  // The search knows no zero: what costs nothing ends at the least that it takes, which would break
+  // ties between algorithms.
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double least = kProperties[i].unknown.least;
+    if (values[i] < least && found[i] <= kNearly * least) found[i] = values[i];
+  }
+  return model.make(found);
 }
 
 }  // namespace

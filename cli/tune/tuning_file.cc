@@ -105,7 +105,11 @@ Tuning tuning_from(const Measurements& measurements, const Tuning& known,
   tuning.gpu = gpu_of(measurements);
   tuning.about =
       fmt::format("{}, {}: niccolite tune", measurements.devices, measurements.date.substr(0, 10));
-  for (const CostLine& line : lines) tuning.set(line);
+  // Virtual GPUs that share cores say what their collectives cost there, and nothing of machines
+  // with cores of their own, or of other numbers of ranks: prices between those are derived.
+  const bool is_derived = tuning.machine == planner::MachineClass::Sockets;
+  for (const CostLine& line : lines)
+    if (!is_derived || line.algorithm->collective == Collective::PointToPoint) tuning.set(line);
   return tuning;
 }
 

@@ -408,6 +408,27 @@ TEST(TuningFile, IsForTheNetworkWhereThatWasMeasured) {
   EXPECT_EQ(measurements.machine_class(), planner::MachineClass::Sockets);
 }
 
+TEST(TuningFile, HasNoLinesOfCollectivesOfVirtualGpusByTheNetwork) {
+  const planner::Tuning& known = planner::tuning_of(planner::MachineClass::Sockets, "");
+  Measurements measurements = measurements_of({kTwoShot});
+  measurements.path = DataPath::Network;
+  measurements.machine = gpu::Kind::Virtual;
+  const std::vector<CostLine> lines{kOneShot, kTwoShot};
+  EXPECT_EQ(tuning_from(measurements, known, lines).costs().size(), known.costs().size());
+  measurements.machine = gpu::Kind::Cuda;
+  EXPECT_GT(tuning_from(measurements, known, lines).costs().size(), known.costs().size());
+}
+
+// What costs nothing must not break ties.
+TEST(FitProperties, LeavesAtZeroWhatIsZero) {
+  planner::Tuning machine;
+  for (planner::Properties& each : machine.properties) each.work = each.round_instruction = 0;
+  const Measurements measurements = derived_measurements(machine);
+  const auto found = fit_properties(measurements, machine.properties, 24);
+  EXPECT_EQ(found[static_cast<size_t>(Protocol::Simple)].work, 0);
+  EXPECT_EQ(found[static_cast<size_t>(Protocol::Simple)].round_instruction, 0);
+}
+
 TEST(TuningFile, IsForHostMemoryWhereThatWasMeasured) {
   Measurements measurements = measurements_of({kTwoShot});
   measurements.path = DataPath::HostMemory;
