@@ -7,9 +7,11 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -309,6 +311,7 @@ class SilentPeer {
                 *loop_, Socket::listen(loopback("127.0.0.1").address).take(),
                 {.self = {.key = ends.members[1]->secret("proxy"), .number = 2}, .identity_of = {}},
                 [this](std::unique_ptr<bootstrap::Link> link) {
+                  std::lock_guard lock(mutex_);
                   streams_.push_back(link->release());
                   const bootstrap::Link::Stream& stream = streams_.back();
                   EXPECT_TRUE(stream.socket.send(stream.unsent).is_ok());
@@ -321,9 +324,27 @@ class SilentPeer {
     thread_.join();
   }
   Address address() const { return acceptor_->address(); }
+  /// But for this, on its first stream.
+  void say(const Frame& frame) {
+    std::lock_guard lock(mutex_);
+    EXPECT_TRUE(streams_[0].socket.send(std::as_bytes(std::span(&frame, 1))).is_ok());
+  }
+  /// Bytes that have come since it was last asked, by stream.
+  std::vector<size_t> take() {
+    std::lock_guard lock(mutex_);
+    std::vector<size_t> taken;
+    std::vector<std::byte> bytes(64 << 10);
+    for (const bootstrap::Link::Stream& stream : streams_) {
+      taken.push_back(0);
+      for (ssize_t got = 1; got > 0; taken.back() += static_cast<size_t>(std::max<ssize_t>(got, 0)))
+        got = recv(stream.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    }
+    return taken;
+  }
 
  private:
-  std::vector<bootstrap::Link::Stream> streams_;  // of the thread
+  std::mutex mutex_;
+  std::vector<bootstrap::Link::Stream> streams_ GUARDED_BY(mutex_);
   std::unique_ptr<bootstrap::EventLoop> loop_ = bootstrap::EventLoop::create().take();
   std::unique_ptr<bootstrap::Acceptor> acceptor_;
   std::thread thread_;
@@ -353,6 +374,39 @@ TEST(Proxies, TellOfALinkThatAnswersNothingBeforeAnythingIsSent) {
   ASSERT_TRUE(is_told());
   EXPECT_TRUE(traffic()->is_under_way);
   EXPECT_EQ(traffic()->parts, 0u);
+}
+
+// Each part on a stream of its own costs system calls at both ends.
+TEST(Proxies, KeepTheTwoPartsOfAChunkOnOneStreamOfARail) {
+  constexpr size_t kStreams = 3;
+  constexpr FifoShape kOneChunk{.channels = 1, .depth = 4, .slot_bytes = 512 << 10};
+  const Frame credit{.kind = FrameKind::Credit,
+                     .protocol = static_cast<uint8_t>(kKey.protocol),
+                     .tag = static_cast<uint16_t>(kKey.tag),
+                     .step = kOneChunk.depth};
+  Ends ends(kStreams);
+  SilentPeer peer(ends);
+  const executor::PortAddress out = ends.open(0, 1, true, kOneChunk);
+  ends.proxies[0]->reach(1, {peer.address()});
+  std::vector<size_t> bytes(kStreams);
+  const auto wait_for = [&](size_t all) {
+    std::ranges::fill(bytes, 0);
+    const Deadline deadline = Deadline::after(seconds(30));
+    while (std::accumulate(bytes.begin(), bytes.end(), size_t{0}) < all && !deadline.passed()) {
+      const std::vector<size_t> taken = peer.take();
+      for (size_t i = 0; i < taken.size(); ++i) bytes[i] += taken[i];
+      std::this_thread::yield();
+    }
+  };
+  wait_for(kStreams * sizeof(Frame));  // all of them have begun
+  ASSERT_THAT(bytes, testing::Each(sizeof(Frame)));
+  peer.say(credit);
+  PortState port;
+  port.begin(out, kOneChunk, 0, /*is_send=*/true, 1, kCalls[0], {});
+  port.sent(Protocol::Simple, kOneChunk.slot_bytes);
+  wait_for(kOneChunk.slot_bytes);
+  // Others may have been asked for credit.
+  EXPECT_EQ(std::ranges::count_if(bytes, [](size_t of) { return of > 8 * sizeof(Frame); }), 1);
 }
 
 TEST(Proxies, NameAPeerThatSendsNonsense) {
