@@ -173,12 +173,12 @@ Result<Question> question_of(const Options& options) {
     return Status::invalid_argument("--bytes: {} are less than an element for each rank", bytes);
 
   question.settings = TRY(planner::make_settings(question.machine->kind, ranks, {}));
+  question.settings.gpu = gpu;
   planner::set_reach(question.settings, question.machine->reaches_users);
-  question.settings.shares_host = question.machine->shares_host;
+  planner::set_shares_host(question.settings, question.machine->shares_host);
   if (question.machine->shares_host) TRY(planner::forbid_ll128(question.settings));
   if (question.machine->spans_machines) planner::span_machines(question.settings, machines);
   planner::set_rings(question.settings, std::move(placement.rings));
-  question.settings.gpu = gpu;
   return question;
 }
 

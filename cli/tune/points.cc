@@ -149,7 +149,7 @@ Result<Collective> collective_named(const std::string& name) {
 
 void set_path(planner::Settings& settings, DataPath path) {
   planner::set_reach(settings, path == DataPath::Best || path == DataPath::Network);
-  settings.shares_host = path == DataPath::HostMemory;
+  planner::set_shares_host(settings, path == DataPath::HostMemory);
   if (path == DataPath::Network) planner::span_machines(settings, {});
 }
 

@@ -42,6 +42,17 @@ std::string text_of(const std::array<planner::Properties, executor::kProtocols>&
   return fields.text();
 }
 
+std::string text_of(const planner::Shapes& slots) {
+  List shapes(",\n");
+  for (const Protocol protocol : kProtocols) {
+    const executor::FifoShape& shape = slots[static_cast<size_t>(protocol)];
+    shapes.add(fmt::format(R"(    "{}": {{"channels": {}, "depth": {}, "bytes": {}}})",
+                           executor::name_of(protocol), shape.channels, shape.depth,
+                           shape.slot_bytes));
+  }
+  return shapes.text();
+}
+
 std::string text_of(const planner::Cost& cost) {
   List numbers(", ");
   for (const planner::CostField& each : planner::cost_fields())
@@ -93,6 +104,8 @@ std::string text_of(const Tuning& tuning) {
                                  planner::kTuningSchema, name_of(tuning.machine));
   if (!tuning.gpu.empty()) text += fmt::format("  \"gpu\": {},\n", quote(tuning.gpu));
   text += fmt::format("  \"about\": {},\n", quote(tuning.about));
+  if (tuning.slots) text += object("slots", text_of(*tuning.slots), 1) + ",\n";
+  if (tuning.slots_of_two) text += object("slots_of_two", text_of(*tuning.slots_of_two), 1) + ",\n";
   text += object("properties", text_of(tuning.properties), 1) + ",\n";
   text += fmt::format("  \"columns\": [{}],\n", columns.text());
   return text + object("costs", text_of(tuning.costs()), 1) + "\n}\n";

@@ -162,7 +162,7 @@ Status Communicator::apply_ways(planner::Settings& settings) {
     return {};
   }
   if (!torn_link_.empty()) TRY(planner::forbid_ll128(settings).with_context("{}", torn_link_));
-  settings.shares_host = lacks_access_;
+  planner::set_shares_host(settings, lacks_access_);
   return {};
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "planner/model.h"
 #include "planner/selection.h"
 #include "planner/tunings.h"
 
@@ -19,42 +20,6 @@ using schedule::Collective;
 constexpr int kEfficiencyBit = 1;
 constexpr int kZeroBit = 2;
 
-struct Defaults {
-  int channels;
-  std::array<executor::FifoShape, executor::kProtocols>
-      shapes;  // by protocol; channels: the most that pay
-};
-
-// CUDA (H200): an LL slot holds a CTA's chunk of a 192 KiB one-shot. 12 to 16 CTAs fill the links
-// (docs/design/0011, 0014); no operation takes more than 24 unless it is asked to.
-//
-// Simple: publishing a slot and getting its credit back takes several microseconds, during which
-// others are under way; smaller chunks are the model's choice (Variant::parts). A reduce-scatter
-// wants some more than 16 CTAs; among many ranks the connections of more than 18 would take more
-// memory than a communicator may.
-//
-// With more peers there are more connections. Where data are put and are exposed, their slots are
-// for what is refused, for chains, and for what reductions pull (docs/design/0018): less will do.
-// To one peer there is one connection, which may have more: longer slots of lines, with which an
-// all-reduce of 0.75 to 1.25 MiB makes one round instead of two, and more channels, which what is
-// not aligned wants: threads move it, and a reduce of 30 MB takes 96 us by 24 CTAs, 107 by 18.
-//
-// Virtual GPUs: a slot and the data it is copied from and to fit a core's second-level cache, and
-// ranks, not channels, keep the cores busy.
-constexpr Defaults kCuda{24, {{{24, 4, 16 << 10}, {24, 4, 16 << 10}, {18, 4, 128 << 10}}}};
-constexpr executor::FifoShape kSimpleOfManyPeers{16, 4, 64 << 10};
-constexpr executor::FifoShape kSimpleOfOnePeer{24, 4, 128 << 10};
-// By the network, two threads of each rank are the bound, which long pieces cost least; all of it
-// is host memory. (All-gather of 8 MiB between two H100: 1.17 ms by slots of 512 KiB, 1.01 by twice
-// as long ones, 0.95 by four times; all-reduce 2.20, 1.93 and 1.84.)
-constexpr executor::FifoShape kSimpleByNetwork{8, 4, 1 << 20};
-// The same of virtual GPUs, whose threads share the cores with the proxies: each piece is handed on
-// four times. (All-reduces of 256 KiB to 64 MiB between two processes on two busy cores take half
-// of the time that they take by slots of 128 KiB.)
-constexpr executor::FifoShape kSimpleByNetworkOfVirtual{1, 4, 512 << 10};
-constexpr executor::FifoShape kLL128OfOnePeer{24, 4, 32 << 10};
-constexpr Defaults kVirtual{1, {{{1, 4, 16 << 10}, {1, 4, 32 << 10}, {1, 4, 128 << 10}}}};
-
 // Messages among many ranks: every pair may come to have a connection, and all of a rank's together
 // have no more slots of a protocol than those to so many peers. Virtual GPUs have less: the slots
 // of all of them are in one machine's memory.
@@ -65,10 +30,6 @@ constexpr size_t kLeastMessageSlot = 128;
 // Small messages of one pair share a launch, a slot of the connection each (docs/design/0026): as
 // many each way as a CTA has room for.
 constexpr uint32_t kSmallMessagesOfALaunch = 8;
-
-const Defaults& defaults_of(gpu::Kind machine) {
-  return machine == gpu::Kind::Cuda ? kCuda : kVirtual;
-}
 
 constexpr std::array<std::string_view, 4> kForeignAlgorithms{"collnetdirect", "collnetchain",
                                                              "nvls", "nvlstree"};
@@ -200,7 +161,6 @@ void set_message_shapes(Settings& settings) {
   if (settings.nranks <= kMostSharedByMessages) return;
   for (size_t protocol = 0; protocol < settings.message_shapes.size(); ++protocol) {
     executor::FifoShape& shape = settings.message_shapes[protocol];
-    if (shape.channels == 0) continue;
     size_t most = settings.shapes[protocol].slots_bytes() * kMostSharedByMessages;
     if (settings.machine == gpu::Kind::Virtual) most = std::min(most, kMostVirtualMessageBytes);
     const size_t slots =
@@ -208,6 +168,27 @@ void set_message_shapes(Settings& settings) {
     const size_t share = std::max(most / slots / 128 * 128, kLeastMessageSlot);
     shape.slot_bytes = std::min(shape.slot_bytes, static_cast<uint32_t>(share));
   }
+}
+
+// Those of the tuning, within the channels and the memory that the user allows.
+void set_shapes(Settings& settings) {
+  settings.shapes = slots_of(class_of(settings), settings.gpu, settings.nranks);
+  for (executor::FifoShape& shape : settings.shapes)
+    shape.channels = static_cast<uint32_t>(
+        std::clamp(static_cast<int>(shape.channels), settings.min_channels, settings.max_channels));
+  if (settings.slots_bytes >= 0) {
+    executor::FifoShape& simple = settings.shapes[static_cast<size_t>(Protocol::Simple)];
+    const auto slot = static_cast<uint64_t>(settings.slots_bytes) / simple.depth / 128 * 128;
+    simple.slot_bytes =
+        static_cast<uint32_t>(std::clamp<uint64_t>(slot, kLeastSlotBytes, kMostSlotBytes));
+  }
+  set_message_shapes(settings);
+}
+
+/// The most channels that any protocol of such ranks has.
+int channels_of(const Settings& settings) {
+  const Shapes& shapes = slots_of(class_of(settings), settings.gpu, settings.nranks);
+  return static_cast<int>(std::ranges::max(shapes, {}, &executor::FifoShape::channels).channels);
 }
 
 }  // namespace
@@ -221,27 +202,12 @@ CtaPolicy policy_of(int bits, std::string_view origin) {
 
 void set_reach(Settings& settings, bool reaches_users) {
   settings.reaches_users = reaches_users;
-  settings.shapes = defaults_of(settings.machine).shapes;
-  executor::FifoShape& simple = settings.shapes[static_cast<size_t>(Protocol::Simple)];
-  if (settings.machine == gpu::Kind::Cuda && settings.nranks > 2 && reaches_users)
-    simple = kSimpleOfManyPeers;
-  if (settings.machine == gpu::Kind::Cuda && settings.nranks <= 2) {
-    settings.shapes[static_cast<size_t>(Protocol::LL128)] = kLL128OfOnePeer;
-    simple = kSimpleOfOnePeer;
-  }
-  if (settings.spans_machines)
-    simple = settings.machine == gpu::Kind::Cuda ? kSimpleByNetwork : kSimpleByNetworkOfVirtual;
-  for (executor::FifoShape& shape : settings.shapes) {
-    if (shape.channels == 0) continue;  // this machine has no such protocol
-    shape.channels = static_cast<uint32_t>(
-        std::min<int>(std::max<int>(static_cast<int>(shape.channels), settings.min_channels),
-                      settings.max_channels));
-  }
-  if (settings.slots_bytes >= 0) {
-    const auto slot = static_cast<uint64_t>(settings.slots_bytes) / simple.depth / 128 * 128;
-    simple.slot_bytes = static_cast<uint32_t>(std::clamp<uint64_t>(slot, 512, 64 << 20));
-  }
-  set_message_shapes(settings);
+  set_shapes(settings);
+}
+
+void set_shares_host(Settings& settings, bool shares_host) {
+  settings.shares_host = shares_host;
+  set_shapes(settings);
 }
 
 Status forbid_ll128(Settings& settings) {
@@ -266,7 +232,7 @@ void span_machines(Settings& settings, std::vector<int> machines) {
     allowed.fill(false);
     allowed[static_cast<size_t>(Protocol::Simple)] = true;
   }
-  set_reach(settings, settings.reaches_users);
+  set_shapes(settings);
 }
 
 void set_rings(Settings& settings, std::vector<std::vector<int>> rings) {
@@ -285,10 +251,8 @@ algorithms::Options options_of(const Settings& settings) {
   algorithms::Options options;
   options.machines = settings.machines;
   options.rings = settings.rings;
-  uint32_t depth = 0;
-  for (const executor::FifoShape& shape : settings.shapes)
-    if (shape.channels > 0) depth = depth == 0 ? shape.depth : std::min(depth, shape.depth);
-  if (depth > 0) options.window = static_cast<int>(depth);
+  options.window =
+      static_cast<int>(std::ranges::min(settings.shapes, {}, &executor::FifoShape::depth).depth);
   return options;
 }
 
@@ -306,7 +270,6 @@ const executor::FifoShape& shape_of(const Settings& settings, Collective collect
 
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits) {
   TRY(check_tunings());
-  const Defaults& defaults = defaults_of(machine);
   Settings settings;
   settings.machine = machine;
   settings.nranks = nranks;
@@ -314,7 +277,7 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   settings.min_channels =
       larger(parameters::min_ctas(), parameters::min_nchannels(), std::max(1, limits.min_ctas));
   settings.max_channels = smaller(parameters::max_ctas(), parameters::max_nchannels(),
-                                  limits.max_ctas > 0 ? limits.max_ctas : defaults.channels);
+                                  limits.max_ctas > 0 ? limits.max_ctas : channels_of(settings));
   settings.max_channels = std::min(settings.max_channels, kMostChannels);
   settings.min_channels = std::min(settings.min_channels, kMostChannels);
   // A minimum above the default asks for more; above an explicit maximum it gives way to it.

@@ -13,12 +13,10 @@
 #include "base/wire.h"
 #include "executor/protocol/fifo.h"
 #include "gpu/machine.h"
+#include "planner/shapes.h"
 #include "planner/variant.h"
 
 namespace niccolite::planner {
-
-/// Of an operation (NCCL_MAX_CTAS).
-inline constexpr int kMostChannels = 64;
 
 /// How many CTAs operations take from the user's computation (NCCL_CTA_POLICY_*).
 enum class CtaPolicy : uint8_t {
@@ -26,9 +24,6 @@ enum class CtaPolicy : uint8_t {
   Efficiency,  // the fewest that lose little
   Zero         // none where copies need none; plain buffers always do, and then as Efficiency
 };
-
-/// Of connections, by protocol.
-using Shapes = std::array<executor::FifoShape, executor::kProtocols>;
 
 /// Some algorithms of a collective, by algorithms::index_of().
 using AlgorithmSet = std::bitset<algorithms::kMostOfCollective>;
@@ -46,7 +41,7 @@ struct Settings {
   CtaPolicy policy = CtaPolicy::Default;
   bool reaches_users = true;    // every rank's kernels the buffers of all others' users
   bool spans_machines = false;  // ranks are on several, or connected as if they were
-  bool shares_host = false;     // some ranks are connected by host memory
+  bool shares_host = false;     // some ranks are connected by host memory: set_shares_host()
   std::vector<int> machines{};  // that each rank is on, where the network connects some
   /// Of ring algorithms, a pattern channel each; empty: one, in rank order.
   std::vector<std::vector<int>> rings{};
@@ -104,9 +99,12 @@ struct Limits {
 /// `origin`.
 CtaPolicy policy_of(int bits, std::string_view origin);
 
-/// What the ranks know when they have met, and the shapes that suit it. Of the settings alone, so
-/// that those of rank 0 come to the same on all ranks.
+/// What the ranks know when they have met, and the shapes that suit it: those of the tuning for
+/// such ranks and `settings.gpu`. Of the settings and the tuning files alone, which are equal on
+/// all ranks, so that rank 0's settings come to the same everywhere.
 void set_reach(Settings& settings, bool reaches_users);
+/// Likewise.
+void set_shares_host(Settings& settings, bool shares_host);
 
 /// As they travel between ranks. What is read is within the bounds of what a rank can have, or
 /// the reader rejects it.

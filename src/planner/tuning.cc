@@ -1,6 +1,7 @@
 #include "planner/tuning.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/json.h"
@@ -140,6 +141,45 @@ Status read_properties(const Value& value, Tuning& tuning) {
   return {};
 }
 
+/// A whole number; of several, a multiple of `unit`.
+Result<uint32_t> whole(const Value& value, const std::string& path, uint32_t least, uint32_t most,
+                       uint32_t unit = 1) {
+  const double found = TRY(number(value, path, least, most));
+  const auto result = static_cast<uint32_t>(found);
+  if (result != found || result % unit != 0)
+    return refuse(value, path,
+                  unit == 1 ? fmt::format("is {}, no whole number", found)
+                            : fmt::format("is {}, no multiple of {}", found, unit));
+  return result;
+}
+
+Result<executor::FifoShape> read_shape(const Value& value, const std::string& path) {
+  constexpr uint32_t kMostDepth = 64;
+  TRY(expect_members(value, path, {{"channels", "depth", "bytes"}}));
+  executor::FifoShape shape;
+  shape.channels = TRY(whole(*value.find("channels"), path + ".channels", 1, kMostChannels));
+  const Value& depth = *value.find("depth");
+  shape.depth = TRY(whole(depth, path + ".depth", 2, kMostDepth));
+  if (!std::has_single_bit(shape.depth))
+    return refuse(depth, path + ".depth", fmt::format("is {}, no power of two", shape.depth));
+  shape.slot_bytes =
+      TRY(whole(*value.find("bytes"), path + ".bytes", kLeastSlotBytes, kMostSlotBytes, 128));
+  return shape;
+}
+
+Result<std::optional<Shapes>> read_slots(const Value& document, const std::string& name) {
+  const Value* const value = document.find(name);
+  if (value == nullptr) return std::optional<Shapes>{};
+  TRY(expect_members(*value, name, {{"LL", "LL128", "Simple"}}));
+  Shapes shapes{};
+  for (const json::Member& member : value->members) {
+    const Protocol protocol = TRY(protocol_named(member, name));
+    shapes[static_cast<size_t>(protocol)] =
+        TRY(read_shape(member.value, fmt::format("{}.{}", name, member.name)));
+  }
+  return std::optional(shapes);
+}
+
 /// What the columns of costs are, each once, in the file's own order.
 Result<std::vector<const CostField*>> read_columns(const Value& value) {
   TRY(expect(value, "columns", Kind::Array));
@@ -215,15 +255,15 @@ Status read_costs(const Value& value, std::span<const CostField* const> columns,
 }
 
 Result<Tuning> read(const Value& document) {
-  constexpr std::string_view kNames[] = {"schema",     "class",   "gpu",  "about",
-                                         "properties", "columns", "costs"};
+  constexpr std::string_view kNames[] = {"schema",       "class",      "gpu",     "about", "slots",
+                                         "slots_of_two", "properties", "columns", "costs"};
   TRY(expect(document, "the document", Kind::Object));
   Tuning tuning;
   const Value* const schema = document.find("schema");
   if (schema == nullptr || schema->text != kTuningSchema)
     return refuse(schema == nullptr ? document : *schema, "schema",
                   fmt::format("is not \"{}\"", kTuningSchema));
-  constexpr std::string_view kOptional[] = {"gpu"};
+  constexpr std::string_view kOptional[] = {"gpu", "slots", "slots_of_two"};
   TRY(expect_members(document, "the document", kNames, kOptional));
   if (const Value* const gpu = document.find("gpu")) {
     TRY(expect(*gpu, "gpu", Kind::Text));
@@ -238,6 +278,8 @@ Result<Tuning> read(const Value& document) {
   tuning.machine = *machine;
   TRY(expect(*document.find("about"), "about", Kind::Text));
   tuning.about = document.find("about")->text;
+  tuning.slots = TRY(read_slots(document, "slots"));
+  tuning.slots_of_two = TRY(read_slots(document, "slots_of_two"));
   TRY(read_properties(*document.find("properties"), tuning));
   const std::vector<const CostField*> columns = TRY(read_columns(*document.find("columns")));
   TRY(read_costs(*document.find("costs"), columns, tuning));

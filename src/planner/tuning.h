@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "planner/cost.h"
+#include "planner/shapes.h"
 
 namespace niccolite::planner {
 
@@ -21,6 +22,9 @@ class Tuning {
   std::string about;   // what was measured, for people
   std::string origin;  // "built in" or a path, for people
   std::array<Properties, executor::kProtocols> properties{};  // by protocol
+  /// Of connections; `channels`: the most that pay. Nothing: the file does not say.
+  std::optional<Shapes> slots{};
+  std::optional<Shapes> slots_of_two{};  // where two ranks have others
 
   /// In the order in which they were added.
   std::span<const CostLine> costs() const { return costs_; }
@@ -55,6 +59,10 @@ struct CostField {
 };
 std::span<const PropertyField> property_fields();
 std::span<const CostField> cost_fields();
+
+/// Of a slot's memory.
+inline constexpr uint32_t kLeastSlotBytes = 512;
+inline constexpr uint32_t kMostSlotBytes = 64 << 20;
 
 /// What a file holds. Errors: InvalidArgument with `origin`, the line and the field.
 Result<Tuning> parse_tuning(std::string_view text, const std::string& origin);

@@ -65,6 +65,12 @@ void add(Hash& hash, const Tuning& tuning) {
   hash.add(std::string_view(tuning.gpu));
   for (const Properties& properties : tuning.properties)
     for (const PropertyField& each : property_fields()) hash.add(properties.*each.field);
+  for (const std::optional<Shapes>& slots : {tuning.slots, tuning.slots_of_two}) {
+    hash.add(int{slots.has_value()});
+    for (const executor::FifoShape& shape : slots.value_or(Shapes{}))
+      for (const uint32_t each : {shape.channels, shape.depth, shape.slot_bytes})
+        hash.add(uint64_t{each});
+  }
   for (const CostLine& line : tuning.costs()) {
     hash.add(line.algorithm->collective);
     hash.add(std::string_view(line.algorithm->name));
@@ -119,6 +125,17 @@ const Tuning& built_in(size_t index) {
   return *result;
 }
 
+const Tuning& built_in_for(MachineClass machine, std::string_view gpu) {
+  const std::span<const BuiltInTuning> all = built_in_tunings();
+  const auto best =
+      find_best(all, gpu, [name = std::string_view(name_of(machine))](const BuiltInTuning& each) {
+        return each.machine_class == name;
+      });
+  if (best != all.end()) return built_in(static_cast<size_t>(best - all.begin()));
+  static const Tuning& none = *new Tuning;  // tests/planner/tuning_test.cc: each class has one
+  return none;
+}
+
 }  // namespace
 
 Status Tunings::add(Tuning tuning) {
@@ -163,15 +180,15 @@ Status check_tunings() { return users().failure.copy(); }
 uint64_t tunings_id() { return users().tunings.id(); }
 
 const Tuning& tuning_of(MachineClass machine, std::string_view gpu) {
-  if (const Tuning* const found = users().tunings.find(machine, gpu)) return *found;
-  const std::span<const BuiltInTuning> all = built_in_tunings();
-  const auto best =
-      find_best(all, gpu, [name = std::string_view(name_of(machine))](const BuiltInTuning& each) {
-        return each.machine_class == name;
-      });
-  if (best != all.end()) return built_in(static_cast<size_t>(best - all.begin()));
-  static const Tuning& none = *new Tuning;  // tests/planner/tuning_test.cc: each class has one
-  return none;
+  const Tuning* const found = users().tunings.find(machine, gpu);
+  return found != nullptr ? *found : built_in_for(machine, gpu);
+}
+
+const Shapes& slots_of(MachineClass machine, std::string_view gpu, int nranks) {
+  const Tuning* tuning = &tuning_of(machine, gpu);
+  if (!tuning->slots) tuning = &built_in_for(machine, gpu);
+  const bool has_own = nranks <= 2 && tuning->slots_of_two;
+  return has_own ? *tuning->slots_of_two : tuning->slots.value();
 }
 
 }  // namespace niccolite::planner

@@ -50,5 +50,8 @@ Status check_tunings();
 uint64_t tunings_id();
 /// What holds, from now on: never destroyed. Where check_tunings() fails, the built-in one.
 const Tuning& tuning_of(MachineClass machine, std::string_view gpu);
+/// The shapes of connections that its file has, or where a user's file has none those that were
+/// built in.
+const Shapes& slots_of(MachineClass machine, std::string_view gpu, int nranks);
 
 }  // namespace niccolite::planner

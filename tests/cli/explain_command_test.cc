@@ -120,6 +120,15 @@ TEST(ExplainCommand, ChoosesByTheTuningOfTheUser) {
   EXPECT_NE(std::pair(other["algorithm"], other["protocol"]),
             std::pair(built_in["algorithm"], built_in["protocol"]));
 
+  // Connections have what a file says of their slots, and what was built in where it says nothing.
+  tuning = nlohmann::json::parse(std::ifstream(NICCOLITE_TUNING_FOLDER "/cuda.json"));
+  for (const char* each : {"LL", "LL128", "Simple"}) tuning["slots"][each]["channels"] = 2;
+  std::ofstream(path) << tuning;
+  EXPECT_LE(chosen_with(path.string()).first["channels"], 2);
+  tuning.erase("slots");
+  std::ofstream(path) << tuning;
+  EXPECT_EQ(chosen_with(path.string()).first, built_in);
+
   std::ofstream(path) << "{\n\"schema\": 5}";
   const Outcome bad = explain(flags, {{"NICCOLITE_TUNING", path.string()}});
   EXPECT_EQ(bad.status, 2) << bad.output;

@@ -59,6 +59,7 @@ TEST(BuiltInTunings, AreAllReadAndEachClassHasOneForAnyGpu) {
     EXPECT_EQ(tuning.value().gpu, each.gpu);
     EXPECT_FALSE(tuning.value().about.empty()) << each.name << " does not say where it is from";
     EXPECT_GT(tuning.value().costs().size(), 0u);
+    EXPECT_TRUE(tuning.value().slots) << each.name << " has no shapes of connections";
     if (tuning.value().gpu.empty()) {
       EXPECT_TRUE(of_any.insert(tuning.value().machine).second) << each.name;
     }
@@ -82,6 +83,9 @@ TEST(Tuning, HasTheNumbersOfItsFile) {
   };
   const Tuning tuning = parse_tuning(R"({
     "schema": "niccolite-tuning-1", "class": "cuda_slots", "gpu": "NVIDIA X", "about": "a test",
+    "slots": {"Simple": {"channels": 3, "depth": 8, "bytes": 640},
+      "LL": {"bytes": 512, "depth": 2, "channels": 1},
+      "LL128": {"channels": 64, "depth": 4, "bytes": 67108864}},
     "properties": )" + properties() +
                                          R"(,
     "columns": ["crowd", "overlap", "fixed_us", "step_us", "channel_us", "link_two_ranks_gbs",
@@ -96,6 +100,13 @@ TEST(Tuning, HasTheNumbersOfItsFile) {
     for (const Protocol protocol : {Protocol::Simple, Protocol::LL, Protocol::LL128})
       EXPECT_EQ(tuning.properties[static_cast<size_t>(protocol)].*each.field, ++number / 1e3)
           << each.name;
+  const auto slots_by = [&](Protocol protocol) {
+    return tuning.slots.value()[static_cast<size_t>(protocol)];
+  };
+  EXPECT_EQ(slots_by(Protocol::LL), (executor::FifoShape{1, 2, 512}));
+  EXPECT_EQ(slots_by(Protocol::LL128), (executor::FifoShape{64, 4, 64 << 20}));
+  EXPECT_EQ(slots_by(Protocol::Simple), (executor::FifoShape{3, 8, 640}));
+  EXPECT_FALSE(tuning.slots_of_two);
   const Algorithm& ring = *algorithms::find(Collective::AllGather, "ring");
   const Cost* const cost = tuning.find(ring, Protocol::LL128);
   ASSERT_NE(cost, nullptr);
@@ -104,6 +115,17 @@ TEST(Tuning, HasTheNumbersOfItsFile) {
   EXPECT_EQ(cost->fixed, 1);
   EXPECT_EQ(cost->fill, 8);
   EXPECT_EQ(tuning.find(ring, Protocol::LL), nullptr);
+}
+
+TEST(Slots, AreThoseOfTheRanksAndTheirTuning) {
+  const auto bytes_of = [](MachineClass machine, int nranks, Protocol protocol) {
+    return slots_of(machine, "", nranks)[static_cast<size_t>(protocol)].slot_bytes;
+  };
+  EXPECT_EQ(bytes_of(MachineClass::Cuda, 2, Protocol::Simple), 128u << 10);
+  EXPECT_EQ(bytes_of(MachineClass::Cuda, 3, Protocol::Simple), 64u << 10);
+  EXPECT_EQ(bytes_of(MachineClass::Cuda, 2, Protocol::LL128), 32u << 10);
+  EXPECT_EQ(bytes_of(MachineClass::Cuda, 3, Protocol::LL128), 16u << 10);
+  EXPECT_EQ(bytes_of(MachineClass::Sockets, 2, Protocol::Simple), 512u << 10);
 }
 
 // Written by a `niccolite tune` that did not know of messages.
@@ -131,6 +153,11 @@ TEST(Tuning, RefusesWithFileLineAndField) {
   } cases[] = {
       {"niccolite-tuning-1", "niccolite-tuning-9", "line 2: schema is not \"niccolite-tuning-1\""},
       {"\"class\": \"virtual\"", "\"class\": \"h300\"", "class is \"h300\", which is none of"},
+      {"\"depth\": 4", "\"depth\": 3", "slots.LL.depth is 3, no power of two"},
+      {"\"bytes\": 16384", "\"bytes\": 16385", "slots.LL.bytes is 16385, no multiple of 128"},
+      {"\"channels\": 1", "\"channels\": 0", "slots.LL.channels is 0, and must be from 1 to 64"},
+      {"\"channels\": 1", "\"channels\": 1.5", "slots.LL.channels is 1.5, no whole number"},
+      {"\"channels\": 1,", "", "slots.LL lacks \"channels\""},
       {"{\"LL\": 2,", "{\"LL\": \"2\",", "properties.fixed_us.LL is a text, not a number"},
       {"{\"LL\": 2,", "{\"LL\": -2,", "properties.fixed_us.LL is -2, and must be from 0"},
       {"\"LL\": 2, ", "", "properties.fixed_us lacks \"LL\""},
@@ -192,6 +219,7 @@ TEST_F(TuningFiles, HaveAnIdOfWhatChoicesDependOn) {
   EXPECT_EQ(id_of(with(text, "{\"LL\": 2,", "{\n\"LL\": 2.0,")), id);
   EXPECT_NE(id_of(with(text, "{\"LL\": 2,", "{\"LL\": 2.1,")), id);
   EXPECT_NE(id_of(with(text, "\"LL\": [2,", "\"LL\": [2.5,")), id);
+  EXPECT_NE(id_of(with(text, "\"bytes\": 16384", "\"bytes\": 8192")), id);
   EXPECT_NE(id_of(with(text, "\"about\"", "\"gpu\": \"V\", \"about\"")), id);
 }
 
