@@ -34,23 +34,6 @@ uint64_t hash_arithmetic() {
   return hash.value();
 }
 
-/// Of default settings: the shapes of connections.
-void add_shapes(Hash& hash, gpu::Kind machine, int nranks, bool reaches_users, bool by_network) {
-  Settings settings;
-  settings.spans_machines = by_network;
-  settings.machine = machine;
-  settings.nranks = nranks;
-  settings.max_channels = 64;
-  set_reach(settings, reaches_users);
-  for (const Shapes& shapes : {settings.shapes, settings.message_shapes}) {
-    for (const executor::FifoShape& shape : shapes) {
-      hash.add(uint64_t{shape.channels});
-      hash.add(uint64_t{shape.depth});
-      hash.add(uint64_t{shape.slot_bytes});
-    }
-  }
-}
-
 uint64_t hash_limits() {
   Hash hash;
   for (const int limit :
@@ -71,13 +54,8 @@ uint64_t hash_limits() {
     hash.add(int{algorithm.traits.connects_all});
     hash.add(int{algorithm.traits.is_one_step});
   }
-  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
     hash.add(most_direct_ranks(machine));
-    for (const int nranks : {2, 4, 1000})
-      for (const bool reaches_users : {false, true})
-        for (const bool by_network : {false, true})
-          add_shapes(hash, machine, nranks, reaches_users, by_network);
-  }
   return hash.value();
 }
 

@@ -11,7 +11,7 @@ namespace niccolite::planner {
 struct Fingerprint {
   uint64_t build = 0;       // the sources, and the tunings that are built in
   uint64_t arithmetic = 0;  // what this build's makes of the cost model's constants
-  uint64_t limits = 0;      // of programs and algorithms, the registry, the shapes of connections
+  uint64_t limits = 0;      // of programs and algorithms, and the registry
   uint64_t tuning = 0;      // the files of NICCOLITE_TUNING
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
