@@ -12,8 +12,9 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
-# Line tables are enough for the traces of sanitizers, and build much faster than full debug information.
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -fno-omit-frame-pointer")
+# Line tables are enough for the traces of sanitizers, and build much faster than full debug information. GCC takes half as long with
+# -Og as with -O1 for what UndefinedBehaviorSanitizer adds.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-Og -g1 -fno-omit-frame-pointer")
 
 find_program(NICCOLITE_CCACHE ccache)
 if(NICCOLITE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

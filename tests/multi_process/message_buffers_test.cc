@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -122,7 +123,8 @@ ROLE(agree_on_messages) {
   const auto goes_on_until_all = [&](const std::string& what, bool replaces) {
     LogLines changes(arguments[4], "on have plans for " + what);
     const auto begin = std::chrono::steady_clock::now();
-    for (int round = 0; std::chrono::steady_clock::now() - begin < kPatience; ++round) {
+    int round = 0;
+    for (; std::chrono::steady_clock::now() - begin < kPatience; ++round) {
       for (int i = 0; i < 10; ++i) {
         if (replaces) messages.replace();
         // Processes group alike or not, where each has one rank, which may.
@@ -133,7 +135,11 @@ ROLE(agree_on_messages) {
       if (round > 20) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       if (ranks.is_true_everywhere(changes.count() >= messages.agreeing())) return true;
     }
-    std::cout << "plans are never those for " << what << "\n";
+    std::cout << "after " << round << " rounds the plans of " << changes.count() << " of "
+              << messages.agreeing() << " pairs are those for " << what << ":\n";
+    std::ifstream log(arguments[4]);
+    for (std::string line; std::getline(log, line);)
+      if (line.find("have plans for") != std::string::npos) std::cout << line << "\n";
     return false;
   };
   if (!goes_on_until_all("the receiver's buffers", false)) return 1;
