@@ -50,8 +50,9 @@ Execution::Execution(const AccessPlan& plan, const std::vector<schedule::Ends>& 
   for (int i = 0; i < length(links_); ++i) {
     const Connection& c = at(schedule_.connections, i);
     if (c.channel != scenario.channel) continue;
+    at(links_, i).resize(static_cast<size_t>(scenario.channels));
     for (int channel = 0; channel < scenario.channels; ++channel) {
-      Link& link = at(links_, i).emplace_back();
+      Link& link = this->link(i, channel);
       link.sender = channel * workers + at(first_of_rank, c.sender) + at(ends, i).sending_worker;
       link.receiver =
           channel * workers + at(first_of_rank, c.receiver) + at(ends, i).receiving_worker;
@@ -265,7 +266,7 @@ Status Execution::do_step(Instance& instance, int number, const Step& step) {
       } else if (step.way == Way::Slot) {
         merge(instance, link.slots.front().clock);
         entry_of(instance.received, step.connection).push_back(std::move(link.slots.front()));
-        link.slots.pop_front();
+        link.slots.erase(link.slots.begin());
       } else {
         for (const Chunk& chunk : link.delivered) merge(instance, chunk.clock);
         entry_of(instance.received, step.connection) = std::exchange(link.delivered, {});

@@ -75,6 +75,10 @@ class Execution {
     SharedClock clock{};
   };
 
+  /// In their order. Few, and mostly none: many thousand executions are made, and an empty deque
+  /// has memory.
+  using Chunks = std::vector<Chunk>;
+
   /// Where an advertised buffer lies.
   struct Block {
     int rank;
@@ -85,15 +89,15 @@ class Execution {
   struct Link {
     int sender = -1;  // flat numbers of its workers on that channel
     int receiver = -1;
-    std::deque<Chunk> slots;  // announced, and not taken
-    int used = 0;             // slots without credit
+    Chunks slots;  // announced, and not taken
+    int used = 0;  // slots without credit
     bool is_advertised = false, is_taken = false, is_withdrawn = false;
     std::optional<Block> memory;
     SharedClock advertised;
     SharedClock put;  // all is put; null: it is not
     std::vector<int> requests;
     SharedClock requested;
-    std::deque<Chunk> delivered;
+    Chunks delivered;
     SharedClock released;
     SharedClock left;
     bool is_awaited = false;  // by whoever advertised: arrival, release, or that the peer has left
@@ -114,7 +118,7 @@ class Execution {
     int instruction = 0;  // that the next step is of, for messages
     Clock clock{};
     std::vector<std::pair<int, std::optional<Block>>> taken{};  // by connection
-    std::vector<std::pair<int, std::deque<Chunk>>> received{};  // chunks in slots, not read
+    std::vector<std::pair<int, Chunks>> received{};             // chunks in slots, not read
     std::vector<std::pair<int, Chunk>> staged{};                // stored to a slot, not announced
 
     const std::vector<Step>& steps() const { return is_aborted ? lowered->abort : lowered->steps; }
