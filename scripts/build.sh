@@ -7,6 +7,7 @@ export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/.ccache}  # nothing is kept outside t
 # a build from scratch. And it looks into precompiled headers.
 export CCACHE_DEPEND=${CCACHE_DEPEND:-1} CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
 jobs=$(nproc)
+tests_at_once=$((jobs < 8 ? jobs + 1 : 8))  # many wait: for time-outs, for processes that end
 
 # configure <preset> <build directory> [cmake options]: quiet unless it fails or is the first time.
 configure() {
