@@ -76,7 +76,12 @@ Process::~Process() {
 }
 
 void Process::kill(int signal) {
-  if (pid_ > 0) ::kill(pid_, signal);
+  if (pid_ <= 0) return;
+  ::kill(pid_, signal);
+  // Threads run on until each has seen it. WNOWAIT: an exit is left to wait().
+  siginfo_t info{};
+  if (signal == SIGSTOP)
+    waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 bool Process::read_some(Clock::time_point limit) {

@@ -46,6 +46,7 @@ class Process {
   /// Its exit status, 128 + signal when one ended it, or -1 when it still runs after the limit (it
   /// is then killed).
   int wait(std::chrono::seconds limit = std::chrono::seconds(60));
+  /// SIGSTOP: all its threads have stopped afterwards.
   void kill(int signal);
   const std::string& output() const { return output_; }
 
