@@ -185,10 +185,11 @@ const Tuning& tuning_of(MachineClass machine, std::string_view gpu) {
 }
 
 const Shapes& slots_of(MachineClass machine, std::string_view gpu, int nranks) {
-  const Tuning* tuning = &tuning_of(machine, gpu);
-  if (!tuning->slots) tuning = &built_in_for(machine, gpu);
-  const bool has_own = nranks <= 2 && tuning->slots_of_two;
-  return has_own ? *tuning->slots_of_two : tuning->slots.value();
+  const auto slots_in = [nranks](const Tuning& tuning) -> const std::optional<Shapes>& {
+    return nranks <= 2 && tuning.slots_of_two ? tuning.slots_of_two : tuning.slots;
+  };
+  const std::optional<Shapes>& found = slots_in(tuning_of(machine, gpu));
+  return found ? *found : slots_in(built_in_for(machine, gpu)).value();
 }
 
 }  // namespace niccolite::planner

@@ -128,6 +128,12 @@ TEST(ExplainCommand, ChoosesByTheTuningOfTheUser) {
   tuning.erase("slots");
   std::ofstream(path) << tuning;
   EXPECT_EQ(chosen_with(path.string()).first, built_in);
+  for (const char* each : {"LL", "LL128", "Simple"}) tuning["slots_of_two"][each]["channels"] = 2;
+  std::ofstream(path) << tuning;
+  EXPECT_EQ(chosen_with(path.string()).first, built_in);
+  const Outcome of_two = explain({"all_reduce", "-b", "8M", "-g", "2", "-m", "cuda", "--json"},
+                                 {{"NICCOLITE_TUNING", path.string()}});
+  EXPECT_LE(nlohmann::json::parse(of_two.output)["alternatives"][0]["channels"], 2);
 
   std::ofstream(path) << "{\n\"schema\": 5}";
   const Outcome bad = explain(flags, {{"NICCOLITE_TUNING", path.string()}});
