@@ -285,7 +285,6 @@ int run_leaks(const Task&) {
   return 0;
 }
 
-// What a thousand ids add to a process that has one; nothing of other tests is left to end here.
 /// The fewest in 100 ms: whoever tries a port that was another's may be connected for a moment.
 int lasting_descriptors() {
   int fewest = entries("/proc/self/fd");
@@ -296,6 +295,7 @@ int lasting_descriptors() {
   return fewest;
 }
 
+// What a thousand ids add to a process that has one; nothing of other tests is left to end here.
 int run_ids(const Task&) {
   [[maybe_unused]] const UniqueId first = loopback_id();
   const auto descriptors = lasting_descriptors(), threads = entries("/proc/self/task");
