@@ -9,7 +9,11 @@
 namespace niccolite::registry {
 namespace {
 
-constexpr size_t kMostRefused = 4096;  // remembered; some are asked for again then
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostRefused = 4096;           // remembered; some are asked for again then
+constexpr std::chrono::seconds kFirstPause{1};  // of what has been refused, until it is asked for
+constexpr std::chrono::seconds kLongestPause{64};
 
 }  // namespace
 
@@ -97,7 +101,7 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
   if (is_closed_) return Pointer{};
   const gpu::PointerInfo info = TRY(machine_.pointer_info(pointer));
   if (info.kind != gpu::PointerKind::Device || info.device != options_.device) return Pointer{};
-  if (refused_.contains(info.id)) return Pointer{};
+  if (is_refused(info.id)) return Pointer{};
   const auto has_room = [&](size_t more) {
     return more <= options_.most_cached && cached_ <= options_.most_cached - more;
   };
@@ -176,6 +180,8 @@ Status BufferExports::ask(const Pointer& of) {
   of->bases_.resize(options_.reach.size());
   asked_.emplace(of->number_, of);
   of->answers_missing_ = static_cast<size_t>(std::ranges::count(options_.reach, Reach::Mapping));
+  LOG(Trace, Reg, "{} ranks are asked to map {} bytes at {}, as buffer {}", of->answers_missing_,
+      of->bytes_, static_cast<const void*>(of->base_), of->number_);
   const Bytes message = request.encode();
   for (int peer = 0; peer < nranks(); ++peer)
     if (options_.reach[static_cast<size_t>(peer)] == Reach::Mapping)
@@ -191,9 +197,12 @@ Status BufferExports::note_mapped(int peer, std::span<const std::byte> bytes) {
   if (found == asked_.end()) return {};  // closed meanwhile
   BufferExport& of = *found->second;
   of.bases_[static_cast<size_t>(peer)] = answer.base;
+  if (answer.base == 0) LOG(Info, Reg, "rank {} cannot map buffer {}", peer, answer.number);
   if (--of.answers_missing_ > 0) return {};
   const Status published = publish(of);
   if (!published.is_ok()) {
+    LOG(Info, Reg, "buffer {} at {}: {}", of.number_, static_cast<const void*>(of.base_),
+        published.message());
     of.state_ = BufferExport::State::Invisible;
     refuse(of.id_);
     forget(found->second);
@@ -222,14 +231,22 @@ Status BufferExports::publish(BufferExport& of) {
   if (!is_seen) return Status::cuda_error("no process can map {} bytes", of.bytes_);
   of.shifts_ = TRY(tables_.add(shifts));
   of.state_ = BufferExport::State::Visible;
+  refused_.erase(of.id_);
   LOG(Trace, Reg, "{} bytes at {} are mapped by other processes", of.bytes_,
       static_cast<const void*>(of.base_));
   return {};
 }
 
+bool BufferExports::is_refused(uint64_t memory) const {
+  const auto found = refused_.find(memory);
+  return found != refused_.end() && Clock::now() < found->second.until;
+}
+
 void BufferExports::refuse(uint64_t memory) {
   if (refused_.size() >= kMostRefused) refused_.clear();
-  refused_.insert(memory);
+  Refusal& refusal = refused_[memory];
+  refusal.pause = std::clamp<Clock::duration>(2 * refusal.pause, kFirstPause, kLongestPause);
+  refusal.until = Clock::now() + refusal.pause;
 }
 
 void BufferExports::forget(const Pointer& of) {

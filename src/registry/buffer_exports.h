@@ -11,6 +11,7 @@
 // and its addresses may come back as other memory's. Thread safety: any thread.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -114,6 +115,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   Status ask(const Pointer& of) REQUIRES(mutex_);
   Status publish(BufferExport& of) REQUIRES(mutex_);
   void forget(const Pointer& of) REQUIRES(mutex_);
+  bool is_refused(uint64_t memory) const REQUIRES(mutex_);
   void refuse(uint64_t memory) REQUIRES(mutex_);
   void ended(const BufferExport& of) EXCLUDES(mutex_);
   void end_unused() REQUIRES(mutex_);
@@ -139,7 +141,13 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   std::map<uint64_t, Pointer> asked_ GUARDED_BY(mutex_);  // by number
   std::set<const BufferExport*> registered_ GUARDED_BY(mutex_);
   std::vector<Ending> ending_ GUARDED_BY(mutex_);
-  std::set<uint64_t> refused_ GUARDED_BY(mutex_);  // memory that peers do not see, by its id
+  /// Memory that peers do not see. What kept them from it may pass, as a lack of descriptors does:
+  /// they are asked again, less and less often.
+  struct Refusal {
+    std::chrono::steady_clock::time_point until{};
+    std::chrono::steady_clock::duration pause{};
+  };
+  std::map<uint64_t, Refusal> refused_ GUARDED_BY(mutex_);  // by the memory's id
 };
 
 }  // namespace niccolite::registry

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,7 +23,40 @@
 
 namespace niccolite::test {
 
-inline constexpr std::chrono::seconds kPatience{100};  // where other processes keep the cores busy
+/// How often a role repeats what comes true by and by: as threads that map memory get a core, or
+/// after so many operations. Where other processes keep the cores busy neither rounds nor seconds
+/// tell by themselves that it never will.
+class Attempts {
+ public:
+  /// After a round. False: that was the last; says so, with `what` should have come true.
+  bool go_on(std::string_view what) {
+    const Clock::time_point now = Clock::now();
+    slowest_ = std::max(slowest_, now - std::exchange(round_began_, now));
+    ++rounds_;
+    const bool is_enough =
+        (rounds_ >= kRounds && now - begin_ > kPatience) || now - begin_ > kMostPatience;
+    if (is_enough)
+      std::cout << "not within " << rounds_ << " rounds in " << seconds(now - begin_)
+                << " s, the slowest of " << seconds(slowest_) << " s: " << what << "\n";
+    // A thread of this process may want the core.
+    if (rounds_ > kRounds) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return !is_enough;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kRounds = 20;
+  static constexpr std::chrono::seconds kPatience{100};
+  static constexpr std::chrono::seconds kMostPatience{200};  // of BuffersOfProcesses::run() is more
+  static double seconds(Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  }
+
+  const Clock::time_point begin_ = Clock::now();
+  Clock::time_point round_began_ = begin_;
+  Clock::duration slowest_{};
+  int rounds_ = 0;
+};
 
 /// Counts the lines of a log with `text`, each once, however often it is asked.
 class LogLines {
@@ -53,10 +87,20 @@ class BufferRanks {
       : nranks_(std::stoi(arguments[1])),
         first_(std::stoi(arguments[2])),
         ranks_(to_id(arguments[0]), nranks_, first_, std::stoi(arguments[3])),
-        direct_calls_(arguments[4], "peers are offered") {}
+        log_(arguments[4]),
+        direct_calls_(log_, "peers are offered") {}
 
   /// Calls of this process of which peers were offered a buffer.
   size_t direct_calls() { return direct_calls_.count(); }
+
+  /// For a role that fails: how the log begins and ends.
+  void print_log() const {
+    std::vector<std::string> lines;
+    std::ifstream file(log_);
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    for (size_t i = 0; i < lines.size(); ++i)
+      if (i < kPrinted || i + kPrinted >= lines.size()) std::cout << lines[i] << "\n";
+  }
 
   bool call(const Trial& trial) {
     const Trial* const one = &trial;
@@ -109,9 +153,12 @@ class BufferRanks {
   LocalRanks& ranks() { return ranks_; }
 
  private:
+  static constexpr size_t kPrinted = 60;
+
   const int nranks_;
   const int first_;
   LocalRanks ranks_;
+  const std::string log_;
   LogLines direct_calls_;
 };
 
@@ -138,7 +185,7 @@ class BuffersOfProcesses : public testing::TestWithParam<Layout> {
     ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
     environment.insert({{"NICCOLITE_BUFFER_CACHE", cache},
                         {"NCCL_DEBUG", "TRACE"},
-                        {"NCCL_DEBUG_SUBSYS", "REG,TUNING"}});
+                        {"NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,P2P,REG,TUNING"}});
     const auto environment_of = [&](const std::string& log) {
       Process::Environment of_process = environment;
       of_process.emplace("NCCL_DEBUG_FILE", log);

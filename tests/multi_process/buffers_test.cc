@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -80,7 +81,7 @@ ROLE(use_plain_buffers) {
   for (const Operation& operation : operations()) {
     Trial trial(operation, ranks.nranks());
     const size_t before = ranks.direct_calls();
-    const auto begin = std::chrono::steady_clock::now();
+    Attempts attempts;
     for (int round = 0;; ++round) {
       trial.reset();
       if (!ranks.call(trial)) return 1;
@@ -88,10 +89,9 @@ ROLE(use_plain_buffers) {
       const bool is_partial = has_root(operation.kind) || operation.kind == Kind::Message;
       const bool is_direct = ranks.direct_calls() > before || (is_partial && round > 2);
       if (ranks.is_true_everywhere(is_direct)) break;
-      // The threads that map memory want a core: rounds say nothing of them where it is busy.
-      if (round > 20) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      if (std::chrono::steady_clock::now() - begin > kPatience) {
-        std::cout << operation << " never goes direct\n";
+      if (!attempts.go_on(is_direct ? "a peer goes direct" : "this rank goes direct")) {
+        std::cout << operation << "\n";
+        ranks.print_log();
         return 2;
       }
     }
@@ -100,21 +100,63 @@ ROLE(use_plain_buffers) {
   return 0;
 }
 
+// What keeps a process from mapping a buffer may pass.
+ROLE(map_buffers_later) {
+  BufferRanks ranks(arguments);
+  const Operation operation{.kind = Kind::AllReduce, .type = ncclInt32, .count = 30'001};
+  Trial first(operation, ranks.nranks());
+  if (!ranks.call(first) || !ranks.is_true_everywhere(true)) return 1;  // all are connected
+
+  const bool is_first = ranks.rank(0) == 0;
+  rlimit before{}, none{};
+  if (getrlimit(RLIMIT_NOFILE, &before) != 0) return 2;
+  none = before;
+  if (!is_first) {
+    const int next = dup(STDOUT_FILENO);
+    close(next);
+    none.rlim_cur = static_cast<rlim_t>(next);
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0) return 2;
+  }
+  LogLines refusals(arguments[4], "cannot map buffer");
+  Trial second(operation, ranks.nranks());
+  Attempts to_fail;
+  do {
+    second.reset();
+    if (!ranks.call(second)) return 3;
+    if (ranks.is_true_everywhere(!is_first || refusals.count() > 0)) break;
+  } while (to_fail.go_on("a process without descriptors maps no buffer"));
+  if (!is_first && setrlimit(RLIMIT_NOFILE, &before) != 0) return 2;
+
+  // Others are those of is_true_everywhere().
+  LogLines offers(arguments[4], "(count 30001, int32, sum): peers are offered");
+  const size_t calls = offers.count();
+  Attempts to_go_direct;
+  do {
+    second.reset();
+    if (!ranks.call(second)) return 4;
+    if (ranks.is_true_everywhere(!is_first || offers.count() > calls)) {
+      ranks.ranks().destroy();
+      return 0;
+    }
+  } while (to_go_direct.go_on("a buffer that could not be mapped goes direct"));
+  ranks.print_log();
+  return 5;
+}
+
 // Ranks agree to plan for buffers that all reach, and, when buffers come and go, for slots again.
 /// Calls until rank 0 tells that plans are those for `what`. False: they never are, or a call
 /// fails.
 bool goes_on_until(BufferRanks& ranks, const std::string& log, const std::string& what,
                    const std::function<bool()>& call) {
   LogLines changes(log, "on, plans are those for " + what);
-  const auto begin = std::chrono::steady_clock::now();
-  for (int round = 0; std::chrono::steady_clock::now() - begin < kPatience; ++round) {
+  Attempts attempts;
+  do {
     for (int i = 0; i < 10; ++i)
       if (!call()) return false;
-    if (round > 20) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const bool is_told = ranks.rank(0) != 0 || changes.count() > 0;
     if (ranks.is_true_everywhere(is_told)) return true;
-  }
-  std::cout << "plans are never those for " << what << "\n";
+  } while (attempts.go_on("plans are those for " + what));
+  ranks.print_log();
   return false;
 }
 
@@ -202,17 +244,16 @@ ROLE(run_lists) {
                              Kind::AllGather};
   for (const Kind kind : kKinds) {
     const auto trials = tensors(kind, 0, ranks.nranks());
-    const auto begin = std::chrono::steady_clock::now();
-    for (int round = 0;; ++round) {
+    for (Attempts attempts;;) {
       for (const auto& trial : trials) trial->reset();
       const size_t before = ranks.direct_calls();
       if (!call_together(ranks, trials)) return 1;
       // Of a call by itself, no rank offers buffers of so few bytes.
       const size_t offered = ranks.direct_calls() - before;
       if (ranks.is_true_everywhere(offered == trials.size() * ranks.ranks().comms.size())) break;
-      if (round > 20) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      if (std::chrono::steady_clock::now() - begin > kPatience) {
-        std::cout << trials[0]->operation() << " and others never go direct together\n";
+      if (!attempts.go_on(std::to_string(trials.size()) + " calls go direct together")) {
+        std::cout << trials[0]->operation() << " and others\n";
+        ranks.print_log();
         return 2;
       }
     }
@@ -372,6 +413,9 @@ ROLE(end_registrations_early) {
 }
 
 TEST_P(BuffersOfProcesses, GoDirectFromTheSecondCallOn) { run("use_plain_buffers", "1G"); }
+TEST_P(BuffersOfProcesses, GoDirectLaterWhereTheyCouldNotBeMapped) {
+  run("map_buffers_later", "1G");
+}
 TEST_P(BuffersOfProcesses, HaveTheRanksAgreeOnPlans) { run("agree_on_plans", "1G"); }
 TEST_P(BuffersOfProcesses, HaveTheRanksOfReducesAgreeOnPlans) {
   run("agree_on_plans_of_reduces", "1G");

@@ -3,11 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/multi_process/buffer_ranks.h"
@@ -122,12 +120,9 @@ ROLE(agree_on_messages) {
   Messages messages(ranks);
   const auto goes_on_until_all = [&](const std::string& what, bool replaces) {
     LogLines changes(arguments[4], "on have plans for " + what);
-    const auto begin = std::chrono::steady_clock::now();
-    // An agreement takes 64 messages and what its own messages take: seconds say nothing of that
-    // where cores are busy.
-    constexpr int kEnough = 20;
+    Attempts attempts;
     int round = 0;
-    for (; round < kEnough || std::chrono::steady_clock::now() - begin < kPatience; ++round) {
+    do {
       for (int i = 0; i < 10; ++i) {
         if (replaces) messages.replace();
         // Processes group alike or not, where each has one rank, which may.
@@ -135,14 +130,14 @@ ROLE(agree_on_messages) {
         if (!messages.exchange(is_alone && round % 2 == 1 ? 1 + ranks.rank(0) % 2 : 1))
           return false;
       }
-      if (round > 20) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       if (ranks.is_true_everywhere(changes.count() >= messages.agreeing())) return true;
-    }
-    std::cout << "after " << round << " rounds the plans of " << changes.count() << " of "
-              << messages.agreeing() << " pairs are those for " << what << ":\n";
+      ++round;
+    } while (attempts.go_on("plans are those for " + what));
+    std::cout << changes.count() << " of " << messages.agreeing() << " pairs have them:\n";
     std::ifstream log(arguments[4]);
     for (std::string line; std::getline(log, line);)
       if (line.find("have plans for") != std::string::npos) std::cout << line << "\n";
+    ranks.print_log();
     return false;
   };
   if (!goes_on_until_all("the receiver's buffers", false)) return 1;
