@@ -177,6 +177,10 @@ Times reduce_by_library(const Pair& pair, const Library& library, size_t bytes, 
   });
 }
 
+constexpr size_t kSizes[] = {8,       256,     8 << 10,  64 << 10, 512 << 10,
+                             4 << 20, 8 << 20, 16 << 20, 32 << 20, 64 << 20};
+constexpr size_t kMost = 64 << 20;
+
 void run(int rank, int control, int rounds) {
   setenv("NCCL_HOSTID", rank == 0 ? "first" : "second", 1);
   const Pair pair{rank, control, tcp_to_peer(rank, control)};
@@ -187,7 +191,6 @@ void run(int rank, int control, int rounds) {
   } else {
     require(read(control, &id, sizeof id) == sizeof id, "read");
   }
-  constexpr size_t kMost = 64 << 20;
   Library library{};
   CUDA(cudaSetDevice(rank));
   CUDA(cudaStreamCreate(&library.stream));
@@ -210,7 +213,7 @@ void run(int rank, int control, int rounds) {
         "%10s %10s %10s %10s %10s %10s %10s %8s %8s %14s\n",
         one_way, middle(by_epoll), "bytes", "raw us", "cpu us", "swap us", "cpu us", "reduce us",
         "cpu us", "raw/swap", "of cpu", "reduce/one way");
-  for (size_t bytes = 8; bytes <= kMost; bytes *= bytes < 4096 ? 32 : 8) {
+  for (const size_t bytes : kSizes) {
     const int repeats = bytes <= 4096 ? 2000 : bytes <= (1 << 20) ? 200 : 20;
     struct Column {
       std::vector<double> times, processor;

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
 
 #include "base/fd.h"
@@ -155,6 +157,13 @@ int link_speed(const std::string& name) {
   if (!fd.valid() || ioctl(fd.get(), SIOCETHTOOL, &request) != 0) return 0;
   const uint32_t speed = ethtool_cmd_speed(&command);
   return speed > INT32_MAX ? 0 : static_cast<int>(speed);  // SPEED_UNKNOWN is -1
+}
+
+uint32_t adapter_vendor(const std::string& name) {
+  std::ifstream file("/sys/class/net/" + name + "/device/vendor");
+  std::string text;  // "0x1d0f"
+  std::getline(file, text);
+  return static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 16));
 }
 
 std::string describe(const std::vector<Interface>& interfaces) {

@@ -62,6 +62,8 @@ bool is_in_subnet(const Interface& interface, const Address& address);
 
 /// Mbit/s of the link, as its driver says; 0: unknown.
 int link_speed(const std::string& name);
+/// The PCI vendor of its network adapter; 0: unknown, or it has none.
+uint32_t adapter_vendor(const std::string& name);
 
 /// "eth0 (10.0.0.4), lo (127.0.0.1), eth1 (10.1.0.4, down)"; "none".
 std::string describe(const std::vector<Interface>& interfaces);

@@ -12,11 +12,6 @@
 namespace niccolite::transport {
 namespace {
 
-int streams_from_environment() {
-  const int64_t asked = parameters::socket_nthreads() * parameters::nsocks_perthread();
-  return static_cast<int>(std::min<int64_t>(asked, net::kMostStreams));
-}
-
 /// That this process may use.
 int cores() {
   cpu_set_t cores;
@@ -83,6 +78,13 @@ Result<net::Rails> NetworkConnector::find_rails() const {
   return rails;
 }
 
+int NetworkConnector::streams_per_rail() const {
+  const std::vector<Interface>& rails = rails_.interfaces;  // none where a plug-in carries
+  const uint32_t vendor = rails.empty() ? 0 : adapter_vendor(rails[rails_.preferred].name);
+  return net::sockets_of_rail(parameters::socket_nthreads(), parameters::nsocks_perthread(), vendor,
+                              machine_.kind());
+}
+
 Result<NetworkConnector::Proxies> NetworkConnector::proxies() {
   {
     std::lock_guard lock(mutex_);
@@ -93,7 +95,7 @@ Result<NetworkConnector::Proxies> NetworkConnector::proxies() {
           {.machine = machine_,
            .member = member_,
            .fail = fail_,
-           .streams = streams_from_environment(),
+           .streams = streams_per_rail(),
            .rails = rails_,
            .network = carrier_.network,
            .has_two_threads = is_gpu && cores() >= kCoresToSpare,

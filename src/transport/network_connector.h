@@ -54,6 +54,7 @@ class NetworkConnector final : public Connector {
   using Proxies = std::vector<net::Proxy*>;
 
   Result<net::Rails> find_rails() const;
+  int streams_per_rail() const REQUIRES(mutex_);
   /// All of this rank, started when they are first needed. They live as long as the connector.
   Result<Proxies> proxies() EXCLUDES(mutex_);
   /// Those that carry data to and from a peer that has so many.

@@ -27,6 +27,20 @@ std::vector<std::string> hosts(const std::vector<Path>& paths) {
 }
 using Texts = std::vector<std::string>;
 
+TEST(SocketsOfRail, AreWhatTheUserAsksForAndElseWhatTheAdapterWants) {
+  constexpr uint32_t kAmazon = 0x1d0f, kGoogle = 0x1ae0, kOther = 0x15b3;
+  using gpu::Kind;
+  EXPECT_EQ(sockets_of_rail(0, 0, kAmazon, Kind::Cuda), 16);
+  EXPECT_EQ(sockets_of_rail(0, 0, kGoogle, Kind::Virtual), 4);
+  EXPECT_EQ(sockets_of_rail(0, 0, kOther, Kind::Cuda), 1);
+  EXPECT_EQ(sockets_of_rail(0, 0, 0, Kind::Virtual), 2);
+  EXPECT_EQ(sockets_of_rail(3, 0, kAmazon, Kind::Cuda), 24);
+  EXPECT_EQ(sockets_of_rail(0, 3, kGoogle, Kind::Cuda), 12);
+  EXPECT_EQ(sockets_of_rail(0, 1, 0, Kind::Virtual), 1);
+  EXPECT_EQ(sockets_of_rail(4, 0, 0, Kind::Virtual), 4);
+  EXPECT_EQ(sockets_of_rail(16, 64, kOther, Kind::Cuda), 64);
+}
+
 TEST(Paths, LeadToTheAddressOfTheOwnSubnet) {
   const std::vector<Address> peer{address("10.2.0.7:5"), address("10.1.0.7:6")};
   const Paths paths = paths_between(kTwo, peer);

@@ -14,8 +14,11 @@ namespace {
 // Several rails that are idle share a chunk. What a connection that breaks has not carried
 // as a whole is sent once more: a bound on that, too.
 constexpr uint32_t kMostOfPart = 256 << 10;
-// Smaller parts stay on the rank's own rail while nothing else is on the way.
-constexpr uint32_t kWorthSpreading = 16 << 10;
+// Smaller parts stay on the rank's own rail until they come to as much together.
+constexpr uint32_t kWorthARail = 16 << 10;
+// What is on its way on one socket before another on the same rail is used: chunks that share a
+// rail arrive later than one after the other, and each socket has acknowledgements of its own.
+constexpr uint32_t kWorthASocket = 256 << 10;
 // The longest that a peer is tried which no connection has ever reached.
 constexpr auto kFirstMeeting = std::chrono::seconds(20);
 
@@ -274,20 +277,20 @@ void Outbound::abandon_ends() {
   for (const auto& [key, end] : ends_) end->abandon();
 }
 
-// Small parts go by the rank's own rail while it is free; otherwise streams have as much on their
-// way as each other, so that a faster one carries more. On one rail the parts of a chunk stay
-// together, which saves system calls at both ends. Null: none has room.
+// Rails have as much on their way as each other, so that a faster one carries more; small parts go
+// by the rank's own. The sockets of one rail are used one after the other, as each has enough, and
+// have the parts of a chunk together, which saves system calls at both ends. Null: none has room.
 Outbound::Flow* Outbound::flow_for(const Part& part) {
-  const bool is_spread = part.frame.length >= kWorthSpreading;
-  if (part.frame.offset > 0 && paths_.rails.size() == 1 && has_room(flows_[last_]))
-    return &flows_[last_];
+  const bool has_one_rail = paths_.rails.size() == 1;
+  if (part.frame.offset > 0 && has_one_rail && has_room(flows_[last_])) return &flows_[last_];
+  const auto load = [&](const Flow& flow) {
+    if (has_one_rail) return std::pair(flow.on_way / kWorthASocket, uint64_t{0});
+    return part.frame.length >= kWorthARail ? std::pair(flow.on_way, flow.carried)
+                                            : std::pair(flow.on_way / kWorthARail, uint64_t{0});
+  };
   Flow* best = nullptr;
-  for (Flow& flow : flows_) {
-    if (!has_room(flow)) continue;
-    if (best == nullptr || flow.on_way < best->on_way ||
-        (is_spread && flow.on_way == best->on_way && flow.carried < best->carried))
-      best = &flow;
-  }
+  for (Flow& flow : flows_)
+    if (has_room(flow) && (best == nullptr || load(flow) < load(*best))) best = &flow;
   return best;
 }
 

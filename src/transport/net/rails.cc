@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/parameters.h"
+#include "transport/net/stream.h"
 
 namespace niccolite::transport::net {
 namespace {
@@ -48,6 +49,15 @@ Result<std::vector<Interface>> find_rails(const Address& used) {
   for (size_t i = 0; i < rails.size(); ++i)
     if (2 * speeds[i] >= fastest) fast.push_back(std::move(rails[i]));
   return fast;
+}
+
+int sockets_of_rail(int64_t threads, int64_t sockets_per_thread, uint32_t vendor, gpu::Kind kind) {
+  constexpr uint32_t kAmazon = 0x1d0f, kGoogle = 0x1ae0;
+  if (threads == 0 && sockets_per_thread == 0 && vendor != kAmazon && vendor != kGoogle)
+    return kind == gpu::Kind::Virtual ? 2 : 1;
+  if (threads == 0) threads = vendor == kAmazon ? 2 : vendor == kGoogle ? 4 : 1;
+  if (sockets_per_thread == 0) sockets_per_thread = vendor == kAmazon ? 8 : 1;
+  return static_cast<int>(std::min<int64_t>(threads * sockets_per_thread, kMostStreams));
 }
 
 Paths paths_between(const Rails& own, std::span<const Address> peer) {

@@ -3,11 +3,13 @@
 // Thread safety: pure functions, but find_rails(), which asks the system.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/interfaces.h"
+#include "gpu/machine.h"
 
 namespace niccolite::transport::net {
 
@@ -20,6 +22,11 @@ struct Rails {
 /// `used` that have at least half the speed of the fastest. `used` is the address by which the
 /// bootstrap reaches others, and the only rail where it is of another kind.
 Result<std::vector<Interface>> find_rails(const Address& used);
+
+/// How many sockets to a peer share a rail. `threads` and `sockets_per_thread`: their product was
+/// asked for (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD); 0: what suits the adapter of the PCI
+/// vendor `vendor`, as clouds limit what one TCP connection carries, and else the machine's GPUs.
+int sockets_of_rail(int64_t threads, int64_t sockets_per_thread, uint32_t vendor, gpu::Kind kind);
 
 /// From an interface of this host to an address of the peer.
 struct Path {
