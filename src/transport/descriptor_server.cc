@@ -7,12 +7,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <string_view>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -27,9 +29,9 @@ constexpr char kOtherUser = 2;
 constexpr char kFailed = 3;
 constexpr size_t kMostWords = 512;
 constexpr const char* kFolder = "/tmp/";
-constexpr const char* kPrefix = "niccolite-";
+constexpr std::string_view kPrefix = "niccolite-";
 // Of a socket that does not listen yet: one that refuses under the other name is nobody's.
-constexpr const char* kUnfinished = ".niccolite-";
+constexpr std::string_view kUnfinished = ".niccolite-";
 constexpr std::chrono::hours kAbandoned{1};
 constexpr timeval kPatience{.tv_sec = 1,
                             .tv_usec = 0};  // for a client of the same user that does not speak
@@ -145,12 +147,27 @@ Result<Fd> receive_descriptor(const Fd& socket, const std::string& address) {
   }
 }
 
-bool may_be_leftover(const std::filesystem::path& path) {
-  const std::string file = path.filename();
-  if (file.starts_with(kPrefix)) return true;
-  if (!file.starts_with(kUnfinished)) return false;
+/// "4711-0123456789abcdef", of a process and a random number.
+bool is_own_form(std::string_view rest) {
+  const size_t dash = rest.find('-');
+  if (dash == 0 || dash == std::string_view::npos) return false;
+  const std::string_view random = rest.substr(dash + 1);
+  return std::ranges::all_of(rest.substr(0, dash), [](char c) { return c >= '0' && c <= '9'; }) &&
+         random.size() == 16 &&
+         random.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Users have files in the folder, too, whose names may begin alike: logs, dumps. connect() refuses
+// what is no socket as it refuses a dead one.
+bool may_be_leftover(const std::filesystem::directory_entry& entry) {
   std::error_code error;
-  const auto written = std::filesystem::last_write_time(path, error);
+  if (entry.symlink_status(error).type() != std::filesystem::file_type::socket) return false;
+  const std::string file = entry.path().filename();
+  if (file.starts_with(kPrefix)) return is_own_form(std::string_view(file).substr(kPrefix.size()));
+  if (!file.starts_with(kUnfinished) ||
+      !is_own_form(std::string_view(file).substr(kUnfinished.size())))
+    return false;
+  const auto written = std::filesystem::last_write_time(entry.path(), error);
   return !error && std::filesystem::file_time_type::clock::now() - written > kAbandoned;
 }
 
@@ -159,7 +176,7 @@ void remove_leftovers() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
     const std::string path = entry.path();
-    if (!may_be_leftover(entry.path())) continue;
+    if (!may_be_leftover(entry)) continue;
     const Result<SocketName> name = socket_name(path);
     Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!name.is_ok() || !probe.valid()) continue;

@@ -1,10 +1,14 @@
 #include "transport/descriptor_server.h"
 
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "gpu/virtual/driver.h"
@@ -62,15 +66,45 @@ TEST(DescriptorServer, DISABLED_IsThereUnderItsName) {
   }
 }
 
+// Run by the test after the next, in the same way.
+TEST(DescriptorServer, DISABLED_Starts) { ASSERT_TRUE(DescriptorServer::instance().is_ok()); }
+
+std::string command_of_test(const std::string& name) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  return "NCCL_IPC_USE_ABSTRACT_SOCKET=0 '" + self +
+         "' --gtest_also_run_disabled_tests --gtest_brief=1 --gtest_filter=DescriptorServer." +
+         name;
+}
+
 // Who starts removes the files of dead processes: never of those that start beside it.
 TEST(DescriptorServer, OutlivesTheStartOfOthers) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string one = "NCCL_IPC_USE_ABSTRACT_SOCKET=0 '" + self +
-                          "' --gtest_also_run_disabled_tests --gtest_brief=1 "
-                          "--gtest_filter=DescriptorServer.DISABLED_IsThereUnderItsName";
+  const std::string one = command_of_test("DISABLED_IsThereUnderItsName");
   const std::string all =
       one + " & a=$!; " + one + " & b=$!; " + one + " & c=$!; wait $a && wait $b && wait $c";
   EXPECT_EQ(std::system(all.c_str()), 0);
+}
+
+// What users keep in the same folder is theirs, whatever its name.
+TEST(DescriptorServer, RemovesDeadSocketsAlone) {
+  const std::string before = fmt::format("/tmp/niccolite-{}", getpid());
+  const std::string dead = before + "-0123456789abcdef", named_alike = before + "-00000000000000aa";
+  const std::string log = before + ".log", link = before + "-00000000000000bb";
+  const std::string other = before + "-socket";
+  std::ofstream(log) << "a line";
+  std::ofstream(named_alike) << "a line";
+  std::filesystem::create_symlink(log, link);
+  for (const std::string& path : {dead, other}) {
+    const Fd bound(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    ASSERT_EQ(bind(bound.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  EXPECT_EQ(std::system(command_of_test("DISABLED_Starts").c_str()), 0);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  for (const std::string& path : {log, named_alike, link, other}) {
+    EXPECT_TRUE(std::filesystem::exists(std::filesystem::symlink_status(path))) << path;
+    std::filesystem::remove(path);
+  }
 }
 
 TEST(DescriptorServer, ThatIsGoneIsNamedWithARemedy) {
