@@ -275,6 +275,39 @@ TEST_F(EventSourcesTest, LeaveNoDescriptorBehind) {
   ASSERT_TRUE(synchronize().is_ok());
 }
 
+// What it brings may be what kernels wait for: they are stepped before anybody waits again.
+TEST(WaitForSources, IsNotBegunWhereOneThatWasLeftOutHasBeenServed) {
+  struct Held final : EventSource {
+    int descriptor() const override { return fd.get(); }
+    bool serve() override { return !is_held; }
+    void begin_serving() override {}
+    void end_serving() override {}
+    Fd fd{eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)};  // readable
+    std::atomic<bool> is_held{true};
+  };
+  EventSources sources;
+  Held held;
+  ASSERT_TRUE(sources.attach(held).is_ok());
+  std::atomic<bool> waits{true};
+  std::thread poller([&] {
+    sources.begin();
+    EXPECT_TRUE(sources.wait(std::chrono::seconds(60)));  // it is left out
+    held.is_held = false;
+    uint64_t count = 0;
+    EXPECT_EQ(read(held.fd.get(), &count, sizeof count), 8);  // and not readable any more
+    EXPECT_TRUE(sources.wait(std::chrono::seconds(60)));
+    waits = false;
+    sources.end();
+  });
+  for (const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+       waits && !deadline.passed();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_FALSE(waits);
+  sources.wake();
+  poller.join();
+  sources.detach(held);
+}
+
 // Whoever lets go of it waits until nobody is in the wait: a poller that went into the next one
 // before that thread has the lock would keep it there for as long as kernels wait.
 TEST(WaitForSources, EndsForGoodWithTheLastSource) {

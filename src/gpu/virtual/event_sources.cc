@@ -97,7 +97,10 @@ bool EventSources::wait(std::chrono::microseconds most) {
   std::unique_lock lock(mutex_);
   // After the last has gone, detach() waits for nobody to be here any more.
   if (!set_.valid() || sources_.empty()) return false;
-  if (!left_out_.empty()) serve_those_left_out();
+  if (!left_out_.empty() && serve_those_left_out()) {
+    is_open_.exchange(true);
+    return true;  // kernels may have what they wait for
+  }
   is_waiting_ = true;
   const int set = set_.get();  // which stays open while is_waiting_
   lock.unlock();
@@ -125,13 +128,16 @@ void EventSources::serve(uint64_t number) {
   left_out_.push_back(number);
 }
 
-void EventSources::serve_those_left_out() {
-  std::erase_if(left_out_, [this](uint64_t number) {
+bool EventSources::serve_those_left_out() {
+  bool any = false;
+  std::erase_if(left_out_, [&](uint64_t number) {
     const auto found = sources_.find(number);
     if (found == sources_.end()) return true;
-    return found->second->serve() &&
-           epoll_control(set_, EPOLL_CTL_MOD, found->second->descriptor(), EPOLLIN, number);
+    if (!found->second->serve()) return false;
+    any = true;
+    return epoll_control(set_, EPOLL_CTL_MOD, found->second->descriptor(), EPOLLIN, number);
   });
+  return any;
 }
 
 void EventSources::end() {

@@ -59,7 +59,7 @@ class EventSources {
   void write_wake() EXCLUDES(descriptors_mutex_);
   void read_wake() EXCLUDES(descriptors_mutex_);
   void serve(uint64_t number) REQUIRES(mutex_);
-  void serve_those_left_out() REQUIRES(mutex_);
+  bool serve_those_left_out() REQUIRES(mutex_);  // true: one at least
 
   std::atomic<size_t> count_{0};
   std::atomic<bool> is_open_{false};
