@@ -74,7 +74,8 @@ void Housekeeper::run() {
   }
 }
 
-// What is taken out is entered again by its next tend(), which may come while it is swept.
+// What is taken out is entered again by its next tend(), which may come while it is swept: then it
+// is there already.
 void Housekeeper::sweep_all(std::unique_lock<std::mutex>& lock) {
   std::vector<std::weak_ptr<Tended>> all = std::exchange(tended_, {});
   lock.unlock();
@@ -83,7 +84,12 @@ void Housekeeper::sweep_all(std::unique_lock<std::mutex>& lock) {
     return tended == nullptr || !tended->sweep();
   });
   lock.lock();
-  for (std::weak_ptr<Tended>& known : all) tended_.push_back(std::move(known));
+  for (std::weak_ptr<Tended>& known : all) {
+    const bool is_there = std::ranges::any_of(tended_, [&](const std::weak_ptr<Tended>& other) {
+      return !known.owner_before(other) && !other.owner_before(known);
+    });
+    if (!is_there) tended_.push_back(std::move(known));
+  }
 }
 
 }  // namespace niccolite::registry
