@@ -7,12 +7,12 @@ namespace niccolite::bootstrap {
 void Service::post(std::function<void()> task) {
   std::lock_guard lock(mutex_);
   if (stopping_) return;
+  tasks_.push_back(std::move(task));  // also where no thread can be started now: with the next
   if (!thread_.running()) {
     Result<Thread> thread = Thread::start("nccl-service", [this] { run(); });
     if (!thread.is_ok()) return log::error(thread.status(), "bootstrap");
     thread_ = std::move(thread.value());
   }
-  tasks_.push_back(std::move(task));
   changed_.notify_one();
 }
 

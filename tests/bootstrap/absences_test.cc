@@ -39,6 +39,12 @@ TEST_F(AbsencesOfThree, AreOfProcessesThatHaveBeenStoppedForLong) {
   EXPECT_EQ(described, 1) << "one line says so";
 }
 
+TEST_F(AbsencesOfThree, AreKnownToWhoIsSlowItself) {
+  EXPECT_FALSE(absences.is_absent(1));
+  now += 2 * Absences::kLong;
+  EXPECT_TRUE(absences.is_absent(1));
+}
+
 TEST_F(AbsencesOfThree, EndWhenTheProcessGoesOn) {
   absences.is_absent(1);
   now += Absences::kLong;
