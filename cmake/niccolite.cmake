@@ -33,7 +33,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
 endif()
 if(NICCOLITE_SANITIZE)
   target_compile_options(niccolite_flags INTERFACE -fsanitize=${NICCOLITE_SANITIZE}
-    $<$<BOOL:$<TARGET_PROPERTY:NICCOLITE_IS_TEST>>:-fno-sanitize=undefined> -fno-sanitize-recover=all)
+    $<$<BOOL:$<TARGET_PROPERTY:NICCOLITE_IS_TEST>>:-fno-sanitize=undefined>
+    $<$<BOOL:$<TARGET_PROPERTY:NICCOLITE_IS_TEST_DATA>>:-fno-sanitize=thread> -fno-sanitize-recover=all)
   target_link_options(niccolite_flags INTERFACE -fsanitize=${NICCOLITE_SANITIZE})
 endif()
 if(NICCOLITE_FUZZ)
