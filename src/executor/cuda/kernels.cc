@@ -1,12 +1,16 @@
 #include "executor/cuda/kernels.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "executor/cuda/fatbins.h"
+#include "executor/cuda/kernel_list.h"
 #include "gpu/cuda/machine.h"
 #include "gpu/cuda/open.h"
 
@@ -23,13 +27,6 @@ using gpu::cuda::ScopedRelaxedCapture;
 
 constexpr std::array kReduceOpNames{"sum", "product", "max", "min"};  // as in the kernels' names
 static_assert(kReduceOpNames.size() == kReduceOps);
-constexpr std::array kProtocolNames{"ll", "ll128", "simple"};
-static_assert(kProtocolNames.size() == kProtocols);
-constexpr std::array kVariantNames{
-    "niccolite_run",  "niccolite_direct",      "niccolite_direct_each", "niccolite_messages",
-    "niccolite_list", "niccolite_direct_list", "niccolite_phases"};
-static_assert(kVariantNames.size() == kKernelVariants);
-
 // The enumerator's name in lower case.
 std::string kernel_name_of(DataType type) {
   constexpr std::array kNames{
@@ -42,40 +39,38 @@ std::string kernel_name_of(DataType type) {
   return name;
 }
 
-std::string name_of(const KernelId& id) {
-  const char* const variant = kVariantNames[static_cast<size_t>(id.variant)];
-  const char* const protocol = kProtocolNames[static_cast<size_t>(id.protocol)];
-  const char* const place = id.in_host ? "_in_host" : "";
-  if (id.variant == KernelVariant::Messages) return fmt::format("{}{}", variant, place);
-  if (id.variant == KernelVariant::Program && !id.reduces)
-    return fmt::format("niccolite_copy_{}", protocol);
-  const std::string what = id.reduces ? fmt::format("{}_{}", kernel_name_of(id.type),
-                                                    kReduceOpNames[static_cast<size_t>(id.op)])
-                                      : "copy";
-  if (id.variant == KernelVariant::Program) return fmt::format("{}_{}_{}", variant, what, protocol);
-  return fmt::format("{}_{}_{}{}", variant, what, id.most_peers, place);
-}
+struct Named {
+  KernelId id;
+  std::string name;
+};
+
+// Of the list, in which an operation has the name WHAT.
+struct Listed {
+  const char* name;
+  KernelVariant variant;
+  Protocol protocol;
+  uint32_t most_peers;
+  bool in_host;
+};
+#define LISTED(name, variant, protocol, most_peers, in_host, ...) \
+  {"niccolite_" #name, KernelVariant::variant, Protocol::protocol, most_peers, in_host},
+constexpr Listed kReduceList[] = {NICCOLITE_REDUCE_KERNELS(LISTED, WHAT, )};
+constexpr Listed kCopyList[] = {NICCOLITE_COPY_KERNELS_BESIDE(LISTED, )
+                                    NICCOLITE_COPY_KERNELS(LISTED, )};
+#undef LISTED
 
 // The kernels that reduce elements of one type by one reduction, or that move bytes.
-std::vector<KernelId> kernels_of(bool reduces, DataType type, ReduceOp op) {
-  std::vector<KernelId> kernels;
-  const auto add = [&](Protocol protocol, KernelVariant variant, uint32_t peers,
-                       bool in_host = false) {
-    kernels.push_back({protocol, reduces, variant, peers, type, op, in_host});
-  };
-  for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple})
-    add(protocol, KernelVariant::Program, /*peers=*/0);
-  for (const uint32_t peers : {kFewDirectPeers, kMostDirectPeers}) {
-    for (const KernelVariant variant : {KernelVariant::Direct, KernelVariant::DirectEach,
-                                        KernelVariant::List, KernelVariant::DirectList})
-      add(Protocol::LL, variant, peers);
-    if (reduces) add(Protocol::LL128, KernelVariant::Phases, peers);
+std::vector<Named> kernels_of(bool reduces, DataType type, ReduceOp op) {
+  constexpr std::string_view kWhat = "WHAT";
+  const std::string what =
+      fmt::format("{}_{}", kernel_name_of(type), kReduceOpNames[static_cast<size_t>(op)]);
+  std::vector<Named> kernels;
+  for (const Listed& of : reduces ? std::span<const Listed>(kReduceList) : kCopyList) {
+    std::string name = of.name;
+    if (reduces) name.replace(name.find(kWhat), kWhat.size(), what);
+    kernels.push_back(
+        {{of.protocol, reduces, of.variant, of.most_peers, type, op, of.in_host}, std::move(name)});
   }
-  for (const KernelVariant variant : {KernelVariant::Direct, KernelVariant::DirectEach})
-    add(Protocol::LL, variant, kFewDirectPeers, /*in_host=*/true);
-  if (reduces) return kernels;
-  for (const bool in_host : {false, true})
-    add(Protocol::LL, KernelVariant::Messages, /*peers=*/1, in_host);
   return kernels;
 }
 
@@ -100,6 +95,12 @@ size_t index_of(const KernelId& id) {
          variant;
 }
 using Table = std::array<CuFunction, kKernels>;
+
+std::string name_of(const KernelId& id) {
+  for (const Named& kernel : kernels_of(id.reduces, id.type, id.op))
+    if (index_of(kernel.id) == index_of(id)) return kernel.name;
+  return "that is in no list";
+}
 
 // Libraries belong to the process, functions to a device's context. Never unloaded: kernels may run
 // until the process ends.
@@ -152,15 +153,11 @@ class Kernels {
           driver.cuFuncGetAttribute(&registers, gpu::cuda::kCuFunctionRegisters, function),
           "cuFuncGetAttribute({} on device {})", name, device);
     };
-    const auto load_kernel = [&](const KernelId& id) {
-      return load_named(name_of(id), index_of(id));
-    };
     if (std::string(fatbin.name) == "copy") {
       for (size_t i = 0; i < kOneSidedNames.size(); ++i)
         TRY(load_named(kOneSidedNames[i], kFirstOneSided + i));
-      for (const KernelId& id : kernels_of(/*reduces=*/false, DataType::Uint8, ReduceOp::Sum)) {
-        TRY(load_kernel(id));
-      }
+      for (const Named& kernel : kernels_of(/*reduces=*/false, DataType::Uint8, ReduceOp::Sum))
+        TRY(load_named(kernel.name, index_of(kernel.id)));
       return {};
     }
     for (int t = 0; t < kDataTypes; ++t) {
@@ -169,7 +166,8 @@ class Kernels {
       for (int f = 0; f < kReduceOps; ++f) {
         const auto op = static_cast<ReduceOp>(f);
         if (reduced_as(type, op) != type) continue;
-        for (const KernelId& id : kernels_of(/*reduces=*/true, type, op)) TRY(load_kernel(id));
+        for (const Named& kernel : kernels_of(/*reduces=*/true, type, op))
+          TRY(load_named(kernel.name, index_of(kernel.id)));
       }
     }
     return {};

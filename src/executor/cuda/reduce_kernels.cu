@@ -14,29 +14,10 @@ template <ReduceOp kOp>
 using Reduce = niccolite::executor::cuda::ReduceOperation<DataType::NICCOLITE_TYPE, kOp>;
 }  // namespace
 
-// name: float32_sum.
-#define NICCOLITE_KERNELS_OF_PEERS(name, Operation, peers)                              \
-  NICCOLITE_KERNEL(direct_##name##_##peers, LaunchArgs,                                 \
-                   run_direct<Operation, peers, /*kSendsEach=*/false>(args))            \
-  NICCOLITE_KERNEL(direct_each_##name##_##peers, LaunchArgs,                            \
-                   run_direct<Operation, peers, /*kSendsEach=*/true>(args))             \
-  NICCOLITE_KERNEL(list_##name##_##peers, LaunchArgs, run_list<Operation, peers>(args)) \
-  NICCOLITE_KERNEL(direct_list_##name##_##peers, ListArgs,                              \
-                   run_direct_list<Operation, peers>(args))                             \
-  NICCOLITE_KERNEL(phases_##name##_##peers, LaunchArgs, PhaseKernel<Operation, peers>(args).run())
 static_assert(niccolite::executor::cuda::kFewDirectPeers == 3 &&
               niccolite::executor::cuda::kMostDirectPeers == 7);
-#define NICCOLITE_KERNELS_NAMED(name, Operation)                                                 \
-  NICCOLITE_KERNELS_OF_PEERS(name, Operation, 3)                                                 \
-  NICCOLITE_KERNELS_OF_PEERS(name, Operation, 7)                                                 \
-  NICCOLITE_KERNEL(direct_##name##_3_in_host, LaunchArgs,                                        \
-                   run_direct<Operation, 3, /*kSendsEach=*/false, /*kInHost=*/true>(args))       \
-  NICCOLITE_KERNEL(direct_each_##name##_3_in_host, LaunchArgs,                                   \
-                   run_direct<Operation, 3, /*kSendsEach=*/true, /*kInHost=*/true>(args))        \
-  NICCOLITE_KERNEL(run_##name##_ll, LaunchArgs, run_kernel<Operation, Protocol::LL>(args))       \
-  NICCOLITE_KERNEL(run_##name##_ll128, LaunchArgs, run_kernel<Operation, Protocol::LL128>(args)) \
-  NICCOLITE_KERNEL(run_##name##_simple, LaunchArgs, run_kernel<Operation, Protocol::Simple>(args))
-#define NICCOLITE_KERNELS_OF_NAMED(type, op, kOp) NICCOLITE_KERNELS_NAMED(type##_##op, Reduce<kOp>)
+#define NICCOLITE_KERNELS_OF_NAMED(type, op, kOp) \
+  NICCOLITE_REDUCE_KERNELS(NICCOLITE_KERNEL, type##_##op, Reduce<kOp>)
 #define NICCOLITE_KERNELS_OF(type, op, kOp) NICCOLITE_KERNELS_OF_NAMED(type, op, kOp)
 
 // (Unsigned integers have the sums and products of signed ones: reduced_as().)
