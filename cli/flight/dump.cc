@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace niccolite::flight {
 namespace {
@@ -60,24 +61,51 @@ RankDump read_rank(const json& object, uint64_t time) {
   return rank;
 }
 
-void add_communicator(Flight& flight, const json& object, uint64_t time) {
-  const std::string id = object.at("id").get<std::string>();
-  RankDump rank = read_rank(object, time);
-  const int nranks = object.at("nranks").get<int>();
-  const auto processes = object.at("processes").get<std::vector<std::string>>();
-  if (nranks < 1 || nranks > kMostRanks || rank.rank < 0 || rank.rank >= nranks ||
-      processes.size() != static_cast<size_t>(nranks))
+/// One rank of a communicator, as a file has it.
+struct Described {
+  CommunicatorDump communicator;  // without ranks
+  RankDump rank;
+};
+
+Described read_communicator(const json& object, uint64_t time) {
+  Described read{
+      .communicator = {.id = object.at("id").get<std::string>(),
+                       .nranks = object.at("nranks").get<int>(),
+                       .processes = object.at("processes").get<std::vector<std::string>>(),
+                       .ranks = {}},
+      .rank = read_rank(object, time)};
+  const CommunicatorDump& of = read.communicator;
+  if (of.nranks < 1 || of.nranks > kMostRanks || read.rank.rank < 0 ||
+      read.rank.rank >= of.nranks || of.processes.size() != static_cast<size_t>(of.nranks))
     throw std::runtime_error("ranks that cannot be");
-  CommunicatorDump& communicator = flight.communicators[id];
-  if (communicator.nranks != 0 && communicator.nranks != nranks)
-    throw std::runtime_error("a communicator with another number of ranks elsewhere");
-  communicator.id = id;
-  communicator.nranks = nranks;
-  communicator.processes = processes;
-  rank.process = processes[static_cast<size_t>(rank.rank)];
+  read.rank.process = of.processes[static_cast<size_t>(read.rank.rank)];
+  return read;
+}
+
+// All of a file, or nothing.
+std::vector<Described> read_communicators(const Flight& known, const json& document) {
+  const auto time = document.at("time").get<uint64_t>();
+  std::vector<Described> all;
+  std::map<std::string, int> nranks;
+  for (const json& object : document.at("communicators")) {
+    Described& read = all.emplace_back(read_communicator(object, time));
+    const CommunicatorDump& of = read.communicator;
+    const auto before = known.communicators.find(of.id);
+    const int expected = before == known.communicators.end() ? of.nranks : before->second.nranks;
+    if (nranks.try_emplace(of.id, expected).first->second != of.nranks)
+      throw std::runtime_error("a communicator with another number of ranks elsewhere");
+  }
+  return all;
+}
+
+void add(Flight& flight, Described described) {
+  CommunicatorDump& communicator = flight.communicators[described.communicator.id];
+  described.communicator.ranks = std::move(communicator.ranks);
+  communicator = std::move(described.communicator);
   // Of two dumps of one rank the later one counts.
+  RankDump& rank = described.rank;
   const auto known = communicator.ranks.find(rank.rank);
-  if (known == communicator.ranks.end() || known->second.time <= time)
+  if (known == communicator.ranks.end() || known->second.time <= rank.time)
     communicator.ranks[rank.rank] = std::move(rank);
 }
 
@@ -89,11 +117,8 @@ Status read_file(Flight& flight, const std::filesystem::path& path) {
     if (const int format = document.at("format").get<int>(); format != kFormat)
       return Status::invalid_argument("{}: is of format {}, and this command reads format {}",
                                       path.string(), format, kFormat);
-    const auto time = document.at("time").get<uint64_t>();
-    Flight added = flight;  // nothing of a file that is bad further on
-    for (const json& communicator : document.at("communicators"))
-      add_communicator(added, communicator, time);
-    flight = std::move(added);
+    for (Described& described : read_communicators(flight, document))
+      add(flight, std::move(described));
   } catch (const std::exception& error) {
     return Status::invalid_argument("{}: is no whole dump ({})", path.string(), error.what());
   }

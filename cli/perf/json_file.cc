@@ -1,39 +1,62 @@
 #include "cli/perf/json_file.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/files.h"
 
 namespace niccolite::perf {
 namespace {
 
-std::string temporary_of(const std::string& path) { return path + ".partial"; }
+// Beside the file that `path` names, or leads to: of a name that nobody has.
+struct Temporary {
+  std::string target;
+  std::string name;
+  Fd file;
+};
+Result<Temporary> make_temporary(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  Temporary made{.target = error ? path : target.string(), .name = {}, .file = {}};
+  made.name = made.target + ".XXXXXX";
+  made.file = Fd(mkostemp(made.name.data(), O_CLOEXEC));
+  if (!made.file.valid()) return Status::from_errno(errno, "cannot write " + made.name);
+  const mode_t mask = umask(0);
+  umask(mask);
+  fchmod(made.file.get(), 0666 & ~mask);
+  return made;
+}
 
 }  // namespace
 
 Status write_json(const std::string& path, const nlohmann::json& document) {
-  const std::string temporary = temporary_of(path);
-  {
-    std::ofstream stream(temporary);
-    stream << document.dump(1) << '\n';
-    stream.close();
-    if (!stream) return Status::from_errno(errno, "cannot write " + temporary);
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0)
-    return Status::from_errno(errno, "cannot rename " + temporary);
-  return {};
+  const std::string text = document.dump(1) + "\n";
+  if (is_special_file(path)) return write_special_file(path, text);
+  const Temporary made = TRY(make_temporary(path));
+  Status status = write_all(made.file, text, made.name);
+  if (status.is_ok() && std::rename(made.name.c_str(), made.target.c_str()) != 0)
+    status = Status::from_errno(errno, "cannot rename " + made.name);
+  if (!status.is_ok()) unlink(made.name.c_str());
+  return status;
 }
 
 Status check_writable(const std::string& path) {
   std::error_code ignored;  // what is not there is no folder
   if (std::filesystem::is_directory(path, ignored))
     return Status::from_errno(EISDIR, "cannot write " + path);
-  const std::string temporary = temporary_of(path);
-  const bool is_opened = std::ofstream(temporary, std::ios::app).is_open();
-  if (!is_opened) return Status::from_errno(errno, "cannot write " + temporary);
-  std::filesystem::remove(temporary, ignored);
+  if (is_special_file(path))
+    return access(path.c_str(), W_OK) == 0 ? Status()
+                                           : Status::from_errno(errno, "cannot write " + path);
+  const Temporary made = TRY(make_temporary(path));
+  unlink(made.name.c_str());
   return {};
 }
 

@@ -5,12 +5,23 @@
 
 namespace niccolite::observe {
 
-Clock::Moment Clock::Moment::now() {
+namespace {
+
+uint64_t read(clockid_t clock) {
   timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
+  clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Over less the error of reading two clocks one after the other would count.
+constexpr uint64_t kShortest = 10'000'000;  // ns
+
+}  // namespace
+
+Clock::Moment Clock::Moment::now() {
   return {.ticks = observe::ticks(),
-          .nanoseconds = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u +
-                         static_cast<uint64_t>(now.tv_nsec)};
+          .monotonic = read(CLOCK_MONOTONIC),
+          .nanoseconds = read(CLOCK_REALTIME)};
 }
 
 const Clock::Moment& Clock::first() {
@@ -20,21 +31,17 @@ const Clock::Moment& Clock::first() {
 
 void Clock::begin() { first(); }
 
-namespace {
-
-// Over less the error of reading two clocks one after the other would count.
-constexpr uint64_t kShortest = 10'000'000;  // ns
-
-}  // namespace
-
 Clock::Clock()
-    : now_([] {
-        while (Moment::now().nanoseconds - first().nanoseconds < kShortest)
+    : Clock(first(), [] {
+        while (read(CLOCK_MONOTONIC) - first().monotonic < kShortest)
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return Moment::now();
-      }()),
-      nanoseconds_per_tick_(static_cast<double>(now_.nanoseconds - first().nanoseconds) /
-                            static_cast<double>(now_.ticks - first().ticks)) {}
+      }()) {}
+
+Clock::Clock(const Moment& first, const Moment& now)
+    : now_(now),
+      nanoseconds_per_tick_(static_cast<double>(now.monotonic - first.monotonic) /
+                            static_cast<double>(now.ticks - first.ticks)) {}
 
 uint64_t Clock::nanoseconds(uint64_t ticks) const {
   const auto since = static_cast<double>(static_cast<int64_t>(ticks - now_.ticks));

@@ -22,12 +22,22 @@ inline uint64_t ticks() {
 #endif
 }
 
-/// Translates ticks into nanoseconds since 1970, as the clock of the host has them. It compares
-/// both clocks when the process begins to look at it and when it is made: the longer that is ago,
-/// the better. Times of one Clock are in the order of their ticks.
+/// Translates ticks into nanoseconds since 1970, as the clock of the host has them when the Clock
+/// is made. How long a tick is comes from CLOCK_MONOTONIC, which nobody sets: both are compared
+/// when the process begins to look at it and when the Clock is made; the longer that is ago, the
+/// better. Times of one Clock are in the order of their ticks.
 class Clock {
  public:
+  /// Both clocks, and the host's, at one moment.
+  struct Moment {
+    uint64_t ticks = 0;
+    uint64_t monotonic = 0;    // nanoseconds
+    uint64_t nanoseconds = 0;  // since 1970
+    static Moment now();
+  };
   Clock();
+  /// `now` is later than `first`.
+  Clock(const Moment& first, const Moment& now);
   uint64_t nanoseconds(uint64_t ticks) const;
   double ticks_per_nanosecond() const { return 1 / nanoseconds_per_tick_; }
 
@@ -35,11 +45,6 @@ class Clock {
   static void begin();
 
  private:
-  struct Moment {
-    uint64_t ticks = 0;
-    uint64_t nanoseconds = 0;
-    static Moment now();
-  };
   static const Moment& first();
   const Moment now_;
   double nanoseconds_per_tick_;

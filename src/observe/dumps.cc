@@ -9,7 +9,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "base/fd.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/parameters.h"
 #include "observe/clock.h"
@@ -75,13 +75,17 @@ Status write_whole(const std::string& path, std::string_view text) {
   unlink(path.c_str());
   const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file.get() < 0) return Status::from_errno(errno, "cannot create " + path);
-  while (!text.empty()) {
-    const ssize_t written = write(file.get(), text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return Status::from_errno(errno, "cannot write " + path);
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return {};
+  return write_all(file, text, path);
+}
+
+// Readers never find half a file.
+Status replace(const std::string& path, std::string_view text) {
+  const std::string part = path + ".part";
+  Status status = write_whole(part, text);
+  if (status.is_ok() && rename(part.c_str(), path.c_str()) != 0)
+    status = Status::from_errno(errno, "cannot rename " + part);
+  if (!status.is_ok()) unlink(part.c_str());
+  return status;
 }
 
 }  // namespace
@@ -159,20 +163,16 @@ std::string Dumps::describe_process(std::string_view reason) {
   return json.str() + "\n";
 }
 
-// Readers never find half a file.
 void Dumps::write_file(const std::string& path, std::string_view text) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   std::error_code ignored;
   if (!parent.empty()) std::filesystem::create_directories(parent, ignored);
-  const std::string part = path + ".part";
-  Status status = write_whole(part, text);
-  if (status.is_ok() && rename(part.c_str(), path.c_str()) != 0)
-    status = Status::from_errno(errno, "cannot rename " + part);
+  const Status status =
+      is_special_file(path) ? write_special_file(path, text) : replace(path, text);
   if (status.is_ok()) {
     LOG(Info, Init, "flight recorder: {} written", path);
     return;
   }
-  unlink(part.c_str());
   if (!has_complained_.exchange(true))
     LOG(Warn, Init, "the flight recorder's dump is lost: {} (NICCOLITE_DUMP)", status.message());
 }

@@ -1,7 +1,10 @@
 // What `niccolite tune` makes of measurements: constants, choices, files.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -284,6 +287,35 @@ TEST(Check, MeasuresTheLibraryByTheFastestVariant) {
   EXPECT_EQ(points[1].loss(), 0);
   EXPECT_THAT(describe(points), HasSubstr("within 5 %: 1 of 2 points; worst"));
   EXPECT_EQ(describe(std::vector<CheckedOwn>{}), "");
+}
+
+// Into /dev/stdout, by links, and beside what others have there.
+TEST(JsonFile, ReplacesFilesAlone) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("json_file_test_" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string pipe = folder / "pipe", link = folder / "link", file = folder / "file";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  EXPECT_TRUE(perf::check_writable(pipe).is_ok());
+  EXPECT_TRUE(perf::write_json(pipe, {{"a", 1}}).is_ok());
+  std::string text(64, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(::read(reader, text.data(), 64), 0)));
+  EXPECT_THAT(text, HasSubstr("\"a\": 1"));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  close(reader);
+  EXPECT_FALSE(perf::write_json(pipe, {{"a", 1}}).is_ok()) << "nobody reads";
+
+  std::filesystem::create_symlink("file", link);
+  std::ofstream(file + ".partial") << "a user's";
+  EXPECT_TRUE(perf::check_writable(link).is_ok());
+  EXPECT_FALSE(std::filesystem::exists(file));
+  EXPECT_TRUE(perf::write_json(link, {{"a", 2}}).is_ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(std::filesystem::is_regular_file(file));
+  EXPECT_TRUE(std::filesystem::exists(file + ".partial"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 4);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Measurements, SurviveTheirFile) {

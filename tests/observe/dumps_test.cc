@@ -2,15 +2,20 @@
 // be.
 #include "observe/dumps.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 
 #include <filesystem>
 #include <fstream>
+
+#include "base/fd.h"
 
 namespace niccolite::observe {
 namespace {
@@ -133,6 +138,24 @@ TEST_F(DumpsTest, FollowNoLinkOfOthers) {
   dumps.write_requested();
   EXPECT_EQ(read(folder_ / "precious"), "text");
   EXPECT_THAT(read(folder_ / "dump.json"), HasSubstr("\"reason\":\"test\""));
+}
+
+// As /dev/stderr, which a root's dump would have replaced by a file.
+TEST_F(DumpsTest, AreWrittenToPipesAndDevices) {
+  const std::string pipe = folder_ / "pipe", link = folder_ / "link";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink(pipe, link);
+  const Fd reader(open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  Dumps dumps(link);
+  dumps.add(source("one"));
+  dumps.request("test");
+  dumps.write_requested();
+  std::string text(4096, '\0');
+  const ssize_t got = ::read(reader.get(), text.data(), text.size());
+  EXPECT_THAT(text.substr(0, static_cast<size_t>(std::max<ssize_t>(got, 0))),
+              HasSubstr("\"reason\":\"test\""));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
 }
 
 TEST_F(DumpsTest, OfOtherMachinesLieBesideTheOwnAndNowhereElse) {

@@ -121,6 +121,22 @@ TEST(Recorder, GivesNoHalfEventsWhileThreadsWrite) {
   EXPECT_GT(recorder.events().size(), Recorder::kKept / 2);
 }
 
+// By a time server's first step, or where a machine goes on after a pause.
+TEST(Clock, MeasuresAsBeforeWhereTheHostsIsSet) {
+  constexpr int64_t kHour = 3'600'000'000'000;
+  constexpr uint64_t kStart = 1'700'000'000'000'000'000;
+  const Clock::Moment first{.ticks = 1000, .monotonic = 5'000'000, .nanoseconds = kStart};
+  for (const int64_t step : {-kHour, int64_t{0}, kHour}) {
+    const Clock clock(first, {.ticks = 1000 + 3'000'000,
+                              .monotonic = first.monotonic + 1'000'000,
+                              .nanoseconds = kStart + 1'000'000 + static_cast<uint64_t>(step)});
+    EXPECT_DOUBLE_EQ(clock.ticks_per_nanosecond(), 3);
+    EXPECT_EQ(clock.nanoseconds(1000 + 3'000'000),
+              kStart + 1'000'000 + static_cast<uint64_t>(step));
+    EXPECT_EQ(clock.nanoseconds(1000 + 3'000'000) - clock.nanoseconds(1000), 1'000'000u);
+  }
+}
+
 TEST(Clock, AgreesWithTheHost) {
   Clock::begin();
   const auto host_now = [] {

@@ -1,0 +1,44 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace niccolite {
+namespace {
+
+constexpr int kPatience = 1000;  // ms, with a reader that does not read on
+
+}  // namespace
+
+bool is_special_file(const std::string& path) {
+  struct stat state {};
+  return stat(path.c_str(), &state) == 0 && !S_ISREG(state.st_mode) && !S_ISDIR(state.st_mode);
+}
+
+// A pipe without a reader is refused, and one with a reader that has stopped holds nobody up.
+Status write_special_file(const std::string& path, std::string_view text) {
+  const Fd file(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  if (!file.valid()) return Status::from_errno(errno, "cannot write " + path);
+  return write_all(file, text, path);
+}
+
+Status write_all(const Fd& file, std::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    const ssize_t written = write(file.get(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {
+      pollfd room{.fd = file.get(), .events = POLLOUT, .revents = 0};
+      if (poll(&room, 1, kPatience) > 0) continue;
+      errno = EAGAIN;
+    }
+    if (written <= 0) return Status::from_errno(errno, "cannot write " + path);
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return {};
+}
+
+}  // namespace niccolite

@@ -1,0 +1,21 @@
+// Writing files that others read meanwhile. Thread safety: any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+
+namespace niccolite {
+
+/// Is there a device, a pipe or a socket at `path`, be it behind links: something that is written
+/// to, and not replaced by a new file?
+bool is_special_file(const std::string& path);
+
+/// Appends `text` to a special file. SystemError: as of write(), or nobody reads from it.
+Status write_special_file(const std::string& path, std::string_view text);
+
+/// All of it. `path` is for messages.
+Status write_all(const Fd& file, std::string_view text, const std::string& path);
+
+}  // namespace niccolite
