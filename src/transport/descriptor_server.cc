@@ -1,5 +1,6 @@
 #include "transport/descriptor_server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <mutex>
 #include <string_view>
+#include <thread>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -213,7 +215,8 @@ Result<std::shared_ptr<DescriptorServer>> DescriptorServer::instance() {
   // Never destroyed: used in destructors, too.
   static auto& current = *new std::weak_ptr<DescriptorServer>;
   std::lock_guard lock(mutex);
-  if (auto server = current.lock()) return server;
+  if (auto server = current.lock(); server != nullptr && server->process_ == getpid())
+    return server;
 
   uint64_t random = 0;
   if (getrandom(&random, sizeof random, 0) != sizeof random)
@@ -229,12 +232,14 @@ Result<std::shared_ptr<DescriptorServer>> DescriptorServer::instance() {
   if (!stop.valid()) return Status::from_errno(errno, "eventfd");
   std::shared_ptr<DescriptorServer> server(
       new DescriptorServer(std::move(listener), std::move(stop), address));
+  server->reserve_ = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
   server->thread_ = TRY(Thread::start("nccl-fd-server", [self = server.get()] { self->run(); }));
   current = server;
   return server;
 }
 
 DescriptorServer::~DescriptorServer() {
+  if (process_ != getpid()) return;  // it goes on in the parent
   const uint64_t one = 1;
   (void)!write(stop_.get(), &one,
                sizeof one);  // an eventfd just created takes one write without fail
@@ -247,9 +252,21 @@ void DescriptorServer::run() {
     pollfd events[2] = {{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     if (poll(events, 2, -1) < 0) continue;  // EINTR: signals are blocked, so this is rare
     if ((events[0].revents & POLLIN) != 0) return;
-    Fd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (client.valid()) serve(client);
+    if (const Fd client = accept(); client.valid()) serve(client);
   }
+}
+
+// Where the process has no descriptor left a client would stay in the queue, and end each poll() at
+// once. It gets the one in reserve, and hears why the memory cannot be handed over.
+Fd DescriptorServer::accept() {
+  if (!reserve_.valid()) reserve_ = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Fd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (client.valid() || (errno != EMFILE && errno != ENFILE)) return client;
+  reserve_.reset();
+  client = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  // Another thread may have taken it.
+  if (!client.valid()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return client;
 }
 
 void DescriptorServer::serve(const Fd& client) {

@@ -5,6 +5,9 @@
 // it; its thread ends with the last user.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 
@@ -29,11 +32,14 @@ class DescriptorServer {
   DescriptorServer(Fd listener, Fd stop, std::string address)
       : listener_(std::move(listener)), stop_(std::move(stop)), address_(std::move(address)) {}
   void run();
+  Fd accept();
   void serve(const Fd& client);
 
+  const pid_t process_ = getpid();  // not a child made by fork(): that has no thread of it
   Fd listener_;
   Fd stop_;  // eventfd: written to end the thread
   std::string address_;
+  Fd reserve_;     // for a client that comes when the process has no other descriptor left
   Thread thread_;  // last member: uses all of the above
 };
 

@@ -1,8 +1,11 @@
 #include "transport/descriptor_server.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -82,6 +85,53 @@ TEST(DescriptorServer, OutlivesTheStartOfOthers) {
   const std::string all =
       one + " & a=$!; " + one + " & b=$!; " + one + " & c=$!; wait $a && wait $b && wait $c";
   EXPECT_EQ(std::system(all.c_str()), 0);
+}
+
+// As where a child of the program's ends what it has inherited.
+TEST(DescriptorServer, GoesOnWhereAChildLetsGoOfIt) {
+  auto server = DescriptorServer::instance().take();
+  const pid_t child = fork();
+  if (child == 0) {
+    server.reset();
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  const auto chunk = Chunk::create(machine(), 0, 4096).take();
+  const auto got =
+      fetch_descriptor(server->address(), chunk->token(), Deadline::after(seconds(20)));
+  EXPECT_TRUE(got.is_ok()) << got.status().message();
+}
+
+TEST(DescriptorServer, SaysThatItsProcessHasNoDescriptorLeft) {
+  const auto server = DescriptorServer::instance().take();
+  const auto chunk = Chunk::create(machine(), 0, 4096).take();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  int start[2];
+  ASSERT_EQ(pipe2(start, O_CLOEXEC), 0);
+  const pid_t client = fork();
+  if (client == 0) {
+    char go = 0;
+    if (read(start[0], &go, 1) != 1) _exit(2);
+    const auto got =
+        fetch_descriptor(server->address(), chunk->token(), Deadline::after(seconds(20)));
+    const bool is_told = !got.is_ok() && got.status().message().find(
+                                             "cannot hand its memory over") != std::string::npos;
+    _exit(is_told ? 0 : 1);
+  }
+  const int next = dup(start[0]);
+  close(next);
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_EQ(write(start[1], "g", 1), 1);
+  int status = 0;
+  EXPECT_EQ(waitpid(client, &status, 0), client);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  close(start[0]);
+  close(start[1]);
+  EXPECT_TRUE(
+      fetch_descriptor(server->address(), chunk->token(), Deadline::after(seconds(20))).is_ok());
 }
 
 // What users keep in the same folder is theirs, whatever its name.
