@@ -1,7 +1,5 @@
 #include "api/configuration.h"
 
-#include <strings.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -69,18 +67,6 @@ constexpr Bounds kBounds[] = {
     {"graphStreamOrdering", "Graph stream ordering", &ncclConfig_t::graphStreamOrdering, 0, 1},
 };
 
-// Networks by name: connections between machines, and what ranks tell each other, go over sockets.
-constexpr const char* kNetwork = "Socket";
-
-Status check_network(const char* name) {
-  if (name == nullptr) return {};
-  if (strcasecmp(name, kNetwork) != 0)
-    return Status::invalid_usage("config.netName asks for the network '{}': there is '{}'", name,
-                                 kNetwork);
-  LOG(Info, Env, "Comm config Net name set to {}", kNetwork);
-  return {};
-}
-
 Status check_bounds(const ncclConfig_t& config) {
   for (const Bounds& bounds : kBounds) {
     const int value = config.*bounds.field;
@@ -129,12 +115,13 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
           "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
     reset_newer_fields(copy);
     TRY(check_bounds(copy));
-    TRY(check_network(copy.netName));
+    if (copy.netName != nullptr) LOG(Info, Env, "Comm config Net name set to {}", copy.netName);
     if (copy.commName != nullptr) LOG(Info, Env, "Comm config Comm name set to {}", copy.commName);
   }
   const auto or_zero = [](int value) { return value == NCCL_CONFIG_UNDEF_INT ? 0 : value; };
   comm::Configuration result;
   if (copy.commName != nullptr) result.name = copy.commName;
+  if (copy.netName != nullptr) result.network = copy.netName;
   result.blocking = copy.blocking != 0;
   if (const int64_t blocking = parameters::comm_blocking(); blocking != INT64_MIN) {
     result.blocking = blocking != 0;

@@ -15,7 +15,8 @@ struct Configuration {
   bool orders_launches = false;  // see LaunchOrder
   bool one_sided = true;         // puts and signals; config.numRmaCtx 0: none
   planner::Limits limits;
-  std::string name;  // ncclConfig_t::commName: of logs and profiles; empty: none
+  std::string name;     // ncclConfig_t::commName: of logs and profiles; empty: none
+  std::string network;  // ncclConfig_t::netName, which NCCL_NET overrides; empty: any
 };
 
 /// What a rank wants of a split.

@@ -64,10 +64,11 @@ void refuse_variables() {
         "NCCL_SOCKET_MAGIC is not served: connections prove the unique id's secret. Unset it");
 }
 
-// Null: sockets. Plug-ins are opened where they are needed only.
-Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed) {
+// Null: sockets. Plug-ins are opened where they are needed, or asked for by the program.
+Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed,
+                                                                const std::string& configured) {
   std::shared_ptr<transport::net::Network> network;
-  if (is_needed) network = TRY(transport::net::Network::choose());
+  if (is_needed || !configured.empty()) network = TRY(transport::net::Network::choose(configured));
   if (network == nullptr)
     LOG(Info, Init, "Using network Socket");
   else
@@ -166,7 +167,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
   } else {
-    TRY(choose_network(/*is_needed=*/false).status());
+    TRY(choose_network(/*is_needed=*/false, configuration_.network).status());
     member_.reset();
     TRY(find_machine_graph({}, deadline));
   }
@@ -224,7 +225,9 @@ Status Communicator::serve_peers(const planner::Settings& settings, transport::R
     fail(why.copy());
   });
   transport::Carrier carrier = place_on_network();
-  carrier.network = TRY(choose_network(needs_network()));
+  std::shared_ptr<transport::net::Network> network =
+      TRY(choose_network(needs_network(), configuration_.network));
+  if (needs_network()) carrier.network = std::move(network);
   {
     std::lock_guard lock(log_mutex_);
     log_ = std::make_shared<CallLog>(nranks());

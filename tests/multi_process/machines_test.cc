@@ -317,6 +317,21 @@ INSTANTIATE_TEST_SUITE_P(
                     Lie{"SPEED", "a speed of -5 Mbit/s"}),
     [](const auto& lie) { return lie.param.what; });
 
+// As NCCL_NET does, which comes before it.
+TEST(NetworkPlugin, IsChosenByTheConfigurationToo) {
+  const auto used = [](const char* configured, Process::Environment environment) {
+    environment.insert({{"NCCL_DEBUG", "INFO"}, {"NCCL_NET_PLUGIN", plugin("NOTHING")}});
+    Process process("configured", {configured}, environment);
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    const size_t at = process.output().find("Using network ");
+    return at == std::string::npos ? "" : process.output().substr(at + 14, 6);
+  };
+  EXPECT_EQ(used("Unix", {}), "Unix (");
+  EXPECT_EQ(used("Socket", {}), "Socket");
+  EXPECT_EQ(used("Unix", {{"NCCL_NET", "Socket"}}), "Socket");
+  EXPECT_EQ(used("Socket", {{"NCCL_NET", "Unix"}}), "Unix (");
+}
+
 TEST(NetworkPlugin, ThatIsAskedForAndFailsIsAnError) {
   const std::string id = make_id();
   std::vector<Process> running;
@@ -326,7 +341,7 @@ TEST(NetworkPlugin, ThatIsAskedForAndFailsIsAnError) {
         on_machine(rank, {{"NCCL_NET_PLUGIN", plugin("COMMS")}, {"NCCL_NET", "Unix"}}));
   for (Process& process : running) {
     EXPECT_NE(process.wait(), 0) << process.output();
-    EXPECT_THAT(process.output(), HasSubstr("NCCL_NET=Unix"));
+    EXPECT_THAT(process.output(), HasSubstr("NCCL_NET='Unix'"));
     EXPECT_THAT(process.output(), HasSubstr("maxComms 0"));
   }
 }

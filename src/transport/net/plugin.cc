@@ -276,7 +276,7 @@ Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<PluginLibrary>
     if (symbol == nullptr) return open_table<V - 1>(library, wanted);
     const auto& table = *static_cast<const abi::Table<V>*>(symbol);
     if (!wanted.empty() && table.name != nullptr && !equal_names(wanted, table.name))
-      return Status::invalid_usage("network plug-in {}: its name is {}, and NCCL_NET asks for {}",
+      return Status::invalid_usage("network plug-in {}: its name is {}, and {} is asked for",
                                    library->file(), table.name, wanted);
     return Plugin<V>::open(library, table);
   }
@@ -286,10 +286,11 @@ Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<PluginLibrary>
 
 void Network::tell_events_to(EventSink sink) { event_sink.store(sink, std::memory_order_release); }
 
-Result<std::shared_ptr<Network>> Network::choose() {
+Result<std::shared_ptr<Network>> Network::choose(const std::string& configured) {
   static std::mutex mutex;  // plug-ins expect one init at a time
   std::lock_guard lock(mutex);
-  const std::string& wanted = parameters::net();
+  const bool is_configured = parameters::net().empty();
+  const std::string& wanted = is_configured ? configured : parameters::net();
   std::vector<std::string> tried;
   for (const std::string& name : PluginLibrary::network_names()) {
     const std::shared_ptr<PluginLibrary> library = open_library(name, tried);
@@ -309,8 +310,8 @@ Result<std::shared_ptr<Network>> Network::choose() {
   }
   if (is_socket) return std::shared_ptr<Network>();
   return Status::invalid_usage(
-      "NCCL_NET={}: no network of that name. There are Socket and what NCCL_NET_PLUGIN names{}",
-      wanted, all);
+      "{}='{}': no network of that name. There are 'Socket' and what NCCL_NET_PLUGIN names{}",
+      is_configured ? "config.netName" : "NCCL_NET", wanted, all);
 }
 
 }  // namespace niccolite::transport::net
