@@ -1,11 +1,13 @@
 // Communicators made from communicators.
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "api/call.h"
 #include "api/configuration.h"
 #include "api/making.h"
+#include "bootstrap/member.h"
 #include "comm/live_communicators.h"
 
 namespace niccolite::api {
@@ -136,6 +138,21 @@ Status get_unique_id(ncclComm_t handle, ncclUniqueId* answer) {
   return {};
 }
 
+// Of a rank of the communicator that grows.
+Result<comm::Configuration> check_member(const comm::Communicator& parent, int nranks, int rank,
+                                         const ncclConfig_t* config) {
+  TRY(parent.check_ready());
+  if (nranks <= parent.nranks())
+    return Status::invalid_argument(
+        "ncclCommGrow : nRanks is {}, the communicator has {} ranks already: it must be larger",
+        nranks, parent.nranks());
+  if (rank != -1)
+    return Status::invalid_argument(
+        "ncclCommGrow : rank is {}; a member of the communicator passes -1, and keeps its rank {}",
+        rank, parent.rank());
+  return resolve_child(parent, config);
+}
+
 Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_bytes, int rank,
                         ncclComm_t* newcomm, const ncclConfig_t* config) {
   constexpr const char* kFunction = "ncclCommGrow";
@@ -155,18 +172,11 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
                           .function = kFunction};
   if (handle != nullptr) {
     const auto parent = TRY(find(handle));
-    if (Status ready = parent->check_ready(); !ready.is_ok()) {
-      parent->decline_invitation(nranks, ready);
-      return ready;
+    Result<comm::Configuration> resolved = check_member(*parent, nranks, rank, config);
+    if (!resolved.is_ok()) {  // the others wait for this rank
+      parent->decline_invitation(nranks, id, resolved.status());
+      return std::move(resolved).status();
     }
-    if (nranks <= parent->nranks())
-      return Status::invalid_argument(
-          "{} : nRanks is {}, the communicator has {} ranks already: it must be larger", kFunction,
-          nranks, parent->nranks());
-    if (rank != -1)
-      return Status::invalid_argument(
-          "{} : rank is {}; a member of the communicator passes -1, and keeps its rank {}",
-          kFunction, rank, parent->rank());
     identity.rank = parent->rank();
     identity.device = parent->device();
     identity.meeting = {
@@ -175,7 +185,7 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
               return parent->await_invitation(nranks, id, deadline, abort);
             },
         .parent = parent};
-    return make(newcomm, std::move(identity), TRY(resolve_child(*parent, config)));
+    return make(newcomm, std::move(identity), std::move(resolved).take());
   }
   if (!id) return Status::invalid_argument("{} : uniqueId argument is NULL", kFunction);
   if (rank < 0 || rank >= nranks)
@@ -184,7 +194,17 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
   gpu::Machine* machine = TRY(gpu::machine());
   identity.device = TRY(machine->current_device());
   identity.meeting.find_id = [id = *id](const Deadline&, Abort&) { return id; };
-  return make(newcomm, std::move(identity), TRY(resolve(config)));
+  Result<comm::Configuration> resolved = resolve(config);
+  if (!resolved.is_ok()) {
+    bootstrap::Member::give_up({.id = *id,
+                                .nranks = nranks,
+                                .rank = rank,
+                                .deadline = Deadline::after(std::chrono::seconds(2)),
+                                .abort = {}},
+                               resolved.status());
+    return std::move(resolved).status();
+  }
+  return make(newcomm, std::move(identity), std::move(resolved).take());
 }
 
 Result<Completion> revoke(ncclComm_t handle, int flags) {

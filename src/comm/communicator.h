@@ -106,8 +106,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// when `passed` is another than that of the invitation, all who have come there hear of it.
   Result<bootstrap::UniqueId> invite();
   /// This rank will not come to where the last invite() of a rank has invited newcomers: those who
-  /// wait there hear why.
-  void decline_invitation(int nranks, const Status& why);
+  /// wait there hear why. `passed`: the id of that invitation, if the caller knows it; it may be on
+  /// its way here.
+  void decline_invitation(int nranks, const std::optional<bootstrap::UniqueId>& passed,
+                          const Status& why);
   Result<bootstrap::UniqueId> await_invitation(int nranks,
                                                const std::optional<bootstrap::UniqueId>& passed,
                                                const Deadline& deadline, Abort& abort);

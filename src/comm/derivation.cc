@@ -340,9 +340,11 @@ Result<bootstrap::UniqueId> Communicator::invite() {
   return id;
 }
 
-void Communicator::decline_invitation(int nranks, const Status& why) {
+void Communicator::decline_invitation(int nranks, const std::optional<bootstrap::UniqueId>& passed,
+                                      const Status& why) {
   constexpr auto kTime = std::chrono::seconds(2);
-  const std::optional<bootstrap::UniqueId> id = invitation_.withdraw();
+  const std::optional<bootstrap::UniqueId> known = invitation_.withdraw();
+  const std::optional<bootstrap::UniqueId>& id = passed ? passed : known;
   if (!id) return;
   bootstrap::Member::give_up({.id = *id,
                               .nranks = nranks,

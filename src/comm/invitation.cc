@@ -1,8 +1,16 @@
 #include "comm/invitation.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace niccolite::comm {
+namespace {
+
+// From one rank to another, also where cores are busy.
+constexpr std::chrono::seconds kOnItsWay{5};
+
+}  // namespace
 
 void Invitation::put(const bootstrap::UniqueId& id) {
   {
@@ -34,6 +42,10 @@ Result<bootstrap::UniqueId> Invitation::take(const std::optional<bootstrap::Uniq
   {
     std::unique_lock lock(mutex_);
     changed_.wait_until(lock, deadline.at(), [&] { return id_.has_value() || abort.raised(); });
+    // That of an earlier growth, which came to nothing, may be here still.
+    const auto next = std::min(deadline.at(), Deadline::after(kOnItsWay).at());
+    if (passed.has_value())
+      changed_.wait_until(lock, next, [&] { return id_ == passed || abort.raised(); });
     id = std::exchange(id_, std::nullopt);
     if (id.has_value()) served_ = id;
   }

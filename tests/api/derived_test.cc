@@ -172,6 +172,43 @@ TEST(Grow, WithAnIdThatWasUsedIsRefusedAtOnce) {
   for (ncclComm_t comm : grown) EXPECT_NCCL(ncclCommDestroy(comm));
 }
 
+// Those who wait for a rank whose arguments are wrong hear of it, and the next growth is none of
+// that one's business.
+TEST(Grow, TellsAllOfARanksBadArguments) {
+  Cluster cluster(2);
+  ncclConfig_t bad = NCCL_CONFIG_INITIALIZER;
+  bad.blocking = 7;
+  for (const int culprit : {0, 1, 2, 3}) {  // 3: nobody
+    ncclUniqueId id;
+    ASSERT_NCCL(ncclCommGetUniqueId(cluster.comm(0), &id));
+    std::vector<ncclComm_t> grown(3);
+    std::vector<ncclResult_t> results(3);
+    std::vector<std::string> words(3);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] {
+        const auto at = static_cast<size_t>(rank);
+        EXPECT_CUDA(cudaSetDevice(rank));
+        results[at] =
+            ncclCommGrow(rank < 2 ? cluster.comm(rank) : nullptr, 3, &id, rank < 2 ? -1 : rank,
+                         &grown[at], rank == culprit ? &bad : nullptr);
+        words[at] = ncclGetLastError(nullptr);
+      });
+    for (std::thread& thread : threads) thread.join();
+    if (culprit == 3) {
+      for (const ncclResult_t result : results) EXPECT_NCCL(result);
+      expect_works(grown);
+      for (ncclComm_t comm : grown) EXPECT_NCCL(ncclCommDestroy(comm));
+      continue;
+    }
+    for (size_t rank = 0; rank < 3; ++rank) {
+      EXPECT_NE(results[rank], ncclSuccess);
+      EXPECT_EQ(grown[rank], nullptr);
+      EXPECT_THAT(words[rank], HasSubstr("Invalid config blocking attribute value 7"));
+    }
+  }
+}
+
 TEST(Grow, EndsWhenTheParentIsAborted) {
   Cluster cluster(2);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
