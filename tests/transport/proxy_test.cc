@@ -253,6 +253,29 @@ TEST(Proxies, SayWhatTheyTriedInVain) {
   EXPECT_THAT(failures()[0], HasSubstr("NCCL_SOCKET_FAMILY"));
 }
 
+// Bootstrap tells of a peer that has gone, so that the failure to reach it is nobody's; nor is what
+// was to be sent to it any more.
+TEST(Proxies, KeepNothingForAPeerThatCannotBeReachedAndHasLeft) {
+  Ends ends;
+  const auto out = ends.open(0, 1, /*is_send=*/true);
+  PortState port;
+  port.begin(out, kShape, 0, /*is_send=*/true, /*steps=*/1, kCalls[0], {});
+  ASSERT_TRUE(port.has_credit());
+  port.sent(Protocol::Simple, 1);
+  port.end();
+  EXPECT_FALSE(ends.proxies[0]->is_flushed());
+  ends.proxies[1].reset();
+  ends.members[1].reset();
+  const Address of_another_family = Address::parse("[::1]:1").take();
+  ends.proxies[0]->reach(1, std::vector{of_another_family});
+  const Deadline end = Deadline::after(seconds(30));
+  while (!ends.proxies[0]->is_flushed() && !end.passed())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(ends.proxies[0]->is_flushed());
+  std::lock_guard lock(ends.mutex);
+  EXPECT_TRUE(ends.failures.empty()) << ends.failures[0];
+}
+
 TEST(Proxies, TakeNothingFromStrangers) {
   Ends ends;
   std::vector<Socket> strangers;

@@ -43,6 +43,7 @@ Outbound::~Outbound() {
 
 void Outbound::add(const Key& key, Outgoing& end) {
   ends_.emplace(key, &end);
+  if (is_abandoned_) end.abandon();
   for (const auto& [of, limit] : limits_)
     if (of.first == key) end.grant(of.second, limit);
 }
@@ -103,7 +104,7 @@ void Outbound::dial_failed(Flow& flow, const Status& why) {
 // Connects once more, by the next path; after a while if all have been tried.
 void Outbound::retry(Flow& flow, const Status& why) {
   if (is_finishing_) return;
-  if (options_.has_left()) return abandon_ends();
+  if (options_.has_left()) return abandon();
   const auto paths = static_cast<int64_t>(tried_.size());
   const int64_t rounds = flow.attempts / paths;
   const bool is_unknown =
@@ -249,9 +250,9 @@ void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   has_moved_ = true;
   if (is_finishing_) return;
   // Who has left in order needs nothing more.
-  if (flow.has_ended || options_.has_left()) return abandon_ends();
+  if (flow.has_ended || options_.has_left()) return abandon();
   if (how == Stream::End::Refused) {
-    abandon_ends();
+    abandon();
     return options_.fail(std::move(why).with_context("the connection to {} broke", options_.peer));
   }
   if (how == Stream::End::Finished) why = Status::remote_error("it was closed");
@@ -273,7 +274,8 @@ void Outbound::ask_again() {
   for (const auto& [key, end] : ends_) end->ask_again();
 }
 
-void Outbound::abandon_ends() {
+void Outbound::abandon() {
+  is_abandoned_ = true;
   for (const auto& [key, end] : ends_) end->abandon();
 }
 

@@ -43,6 +43,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
 
   /// Moves what can be moved; true when that was something.
   bool progress();
+  /// The peer will take no more, of ends that are still to come either.
+  void abandon();
   /// Ends all streams when what is queued is sent.
   void finish();
   bool has_streams() const;
@@ -96,7 +98,6 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   void watch_hunger();
   void try_own_rail(Flow& flow);
   void ask();
-  void abandon_ends();
   void ask_again();
   Flow& flow_of(const bootstrap::Link& link);
   void link_opened(bootstrap::Link& link) override;
@@ -118,6 +119,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   bool has_met_ = false;  // some connection came about, once
   bool is_dialed_ = false;
   bool is_finishing_ = false;
+  bool is_abandoned_ = false;
   std::vector<Flow> flows_;                     // never grows
   std::vector<std::unique_ptr<Stream>> ended_;  // until nobody is inside one
   std::map<Key, Outgoing*> ends_;

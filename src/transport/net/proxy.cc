@@ -146,7 +146,11 @@ void Proxy::report(Engine& from, int peer, Status why) {
   auto kept = std::make_shared<Status>(std::move(why).with_peer(peer));
   from.loop().after(kBetterNews, [this, peer, kept] {
     // Who leaves without reading what nobody will ask for resets the connection.
-    if (!options_.member.has_left(peer)) options_.fail(kept->copy());
+    if (!options_.member.has_left(peer)) return options_.fail(kept->copy());
+    // No failure ends those who wait until it has what was sent to it.
+    sending_->loop().post([this, peer] {
+      if (const auto to = outbound_.find(peer); to != outbound_.end()) to->second->abandon();
+    });
   });
 }
 
