@@ -295,7 +295,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                     const Deadline& deadline,
                     bootstrap::Patience patience = bootstrap::Patience::UntilDeadline);
   Result<Bytes> answer(int from, std::span<const std::byte> request);
-  void tell(int peer, const Writer& question);
+  /// Only queues it. False: the peer has ended or left, and a line says so.
+  bool tell(int peer, const Writer& question);
   void tell_failure(int peer, const Status& status);
   enum class Printed : bool { No, Yes };
   void fail_all(const Status& status, Printed printed = Printed::No);

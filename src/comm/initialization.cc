@@ -302,8 +302,9 @@ void Communicator::share_buffers(bool of_captured) {
                                                    ? Question::MapBuffer
                                                    : Question::UnmapBuffer));
                 writer.raw(bytes);
-                tell(peer, writer);
+                return tell(peer, writer);
               },
+          .has_left = [this](int peer) { return member_->has_left(peer); },
           .mark = [this] { return operations_->mark(); },
           .registrations = &registrations_,
           .captures = of_captured,

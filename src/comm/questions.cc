@@ -133,10 +133,11 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
   return Status::remote_error("rank {} asks what rank {} does not understand", from, rank());
 }
 
-void Communicator::tell(int peer, const Writer& question) {
+bool Communicator::tell(int peer, const Writer& question) {
   const Status told = member_->notify(peer, question.bytes());
   if (!told.is_ok())
     LOG(Info, Init, "{} cannot tell rank {}: {}", describe(), peer, told.message());
+  return told.is_ok();
 }
 
 void Communicator::tell_failure(int peer, const Status& status) {

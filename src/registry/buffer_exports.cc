@@ -76,9 +76,11 @@ std::shared_ptr<const BufferExport> BufferExports::find(const void* pointer, siz
   const auto is_answered = [&] {
     return found->state_ != BufferExport::State::Asked || is_closed_ || options_.abort->raised();
   };
-  // The abort is looked for now and then: it is not worth a listener.
-  while (must && !is_answered() && !deadline.passed())
+  // The abort and peers that leave are looked for now and then: they are not worth a listener.
+  while (must && !is_answered() && !deadline.passed()) {
+    pass_over_left();
     answered_.wait_for(lock, std::chrono::milliseconds(5), is_answered);
+  }
   return found->state_ == BufferExport::State::Visible ? use_it() : nullptr;
 }
 
@@ -127,10 +129,14 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
        next->first < reinterpret_cast<uintptr_t>(made->base_) + made->bytes_;
        next = by_begin_.lower_bound(reinterpret_cast<uintptr_t>(made->base_)))
     forget(Pointer(next->second));
-  TRY(ask(made));
   if (made->is_cached_) cached_ += made->bytes_;
   if (is_registered) registered_.insert(made.get());
   by_begin_.emplace(reinterpret_cast<uintptr_t>(made->base_), made);
+  Status asked = ask(made);
+  if (!asked.is_ok()) {
+    forget(made);
+    return asked;
+  }
   Housekeeper::instance().tend(shared_from_this());
   return made;
 }
@@ -179,41 +185,53 @@ Status BufferExports::ask(const Pointer& of) {
   of->number_ = request.number;
   of->bases_.resize(options_.reach.size());
   asked_.emplace(of->number_, of);
-  of->answers_missing_ = static_cast<size_t>(std::ranges::count(options_.reach, Reach::Mapping));
-  LOG(Trace, Reg, "{} ranks are asked to map {} bytes at {}, as buffer {}", of->answers_missing_,
-      of->bytes_, static_cast<const void*>(of->base_), of->number_);
   const Bytes message = request.encode();
   for (int peer = 0; peer < nranks(); ++peer)
-    if (options_.reach[static_cast<size_t>(peer)] == Reach::Mapping)
-      options_.tell(peer, Message::Map, message);
+    if (options_.reach[static_cast<size_t>(peer)] == Reach::Mapping &&
+        options_.tell(peer, Message::Map, message))
+      of->awaited_.insert(peer);
+  LOG(Trace, Reg, "{} ranks are asked to map {} bytes at {}, as buffer {}", of->awaited_.size(),
+      of->bytes_, static_cast<const void*>(of->base_), of->number_);
+  if (of->awaited_.empty()) settle(of);
   return {};
 }
 
 Status BufferExports::note_mapped(int peer, std::span<const std::byte> bytes) {
   const MapAnswer answer = TRY(MapAnswer::decode(bytes, "a peer"));
-  Pointer ending;  // without the lock
+  Pointer of;  // ends without the lock
   std::lock_guard lock(mutex_);
   const auto found = asked_.find(answer.number);
   if (found == asked_.end()) return {};  // closed meanwhile
-  BufferExport& of = *found->second;
-  of.bases_[static_cast<size_t>(peer)] = answer.base;
+  of = found->second;
+  if (of->awaited_.erase(peer) == 0) return {};  // it has left meanwhile
+  of->bases_[static_cast<size_t>(peer)] = answer.base;
   if (answer.base == 0) LOG(Info, Reg, "rank {} cannot map buffer {}", peer, answer.number);
-  if (--of.answers_missing_ > 0) return {};
-  const Status published = publish(of);
-  if (!published.is_ok()) {
-    LOG(Info, Reg, "buffer {} at {}: {}", of.number_, static_cast<const void*>(of.base_),
-        published.message());
-    of.state_ = BufferExport::State::Invisible;
-    refuse(of.id_);
-    forget(found->second);
-  }
-  ending = std::move(found->second);
-  asked_.erase(found);
-  answered_.notify_all();
-  return published.copy();
+  if (of->awaited_.empty()) settle(of);
+  return {};
 }
 
-// All have answered.
+void BufferExports::settle(const Pointer& of) {
+  const Status published = publish(*of);
+  if (!published.is_ok()) {
+    LOG(Info, Reg, "buffer {} at {}: {}", of->number_, static_cast<const void*>(of->base_),
+        published.message());
+    of->state_ = BufferExport::State::Invisible;
+    refuse(of->id_);
+    forget(of);
+  }
+  asked_.erase(of->number_);
+  answered_.notify_all();
+}
+
+void BufferExports::pass_over_left() {
+  std::vector<Pointer> settled;
+  for (const auto& [number, of] : asked_) {
+    std::erase_if(of->awaited_, options_.has_left);
+    if (of->awaited_.empty()) settled.push_back(of);
+  }
+  for (const Pointer& of : settled) settle(of);
+}
+
 Status BufferExports::publish(BufferExport& of) {
   const auto base = reinterpret_cast<uint64_t>(of.base_);
   std::vector<uint64_t> shifts;  // modulo 2^64
@@ -271,6 +289,7 @@ void BufferExports::end_unregistered() {
 bool BufferExports::sweep() {
   std::vector<Pointer> ending;  // without the lock
   std::lock_guard lock(mutex_);
+  pass_over_left();
   for (const auto& [begin, known] : by_begin_) {
     const bool is_wanted =
         known->is_cached_ || registered_.contains(known.get()) || known.use_count() > 1;
@@ -279,7 +298,7 @@ bool BufferExports::sweep() {
   }
   for (const Pointer& of : ending) forget(of);
   end_unused();
-  return !by_begin_.empty() || !ending_.empty();
+  return !by_begin_.empty() || !asked_.empty() || !ending_.empty();
 }
 
 // On the housekeeper's thread: no graph holds it, and no operation that is to come will use it. One

@@ -60,7 +60,7 @@ class BufferExport {
   bool is_freed_ = false;                             // the memory, by its user
   // The rest under the owner's mutex, until it is visible.
   State state_ = State::Asked;
-  size_t answers_missing_ = 0;
+  std::set<int> awaited_;        // ranks that have not answered
   std::vector<uint64_t> bases_;  // by rank, in its process; 0: not there
   const uint64_t* shifts_ = nullptr;
 };
@@ -74,7 +74,10 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   struct Options {
     int device = 0;
     std::vector<Reach> reach;  // by rank; SameAddress for the own
-    std::function<void(int peer, Message message, std::span<const std::byte> bytes)> tell;
+    /// Can the peer be told? Only queues what it is told.
+    std::function<bool(int peer, Message message, std::span<const std::byte> bytes)> tell;
+    /// The peer will answer nothing more.
+    std::function<bool(int peer)> has_left;
     /// An event for all operations so far, since they may use an export that ends.
     std::function<Result<std::shared_ptr<gpu::Event>>()> mark;
     const Registrations* registrations = nullptr;
@@ -113,7 +116,11 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   Status collect(const gpu::PointerInfo& info, const void* pointer, size_t bytes,
                  BufferExport& into) const;
   Status ask(const Pointer& of) REQUIRES(mutex_);
+  /// Nobody's answer is awaited any more.
+  void settle(const Pointer& of) REQUIRES(mutex_);
   Status publish(BufferExport& of) REQUIRES(mutex_);
+  /// Awaits no answer of those who have left.
+  void pass_over_left() REQUIRES(mutex_);
   void forget(const Pointer& of) REQUIRES(mutex_);
   bool is_refused(uint64_t memory) const REQUIRES(mutex_);
   void refuse(uint64_t memory) REQUIRES(mutex_);

@@ -16,18 +16,24 @@ BufferImports::~BufferImports() {
 }
 
 Result<MapAnswer> BufferImports::map(int from, std::span<const std::byte> bytes) {
-  const MapRequest request = TRY(MapRequest::decode(bytes, fmt::format("rank {}", from)));
-  MapAnswer answer{.number = request.number, .base = 0};
-  Result<std::shared_ptr<Mapping>> made = make(request);
-  if (!made.is_ok()) {
-    LOG(Info, Reg, "a buffer of rank {} is not mapped: {}", from, made.status().message());
-    return answer;
-  }
-  answer.base = reinterpret_cast<uint64_t>(made.value()->data());
-  std::lock_guard lock(mutex_);
-  if (!mappings_.emplace(std::pair(from, request.number), std::move(made).take()).second)
-    return Status::remote_error("rank {} exports its buffer {} twice", from, request.number);
+  MapAnswer answer{.number = TRY(MapRequest::number_in(bytes, fmt::format("rank {}", from))),
+                   .base = 0};
+  const Result<uint64_t> base = map_whole(from, bytes);
+  if (base.is_ok())
+    answer.base = base.value();
+  else
+    LOG(Info, Reg, "a buffer of rank {} is not mapped: {}", from, base.status().message());
   return answer;
+}
+
+Result<uint64_t> BufferImports::map_whole(int from, std::span<const std::byte> bytes) {
+  const MapRequest request = TRY(MapRequest::decode(bytes, fmt::format("rank {}", from)));
+  std::shared_ptr<Mapping> made = TRY(make(request));
+  const auto base = reinterpret_cast<uint64_t>(made->data());
+  std::lock_guard lock(mutex_);
+  if (!mappings_.emplace(std::pair(from, request.number), std::move(made)).second)
+    return Status::remote_error("rank {} exports its buffer {} twice", from, request.number);
+  return base;
 }
 
 Result<std::shared_ptr<BufferImports::Mapping>> BufferImports::make(const MapRequest& request) {

@@ -18,7 +18,8 @@ class BufferImports {
   ~BufferImports();
   BufferImports(const BufferImports&) = delete;
 
-  /// `request`: of rank `from`. What cannot be mapped is answered so, and logged.
+  /// `request`: of rank `from`, which waits for the answer. What cannot be mapped is answered so,
+  /// and logged. Errors: it has no number that could be answered.
   Result<MapAnswer> map(int from, std::span<const std::byte> request) EXCLUDES(mutex_);
   /// No kernel uses it any more.
   Status unmap(int from, std::span<const std::byte> note) EXCLUDES(mutex_);
@@ -31,6 +32,8 @@ class BufferImports {
       return allocation.valid() ? static_cast<std::byte*>(allocation.data()) : range.data;
     }
   };
+  /// Where it is mapped.
+  Result<uint64_t> map_whole(int from, std::span<const std::byte> request) EXCLUDES(mutex_);
   Result<std::shared_ptr<Mapping>> make(const MapRequest& request);
 
   gpu::Machine& machine_;

@@ -56,6 +56,14 @@ Result<MapRequest> MapRequest::decode(std::span<const std::byte> bytes, std::str
   return request;
 }
 
+Result<uint64_t> MapRequest::number_in(std::span<const std::byte> bytes, std::string_view origin) {
+  Reader reader(bytes, origin);
+  const uint64_t number = reader.u64();
+  reader.rest();
+  TRY(reader.finish());
+  return number;
+}
+
 Bytes MapAnswer::encode() const {
   Writer writer;
   writer.u64(number);

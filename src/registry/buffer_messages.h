@@ -25,6 +25,8 @@ struct MapRequest {
 
   Bytes encode() const;
   static Result<MapRequest> decode(std::span<const std::byte> bytes, std::string_view origin);
+  /// Of one whose rest may be wrong: who asks can be answered.
+  static Result<uint64_t> number_in(std::span<const std::byte> bytes, std::string_view origin);
 };
 
 /// The answer.

@@ -93,6 +93,10 @@ class BufferRanks {
   /// Calls of this process of which peers were offered a buffer.
   size_t direct_calls() { return direct_calls_.count(); }
 
+  /// What the process writes to whose log ends in that number.
+  std::string log_of_process(int process) const {
+    return log_.substr(0, log_.rfind('-') + 1) + std::to_string(process);
+  }
   /// For a role that fails: how the log begins and ends.
   void print_log() const {
     std::vector<std::string> lines;
@@ -185,7 +189,7 @@ class BuffersOfProcesses : public testing::TestWithParam<Layout> {
     ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
     environment.insert({{"NICCOLITE_BUFFER_CACHE", cache},
                         {"NCCL_DEBUG", "TRACE"},
-                        {"NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,P2P,REG,TUNING"}});
+                        {"NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,P2P,REG,TUNING,DESTROY"}});
     const auto environment_of = [&](const std::string& log) {
       Process::Environment of_process = environment;
       of_process.emplace("NCCL_DEBUG_FILE", log);

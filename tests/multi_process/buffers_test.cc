@@ -412,6 +412,35 @@ ROLE(end_registrations_early) {
   return 0;
 }
 
+// ---- a rank that has left is not waited for
+
+ROLE(use_buffers_without_the_last) {
+  BufferRanks ranks(arguments);
+  const int last = ranks.nranks() - 1;
+  if (ranks.rank(0) == last) {
+    ranks.ranks().destroy();
+    return 0;
+  }
+  LogLines ends(ranks.log_of_process(last), "Destroy COMPLETE");
+  if (!becomes([&] { return ends.count() > 0; })) return 1;
+
+  const Operation message{
+      .kind = Kind::Message, .type = ncclInt32, .count = 30'001, .root = 0, .receiver = 1};
+  Trial trial(message, ranks.nranks());
+  const bool receives = ranks.rank(0) == message.receiver;
+  void* handle = nullptr;
+  if (receives)
+    REQUIRE_NCCL(ncclCommRegister(ranks.ranks().comms[0], trial.output(message.receiver),
+                                  message.count * sizeof(int), &handle));
+  if (!ranks.call(trial)) return 2;
+  if (receives && ranks.direct_calls() != 1) {
+    ranks.print_log();
+    return 3;
+  }
+  ranks.ranks().destroy();
+  return 0;
+}
+
 TEST_P(BuffersOfProcesses, GoDirectFromTheSecondCallOn) { run("use_plain_buffers", "1G"); }
 TEST_P(BuffersOfProcesses, GoDirectLaterWhereTheyCouldNotBeMapped) {
   run("map_buffers_later", "1G");
@@ -439,6 +468,14 @@ TEST_P(BuffersOfProcesses, GoDirectInGraphsAndAreReleasedWithThem) {
 TEST_P(BuffersOfProcesses, AreReleasedWhenTheyAreFreed) { run("free_buffers", "1G"); }
 
 INSTANTIATE_TEST_SUITE_P(, BuffersOfProcesses, kLayouts, name_of_layout);
+
+class BuffersOfThree : public BuffersOfProcesses {};
+
+TEST_P(BuffersOfThree, GoDirectAtOnceThoughTheThirdHasLeft) {
+  run("use_buffers_without_the_last", "0");
+}
+
+INSTANTIATE_TEST_SUITE_P(, BuffersOfThree, testing::Values(Layout{3, 1}), name_of_layout);
 
 // id rank: rank 1 dies while rank 0's registered buffer is offered to it.
 ROLE(buffer_survivor) {

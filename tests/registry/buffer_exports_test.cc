@@ -1,0 +1,143 @@
+// Exports of one rank of three, whose peers are played by the test: what becomes of memory that not
+// all of them map.
+#include "registry/buffer_exports.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "registry/buffer_imports.h"
+#include "registry/buffer_messages.h"
+
+namespace niccolite::registry {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr size_t kBytes = 1 << 20;
+constexpr int kNobody = -1;
+
+class BufferExportsTest : public testing::Test {
+ protected:
+  using Reach = BufferExports::Reach;
+  using Message = BufferExports::Message;
+  using Use = BufferExports::Use;
+  using Found = std::shared_ptr<const BufferExport>;
+
+  ~BufferExportsTest() override { exports_->close(); }
+
+  Found find(Use use = Use::Plain) {
+    return exports_->find(memory_.data(), kBytes, use, Deadline::after(seconds(30)));
+  }
+  /// The numbers of which that peer was told.
+  std::vector<uint64_t> told(int peer, Message message) {
+    std::lock_guard lock(mutex_);
+    std::vector<uint64_t> numbers;
+    for (const Told& one : told_)
+      if (one.peer == peer && one.message == message) numbers.push_back(one.number);
+    return numbers;
+  }
+  void answer(int peer, uint64_t number, bool maps) {
+    const uint64_t base = maps ? reinterpret_cast<uint64_t>(memory_.data()) + 4096 : 0;
+    const Status noted =
+        exports_->note_mapped(peer, MapAnswer{.number = number, .base = base}.encode());
+    EXPECT_TRUE(noted.is_ok()) << noted.message();
+  }
+  template <typename Condition>
+  static bool becomes(Condition condition) {
+    for (const Deadline end = Deadline::after(seconds(30)); !condition();) {
+      if (end.passed()) return false;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return true;
+  }
+
+  struct Told {
+    int peer;
+    Message message;
+    uint64_t number;
+  };
+  gpu::Machine& machine_ = *gpu::machine().take();
+  gpu::Memory memory_ = machine_.allocate(0, kBytes, /*shareable=*/false).take();
+  Registrations registrations_{machine_};
+  Abort abort_;
+  std::atomic<int> left_{kNobody};          // has_left()
+  std::atomic<int> out_of_reach_{kNobody};  // of tell()
+  std::mutex mutex_;
+  std::vector<Told> told_;
+  std::shared_ptr<BufferExports> exports_ = std::make_shared<BufferExports>(
+      machine_,
+      BufferExports::Options{
+          .reach = {Reach::SameAddress, Reach::Mapping, Reach::Mapping},
+          .tell =
+              [this](int peer, Message message, std::span<const std::byte> bytes) {
+                if (peer == out_of_reach_) return false;
+                Result<uint64_t> number = MapRequest::number_in(bytes, "this rank");
+                std::lock_guard lock(mutex_);
+                told_.push_back({.peer = peer, .message = message, .number = number.value()});
+                return true;
+              },
+          .has_left = [this](int peer) { return peer == left_; },
+          .mark = [this]() -> Result<std::shared_ptr<gpu::Event>> {
+            return std::make_shared<gpu::Event>(TRY(machine_.create_event(0, /*timing=*/false)));
+          },
+          .registrations = &registrations_,
+          .most_cached = kBytes,
+          .abort = &abort_});
+};
+
+TEST_F(BufferExportsTest, DoNotWaitForAPeerThatCannotBeTold) {
+  out_of_reach_ = 2;
+  EXPECT_EQ(find(), nullptr);  // is asked for meanwhile
+  answer(1, told(1, Message::Map).at(0), true);
+  EXPECT_NE(find(), nullptr);
+}
+
+TEST_F(BufferExportsTest, DoNotWaitForAPeerThatLeavesBeforeItAnswers) {
+  EXPECT_EQ(find(), nullptr);
+  const uint64_t number = told(1, Message::Map).at(0);
+  answer(1, number, true);
+  EXPECT_EQ(find(), nullptr);
+  left_ = 2;
+  exports_->sweep();
+  const Found found = find();
+  ASSERT_NE(found, nullptr);
+  const uint64_t* const shifts = found->shifts();
+  answer(2, number, true);  // was on its way
+  EXPECT_EQ(found->shifts(), shifts);
+}
+
+TEST_F(BufferExportsTest, OfRegisteredMemoryDoNotWaitForAPeerThatHasLeft) {
+  EXPECT_EQ(find(), nullptr);
+  answer(1, told(1, Message::Map).at(0), true);
+  left_ = 2;
+  ASSERT_TRUE(registrations_.add(memory_.data(), kBytes).is_ok());
+  EXPECT_NE(find(), nullptr);
+}
+
+TEST_F(BufferExportsTest, AreNotToBeHadWhereNobodyCanBeTold) {
+  out_of_reach_ = 1;
+  left_ = 2;
+  ASSERT_TRUE(registrations_.add(memory_.data(), kBytes).is_ok());
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(told(2, Message::Map).size(), 1u);  // not again at once
+}
+
+TEST(BufferImports, AnswerARequestOfWhichTheyUnderstandTheNumberAlone) {
+  BufferImports imports(*gpu::machine().take(), 0);
+  MapRequest request{.number = 8, .bytes = kBytes, .name = {}, .address = "@", .pieces = {}};
+  request.pieces.push_back({.token = {}, .bytes = kBytes + 1});
+  Result<MapAnswer> answer = imports.map(1, request.encode());
+  ASSERT_TRUE(answer.is_ok()) << answer.status().message();
+  EXPECT_EQ(answer->number, 8u);
+  EXPECT_EQ(answer->base, 0u);
+  EXPECT_FALSE(imports.map(1, {}).is_ok());
+}
+
+}  // namespace
+}  // namespace niccolite::registry
