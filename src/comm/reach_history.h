@@ -17,6 +17,7 @@ class ReachHistory {
     const bool wish =
         wishes_reach_ ? std::popcount(uses_) < kMostMissed : reached_in_row_ >= enough_in_row_;
     if (wishes_reach_ && !wish) enough_in_row_ = std::min(enough_in_row_ * kSurer, kMostInRow);
+    if (!wishes_reach_ && wish) uses_ = 0;  // what came before says nothing against the wish
     wishes_reach_ = wish;
   }
   /// Would plans for buffers that peers reach be better than those for slots?
