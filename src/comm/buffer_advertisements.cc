@@ -101,9 +101,18 @@ Buffers OperationQueue::advertise(Buffers buffers, const Call& call) {
   return buffers;
 }
 
+const registry::BufferExport* OperationQueue::export_of(const uint64_t* shifts) const {
+  const auto found = std::find_if(used_.rbegin(), used_.rend(),
+                                  [&](const auto& used) { return used->shifts() == shifts; });
+  return found == used_.rend() ? nullptr : found->get();
+}
+
 void OperationQueue::note_use(const Buffers& buffers) {
-  const auto is_reached = [](const void* buffer, const uint64_t* shifts) {
-    return buffer == nullptr || shifts != nullptr;
+  const auto is_reached = [this](const void* buffer, const uint64_t* shifts) {
+    if (buffer == nullptr) return true;
+    if (shifts == nullptr) return false;
+    const registry::BufferExport* const of = export_of(shifts);
+    return of == nullptr || of->is_mapped_by_all();
   };
   agreement_->note_use(is_reached(buffers.input, buffers.input_shifts) &&
                        is_reached(buffers.output, buffers.output_shifts));
@@ -112,8 +121,10 @@ void OperationQueue::note_use(const Buffers& buffers) {
 // Of a live one. Its receiver decides for both ends.
 void OperationQueue::note_message(const Call& call, const Buffers& buffers) {
   if (message_agreement_ == nullptr || call.is_send || call.request.count == 0) return;
-  if (message_agreement_->notes_use_of(call.peer))
-    message_agreement_->note_use(call.peer, buffers.output_shifts != nullptr);
+  if (!message_agreement_->notes_use_of(call.peer)) return;
+  const registry::BufferExport* const of = export_of(buffers.output_shifts);
+  message_agreement_->note_use(call.peer, buffers.output_shifts != nullptr &&
+                                              (of == nullptr || of->is_mapped_by(call.peer)));
 }
 
 // A root to which peers offer their buffers has none that must be reached. Where the plan for slots

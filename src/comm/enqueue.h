@@ -166,6 +166,8 @@ class OperationQueue {
   const uint64_t* shifts_of(const void* pointer, size_t bytes);
   executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
   executor::Buffers advertise(executor::Buffers buffers, const Call& call);
+  /// Of a buffer with these shifts; null: it lies in a window.
+  const registry::BufferExport* export_of(const uint64_t* shifts) const;
   void note_use(const executor::Buffers& buffers);
   void note_message(const Call& call, const executor::Buffers& buffers);
   void note_without_advertisements(const Launcher& launcher, std::span<const Call> calls,

@@ -54,10 +54,12 @@ std::shared_ptr<const BufferExport> BufferExports::find(const void* pointer, siz
   Pointer dead;  // ends without the lock
   std::unique_lock lock(mutex_);
   Pointer found = find_known(pointer, bytes);
-  if (found != nullptr && !is_there(*found, pointer, bytes)) {
-    found->is_freed_ = true;
-    forget(found);
-    dead = std::exchange(found, nullptr);
+  if (found != nullptr) {
+    if (!is_there(*found, pointer, bytes)) found->is_freed_ = true;
+    if (found->is_freed_ || (found->lacks_some_ && !is_paused(found->id_))) {
+      forget(found);
+      dead = std::exchange(found, nullptr);
+    }
   }
   const auto use_it = [&] {
     if (use == Use::Plain) found->is_used_live_ = true;
@@ -103,7 +105,7 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
   if (is_closed_) return Pointer{};
   const gpu::PointerInfo info = TRY(machine_.pointer_info(pointer));
   if (info.kind != gpu::PointerKind::Device || info.device != options_.device) return Pointer{};
-  if (is_refused(info.id)) return Pointer{};
+  if (is_paused(info.id) && refused_.at(info.id).who == By::All) return Pointer{};
   const auto has_room = [&](size_t more) {
     return more <= options_.most_cached && cached_ <= options_.most_cached - more;
   };
@@ -117,7 +119,7 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
   made->owner_ = weak_from_this();
   const Status collected = collect(info, pointer, bytes, *made);
   if (!collected.is_ok()) {
-    refuse(info.id);
+    refuse(info.id, By::All);
     return collected.copy();
   }
   if (!is_registered) made->is_cached_ = has_room(made->bytes_);
@@ -172,7 +174,7 @@ Status BufferExports::ask(const Pointer& of) {
   if (of->pieces_.empty()) {
     Result<gpu::AllocationName> name = machine_.name_allocation(of->base_);
     if (!name.is_ok()) {
-      refuse(of->id_);
+      refuse(of->id_, By::All);
       return std::move(name).status();
     }
     request.name = *name;
@@ -216,7 +218,7 @@ void BufferExports::settle(const Pointer& of) {
     LOG(Info, Reg, "buffer {} at {}: {}", of->number_, static_cast<const void*>(of->base_),
         published.message());
     of->state_ = BufferExport::State::Invisible;
-    refuse(of->id_);
+    refuse(of->id_, By::All);
     forget(of);
   }
   asked_.erase(of->number_);
@@ -235,34 +237,42 @@ void BufferExports::pass_over_left() {
 Status BufferExports::publish(BufferExport& of) {
   const auto base = reinterpret_cast<uint64_t>(of.base_);
   std::vector<uint64_t> shifts;  // modulo 2^64
-  bool is_seen = false;
+  size_t maps = 0;
+  bool lacks_some = false;
   for (size_t rank = 0; rank < options_.reach.size(); ++rank) {
     const Reach reach = options_.reach[rank];
     uint64_t shift = executor::advertisement::kUnseen;
     if (reach == Reach::SameAddress && of.pieces_.empty()) shift = 0;
     if (reach == Reach::Mapping && of.bases_[rank] != 0) {
       shift = of.bases_[rank] - base;
-      is_seen = true;
+      ++maps;
+    } else if (reach == Reach::Mapping) {
+      lacks_some |= !options_.has_left(static_cast<int>(rank));
     }
     shifts.push_back(shift);
   }
-  if (!is_seen) return Status::cuda_error("no process can map {} bytes", of.bytes_);
+  if (maps == 0) return Status::cuda_error("no process can map {} bytes", of.bytes_);
   of.shifts_ = TRY(tables_.add(shifts));
   of.state_ = BufferExport::State::Visible;
-  refused_.erase(of.id_);
-  LOG(Trace, Reg, "{} bytes at {} are mapped by other processes", of.bytes_,
-      static_cast<const void*>(of.base_));
+  of.lacks_some_ = lacks_some;
+  if (lacks_some)
+    refuse(of.id_, By::Some);
+  else
+    refused_.erase(of.id_);
+  LOG(Trace, Reg, "{} bytes at {} are mapped by {} of {} ranks of other processes", of.bytes_,
+      static_cast<const void*>(of.base_), maps, std::ranges::count(options_.reach, Reach::Mapping));
   return {};
 }
 
-bool BufferExports::is_refused(uint64_t memory) const {
+bool BufferExports::is_paused(uint64_t memory) const {
   const auto found = refused_.find(memory);
   return found != refused_.end() && Clock::now() < found->second.until;
 }
 
-void BufferExports::refuse(uint64_t memory) {
+void BufferExports::refuse(uint64_t memory, By who) {
   if (refused_.size() >= kMostRefused) refused_.clear();
   Refusal& refusal = refused_[memory];
+  refusal.who = who;
   refusal.pause = std::clamp<Clock::duration>(2 * refusal.pause, kFirstPause, kLongestPause);
   refusal.until = Clock::now() + refusal.pause;
 }

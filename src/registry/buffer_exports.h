@@ -38,6 +38,10 @@ class BufferExport {
   ~BufferExport();
   /// For kernels: where the ranks see the memory (executor::Buffers::input_shifts).
   const uint64_t* shifts() const { return shifts_; }
+  /// Has `rank`, of another process, mapped it?
+  bool is_mapped_by(int rank) const { return bases_[static_cast<size_t>(rank)] != 0; }
+  /// Have all ranks of other processes, but those that have left?
+  bool is_mapped_by_all() const { return !lacks_some_; }
   /// Is the range in one allocation, which is there as a whole or not at all, that is exported?
   bool is_allocation_of(const void* pointer, size_t bytes) const {
     return pieces_.empty() && holds(pointer, bytes);
@@ -62,6 +66,7 @@ class BufferExport {
   State state_ = State::Asked;
   std::set<int> awaited_;        // ranks that have not answered
   std::vector<uint64_t> bases_;  // by rank, in its process; 0: not there
+  bool lacks_some_ = false;      // ranks that are there could not map it
   const uint64_t* shifts_ = nullptr;
 };
 
@@ -122,8 +127,10 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   /// Awaits no answer of those who have left.
   void pass_over_left() REQUIRES(mutex_);
   void forget(const Pointer& of) REQUIRES(mutex_);
-  bool is_refused(uint64_t memory) const REQUIRES(mutex_);
-  void refuse(uint64_t memory) REQUIRES(mutex_);
+  /// Is it not to be asked for again yet?
+  bool is_paused(uint64_t memory) const REQUIRES(mutex_);
+  enum class By : bool { Some, All };
+  void refuse(uint64_t memory, By who) REQUIRES(mutex_);
   void ended(const BufferExport& of) EXCLUDES(mutex_);
   void end_unused() REQUIRES(mutex_);
   int nranks() const { return static_cast<int>(options_.reach.size()); }
@@ -149,8 +156,10 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   std::set<const BufferExport*> registered_ GUARDED_BY(mutex_);
   std::vector<Ending> ending_ GUARDED_BY(mutex_);
   /// Memory that peers do not see. What kept them from it may pass, as a lack of descriptors does:
-  /// they are asked again, less and less often.
+  /// they are asked again, less and less often. Where it was some of them, what the others have
+  /// mapped is used meanwhile.
   struct Refusal {
+    By who = By::All;
     std::chrono::steady_clock::time_point until{};
     std::chrono::steady_clock::duration pause{};
   };

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -77,6 +79,25 @@ class LogLines {
   const std::string text_;
   std::streamoff read_ = 0;  // whole lines only
   size_t count_ = 0;
+};
+
+/// As long as it lives this process cannot open another descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    if (getrlimit(RLIMIT_NOFILE, &before_) != 0) std::exit(40);
+    rlimit none = before_;
+    // None but these, which stay open: others are closed meanwhile, as memory is given back.
+    none.rlim_cur = STDERR_FILENO + 1;
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0) std::exit(41);
+  }
+  ~NoDescriptors() {
+    if (setrlimit(RLIMIT_NOFILE, &before_) != 0) std::exit(42);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
 };
 
 /// The ranks of one process. Arguments of its roles: id, ranks, first rank, ranks here, the file of

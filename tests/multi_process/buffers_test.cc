@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,6 +11,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -108,15 +108,9 @@ ROLE(map_buffers_later) {
   if (!ranks.call(first) || !ranks.is_true_everywhere(true)) return 1;  // all are connected
 
   const bool is_first = ranks.rank(0) == 0;
-  rlimit before{}, none{};
-  if (getrlimit(RLIMIT_NOFILE, &before) != 0) return 2;
-  none = before;
-  if (!is_first) {
-    const int next = dup(STDOUT_FILENO);
-    close(next);
-    none.rlim_cur = static_cast<rlim_t>(next);
-    if (setrlimit(RLIMIT_NOFILE, &none) != 0) return 2;
-  }
+  std::optional<NoDescriptors> lack;
+  if (!is_first) lack.emplace();
+  if (!ranks.is_true_everywhere(true)) return 1;  // they lack them before they are asked
   LogLines refusals(arguments[4], "cannot map buffer");
   Trial second(operation, ranks.nranks());
   Attempts to_fail;
@@ -125,7 +119,7 @@ ROLE(map_buffers_later) {
     if (!ranks.call(second)) return 3;
     if (ranks.is_true_everywhere(!is_first || refusals.count() > 0)) break;
   } while (to_fail.go_on("a process without descriptors maps no buffer"));
-  if (!is_first && setrlimit(RLIMIT_NOFILE, &before) != 0) return 2;
+  lack.reset();
 
   // Others are those of is_true_everywhere().
   LogLines offers(arguments[4], "(count 30001, int32, sum): peers are offered");
@@ -158,6 +152,49 @@ bool goes_on_until(BufferRanks& ranks, const std::string& log, const std::string
   } while (attempts.go_on("plans are those for " + what));
   ranks.print_log();
   return false;
+}
+
+// Where only the last process cannot map the buffers of the others, those offer them to the rest;
+// but plans are not for buffers that all ranks reach until it can.
+ROLE(map_buffers_later_on_the_last) {
+  BufferRanks ranks(arguments);
+  const std::string& log = arguments[4];
+  Trial first({.kind = Kind::AllReduce, .type = ncclInt32, .count = 30'001}, ranks.nranks());
+  if (!ranks.call(first) || !ranks.is_true_everywhere(true)) return 1;  // all are connected
+
+  std::optional<NoDescriptors> lack;
+  if (ranks.rank(0) == ranks.nranks() - 1) lack.emplace();
+  if (!ranks.is_true_everywhere(true)) return 1;  // it lacks them before it is asked
+  Trial second({.kind = Kind::AllReduce, .type = ncclInt32, .count = 40'001}, ranks.nranks());
+  const auto call = [&] {
+    second.reset();
+    return ranks.call(second);
+  };
+  LogLines offers(log, "(count 40001, int32, sum): peers are offered input and output");
+  LogLines changes(log, "on, plans are those for");
+  constexpr size_t kCalls = 10;
+  const auto all_calls_offer = [&] {
+    const size_t before = offers.count();
+    for (size_t i = 0; i < kCalls; ++i)
+      if (!call()) std::exit(3);
+    return lack || offers.count() - before == kCalls;  // who lacks descriptors cannot read its log
+  };
+  Attempts to_offer;
+  while (!ranks.is_true_everywhere(all_calls_offer())) {
+    if (to_offer.go_on("buffers are offered to those who can map them")) continue;
+    ranks.print_log();
+    return 4;
+  }
+  for (int i = 0; i < 10; ++i) all_calls_offer();
+  if (!ranks.is_true_everywhere(changes.count() == 0)) {
+    std::cout << "plans are for buffers that a rank does not reach\n";
+    ranks.print_log();
+    return 5;
+  }
+  lack.reset();
+  if (!goes_on_until(ranks, log, "buffers that all ranks reach", call)) return 6;
+  ranks.ranks().destroy();
+  return 0;
 }
 
 ROLE(agree_on_plans) {
@@ -470,6 +507,10 @@ TEST_P(BuffersOfProcesses, AreReleasedWhenTheyAreFreed) { run("free_buffers", "1
 INSTANTIATE_TEST_SUITE_P(, BuffersOfProcesses, kLayouts, name_of_layout);
 
 class BuffersOfThree : public BuffersOfProcesses {};
+
+TEST_P(BuffersOfThree, GoDirectToTheThirdLaterWhereItCouldNotMapThem) {
+  run("map_buffers_later_on_the_last", "1G");
+}
 
 TEST_P(BuffersOfThree, GoDirectAtOnceThoughTheThirdHasLeft) {
   run("use_buffers_without_the_last", "0");

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -146,11 +147,53 @@ ROLE(agree_on_messages) {
   return 0;
 }
 
+// Ends agree on direct plans where the sender has mapped the receiver's buffers, whoever else has.
+ROLE(agree_on_messages_of_the_last_later) {
+  BufferRanks ranks(arguments);
+  const int self = ranks.rank(0);
+  const int last = ranks.nranks() - 1;
+  Messages messages(ranks);
+  if (!messages.exchange(1) || !ranks.is_true_everywhere(true)) return 1;  // all are connected
+  messages.replace();
+  std::optional<NoDescriptors> lack;
+  if (self == last) lack.emplace();
+  if (!ranks.is_true_everywhere(true)) return 1;  // it lacks them before it is asked
+  const auto changes = [&](int sender) {
+    return LogLines(arguments[4], "messages from rank " + std::to_string(sender) + " from number");
+  };
+  LogLines of_last = changes(last);
+  LogLines of_other = changes(last - 1 - self);
+  const auto goes_on_until_agreed = [&](LogLines& with) {
+    Attempts attempts;
+    do {
+      for (int i = 0; i < 10; ++i)
+        if (!messages.exchange(1)) return false;
+      if (ranks.is_true_everywhere(self == last || with.count() > 0)) return true;
+    } while (attempts.go_on("plans are those for the receiver's buffers"));
+    ranks.print_log();
+    return false;
+  };
+  if (!goes_on_until_agreed(of_other)) return 2;
+  if (!ranks.is_true_everywhere(self == last || of_last.count() == 0)) return 3;
+  lack.reset();
+  if (!goes_on_until_agreed(of_last)) return 4;
+  ranks.ranks().destroy();
+  return 0;
+}
+
 class MessageBuffers : public BuffersOfProcesses {};
 
 TEST_P(MessageBuffers, HaveTheirEndsAgreeOnPlans) { run("agree_on_messages", "1G"); }
 
 INSTANTIATE_TEST_SUITE_P(, MessageBuffers, kLayouts, name_of_layout);
+
+class MessageBuffersOfThree : public BuffersOfProcesses {};
+
+TEST_P(MessageBuffersOfThree, AreAgreedOnWithTheThirdLaterWhereItCouldNotMapThem) {
+  run("agree_on_messages_of_the_last_later", "1G");
+}
+
+INSTANTIATE_TEST_SUITE_P(, MessageBuffersOfThree, testing::Values(Layout{3, 1}), name_of_layout);
 
 }  // namespace
 }  // namespace niccolite::test
