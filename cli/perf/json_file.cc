@@ -16,6 +16,15 @@
 namespace niccolite::perf {
 namespace {
 
+// Where a link leads, be there a file or not.
+std::string end_of_links(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;  // as of the system
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i)
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  return path;
+}
+
 // Beside the file that `path` names, or leads to: of a name that nobody has.
 struct Temporary {
   std::string target;
@@ -23,9 +32,7 @@ struct Temporary {
   Fd file;
 };
 Result<Temporary> make_temporary(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
-  Temporary made{.target = error ? path : target.string(), .name = {}, .file = {}};
+  Temporary made{.target = end_of_links(path), .name = {}, .file = {}};
   made.name = made.target + ".XXXXXX";
   made.file = Fd(mkostemp(made.name.data(), O_CLOEXEC));
   if (!made.file.valid()) return Status::from_errno(errno, "cannot write " + made.name);
