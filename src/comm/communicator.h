@@ -311,8 +311,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void show_status();
   RankStatus status() const;
   void note(observe::EventKind kind);
-  /// Of a communicator that grows: it may end meanwhile. Null: it has.
+  /// For those who do not hold in_use_: the communicator may end meanwhile. Null: it has.
   std::shared_ptr<CallLog> shared_log() const EXCLUDES(log_mutex_);
+  /// The API function that the user has called last, as far as it is known.
+  const char* last_function() const EXCLUDES(log_mutex_);
 
   // How it fails and ends (termination.cc).
   void fail(Status status, Printed printed);
@@ -371,9 +373,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   mutable std::mutex log_mutex_;  // for shared_log(), against disconnect()
   std::shared_ptr<CallLog> log_;
   std::shared_ptr<ConnectionEvents> connection_events_;  // the endpoint has it, too
-  std::atomic<const CallLog*> calls_{nullptr};  // log_, for fail(), which may come at any time
-  std::shared_ptr<Profiling> profiling_;        // the recorder of log_ has it, too
-  std::unique_ptr<Stragglers> stragglers_;      // of rank 0; else null
+  std::shared_ptr<Profiling> profiling_;                 // the recorder of log_ has it, too
+  std::unique_ptr<Stragglers> stragglers_;               // of rank 0; else null
   std::unique_ptr<Watch> watch_;
   bool has_compared_ = false;           // before leaving; under in_use_
   std::shared_ptr<Watchdog> watchdog_;  // looks at *watch_

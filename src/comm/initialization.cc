@@ -233,8 +233,6 @@ Status Communicator::serve_peers(const planner::Settings& settings, transport::R
     log_ = std::make_shared<CallLog>(nranks());
   }
   connection_events_ = std::make_shared<ConnectionEvents>(log_->recorder());
-  // [release] the log, to fail().
-  calls_.store(log_.get(), std::memory_order_release);
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
       reach_,

@@ -202,17 +202,23 @@ RankStatus Communicator::status() const {
 }
 
 void Communicator::note(observe::EventKind kind) {
-  const CallLog* const calls = calls_.load(std::memory_order_acquire);  // pairs with start_watch()
-  if (calls == nullptr) return;
+  const std::shared_ptr<CallLog> log = shared_log();  // another thread may end the communicator
+  if (log == nullptr) return;
   observe::Event event;
   event.time = observe::ticks();
   event.kind = kind;
-  calls->recorder()->add(event);
+  log->recorder()->add(event);
 }
 
 std::shared_ptr<CallLog> Communicator::shared_log() const {
   std::lock_guard lock(log_mutex_);
   return log_;
+}
+
+const char* Communicator::last_function() const {
+  const std::shared_ptr<CallLog> log = shared_log();
+  const char* const last = log != nullptr ? log->last_function() : nullptr;
+  return last != nullptr ? last : identity_.function;
 }
 
 }  // namespace niccolite::comm

@@ -76,9 +76,7 @@ void Communicator::fail(Status status) { fail(std::move(status), Printed::No); }
 
 void Communicator::fail(Status status, Printed printed) {
   const log::ScopedDevice speaks_for(device());
-  // What the user has called last, as far as it is known.
-  const CallLog* const calls = calls_.load(std::memory_order_acquire);  // pairs with start_watch()
-  const char* const last = calls != nullptr ? calls->last_function() : nullptr;
+  const char* const last = last_function();
   {
     std::lock_guard lock(failure_mutex_);
     if (!failure_.is_ok()) return;
@@ -88,8 +86,7 @@ void Communicator::fail(Status status, Printed printed) {
   LOG(Info, Init, "{} fails: {}", describe(), status.message());
   state_.store(State::Failed, std::memory_order_release);  // pairs with state()
   // What goes wrong after an abort is no news.
-  if (printed == Printed::No && !abort_.raised())
-    log::error(status, last != nullptr ? last : identity_.function);
+  if (printed == Printed::No && !abort_.raised()) log::error(status, last);
   note(observe::EventKind::Failed);
   observe::Dumps::of_process().request(status.message());
   abort_.raise(std::move(status));
@@ -294,7 +291,6 @@ void Communicator::disconnect() {
   tuning_.reset();
   imports_.reset();
   watch_.reset();
-  calls_.store(nullptr, std::memory_order_relaxed);  // whoever could call fail() has ended
   {
     std::lock_guard lock(log_mutex_);
     log_.reset();

@@ -1,5 +1,8 @@
 // ncclCommAbort by another thread, at any moment of an init, a split, a shrink or a growth that
 // others do not come to: the call ends with an error, nothing is made, and nothing is left of it.
+// And at any moment of the destruction of the communicator.
+#include <gmock/gmock.h>
+
 #include <random>
 #include <thread>
 
@@ -59,6 +62,22 @@ class Abort : public testing::Test {
  private:
   std::mt19937 random_{1};
 };
+
+// One of the two calls ends the communicator, and the other one may find it gone.
+TEST_F(Abort, MayComeAtAnyMomentOfADestruction) {
+  const auto has_ended = testing::AnyOf(ncclSuccess, ncclInvalidArgument);
+  expect_nothing_left<kRounds>([&] {
+    std::vector<ncclComm_t> comms(2);
+    ASSERT_NCCL(ncclCommInitAll(comms.data(), 2, nullptr));
+    ncclResult_t destroyed = ncclSuccess;
+    std::thread caller([&] { destroyed = ncclCommDestroy(comms[0]); });
+    pass_a_moment();
+    EXPECT_THAT(ncclCommAbort(comms[0]), has_ended);
+    caller.join();
+    EXPECT_THAT(destroyed, testing::AnyOf(has_ended, ncclInvalidUsage));  // which was overtaken
+    EXPECT_NCCL(ncclCommAbort(comms[1]));
+  });
+}
 
 TEST_F(Abort, EndsAnInitThatWaitsForOthers) { expect_end_of_init(1); }
 
