@@ -222,18 +222,26 @@ Status Communicator::check_usable() const {
   return Status::internal("communicator in an unknown state");
 }
 
+Status Communicator::check_takes_operations() const {
+  TRY(check_ready());
+  return has_failed() ? failure() : Status();
+}
+
 void Communicator::begin_background() {
+  std::lock_guard lock(failure_mutex_);  // against fail()
   change_state(State::Ready, State::InProgress);
   // [release] pairs with state()
   if (has_failed()) works_after_failure_.store(true, std::memory_order_release);
 }
 
 void Communicator::settle_background(Status result) {
-  if (!result.is_ok()) {
+  const bool is_ok = result.is_ok();
+  if (!is_ok) {
+    keep_background_failure(result);
     fail(std::move(result));
-  } else {
-    change_state(State::InProgress, State::Ready);
   }
+  std::lock_guard lock(failure_mutex_);  // against fail()
+  if (is_ok) change_state(State::InProgress, State::Ready);
   works_after_failure_.store(false, std::memory_order_release);  // as above
 }
 

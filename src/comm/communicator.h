@@ -183,15 +183,20 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status check_ready() const;
   /// The same, but a finalized communicator may still be asked about itself.
   Status check_usable() const;
+  /// As check_ready(), of operations, which a failure stops that the communicator has outlived.
+  Status check_takes_operations() const;
   State state() const {
-    // [acquire] both pair with begin_background() and change_state().
-    if (works_after_failure_.load(std::memory_order_acquire)) return State::InProgress;
-    return state_.load(std::memory_order_acquire);
+    // [acquire] pair with change_state(), fail(), which writes them in the opposite order, and
+    // settle_background().
+    const State state = state_.load(std::memory_order_acquire);
+    const bool works =
+        state == State::Failed && works_after_failure_.load(std::memory_order_acquire);
+    return works ? State::InProgress : state;
   }
   /// The asynchronous error; fine when there is none.
   Status failure() const;
   /// Is the failure the loss of a rank that a shrink has left out? Then it is an error of
-  /// operations alone (record 0020).
+  /// operations alone (record 0020). Not while there is an error of background work to tell of.
   bool has_outlived_failure() const;
   /// The same, and makes it the last error.
   Status report_failure();
@@ -318,6 +323,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // How it fails and ends (termination.cc).
   void fail(Status status, Printed printed);
+  void keep_background_failure(const Status& status);
+  /// Has a shrink left this rank out? -1: no.
+  bool is_left_out(int peer) const REQUIRES(failure_mutex_);
   /// Waits for it until the deadline.
   Result<bool> are_operations_done(const Deadline& deadline);
   Status await_work(const char* function);
@@ -345,6 +353,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   mutable std::mutex failure_mutex_;
   Status failure_ GUARDED_BY(failure_mutex_);
   std::vector<int> left_out_ GUARDED_BY(failure_mutex_);  // by shrinks that succeeded
+  // The first error of background work since the last of these shrinks.
+  Status background_failure_ GUARDED_BY(failure_mutex_);
 
   // Held by the thread that is inside a call that waits or queues work; end() waits for it.
   ExclusiveUse in_use_;
@@ -395,7 +405,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<bool> is_ended_by_user_{false};  // by abort()
   mutable std::mutex lost_mutex_;
   std::set<int> lost_ GUARDED_BY(lost_mutex_);  // ranks whose processes have died
-  // In the background, on one that has failed: a shrink without those whose loss it was.
+  // In the background, on one that has failed: a shrink without those whose loss it was, or what
+  // that loss has come upon. Written under failure_mutex_.
   std::atomic<bool> works_after_failure_{false};
   Invitation invitation_;
   std::mutex unborn_mutex_;

@@ -247,6 +247,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   {
     std::lock_guard lock(failure_mutex_);
     left_out_.insert(left_out_.end(), excluded.begin(), excluded.end());
+    background_failure_ = {};
   }
   made->change_state(State::InProgress, State::Ready);
   return made;

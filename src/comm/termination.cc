@@ -37,7 +37,8 @@ constexpr auto kPatience = seconds(20);  // after which a wait says what it wait
 
 Status Communicator::failure() const {
   std::lock_guard lock(failure_mutex_);
-  return failure_.copy();
+  return is_left_out(failure_.peer()) && !background_failure_.is_ok() ? background_failure_.copy()
+                                                                      : failure_.copy();
 }
 
 // A peer cannot be reached any more. When a rank dies, the ranks that hear of it first fail, and
@@ -62,7 +63,25 @@ Status Communicator::first_cause(Status status) {
 
 bool Communicator::has_outlived_failure() const {
   std::lock_guard lock(failure_mutex_);
-  return !failure_.is_ok() && std::ranges::find(left_out_, failure_.peer()) != left_out_.end();
+  return is_left_out(failure_.peer()) && background_failure_.is_ok();
+}
+
+bool Communicator::is_left_out(int peer) const {
+  return std::ranges::find(left_out_, peer) != left_out_.end();
+}
+
+// fail() takes and prints the first failure alone. Where the communicator has outlived that one,
+// the user would hear of no other.
+void Communicator::keep_background_failure(const Status& status) {
+  bool is_second = false;
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (!background_failure_.is_ok()) return;
+    background_failure_ = status.copy();
+    is_second = is_left_out(failure_.peer());
+  }
+  const log::ScopedDevice speaks_for(device());
+  if (is_second) log::error(status, last_function());
 }
 
 Status Communicator::report_failure() {
@@ -81,10 +100,14 @@ void Communicator::fail(Status status, Printed printed) {
     std::lock_guard lock(failure_mutex_);
     if (!failure_.is_ok()) return;
     failure_ = status.copy();
-    if (std::ranges::find(left_out_, status.peer()) != left_out_.end()) printed = Printed::Yes;
+    if (is_left_out(status.peer())) {
+      printed = Printed::Yes;
+      // No error to tell of, unless this work comes to one. [release] pairs with state().
+      if (state() == State::InProgress) works_after_failure_.store(true, std::memory_order_release);
+    }
+    state_.store(State::Failed, std::memory_order_release);  // pairs with state()
   }
   LOG(Info, Init, "{} fails: {}", describe(), status.message());
-  state_.store(State::Failed, std::memory_order_release);  // pairs with state()
   // What goes wrong after an abort is no news.
   if (printed == Printed::No && !abort_.raised()) log::error(status, last);
   note(observe::EventKind::Failed);

@@ -267,6 +267,11 @@ TEST(Shrink, NamesARankThatHasLeftToAll) {
   }
 }
 
+/// What a call on a nonblocking communicator that has returned `begun` comes to.
+ncclResult_t outcome_of(ncclResult_t begun, ncclComm_t comm) {
+  return begun == ncclInProgress ? settled(comm) : begun;
+}
+
 // id nranks rank: a nonblocking communicator loses its last rank and is shrunk in the background.
 ROLE(shrinks_in_background) {
   const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
@@ -290,6 +295,24 @@ ROLE(shrinks_in_background) {
   EXPECT_EQ(settled(made), ncclSuccess);
   const Family rest{{made}, {0, 1}};
   rest.expect_works();
+  // The parent takes no operations, and is none the worse for having been asked.
+  int* word = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&word, sizeof *word));
+  EXPECT_EQ(outcome_of(ncclAllReduce(word, word, 1, ncclInt, ncclSum, comm, nullptr), comm),
+            ncclRemoteError);
+  EXPECT_EQ(settled(comm), ncclSuccess);
+  REQUIRE_CUDA(cudaFree(word));
+  // A split needs all ranks. That it has failed is told until the parent is shrunk again.
+  ncclComm_t again = nullptr;
+  EXPECT_EQ(ncclCommSplit(comm, 0, rank, &again, nullptr), ncclInProgress);
+  EXPECT_EQ(settled(comm), ncclRemoteError);
+  EXPECT_EQ(ncclCommSplit(comm, 0, rank, &again, nullptr), ncclRemoteError);
+  EXPECT_EQ(again, nullptr);
+  EXPECT_EQ(ncclCommShrink(comm, &last, 1, &again, nullptr, NCCL_SHRINK_DEFAULT), ncclInProgress);
+  EXPECT_EQ(settled(comm), ncclSuccess);
+  const Family others{{again}, {0, 1}};
+  others.expect_works();
+  others.destroy();
   EXPECT_NCCL(ncclCommDestroy(comm));
   rest.destroy();
   std::printf("SHRUNK\n");
