@@ -109,21 +109,24 @@ Result<Completion> Group::close(double* simulated) {
   Status error = std::exchange(error_, {});
   const bool blocking = std::exchange(blocking_, std::nullopt).value_or(true);
   work.profile.close();
+  if (simulated != nullptr && error.is_ok()) error = simulate(work, *simulated);
   if (!error.is_ok()) {
     for (Job& job : work.jobs)
       if (job.on_failure) job.on_failure();
     work.profile.end();
     return error;
   }
-  if (simulated != nullptr) {
-    double longest = -1;
-    for (const Tasks& tasks : work.tasks)
-      longest = std::max(longest, TRY(tasks.communicator->predict(tasks.tasks)));
-    *simulated = longest;
-    work.tasks.clear();
-    work.one_sided.clear();
-  }
   return carry_out(std::move(work), blocking);
+}
+
+Status Group::simulate(Work& work, double& microseconds) {
+  double longest = -1;
+  for (const Tasks& tasks : work.tasks)
+    longest = std::max(longest, TRY(tasks.communicator->predict(tasks.tasks)));
+  microseconds = longest;
+  work.tasks.clear();
+  work.one_sided.clear();
+  return {};
 }
 
 Result<Completion> Group::carry_out(Work work, bool blocking) {

@@ -98,6 +98,8 @@ class Group {
   Result<Completion> carry_out(Work work, bool blocking);
   void keep_memory(Work work);
   Result<Completion> close(double* simulated);
+  /// Takes the operations out of the work.
+  static Status simulate(Work& work, double& microseconds);
   static Status run_in_background(Work work);
 
   int depth_ = 0;

@@ -335,6 +335,22 @@ TEST(Simulation, PredictsWithoutRunning) {
   }
 }
 
+TEST(Simulation, ThatFailsMakesNoCommunicator) {
+  Cluster cluster(1);
+  ASSERT_NCCL(ncclCommRevoke(cluster.comm(0), NCCL_REVOKE_DEFAULT));
+  DeviceBuffer buffer(0, sizeof(int));
+  ncclUniqueId id;
+  ASSERT_NCCL(ncclGetUniqueId(&id));
+  ncclComm_t made = nullptr;
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  ASSERT_NCCL(ncclGroupStart());
+  ASSERT_NCCL(ncclCommInitRank(&made, 1, id, 0));
+  ASSERT_NCCL(ncclAllReduce(buffer.data(), buffer.data(), 1, ncclInt, ncclSum, cluster.comm(0),
+                            cluster.stream(0)));
+  EXPECT_EQ(ncclGroupSimulateEnd(&info), ncclInvalidUsage);
+  EXPECT_EQ(made, nullptr);
+}
+
 TEST(Simulation, OfNothingAndOfBadArgumentsIsDefined) {
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
   EXPECT_EQ(ncclGroupSimulateEnd(&info), ncclInvalidUsage);
