@@ -46,7 +46,8 @@ Group::Tasks* Group::find_tasks(const void* handle) {
   const auto found =
       std::find_if(work_.tasks.begin(), work_.tasks.end(),
                    [handle](const Tasks& tasks) { return tasks.communicator.get() == handle; });
-  return found == work_.tasks.end() ? nullptr : &*found;
+  if (found == work_.tasks.end() || found->communicator->profiling() != nullptr) return nullptr;
+  return &*found;
 }
 
 Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, const Task& task) {

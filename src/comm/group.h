@@ -56,8 +56,9 @@ class Group {
     std::shared_ptr<Communicator> communicator;
     std::vector<Task> tasks;
   };
-  /// Those of the communicator with this handle, which is still one; null: there are none, or
-  /// LiveCommunicators has to be asked. Valid until the group's next call.
+  /// Those of the communicator with this handle, which is still one, to put more tasks in; null:
+  /// add_task() has to be called, since there are none, since LiveCommunicators has to be asked, or
+  /// since a profiler hears of each call. Valid until the group's next call.
   Tasks* find_tasks(const void* handle);
 
   /// Records, or carries out at once when no group is open.

@@ -147,6 +147,46 @@ TEST(ProfilerPlugin, TheExampleHearsOfEveryCallLaunchAndChannel) {
   EXPECT_GE(first.events.at("GroupApi").size(), 3u);
 }
 
+// Two ranks of one process: a group in which each rank calls three collectives.
+ROLE(profiled_group) {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  LocalRanks ranks(id, 2, 0, 2);
+  std::vector<int*> buffers(2);
+  for (size_t i = 0; i < 2; ++i) {
+    REQUIRE_CUDA(cudaSetDevice(static_cast<int>(i)));
+    REQUIRE_CUDA(cudaMalloc(&buffers[i], sizeof(int)));
+  }
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < 2; ++i)
+    for (int root = 0; root < 3; ++root)
+      REQUIRE_NCCL(ncclBcast(buffers[i], 1, ncclInt, root % 2, ranks.comms[i], ranks.streams[i]));
+  REQUIRE_NCCL(ncclGroupEnd());
+  for (cudaStream_t stream : ranks.streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
+  for (int* buffer : buffers) REQUIRE_CUDA(cudaFree(buffer));
+  ranks.destroy();
+  return 0;
+}
+
+TEST(ProfilerPlugin, HearsOfEveryCallOfAGroup) {
+  const Folder folder;
+  Process process("profiled_group", {},
+                  {{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-trace")},
+                   {"PROFILER_TRACE", folder.path() + "/trace"}});
+  ASSERT_EQ(process.wait(), 0) << process.output();
+  for (const int rank : {0, 1}) {
+    SCOPED_TRACE(rank);
+    Trace trace = read_trace(folder.path(), rank);
+    std::multiset<uint64_t> calls, parents;
+    for (const nlohmann::json& event : trace.events["CollApi"])
+      calls.insert(event["id"].get<uint64_t>());
+    for (const nlohmann::json& event : trace.events["Coll"])
+      parents.insert(event["parent"].get<uint64_t>());
+    EXPECT_EQ(calls.size(), 3u);
+    EXPECT_EQ(parents, calls);
+  }
+}
+
 TEST(ProfilerPlugin, HearsOfNothingThatItsMaskLeavesOut) {
   const Folder folder;
   Process process("profiled", {},
