@@ -281,7 +281,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // Communicators from this one (derivation.cc), and its memory on leave (suspension.cc).
   struct Child;
-  Bytes encode_wish(const SplitWish& wish, const std::vector<int>* members) const;
+  Bytes encode_wish(const SplitWish& wish, const Status& refusal,
+                    const std::vector<int>* members) const;
   std::shared_ptr<Communicator> new_child(const Child& child);
   Status start_as_child(const Child& child, Communicator& parent,
                         std::unique_ptr<bootstrap::Member> member);

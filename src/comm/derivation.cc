@@ -102,11 +102,11 @@ struct Communicator::Child {
   }
 };
 
-// `members`: the child's ranks, if they are known. A thousand ranks hear from a thousand, so that
-// it is worth being brief.
-Bytes Communicator::encode_wish(const SplitWish& wish, const std::vector<int>* members) const {
-  Wish mine{
-      .refusal = wish.refusal.copy(), .color = wish.color, .key = wish.key, .children = children_};
+// `refusal`: why this rank makes no child. `members`: the child's ranks, if they are known. A
+// thousand ranks hear from a thousand, so that it is worth being brief.
+Bytes Communicator::encode_wish(const SplitWish& wish, const Status& refusal,
+                                const std::vector<int>* members) const {
+  Wish mine{.refusal = refusal.copy(), .color = wish.color, .key = wish.key, .children = children_};
   Writer settings;
   if (mine.refusal.is_ok()) {
     auto made = planner::make_settings(machine_.kind(), nranks(), wish.configuration.limits);
@@ -131,7 +131,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
   const Deadline deadline = time_for_all_ranks();
-  const Bytes mine = encode_wish(wish, nullptr);
+  const Bytes mine = encode_wish(wish, wish.refusal, nullptr);
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
   bootstrap::Gathered of_all;  // what the wishes point into
   if (member_ != nullptr) of_all = TRY(member_->all_gather(mine, deadline));
@@ -189,9 +189,11 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
 
 Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int>& excluded,
                                                            bool interrupts, const SplitWish& wish) {
-  if (interrupts) TRY(interrupt());
+  // The others hear of operations that do not end, as of bad arguments: they wait for this rank.
+  Status refusal = interrupts ? interrupt() : Status();
+  if (!wish.refusal.is_ok()) refusal = wish.refusal.copy();
   std::lock_guard in_use(in_use_);
-  if (member_ == nullptr) return wish.refusal.is_ok() ? gone() : wish.refusal.copy();
+  if (member_ == nullptr) return refusal.is_ok() ? gone() : std::move(refusal);
   const Deadline deadline = time_for_all_ranks();
   Child child{.hash = 0,
               .ranks = {},
@@ -213,7 +215,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     unborn_ = made;
   }
   Status status = guarded([&]() -> Status {
-    const Bytes mine = encode_wish(wish, &child.ranks);
+    const Bytes mine = encode_wish(wish, refusal, &child.ranks);
     bootstrap::Member::Shrunk shrunk = TRY(member_->shrink({.excluded = excluded,
                                                             .seed = id_hash_,
                                                             .mine = mine,
@@ -242,7 +244,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   }
   if (!status.is_ok()) {
     end_unborn(*made, status);
-    return wish.refusal.is_ok() ? std::move(status) : wish.refusal.copy();
+    return refusal.is_ok() ? std::move(status) : std::move(refusal);
   }
   {
     std::lock_guard lock(failure_mutex_);

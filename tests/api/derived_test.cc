@@ -2,6 +2,8 @@
 // for ranks of one process.
 #include <gmock/gmock.h>
 
+#include <future>
+
 #include "tests/api/working.h"
 
 namespace niccolite::test {
@@ -52,6 +54,37 @@ TEST(Shrink, EndsRunningWorkWhenAsked) {
   EXPECT_EQ(ncclAllReduce(buffers[0].data(), buffers[0].data(), 1000, ncclFloat, ncclSum,
                           cluster.comm(0), cluster.stream(0)),
             ncclInvalidUsage);
+  for (ncclComm_t comm : made) EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+// A rank whose operations do not end tells those who would wait for it; then all can shrink.
+TEST(Shrink, TellsAllOfARankWhoseDeviceStaysBusy) {
+  Cluster cluster(3);
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future();
+  ASSERT_CUDA(cudaSetDevice(0));
+  ASSERT_CUDA(cudaLaunchHostFunc(
+      cluster.stream(0), [](void* until) { static_cast<std::shared_future<void>*>(until)->wait(); },
+      &released));
+  DeviceBuffer buffers[] = {DeviceBuffer(0, 4000), DeviceBuffer(1, 4000)};
+  for (int rank = 0; rank < 2; ++rank)  // rank 2 never calls
+    EXPECT_NCCL(ncclAllReduce(buffers[rank].data(), buffers[rank].data(), 1000, ncclFloat, ncclSum,
+                              cluster.comm(rank), cluster.stream(rank)));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      int last = 2;
+      ncclComm_t made = nullptr;
+      EXPECT_EQ(ncclCommShrink(cluster.comm(rank), &last, 1, &made, nullptr, NCCL_SHRINK_ABORT),
+                ncclInternalError);
+      const std::string said = ncclGetLastError(nullptr);
+      EXPECT_THAT(said, HasSubstr("device 0 is still busy")) << rank;
+      EXPECT_EQ(made, nullptr);
+    });
+  for (std::thread& thread : threads) thread.join();
+  release.set_value();
+  const auto made = shrink(cluster, 2, {{2}}, NCCL_SHRINK_ABORT, ncclSuccess);
+  expect_works({made[0], made[1]});
   for (ncclComm_t comm : made) EXPECT_NCCL(ncclCommDestroy(comm));
 }
 
