@@ -77,8 +77,9 @@ class Call {
     }
     try {
       if (!communicator_.is_blocking) wait_settled(communicator_);
-      wait_finished(communicator_, stream_);
-    } catch (...) {  // interrupted: the operation goes on
+      Communicator* const alone[] = {&communicator_};
+      wait_finished(communicator_, stream_, alone);
+    } catch (...) {  // interrupted, or the communicator has failed: the operation may go on
       for (Buffer& buffer : buffers_) communicator_.in_flight.keep_to_the_end(std::move(buffer));
       throw;
     }

@@ -16,6 +16,11 @@ int ask_once(const Communicator& communicator, int& answer, const Function& func
 
 }  // namespace
 
+// Dropped without destroy() or abort(), it lives on in the library, and so do its operations.
+Communicator::~Communicator() {
+  if (handle != nullptr) in_flight.abandon();
+}
+
 void Communicator::require(const char* operation) const {
   if (handle == nullptr) [[unlikely]]
     throw_invalid(std::string("Cannot ") + operation + ": Communicator not initialized");

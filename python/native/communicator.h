@@ -11,6 +11,7 @@ namespace niccolite::python {
 struct Communicator {
   Communicator() = default;
   Communicator(const Communicator&) = delete;
+  ~Communicator();
 
   ncclComm_t handle = nullptr;
   bool is_blocking = true;

@@ -109,15 +109,28 @@ void grow(Communicator& parent, nb::handle made, int nranks, std::optional<nb::b
 
 // Ends the communicator: the handle is the library's business from the call on, whatever it
 // answers.
-void end(Communicator& communicator,
-         const Library::Function<decltype(&ncclCommDestroy)>& function) {
-  const auto& end_it = function.loaded();
+void destroy(Communicator& communicator) {
+  const auto& end_it = library().CommDestroy.loaded();
   const ncclComm_t handle = communicator.handle;
   watch_for_interrupts();
   const ncclResult_t result = run(communicator, [&] { return end_it(handle); });
   if (result == ncclInProgress) return;
   communicator.handle = nullptr;
   communicator.in_flight.clear();
+}
+
+// The same at once, also while another thread waits for the communicator.
+void abort(Communicator& communicator) {
+  const auto& end_it = library().CommAbort.loaded();
+  const ncclComm_t handle = take(communicator.handle);
+  ncclResult_t result = ncclInProgress;
+  {
+    const nb::gil_scoped_release released;
+    result = end_it(handle);
+  }
+  if (result != ncclSuccess) communicator.handle = handle;
+  check(result);
+  if (result == ncclSuccess) communicator.in_flight.clear();
 }
 
 // A call that takes the communicator alone, or flags as well, and may wait.
@@ -176,8 +189,8 @@ void bind_communicators(nb::module_& module) {
   module.def("shrink", &shrink, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
   module.def("grow", &grow, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
              nb::arg().none());
-  module.def("destroy", [](Communicator& self) { end(self, library().CommDestroy); });
-  module.def("abort", [](Communicator& self) { end(self, library().CommAbort); });
+  module.def("destroy", &destroy);
+  module.def("abort", &abort);
   module.def("finalize", [](nb::handle self) { call(self, library().CommFinalize); });
   module.def("revoke", [](nb::handle self, int flags) { call(self, library().CommRevoke, flags); });
   module.def("suspend",

@@ -58,7 +58,7 @@ void Group::end() {
     for (const Call& call : calls) {
       if (!call.is_awaited) continue;
       if (!call.communicator->is_blocking) wait_settled(*call.communicator);
-      wait_finished(*call.communicator, call.stream);
+      wait_finished(*call.communicator, call.stream, communicators);
     }
   } catch (...) {
     // Some may have been queued.

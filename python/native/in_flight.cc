@@ -67,7 +67,12 @@ void InFlight::clear() {
   const auto marked = std::exchange(marked_, {});
   const auto open = std::exchange(open_, {});
   const auto to_the_end = std::exchange(to_the_end_, {});
+  const auto cut_off = std::exchange(cut_off_, {});
   streams_.clear();
+}
+
+void InFlight::abandon() {
+  if (!cut_off_.empty()) new std::vector<Buffer>(std::exchange(cut_off_, {}));
 }
 
 }  // namespace niccolite::python

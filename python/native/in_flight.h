@@ -23,12 +23,14 @@ class InFlight {
   /// Keeps the buffers of one operation, which has been queued on `stream`. `may_mark`: all
   /// operations of the communicator so far are on their streams.
   void keep(std::array<Buffer, 2>& buffers, Stream stream, bool may_mark);
-  /// Keeps one that may never have been queued.
-  void keep_to_the_end(Buffer buffer) { to_the_end_.push_back(std::move(buffer)); }
+  /// Keeps one of a call that failed or was interrupted: its operation may be queued, and go on.
+  void keep_to_the_end(Buffer buffer) { cut_off_.push_back(std::move(buffer)); }
   /// Those that stay at least until the next operation is kept.
   std::span<const Buffer> newest() const { return open_; }
   /// Everything is done, or will never be.
   void clear();
+  /// Nobody will end the communicator: what operations of failed calls may use is never freed.
+  void abandon();
 
  private:
   static constexpr size_t kBatch = 16;
@@ -43,7 +45,8 @@ class InFlight {
   std::vector<Buffer> open_;
   std::vector<Stream> streams_;  // of open_
   std::deque<Batch> marked_;
-  std::vector<Buffer> to_the_end_;
+  std::vector<Buffer> to_the_end_;  // in graphs, or behind no event
+  std::vector<Buffer> cut_off_;
 };
 
 }  // namespace niccolite::python

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "library.h"
@@ -22,6 +23,24 @@ static struct sigaction python_handler;
 static std::atomic<InterruptibleWait*> current_wait{nullptr};
 static std::atomic<bool> is_aborting{false};
 
+// Held by whoever takes a handle out, and while a call that does not end the communicator uses one.
+static std::mutex handles;
+
+ncclComm_t take(ncclComm_t& place) {
+  const std::lock_guard lock(handles);
+  // relaxed: the library checks the handle.
+  return std::atomic_ref(place).exchange(nullptr, std::memory_order_relaxed);
+}
+
+ncclResult_t ask_async_error(ncclComm_t& place) {
+  const std::lock_guard lock(handles);
+  const ncclComm_t communicator = std::atomic_ref(place).load(std::memory_order_relaxed);
+  if (communicator == nullptr) return ncclSuccess;
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t answer = library().CommGetAsyncError(communicator, &state);
+  return answer == ncclSuccess ? state : answer;
+}
+
 static void handle(int signal_number) {
   sem_post(&wake_up);
   python_handler.sa_handler(signal_number);
@@ -34,10 +53,7 @@ void abort_when_woken() {
     is_aborting.store(true);
     if (InterruptibleWait* wait = current_wait.exchange(nullptr))
       for (ncclComm_t* communicator : wait->communicators_)
-        // relaxed: the library checks the handle.
-        if (ncclComm_t taken =
-                std::atomic_ref(*communicator).exchange(nullptr, std::memory_order_relaxed))
-          library().CommAbort(taken);
+        if (const ncclComm_t taken = take(*communicator)) library().CommAbort(taken);
     is_aborting.store(false);
   }
 }

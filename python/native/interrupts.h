@@ -29,6 +29,14 @@ class InterruptibleWait {
   bool is_watched_ = false;
 };
 
+/// Takes the handle out of its place, which is null then. Whoever ends a communicator while another
+/// thread may be waiting for it does so first; so that thread neither asks about a handle that the
+/// library has forgotten, nor takes work that was cut short for finished. Any thread.
+ncclComm_t take(ncclComm_t& place);
+/// What ncclCommGetAsyncError says, or why it says nothing; success where the handle was taken out.
+/// Any thread; the function must have been looked up before.
+ncclResult_t ask_async_error(ncclComm_t& place);
+
 bool is_main_thread();
 /// Puts the handler before Python's, unless it stands there. For calls of the main thread that make
 /// communicators or wait long; elsewhere nothing happens. The GIL must be held.

@@ -40,7 +40,10 @@ ncclResult_t run(Communicator& communicator, Call&& call) {
 /// Waits until the communicator works on nothing in the background. NCCLError: its work has failed.
 void wait_settled(Communicator& communicator);
 /// Waits until the communicator's operations on `stream` are finished. Ctrl-C aborts it.
-void wait_finished(Communicator& communicator, Stream stream);
+/// NCCLError: one of `group`, the communicators that were called together with it, it included, has
+/// failed; what it has queued may go on and use its buffers until it is ended. NcclInvalid: another
+/// thread has aborted it.
+void wait_finished(Communicator& communicator, Stream stream, std::span<Communicator* const> group);
 /// Waits until `stream` (0: the default stream of `device`) has done all that was queued.
 void wait_idle(int device, Stream stream);
 

@@ -298,6 +298,109 @@ def test_ctrl_c_ends_waits(where):
     assert done.stdout == "interrupted\n"
 
 
+# Rank 0 waits in a call while rank 1's process ends.
+DESERTED = """
+import gc, os, sys, threading, weakref
+from multiprocessing import Pipe
+import nccl.core as nccl, numpy as np
+from nccl import virtual
+from nccl.bindings.nccl import NCCLError, Result
+here, there = Pipe()
+rank = 1 if os.fork() == 0 else 0
+if rank == 0:
+    identity = nccl.get_unique_id()
+    here.send(bytes(identity))
+else:
+    identity = nccl.UniqueId.from_bytes(there.recv())
+virtual.devices()[rank].set_current()
+comm = nccl.Communicator.init(2, rank, identity)
+x, y = np.ones(4), np.zeros(4)
+comm.allreduce(x, y, nccl.SUM)
+if rank == 1:
+    there.recv()
+    os._exit(1)
+def wait():
+    threading.Timer(0.5, here.send, ("end",)).start()
+    try:
+        if sys.argv[1] == "group":
+            with nccl.group():
+                comm.allreduce(x, y, nccl.SUM)
+        else:
+            comm.allreduce(x, y, nccl.SUM)
+    except NCCLError as error:
+        print(Result(error.status).name, "rank 1 (process" in str(error))
+if sys.argv[1] == "thread":
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+else:
+    wait()
+is_alive = weakref.ref(y)
+if sys.argv[2] == "aborted":
+    comm.abort()
+del comm, x, y, wait
+gc.collect()
+print("kept" if is_alive() is not None else "freed")
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("where", ["call", "group", "thread"])
+def test_a_dead_peer_ends_waits(where):
+    done = subprocess.run([sys.executable, "-c", DESERTED, where, "aborted"], timeout=30,
+                          stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "RemoteError True\nfreed\n"
+
+
+def test_memory_outlives_a_failed_communicator_that_nobody_ended():
+    done = subprocess.run([sys.executable, "-c", DESERTED, "call", "dropped"], timeout=30,
+                          stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "RemoteError True\nkept\n"
+
+
+MISMATCHED = """
+import numpy as np, nccl.core as nccl
+from nccl.virtual import RankError, run
+def main(comm):
+    x = np.zeros(4 + comm.rank)
+    comm.allreduce(x, x, nccl.SUM)
+try:
+    run(main, ranks=2, processes={processes})
+except RankError as error:
+    print("count 5" in str(error), "must make the same calls" in str(error))
+"""
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_calls_that_do_not_match_end_waits(processes):
+    done = subprocess.run([sys.executable, "-c", MISMATCHED.format(processes=processes)], timeout=30,
+                          stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "True True\n"
+
+
+# A call waits, which another thread cuts short.
+ABORTED = """
+import os, sys, threading
+import nccl.core as nccl, numpy as np
+waiting, other = nccl.Communicator.init_all(2)
+threading.Timer(0.5, waiting.abort).start()
+try:
+    waiting.allreduce(np.ones(4), np.ones(4), nccl.SUM)
+except nccl.NcclInvalid as error:
+    print(error)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_an_abort_ends_the_wait_of_another_thread():
+    done = subprocess.run([sys.executable, "-c", ABORTED], timeout=30,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.stdout == "the communicator was aborted during the call\n"
+    assert "not a communicator" not in done.stderr
+
+
 def test_ctrl_c_ends_a_run():
     code = ("import os, signal, threading, numpy as np, nccl.core as nccl\n"
             "from nccl.virtual import run\n"

@@ -127,7 +127,8 @@ class Communicator:
     result is there (in a group: the end of the group does); on GPUs None is the default stream.
 
     **Errors.** NcclInvalid: an argument is wrong, which one and why. NCCLError: the library refuses, or
-    the communicator has failed. Ctrl-C during a wait aborts the communicator.
+    the communicator has failed, also while a call waits for its result; the operation then goes on
+    until abort() or destroy(). Ctrl-C during a wait aborts the communicator.
 
     One thread at a time may use it; abort() may come from any.
     """
