@@ -1,5 +1,6 @@
 """Making, asking and ending communicators, and what belongs to them."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -411,6 +412,46 @@ def test_ctrl_c_ends_a_run():
             "run(main, ranks=3)\n")
     done = subprocess.run([sys.executable, "-c", code], timeout=30, stderr=subprocess.PIPE, text=True)
     assert done.returncode in (1, -signal.SIGINT) and "KeyboardInterrupt" in done.stderr
+
+
+# Rank 2 is killed while the others are in a call, or wait for something of their own; or when it has
+# an heir, a process that has all that it had open.
+KILLED = """
+import os, signal, sys, threading, numpy as np, nccl.core as nccl
+from nccl import virtual
+from nccl.virtual import RankError, run
+def main(comm, case):
+    if comm.rank == 2:
+        if case == "heir" and os.fork() == 0:
+            os.close(1), os.close(2)
+            signal.pause()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if case == "call":
+        x = np.ones(4)
+        comm.allreduce(x, x, nccl.SUM)
+    threading.Event().wait()
+if __name__ == "__main__":
+    if sys.argv[1] == "spawn":
+        virtual.devices(3)
+    try:
+        run(main, ranks=3, args=(sys.argv[2],), processes=True)
+    except RankError as error:
+        print(error.rank, error)
+"""
+
+
+@pytest.mark.parametrize("start, case", [("fork", "wait"), ("spawn", "wait"), ("fork", "call"), ("fork", "heir")])
+def test_a_killed_process_ends_a_run(start, case, tmp_path):
+    program = tmp_path / "killed.py"
+    program.write_text(KILLED)
+    with subprocess.Popen([sys.executable, program, start, case], stdout=subprocess.PIPE, text=True,
+                          start_new_session=True) as running:
+        try:
+            told, _ = running.communicate(timeout=30)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+    assert told == "2 rank 2 of 3 failed: its process has ended without a result (signal 9, Killed)\n"
 
 
 def _fail(comm):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import enum
 import multiprocessing
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -15,13 +17,14 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from nccl.bindings.nccl import NCCLError
 from nccl.core.communicator import Communicator
 from nccl.core.utils import UniqueId, get_unique_id
 from nccl.virtual import RankError, devices
 from niccolite import _native
 
 _Function = Callable[..., Any]
-_PATIENCE = 2.0  # seconds that threads get to end; one that waits for something of its own is left
+_PATIENCE = 2.0  # seconds that a thread or a process gets to end, after another one has failed
 
 
 class _Progress:
@@ -118,25 +121,37 @@ def _destroy_together(comms: list[Communicator]) -> None:
 # ---- processes
 
 
+class _Kind(enum.IntEnum):
+    """What a child has to say. Of failures seen together the first kind is told: the library's errors
+    are mostly consequences of what another rank has done, and may be seen before that is."""
+
+    ID = 0  # rank 0's
+    RESULT = 1
+    EXCEPTION = 2
+    END = 3  # of the process; nobody sends this
+    LIBRARY_ERROR = 4
+
+
 def _run_rank(
     function: _Function, rank: int, ranks: int, args: tuple[Any, ...], parent: Connection
 ) -> None:
-    """A child: rank 0 sends the id up, the others are sent it; last, (is it a result?, result or text)."""
+    """A child: rank 0 sends the id up, the others are sent it; last comes its result or its failure."""
     try:
         devices(ranks)
         _native.set_current_device(rank)
         if rank == 0:
             identity = get_unique_id()
-            parent.send(bytes(identity))
+            parent.send((_Kind.ID, bytes(identity)))
         else:
             identity = UniqueId.from_bytes(parent.recv())
         comm = Communicator.init(ranks, rank, identity)
         result = function(comm, *args)
         comm.destroy()
-        parent.send((True, result))
+        parent.send((_Kind.RESULT, result))
     except BaseException as error:  # noqa: BLE001
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        parent.send((False, text))
+        kind = _Kind.LIBRARY_ERROR if isinstance(error, NCCLError) else _Kind.EXCEPTION
+        parent.send((kind, text))
         # What is left of the communicator would wait for ranks that are ended.
         parent.close()
         os._exit(1)
@@ -147,18 +162,26 @@ def run_in_processes(
 ) -> list[Any]:
     # A forked child of a process that has used a device would lack the threads of it.
     context = multiprocessing.get_context("spawn" if _native.are_devices_chosen() else "fork")
-    pipes = [context.Pipe() for _ in range(ranks)]
-    children = [
-        context.Process(  # type: ignore[attr-defined]
-            target=_run_rank, args=(function, rank, ranks, args, there), name=f"rank {rank}", daemon=True
-        )
-        for rank, (_, there) in enumerate(pipes)
-    ]
+    children: list[Any] = []
+    pipes: list[Connection] = []
+    ends: list[int] = []
     try:
-        for child, (_, there) in zip(children, pipes):
-            child.start()
-            there.close()  # so that the end of the child is seen
-        results = _collect([here for here, _ in pipes], ranks, progress)
+        for rank in range(ranks):
+            # Made as late and closed as early as can be: a forked child has what is open here, and
+            # with the other end of an earlier child's pipe it would hide that child's end.
+            here, there = context.Pipe()
+            pipes.append(here)
+            with there:
+                child = context.Process(  # type: ignore[attr-defined]
+                    target=_run_rank,
+                    args=(function, rank, ranks, args, there),
+                    name=f"rank {rank}",
+                    daemon=True,
+                )
+                child.start()
+            children.append(child)
+            ends.append(_end_of(child))
+        results = _collect(pipes, children, ends, progress)
         for child in children:
             child.join()
         return results
@@ -167,33 +190,70 @@ def run_in_processes(
             if child.is_alive():
                 child.kill()
                 child.join()
-        for here, _ in pipes:
+        for here in pipes:
             here.close()
+        for end in ends:
+            os.close(end)
 
 
-def _receive(pipe: Connection, rank: int, ranks: int) -> Any:
+def _end_of(child: Any) -> int:
+    """A descriptor that is ready once the process has ended; to be closed.
+
+    A process that the child has forked may have all of its descriptors, and outlive it: neither the
+    child's pipe ends then nor what multiprocessing calls its sentinel, which is another pipe.
+    """
     try:
-        return pipe.recv()
-    except EOFError:
-        raise RankError(rank, ranks, "its process has ended without a result") from None
+        return os.pidfd_open(child.pid)
+    except OSError:  # Linux before 5.3
+        return os.dup(child.sentinel)
 
 
-def _collect(pipes: list[Connection], ranks: int, progress: bool) -> list[Any]:
+def _receive(pipe: Connection, child: Any) -> tuple[_Kind, Any]:
+    """The next message of a child that has sent something or has ended."""
+    with contextlib.suppress(EOFError, OSError):
+        if pipe.poll():
+            message: tuple[_Kind, Any] = pipe.recv()
+            return message
+    if child.exitcode is None:  # its pipe has ended a moment before it
+        child.join(_PATIENCE)
+    code = child.exitcode
+    if code is None:  # its program has closed what it did not open
+        return _Kind.END, "its process has closed the connection by which results come"
+    how = f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
+    return _Kind.END, f"its process has ended without a result ({how})"
+
+
+def _collect(
+    pipes: list[Connection], children: list[Any], ends: list[int], progress: bool
+) -> list[Any]:
+    ranks = len(pipes)
     results: list[Any] = [None] * ranks
     shown = _Progress(ranks, progress)
-    waiting: dict[Any, int] = {pipe: rank for rank, pipe in enumerate(pipes)}
-    while waiting:
-        for pipe in wait(list(waiting)):
-            rank = waiting[pipe]
-            message = _receive(pipe, rank, ranks)  # type: ignore[arg-type]
-            if isinstance(message, bytes):  # rank 0's id
-                for other in pipes[1:]:
-                    other.send(message)
+    waiting = set(range(ranks))
+    failures: list[tuple[_Kind, RankError]] = []
+    deadline: float | None = None
+    while waiting and all(kind is _Kind.LIBRARY_ERROR for kind, _ in failures):
+        patience = None if deadline is None else deadline - time.monotonic()
+        if patience is not None and patience <= 0:
+            break
+        signs = [sign for rank in waiting for sign in (pipes[rank], ends[rank])]
+        ready = set(wait(signs, patience))
+        for rank in sorted(waiting):
+            if ready.isdisjoint((pipes[rank], ends[rank])):
                 continue
-            is_result, value = message
-            if not is_result:
-                raise RankError(rank, ranks, value)
-            results[rank] = value
-            del waiting[pipe]
-            shown.finished(rank)
+            kind, value = _receive(pipes[rank], children[rank])
+            if kind is _Kind.ID:
+                for other in pipes[1:]:
+                    with contextlib.suppress(OSError):  # it has ended, which is seen here
+                        other.send(value)
+                continue
+            waiting.remove(rank)
+            if kind is _Kind.RESULT:
+                results[rank] = value
+                shown.finished(rank)
+            else:
+                failures.append((kind, RankError(rank, ranks, value)))
+                deadline = deadline or time.monotonic() + _PATIENCE
+    if failures:
+        raise min(failures, key=lambda failure: failure[0])[1]
     return results
