@@ -71,8 +71,7 @@ void Mailroom::serve(Local& local, Member::Handler handler) {
 }
 
 std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
-                                             std::span<const Query> queries, Deadline deadline,
-                                             Patience patience) {
+                                             std::span<const Query> queries, const Limits& limits) {
   const auto start = Deadline::Clock::now();
   const uint64_t first = next_call_;
   next_call_ += queries.size();
@@ -105,7 +104,7 @@ std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
   }
   std::vector<Result<Bytes>> answers;
   for (size_t i = 0; i < queries.size() && (i == 0 || answers.back().is_ok()); ++i)
-    answers.push_back(await(lock, local, queries.subspan(i), first + i, deadline, patience, start));
+    answers.push_back(await(lock, local, queries.subspan(i), first + i, limits, start));
   // Answers that come later find nobody.
   for (size_t i = answers.size(); i < queries.size(); ++i) pending_.erase(first + i);
   return answers;
@@ -142,24 +141,26 @@ bool Mailroom::is_given_up(Roster::Lock& lock, Local& local, std::span<const Que
 }
 
 Result<Bytes> Mailroom::await(Roster::Lock& lock, Local& local, std::span<const Query> queries,
-                              uint64_t number, Deadline deadline, Patience patience,
+                              uint64_t number, const Limits& limits,
                               Deadline::Clock::time_point start) {
   const int32_t peer = queries.front().peer;
+  const auto is_cancelled = [&] { return limits.cancel != nullptr && limits.cancel->raised(); };
   const auto happened = [&] {
-    return pending_[number].answer.has_value() || !roster_.why_gone(peer).is_ok();
+    return pending_[number].answer.has_value() || !roster_.why_gone(peer).is_ok() || is_cancelled();
   };
-  if (patience == Patience::WhileItRuns &&
-      is_given_up(lock, local, queries, number, deadline, happened)) {
+  if (limits.patience == Patience::WhileItRuns &&
+      is_given_up(lock, local, queries, number, limits.deadline, happened)) {
     pending_.erase(number);
     return Status::remote_error("rank {} does not answer: its process is stopped", peer)
         .with_peer(peer);
   }
-  const auto outcome = roster_.wait(lock, local, deadline, happened);
+  const auto outcome = roster_.wait(lock, local, limits.deadline, happened);
   auto node = pending_.extract(number);  // a later answer finds nobody
   std::optional<Result<Bytes>>& answer = node.mapped().answer;
   if (answer.has_value()) return std::move(*answer);
   if (outcome == Roster::Outcome::Aborted) return Roster::why_aborted(local);
   if (outcome == Roster::Outcome::TimedOut) return timed_out(local, peer, "an answer of", start);
+  if (is_cancelled()) return limits.cancel->reason();
   return roster_.why_gone(peer);
 }
 

@@ -37,10 +37,15 @@ class Mailroom {
   Result<Bytes> receive(Roster::Lock& lock, Local& local, int32_t peer, uint32_t tag,
                         Deadline deadline);
   void serve(Local& local, Member::Handler handler);
+  /// What ends the wait for an answer that does not come, beside the local's abort and leave().
+  struct Limits {
+    Deadline deadline;
+    Patience patience;
+    const Abort* cancel;  // null: none; whoever raises it wakes the local
+  };
   /// Ranks of this process answer on the calling thread, while the others' answers travel.
   std::vector<Result<Bytes>> request(Roster::Lock& lock, Local& local,
-                                     std::span<const Query> queries, Deadline deadline,
-                                     Patience patience);
+                                     std::span<const Query> queries, const Limits& limits);
   /// A request whose answer nobody waits for.
   Status notify(const Local& local, int32_t peer, std::span<const std::byte> content);
 
@@ -57,8 +62,7 @@ class Mailroom {
 
   /// Waits for the answer to the first of `queries`, whose calls have numbers from `number` on.
   Result<Bytes> await(Roster::Lock& lock, Local& local, std::span<const Query> queries,
-                      uint64_t number, Deadline deadline, Patience patience,
-                      Deadline::Clock::time_point start);
+                      uint64_t number, const Limits& limits, Deadline::Clock::time_point start);
   template <typename Condition>
   bool is_given_up(Roster::Lock& lock, Local& local, std::span<const Query> queries,
                    uint64_t number, Deadline deadline, Condition happened);

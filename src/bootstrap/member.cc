@@ -170,8 +170,21 @@ Result<Bytes> Member::request(int peer, std::span<const std::byte> message, Dead
   return std::move(request(std::span(&query, 1), deadline).front());
 }
 
+Result<Bytes> Member::request(int peer, std::span<const std::byte> message, Deadline deadline,
+                              Abort& cancel) {
+  const int listener = cancel.listen([this] {
+    const Roster::Lock lock = group_->roster().lock();
+    local_->changed.notify_all();
+  });
+  const Query query{.peer = peer, .message = message};
+  Result<Bytes> answer =
+      std::move(request(std::span(&query, 1), deadline, Patience::UntilDeadline, &cancel).front());
+  cancel.forget(listener);
+  return answer;
+}
+
 std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadline deadline,
-                                           Patience patience) {
+                                           Patience patience, const Abort* cancel) {
   Status refused;
   size_t sound = 0;  // queries before the one that is refused
   for (; sound < queries.size(); ++sound) {
@@ -182,7 +195,8 @@ std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadl
   }
   Roster::Lock lock = group_->roster().lock();
   std::vector<Result<Bytes>> answers =
-      group_->mailroom().request(lock, *local_, queries.first(sound), deadline, patience);
+      group_->mailroom().request(lock, *local_, queries.first(sound),
+                                 {.deadline = deadline, .patience = patience, .cancel = cancel});
   if (!refused.is_ok() && (sound == 0 || answers.back().is_ok()))
     answers.emplace_back(std::move(refused));
   return answers;

@@ -157,10 +157,15 @@ class Member {
   /// Asks `peer`, whatever its own threads are doing, and waits for the answer; also for the peer
   /// to call serve().
   Result<Bytes> request(int peer, std::span<const std::byte> message, Deadline deadline);
+  /// The same; the wait ends with the reason of `cancel`, too, when that is raised.
+  Result<Bytes> request(int peer, std::span<const std::byte> message, Deadline deadline,
+                        Abort& cancel);
   /// Asks several peers at once: takes as long as the slowest of them. The answers are in the order
   /// of the queries and end with the first failure.
   std::vector<Result<Bytes>> request(std::span<const Query> queries, Deadline deadline,
-                                     Patience patience = Patience::UntilDeadline);
+                                     Patience patience = Patience::UntilDeadline) {
+    return request(queries, deadline, patience, nullptr);
+  }
   /// The peer did not answer, and leave() does not wait for it: prints a line.
   void give_up_on(int peer);
   /// Is it given up on, since its process is stopped for long or was waited for in vain (Absences)?
@@ -184,6 +189,8 @@ class Member {
  private:
   Member(std::shared_ptr<Session> session, std::shared_ptr<Group> group,
          std::shared_ptr<Local> local);
+  std::vector<Result<Bytes>> request(std::span<const Query> queries, Deadline deadline,
+                                     Patience patience, const Abort* cancel);
   std::shared_ptr<Session> session_;  // outlives the group
   std::shared_ptr<Group> group_;
   std::shared_ptr<Local> local_;

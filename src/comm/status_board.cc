@@ -115,15 +115,15 @@ std::map<ProcessName, StatusBoard::Known> StatusBoard::processes(bool looks_for_
   return known;
 }
 
-Result<Bytes> StatusBoard::ask(Slot& slot, int rank, const Deadline& deadline) {
-  Result<Bytes> answer = slot.entry.ask(rank, deadline);
+Result<Bytes> StatusBoard::ask(Slot& slot, int rank, const Deadline& deadline, Abort& cancel) {
+  Result<Bytes> answer = cancel.raised() ? cancel.reason() : slot.entry.ask(rank, deadline, cancel);
   std::lock_guard lock(mutex_);
   --slot.users;
   unused_.notify_all();
   return answer;
 }
 
-std::vector<StatusBoard::Peer> StatusBoard::ask_peers(const Deadline& deadline) {
+std::vector<StatusBoard::Peer> StatusBoard::ask_peers(const Deadline& deadline, Abort& cancel) {
   struct Asked {
     Peer peer;
     std::shared_ptr<Slot> slot;
@@ -152,7 +152,7 @@ std::vector<StatusBoard::Peer> StatusBoard::ask_peers(const Deadline& deadline) 
   for (auto& [name, each] : asked) all.push_back(&each);
   const auto ask_some = [&](size_t first) {
     for (size_t i = first; i < all.size(); i += kAtOnce) {
-      Result<Bytes> answer = ask(*all[i]->slot, all[i]->rank, deadline);
+      Result<Bytes> answer = ask(*all[i]->slot, all[i]->rank, deadline, cancel);
       if (!answer.is_ok()) continue;
       Result<ProcessStatus> status = ProcessStatus::decode(answer.value());
       if (status.is_ok()) all[i]->peer.status = std::move(status).take();

@@ -71,7 +71,7 @@ class StatusBoard {
     /// Does that rank's process, of this machine, not run (SIGSTOP, a debugger)? False of others.
     std::function<bool(int rank)> is_stopped;
     /// ProcessStatus::encode() of the process of `rank`, which is another one than this.
-    std::function<Result<Bytes>(int rank, const Deadline& deadline)> ask;
+    std::function<Result<Bytes>(int rank, const Deadline& deadline, Abort& cancel)> ask;
     int nranks = 0;
     int rank = 0;
   };
@@ -95,15 +95,16 @@ class StatusBoard {
     std::vector<std::pair<uint64_t, int>> ranks;  // communicator, rank
     std::optional<ProcessStatus> status;          // nothing: it did not answer
   };
-  /// All of them; waits for each that does not answer until the deadline, at most.
-  std::vector<Peer> ask_peers(const Deadline& deadline) EXCLUDES(mutex_);
+  /// All of them; waits for each that does not answer until the deadline, at most, or
+  /// until `cancel` is raised.
+  std::vector<Peer> ask_peers(const Deadline& deadline, Abort& cancel) EXCLUDES(mutex_);
 
  private:
   struct Slot {
     Entry entry;
     int users = 0;  // under mutex_
   };
-  Result<Bytes> ask(Slot& slot, int rank, const Deadline& deadline) EXCLUDES(mutex_);
+  Result<Bytes> ask(Slot& slot, int rank, const Deadline& deadline, Abort& cancel) EXCLUDES(mutex_);
 
   std::mutex mutex_;
   std::condition_variable unused_;

@@ -162,8 +162,10 @@ void Communicator::show_status() {
     return member_ != nullptr && !is_remote(other) &&
            run_state(member_->process(other)) == RunState::Stopped;
   };
-  const auto ask_process = [this](int other, const Deadline& deadline) -> Result<Bytes> {
-    return ask(Question::Status, other, {}, deadline);
+  const auto ask_process = [this](int other, const Deadline& deadline,
+                                  Abort& cancel) -> Result<Bytes> {
+    const auto question = static_cast<std::byte>(Question::Status);
+    return member_->request(other, {&question, 1}, deadline, cancel);
   };
   shown_ = StatusBoard::of_process().add({.describe = [this] { return status(); },
                                           .name_of = name_of,

@@ -59,14 +59,14 @@ Job known_job() {
   return job;
 }
 
-Job collect(const Deadline& deadline) {
+Job collect(const Deadline& deadline, Abort& cancel) {
   const auto start = Deadline::Clock::now();
   comm::StatusBoard& board = comm::StatusBoard::of_process();
-  const std::vector<comm::StatusBoard::Peer> peers = board.ask_peers(deadline);
+  const std::vector<comm::StatusBoard::Peer> peers = board.ask_peers(deadline, cancel);
   Job job = put_together(board.describe_this_process(), peers, board.processes());
   job.elapsed = Deadline::Clock::now() - start;
   // Who has gone is known at once; for whom the deadline had to come, is not.
-  if (deadline.passed()) job.timeouts = static_cast<int>(job.silent.size());
+  if (deadline.passed() || cancel.raised()) job.timeouts = static_cast<int>(job.silent.size());
   return job;
 }
 

@@ -51,7 +51,7 @@ Job put_together(const comm::ProcessStatus& own, const std::vector<comm::StatusB
 /// Without asking anybody: who they are.
 Job known_job();
 
-/// Asks them; waits for each that does not answer until the deadline.
-Job collect(const Deadline& deadline);
+/// Asks them; waits for each that does not answer until the deadline, or until `cancel` is raised.
+Job collect(const Deadline& deadline, Abort& cancel);
 
 }  // namespace niccolite::ras

@@ -28,6 +28,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr size_t kMostClients = 64;
+constexpr size_t kMostReports = 8;  // that are collected at once; the others wait for their turn
 constexpr size_t kMostQueued = size_t{16} << 20;  // bytes that a client has not read
 constexpr seconds kIdleLimit{60};                 // of a client that asks for nothing
 constexpr milliseconds kMonitorInterval{200};
@@ -70,34 +71,52 @@ std::string describe_event(const Announcement& of, const ProcessName& process,
       process.pid, list(devices), list(devices), of.details);
 }
 
-struct Client {
-  Client(Socket connection, Session::Report report)
-      : socket(std::move(connection)), session(std::move(report)) {}
+struct Client;
+
+/// One that is being collected, on a thread of its own.
+struct Report {
+  std::weak_ptr<Client> client;  // gone: nobody wants it any more
+  Abort cancel;                  // ends the collection with the answers that have come
+  Thread thread;                 // last: joined first
+};
+
+enum class Phase : uint8_t {
+  Talking,
+  Reporting,  // the client's report waits for its turn, or is being collected
+  Ending      // the connection, once all is sent
+};
+
+struct Client : std::enable_shared_from_this<Client> {
+  explicit Client(Socket connection) : socket(std::move(connection)) {}
   Socket socket;
   Session session;
   std::string queued;
-  bool is_ending = false;  // once all is sent
-  EventLoop::Id watch = 0, idle = 0;
+  Phase phase = Phase::Talking;
+  bool is_half_closed = false;  // seen while Reporting
+  Report* report = nullptr;     // that is being collected
+  EventLoop::Id watch = 0;
+  EventLoop::Id timer =
+      0;  // the end of the patience with what the client waits for, or does not do
 };
 
 // Everything but the constructor and the destructor runs on the loop's thread.
-class Service {
+class Server final : public Service {
  public:
-  explicit Service(Versions versions) : versions_(std::move(versions)) {}
-  ~Service() {
+  explicit Server(ServiceOptions options) : options_(std::move(options)) {}
+  ~Server() override {
     if (loop_ != nullptr) loop_->stop();
     thread_.join();
   }
 
   Status start() {
-    const std::string where =
-        parameters::ras_address().empty() ? "localhost:28028" : parameters::ras_address();
-    const Address address = TRY(Address::parse(where));
+    const Address address = TRY(Address::parse(options_.address));
     listener_ = TRY(Socket::listen_shared(address));
     loop_ = TRY(EventLoop::create());
     TRY(loop_->watch(listener_.fd(), EPOLLIN, [this](uint32_t) { accept_waiting(); }));
     thread_ = TRY(Thread::start("nccl-ras", [this] {
       loop_->run();
+      for (const auto& report : reports_) report->cancel.raise(ending());
+      reports_.clear();  // joins
       clients_.clear();
     }));
     LOG(Info, Ras, "RAS: listening at {}", address.text());
@@ -119,7 +138,8 @@ class Service {
   /// those that are closed already and whose end has not been read. False: all are in use.
   bool drop_silent() {
     const auto silent = std::ranges::find_if(clients_, [](const auto& client) {
-      return client->session.monitors() == 0 && client->queued.empty();
+      return client->phase == Phase::Talking && client->session.monitors() == 0 &&
+             client->queued.empty();
     });
     if (silent == clients_.end()) return false;
     drop(std::shared_ptr(*silent));
@@ -127,32 +147,39 @@ class Service {
   }
 
   void add(Socket socket) {
-    const auto report = [this](const Session::Request& request,
-                               const std::function<void(std::string_view)>& out) {
-      write_report(request, out);
-    };
-    auto client = std::make_shared<Client>(std::move(socket), report);
+    auto client = std::make_shared<Client>(std::move(socket));
     Result<EventLoop::Id> watch = loop_->watch(
         client->socket.fd(), EPOLLIN, [this, weak = std::weak_ptr(client)](uint32_t events) {
           if (const auto ready = weak.lock()) serve(ready, events);
         });
     if (!watch.is_ok()) return;
     client->watch = watch.value();
-    client->idle = loop_->after(kIdleLimit, [this, weak = std::weak_ptr(client)] {
-      if (const auto idle = weak.lock()) drop(idle);
-    });
+    set_timer(*client, kIdleLimit, [this](Client& idle) { drop(idle.shared_from_this()); });
     clients_.push_back(client);
+  }
+
+  void set_timer(Client& client, EventLoop::Clock::duration time,
+                 const std::function<void(Client&)>& task) {
+    loop_->cancel(client.timer);
+    client.timer = loop_->after(time, [weak = client.weak_from_this(), task] {
+      if (const auto found = weak.lock()) task(*found);
+    });
   }
 
   void drop(const std::shared_ptr<Client>& client) {
     loop_->forget(client->watch);
-    loop_->cancel(client->idle);
+    loop_->cancel(client->timer);
+    if (client->report != nullptr) client->report->cancel.raise(ending());
     clients_.remove(client);
   }
 
   void serve(const std::shared_ptr<Client>& client, uint32_t events) {
     if ((events & EPOLLOUT) != 0 && !flush(*client)) return drop(client);
-    if ((events & ~uint32_t{EPOLLOUT}) == 0 || client->is_ending) return;
+    if ((events & ~uint32_t{EPOLLOUT}) == 0 || client->phase == Phase::Ending) return;
+    if (client->phase == Phase::Reporting) {
+      if ((events & (EPOLLHUP | EPOLLERR)) != 0) return drop(client);
+      return note_half_closed(*client);
+    }
     std::array<std::byte, 1024> bytes;
     const Result<Transfer> received = client->socket.receive(bytes);
     if (!received.is_ok() || !received.value().open) return drop(client);
@@ -160,9 +187,22 @@ class Service {
                                 received.value().bytes);
     bool is_sound = true;
     const auto out = [&](std::string_view answer) { is_sound = is_sound && send(*client, answer); };
-    if (!client->session.receive(text, out)) end(client);
+    const Session::Next next = client->session.receive(text, out);
     if (!is_sound) return drop(client);
+    if (next == Session::Next::Report) return begin_report(client);
+    if (next == Session::Next::End) return end(client);
     if (client->session.monitors() != 0) begin_to_monitor(client);
+  }
+
+  /// Some programs (ncat) close their side when they have asked and wait for the answer; others do
+  /// because they have ended, which looks the same until something is sent.
+  void note_half_closed(Client& client) {
+    client.is_half_closed = true;
+    watch_for_more(client);
+    if (client.report != nullptr) hurry_later(client);
+  }
+  void hurry_later(Client& client) {
+    set_timer(client, default_patience(), [](Client& slow) { slow.report->cancel.raise(hurry()); });
   }
 
   // What fits is sent now: the first part of a report is there before the rest is collected.
@@ -178,19 +218,83 @@ class Service {
       if (sent.value().bytes == 0) break;
       client.queued.erase(0, sent.value().bytes);
     }
+    watch_for_more(client);
+    return client.phase != Phase::Ending || !client.queued.empty();
+  }
+
+  void watch_for_more(const Client& client) {
+    uint32_t events = client.queued.empty() ? 0u : uint32_t{EPOLLOUT};
     // Of a client that hears its last words nothing more is read: it may have closed its side.
-    const uint32_t reads = client.is_ending ? 0u : uint32_t{EPOLLIN};
-    loop_->change(client.watch, reads | (client.queued.empty() ? 0u : uint32_t{EPOLLOUT}));
-    return !client.is_ending || !client.queued.empty();
+    if (client.phase == Phase::Talking) events |= EPOLLIN;
+    if (client.phase == Phase::Reporting && !client.is_half_closed) events |= EPOLLRDHUP;
+    loop_->change(client.watch, events);
   }
 
   void end(const std::shared_ptr<Client>& client) {
-    client->is_ending = true;
+    client->phase = Phase::Ending;
+    set_timer(*client, kIdleLimit, [this](Client& idle) { drop(idle.shared_from_this()); });
     if (!flush(*client)) drop(client);
   }
 
+  void begin_report(const std::shared_ptr<Client>& client) {
+    client->phase = Phase::Reporting;
+    if (is_text(client->session.request()))
+      client->queued += text_head(options_.versions, known_job());
+    if (!flush(*client)) return drop(client);
+    waiting_.push_back(client);
+    // Those before it may have all the time they want, but not for ever at its cost.
+    set_timer(*client, default_patience(), [this](Client&) {
+      if (!reports_.empty()) reports_.front()->cancel.raise(hurry());
+    });
+    collect_some();
+  }
+
+  void collect_some() {
+    while (reports_.size() < kMostReports && !waiting_.empty()) {
+      const std::shared_ptr<Client> client = waiting_.front().lock();
+      waiting_.pop_front();
+      if (client != nullptr) start_to_collect(client);
+    }
+  }
+
+  void start_to_collect(const std::shared_ptr<Client>& client) {
+    loop_->cancel(client->timer);
+    const auto place = reports_.insert(reports_.end(), std::make_unique<Report>());
+    Report* const report = place->get();
+    report->client = client;
+    Result<Thread> thread =
+        Thread::start("nccl-ras-report", [this, report, request = client->session.request()] {
+          auto text = std::make_shared<std::string>();
+          const Status written = guarded([&]() -> Status {
+            *text = write_report(request, report->cancel);
+            return {};
+          });
+          if (!written.is_ok()) *text = fmt::format("ERROR: {}\n", written.message());
+          loop_->post([this, report, text] { finish(*report, *text); });
+        });
+    if (!thread.is_ok()) {
+      reports_.erase(place);
+      client->queued += fmt::format("ERROR: {}\n", thread.status().message());
+      return end(client);
+    }
+    report->thread = std::move(thread).take();
+    client->report = report;
+    if (client->is_half_closed) hurry_later(*client);
+  }
+
+  void finish(Report& report, std::string_view text) {
+    const std::shared_ptr<Client> client = report.client.lock();
+    std::erase_if(reports_, [&](const auto& each) { return each.get() == &report; });  // joins
+    if (client != nullptr) {
+      client->report = nullptr;
+      client->queued += text;
+      end(client);
+    }
+    collect_some();
+  }
+
   void begin_to_monitor(const std::shared_ptr<Client>& client) {
-    loop_->cancel(client->idle);
+    loop_->cancel(client->timer);
     if (is_monitoring_) return;
     is_monitoring_ = true;
     seen_ = comm::StatusBoard::of_process().processes(wants_trace());
@@ -232,27 +336,40 @@ class Service {
   void announce(const Announcement& what, const ProcessName& name, const std::set<int>& devices) {
     const std::list<std::shared_ptr<Client>> clients = clients_;  // some may be dropped
     for (const auto& client : clients) {
-      if ((client->session.monitors() & what.group) == 0) continue;
+      if (client->phase != Phase::Talking || (client->session.monitors() & what.group) == 0)
+        continue;
       if (!send(*client, describe_event(what, name, devices, client->session.wants_json())))
         drop(client);
     }
   }
 
-  void write_report(const Session::Request& request,
-                    const std::function<void(std::string_view)>& out) const {
-    const bool is_text = !request.is_json && !request.wants_verdicts && !request.wants_stragglers;
-    if (is_text) out(text_head(versions_, known_job()));
-    const seconds patience = request.timeout.count() == 0 ? kLongest : request.timeout;
-    const Job job = collect(Deadline::after(patience * parameters::ras_timeout_factor()));
-    if (request.wants_verdicts) return out(verdicts_of(job));
-    if (request.wants_stragglers) return out(stragglers_of(job));
-    out(is_text ? text_rest(job, request.is_verbose) : to_json(versions_, job, local_time()));
+  static bool is_text(const Session::Request& request) {
+    return !request.is_json && !request.wants_verdicts && !request.wants_stragglers;
   }
 
-  const Versions versions_;
+  /// Without the head of a text. On any thread.
+  std::string write_report(const Session::Request& request, Abort& cancel) const {
+    const seconds patience = request.timeout.count() == 0 ? kLongest : request.timeout;
+    const Job job =
+        options_.collect(Deadline::after(patience * parameters::ras_timeout_factor()), cancel);
+    if (request.wants_verdicts) return verdicts_of(job);
+    if (request.wants_stragglers) return stragglers_of(job);
+    return is_text(request) ? text_rest(job, request.is_verbose)
+                            : to_json(options_.versions, job, local_time());
+  }
+
+  static seconds default_patience() {
+    return Session::kDefaultTimeout * parameters::ras_timeout_factor();
+  }
+  static Status ending() { return Status::remote_error("nobody waits for this report any more"); }
+  static Status hurry() { return Status::remote_error("this report has taken its time"); }
+
+  const ServiceOptions options_;
   Socket listener_;
   std::unique_ptr<EventLoop> loop_;
   std::list<std::shared_ptr<Client>> clients_;
+  std::list<std::weak_ptr<Client>> waiting_;    // for a place among the reports
+  std::list<std::unique_ptr<Report>> reports_;  // oldest first
   bool is_monitoring_ = false;
   std::map<ProcessName, comm::StatusBoard::Known> seen_;  // by monitors so far
   Thread thread_;                                         // last: joined first
@@ -266,12 +383,15 @@ class Owner {
     if (process_ == getpid()) return;
     if (process_ != 0) (void)service_.release();  // a parent's: neither thread nor sockets are ours
     process_ = getpid();
-    auto service = std::make_unique<Service>(versions);
-    if (const Status status = service->start(); !status.is_ok()) {
-      LOG(Info, Ras, "RAS: this process does not answer ncclras: {}", status.message());
+    const std::string address =
+        parameters::ras_address().empty() ? "localhost:28028" : parameters::ras_address();
+    Result<std::unique_ptr<Service>> service =
+        Service::start({.versions = versions, .address = address});
+    if (!service.is_ok()) {
+      LOG(Info, Ras, "RAS: this process does not answer ncclras: {}", service.status().message());
       return;
     }
-    service_ = std::move(service);
+    service_ = std::move(service).take();
   }
   ~Owner() {
     if (process_ != getpid()) (void)service_.release();
@@ -284,6 +404,12 @@ class Owner {
 };
 
 }  // namespace
+
+Result<std::unique_ptr<Service>> Service::start(ServiceOptions options) {
+  auto server = std::make_unique<Server>(std::move(options));
+  TRY(server->start());
+  return std::unique_ptr<Service>(std::move(server));
+}
 
 void start_service(const Versions& versions) {
   if (parameters::ras_enable() == 0) return;

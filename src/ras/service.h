@@ -1,15 +1,35 @@
 // Service: answers whoever asks at NCCL_RAS_ADDR what the job is doing: ncclras, niccolite ras, nc.
 // All processes of a machine listen there, and one of them gets each client; it asks the others. A
-// thread of its own, from the first communicator on until the process exits. Thread safety: any
-// thread.
+// thread of its own, from the first communicator on until the process exits, and one for each
+// report that is collected, so that whoever waits long for an answer keeps nobody else waiting.
+// Thread safety: any thread.
 //
 // Nothing here fails a program: where the address cannot be had, one line of INFO says so. Clients
 // cost a bounded number of descriptors and bytes, and those that do not read are dropped.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/wait.h"
 #include "ras/report.h"
 
 namespace niccolite::ras {
+
+struct ServiceOptions {
+  Versions versions;
+  std::string address;  // "localhost:28028"
+  /// Job collect(), but for tests. On several threads at once.
+  std::function<Job(const Deadline& deadline, Abort& cancel)> collect = &ras::collect;
+};
+
+class Service {
+ public:
+  static Result<std::unique_ptr<Service>> start(ServiceOptions options);
+  /// Ends at once, whatever is being collected.
+  virtual ~Service() = default;
+};
 
 /// Starts the service of this process, once, unless NCCL_RAS_ENABLE is 0.
 void start_service(const Versions& versions);

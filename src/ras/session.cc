@@ -29,21 +29,23 @@ bool begins_with(std::string_view line, const char* words, std::string_view* res
 
 }  // namespace
 
-bool Session::receive(std::string_view bytes, const std::function<void(std::string_view)>& out) {
+Session::Next Session::receive(std::string_view bytes,
+                               const std::function<void(std::string_view)>& out) {
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
     line_ += bytes.substr(0, end);
-    if (line_.size() >= kMostLine) return false;
-    if (end == std::string_view::npos) return true;
+    if (line_.size() >= kMostLine) return Next::End;
+    if (end == std::string_view::npos) return Next::Listen;
     bytes.remove_prefix(end + 1);
     if (line_.ends_with('\r')) line_.pop_back();
     const std::string line = std::exchange(line_, {});
-    if (!obey(line, out)) return false;
+    if (const Next next = obey(line, out); next != Next::Listen) return next;
   }
-  return true;
+  return Next::Listen;
 }
 
-bool Session::obey(std::string_view line, const std::function<void(std::string_view)>& out) {
+Session::Next Session::obey(std::string_view line,
+                            const std::function<void(std::string_view)>& out) {
   std::string_view rest;
   if (begins_with(line, "client protocol", &rest)) {
     out("SERVER PROTOCOL 2\n");
@@ -56,22 +58,19 @@ bool Session::obey(std::string_view line, const std::function<void(std::string_v
     out(is_known ? "OK\n" : fmt::format("ERROR: Invalid format {}\n", rest));
   } else if (lower(line) == "status" || lower(line) == "verbose status") {
     request_.is_verbose = lower(line) != "status";
-    report_(request_, out);
-    return false;
+    return Next::Report;
   } else if (lower(line) == "verdict") {
     request_.wants_verdicts = true;
-    report_(request_, out);
-    return false;
+    return Next::Report;
   } else if (lower(line) == "stragglers") {
     request_.wants_stragglers = true;
-    report_(request_, out);
-    return false;
+    return Next::Report;
   } else if (begins_with(line, "monitor", &rest)) {
     out(set_monitors(rest));
   } else {
     out(fmt::format("ERROR: Unknown command {}\n", line));
   }
-  return true;
+  return Next::Listen;
 }
 
 std::string Session::set_timeout(std::string_view value) {

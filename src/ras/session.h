@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -17,32 +18,35 @@ class Session {
   static constexpr size_t kMostLine = 1024;
   static constexpr unsigned kLifecycle = 0x01, kTrace = 0x02, kAllEvents = 0xff;
 
+  static constexpr std::chrono::seconds kDefaultTimeout{5};
+
   struct Request {
     bool wants_verdicts = false;    // for whom operations stand still, and nothing else
     bool wants_stragglers = false;  // who comes late to operations, and nothing else
     bool is_json = false;
     bool is_verbose = false;
-    std::chrono::seconds timeout{5};  // 0: none
+    std::chrono::seconds timeout = kDefaultTimeout;  // 0: none
   };
-  /// Sends a whole report through `out`, in parts as they are ready.
-  using Report =
-      std::function<void(const Request& request, const std::function<void(std::string_view)>& out)>;
+  /// What the client's words lead to, beside answers.
+  enum class Next : uint8_t {
+    Listen,  // to more of them
+    Report,  // the client hears what request() says, and then its connection ends
+    End      // of the connection, at once
+  };
 
-  explicit Session(Report report) : report_(std::move(report)) {}
-
-  /// Bytes from the client; what it is to hear goes to `out`. False: it hears nothing more, and its
-  /// connection ends.
-  bool receive(std::string_view bytes, const std::function<void(std::string_view)>& out);
+  /// Bytes from the client; what it is to hear goes to `out`. Not to be called again after another
+  /// result than Listen.
+  Next receive(std::string_view bytes, const std::function<void(std::string_view)>& out);
+  const Request& request() const { return request_; }
   /// The events that the client wants (kLifecycle, kTrace); 0: none.
   unsigned monitors() const { return monitors_; }
   bool wants_json() const { return request_.is_json; }
 
  private:
-  bool obey(std::string_view line, const std::function<void(std::string_view)>& out);
+  Next obey(std::string_view line, const std::function<void(std::string_view)>& out);
   std::string set_timeout(std::string_view value);
   std::string set_monitors(std::string_view groups);
 
-  const Report report_;
   Request request_;
   std::string line_;  // that is not yet whole
   unsigned monitors_ = 0;

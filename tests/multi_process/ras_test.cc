@@ -58,15 +58,32 @@ ROLE(straggling) {
   return 0;
 }
 
+// id nranks rank: all-reduces once; at SIGUSR1 returns with a communicator that nobody destroyed.
+ROLE(careless) {
+  sigset_t end;
+  sigemptyset(&end);
+  sigaddset(&end, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &end, nullptr);
+  static auto* const ranks =
+      new LocalRanks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
+  if (!ranks->all_reduce(3000)) return 1;
+  std::printf("STARTED\n");
+  int signal = 0;
+  return sigwait(&end, &signal);
+}
+
 class Ras : public testing::Test {
  protected:
-  explicit Ras(const char* role = "watched") {
+  explicit Ras(const char* role = "watched", int nranks = 3, int answering = 3,
+               Process::Environment environment = {}) {
     ncclUniqueId id;
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    for (int rank = 0; rank < 3; ++rank)
+    environment["NCCL_RAS_ADDR"] = "localhost:" + std::to_string(port_);
+    for (int rank = 0; rank < nranks; ++rank) {
+      environment["NCCL_RAS_ENABLE"] = rank < answering ? "1" : "0";
       processes_.emplace_back(
-          role, Arguments{to_text(id), "3", std::to_string(rank)},
-          Process::Environment{{"NCCL_RAS_ADDR", "localhost:" + std::to_string(port_)}});
+          role, Arguments{to_text(id), std::to_string(nranks), std::to_string(rank)}, environment);
+    }
     for (Process& process : processes_)
       EXPECT_TRUE(process.wait_for_line("STARTED")) << process.output();
   }
@@ -221,6 +238,27 @@ TEST_F(Ras, SilentConnectionsKeepNobodyOut) {
   for (int i = 0; i < 8; ++i)
     EXPECT_THAT(ask("STATUS\n"),
                 HasSubstr("      1          3            1          3        3\n"));
+}
+
+// Of two processes the first alone serves clients.
+class RasOfOneOfTwo : public Ras {
+ protected:
+  RasOfOneOfTwo() : Ras("careless", 2, 1, {{"NCCL_RAS_TIMEOUT_FACTOR", "10"}}) {
+    processes_[1].kill(SIGSTOP);
+  }
+};
+
+TEST_F(RasOfOneOfTwo, AClientWithoutTimeoutKeepsNobodyWaiting) {
+  const Fd patient = connect_to();
+  say(patient, "TIMEOUT 0\nSTATUS\n");
+  EXPECT_THAT(hear(patient, "Communicators..."), HasSubstr("Communicators..."));
+  const Fd other = connect_to();
+  say(other, "CLIENT PROTOCOL 2\n");
+  EXPECT_EQ(hear(other, "\n"), "SERVER PROTOCOL 2\n");
+  say(other, "TIMEOUT 1\nSTATUS\n");
+  EXPECT_THAT(hear(other), HasSubstr("RUNNING  INCOMPLETE"));
+  processes_[0].kill(SIGUSR1);
+  EXPECT_EQ(processes_[0].wait(), 0) << processes_[0].output();
 }
 
 }  // namespace

@@ -6,51 +6,49 @@
 namespace niccolite::ras {
 namespace {
 
+using Next = Session::Next;
+
 class SessionTest : public testing::Test {
  protected:
-  /// What the client hears; `goes_on` tells whether it may say more.
+  /// What the client hears; `next_` tells what follows.
   std::string say(std::string_view text) {
-    heard_.clear();
-    goes_on_ = session_.receive(text, [this](std::string_view answer) { heard_ += answer; });
-    return heard_;
+    std::string heard;
+    next_ = session_.receive(text, [&](std::string_view answer) { heard += answer; });
+    return heard;
   }
+  const Session::Request& asked() const { return session_.request(); }
 
-  Session::Request asked_;
-  int reports_ = 0;
-  bool goes_on_ = true;
-  std::string heard_;
-  Session session_{
-      [this](const Session::Request& request, const std::function<void(std::string_view)>& out) {
-        asked_ = request;
-        ++reports_;
-        out("head");
-        out("rest");
-      }};
+  Session session_;
+  Next next_ = Next::Listen;
 };
 
 TEST_F(SessionTest, AnswersAsNcclrasExpects) {
   EXPECT_EQ(say("CLIENT PROTOCOL 2\n"), "SERVER PROTOCOL 2\n");
   EXPECT_EQ(say("TIMEOUT 17\n"), "OK\n");
   EXPECT_EQ(say("SET FORMAT json\n"), "OK\n");
-  EXPECT_TRUE(goes_on_);
-  EXPECT_EQ(say("STATUS\n"), "headrest");
-  EXPECT_FALSE(goes_on_) << "the end of the report is the end of the connection";
-  EXPECT_TRUE(asked_.is_json);
-  EXPECT_FALSE(asked_.is_verbose);
-  EXPECT_EQ(asked_.timeout.count(), 17);
+  EXPECT_EQ(next_, Next::Listen);
+  EXPECT_EQ(say("STATUS\n"), "");
+  EXPECT_EQ(next_, Next::Report);
+  EXPECT_TRUE(asked().is_json);
+  EXPECT_FALSE(asked().is_verbose);
+  EXPECT_EQ(asked().timeout.count(), 17);
 }
 
 TEST_F(SessionTest, TakesCommandsInAnyCaseAndPipelined) {
   EXPECT_EQ(say("client protocol 9\r\ntimeout 0\nverbose status\nSTATUS\n"),
-            "SERVER PROTOCOL 2\nOK\nheadrest");
-  EXPECT_EQ(reports_, 1);
-  EXPECT_TRUE(asked_.is_verbose);
-  EXPECT_EQ(asked_.timeout.count(), 0);
+            "SERVER PROTOCOL 2\nOK\n");
+  EXPECT_EQ(next_, Next::Report);
+  EXPECT_TRUE(asked().is_verbose) << "only the first report is given";
+  EXPECT_EQ(asked().timeout.count(), 0);
 }
 
 TEST_F(SessionTest, TakesALineInPieces) {
-  for (const char c : std::string("STATUS")) EXPECT_EQ(say(std::string(1, c)), "");
-  EXPECT_EQ(say("\n"), "headrest");
+  for (const char c : std::string("STATUS")) {
+    say(std::string(1, c));
+    EXPECT_EQ(next_, Next::Listen);
+  }
+  say("\n");
+  EXPECT_EQ(next_, Next::Report);
 }
 
 TEST_F(SessionTest, NamesWhatItDoesNotKnow) {
@@ -62,7 +60,7 @@ TEST_F(SessionTest, NamesWhatItDoesNotKnow) {
   EXPECT_EQ(say("SET FORMAT xml\n"), "ERROR: Invalid format xml\n");
   EXPECT_EQ(say("MONITOR trace,nothing\n"), "ERROR: Invalid event group 'nothing'\n");
   EXPECT_EQ(say("\n"), "ERROR: Unknown command \n");
-  EXPECT_TRUE(goes_on_);
+  EXPECT_EQ(next_, Next::Listen);
 }
 
 TEST_F(SessionTest, MonitorsWhatIsAskedFor) {
@@ -77,21 +75,23 @@ TEST_F(SessionTest, MonitorsWhatIsAskedFor) {
 
 TEST_F(SessionTest, EndsWithALineThatDoesNotEnd) {
   say(std::string(Session::kMostLine - 1, 'x'));
-  EXPECT_TRUE(goes_on_);
+  EXPECT_EQ(next_, Next::Listen);
   say("x");
-  EXPECT_FALSE(goes_on_);
+  EXPECT_EQ(next_, Next::End);
 }
 
 TEST_F(SessionTest, GivesVerdictsAlone) {
-  EXPECT_EQ(say("VERDICT\n"), "headrest");
-  EXPECT_TRUE(asked_.wants_verdicts);
-  EXPECT_FALSE(asked_.wants_stragglers);
+  say("VERDICT\n");
+  EXPECT_EQ(next_, Next::Report);
+  EXPECT_TRUE(asked().wants_verdicts);
+  EXPECT_FALSE(asked().wants_stragglers);
 }
 
 TEST_F(SessionTest, GivesStragglersAlone) {
-  EXPECT_EQ(say("Stragglers\n"), "headrest");
-  EXPECT_TRUE(asked_.wants_stragglers);
-  EXPECT_FALSE(asked_.wants_verdicts);
+  say("Stragglers\n");
+  EXPECT_EQ(next_, Next::Report);
+  EXPECT_TRUE(asked().wants_stragglers);
+  EXPECT_FALSE(asked().wants_verdicts);
 }
 
 }  // namespace
