@@ -32,6 +32,7 @@ constexpr size_t kMostReports = 8;  // that are collected at once; the others wa
 constexpr size_t kMostQueued = size_t{16} << 20;  // bytes that a client has not read
 constexpr seconds kIdleLimit{60};                 // of a client that asks for nothing
 constexpr milliseconds kMonitorInterval{200};
+constexpr milliseconds kRest{100};      // of the listener, where no descriptors are left
 constexpr seconds kLongest{24 * 3600};  // where a client wants no time-out
 
 std::string local_time() {
@@ -112,7 +113,7 @@ class Server final : public Service {
     const Address address = TRY(Address::parse(options_.address));
     listener_ = TRY(Socket::listen_shared(address));
     loop_ = TRY(EventLoop::create());
-    TRY(loop_->watch(listener_.fd(), EPOLLIN, [this](uint32_t) { accept_waiting(); }));
+    listening_ = TRY(loop_->watch(listener_.fd(), EPOLLIN, [this](uint32_t) { accept_waiting(); }));
     thread_ = TRY(Thread::start("nccl-ras", [this] {
       loop_->run();
       for (const auto& report : reports_) report->cancel.raise(ending());
@@ -124,13 +125,22 @@ class Server final : public Service {
   }
 
  private:
+  // One at a time: who has no descriptor left is told so before it is known whether anybody waits.
   void accept_waiting() {
-    while (true) {
-      int error = 0;
-      Result<std::optional<Socket>> waiting = listener_.accept(&error);
-      if (!waiting.is_ok() || !waiting.value().has_value()) return;
-      if (clients_.size() < kMostClients || drop_silent()) add(std::move(*waiting.value()));
+    int error = 0;
+    Result<std::optional<Socket>> waiting = listener_.accept(&error);
+    if (!waiting.is_ok()) {
+      if (!is_short_)
+        LOG(Info, Ras, "RAS: a client waits for a descriptor: {}", waiting.status().message());
+      is_short_ = true;
+      if (drop_silent()) return;  // for whoever waits; else the process must close some
+      loop_->change(listening_, 0);
+      loop_->after(kRest, [this] { loop_->change(listening_, EPOLLIN); });
+      return;
     }
+    is_short_ = false;
+    if (!waiting.value().has_value()) return;
+    if (clients_.size() < kMostClients || drop_silent()) add(std::move(*waiting.value()));
   }
 
   /// Makes room for a new client: of the clients that monitor nothing and have read every answer,
@@ -366,6 +376,8 @@ class Server final : public Service {
 
   const ServiceOptions options_;
   Socket listener_;
+  EventLoop::Id listening_ = 0;
+  bool is_short_ = false;  // of descriptors, as has been logged
   std::unique_ptr<EventLoop> loop_;
   std::list<std::shared_ptr<Client>> clients_;
   std::list<std::weak_ptr<Client>> waiting_;    // for a place among the reports

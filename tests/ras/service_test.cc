@@ -2,15 +2,29 @@
 #include "ras/service.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
 #include "base/address.h"
 #include "base/fd.h"
 #include "base/socket.h"
+
+namespace {
+std::atomic<int> accepts{0};
+}
+
+// The library's calls come here, to be counted.
+extern "C" int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  ++accepts;
+  return static_cast<int>(syscall(SYS_accept4, fd, address, length, flags));
+}
 
 namespace niccolite::ras {
 namespace {
@@ -121,6 +135,53 @@ TEST_F(ServiceTest, ManyWithoutTimeoutKeepNobodyOut) {
   say(patient.back(), "TIMEOUT 0\nSTATUS\n");
   EXPECT_THAT(hear(patient.front()), HasSubstr("No communicator data collected!"));
   standstill.wait_for(8);
+}
+
+/// For its lifetime the process has as many descriptors open as it may have.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    // The lowest free number: with it as the limit none can be had.
+    const int lowest = dup(STDIN_FILENO);
+    close(lowest);
+    const rlimit now{.rlim_cur = static_cast<rlim_t>(lowest), .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &now);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ServiceTest, TriesNowAndThenWhereNoDescriptorsAreLeft) {
+  start({.versions = {}, .address = {}});
+  const Fd client = open();
+  {
+    const NoDescriptors none;
+    const auto start = std::chrono::steady_clock::now();
+    const int before = accepts;
+    connect_to(client);
+    while (accepts < before + 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto tried = accepts - before;
+    const auto since = std::chrono::steady_clock::now() - start;
+    EXPECT_LE(tried, since / std::chrono::milliseconds(100) + 2);
+  }
+  say(client, "CLIENT PROTOCOL 2\n");
+  EXPECT_EQ(hear(client, 18), "SERVER PROTOCOL 2\n");
+}
+
+// Who only stands there gives way to who comes.
+TEST_F(ServiceTest, ASilentClientGivesItsDescriptorAway) {
+  start({.versions = {}, .address = {}});
+  const Fd silent = open(), client = open();
+  connect_to(silent);
+  say(silent, "CLIENT PROTOCOL 2\n");
+  EXPECT_EQ(hear(silent, 18), "SERVER PROTOCOL 2\n");
+  const NoDescriptors none;
+  connect_to(client);
+  say(client, "CLIENT PROTOCOL 2\n");
+  EXPECT_EQ(hear(client, 18), "SERVER PROTOCOL 2\n");
 }
 
 }  // namespace
