@@ -11,12 +11,15 @@
 #include <CLI/Formatter.hpp>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "base/fd.h"
+#include "base/parameters.h"
 #include "cli/perf/exit_code.h"
 
 namespace niccolite::ras_command {
@@ -26,17 +29,25 @@ using perf::kExitFine;
 using perf::kExitUsage;
 
 constexpr const char* kFooter =
-    R"(Every process with a communicator answers at port 28028 of its machine (NCCL_RAS_ADDR), for the whole job: one of them gets the question and
-asks the others. NVIDIA's client ncclras gets the same answers; the section "Standstills" is ours: for whom operations stand still, and why.
+    R"(Every process with a communicator answers at NCCL_RAS_ADDR, for the whole job: one of them gets the question and asks the others. Jobs listen at
+localhost:28028, and are asked on a machine of theirs, unless they have another NCCL_RAS_ADDR: with 0.0.0.0:28028 others can ask, too. Where this
+command has NCCL_RAS_ADDR, it asks there. NVIDIA's client ncclras gets the same answers; the section "Standstills" is ours: for whom operations stand still, and why.
 
 Examples:
   niccolite ras
-  niccolite ras --host node17 --json
+  niccolite ras --json
+  ssh node17 niccolite ras
+  niccolite ras --host node17    (of a job with NCCL_RAS_ADDR=0.0.0.0:28028)
   niccolite ras --monitor
 
 Exit status: 0 nothing stands still; 1 something does; 2 wrong usage, or nobody answers.)";
 constexpr int kExitStandsStill = 1;
 constexpr int kConnectSeconds = 5;
+constexpr int kGreetingSeconds = 10;  // a greeting is answered at once
+// Beyond the time-out, for the answer itself. Who asks for no time-out does not know the job's,
+// which is 5 s times a factor of at most 1,000.
+constexpr int kAnswerSeconds = 6;
+constexpr int kLongestDefault = 5'000;
 
 int fail(const std::string& text) {
   fmt::print(stderr, "niccolite ras: {}\n", text);
@@ -71,13 +82,22 @@ Result<Fd> connect_to(const Options& options) {
       options.host, options.port, std::strerror(error));
 }
 
-/// Sends commands and hands on what comes until the other side closes; false when it says nothing
-/// for too long.
-bool talk(const Fd& connection, const std::string& commands, int patience,
+int patience_of(const Options& options) {
+  if (options.monitors) return 0;  // none is needed
+  return options.timeout.value_or(kLongestDefault) + kAnswerSeconds;
+}
+
+/// Sends commands, behind a greeting and the time-out of the options, and hands on what is said to
+/// them until the other side closes; false when it says nothing for too long.
+bool talk(const Fd& connection, const Options& options, const std::string& commands,
           const std::function<void(std::string_view)>& out) {
-  set_patience(connection.get(), patience);
-  if (send(connection.get(), commands.data(), commands.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(commands.size()))
+  std::string words = "CLIENT PROTOCOL 2\n";
+  if (options.timeout) words += fmt::format("TIMEOUT {}\n", *options.timeout);
+  words += commands;
+  int answers = options.timeout ? 2 : 1;  // that are not to be handed on
+  set_patience(connection.get(), kGreetingSeconds);
+  if (send(connection.get(), words.data(), words.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(words.size()))
     return false;
   std::array<char, 65536> bytes;
   while (true) {
@@ -85,7 +105,11 @@ bool talk(const Fd& connection, const std::string& commands, int patience,
     if (count == 0) return true;
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return false;
-    out({bytes.data(), static_cast<size_t>(count)});
+    set_patience(connection.get(), patience_of(options));
+    std::string_view text(bytes.data(), static_cast<size_t>(count));
+    for (; answers > 0 && !text.empty(); text.remove_prefix(1))
+      if (text.front() == '\n') --answers;
+    if (!text.empty()) out(text);
   }
 }
 
@@ -94,7 +118,7 @@ void print(std::string_view text) {
   std::fflush(stdout);
 }
 
-/// What comes: first the answers to TIMEOUT, SET FORMAT and MONITOR, of which only errors are for
+/// What comes: first the answers to SET FORMAT and MONITOR, of which only errors are for
 /// people.
 class Report {
  public:
@@ -115,18 +139,34 @@ class Report {
   std::string line_;
 };
 
+/// `address`: of NCCL_RAS_ADDR, host:port or [IPv6]:port; what is none changes nothing.
+void use_address(std::string_view address, Options& options) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return;
+  std::string_view host = address.substr(0, colon);
+  const std::string_view digits = address.substr(colon + 1);
+  int port = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (error != std::errc() || end != digits.data() + digits.size() || port < 1 || port > 65535)
+    return;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  options.host = host;
+  options.port = port;
+}
+
 }  // namespace
 
 void add_options(CLI::App& app, Options& options) {
+  use_address(parameters::ras_address(), options);
   app.set_help_flag("--help", "Print this help");
   app.add_option("-h,--host", options.host, "Machine to ask")->capture_default_str();
   app.add_option("-p,--port", options.port, "Port to ask at")
       ->check(CLI::Range(1, 65535))
       ->capture_default_str();
   app.add_option("-t,--timeout", options.timeout,
-                 "Seconds to wait for processes that do not answer")
-      ->check(CLI::Range(1, 86400))
-      ->capture_default_str();
+                 "Seconds to wait for processes that do not answer (default: 5 times the job's "
+                 "NCCL_RAS_TIMEOUT_FACTOR)")
+      ->check(CLI::Range(1, 86400));
   app.add_flag("-v,--verbose", options.is_verbose, "List the members of larger groups, too");
   app.add_flag("--json", options.wants_json, "Print JSON, as ncclras -f json does");
   app.add_flag("-m,--monitor", options.monitors,
@@ -137,13 +177,12 @@ void add_options(CLI::App& app, Options& options) {
 int run(const Options& options) {
   const Result<Fd> connection = connect_to(options);
   if (!connection.is_ok()) return fail(connection.status().message());
-  const int patience = options.monitors ? 0 : options.timeout + 6;
-  std::string commands = fmt::format("TIMEOUT {}\n", options.timeout);
+  std::string commands;
   const bool is_report = !options.monitors;
-  Report report(1 + (options.wants_json ? 1u : 0u) + (is_report ? 0u : 1u));
+  Report report((options.wants_json ? 1u : 0u) + (is_report ? 0u : 1u));
   if (options.wants_json) commands += "SET FORMAT json\n";
   commands += !is_report ? "MONITOR\n" : options.is_verbose ? "VERBOSE STATUS\n" : "STATUS\n";
-  if (!talk(connection.value(), commands, patience,
+  if (!talk(connection.value(), options, commands,
             [&](std::string_view text) { report.take(text); }))
     return fail(fmt::format("{} does not finish its answer", options.host));
   if (options.wants_json || !is_report) return kExitFine;
@@ -151,13 +190,13 @@ int run(const Options& options) {
   const Result<Fd> again = connect_to(options);
   std::string verdicts;
   if (!again.is_ok() ||
-      !talk(again.value(), "VERDICT\n", patience, [&](std::string_view text) { verdicts += text; }))
+      !talk(again.value(), options, "VERDICT\n", [&](std::string_view text) { verdicts += text; }))
     return kExitFine;                                   // it has ended meanwhile
   if (verdicts.starts_with("ERROR")) return kExitFine;  // NVIDIA's library knows no such thing
   fmt::print("Standstills\n===========\n\n{}", verdicts);
   const Result<Fd> third = connect_to(options);
   std::string stragglers;
-  if (third.is_ok() && talk(third.value(), "STRAGGLERS\n", patience,
+  if (third.is_ok() && talk(third.value(), options, "STRAGGLERS\n",
                             [&](std::string_view text) { stragglers += text; }))
     fmt::print("\nStragglers\n==========\n\n{}", stragglers);
   return verdicts.empty() ? kExitFine : kExitStandsStill;

@@ -1,6 +1,7 @@
 // The subcommand `niccolite ras`: asks a running job what its ranks are doing.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace CLI {
@@ -13,7 +14,7 @@ namespace niccolite::ras_command {
 struct Options {
   std::string host = "localhost";
   int port = 28028;
-  int timeout = 5;  // seconds
+  std::optional<int> timeout;  // seconds
   bool is_verbose = false;
   bool wants_json = false;
   bool monitors = false;

@@ -359,9 +359,10 @@ class Server final : public Service {
 
   /// Without the head of a text. On any thread.
   std::string write_report(const Session::Request& request, Abort& cancel) const {
-    const seconds patience = request.timeout.count() == 0 ? kLongest : request.timeout;
-    const Job job =
-        options_.collect(Deadline::after(patience * parameters::ras_timeout_factor()), cancel);
+    // The factor is for the default alone, as NCCL's.
+    seconds patience = request.timeout.value_or(default_patience());
+    if (patience.count() == 0 || patience > kLongest) patience = kLongest;
+    const Job job = options_.collect(Deadline::after(patience), cancel);
     if (request.wants_verdicts) return verdicts_of(job);
     if (request.wants_stragglers) return stragglers_of(job);
     return is_text(request) ? text_rest(job, request.is_verbose)

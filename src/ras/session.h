@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,7 +26,7 @@ class Session {
     bool wants_stragglers = false;  // who comes late to operations, and nothing else
     bool is_json = false;
     bool is_verbose = false;
-    std::chrono::seconds timeout = kDefaultTimeout;  // 0: none
+    std::optional<std::chrono::seconds> timeout;  // 0: none; nothing: the default
   };
   /// What the client's words lead to, beside answers.
   enum class Next : uint8_t {

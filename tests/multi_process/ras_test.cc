@@ -261,5 +261,11 @@ TEST_F(RasOfOneOfTwo, AClientWithoutTimeoutKeepsNobodyWaiting) {
   EXPECT_EQ(processes_[0].wait(), 0) << processes_[0].output();
 }
 
+TEST_F(RasOfOneOfTwo, TheTimeoutOfAClientIsNotMultiplied) {
+  const json report = json::parse(ask("SET FORMAT json\nTIMEOUT 1\nSTATUS\n").substr(6));
+  EXPECT_EQ(report.at("ras").at("timeouts_count"), 1);
+  EXPECT_LT(report.at("ras").at("collection_time_sec"), 8.0);
+}
+
 }  // namespace
 }  // namespace niccolite::test

@@ -171,6 +171,17 @@ TEST_F(ServiceTest, TriesNowAndThenWhereNoDescriptorsAreLeft) {
   EXPECT_EQ(hear(client, 18), "SERVER PROTOCOL 2\n");
 }
 
+TEST_F(ServiceTest, TimeoutsBeyondADayAreADay) {
+  auto patience = std::make_shared<std::atomic<int64_t>>(0);
+  const auto collect = [patience](const Deadline& deadline, Abort&) -> Job {
+    *patience = (deadline.at() - Deadline::Clock::now()) / std::chrono::hours(1);
+    return {};
+  };
+  start({.versions = {}, .address = {}, .collect = collect});
+  EXPECT_THAT(ask("TIMEOUT 2147483647\nSTATUS\n"), HasSubstr("No communicator data collected!"));
+  EXPECT_EQ(*patience, 23) << "and some minutes";
+}
+
 // Who only stands there gives way to who comes.
 TEST_F(ServiceTest, ASilentClientGivesItsDescriptorAway) {
   start({.versions = {}, .address = {}});

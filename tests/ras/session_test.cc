@@ -31,7 +31,7 @@ TEST_F(SessionTest, AnswersAsNcclrasExpects) {
   EXPECT_EQ(next_, Next::Report);
   EXPECT_TRUE(asked().is_json);
   EXPECT_FALSE(asked().is_verbose);
-  EXPECT_EQ(asked().timeout.count(), 17);
+  EXPECT_EQ(asked().timeout, std::chrono::seconds(17));
 }
 
 TEST_F(SessionTest, TakesCommandsInAnyCaseAndPipelined) {
@@ -39,7 +39,7 @@ TEST_F(SessionTest, TakesCommandsInAnyCaseAndPipelined) {
             "SERVER PROTOCOL 2\nOK\n");
   EXPECT_EQ(next_, Next::Report);
   EXPECT_TRUE(asked().is_verbose) << "only the first report is given";
-  EXPECT_EQ(asked().timeout.count(), 0);
+  EXPECT_EQ(asked().timeout, std::chrono::seconds(0));
 }
 
 TEST_F(SessionTest, TakesALineInPieces) {
