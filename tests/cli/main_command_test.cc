@@ -1,8 +1,17 @@
 // The command `niccolite` itself, run as users run it.
 #include <gmock/gmock.h>
 
-#include <filesystem>
+#include <poll.h>
 
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <thread>
+
+#include "base/address.h"
+#include "base/socket.h"
 #include "cli/nearest.h"
 #include "tests/cli/command.h"
 
@@ -40,6 +49,36 @@ TEST(Command, HasAVersion) {
   const Outcome outcome = testing::run_command({NICCOLITE_COMMAND, "--version"}, {});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, StartsWith("niccolite 2."));
+}
+
+// Of a service that says one word, at the address that the environment tells.
+TEST(Command, RasAsksWhereTheEnvironmentSays) {
+  Socket listener = Socket::listen(Address::parse("127.0.0.1:1").value().with_port(0)).take();
+  std::thread service([&] {
+    pollfd ready{listener.fd(), POLLIN, 0};
+    if (poll(&ready, 1, 30'000) <= 0) return;
+    int error = 0;
+    Result<std::optional<Socket>> waiting = listener.accept(&error);
+    ASSERT_TRUE(waiting.is_ok() && waiting.value().has_value());
+    const Socket client = std::move(*waiting.value());
+    const std::string_view words = "SERVER PROTOCOL 2\nOK\nmine\n";
+    EXPECT_TRUE(client.send(std::as_bytes(std::span(words))).is_ok());
+    client.end_sending();
+    // Until the command has gone: what it said must not be unread when the connection ends.
+    pollfd said{client.fd(), POLLIN, 0};
+    std::array<std::byte, 256> bytes;
+    while (poll(&said, 1, 30'000) > 0) {
+      const Result<Transfer> got = client.receive(bytes);
+      if (!got.is_ok() || !got.value().open) break;
+    }
+  });
+  const std::string address =
+      "127.0.0.1:" + std::to_string(listener.local_address().value().port());
+  const Outcome outcome =
+      testing::run_command({NICCOLITE_COMMAND, "ras", "--json"}, {{"NCCL_RAS_ADDR", address}});
+  service.join();
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_EQ(outcome.output, "mine\n");
 }
 
 TEST(Nearest, TakesTheFewestChanges) {
