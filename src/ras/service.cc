@@ -29,8 +29,8 @@ using std::chrono::seconds;
 
 constexpr size_t kMostClients = 64;
 constexpr size_t kMostReports = 8;  // that are collected at once; the others wait for their turn
-constexpr size_t kMostQueued = size_t{16} << 20;  // bytes that a client has not read
-constexpr seconds kIdleLimit{60};                 // of a client that asks for nothing
+constexpr size_t kMostSent = size_t{1} << 20;  // bytes that are kept though they have been sent
+constexpr seconds kIdleLimit{60};              // of a client that asks for nothing
 constexpr milliseconds kMonitorInterval{200};
 constexpr milliseconds kRest{100};      // of the listener, where no descriptors are left
 constexpr seconds kLongest{24 * 3600};  // where a client wants no time-out
@@ -92,6 +92,7 @@ struct Client : std::enable_shared_from_this<Client> {
   Socket socket;
   Session session;
   std::string queued;
+  size_t sent = 0;  // bytes of it
   Phase phase = Phase::Talking;
   bool is_half_closed = false;  // seen while Reporting
   Report* report = nullptr;     // that is being collected
@@ -164,7 +165,7 @@ class Server final : public Service {
         });
     if (!watch.is_ok()) return;
     client->watch = watch.value();
-    set_timer(*client, kIdleLimit, [this](Client& idle) { drop(idle.shared_from_this()); });
+    drop_if_idle(*client);
     clients_.push_back(client);
   }
 
@@ -174,6 +175,10 @@ class Server final : public Service {
     client.timer = loop_->after(time, [weak = client.weak_from_this(), task] {
       if (const auto found = weak.lock()) task(*found);
     });
+  }
+
+  void drop_if_idle(Client& client) {
+    set_timer(client, kIdleLimit, [this](Client& idle) { drop(idle.shared_from_this()); });
   }
 
   void drop(const std::shared_ptr<Client>& client) {
@@ -216,17 +221,27 @@ class Server final : public Service {
   }
 
   // What fits is sent now: the first part of a report is there before the rest is collected.
+  // A report is one answer, and may be larger than what a client may leave unread else.
   bool send(Client& client, std::string_view text) {
     client.queued += text;
-    return client.queued.size() <= kMostQueued && flush(client);
+    return client.queued.size() - client.sent <= options_.most_unread && flush(client);
   }
 
   bool flush(Client& client) {
-    while (!client.queued.empty()) {
-      const Result<Transfer> sent = client.socket.send(std::as_bytes(std::span(client.queued)));
+    const size_t before = client.sent;
+    while (client.sent < client.queued.size()) {
+      const Result<Transfer> sent =
+          client.socket.send(std::as_bytes(std::span(client.queued).subspan(client.sent)));
       if (!sent.is_ok()) return false;
       if (sent.value().bytes == 0) break;
-      client.queued.erase(0, sent.value().bytes);
+      client.sent += sent.value().bytes;
+    }
+    // Whoever goes on reading keeps its place, however long the report is.
+    if (client.sent > before && client.phase == Phase::Ending) drop_if_idle(client);
+    if (client.sent == client.queued.size() ||
+        (client.sent > kMostSent && client.sent > client.queued.size() / 2)) {
+      client.queued.erase(0, client.sent);
+      client.sent = 0;
     }
     watch_for_more(client);
     return client.phase != Phase::Ending || !client.queued.empty();
@@ -242,7 +257,7 @@ class Server final : public Service {
 
   void end(const std::shared_ptr<Client>& client) {
     client->phase = Phase::Ending;
-    set_timer(*client, kIdleLimit, [this](Client& idle) { drop(idle.shared_from_this()); });
+    drop_if_idle(*client);
     if (!flush(*client)) drop(client);
   }
 

@@ -182,6 +182,19 @@ TEST_F(ServiceTest, TimeoutsBeyondADayAreADay) {
   EXPECT_EQ(*patience, 23) << "and some minutes";
 }
 
+TEST_F(ServiceTest, AReportMayBeLargerThanWhatAClientMayLeaveUnread) {
+  const auto collect = [](const Deadline&, Abort&) -> Job {
+    Job job;
+    for (uint64_t id = 0; id < 100'000; ++id)
+      job.communicators.push_back({.id = id, .nranks = 1, .ranks = {}, .missing = {}});
+    return job;
+  };
+  start({.versions = {}, .address = {}, .most_unread = 65536, .collect = collect});
+  const std::string report = ask("SET FORMAT json\nSTATUS\n");
+  EXPECT_GT(report.size(), 16'000'000u);
+  EXPECT_TRUE(report.ends_with("}\n"));
+}
+
 // Who only stands there gives way to who comes.
 TEST_F(ServiceTest, ASilentClientGivesItsDescriptorAway) {
   start({.versions = {}, .address = {}});
