@@ -31,7 +31,8 @@ using perf::kExitUsage;
 constexpr const char* kFooter =
     R"(Every process with a communicator answers at NCCL_RAS_ADDR, for the whole job: one of them gets the question and asks the others. Jobs listen at
 localhost:28028, and are asked on a machine of theirs, unless they have another NCCL_RAS_ADDR: with 0.0.0.0:28028 others can ask, too. Where this
-command has NCCL_RAS_ADDR, it asks there. NVIDIA's client ncclras gets the same answers; the section "Standstills" is ours: for whom operations stand still, and why.
+command has NCCL_RAS_ADDR, it asks there. NVIDIA's client ncclras gets the same answers; the section "Standstills" is ours: for whom operations
+stand still, and why.
 
 Examples:
   niccolite ras

@@ -97,8 +97,7 @@ struct Client : std::enable_shared_from_this<Client> {
   bool is_half_closed = false;  // seen while Reporting
   Report* report = nullptr;     // that is being collected
   EventLoop::Id watch = 0;
-  EventLoop::Id timer =
-      0;  // the end of the patience with what the client waits for, or does not do
+  EventLoop::Id timer = 0;  // ends the patience with its silence, or with its report
 };
 
 // Everything but the constructor and the destructor runs on the loop's thread.

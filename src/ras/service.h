@@ -19,7 +19,7 @@ namespace niccolite::ras {
 
 struct ServiceOptions {
   Versions versions;
-  std::string address;  // "localhost:28028"
+  std::string address;                    // "localhost:28028"
   size_t most_unread = size_t{16} << 20;  // bytes of answers and events that a client has not read
   /// Job collect(), but for tests. On several threads at once.
   std::function<Job(const Deadline& deadline, Abort& cancel)> collect = &ras::collect;
