@@ -187,11 +187,11 @@ class BufferRanks {
   LogLines direct_calls_;
 };
 
-struct Layout {
+struct RankLayout {
   int processes;
   int devices;
 };
-class BuffersOfProcesses : public testing::TestWithParam<Layout> {
+class BuffersOfProcesses : public testing::TestWithParam<RankLayout> {
  protected:
   /// `algorithms`: null for those of which all connections put or get directly. With the Simple
   /// protocol alone.
@@ -233,8 +233,8 @@ class BuffersOfProcesses : public testing::TestWithParam<Layout> {
   }
 };
 
-inline const auto kLayouts = testing::Values(Layout{2, 1}, Layout{3, 1}, Layout{2, 2});
-inline std::string name_of_layout(const testing::TestParamInfo<Layout>& layout) {
+inline const auto kLayouts = testing::Values(RankLayout{2, 1}, RankLayout{3, 1}, RankLayout{2, 2});
+inline std::string name_of_layout(const testing::TestParamInfo<RankLayout>& layout) {
   return std::to_string(layout.param.processes) + "x" + std::to_string(layout.param.devices);
 }
 

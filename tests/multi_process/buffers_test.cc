@@ -516,7 +516,7 @@ TEST_P(BuffersOfThree, GoDirectAtOnceThoughTheThirdHasLeft) {
   run("use_buffers_without_the_last", "0");
 }
 
-INSTANTIATE_TEST_SUITE_P(, BuffersOfThree, testing::Values(Layout{3, 1}), name_of_layout);
+INSTANTIATE_TEST_SUITE_P(, BuffersOfThree, testing::Values(RankLayout{3, 1}), name_of_layout);
 
 // id rank: rank 1 dies while rank 0's registered buffer is offered to it.
 ROLE(buffer_survivor) {

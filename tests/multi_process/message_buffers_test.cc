@@ -193,7 +193,8 @@ TEST_P(MessageBuffersOfThree, AreAgreedOnWithTheThirdLaterWhereItCouldNotMapThem
   run("agree_on_messages_of_the_last_later", "1G");
 }
 
-INSTANTIATE_TEST_SUITE_P(, MessageBuffersOfThree, testing::Values(Layout{3, 1}), name_of_layout);
+INSTANTIATE_TEST_SUITE_P(, MessageBuffersOfThree, testing::Values(RankLayout{3, 1}),
+                         name_of_layout);
 
 }  // namespace
 }  // namespace niccolite::test

@@ -6,6 +6,8 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
@@ -19,7 +21,11 @@ using Role = int (*)(const Arguments&);
 std::map<std::string, Role>& roles();
 
 struct RegisteredRole {
-  RegisteredRole(const char* name, Role role) { roles()[name] = role; }
+  RegisteredRole(const char* name, Role role) {
+    if (roles().emplace(name, role).second) return;
+    std::fprintf(stderr, "two roles are called %s\n", name);
+    std::abort();
+  }
 };
 #define ROLE(name)                                                               \
   int role_##name(const ::niccolite::test::Arguments& arguments);                \

@@ -59,7 +59,7 @@ ROLE(straggling) {
 }
 
 // id nranks rank: all-reduces once; at SIGUSR1 returns with a communicator that nobody destroyed.
-ROLE(careless) {
+ROLE(never_destroys) {
   sigset_t end;
   sigemptyset(&end);
   sigaddset(&end, SIGUSR1);
@@ -243,7 +243,7 @@ TEST_F(Ras, SilentConnectionsKeepNobodyOut) {
 // Of two processes the first alone serves clients.
 class RasOfOneOfTwo : public Ras {
  protected:
-  RasOfOneOfTwo() : Ras("careless", 2, 1, {{"NCCL_RAS_TIMEOUT_FACTOR", "10"}}) {
+  RasOfOneOfTwo() : Ras("never_destroys", 2, 1, {{"NCCL_RAS_TIMEOUT_FACTOR", "10"}}) {
     processes_[1].kill(SIGSTOP);
   }
 };
