@@ -81,6 +81,16 @@ class LogLines {
   size_t count_ = 0;
 };
 
+/// UndefinedBehaviorSanitizer, which builds with AddressSanitizer have, opens a pipe to see whether
+/// an object can be read, and takes each for broken where it cannot.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool kNeedsDescriptors = true;
+#else
+inline constexpr bool kNeedsDescriptors = false;
+#endif
+#define SKIP_WHERE_SANITIZERS_NEED_DESCRIPTORS() \
+  if (kNeedsDescriptors) GTEST_SKIP() << "UndefinedBehaviorSanitizer needs descriptors"
+
 /// As long as it lives this process cannot open another descriptor.
 class NoDescriptors {
  public:

@@ -480,6 +480,7 @@ ROLE(use_buffers_without_the_last) {
 
 TEST_P(BuffersOfProcesses, GoDirectFromTheSecondCallOn) { run("use_plain_buffers", "1G"); }
 TEST_P(BuffersOfProcesses, GoDirectLaterWhereTheyCouldNotBeMapped) {
+  SKIP_WHERE_SANITIZERS_NEED_DESCRIPTORS();
   run("map_buffers_later", "1G");
 }
 TEST_P(BuffersOfProcesses, HaveTheRanksAgreeOnPlans) { run("agree_on_plans", "1G"); }
@@ -509,6 +510,7 @@ INSTANTIATE_TEST_SUITE_P(, BuffersOfProcesses, kLayouts, name_of_layout);
 class BuffersOfThree : public BuffersOfProcesses {};
 
 TEST_P(BuffersOfThree, GoDirectToTheThirdLaterWhereItCouldNotMapThem) {
+  SKIP_WHERE_SANITIZERS_NEED_DESCRIPTORS();
   run("map_buffers_later_on_the_last", "1G");
 }
 

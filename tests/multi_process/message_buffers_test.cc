@@ -190,6 +190,7 @@ INSTANTIATE_TEST_SUITE_P(, MessageBuffers, kLayouts, name_of_layout);
 class MessageBuffersOfThree : public BuffersOfProcesses {};
 
 TEST_P(MessageBuffersOfThree, AreAgreedOnWithTheThirdLaterWhereItCouldNotMapThem) {
+  SKIP_WHERE_SANITIZERS_NEED_DESCRIPTORS();
   run("agree_on_messages_of_the_last_later", "1G");
 }
 
