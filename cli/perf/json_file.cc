@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -48,11 +47,7 @@ Status write_json(const std::string& path, const nlohmann::json& document) {
   const std::string text = document.dump(1) + "\n";
   if (is_special_file(path)) return write_special_file(path, text);
   const Temporary made = TRY(make_temporary(path));
-  Status status = write_all(made.file, text, made.name);
-  if (status.is_ok() && std::rename(made.name.c_str(), made.target.c_str()) != 0)
-    status = Status::from_errno(errno, "cannot rename " + made.name);
-  if (!status.is_ok()) unlink(made.name.c_str());
-  return status;
+  return replace_file(made.file, made.name, made.target, text);
 }
 
 Status check_writable(const std::string& path) {

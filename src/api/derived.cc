@@ -1,13 +1,12 @@
 // Communicators made from communicators.
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "api/call.h"
 #include "api/configuration.h"
 #include "api/making.h"
-#include "bootstrap/member.h"
+#include "comm/invitation.h"
 #include "comm/live_communicators.h"
 
 namespace niccolite::api {
@@ -196,12 +195,7 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
   identity.meeting.find_id = [id = *id](const Deadline&, Abort&) { return id; };
   Result<comm::Configuration> resolved = resolve(config);
   if (!resolved.is_ok()) {
-    bootstrap::Member::give_up({.id = *id,
-                                .nranks = nranks,
-                                .rank = rank,
-                                .deadline = Deadline::after(std::chrono::seconds(2)),
-                                .abort = {}},
-                               resolved.status());
+    comm::decline(*id, nranks, rank, resolved.status());
     return std::move(resolved).status();
   }
   return make(newcomm, std::move(identity), std::move(resolved).take());

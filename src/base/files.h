@@ -15,7 +15,9 @@ bool is_special_file(const std::string& path);
 /// Appends `text` to a special file. SystemError: as of write(), or nobody reads from it.
 Status write_special_file(const std::string& path, std::string_view text);
 
-/// All of it. `path` is for messages.
-Status write_all(const Fd& file, std::string_view text, const std::string& path);
+/// Makes `file`, a new one at `temporary`, the whole new content of `path`: readers find the old
+/// one or the new one. Where that fails the old one stays, and nothing of the new one.
+Status replace_file(const Fd& file, const std::string& temporary, const std::string& path,
+                    std::string_view text);
 
 }  // namespace niccolite

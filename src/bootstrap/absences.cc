@@ -40,13 +40,13 @@ bool Absences::are_there() const {
 // All have a turn before one has its next.
 bool Absences::is_turn_of(uint32_t process, Clock::time_point now) {
   if (silent_.contains(process)) return false;
-  awaited_[process].asked = now;  // whoever asks may get a core each second or two
+  Awaited& awaited = awaited_[process];
+  awaited.asked = now;  // before the others' end: whoever asks may get a core each second or two
   if (now - interval_began_ >= kLookInterval) {
     interval_began_ = now;
     looks_ = 0;
     std::erase_if(awaited_, [&](const auto& entry) { return now - entry.second.asked > kLong; });
   }
-  Awaited& awaited = awaited_[process];
   const size_t intervals = (awaited_.size() + kMostLooks - 1) / kMostLooks;
   if (looks_ == kMostLooks || now - awaited.looked < intervals * kLookInterval) return false;
   ++looks_;

@@ -345,16 +345,9 @@ Result<bootstrap::UniqueId> Communicator::invite() {
 
 void Communicator::decline_invitation(int nranks, const std::optional<bootstrap::UniqueId>& passed,
                                       const Status& why) {
-  constexpr auto kTime = std::chrono::seconds(2);
   const std::optional<bootstrap::UniqueId> known = invitation_.withdraw();
   const std::optional<bootstrap::UniqueId>& id = passed ? passed : known;
-  if (!id) return;
-  bootstrap::Member::give_up({.id = *id,
-                              .nranks = nranks,
-                              .rank = rank(),
-                              .deadline = Deadline::after(kTime),
-                              .abort = {}},
-                             why);
+  if (id) decline(*id, nranks, rank(), why);
 }
 
 Result<bootstrap::UniqueId> Communicator::await_invitation(

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "bootstrap/member.h"
+
 namespace niccolite::comm {
 namespace {
 
@@ -11,6 +13,13 @@ namespace {
 constexpr std::chrono::seconds kOnItsWay{5};
 
 }  // namespace
+
+void decline(const bootstrap::UniqueId& id, int nranks, int rank, const Status& why) {
+  constexpr std::chrono::seconds kTime{2};
+  bootstrap::Member::give_up(
+      {.id = id, .nranks = nranks, .rank = rank, .deadline = Deadline::after(kTime), .abort = {}},
+      why);
+}
 
 void Invitation::put(const bootstrap::UniqueId& id) {
   {

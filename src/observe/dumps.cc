@@ -70,22 +70,13 @@ void listen_to(int signal, Dumps& dumps) {
   sigaction(signal, &action, nullptr);
 }
 
-Status write_whole(const std::string& path, std::string_view text) {
-  // A new file: what others have put there, a link for instance, is not written to.
-  unlink(path.c_str());
-  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (file.get() < 0) return Status::from_errno(errno, "cannot create " + path);
-  return write_all(file, text, path);
-}
-
-// Readers never find half a file.
 Status replace(const std::string& path, std::string_view text) {
   const std::string part = path + ".part";
-  Status status = write_whole(part, text);
-  if (status.is_ok() && rename(part.c_str(), path.c_str()) != 0)
-    status = Status::from_errno(errno, "cannot rename " + part);
-  if (!status.is_ok()) unlink(part.c_str());
-  return status;
+  // A new file: what others have put there, a link for instance, is not written to.
+  unlink(part.c_str());
+  const Fd file(open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!file.valid()) return Status::from_errno(errno, "cannot create " + part);
+  return replace_file(file, part, path, text);
 }
 
 }  // namespace

@@ -183,22 +183,8 @@ Bytes Trial::expected_of(int rank) const {
     std::vector<double> values(operation_.count);
     for (size_t i = 0; i < values.size(); ++i) {
       double& result = values[i] = value(0, block, i);
-      for (int other = 1; other < nranks_; ++other) {
-        const double next = value(other, block, i);
-        switch (operation_.op) {
-          case ncclProd:
-            result *= next;
-            break;
-          case ncclMax:
-            result = std::max(result, next);
-            break;
-          case ncclMin:
-            result = std::min(result, next);
-            break;
-          default:
-            result += next;
-        }
-      }
+      for (int other = 1; other < nranks_; ++other)
+        accumulate(operation_.op, result, value(other, block, i));
       if (operation_.op == ncclAvg) result /= nranks_;
     }
     return encode(operation_.type, values);

@@ -39,26 +39,28 @@ Bytes input(ncclDataType_t type, ncclRedOp_t op, int rank, size_t count, int nra
   return encode(type, values);
 }
 
+void accumulate(ncclRedOp_t op, double& result, double value) {
+  switch (op) {
+    case ncclProd:
+      result *= value;
+      break;
+    case ncclMax:
+      result = std::max(result, value);
+      break;
+    case ncclMin:
+      result = std::min(result, value);
+      break;
+    default:
+      result += value;
+  }
+}
+
 Bytes expected(ncclDataType_t type, ncclRedOp_t op, size_t count, int nranks) {
   std::vector<double> values(count);
   for (size_t i = 0; i < count; ++i) {
     double result = input_value(op, 0, i, nranks);
-    for (int rank = 1; rank < nranks; ++rank) {
-      const double value = input_value(op, rank, i, nranks);
-      switch (op) {
-        case ncclProd:
-          result *= value;
-          break;
-        case ncclMax:
-          result = std::max(result, value);
-          break;
-        case ncclMin:
-          result = std::min(result, value);
-          break;
-        default:
-          result += value;
-      }
-    }
+    for (int rank = 1; rank < nranks; ++rank)
+      accumulate(op, result, input_value(op, rank, i, nranks));
     if (op == ncclAvg) result /= nranks;
     values[i] = result;
   }

@@ -38,6 +38,9 @@ Bytes encode(ncclDataType_t type, const std::vector<double>& values);
 /// multiples of the number of ranks, so that the average is a whole number however it is scaled.
 double input_value(ncclRedOp_t op, int rank, size_t index, int nranks);
 
+/// What a reduction makes of `result` with another rank's value; an average is not divided yet.
+void accumulate(ncclRedOp_t op, double& result, double value);
+
 /// Of a rank.
 Bytes input(ncclDataType_t type, ncclRedOp_t op, int rank, size_t count, int nranks);
 /// Of all ranks' inputs together.

@@ -96,12 +96,17 @@ Trace read_trace(const std::string& folder, int rank) {
   return trace;
 }
 
+// Plays the role with the example, which leaves a trace of each rank in the folder.
+void run_traced(const char* role, const Folder& folder, Process::Environment environment = {}) {
+  environment.insert({{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-trace")},
+                      {"PROFILER_TRACE", folder.path() + "/trace"}});
+  Process process(role, {}, environment);
+  ASSERT_EQ(process.wait(), 0) << process.output();
+}
+
 TEST(ProfilerPlugin, TheExampleHearsOfEveryCallLaunchAndChannel) {
   const Folder folder;
-  Process process("profiled", {},
-                  {{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-trace")},
-                   {"PROFILER_TRACE", folder.path() + "/trace"}});
-  ASSERT_EQ(process.wait(), 0) << process.output();
+  ASSERT_NO_FATAL_FAILURE(run_traced("profiled", folder));
   for (const int rank : {0, 1}) {
     SCOPED_TRACE(rank);
     Trace trace = read_trace(folder.path(), rank);
@@ -170,10 +175,7 @@ ROLE(profiled_group) {
 
 TEST(ProfilerPlugin, HearsOfEveryCallOfAGroup) {
   const Folder folder;
-  Process process("profiled_group", {},
-                  {{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-trace")},
-                   {"PROFILER_TRACE", folder.path() + "/trace"}});
-  ASSERT_EQ(process.wait(), 0) << process.output();
+  ASSERT_NO_FATAL_FAILURE(run_traced("profiled_group", folder));
   for (const int rank : {0, 1}) {
     SCOPED_TRACE(rank);
     Trace trace = read_trace(folder.path(), rank);
@@ -189,11 +191,7 @@ TEST(ProfilerPlugin, HearsOfEveryCallOfAGroup) {
 
 TEST(ProfilerPlugin, HearsOfNothingThatItsMaskLeavesOut) {
   const Folder folder;
-  Process process("profiled", {},
-                  {{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-trace")},
-                   {"PROFILER_MASK", "0x2"},
-                   {"PROFILER_TRACE", folder.path() + "/trace"}});
-  ASSERT_EQ(process.wait(), 0) << process.output();
+  ASSERT_NO_FATAL_FAILURE(run_traced("profiled", folder, {{"PROFILER_MASK", "0x2"}}));
   const Trace trace = read_trace(folder.path(), 0);
   EXPECT_TRUE(trace.events.contains("Coll"));
   EXPECT_TRUE(trace.events.contains("CollApi"));  // above it
