@@ -80,7 +80,7 @@ class Call {
       Communicator* const alone[] = {&communicator_};
       wait_finished(communicator_, stream_, alone);
     } catch (...) {  // interrupted, or the communicator has failed: the operation may go on
-      for (Buffer& buffer : buffers_) communicator_.in_flight.keep_to_the_end(std::move(buffer));
+      for (Buffer& buffer : buffers_) communicator_.in_flight.keep_cut_off(std::move(buffer));
       throw;
     }
   }

@@ -64,7 +64,7 @@ void Group::end() {
     // Some may have been queued.
     for (Call& call : calls)
       for (Buffer& buffer : call.buffers)
-        call.communicator->in_flight.keep_to_the_end(std::move(buffer));
+        call.communicator->in_flight.keep_cut_off(std::move(buffer));
     throw;
   }
   for (Call& call : calls)

@@ -24,7 +24,7 @@ class InFlight {
   /// operations of the communicator so far are on their streams.
   void keep(std::array<Buffer, 2>& buffers, Stream stream, bool may_mark);
   /// Keeps one of a call that failed or was interrupted: its operation may be queued, and go on.
-  void keep_to_the_end(Buffer buffer) { cut_off_.push_back(std::move(buffer)); }
+  void keep_cut_off(Buffer buffer) { cut_off_.push_back(std::move(buffer)); }
   /// Those that stay at least until the next operation is kept.
   std::span<const Buffer> newest() const { return open_; }
   /// Everything is done, or will never be.
