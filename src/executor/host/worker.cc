@@ -1,6 +1,7 @@
 #include "executor/host/worker.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "executor/host/control.h"
@@ -19,6 +20,7 @@ constexpr uint64_t kStripBytes = 8 << 10;     // a few operands fit the first-le
 constexpr uint64_t kStagingBytes = 64 << 10;  // unpacked and scaled operands of a strip
 constexpr uint64_t kLongestCopy = 1 << 20;    // a strip that nobody reads again
 static_assert(kStagingBytes / (kMostOperands + 1) >= kGrain);
+static_assert(kStagingBytes >= kStripBytes);  // Simple: the local operand, scaled
 
 }  // namespace
 
@@ -250,7 +252,8 @@ bool Worker::move_strip() {
   const bool is_packed_slot = is_packed(plan_->launch().protocol);
   if (is_packed_slot && !all_arrived()) return false;
 
-  alignas(64) std::byte staging[kStagingBytes];  // [operand][strip_], then the result
+  // Packed: [operand][strip_], then the result. Simple: the local operand, if it is scaled.
+  alignas(64) std::byte staging[kStagingBytes];
   const std::byte* operands[kMostOperands];
   if (!gather(staging, operands)) return false;
 
@@ -286,7 +289,9 @@ bool Worker::gather(std::byte* staging, const std::byte** operands) {
     if (present.source != OperandBuffer::None && i == present.source_position) {
       operands[operand] = local(present.source, present.source_block);
       if (present.source == OperandBuffer::Input && reducer_->scales_input()) {
-        std::byte* scaled = staging + operand * strip_;
+        // With Simple no other operand is staged, and a strip does not shrink with their number.
+        std::byte* scaled = is_packed(protocol) ? staging + operand * strip_ : staging;
+        assert(scaled + strip_ <= staging + kStagingBytes);
         reducer_->scale_input(operands[operand], scaled, strip_ / plan_->element_bytes());
         operands[operand] = scaled;
       }
@@ -296,6 +301,7 @@ bool Worker::gather(std::byte* staging, const std::byte** operands) {
     const PortState& from = receive_port(i);
     if (is_packed(protocol)) {
       std::byte* unpacked = staging + operand * strip_;
+      assert(unpacked + strip_ <= staging + kStagingBytes);
       if (!PackedSlot(protocol, from).unpack(offset_, strip_, unpacked)) {
         blocked_ = present.receive + i;
         return false;

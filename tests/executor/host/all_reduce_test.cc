@@ -66,6 +66,27 @@ TEST(AllReduceScaled, InputIsScaledTheSameWhereverItIsReduced) {
   }
 }
 
+// A strip with Simple is as long for many operands as for two, and the scaled one of the last rank
+// comes behind those of all others.
+TEST(AllReduceScaled, ManyOperandsOfLongChunksAreScaled) {
+  constexpr int kRanks = 16;
+  constexpr uint64_t kCount = kRanks * 2048 + 5;  // 8 KiB of each rank's block
+  const Reduction scaled{.op = ReduceOp::Sum, .input_scale = 0.5, .input_factor = 3};
+  for (const algorithms::Algorithm& algorithm : all_reduces()) {
+    if (kRanks > algorithm.max_ranks) continue;
+    SCOPED_TRACE(algorithm.name);
+    Cluster cluster(algorithm.build(kRanks, {}).take(), Protocol::Simple,
+                    {.channels = 1, .depth = 2, .slot_bytes = 16 << 10});
+    const Operands operands(cluster.schedule(), DataType::Float32, {kCount}, {.reduction = scaled});
+    ASSERT_TRUE(Cluster::run(cluster.tasks(cluster.launches(
+                                 {.count = kCount, .type = DataType::Float32, .reduction = scaled},
+                                 operands.addresses())),
+                             7));
+    ASSERT_NO_FATAL_FAILURE(operands.check());
+    ASSERT_TRUE(cluster.guards_intact());
+  }
+}
+
 // The scale lies in memory that a kernel before this one on the stream may write.
 TEST(AllReduceScaled, ScaleInMemoryIsReadWhenTheOperationRuns) {
   for (const algorithms::Algorithm& algorithm : all_reduces()) {
