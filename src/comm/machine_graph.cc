@@ -39,12 +39,14 @@ Result<topology::Description> describe(const GraphOptions& options) {
                               .bus_id = info.bus_id,
                               .compute_capability = info.compute_capability};
   const std::string& file = parameters::topo_file();
-  if (file.empty()) {
-    const std::vector<topology::Port> found = TRY(ports(options.member));
-    return topology::detect("/", options.host, gpu, found);
+  topology::Description found;
+  if (file.empty() || gpu.kind == gpu::Kind::Cuda) {
+    const std::vector<topology::Port> carrying = TRY(ports(options.member));
+    found = topology::detect("/", options.host, gpu, carrying);
   }
+  if (file.empty()) return found;
   topology::Description description = TRY(topology::load_xml(file));
-  TRY(place_rank(description, options.host, gpu, file));
+  TRY(place_rank(description, found, options.host, gpu, file));
   trim(description);
   return description;
 }

@@ -1,6 +1,7 @@
 #include "topology/description.h"
 
 #include <algorithm>
+#include <set>
 
 namespace niccolite::topology {
 namespace {
@@ -23,11 +24,42 @@ void merge_nets(std::vector<Net>& into, const std::vector<Net>& other) {
   std::ranges::sort(into, {}, [](const Net& net) { return std::pair(net.device, net.name); });
 }
 
-Status merge_gpu(const std::string& bus_id, std::optional<Gpu>& into,
-                 const std::optional<Gpu>& other) {
-  if (!other) return {};
+void complete_gpu(std::optional<Gpu>& into, const std::optional<Gpu>& other) {
+  if (!other) return;
   if (!into) {
     into = other;
+    return;
+  }
+  complete(into->rank, other->rank, -1);
+  complete(into->device, other->device, -1);
+  complete(into->compute_capability, other->compute_capability, 0);
+  into->is_direct |= other->is_direct;
+  if (into->nvlinks.empty()) into->nvlinks = other->nvlinks;
+  if (!into->c2c) into->c2c = other->c2c;
+}
+
+void complete_attributes(Pci& into, const Pci& other) {
+  complete(into.device_class, other.device_class);
+  complete(into.vendor, other.vendor);
+  complete(into.device, other.device);
+  complete(into.subsystem_vendor, other.subsystem_vendor);
+  complete(into.subsystem_device, other.subsystem_device);
+  complete(into.link_speed, other.link_speed);
+  complete(into.link_width, other.link_width, 0);
+}
+
+void complete_attributes(Cpu& into, const Cpu& other) {
+  complete(into.affinity, other.affinity);
+  complete(into.arch, other.arch);
+  complete(into.vendor, other.vendor);
+  complete(into.family, other.family, -1);
+  complete(into.model, other.model, -1);
+}
+
+Status merge_gpu(const std::string& bus_id, std::optional<Gpu>& into,
+                 const std::optional<Gpu>& other) {
+  if (!other || !into) {
+    complete_gpu(into, other);
     return {};
   }
   if (into->rank >= 0 && other->rank >= 0 && into->rank != other->rank) {
@@ -40,12 +72,7 @@ Status merge_gpu(const std::string& bus_id, std::optional<Gpu>& into,
         "the GPU at {} is described with compute capability {} and {}: is NCCL_TOPO_FILE that of "
         "this machine?",
         bus_id, into->compute_capability, other->compute_capability);
-  complete(into->rank, other->rank, -1);
-  complete(into->device, other->device, -1);
-  complete(into->compute_capability, other->compute_capability, 0);
-  into->is_direct |= other->is_direct;
-  if (into->nvlinks.empty()) into->nvlinks = other->nvlinks;
-  if (!into->c2c) into->c2c = other->c2c;
+  complete_gpu(into, other);
   return {};
 }
 
@@ -56,19 +83,101 @@ Status merge_devices(std::vector<Pci>& into, const std::vector<Pci>& other) {
       into.insert(at, pci);
       continue;
     }
-    complete(at->device_class, pci.device_class);
-    complete(at->vendor, pci.vendor);
-    complete(at->device, pci.device);
-    complete(at->subsystem_vendor, pci.subsystem_vendor);
-    complete(at->subsystem_device, pci.subsystem_device);
-    complete(at->link_speed, pci.link_speed);
-    complete(at->link_width, pci.link_width, 0);
+    complete_attributes(*at, pci);
     TRY(merge_gpu(pci.bus_id, at->gpu, pci.gpu));
     merge_nets(at->nets, pci.nets);
     TRY(merge_devices(at->below, pci.below));
   }
   return {};
 }
+
+// Completes one description by another: what both have may have different places in them.
+class Completion {
+ public:
+  explicit Completion(Description& description) : description_(description) {}
+
+  void add(const Cpu& found) {
+    if (Cpu* const known = find(found)) complete_attributes(*known, found);
+    if (const std::vector<Net> nets = lacking(found.nets); !nets.empty())
+      merge_nets(cpu_like(found).nets, nets);
+    for (const Pci& pci : found.below) add(pci, found, "");
+  }
+
+ private:
+  Cpu* find(const Cpu& found) {
+    for (Cpu& cpu : description_.cpus)
+      if (cpu.host == found.host && cpu.numa == found.numa) return &cpu;
+    return nullptr;
+  }
+  Cpu& cpu_like(const Cpu& found) {
+    if (Cpu* const known = find(found)) return *known;
+    Cpu cpu = found;
+    cpu.below.clear();
+    cpu.nets.clear();
+    return description_.cpus.emplace_back(std::move(cpu));
+  }
+
+  // Anew for each device: one that is added moves those beside it.
+  Pci* find(const std::string& bus_id) {
+    Pci* result = nullptr;
+    auto look = [&](Pci& pci) {
+      if (pci.bus_id == bus_id) result = &pci;
+    };
+    for (Cpu& cpu : description_.cpus) visit_pci(cpu.below, look);
+    return result;
+  }
+
+  template <typename Visit>
+  void for_each_net(Visit visit) {
+    auto visit_nets_of = [&](auto& owner) {
+      for (const Net& net : owner.nets) visit(net);
+    };
+    for (Cpu& cpu : description_.cpus) {
+      visit_nets_of(cpu);
+      visit_pci(cpu.below, visit_nets_of);
+    }
+  }
+
+  // Those that the description lacks: known by their names, as networks know them, and with a
+  // number that no other has.
+  std::vector<Net> lacking(const std::vector<Net>& nets) {
+    std::vector<Net> result;
+    for (Net net : nets) {
+      bool is_known = false;
+      std::set<int> numbers;
+      for_each_net([&](const Net& known) {
+        is_known |= known.name == net.name;
+        numbers.insert(known.device);
+      });
+      if (is_known) continue;
+      for (const Net& other : result) numbers.insert(other.device);
+      if (numbers.contains(net.device)) net.device = *numbers.rbegin() + 1;
+      result.push_back(std::move(net));
+    }
+    return result;
+  }
+
+  // `above`: the bus id of what the device is below, which the description has; empty: the NUMA
+  // node.
+  void add(const Pci& found, const Cpu& cpu, const std::string& above) {
+    Pci* known = find(found.bus_id);
+    if (known == nullptr) {
+      std::vector<Pci>& level = above.empty() ? cpu_like(cpu).below : find(above)->below;
+      Pci bare = found;
+      bare.gpu.reset();
+      bare.nets.clear();
+      bare.below.clear();
+      const auto place = std::ranges::lower_bound(level, found.bus_id, {}, &Pci::bus_id);
+      known = &*level.insert(place, std::move(bare));
+    }
+    complete_attributes(*known, found);
+    complete_gpu(known->gpu, found.gpu);
+    merge_nets(known->nets, lacking(found.nets));
+    for (const Pci& pci : found.below) add(pci, cpu, found.bus_id);
+  }
+
+  Description& description_;
+};
 
 bool is_needed(const Pci& pci) {
   return (pci.gpu && pci.gpu->rank >= 0) || !pci.nets.empty() ||
@@ -88,11 +197,7 @@ Status merge(Description& whole, const Description& other) {
       return known.host == cpu.host && known.numa == cpu.numa;
     });
     if (same != whole.cpus.end()) {
-      complete(same->affinity, cpu.affinity);
-      complete(same->arch, cpu.arch);
-      complete(same->vendor, cpu.vendor);
-      complete(same->family, cpu.family, -1);
-      complete(same->model, cpu.model, -1);
+      complete_attributes(*same, cpu);
       TRY(merge_devices(same->below, cpu.below));
       merge_nets(same->nets, cpu.nets);
       continue;
@@ -108,6 +213,12 @@ Status merge(Description& whole, const Description& other) {
     whole.cpus.insert(at, cpu);
   }
   return {};
+}
+
+void complete(Description& description, const Description& found) {
+  Completion completion(description);
+  for (const Cpu& cpu : found.cpus) completion.add(cpu);
+  std::ranges::stable_sort(description.cpus, {}, &Cpu::numa);
 }
 
 void trim(Description& description) {

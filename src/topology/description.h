@@ -84,6 +84,12 @@ void for_each_gpu(Tree& description, Visit visit);
 /// of one device contradict each other.
 Status merge(Description& whole, const Description& other);
 
+/// Adds what `found` describes of one of the hosts of `description` and that lacks: devices below
+/// the nearest of those above them that it has, else below their NUMA node; GPUs and network
+/// devices at the PCI devices that they are, and what is not known of them. What it has stays as it
+/// is and where it is.
+void complete(Description& description, const Description& found);
+
 /// Removes PCI devices below which there is neither a GPU of a rank nor a network device.
 void trim(Description& description);
 

@@ -165,20 +165,25 @@ PathType pci_distance(const std::string& root, const std::string& bus_id,
   return graph.is_ok() ? graph->distance(0, 1) : PathType::SYS;
 }
 
-Status place_rank(Description& description, const std::string& host, const RankGpu& gpu,
-                  const std::string& origin) {
-  for (Cpu& cpu : description.cpus) cpu.host = host;
-  Gpu* chosen = nullptr;
+Status place_rank(Description& description, const Description& found, const std::string& host,
+                  const RankGpu& gpu, const std::string& origin) {
   std::string present;
-  for_each_gpu(description, [&](Cpu&, Pci& pci, Gpu& found) {
-    found.rank = -1;
+  for_each_gpu(description, [&](Cpu&, Pci& pci, Gpu& of_file) {
+    of_file.rank = -1;
     present += fmt::format("{}{}", present.empty() ? "" : ", ", pci.bus_id);
-    if (pci.bus_id == gpu.bus_id) chosen = &found;
   });
-  if (chosen == nullptr && gpu.kind == gpu::Kind::Virtual)
-    for_each_gpu(description, [&](Cpu&, Pci&, Gpu& found) {
-      if (found.device == gpu.device) chosen = &found;
-    });
+  for (Cpu& cpu : description.cpus) cpu.host = host;
+  if (gpu.kind == gpu::Kind::Cuda) {
+    complete(description, found);
+    return {};
+  }
+  Gpu* chosen = nullptr;
+  bool has_its_bus_id = false;
+  for_each_gpu(description, [&](Cpu&, Pci& pci, Gpu& of_file) {
+    if (has_its_bus_id || (pci.bus_id != gpu.bus_id && of_file.device != gpu.device)) return;
+    has_its_bus_id = pci.bus_id == gpu.bus_id;
+    chosen = &of_file;
+  });
   if (chosen == nullptr)
     return Status::invalid_usage(
         "NCCL_TOPO_FILE={} does not fit this machine: rank {} uses GPU {} at {}, and the file has "

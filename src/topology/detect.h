@@ -38,12 +38,15 @@ Description detect(const std::string& root, const std::string& host, const RankG
 /// know one of them.
 PathType pci_distance(const std::string& root, const std::string& bus_id, const std::string& other);
 
-/// The rank's part of a description that a file gives instead (NCCL_TOPO_FILE, whose name is
-/// `origin`): all of it, with the rank at its GPU: that of its bus id; for a virtual GPU, which has
-/// a bus id of its own making, else that of its number. InvalidUsage when there is none: which
-/// there are.
-Status place_rank(Description& description, const std::string& host, const RankGpu& gpu,
-                  const std::string& origin);
+/// The rank's part of a description that a file gives (NCCL_TOPO_FILE, whose name is `origin`): all
+/// of it, with the rank at its GPU.
+///
+/// A GPU is the PCI device of its bus id. Files of cloud vendors tell switches, and of GPUs at most
+/// that there are such devices: as with NCCL, what detect() has `found` completes a file.
+/// A virtual GPU, which has a bus id of its own making, is that of its bus id, else of its number,
+/// and a file of another machine tells all. InvalidUsage when there is none: which there are.
+Status place_rank(Description& description, const Description& found, const std::string& host,
+                  const RankGpu& gpu, const std::string& origin);
 
 /// NVLinks of a GPU, as NVML tells; none where there is no NVML. `class_of` a bus id: its PCI
 /// class.

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "topology/graph.h"
+#include "topology/xml.h"
 
 namespace niccolite::topology {
 namespace {
@@ -35,6 +36,28 @@ class FakeSystem : public testing::Test {
       const std::string link = root_ + "/sys/bus/pci/devices/" + id;
       if (!fs::exists(fs::symlink_status(link))) fs::create_symlink(root_ + path, link);
     }
+  }
+
+  // The graph of ranks whose GPUs have these bus ids, each of which reads the file.
+  Graph graph_of_file(const std::string& text, const std::vector<std::string>& bus_ids,
+                      std::span<const Port> ports) const {
+    Description whole;
+    int rank = 0;
+    for (const std::string& bus_id : bus_ids) {
+      const RankGpu gpu{.rank = rank,
+                        .device = rank,
+                        .kind = gpu::Kind::Cuda,
+                        .bus_id = bus_id,
+                        .compute_capability = 90};
+      ++rank;
+      Description description = read_xml(text, "f.xml").take();
+      EXPECT_EQ(place_rank(description, detect(root_, "here", gpu, ports), "here", gpu, "f.xml")
+                    .message(),
+                "");
+      trim(description);
+      EXPECT_EQ(merge(whole, description).message(), "");
+    }
+    return Graph::make(std::move(whole)).take();
   }
 
   const std::string root_ =
@@ -79,6 +102,67 @@ TEST_F(FakeSystem, IsFoundWithItsSwitches) {
   EXPECT_EQ(graph.path(graph.gpu_of_rank(0), graph.nets()[0]).type, PathType::PIX);
   EXPECT_EQ(graph.nodes()[static_cast<size_t>(graph.nets()[1])].name, "veth");
   EXPECT_NEAR(graph.path(graph.gpu_of_rank(0), graph.nets()[0]).bandwidth, 25.0 / 8, 1e-9);
+}
+
+// As on virtual machines, whose system shows no switches: the provider's file tells of them, and of
+// GPUs and network devices only that they are there.
+TEST_F(FakeSystem, CompletesFilesThatTellOfDevicesWithoutWhatTheyAre) {
+  add({"0001:00:00.0"}, "0x030200", 0);
+  add({"0002:00:00.0"}, "0x030200", 0);
+  add({"0003:00:00.0"}, "0x030200", 1);
+  add({"0101:00:00.0"}, "0x020700", 0);
+  fs::create_directories(root_ + "/sys/class/net/ib0");
+  fs::create_symlink(root_ + "/sys/bus/pci/devices/0101:00:00.0",
+                     root_ + "/sys/class/net/ib0/device");
+  const std::vector<Port> ports{{"ib0", 200'000}, {"eth0", 40'000}};
+  const Graph graph = graph_of_file(
+      "<system version='1'><cpu numaid='0' arch='x86_64' vendor='AuthenticAMD' familyid='23'>"
+      "<pci busid='ffff:ff:01.0' class='0x060400' link_speed='16.0 GT/s PCIe' link_width='16'>"
+      "<pci busid='0001:00:00.0' class='0x030200' link_speed='16.0 GT/s PCIe' link_width='16'/>"
+      "<pci busid='0101:00:00.0' class='0x020700' link_speed='16.0 GT/s PCIe' link_width='16'/>"
+      "<pci busid='0002:00:00.0' class='0x030200' link_speed='16.0 GT/s PCIe' link_width='16'/>"
+      "</pci></cpu><cpu numaid='1' arch='x86_64' vendor='AuthenticAMD' familyid='23'>"
+      "<pci busid='ffff:ff:02.0' class='0x060400' link_speed='16.0 GT/s PCIe' link_width='16'>"
+      "<pci busid='0003:00:00.0' class='0x030200' link_speed='16.0 GT/s PCIe' link_width='16'/>"
+      "</pci></cpu></system>",
+      {"0001:00:00.0", "0002:00:00.0", "0003:00:00.0"}, ports);
+  EXPECT_EQ(graph.distance(0, 1), PathType::PIX);
+  EXPECT_EQ(graph.distance(0, 2), PathType::SYS);
+  EXPECT_EQ(graph.nodes()[static_cast<size_t>(graph.gpu_of_rank(2))].gpu->compute_capability, 90);
+  ASSERT_EQ(graph.nets().size(), 2u);
+  EXPECT_EQ(graph.nodes()[static_cast<size_t>(graph.nets()[0])].name, "ib0");
+  EXPECT_EQ(graph.path(graph.gpu_of_rank(1), graph.nets()[0]).type, PathType::PIX);
+  EXPECT_EQ(graph.path(graph.gpu_of_rank(1), graph.nets()[1]).type, PathType::PHB);
+}
+
+// The system tells where the devices are: below a switch of the file, or one that it lacks.
+TEST_F(FakeSystem, CompletesFilesThatHaveNoGpus) {
+  add({"0000:00:01.0", "0000:01:00.0", "0000:02:04.0", "0000:03:00.0"}, "0x030200", 0);
+  add({"0000:00:01.0", "0000:01:00.0", "0000:02:08.0", "0000:04:00.0"}, "0x030200", 0);
+  add({"0000:80:01.0", "0000:81:00.0", "0000:82:04.0", "0000:83:00.0"}, "0x030200", 1);
+  add({"0000:80:02.0", "0000:91:00.0", "0000:92:04.0", "0000:93:00.0"}, "0x030200", 2);
+  add({"0000:00:01.0", "0000:01:00.0", "0000:02:0c.0", "0000:05:00.0"}, "0x020000", 0);
+  fs::create_directories(root_ + "/sys/class/net/eth1");
+  fs::create_symlink(root_ + "/sys/bus/pci/devices/0000:05:00.0",
+                     root_ + "/sys/class/net/eth1/device");
+  const std::vector<Port> ports{{"eth0", 10'000}, {"eth1", 100'000}};
+  const Graph graph = graph_of_file(
+      "<system version='1'><cpu numaid='0' arch='x86_64' vendor='GenuineIntel'>"
+      "<pci busid='0000:01:00.0' class='0x060400' link_speed='32.0 GT/s PCIe' link_width='16'/>"
+      "<nic><net name='eth0' dev='1' speed='25000'/></nic></cpu>"
+      "<cpu numaid='1' arch='x86_64' vendor='GenuineIntel'/></system>",
+      {"0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:93:00.0"}, ports);
+  EXPECT_EQ(graph.distance(0, 1), PathType::PIX);
+  EXPECT_EQ(graph.distance(0, 2), PathType::SYS);
+  EXPECT_EQ(graph.distance(2, 3), PathType::SYS);
+  ASSERT_EQ(graph.nets().size(), 2u);
+  const Node& of_file = graph.nodes()[static_cast<size_t>(graph.nets()[0])];
+  const Node& added = graph.nodes()[static_cast<size_t>(graph.nets()[1])];
+  EXPECT_EQ(of_file.name, "eth0");
+  EXPECT_EQ(of_file.net->speed, 25'000);
+  EXPECT_EQ(added.name, "eth1");
+  EXPECT_EQ(added.net->device, 2);  // the file has 1 for another
+  EXPECT_EQ(graph.path(graph.gpu_of_rank(0), graph.nets()[1]).type, PathType::PIX);
 }
 
 TEST_F(FakeSystem, TellsHowFarDevicesAreApart) {

@@ -80,29 +80,33 @@ TEST(TopologyFiles, AreOfTheMachineOrRefused) {
               .kind = gpu::Kind::Cuda,
               .bus_id = "0000:43:00.0",
               .compute_capability = 80};
-  ASSERT_TRUE(place_rank(description, "here", gpu, "f.xml").is_ok());
+  const Description found = detect("/none/such", "here", gpu, {});
+  ASSERT_TRUE(place_rank(description, found, "here", gpu, "f.xml").is_ok());
   trim(description);
   int gpus = 0;
-  for_each_gpu(description, [&](Cpu& cpu, Pci& pci, Gpu& found) {
+  for_each_gpu(description, [&](Cpu& cpu, Pci& pci, Gpu& of_file) {
     ++gpus;
-    EXPECT_EQ(found.rank, 7);
+    EXPECT_EQ(of_file.rank, 7);
     EXPECT_EQ(pci.bus_id, "0000:43:00.0");
     EXPECT_EQ(cpu.host, "here");
   });
   EXPECT_EQ(gpus, 1);
 
+  // A virtual GPU takes the place of the one of its number.
   description = description_of("pcie_4");
   gpu.bus_id = "0000:99:00.0";
-  const std::string why = place_rank(description, "here", gpu, "f.xml").message();
+  gpu.kind = gpu::Kind::Virtual;
+  ASSERT_TRUE(place_rank(description, {}, "here", gpu, "f.xml").is_ok());
+  EXPECT_EQ(description.cpus[0].below[0].below[1].gpu->rank, 7);
+
+  description = description_of("pcie_4");
+  gpu.device = 9;
+  const std::string why = place_rank(description, {}, "here", gpu, "f.xml").message();
   EXPECT_THAT(
       why,
       HasSubstr(
-          "NCCL_TOPO_FILE=f.xml does not fit this machine: rank 7 uses GPU 2 at 0000:99:00.0"));
+          "NCCL_TOPO_FILE=f.xml does not fit this machine: rank 7 uses GPU 9 at 0000:99:00.0"));
   EXPECT_THAT(why, HasSubstr("0000:02:00.0, 0000:03:00.0, 0000:42:00.0, 0000:43:00.0"));
-  // A virtual GPU takes the place of the one of its number.
-  gpu.kind = gpu::Kind::Virtual;
-  ASSERT_TRUE(place_rank(description, "here", gpu, "f.xml").is_ok());
-  EXPECT_EQ(description.cpus[0].below[0].below[1].gpu->rank, 7);
 }
 
 }  // namespace
