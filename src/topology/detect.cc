@@ -165,6 +165,43 @@ PathType pci_distance(const std::string& root, const std::string& bus_id,
   return graph.is_ok() ? graph->distance(0, 1) : PathType::SYS;
 }
 
+namespace {
+
+// How much speaks for the rank's GPU being on the host that is called `name` in the file; 0:
+// nothing.
+int fit_of(const Description& description, const std::string& name, const std::string& host,
+           const RankGpu& gpu) {
+  int fit = 0;
+  for (const Cpu& cpu : description.cpus) {
+    if (cpu.host != name) continue;
+    auto look = [&](const Pci& pci) {
+      if (pci.bus_id == gpu.bus_id && (pci.gpu || gpu.kind == gpu::Kind::Cuda))
+        fit = std::max(fit, 2);
+      if (pci.gpu && pci.gpu->device == gpu.device && gpu.kind == gpu::Kind::Virtual)
+        fit = std::max(fit, 1);
+    };
+    visit_pci(cpu.below, look);
+  }
+  const bool may_be_here = fit > 0 || gpu.kind == gpu::Kind::Cuda;
+  return name == host && may_be_here ? fit + 3 : fit;
+}
+
+// Devices of several hosts may have the same bus ids.
+void keep_one_host(Description& description, const std::string& host, const RankGpu& gpu) {
+  std::string best = description.cpus.front().host;
+  int best_fit = 0;
+  for (const Cpu& cpu : description.cpus) {
+    const int fit = fit_of(description, cpu.host, host, gpu);
+    if (fit <= best_fit) continue;
+    best = cpu.host;
+    best_fit = fit;
+  }
+  std::erase_if(description.cpus, [&](const Cpu& cpu) { return cpu.host != best; });
+  for (Cpu& cpu : description.cpus) cpu.host = host;
+}
+
+}  // namespace
+
 Status place_rank(Description& description, const Description& found, const std::string& host,
                   const RankGpu& gpu, const std::string& origin) {
   std::string present;
@@ -172,7 +209,7 @@ Status place_rank(Description& description, const Description& found, const std:
     of_file.rank = -1;
     present += fmt::format("{}{}", present.empty() ? "" : ", ", pci.bus_id);
   });
-  for (Cpu& cpu : description.cpus) cpu.host = host;
+  keep_one_host(description, host, gpu);
   if (gpu.kind == gpu::Kind::Cuda) {
     complete(description, found);
     return {};

@@ -38,8 +38,9 @@ Description detect(const std::string& root, const std::string& host, const RankG
 /// know one of them.
 PathType pci_distance(const std::string& root, const std::string& bus_id, const std::string& other);
 
-/// The rank's part of a description that a file gives (NCCL_TOPO_FILE, whose name is `origin`): all
-/// of it, with the rank at its GPU.
+/// The rank's part of a description that a file gives (NCCL_TOPO_FILE, whose name is `origin`): the
+/// CPUs of one host, with the rank at its GPU. Of the hosts in a dump of several it is the one that
+/// is called `host`, else the first with that GPU.
 ///
 /// A GPU is the PCI device of its bus id. Files of cloud vendors tell switches, and of GPUs at most
 /// that there are such devices: as with NCCL, what detect() has `found` completes a file.

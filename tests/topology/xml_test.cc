@@ -109,5 +109,61 @@ TEST(TopologyFiles, AreOfTheMachineOrRefused) {
   EXPECT_THAT(why, HasSubstr("0000:02:00.0, 0000:03:00.0, 0000:42:00.0, 0000:43:00.0"));
 }
 
+// Which is what NCCL_TOPO_DUMP_FILE writes of a job: devices of two machines have the same bus ids.
+TEST(TopologyFiles, OfSeveralMachinesAreReadAsThatOfOne) {
+  Description dump;
+  for (const int machine : {0, 1}) {
+    Description one = description_of("pcie_4");
+    for (Cpu& cpu : one.cpus) {
+      cpu.host = "host" + std::to_string(machine);
+      cpu.model = machine;
+    }
+    for_each_gpu(one, [&](Cpu&, Pci&, Gpu& gpu) { gpu.rank += 4 * machine; });
+    ASSERT_TRUE(merge(dump, one).is_ok());
+  }
+  const std::string text = write_xml(dump);
+  struct Case {
+    const char* host;
+    int model;
+  };
+  for (const gpu::Kind kind : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+    for (const Case& c : {Case{"host1", 1}, Case{"host0", 0}, Case{"another", 0}}) {
+      SCOPED_TRACE(c.host);
+      Description description = read_xml(text, "dump.xml").take();
+      const RankGpu gpu{
+          .rank = 5, .device = 2, .kind = kind, .bus_id = "0000:43:00.0", .compute_capability = 80};
+      const Description found = detect("/none/such", c.host, gpu, {});
+      ASSERT_TRUE(place_rank(description, found, c.host, gpu, "dump.xml").is_ok());
+      trim(description);
+      ASSERT_TRUE(read_xml(write_xml(description), "what is told").is_ok());
+      int gpus = 0;
+      for_each_gpu(description, [&](Cpu& cpu, Pci& pci, Gpu& of_file) {
+        ++gpus;
+        EXPECT_EQ(cpu.host, c.host);
+        EXPECT_EQ(cpu.model, c.model);
+        EXPECT_EQ(pci.bus_id, "0000:43:00.0");
+        EXPECT_EQ(of_file.rank, 5);
+      });
+      EXPECT_EQ(gpus, 1);
+    }
+}
+
+// The machine that has the GPU is not called as in the dump.
+TEST(TopologyFiles, OfSeveralMachinesAreReadAsThatWithTheGpu) {
+  Description description =
+      read_xml(
+          "<system version='1'>"
+          "<cpu numaid='0' host_hash='a'><pci busid='0000:01:00.0'><gpu dev='0'/></pci></cpu>"
+          "<cpu numaid='0' host_hash='b'><pci busid='0000:02:00.0'><gpu dev='0'/></pci></cpu>"
+          "</system>",
+          "dump.xml")
+          .take();
+  const RankGpu gpu{.device = 1, .bus_id = "0000:02:00.0"};
+  ASSERT_TRUE(place_rank(description, {}, "here", gpu, "dump.xml").is_ok());
+  ASSERT_EQ(description.cpus.size(), 1u);
+  EXPECT_EQ(description.cpus[0].host, "here");
+  EXPECT_EQ(description.cpus[0].below[0].gpu->rank, 0);
+}
+
 }  // namespace
 }  // namespace niccolite::topology
