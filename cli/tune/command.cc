@@ -203,7 +203,8 @@ std::string complaint_about(const Measurements& measurements,
 
 /// The most channels that the library takes by itself.
 Result<int> most_channels(gpu::Kind machine) {
-  return TRY(planner::make_settings(machine, 4, {})).max_channels;
+  const planner::Settings settings = TRY(planner::make_settings(machine, 4, {}));
+  return planner::most_channels(settings);
 }
 
 void print_checks(const Measurements& measurements, std::span<const CheckedPoint> points,

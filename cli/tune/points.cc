@@ -157,7 +157,6 @@ planner::Settings settings_of(const Measurements& measurements, int nranks) {
   planner::Settings settings;
   settings.machine = measurements.machine;
   settings.nranks = nranks;
-  settings.max_channels = planner::kMostChannels;
   set_path(settings, measurements.path);
   return settings;
 }

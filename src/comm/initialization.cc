@@ -334,7 +334,7 @@ void Communicator::make_operations(const planner::Settings& settings) {
   if (configuration_.orders_launches && nranks() > 1 && log_ != nullptr) {
     // Without it operations are launched as they come.
     Result<std::unique_ptr<LaunchOrder>> order =
-        LaunchOrder::join(machine_, device(), log_->recorder(), settings.max_channels);
+        LaunchOrder::join(machine_, device(), log_->recorder(), planner::most_channels(settings));
     if (order.is_ok()) operations_->order_launches(std::move(order).take());
   }
   start_profiling();

@@ -170,7 +170,8 @@ void set_message_shapes(Settings& settings) {
   }
 }
 
-// Those of the tuning, within the channels and the memory that the user allows.
+// Those of the tuning, within the channels and the memory that the user allows. A minimum above the
+// tuning's channels asks for more.
 void set_shapes(Settings& settings) {
   settings.shapes = slots_of(class_of(settings), settings.gpu, settings.nranks);
   for (executor::FifoShape& shape : settings.shapes)
@@ -185,13 +186,12 @@ void set_shapes(Settings& settings) {
   set_message_shapes(settings);
 }
 
-/// The most channels that any protocol of such ranks has.
-int channels_of(const Settings& settings) {
-  const Shapes& shapes = slots_of(class_of(settings), settings.gpu, settings.nranks);
-  return static_cast<int>(std::ranges::max(shapes, {}, &executor::FifoShape::channels).channels);
-}
-
 }  // namespace
+
+int most_channels(const Settings& settings) {
+  return static_cast<int>(
+      std::ranges::max(settings.shapes, {}, &executor::FifoShape::channels).channels);
+}
 
 CtaPolicy policy_of(int bits, std::string_view origin) {
   if ((bits & kEfficiencyBit) != 0 && (bits & kZeroBit) != 0)
@@ -277,15 +277,9 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   settings.min_channels =
       larger(parameters::min_ctas(), parameters::min_nchannels(), std::max(1, limits.min_ctas));
   settings.max_channels = smaller(parameters::max_ctas(), parameters::max_nchannels(),
-                                  limits.max_ctas > 0 ? limits.max_ctas : channels_of(settings));
+                                  limits.max_ctas > 0 ? limits.max_ctas : kMostChannels);
   settings.max_channels = std::min(settings.max_channels, kMostChannels);
-  settings.min_channels = std::min(settings.min_channels, kMostChannels);
-  // A minimum above the default asks for more; above an explicit maximum it gives way to it.
-  const bool maximum_is_explicit = limits.max_ctas > 0 || parameters::max_ctas() != INT64_MIN ||
-                                   parameters::max_nchannels() != INT64_MIN;
-  if (settings.min_channels > settings.max_channels)
-    (maximum_is_explicit ? settings.min_channels : settings.max_channels) =
-        maximum_is_explicit ? settings.max_channels : settings.min_channels;
+  settings.min_channels = std::min(settings.min_channels, settings.max_channels);
   static const int threads = threads_from_environment();  // told once what is not taken
   settings.threads = threads;
   static const int parts = chunk_parts_from_environment();  // likewise

@@ -32,9 +32,9 @@ struct Settings {
   gpu::Kind machine = gpu::Kind::Virtual;
   std::string gpu{};  // the name of every rank's, "NVIDIA H200"; empty: they differ, or are unknown
   int nranks = 1;
-  int min_channels = 1;
-  int max_channels = 1;
-  int threads = 0;           // of a CTA; 0: the executor's choice
+  int min_channels = 1;              // of a protocol's connections; within max_channels
+  int max_channels = kMostChannels;  // that a user allows; how many there are: most_channels()
+  int threads = 0;                   // of a CTA; 0: the executor's choice
   int chunk_parts = 0;       // chunks that a slot's data are cut into; 0: the model's choice
   int64_t pull_block = -1;   // bytes of a block from which on reductions pull; -1: as measured
   int64_t slots_bytes = -1;  // of a connection and channel, Simple; -1: the machine's
@@ -56,6 +56,9 @@ struct Settings {
 
   friend bool operator==(const Settings&, const Settings&) = default;
 };
+
+/// Of the protocol that has the most: the most CTAs of an operation.
+int most_channels(const Settings& settings);
 
 /// How many machines the ranks are on.
 int machines_in(const Settings& settings);

@@ -155,7 +155,7 @@ TEST(Choice, ObeysTheLimitsOfCtas) {
   for_each({.min_ctas = 5, .max_ctas = 7}, [](const Settings& settings, Collective collective) {
     for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 5 + 1) {
       const Choice choice = choose(settings, collective, bytes).value();
-      ASSERT_GE(choice.channels, std::min(5, settings.max_channels));
+      ASSERT_GE(choice.channels, std::min(5, most_channels(settings)));
       ASSERT_LE(choice.channels, 7);
     }
   });

@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <string>
 
 #include "planner/model.h"
+#include "planner/settings.h"
 #include "planner/tunings.h"
 
 namespace niccolite::planner {
@@ -115,6 +118,61 @@ TEST(Tuning, HasTheNumbersOfItsFile) {
   EXPECT_EQ(cost->fixed, 1);
   EXPECT_EQ(cost->fill, 8);
   EXPECT_EQ(tuning.find(ring, Protocol::LL), nullptr);
+}
+
+/// The file that was built in for `name`, with so many channels of each protocol.
+std::string with_channels(std::string_view name, int channels) {
+  return std::regex_replace(text_of_built_in(name), std::regex("\"channels\": [0-9]+"),
+                            fmt::format("\"channels\": {}", channels));
+}
+
+// A process reads NICCOLITE_TUNING once: this one is there for that.
+[[noreturn]] void look_at_channels(const std::string& folder) {
+  setenv("NICCOLITE_TUNING", folder.c_str(), 1);
+  bool is_right = true;
+  const auto expect = [&is_right](Settings settings, int channels, const char* of) {
+    Writer writer;
+    write(writer, settings);
+    Reader reader(writer.bytes(), "settings");
+    Settings received = read_settings(reader, settings.machine, settings.nranks);
+    received.gpu = settings.gpu;
+    set_reach(received, settings.reaches_users);
+    set_shares_host(received, settings.shares_host);
+    if (settings.spans_machines) span_machines(received, settings.machines);
+    for (const Settings& each : {settings, received})
+      if (most_channels(each) != channels)
+        std::fprintf(stderr, "%s: %d channels, not %d\n", of, most_channels(each), channels);
+    is_right &= most_channels(settings) == channels && received == settings;
+  };
+  Settings settings = make_settings(gpu::Kind::Cuda, 4, {}).value();
+  expect(settings, 8, "any GPU");
+  settings.gpu = "NVIDIA H200";
+  set_reach(settings, true);
+  expect(settings, 32, "GPUs with a file of their own");
+  set_reach(settings, false);
+  expect(settings, 24, "slots");
+  set_reach(settings, true);
+  set_shares_host(settings, true);
+  expect(settings, 24, "host memory");
+  settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
+  expect(settings, 1, "virtual GPUs");
+  span_machines(settings, {0, 0, 1, 1});
+  expect(settings, 4, "sockets");
+  settings = make_settings(gpu::Kind::Virtual, 4, {.max_ctas = 3}).value();
+  span_machines(settings, {0, 0, 1, 1});
+  expect(settings, 3, "a maximum of the user's");
+  std::filesystem::remove_all(folder);
+  std::exit(is_right ? 0 : 1);
+}
+
+// How ranks reach each other and which GPUs they have is known when they have met.
+TEST_F(TuningFiles, GiveTheChannelsOfTheirClassAndGpuAlone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  write("any.json", with_channels("cuda.json", 8));
+  write("h200.json", with(with_channels("cuda.json", 32), "\"class\": \"cuda\",",
+                          "\"class\": \"cuda\", \"gpu\": \"NVIDIA H200\","));
+  write("sockets.json", with_channels("sockets.json", 4));
+  EXPECT_EXIT(look_at_channels(folder()), testing::ExitedWithCode(0), "");
 }
 
 TEST(Slots, AreThoseOfTheRanksAndTheirTuning) {
