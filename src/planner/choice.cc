@@ -32,26 +32,30 @@ std::span<const int> counts_of(Protocol protocol) {
   return kChannelCounts;
 }
 
+/// Whatever NCCL_ALGO and NCCL_PROTO say.
+std::string why_impossible(const Settings& settings, const Algorithm& algorithm,
+                           Protocol protocol) {
+  return planner::why_impossible(settings.machine, settings.nranks, algorithm, protocol,
+                                 machines_in(settings),
+                                 settings.is_invariant && schedule::reduces(algorithm.collective));
+}
+
 /// Why a variant is not eligible: by NCCL_ALGO and NCCL_PROTO, among so many ranks of such a
 /// machine. Empty: it is.
 std::string obstacle_to(const Settings& settings, const Variant& variant) {
   const Algorithm& algorithm = *variant.algorithm;
   const auto kind = static_cast<size_t>(algorithm.collective);
   const auto protocol = static_cast<size_t>(variant.protocol);
-  std::string impossible = why_impossible(
-      settings.machine, settings.nranks, algorithm, variant.protocol, machines_in(settings),
-      settings.is_invariant && schedule::reduces(algorithm.collective));
+  std::string impossible = why_impossible(settings, algorithm, variant.protocol);
   if (!impossible.empty()) return impossible;
   if (settings.is_invariant && !reduces_in_one_order(settings, algorithm))
     return "reduces in an order of its own, which NICCOLITE_INVARIANT forbids";
   if (!allows(settings, algorithm)) return "is left out by NCCL_ALGO";
   if (!settings.protocols[kind][protocol]) {
-    // span_machines() and forbid_ll128() leave out protocols, too.
-    if (settings.spans_machines)
-      return "needs memory that all ranks share, and the network connects some";
-    return variant.protocol == Protocol::LL128
-               ? "is left out by NCCL_PROTO, or since a link tears its lines"
-               : "is left out by NCCL_PROTO";
+    if (protocols_between_ranks(settings)[protocol]) return "is left out by NCCL_PROTO";
+    return settings.spans_machines
+               ? "needs memory that all ranks share, and the network connects some"
+               : "needs links that keep its lines whole, and one tears them";
   }
   if (settings.shapes[protocol].channels == 0) return "has no connections on this machine";
   return {};
@@ -114,28 +118,41 @@ void add_forms(const Settings& settings, const Workload& work, Variant variant, 
 /// The variables of rank 0 that leave out some of what `collective` has: "NCCL_ALGO and
 /// NCCL_PROTO".
 std::string restricting(const Settings& settings, Collective collective) {
-  const auto kind = static_cast<size_t>(collective);
-  const auto& protocols = settings.protocols[kind];
+  const ProtocolSet& allowed = settings.protocols[static_cast<size_t>(collective)];
+  const ProtocolSet carried = protocols_between_ranks(settings);
+  bool is_protocol_left_out = false;
+  for (size_t p = 0; p < allowed.size(); ++p) is_protocol_left_out |= carried[p] && !allowed[p];
   std::string names;
   if (settings.is_invariant && schedule::reduces(collective)) names = "NICCOLITE_INVARIANT";
   if (!allows_all(settings, collective)) names += names.empty() ? "NCCL_ALGO" : " and NCCL_ALGO";
-  if (std::ranges::find(protocols, false) != protocols.end())
-    names += names.empty() ? "NCCL_PROTO" : " and NCCL_PROTO";
+  if (is_protocol_left_out) names += names.empty() ? "NCCL_PROTO" : " and NCCL_PROTO";
   return names;
 }
 
 /// The algorithms of `collective` that may run among so many ranks: "direct, pat".
 std::string possible_algorithms(const Settings& settings, Collective collective) {
+  const ProtocolSet carried = protocols_between_ranks(settings);
   std::string names;
   for (const Algorithm& algorithm : algorithms::of(collective)) {
     bool is_any_possible = false;
     for (int p = 0; p < executor::kProtocols; ++p)
-      is_any_possible |= is_possible(settings.machine, settings.nranks, algorithm,
-                                     static_cast<Protocol>(p), machines_in(settings)) &&
+      is_any_possible |= carried[static_cast<size_t>(p)] &&
+                         why_impossible(settings, algorithm, static_cast<Protocol>(p)).empty() &&
                          (!settings.is_invariant || reduces_in_one_order(settings, algorithm));
     if (is_any_possible) names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
   }
   return names;
+}
+
+/// "LL, LL128 and Simple".
+std::string names_of(const ProtocolSet& protocols) {
+  std::vector<std::string> names;
+  for (size_t p = 0; p < protocols.size(); ++p)
+    if (protocols[p]) names.emplace_back(executor::name_of(static_cast<Protocol>(p)));
+  std::string text = names.back();
+  for (size_t i = names.size() - 1; i-- > 0;)
+    text = fmt::format("{}{}{}", names[i], i + 2 == names.size() ? " and " : ", ", text);
+  return text;
 }
 
 /// Of candidates() that are none: which variables are to blame, if any are.
@@ -148,9 +165,10 @@ Status why_none(const Settings& settings, Collective collective, size_t bytes) {
   return Status::invalid_usage(
       "no algorithm/protocol available for {} of {} bytes over {} ranks: {} of rank 0 leave{} "
       "none. "
-      "This version has {} for so many ranks, by LL, LL128 and Simple",
+      "This version has {} for so many ranks, by {}",
       function_name(collective), bytes, settings.nranks, variables,
-      variables.find(" and ") != std::string::npos ? "" : "s", names.empty() ? "nothing" : names);
+      variables.find(" and ") != std::string::npos ? "" : "s", names.empty() ? "nothing" : names,
+      names_of(protocols_between_ranks(settings)));
 }
 
 }  // namespace

@@ -211,6 +211,7 @@ void set_shares_host(Settings& settings, bool shares_host) {
 }
 
 Status forbid_ll128(Settings& settings) {
+  settings.tears_lines = true;
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     auto& allowed = settings.protocols[c];
     allowed[static_cast<size_t>(Protocol::LL128)] = false;
@@ -233,6 +234,16 @@ void span_machines(Settings& settings, std::vector<int> machines) {
     allowed[static_cast<size_t>(Protocol::Simple)] = true;
   }
   set_shapes(settings);
+}
+
+ProtocolSet protocols_between_ranks(const Settings& settings) {
+  Settings unselected;
+  unselected.machine = settings.machine;
+  for (ProtocolSet& allowed : unselected.protocols) allowed.fill(true);
+  if (settings.tears_lines)
+    forbid_ll128(unselected).ignore("of all protocols, one leaves the others");
+  if (settings.spans_machines) span_machines(unselected, {});
+  return unselected.protocols.front();
 }
 
 void set_rings(Settings& settings, std::vector<std::vector<int>> rings) {

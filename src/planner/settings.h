@@ -27,6 +27,8 @@ enum class CtaPolicy : uint8_t {
 
 /// Some algorithms of a collective, by algorithms::index_of().
 using AlgorithmSet = std::bitset<algorithms::kMostOfCollective>;
+/// Some protocols, by number.
+using ProtocolSet = std::array<bool, executor::kProtocols>;
 
 struct Settings {
   gpu::Kind machine = gpu::Kind::Virtual;
@@ -42,6 +44,7 @@ struct Settings {
   bool reaches_users = true;    // every rank's kernels the buffers of all others' users
   bool spans_machines = false;  // ranks are on several, or connected as if they were
   bool shares_host = false;     // some ranks are connected by host memory: set_shares_host()
+  bool tears_lines = false;     // some link does: forbid_ll128()
   std::vector<int> machines{};  // that each rank is on, where the network connects some
   /// Of ring algorithms, a pattern channel each; empty: one, in rank order.
   std::vector<std::vector<int>> rings{};
@@ -52,7 +55,7 @@ struct Settings {
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
   // By collective: allowed by NCCL_ALGO (bit i: algorithms::of(collective)[i]) and NCCL_PROTO.
   std::array<AlgorithmSet, schedule::kCollectives> algorithms{};
-  std::array<std::array<bool, executor::kProtocols>, schedule::kCollectives> protocols{};
+  std::array<ProtocolSet, schedule::kCollectives> protocols{};
 
   friend bool operator==(const Settings&, const Settings&) = default;
 };
@@ -80,6 +83,9 @@ Status forbid_ll128(Settings& settings);
 /// uses LL or LL128, whose flags are seen by who shares the memory. Where NCCL_PROTO leaves a
 /// function nothing else, it has Simple all the same.
 void span_machines(Settings& settings, std::vector<int> machines);
+
+/// What the ways between the ranks carry, whatever NCCL_PROTO says.
+ProtocolSet protocols_between_ranks(const Settings& settings);
 
 /// The orders that the machine graph has found for rings (topology/rings.h). One alone that is in
 /// rank order is what rings take by themselves.

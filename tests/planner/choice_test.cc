@@ -364,10 +364,41 @@ TEST(Choice, BlamesOnlyTheVariablesThatLeaveNone) {
   settings.protocols[kind].fill(false);
   EXPECT_THAT(choose(settings, Collective::AllToAll, 8).status().message(),
               testing::HasSubstr("over 300 ranks: NCCL_PROTO of rank 0 leaves none"));
+  // One order of additions takes connections of all ranks with each other, however many they are.
+  settings = make_settings(gpu::Kind::Cuda, 16, {}).value();
+  settings.is_invariant = true;
+  settings.algorithms[static_cast<size_t>(Collective::AllReduce)].reset().set(
+      algorithms::index_of(*algorithms::find(Collective::AllReduce, "ring")));
+  EXPECT_EQ(choose(settings, Collective::AllReduce, 8).status().message(),
+            "no algorithm/protocol available for AllReduce of 8 bytes over 16 ranks: "
+            "NICCOLITE_INVARIANT and NCCL_ALGO of rank 0 leave none. This version has one_shot, "
+            "two_shot for so many ranks, by LL, LL128 and Simple");
   // More ranks than there is any algorithm for.
   settings = make_settings(gpu::Kind::Virtual, 20'000, {}).value();
   EXPECT_EQ(choose(settings, Collective::AllToAll, 8).status().message(),
             "this version has no algorithm for AlltoAll over 20000 ranks");
+}
+
+// What the ways between the ranks do not carry, no variable leaves out, and none can bring back.
+TEST(Choice, BlamesNoVariableForProtocolsThatThereAreNot) {
+  const auto message_of = [](const Settings& settings) {
+    return choose(settings, Collective::AllReduce, 8).status().message();
+  };
+  Settings settings = make_settings(gpu::Kind::Virtual, 16, {}).value();
+  settings.algorithms[static_cast<size_t>(Collective::AllReduce)].reset().set(
+      algorithms::index_of(*algorithms::find(Collective::AllReduce, "two_shot_workers")));
+  Settings torn = settings;
+  ASSERT_TRUE(forbid_ll128(torn).is_ok());
+  EXPECT_THAT(message_of(torn), testing::HasSubstr("16 ranks: NCCL_ALGO of rank 0 leaves none."));
+  EXPECT_THAT(message_of(torn), testing::EndsWith(", by LL and Simple"));
+  Settings spread = settings;
+  span_machines(spread, {});
+  EXPECT_THAT(message_of(spread), testing::HasSubstr("16 ranks: NCCL_ALGO of rank 0 leaves none."));
+  EXPECT_THAT(message_of(spread), testing::Not(testing::HasSubstr("LL128")));
+  // Beside one that a variable does leave out.
+  torn.protocols[static_cast<size_t>(Collective::AllReduce)][size_t(Protocol::LL)] = false;
+  EXPECT_THAT(message_of(torn),
+              testing::HasSubstr("NCCL_ALGO and NCCL_PROTO of rank 0 leave none"));
 }
 
 TEST(Choice, PrefersFewerCtasAmongEquals) {
