@@ -90,10 +90,11 @@ struct Program {
   }
 };
 
-inline constexpr int kMaxWorks = 32;                 // of one program
-inline constexpr size_t kMostListWorks = 112;        // of a list (executor::Launch::is_list())
-inline constexpr size_t kMostDirectListWorks = 256;  // of one with Launch::list_access
-inline constexpr int kMaxWorkers = 254;              // of one program that a GPU runs
+inline constexpr int kMaxWorks = 32;                  // of one program
+inline constexpr int kMostInstructions = UINT16_MAX;  // that fit whatever their workers are
+inline constexpr size_t kMostListWorks = 112;         // of a list (executor::Launch::is_list())
+inline constexpr size_t kMostDirectListWorks = 256;   // of one with Launch::list_access
+inline constexpr int kMaxWorkers = 254;               // of one program that a GPU runs
 
 /// Compiles `rank`'s part. Each message of a PointToPoint schedule becomes a work of its own, the
 /// sends first, then the receives, both in the order of their blocks, with block 0 of its buffer

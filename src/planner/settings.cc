@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "executor/program.h"
 #include "planner/model.h"
 #include "planner/selection.h"
 #include "planner/tunings.h"
@@ -248,6 +249,10 @@ ProtocolSet protocols_between_ranks(const Settings& settings) {
 
 void set_rings(Settings& settings, std::vector<std::vector<int>> rings) {
   if (rings.size() == 1 && std::ranges::is_sorted(rings[0])) rings.clear();
+  // The all-reduce has the most instructions a ring.
+  const int of_ring = 2 * settings.nranks - 1;
+  const auto most = static_cast<size_t>(std::max(1, executor::kMostInstructions / of_ring));
+  if (rings.size() > most) rings.resize(most);
   settings.rings = std::move(rings);
 }
 

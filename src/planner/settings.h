@@ -88,7 +88,8 @@ void span_machines(Settings& settings, std::vector<int> machines);
 ProtocolSet protocols_between_ranks(const Settings& settings);
 
 /// The orders that the machine graph has found for rings (topology/rings.h). One alone that is in
-/// rank order is what rings take by themselves.
+/// rank order is what rings take by themselves. Of thousands of ranks the last ones are left out,
+/// where a program has no room for the instructions of all.
 void set_rings(Settings& settings, std::vector<std::vector<int>> rings);
 
 /// The tag of messages' connections by `protocol`: their own where those have another shape.

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "executor/program.h"
 #include "planner/choice.h"
 #include "planner/price.h"
 #include "planner/settings.h"
@@ -84,6 +85,28 @@ TEST(RingsOfMachines, OneInRankOrderIsNone) {
   EXPECT_TRUE(settings.rings.empty());
   set_rings(settings, {{0, 2, 1}});
   EXPECT_EQ(settings.rings.size(), 1u);
+}
+
+// Two machines of thousands of GPUs, eight rails.
+TEST(RingsOfMachines, AreNoMoreThanAProgramHasRoomFor) {
+  for (const int nranks : {4096, 4682, 10'000}) {
+    Settings settings = make_settings(gpu::Kind::Cuda, nranks, {}).value();
+    std::vector<std::vector<int>> rings(8, std::vector<int>(static_cast<size_t>(nranks)));
+    for (size_t number = 0; number < rings.size(); ++number) {
+      std::iota(rings[number].begin(), rings[number].end(), 0);
+      std::ranges::rotate(rings[number], rings[number].begin() + static_cast<ptrdiff_t>(number));
+    }
+    set_rings(settings, std::move(rings));
+    EXPECT_GT(settings.rings.size(), 1u);
+    algorithms::Options options = options_of(settings);
+    options.only_rank = nranks - 1;
+    for (const Algorithm& algorithm : algorithms::all()) {
+      if (!is_ring(algorithm)) continue;
+      const schedule::Schedule built = algorithm.build(nranks, options).take();
+      EXPECT_EQ(executor::compile(built, nranks - 1).status().message(), "")
+          << schedule::name_of(algorithm.collective) << " " << algorithm.name << " of " << nranks;
+    }
+  }
 }
 
 }  // namespace
