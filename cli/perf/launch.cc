@@ -71,6 +71,14 @@ Result<int> port(const Variable& variable) {
 
 }  // namespace
 
+std::vector<std::string> launcher_variables() {
+  std::vector<std::string> variables;
+  for (const Names& names : kLaunchers)
+    for (const char* const name : {names.process, names.processes, names.local})
+      if (std::ranges::find(variables, name) == variables.end()) variables.emplace_back(name);
+  return variables;
+}
+
 std::string first_host(const std::string& list) {
   std::string first = list.substr(0, list.find_first_of(",["));
   if (first.size() == list.size() || list[first.size()] == ',') return first;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -24,6 +25,9 @@ struct Launch {
 /// @return InvalidUsage: a variable is no number or contradicts another; nothing says where process
 /// 0 is.
 Result<std::optional<Launch>> find_launch(const std::function<const char*(const char*)>& variable);
+
+/// All that say that a process is one of several: one that is to run by itself has none of them.
+std::vector<std::string> launcher_variables();
 
 /// The first host of a list as Slurm writes it: "a12" of "a[12-14,20],b3".
 std::string first_host(const std::string& list);

@@ -34,7 +34,7 @@ struct Job {
   DataPath path = DataPath::Best;
   bool is_free = false;  // forces nothing: what the library chooses by itself
 
-  /// The variables that leave the library no other choice.
+  /// The variables that leave the library no other choice; those that are empty are to be unset.
   std::map<std::string, std::string> environment() const;
   /// Arguments of `niccolite`, from "perf" on.
   std::vector<std::string> arguments(const std::string& json_path) const;

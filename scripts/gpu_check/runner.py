@@ -9,6 +9,10 @@ import time
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 MOVES = ("all_gather", "broadcast", "alltoall", "gather", "scatter", "sendrecv", "hypercube")
+# Of launchers, by which `niccolite perf` knows that it is one process of several (cli/perf/launch.cc).
+LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_PROCID",
+                      "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_LOCALID", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                      "RANK", "WORLD_SIZE", "LOCAL_RANK")
 RANKS = {"threads": lambda n: ["-t", str(n)],
          "one_thread": lambda n: ["-g", str(n)],
          "processes": lambda n: ["--processes", str(n)]}
@@ -26,8 +30,10 @@ class Checks:
         self.passed, self.failed, self.results = 0, [], {}
         self.texts = {}  # what the commands printed
         self.deadline = time.monotonic() + seconds
+        # Each run is one by itself, whatever has started this script.
+        self.environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
         # NVLink multicast can put a shared machine's GPUs out of service; see docs/perf.md.
-        self.environment = {**os.environ, "NCCL_NVLS_ENABLE": "0"}
+        self.environment["NCCL_NVLS_ENABLE"] = "0"
 
     def run(self, name, flags, environment=None, limit=150):
         """Returns the JSON document of one `niccolite perf`, or None when it left none."""

@@ -632,6 +632,10 @@ TEST(Jobs, LeaveTheLibraryNoOtherChoice) {
   EXPECT_EQ(environment.at("NCCL_MAX_CTAS"), "12");
   const auto arguments = job.arguments("x.json");
   EXPECT_EQ(arguments[1], "all_reduce,alltoall");
+  // Whoever measures may itself be a process of several: its jobs are not.
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "PMI_RANK", "PMI_SIZE",
+                           "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"})
+    EXPECT_EQ(environment.at(name), "") << name;
 }
 
 }  // namespace
