@@ -1,8 +1,11 @@
 // What is wrong is an error of the call, and nothing else: no crash, no hang, and the machine goes
 // on.
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <functional>
 
 #include "gpu/virtual/driver.h"
 #include "gpu/virtual/runtime.h"
@@ -142,6 +145,45 @@ TEST(Misuse, CaptureRulesAreThoseOfCuda) {
   EXPECT_EQ(runtime().destroy_stream(b), Error::None);
   EXPECT_EQ(runtime().destroy_event(inside), Error::None);
   EXPECT_EQ(runtime().destroy_event(outside), Error::None);
+}
+
+/// Runs `call` on a thread that has a stack of 512 KiB.
+void with_small_stack(std::function<void()> call) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 512 << 10), 0);
+  pthread_t thread{};
+  const auto run = [](void* of) -> void* {
+    (*static_cast<std::function<void()>*>(of))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, &call), 0);
+  EXPECT_EQ(pthread_join(thread, nullptr), 0);
+  EXPECT_EQ(pthread_attr_destroy(&attributes), 0);
+}
+
+// What has been made of a graph for a launch that is refused comes apart without a deep stack.
+TEST(Misuse, ALongGraphCannotBeLaunchedInACapture) {
+  StreamHandle stream = nullptr;
+  void* graph = nullptr;
+  void* executable = nullptr;
+  ASSERT_EQ(runtime().create_stream(0, true, 0, &stream), Error::None);
+  ASSERT_EQ(runtime().begin_capture(0, stream, CaptureMode::Relaxed), Error::None);
+  for (int i = 0; i < 50'000; ++i)
+    ASSERT_EQ(runtime().submit(0, stream, HostCall{.call = [] {}}), Error::None);
+  ASSERT_EQ(runtime().end_capture(0, stream, &graph), Error::None);
+  ASSERT_EQ(runtime().instantiate(graph, &executable), Error::None);
+  ASSERT_EQ(runtime().begin_capture(0, stream, CaptureMode::Relaxed), Error::None);
+  with_small_stack(
+      [&] { EXPECT_EQ(runtime().launch(executable, 0, stream), Error::StreamCaptureUnsupported); });
+  void* none = nullptr;
+  EXPECT_EQ(runtime().end_capture(0, stream, &none), Error::StreamCaptureInvalidated);
+  // Afterwards it can be.
+  EXPECT_EQ(runtime().launch(executable, 0, stream), Error::None);
+  EXPECT_EQ(runtime().synchronize_stream(0, stream), Error::None);
+  EXPECT_EQ(runtime().destroy_executable(executable), Error::None);
+  EXPECT_EQ(runtime().destroy_graph(graph), Error::None);
+  EXPECT_EQ(runtime().destroy_stream(stream), Error::None);
 }
 
 TEST(Misuse, NodesAreAddedToGraphsInCaptureOnly) {

@@ -117,4 +117,11 @@ Replay::Replay(const std::shared_ptr<const Graph>& graph)
   for (NodeIndex index : graph->leaves()) Operation::after(last, operations[index]);
 }
 
+// One by one: a chain in which each operation destroys the next needs a stack as deep as the graph.
+Replay::~Replay() {
+  if (first != nullptr) first->abandon();
+  for (const OperationPtr& operation : operations)
+    if (operation != nullptr) operation->abandon();
+}
+
 }  // namespace niccolite::gpu::virtual_

@@ -107,6 +107,9 @@ struct Replay {
   OperationPtr last;
   std::vector<OperationPtr> operations;  // one per node
   explicit Replay(const std::shared_ptr<const Graph>& graph);
+  /// Of what was not submitted.
+  ~Replay();
+  Replay(const Replay&) = delete;
 };
 
 enum class CaptureMode : uint8_t { Global = 0, ThreadLocal = 1, Relaxed = 2 };

@@ -171,6 +171,12 @@ void Operation::call_host() {
   }
 }
 
+void Operation::abandon() {
+  std::vector<OperationPtr> successors;  // destroyed without the lock
+  std::lock_guard lock(mutex_);
+  successors.swap(successors_);
+}
+
 void Operation::finish(std::vector<OperationPtr>& ready) {
   std::shared_ptr<Latch> latch;
   if (auto* notify = std::get_if<Notify>(&work_)) latch = std::move(notify->latch);

@@ -131,6 +131,8 @@ class Operation {
   static void after(const OperationPtr& self, const OperationPtr& predecessor);
   /// Does `later` wait for it, through a few others at most? False: not that it can be told.
   bool leads_to(const Operation& later) const;
+  /// Instead of submit(): lets go of its successors.
+  void abandon();
   /// Takes away one hold; true when it was the last one, so that the operation must be run now.
   bool release() {
     // acq_rel: each predecessor releases what it wrote, and the last one to arrive acquires all of
