@@ -1,6 +1,7 @@
 #include "gpu/virtual/memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 
@@ -132,6 +133,34 @@ TEST(MemoryMap, RegistersHostMemoryOnce) {
   EXPECT_FALSE(map.find(host.data() + 1100, &found));
   EXPECT_EQ(map.release(host.data() + 100), Error::None);
   EXPECT_EQ(map.release(host.data()), Error::None);
+}
+
+// The program has unmapped memory without ending its registration, and the system gives the
+// addresses again.
+TEST(MemoryMap, ForgetsRegistrationsOfMemoryThatIsNoMore) {
+  constexpr size_t kBytes = 16 << 10;
+  MemoryMap map(1, kPerDevice);
+  void* const host =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(host, MAP_FAILED);
+  auto* const begin = static_cast<std::byte*>(host);
+  for (const size_t at : {size_t{0}, kBytes / 2})
+    ASSERT_EQ(map.register_host(begin + at, kBytes / 4), Error::None);
+  ASSERT_EQ(munmap(host, kBytes), 0);
+  const MemoryProperties made = make(map, kBytes, 0, /*shareable=*/true);
+  ASSERT_EQ(made.base, begin) << "the system has other addresses for it";
+  for (const size_t at : {size_t{0}, kBytes / 2}) {
+    MemoryProperties found;
+    ASSERT_TRUE(map.find(begin + at, &found));
+    EXPECT_EQ(found.origin, MemoryOrigin::Shareable);
+    EXPECT_EQ(found.bytes, kBytes);
+  }
+  EXPECT_EQ(map.release(made.base), Error::None);
+  EXPECT_EQ(map.live(), 0u);
+  size_t free = 0;
+  size_t total = 0;
+  map.usage(0, &free, &total);
+  EXPECT_EQ(free, kPerDevice);
 }
 
 TEST(MemoryMap, NamesMemoryForOthers) {

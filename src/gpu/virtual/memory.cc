@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -83,7 +85,23 @@ size_t& MemoryMap::used(int device) {
 const MemoryMap::Entry& MemoryMap::enter(Entry entry) {
   entry.properties.id = ++last_id_;
   const auto base = reinterpret_cast<uintptr_t>(entry.properties.base);
-  return entries_.emplace(base, std::move(entry)).first->second;
+  if (entry.properties.origin != MemoryOrigin::Registered)
+    forget_registrations(entry.properties.base, entry.properties.bytes);
+  const auto [place, is_new] = entries_.emplace(base, std::move(entry));
+  assert(is_new);
+  static_cast<void>(is_new);  // of a build without assertions
+  return place->second;
+}
+
+void MemoryMap::forget_registrations(const void* base, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(base);
+  auto at = entries_.upper_bound(begin);
+  if (at != entries_.begin() &&
+      begin - std::prev(at)->first < std::prev(at)->second.properties.bytes)
+    --at;
+  while (at != entries_.end() && at->first < begin + bytes)
+    at = at->second.properties.origin == MemoryOrigin::Registered ? entries_.erase(at)
+                                                                  : std::next(at);
 }
 
 Error MemoryMap::allocate(int device, size_t bytes, PointerKind kind, bool shareable,
@@ -256,6 +274,7 @@ Error MemoryMap::share(const void* pointer, Fd* file, MemoryProperties* whole) c
 Error MemoryMap::enter_mapping(int device, std::byte* base, size_t bytes,
                                std::shared_ptr<const Fd> file) {
   std::unique_lock lock(mutex_);
+  forget_registrations(base, bytes);
   if (overlaps(base, bytes)) return Error::InvalidValue;
   Entry entry;
   entry.properties = {base, bytes, PointerKind::Device, device,
@@ -276,6 +295,7 @@ void MemoryMap::protect(const void* base, bool is_readable, bool is_writable) {
 
 void MemoryMap::reserve(const void* base, size_t bytes) {
   std::unique_lock lock(mutex_);
+  forget_registrations(base, bytes);
   reserved_.emplace(reinterpret_cast<uintptr_t>(base), bytes);
 }
 

@@ -137,6 +137,9 @@ class MemoryMap {
   Error make(int device, size_t bytes, PointerKind kind, bool shareable, MemoryProperties* out)
       REQUIRES(mutex_);
   const Entry& enter(Entry entry) REQUIRES(mutex_);
+  /// Where memory has just been mapped: registrations of what was there before, which the program
+  /// has unmapped without ending them.
+  void forget_registrations(const void* base, size_t bytes) REQUIRES(mutex_);
 
   const size_t bytes_per_device_;
   const std::function<HostMemory()> measure_;
