@@ -251,6 +251,10 @@ TEST(Misuse, MessagesNameCallObjectAndCause) {
   EXPECT_NE(status.message().find("cudaErrorInvalidResourceHandle"), std::string::npos);
   const Status missing = machine.allocate(99, 16, false).status().copy();
   EXPECT_NE(missing.message().find("no virtual GPU 99"), std::string::npos) << missing.message();
+  // Of what is nowhere, no GPU is named.
+  const Status unknown = machine.name_allocation(&machine).status().copy();
+  EXPECT_NE(unknown.message().find("of virtual GPUs: invalid argument"), std::string::npos)
+      << unknown.message();
 }
 
 }  // namespace

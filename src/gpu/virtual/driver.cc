@@ -90,7 +90,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
   Result<AllocationName> name_allocation(const void* pointer) override {
     RemoteName name;
     const Error error = runtime_.memory().name_for_others(pointer, &name);
-    if (error != Error::None) return refused(error, "name memory at {} of", pointer, 0);
+    if (error != Error::None) return refused(error, "name memory at {} of", pointer);
     AllocationName bytes{};
     static_assert(sizeof name <= sizeof bytes);
     std::memcpy(bytes.data(), &name, sizeof name);
@@ -195,7 +195,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
           "memory at {} of virtual GPUs cannot be mapped again: it is not shareable (use "
           "ncclMemAlloc)",
           pointer);
-    if (error != Error::None) return refused(error, "share memory at {} of", pointer, 0);
+    if (error != Error::None) return refused(error, "share memory at {} of", pointer);
     physical->bytes = whole.bytes;
     return Backing{Physical(this, physical.release()), whole.base, whole.bytes, whole.id};
   }
@@ -434,7 +434,9 @@ class Driver final : public VirtualMachine, public DriverCalls {
                               handle);
   }
   Status release_stream(void* handle) override {
-    return check(runtime_.destroy_stream(handle), "destroy", handle, -1);
+    const Error error = runtime_.destroy_stream(handle);
+    if (error == Error::None) return {};
+    return refused(error, "destroy stream {} of", handle);
   }
   Status release_event(void* handle) override {
     return check_event(runtime_.destroy_event(handle), "destroy", handle);
@@ -487,6 +489,13 @@ class Driver final : public VirtualMachine, public DriverCalls {
   static Status refused(Error error, const char* what, const Object& object, int device) {
     return Status::cuda_error("cannot {} virtual GPU {}: {} ({})",
                               fmt::format(fmt::runtime(what), object), device, text_of(error),
+                              name_of(error));
+  }
+  // The same of what belongs to none that is known.
+  template <typename Object>
+  static Status refused(Error error, const char* what, const Object& object) {
+    return Status::cuda_error("cannot {} virtual GPUs: {} ({})",
+                              fmt::format(fmt::runtime(what), object), text_of(error),
                               name_of(error));
   }
   static Status check(Error error, const char* what, StreamHandle stream, int device) {
