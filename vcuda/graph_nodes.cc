@@ -196,9 +196,12 @@ Error copy_of(const cudaMemcpy3DParms* volume, Copy* out) {
   out->target_pitch = volume->dstPtr.pitch;
   out->source_pitch = volume->srcPtr.pitch;
   out->slices = extent.depth;
-  out->target_slice = volume->dstPtr.pitch * volume->dstPtr.ysize;
-  out->source_slice = volume->srcPtr.pitch * volume->srcPtr.ysize;
-  return Error::None;
+  const auto slice_of = [&extent](const cudaPitchedPtr& area, size_t* bytes) {
+    return !__builtin_mul_overflow(area.pitch, area.ysize, bytes) || extent.depth <= 1;
+  };
+  const bool have_slices =
+      slice_of(volume->dstPtr, &out->target_slice) && slice_of(volume->srcPtr, &out->source_slice);
+  return have_slices ? Error::None : Error::InvalidValue;
 }
 
 cudaMemcpy3DParms volume_of(const Copy& copy) {

@@ -61,8 +61,7 @@ Error check_direction(Runtime& runtime, const void* target, const void* source,
 
 cudaError_t copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream, bool waits) {
   return call([&](Runtime& runtime) {
-    if (copy.width * copy.rows * copy.slices > 0)
-      TRY_VIRTUAL(check_direction(runtime, copy.target, copy.source, kind));
+    if (!is_empty(copy)) TRY_VIRTUAL(check_direction(runtime, copy.target, copy.source, kind));
     const Place place = place_of(runtime, stream);
     return runtime.copy(place.device, place.stream, copy, waits);
   });

@@ -186,6 +186,29 @@ TEST(Misuse, ALongGraphCannotBeLaunchedInACapture) {
   EXPECT_EQ(runtime().destroy_stream(stream), Error::None);
 }
 
+// Products of sizes wrap around: 2^64 bytes look like none.
+TEST(Misuse, MoreBytesThanANumberCanSayAreRefused) {
+  constexpr size_t kHuge = size_t{1} << 32;
+  MemoryProperties made;
+  ASSERT_EQ(runtime().memory().allocate(0, 64, PointerKind::Device, false, &made), Error::None);
+  for (const size_t pitch : {size_t{0}, size_t{1}, kHuge}) {
+    Copy copy{.target = made.base, .source = made.base, .width = kHuge};
+    copy.rows = kHuge;
+    copy.target_pitch = copy.source_pitch = pitch;
+    EXPECT_EQ(runtime().copy(0, nullptr, copy, true), Error::InvalidValue);
+    copy.rows = kHuge / 4;
+    copy.slices = 4;
+    EXPECT_EQ(runtime().copy(0, nullptr, copy, true), Error::InvalidValue);
+    Set set{.target = made.base, .value = 0, .width = kHuge};
+    set.rows = kHuge;
+    set.pitch = pitch;
+    EXPECT_EQ(runtime().set(0, nullptr, set, true), Error::InvalidValue);
+  }
+  DriverCalls& calls = open(kInterfaceVersion)->driver_calls();
+  EXPECT_EQ(calls.fill(0, nullptr, made.base, 0, 4, size_t{1} << 62, true), Error::InvalidValue);
+  EXPECT_EQ(runtime().memory().release(made.base), Error::None);
+}
+
 TEST(Misuse, NodesAreAddedToGraphsInCaptureOnly) {
   StreamHandle stream = nullptr;
   void* event = nullptr;

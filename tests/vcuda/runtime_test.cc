@@ -170,6 +170,16 @@ TEST(Runtime, TwoDimensionalCopiesKeepThePadding) {
   CUDA(cudaFree(device));
 }
 
+TEST(Runtime, CopiesOfMoreBytesThanANumberCanSayAreRefused) {
+  constexpr size_t kHuge = size_t{1} << 32;  // squared it is 0
+  void* memory = nullptr;
+  CUDA(cudaMalloc(&memory, 64));
+  EXPECT_CUDA(cudaErrorInvalidValue,
+              cudaMemcpy2D(memory, kHuge, memory, kHuge, kHuge, kHuge, cudaMemcpyDeviceToDevice));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaMemset2D(memory, kHuge, 0, kHuge, kHuge));
+  CUDA(cudaFree(memory));
+}
+
 TEST(Runtime, PointersTellWhatTheyAre) {
   void* device = nullptr;
   void* host = nullptr;

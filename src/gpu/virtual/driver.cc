@@ -319,9 +319,11 @@ class Driver final : public VirtualMachine, public DriverCalls {
   VirtualMemory& virtual_memory() override { return runtime_.address_space(); }
   Error fill(int device, StreamHandle stream, void* target, uint32_t value, size_t element_bytes,
              size_t count, bool waits) override {
+    size_t width = 0;
+    if (__builtin_mul_overflow(count, element_bytes, &width)) return Error::InvalidValue;
     const Set set{.target = static_cast<std::byte*>(target),
                   .value = value,
-                  .width = count * element_bytes,
+                  .width = width,
                   .element_bytes = element_bytes};
     return runtime_.set(device, stream, set, waits);
   }

@@ -61,21 +61,25 @@ void Runtime::forget_handles(Graph& graph) {
 // ---- work
 
 Error Runtime::check_copy(const Copy& copy) const {
-  if (copy.width * copy.rows * copy.slices == 0) return Error::InvalidValue;
+  if (is_empty(copy)) return Error::InvalidValue;
+  const std::optional<size_t> target_bytes = target_span(copy);
+  const std::optional<size_t> source_bytes = source_span(copy);
+  if (!target_bytes || !source_bytes) return Error::InvalidValue;
   bool pageable = false;
-  TRY_VIRTUAL(memory_.check_range(copy.target, target_span(copy), &pageable, Use::Write));
-  return memory_.check_range(copy.source, source_span(copy), &pageable);
+  TRY_VIRTUAL(memory_.check_range(copy.target, *target_bytes, &pageable, Use::Write));
+  return memory_.check_range(copy.source, *source_bytes, &pageable);
 }
 
 Error Runtime::check_set(const Set& set) const {
   const bool is_element =
       set.element_bytes == 1 || set.element_bytes == 2 || set.element_bytes == 4;
-  if (!is_element || set.width * set.rows == 0) return Error::InvalidValue;
+  if (!is_element || is_empty(set)) return Error::InvalidValue;
+  const std::optional<size_t> bytes = target_span(set);
+  if (!bytes) return Error::InvalidValue;
   const bool is_aligned = reinterpret_cast<uintptr_t>(set.target) % set.element_bytes == 0 &&
                           (set.rows == 1 || set.pitch % set.element_bytes == 0);
   bool pageable = false;
-  TRY_VIRTUAL(memory_.check_range(set.target, (set.rows - 1) * set.pitch + set.width, &pageable,
-                                  Use::Write));
+  TRY_VIRTUAL(memory_.check_range(set.target, *bytes, &pageable, Use::Write));
   return pageable || !is_aligned ? Error::InvalidValue : Error::None;
 }
 

@@ -39,6 +39,19 @@ void fill(std::byte* target, uint32_t value, size_t element_bytes, size_t bytes)
   }
 }
 
+std::optional<size_t> bytes_spanned(size_t width, size_t rows, size_t pitch, size_t slices,
+                                    size_t slice) {
+  size_t moved = 0, to_last_row = 0, to_last_slice = 0, bytes = 0;
+  if (__builtin_mul_overflow(width, rows, &moved) ||
+      __builtin_mul_overflow(moved, slices, &moved) ||
+      __builtin_mul_overflow(rows - 1, pitch, &to_last_row) ||
+      __builtin_mul_overflow(slices - 1, slice, &to_last_slice) ||
+      __builtin_add_overflow(to_last_row, to_last_slice, &bytes) ||
+      __builtin_add_overflow(bytes, width, &bytes))
+    return std::nullopt;
+  return bytes;
+}
+
 // As GPUs do: what was written before a word is there for whoever has seen the word.
 template <typename Word>
 Word load(const void* address) {
@@ -70,6 +83,16 @@ bool is_over(const WaitValue& wait) {
 }
 
 }  // namespace
+
+std::optional<size_t> target_span(const Copy& copy) {
+  return bytes_spanned(copy.width, copy.rows, copy.target_pitch, copy.slices, copy.target_slice);
+}
+std::optional<size_t> source_span(const Copy& copy) {
+  return bytes_spanned(copy.width, copy.rows, copy.source_pitch, copy.slices, copy.source_slice);
+}
+std::optional<size_t> target_span(const Set& set) {
+  return bytes_spanned(set.width, set.rows, set.pitch, 1, 0);
+}
 
 void Latch::open() {
   std::lock_guard lock(mutex_);

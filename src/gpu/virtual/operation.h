@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -60,13 +61,6 @@ struct Copy {       // `slices` times `rows` rows of `width` bytes
   std::shared_ptr<std::byte[]> staged =
       nullptr;  // holds `source` when that was pageable host memory
 };
-/// From the first byte to the last, of what is not empty.
-inline size_t target_span(const Copy& copy) {
-  return (copy.slices - 1) * copy.target_slice + (copy.rows - 1) * copy.target_pitch + copy.width;
-}
-inline size_t source_span(const Copy& copy) {
-  return (copy.slices - 1) * copy.source_slice + (copy.rows - 1) * copy.source_pitch + copy.width;
-}
 struct Set {
   std::byte* target;
   uint32_t value;  // of an element
@@ -75,6 +69,17 @@ struct Set {
   size_t pitch = 0;
   size_t element_bytes = 1;  // 1, 2 or 4; target, width and pitch are multiples of it
 };
+inline bool is_empty(const Copy& copy) {
+  return copy.width == 0 || copy.rows == 0 || copy.slices == 0;
+}
+inline bool is_empty(const Set& set) { return set.width == 0 || set.rows == 0; }
+
+/// From the first byte to the last, of what is not empty. None: more bytes, moved or spanned, than
+/// a number can say.
+std::optional<size_t> target_span(const Copy& copy);
+std::optional<size_t> source_span(const Copy& copy);
+std::optional<size_t> target_span(const Set& set);
+
 struct HostCall {  // on the callback thread: `call`, or the program's `function`
   std::function<void()> call;
   void (*function)(void*) = nullptr;

@@ -255,13 +255,14 @@ Error Runtime::drain(int device, Deadline deadline) {
 }
 
 Error Runtime::copy(int device, StreamHandle handle, Copy copy, bool waits) {
-  if (copy.width * copy.rows * copy.slices == 0) return submit(device, handle, Nothing{});
-  const size_t target_bytes = target_span(copy);
-  const size_t source_bytes = source_span(copy);
+  if (is_empty(copy)) return submit(device, handle, Nothing{});
+  const std::optional<size_t> target_bytes = target_span(copy);
+  const std::optional<size_t> source_bytes = source_span(copy);
+  if (!target_bytes || !source_bytes) return Error::InvalidValue;
   bool pageable_target = false;
   bool pageable_source = false;
-  TRY_VIRTUAL(memory_.check_range(copy.target, target_bytes, &pageable_target, Use::Write));
-  TRY_VIRTUAL(memory_.check_range(copy.source, source_bytes, &pageable_source));
+  TRY_VIRTUAL(memory_.check_range(copy.target, *target_bytes, &pageable_target, Use::Write));
+  TRY_VIRTUAL(memory_.check_range(copy.source, *source_bytes, &pageable_source));
   CaptureInfo capture;
   TRY_VIRTUAL(capture_info(device, handle, &capture));
   if (capture.state != CaptureState::None) {
@@ -272,18 +273,19 @@ Error Runtime::copy(int device, StreamHandle handle, Copy copy, bool waits) {
     return synchronize_stream(device, handle);
   }
   if (pageable_source) {
-    copy.staged = std::make_shared_for_overwrite<std::byte[]>(source_bytes);
-    std::memcpy(copy.staged.get(), copy.source, source_bytes);
+    copy.staged = std::make_shared_for_overwrite<std::byte[]>(*source_bytes);
+    std::memcpy(copy.staged.get(), copy.source, *source_bytes);
     copy.source = copy.staged.get();
   }
   return submit(device, handle, std::move(copy));
 }
 
 Error Runtime::set(int device, StreamHandle handle, Set set, bool waits) {
-  if (set.width * set.rows == 0) return submit(device, handle, Nothing{});
+  if (is_empty(set)) return submit(device, handle, Nothing{});
+  const std::optional<size_t> bytes = target_span(set);
+  if (!bytes) return Error::InvalidValue;
   bool pageable = false;
-  TRY_VIRTUAL(memory_.check_range(set.target, (set.rows - 1) * set.pitch + set.width, &pageable,
-                                  Use::Write));
+  TRY_VIRTUAL(memory_.check_range(set.target, *bytes, &pageable, Use::Write));
   if (pageable) return Error::InvalidValue;
   TRY_VIRTUAL(waits ? check_waiting_call(device, handle) : Error::None);
   TRY_VIRTUAL(submit(device, handle, set));
