@@ -255,6 +255,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // How it becomes ready (initialization.cc).
   Status join_and_connect(const Meeting& meeting);
+  /// What this rank would have a communicator be; its rank 0's holds.
+  Result<planner::Settings> make_own_settings(const planner::Limits& limits) const;
   Result<std::vector<RankInfo>> meet(const planner::Settings& settings, const Deadline& deadline);
   Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
   /// What several ranks need: connections, requests of peers, the watch.

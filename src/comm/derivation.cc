@@ -109,7 +109,7 @@ Bytes Communicator::encode_wish(const SplitWish& wish, const Status& refusal,
   Wish mine{.refusal = refusal.copy(), .color = wish.color, .key = wish.key, .children = children_};
   Writer settings;
   if (mine.refusal.is_ok()) {
-    auto made = planner::make_settings(machine_.kind(), nranks(), wish.configuration.limits);
+    auto made = make_own_settings(wish.configuration.limits);
     if (made.is_ok()) write(settings, made.value());
     mine.refusal = made.status().copy();
   }

@@ -148,11 +148,9 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   const bootstrap::JoinOptions join{
       .id = id, .nranks = nranks(), .rank = rank(), .deadline = deadline, .abort = &abort_};
   if (nranks() > 1) TRY(or_give_up(join, load_kernels(machine_, device())));
-  Result<planner::Settings> made =
-      planner::make_settings(machine_.kind(), nranks(), configuration_.limits);
+  Result<planner::Settings> made = make_own_settings(configuration_.limits);
   TRY(or_give_up(join, made.status().copy()));
   planner::Settings settings = std::move(made).take();
-  settings.is_tuned = planner::Tuner::is_there();  // rank 0's holds, as of all settings
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
   member_ = TRY(bootstrap::Member::join(join));
   if (nranks() > 1) {
@@ -179,6 +177,12 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", identity_.function, rank(),
       nranks(), total.count());
   return {};
+}
+
+Result<planner::Settings> Communicator::make_own_settings(const planner::Limits& limits) const {
+  planner::Settings settings = TRY(planner::make_settings(machine_.kind(), nranks(), limits));
+  settings.is_tuned = planner::Tuner::is_there();
+  return settings;
 }
 
 // Tells all ranks of this one, and checks what they tell; `settings` are this rank's own.

@@ -452,6 +452,59 @@ TEST(TunerPlugin, TheExampleChoosesByItsTableForAllRanks) {
   }
 }
 
+// Three ranks of one process: an all-reduce of 1,000 floats on each communicator made of theirs.
+ROLE(tuned_children) {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  LocalRanks ranks(id, 3, 0, 3);
+  if (!ranks.all_reduce(1000)) return 1;
+  const std::vector<ncclComm_t> members = ranks.comms;
+  std::vector<ncclComm_t> split(3), shrunk(2), grown(3);
+  int last = 2;
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < 3; ++i)
+    REQUIRE_NCCL(ncclCommSplit(members[i], 0, static_cast<int>(i), &split[i], nullptr));
+  REQUIRE_NCCL(ncclGroupEnd());
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < 2; ++i)
+    REQUIRE_NCCL(ncclCommShrink(members[i], &last, 1, &shrunk[i], nullptr, NCCL_SHRINK_DEFAULT));
+  REQUIRE_NCCL(ncclGroupEnd());
+  ncclUniqueId invitation;
+  REQUIRE_NCCL(ncclCommGetUniqueId(shrunk[0], &invitation));
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < 2; ++i)
+    REQUIRE_NCCL(ncclCommGrow(shrunk[i], 3, nullptr, -1, &grown[i], nullptr));
+  REQUIRE_CUDA(cudaSetDevice(last));
+  REQUIRE_NCCL(ncclCommGrow(nullptr, 3, &invitation, last, &grown[2], nullptr));
+  REQUIRE_NCCL(ncclGroupEnd());
+  for (const std::vector<ncclComm_t>& made : {split, shrunk, grown}) {
+    ranks.comms = made;
+    REQUIRE_NCCL(ranks.queue(1000));
+    REQUIRE_NCCL(ranks.finish());
+    for (ncclComm_t comm : made) REQUIRE_NCCL(ncclCommDestroy(comm));
+  }
+  ranks.comms = members;
+  ranks.destroy();
+  std::printf("RIGHT\n");
+  return 0;
+}
+
+TEST(TunerPlugin, IsAskedForCommunicatorsMadeFromOthers) {
+  const Folder folder;
+  const std::string table = folder.path() + "/table";
+  std::ofstream(table) << "allreduce,0,4000,ring,simple,2\n";
+  Process process("tuned_children", {},
+                  {{"NCCL_TUNER_PLUGIN", plugin("libnccl-tuner-table")},
+                   {"TUNER_FILE", table},
+                   {"NCCL_DEBUG", "INFO"},
+                   {"NCCL_DEBUG_SUBSYS", "ALL"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  const std::string output = process.output();
+  EXPECT_EQ(count_of(output, "1 lines from " + table + " for 3 ranks on 1 nodes"), 3u) << output;
+  EXPECT_EQ(count_of(output, "1 lines from " + table + " for 2 ranks on 1 nodes"), 1u) << output;
+  EXPECT_EQ(count_of(output, "AllReduce of 4000 bytes: tuner plug-in"), 4u) << output;
+}
+
 TEST(TunerPlugin, TablesOfAllVersionsServe) {
   for (int version = 2; version <= 6; ++version) {
     SCOPED_TRACE(version);
