@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
+#include <optional>
 #include <vector>
 
+#include "executor/host/ll_words.h"
+#include "executor/host/port.h"
 #include "executor/protocol/call_tag.h"
 #include "gpu/virtual/driver.h"
 #include "transport/net/incoming.h"
@@ -15,7 +19,11 @@ namespace {
 
 using executor::FifoShape;
 using executor::Protocol;
+using executor::host::ll_clean;
+using executor::host::ll_pack;
+using executor::host::ll_unpack;
 
+namespace ll = executor::ll;
 namespace relay = executor::relay;
 namespace tag = executor::call_tag;
 
@@ -81,6 +89,8 @@ TEST(SharesOfAnEnd, AreItsChannelsInTurn) {
         EXPECT_EQ(&share.own(channel), whole.control + of_end);
         EXPECT_EQ(&share.far(channel), whole.remote_control + of_end);
         EXPECT_EQ(&share.note(channel, 3), whole.notes + of_end * kFive.depth + 3);
+        EXPECT_GE(&share.ll_note(channel, 0), whole.notes);
+        EXPECT_LT(reinterpret_cast<std::byte*>(&share.ll_note(channel, 3)), whole.slots);
         EXPECT_EQ(share.slot(channel, 6), whole.slots + kFive.slot_offset(of_end, 6));
         ++taken[of_end];
       }
@@ -245,6 +255,262 @@ TEST_F(IncomingEnd, RefusesWhatHasNoPlace) {
   EXPECT_TRUE(is_refused([](Frame& f) { f.length = 51; }));  // more than is missing
   arrive({.kind = FrameKind::Part, .step = 0});
   EXPECT_TRUE(is_refused([](Frame& f) { f.step = 0; }));  // published
+}
+
+// Connections by LL: both ends and what is between them, with kernels played by the test.
+class Words : public testing::Test {
+ protected:
+  static constexpr Key kByWords{.tag = 3, .protocol = Protocol::LL};
+  static constexpr FifoShape kSmall{.channels = 3, .depth = 4, .slot_bytes = 256};
+  static constexpr uint32_t kMostBytes = kSmall.slot_bytes / 2;
+  static constexpr uint32_t kChannel = 2;
+
+  // As a kernel does: so many of the words of a chunk, and its note, or either alone.
+  void note(uint64_t step, uint32_t bytes, uint16_t call) const {
+    const auto slot = static_cast<uint32_t>(step % kSmall.depth);
+    auto* const base = reinterpret_cast<std::byte*>(out->port().remote_control + kChannel);
+    const std::atomic_ref word(
+        *reinterpret_cast<uint64_t*>(base + relay::ll_note_offset(kSmall.channels, slot)));
+    word.store(ll::pack(bytes, ll::flag_of(step, call)), std::memory_order_relaxed);
+  }
+  void store(uint64_t step, uint32_t bytes, uint16_t call) const {
+    const std::vector<std::byte> data = chunk(step, bytes);
+    std::byte* const slot = out->port().slots + kSmall.slot_offset(kChannel, step);
+    ll_pack(slot, 0, bytes, ll::flag_of(step, call), data.data());
+    if (ll::cleans(step, kSmall.depth))
+      ll_clean(slot, bytes, kSmall.slot_bytes, ll::flag_of(step, call));
+  }
+  static std::vector<std::byte> chunk(uint64_t step, uint32_t bytes) {
+    std::vector<std::byte> data(bytes);
+    for (uint32_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(step * 7 + i);
+    return data;
+  }
+
+  std::vector<Part> collect(uint32_t part_bytes = UINT32_MAX) const {
+    std::vector<Part> parts;
+    out->collect(part_bytes, [&](const Part& part) { parts.push_back(part); });
+    return parts;
+  }
+  void grant() const {
+    in->collect(/*all=*/true,
+                [&](const Frame& credit) { out->grant(credit.channel, credit.step); });
+  }
+  void carry(const Part& part) const {
+    ASSERT_TRUE(in->accept(part.frame).is_ok());
+    std::memcpy(in->place_of(part.frame), part.payload(), part.frame.length);
+    in->arrived(part.frame);
+    out->sent(part.frame);
+  }
+  const std::byte* arrived(uint64_t step) const {
+    return in->port().slots + kSmall.slot_offset(kChannel, step);
+  }
+  // What the kernel finds there; nothing: some has not come.
+  std::optional<std::vector<std::byte>> received(uint64_t step, uint32_t bytes,
+                                                 uint16_t call) const {
+    std::vector<std::byte> data(bytes);
+    const bool is_all = ll_unpack(arrived(step), 0, bytes, ll::flag_of(step, call), data.data());
+    return is_all ? std::optional(data) : std::nullopt;
+  }
+  void read(uint64_t steps) const {
+    std::atomic_ref(in->port().remote_control[kChannel].remote)
+        .store(steps, std::memory_order_release);
+  }
+
+  relay::Bell bell{[](void*, uint64_t) {}, nullptr};
+  std::unique_ptr<Outgoing> out = Outgoing::create(machine(), kByWords, kSmall, bell).take();
+  std::unique_ptr<Incoming> in = Incoming::create(machine(), kByWords, kSmall, bell).take();
+};
+
+TEST_F(Words, TravelOnceAllAreThereWhicheverCameFirst) {
+  grant();
+  note(0, 40, 5);
+  EXPECT_TRUE(collect().empty());
+  store(0, 8, 5);
+  EXPECT_TRUE(collect().empty());
+  store(0, 40, 5);
+  store(1, 3, 6);  // whose note is late
+  const std::vector<Part> first = collect(24);
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[0].frame.call, 5);
+  EXPECT_EQ(first[0].frame.bytes, 40u);
+  EXPECT_TRUE(collect().empty());
+  note(1, 3, 6);
+  const std::vector<Part> second = collect();
+  ASSERT_EQ(second.size(), 1u);
+
+  carry(second[0]);
+  carry(first[1]);
+  EXPECT_FALSE(received(0, 40, 5));
+  EXPECT_FALSE(received(1, 3, 6)) << "before the step ahead of it";
+  carry(first[0]);
+  EXPECT_EQ(received(0, 40, 5), chunk(0, 40));
+  EXPECT_EQ(received(1, 3, 6), chunk(1, 3));
+  EXPECT_EQ(in->port().control[kChannel].remote, 0u) << "there is no tail";
+}
+
+TEST_F(Words, OfAnotherCallAreSeenAsThat) {
+  grant();
+  store(0, 16, 5);
+  note(0, 16, 5);
+  carry(collect().at(0));
+  EXPECT_FALSE(received(0, 16, 6));
+  const uint32_t flag = executor::host::ll_flag(arrived(0), 0);
+  EXPECT_TRUE(ll::is_mismatch(flag, ll::flag_of(0, 6)));
+  EXPECT_EQ(ll::tag_in(flag), 5);
+}
+
+TEST_F(Words, AreSentAgainAsTheyWereUntilTheyAreAcknowledged) {
+  grant();
+  store(0, 100, 5);
+  note(0, 100, 5);
+  const Part part = collect().at(0);
+  const std::vector<std::byte> data = chunk(0, 100);
+  const auto sent = [&] { return std::vector(part.payload(), part.payload() + 100); };
+  EXPECT_EQ(sent(), data);
+  for (uint64_t step = 1; step < kSmall.depth; ++step) {
+    store(step, kMostBytes, 5);
+    note(step, kMostBytes, 5);
+  }
+  EXPECT_EQ(collect().size(), kSmall.depth - 1);
+  EXPECT_EQ(sent(), data);
+  EXPECT_EQ(out->port().control[kChannel].remote, 0u) << "and their slot is nobody else's";
+}
+
+TEST_F(Words, AreFlushedWhenAcknowledgedAndWhenTheyNeverBecameAChunk) {
+  EXPECT_TRUE(out->is_flushed());
+  grant();
+  note(0, 0, 5);
+  EXPECT_FALSE(out->is_flushed()) << "an empty chunk is a step, too";
+  carry(collect().at(0));
+  EXPECT_TRUE(out->is_flushed());
+  note(1, 16, 5);
+  store(1, 8, 5);  // and the kernel was aborted
+  EXPECT_TRUE(collect().empty());
+  EXPECT_TRUE(out->is_flushed());
+  store(1, 16, 5);
+  EXPECT_FALSE(out->is_flushed());
+  carry(collect().at(0));
+  EXPECT_TRUE(out->is_flushed());
+}
+
+TEST_F(Words, AskForTheCreditThatTheyNeed) {
+  const auto asks = [&] {
+    int asked = 0;
+    out->ask_for_credit([&](const Frame& frame) { asked += frame.channel == kChannel ? 1 : 0; });
+    return asked;
+  };
+  note(0, 0, 5);
+  EXPECT_TRUE(collect().empty());
+  EXPECT_TRUE(out->waits_for_credit());
+  EXPECT_EQ(asks(), 0) << "of a receiver that has granted nothing yet, all is still to come";
+  out->grant(kChannel, 1);
+  EXPECT_FALSE(out->waits_for_credit());
+  EXPECT_EQ(collect().size(), 1u);
+  EXPECT_EQ(asks(), 0);
+  note(1, 0, 5);
+  EXPECT_TRUE(out->waits_for_credit());
+  EXPECT_EQ(asks(), 1);
+  EXPECT_EQ(asks(), 0);
+}
+
+// A kernel waits for no chunk that is empty, and has read it before it has come.
+TEST_F(Words, AreGrantedAsTheyComeWhereTheKernelIsAhead) {
+  grant();
+  read(3 * kSmall.depth);
+  const auto granted = [&] {
+    uint64_t limit = 0;
+    in->collect(/*all=*/true, [&](const Frame& credit) {
+      limit = credit.step;
+      out->grant(credit.channel, credit.step);
+    });
+    return limit;
+  };
+  EXPECT_EQ(granted(), 0u) << "nothing new";
+  for (uint64_t step = 0; step < 3 * kSmall.depth; ++step) {
+    note(step, 0, 5);
+    carry(collect().at(0));
+    EXPECT_EQ(granted(), step + 1 + kSmall.depth);
+  }
+}
+
+TEST_F(Words, OfChunksThatNoSlotHoldsAreRefused) {
+  grant();
+  const Frame good{.kind = FrameKind::Part,
+                   .protocol = static_cast<uint8_t>(Protocol::LL),
+                   .channel = kChannel,
+                   .bytes = kMostBytes,
+                   .length = kMostBytes};
+  Frame bad = good;
+  bad.bytes = bad.length = kMostBytes + 1;
+  EXPECT_FALSE(in->accept(bad).is_ok());
+  EXPECT_TRUE(in->accept(good).is_ok());
+  note(0, UINT32_MAX, 5);
+  store(0, kMostBytes, 5);
+  EXPECT_EQ(collect().at(0).frame.bytes, kMostBytes) << "a kernel gone mad";
+}
+
+// Messages of a pair are works of one launch, a step of the connection each, and read in any order:
+// whoever is read last must not find its slot written again.
+TEST_F(Words, GiveNoCreditForSlotsThatWorksInTurnsHaveNotRead) {
+  const auto head = [&] { return in->port().remote_control[kChannel].remote; };
+  const auto begin = [&](executor::host::PortState& port, uint32_t first_step, bool is_followed) {
+    port.begin(in->port(), kSmall, kChannel, /*is_send=*/false, /*steps=*/1, /*tag=*/5,
+               {.first_step = first_step, .is_followed = is_followed});
+  };
+  executor::host::PortState first, second;
+  begin(first, 0, true);
+  begin(second, 1, false);
+  second.received();
+  EXPECT_EQ(head(), 0u);
+  first.received();
+  first.end();
+  second.end();
+  EXPECT_EQ(head(), 0u);
+  int rings = 0;
+  relay::Bell counting([](void* count, uint64_t) { ++*static_cast<int*>(count); }, &rings);
+  executor::PortAddress address = in->port();
+  address.bells.fill(&counting);
+  counting.go_to_sleep();
+  executor::host::PortState next;
+  next.begin(address, kSmall, kChannel, /*is_send=*/false, /*steps=*/1, /*tag=*/5, {});
+  EXPECT_EQ(head(), 2u);
+  EXPECT_EQ(rings, 1) << "nobody else tells the proxy";
+  counting.go_to_sleep();
+  next.received();
+  next.end();
+  EXPECT_EQ(head(), 3u);
+  EXPECT_EQ(rings, 2);
+}
+
+// Flags come round after 2^16 steps: what is left in a slot is then cleaned, at both ends.
+TEST_F(Words, AreNeverTakenForThoseOf65536StepsAgo) {
+  // Nearly all are short, and some empty.
+  const auto bytes_of = [](uint64_t step) {
+    return step % (1u << 16) < kSmall.depth ? kMostBytes : static_cast<uint32_t>(step % 5);
+  };
+  constexpr uint16_t kCall = 9;
+  const auto is_any_taken = [&](uint64_t step) {
+    const uint32_t flag = ll::flag_of(step, kCall);
+    for (uint32_t byte = 0; byte < kMostBytes; byte += ll::kDataBytes)
+      if (executor::host::ll_flag(arrived(step), byte) == flag) return true;
+    return false;
+  };
+  for (uint64_t step = 0; step < (1u << 17) + 10; ++step) {
+    grant();
+    ASSERT_TRUE(collect().empty());
+    const uint32_t bytes = bytes_of(step);
+    ASSERT_FALSE(is_any_taken(step)) << "step " << step;
+    note(step, bytes, kCall);
+    if (bytes > 0) {
+      ASSERT_TRUE(collect().empty()) << "step " << step;
+    }
+    store(step, bytes, kCall);
+    const std::vector<Part> parts = collect();
+    ASSERT_EQ(parts.size(), 1u);
+    carry(parts[0]);
+    ASSERT_EQ(received(step, bytes, kCall), chunk(step, bytes)) << "step " << step;
+    read(step + 1);
+  }
 }
 
 }  // namespace

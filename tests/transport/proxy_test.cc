@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "executor/host/packed_slot.h"
 #include "executor/host/port.h"
 #include "gpu/virtual/driver.h"
 #include "gpu/virtual/tasks.h"
@@ -26,6 +27,7 @@ namespace {
 using executor::FifoShape;
 using executor::Protocol;
 using executor::host::Arrived;
+using executor::host::PackedSlot;
 using executor::host::PortState;
 using std::chrono::seconds;
 using testing::HasSubstr;
@@ -62,9 +64,10 @@ struct Ends {
       });
     for (std::thread& thread : threads) thread.join();
   }
-  executor::PortAddress open(int rank, int peer, bool is_send, const FifoShape& shape = kShape) {
+  executor::PortAddress open(int rank, int peer, bool is_send, const FifoShape& shape = kShape,
+                             Protocol protocol = kKey.protocol) {
     return proxies[static_cast<size_t>(rank)]
-        ->open({.peer = peer, .key = kKey, .is_send = is_send},
+        ->open({.peer = peer, .key = {.tag = kKey.tag, .protocol = protocol}, .is_send = is_send},
                EndShare(EndMemory::allocate(machine(), shape, is_send).take()))
         .take();
   }
@@ -83,10 +86,13 @@ struct Kernel {
   FifoShape shape;
   uint64_t steps = 0;  // of an operation
   uint32_t channel = 0;
+  Protocol protocol = Protocol::Simple;
   int wrong = 0;
 
   // Chunks of all lengths, empty ones too.
-  size_t bytes_of(uint64_t step) const { return (step * 1237 + channel) % (shape.slot_bytes + 1); }
+  size_t bytes_of(uint64_t step) const {
+    return (step * 1237 + channel) % (executor::data_bytes(protocol, shape.slot_bytes) + 1);
+  }
   std::byte content(uint64_t step) const { return static_cast<std::byte>(step * 31 + channel); }
 
   void send() const {
@@ -96,20 +102,40 @@ struct Kernel {
       for (uint64_t step = 0; step < steps; ++step) {
         while (!port.has_credit()) std::this_thread::yield();
         const size_t bytes = bytes_of(step);
-        std::memset(port.slot(), std::to_integer<int>(content(step)), bytes);
-        port.sent(Protocol::Simple, bytes);
+        if (protocol == Protocol::LL) {
+          const std::vector<std::byte> data(bytes, content(step));
+          PackedSlot(protocol, port).pack(0, bytes, data.data());
+        } else {
+          std::memset(port.slot(), std::to_integer<int>(content(step)), bytes);
+        }
+        port.sent(protocol, bytes);
       }
       port.end();
     }
+  }
+  void receive_words(PortState& port, size_t bytes, std::byte expected) {
+    std::vector<std::byte> data(bytes);
+    const PackedSlot slot(protocol, port);
+    while (bytes > 0 && !slot.unpack(0, bytes, data.data())) {
+      if (slot.arrival(0, bytes).state == Arrived::Foreign) ++wrong;
+      std::this_thread::yield();
+    }
+    for (const std::byte byte : data)
+      if (byte != expected) ++wrong;
+    port.received();
   }
   void receive() {
     for (const uint16_t call : kCalls) {
       PortState port;
       port.begin(address, shape, channel, /*is_send=*/false, steps, call, {});
       for (uint64_t step = 0; step < steps; ++step) {
+        const size_t bytes = bytes_of(step);
+        if (protocol == Protocol::LL) {
+          receive_words(port, bytes, content(step));
+          continue;
+        }
         while (port.arrival().state == Arrived::No) std::this_thread::yield();
         if (port.arrival().state == Arrived::Foreign) ++wrong;
-        const size_t bytes = bytes_of(step);
         for (size_t i = 0; i < bytes; ++i)
           if (port.slot()[i] != content(step)) ++wrong;
         port.received();
@@ -120,16 +146,20 @@ struct Kernel {
 };
 
 // Both ways, over all channels at once.
-void exchange(Ends& ends, const FifoShape& shape = kShape, uint64_t steps = 300) {
+void exchange(Ends& ends, const FifoShape& shape = kShape, uint64_t steps = 300,
+              Protocol protocol = Protocol::Simple) {
   std::vector<Kernel> senders, receivers;
   for (int rank = 0; rank < 2; ++rank) {
-    const auto out = ends.open(rank, 1 - rank, true, shape);
-    const auto in = ends.open(rank, 1 - rank, false, shape);
+    const auto out = ends.open(rank, 1 - rank, true, shape, protocol);
+    const auto in = ends.open(rank, 1 - rank, false, shape, protocol);
     ends.proxies[static_cast<size_t>(rank)]->reach(
         1 - rank, ends.proxies[static_cast<size_t>(1 - rank)]->addresses());
     for (uint32_t channel = 0; channel < shape.channels; ++channel) {
-      senders.push_back({.address = out, .shape = shape, .steps = steps, .channel = channel});
-      receivers.push_back({.address = in, .shape = shape, .steps = steps, .channel = channel});
+      Kernel kernel{
+          .address = out, .shape = shape, .steps = steps, .channel = channel, .protocol = protocol};
+      senders.push_back(kernel);
+      kernel.address = in;
+      receivers.push_back(kernel);
     }
   }
   std::vector<std::thread> threads;
@@ -140,12 +170,23 @@ void exchange(Ends& ends, const FifoShape& shape = kShape, uint64_t steps = 300)
 }
 
 TEST(Proxies, CarryAllChunksInOrderOverOneStreamAndSeveral) {
-  for (const int streams : {1, 5})
-    for (const bool has_two_threads : {false, true}) {
-      Ends ends(streams, seconds(30), has_two_threads);
-      exchange(ends);
-      EXPECT_THAT(ends.failures, testing::IsEmpty());
-    }
+  for (const Protocol protocol : {Protocol::Simple, Protocol::LL})
+    for (const int streams : {1, 5})
+      for (const bool has_two_threads : {false, true}) {
+        Ends ends(streams, seconds(30), has_two_threads);
+        exchange(ends, kShape, 300, protocol);
+        EXPECT_THAT(ends.failures, testing::IsEmpty());
+      }
+}
+
+// An operation is by LL or by Simple, and the next one by the other: each has connections and
+// counters of its own.
+TEST(Proxies, CarryWordsAndSlotsSideBySide) {
+  Ends ends(2);
+  std::thread words([&] { exchange(ends, kShape, 100, Protocol::LL); });
+  exchange(ends, kShape, 100);
+  words.join();
+  EXPECT_THAT(ends.failures, testing::IsEmpty());
 }
 
 // Holds the worker that waits for sockets, as a debugger would, or the lack of a core.

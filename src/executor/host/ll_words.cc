@@ -46,6 +46,18 @@ bool ll_unpack(const std::byte* slot, uint64_t offset, uint64_t bytes, uint32_t 
   return different == 0;
 }
 
+uint64_t ll_take(const std::byte* slot, uint64_t first, uint64_t words, uint32_t flag,
+                 std::byte* data) {
+  uint64_t at = first;
+  for (; at < words; ++at) {
+    const uint64_t value = load(slot, at);
+    if (ll::flag_in(value) != flag) break;
+    const uint32_t part = ll::data_of(value);
+    std::memcpy(data + at * ll::kDataBytes, &part, sizeof part);
+  }
+  return at - first;
+}
+
 void ll_pack(std::byte* slot, uint64_t offset, uint64_t bytes, uint32_t flag,
              const std::byte* data) {
   const uint64_t first = offset / ll::kDataBytes;

@@ -24,6 +24,11 @@ uint32_t ll_flag(const std::byte* slot, uint64_t byte);
 bool ll_unpack(const std::byte* slot, uint64_t offset, uint64_t bytes, uint32_t flag,
                std::byte* data);
 
+/// Takes words from `first` on of the `words` that a chunk has, as far as they are there in a row,
+/// to where they lie in the chunk at `data`, which has room for whole words. How many it took.
+uint64_t ll_take(const std::byte* slot, uint64_t first, uint64_t words, uint32_t flag,
+                 std::byte* data);
+
 /// Writes data bytes [offset, offset + bytes) of the slot; `offset` is a multiple of 4. Pads the
 /// last word.
 void ll_pack(std::byte* slot, uint64_t offset, uint64_t bytes, uint32_t flag,

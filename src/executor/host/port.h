@@ -23,6 +23,7 @@
 #include "executor/protocol/advertisement.h"
 #include "executor/protocol/call_tag.h"
 #include "executor/protocol/fifo.h"
+#include "executor/protocol/ll.h"
 #include "executor/protocol/pull.h"
 #include "executor/protocol/relay.h"
 #include "executor/protocol/user_memory.h"
@@ -66,15 +67,21 @@ class PortState {
     deliveries_ = 0;
     bell_ = address.bells[channel % kMostProxies];
     notes_ = address.notes == nullptr ? nullptr : address.notes + size_t{channel} * depth_;
+    channels_ = shape.channels;
     user_memory_ = address.user_memory;
     channel_ = channel;
     places_ = user_memory_ == nullptr ? nullptr : user_memory_->places() + size_t{channel} * depth_;
     in_user_memory_until_ = remote_;
     base_ = placed_ = step_;
-    credited_ = bell_ != nullptr ? end_ : end_ - depth_;  // relay.h
+    // relay.h. Works that take turns read their slots in any order.
+    credited_ = bell_ != nullptr && !turn.is_one_of_several() ? end_ : end_ - depth_;
     if (!is_send) {
+      std::atomic_ref head(peer_->remote);
+      // relaxed: this end's own.
+      const bool is_late = head.load(std::memory_order_relaxed) != first;
       // [resume] the sender may now overwrite what earlier operations read. Pairs with [credit].
-      std::atomic_ref(peer_->remote).store(first, std::memory_order_release);
+      head.store(first, std::memory_order_release);
+      if (is_late && bell_ != nullptr) bell_->announce();
     }
   }
 
@@ -194,6 +201,7 @@ class PortState {
   /// Sender: the slot is written, with a chunk of so many bytes; on to the next step.
   /// `memory`: the chunk is there instead, in user memory.
   void sent(Protocol protocol, uint64_t bytes, const std::byte* memory = nullptr) {
+    if (bell_ != nullptr && protocol == Protocol::LL) return sent_words(bytes);
     if (notes_ != nullptr) {
       uint64_t note = relay::note_of(static_cast<uint32_t>(bytes), tag_);
       // relaxed, both: [publish] releases them.
@@ -322,6 +330,18 @@ class PortState {
   std::optional<uint16_t> foreign_tag() const { return foreign_tag_; }
 
  private:
+  // To a proxy.
+  void sent_words(uint64_t bytes) {
+    const size_t offset =
+        relay::ll_note_offset(channels_, static_cast<uint32_t>(step_ & (depth_ - 1)));
+    auto* const note = reinterpret_cast<uint64_t*>(reinterpret_cast<std::byte*>(peer_) + offset);
+    // relaxed: like the words, it says itself of which step it is. [announce] releases it, and the
+    // words, to a proxy that sleeps.
+    std::atomic_ref(*note).store(ll::pack(static_cast<uint32_t>(bytes), ll::flag_of(step_, tag_)),
+                                 std::memory_order_relaxed);
+    ++step_;
+    bell_->announce(bytes);
+  }
   relay::Place& place_of(uint64_t step) const { return places_[step & (depth_ - 1)]; }
   // Of the present step, which has arrived: the proxy looks at its place no more.
   void take_back_place() {
@@ -364,7 +384,8 @@ class PortState {
 
   // Of connections to other machines.
   relay::Bell* bell_ = nullptr;
-  uint64_t* notes_ = nullptr;  // of this channel
+  uint64_t* notes_ = nullptr;  // of this channel; Simple
+  uint32_t channels_ = 0;      // of the connection
   relay::UserMemory* user_memory_ = nullptr;
   relay::Place* places_ = nullptr;  // of this channel
   uint32_t channel_ = 0;

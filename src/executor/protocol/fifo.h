@@ -96,10 +96,10 @@ struct PortAddress {
   // As this end knows: those are all buffers of this rank's user that are open to other GPUs of the
   // process, by their own addresses; else only those in windows (Buffers::input_shifts).
   bool opens_buffers = false;
-  // Of a connection to another machine, whose other end is the proxy's (relay.h); Simple only:
+  // Of a connection to another machine, whose other end is the proxy's (relay.h); LL and Simple:
   // of the proxy that has a channel: of channel c it is bells[c % kMostProxies]
   std::array<relay::Bell*, kMostProxies> bells{};
-  uint64_t* notes = nullptr;  // at the sender: [channel][depth], what is in each slot
+  uint64_t* notes = nullptr;  // at the sender, Simple: [channel][depth], what is in each slot
   relay::UserMemory* user_memory =
       nullptr;  // the proxy reaches it (user_memory.h); null: it does not
   // All of it lies in host memory: kernels of GPUs do no atomic operations there.

@@ -20,6 +20,10 @@ inline constexpr uint32_t kWordBytes = 8;
 constexpr uint32_t flag_of(uint64_t step, uint16_t tag) {
   return uint32_t{tag} << 16 | (static_cast<uint32_t>(step + 1) & 0xffffu);
 }
+/// Is it one of that step, of whichever call?
+constexpr bool is_of_step(uint32_t flag, uint64_t step) {
+  return ((flag ^ flag_of(step, 0)) & 0xffffu) == 0;
+}
 constexpr uint16_t tag_in(uint32_t flag) { return static_cast<uint16_t>(flag >> 16); }
 /// A word's flag is not the one waited for: is it of the same step, and thus of another call?
 constexpr bool is_mismatch(uint32_t flag, uint32_t expected) {

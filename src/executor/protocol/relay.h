@@ -5,7 +5,10 @@
 //
 //   note   the sender says what is in a slot: its bytes, of which the proxy carries no more, and
 //          the tag of the call (call_tag.h), since a proxy that finds several steps published sees
-//          the tag of the last. Written before the tail, and read after it.
+//          the tag of the last. Simple: written before the tail, and read after it. LL has no
+//          tail; the note says of which step it is, and is written in any order with the words,
+//          each of which says so, too: it is itself such a word (ll.h), whose data are the chunk's
+//          bytes. There is one for an empty chunk.
 //   bell   whoever has moved a counter wakes the proxy, if it sleeps; or does its work itself: of
 //          virtual GPUs, which is then done before announce() returns
 //
@@ -13,13 +16,30 @@
 // (user_memory.h); the note then says so.
 //
 // All credit is given in the operation: the receiver's store goes to its own host's memory, and the
-// sender, a round trip away, cannot wait for the next operation to begin.
+// sender, a round trip away, cannot wait for the next operation to begin. But by LL kernels of
+// GPUs, and works that take turns on a connection, give it late, as at any other (fifo.h): the
+// sender has a whole FIFO beyond the operation that the receiver has begun.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
+#include "executor/protocol/fifo.h"
+
 namespace niccolite::executor::relay {
+
+/// LL: where the note of a slot lies, bytes behind the proxy's control block of the channel, which
+/// is the kernel's PortAddress::remote_control. A channel has a block of its own for every 16
+/// slots, so that a kernel finds it without another address:
+///
+///   proxy's control blocks    [channel]            ControlBlock
+///   notes by LL               [slot / 16][channel] uint64_t [16]
+inline constexpr uint32_t kNotesOfBlock = sizeof(ControlBlock) / sizeof(uint64_t);
+constexpr size_t ll_note_offset(uint32_t channels, uint32_t slot) {
+  return size_t{1 + slot / kNotesOfBlock} * channels * sizeof(ControlBlock) +
+         slot % kNotesOfBlock * sizeof(uint64_t);
+}
 
 constexpr uint64_t note_of(uint32_t bytes, uint16_t tag) { return uint64_t{tag} << 48 | bytes; }
 /// In a note: the chunk is not in the slot, but where the slot's place says (user_memory.h).

@@ -7,10 +7,11 @@ using executor::FifoShape;
 
 namespace {
 
+// As LL has them (relay.h), which is at least as much as Simple's.
 size_t notes_bytes(const FifoShape& shape, bool is_send) {
-  constexpr size_t kAlignment = 128;
-  const size_t bytes = is_send ? size_t{shape.channels} * shape.depth * sizeof(uint64_t) : 0;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const uint32_t blocks =
+      (shape.depth + executor::relay::kNotesOfBlock - 1) / executor::relay::kNotesOfBlock;
+  return is_send ? blocks * shape.control_bytes() : 0;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "executor/protocol/fifo.h"
+#include "executor/protocol/relay.h"
 #include "gpu/machine.h"
 
 namespace niccolite::transport::net {
@@ -30,7 +31,7 @@ class EndMemory {
   const gpu::Memory memory_;
   executor::ControlBlock* own_;  // by channel; the kernel's
   executor::ControlBlock* far_;  // the proxy's
-  uint64_t* notes_;              // [channel][depth]; null at a receiver
+  uint64_t* notes_;              // null at a receiver
   std::byte* slots_;
 };
 
@@ -58,8 +59,16 @@ class EndShare {
   executor::ControlBlock& far(uint32_t channel) const {
     return memory_->far_[channel_of_end(channel)];
   }
+  /// Simple.
   uint64_t& note(uint32_t channel, uint64_t slot) const {
     return memory_->notes_[size_t{channel_of_end(channel)} * memory_->shape_.depth + slot];
+  }
+  /// LL: of the step's slot.
+  uint64_t& ll_note(uint32_t channel, uint64_t step) const {
+    const executor::FifoShape& shape = memory_->shape_;
+    const size_t offset = executor::relay::ll_note_offset(
+        shape.channels, static_cast<uint32_t>(step & (shape.depth - 1)));
+    return *reinterpret_cast<uint64_t*>(reinterpret_cast<std::byte*>(&far(channel)) + offset);
   }
   std::byte* slot(uint32_t channel, uint64_t step) const {
     return memory_->slots_ + memory_->shape_.slot_offset(channel_of_end(channel), step);

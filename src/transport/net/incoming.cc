@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <atomic>
 
+#include "executor/host/ll_words.h"
 #include "executor/protocol/call_tag.h"
+#include "executor/protocol/ll.h"
 
 namespace niccolite::transport::net {
 
 using executor::FifoShape;
 
+namespace ll = executor::ll;
 namespace relay = executor::relay;
 namespace tag = executor::call_tag;
 
@@ -23,7 +26,8 @@ Result<std::unique_ptr<Incoming>> Incoming::create(gpu::Machine& machine, const 
 Incoming::Incoming(const Key& key, EndShare share, relay::Bell& bell,
                    const UserMemoryOptions& user_memory)
     : ProxyEnd(/*is_send=*/false, key, std::move(share), bell, user_memory),
-      channels_(shape_.channels) {
+      channels_(shape_.channels),
+      copies_(shape_) {
   for (Channel& channel : channels_) channel.slots.resize(shape_.depth);
 }
 
@@ -34,10 +38,10 @@ Status Incoming::accept(const Frame& part) {
   if (part.step < channel.published || part.step >= channel.told)
     return Status::remote_error("a chunk of step {}, expected are {} to {}", part.step,
                                 channel.published, channel.told);
-  if (part.bytes > shape_.slot_bytes || part.offset > part.bytes ||
+  if (part.bytes > slot_data_bytes() || part.offset > part.bytes ||
       part.length > part.bytes - part.offset)
     return Status::remote_error("bytes {} to {} of a chunk of {} in a slot of {}", part.offset,
-                                uint64_t{part.offset} + part.length, part.bytes, shape_.slot_bytes);
+                                uint64_t{part.offset} + part.length, part.bytes, slot_data_bytes());
   Slot& slot = channel.slots[part.step & (shape_.depth - 1)];
   if (!slot.is_begun)
     slot = {.is_begun = true,
@@ -52,6 +56,7 @@ Status Incoming::accept(const Frame& part) {
 
 // Of the whole chunk, at its first part.
 std::byte* Incoming::take_place(const Frame& part) {
+  if (is_by_words()) return copies_.of(part.channel, part.step);
   std::byte* const slot = share_.slot(part.channel, part.step);
   if (loop_ == nullptr) return slot;
   relay::Place& place =
@@ -88,6 +93,10 @@ void Incoming::arrived(const Frame& part) {
     if (observer_ != nullptr)
       observer_->step(step_of(part.channel, channel.published, next.bytes),
                       ProxyStepState::Arrived);
+    if (is_by_words()) {
+      store_words(part.channel, channel.published++, next);
+      continue;
+    }
     ++channel.published;
     // [publish] of the proxy: the slot's content. Pairs with the kernel's [arrival].
     std::atomic_ref(share_.own(part.channel).remote)
@@ -95,14 +104,25 @@ void Incoming::arrived(const Frame& part) {
   }
 }
 
+// The sender's kernel has cleaned its own slot (ll.h); this one is the proxy's to clean.
+void Incoming::store_words(uint32_t channel, uint64_t step, const Slot& chunk) const {
+  std::byte* const slot = share_.slot(channel, step);
+  const uint32_t flag = ll::flag_of(step, chunk.call);
+  executor::host::ll_pack(slot, 0, chunk.bytes, flag, chunk.chunk);
+  if (ll::cleans(step, shape_.depth))
+    executor::host::ll_clean(slot, chunk.bytes, shape_.slot_bytes, flag);
+}
+
 bool Incoming::collect(bool all, const std::function<void(const Frame&)>& queue) {
   bool any = false;
   for (uint32_t number = 0; number < shape_.channels; ++number) {
     Channel& channel = channels_[number];
     // [credit] of the proxy: the kernel has read what lies in the slots. Pairs with its [consume].
-    const uint64_t head =
+    const uint64_t read =
         std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
-    const bool is_news = head <= channel.published && head + shape_.depth > channel.told;
+    // By LL a kernel waits for no chunk that is empty, and may be ahead of what has come.
+    const uint64_t head = std::min(read, channel.published);
+    const bool is_news = head + shape_.depth > channel.told;
     const bool is_due =
         is_news && (all || channel.is_wanted ||
                     head + shape_.depth - channel.told >= std::max(shape_.depth / 2, 1u));

@@ -7,7 +7,8 @@
 //   tells the sender's proxy: head + depth
 //
 // Where the kernel has named a place for a step in the user's memory, its bytes go there
-// (executor/protocol/user_memory.h).
+// (executor/protocol/user_memory.h). By LL there is no tail: a whole chunk's data are stored to the
+// slot in words with the step's and the call's flag, for which the kernel looks.
 //
 // Parts of a chunk may come in any order; a step is published when it and all before it are whole,
 // each with the tag of its own call. Thread safety: port() and what UserMemory has from any
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "gpu/machine.h"
+#include "transport/net/chunk_copies.h"
 #include "transport/net/frame.h"
 #include "transport/net/proxy_end.h"
 
@@ -76,8 +78,10 @@ class Incoming final : public ProxyEnd {
     return channels_[part.channel].slots[part.step & (shape_.depth - 1)];
   }
   std::byte* take_place(const Frame& part);
+  void store_words(uint32_t channel, uint64_t step, const Slot& chunk) const;
 
   std::vector<Channel> channels_;
+  ChunkCopies copies_;  // LL
 };
 
 }  // namespace niccolite::transport::net

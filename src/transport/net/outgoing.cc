@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "executor/host/ll_words.h"
 #include "executor/protocol/call_tag.h"
+#include "executor/protocol/ll.h"
 
 namespace niccolite::transport::net {
 
 using executor::FifoShape;
 
+namespace ll = executor::ll;
 namespace relay = executor::relay;
 namespace tag = executor::call_tag;
 
@@ -22,12 +25,33 @@ Result<std::unique_ptr<Outgoing>> Outgoing::create(gpu::Machine& machine, const 
 Outgoing::Outgoing(const Key& key, EndShare share, relay::Bell& bell,
                    const UserMemoryOptions& user_memory)
     : ProxyEnd(/*is_send=*/true, key, std::move(share), bell, user_memory),
-      channels_(shape_.channels) {
+      channels_(shape_.channels),
+      copies_(shape_) {
   for (Channel& channel : channels_) {
     channel.parts.resize(shape_.depth);
     channel.bytes.resize(shape_.depth);
     channel.chunks.resize(shape_.depth);
   }
+}
+
+bool Outgoing::has_begun(uint32_t channel, uint64_t step) const {
+  // relaxed, both: only compared.
+  if (is_by_words()) {
+    const uint64_t note =
+        std::atomic_ref(share_.ll_note(channel, step)).load(std::memory_order_relaxed);
+    return ll::is_of_step(ll::flag_in(note), step);
+  }
+  const uint64_t tail = std::atomic_ref(share_.far(channel).remote).load(std::memory_order_relaxed);
+  return tag::steps_in(tail, step) > step;
+}
+
+bool Outgoing::has_all_words(uint32_t channel, uint64_t step) const {
+  const uint64_t note =
+      std::atomic_ref(share_.ll_note(channel, step)).load(std::memory_order_relaxed);
+  const std::byte* const slot = share_.slot(channel, step);
+  for (uint64_t byte = 0; byte < bytes_noted(note); byte += ll::kDataBytes)
+    if (executor::host::ll_flag(slot, byte) != ll::flag_in(note)) return false;
+  return true;
 }
 
 bool Outgoing::is_flushed() const {
@@ -36,20 +60,15 @@ bool Outgoing::is_flushed() const {
     // relaxed: only compared.
     const uint64_t freed =
         std::atomic_ref(share_.own(channel).remote).load(std::memory_order_relaxed);
-    const uint64_t tail =
-        std::atomic_ref(share_.far(channel).remote).load(std::memory_order_relaxed);
-    if (tag::steps_in(tail, freed) != freed) return false;
+    if (has_begun(channel, freed) && (!is_by_words() || has_all_words(channel, freed)))
+      return false;
   }
   return true;
 }
 
 bool Outgoing::waits_for_credit() const {
-  for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
-    // relaxed: only compared.
-    const uint64_t tail =
-        std::atomic_ref(share_.far(channel).remote).load(std::memory_order_relaxed);
-    if (tag::steps_in(tail, channels_[channel].limit) > channels_[channel].limit) return true;
-  }
+  for (uint32_t channel = 0; channel < shape_.channels; ++channel)
+    if (has_begun(channel, channels_[channel].limit)) return true;
   return false;
 }
 
@@ -57,10 +76,7 @@ void Outgoing::ask_for_credit(const std::function<void(const Frame&)>& queue) {
   for (uint32_t number = 0; number < shape_.channels; ++number) {
     Channel& channel = channels_[number];
     if (channel.taken < channel.limit || channel.asked == channel.limit) continue;
-    // relaxed: only compared.
-    const uint64_t tail =
-        std::atomic_ref(share_.far(number).remote).load(std::memory_order_relaxed);
-    if (tag::steps_in(tail, channel.limit) <= channel.limit) continue;
+    if (!has_begun(number, channel.limit)) continue;
     channel.asked = channel.limit;
     queue({.kind = FrameKind::Want,
            .protocol = static_cast<uint8_t>(key_.protocol),
@@ -84,42 +100,86 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
   for (uint32_t number = 0; number < shape_.channels; ++number) {
     Channel& channel = channels_[number];
     if (channel.taken >= channel.limit) continue;
+    if (is_by_words()) {
+      for (; channel.taken < channel.limit; ++channel.taken) {
+        const uint64_t words = channel.words;
+        const std::optional<Chunk> chunk = next_by_words(number);
+        any |= chunk || channel.words > words;  // a look that finds nothing new is one in vain
+        if (!chunk) break;
+        queue_chunk(number, *chunk, part_bytes, queue);
+      }
+      continue;
+    }
     // [arrival] of the proxy: pairs with the kernel's [publish]; slots and notes are there.
     const uint64_t tail =
         std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
     const uint64_t produced = std::min(tag::steps_in(tail, channel.taken), channel.limit);
     for (; channel.taken < produced; ++channel.taken) {
-      const auto slot = static_cast<size_t>(channel.taken & (shape_.depth - 1));
-      const uint64_t note = std::atomic_ref(share_.note(number, slot))
-                                .load(std::memory_order_relaxed);  // [arrival] acquired it
-      const uint32_t bytes = std::min(relay::bytes_in(note), shape_.slot_bytes);
-      Part part{.frame = {.kind = FrameKind::Part,
-                          .protocol = static_cast<uint8_t>(key_.protocol),
-                          .tag = static_cast<uint16_t>(key_.tag),
-                          .channel = number,
-                          .step = channel.taken,
-                          .bytes = bytes,
-                          .call = relay::tag_in(note)},
-                .from = this};
-      if (observer_ != nullptr) observer_->step(step_of(part.frame), ProxyStepState::Taken);
-      channel.chunks[slot] = chunk_of(number, channel.taken, note);
-      if ((note & relay::kIsAwaited) != 0) part.frame.flags = kAtOnce;
-      do {  // an empty chunk is a step, too
-        part.frame.length = std::min(part_bytes, bytes - part.frame.offset);
-        ++channel.parts[slot];
-        channel.bytes[slot] = bytes;
-        queue(part);
-        part.frame.offset += part.frame.length;
-      } while (part.frame.offset < bytes);
+      queue_chunk(number, published_chunk(number), part_bytes, queue);
       any = true;
     }
   }
   return any;
 }
 
-const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t note) {
+Outgoing::Chunk Outgoing::published_chunk(uint32_t number) const {
+  const uint64_t step = channels_[number].taken;
+  const uint64_t note = std::atomic_ref(share_.note(number, step & (shape_.depth - 1)))
+                            .load(std::memory_order_relaxed);  // [arrival] acquired it
+  const bool is_awaited = (note & relay::kIsAwaited) != 0;
+  return {.bytes = std::min(relay::bytes_in(note), shape_.slot_bytes),
+          .call = relay::tag_in(note),
+          .flags = is_awaited ? kAtOnce : uint16_t{0},
+          .data = chunk_of(number, step, note)};
+}
+
+// Words that are there are taken once, so that a look costs no more than what has come since the
+// last one. That the kernel has written the slot again, with another note and other words, would
+// need credit that this end has not given.
+std::optional<Outgoing::Chunk> Outgoing::next_by_words(uint32_t number) {
+  Channel& channel = channels_[number];
+  // relaxed: the note says itself of which step it is, as every word does.
+  const uint64_t note =
+      std::atomic_ref(share_.ll_note(number, channel.taken)).load(std::memory_order_relaxed);
+  const uint32_t flag = ll::flag_in(note);
+  if (!ll::is_of_step(flag, channel.taken)) return std::nullopt;
+  const uint32_t bytes = bytes_noted(note);
+  const uint64_t words = ll::words_of(bytes);
+  std::byte* const data = copies_.of(number, channel.taken);
+  channel.words +=
+      executor::host::ll_take(share_.slot(number, channel.taken), channel.words, words, flag, data);
+  if (channel.words < words) return std::nullopt;
+  channel.words = 0;
+  return Chunk{.bytes = bytes, .call = ll::tag_in(flag), .flags = 0, .data = data};
+}
+
+void Outgoing::queue_chunk(uint32_t number, const Chunk& chunk, uint32_t part_bytes,
+                           const std::function<void(const Part&)>& queue) {
+  Channel& channel = channels_[number];
+  const auto slot = static_cast<size_t>(channel.taken & (shape_.depth - 1));
+  Part part{.frame = {.kind = FrameKind::Part,
+                      .protocol = static_cast<uint8_t>(key_.protocol),
+                      .tag = static_cast<uint16_t>(key_.tag),
+                      .channel = number,
+                      .step = channel.taken,
+                      .bytes = chunk.bytes,
+                      .call = chunk.call,
+                      .flags = chunk.flags},
+            .from = this};
+  if (observer_ != nullptr) observer_->step(step_of(part.frame), ProxyStepState::Taken);
+  channel.chunks[slot] = chunk.data;
+  channel.bytes[slot] = chunk.bytes;
+  do {  // an empty chunk is a step, too
+    part.frame.length = std::min(part_bytes, chunk.bytes - part.frame.offset);
+    ++channel.parts[slot];
+    queue(part);
+    part.frame.offset += part.frame.length;
+  } while (part.frame.offset < chunk.bytes);
+}
+
+const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t note) const {
   if (loop_ == nullptr || (note & relay::kInUserMemory) == 0) return share_.slot(channel, step);
-  relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
+  const relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
   // relaxed: [arrival] acquired it.
   return reinterpret_cast<const std::byte*>(
       std::atomic_ref(place.address).load(std::memory_order_relaxed));

@@ -9,6 +9,12 @@
 // Where the kernel has named a place in the user's memory (executor/protocol/user_memory.h), the
 // step's bytes are sent from there.
 //
+// By LL there is no tail:
+//
+//   slot's words and note, in any order    --->   sees the note of the next step; takes its words as
+//                                                 they come, and sends their data when it has all
+//   acquires `own.remote` = head           <---   as above
+//
 // Invariant: freed <= taken <= min(produced, limit); produced - freed <= depth, which the kernel
 // keeps, and limit - (steps that the receiver has consumed) <= depth, which the receiver keeps.
 // Thread safety: port(), is_flushed() and what UserMemory has from any thread, the rest on the
@@ -19,9 +25,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gpu/machine.h"
+#include "transport/net/chunk_copies.h"
 #include "transport/net/frame.h"
 #include "transport/net/proxy_end.h"
 
@@ -48,7 +56,8 @@ class Outgoing final : public ProxyEnd {
                                                   UserMemoryOptions user_memory = {});
   Outgoing(const Key& key, EndShare share, executor::relay::Bell& bell,
            const UserMemoryOptions& user_memory = {});
-  /// Is everything that the kernel has published with the receiver's proxy, or will it never be?
+  /// Is everything that the kernel has published with the receiver's proxy, or will it never be? A
+  /// chunk some of whose words are missing is not published.
   bool is_flushed() const;
 
   /// The receiver will take no more.
@@ -90,12 +99,30 @@ class Outgoing final : public ProxyEnd {
     std::vector<uint32_t> parts;  // by slot: on their way
     std::vector<uint32_t> bytes;  // by slot
     std::vector<const std::byte*> chunks;  // by slot: where they are
+    uint64_t words = 0;                    // LL: of the step `taken` that have been taken
+  };
+  struct Chunk {
+    uint32_t bytes;
+    uint16_t call;
+    uint16_t flags;  // of its parts
+    const std::byte* data;
   };
 
-  const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note);
+  /// Has the kernel published the step? By LL: has it begun to? Any thread.
+  bool has_begun(uint32_t channel, uint64_t step) const;
+  /// LL: are all words of such a step there? Any thread.
+  bool has_all_words(uint32_t channel, uint64_t step) const;
+  /// The step that is to be taken next, which its note says is published.
+  Chunk published_chunk(uint32_t channel) const;
+  /// LL: that step, once all of it has come.
+  std::optional<Chunk> next_by_words(uint32_t channel);
+  void queue_chunk(uint32_t channel, const Chunk& chunk, uint32_t part_bytes,
+                   const std::function<void(const Part&)>& queue);
+  const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note) const;
   void empty_to_slots(uint32_t channel);
 
   std::vector<Channel> channels_;
+  ChunkCopies copies_;  // LL
   std::atomic<bool> is_abandoned_{false};
 };
 

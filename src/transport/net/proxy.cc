@@ -273,10 +273,12 @@ void Proxy::reach(int peer, const Network::Handle& handle) {
 }
 
 Result<executor::PortAddress> Proxy::open(const Name& name, EndShare share) {
-  // Buffers of GPUs' users are in the GPUs' memory; and kernels know one proxy that reaches them.
+  // Buffers of GPUs' users are in the GPUs' memory; kernels know one proxy that reaches them; and
+  // words have no place but a slot.
   const bool is_alone = share.shape().channels == share.memory().shape().channels;
   const auto user_memory = [&](Engine& engine) {
-    return options_.machine.kind() == gpu::Kind::Virtual && is_alone
+    return options_.machine.kind() == gpu::Kind::Virtual && is_alone &&
+                   name.key.protocol == executor::Protocol::Simple
                ? UserMemoryOptions{.loop = &engine.loop(), .least_bytes = options_.direct_bytes}
                : UserMemoryOptions{};
   };

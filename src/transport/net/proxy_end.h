@@ -3,7 +3,10 @@
 // rank's user, and who observes its steps.
 #pragma once
 
+#include <algorithm>
+
 #include "bootstrap/event_loop.h"
+#include "executor/protocol/ll.h"
 #include "executor/protocol/relay.h"
 #include "executor/protocol/user_memory.h"
 #include "transport/net/end_memory.h"
@@ -46,6 +49,17 @@ class ProxyEnd : public executor::relay::UserMemory {
     if (loop_ != nullptr) places_.resize(size_t{shape_.channels} * shape_.depth);
   }
   ~ProxyEnd() = default;
+
+  /// LL: chunks are words that say themselves that they are there, and travel without their flags.
+  bool is_by_words() const { return key_.protocol == executor::Protocol::LL; }
+  /// Bytes of a chunk that a slot has room for.
+  uint32_t slot_data_bytes() const {
+    return static_cast<uint32_t>(executor::data_bytes(key_.protocol, shape_.slot_bytes));
+  }
+  /// LL: of a chunk, as its note says.
+  uint32_t bytes_noted(uint64_t note) const {
+    return std::min(executor::ll::data_of(note), slot_data_bytes());
+  }
 
   ProxyStep step_of(uint32_t channel, uint64_t step, uint32_t bytes) const {
     return {.peer = peer_,
