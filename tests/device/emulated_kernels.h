@@ -21,9 +21,11 @@ using executor::ReduceOp;
 using namespace executor::cuda;  // NOLINT(google-build-using-namespace)
 
 template <typename Operation>
-void run_with(Protocol protocol, const LaunchArgs& args) {
-  switch (protocol) {
+void run_with(const KernelId& id, const LaunchArgs& args) {
+  switch (id.protocol) {
     case Protocol::LL:
+      if (id.in_host)
+        return executor::cuda::run_kernel<Operation, Protocol::LL, /*kHasRelays=*/true>(args);
       return executor::cuda::run_kernel<Operation, Protocol::LL>(args);
     case Protocol::LL128:
       return executor::cuda::run_kernel<Operation, Protocol::LL128>(args);
@@ -66,7 +68,7 @@ template <typename Operation>
 void run_form(const KernelId& id, const LaunchArgs& args) {
   switch (id.variant) {
     case KernelVariant::Program:
-      return run_with<Operation>(id.protocol, args);
+      return run_with<Operation>(id, args);
     case KernelVariant::Direct:
       return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, id.in_host, args);
     case KernelVariant::DirectEach:

@@ -147,6 +147,7 @@ class Direct {
         }
         live_ = live_ && connections_.wait_for_credit(round, data_.work().tag);
         if (!live_) return;
+        if constexpr (kInHost) connections_.note(round, chunk.bytes, data_.work().tag);
       }
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {

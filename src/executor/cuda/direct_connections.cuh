@@ -105,6 +105,15 @@ class DirectConnections {
     return static_cast<int32_t>(round) < rounds_with_credit_ || wait_for_more_credit(round, tag);
   }
 
+  /// kInHost, all threads of the task, of which each has seen the credit for `round`: tells proxies
+  /// what is sent to them, beside the words. One thread for each peer.
+  __device__ __forceinline__ void note(uint32_t round, uint32_t bytes, uint16_t tag) const {
+    static_assert(kInHost, "others have no connections to proxies");
+    if (threads_.rank >= task_.sends || (own_send().end & PortTask::kRelay) == 0) return;
+    note_words(header_.shape, own_send().remote_control + channel_,
+               find_send_step(threads_.rank) + round, bytes, tag);
+  }
+
   /// Gives back the slots of `round`, which the calling thread and all others of the task have
   /// read: they have met since. Only where there are more rounds than a FIFO has slots.
   __device__ __forceinline__ void give_credit(uint32_t round, uint32_t rounds) const {

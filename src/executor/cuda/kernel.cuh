@@ -179,7 +179,8 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& tas
   }
 }
 
-template <typename Operation, Protocol kProtocol>
+/// kHasRelays: as ll_step()'s.
+template <typename Operation, Protocol kProtocol, bool kHasRelays = false>
 __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
   Prefetched prefetched{nullptr, 0};
   if constexpr (kProtocol == Protocol::LL) prefetched = prefetch_input<Operation>(args);
@@ -198,7 +199,7 @@ __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
     bool live = true;
     for (uint32_t round = 0; round < rounds; ++round) {
       for (uint32_t i = 0; i < count; ++i) {
-        ll_step<Operation>(cta, worker, first[i], round, prefetched, live);
+        ll_step<Operation, kHasRelays>(cta, worker, first[i], round, prefetched, live);
       }
     }
   } else if constexpr (kProtocol == Protocol::LL128) {

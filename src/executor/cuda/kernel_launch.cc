@@ -129,6 +129,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     }
   }
 
+  result.kernel.in_host = launch.protocol == Protocol::LL && is_relayed(launch);
   Params params =
       TRY(make_params(launch, result.threads, result.kernel.reduces, staging, most_shared, header));
   if (header.shared_bytes > most_shared ||

@@ -50,7 +50,8 @@ struct KernelId {
   DataType type;        // as reduced_as() says
   ReduceOp op;
   // An instance for counters in the host's memory (kCountersInHost), of Direct, DirectEach and
-  // Messages, with kFewDirectPeers at most: the others ask the flag.
+  // Messages, with kFewDirectPeers at most: the others ask the flag. Of Program, by LL: for
+  // connections that lead to proxies (protocol/relay.h), which the instances above serve, too.
   bool in_host = false;
 };
 

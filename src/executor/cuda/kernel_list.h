@@ -28,6 +28,8 @@
   X(direct_each_##WHAT##_3_in_host, DirectEach, LL, 3, true, LaunchArgs,                           \
     run_direct<Operation, 3, /*kSendsEach=*/true, /*kInHost=*/true>(args))                         \
   X(run_##WHAT##_ll, Program, LL, 0, false, LaunchArgs, run_kernel<Operation, Protocol::LL>(args)) \
+  X(run_##WHAT##_ll_in_host, Program, LL, 0, true, LaunchArgs,                                     \
+    run_kernel<Operation, Protocol::LL, /*kHasRelays=*/true>(args))                                \
   X(run_##WHAT##_ll128, Program, LL128, 0, false, LaunchArgs,                                      \
     run_kernel<Operation, Protocol::LL128>(args))                                                  \
   X(run_##WHAT##_simple, Program, Simple, 0, false, LaunchArgs,                                    \
@@ -39,6 +41,8 @@
   X(messages, Messages, LL, 1, false, LaunchArgs, run_messages</*kInHost=*/false>(args))       \
   X(messages_in_host, Messages, LL, 1, true, LaunchArgs, run_messages</*kInHost=*/true>(args)) \
   X(copy_ll, Program, LL, 0, false, LaunchArgs, run_kernel<Operation, Protocol::LL>(args))     \
+  X(copy_ll_in_host, Program, LL, 0, true, LaunchArgs,                                         \
+    run_kernel<Operation, Protocol::LL, /*kHasRelays=*/true>(args))                            \
   X(copy_ll128, Program, LL128, 0, false, LaunchArgs,                                          \
     run_kernel<Operation, Protocol::LL128>(args))                                              \
   X(copy_simple, Program, Simple, 0, false, LaunchArgs,                                        \

@@ -75,9 +75,11 @@ std::vector<Named> kernels_of(bool reduces, DataType type, ReduceOp op) {
 }
 
 // Every kernel's place in a device's table.
-// Of each variant but the program: for few peers and for many, elsewhere and in_host.
+// Of the program: for each protocol, and one that is in_host.
+constexpr size_t kPrograms = kProtocols + 1;
+// Of each other variant: for few peers and for many, elsewhere and in_host.
 constexpr size_t kInstances = 4;
-constexpr size_t kVariants = kProtocols + kInstances * (kKernelVariants - 1);
+constexpr size_t kVariants = kPrograms + kInstances * (kKernelVariants - 1);
 constexpr size_t kReduceKernels = size_t{kDataTypes} * kReduceOps * kVariants;
 constexpr size_t kFirstOneSided = kReduceKernels + kVariants;
 constexpr size_t kKernels = kFirstOneSided + kOneSidedKernels;
@@ -88,8 +90,8 @@ size_t index_of(const KernelId& id) {
   const size_t instance = (id.most_peers > kFewDirectPeers ? 1 : 0) + (id.in_host ? 2 : 0);
   const size_t variant =
       id.variant == KernelVariant::Program
-          ? static_cast<size_t>(id.protocol)
-          : kProtocols + kInstances * (static_cast<size_t>(id.variant) - 1) + instance;
+          ? (id.in_host ? kProtocols : static_cast<size_t>(id.protocol))
+          : kPrograms + kInstances * (static_cast<size_t>(id.variant) - 1) + instance;
   if (!id.reduces) return kReduceKernels + variant;
   return (static_cast<size_t>(id.type) * kReduceOps + static_cast<size_t>(id.op)) * kVariants +
          variant;

@@ -241,7 +241,7 @@ struct alignas(16) LaunchHeader {
   uint32_t warps_at;  // uint8_t [pattern channel][kMaxWarps]: worker of a warp, kServiceWorker or
                       // kNoWorker
   uint32_t notes_at;  // uint64_t* [port]: PortAddress::notes of the work's first FIFO channel; 0:
-                      // no port has any
+                      // no port has any, or the protocol is LL (protocol/relay.h)
   uint32_t ports_at;
   uint32_t scale_at;  // a vec8 that begins with the element at device_scale
   uint32_t pointers_at;

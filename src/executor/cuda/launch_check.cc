@@ -18,6 +18,9 @@ Status check_list(const Launch& launch) {
                             launch.list_channels, launch.shape.channels,
                             launch.program->works.size());
   }
+  if (is_relayed(launch))
+    return Status::internal(
+        "a list over connections to other machines, whose kernel tells no proxy");
   for (const Work& work : launch.works) {
     if (work.partition.channels != 1 || work.first_channel != 0 || work.partition.count == 0)
       return Status::internal("a work of a list has {} elements on {} channels from {} on",

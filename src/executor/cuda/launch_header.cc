@@ -60,6 +60,10 @@ bool is_in_host(const Launch& launch) {
   return std::ranges::any_of(launch.ports, &PortAddress::in_host);
 }
 
+bool is_relayed(const Launch& launch) {
+  return std::ranges::any_of(launch.ports, &PortAddress::is_relayed);
+}
+
 void set_operation(const Launch& launch, LaunchHeader& header) {
   header.abort = &launch.control_device->abort;
   header.report = &launch.control_device->report;

@@ -8,6 +8,7 @@
 
 #include "executor/cuda/credit.cuh"
 #include "executor/protocol/ll.h"
+#include "executor/protocol/relay.h"
 
 namespace niccolite::executor::cuda {
 
@@ -41,6 +42,19 @@ __device__ __forceinline__ void ll_clean(const FifoShape& shape, const WorkerThr
   for (uint32_t g = vec8s + worker.rank; g < in_slot; g += worker.size) {
     ptx::store_words(slot + g * kVec8InSlot, pack_words(0, flag));
   }
+}
+
+/// Tells the proxy whose control block of the channel that is, what the slot of `step` will hold
+/// (protocol/relay.h). By one thread that knows of the credit for the slot; before or after the
+/// words.
+__device__ __forceinline__ void note_words(const FifoShape& shape, ControlBlock* proxy,
+                                           uint64_t step, uint32_t bytes, uint16_t tag) {
+  const uint32_t slot = static_cast<uint32_t>(step) & (shape.depth - 1);
+  std::byte* note =
+      reinterpret_cast<std::byte*>(proxy) + relay::ll_note_offset(shape.channels, slot);
+  // Relaxed: like the words, it says itself of which step it is.
+  ptx::store_relaxed_system(reinterpret_cast<uint64_t*>(note),
+                            ll::pack(bytes, ll::flag_of(step, tag)));
 }
 
 /// The operands of one instruction for one vec8, reduced in order.
@@ -90,8 +104,9 @@ class LlOperands {
 };
 
 /// All threads of the worker. `live` turns false in a thread that saw an abort: it goes through the
-/// rest of the program doing nothing but meeting the others at barriers.
-template <typename Operation>
+/// rest of the program doing nothing but meeting the others at barriers. kHasRelays: the other ends
+/// of some connections are proxies' (protocol/relay.h), which are told what is sent.
+template <typename Operation, bool kHasRelays>
 __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& worker,
                                         const CompactInstruction& instruction, uint32_t round,
                                         const Prefetched& prefetched, bool& live) {
@@ -112,6 +127,14 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& wor
     const uint64_t step = step_of(port, sends[s], round);
     cleans |= ll::cleans(step, header.shape.depth);
     live = wait_for_credit(cta, worker, port, step);
+  }
+  if constexpr (kHasRelays) {
+    for (uint32_t s = worker.rank; live && s < instruction.send_count; s += worker.size) {
+      const PortState& port = cta.ports[sends[s].port];
+      if (port.is_relay == 0) continue;
+      note_words(header.shape, port.remote_control, step_of(port, sends[s], round), transfer.bytes,
+                 tag);
+    }
   }
 
   for (uint32_t g = worker.rank; live && g < vec8s; g += worker.size) {

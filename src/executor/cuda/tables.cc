@@ -193,6 +193,7 @@ void add_ports(const Launch& launch, Tables& tables) {
   for (size_t p = 0; p < launch.ports.size(); ++p) {
     tables.ports.push_back(task_of(launch, static_cast<uint16_t>(p)));
   }
+  if (launch.protocol == Protocol::LL) return;  // whose notes lie beside the counters
   const bool have_notes =
       std::any_of(launch.ports.begin(), launch.ports.end(),
                   [](const PortAddress& port) { return port.notes != nullptr; });
