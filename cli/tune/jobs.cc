@@ -21,11 +21,11 @@ constexpr size_t kFewestByChunks = 4 << 10;
 constexpr size_t kLarge = 8 << 20;
 static_assert(kLarge == planner::kLeastPublishedInParts, "both are measured by jobs of their own");
 
-bool is_sensible(Protocol protocol, size_t bytes, bool is_alone) {
-  if (is_alone) return true;
+bool is_sensible(Protocol protocol, size_t bytes, DataPath path) {
   if (protocol == Protocol::LL) return bytes <= kMostByLL;
   if (protocol == Protocol::LL128) return bytes <= kMostByLL128;
-  return bytes >= kFewestByChunks;
+  // Virtual GPUs choose it by the network whatever the size.
+  return bytes >= kFewestByChunks || path == DataPath::Network;
 }
 
 std::vector<int> channels_of(const Request& request, const planner::Settings& settings,
@@ -82,7 +82,7 @@ void add_jobs(const Job& shape, const Request& request,
       job.is_large = is_large;
       job.sizes.clear();
       for (const size_t bytes : request.sizes)
-        if (is_sensible(job.protocol, bytes, request.path == DataPath::Network) &&
+        if (is_sensible(job.protocol, bytes, request.path) &&
             is_large == (is_published && bytes >= kLarge) &&
             (job.parts == 1 || bytes > job.chunk_bytes))
           job.sizes.push_back(bytes);
@@ -200,9 +200,10 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
     add_free_jobs(nranks, request, jobs);
     for (int id = executor::kProtocols; id-- > 0;) {
       const auto protocol = static_cast<Protocol>(id);
-      if (request.path == DataPath::Network && protocol != Protocol::Simple) continue;
-      // The host's memory may tear lines.
-      if (request.path == DataPath::HostMemory && protocol == Protocol::LL128) continue;
+      // The host's memory may tear lines, and proxies carry none.
+      const bool keeps_lines =
+          request.path != DataPath::HostMemory && request.path != DataPath::Network;
+      if (!keeps_lines && protocol == Protocol::LL128) continue;
       const auto& wanted = request.protocols;
       if (!wanted.empty() && std::ranges::find(wanted, protocol) == wanted.end()) continue;
       const auto algorithms = algorithms_of(settings, request, protocol);

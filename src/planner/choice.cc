@@ -262,7 +262,7 @@ Result<Choice> choose(const Settings& settings, Collective collective, size_t by
 
 std::optional<executor::ListAccess> find_list_access(const Settings& settings,
                                                      Collective collective, int root) {
-  if (!settings.reaches_users || settings.nranks < 2 ||
+  if (!settings.reaches_users || settings.spans_machines || settings.nranks < 2 ||
       settings.nranks > static_cast<int>(executor::kMostRanksOfListAccess))
     return std::nullopt;
   if (settings.is_invariant && schedule::reduces(collective)) return std::nullopt;
@@ -399,7 +399,7 @@ Protocol protocol_of_copy(const Settings& settings, Protocol of_messages, size_t
 
 std::optional<Choice> choose_for_list(const Settings& settings, Collective collective,
                                       size_t bytes) {
-  if (settings.machine != gpu::Kind::Cuda || settings.nranks < 2 ||
+  if (settings.machine != gpu::Kind::Cuda || settings.spans_machines || settings.nranks < 2 ||
       settings.nranks > kMostRanksOfLists ||
       bytes * static_cast<size_t>(settings.nranks - 1) > kMostListedBytes)
     return std::nullopt;

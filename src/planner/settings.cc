@@ -230,9 +230,12 @@ void span_machines(Settings& settings, std::vector<int> machines) {
   settings.machines = std::move(machines);
   for (int rank = static_cast<int>(settings.machines.size()); rank < settings.nranks; ++rank)
     settings.machines.push_back(rank);
+  // Proxies carry words, and slots with counters, but no lines. Where NCCL_PROTO asks for lines
+  // alone, Simple serves.
   for (auto& allowed : settings.protocols) {
-    allowed.fill(false);
-    allowed[static_cast<size_t>(Protocol::Simple)] = true;
+    allowed[static_cast<size_t>(Protocol::LL128)] = false;
+    if (std::ranges::find(allowed, true) == allowed.end())
+      allowed[static_cast<size_t>(Protocol::Simple)] = true;
   }
   set_shapes(settings);
 }

@@ -80,7 +80,7 @@ inline bool allows(const Settings& settings, const Algorithm& algorithm) {
 Status forbid_ll128(Settings& settings);
 
 /// Ranks are on several machines, each on that of `machines` (empty: on one of its own): no variant
-/// uses LL or LL128, whose flags are seen by who shares the memory. Where NCCL_PROTO leaves a
+/// uses LL128, whose lines are seen whole by who shares the memory. Where NCCL_PROTO leaves a
 /// function nothing else, it has Simple all the same.
 void span_machines(Settings& settings, std::vector<int> machines);
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/perf/json_file.h"
 #include "cli/tune/calibrate.h"
@@ -511,17 +512,18 @@ TEST(Jobs, GoByTheNetworkAloneWhenAsked) {
                         .channels = {},
                         .path = DataPath::Network};
   const std::vector<Job> jobs = make_jobs(gpu::Kind::Virtual, request).value();
-  bool has_small = false, has_hierarchical = false;
+  std::set<Protocol> of_small;
+  bool has_hierarchical = false;
   for (const Job& job : jobs) {
     EXPECT_EQ(job.environment().at("NCCL_P2P_DISABLE"), "1");
     EXPECT_EQ(job.environment().at("NCCL_SHM_DISABLE"), "1");
     if (job.is_free) continue;
-    EXPECT_EQ(job.protocol, Protocol::Simple);  // others need memory that both ends see
-    has_small |= job.sizes.front() == 8;
+    EXPECT_NE(job.protocol, Protocol::LL128) << "which needs memory that both ends see";
+    if (job.sizes.front() == 8) of_small.insert(job.protocol);
     for (const auto& [collective, algorithm] : job.variants)
       has_hierarchical |= algorithm->family() == "hierarchical";
   }
-  EXPECT_TRUE(has_small);
+  EXPECT_EQ(of_small, (std::set{Protocol::LL, Protocol::Simple}));
   EXPECT_TRUE(has_hierarchical);
 }
 

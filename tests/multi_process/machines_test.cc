@@ -107,6 +107,22 @@ TEST_P(Machines, SeveralProxiesChangeNothing) {
   for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
 }
 
+TEST_P(Machines, EveryOperationIsRightByWords) {
+  std::vector<Process> running =
+      run("perform", {make_id(), make_id()},
+          {{"NCCL_PROTO", "LL"}, {"NICCOLITE_NET_PROXIES", "2"}, {"NCCL_MIN_CTAS", "2"}});
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+}
+
+TEST_P(Machines, AllReduceIsByTheProtocolThatIsAskedFor) {
+  std::vector<Process> running =
+      run("reduce", {make_id()},
+          {{"NCCL_PROTO", "LL"}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "TUNING"}});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(running[0].output(), HasSubstr("proto LL"));
+  EXPECT_THAT(running[0].output(), Not(HasSubstr("proto SIMPLE")));
+}
+
 TEST_P(Machines, ASuspendedCommunicatorWorksAsBefore) {
   std::vector<Process> running = run("suspend", {make_id(), make_id()});
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
@@ -209,6 +225,13 @@ std::string plugin(const std::string& what) {
 TEST_P(Machines, APluginCarriesEveryOperation) {
   std::vector<Process> running =
       run("perform", {make_id(), make_id()}, {{"NCCL_NET_PLUGIN", plugin("NOTHING")}});
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+}
+
+TEST_P(Machines, APluginCarriesEveryOperationByWords) {
+  std::vector<Process> running =
+      run("perform", {make_id(), make_id()},
+          {{"NCCL_NET_PLUGIN", plugin("NOTHING")}, {"NCCL_PROTO", "LL"}});
   for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
 }
 
@@ -346,13 +369,15 @@ TEST(NetworkPlugin, ThatIsAskedForAndFailsIsAnError) {
   }
 }
 
-class KilledMachine : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+class KilledMachine
+    : public testing::TestWithParam<std::tuple<std::string, std::string, std::string>> {};
 
 // Rank 2 is killed while the others wait for it.
 TEST_P(KilledMachine, IsNamedAndNothingIsKept) {
   const std::string how = std::get<0>(GetParam());
   const std::string network = std::get<1>(GetParam());
-  const Process::Environment environment{{"NCCL_NET_PLUGIN", network}};
+  const Process::Environment environment{{"NCCL_NET_PLUGIN", network},
+                                         {"NCCL_PROTO", std::get<2>(GetParam())}};
   const std::string id = make_id();
   std::vector<Process> survivors;
   for (const int rank : {0, 1})
@@ -373,15 +398,18 @@ TEST_P(KilledMachine, IsNamedAndNothingIsKept) {
 }
 
 std::string name_of_kill(const testing::TestParamInfo<KilledMachine::ParamType>& info) {
-  return std::get<0>(info.param) + (std::get<1>(info.param) == "none" ? "" : "_plugin");
+  const auto& [how, network, protocol] = info.param;
+  return how + (network == "none" ? "" : "_plugin") + (protocol.empty() ? "" : "_" + protocol);
 }
 
-INSTANTIATE_TEST_SUITE_P(, KilledMachine,
-                         testing::Values(std::tuple("abort", "none"), std::tuple("destroy", "none"),
-                                         std::tuple("graph", "none"),
-                                         std::tuple("abort", plugin("NOTHING")),
-                                         std::tuple("graph", plugin("NOTHING"))),
-                         name_of_kill);
+INSTANTIATE_TEST_SUITE_P(
+    , KilledMachine,
+    testing::Values(std::tuple("abort", "none", ""), std::tuple("destroy", "none", ""),
+                    std::tuple("graph", "none", ""), std::tuple("abort", "none", "LL"),
+                    std::tuple("destroy", "none", "LL"), std::tuple("graph", "none", "LL"),
+                    std::tuple("abort", plugin("NOTHING"), ""),
+                    std::tuple("graph", plugin("NOTHING"), "LL")),
+    name_of_kill);
 
 // id nranks first count: rank 0 sends what fits the connection, and leaves; the others receive
 // when it has said so.
@@ -408,11 +436,13 @@ ROLE(leaves_early) {
 }
 
 TEST(MachinesAtTheEnd, WhatWasSentArrivesThoughTheSenderLeaves) {
-  const std::string id = make_id();
-  Process sender("leaves_early", {id, "2", "0"}, on_machine(0));
-  Process receiver("leaves_early", {id, "2", "1"}, on_machine(1));
-  EXPECT_EQ(sender.wait(), 0) << sender.output();
-  EXPECT_EQ(receiver.wait(), 0) << receiver.output();
+  for (const char* const protocol : {"Simple", "LL"}) {
+    const std::string id = make_id();
+    Process sender("leaves_early", {id, "2", "0"}, on_machine(0, {{"NCCL_PROTO", protocol}}));
+    Process receiver("leaves_early", {id, "2", "1"}, on_machine(1, {{"NCCL_PROTO", protocol}}));
+    EXPECT_EQ(sender.wait(), 0) << sender.output();
+    EXPECT_EQ(receiver.wait(), 0) << receiver.output();
+  }
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ struct Trouble {
   std::string sockets = "1";
   std::string buffer = "131072";   // its eighth is a chunk, of which a connection has to carry some
   std::string direct_bytes = "1";  // smallest chunks that go from and to users' buffers
+  std::string protocol{};          // empty: the library chooses
 };
 
 std::ostream& operator<<(std::ostream& out, const Trouble& trouble) { return out << trouble.name; }
@@ -68,6 +69,7 @@ TEST_P(BrokenStreams, LoseNothing) {
                              {"NCCL_NSOCKS_PERTHREAD", trouble.sockets},
                              {"NICCOLITE_NET_DIRECT_BYTES", trouble.direct_bytes},
                              {"NCCL_BUFFSIZE", trouble.buffer},
+                             {"NCCL_PROTO", trouble.protocol},
                              {"NCCL_SOCKET_RETRY_SLEEP_MSEC", "1"}});
   int breaks = 0;
   for (Process& process : running) {
@@ -88,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
         Trouble{"resets", static_cast<unsigned>(Harm::Reset), 1, 80'000, 10, 1'000, "2"},
         Trouble{"everything", kEverything, 2, 400'000, 3, 50, "1", "4194304"},
         Trouble{"several_sockets", kEverything, 1, 100'000, 3, 100, "3"},
-        Trouble{"through_slots", kEverything, 1, 400'000, 3, 50, "2", "4194304", "1099511627776"}),
+        Trouble{"through_slots", kEverything, 1, 400'000, 3, 50, "2", "4194304", "1099511627776"},
+        Trouble{"by_words", kEverything, 2, 100'000, 2, 50, "2", "131072", "1", "LL"}),
     [](const auto& trouble) { return trouble.param.name; });
 
 }  // namespace

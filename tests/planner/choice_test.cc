@@ -234,15 +234,42 @@ TEST(Choice, IsThereForEveryCollectiveOfManyRanks) {
 }
 
 TEST(Choice, BetweenMachinesNeedsNoCommonMemoryAndSendsLeastOfMuch) {
-  setenv("NCCL_PROTO", "LL", 1);  // gives way, since programs run on one machine and on several
-  Settings settings = make_settings(gpu::Kind::Virtual, 6, {}).value();
-  unsetenv("NCCL_PROTO");
+  const auto settings_with = [](const char* protocol) {
+    // LL128 alone gives way, since programs run on one machine and on several.
+    setenv("NCCL_PROTO", protocol, 1);
+    Settings settings = make_settings(gpu::Kind::Virtual, 6, {}).value();
+    unsetenv("NCCL_PROTO");
+    span_machines(settings, {});
+    return settings;
+  };
+  const std::pair<const char*, Protocol> kChosen[] = {{"LL128", Protocol::Simple},
+                                                      {"^LL", Protocol::Simple},
+                                                      {"", Protocol::Simple},
+                                                      {"LL,LL128", Protocol::LL}};
+  for (const auto& [asked, protocol] : kChosen) {
+    const Settings settings = settings_with(asked);
+    for (int c = 0; c < schedule::kCollectives; ++c)
+      for (const size_t bytes : {8, 1 << 20})
+        EXPECT_EQ(choose(settings, static_cast<Collective>(c), bytes).value().protocol, protocol)
+            << asked << " " << function_name(static_cast<Collective>(c)) << " of " << bytes;
+    EXPECT_NE(choose(settings, Collective::AllReduce, 8).value().algorithm->family(), "ring");
+    EXPECT_FALSE(choose_for_list(settings, Collective::AllReduce, 8));
+  }
+}
+
+/// Counters in the host's memory, and the fence before them, cost more than all that words do.
+TEST(Choice, BetweenMachinesSmallOperationsOfGpusAreByWords) {
+  Settings settings = make_settings(gpu::Kind::Cuda, 2, {}).value();
   span_machines(settings, {});
-  for (int c = 0; c < schedule::kCollectives; ++c)
-    for (const size_t bytes : {8, 1 << 20})
-      EXPECT_EQ(choose(settings, static_cast<Collective>(c), bytes).value().protocol,
-                Protocol::Simple);
-  EXPECT_NE(choose(settings, Collective::AllReduce, 8).value().algorithm->family(), "ring");
+  for (int c = 0; c < schedule::kCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    EXPECT_EQ(choose(settings, collective, 8).value().protocol, Protocol::LL)
+        << function_name(collective);
+    EXPECT_EQ(choose(settings, collective, 4 << 20).value().protocol, Protocol::Simple)
+        << function_name(collective);
+    EXPECT_FALSE(choose_for_list(settings, collective, 8)) << "whose kernel tells no proxy";
+    EXPECT_FALSE(find_list_access(settings, collective, 0));
+  }
 }
 
 /// Two machines of four ranks: little takes few ways between them, much goes over each wire once.

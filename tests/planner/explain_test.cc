@@ -98,7 +98,8 @@ TEST(Explain, NamesWhatKeepsAnAlgorithmOut) {
   EXPECT_EQ(reason("ring", Protocol::Simple), "is left out by NCCL_ALGO");
   EXPECT_THAT(reason("two_shot", Protocol::LL), HasSubstr("left out by NCCL_PROTO"));
   span_machines(settings, {});
-  EXPECT_THAT(reason("two_shot", Protocol::LL), HasSubstr("the network connects some"));
+  EXPECT_THAT(reason("two_shot", Protocol::LL), HasSubstr("left out by NCCL_PROTO"));
+  EXPECT_THAT(reason("two_shot", Protocol::LL128), HasSubstr("the network connects some"));
   settings.algorithms[kind].reset();
   EXPECT_EQ(explain(settings, Collective::AllReduce, 8).status().message(),
             choose(settings, Collective::AllReduce, 8).status().message());
