@@ -2,6 +2,7 @@
 // the kernels of one step, and the interpreter that has relays.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <random>
 
 #include "algorithms/point_to_point.h"
@@ -81,6 +82,27 @@ TEST(EmulatedRelayedWords, CarryWhatTheNotesSayAndNoByteMore) {
         ASSERT_NO_FATAL_FAILURE(expect_carried(c, count, specialised));
 }
 
+// As by Simple: the sender is a round trip away.
+TEST(EmulatedRelayedWords, GiveAllCreditInTheOperation) {
+  for (const uint64_t count : {uint64_t{1}, 5 * kSlotData})
+    for (const uint32_t specialised : {0xffu, 0u}) {
+      Cluster cluster(build(Collective::AllReduce, "one_shot", 3, 0), Protocol::LL, shape_of(1));
+      Relays relays(shape_of(1), Protocol::LL);
+      const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
+      std::vector<Launch> launches =
+          cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses());
+      relays.replace_ports(launches);
+      emulation::set_bystander([&] { relays.carry(); });
+      ASSERT_TRUE(run(cluster, launches, 1, specialised));
+      for (const Launch& launch : launches)
+        for (size_t p = 0; p < launch.ports.size(); ++p)
+          if (!launch.program->ports[p].is_send) {
+            EXPECT_EQ(launch.ports[p].remote_control->remote, launch.ports[p].control->step);
+            EXPECT_EQ(launch.ports[p].control->step, launch.works[0].partition.rounds);
+          }
+    }
+}
+
 TEST(EmulatedRelayedWords, AreOfKernelsThatTellTheProxies) {
   for (const int nranks : {2, 4, 5}) {
     Cluster cluster(build(Collective::AllReduce, "one_shot", nranks, 0), Protocol::LL, shape_of(1));
@@ -125,9 +147,10 @@ TEST(EmulatedRelayedWords, CarryMessagesOfAllLengthsBesideEachOther) {
 // Several messages of a pair are steps of its connection, which kernels write in any order.
 TEST(EmulatedRelayedWords, CarryMessagesThatTakeTurns) {
   constexpr executor::FifoShape kDeep{.channels = 1, .depth = 4, .slot_bytes = kSlotBytes};
+  const std::vector<Envelope> both_ways{{0, 1}, {1, 0}};
   std::vector<schedule::Schedule> layers;
   for (uint32_t layer = 0; layer < kDeep.depth; ++layer)
-    layers.push_back(algorithms::point_to_point(2, {{0, 1}, {1, 0}}).take());
+    layers.push_back(algorithms::point_to_point(2, both_ways).take());
   Cluster cluster(std::move(layers), Protocol::LL, kDeep);
   Relays relays(kDeep, Protocol::LL);
   for (uint32_t turn = 1; turn <= 8; ++turn) {

@@ -52,12 +52,29 @@ size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST(MismatchBetweenProcesses, IsPrintedOnceByEveryProcess) {
+/// Processes of one machine, or of one each, by that protocol; empty: as the library has it.
+struct Joined {
+  const char* name;
+  bool are_machines;
+  const char* protocol;
+};
+class MismatchBetween : public testing::TestWithParam<Joined> {};
+
+INSTANTIATE_TEST_SUITE_P(, MismatchBetween,
+                         testing::Values(Joined{"Processes", false, ""},
+                                         Joined{"Machines", true, "Simple"},
+                                         Joined{"MachinesByWords", true, "LL"}),
+                         [](const auto& instance) { return instance.param.name; });
+
+TEST_P(MismatchBetween, IsPrintedOnceByEveryProcess) {
   const std::string id = make_id();
   std::vector<Process> ranks;
   for (const auto& [rank, count] : {std::pair("0", "1000"), std::pair("1", "1000"),
-                                    std::pair("2", "300000"), std::pair("3", "1000")})
-    ranks.emplace_back("disagree", Arguments{id, "4", rank, count});
+                                    std::pair("2", "300000"), std::pair("3", "1000")}) {
+    Process::Environment environment{{"NCCL_PROTO", GetParam().protocol}};
+    if (GetParam().are_machines) environment["NCCL_HOSTID"] = std::string("machine") + rank;
+    ranks.emplace_back("disagree", Arguments{id, "4", rank, count}, environment);
+  }
   for (size_t r = 0; r < ranks.size(); ++r) {
     Process& rank = ranks[r];
     EXPECT_EQ(rank.wait(), 0) << rank.output();

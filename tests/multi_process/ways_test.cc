@@ -31,6 +31,10 @@ struct Way {
 const Way kHost{"host_memory", {{"NCCL_P2P_DISABLE", "1"}}, "via SHM"};
 const Way kNetwork{
     "network", {{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}}, "via NET/Socket/0"};
+const Way kNetworkByWords{
+    "network_LL",
+    {{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}, {"NCCL_PROTO", "LL"}},
+    "via NET/Socket/0"};
 
 // Processes of this machine with so many virtual GPUs each, which all see the same variables.
 class Ways : public testing::TestWithParam<std::tuple<Way, std::pair<int, int>>> {
@@ -86,7 +90,7 @@ std::string title_of(const testing::TestParamInfo<Ways::ParamType>& of) {
          std::to_string(ranks.second);
 }
 INSTANTIATE_TEST_SUITE_P(, Ways,
-                         testing::Combine(testing::Values(kHost, kNetwork),
+                         testing::Combine(testing::Values(kHost, kNetwork, kNetworkByWords),
                                           testing::Values(std::pair(2, 1), std::pair(2, 2))),
                          title_of);
 

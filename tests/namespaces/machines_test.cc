@@ -35,9 +35,11 @@ struct Layout {
   int machines;
   int devices;
   bool is_ipv6;
+  const char* protocol = "";  // the library chooses
 };
 std::ostream& operator<<(std::ostream& out, const Layout& layout) {
-  return out << layout.machines << "x" << layout.devices << (layout.is_ipv6 ? "_v6" : "_v4");
+  return out << layout.machines << "x" << layout.devices << (layout.is_ipv6 ? "_v6" : "_v4")
+             << (*layout.protocol != 0 ? "_" : "") << layout.protocol;
 }
 
 class Layouts : public testing::TestWithParam<Layout> {};
@@ -45,7 +47,10 @@ class Layouts : public testing::TestWithParam<Layout> {};
 TEST_P(Layouts, EveryOperationIsRightOnEveryRank) {
   NETWORK_OR_SKIP(network, .machines = GetParam().machines, .is_ipv6 = GetParam().is_ipv6);
   std::vector<Process> running =
-      start(*network, {.role = "work", .devices = GetParam().devices, .rest = {"5"}});
+      start(*network, {.role = "work",
+                       .devices = GetParam().devices,
+                       .rest = {"5"},
+                       .environment = {{"NCCL_PROTO", GetParam().protocol}}});
   for (Process& process : running) {
     EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
     EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
@@ -60,6 +65,7 @@ std::vector<Layout> layouts() {
   all.push_back({2, 2, false});
   all.push_back({3, 1, false});
   all.push_back({8, 1, true});
+  for (const int devices : {1, 2}) all.push_back({3, devices, false, "LL"});
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(, Layouts, testing::ValuesIn(layouts()),

@@ -53,7 +53,9 @@ __device__ __forceinline__ bool wait_for_credit(const Cta& cta, const WorkerThre
 }
 
 /// Gives back the slots that `instruction` has read, where the sender can need them in this
-/// operation. All threads of the worker, also those that saw an abort.
+/// operation. All threads of the worker, also those that saw an abort. kHasRelays: to a proxy all
+/// are given back (protocol/relay.h), but by works that take turns.
+template <bool kHasRelays = false>
 __device__ __forceinline__ void give_credit(const Cta& cta, const WorkerThreads& worker,
                                             const CompactInstruction& instruction, uint32_t round,
                                             bool live) {
@@ -63,7 +65,9 @@ __device__ __forceinline__ void give_credit(const Cta& cta, const WorkerThreads&
   for (uint32_t r = worker.rank; live && r < instruction.receive_count; r += worker.size) {
     const PortState& port = cta.ports[receives[r].port];
     const uint64_t step = step_of(port, receives[r], round);
-    if (!needs_credit(cta, port, step)) continue;
+    const bool gives_all =
+        kHasRelays && port.is_relay != 0 && (cta.header.flags & kTakesTurns) == 0;
+    if (!gives_all && !needs_credit(cta, port, step)) continue;
     // [consume] all threads have used what they read before they came to the barrier. Relaxed: a
     // store cannot pass a load whose value has been used.
     ptx::store_relaxed_system(&port.remote_control->remote, step + 1);

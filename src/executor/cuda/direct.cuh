@@ -69,6 +69,7 @@ class Direct {
         if (live_) connections_.give_credit(round, rounds);
       }
     }
+    if constexpr (kInHost) connections_.give_all_credit(rounds, live_);
   }
 
   /// All threads of the task: the works of its channel. Rounds to come are sent before one is

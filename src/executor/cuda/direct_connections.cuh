@@ -126,6 +126,26 @@ class DirectConnections {
                               end - rounds + round + 1);
   }
 
+  /// kInHost, all threads of the task, after the last round: gives proxies back all slots, which
+  /// peers a round trip away would wait for (protocol/relay.h).
+  __device__ __forceinline__ void give_all_credit(uint32_t rounds, bool live) const {
+    static_assert(kInHost, "others have no connections to proxies");
+    bool is_any_relayed = false;
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p < task_.receives) {
+        is_any_relayed |= (task_.receive[p].port.end & PortTask::kRelay) != 0;
+      }
+    }
+    // The same for all threads. Messages that take turns are read in any order.
+    if (!is_any_relayed || takes_turns()) return;
+    threads_.barrier();
+    if (!live || threads_.rank >= task_.receives) return;
+    if ((own_receive().end & PortTask::kRelay) == 0) return;
+    // [consume], as in give_credit().
+    ptx::store_relaxed_system(&own_receive().remote_control[channel_].remote, received_ + rounds);
+  }
+
   // ---- steps of round 0, their low halves. The peer is known when this is compiled, or else is
   // looked for: an index would put the steps into memory.
   __device__ __forceinline__ uint32_t send_step(uint32_t peer) const { return send_step_[peer]; }

@@ -180,7 +180,8 @@ struct PullState {
 };
 
 /// CompactInstruction::flags, beside kReduce and kFinish: a receive port of the instruction moves
-/// more slots in the operation than its FIFO is deep, so that credit has to be given back.
+/// more slots in the operation than its FIFO is deep, or has a proxy at its other end (LL), so that
+/// credit has to be given back.
 inline constexpr uint8_t kGivesCredit = 0x80;
 
 enum LaunchFlags : uint32_t {

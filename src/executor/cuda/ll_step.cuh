@@ -208,7 +208,7 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& wor
     }
   }
 
-  give_credit(cta, worker, instruction, round, live);
+  give_credit<kHasRelays>(cta, worker, instruction, round, live);
 }
 
 }  // namespace niccolite::executor::cuda

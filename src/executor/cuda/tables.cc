@@ -184,7 +184,9 @@ void add_instructions(const Launch& launch, Tables& tables) {
       const Port& port = program.ports[program.indices[instruction.receive + r]];
       const Partition& partition = launch.works[static_cast<size_t>(port.work)].partition;
       const uint64_t steps = uint64_t{partition.rounds} * static_cast<uint64_t>(port.steps);
-      if (steps > launch.shape.depth) instruction.flags |= kGivesCredit;
+      const bool is_relayed = launch.ports[program.indices[instruction.receive + r]].is_relayed();
+      const bool gives_all = launch.protocol == Protocol::LL && is_relayed;
+      if (steps > launch.shape.depth || gives_all) instruction.flags |= kGivesCredit;
     }
   }
 }

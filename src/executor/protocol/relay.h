@@ -16,9 +16,8 @@
 // (user_memory.h); the note then says so.
 //
 // All credit is given in the operation: the receiver's store goes to its own host's memory, and the
-// sender, a round trip away, cannot wait for the next operation to begin. But by LL kernels of
-// GPUs, and works that take turns on a connection, give it late, as at any other (fifo.h): the
-// sender has a whole FIFO beyond the operation that the receiver has begun.
+// sender, a round trip away, cannot wait for the next operation to begin. But works that take turns
+// on a connection (LL) give it late, as at any other (fifo.h): they read their slots in any order.
 #pragma once
 
 #include <atomic>
