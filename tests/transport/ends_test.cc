@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "executor/host/ll_words.h"
@@ -101,6 +102,24 @@ TEST(SharesOfAnEnd, AreItsChannelsInTurn) {
   EXPECT_EQ(
       EndShare(EndMemory::allocate(machine(), {1, 4, 4096}, false).take(), 1, 2).shape().channels,
       0u);
+}
+
+// However many slots there are.
+TEST(SharesOfAnEnd, HavePlacesOfTheirOwnForNotes) {
+  for (const uint32_t depth : {2u, 16u, 32u}) {
+    const FifoShape shape{.channels = 3, .depth = depth, .slot_bytes = 256};
+    const auto memory = EndMemory::allocate(machine(), shape, /*is_send=*/true).take();
+    std::set<const uint64_t*> places;
+    for (uint32_t channel = 0; channel < shape.channels; ++channel)
+      for (uint64_t step = 0; step < depth; ++step) {
+        const uint64_t* const place = &EndShare(memory).ll_note(channel, step);
+        places.insert(place);
+        EXPECT_GE(place, memory->port().notes);
+        EXPECT_LT(reinterpret_cast<const std::byte*>(place), memory->port().slots);
+        EXPECT_EQ(place, &EndShare(memory).ll_note(channel, step + depth));
+      }
+    EXPECT_EQ(places.size(), size_t{shape.channels} * depth);
+  }
 }
 
 TEST(SharesOfAnEnd, AreSentByTheirProxiesAlone) {

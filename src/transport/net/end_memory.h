@@ -31,7 +31,7 @@ class EndMemory {
   const gpu::Memory memory_;
   executor::ControlBlock* own_;  // by channel; the kernel's
   executor::ControlBlock* far_;  // the proxy's
-  uint64_t* notes_;              // null at a receiver
+  uint64_t* notes_;              // behind far_, as LL has them; null at a receiver
   std::byte* slots_;
 };
 

@@ -121,8 +121,8 @@ bool Incoming::collect(bool all, const std::function<void(const Frame&)>& queue)
     const uint64_t read =
         std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
     // By LL a kernel waits for no chunk that is empty, and may be ahead of what has come.
-    const uint64_t head = std::min(read, channel.published);
-    const bool is_news = head + shape_.depth > channel.told;
+    const uint64_t head = is_by_words() ? std::min(read, channel.published) : read;
+    const bool is_news = head <= channel.published && head + shape_.depth > channel.told;
     const bool is_due =
         is_news && (all || channel.is_wanted ||
                     head + shape_.depth - channel.told >= std::max(shape_.depth / 2, 1u));
