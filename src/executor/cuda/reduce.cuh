@@ -299,12 +299,21 @@ struct ReduceOperation : Accumulation<kType, kOp> {
     } else {
       const uint64_t vec8 = narrow(values);
       if (!scales_result) return vec8;
-      typename Base::Values quotients = Base::widen(vec8);
+      if constexpr (sizeof(Element) == 1) {
+        const auto half = [&](uint32_t elements) {
+          return byte_quotients(elements, header.result_reciprocal,
+                                /*have_signs=*/(header.flags & kUnsigned) == 0);
+        };
+        return static_cast<uint64_t>(half(static_cast<uint32_t>(vec8 >> 32))) << 32 |
+               half(static_cast<uint32_t>(vec8));
+      } else {
+        typename Base::Values quotients = Base::widen(vec8);
 #pragma unroll
-      for (int i = 0; i < Base::kElements; ++i) {
-        quotients.value[i] = quotient(header, static_cast<Element>(quotients.value[i]));
+        for (int i = 0; i < Base::kElements; ++i) {
+          quotients.value[i] = quotient(header, static_cast<Element>(quotients.value[i]));
+        }
+        return Base::narrow(quotients);
       }
-      return Base::narrow(quotients);
     }
   }
 
@@ -317,12 +326,7 @@ struct ReduceOperation : Accumulation<kType, kOp> {
     const bool is_negative = (header.flags & kUnsigned) == 0 && element < 0;
     const auto bits = static_cast<Bits>(element);
     const Unsigned magnitude = is_negative ? static_cast<Bits>(0 - bits) : bits;
-    Unsigned result;
-    if constexpr (sizeof(Element) == 1) {
-      result = byte_quotient(magnitude, header.result_reciprocal);
-    } else {
-      result = magnitude / static_cast<Unsigned>(header.result_divisor);
-    }
+    const Unsigned result = magnitude / static_cast<Unsigned>(header.result_divisor);
     return static_cast<Accumulator>(is_negative ? 0 - result : result);
   }
 };
