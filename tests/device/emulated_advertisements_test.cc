@@ -100,6 +100,9 @@ TEST_P(EmulatedDirectPut, SharesDirectPuts) {
 // each in its own way.
 const std::vector<uint64_t> kStarts[] = {{1}, {8}, {3, 0, 0, 5, 1, 2, 4}, {0, 1, 9, 0, 14, 3, 7}};
 
+// Where vec16s begin, but not lines of 128 bytes.
+const std::vector<uint64_t> kStartsInLines[] = {{16}, {112, 48, 0}};
+
 // CTAs that have no part in any message draw tiles like the others. Threads copy what is not
 // aligned.
 TEST_P(EmulatedDirectPut, SharesACopyBesideMessages) {
@@ -126,11 +129,13 @@ TEST_P(EmulatedDirectPut, SharesACopyBesideMessages) {
 
 // The CTAs share it as ever.
 TEST_P(EmulatedDirectPut, TakesNoSlotsWhereverBuffersBegin) {
+  std::vector<std::vector<uint64_t>> all_starts(std::begin(kStarts), std::end(kStarts));
+  all_starts.insert(all_starts.end(), std::begin(kStartsInLines), std::end(kStartsInLines));
   for (const Case& c : kCases) {
     for (const bool is_large : {false, true}) {
       Cluster cluster = is_large ? cluster_of(c.collective, c.algorithm, 3, kLarge)
                                  : cluster_of(c.collective, c.algorithm, 3);
-      for (const std::vector<uint64_t>& starts : kStarts) {
+      for (const std::vector<uint64_t>& starts : all_starts) {
         for (const uint64_t count : {uint64_t{1616}, uint64_t{3 * 81920 + 117}}) {
           if (is_large != (count > 5000)) continue;
           for (const bool is_in_place : {false, true}) {

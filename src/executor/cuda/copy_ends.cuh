@@ -133,9 +133,7 @@ class CopyEnds {
   /// What is not a whole vec16: by the thread itself.
   __device__ __forceinline__ void store_rest(const std::byte* source, uint64_t at,
                                              uint32_t rest) const {
-    for (uint32_t d = 0; d < ndestinations_; ++d) {
-      move_bytes<Element>(source + at, destinations_[d] + at, rest);
-    }
+    move_bytes<Element>(source + at, destinations_, ndestinations_, static_cast<int64_t>(at), rest);
   }
 
   /// The first round that is stored and not published. Its stores are complete.
@@ -235,9 +233,7 @@ class CopyEnds {
     if (head_ == 0 || cta_.channel() != 0) return;
     const uint64_t block = whole_block_bytes();
     const uint32_t bytes = head_ < block ? head_ : static_cast<uint32_t>(block);
-    for (uint32_t d = 0; d < ndestinations_; ++d) {
-      move_bytes<Element>(source_ - head_, destinations_[d] - head_, bytes);
-    }
+    move_bytes<Element>(source_ - head_, destinations_, ndestinations_, -int64_t{head_}, bytes);
   }
 
   uint32_t head_ = 0;  // bytes that were passed

@@ -13,13 +13,20 @@ __device__ __forceinline__ bool is_aligned(const std::byte* address) {
   return into_vec16(address) == 0;
 }
 
-/// By one thread: less than a vec16, which lies anywhere.
+/// By one thread: less than a vec16, which lies anywhere, to several places, `at` bytes behind each
+/// of them.
 template <typename Element>
-__device__ __forceinline__ void move_bytes(const std::byte* from, std::byte* to, uint32_t bytes) {
-  for (uint32_t done = 0; done < bytes; done += kVec8) {
-    const uint32_t part = bytes - done < kVec8 ? bytes - done : kVec8;
-    const uint64_t vec8 = load_vec8<Element>(from + done, part, sizeof(Element));
-    store_vec8<Element>(to + done, vec8, part, sizeof(Element));
+__device__ __forceinline__ void move_bytes(const std::byte* from, std::byte* const* targets,
+                                           uint32_t ntargets, int64_t at, uint32_t bytes) {
+  const uint32_t first = bytes < kVec8 ? bytes : kVec8;
+  const uint32_t second = bytes - first;
+  const uint64_t low = load_vec8<Element>(from, first, sizeof(Element));
+  uint64_t high = 0;
+  if (second != 0) high = load_vec8<Element>(from + kVec8, second, sizeof(Element));
+  for (uint32_t t = 0; t < ntargets; ++t) {
+    std::byte* target = targets[t] + at;
+    store_vec8<Element>(target, low, first, sizeof(Element));
+    if (second != 0) store_vec8<Element>(target + kVec8, high, second, sizeof(Element));
   }
 }
 

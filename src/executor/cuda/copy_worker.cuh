@@ -51,7 +51,13 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
   /// the thread says that no warp is needed, as soon as it knows (word_for_warp()).
   __device__ __forceinline__ CopyWorker(const Cta& cta, const WorkerTask& task,
                                         std::byte** pointers, uint64_t* word = nullptr)
-      : Ends(cta, task, pointers, word), task_(task) {}
+      : Ends(cta, task, pointers, word),
+        task_(task),
+        line_mask_(ring_.bytes() >= 2 * kLine ? kLine - kVec16 : 0),
+        // A warp loads whole vec16s around what it moves, and counts in whole lines all the same.
+        stage_bytes_(ring_.bytes() - (!kByWarp          ? 0
+                                      : line_mask_ != 0 ? kLine
+                                                        : kVec16)) {}
 
   /// `position`: 0, or what the thread returned that has found a buffer which is not aligned, and
   /// has stored nothing: the warp is to run the worker. Returns 0 when the worker is done.
@@ -105,20 +111,12 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
     }
   };
 
-  /// That a stage holds. A warp loads whole vec16s around it.
-  __device__ __forceinline__ uint32_t most_bytes() const {
-    return ring_.bytes() - (kByWarp ? kVec16 : 0);
-  }
-  __device__ __forceinline__ uint32_t bytes_of(uint32_t left) const {
-    const uint32_t most = most_bytes();
-    return left < most ? left : most;
-  }
-  /// The same, but for the last stage to where a line of 128 bytes ends: stores that lie across
-  /// lines cost a link twice as many packets.
-  __device__ __forceinline__ uint32_t bytes_to_line(const std::byte* at, uint32_t left) const {
-    const uint32_t bytes = bytes_of(left);
-    if (kByWarp || bytes == left) return bytes;
-    return bytes - bytes_into_line(at + bytes);
+  /// That the next stage gets of `left`, which begin `into_line` bytes into a line: all that it has
+  /// room for, or up to where a line ends, since bulk copies of anything but whole lines take a
+  /// fifth longer (docs/design/0072).
+  __device__ __forceinline__ uint32_t bytes_of(uint32_t into_line, uint32_t left) const {
+    if (left <= stage_bytes_) return left;
+    return stage_bytes_ - ((into_line + stage_bytes_) & line_mask_);
   }
 
   /// Starts the load of `bytes`, which belong `at` vec16s behind the destinations.
@@ -160,7 +158,7 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
       }
       load_from_ = this->source_of(load_.round);
     }
-    const uint32_t bytes = bytes_of(load_.left);
+    const uint32_t bytes = bytes_of(into_line_ + load_.at, load_.left);
     fill(load_from_, load_.at / kVec16, bytes, bytes == load_.left);
     load_from_ += bytes;
     load_.at += bytes;
@@ -180,7 +178,7 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
     if (left_.vec16s == 0) return take_tile() ? Next::Found : Next::End;
     // From here to there: both may lie before the own channel's part.
     const int64_t at = this->from_own(left_.at);
-    const uint32_t bytes = bytes_to_line(destination_ + at, left_.vec16s * kVec16);
+    const uint32_t bytes = bytes_of(bytes_into_line(destination_ + at), left_.vec16s * kVec16);
     fill(source_ + at, left_.at, bytes, /*is_last=*/false);
     left_.at += bytes / kVec16;
     left_.vec16s -= bytes / kVec16;
@@ -200,7 +198,10 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
   template <Tiles kTiles>
   __device__ __forceinline__ bool drain_first() {
     const typename Ring::Tile tile = ring_.await();
-    if (kTiles == Rounds && tile.at == 0 && !this->open_destinations()) return false;
+    if (kTiles == Rounds && tile.at == 0) {
+      if (!this->open_destinations()) return false;
+      if (!Operation::kReduces && !this->receives()) into_line_ = bytes_into_line(destination_);
+    }
     this->store(tile);
     const bool ends_round = kTiles == Rounds && tile.is_last;
     if (ends_round) this->end_round(tile.at * kVec16 + tile.bytes);
@@ -211,6 +212,8 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
   // ---- dynamic tiles
 
   __device__ __forceinline__ void run_dynamic_or_rounds() {
+    // What is got comes over a link, whatever becomes of it.
+    const uint32_t into_line = this->receives() ? bytes_into_line(source_) : 0;
     if (may_be_dynamic()) {
       // The own first tile is the beginning of the first round, too.
       while (load_.round == 0 && ring_.pending() < kStagesOfTile) fill_round();
@@ -218,12 +221,13 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
       if (!this->open_destinations()) return;
       if (this->all_are_put()) return run_dynamic();
     }
+    into_line_ = into_line;
     run_pipeline(ring_, Flow<Rounds>{*this});
   }
 
   // Of one round: the first tile is that round's beginning, too.
   __device__ __forceinline__ uint32_t vec16s_of_tile() const {
-    const uint32_t most = kStagesOfTile * most_bytes();
+    const uint32_t most = kStagesOfTile * stage_bytes_;
     return (most < chunk_bytes_ ? most : chunk_bytes_) / kVec16;
   }
   __device__ __forceinline__ uint64_t stride_vec16s() const {
@@ -247,12 +251,16 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
   /// destinations are those of the first round.
   __device__ __forceinline__ void run_dynamic() {
     own_start_ = static_cast<uint32_t>(cta_.channel() * stride_vec16s());
+    const uint32_t tile = vec16s_of_tile();
     ChannelTiles tiles(counter(), cta_.work->partition.channels, cta_.channel(),
                        static_cast<uint32_t>(this->block_bytes() / kVec16),
-                       static_cast<uint32_t>(stride_vec16s()), vec16s_of_tile());
+                       static_cast<uint32_t>(stride_vec16s()), tile,
+                       bytes_into_line(destination_ - this->from_own(own_start_)) / kVec16);
     tiles_ = &tiles;
     take_tile();
-    left_.vec16s = 0;
+    // But for what is loaded.
+    left_.at += tile;
+    left_.vec16s = left_.vec16s > tile ? left_.vec16s - tile : 0;
     run_pipeline(ring_, Flow<Dynamic>{*this});
     if (ring_.leads()) tiles.finish();
     const uint64_t block = this->block_bytes();
@@ -270,10 +278,13 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
   }
 
   const WorkerTask& task_;
+  const uint32_t line_mask_;    // vec16s of a line; 0: stages are too short to count in lines
+  const uint32_t stage_bytes_;  // that a stage holds
   Cursor load_;
   const std::byte* load_from_;  // at the cursor
   ChannelTiles* tiles_;
   Span left_{};             // of the dynamic tile that is being loaded
+  uint32_t into_line_ = 0;  // bytes from a line to where rounds begin at the far end of a link
   uint32_t own_start_ = 0;  // vec16s from the block to the own channel's part
 };
 

@@ -64,16 +64,22 @@ struct Span {
 ///   channel 0 | t0 | t3 | t6 |
 ///   channel 1 | t1 | t4 | t7 |
 ///   channel 2 | t2 | t5 | t8 |
+///
+/// Within a channel they end where lines do, up to 7 vec16s later: bulk copies of anything but
+/// whole lines take a fifth longer.
 class ChannelTiles {
  public:
-  /// `block`: whole vec16s of data; `stride`: of a channel's part.
+  /// `block`: whole vec16s of data; `stride`: of a channel's part; `into_line`: from a line to
+  /// where the block begins.
   __device__ __forceinline__ ChannelTiles(uint64_t* counter, uint32_t channels, uint32_t channel,
-                                          uint32_t block, uint32_t stride, uint32_t tile)
+                                          uint32_t block, uint32_t stride, uint32_t tile,
+                                          uint32_t into_line)
       : numbers_(counter, channels * ((stride + tile - 1) / tile), channels, channel),
         channels_(channels),
         tile_(tile),
         stride_(stride),
-        block_(block) {}
+        block_(block),
+        into_line_(into_line) {}
 
   /// Is there enough to share, and can it be counted?
   __device__ __forceinline__ static bool are_worth_it(uint32_t channels, uint64_t block,
@@ -89,22 +95,32 @@ class ChannelTiles {
     if (number >= numbers_.tiles()) return false;
     numbers_.take();
     const uint32_t in_channel = number / channels_ * tile_;
-    span.at = number % channels_ * stride_ + in_channel;
-    const uint32_t of_channel = stride_ - in_channel < tile_ ? stride_ - in_channel : tile_;
-    const uint32_t left = span.at < block_ ? block_ - span.at : 0;
-    span.vec16s = left < of_channel ? left : of_channel;
+    const uint32_t channel = number % channels_ * stride_;
+    const uint32_t end_of_channel = channel + stride_ < block_ ? channel + stride_ : block_;
+    // Of the channel: 0, its end, or where a line ends.
+    const auto place_of = [&](uint32_t vec16) {
+      const uint32_t at = channel + vec16;
+      const uint32_t line = at + (kLineVec16s - (into_line_ + at) % kLineVec16s) % kLineVec16s;
+      return line < end_of_channel ? line : end_of_channel;
+    };
+    span.at = in_channel == 0 ? channel : place_of(in_channel);
+    const uint32_t end =
+        in_channel + tile_ < stride_ ? place_of(in_channel + tile_) : end_of_channel;
+    span.vec16s = span.at < end ? end - span.at : 0;
     return true;
   }
   __device__ __forceinline__ void finish() const { numbers_.finish(); }
 
  private:
   static constexpr uint64_t kMostVec16s = uint64_t{1} << 31;
+  static constexpr uint32_t kLineVec16s = kLine / kVec16;
 
   TileCounter numbers_;
   const uint32_t channels_;
   const uint32_t tile_;
   const uint32_t stride_;
   const uint32_t block_;
+  const uint32_t into_line_;
 };
 
 }  // namespace niccolite::executor::cuda
