@@ -128,16 +128,20 @@ class DirectData {
   }
   __device__ __forceinline__ Vec8s load_vec8s(const Chunk& chunk, uint32_t g) const {
     Vec8s vec8s{};
-    if constexpr (kSendsEach) load_sent(vec8s, chunk, g);
-    if (task_.reads_own != 0) vec8s.own = load_input(at(task_.own_from), chunk, g);
+    if constexpr (kSendsEach) {
+      load_all(vec8s, chunk, g);
+    } else if (task_.reads_own != 0) {
+      vec8s.own = load_input(at(task_.own_from), chunk, g);
+    }
     return vec8s;
   }
-  // Of all peers together: between branches each would wait for its own block's place, and, where
-  // pieces are narrow, fetch code of its own.
-  __device__ __forceinline__ void load_sent(Vec8s& vec8s, const Chunk& chunk, uint32_t g) const {
+  // The own block's and those of all peers together: between branches each would wait for its own
+  // block's place, and fetch code of its own.
+  __device__ __forceinline__ void load_all(Vec8s& vec8s, const Chunk& chunk, uint32_t g) const {
     const std::byte* input = input_at(chunk, g);
     const uint32_t bytes = bytes_of(chunk, g);
     with_load<Element>(work().width, bytes, [&](auto load) {
+      if (task_.reads_own != 0) vec8s.own = load(input + at(task_.own_from));
 #pragma unroll
       for (uint32_t p = 0; p < kMostPeers; ++p) {
         if (p >= task_.sends) break;
@@ -145,6 +149,7 @@ class DirectData {
       }
     });
     if (!scales_input<Operation>(header_)) return;
+    vec8s.own = scaled_input<Operation>(header_, vec8s.own);
 #pragma unroll 1
     for (uint32_t peer = 0; peer < task_.sends; ++peer) {
       uint64_t vec8 = 0;

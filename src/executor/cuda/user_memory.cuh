@@ -15,17 +15,6 @@ __device__ __forceinline__ uint32_t bytes_into_line(const std::byte* address) {
 }
 
 template <typename Piece>
-__device__ __forceinline__ uint64_t load_pieces(const std::byte* address, uint32_t bytes) {
-  uint64_t vec8 = 0;
-#pragma unroll
-  for (uint32_t at = 0; at < 8; at += sizeof(Piece)) {
-    if (at < bytes) {
-      vec8 |= static_cast<uint64_t>(ptx::load<Piece>(address + at)) << (8 * at);
-    }
-  }
-  return vec8;
-}
-template <typename Piece>
 __device__ __forceinline__ void store_pieces(std::byte* address, uint64_t vec8, uint32_t bytes) {
 #pragma unroll
   for (uint32_t at = 0; at < 8; at += sizeof(Piece)) {
@@ -68,15 +57,15 @@ __device__ __forceinline__ uint64_t vec8_in(uint64_t low, uint64_t high, uint32_
   return ptx::pair(static_cast<uint32_t>(first >> bits), static_cast<uint32_t>(second >> bits));
 }
 
-/// A whole vec8 wherever it lies, of the aligned words around it. (A word that holds a byte of a
-/// buffer can be read.) Two loads, also where one would do: what a branch stands between waits for
-/// each other.
-__device__ __forceinline__ uint64_t load_around(const std::byte* address) {
+/// The `bytes` (1 to 8) bytes that lie anywhere, of the aligned words around them, and zeros behind
+/// them. (A word that holds a byte of a buffer can be read.)
+__device__ __forceinline__ uint64_t load_around(const std::byte* address, uint32_t bytes) {
   const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kVec8);
   const std::byte* word = address - offset;
   const auto low = ptx::load<uint64_t>(word);
-  const auto high = ptx::load<uint64_t>(word + (offset == 0 ? 0 : kVec8));
-  return vec8_in(low, high, offset);
+  uint64_t high = 0;
+  if (offset + bytes > kVec8) high = ptx::load<uint64_t>(word + kVec8);
+  return vec8_in(low, high, offset) & ~uint64_t{0} >> 8 * (kVec8 - bytes);
 }
 
 /// Two vec8s that follow each other, wherever they lie, of which `bytes` bytes (0 to 16) are
@@ -207,36 +196,18 @@ __device__ __forceinline__ uint64_t load_halves(const std::byte* address, uint32
 }
 
 /// Calls function(load), where load(address) gives the `bytes` (at most 8, a multiple of the
-/// element) bytes of user memory at an address aligned to `width`, and zeros behind them. What is
-/// put together of pieces waits for them; all else is on its way when load() returns, until it is
-/// used.
+/// element) bytes of user memory at an address aligned to `width`, and zeros behind them.
 template <typename Element, typename Function>
 __device__ __forceinline__ void with_load(uint32_t width, uint32_t bytes, Function&& function) {
   constexpr uint32_t kElement = sizeof(Element);
   const auto load = [&]<typename Piece>(Piece) {
     function([](const std::byte* address) -> uint64_t { return ptx::load<Piece>(address); });
   };
-  const auto load_narrow = [&]<typename Piece>(Piece) {
-    function([=](const std::byte* address) { return load_pieces<Piece>(address, bytes); });
-  };
   if (kElement == 8 || (bytes >= 8 && width >= 8)) return load(uint64_t());
-  if constexpr (kElement <= 4) {
-    if (kElement == 4 || (bytes % 4 == 0 && width >= 4)) {
-      return function([=](const std::byte* address) { return load_halves(address, bytes); });
-    }
-  }
-  if constexpr (kElement <= 2) {
-    if (bytes == kVec8) {
-      return function([](const std::byte* address) { return load_around(address); });
-    }
-  }
-  if constexpr (kElement <= 2) {
-    if (bytes == 2 && width >= 2) return load(uint16_t());
-    if (kElement == 2 || (bytes % 2 == 0 && width >= 2)) return load_narrow(uint16_t());
-  }
-  if constexpr (kElement == 1) {
-    if (bytes == 1) return load(uint8_t());
-    return load_narrow(uint8_t());
+  if constexpr (kElement == 4) {
+    function([=](const std::byte* address) { return load_halves(address, bytes); });
+  } else {
+    function([=](const std::byte* address) { return load_around(address, bytes); });
   }
 }
 
