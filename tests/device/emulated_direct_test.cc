@@ -179,7 +179,8 @@ TEST(EmulatedDirect, HasKernelsForCountersInTheHostOfFewPeers) {
       const auto launches = in_host(cluster.launches({.count = 64}, operands.addresses()));
       const KernelLaunch kernel =
           prepare(cluster, launches[0], /*threads=*/0, Specialisation::Allowed);
-      EXPECT_EQ(kernel.kernel.in_host, nranks <= 4) << name_of(c.collective);
+      EXPECT_EQ(kernel.kernel.counters == executor::cuda::Counters::InHost, nranks <= 4)
+          << name_of(c.collective);
       EXPECT_EQ(kernel.kernel.variant, nranks <= 4 ? c.variant : KernelVariant::Program);
     }
   }

@@ -24,7 +24,7 @@ template <typename Operation>
 void run_with(const KernelId& id, const LaunchArgs& args) {
   switch (id.protocol) {
     case Protocol::LL:
-      if (id.in_host)
+      if (id.counters == Counters::OfProxies)
         return executor::cuda::run_kernel<Operation, Protocol::LL, /*kHasRelays=*/true>(args);
       return executor::cuda::run_kernel<Operation, Protocol::LL>(args);
     case Protocol::LL128:
@@ -35,8 +35,11 @@ void run_with(const KernelId& id, const LaunchArgs& args) {
 }
 
 template <typename Operation, bool kSendsEach>
-void run_direct_with(uint32_t most_peers, bool in_host, const LaunchArgs& args) {
-  if (in_host) return run_direct<Operation, kFewDirectPeers, kSendsEach, /*kInHost=*/true>(args);
+void run_direct_with(uint32_t most_peers, Counters counters, const LaunchArgs& args) {
+  if (counters == Counters::InHost)
+    return run_direct<Operation, kFewDirectPeers, kSendsEach, Counters::InHost>(args);
+  if (counters == Counters::OfProxies)
+    return run_direct<Operation, kFewDirectPeers, kSendsEach, Counters::OfProxies>(args);
   if (most_peers == kFewDirectPeers)
     return run_direct<Operation, kFewDirectPeers, kSendsEach>(args);
   return run_direct<Operation, kMostDirectPeers, kSendsEach>(args);
@@ -70,9 +73,9 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
     case KernelVariant::Program:
       return run_with<Operation>(id, args);
     case KernelVariant::Direct:
-      return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, id.in_host, args);
+      return run_direct_with<Operation, /*kSendsEach=*/false>(id.most_peers, id.counters, args);
     case KernelVariant::DirectEach:
-      return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, id.in_host, args);
+      return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, id.counters, args);
     case KernelVariant::List:
       return run_list_with<Operation>(id.most_peers, args);
     case KernelVariant::DirectList:
@@ -83,8 +86,9 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
       break;
   }
   if constexpr (!Operation::kReduces) {
-    if (id.in_host) return run_messages</*kInHost=*/true>(args);
-    run_messages</*kInHost=*/false>(args);
+    if (id.counters == Counters::InHost) return run_messages<Counters::InHost>(args);
+    if (id.counters == Counters::OfProxies) return run_messages<Counters::OfProxies>(args);
+    run_messages<Counters::InGpu>(args);
   }
 }
 

@@ -114,7 +114,7 @@ TEST(EmulatedRelayedWords, AreOfKernelsThatTellTheProxies) {
       const auto kernel = prepare(cluster, launches[0], /*threads=*/0, specialisation);
       const bool is_special = specialisation == Specialisation::Allowed && nranks <= 4;
       EXPECT_EQ(kernel.kernel.variant, is_special ? KernelVariant::Direct : KernelVariant::Program);
-      EXPECT_TRUE(kernel.kernel.in_host);
+      EXPECT_EQ(kernel.kernel.counters, executor::cuda::Counters::OfProxies);
     }
   }
 }

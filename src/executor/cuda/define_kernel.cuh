@@ -7,7 +7,7 @@
 /// Defines a kernel of kernel_list.h: marks that it begins, does what it does, and marks that it
 /// has ended. One CTA on a multiprocessor is enough: without saying so, the compiler may spill
 /// registers to make room for more.
-#define NICCOLITE_KERNEL(name, variant, protocol, most_peers, in_host, Args, ...)         \
+#define NICCOLITE_KERNEL(name, variant, protocol, most_peers, counters, Args, ...)        \
   extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1) \
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::Args args) {    \
     using namespace niccolite::executor::cuda;                                            \

@@ -32,8 +32,8 @@ constexpr uint32_t vec8s_in_flight() {
 
 /// One task: sends to, and receives from, at most kMostPeers peers each. kSendsEach: every peer is
 /// sent a block of its own; otherwise all are sent the task's own block. kIsList: the task is done
-/// for work after work, and counts blocks. kInHost: the connections are in the host's memory.
-template <typename Operation, uint32_t kMostPeers, bool kSendsEach, bool kInHost,
+/// for work after work, and counts blocks. kCounters: where those of the connections are.
+template <typename Operation, uint32_t kMostPeers, bool kSendsEach, Counters kCounters,
           bool kIsList = false>
 class Direct {
  public:
@@ -69,7 +69,7 @@ class Direct {
         if (live_) connections_.give_credit(round, rounds);
       }
     }
-    if constexpr (kInHost) connections_.give_all_credit(rounds, live_);
+    if constexpr (kCounters == Counters::OfProxies) connections_.give_all_credit(rounds, live_);
   }
 
   /// All threads of the task: the works of its channel. Rounds to come are sent before one is
@@ -148,7 +148,8 @@ class Direct {
         }
         live_ = live_ && connections_.wait_for_credit(round, data_.work().tag);
         if (!live_) return;
-        if constexpr (kInHost) connections_.note(round, chunk.bytes, data_.work().tag);
+        if constexpr (kCounters == Counters::OfProxies)
+          connections_.note(round, chunk.bytes, data_.work().tag);
       }
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
@@ -349,7 +350,7 @@ class Direct {
   Data data_;
   const WorkerThreads threads_;
   const uint32_t channel_;
-  DirectConnections<kMostPeers, kInHost> connections_;
+  DirectConnections<kMostPeers, kCounters> connections_;
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
 };
 

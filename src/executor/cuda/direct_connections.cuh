@@ -3,7 +3,7 @@
 // other on the same connections.
 //
 // Every thread loads the counters in its GPU's memory itself, which takes no barrier. Those in the
-// host's memory (kInHost) the task's first warp loads for all others, through shared memory: a
+// host's memory the task's first warp loads for all others, through shared memory: a
 // multiprocessor loads one word of the host's memory for one warp after the other, 16 of them in 17
 // us, one in 1.2 (docs/design/0065).
 #pragma once
@@ -15,8 +15,10 @@
 
 namespace niccolite::executor::cuda {
 
-template <uint32_t kMostPeers, bool kInHost = false>
+template <uint32_t kMostPeers, Counters kCounters = Counters::InGpu>
 class DirectConnections {
+  static constexpr bool kInHost = kCounters != Counters::InGpu;
+
  public:
   using Task = DirectTask<kMostPeers>;
 
@@ -105,10 +107,10 @@ class DirectConnections {
     return static_cast<int32_t>(round) < rounds_with_credit_ || wait_for_more_credit(round, tag);
   }
 
-  /// kInHost, all threads of the task, of which each has seen the credit for `round`: tells proxies
-  /// what is sent to them, beside the words. One thread for each peer.
+  /// OfProxies, all threads of the task, of which each has seen the credit for `round`: tells
+  /// proxies what is sent to them, beside the words. One thread for each peer.
   __device__ __forceinline__ void note(uint32_t round, uint32_t bytes, uint16_t tag) const {
-    static_assert(kInHost, "others have no connections to proxies");
+    static_assert(kCounters == Counters::OfProxies);
     if (threads_.rank >= task_.sends || (own_send().end & PortTask::kRelay) == 0) return;
     note_words(header_.shape, own_send().remote_control + channel_,
                find_send_step(threads_.rank) + round, bytes, tag);
@@ -126,10 +128,10 @@ class DirectConnections {
                               end - rounds + round + 1);
   }
 
-  /// kInHost, all threads of the task, after the last round: gives proxies back all slots, which
+  /// OfProxies, all threads of the task, after the last round: gives proxies back all slots, which
   /// peers a round trip away would wait for (protocol/relay.h).
   __device__ __forceinline__ void give_all_credit(uint32_t rounds, bool live) const {
-    static_assert(kInHost, "others have no connections to proxies");
+    static_assert(kCounters == Counters::OfProxies);
     bool is_any_relayed = false;
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {

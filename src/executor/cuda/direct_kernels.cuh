@@ -7,9 +7,10 @@
 namespace niccolite::executor::cuda {
 
 /// A collective: one work, one task.
-template <typename Operation, uint32_t kMostPeers, bool kSendsEach, bool kInHost = false>
+template <typename Operation, uint32_t kMostPeers, bool kSendsEach,
+          Counters kCounters = Counters::InGpu>
 __device__ __forceinline__ void run_direct(const LaunchArgs& args) {
-  using Kernel = Direct<Operation, kMostPeers, kSendsEach, kInHost>;
+  using Kernel = Direct<Operation, kMostPeers, kSendsEach, kCounters>;
   const auto& task =
       *reinterpret_cast<const typename Kernel::Task*>(args.tables + sizeof(WorkTask));
   Kernel(args.header, *work_tasks(args), task,
@@ -22,7 +23,7 @@ template <typename Operation, uint32_t kMostPeers>
 __device__ __forceinline__ void run_list(const LaunchArgs& args) {
   const auto& list = *reinterpret_cast<const ListParams<kMostPeers>*>(args.tables);
   const WorkerThreads threads{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)};
-  Direct<Operation, kMostPeers, /*kSendsEach=*/false, /*kInHost=*/false, /*kIsList=*/true>(
+  Direct<Operation, kMostPeers, /*kSendsEach=*/false, Counters::InGpu, /*kIsList=*/true>(
       args.header, list, list.task, threads, ptx::replica())
       .run_list();
 }
@@ -36,7 +37,7 @@ __device__ __forceinline__ void run_direct_list(const ListArgs& args) {
 }
 
 /// Messages, which must not wait for each other: each has warps of its own.
-template <bool kInHost>
+template <Counters kCounters>
 __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
   const auto& params =
       *reinterpret_cast<const MessagesParams*>(args.tables + args.header.params_at);
@@ -46,7 +47,7 @@ __device__ __forceinline__ void run_messages(const LaunchArgs& args) {
     if ((args.header.flags & kTakesTurns) != 0) ptx::barrier_cta();
     return;
   }
-  Direct<CopyOperation, 1, /*kSendsEach=*/false, kInHost>(
+  Direct<CopyOperation, 1, /*kSendsEach=*/false, kCounters>(
       args.header, work, message.task,
       {ptx::thread() - message.first_thread, message.threads, message.barrier}, ptx::replica())
       .run();

@@ -18,13 +18,14 @@ uint32_t threads_of(const Launch& launch, size_t work) {
 std::optional<PatternParams> collective_params(const Launch& launch, bool reduces) {
   const std::optional<OneStep> step = one_step_of(launch, 0, reduces);
   if (!step) return std::nullopt;
-  const bool in_host = is_in_host(launch);
+  const Counters counters = counters_of(launch);
+  const bool in_host = counters != Counters::InGpu;
   const bool is_few = step->peers <= kFewDirectPeers;
   if (in_host && !is_few) return std::nullopt;
   return PatternParams{
       .variant = sends_one_block(*step->phases) ? KernelVariant::Direct : KernelVariant::DirectEach,
       .most_peers = is_few ? kFewDirectPeers : kMostDirectPeers,
-      .in_host = in_host,
+      .counters = counters,
       .threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : threads_of(launch, 0),
       .shared_bytes = in_host ? kHostCountersBytes<kFewDirectPeers> : 0,
       .bytes = is_few ? bytes_of(make_task<kFewDirectPeers>(launch, 0, *step))
@@ -70,10 +71,11 @@ std::optional<PatternParams> messages_params(const Launch& launch) {
   }
   const size_t used =
       offsetof(MessagesParams, messages) + program.workers.size() * sizeof(MessageTask);
-  const bool in_host = is_in_host(launch);
+  const Counters counters = counters_of(launch);
+  const bool in_host = counters != Counters::InGpu;
   return PatternParams{.variant = KernelVariant::Messages,
                        .most_peers = 1,
-                       .in_host = in_host,
+                       .counters = counters,
                        .threads = warp * kWarp,
                        .shared_bytes = in_host ? kMaxWarps * kHostCountersBytes<1> : 0,
                        .bytes = bytes_of(params, used)};

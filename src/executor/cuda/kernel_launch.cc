@@ -121,7 +121,7 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     if (params) {
       result.kernel.variant = params->variant;
       result.kernel.most_peers = params->most_peers;
-      result.kernel.in_host = params->in_host;
+      result.kernel.counters = params->counters;
       result.threads = params->threads;
       header.shared_bytes = params->shared_bytes;
       result.end_tables(header.params_at, params->bytes.data(), params->bytes.size());
@@ -129,7 +129,8 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     }
   }
 
-  result.kernel.in_host = launch.protocol == Protocol::LL && is_relayed(launch);
+  if (launch.protocol == Protocol::LL && is_relayed(launch))
+    result.kernel.counters = Counters::OfProxies;
   Params params =
       TRY(make_params(launch, result.threads, result.kernel.reduces, staging, most_shared, header));
   if (header.shared_bytes > most_shared ||

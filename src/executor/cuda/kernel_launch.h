@@ -49,10 +49,9 @@ struct KernelId {
                         // kMostDirectPeers
   DataType type;        // as reduced_as() says
   ReduceOp op;
-  // An instance for counters in the host's memory (kCountersInHost), of Direct, DirectEach and
-  // Messages, with kFewDirectPeers at most: the others ask the flag. Of Program, by LL: for
-  // connections that lead to proxies (protocol/relay.h), which the instances above serve, too.
-  bool in_host = false;
+  // Of Direct, DirectEach and Messages; beside InGpu with kFewDirectPeers at most. The others ask a
+  // flag (kCountersInHost), but for Program by LL, which has an instance for proxies, too.
+  Counters counters = Counters::InGpu;
 };
 
 /// Does the kernel wait at its end for the one that it runs beside (dependent_launch.cuh)? Those

@@ -50,10 +50,10 @@ struct Listed {
   KernelVariant variant;
   Protocol protocol;
   uint32_t most_peers;
-  bool in_host;
+  Counters counters;
 };
-#define LISTED(name, variant, protocol, most_peers, in_host, ...) \
-  {"niccolite_" #name, KernelVariant::variant, Protocol::protocol, most_peers, in_host},
+#define LISTED(name, variant, protocol, most_peers, counters, ...) \
+  {"niccolite_" #name, KernelVariant::variant, Protocol::protocol, most_peers, Counters::counters},
 constexpr Listed kReduceList[] = {NICCOLITE_REDUCE_KERNELS(LISTED, WHAT, )};
 constexpr Listed kCopyList[] = {NICCOLITE_COPY_KERNELS_BESIDE(LISTED, )
                                     NICCOLITE_COPY_KERNELS(LISTED, )};
@@ -68,17 +68,17 @@ std::vector<Named> kernels_of(bool reduces, DataType type, ReduceOp op) {
   for (const Listed& of : reduces ? std::span<const Listed>(kReduceList) : kCopyList) {
     std::string name = of.name;
     if (reduces) name.replace(name.find(kWhat), kWhat.size(), what);
-    kernels.push_back(
-        {{of.protocol, reduces, of.variant, of.most_peers, type, op, of.in_host}, std::move(name)});
+    kernels.push_back({{of.protocol, reduces, of.variant, of.most_peers, type, op, of.counters},
+                       std::move(name)});
   }
   return kernels;
 }
 
 // Every kernel's place in a device's table.
-// Of the program: for each protocol, and one that is in_host.
+// Of the program: for each protocol, and LL over proxies.
 constexpr size_t kPrograms = kProtocols + 1;
-// Of each other variant: for few peers and for many, elsewhere and in_host.
-constexpr size_t kInstances = 4;
+// Of each other variant: for few peers and for many, for each place of counters.
+constexpr size_t kInstances = 6;
 constexpr size_t kVariants = kPrograms + kInstances * (kKernelVariants - 1);
 constexpr size_t kReduceKernels = size_t{kDataTypes} * kReduceOps * kVariants;
 constexpr size_t kFirstOneSided = kReduceKernels + kVariants;
@@ -87,10 +87,11 @@ constexpr std::array kOneSidedNames{"niccolite_put", "niccolite_signal_wait"};
 static_assert(kOneSidedNames.size() == kOneSidedKernels);
 size_t index_of(OneSidedKernel kernel) { return kFirstOneSided + static_cast<size_t>(kernel); }
 size_t index_of(const KernelId& id) {
-  const size_t instance = (id.most_peers > kFewDirectPeers ? 1 : 0) + (id.in_host ? 2 : 0);
+  const size_t instance =
+      (id.most_peers > kFewDirectPeers ? 1 : 0) + 2 * static_cast<size_t>(id.counters);
   const size_t variant =
       id.variant == KernelVariant::Program
-          ? (id.in_host ? kProtocols : static_cast<size_t>(id.protocol))
+          ? (id.counters == Counters::OfProxies ? kProtocols : static_cast<size_t>(id.protocol))
           : kPrograms + kInstances * (static_cast<size_t>(id.variant) - 1) + instance;
   if (!id.reduces) return kReduceKernels + variant;
   return (static_cast<size_t>(id.type) * kReduceOps + static_cast<size_t>(id.op)) * kVariants +

@@ -184,6 +184,10 @@ struct PullState {
 /// credit has to be given back.
 inline constexpr uint8_t kGivesCredit = 0x80;
 
+/// Where the counters of connections are, which decides how kernels of LL look at them. Those of
+/// proxies are in the host's memory, and proxies are told what is sent (protocol/relay.h).
+enum class Counters : uint8_t { InGpu, InHost, OfProxies };
+
 enum LaunchFlags : uint32_t {
   kScalesInput = 1,      // the reduction scales operands from the input
   kScalesResult = 2,     // the reduction scales the result of instructions with kFinish

@@ -64,6 +64,11 @@ bool is_relayed(const Launch& launch) {
   return std::ranges::any_of(launch.ports, &PortAddress::is_relayed);
 }
 
+Counters counters_of(const Launch& launch) {
+  if (is_relayed(launch)) return Counters::OfProxies;
+  return is_in_host(launch) ? Counters::InHost : Counters::InGpu;
+}
+
 void set_operation(const Launch& launch, LaunchHeader& header) {
   header.abort = &launch.control_device->abort;
   header.report = &launch.control_device->report;

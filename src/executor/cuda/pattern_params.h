@@ -12,7 +12,7 @@ namespace niccolite::executor::cuda {
 struct PatternParams {
   KernelVariant variant;
   uint32_t most_peers;
-  bool in_host;
+  Counters counters;
   uint32_t threads;
   uint32_t shared_bytes;
   std::vector<std::byte> bytes;

@@ -100,7 +100,7 @@ std::optional<PatternParams> phase_params(const Launch& launch, uint32_t threads
   return PatternParams{
       .variant = KernelVariant::Phases,
       .most_peers = params.peers <= kFewPhasePeers ? kFewPhasePeers : kMostPhasePeers,
-      .in_host = false,
+      .counters = Counters::InGpu,
       .threads = launch.threads > 0 ? threads : threads_of(launch, params),
       .shared_bytes = sizeof(PhasePorts),
       .bytes = bytes_of(params)};
