@@ -73,10 +73,12 @@ ncclResult_t LocalRanks::queue(size_t count) {
 
 ncclResult_t LocalRanks::finish() {
   for (size_t i = 0; i < comms.size();) {
+    // Before the state: an operation that a failure ends has ended after it.
+    const bool waits = is_waiting(i);
     ncclResult_t state = ncclSuccess;
     REQUIRE_NCCL(ncclCommGetAsyncError(comms[i], &state));
     if (state != ncclSuccess) return state;
-    if (is_waiting(i)) {
+    if (waits) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     } else {
       ++i;
