@@ -149,7 +149,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       .id = id, .nranks = nranks(), .rank = rank(), .deadline = deadline, .abort = &abort_};
   if (nranks() > 1) TRY(or_give_up(join, load_kernels(machine_, device())));
   Result<planner::Settings> made = make_own_settings(configuration_.limits);
-  TRY(or_give_up(join, made.status().copy()));
+  if (!made.is_ok()) return or_give_up(join, made.status().copy());
   planner::Settings settings = std::move(made).take();
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
   member_ = TRY(bootstrap::Member::join(join));
