@@ -2,9 +2,14 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+#include "base/process.h"
+
 namespace niccolite::bootstrap {
 namespace {
 
+constexpr auto kLongWait = std::chrono::seconds(1);  // after which, and in which, stopped processes
+constexpr size_t kMostLooks = 64;                    // are looked for: each is a file of /proc
 constexpr size_t kGatherHeader = 1 + 8 + 4;  // of messages::Gather: where its content begins
 
 }  // namespace
@@ -35,7 +40,7 @@ Result<Gathered> Gathers::all_gather(Roster::Lock& lock, Local& local,
   const std::shared_ptr<State> state = state_of(sequence);
   state->contributions[local.rank] = Bytes(mine.begin(), mine.end());
   contribute_if_complete(sequence, *state);
-  const auto outcome = roster_.wait(lock, local, deadline, [&] { return state->done; });
+  const auto outcome = wait(lock, local, *state, deadline);
   Status failure;
   if (outcome == Roster::Outcome::Aborted) failure = Roster::why_aborted(local);
   if (outcome == Roster::Outcome::TimedOut) failure = describe_missing(local, *state, start);
@@ -43,6 +48,48 @@ Result<Gathered> Gathers::all_gather(Roster::Lock& lock, Local& local,
   if (failure.is_ok()) return state->result;
   local.gather_failure = failure.copy();
   return failure;
+}
+
+Roster::Outcome Gathers::wait(Roster::Lock& lock, Local& local, State& state, Deadline deadline) {
+  const auto done = [&] { return state.done; };
+  while (!local.gathers_for.empty()) {
+    const Deadline look = Deadline::after(kLongWait);
+    if (deadline.at() <= look.at()) break;
+    const Roster::Outcome outcome = roster_.wait(lock, local, look, done);
+    if (outcome != Roster::Outcome::TimedOut) return outcome;
+    tell_stopped(lock, local, state);
+  }
+  return roster_.wait(lock, local, deadline, done);
+}
+
+// Whoever waits has told the others that it is there before it waits, but may be stopped before
+// that is on its way.
+void Gathers::tell_stopped(Roster::Lock& lock, const Local& local, State& state) {
+  std::vector<uint32_t> missing = state.gathering.missing();
+  std::erase_if(missing, [&](uint32_t process) {
+    return process == roster_.self() || state.told_stopped.contains(process) ||
+           !is_visible(roster_.process(process).origin.process);
+  });
+  if (missing.empty()) return;
+  // All processes of the machine may be looking: some at a time.
+  std::ranges::rotate(missing,
+                      missing.begin() + static_cast<ptrdiff_t>(state.looks % missing.size()));
+  if (missing.size() > kMostLooks) missing.resize(kMostLooks);
+  state.looks += missing.size();
+  std::vector<messages::ProcessEntry> looked_at;
+  for (const uint32_t process : missing) looked_at.push_back(roster_.process(process));
+  lock.unlock();
+  std::erase_if(looked_at, [](const messages::ProcessEntry& entry) {
+    return run_state(entry.origin.process) != RunState::Stopped;
+  });
+  lock.lock();
+  for (const messages::ProcessEntry& stopped : looked_at) {
+    const uint32_t process = roster_.process_of(stopped.ranks.front());
+    if (!state.told_stopped.insert(process).second) continue;  // by another rank of this process
+    const messages::Awaited awaited{
+        .why = messages::Awaited::Why::Stopped, .ranks = stopped.ranks, .origin = stopped.origin};
+    LOG(Warn, Init, "{} stands still: {}", local.gathers_for, awaited.text());
+  }
 }
 
 std::shared_ptr<Gathers::State> Gathers::state_of(uint64_t sequence) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "bootstrap/gathering.h"
 #include "bootstrap/roster.h"
@@ -50,6 +51,8 @@ class Gathers {
     explicit State(const Roster& roster) : gathering(roster.self(), roster.nprocesses()) {}
     Gathering gathering;
     std::map<int32_t, Bytes> contributions;  // of this process' ranks
+    size_t looks = 0;                        // at processes that may be stopped
+    std::set<uint32_t> told_stopped;         // of which a line has been printed
     bool done = false;
     Gathered result;
     Status failure;
@@ -61,6 +64,8 @@ class Gathers {
     Gathering::Part part;
   };
 
+  Roster::Outcome wait(Roster::Lock& lock, Local& local, State& state, Deadline deadline);
+  void tell_stopped(Roster::Lock& lock, const Local& local, State& state);
   std::shared_ptr<State> state_of(uint64_t sequence);
   void contribute_if_complete(uint64_t sequence, State& state);
   void add(uint64_t sequence, State& state, uint32_t process, Gathering::Part part);

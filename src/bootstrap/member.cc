@@ -147,6 +147,11 @@ Result<Gathered> Member::all_gather(std::span<const std::byte> mine, Deadline de
 
 Status Member::barrier(Deadline deadline) { return all_gather({}, deadline).status(); }
 
+void Member::explain_waits(std::string what) {
+  const Roster::Lock lock = group_->roster().lock();
+  local_->gathers_for = std::move(what);
+}
+
 Status Member::send(int peer, uint32_t tag, std::span<const std::byte> message) {
   TRY(check_peer(*local_, peer));
   TRY(check_size(message.size(), kMaxMessage, "a message"));

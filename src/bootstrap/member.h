@@ -144,6 +144,11 @@ class Member {
   /// with the same status.
   Result<Gathered> all_gather(std::span<const std::byte> mine, Deadline deadline);
   Status barrier(Deadline deadline);
+  /// What collectives are for from now on, as in "communicator 0x12: initialization": one that has
+  /// waited for a second for a process of this machine which is stopped (SIGSTOP, a debugger)
+  /// prints a line that begins with these words. Empty, as at first: none does, and the caller
+  /// looks itself.
+  void explain_waits(std::string what);
 
   /// Queues a message of at most 16 MiB for `peer`; messages from one rank to another with one tag
   /// arrive in order.

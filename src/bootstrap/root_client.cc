@@ -7,6 +7,7 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/parameters.h"
+#include "base/process.h"
 
 namespace niccolite::bootstrap {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 // A root listens before its id exists, so that where nobody listens it has ended. A host that is
 // just coming up might refuse for a moment.
 constexpr auto kAbsence = std::chrono::milliseconds(500);
+constexpr auto kLongWait = std::chrono::seconds(1);     // after which its process is looked at
 constexpr auto kFirewalled = std::chrono::seconds(12);  // three attempts of three SYNs each
 
 }  // namespace
@@ -24,7 +26,10 @@ RootClient::RootClient(EventLoop& loop, const UniqueId& id, uint64_t number, Eve
       options_{.self = {.key = id.key("root"), .number = number}, .identity_of = {}},
       events_(std::move(events)) {}
 
-RootClient::~RootClient() { loop_.cancel(retry_); }
+RootClient::~RootClient() {
+  loop_.cancel(retry_);
+  loop_.cancel(looker_);
+}
 
 void RootClient::start(const Address& root) {
   root_ = root;
@@ -129,16 +134,11 @@ Status RootClient::take(std::span<const std::byte> payload) {
   const auto type = static_cast<MessageType>(reader.u8());
   if (type == MessageType::Host) {
     host_ = TRY(messages::Host::decode(reader));
+    if (looker_ == 0) looker_ = loop_.after(kLongWait, [this] { look_at_host(); });
     return {};
   }
   if (type == MessageType::Awaited) {
-    const messages::Awaited awaited = TRY(messages::Awaited::decode(reader));
-    const std::string text = fmt::format("communicator 0x{:x}: initialization stands still: {}",
-                                         id_.hash(), awaited.text());
-    if (awaited.why == messages::Awaited::Why::Stopped)
-      LOG(Warn, Init, "{}", text);
-    else
-      LOG(Info, Init, "{}", text);  // whoever is late may be busy, which is no fault
+    tell(TRY(messages::Awaited::decode(reader)));
     return {};
   }
   answered_ = true;
@@ -156,6 +156,24 @@ Status RootClient::take(std::span<const std::byte> payload) {
     default:
       return Status::remote_error("{} sent a message that only a root hears", origin);
   }
+}
+
+void RootClient::tell(const messages::Awaited& awaited) const {
+  const std::string text = fmt::format("communicator 0x{:x}: initialization stands still: {}",
+                                       id_.hash(), awaited.text());
+  if (awaited.why == messages::Awaited::Why::Stopped)
+    LOG(Warn, Init, "{}", text);
+  else
+    LOG(Info, Init, "{}", text);  // whoever is late may be busy, which is no fault
+}
+
+// The root tells of others that are stopped; of its own process nobody would.
+void RootClient::look_at_host() {
+  if (finished_) return;
+  if (run_state(host_.origin.process) == RunState::Stopped)
+    return tell(
+        {.why = messages::Awaited::Why::Stopped, .ranks = host_.ranks, .origin = host_.origin});
+  looker_ = loop_.after(kLongWait, [this] { look_at_host(); });
 }
 
 void RootClient::link_ended(Link& link, Link::End end, Status reason) {

@@ -48,6 +48,8 @@ class RootClient final : private Link::Owner {
   void link_frame(Link& link, std::span<const std::byte> payload) override;
   void link_ended(Link& link, Link::End end, Status reason) override;
   Status take(std::span<const std::byte> payload);
+  void tell(const messages::Awaited& awaited) const;
+  void look_at_host();
 
   EventLoop& loop_;
   const UniqueId id_;
@@ -55,7 +57,7 @@ class RootClient final : private Link::Owner {
   Events events_;
   Address root_;
   std::unique_ptr<Link> link_;
-  EventLoop::Id retry_ = 0;
+  EventLoop::Id retry_ = 0, looker_ = 0;
   int64_t attempts_ = 0;
   EventLoop::Clock::time_point started_;
   messages::Host host_;  // without a host name until the root has told

@@ -43,6 +43,7 @@ struct Local {
   bool left = false;
 
   uint64_t gathers = 0;                                             // calls of all_gather() so far
+  std::string gathers_for;                                          // see Member::explain_waits()
   Status gather_failure;                                            // of the first that failed
   std::map<std::pair<int32_t, uint32_t>, std::deque<Bytes>> inbox;  // by sender and tag
   Member::Handler handler;

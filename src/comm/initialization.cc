@@ -154,6 +154,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
   member_ = TRY(bootstrap::Member::join(join));
   if (nranks() > 1) {
+    member_->explain_waits(fmt::format("communicator 0x{:x}: initialization", id_hash_));
     const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
     settings = ranks[0].settings.value();
     settings.gpu = gpu_ = gpu_of(ranks);
@@ -164,6 +165,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     TRY(serve_peers(settings, std::move(reach)));
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
+    member_->explain_waits({});
   } else {
     TRY(choose_network(/*is_needed=*/false, configuration_.network).status());
     member_.reset();

@@ -150,6 +150,7 @@ int run_gather(const Task& task) {
   auto member = join(task);
   if (member == nullptr) return 1;
   if (!member->barrier(task.deadline()).is_ok()) return 1;
+  member->explain_waits("the test");
   report(fmt::format("gathering {}", task.rank));
   if (task.rank == task.options.argument) pause();
   const auto start = Deadline::Clock::now();
@@ -411,6 +412,8 @@ std::vector<std::string> Child::rest() {
   for (std::string next = line(); !next.empty(); next = line()) lines.push_back(next);
   return lines;
 }
+
+void Child::stop() { kill(pid_, SIGSTOP); }
 
 void Child::kill_hard() { kill(pid_, SIGKILL); }
 

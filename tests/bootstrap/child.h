@@ -38,6 +38,7 @@ class Child {
   /// Everything it reports until it ends.
   std::vector<std::string> rest();
   void kill_hard();
+  void stop();  // SIGSTOP
   /// Its exit code; -1: a signal.
   int wait();
 

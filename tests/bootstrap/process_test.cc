@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/socket.h"
 #include "child.h"
 #include "ranks.h"
@@ -39,6 +41,29 @@ std::string await(Child& child, const std::string& start) {
   for (std::string line = child.line(); !line.empty(); line = child.line())
     if (line.starts_with(start)) return line;
   return "(nothing)";
+}
+
+// Reads lines up to one that has `part`. Each warning of the log comes after an empty one.
+std::string await_part(Child& child, const std::string& part,
+                       std::chrono::milliseconds patience = 25s) {
+  bool was_empty = false;
+  while (true) {
+    const std::string line = child.line(patience);
+    if (line.find(part) != std::string::npos) return line;
+    if (line.empty() && std::exchange(was_empty, true)) return "(nothing)";
+    if (!line.empty()) was_empty = false;
+  }
+}
+
+// As NCCL_COMM_ID gives it: the root is in the process of rank 0.
+UniqueId free_environment_id() {
+  // A free port: the system's choice for a listener that is closed again.
+  const uint16_t port = Socket::listen(Address::parse("127.0.0.1:1").value().with_port(0))
+                            .value()
+                            .local_address()
+                            .value()
+                            .port();
+  return UniqueId::from_environment(fmt::format("127.0.0.1:{}", port), AF_UNSPEC).value();
 }
 
 struct Placement {
@@ -110,6 +135,33 @@ TEST(DeathOfAProcess, DuringAnAllGatherEndsItNamingTheRank) {
   }
 }
 
+// A rank may be stopped between its call and the moment in which its word is on its way.
+TEST(StopOfAProcess, DuringAnAllGatherIsToldByAllOnceWhoWait) {
+  setenv("NCCL_DEBUG", "WARN", 1);  // of the children; nothing else here is to be said
+  auto children = spawn("gather", loopback_id(), 5, {{0}, {1, 3}, {2, 4}}, 2);
+  unsetenv("NCCL_DEBUG");
+  for (Child& child : children) await(child, "gathering");
+  children[2].stop();
+  for (size_t i : {0u, 1u}) {
+    EXPECT_THAT(await_part(children[i], "stands still"),
+                AllOf(HasSubstr("NCCL WARN the test stands still: ranks 2, 4 (process"),
+                      HasSubstr(") are stopped, by a signal")));
+    // Though two ranks of one process wait, and go on waiting.
+    EXPECT_EQ(await_part(children[i], "stands still", 600ms), "(nothing)");
+  }
+}
+
+// Of a rank that is stopped while others have not come the root tells, but not of its own process.
+TEST(StopOfAProcess, ThatHasTheRootIsToldByWhoWaits) {
+  setenv("NCCL_DEBUG", "INFO", 1);  // of the children
+  auto children = spawn("join", free_environment_id(), 3, {{0}, {1}});
+  unsetenv("NCCL_DEBUG");
+  await_part(children[1], "rank 2 (of no process so far) has not joined");
+  children[0].stop();
+  EXPECT_THAT(await_part(children[1], "is stopped"),
+              HasSubstr(": initialization stands still: rank 0 (process"));
+}
+
 TEST(ExitOfAProcess, WithoutLeavingIsNoDeath) {
   auto children = spawn("exit", loopback_id(), 3, one_rank_each(3), 1);
   for (Child& child : children) {
@@ -148,15 +200,7 @@ TEST(Sessions, AreUndisturbedByForkedChildren) {
 }
 
 TEST(Sessions, MeetByEnvironmentIdInAnyOrder) {
-  // A free port: the system's choice for a listener that is closed again.
-  const uint16_t port = Socket::listen(Address::parse("127.0.0.1:1").value().with_port(0))
-                            .value()
-                            .local_address()
-                            .value()
-                            .port();
-  const auto id = UniqueId::from_environment(fmt::format("127.0.0.1:{}", port), AF_UNSPEC);
-  ASSERT_TRUE(id.is_ok());
-  auto children = spawn("exchange", id.value(), 4, {{1}, {3}, {2, 0}});
+  auto children = spawn("exchange", free_environment_id(), 4, {{1}, {3}, {2, 0}});
   for (Child& child : children) {
     const auto lines = child.rest();
     EXPECT_EQ(child.wait(), 0) << testing::PrintToString(lines);
