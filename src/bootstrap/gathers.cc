@@ -72,8 +72,9 @@ void Gathers::tell_stopped(Roster::Lock& lock, const Local& local, State& state)
   });
   if (missing.empty()) return;
   // All processes of the machine may be looking: some at a time.
-  std::ranges::rotate(missing,
-                      missing.begin() + static_cast<ptrdiff_t>(state.looks % missing.size()));
+  std::rotate(missing.begin(),
+              missing.begin() + static_cast<ptrdiff_t>(state.looks % missing.size()),
+              missing.end());
   if (missing.size() > kMostLooks) missing.resize(kMostLooks);
   state.looks += missing.size();
   std::vector<messages::ProcessEntry> looked_at;
