@@ -97,7 +97,7 @@ std::shared_ptr<Gathers::State> Gathers::state_of(uint64_t sequence) {
   std::shared_ptr<State>& state = states_[sequence];
   if (state == nullptr) {
     state = std::make_shared<State>(roster_);
-    const std::shared_ptr<State> kept = state;  // completing it may erase it from the map
+    std::shared_ptr<State> kept = state;  // completing it may erase it from the map
     if (sequence != 0) mark_what_departed_owe(sequence, *kept);
     return kept;
   }
