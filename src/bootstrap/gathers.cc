@@ -8,8 +8,7 @@
 namespace niccolite::bootstrap {
 namespace {
 
-constexpr auto kLongWait = std::chrono::seconds(1);  // after which, and in which, stopped processes
-constexpr size_t kMostLooks = 64;                    // are looked for: each is a file of /proc
+constexpr size_t kMostLooks = 64;            // in each kLongWait, each of which is a file of /proc
 constexpr size_t kGatherHeader = 1 + 8 + 4;  // of messages::Gather: where its content begins
 
 }  // namespace
@@ -53,7 +52,7 @@ Result<Gathered> Gathers::all_gather(Roster::Lock& lock, Local& local,
 Roster::Outcome Gathers::wait(Roster::Lock& lock, Local& local, State& state, Deadline deadline) {
   const auto done = [&] { return state.done; };
   while (!local.gathers_for.empty()) {
-    const Deadline look = Deadline::after(kLongWait);
+    const Deadline look = Deadline::after(messages::kLongWait);
     if (deadline.at() <= look.at()) break;
     const Roster::Outcome outcome = roster_.wait(lock, local, look, done);
     if (outcome != Roster::Outcome::TimedOut) return outcome;

@@ -5,6 +5,7 @@
 // plain values.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -103,6 +104,10 @@ struct Host {
   Bytes encode() const;
   static Result<Host> decode(Reader& reader);
 };
+
+/// After so long a wait is worth a line in the logs of those who wait, as that of an operation is
+/// (comm/watch.h).
+inline constexpr std::chrono::seconds kLongWait{1};
 
 /// Whom the rendezvous has waited for, for a while: news for the logs of those who wait, no
 /// failure.

@@ -13,8 +13,6 @@ namespace {
 constexpr auto kLinger = std::chrono::seconds(10);
 // Who has not come is said after so long, after twice as much, and so on.
 constexpr auto kFirstReminder = std::chrono::seconds(10);
-// Worth a line in the logs of those who wait, as of an operation (comm/watch.h).
-constexpr auto kLongWait = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -92,7 +90,7 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
     nranks_ = join.nranks;
     first_rank_ = join.rank;
     reminder_ = loop_.after(kFirstReminder, [this] { remind(kFirstReminder); });
-    looker_ = loop_.after(kLongWait, [this] { look_for_missing(); });
+    looker_ = loop_.after(messages::kLongWait, [this] { look_for_missing(); });
   }
   const int32_t rank = join.rank;
   seats_[rank] = {.origin = join.origin, .link = guest.link.get()};
@@ -144,7 +142,7 @@ void Rendezvous::look_for_stopped() {
     std::ranges::sort(awaited.ranks);
     return tell_awaited(awaited);
   }
-  looker_ = loop_.after(kLongWait, [this] { look_for_stopped(); });
+  looker_ = loop_.after(messages::kLongWait, [this] { look_for_stopped(); });
 }
 
 void Rendezvous::tell_awaited(const messages::Awaited& awaited) {
@@ -201,7 +199,7 @@ void Rendezvous::place() {
   loop_.cancel(deadline_timer_);
   loop_.cancel(reminder_);
   loop_.cancel(looker_);
-  looker_ = loop_.after(kLongWait, [this] { look_for_stopped(); });
+  looker_ = loop_.after(messages::kLongWait, [this] { look_for_stopped(); });
   // In order of lowest rank: one process after the other as `seats_` is walked.
   std::vector<Guest*> order;
   std::map<Link*, uint32_t> place_of;

@@ -15,7 +15,6 @@ namespace {
 // A root listens before its id exists, so that where nobody listens it has ended. A host that is
 // just coming up might refuse for a moment.
 constexpr auto kAbsence = std::chrono::milliseconds(500);
-constexpr auto kLongWait = std::chrono::seconds(1);     // after which its process is looked at
 constexpr auto kFirewalled = std::chrono::seconds(12);  // three attempts of three SYNs each
 
 }  // namespace
@@ -134,7 +133,7 @@ Status RootClient::take(std::span<const std::byte> payload) {
   const auto type = static_cast<MessageType>(reader.u8());
   if (type == MessageType::Host) {
     host_ = TRY(messages::Host::decode(reader));
-    if (looker_ == 0) looker_ = loop_.after(kLongWait, [this] { look_at_host(); });
+    if (looker_ == 0) looker_ = loop_.after(messages::kLongWait, [this] { look_at_host(); });
     return {};
   }
   if (type == MessageType::Awaited) {
@@ -173,7 +172,7 @@ void RootClient::look_at_host() {
   if (run_state(host_.origin.process) == RunState::Stopped)
     return tell(
         {.why = messages::Awaited::Why::Stopped, .ranks = host_.ranks, .origin = host_.origin});
-  looker_ = loop_.after(kLongWait, [this] { look_at_host(); });
+  looker_ = loop_.after(messages::kLongWait, [this] { look_at_host(); });
 }
 
 void RootClient::link_ended(Link& link, Link::End end, Status reason) {
