@@ -22,27 +22,30 @@ namespace niccolite::api {
 
 ncclResult_t translate(Code code);
 
-/// Logs a failure once, keeps it for ncclGetLastError, makes an open group fail with it, and
-/// returns its code.
+/// Logs a failure once, keeps it for ncclGetLastError, and returns its code.
 ncclResult_t report(const char* function, const Status& status);
 
 /// The communicator behind a handle. InvalidArgument for null, freed and foreign handles.
 Result<std::shared_ptr<comm::Communicator>> find(ncclComm_t handle);
 
-/// Runs `body`, which returns a Status, or a Result<Completion> when the work may go on in the
-/// background.
+/// Runs `body`, which returns a Status, or a Result<Completion>: of calls that a group records,
+/// whose work may go on in the background. An error of such a call is the group's, too.
 template <typename Body>
 ncclResult_t call(const char* function, Body&& body) {
+  constexpr bool kIsRecorded = !std::is_same_v<std::invoke_result_t<Body>, Status>;
   comm::Completion completion = comm::Completion::Done;
   const Status status = guarded([&]() -> Status {
-    if constexpr (std::is_same_v<std::invoke_result_t<Body>, Status>) {
-      return body();
-    } else {
+    if constexpr (kIsRecorded) {
       completion = TRY(body());
       return {};
+    } else {
+      return body();
     }
   });
-  if (!status.is_ok()) return report(function, status);
+  if (!status.is_ok()) {
+    if (kIsRecorded) comm::Group::current().poison(status);
+    return report(function, status);
+  }
   return completion == comm::Completion::Done ? ncclSuccess : ncclInProgress;
 }
 

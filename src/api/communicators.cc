@@ -143,18 +143,7 @@ Result<Completion> finalize(ncclComm_t handle) {
                                   [communicator] { return communicator->finalize(); });
 }
 
-// Not in a group: what the group has recorded for the communicator would be lost, or be carried out
-// on one that is gone.
-Status destroy(ncclComm_t handle) {
-  if (handle == nullptr) return {};
-  const auto communicator = TRY(find(handle));
-  if (Group::current().is_open())
-    return Status::invalid_usage(
-        "ncclCommDestroy : called between ncclGroupStart and ncclGroupEnd: end the group first "
-        "(the "
-        "communicator of rank {} stays as it is)",
-        communicator->rank());
-  if (communicator->state() == comm::State::InProgress) return communicator->check_ready();
+Status end(ncclComm_t handle, const std::shared_ptr<Communicator>& communicator) {
   if (LiveCommunicators::instance().begin_end(handle) == nullptr)
     return Status::invalid_argument("ncclCommDestroy : another thread destroyed the communicator");
   const Status ended = communicator->end();
@@ -162,6 +151,19 @@ Status destroy(ncclComm_t handle) {
   TRY(ended.copy());
   if (communicator->has_outlived_failure()) return {};
   return communicator->abort_reason();  // the failure, or that another thread aborted it meanwhile
+}
+
+// In a group, after all that the group has recorded.
+Result<Completion> destroy(ncclComm_t handle) {
+  if (handle == nullptr) return Completion::Done;
+  const auto communicator = TRY(find(handle));
+  if (communicator->state() == comm::State::InProgress) TRY(communicator->check_ready());
+  if (Group::current().is_open())
+    Group::current().add_end(communicator,
+                             [handle, communicator] { return end(handle, communicator); });
+  else
+    TRY(end(handle, communicator));
+  return Completion::Done;
 }
 
 // May overtake ncclCommDestroy, which may be waiting for a peer.

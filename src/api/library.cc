@@ -48,7 +48,6 @@ ncclResult_t translate(Code code) {
 
 ncclResult_t report(const char* function, const Status& status) {
   log::error(status, function);
-  comm::Group::current().poison(status);
   return translate(status.code());
 }
 

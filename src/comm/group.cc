@@ -1,19 +1,19 @@
 #include "comm/group.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/per_thread.h"
 #include "base/thread.h"
 #include "comm/live_communicators.h"
+#include "comm/stream_key.h"
 
 namespace niccolite::comm {
 
 Group& Group::current() { return PerThread<Group>::get(); }
 
 void Group::poison(const Status& status) {
-  if (depth_ > 0 && error_.is_ok()) error_ = status.copy();
+  if (depth_ > 0) error_ = status.copy();
 }
 
 Status Group::agree_on_blocking(bool blocking) {
@@ -36,6 +36,11 @@ Result<Completion> Group::add_job(std::shared_ptr<Communicator> communicator, bo
   }
   work_.jobs.push_back({std::move(communicator), std::move(job), std::move(on_failure)});
   return end();
+}
+
+void Group::add_end(std::shared_ptr<Communicator> communicator, std::function<Status()> end) {
+  work_.ends.push_back(
+      {.communicator = std::move(communicator), .run = std::move(end), .on_failure = {}});
 }
 
 // The group keeps its communicators alive.
@@ -127,7 +132,23 @@ Status Group::simulate(Work& work, double& microseconds) {
   microseconds = longest;
   work.tasks.clear();
   work.one_sided.clear();
+  work.ends.clear();
   return {};
+}
+
+// cudaStreamPerThread is another stream to each thread.
+bool Group::is_for_this_thread(const Work& work) {
+  const auto is_of_thread = [](gpu::StreamHandle stream) {
+    return StreamKey::of(stream).thread != 0;
+  };
+  return std::ranges::any_of(work.tasks,
+                             [&](const Tasks& of) {
+                               return std::ranges::any_of(of.tasks, [&](const Task& task) {
+                                 return is_of_thread(task.stream);
+                               });
+                             }) ||
+         std::ranges::any_of(work.one_sided,
+                             [&](const OneSidedTask& of) { return is_of_thread(of.call.stream); });
 }
 
 Result<Completion> Group::carry_out(Work work, bool blocking) {
@@ -135,15 +156,19 @@ Result<Completion> Group::carry_out(Work work, bool blocking) {
     work.profile.end();
     return Completion::Done;
   }
-  if (blocking) {
-    const Status status = run(work);
-    work.profile.end();
-    keep_memory(std::move(work));
-    TRY(status.copy());
-    return Completion::Done;
+  if (!blocking && work.ends.empty() && !is_for_this_thread(work)) {
+    TRY(run_in_background(std::move(work)));
+    return Completion::Pending;
   }
-  TRY(run_in_background(std::move(work)));
-  return Completion::Pending;
+  Communicators in_progress;
+  if (!blocking) in_progress = communicators_of(work);
+  for (const auto& communicator : in_progress) communicator->begin_background();
+  const Status status = run_and_settle(work, in_progress);
+  const Status ended = work.ends.empty() ? Status() : run_jobs(work.ends);
+  keep_memory(std::move(work));
+  TRY(status.copy());
+  TRY(ended.copy());
+  return Completion::Done;
 }
 
 // A program's groups are alike, and many: the next one has room for its calls.
@@ -156,6 +181,7 @@ void Group::keep_memory(Work work) {
   work.jobs.clear();
   work.tasks.clear();
   work.one_sided.clear();
+  work.ends.clear();
   if (work_.is_empty()) work_ = std::move(work);
 }
 
@@ -242,19 +268,30 @@ Status Group::run_tasks(std::vector<Tasks>& tasks) {
   return {};
 }
 
-Status Group::run_in_background(Work work) {
-  std::set<std::shared_ptr<Communicator>> communicators;
+// Those that are in progress while the group is carried out.
+Group::Communicators Group::communicators_of(const Work& work) {
+  Communicators communicators;
   for (const Job& job : work.jobs) communicators.insert(job.communicator);
   for (const Tasks& tasks : work.tasks) communicators.insert(tasks.communicator);
   for (const OneSidedTask& of : work.one_sided) communicators.insert(of.communicator);
+  return communicators;
+}
+
+Status Group::run_and_settle(Work& work, const Communicators& in_progress) {
+  Status status = guarded([&] { return run(work); });
+  work.profile.end();
+  for (const auto& communicator : in_progress) communicator->settle_background(status.copy());
+  return status;
+}
+
+Status Group::run_in_background(Work work) {
+  Communicators communicators = communicators_of(work);
   for (const auto& communicator : communicators) communicator->begin_background();
   // The caller's variables may be gone by the time the work fails; it asks for the error instead.
   for (Job& job : work.jobs) job.on_failure = {};
   auto shared_work = std::make_shared<Work>(std::move(work));
   auto body = [shared_work, communicators]() mutable {
-    Status status = guarded([&] { return run(*shared_work); });
-    shared_work->profile.end();
-    for (const auto& communicator : communicators) communicator->settle_background(status.copy());
+    run_and_settle(*shared_work, communicators).ignore("the communicators tell of it");
     // Whoever destroys the last communicator joins this thread, so it must not be one of their
     // owners by then.
     shared_work.reset();

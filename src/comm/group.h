@@ -9,6 +9,7 @@
 //   one-sided operations
 //          puts before the tasks, waits after them: no order of the calls of a group makes a rank
 //          wait for what it holds up
+//   ends   communicators that the group destroys, after all else
 //
 // Order of launches. Communicators that share a stream must be launched in the same order by every
 // rank, whose first calls may be to different ones: they go by their ids. The ranks of one
@@ -23,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -43,7 +45,7 @@ class Group {
   int depth() const { return depth_; }
 
   /// Closes one level; the outermost carries everything out. The group is empty afterwards,
-  /// whatever happened. Errors: InvalidUsage when no group is open; the first error of a call
+  /// whatever happened. Errors: InvalidUsage when no group is open; the last error of a call
   /// inside the group; the first failure.
   Result<Completion> end();
 
@@ -69,7 +71,12 @@ class Group {
   /// the calling thread or, for nonblocking communicators, not at all.
   Result<Completion> add_job(std::shared_ptr<Communicator> communicator, bool blocking,
                              std::function<Status()> job, std::function<void()> on_failure = {});
-  /// A call inside the group failed: the group will fail with this error.
+  /// `end` ends the communicator when all else of the group has been carried out, whether that
+  /// failed or not; not where the group fails with the error of a call. The group's end waits for
+  /// it, whatever the kind of its communicators. Only in a group that is open.
+  void add_end(std::shared_ptr<Communicator> communicator, std::function<Status()> end);
+  /// A call inside the group failed that would have been recorded: the group will fail with this
+  /// error, if it is the last.
   void poison(const Status& status);
 
  private:
@@ -86,9 +93,13 @@ class Group {
     std::vector<Job> jobs;
     std::vector<Tasks> tasks;  // by communicator, in the order of their first calls
     std::vector<OneSidedTask> one_sided;
+    std::vector<Job> ends;
     GroupProfile profile;  // nearly always of nothing
-    bool is_empty() const { return jobs.empty() && tasks.empty() && one_sided.empty(); }
+    bool is_empty() const {
+      return jobs.empty() && tasks.empty() && one_sided.empty() && ends.empty();
+    }
   };
+  using Communicators = std::set<std::shared_ptr<Communicator>>;
 
   Status agree_on_blocking(bool blocking);
   static Status run(Work& work);
@@ -101,6 +112,9 @@ class Group {
   Result<Completion> close(double* simulated);
   /// Takes the operations out of the work.
   static Status simulate(Work& work, double& microseconds);
+  static bool is_for_this_thread(const Work& work);
+  static Communicators communicators_of(const Work& work);
+  static Status run_and_settle(Work& work, const Communicators& in_progress);
   static Status run_in_background(Work work);
 
   int depth_ = 0;

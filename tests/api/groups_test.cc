@@ -252,6 +252,32 @@ TEST(Group, WithAnErrorInsideLaunchesNothing) {
 }
 
 // The group has found it before, and need not look for it again, but for this.
+TEST(Group, FailsWithTheLastErrorOfACallThatItRecords) {
+  Cluster cluster(1);
+  DeviceBuffer buffer(0, 4096);
+  const auto reduce = [&](ncclDataType_t type, ncclRedOp_t op) {
+    return ncclAllReduce(buffer.data(), buffer.data(), 1024, type, op, cluster.comm(0),
+                         cluster.stream(0));
+  };
+  // Calls of other kinds are a matter of their own.
+  ASSERT_NCCL(ncclGroupStart());
+  void* memory = nullptr;
+  EXPECT_NE(ncclMemAlloc(&memory, size_t{1} << 60), ncclSuccess);
+  int rank = -1;
+  EXPECT_EQ(ncclCommUserRank(nullptr, &rank), ncclInvalidArgument);
+  EXPECT_NCCL(reduce(ncclFloat, ncclSum));
+  EXPECT_NCCL(ncclGroupEnd());
+
+  ASSERT_NCCL(ncclGroupStart());
+  EXPECT_EQ(reduce(ncclNumTypes, ncclSum), ncclInvalidArgument);
+  EXPECT_EQ(ncclBroadcast(buffer.data(), buffer.data(), 1024, ncclFloat, 7, cluster.comm(0),
+                          cluster.stream(0)),
+            ncclInvalidArgument);
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("root"), std::string::npos);
+  cluster.synchronize();
+}
+
 TEST(Group, RefusesACommunicatorThatAnotherThreadHasEndedMeanwhile) {
   Cluster cluster(2);
   DeviceBuffer buffer(0, 64);

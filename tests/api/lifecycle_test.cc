@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/api/cluster.h"
+#include "tests/api/trial.h"
 #include "tests/api/values.h"
 
 namespace niccolite::test {
@@ -173,20 +173,54 @@ TEST(Lifecycle, AbortFromAnotherThreadEndsADestroyThatWaitsForAPeer) {
   EXPECT_NCCL(ncclCommAbort(comms[1]));
 }
 
-TEST(Lifecycle, DestroyInAGroupIsRefusedAndDropsNothing) {
+TEST(Lifecycle, DestroyInAGroupComesAfterAllElse) {
+  constexpr int kRanks = 3;
+  ncclComm_t comms[kRanks];
+  ASSERT_NCCL(ncclCommInitAll(comms, kRanks, nullptr));
+  Trial trial({Kind::AllReduce, ncclFloat, ncclSum, 1000}, kRanks);
+  ASSERT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_NCCL(ncclCommDestroy(comms[rank]));
+    ASSERT_NCCL(trial.call(rank, comms[rank], nullptr));
+  }
+  EXPECT_NCCL(ncclCommDestroy(nullptr));
+  ASSERT_NCCL(ncclGroupEnd());
+  EXPECT_TRUE(trial.is_right()) << "what is destroyed has done its work";
+  for (ncclComm_t comm : comms)
+    EXPECT_EQ(ncclCommDestroy(comm), ncclInvalidArgument) << "it is gone";
+}
+
+TEST(Lifecycle, DestroyInAGroupThatFailsEndsNothing) {
   Cluster cluster(1);
   DeviceBuffer buffer(0, 4096);
-  EXPECT_NCCL(ncclGroupStart());
-  EXPECT_NCCL(ncclAllReduce(buffer.data(), buffer.data(), 1024, ncclFloat, ncclSum, cluster.comm(0),
-                            cluster.stream(0)));
-  EXPECT_EQ(ncclCommDestroy(cluster.comm(0)), ncclInvalidUsage);
-  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("ncclGroupEnd"), std::string::npos);
-  EXPECT_NCCL(ncclCommDestroy(nullptr));
-  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "the group says that it was not carried out";
-  // The communicator is as it was.
-  EXPECT_NCCL(ncclAllReduce(buffer.data(), buffer.data(), 1024, ncclFloat, ncclSum, cluster.comm(0),
-                            cluster.stream(0)));
+  const auto reduce = [&](ncclDataType_t type) {
+    return ncclAllReduce(buffer.data(), buffer.data(), 1024, type, ncclSum, cluster.comm(0),
+                         cluster.stream(0));
+  };
+  ASSERT_NCCL(ncclGroupStart());
+  EXPECT_NCCL(ncclCommDestroy(cluster.comm(0)));
+  EXPECT_EQ(reduce(ncclNumTypes), ncclInvalidArgument);
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+  EXPECT_NCCL(reduce(ncclFloat));
   cluster.synchronize();
+}
+
+TEST(Lifecycle, DestroyInAGroupOfNonblockingCommunicatorsIsWaitedFor) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclUniqueId id;
+  ASSERT_NCCL(ncclGetUniqueId(&id));
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) ASSERT_NCCL(ncclCommGetAsyncError(comm, &state));
+  Trial trial({Kind::AllReduce, ncclFloat, ncclSum, 1000}, 1);
+  ASSERT_NCCL(ncclGroupStart());
+  ASSERT_NCCL(trial.call(0, comm, nullptr));
+  EXPECT_NCCL(ncclCommDestroy(comm));
+  ASSERT_NCCL(ncclGroupEnd());
+  EXPECT_TRUE(trial.is_right());
+  EXPECT_EQ(ncclCommDestroy(comm), ncclInvalidArgument) << "it is gone";
 }
 
 TEST(Lifecycle, AbortInAGroupEndsAtOnceAndTheGroupSaysSo) {
