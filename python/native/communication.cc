@@ -76,7 +76,7 @@ class Call {
       return;
     }
     try {
-      if (!communicator_.is_blocking) wait_settled(communicator_);
+      if (communicator_.works_aside) wait_settled(communicator_);
       Communicator* const alone[] = {&communicator_};
       wait_finished(communicator_, stream_, alone);
     } catch (...) {  // interrupted, or the communicator has failed: the operation may go on

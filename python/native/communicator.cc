@@ -32,7 +32,7 @@ int Communicator::ask_device() { return ask_once(*this, device, library().CommCu
 
 bool Communicator::is_settled() const {
   ncclResult_t state = ncclSuccess;
-  return is_blocking ||
+  return !works_aside ||
          (library().CommGetAsyncError(handle, &state) == ncclSuccess && state == ncclSuccess);
 }
 

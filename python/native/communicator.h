@@ -14,7 +14,7 @@ struct Communicator {
   ~Communicator();
 
   ncclComm_t handle = nullptr;
-  bool is_blocking = true;
+  bool works_aside = false;  // a call has answered ncclInProgress: later ones may, too
   // Asked when first wanted; -1: not yet.
   int nranks = -1;
   int rank = -1;

@@ -36,16 +36,18 @@ ncclConfig_t* values_of(std::optional<Config*> config) {
   return config && *config != nullptr ? &(*config)->values : nullptr;
 }
 
-bool is_blocking(const ncclConfig_t* config) { return config == nullptr || config->blocking != 0; }
-
 // Runs `make`, which has the library store a new communicator's handle: in a group, when that ends.
 template <typename Make>
-void make(nb::handle made, const ncclConfig_t* config, Make&& how) {
+void make(nb::handle made, Make&& how) {
   auto& communicator = nb::cast<Communicator&>(made);
-  communicator.is_blocking = is_blocking(config);
   Group::current().add(nb::borrow(made), &communicator);
   watch_for_interrupts();
   run(communicator, [&] { return how(&communicator.handle); });
+}
+
+void forget(Communicator& communicator) {
+  communicator.handle = nullptr;
+  communicator.in_flight.clear();
 }
 
 nb::bytes unique_id() {
@@ -59,7 +61,7 @@ void initialize(nb::handle made, int nranks, int rank, const std::vector<nb::byt
   std::vector<ncclUniqueId> parsed;
   for (const nb::bytes& id : ids) parsed.push_back(parse_id(id));
   const auto& init = library().CommInitRankScalable.loaded();
-  make(made, values_of(config), [&](ncclComm_t* handle) {
+  make(made, [&](ncclComm_t* handle) {
     return init(handle, nranks, rank, static_cast<int>(parsed.size()), parsed.data(),
                 values_of(config));
   });
@@ -82,7 +84,7 @@ void initialize_all(const std::vector<nb::handle>& made, const std::vector<int>&
 void split(Communicator& parent, nb::handle made, int color, int key,
            std::optional<Config*> config) {
   const auto& function = library().CommSplit.loaded();
-  make(made, values_of(config), [&](ncclComm_t* child) {
+  make(made, [&](ncclComm_t* child) {
     return function(parent.handle, color, key, child, values_of(config));
   });
 }
@@ -90,7 +92,7 @@ void split(Communicator& parent, nb::handle made, int color, int key,
 void shrink(Communicator& parent, nb::handle made, std::vector<int> excluded,
             std::optional<Config*> config, int flags) {
   const auto& function = library().CommShrink.loaded();
-  make(made, values_of(config), [&](ncclComm_t* child) {
+  make(made, [&](ncclComm_t* child) {
     return function(parent.handle, excluded.data(), static_cast<int>(excluded.size()), child,
                     values_of(config), flags);
   });
@@ -101,22 +103,27 @@ void grow(Communicator& parent, nb::handle made, int nranks, std::optional<nb::b
   std::optional<ncclUniqueId> parsed;
   if (id) parsed = parse_id(*id);
   const auto& function = library().CommGrow.loaded();
-  make(made, values_of(config), [&](ncclComm_t* grown) {
+  make(made, [&](ncclComm_t* grown) {
     return function(parent.handle, nranks, parsed ? &*parsed : nullptr, rank, grown,
                     values_of(config));
   });
 }
 
-// Ends the communicator: the handle is the library's business from the call on, whatever it
-// answers.
+// Ends the communicator. Unless it is in progress, which refuses, the handle is gone from the call
+// on, whatever that answers.
 void destroy(Communicator& communicator) {
   const auto& end_it = library().CommDestroy.loaded();
+  library().CommGetAsyncError.loaded();
   const ncclComm_t handle = communicator.handle;
+  const bool refuses = ask_async_error(communicator.handle) == ncclInProgress;
   watch_for_interrupts();
-  const ncclResult_t result = run(communicator, [&] { return end_it(handle); });
-  if (result == ncclInProgress) return;
-  communicator.handle = nullptr;
-  communicator.in_flight.clear();
+  try {
+    run(communicator, [&] { return end_it(handle); });
+  } catch (...) {
+    if (!refuses) forget(communicator);
+    throw;
+  }
+  forget(communicator);
 }
 
 // The same at once, also while another thread waits for the communicator.

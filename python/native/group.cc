@@ -54,10 +54,11 @@ void Group::end() {
   watch_for_interrupts();
   const auto& end_group = library().GroupEnd.loaded();
   try {
-    run(handles, [&] { return end_group(); });
+    const bool works_aside = run(handles, [&] { return end_group(); }) == ncclInProgress;
+    for (Communicator* communicator : communicators) communicator->works_aside |= works_aside;
     for (const Call& call : calls) {
       if (!call.is_awaited) continue;
-      if (!call.communicator->is_blocking) wait_settled(*call.communicator);
+      if (call.communicator->works_aside) wait_settled(*call.communicator);
       wait_finished(*call.communicator, call.stream, communicators);
     }
   } catch (...) {

@@ -34,7 +34,9 @@ ncclResult_t run(std::span<ncclComm_t* const> communicators, Call&& call) {
 template <typename Call>
 ncclResult_t run(Communicator& communicator, Call&& call) {
   ncclComm_t* const handles[] = {&communicator.handle};
-  return run(std::span<ncclComm_t* const>(handles), std::forward<Call>(call));
+  const ncclResult_t result = run(std::span<ncclComm_t* const>(handles), std::forward<Call>(call));
+  communicator.works_aside |= result == ncclInProgress;
+  return result;
 }
 
 /// Waits until the communicator works on nothing in the background. NCCLError: its work has failed.

@@ -300,6 +300,47 @@ def test_ctrl_c_ends_waits(where):
 
 
 # Rank 0 waits in a call while rank 1's process ends.
+def test_calls_of_nonblocking_children_return_when_they_are_done():
+    """A child without a configuration is as its parent is, and so is one whose handle is taken over."""
+    identity = nccl.get_unique_id()
+    big = 1 << 22
+
+    def settle(comm):
+        while comm.get_async_error() == Result.InProgress:
+            time.sleep(0.001)
+
+    def rank_of(rank, results):
+        virtual.devices()[rank].set_current()
+        parent = Communicator.init(2, rank, identity, NCCLConfig(blocking=False))
+        settle(parent)
+        child = parent.split(0)
+        settle(parent), settle(child)
+        for comm in (child, Communicator(ptr=child.ptr)):
+            x, y = np.full(big, rank + 1, np.float32), np.zeros(big, np.float32)
+            comm.allreduce(x, y, nccl.SUM)
+            results.append((comm.get_async_error(), y[0] == 3 and y[-1] == 3))
+        child.destroy(), parent.destroy()
+
+    results = []
+    threads = [threading.Thread(target=rank_of, args=(rank, results)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [(Result.Success, True)] * 4
+
+
+def test_no_communicator_is_destroyed_in_a_group():
+    comm, = Communicator.init_all(1)
+    window = comm.register_window(nccl.mem_alloc(4096))
+    with pytest.raises(NcclInvalid, match="of a group"):
+        with nccl.group():
+            comm.destroy()
+    assert comm.is_valid and window.is_valid
+    comm.destroy()
+    assert not comm.is_valid
+
+
 DESERTED = """
 import gc, os, sys, threading, weakref
 from multiprocessing import Pipe
@@ -339,6 +380,11 @@ else:
 is_alive = weakref.ref(y)
 if sys.argv[2] == "aborted":
     comm.abort()
+if sys.argv[2] == "destroyed":
+    try:
+        comm.destroy()
+    except NCCLError as error:
+        print(Result(error.status).name, comm.is_valid)
 del comm, x, y, wait
 gc.collect()
 print("kept" if is_alive() is not None else "freed")
@@ -352,6 +398,12 @@ def test_a_dead_peer_ends_waits(where):
     done = subprocess.run([sys.executable, "-c", DESERTED, where, "aborted"], timeout=30,
                           stdout=subprocess.PIPE, text=True)
     assert done.stdout == "RemoteError True\nfreed\n"
+
+
+def test_a_failed_communicator_is_gone_when_it_is_destroyed():
+    done = subprocess.run([sys.executable, "-c", DESERTED, "call", "destroyed"], timeout=30,
+                          stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "RemoteError True\nRemoteError False\nfreed\n"
 
 
 def test_memory_outlives_a_failed_communicator_that_nobody_ended():

@@ -255,8 +255,11 @@ class Communicator:
     def destroy(self) -> None:
         """Ends it, with its resources, after the operations that are queued. Null: nothing.
 
-        NCCLError: the communicator has failed before.
+        NCCLError: the communicator has failed before; it is null afterwards all the same.
+        NcclInvalid: in a group.
         """
+        if self.is_valid and _native.is_group_open():
+            raise NcclInvalid("Cannot destroy between the calls of a group: end the group first")
         self._end(_native.destroy)
 
     def abort(self) -> None:
