@@ -62,8 +62,17 @@ typedef struct Connection {
   unsigned first, count; /* of a ring */
 } Connection;
 
+typedef struct {
+  int trafficClass;
+} Config;
+typedef void (*Log)(int level, unsigned long subsystems, const char* file, int line,
+                    const char* format, ...);
+enum { LOG_INFO = 3, LOG_INIT = 0x1 };
+
 static int init(void** context, uint64_t id, void* config, void* log, void* profiler) {
-  (void)id, (void)config, (void)log;
+  (void)id; /* of the communicator */
+  ((Log)log)(LOG_INFO, LOG_INIT, __FILE__, __LINE__, "Unix: a communicator of traffic class %d",
+             ((Config*)config)->trafficClass);
   *(void**)&tell = profiler;
   *context = NULL;
 #ifdef BROKEN_INIT

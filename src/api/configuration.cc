@@ -122,6 +122,10 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
   comm::Configuration result;
   if (copy.commName != nullptr) result.name = copy.commName;
   if (copy.netName != nullptr) result.network = copy.netName;
+  if (copy.trafficClass != NCCL_CONFIG_UNDEF_INT) {
+    result.traffic_class = copy.trafficClass;
+    LOG(Info, Env, "Comm config Traffic class set to {}", copy.trafficClass);
+  }
   result.blocking = copy.blocking != 0;
   if (const int64_t blocking = parameters::comm_blocking(); blocking != INT64_MIN) {
     result.blocking = blocking != 0;

@@ -16,12 +16,13 @@ using comm::Communicator;
 
 constexpr ncclTeam_t kNoTeam = {0, 0, 0};
 
-// Every rank's memory can be mapped by every other: all are on one machine. So the load-store team
-// is the communicator, and a rail has one rank.
 ncclTeam_t world(const Communicator& communicator) {
   return {communicator.nranks(), communicator.rank(), 1};
 }
-ncclTeam_t load_store(const Communicator& communicator) { return world(communicator); }
+ncclTeam_t load_store(const Communicator& communicator) {
+  const int size = communicator.load_store_ranks();
+  return {size, communicator.rank() % size, 1};
+}
 ncclTeam_t rail(const Communicator& communicator) {
   const ncclTeam_t inner = load_store(communicator);
   return {communicator.nranks() / inner.nRanks, communicator.rank() / inner.nRanks, inner.nRanks};
@@ -76,11 +77,12 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   answer.rank = communicator->rank();
   answer.nRanks = communicator->nranks();
   answer.cudaDev = communicator->device();
-  answer.nvmlDev = communicator->device();
+  answer.nvmlDev = communicator->nvml_device();
   answer.deviceApiSupport = false;  // see ncclDevCommCreate
   answer.multimemSupport = false;
   answer.nLsaTeams = rail(*communicator).nRanks;
-  answer.hostRmaSupport = communicator->configuration().one_sided;
+  answer.hostRmaSupport =
+      communicator->configuration().one_sided && communicator->maps_all_memory();
   // What is left of the type before 2.29.5 is one byte, with the same value.
   std::memcpy(static_cast<void*>(props), &answer,
               std::min(props->size, properties_size(props->version)));

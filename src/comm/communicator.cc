@@ -17,6 +17,7 @@
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/windows.h"
+#include "topology/detect.h"
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {
@@ -54,6 +55,25 @@ bool Communicator::spans_machines() const {
   // Numbers are those of the first communicator's machines: a child may lie on its second alone.
   return std::ranges::any_of(machine_of_,
                              [this](int machine) { return machine != machine_of_.front(); });
+}
+
+int Communicator::load_store_ranks() const {
+  if (nranks() == 1 || lacks_access_) return 1;
+  if (!spans_machines()) return nranks();
+  const auto other = std::ranges::find_if(
+      machine_of_, [this](int machine) { return machine != machine_of_.front(); });
+  const auto size = static_cast<size_t>(other - machine_of_.begin());
+  if (machine_of_.size() % size != 0) return 1;
+  for (size_t rank = 0; rank < machine_of_.size(); ++rank)
+    if (machine_of_[rank] != machine_of_[rank / size * size]) return 1;
+  return static_cast<int>(size);
+}
+
+int Communicator::nvml_device() const {
+  if (machine_.kind() == gpu::Kind::Virtual) return device();
+  const Result<gpu::DeviceInfo> info = machine_.device_info(device());
+  if (!info.is_ok()) return device();
+  return topology::nvml_index(info.value().bus_id).value_or(device());
 }
 
 Status Communicator::run(const Task& task) {
@@ -140,7 +160,7 @@ Result<const void*> Communicator::register_window(void* user, size_t bytes, int 
   std::lock_guard in_use(in_use_);
   if (windows_ == nullptr) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
-  Result<const void*> handle = windows_->add(user, bytes, flags, time_for_all_ranks());
+  Result<const void*> handle = windows_->add(user, bytes, flags);
   open_windows();
   return handle;
 }
@@ -157,19 +177,19 @@ void Communicator::open_windows() {
 }
 
 Status Communicator::deregister_window(const void* handle) {
-  std::lock_guard in_use(in_use_);
+  std::lock_guard lock(windows_mutex_);
   if (windows_ == nullptr) return gone();
   return windows_->remove(handle);
 }
 
 std::shared_ptr<const registry::Window> Communicator::find_window(const void* handle) {
-  std::lock_guard in_use(in_use_);
+  std::lock_guard lock(windows_mutex_);
   return windows_ == nullptr ? nullptr : windows_->find(handle);
 }
 
 std::shared_ptr<const registry::Window> Communicator::find_window_of(const void* pointer,
                                                                      size_t bytes) {
-  std::lock_guard in_use(in_use_);
+  std::lock_guard lock(windows_mutex_);
   return windows_ == nullptr ? nullptr : windows_->containing(pointer, bytes);
 }
 

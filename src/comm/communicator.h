@@ -139,6 +139,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<const void*> register_window(void* user, size_t bytes, int flags);
   /// In any state.
   Status deregister_window(const void* handle);
+  /// Can every rank map the memory of all others? Else windows are null, and there are no puts and
+  /// signals.
+  bool maps_all_memory() const { return !needs_network() && !lacks_access_; }
+  /// Of how many ranks is each load-store team (ncclTeamLsa): ranks that follow each other, whose
+  /// kernels may use each other's memory? All teams are of one size: it is 1 where machines have
+  /// different numbers of ranks, or ranks of several machines take turns.
+  int load_store_ranks() const;
+  /// What NVML calls the device; its number in this process where there is no NVML.
+  int nvml_device() const;
   /// Null when `handle` is no window of this communicator.
   std::shared_ptr<const registry::Window> find_window(const void* handle);
   /// See registry::Windows::containing().
@@ -224,7 +233,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static constexpr std::chrono::seconds kConnectTime{30};  // a peer's process answers from a thread
                                                            // of its own
   static constexpr size_t kMostText = 4096;                // of an error that a peer tells
-  /// Until when all ranks must have come to what needs all of them.
+  /// Until when all ranks must have come: to initialization, in which one that is missing may never
+  /// have been started, and to a shrink or a growth, which make communicators of ranks that may be
+  /// gone. Other calls that need all ranks wait as operations do: the log tells for whom, the death
+  /// of a rank and an abort end them.
   static Deadline time_for_all_ranks();
 
   /// Moves from one state to another; false if a failure came in between.
@@ -290,7 +302,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                         std::unique_ptr<bootstrap::Member> member);
   void end_unborn(Communicator& child, const Status& why) const;
   Status interrupt();
-  Status agree(const Status& mine, const Deadline& deadline);
+  Status agree(const Status& mine);
   Status swap_memory(bool is_suspension);
 
   // What ranks ask and tell each other (questions.cc).
@@ -400,7 +412,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<PlanAgreement> agreement_;             // where all ranks can map all others'
   std::unique_ptr<MessageAgreement> message_agreement_;  // the same
   std::unique_ptr<OperationQueue> operations_;           // of one rank, too
-  std::unique_ptr<registry::Windows> windows_;           // the same
+  std::mutex windows_mutex_;                             // as exports_mutex_
+  std::unique_ptr<registry::Windows> windows_;           // of one rank, too
   std::unique_ptr<OneSided> one_sided_;                  // the same
   bool is_suspended_ = false;                            // guarded by in_use_
   uint64_t children_ = 0;                                // made so far; guarded by in_use_

@@ -130,11 +130,10 @@ Bytes Communicator::encode_wish(const SplitWish& wish, const Status& refusal,
 Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
-  const Deadline deadline = time_for_all_ranks();
   const Bytes mine = encode_wish(wish, wish.refusal, nullptr);
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
   bootstrap::Gathered of_all;  // what the wishes point into
-  if (member_ != nullptr) of_all = TRY(member_->all_gather(mine, deadline));
+  if (member_ != nullptr) of_all = TRY(member_->all_gather(mine, Deadline::never()));
   std::vector<Wish> wishes;
   wishes.reserve(static_cast<size_t>(nranks()));
   for (int peer = 0; peer < nranks(); ++peer) {
@@ -176,7 +175,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
     });
   }
   // A child that one rank cannot make is nobody's.
-  status = agree(status, deadline);
+  status = agree(status);
   if (made == nullptr || !status.is_ok()) {
     if (made != nullptr) end_unborn(*made, status);
     TRY(std::move(status));

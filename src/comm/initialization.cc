@@ -66,9 +66,13 @@ void refuse_variables() {
 
 // Null: sockets. Plug-ins are opened where they are needed, or asked for by the program.
 Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed,
-                                                                const std::string& configured) {
+                                                                const Configuration& configuration,
+                                                                uint64_t communicator) {
   std::shared_ptr<transport::net::Network> network;
-  if (is_needed || !configured.empty()) network = TRY(transport::net::Network::choose(configured));
+  if (is_needed || !configuration.network.empty())
+    network = TRY(transport::net::Network::choose({.name = configuration.network,
+                                                   .traffic_class = configuration.traffic_class,
+                                                   .communicator = communicator}));
   if (network == nullptr)
     LOG(Info, Init, "Using network Socket");
   else
@@ -142,7 +146,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   const bootstrap::UniqueId id = TRY(meeting.find_id(time_for_all_ranks(), abort_));
   id_hash_ = id.hash();
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
-      identity_.function, describe(), device(), info.bus_id, id_hash_);
+      identity_.function, describe(), nvml_device(), info.bus_id, id_hash_);
   TRY(control_.allocate(machine_));
   const Deadline deadline = time_for_all_ranks();
   const bootstrap::JoinOptions join{
@@ -167,14 +171,14 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     TRY(member_->barrier(deadline));
     member_->explain_waits({});
   } else {
-    TRY(choose_network(/*is_needed=*/false, configuration_.network).status());
+    TRY(choose_network(/*is_needed=*/false, configuration_, id_hash_).status());
     member_.reset();
     TRY(find_machine_graph({}, deadline));
   }
   make_operations(settings);
   show_status();
   LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
-      describe(), device(), info.bus_id, id_hash_);
+      describe(), nvml_device(), info.bus_id, id_hash_);
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
   LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", identity_.function, rank(),
       nranks(), total.count());
@@ -232,7 +236,7 @@ Status Communicator::serve_peers(const planner::Settings& settings, transport::R
   });
   transport::Carrier carrier = place_on_network();
   std::shared_ptr<transport::net::Network> network =
-      TRY(choose_network(needs_network(), configuration_.network));
+      TRY(choose_network(needs_network(), configuration_, id_hash_));
   if (needs_network()) carrier.network = std::move(network);
   {
     std::lock_guard lock(log_mutex_);
@@ -344,9 +348,11 @@ void Communicator::make_operations(const planner::Settings& settings) {
     if (order.is_ok()) operations_->order_launches(std::move(order).take());
   }
   start_profiling();
-  windows_ =
-      std::make_unique<registry::Windows>(machine_, device(), member_.get(),
-                                          /*are_possible=*/!needs_network() && !lacks_access_);
+  {
+    std::lock_guard lock(windows_mutex_);
+    windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get(),
+                                                   /*are_possible=*/maps_all_memory());
+  }
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
 

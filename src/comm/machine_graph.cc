@@ -31,6 +31,15 @@ Result<std::vector<topology::Port>> ports(const bootstrap::Member* member) {
   return ports;
 }
 
+Result<topology::Description> described_by(const std::string& file, const std::string& host,
+                                           const topology::RankGpu& gpu,
+                                           const topology::Description& found) {
+  topology::Description description = TRY(topology::load_xml(file));
+  TRY(place_rank(description, found, host, gpu, file));
+  trim(description);
+  return description;
+}
+
 Result<topology::Description> describe(const GraphOptions& options) {
   const gpu::DeviceInfo info = TRY(options.machine.device_info(options.device));
   const topology::RankGpu gpu{.rank = options.rank,
@@ -44,10 +53,17 @@ Result<topology::Description> describe(const GraphOptions& options) {
     const std::vector<topology::Port> carrying = TRY(ports(options.member));
     found = topology::detect("/", options.host, gpu, carrying);
   }
-  if (file.empty()) return found;
-  topology::Description description = TRY(topology::load_xml(file));
-  TRY(place_rank(description, found, options.host, gpu, file));
-  trim(description);
+  if (!file.empty()) return described_by(file, options.host, gpu, found);
+  const std::string provided =
+      gpu.kind == gpu::Kind::Cuda ? topology::providers_file("") : std::string();
+  if (provided.empty()) return found;
+  Result<topology::Description> description = described_by(provided, options.host, gpu, found);
+  // Nobody has asked for this one.
+  if (!description.is_ok()) {
+    LOG(Info, Graph, "{} is passed over: {}", provided, description.status().message());
+    return found;
+  }
+  LOG(Info, Graph, "{} completes what the system tells of this machine", provided);
   return description;
 }
 

@@ -20,12 +20,12 @@ Communicator::MemoryUse Communicator::memory_use() {
 }
 
 // The first rank's error is every rank's.
-Status Communicator::agree(const Status& mine, const Deadline& deadline) {
+Status Communicator::agree(const Status& mine) {
   if (member_ == nullptr) return mine.copy();
   Writer writer;
   writer.u8(static_cast<uint8_t>(mine.code()));
   writer.text(mine.message().substr(0, kMostText));
-  const bootstrap::Gathered of_all = TRY(member_->all_gather(writer.bytes(), deadline));
+  const bootstrap::Gathered of_all = TRY(member_->all_gather(writer.bytes(), Deadline::never()));
   for (int peer = 0; peer < nranks(); ++peer) {
     Reader reader(of_all[peer], "the readiness of a rank");
     const uint8_t code = reader.u8();
@@ -42,7 +42,6 @@ Status Communicator::suspend() {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommSuspend");
-  const Deadline deadline = time_for_all_ranks();
   Status mine;
   if (is_suspended_) {
     mine = Status::invalid_usage("the communicator is suspended already");
@@ -53,7 +52,7 @@ Status Communicator::suspend() {
                                  "before ncclCommSuspend")
                            : is_idle.status().copy();
   }
-  TRY(agree(mine, deadline));
+  TRY(agree(mine));
   TRY(swap_memory(/*is_suspension=*/true));
   is_suspended_ = true;
   return {};
@@ -63,9 +62,7 @@ Status Communicator::resume() {
   std::lock_guard in_use(in_use_);
   if (operations_ == nullptr) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommResume");
-  const Deadline deadline = time_for_all_ranks();
-  TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended"),
-            deadline));
+  TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended")));
   TRY(swap_memory(/*is_suspension=*/false));
   is_suspended_ = false;
   return {};
@@ -76,15 +73,15 @@ Status Communicator::resume() {
 Status Communicator::swap_memory(bool is_suspension) {
   Scratch& scratch = operations_->scratch();
   if (endpoint_ == nullptr) return is_suspension ? scratch.suspend() : scratch.resume();
-  const Deadline deadline = time_for_all_ranks();
   Status status = guarded([&]() -> Status {
     // Memory that somebody still maps is not given back, and memory that is not there yet cannot be
     // mapped.
     TRY(is_suspension ? endpoint_->suspend_peers() : endpoint_->resume_own());
     TRY(is_suspension ? scratch.suspend() : scratch.resume());
-    TRY(member_->barrier(deadline));
-    TRY(is_suspension ? endpoint_->suspend_own() : endpoint_->resume_peers(deadline));
-    return member_->barrier(deadline);
+    TRY(member_->barrier(Deadline::never()));
+    TRY(is_suspension ? endpoint_->suspend_own()
+                      : endpoint_->resume_peers(Deadline::after(kConnectTime)));
+    return member_->barrier(Deadline::never());
   });
   if (!status.is_ok()) fail_all(status);
   return status;

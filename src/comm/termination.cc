@@ -301,7 +301,12 @@ void Communicator::disconnect() {
   if (watchdog_ != nullptr) watchdog_->remove(*watch_);
   watchdog_.reset();
   one_sided_.reset();
-  windows_.reset();
+  std::unique_ptr<registry::Windows> windows;
+  {
+    std::lock_guard lock(windows_mutex_);
+    windows = std::move(windows_);
+  }
+  windows.reset();
   {
     std::lock_guard lock(exports_mutex_);
     if (exports_ != nullptr) exports_->close();

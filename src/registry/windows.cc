@@ -1,6 +1,7 @@
 #include "registry/windows.h"
 
 #include <algorithm>
+#include <chrono>
 #include <shared_mutex>
 
 #include "base/log.h"
@@ -12,7 +13,8 @@ namespace {
 
 constexpr size_t kAlignment =
     4096;  // of a window's start in its memory: NCCL_WIN_REQUIRED_ALIGNMENT
-constexpr size_t kRecordPlace = 128;  // a line, so that no two records share one
+constexpr std::chrono::minutes kMapTime{2};  // peers hand memory over from threads of their own
+constexpr size_t kRecordPlace = 128;         // a line, so that no two records share one
 constexpr size_t kRecordPage = 8 << 10;
 
 // The windows of all communicators of the process, for calls that name no communicator.
@@ -88,10 +90,9 @@ Windows::~Windows() {
   for (const auto& [handle, window] : live_) ProcessWindows::instance().remove(handle);
 }
 
-Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags,
-                                     const Deadline& deadline) {
+Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags) {
   Contribution mine = contribute(user, bytes, flags);
-  const std::vector<WindowPart> parts = TRY(exchange(mine.part, deadline));
+  const std::vector<WindowPart> parts = TRY(exchange(mine.part));
   ++added_;
   TRY(check(parts));
   if (!std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.is_enabled; }))
@@ -108,11 +109,11 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags,
                                  .layout = layout,
                                  .is_here = [this](int peer) { return is_here(peer); },
                                  .device = device_};
-  Result<std::shared_ptr<FlatRange>> range = FlatRange::obtain(machine_, source, deadline);
+  Result<std::shared_ptr<FlatRange>> range =
+      FlatRange::obtain(machine_, source, Deadline::after(kMapTime));
   // Also that all have what they need of each other.
-  const std::vector<uint64_t> bases =
-      TRY(agree(range.is_ok() ? Status() : range.status().copy(),
-                range.is_ok() ? range.value()->data() : nullptr, deadline));
+  const std::vector<uint64_t> bases = TRY(agree(range.is_ok() ? Status() : range.status().copy(),
+                                                range.is_ok() ? range.value()->data() : nullptr));
   had_any_ = true;
   had_symmetric_ |= window->is_symmetric();
   window->range_ = std::move(range).take();
@@ -180,14 +181,13 @@ Status Windows::collect(void* user, size_t bytes, int flags, Contribution& into)
   return {};
 }
 
-Result<std::vector<WindowPart>> Windows::exchange(const WindowPart& mine,
-                                                  const Deadline& deadline) {
+Result<std::vector<WindowPart>> Windows::exchange(const WindowPart& mine) {
   std::vector<WindowPart> parts;
   if (member_ == nullptr) {
     parts.push_back(TRY(WindowPart::decode(mine.encode(), "rank 0")));
     return parts;
   }
-  const bootstrap::Gathered gathered = TRY(member_->all_gather(mine.encode(), deadline));
+  const bootstrap::Gathered gathered = TRY(member_->all_gather(mine.encode(), Deadline::never()));
   for (int peer = 0; peer < nranks(); ++peer)
     parts.push_back(TRY(WindowPart::decode(gathered[peer], fmt::format("rank {}", peer))));
   return parts;
@@ -222,8 +222,7 @@ Status Windows::check(const FlatLayout& layout, std::span<const WindowPart> part
       parts[0].offset, other->offset, other - parts.begin(), layout.granularity);
 }
 
-Result<std::vector<uint64_t>> Windows::agree(Status mine, const std::byte* base,
-                                             const Deadline& deadline) {
+Result<std::vector<uint64_t>> Windows::agree(Status mine, const std::byte* base) {
   const auto own_base = reinterpret_cast<uint64_t>(base);
   std::vector<uint64_t> bases;
   if (member_ == nullptr) {
@@ -235,7 +234,7 @@ Result<std::vector<uint64_t>> Windows::agree(Status mine, const std::byte* base,
   writer.u64(own_base);
   writer.u8(static_cast<uint8_t>(mine.code()));
   writer.text(std::string_view(mine.message()).substr(0, WindowPart::kMostText));
-  const bootstrap::Gathered gathered = TRY(member_->all_gather(writer.bytes(), deadline));
+  const bootstrap::Gathered gathered = TRY(member_->all_gather(writer.bytes(), Deadline::never()));
   TRY(std::move(mine));
   for (int peer = 0; peer < nranks(); ++peer) {
     const std::string origin = fmt::format("rank {}", peer);

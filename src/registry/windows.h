@@ -75,7 +75,7 @@ class Windows {
 
   /// Collective. Null when a rank has switched windows off (NCCL_WIN_ENABLE=0). A failure of one
   /// rank is a failure of all, which names it.
-  Result<Handle> add(void* user, size_t bytes, int flags, const Deadline& deadline);
+  Result<Handle> add(void* user, size_t bytes, int flags);
   /// Local; no work may use the window any more. InvalidArgument: not one of these.
   Status remove(Handle handle);
   /// Null when `handle` is none of these.
@@ -127,11 +127,11 @@ class Windows {
   bool is_here(int peer) const { return peer == rank() || member_->same_process(peer); }
   Contribution contribute(void* user, size_t bytes, int flags);
   Status collect(void* user, size_t bytes, int flags, Contribution& into);
-  Result<std::vector<WindowPart>> exchange(const WindowPart& mine, const Deadline& deadline);
+  Result<std::vector<WindowPart>> exchange(const WindowPart& mine);
   Status check(std::span<const WindowPart> parts) const;
   Status check(const FlatLayout& layout, std::span<const WindowPart> parts) const;
   /// The first failure of any rank; else where each rank's process has its flat range.
-  Result<std::vector<uint64_t>> agree(Status mine, const std::byte* base, const Deadline& deadline);
+  Result<std::vector<uint64_t>> agree(Status mine, const std::byte* base);
   Result<Handle> enter(std::shared_ptr<Window> window, const FlatLayout& layout,
                        std::span<const uint64_t> bases);
 

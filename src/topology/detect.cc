@@ -202,6 +202,11 @@ void keep_one_host(Description& description, const std::string& host, const Rank
 
 }  // namespace
 
+std::string providers_file(const std::string& root) {
+  const std::string file = root + "/var/run/nvidia-topologyd/virtualTopology.xml";
+  return std::ifstream(file).is_open() ? file : std::string();
+}
+
 Status place_rank(Description& description, const Description& found, const std::string& host,
                   const RankGpu& gpu, const std::string& origin) {
   std::string present;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,5 +54,12 @@ Status place_rank(Description& description, const Description& found, const std:
 /// class.
 std::vector<NvLink> find_nvlinks(const std::string& bus_id, int compute_capability,
                                  const std::function<std::string(const std::string&)>& class_of);
+
+/// Which GPU of the machine NVML and nvidia-smi call it; nothing where there is no NVML.
+std::optional<int> nvml_index(const std::string& bus_id);
+
+/// The file in NCCL's form by which providers of virtual machines tell how devices are connected
+/// ("/var/run/nvidia-topologyd/virtualTopology.xml"); empty: there is none.
+std::string providers_file(const std::string& root);
 
 }  // namespace niccolite::topology

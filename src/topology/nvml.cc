@@ -31,17 +31,23 @@ struct Nvml {
       return function != nullptr;
     };
     int (*initialize)() = nullptr;
-    is_usable =
-        find("nvmlInit_v2", initialize) && find("nvmlDeviceGetHandleByPciBusId_v2", handle_of) &&
-        find("nvmlDeviceGetNvLinkState", state_of) &&
-        find("nvmlDeviceGetNvLinkCapability", capability_of) &&
-        find("nvmlDeviceGetNvLinkRemotePciInfo_v2", other_end_of) && initialize() == kSuccess;
+    is_usable = find("nvmlInit_v2", initialize) &&
+                find("nvmlDeviceGetHandleByPciBusId_v2", handle_of) &&
+                find("nvmlDeviceGetNvLinkState", state_of) &&
+                find("nvmlDeviceGetNvLinkCapability", capability_of) &&
+                find("nvmlDeviceGetNvLinkRemotePciInfo_v2", other_end_of) &&
+                find("nvmlDeviceGetIndex", index_of) && initialize() == kSuccess;
+  }
+  static const Nvml& instance() {
+    static const Nvml nvml;
+    return nvml;
   }
   bool is_usable = false;
   int (*handle_of)(const char* bus_id, void** device) = nullptr;
   int (*state_of)(void* device, unsigned link, unsigned* is_active) = nullptr;
   int (*capability_of)(void* device, unsigned link, int capability, unsigned* has) = nullptr;
   int (*other_end_of)(void* device, unsigned link, PciInfo* info) = nullptr;
+  int (*index_of)(void* device, unsigned* index) = nullptr;
 };
 
 unsigned most_links(int compute_capability) {
@@ -63,7 +69,7 @@ std::string short_form(std::string bus_id) {
 
 std::vector<NvLink> find_nvlinks(const std::string& bus_id, int compute_capability,
                                  const std::function<std::string(const std::string&)>& class_of) {
-  static const Nvml nvml;
+  const Nvml& nvml = Nvml::instance();
   void* device = nullptr;
   if (!nvml.is_usable || nvml.handle_of(bus_id.c_str(), &device) != kSuccess) return {};
   std::map<std::string, NvLink> links;
@@ -87,6 +93,16 @@ std::vector<NvLink> find_nvlinks(const std::string& bus_id, int compute_capabili
   std::vector<NvLink> all;
   for (auto& [target, link] : links) all.push_back(std::move(link));
   return all;
+}
+
+std::optional<int> nvml_index(const std::string& bus_id) {
+  const Nvml& nvml = Nvml::instance();
+  void* device = nullptr;
+  unsigned index = 0;
+  if (!nvml.is_usable || nvml.handle_of(bus_id.c_str(), &device) != kSuccess ||
+      nvml.index_of(device, &index) != kSuccess)
+    return std::nullopt;
+  return static_cast<int>(index);
 }
 
 }  // namespace niccolite::topology

@@ -224,6 +224,43 @@ TEST(Shrink, FailsOnAllWhenOneThatStaysDiesAndCanBeRepeatedWithoutIt) {
   }
 }
 
+// id nranks rank: the last rank comes to each call that needs all of them later than initialization
+// would wait.
+ROLE(comes_later_than_init) {
+  const int nranks = std::stoi(arguments[1]), rank = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, rank, 1);
+  const auto be_late = [&] {
+    if (rank == nranks - 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  };
+  be_late();
+  ncclComm_t child = nullptr;
+  REQUIRE_NCCL(ncclCommSplit(ranks.comms[0], 0, rank, &child, nullptr));
+  REQUIRE_NCCL(ncclCommDestroy(child));
+  be_late();
+  REQUIRE_NCCL(ncclCommSuspend(ranks.comms[0], NCCL_SUSPEND_MEM));
+  be_late();
+  REQUIRE_NCCL(ncclCommResume(ranks.comms[0]));
+  be_late();
+  void* memory = nullptr;
+  ncclWindow_t window = nullptr;
+  REQUIRE_NCCL(ncclMemAlloc(&memory, 1 << 20));
+  REQUIRE_NCCL(ncclCommWindowRegister(ranks.comms[0], memory, 1 << 20, &window, NCCL_WIN_DEFAULT));
+  REQUIRE_NCCL(ncclCommWindowDeregister(ranks.comms[0], window));
+  REQUIRE_NCCL(ncclMemFree(memory));
+  if (!ranks.all_reduce(1000)) return 1;
+  ranks.destroy();
+  return 0;
+}
+
+TEST(Derived, AndOtherCallsWaitForALateRankAsOperationsDo) {
+  const std::string id = to_text(make_id());
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 2; ++rank)
+    processes.emplace_back("comes_later_than_init", Arguments{id, "2", std::to_string(rank)},
+                           Process::Environment{{"NICCOLITE_INIT_TIMEOUT", "1"}});
+  for (Process& process : processes) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
 // id nranks rank leaver: rank `leaver` keeps a child and leaves; the others want to shrink without
 // the last rank, which `leaver` is not.
 ROLE(shrinks_with_a_leaver) {

@@ -100,6 +100,15 @@ TEST(Log, HasTheWordsForSettingsThatProgramsLookFor) {
   }
 }
 
+TEST(Configuration, HasATrafficClassForPlugins) {
+  Process process("configured", {"Unix"},
+                  {{"NCCL_DEBUG", "INFO"},
+                   {"NCCL_NET_PLUGIN", std::string(NET_PLUGINS) + "/libnccl-net-NOTHING.so"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), AllOf(HasSubstr("Comm config Traffic class set to 7"),
+                                      HasSubstr("Unix: a communicator of traffic class 7")));
+}
+
 TEST(Log, NamesTheNetworkThatIsNotThere) {
   Process process("configured", {"InfiniBand"}, {});
   EXPECT_EQ(process.wait(), static_cast<int>(ncclInvalidUsage));

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
+#include <nccl_device.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -170,6 +171,37 @@ INSTANTIATE_TEST_SUITE_P(, Machines,
 TEST_P(Machines, SplitsWorkAsTheirParentsDo) {
   std::vector<Process> running = run("splitter", {make_id()});
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
+// id nranks first count: what is told of who reaches whose memory.
+ROLE(teams) {
+  const int nranks = std::stoi(arguments[1]), first = std::stoi(arguments[2]);
+  const int count = std::stoi(arguments[3]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, first, count);
+  for (int i = 0; i < count; ++i) {
+    const auto comm = ranks.comms[static_cast<size_t>(i)];
+    const ncclTeam_t lsa = ncclTeamLsa(comm), rail = ncclTeamRail(comm);
+    ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+    REQUIRE_NCCL(ncclCommQueryProperties(comm, &properties));
+    std::printf("RANK %d LSA %d of %d RAIL %d of %d by %d TEAMS %d RMA %d\n", first + i, lsa.rank,
+                lsa.nRanks, rail.rank, rail.nRanks, rail.stride, properties.nLsaTeams,
+                properties.hostRmaSupport);
+    void* user = &user;
+    REQUIRE_NCCL(ncclWinGetUserPtr(comm, nullptr, &user));
+    if (user != nullptr) return 1;
+  }
+  ranks.destroy();
+  return 0;
+}
+
+TEST_P(Machines, AreTeamsOfThoseWhoReachEachOthersMemory) {
+  std::vector<Process> running = run("teams", {make_id()});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  for (int rank = 0; rank < machines() * devices(); ++rank)
+    EXPECT_THAT(running[static_cast<size_t>(rank / devices())].output(),
+                HasSubstr(fmt::format("RANK {} LSA {} of {} RAIL {} of {} by {} TEAMS {} RMA 0",
+                                      rank, rank % devices(), devices(), rank / devices(),
+                                      machines(), devices(), machines())));
 }
 
 // id nranks first count: a child of each machine's ranks, used once.

@@ -196,6 +196,12 @@ TEST_F(FakeSystem, MayTellNothing) {
   EXPECT_EQ(graph.nets().size(), 1u);
 }
 
+TEST_F(FakeSystem, MayHaveAFileOfItsProvider) {
+  EXPECT_EQ(providers_file(root_), "");
+  write("/var/run/nvidia-topologyd/virtualTopology.xml", "<system version=\"1\"/>");
+  EXPECT_EQ(providers_file(root_), root_ + "/var/run/nvidia-topologyd/virtualTopology.xml");
+}
+
 TEST(ThisMachine, HasVirtualGpusAtItsProcessor) {
   Description whole;
   for (int rank = 0; rank < 2; ++rank) {

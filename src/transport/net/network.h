@@ -48,10 +48,15 @@ class Network {
   virtual void close_receive(void* connection) = 0;
   virtual void close_listener(void* listener) = 0;
 
-  /// What NCCL_NET_PLUGIN and NCCL_NET say, or, where NCCL_NET is not set, `configured`
-  /// (config.netName; empty: any); null: our own sockets. Errors: InvalidUsage when nothing serves,
-  /// with what was tried.
-  static Result<std::shared_ptr<Network>> choose(const std::string& configured);
+  /// What a communicator wants of its network.
+  struct Wish {
+    std::string name;        // config.netName, where NCCL_NET is not set; empty: any
+    int traffic_class = -1;  // config.trafficClass, for plug-ins; -1: none
+    uint64_t communicator = 0;
+  };
+  /// What NCCL_NET_PLUGIN, NCCL_NET and the wish say; null: our own sockets. Errors: InvalidUsage
+  /// when nothing serves, with what was tried.
+  static Result<std::shared_ptr<Network>> choose(const Wish& wish);
 
   /// What plug-ins tell of messages they are sending; returns 0. As NCCL's ncclProfilerCallback_t.
   using EventSink = int (*)(void** event, int type, void* of, int64_t layout, void* data);

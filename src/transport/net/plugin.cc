@@ -40,8 +40,8 @@ template <int V>
 class Plugin final : public Network {
  public:
   static Result<std::shared_ptr<Network>> open(std::shared_ptr<PluginLibrary> library,
-                                               const abi::Table<V>& table) {
-    std::shared_ptr<Plugin> plugin(new Plugin(std::move(library), table));
+                                               const abi::Table<V>& table, const Wish& wish) {
+    std::shared_ptr<Plugin> plugin(new Plugin(std::move(library), table, wish));
     TRY(plugin->check_table());
     TRY(plugin->init());
     TRY(plugin->inspect());
@@ -145,8 +145,11 @@ class Plugin final : public Network {
  private:
   using S = abi::Signatures<V>;
 
-  Plugin(std::shared_ptr<PluginLibrary> library, const abi::Table<V>& table)
-      : library_(std::move(library)), table_(table) {
+  Plugin(std::shared_ptr<PluginLibrary> library, const abi::Table<V>& table, const Wish& wish)
+      : library_(std::move(library)),
+        table_(table),
+        config_{.traffic_class = wish.traffic_class},
+        communicator_(wish.communicator) {
     name_ = table.name != nullptr ? table.name : "";
     origin_ = fmt::format("{}, ncclNetPlugin_v{}", library_->file(), V);
   }
@@ -188,7 +191,8 @@ class Plugin final : public Network {
   Status init() {
     abi::Outcome result = abi::kSuccess;
     if constexpr (V >= 11) {
-      result = table_.init(&context_, 0, &config_, PluginLibrary::kLogger, pass_event_on);
+      result =
+          table_.init(&context_, communicator_, &config_, PluginLibrary::kLogger, pass_event_on);
     } else {
       // Once in a process, as these versions expect.
       static std::mutex mutex;
@@ -245,7 +249,8 @@ class Plugin final : public Network {
   const std::shared_ptr<PluginLibrary> library_;
   const abi::Table<V>& table_;
   void* context_ = nullptr;
-  abi::Config config_{.traffic_class = -1};
+  abi::Config config_;
+  const uint64_t communicator_;
   bool is_initialized_ = false;
 };
 
@@ -264,7 +269,7 @@ std::shared_ptr<PluginLibrary> open_library(const std::string& name,
 
 template <int V = abi::kNewest>
 Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<PluginLibrary>& library,
-                                            const std::string& wanted) {
+                                            const Network::Wish& wish) {
   if constexpr (V < abi::kOldest) {
     return Status::system_error(
         "network plug-in {}: it has none of the symbols ncclNetPlugin_v{} to ncclNetPlugin_v{}; "
@@ -273,12 +278,12 @@ Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<PluginLibrary>
         library->file(), abi::kOldest, abi::kNewest);
   } else {
     const void* symbol = library->find(fmt::format("ncclNetPlugin_v{}", V));
-    if (symbol == nullptr) return open_table<V - 1>(library, wanted);
+    if (symbol == nullptr) return open_table<V - 1>(library, wish);
     const auto& table = *static_cast<const abi::Table<V>*>(symbol);
-    if (!wanted.empty() && table.name != nullptr && !equal_names(wanted, table.name))
+    if (!wish.name.empty() && table.name != nullptr && !equal_names(wish.name, table.name))
       return Status::invalid_usage("network plug-in {}: its name is {}, and {} is asked for",
-                                   library->file(), table.name, wanted);
-    return Plugin<V>::open(library, table);
+                                   library->file(), table.name, wish.name);
+    return Plugin<V>::open(library, table, wish);
   }
 }
 
@@ -286,16 +291,18 @@ Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<PluginLibrary>
 
 void Network::tell_events_to(EventSink sink) { event_sink.store(sink, std::memory_order_release); }
 
-Result<std::shared_ptr<Network>> Network::choose(const std::string& configured) {
+Result<std::shared_ptr<Network>> Network::choose(const Wish& wish) {
   static std::mutex mutex;  // plug-ins expect one init at a time
   std::lock_guard lock(mutex);
   const bool is_configured = parameters::net().empty();
-  const std::string& wanted = is_configured ? configured : parameters::net();
+  Wish wished = wish;
+  if (!is_configured) wished.name = parameters::net();
+  const std::string& wanted = wished.name;
   std::vector<std::string> tried;
   for (const std::string& name : PluginLibrary::network_names()) {
     const std::shared_ptr<PluginLibrary> library = open_library(name, tried);
     if (library == nullptr) continue;
-    Result<std::shared_ptr<Network>> network = open_table(library, wanted);
+    Result<std::shared_ptr<Network>> network = open_table(library, wished);
     if (network.is_ok()) return network;
     const bool is_passed_over =
         equal_names(wanted, "Socket") && network.status().code() == Code::InvalidUsage;
