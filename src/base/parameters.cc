@@ -145,11 +145,6 @@ enum Place : size_t {
 #define CHOICE(function, name, names, meaning) place_of_##function,
 #define TEXT(function, name, meaning) place_of_##function,
 #include "base/parameters.def"
-#undef INTEGER
-#undef BYTES
-#undef FLAG
-#undef CHOICE
-#undef TEXT
 };
 
 constexpr Declaration kDeclarations[] = {
@@ -162,11 +157,11 @@ constexpr Declaration kDeclarations[] = {
   {name, Kind::Choice, INT64_MIN, 0, 0, names, meaning},
 #define TEXT(function, name, meaning) {name, Kind::Text, INT64_MIN, 0, 0, "", meaning},
 #include "base/parameters.def"
-#undef INTEGER
-#undef BYTES
-#undef FLAG
-#undef CHOICE
-#undef TEXT
+};
+
+constexpr WithoutEffect kWithoutEffect[] = {
+#define WITHOUT_EFFECT(name, reason) {name, reason},
+#include "base/parameters.def"
 };
 
 }  // namespace
@@ -188,13 +183,19 @@ constexpr Declaration kDeclarations[] = {
   }
 #include "base/parameters.def"
 #undef NUMBER
-#undef INTEGER
-#undef BYTES
-#undef FLAG
-#undef CHOICE
-#undef TEXT
 
 std::span<const Declaration> declarations() { return kDeclarations; }
+
+std::span<const WithoutEffect> without_effect() { return kWithoutEffect; }
+
+void tell_of_those_without_effect() {
+  if (!log::enabled(log::Level::Info, log::Env)) return;
+  for (const WithoutEffect& each : kWithoutEffect)
+    if (const std::optional<std::string> text = read_now(each.name))
+      LOG(Info, Env, "{} set by environment to {} has no effect: {}", each.name, *text,
+          each.reason);
+  environment::write_notes();
+}
 
 Reading read(const Declaration& declaration, std::string_view text) {
   Reading reading;

@@ -1,9 +1,10 @@
 // Parameters: every environment variable the library reads, declared once in parameters.def with
-// kind, default, range and meaning. Sources in order of precedence: an environment plug-in (alone,
-// where there is one: environment.h), the process environment, the file NCCL_CONF_FILE (else
-// ~/.nccl.conf), /etc/nccl.conf. Values are read once per process and reported at INFO, subsystem
-// ENV, when first used. A value that its kind does not take counts as unset, and one warning names
-// the variable, the value and what is taken instead.
+// kind, default, range and meaning; and those that NCCL reads and this library has no use for.
+// Sources in order of precedence: an environment plug-in (alone, where there is one:
+// environment.h), the process environment, the file NCCL_CONF_FILE (else ~/.nccl.conf),
+// /etc/nccl.conf. Values are read once per process and reported at INFO, subsystem ENV, when first
+// used. A value that its kind does not take counts as unset, and one warning names the variable,
+// the value and what is taken instead.
 //   if (parameters::buffsize() > 0) ...   generated: a function per entry, named like the variable
 // Thread safety: any thread.
 #pragma once
@@ -25,6 +26,9 @@ namespace niccolite::parameters {
 //                                                                     as written here; empty: unset
 //   TEXT(function, "NAME", "meaning")                                 its reader knows its syntax;
 //                                                                     empty when unset
+// And what is no parameter, but a variable of NCCL's that does nothing here. Where one of its
+// values asks for what is so anyway, the reason begins with it, "as 1: ...".
+//   WITHOUT_EFFECT("NAME", "reason")
 enum class Kind { Integer, Bytes, Flag, Choice, Text };
 
 #define INTEGER(function, name, value, minimum, maximum, meaning) int64_t function();
@@ -33,11 +37,6 @@ enum class Kind { Integer, Bytes, Flag, Choice, Text };
 #define CHOICE(function, name, names, meaning) const std::string& function();
 #define TEXT(function, name, meaning) const std::string& function();
 #include "base/parameters.def"
-#undef INTEGER
-#undef BYTES
-#undef FLAG
-#undef CHOICE
-#undef TEXT
 
 /// What an entry of parameters.def says.
 struct Declaration {
@@ -52,6 +51,19 @@ struct Declaration {
 
 /// All entries, in the order of parameters.def.
 std::span<const Declaration> declarations();
+
+/// What a line WITHOUT_EFFECT says.
+struct WithoutEffect {
+  const char* name;
+  const char* reason;  // and what to use instead, where there is something
+};
+
+/// All of these, in the order of parameters.def.
+std::span<const WithoutEffect> without_effect();
+
+/// Says of each of these that is set that it does nothing, and why, at INFO, subsystem ENV: nobody
+/// shall believe that it works. To be called once per process.
+void tell_of_those_without_effect();
 
 /// What a text gives for an entry.
 struct Reading {

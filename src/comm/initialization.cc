@@ -142,7 +142,10 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
                   machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
       rank() == 0);
   static std::once_flag once;
-  std::call_once(once, refuse_variables);
+  std::call_once(once, [] {
+    refuse_variables();
+    parameters::tell_of_those_without_effect();
+  });
   const bootstrap::UniqueId id = TRY(meeting.find_id(time_for_all_ranks(), abort_));
   id_hash_ = id.hash();
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),

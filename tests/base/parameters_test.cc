@@ -1,5 +1,5 @@
-// What the kinds of parameters take, and that every variable of the library refuses what its kind
-// does not.
+// What the kinds of parameters take, that every variable of the library refuses what its kind does
+// not, and that variables of NCCL's that do nothing here are told of.
 
 #include "base/parameters.h"
 
@@ -7,14 +7,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <string>
 
+#include "base/log.h"
+
 namespace niccolite::parameters {
 namespace {
 
+using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -22,7 +27,7 @@ using testing::Not;
 // Files are read once per process, before the first use of any variable.
 const bool kPrepared = [] {
   const std::string path = "/tmp/niccolite-parameters-" + std::to_string(getpid()) + ".conf";
-  std::ofstream(path) << "NCCL_MIN_CTAS=3\nNCCL_MAX_CTAS=5\n";
+  std::ofstream(path) << "NCCL_MIN_CTAS=3\nNCCL_MAX_CTAS=5\nNCCL_IB_HCA=mlx5_0\n";
   setenv("NCCL_CONF_FILE", path.c_str(), 1);
   setenv("NCCL_MAX_CTAS", "4", 1);
   load_files();
@@ -126,6 +131,53 @@ TEST(Parameters, NoneTakesGarbageForAValue) {
       EXPECT_EQ(reading.number, each.value) << each.name << "=" << garbage;
       EXPECT_THAT(reading.text, IsEmpty()) << each.name << "=" << garbage;
     }
+  }
+}
+
+// What is logged at a level of NCCL_DEBUG.
+std::string told_of_those_without_effect(const char* level) {
+  setenv("NCCL_DEBUG", level, 1);
+  setenv("NCCL_DEBUG_SUBSYS", "ENV", 1);
+  unsetenv("NCCL_DEBUG_FILE");
+  log::reset();
+  testing::internal::CaptureStdout();
+  tell_of_those_without_effect();
+  const std::string told = testing::internal::GetCapturedStdout();
+  unsetenv("NCCL_DEBUG");
+  unsetenv("NCCL_DEBUG_SUBSYS");
+  log::reset();
+  return told;
+}
+
+TEST(Parameters, TellOfEachThatIsSetAndHasNoEffect) {
+  ASSERT_TRUE(kPrepared);
+  ASSERT_FALSE(without_effect().empty());
+  EXPECT_THAT(
+      told_of_those_without_effect("INFO"),
+      HasSubstr("NCCL_IB_HCA set by environment to mlx5_0 has no effect: "));  // by the file
+  for (const WithoutEffect& each : without_effect()) unsetenv(each.name);
+  EXPECT_THAT(told_of_those_without_effect("INFO"), IsEmpty());
+  for (const WithoutEffect& each : without_effect()) {
+    setenv(each.name, "", 1);
+    EXPECT_THAT(told_of_those_without_effect("INFO"), IsEmpty()) << each.name;
+    setenv(each.name, "some value", 1);
+    EXPECT_THAT(told_of_those_without_effect("WARN"), IsEmpty()) << each.name;
+    const std::string told = told_of_those_without_effect("INFO");
+    unsetenv(each.name);
+    EXPECT_THAT(told, AllOf(HasSubstr(" NCCL INFO " + std::string(each.name) +
+                                      " set by environment to some value has no effect: "),
+                            EndsWith(std::string(each.reason) + "\n")));
+    EXPECT_EQ(std::ranges::count(told, '\n'), 1) << told;
+  }
+}
+
+TEST(Parameters, NoneThatIsReadHasNoEffect) {
+  std::set<std::string> names{"NCCL_ALGO", "NCCL_PROTO", "NCCL_COMM_ID", "NCCL_CONF_FILE"};
+  for (const Declaration& each : declarations()) names.insert(each.name);
+  for (const WithoutEffect& each : without_effect()) {
+    EXPECT_TRUE(names.insert(each.name).second) << each.name << " is declared twice";
+    EXPECT_THAT(each.name, Not(HasSubstr("NCCL_DEBUG")));
+    EXPECT_STRNE(each.reason, "") << each.name;
   }
 }
 

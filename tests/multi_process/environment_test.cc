@@ -208,6 +208,21 @@ TEST(Environment, ValuesThatAreNotTakenAreNamed) {
   }
 }
 
+TEST(Environment, WhatHasNoEffectIsSaidOnce) {
+  const Process::Environment useless{{"NCCL_NVLS_ENABLE", "1"}, {"NCCL_IB_HCA", "mlx5_0"}};
+  EXPECT_THAT(output_of(useless), IsEmpty());
+  Process::Environment with_log = useless;
+  with_log.insert({"NCCL_DEBUG", "INFO"});
+  const std::string output = output_of(with_log);
+  for (const char* text :
+       {"NCCL_NVLS_ENABLE set by environment to 1 has no effect: NVLink multicast",
+        "NCCL_IB_HCA set by environment to mlx5_0 has no effect: no InfiniBand"}) {
+    const size_t first = output.find(text);
+    EXPECT_NE(first, std::string::npos) << text << " is not in\n" << output;
+    EXPECT_EQ(output.rfind(text), first) << text << " is said twice";
+  }
+}
+
 TEST(Environment, ComesFromTheConfigurationFileToo) {
   const std::string path =
       testing::TempDir() + "niccolite-test-" + std::to_string(getpid()) + ".conf";
