@@ -50,20 +50,6 @@ Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
   return status;
 }
 
-// What NCCL has and this library has not: nobody shall believe that it works.
-void refuse_variables() {
-  if (parameters::oob_net_enable() == 1)
-    LOG(Warn, Init, "NCCL_OOB_NET_ENABLE=1 is not served: ranks meet by TCP. Unset it");
-  if (!parameters::oob_net_ifname().empty())
-    LOG(Warn, Init,
-        "NCCL_OOB_NET_IFNAME={} is not served: set NCCL_SOCKET_IFNAME, which chooses the "
-        "interfaces by which ranks meet",
-        parameters::oob_net_ifname());
-  if (!parameters::socket_magic().empty())
-    LOG(Warn, Init,
-        "NCCL_SOCKET_MAGIC is not served: connections prove the unique id's secret. Unset it");
-}
-
 // Null: sockets. Plug-ins are opened where they are needed, or asked for by the program.
 Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed,
                                                                 const Configuration& configuration,
@@ -142,10 +128,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
                   machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
       rank() == 0);
   static std::once_flag once;
-  std::call_once(once, [] {
-    refuse_variables();
-    parameters::tell_of_those_without_effect();
-  });
+  std::call_once(once, parameters::tell_of_those_without_effect);
   const bootstrap::UniqueId id = TRY(meeting.find_id(time_for_all_ranks(), abort_));
   id_hash_ = id.hash();
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
