@@ -58,8 +58,18 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
 
 OperationQueue::~OperationQueue() = default;
 
-void OperationQueue::order_launches(std::unique_ptr<LaunchOrder> order) {
-  launch_order_ = std::move(order);
+void OperationQueue::order_launches(std::shared_ptr<const observe::Recorder> recorder,
+                                    int most_ctas) {
+  // Without it operations are launched as they come.
+  Result<std::shared_ptr<gpu::Event>> last_work = order_.last_work();
+  if (!last_work.is_ok()) return;
+  Result<std::unique_ptr<LaunchOrder>> order =
+      LaunchOrder::join({.machine = machine_,
+                         .device = device_,
+                         .recorder = std::move(recorder),
+                         .last_work = std::move(last_work).take(),
+                         .most_ctas = most_ctas});
+  if (order.is_ok()) launch_order_ = std::move(order).take();
 }
 
 void OperationQueue::tune(Tuning& tuning) {
@@ -171,6 +181,7 @@ Status OperationQueue::after(gpu::StreamHandle stream) {
     if (message_agreement_ != nullptr) message_agreement_->launched();
   }
   TRY(order_.after(stream));
+  if (launch_order_ != nullptr && !order_.is_captured()) launch_order_->after();
   if (used_.empty()) return {};
   if (!order_.is_captured()) {
     used_.clear();  // which keeps its memory

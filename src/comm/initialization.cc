@@ -327,12 +327,8 @@ void Communicator::make_operations(const planner::Settings& settings) {
   if (message_agreement_ != nullptr) operations_->plan_messages_by(*message_agreement_);
   start_tuning(settings);
   if (tuning_ != nullptr) operations_->tune(*tuning_);
-  if (configuration_.orders_launches && nranks() > 1 && log_ != nullptr) {
-    // Without it operations are launched as they come.
-    Result<std::unique_ptr<LaunchOrder>> order =
-        LaunchOrder::join(machine_, device(), log_->recorder(), planner::most_channels(settings));
-    if (order.is_ok()) operations_->order_launches(std::move(order).take());
-  }
+  if (configuration_.orders_launches && nranks() > 1 && log_ != nullptr)
+    operations_->order_launches(log_->recorder(), planner::most_channels(settings));
   start_profiling();
   {
     std::lock_guard lock(windows_mutex_);

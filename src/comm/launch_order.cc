@@ -34,26 +34,23 @@ struct LaunchOrder::Device {
   std::vector<LaunchOrder*> members GUARDED_BY(mutex){};
 };
 
-Result<std::unique_ptr<LaunchOrder>> LaunchOrder::join(
-    gpu::Machine& machine, int device, std::shared_ptr<const observe::Recorder> recorder,
-    int most_ctas) {
+Result<std::unique_ptr<LaunchOrder>> LaunchOrder::join(Of of) {
   // Never destroyed: communicators may end after main().
   static auto* const mutex = new std::mutex;
   static auto* const devices =
       new std::map<std::pair<const gpu::Machine*, int>, std::shared_ptr<Device>>;
-  const int places = TRY(places_of(machine, device));
+  const int places = TRY(places_of(of.machine, of.device));
   if (places == 0) return std::unique_ptr<LaunchOrder>();
   gpu::Event begun;
-  if (machine.kind() == gpu::Kind::Cuda)
-    begun = TRY(machine.create_event(device, /*timing=*/false));
+  if (of.machine.kind() == gpu::Kind::Cuda)
+    begun = TRY(of.machine.create_event(of.device, /*timing=*/false));
   std::lock_guard lock(*mutex);
-  std::shared_ptr<Device>& shared = (*devices)[{&machine, device}];
+  std::shared_ptr<Device>& shared = (*devices)[{&of.machine, of.device}];
   if (shared == nullptr) shared = std::make_shared<Device>(places);
-  std::unique_ptr<LaunchOrder> order(new LaunchOrder(machine, device, shared, std::move(recorder)));
+  std::unique_ptr<LaunchOrder> order(new LaunchOrder(std::move(of), shared));
   order->begun_ = std::move(begun);
   std::lock_guard members_lock(shared->mutex);
-  order->most_ctas_ = most_ctas;
-  shared->most.fetch_add(most_ctas, std::memory_order_relaxed);
+  shared->most.fetch_add(order->most_ctas_, std::memory_order_relaxed);
   shared->members.push_back(order.get());
   return order;
 }
@@ -74,15 +71,25 @@ void LaunchOrder::note(uint64_t number, int ctas) {
 }
 
 bool LaunchOrder::has_begun() const {
-  return recorder_->has_begun(number_.load(std::memory_order_relaxed),
-                              static_cast<uint32_t>(ctas_.load(std::memory_order_relaxed)));
+  return of_.recorder->has_begun(number_.load(std::memory_order_relaxed),
+                                 static_cast<uint32_t>(ctas_.load(std::memory_order_relaxed)));
 }
 
-int LaunchOrder::ctas_of_unended() const {
+// Asked of the event, not of the recorder: kernels of real GPUs tell it nothing unless they are
+// asked to, and a communicator that is idle would count for ever.
+bool LaunchOrder::has_ended(uint64_t number) const {
+  if (recorded_.load(std::memory_order_acquire) != number) return false;  // pairs with after()
+  const Result<bool> is_done =
+      of_.machine.await_event(*of_.last_work, Deadline::after(std::chrono::milliseconds(0)));
+  return is_done.is_ok() && is_done.value();
+}
+
+int LaunchOrder::ctas_of_unended() {
   const uint64_t number = number_.load(std::memory_order_relaxed);
-  const int ctas = ctas_.load(std::memory_order_relaxed);
-  const bool is_done = number == 0 || recorder_->has_ended(number, static_cast<uint32_t>(ctas));
-  return is_done ? 0 : widest_.load(std::memory_order_relaxed);
+  if (number == ended_) return 0;  // 0: there was none
+  if (!has_ended(number)) return widest_.load(std::memory_order_relaxed);
+  ended_ = number;
+  return 0;
 }
 
 Status LaunchOrder::before(Launcher& launcher, gpu::StreamHandle stream, uint64_t number) {
@@ -97,17 +104,17 @@ Status LaunchOrder::before(Launcher& launcher, gpu::StreamHandle stream, uint64_
     most_ctas_ = ctas;
   }
   int wanted = ctas;
-  for (const LaunchOrder* const other : shared_->members)
+  for (LaunchOrder* const other : shared_->members)
     if (other != this) wanted += other->ctas_of_unended();
   const bool fits = wanted <= shared_->places;
-  const bool is_cuda = machine_.kind() == gpu::Kind::Cuda;
+  const bool is_cuda = of_.machine.kind() == gpu::Kind::Cuda;
   executor::StartOrder order;
   for (const LaunchOrder* const other : shared_->members) {
     // Its own operations are ordered already.
     if (fits || other == this || other->has_begun()) continue;
     // With the lock held: the event may not end, nor record more, before the stream knows which
     // record it waits for.
-    if (is_cuda) TRY(machine_.wait_event(device_, stream, other->begun_));
+    if (is_cuda) TRY(of_.machine.wait_event(of_.device, stream, other->begun_));
     if (!is_cuda) order.before.push_back(other->place_);
   }
   if (is_cuda) {

@@ -23,43 +23,49 @@ class Launcher;
 
 class LaunchOrder {
  public:
-  /// `recorder`: hears of the communicator's launches. `most_ctas`: that its operations have, of
-  /// those that are not messages. Null: the device has room for everything, or cannot tell that an
-  /// operation has begun.
-  static Result<std::unique_ptr<LaunchOrder>> join(
-      gpu::Machine& machine, int device, std::shared_ptr<const observe::Recorder> recorder,
-      int most_ctas);
+  /// A communicator, as the others of its device see it.
+  struct Of {
+    gpu::Machine& machine;
+    int device = 0;
+    std::shared_ptr<const observe::Recorder> recorder;  // hears of its launches
+    std::shared_ptr<const gpu::Event> last_work;        // is recorded behind each operation
+    int most_ctas = 0;  // that its operations have, of those that are not messages
+  };
+  /// Null: the device has room for everything, or cannot tell that an operation has begun.
+  static Result<std::unique_ptr<LaunchOrder>> join(Of of);
   ~LaunchOrder();
   LaunchOrder(const LaunchOrder&) = delete;
 
   /// Before `launcher` launches the operation `number` (Launch::number) on `stream`, which captures
   /// nothing.
   Status before(Launcher& launcher, gpu::StreamHandle stream, uint64_t number);
+  /// After the event has been recorded behind it.
+  void after() {
+    // [release] pairs with has_ended(): whoever sees the number sees the event as it was recorded.
+    recorded_.store(number_.load(std::memory_order_relaxed), std::memory_order_release);
+  }
 
  private:
   struct Device;  // what its communicators share
-  LaunchOrder(gpu::Machine& machine, int device, std::shared_ptr<Device> shared,
-              std::shared_ptr<const observe::Recorder> recorder)
-      : machine_(machine),
-        device_(device),
-        shared_(std::move(shared)),
-        recorder_(std::move(recorder)) {}
-  /// CTAs that its operations that have not ended may have at a time.
-  int ctas_of_unended() const;
+  LaunchOrder(Of of, std::shared_ptr<Device> shared)
+      : of_(std::move(of)), shared_(std::move(shared)), most_ctas_(of_.most_ctas) {}
+  /// CTAs that its operations that have not ended may have at a time. Holds the device's mutex.
+  int ctas_of_unended();
+  bool has_ended(uint64_t number) const;
   bool has_begun() const;
   void note(uint64_t number, int ctas);
 
-  gpu::Machine& machine_;
-  const int device_;
+  const Of of_;
   const std::shared_ptr<Device> shared_;
-  const std::shared_ptr<const observe::Recorder> recorder_;
   // The newest operation. Those before it have ended when it has begun.
   std::atomic<uint64_t> number_{0};  // 0: none
   std::atomic<int> ctas_{0};
-  std::atomic<int> widest_{0};  // CTAs of an operation so far
+  std::atomic<int> widest_{0};         // CTAs of an operation so far
+  std::atomic<uint64_t> recorded_{0};  // the operation that the event stands behind
+  uint64_t ended_ = 0;                 // the last that was seen to have; under the device's mutex
   // The same, or what was promised: written by the communicator's thread with the device's mutex,
   // and read by that thread alone.
-  int most_ctas_ = 0;
+  int most_ctas_;
   gpu::Event begun_;                 // CUDA: recorded by each of its operations as it begins
   std::weak_ptr<const void> place_;  // virtual GPUs: of its newest operation, StartOrder::place
 };

@@ -56,10 +56,10 @@ class Launcher {
   executor::StartOrder start_order_;   // of the next launch
   const gpu::Event* begun_ = nullptr;  // the same
   bool is_beside_last_ = false;        // the same
+  int ctas_ = 0;
 
  private:
   Advertisements advertisements_ = Advertisements::None;
-  int ctas_ = 0;
   std::vector<void*> scratch_;              // by work; empty: no work needs any
   std::vector<executor::Buffers> buffers_;  // of the launch in progress, with it
   LaunchForm form_;

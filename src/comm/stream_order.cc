@@ -22,6 +22,11 @@ gpu::CapturePoint new_in(gpu::CapturePoint point, const gpu::CapturePoint& befor
 
 }  // namespace
 
+Result<std::shared_ptr<gpu::Event>> StreamOrder::last_work() {
+  if (last_work_ == nullptr) last_work_ = TRY(take_shared_event(machine_, device_));
+  return last_work_;
+}
+
 Status StreamOrder::before(gpu::StreamHandle stream) {
   return before(stream, TRY(machine_.capture_of(device_, stream)));
 }
@@ -29,7 +34,7 @@ Status StreamOrder::before(gpu::StreamHandle stream) {
 Status StreamOrder::before(gpu::StreamHandle stream, const gpu::Capture& capture) {
   if (capture.state == gpu::CaptureState::Invalidated)
     return Status::cuda_error("the capture of the stream was invalidated by an earlier call");
-  if (last_work_ == nullptr) last_work_ = TRY(take_shared_event(machine_, device_));
+  TRY(last_work());
   is_captured_ = capture.state == gpu::CaptureState::Active;
   if (is_captured_) return before_captured(stream, capture.id);
   stream_ = TRY(machine_.stream_id(device_, stream));

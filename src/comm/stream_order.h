@@ -52,7 +52,9 @@ class StreamOrder {
   /// Waits until all operations so far, and all launches of graphs that hold some, are done: true,
   /// or false at the deadline. Disturbs no capture, unless graphs do not mix and there were some.
   Result<bool> drain(Deadline deadline);
-  bool has_begun() const { return last_work_ != nullptr; }
+  bool has_begun() const { return has_live_ || has_captured_; }
+  /// E. Nobody else records it.
+  Result<std::shared_ptr<gpu::Event>> last_work();
   /// An event for all operations so far. Once there was one; by any thread.
   Result<std::shared_ptr<gpu::Event>> mark();
 
@@ -71,7 +73,7 @@ class StreamOrder {
   gpu::Machine& machine_;
   const int device_;
   const bool graphs_mix_;
-  std::shared_ptr<gpu::Event> last_work_;  // E, from the first operation on; graphs share it
+  std::shared_ptr<gpu::Event> last_work_;  // E, once it is wanted; graphs share it
   std::mutex marks_mutex_;
   gpu::Stream marks_ GUARDED_BY(marks_mutex_);  // what mark() records on
   bool has_live_ = false;

@@ -45,16 +45,10 @@ KernelMarks::Progress KernelMarks::progress() const {
   return progress;
 }
 
-bool KernelMarks::have_all_come_to(uint64_t mark, uint32_t ctas) const {
-  const uint32_t marked = std::min(ctas, kMarkedCtas);
-  return std::all_of(newest_, newest_ + marked,
-                     [&](const KernelStamp& stamp) { return read(stamp).launch >= mark; });
-}
 bool KernelMarks::have_all_begun(uint64_t launch, uint32_t ctas) const {
-  return have_all_come_to(2 * launch, ctas);
-}
-bool KernelMarks::have_all_ended(uint64_t launch, uint32_t ctas) const {
-  return have_all_come_to(2 * launch + 1, ctas);
+  return ctas <= kMarkedCtas && std::all_of(newest_, newest_ + ctas, [&](const KernelStamp& stamp) {
+           return read(stamp).launch >= 2 * launch;
+         });
 }
 
 }  // namespace niccolite::observe

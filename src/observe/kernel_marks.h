@@ -61,14 +61,11 @@ class KernelMarks {
     bool is_running = false;
   };
   Progress progress() const;
-  /// Of the newest launch, which has so many CTAs: have all of them begun, or ended? False also
-  /// when an older one, of a graph, was launched again after it.
+  /// Of the newest launch, which has so many CTAs: have all of them begun? False also when an older
+  /// one, of a graph, was launched again after it, and where not all CTAs have marks.
   bool have_all_begun(uint64_t launch, uint32_t ctas) const;
-  bool have_all_ended(uint64_t launch, uint32_t ctas) const;
 
  private:
-  bool have_all_come_to(uint64_t mark, uint32_t ctas) const;
-
   KernelStamp* newest_ = nullptr;
   uint32_t columns_ = 0;
 };

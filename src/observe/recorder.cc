@@ -64,15 +64,10 @@ Recorder::Progress Recorder::progress() const {
   return {.begun = begun_.last.load(std::memory_order_relaxed), .is_running = begins != ends};
 }
 
-// relaxed: hints, which order nothing.
+// relaxed: a hint, which orders nothing.
 bool Recorder::has_begun(uint64_t launch, uint32_t ctas) const {
   if (marks_) return marks_.have_all_begun(launch, ctas);
   return begun_.last.load(std::memory_order_relaxed) >= launch;
-}
-
-bool Recorder::has_ended(uint64_t launch, uint32_t ctas) const {
-  if (marks_) return marks_.have_all_ended(launch, ctas);
-  return ended_.last.load(std::memory_order_relaxed) >= launch;
 }
 
 void Recorder::look() {

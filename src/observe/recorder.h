@@ -83,10 +83,9 @@ class Recorder {
   /// What the stream has come to. A launch in a graph begins and ends again and again.
   using Progress = KernelMarks::Progress;  // begun 0: or the executor does not tell
   Progress progress() const;
-  /// Of the newest launch that no graph holds, which has so many CTAs: have all of them begun, or
-  /// ended? False where nobody tells, and when a graph was launched after it.
+  /// Of the newest launch that no graph holds, which has so many CTAs: have all of them begun?
+  /// False where nobody tells, and when a graph was launched after it.
   bool has_begun(uint64_t launch, uint32_t ctas) const;
-  bool has_ended(uint64_t launch, uint32_t ctas) const;
 
   /// Compares the clocks of host and GPU, if kernels tell: the more often, the better.
   void look() EXCLUDES(mutex_);

@@ -36,7 +36,7 @@ TEST(KernelMarks, TellWhatRunsUntilTheLastCtaHasEnded) {
   EXPECT_EQ(marks.last().time, 3000u);
 }
 
-TEST(KernelMarks, KnowWhetherAllCtasHaveBegunAndEnded) {
+TEST(KernelMarks, KnowWhetherAllCtasHaveBegun) {
   MarkedKernels kernels;
   const KernelMarks& marks = kernels.marks();
   EXPECT_FALSE(marks.have_all_begun(7, 2));
@@ -44,17 +44,20 @@ TEST(KernelMarks, KnowWhetherAllCtasHaveBegunAndEnded) {
   EXPECT_FALSE(marks.have_all_begun(7, 2)) << "CTA 1 has no place yet";
   kernels.end(7, 1001, 0);
   EXPECT_FALSE(marks.progress().is_running);
-  EXPECT_FALSE(marks.have_all_ended(7, 2)) << "nothing runs, and CTA 1 is still to come";
+  EXPECT_FALSE(marks.have_all_begun(7, 2)) << "nothing runs, and CTA 1 is still to come";
   kernels.begin(7, 1002, 1);
   EXPECT_TRUE(marks.have_all_begun(7, 2));
-  EXPECT_FALSE(marks.have_all_ended(7, 2));
-  kernels.end(7, 1003, 1);
-  EXPECT_TRUE(marks.have_all_ended(7, 2));
   // A narrower one: the other CTAs keep what they have marked.
   kernels.begin(8, 2000, 0);
-  kernels.end(8, 2001, 0);
-  EXPECT_TRUE(marks.have_all_ended(8, 1));
-  EXPECT_FALSE(marks.have_all_ended(8, 2));
+  EXPECT_TRUE(marks.have_all_begun(8, 1));
+  EXPECT_FALSE(marks.have_all_begun(8, 2));
+}
+
+TEST(KernelMarks, TellNothingOfLaunchesThatHaveMoreCtas) {
+  MarkedKernels kernels;
+  for (uint32_t cta = 0; cta < kMarkedCtas; ++cta) kernels.begin(7, 1000, cta);
+  EXPECT_TRUE(kernels.marks().have_all_begun(7, kMarkedCtas));
+  EXPECT_FALSE(kernels.marks().have_all_begun(7, kMarkedCtas + 1));
 }
 
 // A GPU's clock that runs fast, and starts anywhere.
