@@ -35,12 +35,14 @@ __device__ __forceinline__ uint32_t other_tag_in(const Words& words, uint32_t fl
   return ll::is_mismatch(there, flag) ? ll::tag_in(there) : Awaited::kNoTag;
 }
 
-/// Writes the words behind the chunk too, where ll.h asks for it: once in 2^15 steps.
+/// Writes the words behind the chunk too, where ll.h asks for it: once in 2^15 steps. Each word by
+/// the thread that writes it in all other steps: the receiver gives credit for the slot when it has
+/// the chunk, and another thread that was late would write over a later one.
 __device__ __forceinline__ void ll_clean(const FifoShape& shape, const WorkerThreads& worker,
                                          std::byte* slot, uint32_t vec8s, uint32_t flag) {
   const uint32_t in_slot = shape.slot_bytes / kVec8InSlot;
-  for (uint32_t g = vec8s + worker.rank; g < in_slot; g += worker.size) {
-    ptx::store_words(slot + g * kVec8InSlot, pack_words(0, flag));
+  for (uint32_t g = worker.rank; g < in_slot; g += worker.size) {
+    if (g >= vec8s) ptx::store_words(slot + g * kVec8InSlot, pack_words(0, flag));
   }
 }
 
