@@ -380,8 +380,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t pncclCommFinalize(ncclComm_t comm);
 
 /* Finalizes if that was not done, and frees everything; the handle is invalid afterwards. Graphs
- * that contain operations of the communicator are to be destroyed before. A null `comm` succeeds.
- */
+ * that contain operations of the communicator are to be destroyed before. In a group it comes after
+ * all else, and the group's end waits for it. A null `comm` succeeds. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t pncclCommDestroy(ncclComm_t comm);
 
@@ -524,8 +524,8 @@ ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle);
  * distance on all ranks, or at one that differs by multiples of 2 MiB. The window is null, and the
  * call succeeds, when a rank has NCCL_WIN_ENABLE=0. A failure of one rank is a failure of all.
  * ncclInvalidArgument: null or bad arguments, a start that is not aligned, flags that differ.
- * ncclUnhandledCudaError: memory of cudaMalloc, or the driver refuses. ncclInvalidUsage,
- * ncclRemoteError: a rank registers another window, or none. */
+ * ncclUnhandledCudaError: memory of cudaMalloc, or the driver refuses. ncclInvalidUsage: a rank
+ * registers another window. ncclRemoteError: a rank has died. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
 ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
@@ -537,7 +537,8 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
 ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
 
 /* Stores the `buff` that this rank has registered, or null where windows are switched off
- * (NCCL_WIN_ENABLE=0). ncclInvalidArgument: a bad argument, or no live window of `comm`. */
+ * (NCCL_WIN_ENABLE=0, several machines, no peer access). ncclInvalidArgument: a bad argument, or no
+ * live window of `comm`. */
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
 ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
 
@@ -545,9 +546,9 @@ ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUse
 
 /* Calls between start and end are collected and carried out together by the outermost end: needed
  * where one thread drives several ranks, and a way to join operations into one launch. Groups nest,
- * and belong to the calling thread. ncclGroupEnd returns the last error of an argument inside the
- * group, in which case nothing of it was carried out, or the first failure of carrying it out; the
- * thread is outside any group afterwards. ncclInvalidUsage: no group is open. */
+ * and belong to the calling thread. ncclGroupEnd returns the last error of a call that the group
+ * was to record, in which case nothing of it was carried out, or the first failure of carrying it
+ * out; the thread is outside any group afterwards. ncclInvalidUsage: no group is open. */
 ncclResult_t ncclGroupStart(void);
 ncclResult_t pncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);

@@ -198,20 +198,4 @@ Status PreparedLaunch::keep_in_graph(const DeviceParams& params, gpu::StreamHand
   return {};
 }
 
-Status PreparedLaunch::keep_until_done(gpu::StreamHandle stream) const {
-  for (const Version* version : {&version_, &threads_version_}) {
-    if (version->params == nullptr) continue;
-    auto kept = std::make_unique<DeviceParams>(version->params);
-    TRY(machine_->call_host(device_, stream, let_go, kept.get()));
-    static_cast<void>(kept.release());  // let_go() owns it now
-  }
-  return {};
-}
-
-Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const Launch& launch) {
-  PreparedLaunch prepared = TRY(PreparedLaunch::create(machine, device, launch));
-  TRY(prepared.launch(stream));
-  return prepared.keep_until_done(stream);
-}
-
 }  // namespace niccolite::executor::cuda

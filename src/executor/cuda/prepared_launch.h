@@ -38,8 +38,6 @@ class PreparedLaunch {
   bool has_memory() const {
     return version_.params != nullptr || threads_version_.params != nullptr;
   }
-  /// Lets that memory live until what is queued on `stream` by now is done.
-  Status keep_until_done(gpu::StreamHandle stream) const;
 
  private:
   /// What is queued.
@@ -66,8 +64,5 @@ class PreparedLaunch {
   Version threads_version_;  // when version_ only moves bytes and has staged copies: for buffers
                              // that do not suit those
 };
-
-/// Prepares and queues a Launch that will not come again.
-Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const Launch& launch);
 
 }  // namespace niccolite::executor::cuda
