@@ -79,6 +79,31 @@ TEST(Paths, GiveALinkLocalAddressTheScopeOfThisHost) {
   EXPECT_EQ(paths_between({.interfaces = {own}}, peer).rails.at(0).to.scope(), 3u);
 }
 
+struct FastRails {
+  std::vector<int> speeds;
+  size_t used;
+  Texts expected;
+};
+
+TEST(Rails, AreAsFastAsTheOneOfTheBootstrapWhichIsAlwaysThere) {
+  const std::vector<Interface> all{interface("eth0", "10.1.0.1"), interface("br-1", "172.18.0.1"),
+                                   interface("eth1", "10.2.0.1")};
+  const FastRails cases[] = {
+      {.speeds = {0, 10'000, 0}, .used = 0, .expected = {"eth0", "br-1", "eth1"}},
+      {.speeds = {1'000, 10'000, 499}, .used = 0, .expected = {"eth0", "br-1"}},
+      {.speeds = {25'000, 10'000, 12'500}, .used = 0, .expected = {"eth0", "eth1"}},
+      {.speeds = {25'000, 0, 25'000}, .used = 2, .expected = {"eth0", "eth1"}},
+      {.speeds = {100'000, 0, 10'000}, .used = 1, .expected = {"eth0", "br-1"}},
+      {.speeds = {0, 0, 0}, .used = 1, .expected = {"eth0", "br-1", "eth1"}},
+  };
+  for (const FastRails& c : cases) {
+    Texts names;
+    for (const Interface& rail : fast_rails(all, c.speeds, all[c.used].address))
+      names.push_back(rail.name);
+    EXPECT_EQ(names, c.expected) << testing::PrintToString(c.speeds) << ", used " << c.used;
+  }
+}
+
 TEST(Rails, HoldTheInterfaceOfTheBootstrap) {
   const Address loopback = address("127.0.0.1:7");
   const std::vector<Interface> rails = find_rails(loopback).take();

@@ -41,13 +41,24 @@ Result<std::vector<Interface>> find_rails(const Address& used) {
     return std::vector<Interface>{{.name = "", .address = used.with_port(0), .netmask = {}}};
   }
   if (!filter.empty() || rails.size() == 1) return rails;
-  // One that is much slower would hold up what the others carry.
   std::vector<int> speeds;
   for (const Interface& rail : rails) speeds.push_back(link_speed(rail.name));
-  const int fastest = *std::ranges::max_element(speeds);
+  return fast_rails(rails, speeds, used.with_port(0));
+}
+
+// One that is much slower would hold up what the others carry. But what drivers say is not what is
+// behind an interface: virtio says nothing, and a bridge to containers of this host that it is
+// fast. That others are reached by the one that the bootstrap uses is known.
+std::vector<Interface> fast_rails(const std::vector<Interface>& rails, std::span<const int> speeds,
+                                  const Address& used) {
+  const auto is_used = [&](const Interface& rail) { return rail.address == used; };
+  const auto found = std::ranges::find_if(rails, is_used);
+  const int speed = found == rails.end() ? 0 : speeds[static_cast<size_t>(found - rails.begin())];
+  const int measure = speed > 0 ? speed : std::ranges::max(speeds);
   std::vector<Interface> fast;
   for (size_t i = 0; i < rails.size(); ++i)
-    if (2 * speeds[i] >= fastest) fast.push_back(std::move(rails[i]));
+    if (is_used(rails[i]) || (speeds[i] == 0 ? speed == 0 : 2 * int64_t{speeds[i]} >= measure))
+      fast.push_back(rails[i]);
   return fast;
 }
 

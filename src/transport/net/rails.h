@@ -19,9 +19,15 @@ struct Rails {
 };
 
 /// All that NCCL_SOCKET_IFNAME chooses, of the family of `used`; without it, those of the kind of
-/// `used` that have at least half the speed of the fastest. `used` is the address by which the
-/// bootstrap reaches others, and the only rail where it is of another kind.
+/// `used` that are fast enough. `used` is the address by which the bootstrap reaches others, and
+/// the only rail where it is of another kind.
 Result<std::vector<Interface>> find_rails(const Address& used);
+
+/// Those that carry beside the one that has the address `used`, which always does: with at least
+/// half of its speed, or, where that is unknown, of the fastest that is known, and those of which
+/// none is. `speeds`: of each, as link_speed() tells them.
+std::vector<Interface> fast_rails(const std::vector<Interface>& rails, std::span<const int> speeds,
+                                  const Address& used);
 
 /// How many sockets to a peer share a rail. `threads` and `sockets_per_thread`: their product was
 /// asked for (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD); 0: what suits the adapter of the PCI
