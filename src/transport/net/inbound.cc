@@ -58,6 +58,7 @@ Status Inbound::stream_frame(Stream& stream, const Frame& frame) {
   if (frame.kind == FrameKind::Part) return accept(flow, frame);
   if (frame.kind == FrameKind::Ask) {
     acknowledge(flow);
+    flow.connection->flush();  // which may end it
     for (const auto& [key, end] : ends_) end->tell_again();
     return {};
   }
