@@ -1,22 +1,178 @@
-// Outbound: what becomes of ends whose peer has left. No peer is needed for that.
+// Outbound: how a sender replaces connections, and what becomes of ends whose peer has left. The
+// peer is played by this thread.
 #include "transport/net/outbound.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/wait.h"
+#include "executor/host/port.h"
 #include "gpu/virtual/driver.h"
 
 namespace niccolite::transport::net {
 namespace {
 
+using bootstrap::EventLoop;
+using bootstrap::Link;
+using executor::host::PortState;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr executor::FifoShape kShape{.channels = 1, .depth = 4, .slot_bytes = 4096};
 
 Key key(int tag) { return {.tag = tag, .protocol = executor::Protocol::Simple}; }
+
+Address here() { return Address::parse("127.0.0.1:1").take().with_port(0); }
+
+/// Rank 1's end of the streams, on the sender's loop.
+class Peer final : private Link::Owner {
+ public:
+  explicit Peer(EventLoop& loop) : loop_(loop) {}
+  ~Peer() {
+    for (std::unique_ptr<Link>& link : links_) Link::bury(loop_, std::move(link));
+  }
+  Address address() const { return listener_.local_address().take(); }
+
+  /// Lets those in who want to connect, or accepts them and says nothing.
+  void accept(bool lets_in = true) {
+    for (int error = 0;;) {
+      std::optional<Socket> accepted = listener_.accept(&error).take();
+      if (!accepted) return;
+      ++accepted_;
+      if (lets_in)
+        links_.push_back(Link::accepted(loop_, std::move(*accepted),
+                                        {.self = {.key = {}, .number = 2}, .identity_of = {}},
+                                        *this)
+                             .take());
+      else
+        strangers_.push_back(std::move(*accepted));
+    }
+  }
+  int accepted() const { return accepted_; }
+  /// Connections that it has let in, in their order.
+  const std::vector<Socket>& connections() const { return connections_; }
+  void say(size_t connection, const Frame& frame) const {
+    EXPECT_TRUE(connections_[connection].send(std::as_bytes(std::span(&frame, 1))).is_ok());
+  }
+  /// Has the sender given up one that it was not let in by?
+  bool has_been_dropped(size_t stranger) const {
+    std::array<std::byte, 256> hello;
+    for (;;) {
+      const Transfer got = strangers_[stranger].receive(hello).take();
+      if (got.bytes == 0) return !got.open;
+    }
+  }
+
+ private:
+  void link_opened(Link& link) override {
+    Link::Stream stream = link.release();
+    EXPECT_TRUE(stream.socket.send(stream.unsent).is_ok());
+    connections_.push_back(std::move(stream.socket));
+  }
+  void link_frame(Link&, std::span<const std::byte>) override {}
+  void link_ended(Link&, Link::End, Status) override {}
+
+  EventLoop& loop_;
+  Socket listener_ = Socket::listen(here()).take();
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Socket> connections_;
+  std::vector<Socket> strangers_;
+  int accepted_ = 0;
+};
+
+/// A sender of one connection to such a peer, and the thread of both.
+class Sender {
+ public:
+  explicit Sender(milliseconds patience = seconds(5))
+      : outbound_(
+            *loop_,
+            {.link = {.self = {.key = {}, .number = 1}, .identity_of = {}, .patience = patience},
+             .number = 2,
+             .peer = "rank 1",
+             .rails = {.interfaces = {{.name = "", .address = here(), .netmask = {}}}},
+             .has_left = [] { return false; },
+             .fail = [this](Status why) { failures.push_back(why.message()); },
+             .pulse = &pulse}) {
+    outbound_.add(key(1), *end_);
+    loop_->set_poller([this]() -> EventLoop::Clock::duration {
+      while (outbound_.progress()) continue;
+      return milliseconds(5);
+    });
+    loop_->post([this] { outbound_.reach(std::vector{peer.address()}); });
+    thread_ = std::thread([this] { loop_->run(); });
+  }
+  ~Sender() {
+    loop_->stop();
+    thread_.join();
+  }
+  /// One step.
+  void send(size_t bytes) {
+    PortState port;
+    port.begin(end_->port(), kShape, 0, /*is_send=*/true, 1, 7, {});
+    port.sent(executor::Protocol::Simple, bytes);
+    port.end();
+  }
+  bool is_flushed() const { return end_->is_flushed(); }
+  void say_credit(size_t connection) const {
+    peer.say(connection, {.kind = FrameKind::Credit,
+                          .protocol = static_cast<uint8_t>(key(1).protocol),
+                          .tag = 1,
+                          .step = kShape.depth});
+  }
+  /// Calls `look`, which may use all that the thread does, until it says yes.
+  bool wait_until(const std::function<bool()>& look, milliseconds most = seconds(60)) {
+    for (const Deadline end = Deadline::after(most); !end.passed();) {
+      bool is_met = false;
+      loop_->borrow([&] { is_met = look(); });
+      if (is_met) return true;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return false;
+  }
+
+ private:
+  std::unique_ptr<EventLoop> loop_ = EventLoop::create().take();
+
+ public:
+  Pulse pulse;
+  std::vector<std::string> failures;
+  Peer peer{*loop_};
+
+ private:
+  executor::relay::Bell bell_{[](void*, uint64_t) {}, nullptr};
+  std::unique_ptr<Outgoing> end_ =
+      Outgoing::create(*gpu::virtual_::open(gpu::virtual_::kInterfaceVersion), key(1), kShape,
+                       bell_)
+          .take();
+  Outbound outbound_;
+  std::thread thread_;
+};
+
+// The peer was held up for as long as a handshake waits, and goes on by the connection that it has.
+TEST(Outbound, TellsOfNoConnectionUnderWayAfterOneBesideAnotherHasFailed) {
+  Sender sender(milliseconds(200));
+  ASSERT_TRUE(sender.wait_until([&] {
+    sender.peer.accept();
+    return sender.peer.connections().size() == 1;
+  }));
+  sender.say_credit(0);
+  sender.send(8);
+  // Silent, it is tried beside that connection, in vain.
+  ASSERT_TRUE(sender.wait_until([&] {
+    sender.peer.accept(/*lets_in=*/false);
+    return sender.peer.accepted() == 2;
+  }));
+  ASSERT_TRUE(sender.wait_until([&] { return sender.peer.has_been_dropped(0); }));
+  sender.peer.say(0, {.kind = FrameKind::Acknowledge, .step = 1});
+  ASSERT_TRUE(sender.wait_until([&] { return sender.is_flushed(); }));
+  const auto is_told = [&] { return sender.pulse.traffic(1).unacknowledged.has_value(); };
+  EXPECT_TRUE(sender.wait_until([&] { return !is_told(); }, seconds(2)));
+}
 
 // An operation may connect to a rank that is about to leave, after its proxy was found to be gone.
 TEST(Outbound, AbandonsEndsThatComeAfterThePeerHasLeft) {
@@ -25,22 +181,22 @@ TEST(Outbound, AbandonsEndsThatComeAfterThePeerHasLeft) {
   gpu::Machine& machine = *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion);
   const auto early = Outgoing::create(machine, key(1), kShape, bell).take();
   const auto late = Outgoing::create(machine, key(2), kShape, bell).take();
-  const Address here = Address::parse("127.0.0.1:1").take();
   Address nobody;
   {
-    const Socket listener = Socket::listen(here.with_port(0)).take();
+    const Socket listener = Socket::listen(here()).take();
     nobody = listener.local_address().take();
   }
 
   Pulse pulse;
   std::vector<std::string> failures;
-  Outbound outbound(*loop, {.link = {},
-                            .number = 1,
-                            .peer = "rank 1",
-                            .rails = {.interfaces = {{.name = "", .address = here, .netmask = {}}}},
-                            .has_left = [] { return true; },
-                            .fail = [&](Status why) { failures.push_back(why.message()); },
-                            .pulse = &pulse});
+  Outbound outbound(*loop,
+                    {.link = {},
+                     .number = 1,
+                     .peer = "rank 1",
+                     .rails = {.interfaces = {{.name = "", .address = here(), .netmask = {}}}},
+                     .has_left = [] { return true; },
+                     .fail = [&](Status why) { failures.push_back(why.message()); },
+                     .pulse = &pulse});
   outbound.add(key(1), *early);
   outbound.reach(std::vector{nobody});
   const Deadline end = Deadline::after(seconds(30));

@@ -85,7 +85,7 @@ const Path& Outbound::path(size_t number) const {
 
 void Outbound::dial(Flow& flow) {
   ++flow.attempts;
-  if (!flow.dialing_since) flow.dialing_since = Pulse::Clock::now();
+  if (flow.connection == nullptr && !flow.dialing_since) flow.dialing_since = Pulse::Clock::now();
   has_moved_ = true;
   const Path& way = path(path_number(flow));
   Link::Options options = options_.link;
@@ -121,6 +121,7 @@ void Outbound::give_up(Flow& flow, const Status& why) {
   const bool others_serve =
       std::ranges::any_of(flows_, [](const Flow& other) { return other.connection != nullptr; });
   if (others_serve && flow.unacknowledged.empty()) {
+    flow.dialing_since.reset();
     LOG(Info, Net, "NET/Socket : one stream less to {}, which cannot be reached {}: {}",
         options_.peer, describe(path(path_number(flow))), why.message());
     return;
@@ -263,6 +264,7 @@ void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
       "on their way",
       describe(way), options_.peer, why.message(), trouble.empty() ? "" : "; ", trouble,
       flow.unacknowledged.size());
+  flow.dialing_since = Pulse::Clock::now();
   if (flow.link != nullptr) return;                      // another one is on its way
   if (flow.attempts > 0) return dial_failed(flow, why);  // it brought nothing
   // By the loop's own thread: whoever serves the sockets has other things to do.

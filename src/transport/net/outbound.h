@@ -70,7 +70,9 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     uint64_t heard_before = 0;                              // at the last look
     uint32_t silences = 0;                                  // looks in a row that found nothing new
     uint32_t looks_away = 0;  // in a row that found it on another rail
-    std::optional<Pulse::Clock::time_point> dialing_since{};  // none: it is connected
+    // Dialing beside a connection is nothing that anybody waits for. None: it is connected,
+    // or given up.
+    std::optional<Pulse::Clock::time_point> dialing_since{};
     Pulse::Clock::time_point moved_at{};  // the last acknowledgement, or the first of those parts
   };
 
