@@ -3,11 +3,14 @@
 #include "transport/net/outbound.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/wait.h"
@@ -23,7 +26,7 @@ using executor::host::PortState;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr executor::FifoShape kShape{.channels = 1, .depth = 4, .slot_bytes = 4096};
+constexpr executor::FifoShape kShape{.channels = 1, .depth = 4, .slot_bytes = 128 << 10};
 
 Key key(int tag) { return {.tag = tag, .protocol = executor::Protocol::Simple}; }
 
@@ -172,6 +175,41 @@ TEST(Outbound, TellsOfNoConnectionUnderWayAfterOneBesideAnotherHasFailed) {
   ASSERT_TRUE(sender.wait_until([&] { return sender.is_flushed(); }));
   const auto is_told = [&] { return sender.pulse.traffic(1).unacknowledged.has_value(); };
   EXPECT_TRUE(sender.wait_until([&] { return !is_told(); }, seconds(2)));
+}
+
+// A part takes longer than the silence after which another connection is tried: on which it begins
+// again.
+TEST(Outbound, CarriesAPartOverASlowNetwork) {
+  constexpr size_t kBytes = 100 << 10;
+  constexpr double kBytesPerSecond = 20 << 10;
+  Sender sender;
+  size_t connections = 0;
+  EventLoop::Clock::time_point since;  // of the last
+  size_t taken = 0;
+  std::vector<std::byte> bytes(kBytes);
+  sender.send(kBytes);
+  EXPECT_TRUE(sender.wait_until([&] {
+    sender.peer.accept();
+    const size_t now = sender.peer.connections().size();
+    if (now == 0) return false;
+    const size_t last = now - 1;
+    if (std::exchange(connections, now) < now) {
+      since = EventLoop::Clock::now();
+      taken = 0;
+      // The answer to the Begin of one that replaces another, too.
+      if (last > 0) sender.peer.say(last, {.kind = FrameKind::Acknowledge, .step = 0});
+      sender.say_credit(last);
+    }
+    const std::chrono::duration<double> time = EventLoop::Clock::now() - since;
+    const auto due = static_cast<size_t>(time.count() * kBytesPerSecond);
+    const ssize_t got = recv(sender.peer.connections()[last].fd(), bytes.data(),
+                             std::min(due - taken, bytes.size()), MSG_DONTWAIT);
+    taken += static_cast<size_t>(std::max<ssize_t>(got, 0));
+    if (got > 0 && taken >= 2 * sizeof(Frame) + kBytes)
+      sender.peer.say(last, {.kind = FrameKind::Acknowledge, .step = 1});
+    return sender.is_flushed();
+  }));
+  EXPECT_TRUE(sender.failures.empty()) << sender.failures[0];
 }
 
 // An operation may connect to a rank that is about to leave, after its proxy was found to be gone.

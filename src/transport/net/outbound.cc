@@ -157,6 +157,7 @@ void Outbound::link_opened(Link& link) {
         : flow.silences > 0        ? "one that is silent"
                                    : "one on another rail");
   if (flow.connection != nullptr) {
+    if (flow.silences > 0) was_silent(flow);
     flow.connection->drop();
     ended_.push_back(std::move(flow.connection));
     ask_again();
@@ -230,6 +231,7 @@ Status Outbound::take_acknowledgement(Flow& flow, uint64_t parts) {
   if (flow.acknowledged < parts) {
     flow.moved_at = Pulse::Clock::now();
     options_.pulse->acknowledged(flow.moved_at);
+    has_brought_parts(flow);
   }
   for (; flow.acknowledged < parts; ++flow.acknowledged) {
     const Part& part = flow.unacknowledged.front();

@@ -69,6 +69,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     uint64_t heard = 0;                                     // frames of the peer's
     uint64_t heard_before = 0;                              // at the last look
     uint32_t silences = 0;                                  // looks in a row that found nothing new
+    uint32_t in_vain = 0;  // connections in a row that silence replaced: none brought a part soon
     uint32_t looks_away = 0;  // in a row that found it on another rail
     // Dialing beside a connection is nothing that anybody waits for. None: it is connected,
     // or given up.
@@ -98,6 +99,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   uint64_t frames_heard() const;
   /// Kernels have just begun to wait for credit: asks for it if the peer is silent.
   void watch_hunger();
+  static void was_silent(Flow& flow);
+  static void has_brought_parts(Flow& flow);
   void try_own_rail(Flow& flow);
   void ask();
   void ask_again();

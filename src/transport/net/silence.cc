@@ -17,9 +17,13 @@ constexpr uint32_t kSilentLooks = 3;
 constexpr auto kHunger = std::chrono::milliseconds(200);
 constexpr uint32_t kLooksAway = 30;  // before a stream tries its own rail again: some 30 s
 
+// 2 << that many looks: 17 minutes.
+constexpr uint32_t kMostInVain = 9;
+
 // At the third look in a row, and then ever less often: who is stopped is not tried all the time.
-bool is_time_to_act(uint32_t looks) {
-  return looks >= kSilentLooks && std::has_single_bit(looks - 1);
+// `in_vain`: connections that were replaced so.
+bool is_time_to_act(uint32_t looks, uint32_t in_vain = 0) {
+  return looks > (kSilentLooks - 1) << in_vain && std::has_single_bit(looks - 1);
 }
 
 }  // namespace
@@ -71,7 +75,7 @@ void Outbound::look() {
       continue;
     }
     ++flow.silences;
-    if (flow.link != nullptr || !is_time_to_act(flow.silences)) continue;
+    if (flow.link != nullptr || !is_time_to_act(flow.silences, flow.in_vain)) continue;
     // Beside the one that it has, which a peer that is merely stopped, or slow, keeps.
     ++flow.turn;
     dial(flow);
@@ -82,6 +86,16 @@ void Outbound::look() {
   if (is_time_to_act(hungry_looks_)) ask();
   if (is_waiting || hungers) watch();
   give_pulse();  // silences count
+}
+
+// Each connection begins again with the part that the one before it was carrying. On a slow network
+// a part takes longer than the silence after which it is replaced: the next one gets twice the
+// time.
+void Outbound::was_silent(Flow& flow) { flow.in_vain = std::min(flow.in_vain + 1, kMostInVain); }
+
+void Outbound::has_brought_parts(Flow& flow) {
+  // The next part needs as long.
+  if (flow.silences < kSilentLooks) flow.in_vain = 0;
 }
 
 // A stream that an interface's failure has driven elsewhere goes back when it can.
