@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -53,6 +54,27 @@ Result<SocketName> socket_name(const std::string& text) {
     name.address.sun_path[0] = '\0';  // abstract: no file, vanishes with the socket
   name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size());
   return name;
+}
+
+void set_patience(const Fd& socket, const timeval& patience) {
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+}
+
+// A call on a socket that waits until `end` at most. What has such a limit fails when a signal's
+// handler has run, SA_RESTART or not (signal(7)); a connect() to a Unix socket too, which then has
+// not begun. -1 with errno: EAGAIN when the time is over.
+template <typename Call>
+ssize_t call_until(const Deadline& end, const Fd& socket, Call call) {
+  for (;;) {
+    const int milliseconds = std::max(1, end.poll_milliseconds(INT_MAX));
+    set_patience(socket, {.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000});
+    const ssize_t result = call();
+    if (result >= 0 || errno != EINTR) return result;
+    if (!end.passed()) continue;
+    errno = EAGAIN;
+    return result;
+  }
 }
 
 Status send_descriptor(const Fd& socket, const Fd& descriptor) {
@@ -111,7 +133,7 @@ Status peer_failure(int error, const std::string& address) {
 }
 
 // The descriptor that came with the answer.
-Result<Fd> receive_descriptor(const Fd& socket, const std::string& address) {
+Result<Fd> receive_descriptor(const Fd& socket, const std::string& address, const Deadline& end) {
   std::array<char, 1 + kMostWords> answer{kUnknown};
   iovec data{answer.data(), answer.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -120,7 +142,8 @@ Result<Fd> receive_descriptor(const Fd& socket, const std::string& address) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
-  const ssize_t got = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  const ssize_t got =
+      call_until(end, socket, [&] { return recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC); });
   if (got < 0) return peer_failure(errno, address);
   if (got == 0) return peer_failure(ECONNRESET, address);
   Fd fd;
@@ -279,8 +302,7 @@ void DescriptorServer::serve(const Fd& client) {
     (void)!send(client.get(), &kOtherUser, 1, MSG_NOSIGNAL);  // it may have gone
     return;
   }
-  setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
-  setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
+  set_patience(client, kPatience);  // and no signals
   Token token;
   if (recv(client.get(), token.data(), token.size(), MSG_WAITALL) !=
       static_cast<ssize_t>(token.size()))
@@ -304,14 +326,17 @@ Result<Fd> fetch_descriptor(const std::string& address, const Token& token,
   const SocketName name = TRY(socket_name(address));
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return peer_failure(errno, address);
-  const int milliseconds = std::max(1, deadline.poll_milliseconds(30'000));
-  const timeval patience{.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000};
-  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
-      send(socket.get(), token.data(), token.size(), MSG_NOSIGNAL) < 0)
+  const Deadline end =
+      Deadline::after(std::chrono::milliseconds(std::max(1, deadline.poll_milliseconds(30'000))));
+  if (call_until(end, socket,
+                 [&] {
+                   return connect(socket.get(), reinterpret_cast<const sockaddr*>(&name.address),
+                                  name.length);
+                 }) != 0 ||
+      call_until(end, socket,
+                 [&] { return send(socket.get(), token.data(), token.size(), MSG_NOSIGNAL); }) < 0)
     return peer_failure(errno, address);
-  return receive_descriptor(socket, address);
+  return receive_descriptor(socket, address, end);
 }
 
 }  // namespace niccolite::transport

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -155,6 +158,33 @@ TEST(DescriptorServer, RemovesDeadSocketsAlone) {
     EXPECT_TRUE(std::filesystem::exists(std::filesystem::symlink_status(path))) << path;
     std::filesystem::remove(path);
   }
+}
+
+// Profilers and checkpoints interrupt the program's own thread. What has a time limit does not go
+// on by itself after that (signal(7)).
+TEST(DescriptorServer, IsHeardThroughSignals) {
+  const auto server = DescriptorServer::instance().take();
+  const auto chunk = Chunk::create(machine(), 0, 4096).take();
+  struct sigaction before {};
+  struct sigaction counts {};
+  static std::atomic<int> signals;
+  counts.sa_handler = [](int) { ++signals; };
+  counts.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGALRM, &counts, &before), 0);
+  const itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = 200},
+                        .it_value = {.tv_sec = 0, .tv_usec = 200}};
+  ASSERT_EQ(setitimer(ITIMER_REAL, &often, nullptr), 0);
+  std::string failure;
+  const Deadline deadline = Deadline::after(seconds(20));
+  for (int i = 0; i < 500 && failure.empty(); ++i) {
+    const auto got = fetch_descriptor(server->address(), chunk->token(), deadline);
+    if (!got.is_ok()) failure = got.status().message();
+  }
+  const itimerval never{};
+  EXPECT_EQ(setitimer(ITIMER_REAL, &never, nullptr), 0);
+  EXPECT_EQ(sigaction(SIGALRM, &before, nullptr), 0);
+  EXPECT_EQ(failure, "");
+  EXPECT_GT(signals.load(), 0);
 }
 
 TEST(DescriptorServer, ThatIsGoneIsNamedWithARemedy) {
