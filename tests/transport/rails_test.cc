@@ -64,6 +64,23 @@ TEST(Paths, LeadByNumberWhereRoutersAreBetween) {
   EXPECT_EQ(hosts(paths_between(kTwo, one).rails), (Texts{"eth0 10.8.0.7", "eth1 10.8.0.7"}));
 }
 
+// Clouds give a machine several interfaces in one subnet; link-local addresses are all in one.
+TEST(Paths, LeadToDifferentAddressesOfOneSubnet) {
+  const Rails one_subnet{
+      .interfaces = {interface("eth0", "10.1.0.1"), interface("eth1", "10.1.0.2")}};
+  const std::vector<Address> peer{address("10.1.0.7:6"), address("10.1.0.8:5")};
+  EXPECT_EQ(hosts(paths_between(one_subnet, peer).rails),
+            (Texts{"eth0 10.1.0.7", "eth1 10.1.0.8"}));
+  // Beside others.
+  const Rails three{.interfaces = {interface("eth0", "10.1.0.1"), interface("eth1", "10.2.0.1"),
+                                   interface("eth2", "10.1.0.2")},
+                    .preferred = 2};
+  const std::vector<Address> all{address("10.1.0.7:6"), address("10.2.0.7:7"),
+                                 address("10.1.0.8:5")};
+  EXPECT_EQ(hosts(paths_between(three, all).rails),
+            (Texts{"eth2 10.1.0.8", "eth0 10.1.0.7", "eth1 10.2.0.7"}));
+}
+
 TEST(Paths, StayInTheirFamily) {
   const Rails rails{.interfaces = {interface("eth0", "10.1.0.1"), interface("eth1", "[fd00::1]")}};
   const std::vector<Address> peer{address("[fd00::2]:5")};

@@ -8,14 +8,18 @@
 namespace niccolite::transport::net {
 namespace {
 
-const Address* counterpart(const Interface& own, size_t number, std::span<const Address> peer) {
-  std::vector<const Address*> possible;
-  for (const Address& address : peer) {
-    if (address.family() != own.address.family()) continue;
-    if (is_in_subnet(own, address)) return &address;
-    possible.push_back(&address);
-  }
-  return possible.empty() ? nullptr : possible[number % possible.size()];
+// Several interfaces in one subnet lead to different addresses, in the order of their numbers.
+const Address* counterpart(std::span<const Interface> all, size_t number,
+                           std::span<const Address> peer) {
+  const Interface& own = all[number];
+  std::vector<const Address*> near, far;
+  for (const Address& address : peer)
+    if (address.family() == own.address.family())
+      (is_in_subnet(own, address) ? near : far).push_back(&address);
+  if (near.empty()) return far.empty() ? nullptr : far[number % far.size()];
+  const auto before = std::ranges::count_if(
+      all.first(number), [&](const Interface& other) { return is_in_subnet(own, other.address); });
+  return near[static_cast<size_t>(before) % near.size()];
 }
 
 // A link-local address is good on the link of this host's interface.
@@ -77,7 +81,7 @@ Paths paths_between(const Rails& own, std::span<const Address> peer) {
   for (size_t k = 0; k < count; ++k) {
     const size_t number = (own.preferred + k) % count;
     const Interface& interface = own.interfaces[number];
-    const Address* const to = counterpart(interface, number, peer);
+    const Address* const to = counterpart(own.interfaces, number, peer);
     if (to == nullptr) continue;
     paths.rails.push_back(make_path(interface, *to));
     for (const Address& other : peer)

@@ -47,8 +47,8 @@ struct Paths {
 };
 
 /// The peer listens at `peer`, an address of each of its interfaces in the order of its devices. An
-/// interface's counterpart is the one in its subnet, else the one of its number. Nothing where no
-/// address family is common.
+/// interface's counterpart is the one in its subnet, the n-th of the n-th there; else the one of
+/// its number. Nothing where no address family is common.
 Paths paths_between(const Rails& own, std::span<const Address> peer);
 
 /// "from 10.0.0.4 (eth1) to 10.0.0.5 port 40123".
