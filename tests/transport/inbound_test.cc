@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "base/wait.h"
@@ -27,6 +28,7 @@ constexpr uint32_t kBytes = 64;  // of a chunk, which is one part
 class KeptBack : public testing::TestWithParam<uint32_t> {
  protected:
   static constexpr size_t kStreams = 2;
+  static constexpr auto kPatience = std::chrono::milliseconds(100);
 
   void SetUp() override {
     ASSERT_TRUE(loop->share().is_ok());
@@ -110,7 +112,7 @@ class KeptBack : public testing::TestWithParam<uint32_t> {
   Inbound inbound{*loop,
                   {.peer = "rank 1",
                    .fail = [this](Status why) { failures.push_back(why.message()); },
-                   .patience = seconds(30),
+                   .patience = kPatience,
                    .pulse = &pulse,
                    .keeps_back = true}};
   std::array<Socket, kStreams> peers;
@@ -154,6 +156,29 @@ TEST_P(KeptBack, AreNotAnswersToQuestionsOnSeveralStreams) {
   });
   EXPECT_TRUE(is_answered[0]);
   EXPECT_TRUE(is_answered[1]);
+}
+
+// The sender does without a stream that it cannot connect again (Outbound::give_up): so does the
+// receiver. Without any it cannot.
+TEST_P(KeptBack, IsNoFailureOfAStreamWhereAnotherCarries) {
+  peers[0].close();
+  const Deadline later = Deadline::after(5 * kPatience);
+  const Deadline end = Deadline::after(seconds(30));
+  bool is_alone = true;  // the other stream, with what it carries
+  loop->set_poller([&]() -> bootstrap::EventLoop::Clock::duration {
+    loop->serve_shared();
+    inbound.progress();
+    if (later.passed() && std::exchange(is_alone, false)) {
+      EXPECT_TRUE(failures.empty()) << failures[0];
+      failures.clear();
+      send_chunk(1);
+      peers[1].close();
+    }
+    if ((!is_alone && !failures.empty()) || end.passed()) loop->stop();
+    return std::chrono::milliseconds(5);
+  });
+  loop->run();
+  EXPECT_FALSE(failures.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Inbound, KeptBack, testing::Values(2u, 4u, 8u, 32u),

@@ -148,6 +148,12 @@ void Inbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   if (how == Stream::End::Refused) return options_.fail(std::move(*reason));
   LOG(Info, Net, "NET/Socket : {}; it should be replaced", reason->message());
   flow.awaited = loop_.after(options_.patience, [this, reason] {
+    // The sender does without it, or would have failed itself (Outbound::give_up).
+    if (std::ranges::any_of(flows_,
+                            [](const auto& of) { return of.second.connection != nullptr; })) {
+      LOG(Info, Net, "NET/Socket : one stream less: {}, and was not replaced", reason->message());
+      return;
+    }
     options_.fail(Status::remote_error("{}, and was not replaced within {} s", reason->message(),
                                        std::chrono::duration<double>(options_.patience).count()));
   });

@@ -21,14 +21,19 @@ namespace {
 // A peer's process that ends is told better by bootstrap/, which hears of it at about the same
 // time.
 constexpr auto kBetterNews = seconds(1);
-// What its sender may spend on replacing a connection (Outbound::retry), and a bit.
-std::chrono::milliseconds replacement_time() {
+// What its sender may spend on replacing a connection (Outbound::retry), and a bit. `rails`: how
+// many it has, as many as this rank.
+std::chrono::milliseconds replacement_time(size_t rails) {
   constexpr std::chrono::milliseconds kMost = std::chrono::hours(1);
   constexpr std::chrono::milliseconds kBit = seconds(10);
-  const int64_t attempts = std::min<int64_t>(parameters::socket_retry_count(), 10'000);
-  const std::chrono::milliseconds waits(parameters::socket_retry_sleep() * attempts *
-                                        (attempts + 1) / 2);
-  return std::min(waits + kBit, kMost);
+  const int64_t rounds = std::min<int64_t>(parameters::socket_retry_count(), 10'000);
+  const std::chrono::milliseconds waits(parameters::socket_retry_sleep() * rounds * (rounds + 1) /
+                                        2);
+  // Each is at the end of its patience twice at most: with connecting and with the handshake.
+  const auto paths = static_cast<int64_t>(rails + std::min(rails * (rails - 1), kMaxInterfaces));
+  const seconds attempts =
+      2 * std::chrono::ceil<seconds>(Link::Options{}.patience) * paths * (rounds + 1);
+  return std::min(waits + attempts + kBit, kMost);
 }
 
 constexpr auto kLinger = seconds(2);  // for peers to have read what was sent to them
@@ -179,7 +184,8 @@ Inbound& Proxy::inbound(int peer) {
         Inbound::Options{
             .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
             .fail = [this, peer](Status why) { report(receiver(), peer, std::move(why)); },
-            .patience = options_.patience.count() > 0 ? options_.patience : replacement_time(),
+            .patience = options_.patience.count() > 0 ? options_.patience
+                                                      : replacement_time(rails_.interfaces.size()),
             .pulse = &pulse(peer),
             .keeps_back = options_.machine.kind() == gpu::Kind::Virtual});
   return *found;
