@@ -35,7 +35,7 @@ size_t Messenger::message_bytes() const {
 
 void Messenger::add(const Key& key, Outgoing& end) {
   outgoing_.emplace(key, &end);
-  if (has_failed_ || peer_ends_) end.abandon();
+  if (has_failed_ || peer_ends()) end.abandon();
   for (const auto& [of, limit] : limits_)
     if (of.first == key) end.grant(of.second, limit);
 }
@@ -45,8 +45,12 @@ void Messenger::reach(const Network::Handle& peer) {
 }
 
 bool Messenger::has_finished() const {
-  return has_failed_ || options_.has_left() ||
-         (peer_ends_ && ends_sent_ == kMessages && sends_ == 0);
+  if (has_failed_) return true;
+  // Who has left the bootstrap may just be ending its connections, as this end does: they are
+  // closed with nothing posted. Those that are not there yet will not come about.
+  const bool has_left = options_.has_left();
+  const bool has_told = sending_ == nullptr ? has_left : ends_sent_ == kMessages && sends_ == 0;
+  return has_told && (receiving_ == nullptr ? has_left : ends_received_ == kMessages);
 }
 
 void Messenger::abandon() {
@@ -142,7 +146,7 @@ void Messenger::collect() {
     for (const auto& [key, end] : incoming_)
       end->collect(/*all=*/true,
                    [this](const Frame& frame) { waiting_.push_back({.frame = frame}); });
-  if (peer_ends_) return;
+  if (peer_ends()) return;
   for (const auto& [key, end] : outgoing_)
     end->collect(most, [this](const Part& part) { waiting_.push_back(part); });
 }
@@ -190,10 +194,14 @@ Result<bool> Messenger::send_messages() {
 }
 
 Result<bool> Messenger::post(Message& message) {
-  if (message.request != nullptr || peer_ends_) return message.request != nullptr;
+  if (message.request != nullptr) return true;
+  // Behind the first end are the others alone.
+  if (peer_ends() && receives_ + ends_received_ >= kMessages) return false;
   message.request = TRY(options_.network->receive(
       receiving_, message.bytes.data(), message.bytes.size(), options_.peer_rank, inbox_.memory));
-  return message.request != nullptr;
+  if (message.request == nullptr) return false;
+  ++receives_;
+  return true;
 }
 
 Result<bool> Messenger::receive_messages() {
@@ -205,6 +213,7 @@ Result<bool> Messenger::receive_messages() {
     size_t bytes = 0;
     if (!TRY(options_.network->test(oldest.request, bytes))) break;
     oldest.request = nullptr;
+    --receives_;
     // relaxed: a time, which publishes nothing.
     options_.pulse->heard().store(Pulse::Clock::now().time_since_epoch().count(),
                                   std::memory_order_relaxed);
@@ -219,8 +228,8 @@ Status Messenger::take(const Message& message, size_t bytes) {
   if (bytes > message.bytes.size())
     return Status::remote_error("a message of {} bytes in a buffer of {}", bytes,
                                 message.bytes.size());
-  if (bytes == 0) {  // an end, of which there is one for each receive that is posted
-    peer_ends_ = true;
+  if (bytes == 0) {  // an end, of which there is one for each receive
+    ++ends_received_;
     is_finishing_ = true;  // it waits for the answer, and this rank's end may be far
     abandon();
     return {};

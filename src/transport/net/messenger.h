@@ -70,6 +70,7 @@ class Messenger {
 
   explicit Messenger(Options options) : options_(std::move(options)) {}
   size_t message_bytes() const;
+  bool peer_ends() const { return ends_received_ > 0; }
   Result<bool> advance();
   Result<bool> make_connections();
   Result<bool> send_messages();
@@ -97,7 +98,8 @@ class Messenger {
   size_t sends_ = 0;  // under way
   size_t next_received_ = 0;
   size_t ends_sent_ = 0;
-  bool peer_ends_ = false;
+  size_t receives_ = 0;       // posted
+  size_t ends_received_ = 0;  // all that follows the first one
   bool has_failed_ = false;
   bool is_finishing_ = false;
   std::deque<Part> waiting_;

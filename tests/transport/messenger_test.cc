@@ -1,0 +1,187 @@
+// Messenger: how two of them end. The plug-in is played by memory of this process.
+#include "transport/net/messenger.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace niccolite::transport::net {
+namespace {
+
+/// As a plug-in whose messages need a receive, and that counts connections which are closed, or
+/// whose memory is given back, while requests of theirs are open: real ones refuse that.
+class Memory final : public Network {
+ public:
+  explicit Memory(size_t most_receives) : most_receives_(most_receives) {
+    name_ = "Memory";
+    properties_ = {.device = "memory", .speed = 1, .most_bytes = 4096};
+  }
+  int closed_early() const { return closed_early_; }
+
+  Result<void*> listen(Handle& handle) override {
+    Wire* const wire = wires_.emplace_back(std::make_unique<Wire>()).get();
+    std::memcpy(handle.data(), &wire, sizeof wire);
+    return static_cast<void*>(wire);
+  }
+  Result<void*> connect(Handle& handle) override {
+    Wire* wire = nullptr;
+    std::memcpy(&wire, handle.data(), sizeof wire);
+    wire->is_connected = true;
+    return end(*wire, /*is_send=*/true);
+  }
+  Result<void*> accept(void* listener) override {
+    auto& wire = *static_cast<Wire*>(listener);
+    return wire.is_connected ? end(wire, /*is_send=*/false) : static_cast<void*>(nullptr);
+  }
+  Result<void*> register_memory(void*, void* data, size_t) override { return data; }
+  void deregister_memory(void* connection, void*) override { look_at(connection); }
+  Result<void*> send(void* connection, void* data, size_t bytes, int, void*, void*) override {
+    return post(connection, data, bytes, SIZE_MAX);
+  }
+  Result<void*> receive(void* connection, void* data, size_t bytes, int, void*) override {
+    return post(connection, data, bytes, most_receives_);
+  }
+  Result<bool> test(void* request, size_t& bytes) override {
+    auto& of = *static_cast<Request*>(request);
+    match(*of.end->wire);
+    if (!of.is_done) return false;
+    bytes = of.bytes;
+    std::erase_if(of.end->requests, [&](const auto& own) { return own.get() == &of; });
+    return true;
+  }
+  void close_send(void* connection) override { look_at(connection); }
+  void close_receive(void* connection) override { look_at(connection); }
+  void close_listener(void*) override {}
+
+ private:
+  struct End;
+  struct Request {
+    End* end;
+    void* data;
+    size_t bytes;
+    bool is_done = false;
+  };
+  struct Wire {
+    bool is_connected = false;
+    std::array<std::unique_ptr<End>, 2> ends;  // the receiver's, the sender's
+  };
+  struct End {
+    Wire* wire;
+    std::vector<std::unique_ptr<Request>> requests;  // that have not been found done, in order
+  };
+
+  static void* end(Wire& wire, bool is_send) {
+    std::unique_ptr<End>& made = wire.ends[is_send ? 1 : 0];
+    made = std::make_unique<End>(End{.wire = &wire, .requests = {}});
+    return made.get();
+  }
+  static Result<void*> post(void* connection, void* data, size_t bytes, size_t most) {
+    auto& of = *static_cast<End*>(connection);
+    if (of.requests.size() >= most) return static_cast<void*>(nullptr);
+    of.requests.push_back(
+        std::make_unique<Request>(Request{.end = &of, .data = data, .bytes = bytes}));
+    return static_cast<void*>(of.requests.back().get());
+  }
+  static void match(const Wire& wire) {
+    if (wire.ends[0] == nullptr || wire.ends[1] == nullptr) return;
+    const auto next = [](const End& end) {
+      const auto found = std::ranges::find(end.requests, false, &Request::is_done);
+      return found == end.requests.end() ? nullptr : found->get();
+    };
+    for (;;) {
+      Request* const to = next(*wire.ends[0]);
+      Request* const from = next(*wire.ends[1]);
+      if (to == nullptr || from == nullptr) return;
+      std::memcpy(to->data, from->data, from->bytes);
+      to->bytes = from->bytes;
+      to->is_done = from->is_done = true;
+    }
+  }
+  void look_at(void* connection) {
+    if (!static_cast<End*>(connection)->requests.empty()) ++closed_early_;
+  }
+
+  const size_t most_receives_;
+  std::vector<std::unique_ptr<Wire>> wires_;
+  int closed_early_ = 0;
+};
+
+struct Pair {
+  explicit Pair(size_t most_receives) : network(std::make_shared<Memory>(most_receives)) {
+    for (size_t i = 0; i < 2; ++i)
+      ranks[i] = Messenger::create({.network = network,
+                                    .peer = "the other",
+                                    .own_rank = static_cast<int>(i),
+                                    .peer_rank = static_cast<int>(1 - i),
+                                    .has_left = [this] { return has_left; },
+                                    .fail = [this](Status why) { failure = why.message(); },
+                                    .pulse = &pulses[i]})
+                     .take();
+    for (size_t i = 0; i < 2; ++i) ranks[i]->reach(ranks[1 - i]->handle());
+    while (ranks[0]->progress() || ranks[1]->progress()) continue;
+  }
+  /// What a proxy's thread does until it ends; false: it would wait for its linger to be over.
+  bool run(size_t rank) {
+    for (int look = 0; look < 100 && !ranks[rank]->has_finished(); ++look)
+      for (const std::unique_ptr<Messenger>& each : ranks)
+        if (each != nullptr) each->progress();
+    return ranks[rank]->has_finished();
+  }
+
+  std::shared_ptr<Memory> network;
+  std::array<Pulse, 2> pulses;
+  bool has_left = false;
+  std::string failure;
+  std::array<std::unique_ptr<Messenger>, 2> ranks;
+};
+
+// Ranks that end together have left the bootstrap before their proxies end.
+TEST(Messengers, CloseNothingThatIsOpenWhereAllEndAtOnce) {
+  for (const size_t most_receives : {8, 3}) {
+    Pair pair(most_receives);
+    pair.has_left = true;
+    for (size_t i = 0; i < 2; ++i) pair.ranks[i]->finish();
+    EXPECT_TRUE(pair.run(0));
+    EXPECT_TRUE(pair.run(1));
+    for (size_t i = 0; i < 2; ++i) pair.ranks[i].reset();
+    EXPECT_EQ(pair.network->closed_early(), 0) << most_receives << " receives";
+    EXPECT_EQ(pair.failure, "");
+  }
+}
+
+TEST(Messengers, CloseNothingThatIsOpenWhereOneEndsFirst) {
+  Pair pair(8);
+  pair.ranks[0]->finish();
+  EXPECT_TRUE(pair.run(0));
+  pair.has_left = true;
+  pair.ranks[0].reset();
+  pair.ranks[1]->finish();
+  EXPECT_TRUE(pair.run(1));
+  pair.ranks[1].reset();
+  EXPECT_EQ(pair.network->closed_early(), 0);
+  EXPECT_EQ(pair.failure, "");
+}
+
+// Nobody will connect any more.
+TEST(Messengers, DoNotWaitForConnectionsOfWhoHasLeft) {
+  auto network = std::make_shared<Memory>(8);
+  Pulse pulse;
+  const auto alone = Messenger::create({.network = network,
+                                        .peer = "the other",
+                                        .has_left = [] { return true; },
+                                        .fail = [](const Status&) {},
+                                        .pulse = &pulse})
+                         .take();
+  alone->finish();
+  alone->progress();
+  EXPECT_TRUE(alone->has_finished());
+}
+
+}  // namespace
+}  // namespace niccolite::transport::net
