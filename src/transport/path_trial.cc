@@ -117,14 +117,17 @@ class Trial {
 
   const std::vector<Finding>& findings() const { return findings_; }
 
-  /// Ends, or stays for ever where a copy is still under way.
-  static void end(std::unique_ptr<Trial> trial) {
-    if (!trial->is_stuck_) return;
-    static auto& mutex = *new std::mutex;
-    static auto& kept = *new std::vector<std::unique_ptr<Trial>>;  // never destroyed
-    const std::lock_guard lock(mutex);
-    kept.push_back(std::move(trial));
-  }
+  /// Ends it, or lets it stay for ever where a copy is still under way.
+  struct End {
+    void operator()(Trial* ended) const {
+      std::unique_ptr<Trial> trial(ended);
+      if (!trial->is_stuck_) return;
+      static auto& mutex = *new std::mutex;
+      static auto& kept = *new std::vector<std::unique_ptr<Trial>>;  // never destroyed
+      const std::lock_guard lock(mutex);
+      kept.push_back(std::move(trial));
+    }
+  };
 
  private:
   struct Peer {
@@ -259,7 +262,8 @@ Result<Findings> try_paths(gpu::Machine& machine, int device, bootstrap::Member&
                            const std::vector<std::array<uint8_t, 16>>& uuids,
                            const Deadline& deadline) {
   const bool tries = std::ranges::any_of(with, [](bool is_tried) { return is_tried; });
-  auto trial = std::make_unique<Trial>(machine, device, member);
+  // Its end is the same, whichever return it is.
+  std::unique_ptr<Trial, Trial::End> trial(new Trial(machine, device, member));
   TrialBuffer place;
   if (tries) place = TRY(trial->open());
   const bootstrap::Gathered places = TRY(member.all_gather(place.encode(), deadline));
@@ -275,7 +279,7 @@ Result<Findings> try_paths(gpu::Machine& machine, int device, bootstrap::Member&
   std::vector<std::byte> mine;
   for (const Finding finding : findings.own) mine.push_back(static_cast<std::byte>(finding));
   const bootstrap::Gathered of_all = TRY(member.all_gather(mine, deadline));
-  Trial::end(std::move(trial));  // nobody stores to this rank's memory any more
+  trial.reset();  // nobody stores to this rank's memory any more
 
   std::lock_guard lock(outcomes().mutex);
   for (int peer = 0; peer < member.nranks(); ++peer) {
