@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
@@ -62,6 +64,7 @@ class Peer final : private Link::Owner {
   void say(size_t connection, const Frame& frame) const {
     EXPECT_TRUE(connections_[connection].send(std::as_bytes(std::span(&frame, 1))).is_ok());
   }
+  void close(size_t connection) { connections_[connection].close(); }
   /// Has the sender given up one that it was not let in by?
   bool has_been_dropped(size_t stranger) const {
     std::array<std::byte, 256> hello;
@@ -210,6 +213,47 @@ TEST(Outbound, CarriesAPartOverASlowNetwork) {
     return sender.is_flushed();
   }));
   EXPECT_TRUE(sender.failures.empty()) << sender.failures[0];
+}
+
+// Run by the next test in a process of its own, where few attempts are made.
+TEST(Outbound, DISABLED_ComesBackToAPeerThatWasStopped) {
+  constexpr int kAttempts = 10;
+  Sender sender(milliseconds(50));
+  ASSERT_TRUE(sender.wait_until([&] {
+    sender.peer.accept();
+    return sender.peer.connections().size() == 1;
+  }));
+  sender.say_credit(0);
+  sender.send(8);
+  sender.wait_until([&] {
+    sender.peer.close(0);
+    return true;
+  });
+  EXPECT_TRUE(sender.wait_until(
+      [&] {
+        sender.peer.accept(/*lets_in=*/false);
+        return sender.peer.accepted() > kAttempts;
+      },
+      seconds(20)));
+  EXPECT_TRUE(sender.wait_until(
+      [&] {
+        sender.peer.accept();
+        return sender.peer.connections().size() == 2;
+      },
+      seconds(20)));
+  if (!HasFailure()) sender.peer.say(1, {.kind = FrameKind::Acknowledge, .step = 1});
+  EXPECT_TRUE(sender.wait_until([&] { return sender.is_flushed(); }, seconds(20)));
+  EXPECT_TRUE(sender.failures.empty()) << sender.failures[0];
+}
+
+// In a debugger for longer than data may be in the system's hands: its host accepts connections for
+// it.
+TEST(Outbound, TriesAPeerThatIsStoppedForAsLongAsThatTakes) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command = "NCCL_SOCKET_RETRY_CNT=1 NCCL_SOCKET_RETRY_SLEEP_MSEC=1 '" + self +
+                              "' --gtest_also_run_disabled_tests --gtest_brief=1 "
+                              "--gtest_filter=Outbound.DISABLED_ComesBackToAPeerThatWasStopped";
+  EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
 // An operation may connect to a rank that is about to leave, after its proxy was found to be gone.

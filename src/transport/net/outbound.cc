@@ -106,14 +106,15 @@ void Outbound::retry(Flow& flow, const Status& why) {
   if (is_finishing_) return;
   if (options_.has_left()) return abandon();
   const auto paths = static_cast<int64_t>(tried_.size());
-  const int64_t rounds = flow.attempts / paths;
+  const int64_t most = parameters::socket_retry_count();
+  const int64_t rounds = (flow.attempts - flow.unanswered) / paths;
   const bool is_unknown =
       !has_met_ && bootstrap::EventLoop::Clock::now() - dialed_at_ > kFirstMeeting;
-  if (flow.attempts % paths == 0 && (rounds > parameters::socket_retry_count() || is_unknown))
-    return give_up(flow, why);
+  if (flow.attempts % paths == 0 && (rounds > most || is_unknown)) return give_up(flow, why);
   const auto wait = flow.attempts % paths != 0
                         ? std::chrono::milliseconds(0)
-                        : std::chrono::milliseconds(parameters::socket_retry_sleep() * rounds);
+                        : std::chrono::milliseconds(parameters::socket_retry_sleep() *
+                                                    std::min(flow.attempts / paths, most));
   flow.retry = loop_.after(wait, [this, &flow] { dial(flow); });
 }
 
@@ -182,8 +183,11 @@ void Outbound::link_opened(Link& link) {
   flow.connection->flush();
 }
 
-void Outbound::link_ended(Link& link, Link::End, Status reason) {
+// A process that is stopped in a debugger is there, though its connections end when their data were
+// in the system's hands for long (NICCOLITE_NET_TIMEOUT). Whether it has died the bootstrap says.
+void Outbound::link_ended(Link& link, Link::End how, Status reason) {
   Flow& flow = flow_of(link);
+  if (how == Link::End::Dropped && has_met_) ++flow.unanswered;
   Link::bury(loop_, std::move(flow.link));
   dial_failed(flow, reason);
 }
@@ -238,7 +242,7 @@ Status Outbound::take_acknowledgement(Flow& flow, uint64_t parts) {
     part.from->sent(part.frame);
     flow.on_way -= part.frame.length;
     flow.unacknowledged.pop_front();
-    flow.attempts = 0;
+    flow.attempts = flow.unanswered = 0;
   }
   if (flow.is_ready) return {};
   flow.is_ready = true;  // and does not have what follows

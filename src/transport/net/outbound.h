@@ -60,6 +60,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     bool is_ready = false;   // the connection is the first, or the peer has said what it has
     bool has_ended = false;  // the peer has, in order
     int attempts = 0;        // to connect, in a row, that brought nothing
+    int unanswered = 0;      // of those: came to the peer's host, and no further
     bootstrap::EventLoop::Id retry = 0;
     uint64_t acknowledged = 0;        // parts that the peer has
     std::deque<Part> unacknowledged;  // those that follow; their slots stay as they are
