@@ -2,14 +2,20 @@
 #include "transport/net/messenger.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "gpu/virtual/driver.h"
+#include "transport/net/proxy.h"
 
 namespace niccolite::transport::net {
 namespace {
@@ -22,6 +28,7 @@ class Memory final : public Network {
     name_ = "Memory";
     properties_ = {.device = "memory", .speed = 1, .most_bytes = 4096};
   }
+  int closed() const { return closed_; }  // connections and listeners
   int closed_early() const { return closed_early_; }
 
   Result<void*> listen(Handle& handle) override {
@@ -55,9 +62,9 @@ class Memory final : public Network {
     std::erase_if(of.end->requests, [&](const auto& own) { return own.get() == &of; });
     return true;
   }
-  void close_send(void* connection) override { look_at(connection); }
-  void close_receive(void* connection) override { look_at(connection); }
-  void close_listener(void*) override {}
+  void close_send(void* connection) override { close(connection); }
+  void close_receive(void* connection) override { close(connection); }
+  void close_listener(void*) override { ++closed_; }
 
  private:
   struct End;
@@ -107,8 +114,14 @@ class Memory final : public Network {
     if (!static_cast<End*>(connection)->requests.empty()) ++closed_early_;
   }
 
+  void close(void* connection) {
+    look_at(connection);
+    ++closed_;
+  }
+
   const size_t most_receives_;
   std::vector<std::unique_ptr<Wire>> wires_;
+  int closed_ = 0;
   int closed_early_ = 0;
 };
 
@@ -143,7 +156,7 @@ struct Pair {
 
 // Ranks that end together have left the bootstrap before their proxies end.
 TEST(Messengers, CloseNothingThatIsOpenWhereAllEndAtOnce) {
-  for (const size_t most_receives : {8, 3}) {
+  for (const size_t most_receives : {8u, 3u}) {
     Pair pair(most_receives);
     pair.has_left = true;
     for (size_t i = 0; i < 2; ++i) pair.ranks[i]->finish();
@@ -166,6 +179,34 @@ TEST(Messengers, CloseNothingThatIsOpenWhereOneEndsFirst) {
   pair.ranks[1].reset();
   EXPECT_EQ(pair.network->closed_early(), 0);
   EXPECT_EQ(pair.failure, "");
+}
+
+// A program's child ends what it has inherited. What plug-ins have is its parent's, too.
+TEST(Messengers, AreLeftAloneInAChildOfTheProcess) {
+  const auto member =
+      bootstrap::Member::join({.id = bootstrap::create_unique_id().take(),
+                               .nranks = 1,
+                               .rank = 0,
+                               .deadline = Deadline::after(std::chrono::seconds(30))})
+          .take();
+  auto network = std::make_shared<Memory>(8);
+  auto proxy = Proxy::start({.machine = *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion),
+                             .member = *member,
+                             .fail = [](const Status&) {},
+                             .network = network})
+                   .take();
+  ASSERT_TRUE(proxy->listen_for(0).is_ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    proxy.reset();
+    _exit(network->closed());
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  proxy->set_farewell(Farewell::Hurried);
+  proxy.reset();
+  EXPECT_EQ(network->closed(), 1);
 }
 
 // Nobody will connect any more.

@@ -1,6 +1,8 @@
 // Net plug-ins: how they are found, which of them serves, and how tables of all versions become one
 // Network.
 #include <strings.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -49,7 +51,7 @@ class Plugin final : public Network {
   }
   ~Plugin() override {
     if constexpr (V >= 11)
-      if (is_initialized_ && table_.rest.finalize != nullptr)
+      if (is_initialized_ && table_.rest.finalize != nullptr && process_ == getpid())
         static_cast<void>(table_.rest.finalize(context_));  // nothing depends on it any more
   }
 
@@ -246,6 +248,7 @@ class Plugin final : public Network {
     return {};
   }
 
+  const pid_t process_ = getpid();  // a child made by fork() ends nothing of its parent's
   const std::shared_ptr<PluginLibrary> library_;
   const abi::Table<V>& table_;
   void* context_ = nullptr;

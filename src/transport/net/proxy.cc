@@ -106,11 +106,12 @@ Status Proxy::listen() {
 
 Proxy::~Proxy() {
   if (process_ != getpid()) {
-    // In a child made by fork() the threads do not exist, and sockets and epoll are the parent's,
-    // too: touches nothing.
+    // In a child made by fork() the threads do not exist, and sockets, epoll and what plug-ins have
+    // are the parent's, too: touches nothing.
     static_cast<void>(new (std::nothrow) auto(std::move(outbound_)));
     static_cast<void>(new (std::nothrow) auto(std::move(inbound_)));
     static_cast<void>(new (std::nothrow) auto(std::move(acceptors_)));
+    static_cast<void>(new (std::nothrow) auto(std::move(made_messengers_)));
     for (Engine* engine : {sending_.get(), receiving_.get()})
       if (engine != nullptr) engine->abandon();
     return;
