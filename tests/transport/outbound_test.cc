@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -43,20 +44,18 @@ class Peer final : private Link::Owner {
   }
   Address address() const { return listener_.local_address().take(); }
 
-  /// Lets those in who want to connect, or accepts them and says nothing.
+  /// Lets the next one in that wants to connect, or accepts it and says nothing.
   void accept(bool lets_in = true) {
-    for (int error = 0;;) {
-      std::optional<Socket> accepted = listener_.accept(&error).take();
-      if (!accepted) return;
-      ++accepted_;
-      if (lets_in)
-        links_.push_back(Link::accepted(loop_, std::move(*accepted),
-                                        {.self = {.key = {}, .number = 2}, .identity_of = {}},
-                                        *this)
-                             .take());
-      else
-        strangers_.push_back(std::move(*accepted));
-    }
+    int error = 0;
+    std::optional<Socket> accepted = listener_.accept(&error).take();
+    if (!accepted) return;
+    ++accepted_;
+    if (lets_in)
+      links_.push_back(Link::accepted(loop_, std::move(*accepted),
+                                      {.self = {.key = {}, .number = 2}, .identity_of = {}}, *this)
+                           .take());
+    else
+      strangers_.push_back(std::move(*accepted));
   }
   int accepted() const { return accepted_; }
   /// Connections that it has let in, in their order.
@@ -65,6 +64,7 @@ class Peer final : private Link::Owner {
     EXPECT_TRUE(connections_[connection].send(std::as_bytes(std::span(&frame, 1))).is_ok());
   }
   void close(size_t connection) { connections_[connection].close(); }
+  void close_listener() { listener_.close(); }
   /// Has the sender given up one that it was not let in by?
   bool has_been_dropped(size_t stranger) const {
     std::array<std::byte, 256> hello;
@@ -94,13 +94,16 @@ class Peer final : private Link::Owner {
 /// A sender of one connection to such a peer, and the thread of both.
 class Sender {
  public:
-  explicit Sender(milliseconds patience = seconds(5))
+  explicit Sender(
+      milliseconds patience = seconds(5),
+      const std::vector<Interface>& rails = {{.name = "", .address = here(), .netmask = {}}},
+      const std::vector<Address>& others = {})  // that are said to be the peer's
       : outbound_(
             *loop_,
             {.link = {.self = {.key = {}, .number = 1}, .identity_of = {}, .patience = patience},
              .number = 2,
              .peer = "rank 1",
-             .rails = {.interfaces = {{.name = "", .address = here(), .netmask = {}}}},
+             .rails = {.interfaces = rails},
              .has_left = [] { return false; },
              .fail = [this](Status why) { failures.push_back(why.message()); },
              .pulse = &pulse}) {
@@ -109,7 +112,9 @@ class Sender {
       while (outbound_.progress()) continue;
       return milliseconds(5);
     });
-    loop_->post([this] { outbound_.reach(std::vector{peer.address()}); });
+    std::vector<Address> addresses{peer.address()};
+    std::ranges::copy(others, std::back_inserter(addresses));
+    loop_->post([this, addresses] { outbound_.reach(addresses); });
     thread_ = std::thread([this] { loop_->run(); });
   }
   ~Sender() {
@@ -253,6 +258,40 @@ TEST(Outbound, TriesAPeerThatIsStoppedForAsLongAsThatTakes) {
   const std::string command = "NCCL_SOCKET_RETRY_CNT=1 NCCL_SOCKET_RETRY_SLEEP_MSEC=1 '" + self +
                               "' --gtest_also_run_disabled_tests --gtest_brief=1 "
                               "--gtest_filter=Outbound.DISABLED_ComesBackToAPeerThatWasStopped";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+}
+
+// Run by the next test: two rails, of which one leads nowhere, and the other soon neither.
+TEST(Outbound, DISABLED_GivesAStreamUp) {
+  Address nobody;
+  {
+    const Socket listener = Socket::listen(here()).take();
+    nobody = listener.local_address().take();
+  }
+  const Address also_here = Address::parse("127.0.0.2:1").take().with_port(0);
+  Sender sender(seconds(5),
+                {{.name = "a", .address = here(), .netmask = {}},
+                 {.name = "b", .address = also_here, .netmask = {}}},
+                {nobody});
+  ASSERT_TRUE(sender.wait_until([&] {
+    if (sender.peer.accepted() == 0) sender.peer.accept();
+    return sender.peer.connections().size() == 1;
+  }));
+  sender.wait_until([&] {
+    sender.peer.close_listener();
+    return true;
+  });
+  std::this_thread::sleep_for(seconds(1));
+}
+
+TEST(Outbound, NamesThePathOfTheFailureThatItTells) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command =
+      "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET NCCL_SOCKET_RETRY_CNT=1 "
+      "NCCL_SOCKET_RETRY_SLEEP_MSEC=1 '" +
+      self +
+      "' --gtest_also_run_disabled_tests --gtest_filter=Outbound.DISABLED_GivesAStreamUp 2>&1 | "
+      "grep -qE 'one stream less .* to (127[0-9.]* port [0-9]*): cannot connect to \\1:'";
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 

@@ -97,8 +97,8 @@ void Outbound::dial(Flow& flow) {
 
 void Outbound::dial_failed(Flow& flow, const Status& why) {
   tried_[path_number(flow)] = why.message();
-  ++flow.turn;
   if (flow.connection == nullptr) retry(flow, why);  // else it was tried beside a silent one
+  ++flow.turn;
 }
 
 // Connects once more, by the next path; after a while if all have been tried.
