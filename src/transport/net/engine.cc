@@ -225,7 +225,8 @@ EventLoop::Clock::duration Engine::poll_for_gpus() {
   if (progress()) active_at_ = now;
   const Clock::duration idle = now - active_at_;
   if (idle < kAwake) {
-    if (++looks_ % kLooksPerYield == 0) sched_yield();
+    looks_ = (looks_ + 1) % kLooksPerYield;
+    if (looks_ == 0) sched_yield();
     return kNow;
   }
   bell_.go_to_sleep();

@@ -105,7 +105,7 @@ class Engine final : private gpu::virtual_::EventSource {
   executor::relay::Bell bell_;
   bool was_idle_ = true;            // at the last look
   bool is_asleep_ = false;          // as far as the observer knows
-  int looks_ = 0;                   // in a row that found nothing to do
+  int looks_ = 0;                   // in a row that found nothing to do; of GPUs: since it yielded
   std::atomic<uint64_t> turns_{0};  // by kernels' workers; a hint
   uint64_t turns_seen_ = 0;         // by the thread
   bool is_left_out_ = false;        // of the workers' wait; whoever serves
