@@ -81,8 +81,7 @@ void Outgoing::ask_for_credit(const std::function<void(const Frame&)>& queue) {
     queue({.kind = FrameKind::Want,
            .protocol = static_cast<uint8_t>(key_.protocol),
            .tag = static_cast<uint16_t>(key_.tag),
-           .channel = number,
-           .step = channel.limit});
+           .channel = number});
   }
 }
 
