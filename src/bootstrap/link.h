@@ -88,6 +88,8 @@ class Link {
   Stream release();
 
   bool is_open() const { return state_ == State::Open; }
+  /// Is it open for the peer perhaps, though not yet here?
+  bool is_confirming() const { return state_ == State::Confirming; }
   bool is_finishing() const { return finishing_; }
   /// Of this end, as the peer asked for it.
   uint64_t number() const { return handshake_.number(); }

@@ -209,6 +209,8 @@ void Mesh::farewell(EventLoop::Clock::duration patience, EventLoop::Clock::durat
     const Held& held = links_[link];
     if (link->is_open()) {
       if (!link->is_finishing()) part(*link);
+    } else if (link->is_confirming()) {
+      continue;  // the peer may have let it in: attach() parts it
     } else if (held.process < 0 || peers_[static_cast<uint32_t>(held.process)].waiting.empty()) {
       drop(*link);
     }
