@@ -108,14 +108,14 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
       rank, seats_.size(), nranks_);
   const bool is_host = join.origin == options_.host;
   if (guest.ranks.size() == 1) guest.join = std::move(join);
-  if (static_cast<int32_t>(seats_.size()) == nranks_) {
-    place();
-  } else if (is_host) {
+  // Before anybody has a place: whoever has one may wait for the process of the root, too.
+  if (is_host) {
     host_ranks_.insert(std::ranges::lower_bound(host_ranks_, rank), rank);
     tell_host();
   } else if (guest.ranks.size() == 1 && !host_ranks_.empty()) {
     guest.link->send(messages::Host{.origin = options_.host, .ranks = host_ranks_}.encode());
   }
+  if (static_cast<int32_t>(seats_.size()) == nranks_) place();
   return {};
 }
 
@@ -133,14 +133,15 @@ void Rendezvous::look_for_missing() {
 
 // Ranks that have come gather a table among themselves, for which none may be missing.
 void Rendezvous::look_for_stopped() {
-  for (const auto& [link, guest] : guests_) {
-    if (guest.ready || guest.ranks.empty() ||
+  for (auto& [link, guest] : guests_) {
+    if (guest.ready || guest.ranks.empty() || guest.told_stopped ||
         run_state(guest.join.origin.process) != RunState::Stopped)
       continue;
+    guest.told_stopped = true;
     messages::Awaited awaited{
         .why = messages::Awaited::Why::Stopped, .ranks = guest.ranks, .origin = guest.join.origin};
     std::ranges::sort(awaited.ranks);
-    return tell_awaited(awaited);
+    tell_awaited(awaited);
   }
   looker_ = loop_.after(messages::kLongWait, [this] { look_for_stopped(); });
 }
@@ -196,7 +197,6 @@ Status Rendezvous::check(const messages::Join& join) const {
 
 void Rendezvous::place() {
   phase_ = Phase::Placing;
-  loop_.cancel(deadline_timer_);
   loop_.cancel(reminder_);
   loop_.cancel(looker_);
   looker_ = loop_.after(messages::kLongWait, [this] { look_for_stopped(); });
@@ -222,12 +222,39 @@ void Rendezvous::place() {
 }
 
 void Rendezvous::deadline_passed() {
+  if (phase_ == Phase::Placing) return fail(describe_unready());
   messages::Refused refused{.code = Code::RemoteError, .peer = -1, .text = {}, .missing = {}};
   refused.missing = missing_ranks();
   refused.peer = refused.missing.empty() ? -1 : refused.missing.front();
   refused.text = fmt::format("{} did not come to the root at {} in time",
                              describe_ranks(refused.missing), options_.address.text());
   fail(std::move(refused));
+}
+
+// One that is stopped holds up all others: only it is named. Nobody is where nobody is ready.
+Status Rendezvous::describe_unready() const {
+  std::vector<int32_t> unready, stopped;
+  std::string origins;
+  for (const auto& [link, guest] : guests_) {
+    if (guest.ready || guest.ranks.empty()) continue;
+    unready.insert(unready.end(), guest.ranks.begin(), guest.ranks.end());
+    if (run_state(guest.join.origin.process) != RunState::Stopped) continue;
+    stopped.insert(stopped.end(), guest.ranks.begin(), guest.ranks.end());
+    origins += (origins.empty() ? "" : ", ") + guest.join.origin.text();
+  }
+  std::ranges::sort(unready);
+  std::ranges::sort(stopped);
+  if (!stopped.empty())
+    return Status::remote_error(
+               "{} ({}) did not finish initialization in time: stopped by a signal or a debugger",
+               describe_ranks(stopped), origins)
+        .with_peer(stopped.front());
+  Status status = Status::remote_error(
+      "all {} ranks had come, but {} could not exchange addresses with all others in time; can "
+      "their processes reach each other (NCCL_SOCKET_IFNAME)?",
+      nranks_, describe_ranks(unready));
+  const bool is_nobody_ready = static_cast<int32_t>(unready.size()) == nranks_;
+  return is_nobody_ready ? std::move(status) : std::move(status).with_peer(unready.front());
 }
 
 void Rendezvous::fail(const Status& status) {

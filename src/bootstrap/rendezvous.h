@@ -42,6 +42,7 @@ class Rendezvous final : private Link::Owner {
     std::vector<int32_t> ranks;
     messages::Join join;  // of its first rank
     bool ready = false;
+    bool told_stopped = false;  // the others have heard of it
   };
 
   void link_opened(Link&) override {}
@@ -59,6 +60,7 @@ class Rendezvous final : private Link::Owner {
   void remind(EventLoop::Clock::duration waited);
   std::vector<int32_t> missing_ranks() const;
   void deadline_passed();
+  Status describe_unready() const;
   void fail(messages::Refused refused);
   void fail(const Status& status);
   void finish_if_over();

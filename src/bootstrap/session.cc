@@ -193,7 +193,7 @@ Status Session::wait_ready(const std::shared_ptr<Local>& local, Deadline deadlin
   Roster::Lock lock = roster_.lock();
   const auto decided = [this] { return phase_ == Phase::Ready || phase_ == Phase::Failed; };
   auto outcome = roster_.wait(lock, *local, deadline, decided);
-  if (outcome == Roster::Outcome::TimedOut && phase_ == Phase::Joining && root_knows_)
+  if (outcome == Roster::Outcome::TimedOut && root_knows_)
     outcome = roster_.wait(lock, *local, Deadline::after(kRootsWord), decided);
   if (outcome == Roster::Outcome::Aborted) {
     Status reason = Roster::why_aborted(*local);

@@ -1,0 +1,179 @@
+// One rendezvous, and guests that are links of the test: what each hears, in which order.
+#include "bootstrap/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bootstrap/acceptor.h"
+#include "loops.h"
+
+namespace niccolite::bootstrap {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Another process of this machine, which does nothing.
+class Idler {
+ public:
+  Idler() {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      const ProcessId self = this_process();
+      (void)!write(ends[1], &self, sizeof self);
+      while (true) pause();
+    }
+    origin.host = "idle";
+    EXPECT_EQ(read(ends[0], &origin.process, sizeof origin.process),
+              static_cast<ssize_t>(sizeof origin.process));
+    close(ends[0]);
+    close(ends[1]);
+  }
+  ~Idler() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  void stop() const { kill(pid_, SIGSTOP); }
+
+  messages::Origin origin;
+
+ private:
+  pid_t pid_;
+};
+
+class RendezvousOfTwo : public testing::Test {
+ protected:
+  RendezvousOfTwo() {
+    EXPECT_TRUE(authentication::initialize().is_ok());
+    Link::Options options;
+    options.self = {.key = {}, .number = 1};
+    door_ = Acceptor::create(
+                *loop, Socket::listen(any_loopback_port()).take(), options,
+                [this](std::unique_ptr<Link> link) { rendezvous_->welcome(std::move(link)); })
+                .take();
+    rendezvous_.emplace(*loop, Rendezvous::Options{.address = door_->address(),
+                                                   .waits_for_late = true,
+                                                   .host = host,
+                                                   .decided = [] {},
+                                                   .over = [] {}});
+    loop.start();
+  }
+  ~RendezvousOfTwo() override { loop.stop(); }
+
+  std::unique_ptr<RawLink> come() {
+    auto guest =
+        std::make_unique<RawLink>(connect_to_listener(door_->address()), ++last_number_ + 1);
+    guest->get_in(1);
+    return guest;
+  }
+  static void join(RawLink& guest, int32_t rank, const messages::Origin& origin,
+                   uint64_t milliseconds = 20'000) {
+    guest.say(messages::Join{.rank = rank,
+                             .nranks = 2,
+                             .milliseconds_left = milliseconds,
+                             .session = any_loopback_port().with_port(1),
+                             .number = 9,
+                             .origin = origin}
+                  .encode());
+  }
+  /// The types of what the guest hears, up to `last`.
+  static std::vector<MessageType> hear(RawLink& guest, MessageType last) {
+    std::vector<MessageType> heard;
+    while (heard.empty() || heard.back() != last) {
+      const std::optional<Bytes> frame = guest.hear();
+      if (!frame || frame->empty()) break;
+      heard.push_back(static_cast<MessageType>(frame->front()));
+    }
+    return heard;
+  }
+  /// The next message of that kind; those before it are dropped.
+  template <typename Message>
+  static std::optional<Message> await(RawLink& guest, MessageType type) {
+    while (const std::optional<Bytes> frame = guest.hear()) {
+      Reader reader(*frame, "the root");
+      if (static_cast<MessageType>(reader.u8()) != type) continue;
+      return Message::decode(reader).take();
+    }
+    return std::nullopt;
+  }
+
+  RunningLoop loop;
+  const messages::Origin host = messages::Origin::of_this_process();
+
+ private:
+  std::unique_ptr<Acceptor> door_;
+  std::optional<Rendezvous> rendezvous_;
+  uint64_t last_number_ = 1;
+};
+
+// Whoever comes last learns, too, at whose process to look when nothing happens.
+TEST_F(RendezvousOfTwo, TellsTheLastWhoHasTheRoot) {
+  const Idler other;
+  const auto zero = come(), one = come();
+  join(*zero, 0, host);
+  hear(*zero, MessageType::Host);  // it has come
+  join(*one, 1, other.origin);
+  EXPECT_THAT(hear(*one, MessageType::Assignment),
+              ElementsAre(MessageType::Host, MessageType::Assignment));
+}
+
+TEST_F(RendezvousOfTwo, TellsTheOthersWhoHasTheRootWhenThatComesLast) {
+  const Idler other;
+  const auto zero = come(), one = come();
+  join(*zero, 0, other.origin);
+  std::this_thread::sleep_for(50ms);
+  join(*one, 1, host);
+  EXPECT_THAT(hear(*zero, MessageType::Assignment),
+              ElementsAre(MessageType::Host, MessageType::Assignment));
+}
+
+TEST_F(RendezvousOfTwo, TellsOfEachThatIsStoppedOneAfterTheOther) {
+  const Idler first, second;
+  const auto zero = come(), one = come();
+  join(*zero, 0, first.origin);
+  join(*one, 1, second.origin);
+  hear(*one, MessageType::Assignment);
+  first.stop();
+  auto awaited = await<messages::Awaited>(*one, MessageType::Awaited);
+  ASSERT_TRUE(awaited.has_value());
+  EXPECT_THAT(awaited->ranks, ElementsAre(0));
+  second.stop();
+  awaited = await<messages::Awaited>(*one, MessageType::Awaited);
+  ASSERT_TRUE(awaited.has_value());
+  EXPECT_THAT(awaited->ranks, ElementsAre(1));
+}
+
+// All have come, and one never says that it is ready.
+TEST_F(RendezvousOfTwo, NamesWhoIsStoppedWhenTheDeadlinePasses) {
+  const Idler first, second;
+  second.stop();
+  const auto zero = come(), one = come();
+  join(*zero, 0, first.origin, 300);
+  join(*one, 1, second.origin);
+  const auto refused = await<messages::Refused>(*zero, MessageType::Refused);
+  ASSERT_TRUE(refused.has_value()) << "nobody says why";
+  EXPECT_EQ(refused->peer, 1);
+  EXPECT_THAT(refused->text, HasSubstr("rank 1 (process"));
+  EXPECT_THAT(refused->text, HasSubstr("stopped"));
+}
+
+TEST_F(RendezvousOfTwo, NamesWhoIsNotReadyWhenTheDeadlinePasses) {
+  const Idler first, second;
+  const auto zero = come(), one = come();
+  join(*zero, 0, first.origin, 300);
+  join(*one, 1, second.origin);
+  hear(*zero, MessageType::Assignment);
+  zero->say(messages::encode_type(MessageType::Ready));
+  const auto refused = await<messages::Refused>(*one, MessageType::Refused);
+  ASSERT_TRUE(refused.has_value()) << "nobody says why";
+  EXPECT_EQ(refused->peer, 1);
+  EXPECT_THAT(refused->text, HasSubstr("but rank 1 could not exchange"));
+}
+
+}  // namespace
+}  // namespace niccolite::bootstrap
