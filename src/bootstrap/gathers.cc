@@ -83,13 +83,18 @@ void Gathers::tell_stopped(Roster::Lock& lock, const Local& local, State& state)
     return run_state(entry.origin.process) != RunState::Stopped;
   });
   lock.lock();
+  std::vector<std::string> lines;
   for (const messages::ProcessEntry& stopped : looked_at) {
     const uint32_t process = roster_.process_of(stopped.ranks.front());
     if (!state.told_stopped.insert(process).second) continue;  // by another rank of this process
     const messages::Awaited awaited{
         .why = messages::Awaited::Why::Stopped, .ranks = stopped.ranks, .origin = stopped.origin};
-    LOG(Warn, Init, "{} stands still: {}", local.gathers_for, awaited.text());
+    lines.push_back(fmt::format("{} stands still: {}", local.gathers_for, awaited.text()));
   }
+  if (lines.empty()) return;
+  lock.unlock();  // whoever reads the log may stand still, too
+  for (const std::string& line : lines) LOG(Warn, Init, "{}", line);
+  lock.lock();
 }
 
 std::shared_ptr<Gathers::State> Gathers::state_of(uint64_t sequence) {

@@ -559,7 +559,6 @@ void Session::lost(messages::Lost loss) {
           "{}",
           describe_loss(loss.who.empty() ? "a process of the communicator" : loss.who, loss.why))
           .with_peer(loss.rank);
-  LOG(Info, Bootstrap, "Bootstrap: {}", why.message());
   std::vector<std::pair<std::shared_ptr<Group>, uint32_t>> concerned;
   for (const std::shared_ptr<Group>& group : groups()) {
     const auto in_group = group->process_of(process);
@@ -569,15 +568,16 @@ void Session::lost(messages::Lost loss) {
     if (group->id() != Group::kAllRanks && group->roster().locals().empty())
       derived_.erase(group->id());
   }
-  if (phase_ != Phase::Ready) {
-    if (grace_ == 0)
-      grace_ = loop_->after(kGrace, [this, text = why.message(), rank = loss.rank] {
-        fail(Status::remote_error("{}", text).with_peer(rank));
-      });
-    return;
+  if (phase_ == Phase::Ready) {
+    for (const auto& [group, in_group] : concerned)
+      for (const auto& local : group->roster().locals()) group->tell_lost(local, in_group);
+  } else if (grace_ == 0) {
+    grace_ = loop_->after(kGrace, [this, text = why.message(), rank = loss.rank] {
+      fail(Status::remote_error("{}", text).with_peer(rank));
+    });
   }
-  for (const auto& [group, in_group] : concerned)
-    for (const auto& local : group->roster().locals()) group->tell_lost(local, in_group);
+  lock.unlock();
+  LOG(Info, Bootstrap, "Bootstrap: {}", why.message());
 }
 
 void Session::on_peer_lost(const std::shared_ptr<Group>& group, const std::shared_ptr<Local>& local,

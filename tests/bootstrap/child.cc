@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "bootstrap/absences.h"
+#include "bootstrap/messages.h"
 #include "ranks.h"
 
 namespace {
@@ -253,6 +254,46 @@ int run_ask(const Task& task) {
   return member->barrier(task.deadline()).is_ok() ? 0 : 1;
 }
 
+bool becomes_stopped(const ProcessId& process, Deadline deadline) {
+  while (run_state(process) != RunState::Stopped) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(10ms);
+  }
+  return true;
+}
+
+// A pipe that nobody reads and that takes no more is where this process logs.
+int log_to_nobody() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  for (const char blank = ' '; write(ends[1], &blank, 1) == 1;) continue;
+  setenv("NCCL_DEBUG_FILE", fmt::format("/proc/self/fd/{}", ends[1]).c_str(), 1);
+  return ends[0];
+}
+
+// Rank 1 is stopped, rank 0 waits for it and has a line to say of that, and another rank of its
+// process leaves.
+int run_unread(const Task& task) {
+  [[maybe_unused]] static const int log = log_to_nobody();
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  const ProcessId stopped = member->process(1);
+  if (!member->barrier(task.deadline()).is_ok()) return 1;
+  report(fmt::format("gathering {}", task.rank));
+  if (task.rank == 1) pause();
+  if (!becomes_stopped(stopped, task.deadline())) return 1;
+  if (task.rank == 0) {
+    member->explain_waits("the test");
+    (void)member->barrier(task.deadline()).code();
+    return 0;
+  }
+  std::this_thread::sleep_for(messages::kLongWait + 1s);
+  member->leave();
+  report(fmt::format("left {}", task.rank));
+  return 0;
+}
+
 int run_join(const Task& task) {
   auto member = join(task);
   return member == nullptr ? 1 : 0;
@@ -310,7 +351,7 @@ int run_scenario(const ChildOptions& options) {
   const std::vector<std::pair<std::string, int (*)(const Task&)>> scenarios = {
       {"exchange", run_exchange}, {"idle", run_idle},   {"gather", run_gather}, {"exit", run_exit},
       {"join", run_join},         {"leaks", run_leaks}, {"repeat", run_repeat}, {"fork", run_fork},
-      {"ids", run_ids},           {"ask", run_ask}};
+      {"ids", run_ids},           {"ask", run_ask},     {"unread", run_unread}};
   for (const auto& [name, run] : scenarios) {
     if (name != options.scenario) continue;
     std::atomic<int> code{0};

@@ -162,6 +162,15 @@ TEST(StopOfAProcess, ThatHasTheRootIsToldByWhoWaits) {
               HasSubstr(": initialization stands still: rank 0 (process"));
 }
 
+TEST(StopOfAProcess, WhichIsToldToALogThatNobodyReadsHoldsUpNobodyElse) {
+  setenv("NCCL_DEBUG", "WARN", 1);  // of the children
+  auto children = spawn("unread", loopback_id(), 3, {{0, 2}, {1}});
+  unsetenv("NCCL_DEBUG");
+  for (const size_t i : {0u, 0u, 1u}) await(children[i], "gathering");
+  children[1].stop();
+  EXPECT_EQ(children[0].line(8s), "left 2");
+}
+
 TEST(ExitOfAProcess, WithoutLeavingIsNoDeath) {
   auto children = spawn("exit", loopback_id(), 3, one_rank_each(3), 1);
   for (Child& child : children) {
