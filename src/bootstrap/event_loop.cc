@@ -27,9 +27,13 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
 
 EventLoop::~EventLoop() {
   // Tasks that never ran may own links, which unregister here: they go while watches and timers
-  // still exist.
-  std::lock_guard lock(mutex_);
-  tasks_.clear();
+  // still exist, and without the lock, since what they own may post others.
+  std::vector<std::function<void()>> tasks;
+  do {
+    tasks.clear();
+    std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+  } while (!tasks.empty());
 }
 
 void EventLoop::run() {
