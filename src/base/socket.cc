@@ -1,6 +1,8 @@
 #include "base/socket.h"
 
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +14,7 @@ namespace {
 
 constexpr int kBacklog = 4096;  // the kernel lowers it to net.core.somaxconn
 // A host that vanishes without a word is noticed after NICCOLITE_NET_TIMEOUT: idle, by three probes
-// in its second half, and while data are unacknowledged.
+// in its second half, and while data are unacknowledged (end_when_unacknowledged()).
 constexpr int kKeepaliveProbes = 3;
 
 void set_option(int fd, int level, int option, int value) {
@@ -155,6 +157,29 @@ Result<Transfer> Socket::receive(std::span<const iovec> pieces) const {
   const ssize_t received = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
   if (received >= 0) return Transfer{.bytes = static_cast<size_t>(received), .open = received > 0};
   return not_now_or("cannot receive");
+}
+
+void Socket::end_when_unacknowledged(bool ends) const {
+  constexpr int kNever = 0;  // or as the system sees fit: after some 15 min
+  constexpr int kRtoMaxMs = 44, kShortest = 1'000, kLongest = 120'000;  // TCP_RTO_MAX_MS
+  const int timeout = static_cast<int>(parameters::net_timeout()) * 1000;
+  set_option(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, ends ? timeout : kNever);
+  set_option(fd_.get(), IPPROTO_TCP, kRtoMaxMs,
+             ends ? kLongest : std::clamp(timeout / 6, kShortest, kLongest));
+}
+
+Result<Socket::Delivery> Socket::delivery() const {
+  int left = 0;
+  if (ioctl(fd_.get(), SIOCOUTQ, &left) != 0)
+    return Status::from_errno(errno, "cannot ask what was sent");
+  if (left == 0) return Delivery{};
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0)
+    return Status::from_errno(errno, "cannot ask what was acknowledged");
+  return Delivery{.is_complete = false,
+                  .silence = std::chrono::milliseconds(info.tcpi_last_ack_recv),
+                  .tries = uint32_t{info.tcpi_retransmits} + info.tcpi_probes};
 }
 
 void Socket::end_sending() const { ::shutdown(fd_.get(), SHUT_WR); }

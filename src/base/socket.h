@@ -1,10 +1,13 @@
 // Non-blocking TCP sockets: close-on-exec, no SIGPIPE, small messages sent at once, dead peers
-// noticed by keepalive. Thread safety: a socket is used by one thread at a time.
+// noticed by keepalive and by what they leave unacknowledged. Thread safety: a socket is used by
+// one thread at a time.
 #pragma once
 
 #include <sys/uio.h>
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -42,6 +45,21 @@ class Socket {
   Result<Transfer> send(std::span<const iovec> pieces) const;
   Result<Transfer> receive(std::span<const iovec> pieces) const;
   static constexpr size_t kMostPieces = 64;
+  /// Whether the system ends the connection where data stay unacknowledged for
+  /// NICCOLITE_NET_TIMEOUT, as it does at first. It counts those that the peer has no room for,
+  /// too, however faithfully that says so: of a process that is merely stopped. Whoever says no
+  /// looks at the delivery itself; that question is asked often enough for it (Linux 6.15; before,
+  /// every two minutes in the end).
+  void end_when_unacknowledged(bool ends) const;
+  /// How what was sent fares.
+  struct Delivery {
+    bool is_complete = true;               // the peer's system has all that this one has taken
+    std::chrono::milliseconds silence{0};  // since anything was last acknowledged
+    /// How often the oldest data that are not acknowledged have been sent again, and the question
+    /// whether the peer has room in vain.
+    uint32_t tries = 0;
+  };
+  Result<Delivery> delivery() const;
   /// Ends this side's stream; the peer reads everything sent before, then the end.
   void end_sending() const;
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/interfaces.h"
 #include "base/parameters.h"
@@ -13,7 +14,11 @@ namespace niccolite::bootstrap {
 namespace {
 constexpr size_t kReadBytes =
     64u << 10;  // per turn, so that one busy link does not starve the others
+
+std::chrono::milliseconds look_interval() {
+  return std::chrono::seconds(parameters::net_timeout()) / 10;
 }
+}  // namespace
 
 Result<std::unique_ptr<Link>> Link::accepted(EventLoop& loop, Socket socket, const Options& options,
                                              Owner& owner) {
@@ -49,7 +54,9 @@ Link::Link(EventLoop& loop, Socket socket, const Options& options, Owner& owner,
       owner_(&owner),
       initiator_(initiator),
       state_(state),
-      handshake_(options.self) {}
+      handshake_(options.self) {
+  socket_.end_when_unacknowledged(false);  // look_at_delivery() does
+}
 
 Status Link::begin() {
   watched_ = state_ == State::Connecting ? EPOLLOUT : EPOLLIN;
@@ -207,6 +214,7 @@ void Link::send(std::span<const std::byte> payload) {
 }
 
 Status Link::flush() {
+  if (sent_ < outgoing_.size()) watch_delivery();
   while (sent_ < outgoing_.size()) {
     const Transfer done = TRY(socket_.send(std::span<const std::byte>(outgoing_).subspan(sent_)));
     if (done.bytes == 0) break;
@@ -221,6 +229,35 @@ Status Link::flush() {
     }
   }
   return {};
+}
+
+void Link::watch_delivery() {
+  if (look_ != 0 || state_ != State::Open) return;
+  acknowledged_ = EventLoop::Clock::now();
+  tries_ = 0;
+  is_silent_ = false;
+  look_ = loop_.after(look_interval(), [this] { look_at_delivery(); });
+}
+
+// A machine that has vanished acknowledges nothing, however often it is asked. That of a process
+// that is stopped answers each time, though it may be asked seldom.
+void Link::look_at_delivery() {
+  constexpr auto kClockStep = std::chrono::milliseconds(20);  // of the system's, and more
+  constexpr uint32_t kInVain = 2;                             // one may get lost
+  look_ = 0;
+  Result<Socket::Delivery> delivery = socket_.delivery();
+  if (!delivery.is_ok() || delivery->is_complete) return;
+  const auto acknowledged = EventLoop::Clock::now() - delivery->silence;
+  if (acknowledged > acknowledged_ + kClockStep) {
+    acknowledged_ = acknowledged;
+    tries_ = delivery->tries;
+  }
+  const bool is_silent = delivery->silence >= std::chrono::seconds(parameters::net_timeout()) &&
+                         delivery->tries >= tries_ + kInVain;
+  // An answer to the last may have been on its way.
+  if (std::exchange(is_silent_, is_silent) && is_silent)
+    return end(describe_silence(Status::from_errno(ETIMEDOUT, "cannot send")));
+  look_ = loop_.after(look_interval(), [this] { look_at_delivery(); });
 }
 
 void Link::pause() {
@@ -262,12 +299,14 @@ void Link::close() {
   if (state_ == State::Closed) return;
   state_ = State::Closed;
   loop_.cancel(timer_);
+  loop_.cancel(look_);
   loop_.forget(watch_);
   socket_.close();
 }
 
 Link::Stream Link::release() {
   loop_.forget(watch_);  // before its descriptor changes hands
+  socket_.end_when_unacknowledged(true);
   Stream stream{.socket = std::move(socket_), .unsent = {}};
   stream.unsent.assign(outgoing_.begin() + static_cast<std::ptrdiff_t>(sent_), outgoing_.end());
   close();

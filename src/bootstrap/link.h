@@ -115,6 +115,8 @@ class Link {
   void start_frames();
   void become(State state);
   void arm_patience();
+  void watch_delivery();
+  void look_at_delivery();
   void update_watch();
   Status describe_silence(const Status& reason) const;
   void end(Status reason);
@@ -134,6 +136,13 @@ class Link {
   Address peer_;
   EventLoop::Id watch_ = 0;
   EventLoop::Id timer_ = 0;
+  // While there is something that is not delivered: the timer of the next look, when the last
+  // acknowledgement came, as the last look saw it, what had been tried until then, and whether
+  // nobody seemed to be there.
+  EventLoop::Id look_ = 0;
+  EventLoop::Clock::time_point acknowledged_;
+  uint32_t tries_ = 0;
+  bool is_silent_ = false;
   uint32_t watched_ = 0;
   authentication::Handshake handshake_;
   Bytes incoming_;  // of the handshake message under way

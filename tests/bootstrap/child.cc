@@ -262,6 +262,27 @@ bool becomes_stopped(const ProcessId& process, Deadline deadline) {
   return true;
 }
 
+// Rank 0 tells rank 1, which is stopped, more than the system takes for it; both go on.
+int run_tell(const Task& task) {
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  member->serve([](int, std::span<const std::byte>) -> Result<Bytes> { return Bytes(); });
+  report(fmt::format("telling {}", task.rank));
+  if (task.rank == 0) {
+    if (!becomes_stopped(member->process(1), task.deadline())) return 1;
+    const Bytes megabyte(1 << 20);
+    for (int i = 0; i < 8; ++i)
+      if (!member->notify(1, megabyte).is_ok()) return 1;
+    if (!member->send(1, 1, {}).is_ok()) return 1;
+    report("told");
+  } else if (!member->receive(0, 1, task.deadline()).is_ok()) {
+    return 1;
+  }
+  const Status status = member->barrier(task.deadline());
+  report(fmt::format("rank {}: {}", task.rank, status.is_ok() ? "met" : describe(status)));
+  return status.is_ok() ? 0 : 1;
+}
+
 // A pipe that nobody reads and that takes no more is where this process logs.
 int log_to_nobody() {
   int ends[2];
@@ -349,9 +370,10 @@ int run_ids(const Task&) {
 
 int run_scenario(const ChildOptions& options) {
   const std::vector<std::pair<std::string, int (*)(const Task&)>> scenarios = {
-      {"exchange", run_exchange}, {"idle", run_idle},   {"gather", run_gather}, {"exit", run_exit},
-      {"join", run_join},         {"leaks", run_leaks}, {"repeat", run_repeat}, {"fork", run_fork},
-      {"ids", run_ids},           {"ask", run_ask},     {"unread", run_unread}};
+      {"exchange", run_exchange}, {"idle", run_idle}, {"gather", run_gather},
+      {"exit", run_exit},         {"join", run_join}, {"leaks", run_leaks},
+      {"repeat", run_repeat},     {"fork", run_fork}, {"ids", run_ids},
+      {"ask", run_ask},           {"tell", run_tell}, {"unread", run_unread}};
   for (const auto& [name, run] : scenarios) {
     if (name != options.scenario) continue;
     std::atomic<int> code{0};
@@ -455,6 +477,8 @@ std::vector<std::string> Child::rest() {
 }
 
 void Child::stop() { kill(pid_, SIGSTOP); }
+
+void Child::go_on() { kill(pid_, SIGCONT); }
 
 void Child::kill_hard() { kill(pid_, SIGKILL); }
 

@@ -38,7 +38,8 @@ class Child {
   /// Everything it reports until it ends.
   std::vector<std::string> rest();
   void kill_hard();
-  void stop();  // SIGSTOP
+  void stop();   // SIGSTOP
+  void go_on();  // SIGCONT
   /// Its exit code; -1: a signal.
   int wait();
 

@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "base/socket.h"
@@ -160,6 +162,57 @@ TEST(StopOfAProcess, ThatHasTheRootIsToldByWhoWaits) {
   children[0].stop();
   EXPECT_THAT(await_part(children[1], "is stopped"),
               HasSubstr(": initialization stands still: rank 0 (process"));
+}
+
+// A debugger may hold it for as long as it likes, however much others have to say to it.
+TEST(StopOfAProcess, ForLongerThanTheNetworkMayBeSilentIsNoDeath) {
+  setenv("NICCOLITE_NET_TIMEOUT", "3", 1);  // of the children
+  auto children = spawn("tell", loopback_id(), 2, one_rank_each(2));
+  unsetenv("NICCOLITE_NET_TIMEOUT");
+  for (Child& child : children) await(child, "telling");
+  children[1].stop();
+  await(children[0], "told");
+  EXPECT_THAT(children[0].line(8s), IsEmpty());
+  children[1].go_on();
+  for (Child& child : children) {
+    const auto lines = child.rest();
+    EXPECT_EQ(child.wait(), 0) << testing::PrintToString(lines);
+  }
+}
+
+// Rank 0 has something to say to rank 1, which is stopped, and so does not say anything itself,
+// when the network of both falls silent: at once, or when the system takes no more and is told so.
+void fall_silent(bool is_full) {
+  setenv("NICCOLITE_NET_TIMEOUT", "3", 1);  // of the children
+  auto children = spawn("tell", loopback_id(), 2, one_rank_each(2));
+  for (Child& child : children) await(child, "telling");
+  if (is_full) {
+    children[1].stop();
+    await(children[0], "told");
+    EXPECT_THAT(children[0].line(5s), IsEmpty());
+  }
+  ASSERT_EQ(std::system("ip link set lo down"), 0);
+  children[1].stop();
+  EXPECT_THAT(await(children[0], "rank 0"), HasSubstr("cannot be reached any more"));
+}
+
+TEST(SilenceOfTheNetwork, IsNoticedByWhoHasSomethingToSay) {
+  constexpr const char* kInside = "NETWORK_OF_THIS_TEST";
+  if (const char* how = std::getenv(kInside); how != nullptr)
+    return fall_silent(std::string(how) == "full");
+  const auto in_network = [](const std::string& command) {
+    return std::system(("unshare --user --map-root-user --net sh -c \"ip link set lo up" + command +
+                        "\" 2> /dev/null")
+                           .c_str());
+  };
+  if (in_network("") != 0)
+    GTEST_SKIP() << "needs ip, and network namespaces, which are not allowed";
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  for (const char* how : {"empty", "full"})
+    EXPECT_EQ(in_network(fmt::format(" && {}={} {} --gtest_filter=SilenceOfTheNetwork.*", kInside,
+                                     how, self)),
+              0)
+        << how;
 }
 
 TEST(StopOfAProcess, WhichIsToldToALogThatNobodyReadsHoldsUpNobodyElse) {
