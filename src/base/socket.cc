@@ -32,9 +32,13 @@ void set_stream_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, timeout * 1000);
 }
 
-Result<Fd> open_stream(int family) {
+Result<Fd> open_stream(int family, int* error_number) {
   Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return Status::from_errno(errno, "cannot open a socket (limit: ulimit -n)");
+  if (!fd.valid()) {
+    const int error = errno;
+    if (error_number != nullptr) *error_number = error;
+    return Status::from_errno(error, "cannot open a socket (limit: ulimit -n)");
+  }
   // Before it connects or listens: the window's scale follows from it.
   if (const int64_t bytes = parameters::socket_rcvbuf(); bytes >= 0)
     set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, static_cast<int>(bytes));
@@ -54,6 +58,20 @@ Result<Address> address_of(int fd, int (*query)(int, sockaddr*, socklen_t*)) {
 
 }  // namespace
 
+bool is_shortage(int error_number) {
+  switch (error_number) {
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+    case EADDRNOTAVAIL:  // no port is left to connect from
+    case EAGAIN:         // nor, as some systems say it
+      return true;
+    default:
+      return false;
+  }
+}
+
 Result<Socket> Socket::listen(const Address& address, int* error_number) {
   return listen(address, /*is_shared=*/false, error_number);
 }
@@ -63,7 +81,7 @@ Result<Socket> Socket::listen_shared(const Address& address) {
 }
 
 Result<Socket> Socket::listen(const Address& address, bool is_shared, int* error_number) {
-  Fd fd = TRY(open_stream(address.family()));
+  Fd fd = TRY(open_stream(address.family(), error_number));
   // A fixed port (NCCL_COMM_ID) is used again while connections of its last user are in TIME_WAIT.
   if (address.port() != 0) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (is_shared) set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1);
@@ -78,8 +96,8 @@ Result<Socket> Socket::listen(const Address& address, bool is_shared, int* error
   return Socket(std::move(fd));
 }
 
-Result<Socket> Socket::connect(const Address& address, const Address& from) {
-  Fd fd = TRY(open_stream(address.family()));
+Result<Socket> Socket::connect(const Address& address, const Address& from, int* error_number) {
+  Fd fd = TRY(open_stream(address.family(), error_number));
   set_stream_options(fd.get());
   sockaddr_storage storage;
   if (from.family() != AF_UNSPEC) {
@@ -88,6 +106,7 @@ Result<Socket> Socket::connect(const Address& address, const Address& from) {
     const socklen_t bytes = from.with_port(0).to_sockaddr(&storage);
     if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), bytes) != 0) {
       const int error = errno;
+      if (error_number != nullptr) *error_number = error;
       return Status::from_errno(error, fmt::format("cannot connect from {}", from.host()));
     }
   }
@@ -95,6 +114,7 @@ Result<Socket> Socket::connect(const Address& address, const Address& from) {
   if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 &&
       errno != EINPROGRESS && errno != EINTR) {
     const int error = errno;
+    if (error_number != nullptr) *error_number = error;
     return Status::from_errno(error, fmt::format("cannot connect to {}", address.text()));
   }
   return Socket(std::move(fd));

@@ -22,6 +22,9 @@ struct Transfer {
   bool open = true;  // false: the peer closed its side (receive only)
 };
 
+/// Does this process, or its host, lack what a socket takes? The peer has nothing to do with it.
+bool is_shortage(int error_number);
+
 class Socket {
  public:
   Socket() = default;
@@ -33,7 +36,8 @@ class Socket {
   static Result<Socket> listen_shared(const Address& address);
   /// Starts to connect; finished when writable, then connect_result() tells how it went.
   /// `from`: the address of this host that it connects from; none: the system chooses.
-  static Result<Socket> connect(const Address& address, const Address& from = {});
+  static Result<Socket> connect(const Address& address, const Address& from = {},
+                                int* error_number = nullptr);
   /// The next waiting connection, or nothing.
   Result<std::optional<Socket>> accept(int* error_number) const;
 

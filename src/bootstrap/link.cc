@@ -30,8 +30,8 @@ Result<std::unique_ptr<Link>> Link::accepted(EventLoop& loop, Socket socket, con
 }
 
 Result<std::unique_ptr<Link>> Link::dial(EventLoop& loop, const Address& address, uint64_t number,
-                                         const Options& options, Owner& owner) {
-  Socket socket = TRY(Socket::connect(address, options.from));
+                                         const Options& options, Owner& owner, int* error_number) {
+  Socket socket = TRY(Socket::connect(address, options.from, error_number));
   std::unique_ptr<Link> link(
       new Link(loop, std::move(socket), options, owner, true, State::Connecting));
   link->peer_ = address;

@@ -63,7 +63,8 @@ class Link {
                                                 const Options& options, Owner& owner);
   /// `number`: of the process that should answer; 0 for a root.
   static Result<std::unique_ptr<Link>> dial(EventLoop& loop, const Address& address,
-                                            uint64_t number, const Options& options, Owner& owner);
+                                            uint64_t number, const Options& options, Owner& owner,
+                                            int* error_number = nullptr);
   ~Link() { close(); }
   /// Destroys `link` once its callback, if one runs, has returned.
   static void bury(EventLoop& loop, std::unique_ptr<Link> link);

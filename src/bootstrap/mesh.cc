@@ -1,6 +1,7 @@
 #include "bootstrap/mesh.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/interfaces.h"
 #include "base/log.h"
@@ -14,6 +15,8 @@ constexpr int kUnreachableAttempts = 3;
 constexpr int kDroppedAttempts = 20;
 constexpr auto kRetryPause = std::chrono::milliseconds(50);  // grows linearly
 constexpr auto kPatience = std::chrono::seconds(5);          // three SYNs
+// What this process itself lacks is no attempt. Others of it may close some descriptors.
+constexpr auto kShortage = std::chrono::seconds(30);
 
 }  // namespace
 
@@ -77,6 +80,7 @@ void Mesh::attach(Link& link, uint32_t process) {
   Peer& peer = peers_[process];
   links_[&link].process = process;
   ++peer.links;
+  if (std::exchange(peer.unreachable, false)) peer.gone = false;  // it has come itself
   if (peer.sending == nullptr) {
     peer.sending = &link;
     for (const Frame& frame : peer.waiting) link.send(*frame);
@@ -117,8 +121,11 @@ void Mesh::dial(uint32_t process) {
   Peer& peer = peers_[process];
   peer.retry = 0;
   ++peer.attempts;
+  int error = 0;
   Result<std::unique_ptr<Link>> link =
-      Link::dial(loop_, peer.address, peer.number, options_, *this);
+      Link::dial(loop_, peer.address, peer.number, options_, *this, &error);
+  if (!link.is_ok() && is_shortage(error)) return shortage(process, link.status());
+  peer.short_since.reset();
   if (!link.is_ok()) return dial_failed(process, Link::End::Unreachable, std::move(link).status());
   peer.dialing = link.value().get();
   links_[peer.dialing] = {
@@ -131,17 +138,39 @@ void Mesh::dial_failed(uint32_t process, Link::End end, Status reason) {
   if (peer.sending != nullptr || peer.gone) return;  // it dialed us meanwhile
   const int most = end == Link::End::Dropped ? kDroppedAttempts : kUnreachableAttempts;
   if (end == Link::End::Refused || peer.attempts >= most || leaving_) {
-    peer.gone = true;
-    peer.waiting.clear();
     const std::string trouble = acceptor_ == nullptr ? "" : trouble_of(acceptor_->address());
-    events_.mesh_unreachable(
-        process, Status::remote_error("from {} to {}, {} attempts: {}{}{}",
-                                      acceptor_ == nullptr ? "here" : acceptor_->address().host(),
-                                      peer.address.text(), peer.attempts, reason.message(),
-                                      trouble.empty() ? "" : "; ", trouble));
-    return finish_if_over();
+    return give_up(process,
+                   Status::remote_error("from {} to {}, {} attempts: {}{}{}",
+                                        acceptor_ == nullptr ? "here" : acceptor_->address().host(),
+                                        peer.address.text(), peer.attempts, reason.message(),
+                                        trouble.empty() ? "" : "; ", trouble));
   }
   peer.retry = loop_.after(kRetryPause * peer.attempts, [this, process] { dial(process); });
+}
+
+void Mesh::shortage(uint32_t process, const Status& reason) {
+  Peer& peer = peers_[process];
+  --peer.attempts;
+  if (peer.sending != nullptr || peer.gone) return;  // it dialed us meanwhile
+  const auto now = EventLoop::Clock::now();
+  if (!peer.short_since) peer.short_since = now;
+  if (leaving_ || now - *peer.short_since >= kShortage)
+    return give_up(
+        process,
+        Status::remote_error(
+            "this process could make no connection to {} for {} s: {}", peer.address.text(),
+            std::chrono::duration_cast<std::chrono::seconds>(now - *peer.short_since).count(),
+            reason.message()));
+  peer.retry = loop_.after(kRetryPause, [this, process] { dial(process); });
+}
+
+void Mesh::give_up(uint32_t process, Status why) {
+  Peer& peer = peers_[process];
+  peer.gone = true;
+  peer.unreachable = true;
+  peer.waiting.clear();
+  events_.mesh_unreachable(process, std::move(why));
+  finish_if_over();
 }
 
 void Mesh::link_opened(Link& link) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "bootstrap/acceptor.h"
@@ -73,7 +74,9 @@ class Mesh final : private Link::Owner {
     bool known = false;
     bool dials_us = false;  // a neighbor that will come
     bool gone = false;
+    bool unreachable = false;  // gone as far as we know
     int attempts = 0;
+    std::optional<EventLoop::Clock::time_point> short_since;  // of what dialing takes
     Link* dialing = nullptr;
     EventLoop::Id retry = 0;
     Link* sending = nullptr;    // where our frames go
@@ -94,6 +97,8 @@ class Mesh final : private Link::Owner {
   void attach(Link& link, uint32_t process);
   void dial(uint32_t process);
   void dial_failed(uint32_t process, Link::End end, Status reason);
+  void shortage(uint32_t process, const Status& reason);
+  void give_up(uint32_t process, Status why);
   void heard_goodbye(Held& held);
   void part(Link& link);
   void drop(Link& link);

@@ -1,7 +1,9 @@
 // One mesh, and a peer whose every byte the test sends itself.
 #include "bootstrap/mesh.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "loops.h"
 
@@ -25,6 +27,9 @@ class MeshOfTwo : public testing::Test, private Mesh::Events {
   ~MeshOfTwo() override { loop.stop(); }
 
   RawLink accept() { return {accept_one(listener), 2}; }
+  static Mesh::Frame frame_of(uint8_t byte) {
+    return std::make_shared<const Bytes>(Bytes{std::byte{200}, std::byte{byte}});
+  }
 
   RunningLoop loop;
   Socket listener = Socket::listen(any_loopback_port()).take();
@@ -50,6 +55,45 @@ TEST_F(MeshOfTwo, SaysGoodbyeOnALinkThatIsOpenForThePeerOnly) {
   const std::optional<Bytes> word = peer.hear();
   ASSERT_TRUE(word.has_value()) << "it closes without a word";
   EXPECT_EQ(*word, messages::encode_type(MessageType::Goodbye));
+}
+
+/// While it lives this process gets no descriptor more.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const Fd next(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const rlimit now{.rlim_cur = static_cast<rlim_t>(next.get()), .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(MeshOfTwo, TakesItsOwnWantOfDescriptorsForNobodysDeath) {
+  {
+    const NoDescriptors shortage;
+    loop.use([&] { mesh->send(1, frame_of(7)); });
+    std::this_thread::sleep_for(500ms);
+    loop.use([&] { EXPECT_EQ(unreachable, 0); });
+  }
+  RawLink peer = accept();
+  peer.let_in();
+  peer.say({});
+  EXPECT_EQ(peer.hear(), *frame_of(7));
+}
+
+TEST_F(MeshOfTwo, AnswersWhoCouldNotBeReachedAndComesItself) {
+  listener.close();
+  loop.use([&] { mesh->probe(1); });
+  ASSERT_TRUE(loop.becomes([&] { return unreachable == 1; }));
+  RawLink peer(connect_to_listener(mesh->address()), 2);
+  peer.get_in(1);
+  ASSERT_TRUE(loop.becomes([&] { return linked == 1; }));
+  loop.use([&] { mesh->send(1, frame_of(8)); });
+  EXPECT_EQ(peer.hear(), *frame_of(8));
 }
 
 }  // namespace
