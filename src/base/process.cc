@@ -82,8 +82,12 @@ ProcessId this_process() {
 }
 
 bool is_visible(const ProcessId& process) {
+  return is_visible(process, {.kernel = own_kernel(), .pid_namespace = own_namespace()});
+}
+
+bool is_visible(const ProcessId& process, const ProcessId& from) {
   return process.kernel != 0 && process.pid_namespace != 0 && process.started != 0 &&
-         process.kernel == own_kernel() && process.pid_namespace == own_namespace();
+         process.kernel == from.kernel && process.pid_namespace == from.pid_namespace;
 }
 
 RunState run_state(const ProcessId& process) {

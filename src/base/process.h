@@ -33,6 +33,8 @@ enum class RunState : uint8_t { Unknown, Runs, Stopped };
 /// Can it be looked up here? Not if it is of another machine or PID namespace, or had no /proc to
 /// learn who it is from.
 bool is_visible(const ProcessId& process);
+/// The same, where `from` is what this_process() said: asks the system nothing.
+bool is_visible(const ProcessId& process, const ProcessId& from);
 /// What /proc says. Unknown: it is not visible, has ended, or /proc hides it. A /proc that was
 /// mounted in another PID namespace than this process's has strangers by the numbers of its peers;
 /// they started at other times.

@@ -65,9 +65,10 @@ Roster::Outcome Gathers::wait(Roster::Lock& lock, Local& local, State& state, De
 // that is on its way.
 void Gathers::tell_stopped(Roster::Lock& lock, const Local& local, State& state) {
   std::vector<uint32_t> missing = state.gathering.missing();
+  const ProcessId& self = roster_.process(roster_.self()).origin.process;
   std::erase_if(missing, [&](uint32_t process) {
     return process == roster_.self() || state.told_stopped.contains(process) ||
-           !is_visible(roster_.process(process).origin.process);
+           !is_visible(roster_.process(process).origin.process, self);
   });
   if (missing.empty()) return;
   // All processes of the machine may be looking: some at a time.

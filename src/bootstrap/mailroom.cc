@@ -116,6 +116,8 @@ bool Mailroom::is_absent(Roster::Lock& lock, std::span<const Query> queries, uin
   for (size_t i = 0; i < queries.size(); ++i)
     if (!pending_[number + i].answer.has_value())
       awaited.push_back(roster_.process_of(queries[i].peer));
+  std::ranges::sort(awaited);
+  awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
   const uint32_t first = roster_.process_of(queries.front().peer);
   lock.unlock();
   bool answer = false;
@@ -129,7 +131,9 @@ bool Mailroom::is_absent(Roster::Lock& lock, std::span<const Query> queries, uin
 template <typename Condition>
 bool Mailroom::is_given_up(Roster::Lock& lock, Local& local, std::span<const Query> queries,
                            uint64_t number, Deadline deadline, Condition happened) {
-  bool given_up = presence_.are_some_absent() && is_absent(lock, queries, number);
+  // Of the first alone, or who asks many in turn would ask about all for each.
+  bool given_up =
+      !happened() && presence_.are_some_absent() && is_absent(lock, queries.first(1), number);
   while (!given_up && !happened()) {
     const Deadline next = Deadline::after(Absences::kLookInterval);
     if (deadline.at() <= next.at() ||

@@ -49,7 +49,8 @@ Session::Session(const UniqueId& id)
                      [this](uint32_t process) {
                        const Roster::Lock lock = roster_.lock();
                        return !roster_.is_gone(process) &&
-                              niccolite::is_visible(roster_.process(process).origin.process);
+                              niccolite::is_visible(roster_.process(process).origin.process,
+                                                    origin_.process);
                      },
                  .run_state = [this](uint32_t process) { return run_state_of(process); },
                  .describe =

@@ -315,6 +315,30 @@ int run_unread(const Task& task) {
   return 0;
 }
 
+struct EndsLate {
+  ~EndsLate() {
+    if (member == nullptr) return;
+    const Status status =
+        member->request(1 - member->rank(), {}, Deadline::after(5s)).status().copy();
+    member.reset();
+    report(fmt::format("late: {}", describe(status)));
+  }
+  std::unique_ptr<Member> member;
+};
+
+// Rank `argument` leaves in the end of an object that was made before it joined.
+int run_late(const Task& task) {
+  static EndsLate late;
+  auto member = join(task);
+  if (member == nullptr || !member->barrier(task.deadline()).is_ok()) return 1;
+  if (task.rank == task.options.argument) {
+    late.member = std::move(member);
+    std::exit(0);
+  }
+  (void)member->receive(task.options.argument, 1, task.deadline()).is_ok();
+  return 0;
+}
+
 int run_join(const Task& task) {
   auto member = join(task);
   return member == nullptr ? 1 : 0;
@@ -370,10 +394,10 @@ int run_ids(const Task&) {
 
 int run_scenario(const ChildOptions& options) {
   const std::vector<std::pair<std::string, int (*)(const Task&)>> scenarios = {
-      {"exchange", run_exchange}, {"idle", run_idle}, {"gather", run_gather},
-      {"exit", run_exit},         {"join", run_join}, {"leaks", run_leaks},
-      {"repeat", run_repeat},     {"fork", run_fork}, {"ids", run_ids},
-      {"ask", run_ask},           {"tell", run_tell}, {"unread", run_unread}};
+      {"exchange", run_exchange}, {"idle", run_idle},   {"gather", run_gather}, {"exit", run_exit},
+      {"join", run_join},         {"leaks", run_leaks}, {"repeat", run_repeat}, {"fork", run_fork},
+      {"ids", run_ids},           {"ask", run_ask},     {"tell", run_tell},     {"late", run_late},
+      {"unread", run_unread}};
   for (const auto& [name, run] : scenarios) {
     if (name != options.scenario) continue;
     std::atomic<int> code{0};

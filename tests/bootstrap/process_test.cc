@@ -234,6 +234,14 @@ TEST(ExitOfAProcess, WithoutLeavingIsNoDeath) {
   }
 }
 
+// The library said goodbye for it before.
+TEST(ExitOfAProcess, EndsWhatIsLeftOfItsRanksAtOnce) {
+  auto children = spawn("late", loopback_id(), 2, one_rank_each(2), 1);
+  EXPECT_THAT(await(children[1], "late"), HasSubstr("rank 0 (process"));
+  children[1].rest();
+  EXPECT_EQ(children[1].wait(), 0);
+}
+
 TEST(ProcessesOfSeveralPidNamespaces, AreNotTakenForStoppedStrangers) {
   if (!Child::may_be_elsewhere()) GTEST_SKIP() << "needs PID namespaces, which are not allowed";
   const pid_t stranger = fork();
