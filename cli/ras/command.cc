@@ -44,7 +44,10 @@ Examples:
 Exit status: 0 nothing stands still; 1 something does; 2 wrong usage, or nobody answers.)";
 constexpr int kExitStandsStill = 1;
 constexpr int kConnectSeconds = 5;
-constexpr int kGreetingSeconds = 10;  // a greeting is answered at once
+// A greeting is answered at once, unless by a process that is stopped: the processes of a machine
+// share the port, and the system gives each connection to any of them.
+constexpr int kGreetingSeconds = 1;
+constexpr int kMostGreetings = 16;
 // Beyond the time-out, for the answer itself. Who asks for no time-out does not know the job's,
 // which is 5 s times a factor of at most 1,000.
 constexpr int kAnswerSeconds = 6;
@@ -88,25 +91,51 @@ int patience_of(const Options& options) {
   return options.timeout.value_or(kLongestDefault) + kAnswerSeconds;
 }
 
-/// Sends commands, behind a greeting and the time-out of the options, and hands on what is said to
-/// them until the other side closes; false when it says nothing for too long.
-bool talk(const Fd& connection, const Options& options, const std::string& commands,
-          const std::function<void(std::string_view)>& out) {
-  std::string words = "CLIENT PROTOCOL 2\n";
+bool say(const Fd& connection, const std::string& words) {
+  return send(connection.get(), words.data(), words.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(words.size());
+}
+
+bool is_greeted_by(const Fd& connection) {
+  set_patience(connection.get(), kGreetingSeconds);
+  if (!say(connection, "CLIENT PROTOCOL 2\n")) return false;
+  char byte = 0;
+  while (byte != '\n')
+    if (recv(connection.get(), &byte, 1, 0) != 1) return false;
+  return true;
+}
+
+/// A connection to a process that answers. RemoteError: there are some, and none does.
+Result<Fd> connect_to_one_that_answers(const Options& options) {
+  for (int greetings = 0; greetings < kMostGreetings; ++greetings) {
+    Fd connection = TRY(connect_to(options));
+    if (is_greeted_by(connection)) return connection;
+  }
+  return Status::remote_error(
+      "somebody listens at {} port {}, but none of {} connections was answered: are the job's "
+      "processes stopped, by a signal (SIGSTOP; SIGCONT continues them) or a debugger?",
+      options.host, options.port, kMostGreetings);
+}
+
+enum class Answer { Whole, Broken, Missing };
+
+/// Sends commands, behind the time-out of the options, and hands on what is said to them until the
+/// other side closes; Missing when it says nothing for too long.
+Answer talk(const Fd& connection, const Options& options, const std::string& commands,
+            const std::function<void(std::string_view)>& out) {
+  std::string words;
   if (options.timeout) words += fmt::format("TIMEOUT {}\n", *options.timeout);
   words += commands;
-  int answers = options.timeout ? 2 : 1;  // that are not to be handed on
-  set_patience(connection.get(), kGreetingSeconds);
-  if (send(connection.get(), words.data(), words.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(words.size()))
-    return false;
+  int answers = options.timeout ? 1 : 0;  // that are not to be handed on
+  set_patience(connection.get(), patience_of(options));
+  if (!say(connection, words)) return Answer::Broken;
   std::array<char, 65536> bytes;
   while (true) {
     const ssize_t count = recv(connection.get(), bytes.data(), bytes.size(), 0);
-    if (count == 0) return true;
+    if (count == 0) return Answer::Whole;
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return false;
-    set_patience(connection.get(), patience_of(options));
+    if (count < 0)
+      return errno == EAGAIN || errno == EWOULDBLOCK ? Answer::Missing : Answer::Broken;
     std::string_view text(bytes.data(), static_cast<size_t>(count));
     for (; answers > 0 && !text.empty(); text.remove_prefix(1))
       if (text.front() == '\n') --answers;
@@ -176,29 +205,33 @@ void add_options(CLI::App& app, Options& options) {
 }
 
 int run(const Options& options) {
-  const Result<Fd> connection = connect_to(options);
+  const Result<Fd> connection = connect_to_one_that_answers(options);
   if (!connection.is_ok()) return fail(connection.status().message());
   std::string commands;
   const bool is_report = !options.monitors;
   Report report((options.wants_json ? 1u : 0u) + (is_report ? 0u : 1u));
   if (options.wants_json) commands += "SET FORMAT json\n";
   commands += !is_report ? "MONITOR\n" : options.is_verbose ? "VERBOSE STATUS\n" : "STATUS\n";
-  if (!talk(connection.value(), options, commands,
-            [&](std::string_view text) { report.take(text); }))
+  if (talk(connection.value(), options, commands,
+           [&](std::string_view text) { report.take(text); }) != Answer::Whole)
     return fail(fmt::format("{} does not finish its answer", options.host));
   if (options.wants_json || !is_report) return kExitFine;
 
-  const Result<Fd> again = connect_to(options);
+  const Result<Fd> again = connect_to_one_that_answers(options);
+  if (again.status().code() == Code::RemoteError) return fail(again.status().message());
   std::string verdicts;
-  if (!again.is_ok() ||
-      !talk(again.value(), options, "VERDICT\n", [&](std::string_view text) { verdicts += text; }))
-    return kExitFine;                                   // it has ended meanwhile
+  const Answer answer = again.is_ok() ? talk(again.value(), options, "VERDICT\n",
+                                             [&](std::string_view text) { verdicts += text; })
+                                      : Answer::Broken;
+  if (answer == Answer::Missing)
+    return fail(fmt::format("{} does not say what stands still", options.host));
+  if (answer == Answer::Broken) return kExitFine;       // it has ended meanwhile
   if (verdicts.starts_with("ERROR")) return kExitFine;  // NVIDIA's library knows no such thing
   fmt::print("Standstills\n===========\n\n{}", verdicts);
-  const Result<Fd> third = connect_to(options);
+  const Result<Fd> third = connect_to_one_that_answers(options);
   std::string stragglers;
   if (third.is_ok() && talk(third.value(), options, "STRAGGLERS\n",
-                            [&](std::string_view text) { stragglers += text; }))
+                            [&](std::string_view text) { stragglers += text; }) == Answer::Whole)
     fmt::print("\nStragglers\n==========\n\n{}", stragglers);
   return verdicts.empty() ? kExitFine : kExitStandsStill;
 }
