@@ -334,6 +334,13 @@ void Session::shut_down(Farewell farewell) {
   service_.stop();
 }
 
+void Session::count_all_as_departed() {
+  const Roster::Lock lock = roster_.lock();
+  for (const std::shared_ptr<Group>& group : groups())
+    for (uint32_t process = 0; process < group->roster().nprocesses(); ++process)
+      if (process != group->roster().self()) group->departed(process, {});
+}
+
 // Their goodbyes are with the system, and nobody waits for an answer.
 void Session::leave_absent_behind() {
   if (mesh_is_over_) return;

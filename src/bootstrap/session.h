@@ -93,6 +93,8 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   };
   Farewell farewell_of(const Local& local) const;  // with the lock
   void shut_down(Farewell farewell);
+  /// After shut_down(), for members that are still there: nobody hears them any more.
+  void count_all_as_departed();
 
   // The loop's thread, without the lock unless said.
   void announce(const std::shared_ptr<Local>& local, Deadline deadline);

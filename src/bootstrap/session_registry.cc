@@ -73,6 +73,7 @@ class SessionRegistry {
       if (session->phase_ != Session::Phase::Ready) continue;
       lock.unlock();
       session->shut_down({.patience = kFarewellAtExit, .answer = kFarewellAtExit});
+      session->count_all_as_departed();
     }
   }
 
