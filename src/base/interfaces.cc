@@ -136,6 +136,26 @@ std::vector<Interface> select_rails(const std::vector<Interface>& present,
   return selected;
 }
 
+std::vector<Address> ways_to(const Address& address, const std::vector<Interface>& present,
+                             std::string_view filter) {
+  const bool is_own = std::ranges::any_of(present, [&](const Interface& interface) {
+    return interface.address == address.with_port(0);
+  });
+  if (is_own || !address.is_link_local()) return {address};
+  const InterfaceFilter accepted(filter);
+  std::vector<Address> ways;
+  for (const Interface& interface : present) {
+    const Address way = address.with_scope(interface.address.scope());
+    if (interface.running && interface.address.is_link_local() &&
+        accepted.accepts(interface.name) && std::ranges::find(ways, way) == ways.end())
+      ways.push_back(way);
+  }
+  if (ways.empty()) return {address};
+  std::stable_partition(ways.begin(), ways.end(),
+                        [&](const Address& way) { return way == address; });
+  return ways;
+}
+
 bool is_in_subnet(const Interface& interface, const Address& address) {
   if (address.family() == AF_UNSPEC || address.family() != interface.address.family() ||
       interface.netmask.family() != address.family())

@@ -57,6 +57,12 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
 std::vector<Interface> select_rails(const std::vector<Interface>& present,
                                     const InterfaceRequest& request);
 
+/// How this host may reach `address`, which another host has told of: a link-local one by each
+/// running link that `filter` accepts (the scope is of this host, and any link may be the one),
+/// first by that which the address names. Not empty: others, and this host's own, stay as they are.
+std::vector<Address> ways_to(const Address& address, const std::vector<Interface>& present,
+                             std::string_view filter);
+
 /// Does the interface's subnet hold the address? False where the system knows no netmask.
 bool is_in_subnet(const Interface& interface, const Address& address);
 

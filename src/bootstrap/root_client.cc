@@ -31,13 +31,18 @@ RootClient::~RootClient() {
 }
 
 void RootClient::start(const Address& root) {
-  root_ = root;
+  Result<std::vector<Interface>> present = list_interfaces();
+  // A scope in NCCL_COMM_ID is of this host.
+  const bool is_named = id_.origin() == UniqueId::Origin::Environment && root.scope() != 0;
+  ways_ = {root};
+  if (present.is_ok() && !is_named)
+    ways_ = ways_to(root, present.value(), parameters::socket_ifname());
   started_ = EventLoop::Clock::now();
   attempt();
 }
 
 void RootClient::attempt() {
-  ++attempts_;
+  root_ = ways_[static_cast<size_t>(attempts_++) % ways_.size()];
   // The root of NCCL_COMM_ID has an address to itself.
   const uint64_t number = id_.origin() == UniqueId::Origin::Environment ? 0 : id_.number();
   Result<std::unique_ptr<Link>> link = Link::dial(loop_, root_, number, options_, *this);
@@ -69,14 +74,14 @@ Status RootClient::cannot_be_reached(const Status& reason) const {
 // change nothing; an address of NCCL_COMM_ID may be that of a host which is still starting.
 void RootClient::unreachable(Status reason) {
   if (id_.origin() == UniqueId::Origin::Environment ||
-      EventLoop::Clock::now() - started_ < kFirewalled)
+      EventLoop::Clock::now() - started_ < kFirewalled || has_untried_way())
     return attempt_failed(std::move(reason));
   if (!finished_) events_.failed(cannot_be_reached(reason));
 }
 
 void RootClient::nobody_listens(Status reason) {
   if (id_.origin() == UniqueId::Origin::Environment ||
-      EventLoop::Clock::now() - started_ < kAbsence)
+      EventLoop::Clock::now() - started_ < kAbsence || has_untried_way())
     return attempt_failed(std::move(reason));
   if (finished_) return;
   if (root_.is_loopback())

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "bootstrap/link.h"
 #include "bootstrap/messages.h"
@@ -41,6 +42,7 @@ class RootClient final : private Link::Owner {
   void attempt_failed(Status reason);
   void nobody_listens(Status reason);
   void unreachable(Status reason);
+  bool has_untried_way() const { return attempts_ < static_cast<int64_t>(ways_.size()); }
   Status cannot_be_reached(const Status& reason) const;
   /// The process of the root, and the ranks of it, for messages.
   std::string describe_host() const;
@@ -55,7 +57,8 @@ class RootClient final : private Link::Owner {
   const UniqueId id_;
   const Link::Options options_;
   Events events_;
-  Address root_;
+  Address root_;               // as the attempt under way reaches it
+  std::vector<Address> ways_;  // to it, one per attempt, in turn
   std::unique_ptr<Link> link_;
   EventLoop::Id retry_ = 0, looker_ = 0;
   int64_t attempts_ = 0;

@@ -31,6 +31,30 @@ std::vector<Interface> machine() {
           {.name = "v6only", .address = at("2001:db8::4"), .netmask = {}}};
 }
 
+// The id of a root at fe80::9 has the number that its link has there.
+TEST(Interfaces, LeadToALinkLocalAddressByEachLinkOfThisHost) {
+  std::vector<Interface> present = machine();
+  for (Interface& interface : present)
+    if (interface.name == "eth0" && interface.address.is_link_local())
+      interface.address = interface.address.with_scope(5);
+  present.push_back({.name = "eth1", .address = at("fe80::2").with_scope(6), .netmask = {}});
+  present.push_back({.name = "eth1", .address = at("fe80::3").with_scope(6), .netmask = {}});
+  present.push_back(
+      {.name = "eth2", .address = at("fe80::4").with_scope(7), .netmask = {}, .running = false});
+  const auto root = [](uint32_t scope) { return at("fe80::9").with_port(40123).with_scope(scope); };
+  const auto ways = [&](const Address& address, std::string_view filter = "") {
+    return ways_to(address, present, filter);
+  };
+  EXPECT_THAT(ways(root(2)), ElementsAreArray({root(5), root(6)}));
+  EXPECT_THAT(ways(root(6)), ElementsAreArray({root(6), root(5)}));
+  EXPECT_THAT(ways(root(2), "=eth1"), ElementsAreArray({root(6)}));
+  EXPECT_THAT(ways(root(2), "eth2"), ElementsAreArray({root(2)})) << "none is left";
+  const Address own = at("fe80::2").with_port(40123).with_scope(6);
+  EXPECT_THAT(ways(own), ElementsAreArray({own}));
+  const Address global = at("2001:db8::9").with_port(40123);
+  EXPECT_THAT(ways(global), ElementsAreArray({global}));
+}
+
 struct Case {
   const char* filter;
   const char* family;
