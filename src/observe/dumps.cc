@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 
 #include "base/files.h"
@@ -55,21 +56,6 @@ bool is_file_name(std::string_view name) {
 Dumps* signalled = nullptr;
 void on_signal(int) { signalled->request_by_signal(); }
 
-void listen_to(int signal, Dumps& dumps) {
-  struct sigaction before {};
-  if (signal == 0 || sigaction(signal, nullptr, &before) != 0) return;
-  if (before.sa_handler != SIG_DFL) {
-    LOG(Warn, Init, "NICCOLITE_DUMP_SIGNAL={}: the program has a handler of its own, which stays",
-        signal);
-    return;
-  }
-  signalled = &dumps;
-  struct sigaction action {};
-  action.sa_handler = &on_signal;
-  action.sa_flags = SA_RESTART;
-  sigaction(signal, &action, nullptr);
-}
-
 Status replace(const std::string& path, std::string_view text) {
   const std::string part = path + ".part";
   // A new file: what others have put there, a link for instance, is not written to.
@@ -85,7 +71,8 @@ Dumps& Dumps::of_process() {
   // Never destroyed: communicators may outlive static objects.
   static Dumps* const dumps = [] {
     auto* const made = new Dumps(parameters::dump());
-    if (made->are_on()) listen_to(static_cast<int>(parameters::dump_signal()), *made);
+    const auto signal = static_cast<int>(parameters::dump_signal());
+    if (made->are_on() && signal != 0) made->listen_to(signal);
     return made;
   }();
   return *dumps;
@@ -96,6 +83,26 @@ Dumps::Dumps(const std::string& pattern) {
   std::error_code ignored;
   const bool is_folder = pattern.back() == '/' || std::filesystem::is_directory(pattern, ignored);
   path_ = fill_in(is_folder ? pattern + "/%h-%p.json" : pattern);
+}
+
+void Dumps::listen_to(int signal) {
+  signalled = this;
+  struct sigaction before {
+  }, action{};
+  action.sa_handler = &on_signal;
+  action.sa_flags = SA_RESTART;
+  if (sigaction(signal, nullptr, &before) == 0) {
+    if (before.sa_handler != SIG_DFL) {
+      LOG(Warn, Init, "NICCOLITE_DUMP_SIGNAL={}: the program has a handler of its own, which stays",
+          signal);
+      return;
+    }
+    if (sigaction(signal, &action, nullptr) == 0) return;
+  }
+  LOG(Warn, Init,
+      "NICCOLITE_DUMP_SIGNAL={}: no handler can be set for that signal ({}); choose another one, "
+      "such as 12 (SIGUSR2)",
+      signal, std::strerror(errno));
 }
 
 uint64_t Dumps::add(Source source) {

@@ -49,6 +49,9 @@ class Dumps {
 
   /// Asks for a dump; the first reason counts. Writes nothing itself.
   void request(std::string_view reason) EXCLUDES(request_mutex_);
+  /// Has each `signal` from now on ask for a dump, unless the program has a handler of its own.
+  /// Stays for good; one dumps of a process at most.
+  void listen_to(int signal);
   /// From a signal handler.
   void request_by_signal() { is_signalled_.store(true, std::memory_order_relaxed); }
   /// Writes what was asked for. Waits for the file system.

@@ -16,6 +16,7 @@
 #include <fstream>
 
 #include "base/fd.h"
+#include "base/log.h"
 
 namespace niccolite::observe {
 namespace {
@@ -74,6 +75,19 @@ TEST_F(DumpsTest, OfASignalAreWrittenByWhoeverAsksNext) {
   dumps.request_by_signal();
   dumps.write_requested();
   EXPECT_THAT(read(dumps.path()), HasSubstr("\"reason\":\"signal\""));
+}
+
+// No process can have a handler for 9 and 19, nor any with glibc for 32 and 33.
+TEST_F(DumpsTest, SayWhichSignalTheyCannotHear) {
+  Dumps dumps(folder_.string());
+  for (const int number : {9, 19, 32, 33}) {
+    dumps.listen_to(number);
+    EXPECT_THAT(log::last_error(),
+                HasSubstr("NICCOLITE_DUMP_SIGNAL=" + std::to_string(number) + ": "));
+  }
+  const auto before = std::signal(SIGUSR2, SIG_DFL);
+  dumps.listen_to(SIGUSR2);
+  EXPECT_NE(std::signal(SIGUSR2, before), SIG_DFL);
 }
 
 TEST_F(DumpsTest, MakeTheirFolderAndFillInHostAndProcess) {
