@@ -57,12 +57,28 @@ Dumps* signalled = nullptr;
 void on_signal(int) { signalled->request_by_signal(); }
 
 Status replace(const std::string& path, std::string_view text) {
-  const std::string part = path + ".part";
+  // Of this process: others may keep the dump of the same one.
+  const std::string part = fmt::format("{}.{}.part", path, getpid());
   // A new file: what others have put there, a link for instance, is not written to.
   unlink(part.c_str());
   const Fd file(open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file.valid()) return Status::from_errno(errno, "cannot create " + part);
   return replace_file(file, part, path, text);
+}
+
+// By one thread at a time.
+void write_file(const std::string& path, std::string_view text, bool& has_complained) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (!parent.empty()) std::filesystem::create_directories(parent, ignored);
+  const Status status =
+      is_special_file(path) ? write_special_file(path, text) : replace(path, text);
+  if (status.is_ok()) {
+    LOG(Info, Init, "flight recorder: {} written", path);
+    return;
+  }
+  if (!std::exchange(has_complained, true))
+    LOG(Warn, Init, "the flight recorder's dump is lost: {} (NICCOLITE_DUMP)", status.message());
 }
 
 }  // namespace
@@ -78,7 +94,10 @@ Dumps& Dumps::of_process() {
   return *dumps;
 }
 
-Dumps::Dumps(const std::string& pattern) {
+Dumps::Dumps(const std::string& pattern)
+    : writer_([has_complained = false](const std::string& path, const std::string& text) mutable {
+        write_file(path, text, has_complained);
+      }) {
   if (pattern.empty()) return;
   std::error_code ignored;
   const bool is_folder = pattern.back() == '/' || std::filesystem::is_directory(pattern, ignored);
@@ -113,8 +132,11 @@ uint64_t Dumps::add(Source source) {
 
 void Dumps::remove(uint64_t id) {
   if (process_ != getpid()) return;
-  std::lock_guard lock(mutex_);
-  sources_.erase(id);
+  {
+    std::lock_guard lock(mutex_);
+    sources_.erase(id);
+  }
+  writer_.wait();
 }
 
 void Dumps::request(std::string_view reason) {
@@ -137,12 +159,15 @@ void Dumps::write_requested() {
   // acquire: pairs with request().
   if (!is_requested_.load(std::memory_order_acquire)) return;
   const std::string reason = take_reason();
-  std::lock_guard lock(mutex_);
-  if (sources_.empty()) return;
-  const std::string text = describe_process(reason);
-  write_file(path_, text);
-  const std::string name = std::filesystem::path(path_).filename();
-  for (const auto& [id, source] : sources_) source.forward(name, text);
+  std::string text;
+  {
+    std::lock_guard lock(mutex_);
+    if (sources_.empty()) return;
+    text = describe_process(reason);
+    const std::string name = std::filesystem::path(path_).filename();
+    for (const auto& [id, source] : sources_) source.forward(name, text);
+  }
+  writer_.write(path_, std::move(text));
 }
 
 std::string Dumps::describe_process(std::string_view reason) {
@@ -161,25 +186,11 @@ std::string Dumps::describe_process(std::string_view reason) {
   return json.str() + "\n";
 }
 
-void Dumps::write_file(const std::string& path, std::string_view text) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  std::error_code ignored;
-  if (!parent.empty()) std::filesystem::create_directories(parent, ignored);
-  const Status status =
-      is_special_file(path) ? write_special_file(path, text) : replace(path, text);
-  if (status.is_ok()) {
-    LOG(Info, Init, "flight recorder: {} written", path);
-    return;
-  }
-  if (!has_complained_.exchange(true))
-    LOG(Warn, Init, "the flight recorder's dump is lost: {} (NICCOLITE_DUMP)", status.message());
-}
-
 void Dumps::keep(std::string_view name, std::string_view text) {
-  if (!are_on() || !is_file_name(name)) return;
+  if (!are_on() || process_ != getpid() || !is_file_name(name)) return;
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   const std::string path = folder / name;
-  if (path != path_) write_file(path, text);
+  if (path != path_) writer_.write(path, std::string(text));
 }
 
 }  // namespace niccolite::observe

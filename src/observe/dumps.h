@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "base/thread_annotations.h"
+#include "observe/dump_writer.h"
 #include "observe/json.h"
 
 namespace niccolite::observe {
@@ -43,7 +44,8 @@ class Dumps {
   bool are_on() const { return !path_.empty(); }
   const std::string& path() const { return path_; }
 
-  /// A source until remove(), which waits while it is asked.
+  /// A source until remove(), which waits while it is asked, and for what is being written as long
+  /// as DumpWriter has patience.
   uint64_t add(Source source) EXCLUDES(mutex_);
   void remove(uint64_t id) EXCLUDES(mutex_);
 
@@ -54,7 +56,7 @@ class Dumps {
   void listen_to(int signal);
   /// From a signal handler.
   void request_by_signal() { is_signalled_.store(true, std::memory_order_relaxed); }
-  /// Writes what was asked for. Waits for the file system.
+  /// Writes what was asked for. Waits for the file system as long as DumpWriter has patience.
   void write_requested() EXCLUDES(mutex_);
 
   /// The dump of a process of another machine, which has sent it: beside this process's own.
@@ -63,7 +65,6 @@ class Dumps {
  private:
   std::string take_reason() EXCLUDES(request_mutex_);
   std::string describe_process(std::string_view reason) REQUIRES(mutex_);
-  void write_file(const std::string& path, std::string_view text);
 
   const pid_t process_ = getpid();  // in a child made by fork() nothing is written
   std::string path_;
@@ -73,7 +74,7 @@ class Dumps {
   std::mutex mutex_;  // held while sources are asked
   uint64_t last_id_ GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Source> sources_ GUARDED_BY(mutex_);
-  std::atomic<bool> has_complained_{false};
+  DumpWriter writer_;
 };
 
 }  // namespace niccolite::observe

@@ -14,6 +14,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <latch>
+#include <thread>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -147,7 +150,8 @@ TEST_F(DumpsTest, FollowNoLinkOfOthers) {
   Dumps dumps((folder_ / "dump.json").string());
   dumps.add(source("one"));
   std::ofstream(folder_ / "precious") << "text";
-  ASSERT_EQ(symlink((folder_ / "precious").c_str(), (folder_ / "dump.json.part").c_str()), 0);
+  const std::string part = folder_ / ("dump.json." + std::to_string(getpid()) + ".part");
+  ASSERT_EQ(symlink((folder_ / "precious").c_str(), part.c_str()), 0);
   dumps.request("test");
   dumps.write_requested();
   EXPECT_EQ(read(folder_ / "precious"), "text");
@@ -183,6 +187,22 @@ TEST_F(DumpsTest, OfOtherMachinesLieBesideTheOwnAndNowhereElse) {
   EXPECT_FALSE(fs::exists(folder_.parent_path() / "escaped.json"));
 }
 
+// A process of another machine sends its dump by each communicator that it shares with this one.
+TEST_F(DumpsTest, OfAnotherMachineMayComeSeveralTimesAtOnce) {
+  Dumps dumps((folder_ / "own.json").string());
+  const std::string text(64 << 10, 'x');
+  const std::string error_before = log::last_error();
+  std::vector<std::thread> threads;
+  for (int sender = 0; sender < 4; ++sender)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) dumps.keep("other-1.json", text);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(log::last_error(), error_before);
+  EXPECT_EQ(read(folder_ / "other-1.json"), text);
+  EXPECT_EQ(files(), 1u);
+}
+
 TEST_F(DumpsTest, AreOffWithoutAPath) {
   Dumps dumps("");
   EXPECT_FALSE(dumps.are_on());
@@ -191,6 +211,23 @@ TEST_F(DumpsTest, AreOffWithoutAPath) {
   dumps.keep("other.json", "text");
   dumps.write_requested();
   EXPECT_FALSE(fs::exists("other.json"));
+}
+
+// A file system may stand still for minutes, and the user's thread ends a communicator meanwhile.
+TEST(DumpWriter, HoldsNobodyUpForLongAndWritesTheLastTextInTheEnd) {
+  std::latch goes_on(1), is_done(2);
+  std::vector<std::string> written;
+  DumpWriter writer([&](const std::string& path, const std::string& text) {
+    goes_on.wait();
+    written.push_back(path + ": " + text);
+    is_done.count_down();
+  });
+  writer.write("a", "one");
+  for (const char* text : {"one", "two", "three"}) writer.write("b", text);
+  EXPECT_TRUE(written.empty());
+  goes_on.count_down();
+  is_done.wait();
+  EXPECT_EQ(written, (std::vector<std::string>{"a: one", "b: three"}));
 }
 
 TEST(JsonText, EscapesWhatJsonDoes) {
