@@ -33,10 +33,8 @@ Mesh::~Mesh() {
 
 Status Mesh::listen(const Address& interface) {
   Socket listener = TRY(Socket::listen(interface.with_port(0)));
-  Link::Options options = options_;
-  options.patience = std::chrono::seconds(5);
   acceptor_ =
-      TRY(Acceptor::create(loop_, std::move(listener), options,
+      TRY(Acceptor::create(loop_, std::move(listener), options_,
                            [this](std::unique_ptr<Link> link) { welcome(std::move(link)); }));
   return {};
 }

@@ -289,7 +289,6 @@ void Rendezvous::link_ended(Link& link, Link::End, Status reason) {
                               reason.message())
              .with_peer(rank));
   }
-  guest.ready = true;  // nothing more is expected of it
   dismiss(link);
   finish_if_over();
 }

@@ -109,12 +109,6 @@ Result<Gathered> Survivors::agree(Roster::Lock& lock, const std::shared_ptr<Loca
   return attempt->collected;
 }
 
-void Survivors::give_up(const Excluded& excluded, uint32_t number, const Status& why) {
-  const std::shared_ptr<Attempt> attempt = attempts_[excluded];
-  if (attempt != nullptr && attempt->number == number && !attempt->is_over())
-    fail_and_tell(excluded, *attempt, why);
-}
-
 void Survivors::contribute_if_complete(const Excluded& excluded, Attempt& attempt) {
   const uint32_t self = roster_.self();
   if (attempt.is_over() || attempt.gathering.has(position(attempt.processes, self))) return;

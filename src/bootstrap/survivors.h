@@ -41,8 +41,6 @@ class Survivors {
   Result<Gathered> agree(Roster::Lock& lock, const std::shared_ptr<Local>& waiter, int32_t rank,
                          const Excluded& excluded, uint32_t number, std::span<const std::byte> mine,
                          Deadline deadline);
-  /// The attempt that `rank` began will not come to its end.
-  void give_up(const Excluded& excluded, uint32_t number, const Status& why);
 
   /// A Survive of another process. A failure means that it broke the protocol.
   Status take(Reader& reader, std::span<const std::byte> frame);
