@@ -2,12 +2,15 @@
 #include "bootstrap/link.h"
 
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "base/parameters.h"
 
 namespace niccolite::bootstrap {
 namespace {
@@ -93,6 +96,23 @@ TEST(Link, HearsTheLastWordsOfWhoCloses) {
   });
   EXPECT_TRUE(ends.becomes([&] { return ends.ended == 1; }));
   ends.use([&] { EXPECT_EQ(ends.heard, std::vector<std::string>{"farewell"}); });
+}
+
+int user_timeout(int fd) {
+  int timeout = -1;
+  socklen_t length = sizeof timeout;
+  EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &length), 0);
+  return timeout;
+}
+
+// The data path, which takes it over, looks for silence less closely than a link does.
+TEST(Link, HandsOnASocketThatTheSystemEndsWhenItIsSilent) {
+  Ends ends;
+  ASSERT_TRUE(ends.becomes([&] { return ends.open == 2; }));
+  ends.use([&] {
+    const Link::Stream stream = ends.dialer->release();
+    EXPECT_EQ(user_timeout(stream.socket.fd()), parameters::net_timeout() * 1000);
+  });
 }
 
 }  // namespace
