@@ -222,14 +222,15 @@ TEST(Outbound, CarriesAPartOverASlowNetwork) {
 
 // Run by the next test in a process of its own, where few attempts are made.
 TEST(Outbound, DISABLED_ComesBackToAPeerThatWasStopped) {
-  constexpr int kAttempts = 10;
-  Sender sender(milliseconds(50));
+  constexpr int kAttempts = 5;
+  Sender sender(milliseconds(200));
   ASSERT_TRUE(sender.wait_until([&] {
     sender.peer.accept();
     return sender.peer.connections().size() == 1;
   }));
   sender.say_credit(0);
   sender.send(8);
+  ASSERT_TRUE(sender.wait_until([&] { return sender.pulse.traffic(1).parts == 1; }));
   sender.wait_until([&] {
     sender.peer.close(0);
     return true;
