@@ -173,10 +173,11 @@ ROLE(puts_and_leaves) {
   float* memory = nullptr;
   ncclWindow_t window = nullptr;
   REQUIRE_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&memory), 2 * kCount * sizeof(float)));
-  REQUIRE_NCCL(ncclCommWindowRegister(comm, memory, 2 * kCount * sizeof(float), &window,
-                                      NCCL_WIN_COLL_SYMMETRIC));
+  // Before there is a window, into which the other rank puts as soon as it has it.
   std::vector<float> values(kCount, rank == 0 ? 3.5F : 0.0F);
   REQUIRE_CUDA(cudaMemcpy(memory, values.data(), kCount * sizeof(float), cudaMemcpyDefault));
+  REQUIRE_NCCL(ncclCommWindowRegister(comm, memory, 2 * kCount * sizeof(float), &window,
+                                      NCCL_WIN_COLL_SYMMETRIC));
   std::printf("READY\n");
   std::fflush(stdout);
   if (rank == 0) {
