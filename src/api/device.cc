@@ -61,8 +61,8 @@ Status check_version(const char* function, unsigned magic, unsigned version) {
 
 /// The bytes of ncclCommProperties that a caller's header has.
 size_t properties_size(unsigned version) {
-  constexpr size_t kBefore_2_29_5 = 40;
-  return version < 22905 ? kBefore_2_29_5 : sizeof(ncclCommProperties_t);
+  constexpr size_t kBytesBefore22905 = 40;
+  return version < 22905 ? kBytesBefore22905 : sizeof(ncclCommProperties_t);
 }
 
 Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {

@@ -27,7 +27,7 @@ Result<Completion> register_window(ncclComm_t handle, void* buffer, size_t bytes
   TRY(communicator->check_ready());
   const auto job = [=]() -> Status {
     Result<const void*> made = communicator->register_window(buffer, bytes, flags);
-    TRY(made.is_ok() ? Status() : std::move(made).status().with_context("ncclCommWindowRegister"));
+    if (!made.is_ok()) return std::move(made).status().with_context("ncclCommWindowRegister");
     *window = static_cast<ncclWindow_t>(const_cast<void*>(made.value()));
     return {};
   };
