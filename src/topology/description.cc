@@ -162,7 +162,8 @@ class Completion {
   void add(const Pci& found, const Cpu& cpu, const std::string& above) {
     Pci* known = find(found.bus_id);
     if (known == nullptr) {
-      std::vector<Pci>& level = above.empty() ? cpu_like(cpu).below : find(above)->below;
+      Pci* const parent = above.empty() ? nullptr : find(above);
+      std::vector<Pci>& level = parent == nullptr ? cpu_like(cpu).below : parent->below;
       Pci bare = found;
       bare.gpu.reset();
       bare.nets.clear();

@@ -147,16 +147,19 @@ void Inbound::stream_ended(Stream& stream, Stream::End how, Status why) {
       std::move(why).with_context("the connection from {} broke", options_.peer));
   if (how == Stream::End::Refused) return options_.fail(std::move(*reason));
   LOG(Info, Net, "NET/Socket : {}; it should be replaced", reason->message());
-  flow.awaited = loop_.after(options_.patience, [this, reason] {
-    // The sender does without it, or would have failed itself (Outbound::give_up).
-    if (std::ranges::any_of(flows_,
-                            [](const auto& of) { return of.second.connection != nullptr; })) {
-      LOG(Info, Net, "NET/Socket : one stream less: {}, and was not replaced", reason->message());
-      return;
-    }
-    options_.fail(Status::remote_error("{}, and was not replaced within {} s", reason->message(),
-                                       std::chrono::duration<double>(options_.patience).count()));
-  });
+  flow.awaited =
+      loop_.after(options_.patience, [this, reason] { not_replaced(reason->message()); });
+}
+
+// The sender does without the stream while it has others, or fails itself (Outbound::give_up).
+void Inbound::not_replaced(const std::string& reason) {
+  const auto is_there = [](const auto& of) { return of.second.connection != nullptr; };
+  if (std::ranges::any_of(flows_, is_there)) {
+    LOG(Info, Net, "NET/Socket : one stream less: {}, and was not replaced", reason);
+    return;
+  }
+  options_.fail(Status::remote_error("{}, and was not replaced within {} s", reason,
+                                     std::chrono::duration<double>(options_.patience).count()));
 }
 
 bool Inbound::progress() {

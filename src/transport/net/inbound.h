@@ -56,6 +56,7 @@ class Inbound final : private Stream::Owner {
   }
   void stream_arrived(Stream& stream, const Frame& frame) override;
   void stream_ended(Stream& stream, Stream::End how, Status why) override;
+  void not_replaced(const std::string& reason);
   Status begin(Stream& stream, const Frame& frame);
   Status accept(Flow& flow, const Frame& frame);
   void count(Flow& flow, const Frame& frame);
