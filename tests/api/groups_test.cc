@@ -251,7 +251,6 @@ TEST(Group, WithAnErrorInsideLaunchesNothing) {
       run_in_one_group(cluster, trials_of({{Kind::AllReduce, ncclFloat, ncclSum, 100}}, 2)));
 }
 
-// The group has found it before, and need not look for it again, but for this.
 TEST(Group, FailsWithTheLastErrorOfACallThatItRecords) {
   Cluster cluster(1);
   DeviceBuffer buffer(0, 4096);
@@ -278,6 +277,24 @@ TEST(Group, FailsWithTheLastErrorOfACallThatItRecords) {
   cluster.synchronize();
 }
 
+// The background thread's stream of that name is another one.
+TEST(Group, OfANonblockingCommunicatorUsesTheCallersOwnStream) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclUniqueId id;
+  ASSERT_NCCL(ncclGetUniqueId(&id));
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) ASSERT_NCCL(ncclCommGetAsyncError(comm, &state));
+  Trial trial({Kind::AllReduce, ncclFloat, ncclSum, 1000}, 1);
+  ASSERT_NCCL(trial.call(0, comm, cudaStreamPerThread));
+  ASSERT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+  EXPECT_TRUE(trial.is_right());
+  EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+// The group has found it before, and need not look for it again, but for this.
 TEST(Group, RefusesACommunicatorThatAnotherThreadHasEndedMeanwhile) {
   Cluster cluster(2);
   DeviceBuffer buffer(0, 64);
