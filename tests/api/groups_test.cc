@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tests/api/trial.h"
+#include "tests/api/working.h"
 
 namespace niccolite::test {
 namespace {
@@ -279,14 +280,7 @@ TEST(Group, FailsWithTheLastErrorOfACallThatItRecords) {
 
 // The background thread's stream of that name is another one.
 TEST(Group, OfANonblockingCommunicatorUsesTheCallersOwnStream) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  ncclUniqueId id;
-  ASSERT_NCCL(ncclGetUniqueId(&id));
-  ncclComm_t comm = nullptr;
-  ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
-  ncclResult_t state = ncclInProgress;
-  while (state == ncclInProgress) ASSERT_NCCL(ncclCommGetAsyncError(comm, &state));
+  const ncclComm_t comm = make_nonblocking();
   Trial trial({Kind::AllReduce, ncclFloat, ncclSum, 1000}, 1);
   ASSERT_NCCL(trial.call(0, comm, cudaStreamPerThread));
   ASSERT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);

@@ -8,23 +8,13 @@
 
 #include "tests/api/trial.h"
 #include "tests/api/values.h"
+#include "tests/api/working.h"
 
 namespace niccolite::test {
 namespace {
 
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
-
-// Waits, with a limit, until a nonblocking communicator has settled.
-ncclResult_t settle(ncclComm_t comm) {
-  const auto limit = Clock::now() + seconds(60);
-  ncclResult_t state = ncclInProgress;
-  while (state == ncclInProgress && Clock::now() < limit) {
-    EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
-    std::this_thread::yield();
-  }
-  return state;
-}
 
 size_t entries_of(const char* directory) {
   size_t count = 0;
@@ -88,7 +78,7 @@ TEST(Lifecycle, NonblockingCommunicatorsWorkInTheBackground) {
     ASSERT_EQ(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config), ncclInProgress);
     ASSERT_NE(comms[rank], nullptr);
   }
-  for (ncclComm_t comm : comms) ASSERT_EQ(settle(comm), ncclSuccess);
+  for (ncclComm_t comm : comms) ASSERT_EQ(settled(comm), ncclSuccess);
 
   for (int rank = 0; rank < 2; ++rank) {
     buffers.emplace_back(rank, kCount * 4);
@@ -100,7 +90,7 @@ TEST(Lifecycle, NonblockingCommunicatorsWorkInTheBackground) {
                               ncclSum, comms[rank], nullptr));
   const ncclResult_t end = ncclGroupEnd();
   ASSERT_TRUE(end == ncclInProgress || end == ncclSuccess);
-  for (ncclComm_t comm : comms) ASSERT_EQ(settle(comm), ncclSuccess);
+  for (ncclComm_t comm : comms) ASSERT_EQ(settled(comm), ncclSuccess);
   for (int rank = 0; rank < 2; ++rank) {
     ASSERT_CUDA(cudaSetDevice(rank));
     ASSERT_CUDA(cudaDeviceSynchronize());
@@ -111,7 +101,7 @@ TEST(Lifecycle, NonblockingCommunicatorsWorkInTheBackground) {
     ASSERT_TRUE(result == ncclInProgress || result == ncclSuccess);
   }
   for (ncclComm_t comm : comms) {
-    ASSERT_EQ(settle(comm), ncclSuccess);
+    ASSERT_EQ(settled(comm), ncclSuccess);
     EXPECT_NCCL(ncclCommDestroy(comm));
   }
 }
@@ -206,14 +196,7 @@ TEST(Lifecycle, DestroyInAGroupThatFailsEndsNothing) {
 }
 
 TEST(Lifecycle, DestroyInAGroupOfNonblockingCommunicatorsIsWaitedFor) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  ncclUniqueId id;
-  ASSERT_NCCL(ncclGetUniqueId(&id));
-  ncclComm_t comm = nullptr;
-  EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
-  ncclResult_t state = ncclInProgress;
-  while (state == ncclInProgress) ASSERT_NCCL(ncclCommGetAsyncError(comm, &state));
+  const ncclComm_t comm = make_nonblocking();
   Trial trial({Kind::AllReduce, ncclFloat, ncclSum, 1000}, 1);
   ASSERT_NCCL(ncclGroupStart());
   ASSERT_NCCL(trial.call(0, comm, nullptr));

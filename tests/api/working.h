@@ -21,6 +21,18 @@ inline ncclResult_t settled(ncclComm_t comm) {
   return state;
 }
 
+/// A nonblocking communicator of one rank, which has settled.
+inline ncclComm_t make_nonblocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclUniqueId id;
+  EXPECT_NCCL(ncclGetUniqueId(&id));
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
+  EXPECT_NCCL(settled(comm));
+  return comm;
+}
+
 /// One rank's share of an all-gather of who is where and an all-reduce, on buffers of its own.
 class RankAtWork {
  public:

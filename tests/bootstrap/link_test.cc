@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/parameters.h"
+#include "loops.h"
 
 namespace niccolite::bootstrap {
 namespace {
@@ -22,16 +23,13 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 /// Two ends of a link on one loop, which runs on a thread of its own.
 class Ends final : public Link::Owner {
  public:
-  Ends() : loop_(EventLoop::create().take()) {
+  Ends() {
     listener_ = Socket::listen(Address::parse("127.0.0.1:1").value().with_port(0)).take();
-    EXPECT_TRUE(loop_->watch(listener_.fd(), EPOLLIN, [this](uint32_t) { accept(); }).is_ok());
+    EXPECT_TRUE((*loop_).watch(listener_.fd(), EPOLLIN, [this](uint32_t) { accept(); }).is_ok());
     dialer = Link::dial(*loop_, listener_.local_address().take(), 2, options_of(1), *this).take();
-    thread_ = std::thread([this] { loop_->run(); });
+    loop_.start();
   }
-  ~Ends() {
-    loop_->stop();
-    thread_.join();
-  }
+  ~Ends() { loop_.stop(); }
 
   void link_opened(Link&) override { ++open; }
   void link_frame(Link&, std::span<const std::byte> payload) override {
@@ -39,23 +37,16 @@ class Ends final : public Link::Owner {
   }
   void link_ended(Link&, Link::End, Status) override { ++ended; }
 
-  /// Between callbacks of the loop.
   template <typename Use>
   void use(Use&& use) {
-    loop_->borrow(use);
+    loop_.use(use);
   }
   template <typename Condition>
   bool becomes(Condition condition) {
-    for (int looks = 0; looks < 5000; ++looks) {
-      bool is_true = false;
-      loop_->borrow([&] { is_true = condition(); });
-      if (is_true) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
+    return loop_.becomes(condition);
   }
 
-  std::unique_ptr<EventLoop> loop_;
+  RunningLoop loop_;
   Socket listener_;
   std::unique_ptr<Link> dialer, acceptor;
   int open = 0, ended = 0;
@@ -73,8 +64,6 @@ class Ends final : public Link::Owner {
     if (waiting.is_ok() && waiting.value())
       acceptor = Link::accepted(*loop_, std::move(*waiting.value()), options_of(2), *this).take();
   }
-
-  std::thread thread_;
 };
 
 TEST(Link, HearsTheLastWordsOfWhoCloses) {

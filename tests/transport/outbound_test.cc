@@ -135,6 +135,13 @@ class Sender {
                           .tag = 1,
                           .step = kShape.depth});
   }
+  /// The peer lets its first connection in.
+  bool meets_peer() {
+    return wait_until([this] {
+      peer.accept();
+      return peer.connections().size() == 1;
+    });
+  }
   /// Calls `look`, which may use all that the thread does, until it says yes.
   bool wait_until(const std::function<bool()>& look, milliseconds most = seconds(60)) {
     for (const Deadline end = Deadline::after(most); !end.passed();) {
@@ -167,10 +174,7 @@ class Sender {
 // The peer was held up for as long as a handshake waits, and goes on by the connection that it has.
 TEST(Outbound, TellsOfNoConnectionUnderWayAfterOneBesideAnotherHasFailed) {
   Sender sender(milliseconds(200));
-  ASSERT_TRUE(sender.wait_until([&] {
-    sender.peer.accept();
-    return sender.peer.connections().size() == 1;
-  }));
+  ASSERT_TRUE(sender.meets_peer());
   sender.say_credit(0);
   sender.send(8);
   // Silent, it is tried beside that connection, in vain.
@@ -224,10 +228,7 @@ TEST(Outbound, CarriesAPartOverASlowNetwork) {
 TEST(Outbound, DISABLED_ComesBackToAPeerThatWasStopped) {
   constexpr int kAttempts = 5;
   Sender sender(milliseconds(200));
-  ASSERT_TRUE(sender.wait_until([&] {
-    sender.peer.accept();
-    return sender.peer.connections().size() == 1;
-  }));
+  ASSERT_TRUE(sender.meets_peer());
   sender.say_credit(0);
   sender.send(8);
   ASSERT_TRUE(sender.wait_until([&] { return sender.pulse.traffic(1).parts == 1; }));
