@@ -2,6 +2,7 @@
 // that rank waits for, and so on.
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "base/log.h"
 #include "comm/watch.h"
@@ -22,7 +23,9 @@ constexpr size_t kMostFollowed = 64;
 constexpr int kFew = 16;  // ranks
 constexpr seconds kKnotTime{
     8};  // for ranks to learn of a chain of communicators, one after another
-constexpr int kMostAttempts = 20;  // a second's looks: a call is logged right after its launch
+// A call is logged right after its launch. Of a rank that has left, or does not answer, another
+// rank may have learned what it called, and is about to tell all.
+constexpr seconds kUntilNamed{2};
 
 std::string last_call_of(const Account& account) {
   if (account.log.calls.empty()) return "which has called nothing yet";
@@ -101,11 +104,11 @@ void Watch::examine_mismatch() {
     LOG(Info, Coll, "rank {} cannot ask rank {} for its calls: {}", rank_, peer,
         answer.status().message());
   Account theirs{.rank = peer, .log = {}, .wait = std::nullopt, .hold = std::nullopt};
-  attempts_ += answer.is_ok() ? 1 : kMostAttempts / 2;
   if (answer.is_ok()) theirs = std::move(answer).take();
   const bool is_complete =
       mine.find(mismatch_->own_tag) != nullptr && theirs.find(mismatch_->peer_tag) != nullptr;
-  if (!is_complete && attempts_ < kMostAttempts && !hooks_.has_left(peer)) return;
+  const bool was_asked_before = std::exchange(has_asked_, true);
+  if (!is_complete && (!was_asked_before || hooks_.now() - noticed_ < kUntilNamed)) return;
   accuse(describe_difference(mine, mismatch_->own_tag, theirs, mismatch_->peer_tag));
 }
 

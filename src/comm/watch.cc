@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <set>
+#include <utility>
 
 #include "base/log.h"
 
@@ -42,7 +43,7 @@ void Watch::look() {
   std::optional<Wait> wait;
   if (report.kind != ReportKind::None && is_other_rank(static_cast<int>(report.peer), rank_)) {
     if (report.kind == ReportKind::Mismatch) {
-      if (!mismatch_) mismatch_ = report;
+      if (!std::exchange(mismatch_, mismatch_.value_or(report))) noticed_ = looked_;
     } else {
       wait = {.kind = report.kind,
               .peer = static_cast<int>(report.peer),

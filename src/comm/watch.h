@@ -153,7 +153,8 @@ class Watch {
   bool is_over_ = false;  // has failed the communicator
   Time looked_;           // before the last look at the report
   std::optional<executor::Report> mismatch_;
-  int attempts_ = 0;                            // to name the calls of mismatch_
+  Time noticed_{};                              // when mismatch_ was
+  bool has_asked_ = false;                      // the other rank of mismatch_ for its calls
   std::chrono::milliseconds next_look_{0};      // how long a wait lasts when ranks are next asked
   bool has_told_ = false, has_warned_ = false;  // of the present wait
   int left_peer_ = -1;     // a rank that was waited for and found to have left,

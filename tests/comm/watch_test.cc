@@ -86,10 +86,26 @@ TEST(Watch, AccusesEvenWhenThePeerDoesNotAnswer) {
   world.call(0, all_reduce(1));
   world.of(1).is_unreachable = true;
   world.mismatch(0, 1, all_reduce(1), all_reduce(2));
-  world.pass(seconds(2));
+  world.pass(seconds(3));
   ASSERT_EQ(world.failures().size(), 1u);
   EXPECT_THAT(world.failure(), AllOf(HasSubstr("rank 0 called ncclAllReduce(count 1, float, sum)"),
                                      HasSubstr("rank 1")));
+}
+
+// The rank that a third one told of the difference leaves; the news is on its way here, too.
+TEST(Watch, LetsAnotherRankNameACallOfARankThatHasLeft) {
+  for (const bool is_unreachable : {false, true}) {
+    World world(3);
+    world.call_all(all_reduce(1));
+    world.of(1).has_left = true;
+    world.of(1).is_unreachable = is_unreachable;
+    world.mismatch(0, 1, all_reduce(1), all_reduce(3));  // of which the log says nothing
+    world.pass(seconds(1));
+    EXPECT_THAT(world.failures(), testing::IsEmpty());
+    world.of(0).has_failed = true;
+    world.pass(seconds(3));
+    EXPECT_THAT(world.failures(), testing::IsEmpty());
+  }
 }
 
 TEST(Watch, FindsTheDifferenceThatALongWaitComesFrom) {
